@@ -109,8 +109,6 @@ class Impairments:
             return {part: facts for part, (_, facts) in self._cleared.items()}
 
 
-VITAL = frozenset({"flush", "rules", "commit"})
-"""Parts without whose progress the whole cluster is not monitored; a restart may help."""
 CHECK_SECONDS = 1.0
 
 
@@ -135,7 +133,7 @@ async def report_blocked(impairments: Impairments, marks: ProgressMarks) -> None
             key = f"task/{part}"
             if part in blocked:
                 why = f"no progress for {duration(round(blocked[part]))}"
-                impairments.report("task_blocked", key, why, whole=part in VITAL)
+                impairments.report("task_blocked", key, why, whole=part in marks.vital)
             else:
                 impairments.clear("task_blocked", key)
         await asyncio.sleep(CHECK_SECONDS)

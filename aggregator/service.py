@@ -23,6 +23,7 @@ from aggregator.electrical.energy_sampler import local
 from aggregator.electrical.service import ElectricalService
 from aggregator.http.app import listening
 from aggregator.http.config import HttpConfig
+from aggregator.http.node_status import status_of
 from aggregator.impairments import Impairments, report_blocked, report_task
 from aggregator.ingest.dead_letters import DeadLetters
 from aggregator.ingest.ids import IdRegistry
@@ -38,6 +39,7 @@ from aggregator.store.open import Lock, open_store
 from aggregator.view import DeliveryView, FlushBroadcast
 from alerts.rules.rule import load as load_rules
 from api.alerts import Alert
+from api.fleet import NodeStatus
 from api.stats import Stats
 from power.report.tariff import price_at
 from power.snapshot.snapshot import PowerSnapshot
@@ -58,6 +60,8 @@ PROGRESS_LIMITS = {"flush": 10.0, "rules": 30.0, "commit": 90.0, "checkpoint": 9
 second or two; one that failed is tried again after 30 s at most."""
 FLUSH_AT_ONCE = 2000
 """Frames that are brought into the fleet before others on the loop have their turn: about 20 ms."""
+VITAL = frozenset({"flush", "rules", "commit"})
+"""Parts that must make progress, or a restart may help."""
 LAST_COMMIT_SECONDS = 4.0
 """Seconds that the end may wait for the last commit."""
 
@@ -86,9 +90,9 @@ class Aggregator:
         self.impairments = Impairments()
         self.supervisor = Supervisor(functools.partial(report_task, self.impairments))
         """Runs every task of the aggregator that lives as long as it does."""
-        self.marks = ProgressMarks(PROGRESS_LIMITS)
         self.shedding = Shedding()
         self._shedder = LoadShedder(self.shedding, self.impairments, config.memory_limit_bytes)
+        self.marks = ProgressMarks(PROGRESS_LIMITS, VITAL)
         self.alerting = AlertingService(
             config,
             load_rules(config.rules),
@@ -143,6 +147,16 @@ class Aggregator:
     def reload(self) -> None:
         """Apply changed settings, as far as they can change while it runs."""
         self.electrical.reload()
+
+    def status(self) -> str:
+        """Return its state in a line, for the service manager."""
+        nodes, now = self.fleet.nodes.values(), self.now()
+        online = sum(status_of(node, now) is NodeStatus.ONLINE for node in nodes)
+        text = f"{online} of {len(nodes)} nodes report"
+        if not self.stats.bus_connected:
+            text += ", no connection to the broker"
+        impaired = self.impairments.current()
+        return f"{text}, impaired: {len(impaired)}" if impaired else text
 
     # -- Start and end ---------------------------------------------------------------------------
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import math
 import secrets
 import time
 from collections.abc import Mapping
@@ -17,13 +19,24 @@ from collector.sampling.known_devices import RememberedDevices
 from collector.sampling.sampler import HostRows, Sampler
 from collector.source import DeviceEvent, Source
 from telemetry.inventory import CommandKind, Inventory
+from telemetry.supervision import ProgressMarks, Supervisor, TaskState
+
+SLOWEST_SAMPLE = 10.0
+"""Seconds without a sample after which a collector of a short interval counts as blocked."""
+STALE_INTERVALS = 3.0
+"""As in `telemetry.fleet`, which needs NumPy: older readings are stale."""
 
 
 class KernelLines(Protocol):
     """Events read from the kernel log, such as XIDs: `collector.host.kernel_log`."""
 
-    def start(self) -> None:
-        """Start reading."""
+    state: str
+    """`failed` while a fault keeps it from reading."""
+    message: str
+    """The problem; "" without one."""
+
+    async def run(self) -> None:
+        """Read until cancelled."""
 
     def drain(self) -> list[DeviceEvent]:
         """Return the events since the last call, oldest first."""
@@ -74,17 +87,43 @@ class CollectorAssembly:
         self.config = config
         self.source = source
         self.session = secrets.randbits(48)
+        self.kernel = kernel
+        self.opened = False
+        """Whether the source was opened."""
         self.ended = False
         """Whether the last frame was built."""
+        self.closing = False
+        """Whether tasks end on purpose."""
+        self.supervisor = Supervisor(self._task_changed)
+        """Runs all tasks and threads."""
+        self.marks = ProgressMarks(
+            {
+                "sample": max(SLOWEST_SAMPLE, STALE_INTERVALS * config.interval),
+                "frame sent": math.inf,  # a broker or a disk that is away is no fault of ours
+                "frame stored": math.inf,
+            },
+            vital=("sample",),
+        )
+        self.started = asyncio.Event()
+        """Set when it samples, and its page listens where the settings want one."""
+        self._awaited = {"sample"} if config.metrics_listen is None else {"sample", "page"}
         self.ring_writer: RingWriter | None = None
         self._memory: RememberedDevices | None = None
         if config.ring_enabled:
             ring = Ring(config.state_dir / "ring", config.ring_bytes)
-            self.ring_writer = RingWriter(ring, self.session, self._ring_changed)
+            self.ring_writer = RingWriter(
+                ring, self.session, self._ring_changed, lambda: self.marks.mark("frame stored")
+            )
             if source.inventory.source == "nvml":
                 self._memory = RememberedDevices(config.state_dir, time.time_ns())
         self.publisher = Publisher(
-            config, self.session, self.ring_writer, self._execute, time.time_ns, self.note
+            config,
+            self.session,
+            self.ring_writer,
+            self._execute,
+            time.time_ns,
+            self.note,
+            lambda: self.marks.mark("frame sent"),
         )
         self.events = EventQueue(
             config.node, self.session, lambda _, payload: self.publisher.event(payload)
@@ -98,6 +137,8 @@ class CollectorAssembly:
             host,
             [] if kernel is None else [kernel.drain],
             facts,
+            failing=self.failing,
+            sampled=self._sampled,
         )
 
     def frame(self, seq: int, payload: bytes) -> None:
@@ -118,6 +159,44 @@ class CollectorAssembly:
 
     def _execute(self, kind: CommandKind) -> None:
         self.sampler.command(kind)
+
+    def failing(self) -> dict[str, str]:
+        """Return the tasks and threads that failed and have not worked for a while since, with the
+        reason."""
+        found = {state.name: state.reason for state in self.supervisor.unhealthy()}
+        if self.kernel is not None and self.kernel.state == "failed":
+            found["kernel log"] = self.kernel.message
+        return found
+
+    def _sampled(self) -> None:
+        self.marks.mark("sample")
+        if self._awaited:
+            self.begun("sample")
+
+    def begun(self, part: str) -> None:
+        """Note that a part has begun to work; when all have, no error ends the collector any more."""
+        self._awaited.discard(part)
+        if not self._awaited:
+            self.supervisor.started()
+            self.started.set()
+
+    def _task_changed(self, state: TaskState) -> None:
+        data: dict[str, object] = {"task": state.name, "failures": state.failures}
+        if state.failures:
+            kind, message = "task_failed", f"{state.name}: {state.reason}; it is started again"
+        else:
+            kind, message = "task_works", f"{state.name} works again"
+        self.events.add(DeviceEvent(kind, time.time_ns(), message=message, data=data))
+
+    def status(self) -> str:
+        """Return its state in a line, for the service manager."""
+        newest = self.sampler.newest
+        gpus = 0 if newest is None else len(newest.inventory.gpus)
+        text = f"{gpus} GPUs, frame {self.sampler.seq}"
+        if not self.publisher.connected:
+            text += ", no connection to the broker"
+        failing = self.failing()
+        return f"{text}, failing: {', '.join(failing)}" if failing else text
 
     def _ring_changed(self, works: bool, message: str) -> None:
         self.note("ring_up" if works else "ring_down", message)

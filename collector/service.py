@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
+import functools
 import gc
 import logging
 import os
@@ -15,9 +16,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -29,6 +29,7 @@ from collector.source import Paced, Source
 from collector.sources import is_elsewhere, make_source
 from telemetry.errors import ConfigError
 from telemetry.release import release
+from telemetry.systemd import ServiceManager
 from telemetry.tasks import end, first_error
 
 # The state folder is locked: one running collector per folder.
@@ -89,11 +90,12 @@ async def run_collector(
     stop: asyncio.Event | None = None,
     source: Source | None = None,
     linger: asyncio.Event | None = None,
+    manager: ServiceManager | None = None,
 ) -> CollectorSummary:
     """Collect until `stop` is set; then end within two seconds, whatever hangs.
 
     With `linger`, sampling ends at `stop`, but the connection stays open until `linger` is set
-    too, so that an aggregator can request the last frames.
+    too, so that an aggregator can request the last frames. `manager` is notified of the progress.
 
     Raises `ConfigError` (or `SourceError`) for a fault that an operator must correct before the
     start. A driver, a disk or a broker that is away does not end it: each is a state and an event.
@@ -119,9 +121,11 @@ async def run_collector(
         for part in (host, kernel):
             if part is not None:
                 stack.callback(part.close)
-        return await _run(
-            CollectorAssembly(config, source, kernel, host, facts_of(config)), stop, linger
-        )
+        parts = CollectorAssembly(config, source, kernel, host, facts_of(config))
+        work = _run(parts, stop, linger)
+        if manager is None:
+            return await work
+        return await manager.accompany(work, stop, parts.started, parts.marks, parts.status)
 
 
 async def _run(
@@ -134,16 +138,20 @@ async def _run(
     try:
         async with asyncio.TaskGroup() as group:
 
-            def start(name: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-                return group.create_task(work, name=f"{name} {node}")
+            def start(name: str, work: Callable[[], Awaitable[None]]) -> asyncio.Task[None]:
+                supervised = parts.supervisor.run(name, work, over=lambda: parts.closing)
+                return group.create_task(supervised, name=f"{name} {node}")
 
-            sampler = start("sampler", _sample(parts))
-            ending = {start("publisher", parts.publisher.run())}
+            sampler = start("sampler", functools.partial(_sample, parts))
+            ending = {start("publisher", parts.publisher.run)}
             if parts.ring_writer is not None:
-                ending.add(start("ring_writer", parts.ring_writer.run()))
+                ending.add(start("ring", parts.ring_writer.run))
             others = set()
+            if parts.kernel is not None:
+                others.add(start("kernel log", parts.kernel.run))
             if parts.config.metrics_listen is not None:
-                others.add(start("page", serve(parts.config.metrics_listen, parts)))
+                page = functools.partial(serve, parts.config.metrics_listen, parts)
+                others.add(start("page", page))
             try:
                 await stop.wait()
                 if linger is not None:
@@ -152,6 +160,7 @@ async def _run(
                     parts.publisher.announce()
                     await linger.wait()
             finally:  # also when we are cancelled, or one of the tasks has failed
+                parts.closing = True
                 await end({sampler, *others}, STOPPING)
                 deadline = loop.time() + CLOSING
                 closing = asyncio.ensure_future(parts.source.close())
@@ -167,8 +176,10 @@ async def _run(
 
 
 async def _sample(parts: CollectorAssembly) -> None:
-    await parts.source.open()
-    parts.note("collector_started", f"kilowatch {release()}, source {parts.config.source}")
+    if not parts.opened:
+        await parts.source.open()
+        parts.opened = True
+        parts.note("collector_started", f"kilowatch {release()}, source {parts.config.source}")
     await parts.sampler.run()
 
 
@@ -204,6 +215,7 @@ def main_loop(
     config: CollectorConfig,
     report: Callable[[CollectorSummary], None] | None = None,
     source: Source | None = None,
+    manager: ServiceManager | None = None,
 ) -> None:
     """Run a collector as a process of its own until SIGTERM or SIGINT, then `report`.
 
@@ -217,7 +229,9 @@ def main_loop(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     try:
-        summary = loop.run_until_complete(run_collector(config, stop=stop, source=source))
+        summary = loop.run_until_complete(
+            run_collector(config, stop=stop, source=source, manager=manager)
+        )
         loop.run_until_complete(_cancel_rest())
     finally:
         asyncio.set_event_loop(None)
@@ -269,7 +283,7 @@ def facts_of(config: CollectorConfig) -> dict[str, str]:
 
 
 def kernel_log_of(config: CollectorConfig) -> KernelLines | None:
-    """Return a started reader of the kernel log, or None where the settings want none."""
+    """Return a reader of the kernel log, or None where the settings want none."""
     if config.kernel_log is None:
         return None
     if config.kernel_log == "auto" and is_elsewhere(config.source):
@@ -277,6 +291,4 @@ def kernel_log_of(config: CollectorConfig) -> KernelLines | None:
     from collector.host.kernel_log import KernelLog  # noqa: PLC0415 - as above
 
     path = "/dev/kmsg" if config.kernel_log == "auto" else config.kernel_log
-    log_ = KernelLog(path)
-    log_.start()
-    return log_
+    return KernelLog(path)

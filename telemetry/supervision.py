@@ -13,7 +13,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from telemetry.backoff import STEADY, Backoff
@@ -215,22 +215,21 @@ class ProgressMarks:
     """When each part of a service last made progress. Thread-safe: a mark is one assignment."""
 
     def __init__(
-        self, limits: dict[str, float], clock: Callable[[], float] = time.monotonic
+        self,
+        limits: Mapping[str, float],
+        vital: Collection[str],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`limits`: seconds by part after which it counts as blocked. The start counts as progress."""
+        """`limits`: seconds by part after which it counts as blocked. `vital`: the parts without whose
+        progress nothing is monitored. The start counts as progress."""
         self.limits = limits
+        self.vital = vital
         self._clock = clock
         self._at = dict.fromkeys(limits, clock())
-        self._marks = dict.fromkeys(limits, 0)
 
     def mark(self, part: str) -> None:
         """Note that a part has made progress."""
         self._at[part] = self._clock()
-        self._marks[part] += 1
-
-    def counts(self) -> dict[str, int]:
-        """Return how often each part has made progress."""
-        return dict(self._marks)
 
     def ages(self) -> dict[str, float]:
         """Return the seconds since each part last made progress."""
@@ -240,3 +239,7 @@ class ProgressMarks:
     def blocked(self) -> dict[str, float]:
         """Return the parts without progress for longer than their limit, with the seconds."""
         return {part: age for part, age in self.ages().items() if age > self.limits[part]}
+
+    def vital_blocked(self) -> dict[str, float]:
+        """Return the vital ones of the blocked parts: what a watchdog watches."""
+        return {part: age for part, age in self.blocked().items() if part in self.vital}

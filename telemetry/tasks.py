@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 from telemetry.errors import KilowattError
@@ -26,6 +26,20 @@ async def end(tasks: Iterable[asyncio.Task[Any]], seconds: float) -> bool:
             task.cancel()
         _, rest = await asyncio.wait(rest, timeout=AGAIN)
     return not rest
+
+
+async def lasting(work: Awaitable[object], over: Callable[[], bool]) -> None:
+    """Do work that must not end before `over`; raise `RuntimeError` when it returns, or when what it
+    waits for is cancelled: a task group would not notice either."""
+    try:
+        await work
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is None or task.cancelling() or over():
+            raise
+        raise RuntimeError("what it waited for was cancelled") from error
+    if not over():
+        raise RuntimeError("it ended without an error")
 
 
 def first_error(errors: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -20,8 +20,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from collector.source import DeviceEvent
+from telemetry.backoff import STEADY, Backoff
 from telemetry.kernel_log import Assembler, DriverNote, GpuLost, KernelRecord, SXid, Xid
 from telemetry.kernel_stamp import parse_stamp
+from telemetry.supervision import describe, in_thread
 
 # From a record of the kernel log to a event on the bus.
 
@@ -82,6 +84,8 @@ _CHUNK = 65536
 _LONGEST_LINE = 65536
 _POLL = 0.25
 """Seconds between two polls of a growing file."""
+_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
+"""Seconds between two tries after a fault, or without permission."""
 _RETRY = 5.0
 """Seconds between two tries to open a missing file."""
 _DEVICES = Path("/dev")
@@ -116,11 +120,20 @@ class KernelLog:
         self._assembler = Assembler()
         self._wake, self._waker = os.pipe()
         self._ending = False
-        self._thread = threading.Thread(target=self._read, name="kernel-log", daemon=True)
+        self._place: tuple[tuple[int, int], int] | None = None
+        """File that is followed, by device and inode, and the position up to which it was read."""
+        self._newest: int | None = None
+        """Number of the newest record of /dev/kmsg that was read."""
+        self._thread: threading.Thread | None = None
+        """The thread that reads, or did."""
 
     def start(self) -> None:
         """Start reading; only messages written from now on count."""
-        self._thread.start()
+        threading.Thread(target=self._read, name="kernel-log", daemon=True).start()
+
+    async def run(self) -> None:
+        """Read until cancelled; raises what ended the thread."""
+        await in_thread("kernel-log", self._read)
 
     def drain(self) -> list[DeviceEvent]:
         """Return the events since the last call, oldest first. Never waits."""
@@ -135,37 +148,39 @@ class KernelLog:
             return
         self._ending = True
         os.write(self._waker, b"x")
-        if self._thread.ident is not None:
+        if self._thread is not None:
             self._thread.join(timeout=2.0)
         self.state = "closed"
-        if not self._thread.is_alive():
+        if self._thread is None or not self._thread.is_alive():
             os.close(self._wake)
             os.close(self._waker)
 
     def _read(self) -> None:
-        try:
-            while not self._ending:
-                try:
-                    self._listen()
-                except FileNotFoundError:
-                    self._polls_left -= 1
-                    if self._polls_left < 0:
-                        self._report_problem(
-                            "absent", f"{self.path}: not there; looking for it again"
-                        )
-                    self._from_start = True  # its content was written since
-                    if self._asleep(_RETRY if self.path.parent == _DEVICES else _POLL):
-                        return
-                except PermissionError:
-                    self._report_problem(
-                        "no_permission",
-                        f"{self.path}: may not be read, so XIDs come from NVML only. Give the "
-                        "collector CAP_SYSLOG, or set kernel.dmesg_restrict=0 and let its group "
-                        "read the file",
-                    )
-                    return
-        except OSError as error:
-            self._report_problem("failed", f"{self.path}: {error.strerror or error}")
+        self._thread = threading.current_thread()
+        faults = Backoff(_FIRST_PAUSE, _LONGEST_PAUSE, STEADY)
+        while not self._ending:
+            try:
+                began = time.monotonic()
+                self._listen()
+            except FileNotFoundError:
+                self._polls_left -= 1
+                if self._polls_left < 0:
+                    self._report_problem("absent", f"{self.path}: not there; looking for it again")
+                self._from_start = True  # its content was written since
+                self._asleep(_RETRY if self.path.parent == _DEVICES else _POLL)
+            except PermissionError:
+                self._report_problem(
+                    "no_permission",
+                    f"{self.path}: may not be read, so XIDs come from NVML only. Give the collector "
+                    "CAP_SYSLOG, or set kernel.dmesg_restrict=0 and let its group read the file",
+                )
+                self._asleep(_LONGEST_PAUSE)
+            except Exception as error:  # no fault may end the reader: it would look healthy
+                if not isinstance(error, OSError):
+                    log.exception("%s: reading it failed", self.path)
+                faults.lasted(time.monotonic() - began)
+                self._report_problem("failed", f"{self.path}: {describe(error)}")
+                self._asleep(faults.next())
 
     def _listen(self) -> None:
         """Open the log and read it until `close`, or until another file takes its place."""
@@ -180,7 +195,7 @@ class KernelLog:
             if stat.S_ISREG(mode):
                 self._follow(file)
             else:
-                if stat.S_ISCHR(mode):
+                if stat.S_ISCHR(mode) and self._newest is None:
                     with contextlib.suppress(OSError):  # a terminal has no end to seek
                         os.lseek(file, 0, os.SEEK_END)
                 self._wait_and_read(file, records=stat.S_ISCHR(mode))
@@ -209,7 +224,8 @@ class KernelLog:
                 if self._asleep(_POLL):
                     return
             elif records:
-                self._line(_unescaped(data.partition(b"\n")[0].decode(errors="replace")))
+                if self._is_new(data):
+                    self._line(_unescaped(data.partition(b"\n")[0].decode(errors="replace")))
             else:
                 for line in lines.feed(data):
                     self._line(line)
@@ -218,10 +234,15 @@ class KernelLog:
         """Read a growing file until another takes its place; start over when it is truncated."""
         lines = _Lines()
         identity, renamed = os.fstat(file), False
-        position = 0 if self._from_start else os.lseek(file, 0, os.SEEK_END)
+        inode = (identity.st_dev, identity.st_ino)
+        if self._place is not None and self._place[0] == inode:  # the same as before a fault
+            position = os.lseek(file, self._place[1], os.SEEK_SET)
+        else:
+            position = 0 if self._from_start else os.lseek(file, 0, os.SEEK_END)
         self._from_start = True  # a file that takes its place is new from its first line
         self._clear_problem()
         while not self._ending:
+            self._place = inode, position
             data = os.read(file, _CHUNK)
             if data:
                 position += len(data)
@@ -229,7 +250,7 @@ class KernelLog:
                     self._line(line)
                 continue
             now = _stat(self.path)
-            if now is None or (now.st_dev, now.st_ino) != (identity.st_dev, identity.st_ino):
+            if now is None or (now.st_dev, now.st_ino) != inode:
                 if not renamed:  # read once more: lines may have been written before the renaming
                     renamed = True
                     continue
@@ -241,7 +262,27 @@ class KernelLog:
             elif self._asleep(_POLL):
                 return
 
+    def _is_new(self, record: bytes) -> bool:
+        """Return whether a record of /dev/kmsg was not read before: after a fault all are read again."""
+        number = record.partition(b";")[0].split(b",")[1:2]
+        if not number or not number[0].isdigit():
+            return True
+        if self._newest is not None and int(number[0]) <= self._newest:
+            return False
+        self._newest = int(number[0])
+        return True
+
     def _line(self, line: str) -> None:
+        try:
+            self._keep(line)
+        except Exception:  # a line that can't be understood costs no other
+            log.exception("%s: a line could not be understood", self.path)
+            self._waiting.append(
+                DeviceEvent("driver_log", self._clock(), message="a line of the kernel log could not be understood",
+                            data={"what": "unreadable", "line": line.strip()[:MAX_LINE], "source": "kernel"})
+            )  # fmt: skip
+
+    def _keep(self, line: str) -> None:
         record = self._assembler.feed(line)
         if record is None:
             return

@@ -7,6 +7,7 @@ the newest answer; an answer that is too old is a gap, and so is a machine witho
 from __future__ import annotations
 
 import contextlib
+import logging
 import re
 import subprocess
 import threading
@@ -36,6 +37,9 @@ PROGRAMS = {
     "ipmi-dcmi": ("--get-system-power-statistics",),
 }
 """Programs that query a BMC, with their arguments; the first installed one is used."""
+
+
+log = logging.getLogger(__name__)
 
 
 class UnsupportedError(Exception):
@@ -97,7 +101,7 @@ class WallMeter:
 
     def watts(self) -> float:
         """Return the newest answer, or its gap. Never waits; the first call starts the thread."""
-        if self._thread is None:
+        if self._thread is None or not (self._thread.is_alive() or self._end.is_set()):
             self._thread = threading.Thread(target=self._run, name="wall-power", daemon=True)
             self._thread.start()
         answer = self._answer
@@ -134,7 +138,9 @@ class WallMeter:
             return NO_PERMISSION
         except (TimeoutError, subprocess.TimeoutExpired):
             return TIMED_OUT
-        except (OSError, ValueError):
+        except Exception as error:
+            if not isinstance(error, OSError | ValueError):
+                log.exception("the power at the wall can't be read")
             return ERROR
 
     def _bmc(self) -> str:

@@ -11,6 +11,7 @@ that while the current one goes on with the other GPUs, and replaces it if it fi
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Mapping
 
@@ -19,6 +20,8 @@ from collector.nvml.states import DriverState
 from collector.probe.parent import Probe
 from collector.probe.protocol import ProbeNotice, ProbeReply
 from telemetry.backoff import STEADY, Backoff
+
+log = logging.getLogger(__name__)
 
 PROCESS_LIMIT = 3
 """Abandoned processes at which no other is started."""
@@ -189,7 +192,10 @@ class ProbeSupervisor:
     def _finish_scout(self) -> None:
         """Replace the current process by a scout that found a GPU; close any other scout."""
         scout, self._scout = self._scout, None
-        if scout is None or scout.cancelled() or scout.exception() is not None:
+        if scout is None or scout.cancelled():
+            return
+        if (error := scout.exception()) is not None:
+            log.error("the search for lost GPUs failed; it is repeated", exc_info=error)
             return
         result = scout.result()
         if result is None:

@@ -9,6 +9,7 @@ a process inside a driver call has frozen GPUs.
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import signal
 import sys
@@ -20,6 +21,8 @@ from collector.probe.driver import Driver
 from collector.probe.protocol import ProbeReply, ProbeReport, ProbeRequest, Unpacker, pack
 from collector.probe.watchdog import Watchdog
 from telemetry.errors import DriverError
+
+log = logging.getLogger(__name__)
 
 _IN, _OUT, _ERR = 0, 1, 2
 _CHUNK = 1 << 16
@@ -71,15 +74,28 @@ class Child:
         except DriverError as error:
             self._send(ProbeReport(up=False, code=error.code, message=str(error)))
             return
+        except Exception as error:
+            log.exception("the driver can't be opened")
+            self._failed(error)
+            return
         self._watchdog = Watchdog(self._driver, report.devices)
         self._send(report)
         self._events = Thread(target=self._wait, name="events", daemon=True)
         self._events.start()
 
     def _wait(self) -> None:
-        while not self._closing.is_set():
-            for notice in self._driver.wait(_EVENT_WAIT):
-                self._send(notice)
+        try:
+            while not self._closing.is_set():
+                for notice in self._driver.wait(_EVENT_WAIT):
+                    self._send(notice)
+        except Exception as error:
+            log.exception("the driver's events can't be read")
+            self._failed(error)
+
+    def _failed(self, error: Exception) -> None:
+        """Report that this process is of no use any more: the collector starts another."""
+        self._down = True
+        self._send(ProbeReport(up=False, message=f"{type(error).__name__}: {error}"))
 
     def _finish(self) -> None:
         self._closing.set()

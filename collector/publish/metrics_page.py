@@ -9,24 +9,22 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from http import HTTPStatus
 from typing import NamedTuple
 
-from collector.assembly import CollectorAssembly, CollectorSummary
+from collector.assembly import STALE_INTERVALS, CollectorAssembly, CollectorSummary
 from collector.config import listen_address
 from collector.sampling.sampler import Newest
 from telemetry import exposition
 from telemetry.errors import ConfigError
-from telemetry.exposition import COUNTER, PREFIX, Family
+from telemetry.exposition import COUNTER, GAUGE, PREFIX, Family
 from telemetry.metric import Lane
 from telemetry.schema import SCHEMA
 
 log = logging.getLogger(__name__)
 
-STALE_INTERVALS = 3.0
-"""As in `telemetry.fleet`, which needs NumPy: older readings are stale."""
 MOST_CLIENTS = 16
 MOST_REQUEST_BYTES = 8 * 1024
 ASKING, ANSWERING = 5.0, 10.0
@@ -68,8 +66,35 @@ def own_families(summary: CollectorSummary, pairs: dict[str, str | None]) -> lis
     ]
 
 
+def task_families(parts: CollectorAssembly, pairs: dict[str, str | None]) -> list[Family]:
+    """Return the states of tasks and threads, and the ages of their progress."""
+    tasks = parts.supervisor.states.values()
+    failing = parts.failing()
+    names = sorted(failing.keys() | {task.name for task in tasks})
+    ages = parts.marks.ages()
+
+    def label(**more: str) -> str:
+        return exposition.labels({**pairs, **more})
+
+    return [
+        Family(f"{PREFIX}collector_task_failing",
+               "1 for a task or thread that failed and has not worked for a while since.", GAUGE,
+               [(label(task=name), float(name in failing)) for name in names]),
+        Family(f"{PREFIX}collector_task_restarts_total", "Restarts of tasks and threads.", COUNTER,
+               [(label(task=task.name), float(task.restarts)) for task in tasks]),
+        Family(f"{PREFIX}collector_progress_age_seconds",
+               "Time since a sample, or since a frame was sent or stored.", GAUGE,
+               [(label(part=part), round(age, 3)) for part, age in ages.items()]),
+    ]  # fmt: skip
+
+
 def metrics_page(
-    newest: Newest, summary: CollectorSummary, now: float, interval: float, slow_interval: float
+    newest: Newest,
+    summary: CollectorSummary,
+    now: float,
+    interval: float,
+    slow_interval: float,
+    tasks: Sequence[Family] = (),
 ) -> bytes:
     """Return the page at `now` (monotonic seconds), without stale readings."""
     ages = {Lane.FAST: STALE_INTERVALS * interval, Lane.SLOW: STALE_INTERVALS * slow_interval}
@@ -83,7 +108,7 @@ def metrics_page(
         newest.inventory, rows, up=up, last_frame=newest.sampled_at / 1e9
     )
     own = own_families(summary, exposition.node_pairs(newest.inventory))
-    return exposition.render([*families, *own])
+    return exposition.render([*families, *own, *tasks])
 
 
 def answer(parts: CollectorAssembly, path: str, now: float) -> PageReply:
@@ -91,12 +116,16 @@ def answer(parts: CollectorAssembly, path: str, now: float) -> PageReply:
     newest, config = parts.sampler.newest, parts.config
     match path:
         case "/metrics" if newest is not None:
-            page = metrics_page(newest, parts.summary(), now, config.interval, config.slow_interval)
+            tasks = task_families(parts, exposition.node_pairs(newest.inventory))
+            page = metrics_page(
+                newest, parts.summary(), now, config.interval, config.slow_interval, tasks
+            )
             return PageReply(HTTPStatus.OK, page, exposition.CONTENT_TYPE)
         case "/healthz" if newest is not None:
             age = now - newest.at
             if age <= STALE_INTERVALS * config.interval:
-                return PageReply(HTTPStatus.OK, b"ok\n")
+                failing = "".join(f"{name}: {why}\n" for name, why in parts.failing().items())
+                return PageReply(HTTPStatus.OK, f"ok\n{failing}".encode())
             text = f"the newest frame is {age:.1f} s old\n"
             return PageReply(HTTPStatus.SERVICE_UNAVAILABLE, text.encode())
         case "/metrics" | "/healthz":
@@ -118,6 +147,7 @@ async def serve(listen: str, parts: CollectorAssembly) -> None:
             "Choose an address of this machine and a free port.",
         ) from error
     async with server:
+        parts.begun("page")
         log.info("node=%s metrics page at http://%s:%d/metrics", parts.config.node, host, port)
         await server.serve_forever()
 

@@ -26,7 +26,7 @@ from telemetry.backoff import STABLE_AFTER, Backoff
 from telemetry.errors import KilowattError, WireError
 from telemetry.inventory import CommandKind, FrameSpan, Inventory, NodeState
 from telemetry.mqtt import FIRST_PAUSE, LONGEST_PAUSE, client_id, connect
-from telemetry.tasks import end
+from telemetry.tasks import end, lasting
 from telemetry.topics import Topic, topic
 
 log = logging.getLogger(__name__)
@@ -63,8 +63,12 @@ class Publisher:
         execute: Callable[[CommandKind], None],
         wall_ns: Callable[[], int],
         note: Callable[[str, str], None] = lambda _kind, _message: None,
+        sent: Callable[[], None] = lambda: None,
     ) -> None:
-        """`execute` is called with each command that is obeyed, `note` with events of the publisher."""
+        """`execute` is called with each command that is obeyed, `note` with events of the publisher,
+        `sent` after each live frame."""
+        self._sent = sent
+        self.connected = False
         self._config = config
         self._session = session
         self._store = store
@@ -129,13 +133,14 @@ class Publisher:
                 ) as client:
                     began = loop.time()
                     self._log_up()
+                    self.connected = True
                     await self._serve(client)
             except KilowattError as error:
                 stood = None if began is None else loop.time() - began
                 self._log_down(str(error), stood)
                 backoff.lasted(stood or 0.0)
-            except Exception:  # a bug here must not silence the node
-                log.exception("node=%s publishing failed", self._config.node)
+            finally:
+                self.connected = False
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(backoff.next()):
                     await self._closing.wait()
@@ -149,17 +154,18 @@ class Publisher:
         self.outbox.frames_waiting.set()
         try:
             async with asyncio.TaskGroup() as group:
-                tasks = [
-                    group.create_task(self._send(client), name="send"),
-                    group.create_task(self._send_events(client), name="events"),
-                    group.create_task(self._listen(client), name="commands"),
-                    group.create_task(self._watch_ring(), name="ring"),
-                    group.create_task(
-                        self.backfill.run(
-                            client, self._topic(Topic.BACKFILL), self._topic(Topic.REPLY)
-                        ),
-                        name="backfill",
+                works = {
+                    "send": self._send(client),
+                    "events": self._send_events(client),
+                    "commands": self._listen(client),
+                    "ring status": self._watch_ring(),
+                    "backfill": self.backfill.run(
+                        client, self._topic(Topic.BACKFILL), self._topic(Topic.REPLY)
                     ),
+                }
+                tasks = [
+                    group.create_task(lasting(work, self._closing.is_set), name=name)
+                    for name, work in works.items()
                 ]
                 await self._closing.wait()
                 await asyncio.wait(tasks[:1], timeout=LAST_SECONDS)
@@ -205,6 +211,7 @@ class Publisher:
             await client.publish(self._topic(Topic.FRAME), payload, qos=0)
             outbox.sent(payload)
             self.counters.frames_published += 1
+            self._sent()
 
     async def _send_events(self, client: aiomqtt.Client) -> None:
         """Send events one by one; each stays queued until the broker has it."""
@@ -291,6 +298,7 @@ class Publisher:
     async def _watch_ring(self) -> None:
         """Send the status once the ring is read, and again when it has lost frames."""
         if self._store is None:
+            await self._closing.wait()
             return
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(RING_READ_TIMEOUT):

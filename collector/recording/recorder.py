@@ -25,6 +25,7 @@ from telemetry.errors import BusError, ConfigError, StoreError
 from telemetry.inventory import Inventory
 from telemetry.mqtt import FIRST_PAUSE, LONGEST_PAUSE, BrokerConfig, client_id, connect, pause
 from telemetry.release import release
+from telemetry.supervision import Supervisor
 from telemetry.tasks import end
 from telemetry.topics import Topic, parse, pattern
 
@@ -99,7 +100,15 @@ async def record_source(
                         stack.callback(part.close)
                 others = [] if kernel is None else [kernel.drain]
                 facts = facts_of(config)
-                await Sampler(config, source, 0, events, [sink], host, others, facts).run()
+                sampler = Sampler(config, source, 0, events, [sink], host, others, facts)
+                reading = set()
+                if kernel is not None:
+                    work = Supervisor().run("kernel log", kernel.run)
+                    reading.add(asyncio.create_task(work, name="kernel log"))
+                try:
+                    await sampler.run()
+                finally:
+                    await end(reading, 0.5)
         finally:
             await source.close()
 

@@ -13,10 +13,10 @@ import time
 from collections import deque
 from collections.abc import Callable
 from queue import SimpleQueue
-from threading import Thread
 
 from collector.ring.ring import Ring
 from telemetry.inventory import FrameSpan
+from telemetry.supervision import describe, in_thread
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +33,15 @@ Frames = list[tuple[int, bytes]]
 class RingWriter:
     """Ring of one session, for an event loop. `on_change` is called with (works, message)."""
 
-    def __init__(self, ring: Ring, session: int, on_change: Callable[[bool, str], None]) -> None:
+    def __init__(
+        self,
+        ring: Ring,
+        session: int,
+        on_change: Callable[[bool, str], None],
+        stored: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`stored` is called after each frame, in the thread."""
+        self._stored = stored
         self._ring = ring
         self._session = session
         self._on_change = on_change
@@ -42,7 +50,6 @@ class RingWriter:
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         """Work of the thread, in order; None ends it."""
         self._loop = asyncio.get_running_loop()
-        self._ended = asyncio.Event()
         self._works = True
         """State of the last `on_change`."""
         self._open = False
@@ -106,12 +113,11 @@ class RingWriter:
 
     async def run(self) -> None:
         """Write until `close`."""
-        # A daemon: a thread that hangs in fsync can't be ended, and must not keep the process.
-        Thread(target=self._work, name="ring", daemon=True).start()
         try:
-            await self._ended.wait()
-        finally:
+            await in_thread("ring", self._work)
+        except asyncio.CancelledError:
             self._jobs.put(None)
+            raise
 
     def close(self) -> None:
         """Have `run` write the waiting frames, sync and return."""
@@ -125,7 +131,6 @@ class RingWriter:
         self._in_loop(self.ready.set)
         while (job := self._jobs.get()) is not None:
             job()
-        self._in_loop(self._ended.set)
 
     def _store_oldest(self) -> None:
         """Write the oldest waiting frame."""
@@ -142,6 +147,7 @@ class RingWriter:
     def _append(self) -> None:
         self._open_ring()
         self._ring.append(self._session, *self._waiting[0])
+        self._stored()
 
     def _open_ring(self) -> None:
         if not self._open:
@@ -157,9 +163,11 @@ class RingWriter:
         """Work with the disk; return whether it succeeded, and report a change of that."""
         try:
             work()
-        except OSError as error:
+        except Exception as error:  # a fault of ours costs this frame in the ring, not the thread
+            if not isinstance(error, OSError):
+                log.exception("ring: a frame could not be written")
             self._retry_at = time.monotonic() + RETRY_AFTER
-            self._in_loop(self._set_works, False, str(error))
+            self._in_loop(self._set_works, False, describe(error))
             return False
         if not self._works:
             self._in_loop(self._set_works, True, "")

@@ -106,6 +106,8 @@ class RememberedDevices:
                 self._write(known)
             except OSError as error:
                 log.warning("%s can't be written: %s", self._path, error.strerror or error)
+            except Exception:  # the next change must be written all the same
+                log.exception("%s can't be written", self._path)
 
     def _write(self, known: KnownGpus) -> None:
         """Replace the file atomically, so that a torn one is never read."""

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -143,8 +143,13 @@ class Sampler:
         facts: Mapping[str, str] | None = None,
         wall_ns: Callable[[], int] = time.time_ns,
         monotonic: Callable[[], float] = time.monotonic,
+        failing: Callable[[], Collection[object]] = tuple,
+        sampled: Callable[[], None] = lambda: None,
     ) -> None:
+        """`failing` returns the parts of the collector that failed; `sampled` is called after each tick."""
         self._config = config
+        self._failing = failing
+        self._sampled = sampled
         self._source = source
         self._session = session
         self._events = events
@@ -207,6 +212,7 @@ class Sampler:
     async def sample(self, tick: int, lanes: frozenset[Lane]) -> None:
         """Read the lanes of a tick, build the frame and send it to the sinks."""
         if self._silent is not None and self._silent(tick):
+            self._sampled()
             return  # a simulated node that is down sends nothing
         now_ns = self._wall_ns()
         if Lane.SLOW in lanes:
@@ -217,7 +223,7 @@ class Sampler:
         if not readings.has_node(rows):
             rows = {**rows, **self._host_rows(inventory, lanes, now_ns)}
         known = node_metrics(inventory, rows, self._expected)
-        known |= collector_metrics(self._source, self.skipped, lanes)
+        known |= collector_metrics(self._source, self.skipped, len(self._failing()), lanes)
         rows = {**rows, **readings.overlaid(rows, known)}
         self._emit(now_ns, rows)
         if self.newest is None or self.newest.inventory is not inventory:
@@ -226,6 +232,7 @@ class Sampler:
         self.newest.at = self._monotonic()
         self.newest.taken.update(dict.fromkeys(rows, self.newest.at))
         self.newest.sampled_at = now_ns
+        self._sampled()
 
     def flush_events(self) -> None:
         """Send the events that wait for a frame, in a frame without readings."""

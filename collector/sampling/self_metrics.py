@@ -26,9 +26,14 @@ def node_metrics(inventory: Inventory, rows: Rows, expected: int) -> dict[str, f
     return found
 
 
-def collector_metrics(source: Source, skipped: int, lanes: frozenset[Lane]) -> dict[str, float]:
-    """Return metrics of the collector itself, by name."""
-    found = {"node_ticks_skipped_total": float(skipped)}
+def collector_metrics(
+    source: Source, skipped: int, failing: int, lanes: frozenset[Lane]
+) -> dict[str, float]:
+    """Return metrics of the collector itself, by name. `failing`: its parts that failed."""
+    found = {
+        "node_ticks_skipped_total": float(skipped),
+        "node_collector_tasks_failing": float(failing),
+    }
     if Lane.SLOW in lanes:
         usage = resource.getrusage(resource.RUSAGE_SELF)
         found["node_collector_cpu_seconds_total"] = usage.ru_utime + usage.ru_stime

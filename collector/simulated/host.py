@@ -19,6 +19,7 @@ SELF = (
     "node_gpus_expected",
     "node_gpus_answering",
     "node_ticks_skipped_total",
+    "node_collector_tasks_failing",
     "node_collector_cpu_seconds_total",
     "node_collector_memory_bytes",
     "node_probes_abandoned_total",
@@ -26,7 +27,7 @@ SELF = (
 """Columns that a simulated node leaves to the collector, as gaps `not_read`."""
 
 _FAST = (
-    *SELF[:4],
+    *SELF[:5],
     "node_wall_power_watts",
     "node_cpu_utilization_ratio",
     "node_load_1m",
@@ -40,7 +41,7 @@ _FAST = (
     "node_disk_written_bytes_total",
 )
 _SLOW = (
-    *SELF[4:],
+    *SELF[5:],
     "node_memory_total_bytes",
     "node_cpus",
     "node_load_5m",
@@ -99,7 +100,7 @@ class SimulatedHost:
             _PICK_FAST(
                 (
                     *HEAD,
-                    *(NOT_READ,) * 4,
+                    *(NOT_READ,) * 5,
                     direct / chassis.efficiency + 8.0 * (luck - 0.5),
                     0.015 + 0.22 * level + 0.01 * luck,
                     chassis.cpus * (0.01 + 0.24 * programme.deep[at % HOUR]) + blocked,

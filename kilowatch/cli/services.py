@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -22,6 +24,7 @@ from kilowatch.cli.output import echo, echo_json
 from kilowatch.stack.foreground import announce, watch_with_dashboard
 from kilowatch.stack.ports import pick_address
 from telemetry.errors import ConfigError
+from telemetry.systemd import ServiceManager
 
 
 @click.command()
@@ -121,7 +124,7 @@ def collect(
         return
     from collector.service import main_loop  # noqa: PLC0415 - the collector loads no NumPy
 
-    main_loop(loaded.collector)
+    main_loop(loaded.collector, manager=ServiceManager.of(os.environ))
 
 
 @click.command()
@@ -157,8 +160,11 @@ def aggregate(
     loaded = read()
 
     async def main() -> None:
-        aggregator = Aggregator(loaded, reread=read)
-        on_hangup(aggregator.reload)
-        await aggregator.run(stop_on_signals())
+        aggregator, stop = Aggregator(loaded, reread=read), stop_on_signals()
+        manager = ServiceManager.of(os.environ)
+        on_hangup(functools.partial(manager.reload, aggregator.reload))
+        await manager.accompany(
+            aggregator.run(stop), stop, aggregator.serving, aggregator.marks, aggregator.status
+        )
 
     asyncio.run(main())

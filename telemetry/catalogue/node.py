@@ -88,6 +88,12 @@ METRICS = (
     _gauge(
         "collector_memory_bytes", Unit.BYTES, "Resident memory of the collector.", _SELF, Lane.SLOW
     ),
+    _gauge(
+        "collector_tasks_failing",
+        Unit.COUNT,
+        "Tasks and threads of the collector that ended by a fault and have not worked for a while since.",
+        _SELF,
+    ),
     _counter(
         "ticks_skipped", Unit.COUNT, "Ticks that were skipped because they came too late.", _SELF
     ),
