@@ -36,6 +36,7 @@ from aggregator.remote.push import Pusher
 from aggregator.stats import add_lags
 from aggregator.store.executor import StoreExecutor
 from aggregator.store.open import Lock, open_store
+from aggregator.store.protocol import Batch
 from aggregator.view import DeliveryView, FlushBroadcast
 from alerts.rules.rule import load as load_rules
 from api.alerts import Alert
@@ -104,6 +105,8 @@ class Aggregator:
         self._node_labels = NodeLabels()
         self.flushes = FlushBroadcast()
         self._ingest: MessageRouter | None = None
+        self._batch: Batch | None = None
+        """The batch that is being written."""
         self.ready = asyncio.Event()
         """Set when the store is open and messages are received."""
         self.serving = asyncio.Event()
@@ -334,12 +337,14 @@ class Aggregator:
         self, store: StoreExecutor, ingest: MessageRouter, stop: asyncio.Event
     ) -> None:
         self.stats.holes_open = ingest.ledger.missing()
-        batch = ingest.drain_batch(time.time_ns())
+        # A batch stays until it is written, whatever ends this task meanwhile.
+        batch = self._batch = self._batch or ingest.drain_batch(time.time_ns())
         if batch and not await store.write(batch, stop):
             log.error("store: %d frames were not stored before the end; they are requested again at "
                       "the next start", len(batch.frames))  # fmt: skip
         elif self.stats.store_ok:
             self.alerting.progress("store")
+        self._batch = None
         ingest.stored()
         self.marks.mark("commit")
 

@@ -28,7 +28,7 @@ async def end(tasks: Iterable[asyncio.Task[Any]], seconds: float) -> bool:
     return not rest
 
 
-async def lasting(work: Awaitable[object], over: Callable[[], bool]) -> None:
+async def unending(work: Awaitable[object], over: Callable[[], bool]) -> None:
     """Do work that must not end before `over`; raise `RuntimeError` when it returns, or when what it
     waits for is cancelled: a task group would not notice either."""
     try:

@@ -26,7 +26,7 @@ from telemetry.backoff import STABLE_AFTER, Backoff
 from telemetry.errors import KilowattError, WireError
 from telemetry.inventory import CommandKind, FrameSpan, Inventory, NodeState
 from telemetry.mqtt import FIRST_PAUSE, LONGEST_PAUSE, client_id, connect
-from telemetry.tasks import end, lasting
+from telemetry.tasks import end, unending
 from telemetry.topics import Topic, topic
 
 log = logging.getLogger(__name__)
@@ -164,7 +164,7 @@ class Publisher:
                     ),
                 }
                 tasks = [
-                    group.create_task(lasting(work, self._closing.is_set), name=name)
+                    group.create_task(unending(work, self._closing.is_set), name=name)
                     for name, work in works.items()
                 ]
                 await self._closing.wait()
