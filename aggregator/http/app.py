@@ -29,6 +29,7 @@ from aggregator.http.auth import AccessGuard, AccessRule, harden
 from aggregator.http.config import HttpConfig
 from aggregator.http.errors import errors
 from aggregator.http.exposition import ExpositionPages
+from aggregator.http.node_metrics import PAGE_TURN
 from aggregator.http.operations import OPERATIONS
 from aggregator.http.reply import VIEW
 from aggregator.http.rule_input_metrics import RULE_INPUTS, RuleInputMetrics
@@ -59,6 +60,7 @@ def make_app(view: AggregatorView, config: HttpConfig | None = None) -> web.Appl
     app[sd.CONFIG] = config
     app[health.LIVENESS] = health.Liveness(view)
     app[metrics.PAGES] = ExpositionPages()
+    app[PAGE_TURN] = asyncio.Lock()
     app[metrics.SUMMARIZER] = Summarizer()
     app[RULE_INPUTS] = RuleInputMetrics()
     app[HUB] = Hub(view, config.slow_viewer_seconds)

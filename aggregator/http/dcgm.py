@@ -15,6 +15,7 @@ import numpy as np
 from aiohttp import web
 
 from aggregator.http.errors import unknown
+from aggregator.http.load_metrics import shed_family
 from aggregator.http.node_status import status_of
 from aggregator.http.parameters import one_of, query
 from aggregator.http.reply import VIEW, send
@@ -122,7 +123,12 @@ async def node_page(request: web.Request) -> web.Response:
     node = view.fleet.nodes.get(name)
     if node is None:
         raise unknown("node", name, view.fleet.nodes)
-    page = list(families(view, node, host_label(request)))
+    label = host_label(request)
+    if view.shedding.sheds("device_metrics"):
+        view.shedding.pages_reduced += 1
+        page = [shed_family(view.shedding)]
+    else:
+        page = list(families(view, node, label))
     return await send(request, lambda: render(page), CONTENT_TYPE)
 
 

@@ -8,7 +8,7 @@ machine: 8 GPUs 1 ms; 100,000 series 45 ms.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import compress
 from operator import add
@@ -77,9 +77,16 @@ class ExpositionPages:
         self._kept: dict[tuple[str, bool], _NodeTexts] = {}
 
     def snapshot(
-        self, fleet: Fleet, nodes: list[Node], now: float, scope: bool = True
+        self,
+        fleet: Fleet,
+        nodes: list[Node],
+        now: float,
+        scope: bool = True,
+        *,
+        devices: bool = True,
     ) -> ExpositionSnapshot:
         """Copy what the page of these nodes shows at `now`. `scope`: with labels cluster, node.
+        `devices`: with readings; else only whether the nodes are up.
 
         A node that is not online has no series but that it is down.
         """
@@ -92,7 +99,7 @@ class ExpositionPages:
                 for node, here in zip(nodes, up, strict=True)
             ]
         )
-        shown = [node for node, here in zip(nodes, up, strict=True) if here]
+        shown = [node for node, here in zip(nodes, up, strict=True) if here and devices]
         kept = [self._of(fleet, node.inventory, scope) for node in shown]
         families += _merged([each.info for each in kept])
         rows = [_rows(matrix, shown, kept, now) for matrix in fleet.matrices]
@@ -113,6 +120,31 @@ class ExpositionPages:
                 info_families(inventory, scope),
             )
         return kept
+
+
+def joined(parts: Sequence[ExpositionSnapshot]) -> ExpositionSnapshot:
+    """Join snapshots of different nodes. Pure, and safe in a thread."""
+    if len(parts) == 1:
+        return parts[0]
+    families: dict[str, list[Family]] = {}
+    blocks: dict[str, list[DeviceLabels]] = {}
+    for part in parts:
+        for family in part.families:
+            families.setdefault(family.name, []).append(family)
+        for rows in part.rows:
+            blocks.setdefault(rows.block.name, []).append(rows)
+    return ExpositionSnapshot(
+        [_one(same) for same in families.values()],
+        [
+            DeviceLabels(
+                some[0].block,
+                [text for rows in some for text in rows.fragments],
+                np.concatenate([rows.gauges for rows in some]),
+                np.concatenate([rows.counters for rows in some]),
+            )
+            for some in blocks.values()
+        ],
+    )
 
 
 def _rows(matrix: Matrix, nodes: list[Node], kept: list[_NodeTexts], now: float) -> DeviceLabels:
@@ -136,15 +168,13 @@ def _merged(pages: list[list[Family]]) -> list[Family]:
     """Join the families of many nodes: each is on a page once."""
     if len(pages) <= 1:
         return list(pages[0]) if pages else []
-    return [
-        Family(
-            same[0].name,
-            same[0].help,
-            same[0].kind,
-            [sample for family in same for sample in family.samples],
-        )
-        for same in zip(*pages, strict=True)
-    ]
+    return [_one(same) for same in zip(*pages, strict=True)]
+
+
+def _one(same: Sequence[Family]) -> Family:
+    first = same[0]
+    samples = [sample for family in same for sample in family.samples]
+    return Family(first.name, first.help, first.kind, samples)
 
 
 _HEADERS = {

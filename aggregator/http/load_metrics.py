@@ -7,14 +7,20 @@ from aggregator.load.shedding import Shedding
 from telemetry.exposition import COUNTER, GAUGE, PREFIX, Family, labels
 
 
+def shed_family(shedding: Shedding) -> Family:
+    """Return which parts are shed now."""
+    samples = [(labels({"what": part}), float(shedding.sheds(part))) for part in PARTS]
+    text = "1 while this is shed: history, viewers, device_metrics."
+    return Family(f"{PREFIX}shed_active", text, GAUGE, samples)
+
+
 def load_families(shedding: Shedding) -> list[Family]:
     """Return the step of the load controller, its measurements, and what was shed."""
     shown = [signal for signal in SIGNALS if signal.name in shedding.readings]
     return [
         Family(f"{PREFIX}shed_step", "Step of the load controller; 0 while nothing is shed.", GAUGE,
                [("", float(shedding.step))]),
-        Family(f"{PREFIX}shed_active", "1 while this is shed: history, viewers, device_metrics.",
-               GAUGE, [(labels({"what": part}), float(shedding.sheds(part))) for part in PARTS]),
+        shed_family(shedding),
         Family(f"{PREFIX}shed_seconds_total", "Time for which this was shed.", COUNTER,
                [(labels({"what": part}), seconds) for part, seconds in shedding.seconds.items()]),
         Family(f"{PREFIX}shed_frames_total",

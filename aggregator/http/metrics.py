@@ -14,12 +14,13 @@ from prometheus_client import CollectorRegistry, ProcessCollector, generate_late
 from aggregator.http.alert_metrics import alert_families
 from aggregator.http.circuit_metrics import circuit_families
 from aggregator.http.errors import RequestError, unknown
-from aggregator.http.exposition import ExpositionPages
+from aggregator.http.exposition import ExpositionPages, joined
 from aggregator.http.exposition import render as render_pages
 from aggregator.http.load_metrics import load_families
+from aggregator.http.node_metrics import PAGE_TURN, snapshots_of, wait_for_turn
 from aggregator.http.parameters import one_of, query
 from aggregator.http.reply import VIEW, send
-from aggregator.http.rule_input_metrics import RULE_INPUTS, rule_input_families
+from aggregator.http.rule_input_metrics import RULE_INPUTS
 from aggregator.http.stream_hub import HUB, Hub
 from aggregator.http.summary import Summarizer
 from aggregator.view import AggregatorView
@@ -285,11 +286,16 @@ async def all_nodes_page(request: web.Request) -> web.Response:
     if series > MOST_SERIES:
         raise RequestError(413, "path", f"{series} series are too many for one page",
                            "Scrape node by node: /sd/prometheus lists the targets.")  # fmt: skip
-    return await _send_nodes(request, list(fleet.nodes.values()), True)
+    turn = request.app[PAGE_TURN]
+    await wait_for_turn(turn)
+    try:
+        return await _send_nodes(request, list(fleet.nodes.values()), True)
+    finally:
+        turn.release()
 
 
 async def _send_nodes(request: web.Request, nodes: list[Node], scope: bool) -> web.Response:
-    view, pages = request.app[VIEW], request.app[PAGES]
-    snapshot = pages.snapshot(view.fleet, nodes, view.now(), scope)
-    snapshot.families.extend(rule_input_families(view, request.app[RULE_INPUTS], nodes, scope))
-    return await send(request, lambda: render_pages(snapshot), CONTENT_TYPE, work=snapshot.cells)
+    pages, inputs = request.app[PAGES], request.app[RULE_INPUTS]
+    parts = await snapshots_of(request.app[VIEW], pages, inputs, nodes, scope)
+    work = sum(part.cells for part in parts)
+    return await send(request, lambda: render_pages(joined(parts)), CONTENT_TYPE, work=work)

@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ipaddress
 from asyncio import FIRST_COMPLETED
 from itertools import takewhile
 
 import msgspec
-from aiohttp import WSCloseCode, WSMsgType, web
+from aiohttp import WSCloseCode, WSMsgType, hdrs, web
 
 from aggregator.http.columns import ColumnChoice, choose
 from aggregator.http.errors import RequestError
 from aggregator.http.parameters import query
 from aggregator.http.reply import VIEW, json_bytes
 from aggregator.http.stream_hub import HUB, Hub, StreamSnapshot
+from aggregator.load.shedding import RETRY_AFTER
 from aggregator.view import AggregatorView
 from api.errors import ErrorDetail
 from api.stream import StreamAlerts, StreamError, StreamEvents, StreamRequest
@@ -70,7 +72,8 @@ class Viewer:
         try:
             while True:
                 self._asked.clear()
-                now, every = self._view.now(), self._request.every
+                now = self._view.now()
+                every = max(self._request.every, self._view.shedding.viewer_seconds)
                 if now >= self._due:
                     self._due = now + every - min(0.1, every / 4)  # flushes are not on the dot
                     await self._send_all()
@@ -154,6 +157,14 @@ def _parse(text: str) -> StreamRequest:
     return request
 
 
+def is_far(remote: str | None) -> bool:
+    """Return whether a caller is on another machine."""
+    try:
+        return not ipaddress.ip_address(remote or "").is_loopback
+    except ValueError:
+        return True
+
+
 async def stream(request: web.Request) -> web.StreamResponse:
     """Send readings of chosen columns, as they come."""
     query(request)
@@ -162,6 +173,14 @@ async def stream(request: web.Request) -> web.StreamResponse:
         raise RequestError(
             503, "stream", f"{hub.viewers} viewers are connected", "Try again later."
         )
+    shedding = request.app[VIEW].shedding
+    if shedding.refuses_viewers and is_far(request.remote):
+        shedding.viewers_refused += 1
+        raise RequestError(
+            503, "stream", f"the aggregator is overloaded: {shedding.reason}",
+            "Try again later, or on the aggregator's own machine.",
+            headers={hdrs.RETRY_AFTER: str(RETRY_AFTER)},
+        )  # fmt: skip
     socket = web.WebSocketResponse(
         heartbeat=HEARTBEAT, max_msg_size=MOST_BYTES, compress=False, timeout=2.0
     )

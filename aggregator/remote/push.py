@@ -7,16 +7,19 @@ import asyncio
 import logging
 import struct
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 import aiohttp
 
 from aggregator.http.alert_metrics import alert_families
 from aggregator.http.circuit_metrics import circuit_families
 from aggregator.http.exposition import ExpositionPages, ExpositionSnapshot
+from aggregator.http.load_metrics import load_families
 from aggregator.http.metrics import cluster_families, self_families
-from aggregator.http.rule_input_metrics import RuleInputMetrics, rule_input_families
+from aggregator.http.node_metrics import snapshots_of
+from aggregator.http.rule_input_metrics import RuleInputMetrics
 from aggregator.http.summary import Summarizer
 from aggregator.remote.config import RemoteWriteConfig
 from aggregator.remote.encode import STALE, labels_key, name_key, samples, snappy
@@ -47,25 +50,25 @@ class Gatherer:
         self._before: set[bytes] = set()
         self._more = {"cluster": view.cluster, "job": "kilowatch"}
 
-    def snapshot(self) -> ExpositionSnapshot:
-        """Copy the present readings; in the event loop."""
+    async def snapshots(self) -> list[ExpositionSnapshot]:
+        """Copy the present readings; in the event loop, a piece at a time."""
         view = self._view
-        fleet, now = view.fleet, view.now()
-        nodes = list(fleet.nodes.values())
-        snapshot = self._pages.snapshot(fleet, nodes, now)
-        snapshot.families.extend([
-            *rule_input_families(view, self._rule_inputs, nodes, True),
+        fleet, nodes = view.fleet, list(view.fleet.nodes.values())
+        found = await snapshots_of(view, self._pages, self._rule_inputs, nodes, True)
+        now = view.now()
+        own = [
             *cluster_families(self._summarizer.summary(fleet, now), view),
             *self_families(view.stats, {}, (view.wall() - view.started_at) / 1e9),
+            *load_families(view.shedding),
             *alert_families(view),
             *circuit_families(view.electrical, view.cluster, now),
-        ])  # fmt: skip
-        return snapshot
+        ]
+        return [*found, ExpositionSnapshot(own, [])]
 
-    def requests(self, snapshot: ExpositionSnapshot, at: int) -> list[tuple[bytes, int]]:
+    def requests(self, snapshots: Sequence[ExpositionSnapshot], at: int) -> list[tuple[bytes, int]]:
         """Return bodies with their numbers of samples, in a thread. A series that has ended gets one
         stale marker."""
-        values = self._values(snapshot)
+        values = self._values(snapshots)
         ended = self._before.difference(values)
         self._before = set(values)
         parts = samples([*values.items(), *((key, STALE) for key in ended)], at)
@@ -75,12 +78,12 @@ class Gatherer:
             if (some := parts[start : start + SERIES_A_REQUEST])
         ]
 
-    def _values(self, snapshot: ExpositionSnapshot) -> Values:
+    def _values(self, snapshots: Sequence[ExpositionSnapshot]) -> Values:
         found: Values = {}
         pack = struct.Struct("<d").pack
         if len(self._labels) > MOST_FRAGMENTS:
             self._labels.clear()  # nodes that are gone
-        for name, fragment, value in _cells(snapshot):
+        for name, fragment, value in chain.from_iterable(map(_cells, snapshots)):
             its = self._labels.get(fragment)
             if its is None:
                 # `_sum` or `_bucket` of a summary or histogram is a part of the name.
@@ -124,8 +127,8 @@ class Pusher:
         timeout = aiohttp.ClientTimeout(total=self.config.timeout_seconds)
         async with aiohttp.ClientSession(headers=headers, timeout=timeout) as session:
             while True:
-                snapshot, at = gatherer.snapshot(), self.view.wall() // 1_000_000
-                for request in await asyncio.to_thread(gatherer.requests, snapshot, at):
+                at, snapshots = self.view.wall() // 1_000_000, await gatherer.snapshots()
+                for request in await asyncio.to_thread(gatherer.requests, snapshots, at):
                     self._queue(request)
                 await self._send(session)
                 await asyncio.sleep(self.config.every_seconds)

@@ -171,12 +171,14 @@ async def test_a_real_prometheus_sees_a_series_end(tmp_path: Path) -> None:
 async def test_what_ends_is_said_once() -> None:
     view = await small_cluster()
     gatherer = Gatherer(view)
-    first = b"".join(unpacked(body) for body, _ in gatherer.requests(gatherer.snapshot(), 1))
+    first = b"".join(unpacked(body) for body, _ in gatherer.requests(await gatherer.snapshots(), 1))
     assert STALE not in first
     view.fleet.nodes["n2"].online = False
-    ended = b"".join(unpacked(body) for body, _ in gatherer.requests(gatherer.snapshot(), 2))
+    ended = b"".join(unpacked(body) for body, _ in gatherer.requests(await gatherer.snapshots(), 2))
     assert ended.count(STALE) > 50
-    assert STALE not in b"".join(unpacked(b) for b, _ in gatherer.requests(gatherer.snapshot(), 3))
+    assert STALE not in b"".join(
+        unpacked(b) for b, _ in gatherer.requests(await gatherer.snapshots(), 3)
+    )
 
 
 async def test_an_outage_is_bridged_and_what_is_refused_is_counted() -> None:
