@@ -4,6 +4,10 @@ Lines come from /dev/kmsg, `dmesg` in any of its forms, the journal or syslog; d
 write them differently. An unknown line is skipped, never an error: an Xid is known by its number
 even where the rest of the line is cut off. Sources: NVIDIA's Xid catalogue, and the lines under
 `captures/kernel_log`.
+
+A record counts only where the driver's own prefix begins the message. The kernel prints names of
+processes, files and cgroups as they are, so that whoever may start a program may put any text
+into the rest of a line, and 15 characters before `[pid]` at its beginning.
 """
 
 from __future__ import annotations
@@ -13,8 +17,39 @@ from dataclasses import dataclass
 
 from telemetry.pci import normal_pci
 
+# What may stand before a message. The parts are those of tools, none is of the message itself.
+
+_TIME = r"\d{2}:\d{2}:\d{2}(?:[.,]\d{1,9})?"
+_STAMPS = (
+    r"\[ *\d{1,12}\.\d{1,9}(?: *< *[\d.]{1,20}>)?\](?:\[ *[TC]\d{1,10}\])?",  # dmesg, printk.caller
+    rf"\[(?:\w{{1,5}}\.? )?\w{{2,5}}\.? +\d{{1,2}} {_TIME} \d{{4}}(?: *< *[\d.]{{1,20}}>)?\]",  # dmesg -T
+    rf"\[?\d{{4}}-\d{{2}}-\d{{2}}[T ]{_TIME}(?:Z|[+-]\d{{2}}:?\d{{2}})?\]?:?",  # --time-format iso
+    rf"(?:[^\W\d_]{{3,5}}|\d{{1,2}}月)\.? +\d{{1,2}} (?:\d{{4}} )?{_TIME}",  # syslog, any language
+    r"kern *:(?: *\w{3,7} *:)?",  # dmesg -x
+    r"<\d{1,3}>(?:1 )?",  # the priority of syslog
+)
+_STAMP = rf"(?:{'|'.join(_STAMPS)})\s*"
+_SENDER = r"(?:(?:[\w.:-]{1,253} )?(?:kern\.\w{3,7} )?(?:kernel|klogd)(?:\[\d{1,10}\])?(?::| - - -)\s*|MESSAGE=)"
+_KMSG = re.compile(r"\d{1,4},\d{1,20},\d{1,20},[^;]{0,200};")
+_FRONT = re.compile(
+    rf"\s*(?:[\w.-]{{1,253}}: (?={_STAMP}|{_SENDER}))?(?:{_STAMP})*(?:{_SENDER}(?:{_STAMP})*)?"
+)
+"""A node may be in front of all, as `pdsh` and `clush` print it, but only before a stamp."""
+_OURS = re.compile(r"NVRM:|nvidia-nvswitch\d{0,4}:|INFO: task ")
+_OF_PROCESS = re.compile(
+    r".{1,16}?(?:\[\d{1,10}\][: ]|: page allocation|invoked oom-killer)", re.DOTALL
+)
+"""Begins with the name of a process: `NVRM: Xid (PCI:[4711]: segfault at 0 ip ...`."""
+
+
+def message_start(line: str) -> int:
+    """Return where the message of a line begins, behind its stamps and the names of its senders."""
+    front = _KMSG.match(line) or _FRONT.match(line)
+    return 0 if front is None else front.end()
+
+
 _ADDRESS = r"(?:PCI:)?[0-9a-fA-F]{1,8}:[0-9a-fA-F]{1,2}:[0-9a-fA-F]{1,2}(?:\.[0-9a-fA-F])?"
-_XID = re.compile(r"NVRM: (?:GPU\d+ )?Xid \(([^)]{1,80})\): (\d{1,6})(?:,\s*(.*))?", re.DOTALL)
+_XID = re.compile(r"NVRM: (?:GPU\d+ )?Xid \(([^)\[\]]{1,80})\): (\d{1,6})(?:,\s*(.*))?", re.DOTALL)
 _PLACE = re.compile(
     rf"({_ADDRESS})(?:[ ,]+GPU-I:([0-9a-fA-F]{{1,4}}))?(?:[ ,]+GPU-CI:([0-9a-fA-F]{{1,4}}))?"
 )
@@ -25,12 +60,10 @@ _NVLINK5 = re.compile(r"\b(Fatal|Non-?fatal)\b", re.IGNORECASE)
 _LINK = re.compile(r"\blink (-?\d{1,3})\b", re.IGNORECASE)
 _REGISTERS = re.compile(r"\(((?:0x[0-9a-fA-F]{1,16}[,\s]*){1,16})\)")
 _RESET = re.compile(r"\bRST: (Yes|No)(?:, D-RST: (Yes|No))?")
-_SXID = re.compile(
-    rf"(?:nvidia-nvswitch(\d{{1,4}}): )?SXid \(({_ADDRESS})\): (\d{{1,6}})(?:, (.*))?"
-)
-_LOST = re.compile(rf"NVRM: .*?({_ADDRESS}).{{0,80}}?\bfallen off the bus")
+_SXID = re.compile(rf"nvidia-nvswitch(\d{{1,4}})?: SXid \(({_ADDRESS})\): (\d{{1,6}})(?:, (.*))?")
+_LOST = re.compile(rf"NVRM: [\w ]{{0,40}}?({_ADDRESS})[\w :.,()-]{{0,80}}?\bfallen off the bus")
 _LOST_BEGINS = re.compile(rf"NVRM: The NVIDIA GPU ({_ADDRESS})")
-_LOST_ENDS = re.compile(r"NVRM:.*\bfallen off the bus")
+_LOST_ENDS = re.compile(r"NVRM:[\w :.,()-]{0,80}\bfallen off the bus")
 _NOTES = (
     ("init_failed", re.compile(rf"NVRM: (?:GPU ({_ADDRESS}):? )?.{{0,40}}RmInitAdapter failed")),
     ("nvlink_failed", re.compile(rf"NVRM: (?:GPU ({_ADDRESS}):? )?knvlink\w*: .*\b[Ff]ail")),
@@ -116,24 +149,31 @@ def parse_line(line: str) -> KernelRecord | None:
 
     Lines that programs wrote to /dev/kmsg (their facility is not the kernel's) are ignored.
     """
-    for mark in _MARKS:
-        if mark in line:
-            return _parse(line[:_MAX_LINE])
-    return None
+    message = message_of(line)
+    return None if message is None else _parse(message)
 
 
-def _parse(line: str) -> KernelRecord | None:
-    if _from_a_program(line):
+def message_of(line: str) -> str | None:
+    """Return the driver's message in a line, or that of the kernel on a task that hangs; None where
+    the line holds none, or holds it anywhere but at the beginning of its message."""
+    if not any(mark in line for mark in _MARKS) or _from_a_program(line):
         return None
-    if (match := _XID.search(line)) is not None:
+    line = line[:_MAX_LINE]
+    message = line[message_start(line) :]
+    ours = _OURS.match(message) is not None and _OF_PROCESS.match(message) is None
+    return message.strip() if ours else None
+
+
+def _parse(message: str) -> KernelRecord | None:
+    if (match := _XID.match(message)) is not None:
         return _xid(match)
-    if (match := _SXID.search(line)) is not None:
+    if (match := _SXID.match(message)) is not None:
         return _sxid(match)
-    if (match := _LOST.search(line)) is not None:
-        return GpuLost(normal_pci(match[1] or ""), line[match.start() :].strip())
+    if (match := _LOST.match(message)) is not None:
+        return GpuLost(normal_pci(match[1] or ""), message)
     for what, pattern in _NOTES:
-        if (match := pattern.search(line)) is not None:
-            return DriverNote(what, normal_pci(match[1] or ""), line[match.start() :].strip())
+        if (match := pattern.match(message)) is not None:
+            return DriverNote(what, normal_pci(match[1] or ""), message)
     return None
 
 
@@ -183,7 +223,11 @@ def _xid(match: re.Match[str]) -> Xid | None:
 
 def _action(rest: str) -> tuple[int, int] | None:
     match = _ACTION.search(rest)
-    return None if match is None else (int(match[1], 0), int(match[2], 0))
+    return None if match is None else (_whole(match[1]), _whole(match[2]))
+
+
+def _whole(text: str) -> int:
+    return int(text, 16) if text.startswith("0x") else int(text)
 
 
 def _sxid(match: re.Match[str]) -> SXid:
@@ -218,17 +262,17 @@ class Assembler:
 
     def feed(self, line: str) -> KernelRecord | None:
         """Return the record that this line completes, if any."""
-        record = parse_line(line)
-        if record is not None or "NVRM" not in line:
+        message = message_of(line)
+        record = None if message is None else _parse(message)
+        if record is not None or message is None or not message.startswith("NVRM"):
             return record
-        head = line[:_MAX_LINE]
-        if (match := _LOST_BEGINS.search(head)) is not None:
-            self._begun = normal_pci(match[1]), head[match.start() :].strip()
+        if (match := _LOST_BEGINS.match(message)) is not None:
+            self._begun = normal_pci(match[1]), message
             self._left = self.MOST_BETWEEN
-        elif (match := _LOST_ENDS.search(head)) is not None:
+        elif _LOST_ENDS.match(message) is not None:
             pci, detail = self._begun or (None, "")
             self._begun = None
-            return GpuLost(pci, f"{detail} {head[match.start() :].strip()}".strip())
+            return GpuLost(pci, f"{detail} {message}".strip())
         elif self._begun is not None:
             self._left -= 1
             self._begun = self._begun if self._left > 0 else None

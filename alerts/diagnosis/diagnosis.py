@@ -13,7 +13,7 @@ from alerts.diagnosis.lines import host_of, relevant_lines
 from alerts.diagnosis.log_time import LogClock, LogTime
 from alerts.diagnosis.verdict import MEMORY, FaultVerdict, action_of, verdict_of
 from alerts.xid.catalogue import XidSeverity
-from telemetry.kernel_log import Assembler, DriverNote
+from telemetry.kernel_log import Assembler, DriverNote, message_start
 
 # Patterns over a day: repeated memory errors, and programs that fail in the same way.
 
@@ -102,7 +102,7 @@ class HungTasks:
 
     def feed(self, line: str, at: LogTime) -> DriverNote | None:
         """Return the record that this line completes, if any."""
-        begins = _BEGINS.search(line) if "INFO: task " in line else None
+        begins = _BEGINS.match(line, message_start(line)) if "INFO: task " in line else None
         if begins is not None:
             text = line[begins.start() :].strip()
             self._task = None if _OURS.match(begins[1]) else (text, at)
@@ -153,7 +153,9 @@ class Diagnosis:
         for line, head in relevant_lines(text):
             moment = self._clock.read(head)
             node = host_of(head)
-            if self._collector.counts_again(line, len(head), moment, node):
+            if len(head) == message_start(line) and self._collector.counts_again(
+                line, len(head), moment, node
+            ):
                 self.lines += 1
                 continue
             record = self._hung.feed(line, moment) or self._assembler.feed(line)

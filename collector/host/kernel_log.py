@@ -80,6 +80,8 @@ log = logging.getLogger(__name__)
 
 MAX_WAITING = 8192
 """Events that wait to be drained; the oldest are dropped first, and counted."""
+MAX_REPORTED = 100
+"""Lines on which we failed that are reported; all are counted."""
 _CHUNK = 65536
 _LONGEST_LINE = 65536
 _POLL = 0.25
@@ -112,6 +114,8 @@ class KernelLog:
         self.overruns = 0
         """Times that messages were lost because the kernel wrote faster than we read."""
         self.dropped = 0
+        self.unreadable = 0
+        """Lines on which we failed ourselves."""
         self._from_start = from_start
         self._polls_left = 0
         """Further polls before a missing file is reported."""
@@ -273,23 +277,30 @@ class KernelLog:
         return True
 
     def _line(self, line: str) -> None:
+        """Read a line; our own failure on one costs that line, which is reported as it is."""
         try:
-            self._keep(line)
-        except Exception:  # a line that can't be understood costs no other
-            log.exception("%s: a line could not be understood", self.path)
-            self._waiting.append(
-                DeviceEvent("driver_log", self._clock(), message="a line of the kernel log could not be understood",
-                            data={"what": "unreadable", "line": line.strip()[:MAX_LINE], "source": "kernel"})
+            event = self._event(line)
+        except Exception:
+            self.unreadable += 1
+            if self.unreadable > MAX_REPORTED:
+                return
+            log.exception("%s: a line could not be understood: %r", self.path, line[:MAX_LINE])
+            event = DeviceEvent(
+                "driver_log", self._clock(), message="a line of the kernel log could not be understood",
+                data={"what": "unreadable", "line": line.strip()[:MAX_LINE], "source": "kernel"},
             )  # fmt: skip
-
-    def _keep(self, line: str) -> None:
-        record = self._assembler.feed(line)
-        if record is None:
+        if event is None:
             return
         if len(self._waiting) == MAX_WAITING:
             self.dropped += 1
+        self._waiting.append(event)
+
+    def _event(self, line: str) -> DeviceEvent | None:
+        record = self._assembler.feed(line)
+        if record is None:
+            return None
         at = parse_stamp(line).unix_ns
-        self._waiting.append(event_of(record, line, self._clock() if at is None else at))
+        return event_of(record, line, self._clock() if at is None else at)
 
     def _clear_problem(self) -> None:
         self.state, self.message = "reading", ""

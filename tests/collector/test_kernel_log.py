@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from collector.host import kernel_log
 from collector.host.kernel_log import MAX_WAITING, KernelLog
 from collector.source import DeviceEvent
+from telemetry.kernel_log import KernelRecord
 
 XID = "NVRM: Xid (PCI:0000:01:00): {}, pid=7, name=python3, something\n"
 BOUND = 30.0
@@ -90,6 +92,37 @@ def test_only_what_is_written_from_now_on_counts(
             "source": "kernel",
         },
     )
+
+
+def test_a_line_on_which_we_fail_costs_that_line_alone(
+    tmp_path: Path, reading: Callable[[KernelLog], Reading], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is reported as it is, and the XIDs behind it are read on."""
+    path = tmp_path / "kern.log"
+    path.write_text("")
+    seen = reading(KernelLog(path, from_start=True))
+    whole = kernel_log.event_of
+
+    def failing(record: KernelRecord, line: str, at: int) -> DeviceEvent:
+        if "31" in line:
+            raise ValueError("a bug of ours")
+        return whole(record, line, at)
+
+    monkeypatch.setattr(kernel_log, "event_of", failing)
+    append(path, XID.format(31) + XID.format(48))
+    assert seen.xids(2) == [None, 48]
+    assert seen.log.unreadable == 1
+    assert (seen.log.state, seen.came[0].data["line"]) == ("reading", XID.format(31).strip())
+
+
+def test_a_recovery_action_of_an_unknown_form_ends_no_reader(
+    tmp_path: Path, reading: Callable[[KernelLog], Reading]
+) -> None:
+    path = tmp_path / "kern.log"
+    path.write_text("")
+    seen = reading(KernelLog(path, from_start=True))
+    append(path, "NVRM: Xid (PCI:0000:01:00): 154, from 01 x to 02\n" + XID.format(79))
+    assert seen.xids(2) == [154, 79]
 
 
 def test_the_time_in_a_line_is_used(

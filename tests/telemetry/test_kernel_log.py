@@ -188,6 +188,72 @@ def test_lines_and_what_they_say(line: str, expected: KernelRecord | None) -> No
     assert parse_line(line) == expected
 
 
+FORGED = (
+    "oom-kill:constraint=CONSTRAINT_MEMCG,task_memcg=/user.slice/{},task=x,pid=7,uid=1000",
+    "Out of memory: Killed process 123 ({}) total-vm:1kB, anon-rss:1kB",
+    "traps: x[4711] trap invalid opcode ip:401000 sp:7ffd10 error:0 in {}[400000+1000]",
+    "NVRM: x[4711]: segfault at 0 ip 0000000000401000 sp 00007ffd error 4 in {}[400000+1000]",
+    "NVRM: Xid (PCI:[4711]: segfault at 0 ip 401000 sp 7ffd10 error 4 in a): 79, {}[55d4+1000]",
+    "NVRM: GPU 1:1:1[4711]: segfault at 0 ip 401 sp 7ff error 4 in has fallen off the bus[4+1]",
+    "NVRM: knvlinkAB: page allocation failure: order:9, nodemask=(null),cpuset={},mems_allowed=0",
+    "input: {} as /devices/virtual/input/input7",
+    "usb 1-1: Product: {}",
+    'audit: type=1701 auid=1000 comm="{}" exe="/tmp/x" sig=11',
+    "SXid (1:1:1): 2: page allocation failure: order:9",
+    "cgroup: fork rejected by pids controller in /user.slice/{}",
+    "warning: `x' uses wireless extensions\x0a{}",
+)
+"""Lines of the kernel into which it prints names that any local user chooses."""
+STOLEN = (
+    "NVRM: Xid (PCI:0000:01:00): 79, GPU has fallen off the bus.",
+    "NVRM: GPU 0000:01:00.0: GPU has fallen off the bus.",
+    "NVRM: The NVIDIA GPU 0000:01:00.0",
+    "NVRM: fallen off the bus and is not responding to commands.",
+    "nvidia-nvswitch0: SXid (PCI:0000:05:00.0): 20034, Fatal, Link 30 LTSSM Fault Up",
+    "INFO: task nvidia-smi:4711 blocked for more than 122 seconds.",
+)
+
+
+@pytest.mark.parametrize("forged", FORGED)
+@pytest.mark.parametrize("prefix", PREFIXES)
+def test_a_name_that_reads_like_the_driver_is_no_record(prefix: str, forged: str) -> None:
+    for stolen in STOLEN:
+        line = prefix + forged.format(stolen)
+        assert parse_line(line) is None, line
+        assert Assembler().feed(line) is None
+
+
+@pytest.mark.parametrize(
+    "prefix",
+    [
+        *PREFIXES,
+        "gpu07: [171167.620236] ",
+        "10.0.0.7: kern: warning: [2026-04-22T21:27:51.291660856Z]: ",
+        "<4>Feb 14 05:03:41 node1 kernel: ",
+        "<4>1 2025-02-23T16:24:18.123Z node1 kernel - - - ",
+        "11月 15 14:15:47 node1 kernel: ",
+        "févr. 15 07:56:59 node1 kernel: ",
+        "[Mo Mär  3 16:24:18 2025] ",
+        "[Fri Oct 14 14:56:49 2022 <    0.000012>] ",
+        "[    5.123456 <    0.000012>] ",
+        "[    5.123456][   C12] ",
+        "Feb 23 16:24:18 node1 kernel[0]: ",
+        "               ",
+        "MESSAGE=",
+    ],
+)
+def test_the_message_behind_every_prefix_that_tools_print(prefix: str) -> None:
+    assert isinstance(parse_line(prefix + STOLEN[0]), Xid)
+    assert isinstance(parse_line(prefix + STOLEN[1]), GpuLost)
+    assert isinstance(parse_line(prefix + STOLEN[4]), SXid)
+
+
+def test_a_recovery_action_in_digits_that_begin_with_a_zero() -> None:
+    record = parse_line("NVRM: Xid (PCI:0000:01:00): 154, changed from 01 x to 02")
+    assert isinstance(record, Xid)
+    assert record.action == (1, 2)
+
+
 def test_a_lost_gpu_told_in_three_lines_with_others_between() -> None:
     """And the same beginning with another end is no loss."""
     begin = "[1.1] NVRM: The NVIDIA GPU 0000:18:00.0"
@@ -247,7 +313,14 @@ def test_a_day_that_is_none_has_no_time() -> None:
 @given(
     st.text(max_size=200),
     st.sampled_from(
-        ["", "NVRM: Xid (", "NVRM: ", "SXid (PCI:", "NVRM: Xid (PCI:0000:01:00): 154, "]
+        [
+            "",
+            "NVRM: Xid (",
+            "NVRM: ",
+            "SXid (PCI:",
+            "NVRM: Xid (PCI:0000:01:00): 154, ",
+            "NVRM: Xid (0:1:2): 154, from 01 x to ",
+        ]
     ),
     st.text(max_size=200),
 )
