@@ -9,15 +9,19 @@ impairments, `/metrics` exports them, and each is an alert by the rule of its na
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from telemetry.set_aside import reason_of
 from telemetry.supervision import ProgressMarks, TaskState
 from telemetry.text import duration
 
+log = logging.getLogger(__name__)
 CLEARED_SHOWN = 600.0
 """Seconds for which a part that works again stays in `recent`, so that its rule sees it well and
 resolves in its own time."""
@@ -109,6 +113,53 @@ class Impairments:
             return {part: facts for part, (_, facts) in self._cleared.items()}
 
 
+class LoopTurns:
+    """Turns of the loops of a service: an exception in one costs this turn, and the loop goes on."""
+
+    def __init__(self, impairments: Impairments) -> None:
+        self._impairments = impairments
+        self._failing: dict[str, str] = {}
+
+    @contextlib.contextmanager
+    def turn(self, name: str, *, rule: str = "loop_failing", whole: bool = False) -> Iterator[None]:
+        """Report an exception in the block under `task/<name>`; clear it when the block has succeeded."""
+        part = f"task/{name}"
+        try:
+            yield
+        except Exception as error:
+            reason = reason_of(error)
+            if self._failing.get(name) != reason:
+                log.exception("%s failed; it goes on with the next turn", name)
+            self._failing[name] = reason
+            self._impairments.report(rule, part, reason, whole=whole)
+        else:
+            if self._failing.pop(name, None) is not None:
+                log.warning("%s works again", name)
+                self._impairments.clear(rule, part)
+
+
+class ReportedFaults:
+    """The impairments of one rule that one part reports as a whole: those that are gone are cleared."""
+
+    def __init__(self, rule: str, impairments: Impairments) -> None:
+        self._rule = rule
+        self._impairments = impairments
+        self._reported: set[str] = set()
+
+    def update(self, reasons: Mapping[str, str], *, whole: bool = False) -> None:
+        """Report these parts with their reasons, and clear those that were reported before. The facts of
+        a part `node/x/store` are those of the node."""
+        if not reasons and not self._reported:
+            return
+        for part, reason in reasons.items():
+            kind, name, *_ = f"{part}/".split("/")
+            facts = {"name": name, "node": name} if kind == "node" else {}
+            self._impairments.report(self._rule, part, reason, whole=whole, **facts)
+        for part in self._reported - reasons.keys():
+            self._impairments.clear(self._rule, part)
+        self._reported = set(reasons)
+
+
 CHECK_SECONDS = 1.0
 
 
@@ -137,24 +188,3 @@ async def report_blocked(impairments: Impairments, marks: ProgressMarks) -> None
             else:
                 impairments.clear("task_blocked", key)
         await asyncio.sleep(CHECK_SECONDS)
-
-
-class ReportedFaults:
-    """The impairments that one part reports as a whole: those that are gone are cleared."""
-
-    def __init__(self, impairments: Impairments) -> None:
-        self._impairments = impairments
-        self._reported: dict[str, set[str]] = {}
-
-    def update(
-        self, rule: str, reasons: Mapping[str, str], *, whole: bool = False, **facts: str
-    ) -> None:
-        """Report the parts in `reasons` under a rule, and clear those that were reported before."""
-        before = self._reported.get(rule)
-        if not reasons and not before:
-            return
-        for part, reason in reasons.items():
-            self._impairments.report(rule, part, reason, whole=whole, **facts)
-        for part in (before or set()) - reasons.keys():
-            self._impairments.clear(rule, part)
-        self._reported[rule] = set(reasons)

@@ -24,7 +24,13 @@ from aggregator.electrical.service import ElectricalService
 from aggregator.http.app import listening
 from aggregator.http.config import HttpConfig
 from aggregator.http.node_status import status_of
-from aggregator.impairments import Impairments, report_blocked, report_task
+from aggregator.impairments import (
+    Impairments,
+    LoopTurns,
+    ReportedFaults,
+    report_blocked,
+    report_task,
+)
 from aggregator.ingest.dead_letters import DeadLetters
 from aggregator.ingest.ids import IdRegistry
 from aggregator.ingest.router import MessageRouter
@@ -89,6 +95,8 @@ class Aggregator:
             config.broker,
         )
         self.impairments = Impairments()
+        self._turns = LoopTurns(self.impairments)
+        self._node_faults = {part: ReportedFaults("node_set_aside", self.impairments) for part in ("ingest", "store")}  # fmt: skip
         self.supervisor = Supervisor(functools.partial(report_task, self.impairments))
         """Runs every task of the aggregator that lives as long as it does."""
         self.shedding = Shedding()
@@ -196,6 +204,8 @@ class Aggregator:
         ingest = MessageRouter(
             self.config, self.fleet, self.stats, registry, dead_letters, self.shedding
         )
+        store.content.run_of = registry.run_of
+        store.content.lost = lambda node, part, why: ingest.lose(node, part, why, time.time_ns())
         ingest.restore(await store.inventories(), await store.accounted(), time.monotonic())
         # What is in memory now stays; else every full garbage collection walks all of it again.
         gc.collect()
@@ -212,12 +222,13 @@ class Aggregator:
 
         def receive(topic: str, payload: bytes) -> None:
             now, wall = time.monotonic(), time.time_ns()
-            try:
-                if states.receive(topic, payload) or circuits.receive(topic, payload):
+            with self._turns.turn("states on the bus"):
+                try:
+                    if states.receive(topic, payload) or circuits.receive(topic, payload):
+                        return
+                except WireError as error:
+                    ingest.refuse(error, topic, payload, now, wall)
                     return
-            except WireError as error:
-                ingest.refuse(error, topic, payload, now, wall)
-                return
             ingest.receive(topic, payload, now, wall)
             if topic.endswith("/event"):
                 self.alerting.note_event()
@@ -287,13 +298,17 @@ class Aggregator:
             if began - flushed < self.shedding.flush_seconds - self.config.flush_seconds / 2:
                 continue
             flushed = began
-            await self._flush(ingest)
-            if self.stats.bus_connected:
-                for each in ingest.drain_commands(began):
-                    bus.command(each.node, each.command)
-            ingest.refusals.report(self.impairments, began)
-            self.flushes.tick()
-            self.marks.mark("flush")
+            with self._turns.turn("flush", whole=True):
+                await self._flush(ingest)
+                self.flushes.tick()
+                self.marks.mark("flush")
+            with self._turns.turn("requests to collectors"):
+                if self.stats.bus_connected:
+                    for each in ingest.drain_commands(began):
+                        bus.command(each.node, each.command)
+            with self._turns.turn("reports of ingest"):
+                ingest.refusals.report(self.impairments, began)
+                self._report_nodes(ingest)
 
     async def _flush(self, ingest: MessageRouter) -> None:
         """Bring all new frames into the fleet, so many at a time that the loop is never held up."""
@@ -329,8 +344,10 @@ class Aggregator:
     ) -> None:
         """Commit a batch once a tick; when that takes longer, the next batch is larger."""
         async for _ in _every(self.config.store.write_seconds, stop):
-            await self._commit(store, ingest, stop)
-        ingest.flush(time.monotonic(), time.time_ns())
+            with self._turns.turn("store", whole=True):
+                await self._commit(store, ingest, stop)
+        with self._turns.turn("flush", whole=True):
+            ingest.flush(time.monotonic(), time.time_ns())
         await self._commit(store, ingest, stop)
 
     async def _commit(
@@ -347,6 +364,15 @@ class Aggregator:
         self._batch = None
         ingest.stored()
         self.marks.mark("commit")
+
+    def _report_nodes(self, ingest: MessageRouter) -> None:
+        """Report the nodes whose frames can't be brought into the fleet or stored."""
+        for source, reasons in (
+            ("ingest", ingest.faults()),
+            ("store", self.store.content.aside.reasons()),
+        ):
+            faults = self._node_faults[source]
+            faults.update({f"node/{name}/{source}": why for name, why in reasons.items()})
 
     async def _rules(self, ingest: MessageRouter, bus: FanInClient) -> None:
         """Evaluate the rules on the fleet and its circuits, and notify people."""
@@ -377,7 +403,7 @@ class Aggregator:
     async def _publish_circuits(self, states: PowerTopics, bus: FanInClient) -> None:
         """Publish the states of circuits, budgets and UPSs."""
         async for now in _every(1.0):
-            try:
+            with self._turns.turn("circuits on the bus"):
                 states.show(
                     self.electrical, spoken(self.alerts(), self.pipeline.manager.status), now
                 )
@@ -386,16 +412,15 @@ class Aggregator:
                         lambda topic, body: bus.publish(topic, body, retain=True),
                         self.stats.bus_connects,
                     )
-            except Exception:  # a display must not end the collection of data
-                log.exception("power: the states on the bus were not renewed")
 
     async def _upkeep_loop(self, store: StoreExecutor, ingest: MessageRouter) -> None:
         """Seal, roll up, drop and verify, a piece at a time, so that commits come between."""
         async for _ in _every(UPKEEP_SECONDS):
-            more = True
-            while more:
-                more = await store.maintain(time.time_ns())
-            ingest.refill(await store.drain_refill(), time.monotonic())
+            with self._turns.turn("upkeep"):
+                more = True
+                while more:
+                    more = await store.maintain(time.time_ns())
+                ingest.refill(await store.drain_refill(), time.monotonic())
             lost = store.status().lost_files
             if lost:
                 self.impairments.report(

@@ -61,6 +61,11 @@ class SetAside:
         fault = self._faults.get(part)
         return fault is None or fault.backoff.over(now)
 
+    def next_try(self, part: str) -> float:
+        """Return when a part is due again; 0 for one that works."""
+        fault = self._faults.get(part)
+        return 0.0 if fault is None else fault.backoff.until
+
     def works(self, part: str) -> bool:
         """Note that a part works; return whether it had been set aside."""
         if self._faults.pop(part, None) is None:

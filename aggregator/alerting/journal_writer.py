@@ -18,6 +18,7 @@ from alerts.engine.restore import AlertRecord
 from alerts.incidents.state import IncidentChanges
 from alerts.journal.journal import Journal, Route
 from telemetry.backoff import STEADY, Backoff
+from telemetry.set_aside import reason_of
 from telemetry.worker_threads import WorkerThreads
 
 log = logging.getLogger(__name__)
@@ -41,6 +42,8 @@ class JournalWriter:
         self._records: Sequence[AlertRecord] | None = None
         self._waiting: list[asyncio.Future[bool]] = []
         self._work = asyncio.Event()
+        self.fault = ""
+        """Why the last step could not be given to the journal, by a fault of our own."""
         self.commits = 0
         self.errors = 0
         """Commits that did not reach the disk at first."""
@@ -78,7 +81,10 @@ class JournalWriter:
         """Commit whenever there is something to commit, until cancelled."""
         retry = Backoff(FIRST_RETRY, LONGEST_RETRY, STEADY)
         while True:
-            pause = retry.next() if self._journal.trouble else IDLE_SECONDS
+            failing = self._journal.trouble or self.fault
+            pause = retry.next() if failing else IDLE_SECONDS
+            if self.fault:
+                await asyncio.sleep(min(pause, FIRST_RETRY))
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause):  # `wait_for` can lose a cancellation
                     await self._work.wait()
@@ -103,7 +109,14 @@ class JournalWriter:
             return True
         began = time.monotonic()
         before = self._journal.trouble
-        good = await self.call(lambda: self._write(step, records))
+        try:
+            good = await self.call(lambda: self._write(step, records))
+            self.fault = ""
+        except Exception as error:  # no disk's fault: what was to be written is tried again
+            if not self.fault:
+                log.exception("alerts: the journal can't be written")
+            self.fault, good = reason_of(error), False
+            self._put_back(step, records)
         self.commits += 1
         self.errors += not good
         self.last = time.monotonic() - began
@@ -114,6 +127,15 @@ class JournalWriter:
                 future.set_result(good)
         self._wake()
         return good
+
+    def _put_back(
+        self, step: IncidentChanges | None, records: Sequence[AlertRecord] | None
+    ) -> None:
+        """Add what could not be written before what has come meanwhile."""
+        if step is not None:
+            self._step = step if self._step is None else step.then(self._step)
+        if self._records is None:
+            self._records = records
 
     def _write(self, step: IncidentChanges | None, records: Sequence[AlertRecord] | None) -> bool:
         if step is None and records is None:

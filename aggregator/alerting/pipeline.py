@@ -87,7 +87,9 @@ class AlertPipeline:
         self._turns = -1
         self._recovering: frozenset[str] = frozenset()
         self._listed: list[Alert] | None = None
-        self._faults = ReportedFaults(self.impairments)
+        self._rule_faults = ReportedFaults("rule_set_aside", self.impairments)
+        self._node_faults = ReportedFaults("node_set_aside", self.impairments)
+        self._alert_faults = ReportedFaults("alerting_impaired", self.impairments)
         self._failing_since: float | None = None
         """Since when no step was whole."""
         self._paged = False
@@ -138,7 +140,7 @@ class AlertPipeline:
         if faults:  # a rule that fails must not end what collects the data
             changes = []
         self.failed = reason_of(faults[0]) if faults else ""
-        self._report_faults(now)
+        self._report_faults()
         own: list[Alert] = []
         with self._step("rules: those about kilowatch itself were not evaluated", faults):
             found = [*impairment_parts(self._cluster, self.impairments), *parts]
@@ -215,24 +217,22 @@ class AlertPipeline:
             missed += self.manager.over(firing.keys() | there)
         return missed
 
-    def _report_faults(self, now: float) -> None:
+    def _report_faults(self) -> None:
         """Report what the engine and the incident manager have set aside."""
         engine, monitor = self.engine, self.monitor
         rules = engine.rules_aside.reasons() | monitor.rules_aside.reasons()
         blind = len(engine.rules_aside) >= max(1, len(engine.rules))
-        self._faults.update(
-            "rule_set_aside", {f"rule/{name}": why for name, why in rules.items()}, whole=blind
-        )
+        self._rule_faults.update({f"rule/{name}": why for name, why in rules.items()}, whole=blind)
         nodes = engine.node_faults()
-        self._faults.update("node_set_aside", {f"node/{name}": why for name, why in nodes.items()})
+        self._node_faults.update({f"node/{name}": why for name, why in nodes.items()})
         texts = engine.alerts_aside.reasons() | monitor.alerts_aside.reasons()
         impaired = {f"text/{name}": why for name, why in texts.items()}
-        self._faults.update("alerting_impaired", impaired | self.manager.aside.reasons())
+        self._alert_faults.update(impaired | self.manager.aside.reasons())
 
     def _end(self, faults: Sequence[Exception], now: float, wall: int) -> None:
         """Report why this step was not whole, and page for it where the monitor's rules can't."""
         own = aggregator_key(self._cluster)
-        self._report_faults(now)
+        self._report_faults()
         if not faults:
             self._failing_since = None
             self.impairments.clear("rules_failing", own)

@@ -19,9 +19,14 @@ from aggregator.alerting.evaluation_schedule import EvaluationSchedule
 from aggregator.alerting.journal_writer import JournalWriter
 from aggregator.alerting.node_labels import LabelsByNode
 from aggregator.alerting.pipeline import AlertPipeline, timings_of
-from aggregator.alerting.self_alerts import aggregator_key, channel_parts, journal_part
+from aggregator.alerting.self_alerts import (
+    MonitorPart,
+    aggregator_key,
+    channel_parts,
+    journal_part,
+)
 from aggregator.config import AggregatorConfig, shard_names
-from aggregator.impairments import Impairments
+from aggregator.impairments import Impairments, LoopTurns, ReportedFaults
 from aggregator.mqtt.incident_topics import IncidentTopics
 from aggregator.stats import add_lags
 from aggregator.view import AlertStats
@@ -101,6 +106,8 @@ class AlertingService:
         self._marks = marks
         self.impairments = impairments or Impairments()
         """Problems of the aggregator itself, of all its parts."""
+        self._turns = LoopTurns(self.impairments)
+        self._own_faults = ReportedFaults("alerting_impaired", self.impairments)
         self._config = config
         self._timings = timings or timings_of(config.alerts)
         self._rules = rules
@@ -216,7 +223,8 @@ class AlertingService:
         path = config.data_dir / FILE
         journal = await asyncio.to_thread(_open_journal, path)
         outbox = Outbox(config.alerts, journal, cluster=config.cluster)
-        writer = JournalWriter(journal, Router(config.alerts).route, outbox.wake)
+        router = Router(config.alerts)
+        writer = JournalWriter(journal, router.route, outbox.wake)
         try:
             pipeline = AlertPipeline(
                 self._rules,
@@ -229,7 +237,7 @@ class AlertingService:
                 now=time.monotonic(),
                 wall=time.time_ns(),
             )
-            self._parts = _Parts(pipeline, journal, writer, outbox)
+            self._parts = _Parts(pipeline, journal, writer, outbox, router)
             clock = journal.memory.clock
             await self._recall(
                 fleet, stored_events, None if clock is None else clock.wall - OVERLAP
@@ -285,12 +293,16 @@ class AlertingService:
         snapshots: SnapshotReader,
         publish: Callable[[str, bytes], bool],
     ) -> None:
+        delayed = True
         while True:
-            await self._due()
+            with self._turns.turn("schedule of the rules"):
+                await self._due()
+                delayed = False
+            if delayed:
+                await asyncio.sleep(self._config.rule_seconds)
+            delayed = True
             self._evaluate(fleet, inputs, snapshots)
             self._publish(publish)
-            if self._marks is not None:
-                self._marks.mark("rules")
 
     async def _due(self) -> None:
         """Wait until the rules are due; meanwhile advance the incident manager."""
@@ -301,7 +313,9 @@ class AlertingService:
             wait = self.schedule.wait(now, fresh=self._fresh, urgent=self._urgent)
             if wait <= 0:
                 return
-            due = pipeline.manager.next_due()
+            due = None
+            with self._turns.turn("schedule of notifications"):
+                due = pipeline.manager.next_due()
             if due is not None and due <= now and now - advanced >= LEAST_PAUSE:
                 pipeline.advance(now, time.time_ns())
                 advanced = now
@@ -315,43 +329,77 @@ class AlertingService:
                     await self._woken.wait()
 
     def _evaluate(self, fleet: Fleet, inputs: AlertInputs, snapshots: SnapshotReader) -> None:
-        parts, stats = self._open, self._stats
-        began, cpu = time.monotonic(), time.thread_time()
+        parts, stats, turn = self._open, self._stats, self._turns.turn
+        began, cpu, wall = time.monotonic(), time.thread_time(), time.time_ns()
         self._fresh = self._urgent = False
-        events, clocks = [*self._late, *inputs.drain_events()], inputs.drain_sample_times()
-        self._late = []
-        wall = time.time_ns()
+        monitored: list[MonitorPart] = []
+        clocks = np.zeros(0, np.int64)
+        with turn("events for the rules", whole=True):
+            self._late += inputs.drain_events()  # until they are evaluated
+            del self._late[:-MOST_RECALLED]
+            clocks = inputs.drain_sample_times()
+        with turn("channels"):
+            monitored.append(journal_part(parts.journal, wall))
+            channels = parts.outbox.channels()
+            monitored += channel_parts(channels)
+        with turn("faults of the outbox"):
+            self._own_faults.update(self._delivery_faults(parts))
         found = self._inputs(fleet, snapshots, began, wall)
-        parts.pipeline.evaluate(
-            fleet, began, wall, events,
-            listening=stats.bus_connected,
-            snapshots=found,
-            parts=[journal_part(parts.journal, wall), *channel_parts(parts.outbox.channels())],
-        )  # fmt: skip
-        parts.outbox.feed(parts.pipeline.notified())
-        ended = time.monotonic()
-        self.schedule.ran(began, ended, time.thread_time() - cpu)
-        stats.rules.add(ended - began)
-        if self._finished is not None:
-            stats.rule_period.add(ended - self._finished)
-        self._finished = ended
-        add_lags(stats.evaluated, (time.time_ns() - clocks) / 1e9)
-        if not parts.pipeline.failed:
-            self.progress("rules")
+        with turn("rules", rule="rules_failing", whole=True):
+            events, self._late = self._late, []
+            try:
+                parts.pipeline.evaluate(
+                    fleet, began, wall, events,
+                    listening=stats.bus_connected, snapshots=found, parts=monitored,
+                )  # fmt: skip
+            except BaseException:
+                self._late = events
+                raise
+            if not parts.pipeline.failed:
+                self.progress("rules")
+                if self._marks is not None:
+                    self._marks.mark("rules")
+        with turn("Alertmanagers"):
+            parts.outbox.feed(parts.pipeline.notified())
+        with turn("counters of the rules"):
+            ended = time.monotonic()
+            self.schedule.ran(began, ended, time.thread_time() - cpu)
+            stats.rules.add(ended - began)
+            if self._finished is not None:
+                stats.rule_period.add(ended - self._finished)
+            self._finished = ended
+            add_lags(stats.evaluated, (time.time_ns() - clocks) / 1e9)
+
+    def _delivery_faults(self, parts: _Parts) -> dict[str, str]:
+        """Return where kilowatch itself raises between an alert and its receiver."""
+        found = {f"delivery/{name}": why for name, why in parts.outbox.faults().items()}
+        found |= {f"journal/{name}": why for name, why in parts.journal.faults.items()}
+        beat = "" if self.heartbeat is None else self.heartbeat.fault
+        for name, why in (
+            ("journal", parts.writer.fault),
+            ("routes", parts.router.fault),
+            ("heartbeat", beat),
+        ):
+            if why:
+                found[f"delivery/{name}"] = why
+        return found
 
     def _inputs(
         self, fleet: Fleet, snapshots: SnapshotReader, now: float, wall: int
     ) -> Sequence[PowerSnapshot]:
         """Return the power snapshots, and report the problems of the aggregator itself."""
         stats, engine = self._stats, self.pipeline.engine
-        problems = dict(self._other_problems())
+        problems: dict[str, str] = {}
+        with self._turns.turn("state of the store"):
+            problems |= self._other_problems()
         if not stats.bus_connected:
             problems["bus_lost"] = "there is no connection to the broker"
         if not stats.store_ok:
             problems["store_failing"] = "the store can't be written"
         found: Sequence[PowerSnapshot] = ()
-        try:
+        with self._turns.turn("labels of nodes"):
             engine.node_labels, engine.tariff = self._site_facts(fleet, wall)
+        try:
             found = snapshots(now, wall)
         except Exception as error:  # circuits that can't be computed must not end the other rules
             log.exception("power: the circuits could not be computed")
@@ -368,9 +416,15 @@ class AlertingService:
         self._problems = set(problems)
 
     def _publish(self, publish: Callable[[str, bytes], bool]) -> None:
-        self.topics.show(self.pipeline.drain_changed(), time.monotonic())
-        if self._stats.bus_connected:
-            self.topics.states.send(publish, self._stats.bus_connects)
+        now = time.monotonic()
+        with self._turns.turn("incidents on the bus"):
+            changed = self.pipeline.drain_changed()
+            for incident in changed:
+                with self._turns.turn("an incident on the bus"):
+                    self.topics.show((incident,), now)
+            self.topics.show((), now)
+            if self._stats.bus_connected:
+                self.topics.states.send(publish, self._stats.bus_connects)
 
     @property
     def _open(self) -> _Parts:
@@ -387,6 +441,7 @@ class _Parts:
     journal: Journal
     writer: JournalWriter
     outbox: Outbox
+    router: Router
 
 
 def _open_journal(path: Path) -> Journal:

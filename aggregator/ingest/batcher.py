@@ -23,7 +23,10 @@ from telemetry.fleet import Fleet
 from telemetry.frame import PackedBlock
 from telemetry.metric import Lane
 from telemetry.schema import SCHEMA
+from telemetry.set_aside import SetAside
 
+MOST_FAULTS = 16
+"""Nodes that fail one by one, before any succeeds, from which the fault is no node's."""
 SampleTimes = npt.NDArray[np.int64]
 """When frames were sampled, ns since 1970, the nodes' clocks."""
 
@@ -45,6 +48,8 @@ class Batcher:
         """Bytes of frames in memory that no drained batch holds."""
         self._storing_bytes = 0
         """Bytes of frames in the batch that is being written."""
+        self.aside = SetAside("ingest of node")
+        """Nodes on whose frames a flush raised."""
         self._oldest = self._storing_oldest = math.inf
         """When the first frame came that no drained batch holds, and the first of the batch that is
         being written: monotonic seconds; infinite without any."""
@@ -74,11 +79,86 @@ class Batcher:
 
     def flush(self, now: float, wall: int, most: int | None = None) -> SampleTimes:
         """Bring the newest frames into the fleet, and all into the batch, those that came first
-        and `most` at most; return when the newest were sampled."""
+        and `most` at most; return when the newest were sampled.
+
+        A node on whose frames this raises is set aside: its frames are missing again, and are requested
+        later. Raises where no node can be flushed; all frames are then kept for the next flush.
+        """
+        arrivals, self._arrivals = self._arrivals[:most], self._arrivals[most:] if most else []
+        if len(self.aside):
+            arrivals = [each for each in arrivals if not self._withheld(each, now)]
+        before = len(self._unevaluated)
+        try:
+            self._flush(arrivals, now, wall)
+        except Exception as error:  # noqa: BLE001 - costs the node that it comes from
+            self._flush_apart(arrivals, now, wall, error)
+        if len(self.aside):
+            for name in {one.node.name for one in arrivals if self.aside.due(one.node.name, now)}:
+                self.aside.works(name)
+        return np.concatenate([Frames.none().sampled_at, *self._unevaluated[before:]])
+
+    def _flush_apart(
+        self, arrivals: Sequence[ArrivedFrame], now: float, wall: int, error: Exception
+    ) -> None:
+        """Flush the frames of the nodes that can be flushed, found by halves; set the others aside."""
+        by_node: dict[str, list[ArrivedFrame]] = {}
+        for each in arrivals:
+            by_node.setdefault(each.node.name, []).append(each)
+        parts = [list(by_node)]
+        faults: dict[str, Exception] = {}
+        flushed = not arrivals
+        while parts:
+            names = parts.pop()
+            part = [each for name in names for each in by_node[name]]
+            try:
+                self._flush(part, now, wall)
+            except Exception as found:  # noqa: BLE001 - kept by the node's name
+                if len(names) > 1:
+                    parts += [names[len(names) // 2 :], names[: len(names) // 2]]
+                    continue
+                faults[names[0]] = found
+                if not flushed and len(faults) > MOST_FAULTS:
+                    break  # no node's fault
+            else:
+                flushed = True
+        if not flushed and len(by_node) > 1:
+            self._arrivals = [each for each in arrivals if each.stored] + self._arrivals
+            raise error
+        for name, fault in faults.items():
+            self.aside.fail(name, fault, now)
+            for each in by_node[name]:
+                self._give_back(each)
+
+    def _withheld(self, arrival: ArrivedFrame, now: float) -> bool:
+        """Return whether the node of a frame is set aside now; its frame is then missing again."""
+        if self.aside.due(arrival.node.name, now):
+            return False
+        self._give_back(arrival)
+        return True
+
+    def _give_back(self, arrival: ArrivedFrame) -> None:
+        """Make a frame missing again: it is not in memory any more."""
+        arrival.node.withheld_until = self.aside.next_try(arrival.node.name)
+        if arrival.stored:
+            self._bytes -= arrival.size
+            account = arrival.node.accounts.get(arrival.frame.session)
+            if account is not None:
+                account.forget(arrival.frame.seq)
+
+    def _flush(self, arrivals: Sequence[ArrivedFrame], now: float, wall: int) -> None:
+        """Flush some frames; where it raises, the batch is as it was before."""
+        before = len(self._parts), len(self._batch.blocks), len(self._unevaluated), self._frames
+        try:
+            self._bring(arrivals, now, wall)
+        except Exception:
+            parts, blocks, times, self._frames = before
+            del self._parts[parts:], self._batch.blocks[blocks:], self._unevaluated[times:]
+            raise
+
+    def _bring(self, arrivals: Sequence[ArrivedFrame], now: float, wall: int) -> None:
         fresh: list[ArrivedFrame] = []
         late: list[ArrivedFrame] = []
         shown: list[ArrivedFrame] = []
-        arrivals, self._arrivals = self._arrivals[:most], self._arrivals[most:] if most else []
         for each in arrivals:
             if each.rows is not None and each.rows is not each.node.rows:
                 each.rows = None  # the node's devices changed after it came: it is history already
@@ -98,9 +178,7 @@ class Batcher:
         for each in current:
             self._note(each, now, wall)
         self._show_late(late, now)
-        newest = np.array([each.frame.sampled_at for each in current], np.int64)
-        self._unevaluated.append(newest)
-        return newest
+        self._unevaluated.append(np.array([each.frame.sampled_at for each in current], np.int64))
 
     def drain(self, wall: int) -> Batch:
         """Return the frames that came since the last batch, with their rows."""

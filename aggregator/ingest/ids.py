@@ -17,6 +17,7 @@ class IdRegistry:
         self._devices = {(device.node, device.key): device.id for device in known.devices}
         self._next_run = max(self._runs.values(), default=-1) + 1
         self._next_device = max(self._devices.values(), default=-1) + 1
+        self._by_number: dict[int, tuple[str, int]] | None = None
         self._new_runs: list[CollectorRun] = []
         self._ended_runs: list[tuple[str, int]] = []
         self._new_devices: list[StoredDevice] = []
@@ -56,6 +57,13 @@ class IdRegistry:
         """Return the sessions that were removed since the last call, by node and session."""
         ended, self._ended_runs = self._ended_runs, []
         return ended
+
+    def run_of(self, number: int) -> CollectorRun | None:
+        """Return the session that has a number; None where none has it. Slow: for a fault."""
+        if self._by_number is None or number not in self._by_number:
+            self._by_number = {run: key for key, run in self._runs.items()}
+        found = self._by_number.get(number)
+        return None if found is None else CollectorRun(number, *found)
 
     def drain_new(self) -> tuple[list[CollectorRun], list[StoredDevice]]:
         """Return the new runs and devices since the last call, which the caller must store."""

@@ -20,6 +20,8 @@ OFTEN, WITHIN = 3, 60.0
 """Refusals of one node, and seconds: as many within that time are reported."""
 QUIET = 120.0
 """Seconds without a refusal after which a report ends."""
+FAULT = "error"
+"""Reason of a message on which kilowatch itself raised."""
 NODE_RULE, OTHERS_RULE = "messages_refused", "strangers_refused"
 
 
@@ -55,6 +57,7 @@ class Refusals:
         by_reason[reason] = by_reason.get(reason, 0) + 1
         series = self._series.setdefault(name, _Series())
         series.times.append(now)
+        series.reported |= reason == FAULT  # of our own: one is enough
         series.details.setdefault(reason, detail)
 
     def report(self, impairments: Impairments, now: float) -> None:

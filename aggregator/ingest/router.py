@@ -23,9 +23,11 @@ from aggregator.ingest.ids import IdRegistry
 from aggregator.ingest.layout import fits_inventory, make_layout
 from aggregator.ingest.newcomers import Newcomers
 from aggregator.ingest.node_clocks import NodeClocks
-from aggregator.ingest.refusals import Refusals
+from aggregator.ingest.refusals import FAULT, Refusals
 from aggregator.ingest.sequence import FrameSequence, NodeTracker
 from aggregator.load.shedding import Shedding
+from aggregator.store.batch_parts import holes_of
+from aggregator.store.content_faults import sample_of
 from aggregator.store.protocol import Batch, LostFrames
 from api.fleet import StoredEvent
 from api.stats import Stats
@@ -169,6 +171,8 @@ class MessageRouter:
         """New ones that no batch has yet."""
         self._removed: list[str] = []
         """Nodes that the store is to remove from its inventories."""
+        self._unfinished: Batch | None = None
+        """The batch in which an exception occurred before it was whole."""
         self._routes: dict[str, tuple[NodeTracker, Topic]] = {}
         self._swept = float("-inf")
         self.nodes = self._sequence.nodes
@@ -235,11 +239,27 @@ class MessageRouter:
                     self._sequence.reply(node, border.decode_reply(payload), now)
                 case Topic.COMMAND:
                     pass  # a request to a collector; not ours to answer
-        except WireError as error:
+        except Exception as error:  # noqa: BLE001 - a fault of ours is no reason to stop receiving
+            self._refuse(error, topic, payload, now, wall, node)
+
+    def _refuse(
+        self,
+        error: Exception,
+        topic: str,
+        payload: bytes,
+        now: float,
+        wall: int,
+        node: NodeTracker | None,
+    ) -> None:
+        """Refuse a message on which something raised, whoever's fault it is."""
+        if not isinstance(error, WireError):
+            log.error("ingest: %s", border.clean(topic), exc_info=error)
+            error = WireError(FAULT, repr(error))
+        try:
             self.refuse(error, topic, payload, now, wall, node)
-        except Exception as error:  # our fault; still no reason to stop receiving
-            log.exception("ingest: %s", border.clean(topic))
-            self.refuse(WireError("error", repr(error)), topic, payload, now, wall, node)
+        except Exception:
+            log.exception("ingest: a refused message was not counted")
+            self.refusals.add(None if node is None else node.name, FAULT, str(error), now)
 
     def refuse(
         self,
@@ -352,12 +372,17 @@ class MessageRouter:
             return
         if not node.proven:
             self._prove(node, now)
-        self._batcher.add(arrived)
+        try:
+            self._batcher.add(arrived)
+        except Exception:
+            if arrived.stored:  # it is requested again
+                node.accounts[frame.session].forget(frame.seq)
+            raise
         for event in frame.events:  # of a frame that is not stored too: events are never shed
             try:
                 self._events.add(node.name, event, now, received_at, node.budget)
-            except WireError as error:  # the frame and its other events are none the worse
-                self.refuse(error, f"{node.name}/frame/event", event, now, received_at, node)
+            except Exception as error:  # noqa: BLE001 - the frame and its others are none the worse
+                self._refuse(error, f"{node.name}/frame/event", event, now, received_at, node)
 
     def _coalesce(self, node: NodeTracker, payload: bytes, wall: int) -> None:
         """Hold a live frame until the next flush; only the newest of each node is decoded there, and
@@ -373,11 +398,8 @@ class MessageRouter:
             node, payload, wall = self._coalesced.pop(name)
             try:
                 self._frame(node, payload, now, wall, live=True)
-            except WireError as error:
-                self.refuse(error, f"{name}/frame", payload, now, wall, node)
-            except Exception as error:  # as in `receive`
-                log.exception("ingest: %s/frame", name)
-                self.refuse(WireError("error", repr(error)), f"{name}/frame", payload, now, wall)
+            except Exception as error:  # noqa: BLE001 - as in `receive`
+                self._refuse(error, f"{name}/frame", payload, now, wall, node)
 
     def _prove(self, node: NodeTracker, now: float) -> None:
         """Note that a newcomer is a node: its inventory is stored from now on."""
@@ -395,8 +417,8 @@ class MessageRouter:
         for each in border.decode_backfill(payload):
             try:
                 self._frame(node, each, now, wall, live=False)
-            except WireError as error:
-                self.refuse(error, f"{node.name}/backfill", each, now, wall, node)
+            except Exception as error:  # noqa: BLE001 - the other frames are none the worse
+                self._refuse(error, f"{node.name}/backfill", each, now, wall, node)
 
     def _inventory(self, node: NodeTracker, payload: bytes, now: float, wall: int) -> None:
         if not payload:
@@ -505,14 +527,29 @@ class MessageRouter:
 
     def drain_batch(self, wall: int) -> Batch:
         """Return what came since the last batch and is to be stored; call `stored` when it is."""
-        batch = self._batcher.drain(wall)
-        batch.events = self._events.drain_unstored()
-        batch.holes = self._sequence.drain_holes()
-        batch.inventories, self._inventories = self._inventories, []
-        batch.runs, batch.devices = self._registry.drain_new()
-        batch.ended_runs = self._registry.drain_ended()
-        batch.removed_nodes, self._removed = self._removed, []
+        # Kept until it is whole: an exception in between loses nothing.
+        batch = self._unfinished = self._unfinished or self._batcher.drain(wall)
+        batch.events += self._events.drain_unstored()
+        batch.holes += self._sequence.drain_holes()
+        inventories, self._inventories = self._inventories, []
+        batch.inventories += inventories
+        runs, devices = self._registry.drain_new()
+        batch.runs += runs
+        batch.devices += devices
+        batch.ended_runs += self._registry.drain_ended()
+        removed, self._removed = self._removed, []
+        batch.removed_nodes += removed
+        self._unfinished = None
         return batch
+
+    def lose(self, node: str, part: Batch, reason: str, wall: int) -> None:
+        """Record what could not be stored of a node: its frames are lost, a sample is kept."""
+        self._dead_letters.add("store", node, sample_of(part), reason, wall)
+        self._sequence.record_lost(holes_of(part, self._registry.run_of, "unstorable"))
+
+    def faults(self) -> dict[str, str]:
+        """Return the nodes on whose frames a flush raised, with the reasons."""
+        return self._batcher.aside.reasons()
 
     def stored(self) -> None:
         """Note that the batch drained last is no longer in memory."""

@@ -145,6 +145,8 @@ class NodeTracker:
     """By session and number of the frame."""
     inventory_requested: float = float("-inf")
     """Monotonic seconds."""
+    withheld_until: float = 0.0
+    """Monotonic seconds until which its frames are not requested: a fault of ours sets it aside."""
     fleet_node: Node | None = None
     rows: FleetRows | None = None
     """Its rows in the fleet."""
@@ -505,7 +507,7 @@ class FrameSequence:
         self.planner.wake(opened, now)
         self.planner.share = share
         requests, self._requests = self._requests, []
-        planned = self.planner.plan(self._ready, now)
+        planned = self.planner.plan(lambda name: self._ready(name, now), now)
         self._stats.resend_requests += len(planned)
         return requests + planned
 
@@ -522,9 +524,11 @@ class FrameSequence:
         holes, self._holes = self._holes, []
         return holes
 
-    def _ready(self, name: str) -> bool:
+    def _ready(self, name: str, now: float) -> bool:
         node = self.nodes.get(name)
-        return node is not None and node.online and bool(node.layouts)
+        if node is None or now < node.withheld_until:
+            return False
+        return node.online and bool(node.layouts)
 
     # -- Accounts --------------------------------------------------------------------------------
 
@@ -577,6 +581,10 @@ class FrameSequence:
         bound = self._config.max_age_seconds
         if bound:
             self._lose(account.lose(0, newest - 1 - int(bound / node.interval), "too_old"))
+
+    def record_lost(self, holes: list[Hole]) -> None:
+        """Record frames that arrived and could not be stored."""
+        self._lose(holes)
 
     def _lose(self, holes: list[Hole]) -> None:
         """Record frames that neither we nor the node's ring has any more."""

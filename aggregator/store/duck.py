@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from aggregator.config import StoreConfig
+from aggregator.store.protocol import ContentError
 from telemetry.errors import StoreError
 
 log = logging.getLogger(__name__)
@@ -44,6 +45,9 @@ _CURES = (
     ("could not set lock", "Another process has it open; end that one."),
     ("out of memory", "Raise store.memory_limit_bytes."),
 )
+
+
+_OF_CONTENT = (duckdb.DataError, duckdb.IntegrityError, duckdb.InvalidInputException)
 
 
 class MovedError(StoreError):
@@ -323,7 +327,8 @@ class DuckEngine:
     def _translated(self, error: duckdb.Error) -> StoreError:
         text = " ".join(str(error).split())[:500]
         cure = next((cure for word, cure in _CURES if word in text.lower()), "")
-        return StoreError(f"{self.path}: {text}. {cure}".rstrip())
+        kind = ContentError if isinstance(error, _OF_CONTENT) else StoreError
+        return kind(f"{self.path}: {text}. {cure}".rstrip())
 
 
 def _matches(error: duckdb.Error, words: tuple[str, ...]) -> bool:

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from aggregator.stats import add_lags
+from aggregator.store.content_faults import TRIES, ContentFaults, is_content
 from aggregator.store.protocol import (
     Batch,
     FleetPast,
@@ -53,6 +54,8 @@ class StoreExecutor:
         self._store = store
         self._stats = stats
         self._attempted = attempted
+        self.content = ContentFaults()
+        """Nodes whose content could not be written."""
         self._thread = WorkerThreads(1, "store")
         self._beside = WorkerThreads(2, "store-apart")
         """For answers that may take longer than a commit may wait."""
@@ -109,14 +112,25 @@ class StoreExecutor:
     async def write(self, batch: Batch, stop: asyncio.Event) -> bool:
         """Write a batch, with retries; return False when it failed and `stop` was set."""
         backoff = Backoff(FIRST_RETRY, LONGEST_RETRY, STEADY)
+        batch = self.content.before(batch)
+        tries = 0
         while True:
             began = time.monotonic()
             backfilled = int(batch.frames.backfilled.sum())
             try:
-                new = await self._thread.run(self._store.write, batch)
-            except StoreError as error:
-                self._attempted()
-                self._failed(error)
+                written: int | None = await self._thread.run(self._store.write, batch)
+                self.content.works(batch)
+            except Exception as error:  # noqa: BLE001 - reported; a batch is never dropped for it
+                tries += 1
+                written = None
+                if is_content(error) and tries >= TRIES:
+                    written = await self.content.write(
+                        batch, lambda part: self._thread.run(self._store.write, part)
+                    )
+                if written is None:
+                    self._attempted()
+                    self._failed(error)
+            if written is None:
                 if stop.is_set():
                     return False
                 with contextlib.suppress(TimeoutError):
@@ -126,6 +140,7 @@ class StoreExecutor:
             stats.store.add(time.monotonic() - began)
             live = batch.frames.sampled_at[~batch.frames.backfilled]
             add_lags(stats.committed, (time.time_ns() - live) / 1e9)
+            new = written
             stats.frames_stored += new
             stats.frames_backfilled += min(new, backfilled)
             stats.frames_duplicate += len(batch.frames) - new
@@ -141,6 +156,8 @@ class StoreExecutor:
             await self._thread.run(self._store.tidy)
         except StoreError as error:  # nothing is lost, and a commit that fails is reported
             log.warning("store: %s", error)
+        except Exception:
+            log.exception("store: the log was not folded in")
 
     async def maintain(self, wall: int) -> bool:
         """Do one piece of upkeep; return whether there is more to do now."""
@@ -169,12 +186,13 @@ class StoreExecutor:
             for threads in (self._beside, self._upkeep):
                 threads.close(cancel=True)
 
-    def _failed(self, error: StoreError) -> None:
+    def _failed(self, error: Exception) -> None:
         self._stats.store_errors += 1
         if self._stats.store_ok:
             log.error(
                 "store: %s Live data continues; frames that can't be stored are requested again.",
                 error,
+                exc_info=None if isinstance(error, StoreError) else error,
             )
         self._stats.store_ok = False
 

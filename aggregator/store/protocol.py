@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from api.fleet import StoredEvent
+from telemetry.errors import StoreError
 from telemetry.exposition import Family
 from telemetry.fleet import Floats
 from telemetry.intervals import IntervalSet
@@ -19,6 +20,10 @@ from telemetry.metric import Lane, Table
 
 SPAN_SECONDS = 10
 """Seconds of the nodes' clocks in one provisional mean."""
+
+
+class ContentError(StoreError):
+    """The content of a batch can't be written: no retry helps, and the disk is not the cause."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +101,7 @@ class Hole:
     first: int
     last: int
     reason: str
-    """`ring_overflow`, `gone`, `malformed`, `unreadable`, `too_old`."""
+    """`ring_overflow`, `gone`, `malformed`, `unreadable`, `too_old`, `unstorable`."""
 
 
 class LostFrames(NamedTuple):

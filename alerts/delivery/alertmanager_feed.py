@@ -22,6 +22,7 @@ from alerts.notifiers.alertmanager import Alertmanager
 from alerts.notifiers.http_sender import HttpSender
 from alerts.notifiers.result import Delivered, Later, Refused
 from api.alerts import Alert
+from telemetry.set_aside import FIRST_RETRY, SetAside
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +39,10 @@ class AlertmanagerFeed:
         links: Links,
         clock: DeliveryClock,
         stored: bytes | None,
+        aside: SetAside,
     ) -> None:
+        """`aside`: notes where kilowatch itself raises."""
+        self.aside = aside
         self.name = name
         self.channel = channel
         self.state = AlertmanagerState(links, channel.keep_resolved_seconds, stored)
@@ -96,16 +100,21 @@ class AlertSender:
         limiter = RateLimiter(channel.per_minute, channel.burst, 1, dice)
         while True:
             self.changed.clear()
-            now = clock.monotonic()
-            marks = self._due(now)
-            pause = limiter.wait(now)
-            if not marks:
-                await clock.wait(self.changed, self._until_next(now))
-            elif pause > 0:
-                await clock.wait(asyncio.Event(), pause)
-            else:
-                limiter.spend(now)
-                await self._post(marks[: channel.batch], http, limiter)
+            try:
+                now = clock.monotonic()
+                marks = self._due(now)
+                pause = limiter.wait(now)
+                if not marks:
+                    await clock.wait(self.changed, self._until_next(now))
+                elif pause > 0:
+                    await clock.wait(asyncio.Event(), pause)
+                else:
+                    limiter.spend(now)
+                    await self._post(marks[: channel.batch], http, limiter)
+                self._feed.aside.works(self.url)
+            except Exception as error:  # noqa: BLE001 - costs this receiver one turn
+                self._feed.aside.fail(self.url, error, clock.monotonic())
+                await clock.wait(asyncio.Event(), FIRST_RETRY)
 
     def _due(self, now: float) -> list[str]:
         """Return the fingerprints to send: changes, then what is due again."""

@@ -16,6 +16,7 @@ from alerts.notifiers import secret
 from alerts.notifiers.http_sender import HttpSender, open_sender
 from alerts.notifiers.result import Delivered
 from telemetry.errors import ConfigError
+from telemetry.set_aside import reason_of
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +47,8 @@ class Heartbeat:
         self.stats = ChannelStats()
         """`delivered` counts the pings."""
         self._stuck = ""
+        self.fault = ""
+        """Why the last ping could not be made, by a fault of kilowatch's own."""
 
     def progress(self, part: str) -> None:
         """Note that a part has made progress: the rules were evaluated, the store has committed."""
@@ -60,7 +63,14 @@ class Heartbeat:
         """Ping until cancelled."""
         async with open_sender(self._proxy, self._version) as sender:
             while True:
-                await self._beat(sender)
+                try:
+                    await self._beat(sender)
+                    self.fault = ""
+                except Exception as error:
+                    if not self.fault:
+                        log.exception("heartbeat: a ping could not be made")
+                    self.fault = reason_of(error)
+                    self._failed(self.fault)
                 await self._clock.wait(asyncio.Event(), self._config.every)
 
     async def _beat(self, sender: HttpSender) -> None:

@@ -7,8 +7,11 @@ delivery is stored before it is sent and settled after; after a crash in between
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
+from typing import TypeVar
 
 from alerts.config import HOUR, AlertsConfig
 from alerts.delivery.alertmanager_feed import AlertmanagerFeed
@@ -17,7 +20,7 @@ from alerts.delivery.clock import DeliveryClock
 from alerts.delivery.routing import Router
 from alerts.delivery.worker import Call, ChannelWorker
 from alerts.journal.journal import Journal
-from alerts.message.page import Links, page_of
+from alerts.message.page import Links, page_of, plain_page
 from alerts.notice import Delivery, Notice
 from alerts.notifiers.alertmanager import Alertmanager
 from alerts.notifiers.channel import Channel, Message
@@ -25,17 +28,24 @@ from alerts.notifiers.http_sender import HttpSender, open_sender
 from alerts.notifiers.result import Answer, Later
 from api.alerts import Action, Alert, AlertState, ChannelRow, Incident, Severity, Subject
 from telemetry.errors import ConfigError, did_you_mean
+from telemetry.set_aside import SetAside
 from telemetry.supervision import Supervisor
 
+log = logging.getLogger(__name__)
 _STORE_SECONDS = 1.0
+T = TypeVar("T")
 
 
 async def send(
     name: str, channel: Channel, notice: Notice, links: Links, now: int, sender: HttpSender
 ) -> Answer:
-    """Send a notice to a channel, once."""
-    message = Message(name, notice, page_of(notice, links, now), links, now)
-    return await channel.send(message, sender)
+    """Send a notice to a channel, once; with a plain text where its own can't be made."""
+    try:
+        page = page_of(notice, links, now)
+    except Exception:
+        log.exception("channel %s: the text of %s is plain", name, notice.incident.key)
+        page = plain_page(notice)
+    return await channel.send(Message(name, notice, page, links, now), sender)
 
 
 async def deliver_test(
@@ -115,6 +125,7 @@ class Outbox:
         self._dice = dice or random.Random()  # noqa: S311 - spreads retries, no secret
         self._sender: HttpSender | None = None
         self._router = Router(config)
+        self._aside = SetAside("channel")
         self._receivers: dict[str, tuple[Alert, list[str]]] = {}
         """By key: an alert, and the Alertmanagers that receive it."""
         self._workers: dict[str, ChannelWorker] = {}
@@ -159,13 +170,35 @@ class Outbox:
             known = self._receivers.get(alert.key)
             same = known is not None and known[0].labels == alert.labels
             if known is None or not same or known[0].severity is not alert.severity:
-                known = (alert, self._router.managers_of(alert))
+                known = (alert, self._managers_of(alert))
             receivers[alert.key] = known
             for name in known[1]:
                 firing[name][alert.key] = alert
         self._receivers = receivers
         for name, feed in self._feeds.items():
-            feed.update(firing[name])
+            self._guarded(name, partial(feed.update, firing[name]))
+
+    def faults(self) -> dict[str, str]:
+        """Return the channels on which kilowatch itself raised, with the reasons."""
+        return self._aside.reasons()
+
+    def _guarded(self, name: str, step: Callable[[], T]) -> T | None:
+        """Return what a step for a channel returns; None where it raises, which costs this channel."""
+        try:
+            found = step()
+        except Exception as error:  # noqa: BLE001 - reported by the channel's name
+            self._aside.fail(name, error, self._clock.monotonic())
+            return None
+        self._aside.works(name)
+        return found
+
+    def _managers_of(self, alert: Alert) -> list[str]:
+        """Return the Alertmanagers that an alert is sent to: all, where that can't be told."""
+        try:
+            return self._router.managers_of(alert)
+        except Exception as error:  # noqa: BLE001 - reported, and sent to one too many
+            self._aside.fail(f"routes/{alert.rule}", error, self._clock.monotonic())
+            return list(self._feeds)
 
     def channels(self) -> list[ChannelRow]:
         """Return the state of each channel."""
@@ -177,13 +210,16 @@ class Outbox:
             age = None if oldest is None else max(0.0, self._clock.age(oldest))
             found.append(_row(name, worker.channel, [worker.stats], now, waiting, age))
         for name, feed in self._feeds.items():
-            found.append(_row(name, feed.channel, feed.stats, now, feed.waiting, None))
+            number = self._guarded(f"{name}/waiting", partial(getattr, feed, "waiting")) or 0
+            found.append(_row(name, feed.channel, feed.stats, now, number, None))
         return found
 
     def _add(self, name: str, channel: Channel) -> None:
         if isinstance(channel, Alertmanager):
             state = self._journal.channel_state(name)
-            self._feeds[name] = AlertmanagerFeed(name, channel, self._links, self._clock, state)
+            self._feeds[name] = AlertmanagerFeed(
+                name, channel, self._links, self._clock, state, self._aside
+            )
             return
         config = self._config
         self._workers[name] = ChannelWorker(
@@ -200,6 +236,7 @@ class Outbox:
             clock=self._clock,
             call=self._call,
             dice=self._dice,
+            aside=self._aside,
         )
 
     def _first_due(self, channel: str, delivery: Delivery) -> int:
@@ -215,10 +252,14 @@ class Outbox:
         """Store the state of feeds that must survive a restart."""
         while True:
             for name, feed in self._feeds.items():
-                if feed.state.unsaved:
-                    body = feed.state.encode()
+                body = self._guarded(f"{name}/state", partial(_unsaved, feed))
+                if body is not None:
                     await self._call(self._journal.store_channel_state, name, body)
             await self._clock.wait(asyncio.Event(), _STORE_SECONDS)
+
+
+def _unsaved(feed: AlertmanagerFeed) -> bytes | None:
+    return feed.state.encode() if feed.state.unsaved else None
 
 
 def _row(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
@@ -11,7 +12,9 @@ from alerts.notice import Notice
 from alerts.notifiers.alertmanager import Alertmanager
 from alerts.times import Hours
 from api.alerts import Action, Alert, Matcher, Severity, matches_all
+from telemetry.set_aside import reason_of
 
+log = logging.getLogger(__name__)
 _NOTIFIED = (Severity.PAGE, Severity.TICKET)
 """Severities of a route that names none; information is not sent."""
 
@@ -40,6 +43,8 @@ class Router:
         self._working = hours(
             config.working_hours, config.timezone, "alerts.working_hours", "alerts.timezone"
         )
+        self.fault = ""
+        """Why the last notice went to all channels; "" when its routes were found."""
         routes = config.routes or (RouteConfig(channels=tuple(channels)),)
         self._routes = [_parsed(route, config) for route in routes]
 
@@ -49,6 +54,21 @@ class Router:
         `notified`: the channels that have received its incident, or will: what follows a trigger
         goes where the trigger went, at any time and for any severity.
         """
+        try:
+            due = self._due(notice, wall_ns, notified)
+            self.fault = ""
+        except Exception as error:  # one page too many is better than none
+            if not self.fault:
+                log.exception("the routes of %s can't be told; all channels get it", notice.id)
+            self.fault = reason_of(error)
+            due = dict.fromkeys(notified or self._known, wall_ns)
+        return {
+            name: at
+            for name, at in due.items()
+            if name in self._known and name not in self._managers
+        }
+
+    def _due(self, notice: Notice, wall_ns: int, notified: Collection[str]) -> dict[str, int]:
         if notice.action is Action.TRIGGER:
             due = self._reached(notice, wall_ns)
         elif notified:
@@ -57,11 +77,7 @@ class Router:
             due = dict.fromkeys(self._reached(notice, wall_ns), wall_ns)
         if notice.action is Action.UPDATE:
             due = {name: at for name, at in due.items() if name in self._shows_updates}
-        return {
-            name: at
-            for name, at in due.items()
-            if name in self._known and name not in self._managers
-        }
+        return due
 
     def managers_of(self, alert: Alert) -> list[str]:
         """Return the Alertmanagers that an alert is sent to; they have hours of their own."""

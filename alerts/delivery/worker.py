@@ -25,6 +25,8 @@ from alerts.notifiers.channel import Channel
 from alerts.notifiers.result import Answer, Delivered, Later, Refused
 from api.alerts import Action, DeliveryOutcome, Severity
 from telemetry.backoff import Backoff
+from telemetry.set_aside import FIRST_RETRY as FAULT_PAUSE
+from telemetry.set_aside import SetAside
 
 # Coalescing: which of several waiting notices of one incident are still sent to a channel.
 #
@@ -120,6 +122,9 @@ IDLE_SECONDS = 30.0
 RESOLVE_EXPIRY = 7 * 86_400.0
 """Seconds: a resolve is sent for long, else the incident stays open at the receiver."""
 
+UNSETTLED_SECONDS = 30.0
+"""Seconds until a delivery is sent again whose outcome could not be stored."""
+
 Call = Callable[..., Awaitable[Any]]
 """Calls a function that writes to disk without blocking the loop."""
 
@@ -139,7 +144,12 @@ class ChannelWorker:
         clock: DeliveryClock,
         call: Call,
         dice: random.Random,
+        aside: SetAside,
     ) -> None:
+        """`aside`: notes where kilowatch itself raises."""
+        self._aside = aside
+        self._unsettled: dict[str, float] = {}
+        """By incident, when it may be sent again: its last outcome could not be stored."""
         self.name = name
         self.channel = channel
         self.stats = ChannelStats()
@@ -165,7 +175,12 @@ class ChannelWorker:
         try:
             while True:
                 self._woken.clear()
-                pause = await self._turn()
+                try:
+                    pause = await self._turn()
+                    self._aside.works(self.name)
+                except Exception as error:  # noqa: BLE001 - costs this channel one turn
+                    self._aside.fail(self.name, error, self._clock.monotonic())
+                    pause = FAULT_PAUSE
                 await self._clock.wait(self._woken, pause)
         finally:
             await self._drain()
@@ -191,11 +206,17 @@ class ChannelWorker:
         now = self._clock.now()
         for head in self._journal.due(now, len(self._in_flight) + 8, self.name):
             key = head.notice.incident.key
-            if key in self._in_flight:
+            if key in self._in_flight or self._clock.monotonic() < self._unsettled.get(key, 0.0):
                 continue
-            chain = self._journal.chain(self.name, key)
-            decided = plan(chain, self._is_old, self._started)
-            await self._give_up(decided)
+            part = f"{self.name}/{key}"
+            try:
+                chain = self._journal.chain(self.name, key)
+                decided = plan(chain, self._is_old, self._started)
+                await self._give_up(decided)
+                self._aside.works(part)
+            except Exception as error:  # noqa: BLE001 - costs what is around the next delivery
+                self._aside.fail(part, error, self._clock.monotonic())
+                decided = DeliveryPlan(head)
             if decided.send is not None:
                 return _Picked(decided, decided.send)
             self._woken.set()  # the next turn sees the deliveries behind these
@@ -235,13 +256,23 @@ class ChannelWorker:
         try:
             async with asyncio.timeout(limit):
                 answer = await self._send_notice(self.name, self.channel, delivery.notice)
+            self._aside.works(f"{self.name}/messages")
         except TimeoutError:
             answer = Later(f"no answer within {limit:g} s")
         except Exception as error:
             log.exception("channel %s: a message could not be built", self.name)
+            self._aside.fail(f"{self.name}/messages", error, self._clock.monotonic())
             answer = Later(f"{type(error).__name__}: {clean(str(error), 200)}")
         # An arrival must be stored even if the service is stopped now.
-        await asyncio.shield(self._settle(decided, delivery, answer))
+        key = delivery.notice.incident.key
+        try:
+            await asyncio.shield(self._settle(decided, delivery, answer))
+            self._unsettled.pop(key, None)
+            self._aside.works(f"{self.name}/{key}/outcome")
+        except Exception as error:  # noqa: BLE001 - it is sent again, but not at once
+            now = self._clock.monotonic()
+            self._unsettled[key] = now + UNSETTLED_SECONDS
+            self._aside.fail(f"{self.name}/{key}/outcome", error, now)
 
     async def _settle(self, decided: DeliveryPlan, delivery: Delivery, answer: Answer) -> None:
         settle, stats = self._journal.settle, self.stats

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 from collections.abc import Iterable
 from contextlib import suppress
@@ -11,7 +12,9 @@ from typing import Any
 
 from alerts.journal.schema import connect
 from telemetry.errors import StoreError
+from telemetry.set_aside import reason_of
 
+log = logging.getLogger(__name__)
 Row = tuple[Any, ...]
 
 _PUT = {
@@ -76,8 +79,27 @@ class JournalFile:
                 with self._lock:
                     self._unwritten = {**batch, **self._unwritten}
                 return False
+            except Exception as error:  # noqa: BLE001 - costs the rows that it comes from
+                return self._write_apart(batch, error)
             self.trouble = ""
             return True
+
+    def _write_apart(self, batch: dict[Row, Row | None], error: Exception) -> bool:
+        """Write rows one by one; a row that can't be written is dropped, unless none can."""
+        left: dict[Row, Row | None] = {}
+        for key, row in batch.items():
+            try:
+                self._write(self._connected(), {key: row})
+            except Exception:
+                log.exception("%s: a row of %s can't be written", self.path, key[0])
+                left[key] = row
+        if len(left) < len(batch):
+            self.trouble = ""
+            return True
+        self.trouble = reason_of(error)
+        with self._lock:
+            self._unwritten = {**batch, **self._unwritten}
+        return False
 
     def rows(self, statement: str, *values: Any) -> list[Any]:
         """Return the rows of a query. Raises `StoreError`."""

@@ -11,8 +11,10 @@ and take milliseconds: call them off the event loop.
 
 from __future__ import annotations
 
+import logging
 import sqlite3
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
 from typing import Protocol
@@ -28,7 +30,9 @@ from alerts.journal.schema import begin_anew, is_corrupt, prepare
 from alerts.notice import Delivery, Notice
 from api.alerts import DeliveryOutcome, Incident
 from telemetry.errors import StoreError
+from telemetry.set_aside import reason_of
 
+log = logging.getLogger(__name__)
 KEPT_NS = 30 * 86_400_000_000_000
 KEPT_INCIDENTS = 20_000
 KEPT_DELIVERIES = 100_000
@@ -43,6 +47,16 @@ class Route(Protocol):
     ) -> Mapping[str, int]:
         """Return channels, each with the time at which the delivery is due. `notified`: those that
         have received its incident."""
+
+
+@contextmanager
+def _costing(faults: dict[str, str], part: str) -> Iterator[None]:
+    """Go on after an exception that concerns one record, and note it."""
+    try:
+        yield
+    except Exception as error:
+        log.exception("the journal: %s", part)
+        faults[part] = reason_of(error)
 
 
 class Journal:
@@ -77,6 +91,8 @@ class Journal:
         self.lost = "; ".join(lost)
         """Which part of an earlier journal could not be read; "" when all could."""
         self.opened_at = wall_ns
+        self.faults: dict[str, str] = {}
+        """What of the last step could not be written by a fault of our own, with the reasons."""
         self.prune(wall_ns)
 
     @classmethod
@@ -109,13 +125,19 @@ class Journal:
                     self._file.drop("record", kind, key)
                 else:
                     self._file.put("record", kind, key, body)
+            faults: dict[str, str] = {}
             for incident in step.incidents:
-                body = msgspec.json.encode(incident)
-                self._file.put("incident", incident.key, incident.began, incident.ended, body)
+                with _costing(faults, f"incident/{incident.key}"):
+                    body = msgspec.json.encode(incident)
+                    self._file.put("incident", incident.key, incident.began, incident.ended, body)
             for notice in step.notices:
-                self._enqueue(notice, route)
-            if records is not None:
-                self._put_alerts(records)
+                with _costing(faults, f"notice/{notice.incident.key}"):
+                    self._enqueue(notice, route)
+            with _costing(faults, "records of alerts"):
+                if records is not None:
+                    self._put_alerts(records)
+            if step or records is not None:
+                self.faults = faults
         written = self._write()
         if step.wall_ns - self._pruned > _PRUNE_NS:
             self.prune(step.wall_ns)

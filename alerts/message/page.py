@@ -85,6 +85,13 @@ def page_of(notice: Notice, links: Links, now: int) -> Page:
     )
 
 
+def plain_page(notice: Notice) -> Page:
+    """Return the content of a notice whose page can't be made: severity, title and reason."""
+    incident = notice.incident
+    title = " ".join(str(incident.title or incident.key).split())[:_TITLE]
+    return Page(incident.severity.value.upper(), title, (), "", (), (), ())
+
+
 def place_of(alert: Alert) -> str:
     """Return where an alert is, in a few words: `dgx-01 GPU 3`, `circuit A-12`."""
     if not alert.node:
