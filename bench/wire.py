@@ -5,6 +5,8 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterator
 
+from telemetry.mqtt import BrokerConfig
+
 PINGREQ = b"\xc0\x00"
 PUBLISH = 3
 KEEPALIVE = 60
@@ -42,7 +44,11 @@ def connect(host: str, port: int, client: str) -> socket.socket:
     """Open a session. Raises `OSError` when the broker is not there or refuses."""
     connection = socket.create_connection((host, port), 30)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    body = text("MQTT") + b"\x04\x02" + KEEPALIVE.to_bytes(2, "big") + text(client)
+    user, password = BrokerConfig(host=host, port=port).login()  # the embedded broker asks for one
+    flags, login = b"\x02", b""
+    if user is not None and password is not None:
+        flags, login = b"\xc2", text(user) + text(password)
+    body = text("MQTT") + b"\x04" + flags + KEEPALIVE.to_bytes(2, "big") + text(client) + login
     connection.sendall(b"\x10" + length(len(body)) + body)
     answer = b""
     while len(answer) < 4:

@@ -27,6 +27,7 @@ from collector.publish.metrics_page import serve
 from collector.sampling.sampler import HostRows
 from collector.source import Paced, Source
 from collector.sources import is_elsewhere, make_source
+from telemetry import private_file
 from telemetry.errors import ConfigError
 from telemetry.release import release
 from telemetry.systemd import ServiceManager
@@ -44,8 +45,8 @@ def claim(folder: Path) -> Iterator[None]:
     """
     path = folder / "collector.lock"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
+        private_file.claim_folder(folder)
+        descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     except OSError as error:
         log.warning("%s can't be written: %s", folder, error.strerror)
         yield

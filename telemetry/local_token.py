@@ -23,6 +23,8 @@ from urllib.parse import urlsplit
 from telemetry import private_file
 
 FOLDER = "local-tokens"
+BROKERS = "local-brokers"
+"""Folder of the passwords of embedded brokers, found in the same way."""
 SYSTEM = (Path("/var/lib/kilowatch"), Path("/var/lib/kilowatch-data"))
 """State folders of services, which root may read."""
 _MOST_BYTES = 256
@@ -44,12 +46,15 @@ def state_folders() -> list[Path]:
 
 
 @contextmanager
-def published(folder: Path, addresses: Iterable[tuple[str, int]], token: str) -> Iterator[None]:
+def published(
+    folder: Path, addresses: Iterable[tuple[str, int]], token: str, kind: str = FOLDER
+) -> Iterator[None]:
     """Show a token to programs of this user for as long as the block runs. Raises `OSError`.
 
-    `folder`: a state folder; `addresses`: those that this process listens on.
+    `folder`: a state folder; `addresses`: those that this process listens on; `kind`: `FOLDER` or
+    `BROKERS`.
     """
-    place = folder / FOLDER
+    place = folder / kind
     private_file.make_folder(place)
     with contextlib.ExitStack() as held:
         for host, port in addresses:
@@ -68,10 +73,14 @@ def find(url: str) -> str | None:
         port = parts.port or (443 if parts.scheme == "https" else 80)
     except ValueError:
         return None
-    host = parts.hostname or ""
+    return find_at(parts.hostname or "", port)
+
+
+def find_at(host: str, port: int, kind: str = FOLDER) -> str | None:
+    """Return what a program of this user, which listens at an address of this machine, published."""
     name = _name("127.0.0.1" if host == "localhost" else host, port)
     for folder in state_folders():
-        token = _read(folder / FOLDER / name)
+        token = _read(folder / kind / name)
         if token:
             return token
     return None

@@ -19,6 +19,7 @@ import aiomqtt
 import msgspec
 from paho.mqtt.enums import LogLevel
 
+from telemetry import local_token
 from telemetry.backoff import Backoff
 from telemetry.errors import BusError, ConfigError
 from telemetry.secrets import read_secret
@@ -27,6 +28,8 @@ log = logging.getLogger(__name__)
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 15.0
 """Seconds between two tries to connect."""
+EMBEDDED_USER = "kilowatch"
+"""User of the broker of `kilowatch run`."""
 CHECK_SECONDS = 1.5
 """Seconds between two checks whether the broker still answers, where nothing is sent."""
 
@@ -70,6 +73,15 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         if self.password_file is None:
             return None
         return read_secret("broker.password_file", self.password_file, "password")
+
+    def login(self) -> tuple[str | None, str | None]:
+        """Return user and password. Without any in the settings, those of the broker that this user
+        runs at this address (`kilowatch run`). Raises `ConfigError`."""
+        if self.username is None and self.password_file is None and self.cert_file is None:
+            password = local_token.find_at(self.host, self.port, local_token.BROKERS)
+            if password is not None:
+                return EMBEDDED_USER, password
+        return self.username, self.password()
 
     def context(self) -> ssl.SSLContext | None:
         """Return the TLS context, or None for a plain connection."""
@@ -158,12 +170,13 @@ async def connect(
 
     `send_buffer` bounds how many bytes the kernel holds for a slow connection.
     """
+    username, password = broker.login()
     client = MqttClient(
         broker.host,
         broker.port,
         identifier=client_id,
-        username=broker.username,
-        password=broker.password(),
+        username=username,
+        password=password,
         will=will,
         # paho gives up a silent connection after up to two of its keepalives, and two checks: this
         # yields what `BrokerConfig.keepalive` documents, one and a half of the configured seconds.

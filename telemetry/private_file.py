@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
+import stat
 from pathlib import Path
+
+log = logging.getLogger(__name__)
+
+OTHERS = 0o077
+"""Rights of the group and of all others."""
 
 
 def make_folder(path: Path) -> None:
@@ -12,6 +19,37 @@ def make_folder(path: Path) -> None:
     for folder in reversed([path, *path.parents]):
         with contextlib.suppress(FileExistsError):
             folder.mkdir(mode=0o700)
+
+
+def claim_folder(path: Path) -> None:
+    """Make a folder of our own, or close one of an older release to other users of this machine.
+
+    A folder that is not ours alone (of another owner, /tmp, a home, /var/lib) stays as it is, and the
+    log says so. Raises `OSError`.
+    """
+    make_folder(path)
+    its = path.stat()
+    mode = stat.S_IMODE(its.st_mode)
+    if not mode & OTHERS:
+        return
+    if its.st_uid != os.geteuid() or mode & stat.S_ISVTX or _is_shared(path.absolute()):
+        log.warning(
+            "%s: other users of this machine can enter it (mode %04o); name a folder of kilowatch's own",
+            path, mode,
+        )  # fmt: skip
+        return
+    path.chmod(0o700)
+    log.warning("%s: other users of this machine could enter it (mode %04o); now 0700", path, mode)
+
+
+def _is_shared(path: Path) -> bool:
+    """Whether a folder may hold more than kilowatch's own files: a home, `/srv`, `/var/lib`."""
+    if "kilowatch" in path.name:
+        return False
+    with contextlib.suppress(RuntimeError):  # a user without a home
+        if path == Path.home():
+            return True
+    return len(path.parts) <= 3
 
 
 def write(path: Path, text: str) -> int:

@@ -130,7 +130,7 @@ class RecordFile:
         """Whether it can still be appended to."""
         self._sync = False
         flags = os.O_CREAT | os.O_TRUNC | os.O_RDWR | os.O_CLOEXEC
-        self._descriptor = os.open(path, flags, 0o640)
+        self._descriptor = os.open(path, flags, 0o600)
         try:
             self.append(header)
         except OSError:

@@ -97,9 +97,8 @@ class Embedded:
 
     def __init__(self, folder: Path) -> None:
         self.port = free_port()
-        self.config = BrokerConfig(host=self.host, port=self.port)
-        self._folder = folder
         self._broker = EmbeddedBroker(self.host, self.port, folder)
+        self.config = self._broker.config
 
     def start(self) -> None:
         self._broker.start()

@@ -66,8 +66,9 @@ def mosquitto(tmp_path: Path) -> Iterator[Mosquitto]:
 
 
 @pytest.fixture
-def embedded_broker(tmp_path: Path) -> Iterator[Embedded]:
-    """A running embedded broker."""
+def embedded_broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Embedded]:
+    """A running embedded broker, whose password programs of this test find by themselves."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "home"))
     broker = Embedded(tmp_path)
     broker.start()
     yield broker

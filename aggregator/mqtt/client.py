@@ -188,8 +188,9 @@ class FanInClient:
             logger=logging.getLogger("gmqtt"),
         )
         client.set_config({"reconnect_retries": _NO_RECONNECT})
-        if self._broker.username is not None:
-            client.set_auth_credentials(self._broker.username, self._broker.password())
+        username, password = self._broker.login()
+        if username is not None:
+            client.set_auth_credentials(username, password)
         return client
 
     def _on_subscribe(

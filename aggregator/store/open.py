@@ -14,6 +14,7 @@ from aggregator.influx.inspection import ServerFinding, inspect
 from aggregator.influx.store import InfluxStore
 from aggregator.store.embedded import EmbeddedStore
 from aggregator.store.protocol import Store
+from telemetry import private_file
 from telemetry.errors import ConfigError
 
 log = logging.getLogger(__name__)
@@ -26,7 +27,7 @@ class Lock:
         """Make the folder if need be, and lock it. Raises `ConfigError`."""
         self._file: IO[str] | None = None
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            private_file.claim_folder(folder)
             self._file = (folder / "lock").open("a+")
         except OSError as error:
             raise ConfigError(

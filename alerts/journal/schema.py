@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
+from telemetry import private_file
 from telemetry.errors import StoreError
 
 VERSION = 1
@@ -53,7 +54,7 @@ def prepare(path: Path, wall_ns: int) -> tuple[sqlite3.Connection, str]:
     """Open or create the file; return too, as text, which corrupt file was set aside. Raises
     `StoreError`."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        private_file.make_folder(path.parent)
     except OSError as error:
         raise StoreError(f"{path.parent}: {error.strerror}. The journal needs a folder.") from error
     try:

@@ -1,18 +1,28 @@
 """The embedded MQTT broker of `kilowatch run` and `demo`: rumqttd, in a process of its own.
 
-For one machine; a cluster needs a maintained broker (docs/deploy.md). It speaks MQTT 3.1.1, stores
+For one machine; a cluster needs a maintained broker (docs/deploy.md). It has one user, whose password
+is made at each start and found by programs of the same user of the machine (`telemetry.local_token`);
+it knows no access list, so whoever has the password may publish anything. It speaks MQTT 3.1.1, stores
 nothing over a restart (nothing needs to be stored: telemetry/frame.py), and binds to loopback by
 default.
 """
 
 from __future__ import annotations
 
+import logging
+import os
 import signal
+from contextlib import ExitStack
 from pathlib import Path
 
 from iotcore import Broker
 
+from kilowatch.stack.ports import is_free
+from telemetry import local_token, private_file
 from telemetry.errors import BusError
+from telemetry.mqtt import EMBEDDED_USER, BrokerConfig
+
+log = logging.getLogger(__name__)
 
 _SETTINGS = """\
 id = 0
@@ -33,29 +43,82 @@ connection_timeout_ms = 60000
 max_payload_size = 8388608
 max_inflight_count = 1000
 dynamic_filters = true
+[v4.main.connections.auth]
+{user} = "{password}"
 """
+
+
+def client_of(host: str, port: int, folder: Path) -> BrokerConfig:
+    """Return how the parts of one stack connect to their broker, whose files are in `folder`."""
+    return BrokerConfig(
+        host=host,
+        port=port,
+        username=EMBEDDED_USER,
+        password_file=folder / f"broker-{port}.password",
+    )
 
 
 class EmbeddedBroker:
     """MQTT broker in a child process, which always ends with this process."""
 
     def __init__(self, host: str, port: int, folder: Path) -> None:
+        """`folder`: its settings and its password are written there at the start."""
         self.host = host
         self.port = port
-        self._file = folder / f"broker-{port}.toml"
-        self._file.write_text(_SETTINGS.format(host=host, port=port))
+        self.config = client_of(host, port, folder)
+        self._folder = folder
+        self._password = local_token.make()
+        self._published = ExitStack()
         self._broker: Broker | None = None
 
     def start(self) -> None:
         """Start the broker and wait until it listens. Raises `BusError` when the port is taken."""
-        self._broker = Broker(config_path=str(self._file))
+        if not is_free(self.host, self.port):  # before files of a broker that runs are replaced
+            raise self._refused("the port is taken")
         try:
+            self._broker = Broker(config_path=str(self._write()))
             self._broker.start()
         except (OSError, RuntimeError) as error:
-            raise BusError(
-                f"the embedded broker can't listen on {self.host}:{self.port}: {error}. "
-                "Is another kilowatch running? Choose another port with --broker-port."
-            ) from error
+            raise self._refused(error) from error
+        self._publish()
+
+    def _refused(self, problem: object) -> BusError:
+        return BusError(
+            f"the embedded broker can't listen on {self.host}:{self.port}: {problem}. "
+            "Is another kilowatch running? Choose another port with --broker-port."
+        )
+
+    def _write(self) -> Path:
+        """Write settings and password; return the settings."""
+        private_file.claim_folder(self._folder)
+        file = self._folder / f"broker-{self.port}.toml"
+        text = _SETTINGS.format(
+            host=self.host, port=self.port, user=EMBEDDED_USER, password=self._password
+        )
+        os.close(private_file.write(file, text))
+        password_file = self.config.password_file
+        assert password_file is not None  # noqa: S101 - `client_of` names one
+        os.close(private_file.write(password_file, f"{self._password}\n"))
+        return file
+
+    def _publish(self) -> None:
+        """Let programs of this user find the password, `kilowatch tap` for instance."""
+        self._published.close()
+        try:
+            self._published.enter_context(
+                local_token.published(
+                    local_token.state_folders()[0],
+                    [(self.host, self.port)],
+                    self._password,
+                    local_token.BROKERS,
+                )
+            )
+        except (OSError, IndexError) as error:
+            log.warning(
+                "other programs do not find the broker's password by themselves (%s): set "
+                "broker.username = \"%s\" and broker.password_file = \"%s\"",
+                error, EMBEDDED_USER, self.config.password_file,
+            )  # fmt: skip
 
     @property
     def pid(self) -> int | None:
@@ -72,9 +135,11 @@ class EmbeddedBroker:
             if process.stdin:
                 process.stdin.close()
         self._broker = None
+        self._published.close()
 
     def stop(self) -> None:
         """Stop the broker and free the port."""
+        self._published.close()
         if self._broker is not None:
             self._broker.stop()
             self._broker = None

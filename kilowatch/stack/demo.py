@@ -14,10 +14,11 @@ import msgspec
 from aggregator.config import AggregatorConfig
 from collector.config import CollectorConfig
 from collector.simulated import SimulatedSource, scenario
+from kilowatch.stack.broker import client_of
 from kilowatch.stack.demo_site import site_of
 from kilowatch.stack.ports import free_port
 from kilowatch.stack.signals import stop_on_signals
-from kilowatch.stack.stack import StackOutcome, StackPart, local_broker, run_stack
+from kilowatch.stack.stack import StackOutcome, StackPart, run_stack
 
 
 async def run_demo(
@@ -39,9 +40,8 @@ async def run_demo(
         name, nodes=nodes, gpus=gpus, seed=seed, start_tick=start_tick, faults=faults
     )
     stop = stop_on_signals(until_eof=until_eof)
-    folder = data or Path(tempfile.mkdtemp(prefix="kilowatch-demo-"))
-    folder.mkdir(parents=True, exist_ok=True)
-    broker = local_broker(free_port())
+    folder = (data or Path(tempfile.mkdtemp(prefix="kilowatch-demo-"))).absolute()
+    broker = client_of("127.0.0.1", free_port(), folder)
     parts = [
         StackPart(
             CollectorConfig(

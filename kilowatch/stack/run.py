@@ -11,10 +11,11 @@ import msgspec
 from aggregator.config import AggregatorConfig
 from collector.sources import has_nvml
 from kilowatch.settings import Settings
+from kilowatch.stack.broker import client_of
 from kilowatch.stack.demo_site import desktop, plugged
 from kilowatch.stack.ports import free_port, is_free
 from kilowatch.stack.signals import stop_on_signals
-from kilowatch.stack.stack import StackOutcome, StackPart, local_broker, run_stack
+from kilowatch.stack.stack import StackOutcome, StackPart, run_stack
 from telemetry.errors import ConfigError
 from telemetry.inventory import CommandKind
 
@@ -55,8 +56,8 @@ async def run_machine(
         return msgspec.structs.replace(fresh, power=power(fresh.power))
 
     port = _broker_port(settings, broker_port, announce)
-    broker = local_broker(port)
-    state = data or settings.collector.state_dir
+    state = (data or settings.collector.state_dir).absolute()
+    broker = client_of("127.0.0.1", port, state)
     collector = msgspec.structs.replace(
         settings.collector,
         source=source,
@@ -77,7 +78,6 @@ async def run_machine(
         f"MQTT 127.0.0.1:{port}  (kilowatch tap --broker 127.0.0.1:{port})\n"
         f"data {aggregator.data_dir}"
     )
-    state.mkdir(parents=True, exist_ok=True)
     return await run_stack(
         [StackPart(collector)],
         aggregator,

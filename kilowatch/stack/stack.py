@@ -23,7 +23,6 @@ from collector.source import Source
 from kilowatch.stack.broker import EmbeddedBroker
 from kilowatch.stack.signals import on_hangup
 from telemetry.errors import KilowattError
-from telemetry.mqtt import BrokerConfig
 from telemetry.tasks import first_error
 
 log = logging.getLogger(__name__)
@@ -144,8 +143,3 @@ async def _drain(aggregator: Aggregator) -> None:
             return
         await asyncio.sleep(0.05)
     log.warning("%d frames are still missing", aggregator.stats.holes_open)
-
-
-def local_broker(port: int) -> BrokerConfig:
-    """Return the settings of a client of the embedded broker."""
-    return BrokerConfig(host="127.0.0.1", port=port)
