@@ -105,7 +105,7 @@ class MqttClient(aiomqtt.Client):
     """
 
     _check_timer: asyncio.TimerHandle | None = None
-    _failure = "it closed the connection before it answered"
+    _failure = "it closed the connection unanswered: does it ask for a password or a certificate?"
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
