@@ -159,8 +159,17 @@ class AggregatorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     command lines; false nowhere. If absent, on loopback only."""
     longest_silence_seconds: float = 7 * DAY
     """Length of a silence at most, for tokens without the scope admin."""
+    tls_cert: Path | None = None
+    """Certificate of the listener (PEM, its chain below it), which then speaks HTTPS alone. Read again
+    when it changes."""
+    tls_key: Path | None = None
+    """Its key; none where `tls_cert` has it too."""
     names: tuple[str, ...] = ()
     """Further host names under which HTTP on loopback is reached, behind a proxy for instance."""
+    max_connections: int = 512
+    """Connections to HTTP at a time."""
+    max_connections_each: int = 128
+    """Connections from one address at a time; an IPv6 network of 64 bits is one."""
     address: str | None = None
     """`host:port` under which Prometheus reaches HTTP, where its own request does not name it."""
     flush_seconds: float = 0.2
@@ -200,6 +209,9 @@ class AggregatorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
             )
         if self.listen:
             listen_address(self.listen)
+        for name in ("max_connections", "max_connections_each"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"aggregator.{name}", "it must be at least 1")
         if self.longest_silence_seconds <= 0:
             raise ConfigError(
                 "aggregator.longest_silence_seconds", "it must be more than 0 seconds"

@@ -22,13 +22,14 @@ from aiohttp.http_exceptions import HttpProcessingError
 from aggregator.http import (
     health,
     metrics,
-    sd,
     stream,
 )
-from aggregator.http.auth import AccessGuard, AccessRule, harden
-from aggregator.http.config import HttpConfig
+from aggregator.http.auth import GUARD, AccessGuard, AccessRule, harden
+from aggregator.http.config import CONFIG, HttpConfig
 from aggregator.http.errors import errors
 from aggregator.http.exposition import ExpositionPages
+from aggregator.http.guests import GuestCounter
+from aggregator.http.listener import CONNECTIONS, BoundedSite, ConnectionStats
 from aggregator.http.node_metrics import PAGE_TURN
 from aggregator.http.operations import OPERATIONS
 from aggregator.http.reply import VIEW
@@ -47,7 +48,6 @@ SHUTDOWN_SECONDS = 2.0
 
 
 RULES = {(op.path, op.method): AccessRule(op.id, op.scope, op.most_bytes) for op in OPERATIONS}
-GUARD = web.AppKey("guard", AccessGuard)
 
 
 def make_app(view: AggregatorView, config: HttpConfig | None = None) -> web.Application:
@@ -57,7 +57,7 @@ def make_app(view: AggregatorView, config: HttpConfig | None = None) -> web.Appl
     app = web.Application(middlewares=[errors, guard.middleware()])
     app[GUARD] = guard
     app[VIEW] = view
-    app[sd.CONFIG] = config
+    app[CONFIG] = config
     app[health.LIVENESS] = health.Liveness(view)
     app[metrics.PAGES] = ExpositionPages()
     app[PAGE_TURN] = asyncio.Lock()
@@ -65,6 +65,8 @@ def make_app(view: AggregatorView, config: HttpConfig | None = None) -> web.Appl
     app[RULE_INPUTS] = RuleInputMetrics()
     app[HUB] = Hub(view, config.slow_viewer_seconds)
     app[stream.SOCKETS] = set()
+    app[stream.VIEWERS] = GuestCounter(stream.MOST_VIEWERS, stream.MOST_VIEWERS_EACH)
+    app[CONNECTIONS] = ConnectionStats()
     for op in OPERATIONS:
         if op.method == "get":
             app.router.add_get(op.path, op.handler, allow_head=op.id != "stream")
@@ -104,25 +106,35 @@ async def listening(
 ) -> AsyncIterator[tuple[str, int]]:  # fmt: skip
     """Serve for as long as the block runs; yields the address and port that were bound."""
     config = config or HttpConfig()
-    app = make_app(view, config)
+    app, certificate = make_app(view, config), config.certificate()
+    if certificate is None and not config.loopback:
+        log.warning("http: %s is not encrypted: who sees the network sees its tokens. Set "
+                    "aggregator.tls_cert, or listen on loopback behind a proxy.", config.listen)  # fmt: skip
     runner = web.AppRunner(
         app,
         access_log=None,
         auto_decompress=False,  # no body is accepted that would need it
+        keepalive_timeout=config.idle_seconds,
         shutdown_timeout=SHUTDOWN_SECONDS,
         logger=_server_log(),
     )
     await runner.setup()
     try:
-        site = web.TCPSite(runner, config.host, config.port)
+        site = BoundedSite(runner, config, certificate, app[CONNECTIONS])
         try:
             await site.start()
         except OSError as error:
             raise _unbound(config, error) from error
         host, port = runner.addresses[0][:2]
-        with _local_token(config, app[GUARD].tokens, [each[:2] for each in runner.addresses]):
-            log.info("http listens address=%s port=%d", host, port)
-            yield host, port
+        addresses = [each[:2] for each in runner.addresses]
+        upkeep = asyncio.create_task(site.upkeep(), name="http connections")
+        try:
+            with _local_token(config, app[GUARD].tokens, addresses):
+                log.info("http listens address=%s port=%d tls=%s", host, port, bool(certificate))
+                yield host, port
+        finally:
+            upkeep.cancel()
+            await asyncio.gather(upkeep, return_exceptions=True)
     finally:
         await runner.cleanup()
 

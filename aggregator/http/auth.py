@@ -141,7 +141,7 @@ class AccessGuard:
             raise RequestError(
                 403,
                 "scope",
-                f"the token {caller.name!r} does not have the scope {rule.scope!r}, it has: {has}",
+                f"the token {caller.name!r} does not have the scope {str(rule.scope)!r}, it has: {has}",
                 f"Use a token that has it: kilowatch token add NAME --scope {rule.scope}",
             )
         return caller
@@ -187,6 +187,7 @@ class AccessGuard:
         )
 
 
+GUARD = web.AppKey("guard", AccessGuard)
 _CURE = "Send 'Authorization: Bearer TOKEN'; `kilowatch token add NAME` on the aggregator's machine makes one."
 
 

@@ -7,8 +7,10 @@ import time
 from pathlib import Path
 
 import msgspec
+from aiohttp import web
 
 from aggregator.config import AggregatorConfig, listen_address
+from aggregator.http.tls import ServerCertificate
 from aggregator.http.tokens import AccessScope, AccessToken, TokenRegister, hashed
 from telemetry.errors import ConfigError
 from telemetry.secrets import read_token
@@ -38,8 +40,22 @@ class HttpConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     longest_silence_seconds: float = 7 * 86_400.0
     """As in `AggregatorConfig`."""
 
+    tls_cert: Path | None = None
+    """As in `AggregatorConfig`."""
+    tls_key: Path | None = None
+    """As in `AggregatorConfig`."""
+    max_connections: int = 512
+    """As in `AggregatorConfig`."""
+    max_connections_each: int = 128
+    """As in `AggregatorConfig`."""
+
     slow_viewer_seconds: float = 10.0
-    """Seconds that a viewer of the stream may take to read a message before it is cut off."""
+    """Seconds that a reader may take to read a message of the stream, or any of an answer, before it is
+    cut off."""
+    idle_seconds: float = 30.0
+    """Seconds in which a request must come whole, its body aside; then its connection is closed."""
+    body_seconds: float = 10.0
+    """Seconds in which its body must come."""
 
     @classmethod
     def of(cls, config: AggregatorConfig, state_folder: Path | None = None) -> HttpConfig:
@@ -53,6 +69,10 @@ class HttpConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             names=config.names,
             address=config.address,
             longest_silence_seconds=config.longest_silence_seconds,
+            tls_cert=config.tls_cert,
+            tls_key=config.tls_key,
+            max_connections=config.max_connections,
+            max_connections_each=config.max_connections_each,
         )
 
     @property
@@ -92,6 +112,18 @@ class HttpConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             created=time.time_ns(),
         )  # fmt: skip
 
+    def certificate(self) -> ServerCertificate | None:
+        """Load certificate and key; None without TLS. Raises `ConfigError`."""
+        if self.tls_cert is None:
+            if self.tls_key is not None:
+                raise ConfigError(
+                    "aggregator.tls_key",
+                    "there is no certificate to it",
+                    "Set aggregator.tls_cert too.",
+                )
+            return None
+        return ServerCertificate(self.tls_cert, self.tls_key)
+
     def check(self) -> TokenRegister:
         """Return the tokens to accept. Raises `ConfigError` for what can't or must not be."""
         listen_address(self.listen)
@@ -107,6 +139,7 @@ class HttpConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         return register
 
 
+CONFIG = web.AppKey("config", HttpConfig)
 TOKENS = "tokens.json"
 """Name of the tokens file in `data_dir`."""
 

@@ -75,12 +75,16 @@ def _alike(name: str, word: str) -> bool:
     return abs(len(name) - len(word)) <= 2 and (name[:8] == word[:8] or name[-4:] == word[-4:])
 
 
+def printable(fault: ErrorDetail) -> ErrorDetail:
+    """Return a fault without control characters: what the caller sent is in its texts."""
+    return ErrorDetail(*(clean(text, MOST_TEXT) for text in (fault.where, fault.what, fault.cure)))
+
+
 def reply(status: int, fault: ErrorDetail, headers: dict[str, str] | None = None) -> web.Response:
-    """Make the answer. What the caller sent is in its texts, without control characters."""
-    shown = ErrorDetail(*(clean(text, MOST_TEXT) for text in (fault.where, fault.what, fault.cure)))
+    """Make the answer."""
     return web.Response(
         status=status,
-        body=msgspec.json.encode(ErrorReply(shown)),
+        body=msgspec.json.encode(ErrorReply(printable(fault))),
         content_type="application/json",
         headers=headers,
     )

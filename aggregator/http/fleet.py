@@ -52,7 +52,7 @@ async def fleet(request: web.Request) -> web.Response:
         )
         return json_bytes(body)
 
-    return await send(request, make, JSON, work=readings.cells)
+    return await send(request, make, JSON, work=readings.cells, readings=True)
 
 
 def _metric(metric: Metric) -> MetricReply:

@@ -1,4 +1,4 @@
-"""Bounds for each address from which requests come: connections, viewers, and tries with wrong tokens.
+"""Bounds for each guest: viewers, and tries with wrong tokens.
 
 Pure: `now` is an argument. An IPv6 address counts as its /64, which one machine usually has all of.
 """
@@ -57,12 +57,10 @@ class WrongTokens:
 
 
 class GuestCounter:
-    """How many of something there are now, in all and for each guest."""
+    """How many viewers there are now, in all and for each guest."""
 
     def __init__(self, most: int, most_each: int) -> None:
         self.most, self.most_each = most, most_each
-        self.refused = 0
-        """Guests that came when there were too many, since the start."""
         self._held: Counter[str] = Counter()
 
     @property
@@ -73,9 +71,9 @@ class GuestCounter:
     def full(self, guest: str) -> str:
         """Return why there can't be one more, or ``."""
         if self.total >= self.most:
-            return f"{self.total} are open, and no more are possible"
+            return f"{self.total} viewers are connected, and no more are possible"
         if self._held[guest] >= self.most_each:
-            return f"{self._held[guest]} are open from {guest}, and no more are possible"
+            return f"{self._held[guest]} viewers of {guest} are connected, and no more are possible"
         return ""
 
     def enter(self, guest: str) -> None:

@@ -11,6 +11,7 @@ from itertools import accumulate
 from aiohttp import web
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 
+from aggregator.http.access_metrics import access_families
 from aggregator.http.alert_metrics import alert_families
 from aggregator.http.circuit_metrics import circuit_families
 from aggregator.http.errors import RequestError, unknown
@@ -253,6 +254,7 @@ async def metrics(request: web.Request) -> web.Response:
         *self_families(view.stats, sizes, (view.wall() - view.started_at) / 1e9),
         *stream_families(request.app[HUB]),
         *load_families(view.shedding),
+        *access_families(request.app),
         *store.families,
         _family("aggregator_store_files_lost", "Sealed files that another program removed or "
                 "damaged, and that are missing now.", GAUGE, [("", float(store.lost_files))]),

@@ -17,13 +17,12 @@ from aiohttp import hdrs, web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from aggregator.http.auth import RULE
+from aggregator.http.config import CONFIG
 from aggregator.http.errors import RequestError, bad, unknown
 from telemetry.settings import fault_of
 from telemetry.text import LONGEST, parse_duration
 
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
-BODY_SECONDS = 10.0
-"""Seconds in which a body must be there."""
 T = TypeVar("T")
 LATEST = 4_102_444_800.0
 """2100: a number beyond is milliseconds or nanoseconds by mistake."""
@@ -145,18 +144,18 @@ async def read_body(request: web.Request, kind: type[T]) -> T:
 async def _read(request: web.Request, most: int) -> bytes:
     """Return the bytes of a body. Raises 408, 413, or a 400 for one that breaks off."""
     parts: list[bytes] = []
-    size = 0
+    size, seconds = 0, request.app[CONFIG].body_seconds
     try:
-        async with asyncio.timeout(BODY_SECONDS):
+        async with asyncio.timeout(seconds):
             while size <= most and not request.content.at_eof():
                 parts.append(await request.content.read(most + 1 - size))
                 size += len(parts[-1])
     except TimeoutError as error:
         raise RequestError(
-            408, "body", f"it did not come within {BODY_SECONDS:g} s", "Send it at once.",
+            408, "body", f"it did not come within {seconds:g} s", "Send it at once.",
             {hdrs.CONNECTION: "close"},
         ) from error  # fmt: skip
-    except (web.RequestPayloadError, HttpProcessingError) as error:
+    except (web.RequestPayloadError, HttpProcessingError, ConnectionError) as error:
         raise bad("body", f"it is broken: {error}", "Send it whole.") from error
     if size > most:
         raise RequestError(413, "body", f"it is longer than {most} bytes", "Send less.")

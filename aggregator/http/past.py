@@ -113,7 +113,8 @@ async def frames(request: web.Request) -> web.Response:
         return json_bytes(FramesReply(*about, plain, was.past.begins, was.past.incomplete))
 
     kind = MSGPACK if is_packed else JSON
-    return await send(request, make, kind, work=sum(each.cells for each in was.frames))
+    cells = sum(each.cells for each in was.frames)
+    return await send(request, make, kind, work=cells, readings=True)
 
 
 def _plain(readings: FleetColumns, count: int) -> tuple[int, dict[str, list[float | None]], Gaps]:

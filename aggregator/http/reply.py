@@ -12,7 +12,10 @@ from collections.abc import Callable
 import msgspec
 from aiohttp import hdrs, web
 
+from aggregator.http.auth import CALLER
+from aggregator.http.private_fields import public_json, public_page
 from aggregator.view import AggregatorView
+from telemetry.exposition import CONTENT_TYPE
 
 VIEW: web.AppKey[AggregatorView] = web.AppKey("view", object)  # type: ignore[arg-type]  # a protocol
 JSON = "application/json"
@@ -20,6 +23,8 @@ STORE_SECONDS = 20.0
 """How long an answer waits for the store or the journal."""
 SMALL = 8 * 1024
 """Bytes below which compressing does not pay."""
+PUBLIC = {JSON: public_json, CONTENT_TYPE: public_page}
+"""What takes private fields out of an answer, by its type."""
 MUCH = 20_000
 """Values above which text is made in a thread: about 10 ms, a tenth of what a viewer notices."""
 
@@ -35,13 +40,22 @@ async def send_json(request: web.Request, body: object, *, values: int = 0) -> w
 
 
 async def send(
-    request: web.Request, make: Callable[[], bytes], content_type: str, *, work: int = 0
+    request: web.Request,
+    make: Callable[[], bytes],
+    content_type: str,
+    *,
+    work: int = 0,
+    readings: bool = False,
 ) -> web.Response:
-    """Answer with what `make` returns. It may run in a thread: it must own what it reads."""
+    """Answer with what `make` returns. It may run in a thread: it must own what it reads.
+
+    `readings`: the answer has columns of readings and names of devices alone, nothing private.
+    """
     zipped = accepts_gzip(request.headers.get(hdrs.ACCEPT_ENCODING, ""))
+    hide = None if readings or request[CALLER].sees_private else PUBLIC[content_type]
 
     def produce() -> tuple[bytes, bool]:
-        body = make()
+        body = make() if hide is None else hide(make())
         if zipped and len(body) >= SMALL:
             return gzip.compress(body, 1, mtime=0), True
         return body, False

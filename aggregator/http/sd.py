@@ -14,15 +14,13 @@ from urllib.parse import quote
 
 from aiohttp import hdrs, web
 
-from aggregator.http.config import HttpConfig
+from aggregator.http.config import CONFIG
 from aggregator.http.dcgm import host_label
 from aggregator.http.errors import bad
 from aggregator.http.parameters import query
 from aggregator.http.reply import VIEW, send_json
 from api.fleet import ScrapeTarget
 from telemetry.fleet import Node
-
-CONFIG = web.AppKey("config", HttpConfig)
 
 _ADDRESS = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(:\d{1,5})?")
 

@@ -16,9 +16,13 @@ from itertools import takewhile
 import msgspec
 from aiohttp import WSCloseCode, WSMsgType, hdrs, web
 
+from aggregator.http.auth import CALLER
 from aggregator.http.columns import ColumnChoice, choose
-from aggregator.http.errors import RequestError
+from aggregator.http.errors import RequestError, printable
+from aggregator.http.guests import GuestCounter
+from aggregator.http.listener import CONNECTIONS
 from aggregator.http.parameters import query
+from aggregator.http.private_fields import public_json
 from aggregator.http.reply import VIEW, json_bytes
 from aggregator.http.stream_hub import HUB, Hub, StreamSnapshot
 from aggregator.load.shedding import RETRY_AFTER
@@ -30,12 +34,14 @@ from telemetry.settings import fault_of
 SHORTEST, LONGEST = 0.2, 3600.0
 HEARTBEAT = 20.0
 """Seconds between two pings; a viewer that does not answer within half of it is gone."""
-MOST_VIEWERS = 200
+MOST_VIEWERS, MOST_VIEWERS_EACH = 200, 50
+"""Viewers at a time, in all and with one token, or without one from one address."""
 MOST_BYTES = 64 * 1024
 """Size of a request: the names of 2,000 nodes."""
 FIRST_EVENTS = 100
 
 SOCKETS = web.AppKey("sockets", set[web.WebSocketResponse])
+VIEWERS = web.AppKey("viewers", GuestCounter)
 
 
 _requests = msgspec.json.Decoder(StreamRequest)
@@ -44,8 +50,11 @@ _requests = msgspec.json.Decoder(StreamRequest)
 class Viewer:
     """A WebSocket with its request, and the data that was sent last."""
 
-    def __init__(self, view: AggregatorView, hub: Hub, socket: web.WebSocketResponse) -> None:
+    def __init__(
+        self, view: AggregatorView, hub: Hub, socket: web.WebSocketResponse, *, sees_private: bool
+    ) -> None:
         self._view, self._hub, self._socket = view, hub, socket
+        self._sees_private = sees_private
         self._request = StreamRequest()
         self._choice: ColumnChoice | None = None
         self._asked = asyncio.Event()
@@ -113,7 +122,7 @@ class Viewer:
         encoded = json_bytes(alerts)
         if encoded != self._alerts:
             self._alerts = encoded
-            await self._send(json_bytes(StreamAlerts(self._view.wall(), alerts)))
+            await self._send_document(StreamAlerts(self._view.wall(), alerts))
 
     async def _send_events(self) -> None:
         events = list(self._view.recent_events())
@@ -125,11 +134,15 @@ class Viewer:
         )
         self._newest = events[0].id if events else ""
         if fresh:
-            await self._send(json_bytes(StreamEvents(self._view.wall(), fresh)))
+            await self._send_document(StreamEvents(self._view.wall(), fresh))
+
+    async def _send_document(self, document: StreamAlerts | StreamEvents) -> None:
+        body = json_bytes(document)
+        await self._send(body if self._sees_private else public_json(body))
 
     async def refuse(self, fault: ErrorDetail) -> None:
         """Send the fault of a request."""
-        await self._send(json_bytes(StreamError(fault)))
+        await self._send(json_bytes(StreamError(printable(fault))))
 
     async def _send(self, message: bytes, *, binary: bool = False) -> None:
         async with asyncio.timeout(self._hub.slow_viewer_seconds):
@@ -168,11 +181,10 @@ def is_far(remote: str | None) -> bool:
 async def stream(request: web.Request) -> web.StreamResponse:
     """Send readings of chosen columns, as they come."""
     query(request)
-    hub = request.app[HUB]
-    if hub.viewers >= MOST_VIEWERS:
-        raise RequestError(
-            503, "stream", f"{hub.viewers} viewers are connected", "Try again later."
-        )
+    hub, viewers, guest = request.app[HUB], request.app[VIEWERS], request[CALLER].guest
+    problem = viewers.full(guest)
+    if problem:
+        raise RequestError(503, "stream", problem, "Close a dashboard, or try again later.")
     shedding = request.app[VIEW].shedding
     if shedding.refuses_viewers and is_far(request.remote):
         shedding.viewers_refused += 1
@@ -191,12 +203,16 @@ async def stream(request: web.Request) -> web.StreamResponse:
     except ConnectionResetError:  # the viewer went away: no fault of the server, and no traceback
         return web.Response(status=499)
     request.app[SOCKETS].add(socket)
+    if request.transport is not None:
+        request.app[CONNECTIONS].streams.add(request.transport)
     hub.viewers += 1
-    viewer = Viewer(request.app[VIEW], hub, socket)
+    viewers.enter(guest)
+    viewer = Viewer(request.app[VIEW], hub, socket, sees_private=request[CALLER].sees_private)
     try:
         await _serve(viewer, socket, request, hub)
     finally:
         hub.viewers -= 1
+        viewers.leave(guest)
         request.app[SOCKETS].discard(socket)
     return socket
 

@@ -1,0 +1,356 @@
+"""Tokens over HTTP: what each scope permits, who signs, when a token ends, what is shown without one."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from aggregator.http import auth
+from aggregator.http.app import make_app
+from aggregator.http.config import HttpConfig
+from aggregator.http.guests import TRIES
+from aggregator.http.openapi import Operation
+from aggregator.http.operations import OPERATIONS
+from aggregator.http.private_fields import PRIVATE, public_json, public_page
+from aggregator.http.tokens import AccessScope, TokenRegister, make, read, write
+from aggregator.store.protocol import Batch
+from api.alerts import Alert, AlertState, Matcher, Severity
+from api.fleet import StoredEvent
+from telemetry.devices import Event
+from telemetry.errors import ConfigError
+from tests.aggregator.fake_view import START, FakeView, inventory
+from tests.aggregator.http_client import Door, add_token, bearer, door, small_cluster
+from tests.aggregator.test_http_alerts import SILENCE, hot
+
+OPEN = "0.0.0.0:0"
+PLACES = {
+    "incidents/{key}": "incidents/none",
+    "silences/{id}": "silences/none",
+    "channels/{name}": "channels/none",
+    "nodes/{node}": "nodes/none",
+}
+SCOPES = [*AccessScope, None]
+
+
+def example(op: Operation) -> str:
+    """Return a path of an operation, about something that is not there."""
+    path = op.path
+    for pattern, place in PLACES.items():
+        path = path.replace(pattern, place)
+    return path.replace("{", "").replace("}", "")
+
+
+async def send(client: Door, op: Operation, headers: dict[str, str]) -> int:
+    """Return the status of an operation's answer."""
+    body = None if op.method == "get" else {}
+    async with client.session.request(
+        op.method, client.url + example(op), json=body, headers=headers
+    ) as answer:
+        return answer.status
+
+
+def test_no_operation_can_be_declared_without_its_scope() -> None:
+    with pytest.raises(TypeError, match="scope"):
+        Operation("/api/v1/new", OPERATIONS[0].handler, "new", "Something new.")  # type: ignore[call-arg]
+    assert {op.id for op in OPERATIONS if op.scope is None} == {"healthz", "readyz"}
+    assert {op.id for op in OPERATIONS if op.method != "get" and op.scope is AccessScope.READ} == {
+        "planPower"
+    }
+
+
+@pytest.mark.parametrize("listen", ["127.0.0.1:0", OPEN], ids=["loopback", "everywhere"])
+async def test_each_operation_is_open_to_its_scope_alone(tmp_path: Path, listen: str) -> None:
+    """401 without a token, 403 without the scope, and neither with it."""
+    path = tmp_path / "tokens.json"
+    secrets = {scope: add_token(path, scope, scope) for scope in AccessScope}
+    config = HttpConfig(listen=listen, tokens_file=path)
+    async with door(await small_cluster(), config) as client:
+        for op in OPERATIONS:
+            for scope in SCOPES:
+                found = await send(client, op, {} if scope is None else bearer(secrets[scope]))
+                if scope is None:
+                    free = op.scope is None or (op.scope == "read" and listen != OPEN)
+                    refused = not free
+                    assert (found == 401) is refused, (op.id, found)
+                else:
+                    allowed = op.scope in {None, scope} or scope == "admin"
+                    assert (found == 403) is not allowed, (op.id, scope, found)
+                assert found != 500
+
+
+async def test_a_lacking_scope_is_explained(tmp_path: Path) -> None:
+    path = tmp_path / "tokens.json"
+    secret = add_token(path, "grafana", AccessScope.READ)
+    async with door(FakeView(), HttpConfig(listen=OPEN, tokens_file=path)) as client:
+        url = f"{client.url}/api/v1/power/reload"
+        async with client.session.post(url, json={}, headers=bearer(secret)) as answer:
+            fault = (await answer.json())["error"]
+        assert fault["what"] == "the token 'grafana' does not have the scope 'admin', it has: read"
+        assert "kilowatch token add NAME --scope admin" in fault["cure"]
+        page = (await client.text("/metrics", headers=client.bearer))[1]
+    assert 'kilowatch_aggregator_http_refused_total{reason="scope"} 1\n' in page
+
+
+async def test_tokens_are_read_again_while_it_runs(tmp_path: Path) -> None:
+    """A new one counts at once, a revoked one no more; a file that is broken changes nothing."""
+    path = tmp_path / "tokens.json"
+    async with door(await small_cluster(), HttpConfig(listen=OPEN, tokens_file=path)) as client:
+
+        async def status(secret: str) -> int:
+            return (await client.json("/api/v1/nodes", headers=bearer(secret)))[0]
+
+        late = add_token(path, "late", AccessScope.READ)
+        assert await status(late) == 200
+        before = path.read_bytes()
+        path.write_text("{")
+        assert await status(late) == 200
+        path.write_bytes(before)
+        assert await status(late) == 200
+        write(path, [token for token in read(path) if token.name != "late"])
+        assert await status(late) == 401
+        assert await status(client.secret) == 200
+        path.unlink()
+        assert await status(client.secret) == 401
+
+
+async def test_an_expired_token_is_named_as_such(tmp_path: Path) -> None:
+    path, now = tmp_path / "tokens.json", time.time_ns()
+    old = add_token(path, "old", AccessScope.READ, now=now - 2, expires=now - 1)
+    good = add_token(path, "good", AccessScope.READ, now=now, expires=now + 10**13)
+    async with door(FakeView(), HttpConfig(listen=OPEN, tokens_file=path)) as client:
+        status, body = await client.json("/api/v1/nodes", headers=bearer(old))
+        assert (status, body["error"]["what"]) == (401, "the token 'old' has expired")
+        assert (await client.json("/api/v1/nodes", headers=bearer(good)))[0] == 200
+
+
+async def test_guesses_are_counted_and_slowed_but_keep_out_nobody_here(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """This machine's address belongs to all its users: a right token is always accepted from it."""
+    async with door(FakeView(), HttpConfig(listen=OPEN)) as client:
+
+        async def status(secret: str) -> int:
+            return (await client.json("/api/v1/nodes", headers=bearer(secret)))[0]
+
+        found = [await status(f"guess {number}") for number in range(int(TRIES) + 5)]
+        assert found[: int(TRIES) - 1] == [401] * (int(TRIES) - 1)
+        assert found[-1] == 429
+        assert await status(client.secret) == 200
+        monkeypatch.setattr(auth, "is_near", lambda *_: False)
+        assert await status(client.secret) == 429
+        _, _, headers = await client.text("/api/v1/nodes", headers=bearer("guess"))
+        assert int(headers["Retry-After"]) >= 1
+        assert (await client.json("/healthz"))[0] == 200
+
+
+async def test_the_token_signs_and_a_name_in_the_body_is_a_note(tmp_path: Path) -> None:
+    path = tmp_path / "tokens.json"
+    secret = add_token(path, "oncall", AccessScope.ACK, AccessScope.READ)
+    config = HttpConfig(listen="127.0.0.1:0", tokens_file=path)
+    async with hot(tmp_path / "hot", config) as client:
+        (incident,) = (await client.get("/api/v1/incidents"))["incidents"]
+        ack = f"/api/v1/incidents/{incident['key'].replace('/', '%2F')}/ack"
+        for body, who in (
+            ({}, "oncall"),
+            ({"who": "oncall"}, "oncall"),
+            ({"who": "mia"}, "oncall (mia)"),
+            ({"who": "root\x1b[2J (admin)\n"}, "oncall (root\x1b[2J (admin))"),
+        ):
+            status, answer = await client.send("POST", ack, body, bearer(secret))
+            assert (status, answer["incident"]["acknowledged"]["who"]) == (200, who)
+        status, _ = await client.send("POST", "/api/v1/silences", SILENCE, bearer(secret))
+        assert status == 403
+
+
+@pytest.mark.parametrize(
+    ("asked", "status"),
+    [
+        ({"for": "7d"}, 200),
+        ({"for": "8d"}, 403),
+        ({"ends": "2027-11-01T00:00:00Z"}, 403),
+        ({"for": "365d", "maintenance": True}, 403),
+        ({"starts": "2090-01-01T08:00:00Z", "for": "4h"}, 200),
+    ],
+)
+async def test_a_long_silence_needs_admin_and_is_shown(
+    tmp_path: Path, asked: dict[str, Any], status: int
+) -> None:
+    """A silence of every page for a year is no slip of the hand."""
+    path = tmp_path / "tokens.json"
+    secret = add_token(path, "bot", AccessScope.SILENCE)
+    config = HttpConfig(listen="127.0.0.1:0", tokens_file=path)
+    asked = {"matchers": ["severity=page"], "why": "quiet", **asked}
+    async with hot(tmp_path / "hot", config) as client:
+        found, body = await client.send("POST", "/api/v1/silences", asked, bearer(secret))
+        assert found == status
+        if status == 403:
+            assert "more than 7 d" in body["error"]["what"]
+            assert (await client.get("/api/v1/silences"))["silences"] == []
+        if "ends" not in asked:
+            assert (await client.send("POST", "/api/v1/silences", asked))[0] == 200
+            listed = (await client.get("/api/v1/silences"))["silences"]
+            assert "ann" in {one["who"] for one in listed}
+
+
+@pytest.mark.parametrize("name", ["Forwarded", "X-Forwarded-For", "X-Real-IP", "Via"])
+async def test_who_comes_through_a_proxy_is_not_on_this_machine(name: str) -> None:
+    async with door(await small_cluster()) as client:
+        assert (await client.json("/api/v1/nodes", headers={name: "10.0.0.1"}))[0] == 401
+        headers = {name: "10.0.0.1", **client.bearer}
+        assert (await client.json("/api/v1/nodes", headers=headers))[0] == 200
+
+
+async def test_reading_without_a_token_is_a_setting() -> None:
+    for listen, setting, status in (
+        ("127.0.0.1:0", None, 200),
+        ("127.0.0.1:0", False, 401),
+        (OPEN, None, 401),
+        (OPEN, True, 200),
+    ):
+        config = HttpConfig(listen=listen, anonymous_read=setting)
+        async with door(await small_cluster(), config) as client:
+            assert (await client.json("/api/v1/nodes"))[0] == status, (listen, setting)
+            async with client.session.post(f"{client.url}/api/v1/silences", json=SILENCE) as answer:
+                assert answer.status == 401
+            if setting:  # a name that points here is no way in
+                assert (await client.json("/api/v1/nodes", headers={"Host": "evil.example"}))[
+                    0
+                ] == 421
+    make_app(FakeView(), HttpConfig(listen=OPEN, anonymous_read=True))  # without any token
+
+
+WORDS = ("mallory", "train-llm", "acct-42", "/opt/secret", "pythonsecret", "because-of-it")
+
+
+async def private() -> FakeView:
+    """A cluster in which every text that can tell of people does."""
+    view = await small_cluster()
+    view.add(
+        msgspec.structs.replace(
+            inventory("n1"), host={"job": "train-llm", "user": "mallory", "account": "acct-42", "rack": "r1"}
+        )
+    )  # fmt: skip
+    labels = {
+        "job": "train-llm", "user": "mallory", "process": "pythonsecret", "account": "acct-42",
+        "command": "/opt/secret --all", "rack": "r1",
+    }  # fmt: skip
+    view.raised = [
+        Alert(
+            key="a/n1/GPU-n1-0", rule="a", state=AlertState.FIRING, severity=Severity.PAGE, node="n1",
+            gpu="GPU-n1-0", labels=labels, summary="train-llm of mallory fails on n1",
+            description="Xid 13, pid=77, name=pythonsecret (pythonsecret) ran /opt/secret --all",
+        )
+    ]  # fmt: skip
+    event = Event(
+        id="7-1", node="n1", at=START, kind="xid", gpu="GPU-n1-0",
+        message="NVRM: Xid (PCI:0000:01:00): 31, pid=77, name=pythonsecret, Ch 1",
+        data={"xid": 31, "process": "pythonsecret", "line": "pid=77, name=pythonsecret"},
+    )  # fmt: skip
+    view.happened = [event]
+    view.memory.write(Batch(events=[StoredEvent(event, START)]))
+    now, wall = view.now(), view.wall()
+    manager = view.pipeline.manager
+    manager.receive(view.raised, now, wall)
+    manager.silence(
+        [Matcher("user", "mallory"), Matcher("node", "n2")], who="mallory", why="because-of-it",
+        starts=None, ends=wall + 10**12, maintenance=False, now=now, wall_ns=wall,
+    )  # fmt: skip
+    manager.acknowledge(
+        "a/n1/GPU-n1-0", who="mallory", why="because-of-it", until=None, now=now, wall_ns=wall
+    )
+    return view
+
+
+async def pages(client: Door, headers: dict[str, str]) -> str:
+    """Return all that can be read, and the first messages of the stream."""
+    found = []
+    for op in OPERATIONS:
+        if op.method != "get" or op.id == "stream":
+            continue
+        path = example(op).replace("node/node", "node/n1").replace("dcgm/node", "dcgm/n1")
+        path = path.replace("nodes/none", "nodes/n1").replace("gpus/uuid", "gpus/GPU-n1-0")
+        path = path.replace("incidents/none", "incidents/a%2Fn1%2FGPU-n1-0")
+        query = {"/api/v1/history": "?metric=gpu_power_watts&gpu=GPU-n1-0&from=-1h"}.get(
+            op.path, ""
+        )
+        status, body, _ = await client.text(path + query, headers=headers)
+        assert status in {200, 404, 503}, (path, body)
+        found.append(body)
+    async with client.session.ws_connect(f"{client.url}/api/v1/stream", headers=headers) as socket:
+        await socket.send_str(json.dumps({"alerts": True, "events": True}))
+        kinds: set[str] = set()
+        async with asyncio.timeout(60):
+            while not {"alerts", "events"} <= kinds:
+                text = (await socket.receive()).data
+                kinds.add(json.loads(text)["type"])
+                found.append(text)
+    return "\n".join(found)
+
+
+async def test_anonymous_reading_elsewhere_shows_nothing_of_people() -> None:
+    """Everything that can be read is read twice: with a token, which shows all, and without."""
+    config = HttpConfig(listen=OPEN, anonymous_read=True)
+    async with door(await private(), config) as client:
+        shown = await pages(client, client.bearer)
+        hidden = await pages(client, {})
+    for word in WORDS:
+        assert word in shown, word
+        assert word not in hidden, word
+    assert "GPU-n1-0" in hidden
+    assert '"rack":"r1"' in hidden
+    assert "Xid (PCI:0000:01:00): 31, pid=…, name=…" in hidden
+
+
+def test_what_is_hidden_keeps_its_type_and_what_is_not_stays() -> None:
+    body = {
+        "user": "ann",
+        "gpu": 3,
+        "list": [{"job": ["x"], "who": {"a": 1}, "pid": 7}],
+        "text": "by ann",
+    }
+    found = json.loads(public_json(json.dumps(body).encode()))
+    assert found == {
+        "user": "", "gpu": 3, "list": [{"job": [], "who": {}, "pid": 7}], "text": "by …",
+    }  # fmt: skip
+    page = b'# HELP a job="x"\na{job="x"} 1\na{job=""} 2\nb{n="job=\\"x\\"",user="u"} 3\nb{node="n"} 4\nc 5\n'
+    assert public_page(page) == b'# HELP a job="x"\na{job=""} 2\nb{node="n"} 4\nc 5\n'
+    assert all(PRIVATE.values())
+
+
+def test_a_register_compares_with_every_token() -> None:
+    """Also one of the same name, and one that comes later."""
+    first, one = make("a", [AccessScope.READ], 0)
+    second, two = make("b", [AccessScope.ADMIN], 0)
+    register = TokenRegister(None, [first])
+    assert register.find(one) is first
+    assert register.find(two) is None
+    register.add(second)
+    assert register.find(two) is second
+    assert register.find("") is None
+    assert register.find("\udcff") is None
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "[]",
+        '{"tokens": [{"name": "a"}]}',
+        '{"tokens": [], "more": 1}',
+        "\xff",
+        '{"tokens": [' + "1," * 9,
+    ],
+)
+def test_a_broken_tokens_file_is_an_error_at_the_start(tmp_path: Path, content: str) -> None:
+    """And never an empty list, by which a listener would seem to need no token."""
+    path = tmp_path / "tokens.json"
+    path.write_text(content, "latin-1")
+    path.chmod(0o600)
+    with pytest.raises(ConfigError, match="it holds no tokens"):
+        make_app(FakeView(), HttpConfig(tokens_file=path))
