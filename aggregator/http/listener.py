@@ -46,7 +46,7 @@ class ConnectionStats:
     dropped: int = 0
     """How many were closed because their reader did not read."""
     streams: WeakSet[asyncio.BaseTransport] = field(default_factory=WeakSet)
-    """Those of WebSockets, which watch their readers themselves."""
+    """Connections of WebSockets, which watch their readers themselves."""
 
 
 CONNECTIONS = web.AppKey("connections", ConnectionStats)
@@ -146,7 +146,7 @@ class BoundedSite(web.BaseSite):
 
 
 class UnreadAnswer(NamedTuple):
-    """What of an answer waits in memory for its reader."""
+    """The part of an answer that waits in memory for its reader."""
 
     size: int
     """Bytes."""

@@ -24,7 +24,7 @@ STORE_SECONDS = 20.0
 SMALL = 8 * 1024
 """Bytes below which compressing does not pay."""
 PUBLIC = {JSON: public_json, CONTENT_TYPE: public_page}
-"""What takes private fields out of an answer, by its type."""
+"""Functions that remove private fields from an answer, by its type."""
 MUCH = 20_000
 """Values above which text is made in a thread: about 10 ms, a tenth of what a viewer notices."""
 
