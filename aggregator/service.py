@@ -96,6 +96,8 @@ class Aggregator:
         )
         self.impairments = Impairments()
         self._turns = LoopTurns(self.impairments)
+        self._circuit_faults = ReportedFaults("circuit_set_aside", self.impairments)
+        self._no_circuits = ReportedFaults("circuits_failing", self.impairments)
         self._node_faults = {part: ReportedFaults("node_set_aside", self.impairments) for part in ("ingest", "store")}  # fmt: skip
         self.supervisor = Supervisor(functools.partial(report_task, self.impairments))
         """Runs every task of the aggregator that lives as long as it does."""
@@ -380,6 +382,11 @@ class Aggregator:
         def snapshots(now: float, wall: int) -> Sequence[PowerSnapshot]:
             listening = self.stats.bus_connected
             found = self.electrical.snapshots(self.fleet, now, wall, listening=listening)
+            self._circuit_faults.update(self.electrical.faults())
+            failure = self.electrical.failure
+            self._no_circuits.update(
+                {f"circuits/{self.cluster}": failure} if failure else {}, whole=True
+            )
             return () if found is None else found.all()
 
         await self.alerting.run(

@@ -32,7 +32,7 @@ class SetAside:
     """Parts of one kind that failed, with their reasons and the times of their next tries."""
 
     def __init__(self, what: str) -> None:
-        """`what` names the kind in the log: `rule`, `node`, `circuit`."""
+        """`what` names the kind in the log: `rule`, `node`, `circuit`; "" logs nothing."""
         self._what = what
         self._faults: dict[str, _Fault] = {}
 
@@ -47,7 +47,7 @@ class SetAside:
         and so is another reason."""
         reason = reason_of(error)
         fault = self._faults.get(part)
-        if fault is None or fault.reason != reason:
+        if self._what and (fault is None or fault.reason != reason):
             log.error("%s %s is set aside; the others go on. It is tried again by itself. %s", self._what,
                       part, reason, exc_info=error if isinstance(error, BaseException) else None)  # fmt: skip
         if fault is None:

@@ -17,7 +17,7 @@ from power.live.inputs import PowerInputs
 from power.network.wiring import Flags, Floats
 from power.report.cluster_parts import card_named
 from telemetry.devices import Gpu
-from telemetry.fleet import STALE_INTERVALS, Fleet
+from telemetry.fleet import STALE_INTERVALS, Fleet, Node
 from telemetry.metric import Table
 from telemetry.schema import GPU_FAST, GPU_SLOW, NODE_FAST
 
@@ -58,6 +58,8 @@ class FleetPowerReader:
         self._rows: _MachineRows | None = None
         self._cpu = _Rate(len(self.machines))
         self._memory = _Rate(len(self.machines))
+        self.faults: dict[str, Exception] = {}
+        """Exceptions by the node whose rows could not be read: its power is unknown."""
 
     def read(self, fleet: Fleet, now: float, listening_since: float = -np.inf) -> PowerInputs:
         """Return the inputs of all machines at `now`, the fleet's monotonic seconds; without meters.
@@ -66,7 +68,8 @@ class FleetPowerReader:
         """
         rows = self._rows
         if rows is None or rows.version != fleet.version:
-            rows = self._rows = _machine_rows(fleet, self.machines)
+            self.faults = {}
+            rows = self._rows = _machine_rows(fleet, self.machines, self.faults)
         watts, known, module = _gpu_watts(fleet, rows, now)
         limit = _limits(fleet, rows, now)
         silent = _silence(fleet, rows, now, listening_since)
@@ -140,7 +143,9 @@ class _Rate:
             return np.where((heard > at) & (watts >= 0) & np.isfinite(watts), watts, np.nan)
 
 
-def _machine_rows(fleet: Fleet, machines: Sequence[str]) -> _MachineRows:
+def _machine_rows(
+    fleet: Fleet, machines: Sequence[str], faults: dict[str, Exception]
+) -> _MachineRows:
     size, count = fleet.size(Table.GPU), len(machines)
     found = _MachineRows(
         fleet.version,
@@ -156,17 +161,30 @@ def _machine_rows(fleet: Fleet, machines: Sequence[str]) -> _MachineRows:
         node = fleet.nodes.get(name)
         if node is None:
             continue
-        rows = node.rows[Table.GPU]
-        gpus = node.inventory.gpus
-        found.here[number] = True
-        found.host[number] = node.rows[Table.NODE].start
-        found.owner[rows] = number
-        found.gpus[number] = len(gpus)
-        found.fallback[rows] = [_fallback(gpu, limits) for gpu in gpus]
-        found.modules[rows] = [any(word in gpu.name for word in _ONLY_MODULES) for gpu in gpus]
-        if job := node.inventory.host.get("job"):
-            found.jobs[name] = job
+        try:
+            _fill(found, number, name, node, limits)
+        except Exception as error:  # noqa: BLE001 - kept by the node's name
+            faults[name] = error
+            found.here[number] = False
+            found.gpus[number] = np.nan
+            found.owner[node.rows[Table.GPU]] = count
     return found
+
+
+def _fill(
+    found: _MachineRows, number: int, name: str, node: Node, limits: dict[str, float]
+) -> None:
+    """Set the rows of one machine."""
+    rows = node.rows[Table.GPU]
+    gpus = node.inventory.gpus
+    found.here[number] = True
+    found.host[number] = node.rows[Table.NODE].start
+    found.owner[rows] = number
+    found.gpus[number] = len(gpus)
+    found.fallback[rows] = [_fallback(gpu, limits) for gpu in gpus]
+    found.modules[rows] = [any(word in gpu.name for word in _ONLY_MODULES) for gpu in gpus]
+    if job := node.inventory.host.get("job"):
+        found.jobs[name] = job
 
 
 def _fallback(gpu: Gpu, known: dict[str, float]) -> float:

@@ -8,12 +8,13 @@ configuration changes nothing: the last valid one stays in force, and the error 
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -34,12 +35,16 @@ from power.report.tariff import price_at
 from telemetry.errors import ConfigError
 from telemetry.fleet import Fleet
 from telemetry.mqtt import BrokerConfig
+from telemetry.set_aside import SetAside, reason_of
 from telemetry.supervision import ProgressMarks, Supervisor
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 SAVE_SECONDS = 10.0
 """Seconds between two checkpoints: a crash loses at most so much heat, and a breaker warms in minutes."""
+BLAME_SECONDS = 60.0
+"""Seconds after which the cause of a tick that fails as a whole is looked for again."""
 FRESH_SECONDS = 0.9
 """Age up to which power snapshots are reused."""
 
@@ -70,6 +75,8 @@ class ElectricalService:
         """Nodes of the fleet on no circuit of the configuration."""
         self.failure: str | None = None
         """Why there are no power snapshots though there are circuits: a fault of kilowatch's own."""
+        self._aside = SetAside("power:")
+        self._blame_at = -np.inf
         self.latest_at = 0
         """Wall clock of `latest`, ns since 1970."""
         self.snapshot_log = SnapshotLog(folder)
@@ -106,15 +113,15 @@ class ElectricalService:
         began = time.perf_counter()
         self._ticked_at = now
         if fleet.version != self._fleet_version:
-            self._update_unmapped(fleet)
+            self._guarded("nodes on no circuit", now, lambda: self._update_unmapped(fleet))
         live = self._live
         if live is not None:
-            if self._restored is not None:
-                live.restore(self._restored.live, now, wall_ns)
-                self._restored = None
+            restored, self._restored = self._restored, None
+            if restored is not None:
+                self._guarded("checkpoint", now, lambda: live.restore(restored.live, now, wall_ns))
             self.latest = self._tick(live, fleet, now, wall_ns, listening)
         self.latest_at = wall_ns
-        self._count(fleet, now, wall_ns)
+        self._guarded("energy", now, lambda: self._count(fleet, now, wall_ns))
         self.seconds = time.perf_counter() - began
         return self.latest
 
@@ -122,22 +129,53 @@ class ElectricalService:
         self, live: LivePower, fleet: Fleet, now: float, wall_ns: int, listening: bool
     ) -> PowerSnapshots | None:
         """Return the power snapshots; None when they can't be computed: circuits are then unknown, and
-        everything else goes on."""
+        everything else goes on. The nodes and meters that are the cause are set aside."""
         try:
+            readings = self._guarded("meters", now, self._hub.readings) or ()
             tick = replace(
                 self._reader.read(fleet, now, self._listening_since),
                 listening=listening,
-                readings=self._hub.readings(),
+                readings=readings,
                 metered=self.site.metered,
             )
-            snapshots = live.tick(now, wall_ns, tick)
+            for name, fault in self._reader.faults.items():
+                self._aside.fail(f"node/{name}", fault, now)
+            for gone in [one for one in self._aside.reasons() if one.startswith("node/")]:
+                if gone.removeprefix("node/") not in self._reader.faults:
+                    self._aside.works(gone)
+            part = live.machines_without(tick, now)
+            try:
+                snapshots = live.tick(now, wall_ns, part)
+            except Exception as error:
+                if now < self._blame_at or not live.blame(error, part, now, wall_ns):
+                    self._blame_at = max(self._blame_at, now + BLAME_SECONDS)
+                    raise
+                snapshots = live.tick(now, wall_ns, live.machines_without(part, now))
+            live.recovered(now)
         except Exception as error:  # a fault in here must not silence the rules of GPUs
-            if self.failure != repr(error):
+            reason = reason_of(error)
+            if self.failure != reason:
                 log.exception("power: circuits can't be computed; trying again every second")
-            self.failure = repr(error)
+            self.failure = reason
             return None
         self.failure = None
         return snapshots
+
+    def _guarded(self, part: str, now: float, compute: Callable[[], T]) -> T | None:
+        """Return what a step beside the circuits returns; None where it raises."""
+        try:
+            found = compute()
+        except Exception as error:  # noqa: BLE001 - reported by its name
+            self._aside.fail(f"circuits/{part}", error, now)
+            return None
+        self._aside.works(f"circuits/{part}")
+        return found
+
+    def faults(self) -> dict[str, str]:
+        """Return the circuits, meters, nodes, UPSs, budgets and steps that are unknown because of a
+        fault of kilowatch's own, with the reasons."""
+        found = self._aside.reasons()
+        return found if self._live is None else found | self._live.aside.reasons()
 
     def _follow_bus(self, now: float, listening: bool) -> None:
         if listening and not self._listened:
@@ -259,12 +297,16 @@ class ElectricalService:
                 marks.mark("checkpoint")
 
     async def _save(self) -> None:
-        await asyncio.to_thread(self._write, self.checkpoint())
+        now = time.monotonic()
+        body = self._guarded("checkpoint", now, self.checkpoint)
+        if body is not None:
+            await asyncio.to_thread(self._write, body)
         at, snapshots = self.latest_at, self.latest
         if snapshots is not None and at != self._logged_at:
             self._logged_at = at
             version = self.configuration.version
-            await asyncio.to_thread(self.snapshot_log.add, at, version, snapshots.all())
+            add = functools.partial(self.snapshot_log.add, at, version, snapshots.all())
+            await asyncio.to_thread(self._guarded, "log of circuits", now, add)
 
     def save(self) -> None:
         """Write the checkpoint now."""

@@ -6,7 +6,7 @@ then; the energy seen is reported apart.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -47,13 +47,16 @@ class MonthlyBudgets:
         """Time of the first reading of this month, ns since 1970."""
         self._mean = np.full(count, np.nan)
         self._mean_seconds = 0.0
+        self.faults: dict[str, Exception] = {}
+        """Exceptions of the last snapshot, by the budget whose numbers are unknown."""
 
     def snapshot(
         self, wall_ns: int, seconds: float, circuit_watts: Floats, version: int, assumed: Floats
     ) -> PowerSnapshot:
         """Return the budget snapshot after `seconds` at these watts of every circuit; `assumed` is part of them."""
-        watts = np.array([float(circuit_watts[circuits].sum()) for circuits in self._lines])
-        unsure = np.array([float(assumed[circuits].sum()) for circuits in self._lines])
+        self.faults = {}
+        watts = self._each(lambda n: float(circuit_watts[self._lines[n]].sum()))
+        unsure = self._each(lambda n: float(assumed[self._lines[n]].sum()))
         self._count(wall_ns, seconds, watts - unsure)
         limit = np.array([1000 * c.kw for c in self.ceilings])
         ratio = watts / limit
@@ -67,18 +70,32 @@ class MonthlyBudgets:
             "budget_watts": watts,
             "budget_assumed_watts": unsure,
             "budget_power_ratio": ratio,
-            "budget_level_ratio": np.array(
-                [c.level(r) for c, r in zip(self.ceilings, masked, strict=True)]
-            ),
+            "budget_level_ratio": self._each(lambda n: self.ceilings[n].level(masked[n])),
             "budget_energy_ratio": energy / np.array([c.kwh_month for c in self.ceilings]),
             "budget_cost_ratio": energy
             * self._price
             / np.array([c.cost_month for c in self.ceilings]),
         }
-        facts = tuple(self._facts(n, c, float(energy[n])) for n, c in enumerate(self.ceilings))
+        facts: list[dict[str, str]] = [{} for _ in self.ceilings]
+
+        def tell(number: int) -> float:
+            facts[number] = self._facts(number, self.ceilings[number], float(energy[number]))
+            return 0.0
+
+        self._each(tell)
         return PowerSnapshot(
-            SnapshotKind.BUDGET, version, tuple(c.name for c in self.ceilings), rows, facts
+            SnapshotKind.BUDGET, version, tuple(c.name for c in self.ceilings), rows, tuple(facts)
         )
+
+    def _each(self, compute: Callable[[int], float]) -> Floats:
+        """Return a number of each budget; NaN, and a fault, where that raises."""
+        found = np.full(len(self.ceilings), np.nan)
+        for number, ceiling in enumerate(self.ceilings):
+            try:
+                found[number] = compute(number)
+            except Exception as error:  # noqa: BLE001 - kept by the budget's name
+                self.faults[ceiling.name] = error
+        return found
 
     def _count(self, wall_ns: int, seconds: float, watts: Any) -> None:
         month = datetime.fromtimestamp(wall_ns / 1e9, UTC).strftime("%Y-%m")

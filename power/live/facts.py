@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import overload
@@ -23,14 +24,27 @@ from power.site.layout import Circuit, SiteLayout
 from power.snapshot.quantities import SOURCES
 from telemetry.text import duration, estimated_duration
 
+log = logging.getLogger(__name__)
+
 # Facts of a power snapshot's rows, put into words only when they are read.
 
 
 class LazyFacts(Sequence[Mapping[str, str]]):
     """Sequence of mappings that are made on access, so that 2,000 circuits cost nothing until read."""
 
-    def __init__(self, size: int, say: Callable[[int], Mapping[str, str]]) -> None:
-        self._size, self._say = size, say
+    def __init__(self, size: int, words: Callable[[int], Mapping[str, str]]) -> None:
+        self._size, self._words = size, words
+        self.fault: Exception | None = None
+        """Why the facts of a row were left out; its numbers are there all the same."""
+
+    def _say(self, row: int) -> Mapping[str, str]:
+        try:
+            return self._words(row)
+        except Exception as error:
+            if self.fault is None:
+                log.exception("the facts of a circuit can't be told")
+            self.fault = error
+            return {}
 
     def __len__(self) -> int:
         return self._size

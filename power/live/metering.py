@@ -5,7 +5,7 @@ Only new readings are written; whether a slot counts is decided by its age.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -73,19 +73,40 @@ class Metering:
         """Return which slots are fresh."""
         return now - self.number("at") <= stale_after(self.number("period"))
 
-    def absorb(self, readings: Sequence[MeterReading]) -> None:
-        """Store readings; of two of the same target the newer one stays."""
+    def absorb(self, readings: Sequence[MeterReading]) -> dict[str, Exception]:
+        """Store readings; of two of the same target the newer one stays. Return the exceptions by the
+        meter whose reading could not be stored."""
+        faults: dict[str, Exception] = {}
         for reading in readings:
-            if reading.kind == "ups":
-                known = self.ups.get(reading.target)
-                if known is None or reading.at >= known.at:
-                    self.ups[reading.target] = reading
-                continue
-            target = self._places[reading.kind].get(reading.target)
-            if target is None:
-                self.unplaced.add(f"{reading.kind} {reading.target}")
-                continue
-            self._store(reading, target)
+            try:
+                self._absorb(reading)
+            except Exception as error:  # noqa: BLE001 - returned by the meter's name
+                faults[reading.meter] = error
+        return faults
+
+    def drop(self, meters: Collection[str]) -> None:
+        """Forget the readings of some meters: they count as never reported."""
+        for (meter, *_), slot in self._slots.items():
+            if meter in meters:
+                for numbers in self._numbers.values():
+                    numbers[slot] = np.nan
+                self._numbers["at"][slot] = -np.inf
+                self._numbers["period"][slot] = 0.0
+                self.tripped[slot] = self.input_lost[slot] = self.reversed[slot] = False
+        for name in [name for name, one in self.ups.items() if one.meter in meters]:
+            del self.ups[name]
+
+    def _absorb(self, reading: MeterReading) -> None:
+        if reading.kind == "ups":
+            known = self.ups.get(reading.target)
+            if known is None or reading.at >= known.at:
+                self.ups[reading.target] = reading
+            return
+        target = self._places[reading.kind].get(reading.target)
+        if target is None:
+            self.unplaced.add(f"{reading.kind} {reading.target}")
+            return
+        self._store(reading, target)
 
     def _store(self, reading: MeterReading, target: int) -> None:
         key = (reading.meter, reading.kind, reading.target, reading.pole)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import math
 import re
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -19,13 +20,14 @@ from power.live.confidence import above, heating_amps, reported_load, uncertain
 from power.live.facts import FactContext, LazyFacts
 from power.live.heat import BreakerHeat
 from power.live.inputs import PowerInputs, PowerSnapshots
+from power.live.isolation import copied, culprits, without_nodes
 from power.live.loads import CircuitLoads, CircuitMeters, read_meters, settle
 from power.live.metering import Metering
 from power.live.supplies import Supplies
 from power.live.trips import Trips
 from power.live.undeclared import UndeclaredLoad, undeclared
 from power.live.ups import build_ups, heard, ups_snapshot
-from power.live.wall_power import WallPower, WallPowerModel
+from power.live.wall_power import Behind, WallPower, WallPowerModel
 from power.live.windows import Windows, swings
 from power.network.feeds import Cords, Losses, carry, dead_below, lost_by_load
 from power.network.topology import SiteTopology, build_topology
@@ -33,6 +35,9 @@ from power.network.wiring import Flags, Floats
 from power.report.energy import LONGEST_GAP
 from power.site.layout import SiteLayout
 from power.snapshot.snapshot import PowerSnapshot
+from telemetry.set_aside import SetAside
+
+T = TypeVar("T")
 
 # Energy of every circuit: by its meter's own counter, and between two of its readings by the watts.
 
@@ -176,6 +181,10 @@ class LivePower:
         self._ahead = (np.full(len(names), np.inf), np.full(len(names), np.inf))
         self._swing: Floats = np.zeros(len(names))
         self._turn = -1
+        self.aside = SetAside("power:")
+        """Nodes, meters, UPSs, budgets, circuits and steps that raised: unknown, and tried again."""
+        self._noted: set[str] = set()
+        self._facts: LazyFacts | None = None
 
     def tick(self, now: float, wall_ns: int, tick: PowerInputs) -> PowerSnapshots:
         """Return the power snapshots at `now` (monotonic seconds of the aggregator; `wall_ns` since 1970)."""
@@ -183,25 +192,115 @@ class LivePower:
         seconds = 0.0 if self.last is None else max(now - self.last, 0.0)
         self.last, self.wall_ns = now, wall_ns
         topology, names = self.topology, self.topology.network.names
-        self.metering.absorb(tick.readings)
-        wall_power = self.model.estimate(tick, topology, self.metering, now, heard(self._ups, self.metering, now))  # fmt: skip
+        faults = {f"meter/{name}": error for name, error in self.metering.absorb(tick.readings).items()}  # fmt: skip
+        behind: Behind = self._guarded("UPSs", lambda: heard(self._ups, self.metering, now), [])
+        wall_power = self.model.estimate(tick, topology, self.metering, now, behind)
         meters = read_meters(
             topology, self.metering, now, self._metered(tick, "circuit"), self.started
         )
         dead, loads = self._settle(wall_power, meters)
-        self.trips.update(tick, wall_power, loads, meters)
+        self._guarded("trips", lambda: self.trips.update(tick, wall_power, loads, meters), None)
         result = self._follow(now, seconds, tick, wall_power, meters, loads, dead)
         context = FactContext(
             self.layout, topology, tick, wall_power, loads, result.undeclared, result.committed, result.survivor, result.trips,
             result.above, self.breaker_heat, result.assumed, self.trips.suspected, self.trips.off,
             self.trips.before, self._notes,
         )  # fmt: skip
-        return PowerSnapshots(
-            PowerSnapshot(SnapshotKind.CIRCUIT, self.version, names, columns(topology, result), LazyFacts(len(names), context.facts)),
-            self.months.snapshot(wall_ns, seconds, loads.watts, self.version, loads.assumed),
-            ups_snapshot(self._ups, self.metering, now, self.version, wall_power, loads, topology.power_factor),
-            self._supplies.snapshot(wall_power, self.model, dead, self.version, self.machines),
+        ups_faults: dict[str, Exception] = {}
+        facts = LazyFacts(len(names), context.facts)
+        found = PowerSnapshots(
+            PowerSnapshot(SnapshotKind.CIRCUIT, self.version, names, columns(topology, result), facts),
+            self._guarded("budgets", lambda: self.months.snapshot(wall_ns, seconds, loads.watts, self.version, loads.assumed),
+                          self._unknown(SnapshotKind.BUDGET, tuple(c.name for c in self.months.ceilings))),
+            self._guarded("UPS loads", lambda: ups_snapshot(self._ups, self.metering, now, self.version, wall_power, loads, topology.power_factor, ups_faults),
+                          self._unknown(SnapshotKind.UPS, tuple(one.name for one in self._ups))),
+            self._guarded("supplies", lambda: self._supplies.snapshot(wall_power, self.model, dead, self.version, self.machines),
+                          self._unknown(SnapshotKind.SUPPLY, self.machines)),
         )  # fmt: skip
+        faults |= {f"ups/{name}": error for name, error in ups_faults.items()}
+        faults |= {f"budget/{name}": error for name, error in self.months.faults.items()}
+        faults |= {f"circuit/{name}": error for name, error in self.trips.faults.items()}
+        if self._facts is not None and self._facts.fault is not None:
+            faults["circuits/facts"] = self._facts.fault
+        self._facts = facts
+        self._note(faults)
+        return found
+
+    # -- Faults of our own -----------------------------------------------------------------------
+
+    def _guarded(self, part: str, compute: Callable[[], T], unknown: T) -> T:
+        """Return a part of the result, or `unknown` where it raises or is set aside: the other parts
+        are computed all the same."""
+        now = 0.0 if self.last is None else self.last
+        if not self.aside.due(f"circuits/{part}", now):
+            return unknown
+        try:
+            found = compute()
+        except Exception as error:  # noqa: BLE001 - reported by the part's name
+            self.aside.fail(f"circuits/{part}", error, now)
+            return unknown
+        self.aside.works(f"circuits/{part}")
+        return found
+
+    def _unknown(self, kind: SnapshotKind, names: tuple[str, ...]) -> PowerSnapshot:
+        return PowerSnapshot(kind, self.version, names, {}, ({},) * len(names))
+
+    def _note(self, faults: Mapping[str, Exception]) -> None:
+        """Note the meters, UPSs, budgets and circuits that raised in this tick, and those that did not
+        any more."""
+        now = 0.0 if self.last is None else self.last
+        for part, error in faults.items():
+            self.aside.fail(part, error, now)
+        if self._noted:
+            for part in self._noted - faults.keys():
+                self.aside.works(part)
+        self._noted = set(faults)
+
+    def machines_without(self, tick: PowerInputs, now: float) -> PowerInputs:
+        """Return the inputs without the nodes and meters that are set aside."""
+        if not len(self.aside):
+            return tick
+        waiting = {part.partition("/")[::2] for part in self.aside.waiting(now)}
+        rows = [self._machine_at[name] for kind, name in waiting if kind == "node" and name in self._machine_at]  # fmt: skip
+        meters = {name for kind, name in waiting if kind == "meter"}
+        if meters:
+            self.metering.drop(meters)
+            tick = replace(tick, readings=[one for one in tick.readings if one.meter not in meters])
+        return without_nodes(tick, rows)
+
+    def blame(self, error: Exception, tick: PowerInputs, now: float, wall_ns: int) -> bool:
+        """Set aside the nodes and meters without which a tick works that raised `error`; return False
+        where it does not work without any."""
+        shared = (self.layout, self.topology, tick)
+
+        def works(nodes: Collection[str], meters: Collection[str]) -> bool:
+            trial = copied(self, shared)
+            trial.aside = SetAside("")
+            trial.metering.drop(meters)
+            readings = [one for one in tick.readings if one.meter not in meters]
+            rows = [self._machine_at[name] for name in nodes]
+            try:
+                trial.tick(now, wall_ns, without_nodes(replace(tick, readings=readings), rows))
+            except Exception:  # noqa: BLE001 - the answer to the question
+                return False
+            return True
+
+        meters = sorted({one.meter for one in tick.readings})
+        nodes = culprits(self.machines, lambda some: works(some, ()))
+        found = {f"node/{name}" for name in nodes}
+        if not found:
+            found = {f"meter/{name}" for name in culprits(meters, lambda some: works((), some))}
+        for part in found:
+            self.aside.fail(part, error, now)
+        return bool(found)
+
+    def recovered(self, now: float) -> None:
+        """Note that a tick worked with the nodes and meters that were tried again in it."""
+        if len(self.aside):
+            waiting = set(self.aside.waiting(now)) | self._noted
+            for part in self.aside.reasons():
+                if part.startswith(("node/", "meter/")) and part not in waiting:
+                    self.aside.works(part)
 
     def checkpoint(self) -> dict[str, Any]:
         """Return heat, energy, timers and calibration as JSON can hold them, for a restart.
@@ -285,7 +384,7 @@ class LivePower:
         sustained_reported = np.fmax(ten_reported, self.reported.least(now, HELD_SECONDS))
         sustained = np.where(self.trips.off | dead, 0.0, sustained)
         self.energy.update(seconds, loads.watts - loads.assumed, meters)
-        self._forecast(now)
+        self._guarded("forecasts", lambda: self._forecast(now), None)
         extra, theirs = self._undeclared.of(now, wall_power, loads)
         local = network.other_watts + extra
         may = np.nan_to_num(wall_power.committed) + theirs

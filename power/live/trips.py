@@ -36,11 +36,14 @@ class Trips:
         self.suspected: Flags = np.zeros(circuits, dtype=bool)
         self.off: Flags = np.zeros(circuits, dtype=bool)
         """Suspected, and nothing on it reports: its breaker cools."""
+        self.faults: dict[str, Exception] = {}
+        """Exceptions of the last update, by the circuit that is not suspected for it."""
 
     def update(
         self, tick: PowerInputs, wall_power: WallPower, loads: CircuitLoads, meters: CircuitMeters
     ) -> None:
         """Find the circuits whose breaker has probably tripped."""
+        self.faults = {}
         topology, count = self._topology, len(self._topology.network.names)
         circuits, machines, _ = topology.below
         runs = ~wall_power.described & np.isfinite(tick.silent_seconds)
@@ -64,7 +67,11 @@ class Trips:
         all_gone: list[int] = []
         some_gone: list[int] = []
         for circuit in np.flatnonzero(may):
-            found = self._evaluate(int(circuit), tick, gone, runs)
+            try:
+                found = self._evaluate(int(circuit), tick, gone, runs)
+            except Exception as error:  # noqa: BLE001 - kept by the circuit's name
+                self.faults[topology.network.names[circuit]] = error
+                continue
             if found is not None:
                 (all_gone if found else some_gone).append(int(circuit))
         self._choose(all_gone, some_gone, meters.tripped)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +20,7 @@ from power.network.wiring import Floats
 from power.site.config import UpsConfig
 from power.snapshot.snapshot import PowerSnapshot
 
+log = logging.getLogger(__name__)
 LADDER = ((1.05, np.inf), (1.10, 600.0), (1.30, 60.0), (1.50, 3.0), (np.inf, 0.5))
 """Seconds for which a UPS bears a load up to a ratio: typical values at room temperature."""
 _POWER_FACTOR = 0.9
@@ -61,7 +63,11 @@ def heard(ups: tuple[UpsTopology, ...], metering: Metering, now: float) -> list[
     """Return machines and output watts of each UPS with a fresh reading."""
     found = []
     for one in ups:
-        watts = _reported_watts(one, _fresh(one, metering, now))
+        try:
+            watts = _reported_watts(one, _fresh(one, metering, now))
+        except Exception:
+            log.debug("UPS %s", one.name, exc_info=True)  # `ups_snapshot` meets and reports it too
+            continue
         if watts is not None:
             found.append((one.machines, watts))
     return found
@@ -69,12 +75,14 @@ def heard(ups: tuple[UpsTopology, ...], metering: Metering, now: float) -> list[
 
 def ups_snapshot(
     ups: tuple[UpsTopology, ...], metering: Metering, now: float, version: int,
-    wall_power: WallPower, loads: CircuitLoads, power_factor: Floats,
+    wall_power: WallPower, loads: CircuitLoads, power_factor: Floats, faults: dict[str, Exception],
 ) -> PowerSnapshot:  # fmt: skip
-    """Return the UPS snapshot. Without a reading, a UPS' load is the sum of what hangs on it."""
+    """Return the UPS snapshot. Without a reading, a UPS' load is the sum of what hangs on it. `faults`
+    receives the exceptions by the UPS whose row is unknown."""
     rows = {name: np.full(len(ups), np.nan) for name in _COLUMNS}
-    facts = []
-    for number, one in enumerate(ups):
+    facts: list[dict[str, str]] = [{} for _ in ups]
+
+    def compute(number: int, one: UpsTopology) -> None:
         reading = _fresh(one, metering, now)
         load = _load(one, reading, wall_power, loads, power_factor)
         rows["ups_load_ratio"][number] = load
@@ -86,7 +94,15 @@ def ups_snapshot(
             rows["ups_battery_low"][number] = "LB" in reading.flags
             if reading.runtime_seconds is not None:
                 rows["ups_runtime_seconds"][number] = reading.runtime_seconds
-        facts.append(_facts(one, reading, load))
+        facts[number] = _facts(one, reading, load)
+
+    for number, one in enumerate(ups):
+        try:
+            compute(number, one)
+        except Exception as error:  # noqa: BLE001 - kept by the UPS' name
+            faults[one.name] = error
+            for values in rows.values():
+                values[number] = np.nan
     return PowerSnapshot(
         SnapshotKind.UPS, version, tuple(one.name for one in ups), rows, tuple(facts)
     )
