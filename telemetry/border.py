@@ -3,7 +3,8 @@
 A peer may send any bytes: a flipped bit, another release, a stolen certificate. What passes has numbers
 that the store's columns can hold, spans that a session can have, texts of bounded length without
 control characters, and names that agree with each other; what comes behind the border trusts it.
-A message that does not is refused whole, as a `WireError` whose reason is one of `REASONS`.
+A message that does not is refused whole, as a `WireError`: `malformed` when it does not decode or holds
+an impossible value, `oversize`, `foreign` when it is about another node or cluster, `version`.
 
 Texts are cleaned rather than refused: a serial number that a driver returns with a NUL in it must not
 cost the node its inventory. Numbers and names are refused: no value of ours could stand for them.
@@ -28,12 +29,6 @@ from telemetry.schema import SCHEMA, Schema
 from telemetry.topics import Address, parse, shard_of
 
 T = TypeVar("T")
-
-REASONS = ("malformed", "oversize", "foreign", "version", "clock", "budget", "error")
-"""Why a message is refused: it does not decode or holds an impossible value; it is too long; it is
-about another node or cluster; it is of another version of the topic tree; its time is impossible; it is
-over a budget of its node or the cluster (`aggregator.ingest.budgets`); we
-failed on it ourselves."""
 
 # Sizes, bytes.
 
@@ -396,6 +391,7 @@ class StateOwner(msgspec.Struct, frozen=True):
 def decode_owner(topic: str, prefix: str, payload: bytes) -> str:
     """Return the aggregator that published a retained state below `prefix`. Raises `WireError`."""
     name = topic.removeprefix(prefix).removesuffix("/state")
-    if topic != f"{prefix}{name}/state" or "/" in name or not 0 < len(topic) <= MOST_TEXT:
+    plain = name.isascii() and name.isprintable() and 0 < len(name) <= MOST_TEXT
+    if topic != f"{prefix}{name}/state" or "/" in name or not plain:
         raise WireError("foreign", "no topic of a state")
     return _decode(payload, StateOwner, MOST_STATE_BYTES).by
