@@ -111,15 +111,16 @@ def _all_plain(payload: bytes) -> bool:
 
 
 def _cleaned(value: Any) -> Any:
-    """Return a decoded message with all its texts cleaned and cut."""
+    """Return a decoded message with all its texts cleaned and cut; one that may be absent and of which
+    nothing is left is None."""
     match value:
         case str():
             return clean(value[:MOST_TEXT])
         case msgspec.Struct():
             changed = {
-                name: new
-                for name in value.__struct_fields__
-                if (new := _cleaned(old := getattr(value, name))) is not old
+                field.name: None if new == "" and field.default is None else new
+                for field in msgspec.structs.fields(value)
+                if (new := _cleaned(old := getattr(value, field.name))) is not old
             }
             return msgspec.structs.replace(value, **changed) if changed else value
         case tuple():
