@@ -22,7 +22,7 @@ from paho.mqtt.enums import LogLevel
 from telemetry import local_token
 from telemetry.backoff import Backoff
 from telemetry.errors import BusError, ConfigError
-from telemetry.secrets import read_secret
+from telemetry.secrets import check_readable, read_secret, secret_path
 
 log = logging.getLogger(__name__)
 
@@ -87,13 +87,25 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         """Return the TLS context, or None for a plain connection."""
         if not self.tls:
             return None
+        ca_file, cert_file, key_file = (
+            self._tls_file(name) for name in ("ca_file", "cert_file", "key_file")
+        )
         try:
-            context = ssl.create_default_context(cafile=self.ca_file)
-            if self.cert_file is not None:
-                context.load_cert_chain(self.cert_file, self.key_file)
+            context = ssl.create_default_context(cafile=ca_file)
+            if cert_file is not None:
+                context.load_cert_chain(cert_file, key_file)
         except (OSError, ssl.SSLError) as error:
             raise ConfigError("broker", f"the TLS files can't be used: {error}") from error
         return context
+
+    def _tls_file(self, name: str) -> Path | None:
+        """Return the path of a TLS file. Raises `ConfigError` when it can't be read."""
+        path: Path | None = getattr(self, name)
+        if path is None:
+            return None
+        found = secret_path(f"broker.{name}", path)
+        check_readable(f"broker.{name}", found)
+        return found
 
 
 class MqttClient(aiomqtt.Client):

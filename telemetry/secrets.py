@@ -2,22 +2,48 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from telemetry.errors import ConfigError
+
+CREDENTIALS = "CREDENTIALS_DIRECTORY"
+"""Variable in which systemd names the folder of what a unit loads by `LoadCredential=`."""
+
+
+def secret_path(where: str, path: Path) -> Path:
+    """Return the path of a secret, with a leading `~` or `$CREDENTIALS_DIRECTORY` replaced. Raises
+    `ConfigError` when systemd has given this process no credentials. `where`: the setting."""
+    if path.parts[:1] != (f"${CREDENTIALS}",):
+        return path.expanduser()
+    folder = os.environ.get(CREDENTIALS)
+    if not folder:
+        raise ConfigError(
+            where,
+            f"{path}: systemd has given this process no credentials",
+            f"Start it as the unit with LoadCredential=, or as root beside the running unit with "
+            f"{CREDENTIALS}=/run/credentials/UNIT in the environment.",
+        )
+    return Path(folder, *path.parts[1:])
+
+
+def check_readable(where: str, path: Path) -> None:
+    """Raise `ConfigError` for a file that this user can't read."""
+    try:
+        path.open("rb").close()
+    except OSError as error:
+        raise _unreadable(where, path, error.strerror or str(error)) from error
 
 
 def read_secret(where: str, path: Path, kind: str = "secret", *, multiline: bool = False) -> str:
     """Return the text of a file without its blanks at both ends. Raises `ConfigError` when it can't
     be read, is empty, or has several lines without `multiline`. `where`: the setting; `kind`: the
     word for it."""
+    path = secret_path(where, path)
     try:
-        text = path.expanduser().read_text("utf-8").strip()
+        text = path.read_text("utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        problem = getattr(error, "strerror", None) or str(error)
-        raise ConfigError(
-            where, f"{path} can't be read: {problem}", "Name a file that this user may read."
-        ) from error
+        raise _unreadable(where, path, getattr(error, "strerror", None) or str(error)) from error
     if not text:
         raise ConfigError(where, f"{path} is empty", f"Write the {kind} alone into it.")
     if "\n" in text and not multiline:
@@ -31,6 +57,12 @@ def read_token(where: str, path: Path) -> str:
     if not text.isascii() or not text.isprintable() or " " in text:
         raise _none(where, path, "token")
     return text
+
+
+def _unreadable(where: str, path: Path, problem: str) -> ConfigError:
+    return ConfigError(
+        where, f"{path} can't be read: {problem}", "Name a file that this user may read."
+    )
 
 
 def _none(where: str, path: Path, kind: str) -> ConfigError:

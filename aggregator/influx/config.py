@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from telemetry.errors import ConfigError
-from telemetry.secrets import read_secret, read_token
+from telemetry.secrets import read_secret, read_token, secret_path
 
 DAY = 86_400.0
 MIB = 1024 * 1024
@@ -133,6 +133,7 @@ class InfluxConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         if not self.url.startswith("https:"):
             return None
         try:
-            return ssl.create_default_context(cafile=self.ca_file)
+            ca_file = self.ca_file and secret_path(f"{where}.ca_file", self.ca_file)
+            return ssl.create_default_context(cafile=ca_file)
         except (OSError, ssl.SSLError) as error:
             raise ConfigError(f"{where}.ca_file", f"it can't be used: {error}") from error

@@ -11,7 +11,7 @@ from power.meters.config import MeterBroker
 from power.meters.redfish import Redfish
 from telemetry.errors import ConfigError
 from telemetry.mqtt import BrokerConfig
-from telemetry.secrets import read_secret
+from telemetry.secrets import read_secret, secret_path
 
 
 def secret(where: str, file: str | None) -> str | None:
@@ -28,7 +28,9 @@ def trust(where: str, config: Redfish) -> ssl.SSLContext | bool:
     if config.ca_file is None:
         return True
     try:
-        return ssl.create_default_context(cafile=Path(config.ca_file).expanduser())
+        return ssl.create_default_context(
+            cafile=secret_path(f"{where}.ca_file", Path(config.ca_file))
+        )
     except (OSError, ssl.SSLError) as error:
         raise ConfigError(f"{where}.ca_file", f"{config.ca_file} can't be used: {error}", "Name a file of certificates in PEM.") from error  # fmt: skip
 

@@ -364,6 +364,8 @@ async def test_the_last_will_of_an_earlier_process_does_not_leave_the_node_offli
                 await until(lambda: reader.statuses)
                 assert reader.statuses[0].state is NodeState.ONLINE
                 old._client.socket().shutdown(socket.SHUT_RDWR)
+                with contextlib.suppress(aiomqtt.MqttError):
+                    await anext(aiter(old.messages))
                 await until(lambda: any(each.session == 7 for each in reader.statuses))
                 await until(lambda: reader.statuses[-1].session != 7)
             async with reading(broker.config) as later:  # what is retained

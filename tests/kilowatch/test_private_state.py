@@ -21,7 +21,7 @@ from bench import wire
 from kilowatch.stack.broker import EmbeddedBroker
 from telemetry import local_token
 from telemetry.errors import BusError
-from telemetry.mqtt import EMBEDDED_USER, BrokerConfig, client_id, connect
+from telemetry.mqtt import EMBEDDED_USER, BrokerConfig, MqttClient, client_id, connect
 from tests.brokers import Embedded, free_port
 from tests.second_user import as_nobody, needs_root, open_folder
 
@@ -120,8 +120,8 @@ def test_a_second_user_reads_and_commands_nothing() -> None:
 async def test_the_embedded_broker_refuses_a_client_without_its_password(
     embedded_broker: Embedded, username: str | None, password: str | None
 ) -> None:
-    client = aiomqtt.Client(
-        embedded_broker.host, embedded_broker.port, username=username, password=password, timeout=5
+    client = MqttClient(
+        embedded_broker.host, embedded_broker.port, username=username, password=password
     )
     with pytest.raises(aiomqtt.MqttError):
         async with client:

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from telemetry.errors import ConfigError
-from telemetry.secrets import read_secret, read_token
+from telemetry.mqtt import BrokerConfig
+from telemetry.secrets import read_secret, read_token, secret_path
 
 
 def written(folder: Path, content: bytes) -> Path:
@@ -48,3 +49,39 @@ def test_a_file_that_can_not_be_read_is_an_error(tmp_path: Path, content: bytes 
     path = tmp_path / "none" if content is None else written(tmp_path, content)
     with pytest.raises(ConfigError, match="can't be read"):
         read_secret("a", path)
+
+
+def test_a_secret_that_systemd_loads_is_named_by_its_variable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`LoadCredential=password:/etc/...` in the unit, and the path in the settings."""
+    named = Path("$CREDENTIALS_DIRECTORY/secret")
+    written(tmp_path, b"from systemd\n")
+    monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path))
+    assert read_secret("a.password_file", named) == "from systemd"
+    assert secret_path("a.key_file", Path("~/k")) == Path.home() / "k"
+    monkeypatch.delenv("CREDENTIALS_DIRECTORY")
+    with pytest.raises(ConfigError, match=r"a\.password_file: .*has given this process no creden"):
+        read_secret("a.password_file", named)
+
+
+@pytest.mark.parametrize("name", ["ca_file", "cert_file", "key_file"])
+def test_a_tls_file_that_can_not_be_read_is_named(tmp_path: Path, name: str) -> None:
+    """Python's own error names no file."""
+    found = {each: written(tmp_path, b"") for each in ("ca_file", "cert_file", "key_file")}
+    broker = BrokerConfig(tls=True, **{**found, name: tmp_path / "nothing"})
+    with pytest.raises(
+        ConfigError, match=rf"broker\.{name}: .*nothing can't be read: No such file"
+    ):
+        broker.context()
+
+
+def test_the_key_of_a_broker_may_be_a_credential(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = BrokerConfig(tls=True, key_file=Path("$CREDENTIALS_DIRECTORY/node.key"))
+    with pytest.raises(ConfigError, match=r"broker\.key_file: .*LoadCredential="):
+        broker.context()
+    monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path))
+    (tmp_path / "node.key").write_bytes(b"")
+    broker.context()
