@@ -62,12 +62,13 @@ class Mosquitto:
 
     host = "127.0.0.1"
 
-    def __init__(self, folder: Path, settings: str = "") -> None:
+    def __init__(self, folder: Path, settings: str = "", *, anonymous: bool = True) -> None:
         self.port = free_port()
         self.config = BrokerConfig(host=self.host, port=self.port)
         self._file = folder / "mosquitto.conf"
         self._file.write_text(
-            f"listener {self.port} 127.0.0.1\nallow_anonymous true\npersistence false\n"
+            f"listener {self.port} 127.0.0.1\npersistence false\n"
+            f"allow_anonymous {str(anonymous).lower()}\n"
             f"max_queued_messages 100000\nlog_type error\n{settings}\n"
             + ("user root\n" if os.geteuid() == 0 else "")
         )

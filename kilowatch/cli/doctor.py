@@ -27,7 +27,7 @@ _MARKS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "fault": ("✗", "
 @json_option
 def doctor(config: Path | None, broker: tuple[str, int] | None, as_json: bool) -> None:
     """Check driver, permissions, broker, clock, disk and ports; exit code 1 on a fault."""
-    from kilowatch.doctor import run_checks  # noqa: PLC0415 - loads the sources
+    from kilowatch.doctor.checks import run_checks  # noqa: PLC0415 - loads the sources
 
     loaded = settings.load(
         config,

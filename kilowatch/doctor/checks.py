@@ -15,6 +15,8 @@ from aggregator.config import AggregatorConfig
 from aggregator.store.open import inspect_server
 from collector.host.clock import read_clock
 from collector.sampling.once import once
+from kilowatch.doctor.access import broker_access, secret_files, state_folders
+from kilowatch.doctor.finding import DoctorFinding
 from kilowatch.settings import Settings
 from kilowatch.stack.ports import is_free
 from telemetry.errors import KilowattError
@@ -24,26 +26,19 @@ SMALL_DISK = 2 * 1024**3
 """Free bytes below which `doctor` warns."""
 
 
-class DoctorFinding(msgspec.Struct, frozen=True, kw_only=True):
-    """Result of one check."""
-
-    subject: str
-    level: str
-    """`ok`, `warning` (works, but) or `fault` (does not work)."""
-    text: str
-    cure: str = ""
-    """A command or a change that corrects it."""
-
-
 async def run_checks(settings: Settings) -> list[DoctorFinding]:
     """Check everything that kilowatch needs on this machine."""
+    folders = settings.collector.state_dir, settings.aggregator.data_dir
     return [
         await driver(settings),
         kernel_log(settings),
         await broker(settings.broker),
+        *await broker_access(settings.broker, settings.cluster),
         *await store_server(settings.aggregator),
         clock(),
-        *disks((settings.collector.state_dir, settings.aggregator.data_dir)),
+        *disks(folders),
+        *state_folders(folders),
+        *secret_files(settings),
         port(settings.aggregator.listen),
     ]
 

@@ -1,0 +1,1 @@
+"""`kilowatch doctor`: checks of this machine's set-up, each with its remedy."""
