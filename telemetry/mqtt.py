@@ -93,7 +93,8 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         try:
             context = ssl.create_default_context(cafile=ca_file)
             if cert_file is not None:
-                context.load_cert_chain(cert_file, key_file)
+                # Without a password openssl would ask for one on the terminal.
+                context.load_cert_chain(cert_file, key_file, password="")
         except (OSError, ssl.SSLError) as error:
             raise ConfigError("broker", f"the TLS files can't be used: {error}") from error
         return context

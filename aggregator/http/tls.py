@@ -7,6 +7,7 @@ import ssl
 from pathlib import Path
 
 from telemetry.errors import ConfigError
+from telemetry.secrets import secret_path
 
 log = logging.getLogger(__name__)
 
@@ -18,7 +19,7 @@ class ServerCertificate:
 
     def __init__(self, cert: Path, key: Path | None) -> None:
         """`key`: none where `cert` has it too. Raises `ConfigError` for files that can't be used."""
-        self._files = [path.expanduser() for path in (cert, key) if path is not None]
+        self._files = [secret_path(PLACE, path) for path in (cert, key) if path is not None]
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.context.minimum_version = ssl.TLSVersion.TLSv1_2
         self._seen = self._state()

@@ -1,4 +1,4 @@
-"""What is open to others: a broker that lets anybody publish, keys and state that others can read."""
+"""Checks of what others may do: publish under any name, read keys and state."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def secret_files(settings: msgspec.Struct) -> list[DoctorFinding]:
 
 
 def _secret_file(where: str, path: Path) -> DoctorFinding | None:
-    if where.endswith("cert_file"):
+    if where.endswith(("cert_file", "tls_cert")):
         return _certificate(path)
     mode = stat.S_IMODE(path.stat().st_mode)
     if not mode & stat.S_IROTH:
@@ -152,13 +152,17 @@ def _files(value: Any, where: str) -> Iterator[tuple[str, Path]]:
     if isinstance(value, dict):
         for key, inner in value.items():
             place = f"{where}.{key}".lstrip(".")
-            if isinstance(inner, str | Path) and str(key).endswith("_file") and key != "ca_file":
+            if isinstance(inner, str | Path) and _is_secret(str(key)):
                 yield place, Path(inner)
             else:
                 yield from _files(inner, place)
     elif isinstance(value, list | tuple):
         for inner in value:
             yield from _files(inner, where)
+
+
+def _is_secret(key: str) -> bool:
+    return key in {"tls_key", "tls_cert"} or (key.endswith("_file") and key != "ca_file")
 
 
 def _warning(text: str, cure: str) -> DoctorFinding:

@@ -184,7 +184,10 @@ def kilowatch_process(*arguments: str) -> str:
     [
         ("[broker]\nport = 99999\n", "broker.port: 99999 is no port"),
         ("[broker]\nkeepalive = 0\n", "broker.keepalive"),
-        ('[broker]\ntls = true\nca_file = "/none.crt"\n', "TLS files can't be used"),
+        (
+            '[broker]\ntls = true\nca_file = "/none.crt"\n',
+            "broker.ca_file: /none.crt can't be read: No such file",
+        ),
         ('[broker]\npassword_file = "/none"\n', "/none can't be read"),
         ('[aggregator]\nlisten = "0.0.0.0:9400"\n', "token"),
         ('[aggregator]\nrules = ["/none.toml"]\n', "/none.toml"),
