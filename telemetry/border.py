@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Iterable, Mapping, Sized
+from functools import cache
 from typing import Any, TypeVar
 
 import msgspec
@@ -89,7 +90,11 @@ OLDEST = 400 * 86_400 * 10**9
 
 _HOSTILE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ufeff]")
 """Controls of terminals and of the direction of writing, and separators of lines."""
-_LONG = re.compile(rb'[^"]{%d}' % (MOST_TEXT + 1))
+_HOSTILE_BYTES = re.compile(
+    rb"\xc2[\x80-\x9f]|\xe2\x80[\xa8-\xae]|\xe2\x81[\xa6-\xa9]|\xef\xbb\xbf"
+)
+"""Those of them that are not ASCII, in UTF-8."""
+_LONG = re.compile(rb'"[^"]{%d}' % (MOST_TEXT + 1))
 
 
 def clean(text: str) -> str:
@@ -103,36 +108,37 @@ def _all_plain(payload: bytes) -> bool:
     """Return whether no text of a JSON message needs cleaning or cutting. JSON itself allows control
     characters in escaped form only."""
     return (
-        payload.isascii()
-        and b"\\" not in payload
+        b"\\" not in payload
         and b"\x7f" not in payload
         and _LONG.search(payload) is None
+        and (payload.isascii() or _HOSTILE_BYTES.search(payload) is None)
     )
 
 
 def _cleaned(value: Any) -> Any:
     """Return a decoded message with all its texts cleaned and cut; one that may be absent and of which
     nothing is left is None."""
-    match value:
-        case str():
-            return clean(value[:MOST_TEXT])
-        case msgspec.Struct():
-            changed = {
-                field.name: None if new == "" and field.default is None else new
-                for field in msgspec.structs.fields(value)
-                if (new := _cleaned(old := getattr(value, field.name))) is not old
-            }
-            return msgspec.structs.replace(value, **changed) if changed else value
-        case tuple():
-            items = [_cleaned(item) for item in value]
-            same = all(new is old for new, old in zip(items, value, strict=True))
-            return value if same else tuple(items)
-        case list():
-            return [_cleaned(item) for item in value]
-        case dict():
-            return {_cleaned(name): _cleaned(item) for name, item in value.items()}
-        case _:
-            return value
+    kind = type(value)
+    if issubclass(kind, str):
+        return clean(value[:MOST_TEXT])
+    if issubclass(kind, msgspec.Struct):
+        changed = {
+            name: None if new == "" and optional else new
+            for name, optional in _fields(kind)
+            if (new := _cleaned(old := getattr(value, name))) is not old
+        }
+        return msgspec.structs.replace(value, **changed) if changed else value
+    if kind is dict:
+        return {_cleaned(name): _cleaned(item) for name, item in value.items()}
+    if kind is tuple or kind is list:
+        return kind(map(_cleaned, value))
+    return value
+
+
+@cache
+def _fields(kind: type[msgspec.Struct]) -> tuple[tuple[str, bool], ...]:
+    """Return the fields of a message, and whether each may be absent."""
+    return tuple((field.name, field.default is None) for field in msgspec.structs.fields(kind))
 
 
 def _decode(payload: bytes, kind: type[T], most: int) -> T:

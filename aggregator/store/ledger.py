@@ -415,7 +415,7 @@ def _inventories(engine: DuckEngine, inventories: Sequence[Inventory]) -> None:
             "node": texts([each.node for each in newest]),
             "session": np.array([each.session for each in newest], np.int64),
             "version": np.array([each.version for each in newest], np.int64),
-            "taken_at": np.array([_clamped(each.taken_at) for each in newest], np.int64),
+            "taken_at": np.array([each.taken_at for each in newest], np.int64),
             "body": texts([msgspec.json.encode(each).decode() for each in newest]),
         }
         engine.insert("inventories", columns, "or replace")
@@ -428,7 +428,7 @@ def _events(engine: DuckEngine, events: Sequence[StoredEvent]) -> None:
     columns: Columns = {
         "node": texts([event.node for event in happened]),
         "id": texts([event.id for event in happened]),
-        "happened": np.array([_clamped(event.at) for event in happened], np.int64),
+        "happened": np.array([event.at for event in happened], np.int64),
         "received": np.array([each.received_at for each in events], np.int64),
         "kind": texts([event.kind for event in happened]),
         "gpu": texts([event.gpu for event in happened]),
@@ -447,7 +447,3 @@ def _holes(engine: DuckEngine, holes: Sequence[NewHole], at: int) -> None:
             "received": np.full(len(holes), at, np.int64),
         }
         engine.insert("holes", columns)
-
-
-def _clamped(at: int) -> int:
-    return max(-(1 << 62), min(at, 1 << 62))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from aggregator.mqtt.retained import MOST_AT_ONCE, RetainedTopics
+from aggregator.mqtt.retained import MOST_AT_ONCE, MOST_LEFTOVER, RetainedTopics
+from telemetry.errors import WireError
 
 PREFIX = "kilowatch/1/lab/alerts/"
 A, B = f"{PREFIX}a/state", f"{PREFIX}b/state"
@@ -93,6 +94,22 @@ def test_what_comes_back_is_not_taken_for_a_remnant(bus: Bus) -> None:
     states.put(A, b'{"by":"all"}')
     states.send(bus.publish, 1)
     assert bus.standing == {A: b'{"by":"all"}'}
+
+
+def test_what_no_aggregator_has_written_is_refused_and_never_cleared(bus: Bus) -> None:
+    """Nor are more topics remembered than an aggregator has."""
+    states = RetainedTopics(PREFIX, "all")
+    hostile = ((A, b'x"by":"all"'), (A, b'{"by":["all"]}'), (f"{PREFIX}x/y/state", b'{"by":"all"}'),
+               (f"{PREFIX}\x1b[2J/state", b'{"by":"all"}'))  # fmt: skip
+    for topic, payload in hostile:
+        with pytest.raises(WireError):
+            states.receive(topic, payload)
+    for number in range(MOST_LEFTOVER + 10):
+        assert states.receive(f"{PREFIX}{number}/state", b'{"by":"all"}')
+    sent = 0
+    while count := states.send(bus.publish, 1):
+        sent += count
+    assert sent == MOST_LEFTOVER
 
 
 def test_a_storm_goes_out_in_portions(bus: Bus) -> None:

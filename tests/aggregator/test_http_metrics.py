@@ -90,12 +90,17 @@ async def test_the_aggregator_tells_of_itself() -> None:
     """Every counter of `Stats`, the store's size, and the process."""
     view = await small_cluster()
     view.stats.dropped = {"oversize": 3, "strange": 1}
+    view.stats.refused = {"n1": {"malformed": 2}, "(unknown)": {"foreign": 7}}
     view.stats.holes_open = 5
     view.stats.lag.add(0.25)
     async with door(view) as client:
         found = samples(await page(client, "/metrics"))
     dropped = {own["reason"]: n for own, n in found["kilowatch_aggregator_messages_dropped_total"]}
     assert dropped == {"malformed": 0, "oversize": 3, "foreign": 0, "schema": 0, "strange": 1}
+    refused = found["kilowatch_aggregator_messages_refused_total"]
+    assert refused == [
+        ({"node": "(unknown)", "reason": "foreign"}, 7.0), ({"node": "n1", "reason": "malformed"}, 2.0),
+    ]  # fmt: skip
     single = {
         "kilowatch_aggregator_frames_received_total": 2,
         "kilowatch_aggregator_frames_stored_total": 2,

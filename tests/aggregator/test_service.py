@@ -14,18 +14,22 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import aiohttp
+import msgspec
 import numpy as np
 import pytest
 
 from aggregator.config import AggregatorConfig, BackfillConfig, StoreConfig
+from aggregator.ingest.refusals import OTHERS
 from aggregator.service import Aggregator
 from aggregator.store.embedded import EmbeddedStore
+from telemetry import inventory as messages
+from telemetry.devices import Gpu
 from telemetry.errors import ConfigError
 from telemetry.intervals import IntervalSet
 from telemetry.mqtt import BrokerConfig
 from telemetry.schema import GPU_FAST, SCHEMA
 from telemetry.topics import Topic
-from tests.aggregator.node import ScriptedNode, expected
+from tests.aggregator.node import ScriptedNode, expected, inventory
 from tests.brokers import Broker, Mosquitto
 from tests.faults.record import Told
 
@@ -266,6 +270,58 @@ async def test_messages_of_other_releases_and_rubbish_are_counted(
         await node.tick()
         await until(lambda: aggregator.stats.frames_stored == 1)
         await until(lambda: aggregator.stats.dropped == {"malformed": 100, "version": 1})
+
+
+async def test_b1_a_retained_message_ends_no_start_and_is_named(
+    mosquitto: Mosquitto, tmp_path: Path
+) -> None:
+    """An inventory that no column holds, and a state that no aggregator wrote, are retained; through
+    a restart the honest node loses nothing, and health and alerts name who sends what."""
+    settings = config(mosquitto.config, tmp_path / "data", "127.0.0.1:0")
+    spoiled = msgspec.structs.replace(
+        inventory("b", 1), gpus=(Gpu(uuid="GPU-b", index=2**31, name="x"),)
+    )
+    body = messages.encode(spoiled)
+    async with (
+        ScriptedNode(mosquitto.config, "a") as node,
+        ScriptedNode(mosquitto.config, "b") as bad,
+    ):
+        assert bad._client is not None
+        for start in range(2):
+            async with running(settings) as aggregator:
+                await _refuses(aggregator, node, bad, body, start)
+    audit(tmp_path / "data", node)
+
+
+async def _refuses(
+    aggregator: Aggregator, node: ScriptedNode, bad: ScriptedNode, body: bytes, start: int
+) -> None:
+    stats, topic = aggregator.stats, "kilowatch/1/default/alerts/x/state"
+    await until(lambda: "a" in aggregator.fleet.nodes)
+    await bad.tick()
+    for _ in range(3):
+        await bad.publish(Topic.INVENTORY, body, retain=True)
+    await bad._client.publish(topic, b"\x1b[2J", qos=1, retain=True)  # type: ignore[union-attr]
+    for _ in range(5):
+        await node.tick()
+    await until(lambda: aggregator.fleet.nodes["a"].seq == 5 * start + 4)
+    await until(lambda: stats.refused.get("b", {}).get("malformed", 0) >= 3)
+    await until(lambda: stats.refused.get(OTHERS, {}).get("malformed", 0) >= 1)
+    await until(lambda: any(one.rule == "messages_refused" for one in aggregator.alerts()))
+    [alert] = [one for one in aggregator.alerts() if one.rule == "messages_refused"]
+    assert (alert.node, alert.summary) == (
+        "b",
+        "kilowatch refuses messages of b: malformed: gpus[0].index is 2147483648; "
+        "0 to 65535 are possible",
+    )
+    host, port = aggregator.http_address or ("", 0)
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(f"http://{host}:{port}/healthz") as answer,
+    ):
+        listed = (await answer.json())["impairments"]
+    parts = [each["part"] for each in listed if each["rule"] == "messages_refused"]
+    assert parts == ["bus/b"]
 
 
 async def test_events_rules_and_http_are_there(mosquitto: Mosquitto, tmp_path: Path) -> None:
