@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar, TypeVarTuple, Unpack
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, TypeVar, TypeVarTuple, Unpack
 
 Answer = TypeVar("Answer")
 Arguments = TypeVarTuple("Arguments")
@@ -27,6 +27,7 @@ class WorkerThreads:
         self._count = count
         self._begin = begin
         self._threads: list[threading.Thread] = []
+        self._pending: set[Future[Any]] = set()
         self._closed = False
         self._pool = self._make()
 
@@ -34,7 +35,10 @@ class WorkerThreads:
         self, function: Callable[[Unpack[Arguments]], Answer], *args: *Arguments
     ) -> Answer:
         """Call a function in a thread of the pool."""
-        return await asyncio.get_running_loop().run_in_executor(self._pool, function, *args)
+        future = self._pool.submit(function, *args)
+        self._pending.add(future)
+        future.add_done_callback(self._pending.discard)
+        return await asyncio.wrap_future(future)
 
     async def watch(self) -> None:
         """Check once a second that all threads live; otherwise replace the pool, and raise
@@ -44,6 +48,8 @@ class WorkerThreads:
             if dead and not self._closed:
                 old, self._pool = self._pool, self._make()
                 old.shutdown(wait=False, cancel_futures=True)
+                for future in list(self._pending):  # what the thread had taken when it died
+                    future.cancel()  # without effect on one that another thread works at
                 raise RuntimeError(f"thread {dead[0]} has died")
             await asyncio.sleep(CHECK_SECONDS)
 

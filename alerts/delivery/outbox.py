@@ -153,6 +153,7 @@ class Outbox:
                 works["channel states"] = self._store_states
             for name, work in works.items():
                 group.create_task(supervisor.run(name, work), name=name)
+            await asyncio.Event().wait()  # without a channel too
 
     def wake(self) -> None:
         """Note that deliveries were stored; called on the loop."""

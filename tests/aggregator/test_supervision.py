@@ -1,0 +1,212 @@
+"""Every task and thread of an aggregator is ended in turn: each is reported, an alert, and started again.
+
+One aggregator with all that there is: HTTP, channels, heartbeat, remote write, meters. A task that is not
+in the list, or is not supervised, fails the test.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tomllib
+from pathlib import Path
+
+import aiohttp
+import msgspec
+import pytest
+
+from aggregator.config import AggregatorConfig
+from aggregator.remote.config import RemoteWriteConfig
+from aggregator.service import Aggregator
+from alerts.config import AlertsConfig, HeartbeatConfig
+from api.alerts import AlertState
+from telemetry.errors import ConfigError
+from telemetry.mqtt import BrokerConfig
+from tests.aggregator.node import ScriptedNode
+from tests.aggregator.test_service import audit, config, running, until
+from tests.brokers import Mosquitto, free_port
+from tests.killing import end_thread, fail_all
+
+METERS = """
+[circuits.lab]
+breaker = 60
+volts = 208
+poles = 3
+[circuits.office]
+breaker = 15
+[meters.ups]
+type = "nut"
+port = {port}
+on = "office"
+[meters.plug]
+type = "shelly"
+topic = "plug"
+on = "lab"
+"""
+
+TASKS = {
+    "alerting", "bus", "channel hook", "channel states", "checkpoint", "circuits on the bus",
+    "electrical", "expiry", "feed managers 0", "feed managers 1", "flush", "heartbeat", "http",
+    "journal", "load", "meter ups", "meters", "meters of our broker", "outbox",
+    "polling of meters of our broker", "progress", "remote write", "rules", "store",
+    "threads journal", "threads store", "threads store-apart", "threads store-upkeep", "upkeep",
+}  # fmt: skip
+"""All tasks of an aggregator that live as long as it does; a new one belongs in here."""
+
+
+def everything(broker: BrokerConfig, folder: Path) -> AggregatorConfig:
+    """Settings with which all tasks run; nobody answers at the other ends."""
+    gone = f"http://127.0.0.1:{free_port()}/"
+    return msgspec.structs.replace(
+        config(broker, folder, listen="127.0.0.1:0"),
+        rule_seconds=0.2,
+        power=tomllib.loads(METERS.format(port=free_port())),
+        remote_write=RemoteWriteConfig(url=gone, every_seconds=1.0),
+        alerts=AlertsConfig(
+            channels={
+                "hook": {"type": "webhook", "url": gone},
+                "managers": {"type": "alertmanager", "urls": [gone, gone + "other"]},
+            },
+            heartbeat=HeartbeatConfig(url=gone, every=1.0),
+        ),
+    )
+
+
+def firing(aggregator: Aggregator, key: str) -> bool:
+    return any(
+        alert.key == key and alert.state is AlertState.FIRING for alert in aggregator.alerts()
+    )
+
+
+async def health(aggregator: Aggregator) -> dict[str, object]:
+    """What /healthz answers; nothing while HTTP itself is started again."""
+    assert aggregator.http_address is not None
+    host, port = aggregator.http_address
+    try:
+        async with (
+            aiohttp.ClientSession() as session,
+            session.get(f"http://{host}:{port}/healthz") as reply,
+        ):
+            return {row["part"]: row["rule"] for row in (await reply.json())["impairments"]}
+    except aiohttp.ClientError:
+        return {}
+
+
+async def end_each(aggregator: Aggregator, node: ScriptedNode) -> None:
+    for name in sorted(TASKS):
+        state = aggregator.supervisor.states[name]
+        await until(lambda name=name: fail_all(name))  # type: ignore[misc]
+        await until(lambda state=state: state.restarts > 0)  # type: ignore[misc]
+        assert state.failures == 1, name
+        await node.tick()
+        key = f"task_restarted/task/{name}"
+        await until(lambda key=key: firing(aggregator, key), 30)  # type: ignore[misc]
+        seen: dict[str, object] = {}
+        while f"task/{name}" not in seen:
+            seen = await health(aggregator)
+        assert seen[f"task/{name}"] == "task_restarted"
+        await until(  # an outer task starts its inner ones again
+            lambda name=name: (
+                (found := aggregator.supervisor.states.get(name)) is not None and found.running
+            )  # type: ignore[misc]
+        )
+        await node.tick()
+        await until(lambda: aggregator.supervisor.states.keys() >= TASKS)
+
+
+async def test_each_task_that_ends_is_an_alert_and_a_restart_and_costs_no_frame(
+    mosquitto: Mosquitto, tmp_path: Path
+) -> None:
+    folder = tmp_path / "data"
+    async with (
+        running(everything(mosquitto.config, folder)) as aggregator,
+        ScriptedNode(mosquitto.config, "a") as node,
+    ):
+        supervisor = aggregator.supervisor
+        supervisor._pauses = (0.01, 0.02)
+        await until(lambda: aggregator.serving.is_set() and aggregator.stats.bus_connected)
+        await until(lambda: supervisor.states.keys() >= TASKS)
+        assert supervisor.states.keys() == TASKS
+        await node.tick()
+        await end_each(aggregator, node)
+        await until(lambda: aggregator.stats.bus_connected)
+        await node.hello()
+        await node.tick()
+        made = node.made[node.session]
+        await until(lambda: aggregator.stats.frames_stored == made)
+        assert aggregator.stats.frames_lost == 0
+    audit(folder, node)
+
+
+async def test_a_task_that_works_again_is_no_alert_any_more(
+    mosquitto: Mosquitto, tmp_path: Path
+) -> None:
+    async with running(config(mosquitto.config, tmp_path, listen="127.0.0.1:0")) as aggregator:
+        await until(lambda: aggregator.serving.is_set() and aggregator.stats.bus_connected)
+        await until(lambda: not aggregator.impairments.current())
+        for rule in ("task_restarted", "task_restarted", "task_failing"):
+            await until(lambda: aggregator.supervisor.states["upkeep"].running)
+            await until(lambda: fail_all("upkeep"))
+            await until(
+                lambda rule=rule: [one.rule for one in aggregator.impairments.current()] == [rule]  # type: ignore[misc]
+            )
+        aggregator.supervisor._healthy_after = 0.1
+        await until(lambda: aggregator.supervisor.states["upkeep"].running)
+        await until(lambda: fail_all("upkeep"))
+        await until(lambda: not aggregator.impairments.current())
+
+
+async def test_a_thread_of_the_store_that_dies_is_replaced_and_no_frame_is_lost(
+    mosquitto: Mosquitto, tmp_path: Path
+) -> None:
+    folder = tmp_path / "data"
+    async with (
+        running(config(mosquitto.config, folder)) as aggregator,
+        ScriptedNode(mosquitto.config, "a") as node,
+    ):
+        await node.tick()
+        await until(lambda: aggregator.stats.frames_stored == 1)
+        [threads] = [each for each in aggregator.store.threads if each.name == "store"]
+        [thread] = threads._threads
+        assert end_thread("store")
+        while thread.is_alive():  # it dies when it has something to do
+            await node.tick()
+            await asyncio.sleep(0.02)
+        await until(lambda: aggregator.supervisor.states["threads store"].restarts == 1)
+        await node.tick()
+        made = node.made[node.session]
+        await until(lambda: aggregator.stats.frames_stored == made)
+    audit(folder, node)
+
+
+async def test_an_address_that_is_taken_ends_the_start_with_one_line(
+    mosquitto: Mosquitto, tmp_path: Path
+) -> None:
+    """An operator's mistake is not tried again and again."""
+    async with running(config(mosquitto.config, tmp_path / "a", "127.0.0.1:0")) as first:
+        await until(first.serving.is_set)
+        assert first.http_address is not None
+        listen = f"127.0.0.1:{first.http_address[1]}"
+        second = Aggregator(config(mosquitto.config, tmp_path / "b", listen))
+        with pytest.raises(ConfigError, match=r"aggregator\.listen"):
+            await asyncio.wait_for(second.run(asyncio.Event()), 30)
+
+
+async def test_a_blocked_part_is_an_impairment_and_fails_liveness(
+    mosquitto: Mosquitto, tmp_path: Path
+) -> None:
+    async with running(config(mosquitto.config, tmp_path, "127.0.0.1:0")) as aggregator:
+        await until(aggregator.serving.is_set)
+        release = asyncio.Event()
+
+        async def blocks() -> None:
+            await release.wait()
+
+        aggregator.marks.limits = {**aggregator.marks.limits, "rules": 0.5}
+        aggregator.alerting._due = blocks  # type: ignore[method-assign]
+        await until(lambda: "rules" in aggregator.marks.vital_blocked())
+        seen: dict[str, object] = {}
+        while "task/rules" not in seen:
+            seen = await health(aggregator)
+        assert seen["task/rules"] == "task_blocked"
+        release.set()
+        await until(lambda: not aggregator.marks.vital_blocked())
