@@ -164,6 +164,8 @@ class AggregatorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     when it changes."""
     tls_key: Path | None = None
     """Its key; none where `tls_cert` has it too."""
+    tls_ca: Path | None = None
+    """Certificates that commands on this machine trust for it, where a private authority made it."""
     names: tuple[str, ...] = ()
     """Further host names under which HTTP on loopback is reached, behind a proxy for instance."""
     max_connections: int = 512

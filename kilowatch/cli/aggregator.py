@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from aggregator.config import AggregatorConfig
 from kilowatch import settings
 from kilowatch.cli.arguments import settings_option
+from telemetry.errors import ConfigError
 
 if TYPE_CHECKING:
     from kilowatch.clients.api import ApiClient
@@ -21,10 +24,35 @@ HOME = "127.0.0.1:9400"
 """Address of an aggregator with default settings."""
 
 
+def trust(ca: Path) -> None:
+    """Trust the certificates of a file in every connection of this process. Raises `ConfigError`."""
+    import ssl  # noqa: PLC0415 - a tenth of the start of most commands, which need none
+
+    try:
+        ssl.create_default_context(cafile=ca.expanduser())
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError(
+            str(ca), f"it holds no certificate: {error}", "Name a PEM file."
+        ) from error
+    os.environ["SSL_CERT_FILE"] = str(ca.expanduser())
+
+
+def ca_option(command: Command) -> Command:
+    """Add `--ca FILE`."""
+    return click.option(
+        "--ca",
+        type=click.Path(dir_okay=False, path_type=Path),
+        expose_value=False,
+        callback=lambda _context, _parameter, ca: None if ca is None else trust(ca),
+        help="Certificates to trust for https://, instead of those of this machine.",
+    )(command)
+
+
 def aggregator_options(command: Command) -> Command:
-    """Add `--http`, `--token-file` and `--config`."""
+    """Add `--http`, `--token-file`, `--ca` and `--config`."""
     for option in (
         settings_option,
+        ca_option,
         click.option(
             "--token-file",
             type=click.Path(dir_okay=False, path_type=Path),
@@ -70,11 +98,16 @@ def open_api(config: Path | None, http: str | None, token_file: Path | None) -> 
     from kilowatch.clients.api import ApiClient, read_token  # noqa: PLC0415 - loads HTTP
 
     loaded = settings.load(config).aggregator
-    where = web_address(http or _reachable(loaded.listen))
+    if loaded.tls_ca is not None and "SSL_CERT_FILE" not in os.environ:
+        trust(loaded.tls_ca)
+    where = web_address(http) if http else _reachable(loaded)
     return ApiClient(where, read_token(token_file or loaded.token_file))
 
 
-def _reachable(listen: str) -> str:
-    """Return an address of this machine for a listener on all addresses."""
-    host, _, port = listen.rpartition(":")
-    return f"127.0.0.1:{port}" if host in {"", "0.0.0.0", "[::]"} else listen  # noqa: S104
+def _reachable(aggregator: AggregatorConfig) -> str:
+    """Return the URL of an aggregator: its address in the settings, else one of this machine."""
+    if aggregator.tls_cert is not None:  # a certificate is for a name
+        return f"https://{aggregator.address or aggregator.listen}"
+    host, _, port = aggregator.listen.rpartition(":")
+    near = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "[::]": "[::1]"}.get(host, host)  # noqa: S104
+    return f"http://{near}:{port}"

@@ -12,7 +12,7 @@ import msgspec
 
 from alerts.message.text import clean
 from api.power import CircuitsReply, PowerReply, RowsReply
-from kilowatch.cli.aggregator import HOME, address_argument, web_address
+from kilowatch.cli.aggregator import HOME, address_argument, ca_option, web_address
 from kilowatch.cli.output import echo, echo_json
 from kilowatch.clients.api import ApiClient, read_token
 from kilowatch.text.circuits import ESTIMATE, circuit_lines, row_lines
@@ -22,6 +22,7 @@ from telemetry.errors import KilowattError
 @click.command()
 @address_argument
 @click.option("--http", metavar="HOST:PORT", help=f"The same as ADDRESS. [default: {HOME}]")
+@ca_option
 @click.option("--token-file", type=click.Path(dir_okay=False, path_type=Path), help="File with the aggregator's token, where it requires one.")  # fmt: skip
 @click.option("--watch", is_flag=True, help="Again every second, until Ctrl-C.")
 @click.option("--json", "as_json", is_flag=True, help="As JSON; null seconds mean never.")

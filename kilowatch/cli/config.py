@@ -30,7 +30,9 @@ def verify(settings: Settings, where: str = "settings") -> None:
     load_site(where, aggregator.power)
     aggregator.store.check_secrets()
     if aggregator.listen:
-        HttpConfig.of(aggregator).check()
+        http = HttpConfig.of(aggregator)
+        http.check()
+        http.certificate()
     make_source(settings.collector.source, settings.collector, 0.0)
 
 

@@ -11,7 +11,7 @@ import click
 from msgspec.structs import asdict
 
 from api.power import PlanRequest, PlanResult
-from kilowatch.cli.aggregator import web_address
+from kilowatch.cli.aggregator import ca_option, web_address
 from kilowatch.cli.arguments import json_option
 from kilowatch.cli.output import echo, print_json
 from kilowatch.clients.api import ApiClient, read_token
@@ -63,6 +63,7 @@ _token = click.option(
 @_config
 @_http
 @_token
+@ca_option
 @click.option("--watts", multiple=True, metavar="NODE=W", help="A node draws this at the wall.")
 @click.option("--add", multiple=True, metavar="MODEL[:N]", help="Add GPUs or systems; needs --on.")
 @click.option("--on", multiple=True, metavar="CIRCUIT", help="Circuit for the preceding --add.")

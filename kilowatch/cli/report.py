@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from api.report import Report
-from kilowatch.cli.aggregator import HOME, address_argument, web_address
+from kilowatch.cli.aggregator import HOME, address_argument, ca_option, web_address
 from kilowatch.cli.output import echo, print_json
 from kilowatch.cli.power import read_site
 from kilowatch.clients.api import ApiClient, read_token
@@ -27,6 +27,7 @@ from power.report.report import describe, times_cheaper
 @click.option("--http", metavar="HOST:PORT", help=f"The same as ADDRESS. [default: {HOME}]")
 @click.option("--compare", metavar="FILE|HOST:PORT", help="Another cluster to compare with.")
 @click.option("--days", type=click.IntRange(1, 400), default=30, show_default=True, help="Of a running cluster: measured days, up to today.")  # fmt: skip
+@ca_option
 @click.option("--token-file", type=click.Path(dir_okay=False, path_type=Path), help="File with the aggregator's token, where it requires one.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="As JSON, by name.")
 def report(

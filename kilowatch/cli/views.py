@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from kilowatch.cli.aggregator import named, web_address
+from kilowatch.cli.aggregator import ca_option, named, web_address
 from kilowatch.cli.arguments import AddressParam
 from kilowatch.cli.output import echo, echo_json
 from telemetry.errors import ConfigError
@@ -45,6 +45,7 @@ def _secret(token_file: Path | None) -> str | None:
 @click.command()
 @_aggregator
 @_token
+@ca_option
 @click.option("--write", is_flag=True, help="Allow to acknowledge and to silence; else read-only.")
 @click.option(
     "--who", default="", help="A name beside that of the token. [default: the login name]"
@@ -109,6 +110,7 @@ def _remedy(fault: str) -> str:
 @click.command()
 @_aggregator
 @_token
+@ca_option
 @click.option("--watch", is_flag=True, help="Again every two seconds, until Ctrl-C.")
 @click.option("--json", "json_", is_flag=True, help="As JSON.")
 def status(url: str, token_file: Path | None, watch: bool, json_: bool) -> None:

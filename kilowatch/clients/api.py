@@ -31,6 +31,13 @@ class ApiError(KilowattError):
         self.status = status
 
 
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """An aggregator redirects nobody, and its token is for no other server."""
+
+    def redirect_request(self, *_: object) -> None:
+        return None
+
+
 class ApiClient:
     """Client of one aggregator."""
 
@@ -42,7 +49,7 @@ class ApiClient:
         self.url = url.rstrip("/")
         self._token = token
         # Never through a proxy: an aggregator is close by, and a proxy must not see its token.
-        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirect())
 
     def get(self, path: str, kind: type[T], **asked: object) -> T:
         """Return the reply of a GET; parameters that are None or empty are left out."""
@@ -83,7 +90,7 @@ class ApiClient:
             # The text may come from any program that listens there.
             reason = clean(str(getattr(error, "reason", error)))[:200]
             raise ApiError(
-                f"{self.url}: no aggregator answers ({reason}). Start one with `kilowatch"
+                f"{self.url}: no aggregator answers ({reason}).{_certificate(error)} Start one with `kilowatch"
                 " aggregate`, or name its address with --http HOST:PORT."
             ) from error
         try:
@@ -93,6 +100,14 @@ class ApiClient:
                 f"{self.url}{path}: the answer is not understood ({error}). Is it an aggregator of"
                 " this release?"
             ) from error
+
+
+def _certificate(error: Exception) -> str:
+    """Return what to do about a certificate that is not trusted."""
+    reason = getattr(error, "reason", error)
+    if type(reason).__name__ != "SSLCertVerificationError":
+        return ""
+    return " If its certificate is from an authority of your own, name that with --ca FILE."
 
 
 def part(name: str) -> str:

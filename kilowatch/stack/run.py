@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from aggregator.config import AggregatorConfig
+from aggregator.http.config import is_loopback
 from collector.sources import has_nvml
 from kilowatch.settings import Settings
 from kilowatch.stack.broker import client_of
@@ -55,6 +56,12 @@ async def run_machine(
         fresh = reread()
         return msgspec.structs.replace(fresh, power=power(fresh.power))
 
+    if settings.aggregator.tls_cert is not None and not is_loopback(http[0]):
+        raise ConfigError(
+            "aggregator.tls_cert",
+            f"`kilowatch run` does not encrypt HTTP, and {http[0]} is not this machine alone",
+            "Use `kilowatch collect` and `kilowatch aggregate`, or --http 127.0.0.1:9400.",
+        )
     port = _broker_port(settings, broker_port, announce)
     state = (data or settings.collector.state_dir).absolute()
     broker = client_of("127.0.0.1", port, state)
@@ -69,6 +76,8 @@ async def run_machine(
         settings.aggregator,
         broker=broker,
         listen=f"{http[0]}:{http[1]}",
+        tls_cert=None,  # its dashboard is on this machine
+        tls_key=None,
         data_dir=data / "data" if data else settings.aggregator.data_dir,
         power=power(settings.aggregator.power),
         alerts=alerts,
