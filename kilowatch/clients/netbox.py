@@ -12,6 +12,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import msgspec
 
+from kilowatch.clients.api import NoRedirect
 from power.netbox.records import ENDPOINTS
 from telemetry.errors import ConfigError, KilowattError
 
@@ -25,13 +26,6 @@ LARGEST = 64 << 20
 
 class NetBoxError(KilowattError):
     """NetBox can't be reached, refuses, or returns an invalid reply."""
-
-
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Refuses redirects, which could send the token elsewhere."""
-
-    def redirect_request(self, *_: Any) -> None:
-        return None
 
 
 class NetBox:
@@ -58,7 +52,7 @@ class NetBox:
             word = "Bearer" if token.startswith("nbt_") else "Token"
             self._headers["Authorization"] = f"{word} {token}"
         self._opener = urllib.request.build_opener(
-            _NoRedirect(), urllib.request.HTTPSHandler(context=_context(ca_file, verify=verify))
+            NoRedirect(), urllib.request.HTTPSHandler(context=_context(ca_file, verify=verify))
         )
 
     def pages(self, statuses: Sequence[str], site: str | None) -> dict[str, list[object]]:

@@ -14,6 +14,9 @@ import aiomqtt
 import msgspec
 from msgspec.structs import replace
 
+from aggregator.config import AggregatorConfig
+from aggregator.http.config import HttpConfig
+from aggregator.http.tokens import read as read_tokens
 from kilowatch.doctor.finding import DoctorFinding
 from kilowatch.pki.authority import DAY, date, expiry
 from telemetry import local_token
@@ -27,6 +30,8 @@ PROBE_SECONDS = 1.5
 """Seconds that a message may take to the broker and back."""
 SOON = 30 * DAY
 _LOOPBACK = ("127.", "::1", "localhost")
+_PUBLIC = ("ca_file", "tokens_file")
+"""Files without a secret: that of the tokens has hashes, and who may write it is checked with HTTP."""
 _PKI = "kilowatch pki init  (docs/deploy.md)"
 
 
@@ -162,7 +167,35 @@ def _files(value: Any, where: str) -> Iterator[tuple[str, Path]]:
 
 
 def _is_secret(key: str) -> bool:
-    return key in {"tls_key", "tls_cert"} or (key.endswith("_file") and key != "ca_file")
+    return key in {"tls_key", "tls_cert"} or (key.endswith("_file") and key not in _PUBLIC)
+
+
+def http_access(config: AggregatorConfig) -> list[DoctorFinding]:
+    """Check who may use the aggregator's HTTP, and who may listen in."""
+    if not config.listen:
+        return []
+    http, found = HttpConfig.of(config), []
+    try:
+        http.check()
+        http.certificate()
+        tokens = 0 if http.tokens_file is None else len(read_tokens(http.tokens_file))
+    except ConfigError as error:
+        return [
+            DoctorFinding(subject="access", level="fault", text=f"{error.where}: {error.problem}",
+                          cure=error.hint)
+        ]  # fmt: skip
+    if not http.loopback and http.tls_cert is None:
+        found.append(_warning(
+            f"HTTP on {http.listen} is not encrypted: whoever is on the way reads its tokens",
+            "set aggregator.tls_cert, or listen on 127.0.0.1 behind a proxy that encrypts",
+        ))  # fmt: skip
+    if http.anonymous_read:
+        found.append(_warning(
+            f"everybody who reaches HTTP on {http.listen} reads all but users and jobs",
+            "aggregator.anonymous_read = false, and kilowatch token add NAME",
+        ))  # fmt: skip
+    text = f"HTTP on {http.listen}: changes need a token ({tokens} in {http.tokens_file})"
+    return found or [DoctorFinding(subject="access", level="ok", text=text)]
 
 
 def _warning(text: str, cure: str) -> DoctorFinding:

@@ -15,7 +15,7 @@ from aggregator.config import AggregatorConfig
 from aggregator.store.open import inspect_server
 from collector.host.clock import read_clock
 from collector.sampling.once import once
-from kilowatch.doctor.access import broker_access, secret_files, state_folders
+from kilowatch.doctor.access import broker_access, http_access, secret_files, state_folders
 from kilowatch.doctor.finding import DoctorFinding
 from kilowatch.settings import Settings
 from kilowatch.stack.ports import is_free
@@ -39,6 +39,7 @@ async def run_checks(settings: Settings) -> list[DoctorFinding]:
         *disks(folders),
         *state_folders(folders),
         *secret_files(settings),
+        *http_access(settings.aggregator),
         port(settings.aggregator.listen),
     ]
 

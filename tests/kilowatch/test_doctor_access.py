@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from kilowatch.__main__ import main
-from kilowatch.doctor.access import broker_access, secret_files, state_folders
+from kilowatch.doctor.access import broker_access, http_access, secret_files, state_folders
 from kilowatch.doctor.finding import DoctorFinding
 from kilowatch.pki.access_list import access_list
 from kilowatch.settings import Settings, load
@@ -136,3 +136,26 @@ def test_a_state_folder_that_others_can_enter_is_named(tmp_path: Path) -> None:
         path.chmod(mode)
     finding = only(state_folders([closed, open_, tmp_path / "nothing"]))
     assert f"{open_}: other users of this machine can enter it (mode 0755)" in finding.text
+
+
+@pytest.mark.parametrize(
+    ("settings", "levels", "words"),
+    [
+        ("", ["ok"], "changes need a token (1 in"),
+        ('listen = "0.0.0.0:9400"', ["warning"], "is not encrypted"),
+        ('listen = "0.0.0.0:9400"\nanonymous_read = true', ["warning", "warning"], "reads all but"),
+        ('tls_cert = "/nowhere/http.crt"', ["fault"], "can't be used"),
+        ('listen = ""', [], ""),
+    ],
+)
+def test_it_says_who_may_use_http(
+    tmp_path: Path, settings: str, levels: list[str], words: str
+) -> None:
+    file = tmp_path / "kilowatch.toml"
+    file.write_text(f'[aggregator]\ndata_dir = "{tmp_path}"\n{settings}\n')
+    assert CliRunner().invoke(main, ["token", "add", "ann", "--config", str(file)]).exit_code == 0
+    found = http_access(load(file).aggregator)
+    assert [each.level for each in found] == levels
+    assert words in "; ".join(each.text for each in found)
+    (tmp_path / "tokens.json").chmod(0o666)
+    assert [each.level for each in http_access(load(file).aggregator)] == ["fault"] * bool(levels)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import stat
+import urllib.error
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,8 @@ from aggregator.http.config import HttpConfig
 from aggregator.http.tokens import hashed, read
 from kilowatch.__main__ import main
 from telemetry import local_token
-from tests.aggregator.test_http_alerts import hot
+from tests.aggregator.test_http_alerts import SILENCE, hot
+from tests.second_user import as_nobody, needs_root, open_folder
 
 
 def kilowatch(*arguments: str) -> Result:
@@ -119,3 +122,42 @@ def test_top_wants_a_terminal() -> None:
     wrong = kilowatch("top", "127.0.0.1:1")
     assert wrong.exit_code == 2
     assert "this is no terminal. For pipes and logs there is `kilowatch status`" in wrong.stderr
+
+
+@needs_root
+async def test_another_user_of_the_machine_reads_no_token_and_changes_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A real one, whose file permissions are the kernel's."""
+    with open_folder() as folder:
+        monkeypatch.setenv("XDG_STATE_HOME", str(folder / "home"))
+        config = HttpConfig(listen="127.0.0.1:0", state_folder=local_token.state_folders()[0])
+        async with hot(folder / "hot", config) as client:
+            url = client.door.url
+            (file,) = (folder / "home" / "kilowatch" / "local-tokens").iterdir()
+            assert local_token.find(url)
+
+            def found() -> str | None:
+                return local_token.find(url)
+
+            def opened() -> str:
+                return file.read_text()
+
+            def changed() -> int:
+                asked = urllib.request.Request(
+                    f"{url}/api/v1/silences", json.dumps(SILENCE).encode(),
+                    {"Content-Type": "application/json"},
+                )  # fmt: skip
+                try:
+                    return int(urllib.request.urlopen(asked, timeout=30).status)
+                except urllib.error.HTTPError as error:
+                    return error.code
+
+            def read() -> int:
+                return int(urllib.request.urlopen(f"{url}/api/v1/nodes", timeout=30).status)
+
+            assert await asyncio.to_thread(as_nobody, found) is None
+            assert await asyncio.to_thread(as_nobody, opened) == "PermissionError"
+            assert await asyncio.to_thread(as_nobody, changed) == 401
+            assert await asyncio.to_thread(as_nobody, read) == 200
+            assert (await client.get("/api/v1/silences"))["silences"] == []
