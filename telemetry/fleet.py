@@ -8,6 +8,7 @@ intervals reads as the gap `stale`. Not thread-safe: one loop owns it.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -140,6 +141,7 @@ class Fleet:
     by_uuid: dict[str, int] = field(default_factory=dict)
     """Row of each GPU."""
     free: dict[Table, list[slice]] = field(default_factory=lambda: {table: [] for table in Table})
+    """Rows without a device: spans in order that do not touch each other."""
     version: int = 0
     """Incremented whenever a row gets another meaning."""
 
@@ -187,8 +189,7 @@ class Fleet:
             names = self._names(table)
             for row in range(rows.start, rows.stop):
                 names[row] = None
-            if rows.stop > rows.start:
-                self.free[table].append(rows)
+            self._release(table, rows)
         for gpu in node.inventory.gpus:
             self.by_uuid.pop(gpu.uuid, None)
         self.version += 1
@@ -246,17 +247,39 @@ class Fleet:
         return tables[table]
 
     def _allocate(self, table: Table, count: int) -> slice:
-        if count:
-            for number, rows in enumerate(self.free[table]):
-                if rows.stop - rows.start == count:
-                    return self.free[table].pop(number)
-        names = self._names(table)
-        rows = slice(len(names), len(names) + count)
-        names.extend([None] * count)
+        """Return rows: of the smallest free span that has as many, else new ones at the end, which
+        begin in a free span there. A node that changes its size again and again needs no more room
+        than its largest."""
+        names, free = self._names(table), self.free[table]
+        fitting = [rows for rows in free if rows.stop - rows.start >= count] if count else []
+        if fitting:
+            rows = min(fitting, key=lambda rows: rows.stop - rows.start)
+            free.remove(rows)
+            self._release(table, slice(rows.start + count, rows.stop))
+            return slice(rows.start, rows.start + count)
+        start = len(names)
+        if count and free and free[-1].stop == start:
+            start = free.pop().start
+        rows = slice(start, start + count)
+        names.extend([None] * (rows.stop - len(names)))
         for matrix in self.matrices:
             if matrix.block.table is table:
                 matrix.grow(len(names))
         return rows
+
+    def _release(self, table: Table, rows: slice) -> None:
+        """Add rows to the free spans, which are in order and do not touch each other."""
+        if rows.stop == rows.start:
+            return
+        free = self.free[table]
+        at = bisect_left(free, rows.start, key=lambda span: int(span.start))
+        start, stop = rows.start, rows.stop
+        if at < len(free) and free[at].start == stop:
+            stop = free.pop(at).stop
+        if at and free[at - 1].stop == start:
+            at -= 1
+            start = free.pop(at).start
+        free.insert(at, slice(start, stop))
 
     def _name_rows(self, node: Node) -> None:
         name, inventory = node.inventory.node, node.inventory

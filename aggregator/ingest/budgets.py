@@ -18,8 +18,10 @@ DAY = 86_400.0
 MIB = 1024 * 1024
 BURST_SECONDS = 10.0
 """Seconds of messages and bytes that may come at once: after a pause of the network, or of ours."""
-EVENT_BURST = 10_000
+EVENT_BURST = 2000
 """Events that may come at once: what a node's ring holds after a day without an aggregator."""
+EVENT_BYTES = 4096
+"""Bytes of an event that count as one; an XID with its line has about 500."""
 NEW_SESSION_SECONDS = 10.0
 """Seconds between two new sessions of a node, once it has had as many as it may have."""
 NEW_DEVICE_SECONDS = 10.0
@@ -66,7 +68,7 @@ class IngestBudgets(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     bytes_per_second: float = 8.0 * MIB
     """Bytes of a node's messages; backfill alone is 2 MB/s by default."""
     events_per_second: float = 20.0
-    """New events of a node, in the long run; 10,000 may come at once."""
+    """New events of a node, in the long run; 2,000 may come at once."""
     expiry_seconds: float = 30 * DAY
     """Seconds after which a node that is offline and silent is removed. Its history stays."""
 
@@ -175,12 +177,12 @@ class NodeBudget:
             rate = self._config.bytes_per_second
             raise over("bytes_per_second", f"more than {rate:.0f} bytes a second of one node")
 
-    def event(self, now: float) -> None:
-        """Count a new event. Raises `WireError`."""
+    def event(self, size: int, now: float) -> None:
+        """Count a new event of `size` bytes: a long one counts as several. Raises `WireError`."""
         rate = self._config.events_per_second
         if self._events is None:
             self._events = TokenBucket(rate, EVENT_BURST, now)
-        if not self._events.spend(1.0, now):
+        if not self._events.spend(max(1.0, size / EVENT_BYTES), now):
             raise over("events_per_second", f"more than {rate:g} events a second of one node")
 
     def session(self, now: float) -> None:

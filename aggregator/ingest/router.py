@@ -112,7 +112,7 @@ class EventIntake:
         if key in self._seen:
             self._stats.events_duplicate += 1
             return
-        budget.event(now)
+        budget.event(len(payload), now)
         self._seen[key] = None
         if len(self._seen) > REMEMBERED_EVENTS:
             self._seen.popitem(last=False)

@@ -81,6 +81,17 @@ def test_a_lost_gpu_that_leaves_the_inventory_takes_no_other_ones_readings() -> 
     assert set(fleet.by_uuid) == {"a-0", "a-1"}
 
 
+def test_a_node_that_changes_its_size_again_and_again_needs_the_rows_of_its_largest() -> None:
+    """One node could otherwise fill the matrix: 256 sizes are 32,896 rows."""
+    fleet = Fleet()
+    fleet.place(inventory("a", 2, 3))
+    for size in [*range(1, 257), *range(256, 0, -1), *range(1, 257, 7)]:
+        fleet.place(inventory("b", size, size))
+    fleet.place(inventory("c", 4, 4))
+    assert fleet.size(Table.GPU) <= 2 + 256 + 4
+    assert fleet.size(Table.LINK) <= 3 + 256 + 4
+
+
 def test_an_unknown_metric_is_an_error() -> None:
     """Not an empty column."""
     with pytest.raises(KeyError):
@@ -115,4 +126,6 @@ def test_rows_never_overlap_and_always_name_their_device(
         for offset, link in enumerate(node.inventory.links):
             assert fleet.links[node.rows[Table.LINK].start + offset] == (name, link)
     assert {row for row, _ in fleet.rows(Table.GPU)} == taken
+    free = {row for rows in fleet.free[Table.GPU] for row in range(rows.start, rows.stop)}
+    assert free == set(range(fleet.size(Table.GPU))) - taken
     assert all(fleet.gpus[row] is None for row in range(len(fleet.gpus)) if row not in taken)
