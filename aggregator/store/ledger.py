@@ -17,6 +17,7 @@ import msgspec
 import numpy as np
 
 from aggregator.config import StoreConfig
+from aggregator.ingest.budgets import IngestBudgets
 from aggregator.store import manifest, retention
 from aggregator.store.duck import Columns, DuckEngine, texts
 from aggregator.store.manifest import SealedFile
@@ -56,8 +57,12 @@ RETAIN_EVERY_NS = 30 * 10**9
 class LedgerStore:
     """The part of a store that is not readings, in a data folder."""
 
-    def __init__(self, config: StoreConfig, folder: Path) -> None:
+    def __init__(
+        self, config: StoreConfig, folder: Path, budgets: IngestBudgets | None = None
+    ) -> None:
+        """`budgets`: what is kept of names and sessions that are long gone or had no frame."""
         self._config = config
+        self._budgets = budgets or IngestBudgets()
         self._root = folder
         self._engine = DuckEngine(folder / "hot.duckdb", config)
         self._opened = 0
@@ -152,10 +157,14 @@ class LedgerStore:
         return {key: self._stored.of(run) for key, run in self._runs.items()}
 
     def inventories(self) -> list[Inventory]:
-        """Return the newest inventory of each node; one that can't be read any more is left out."""
+        """Return the newest inventory of each node, that of the node known longest first; one that can't
+        be read any more is left out."""
         self._ready()
         found = []
-        for node, body in self._engine.rows("select node, body from inventories order by node"):
+        for node, body in self._engine.rows(
+            "select i.node, i.body from inventories i left join (select node, min(id) as id from runs "
+            "group by node) r using (node) order by r.id nulls last, i.node"
+        ):
             try:
                 found.append(msgspec.json.decode(body, type=Inventory))
             except msgspec.DecodeError as error:
@@ -360,6 +369,7 @@ class LedgerStore:
         frame_tables = [each[FRAMES] for each in self._periods.values()]
         if not self._opened:
             retention.forget_runs(engine, self._config, frame_tables)
+            retention.forget_nodes(engine, self._budgets, frame_tables)
         self._sealed.reset(manifest.load(engine))
         self._refills = Refills()
         self._runs = {

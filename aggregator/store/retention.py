@@ -8,10 +8,15 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from aggregator.config import StoreConfig
+from aggregator.ingest.budgets import IngestBudgets
 from aggregator.store.duck import DuckEngine
 from aggregator.store.manifest import RAW, SealedFile, remove
+from telemetry.border import FRAMES_END
 
 log = logging.getLogger(__name__)
+
+_NOW = 1 << 60
+"""Time of readings that are not sealed yet: later than any seal."""
 
 
 def too_old(files: Iterable[SealedFile], config: StoreConfig, now: int) -> list[SealedFile]:
@@ -85,6 +90,48 @@ def forget_runs(engine: DuckEngine, config: StoreConfig, frame_tables: Sequence[
         engine.run("delete from holes where run in (select run from old)")
         engine.run("delete from runs where id in (select run from old)")
         engine.run("drop table old")
+
+
+def forget_nodes(engine: DuckEngine, budgets: IngestBudgets, frame_tables: Sequence[str]) -> None:
+    """Remove the sessions that never had a frame and are too many, and the inventories of nodes that
+    are long gone or never had a frame; also the holes that no session can have. What was stored when
+    nothing bounded it is so healed at the next start. Readings, devices and events stay.
+
+    Only at opening, as `forget_runs`; age is counted from the newest seal too.
+    """
+    hot = "".join(f" union all select distinct run, {_NOW} from {table}" for table in frame_tables)
+    with engine.transaction():
+        for table in ("holes", "marks"):
+            engine.run(f"delete from {table} where last >= ?", FRAMES_END)
+        engine.run(
+            "create or replace temp table seen as select run, max(sealed) as sealed from "
+            f"(select run, sealed from marks{hot}) group by run"
+        )
+        engine.run(
+            "create or replace temp table empty as select id as run from (select id, node, "
+            "row_number() over (partition by node order by id desc) as place from runs "
+            "where id not in (select run from seen)) "
+            "where place > ? or node not in (select node from inventories)",
+            budgets.sessions_per_node,
+        )
+        engine.run("delete from holes where run in (select run from empty)")
+        engine.run("delete from runs where id in (select run from empty)")
+        engine.run(
+            "create or replace temp table alive as select runs.node, max(seen.sealed) as sealed "
+            "from runs join seen on seen.run = runs.id group by runs.node"
+        )
+        engine.run(
+            "delete from inventories where coalesce((select sealed from alive where alive.node = "
+            "inventories.node), taken_at // 1000000000) < (select max(sealed) from marks) - ?",
+            int(budgets.expiry_seconds),
+        )
+        engine.run(
+            "delete from inventories where node in (select node from inventories where node not in "
+            "(select node from alive) order by taken_at desc, node offset ?)",
+            budgets.newcomers,
+        )
+        for table in ("seen", "empty", "alive"):
+            engine.run(f"drop table {table}")
 
 
 def clear_folder(folder: Path) -> None:

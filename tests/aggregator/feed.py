@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from aggregator.config import AggregatorConfig, BackfillConfig, StoreConfig
+from aggregator.ingest.budgets import IngestBudgets
 from aggregator.ingest.dead_letters import DeadLetters
 from aggregator.ingest.ids import IdRegistry
 from aggregator.ingest.router import MessageRouter
@@ -33,11 +34,13 @@ class Feed:
         folder: Path,
         store: StoreConfig | None = None,
         backfill: BackfillConfig | None = None,
+        budgets: IngestBudgets | None = None,
     ) -> None:
         self.config = AggregatorConfig(
             data_dir=folder,
             store=store or StoreConfig(),
             backfill=backfill or BackfillConfig(),
+            budgets=budgets or IngestBudgets(),
         )
         folder.mkdir(parents=True, exist_ok=True)
         self.now = 100.0
@@ -56,11 +59,11 @@ class Feed:
             DeadLetters(self.config.data_dir / "quarantine", self.config.quarantine_bytes),
             self.shedding,
         )
-        self.ingest.restore(self.store.inventories(), self.store.accounted())
+        self.ingest.restore(self.store.inventories(), self.store.accounted(), self.now)
 
     def open_store(self) -> EmbeddedStore:
         """Return the store; other feeds have others."""
-        return EmbeddedStore(self.config.store, self.config.data_dir)
+        return EmbeddedStore(self.config.store, self.config.data_dir, self.config.budgets)
 
     def reopen(self) -> None:
         """Close and open; what was not committed is gone."""
