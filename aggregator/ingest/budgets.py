@@ -20,7 +20,7 @@ BURST_SECONDS = 10.0
 """Seconds of messages and bytes that may come at once: after a pause of the network, or of ours."""
 EVENT_BURST = 2000
 """Events that may come at once: what a node's ring holds after a day without an aggregator."""
-EVENT_BYTES = 4096
+EVENT_BYTES = 2048
 """Bytes of an event that count as one; an XID with its line has about 500."""
 NEW_SESSION_SECONDS = 10.0
 """Seconds between two new sessions of a node, once it has had as many as it may have."""

@@ -302,7 +302,9 @@ class FrameSequence:
             self._lose_too_old(node, account, seq)
         elif seq != account.have.end + 1:
             self._claim(node, account, seq, now)
-            room = room and self._intact(node, account, seq)
+            if room and not self._intact(node, account, seq):
+                self._stats.drop("scattered")
+                room = False
         layout = node.layout_for(frame)
         if layout is None:
             account.exists(seq)

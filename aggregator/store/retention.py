@@ -108,15 +108,6 @@ def forget_nodes(engine: DuckEngine, budgets: IngestBudgets, frame_tables: Seque
             f"(select run, sealed from marks{hot}) group by run"
         )
         engine.run(
-            "create or replace temp table empty as select id as run from (select id, node, "
-            "row_number() over (partition by node order by id desc) as place from runs "
-            "where id not in (select run from seen)) "
-            "where place > ? or node not in (select node from inventories)",
-            budgets.sessions_per_node,
-        )
-        engine.run("delete from holes where run in (select run from empty)")
-        engine.run("delete from runs where id in (select run from empty)")
-        engine.run(
             "create or replace temp table alive as select runs.node, max(seen.sealed) as sealed "
             "from runs join seen on seen.run = runs.id group by runs.node"
         )
@@ -130,6 +121,15 @@ def forget_nodes(engine: DuckEngine, budgets: IngestBudgets, frame_tables: Seque
             "(select node from alive) order by taken_at desc, node offset ?)",
             budgets.newcomers,
         )
+        engine.run(
+            "create or replace temp table empty as select id as run from (select id, node, "
+            "row_number() over (partition by node order by id desc) as place from runs "
+            "where id not in (select run from seen)) "
+            "where place > ? or node not in (select node from inventories)",
+            budgets.sessions_per_node,
+        )
+        engine.run("delete from holes where run in (select run from empty)")
+        engine.run("delete from runs where id in (select run from empty)")
         for table in ("seen", "empty", "alive"):
             engine.run(f"drop table {table}")
 

@@ -26,32 +26,32 @@ def status(session: int, *ring: FrameSpan) -> bytes:
     )
 
 
-def invented_names(count: int = 200_000) -> Messages:
+def invented_names(count: int = 60_000) -> Messages:
     """Each name once, with a status."""
     body = status(1, FrameSpan(1, 0, 10))
     for number in range(count):
         yield topic("default", f"invented-{number}", Topic.STATUS), body
 
 
-def invented_frames(count: int = 50_000) -> Messages:
+def invented_frames(count: int = 20_000) -> Messages:
     """Each name once, with a frame that waits for an inventory that never comes."""
     body = payload("x", 1, 1, 5)
     for number in range(count):
         yield topic("default", f"invented-{number}", Topic.FRAME), body
 
 
-def one_gpu_inventories(count: int = 50_000) -> Messages:
+def one_gpu_inventories(count: int = 10_000) -> Messages:
     """Each name once, with an inventory of one GPU and no frame."""
     for number in range(count):
         name = f"invented-{number}"
         yield topic("default", name, Topic.INVENTORY), messages.encode(inventory(name, 1))
 
 
-def changing_gpus(count: int = 50_000) -> Messages:
-    """One node with another GPU in each inventory."""
+def changing_gpus(count: int = 400) -> Messages:
+    """One node with other GPUs in each inventory."""
     for number in range(count):
         body = msgspec.structs.replace(
-            inventory(f"x{number}", 1, version=number), node="mallory", taken_at=START + number
+            inventory(f"x{number}", 256, version=number), node="mallory", taken_at=START + number
         )
         yield topic("default", "mallory", Topic.INVENTORY), messages.encode(body)
 
@@ -78,23 +78,26 @@ def ring_spans(statuses: int = 12, spans: int = 60_000) -> Messages:
         yield topic("default", "mallory", Topic.STATUS), status(1, *found)
 
 
-def allowed_spans(statuses: int = 700, spans: int = 1000) -> Messages:
+def allowed_spans(statuses: int = 300, spans: int = 1000) -> Messages:
     """The same in statuses that are within the limits of a message."""
     for number in range(statuses):
         found = [FrameSpan(1_000_000 + number * spans + session, 5, 9) for session in range(spans)]
         yield topic("default", "mallory", Topic.STATUS), status(1, *found)
 
 
-def new_sessions(count: int = 50_000) -> Messages:
+def new_sessions(count: int = 5000) -> Messages:
     """One node with another session in each frame."""
     for number in range(count):
         yield topic("default", "mallory", Topic.FRAME), payload("mallory", 2, 10 + number, 3)
 
 
-def every_other_frame(count: int = 50_000) -> Messages:
+def every_other_frame(count: int = 10_000) -> Messages:
     """One node whose frames are never neighbours."""
     for number in range(count):
-        yield topic("default", "mallory", Topic.FRAME), payload("mallory", 2, 1, 2 * number)
+        yield (
+            topic("default", "mallory", Topic.FRAME),
+            frames.encode(frames.build(1, 2 * number, START, {})),
+        )
 
 
 def lost_spans(replies: int = 20, spans: int = 8000) -> Messages:
@@ -107,7 +110,7 @@ def lost_spans(replies: int = 20, spans: int = 8000) -> Messages:
         yield topic("default", "mallory", Topic.REPLY), messages.encode(reply)
 
 
-def long_events(count: int = 20_000) -> Messages:
+def long_events(count: int = 3000) -> Messages:
     """One node with a new event in each message, as long as an event may be."""
     text = "x" * 1000
     for number in range(count):
@@ -129,7 +132,7 @@ def frames_of_events(count: int = 300) -> Messages:
         yield topic("default", "mallory", Topic.FRAME), frames.encode(readings)
 
 
-def schemas(count: int = 2000) -> Messages:
+def schemas(count: int = 500) -> Messages:
     """One node with another schema in each inventory."""
     found = inventory("mallory", 1)
     ours = found.schema.blocks
