@@ -111,6 +111,15 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             )
 
 
+class NameLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """Names without frames that the store keeps at a start."""
+
+    sessions_per_node: int = IngestBudgets().sessions_per_node
+    nodes: int = IngestBudgets().newcomers
+    age_seconds: float = IngestBudgets().expiry_seconds
+    """Age, counted from the newest seal, after which a node that sent nothing is left out."""
+
+
 class BackfillConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How missing frames are requested again."""
 
@@ -194,6 +203,16 @@ class AggregatorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """Where to push what the metrics pages show, where nothing can scrape (docs/prometheus.md)."""
     power: dict[str, Any] = {}
     """The electrical site as written (docs/power.md); decoded by `power.site.config`."""
+
+    @property
+    def name_limits(self) -> NameLimits:
+        """The names that the store keeps, by the budgets."""
+        budgets = self.budgets
+        return NameLimits(
+            sessions_per_node=budgets.sessions_per_node,
+            nodes=budgets.newcomers,
+            age_seconds=budgets.expiry_seconds,
+        )
 
     def check(self) -> None:
         """Raise `ConfigError` for settings that can't work."""

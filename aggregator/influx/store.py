@@ -62,7 +62,7 @@ class InfluxStore:
         self.spool = Spool(config.data_dir / "spool", influx.spool_bytes, {EVENTS})
         self.sender = SpoolSender(influx, self.spool, wall=time.time)
         self._reader = InfluxReader(influx, config.cluster)
-        self._ledger = LedgerStore(config.store, config.data_dir, config.budgets)
+        self._ledger = LedgerStore(config.store, config.data_dir, config.name_limits)
         self._writer = Writer(config.cluster, influx.batch_lines)
         self._spans = SpanLadder(influx)
         self._saved = config.data_dir / "open-hours.npz"

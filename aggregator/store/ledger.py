@@ -16,8 +16,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from aggregator.config import StoreConfig
-from aggregator.ingest.budgets import IngestBudgets
+from aggregator.config import NameLimits, StoreConfig
 from aggregator.store import manifest, retention
 from aggregator.store.duck import Columns, DuckEngine, texts
 from aggregator.store.manifest import SealedFile
@@ -57,12 +56,10 @@ RETAIN_EVERY_NS = 30 * 10**9
 class LedgerStore:
     """The part of a store that is not readings, in a data folder."""
 
-    def __init__(
-        self, config: StoreConfig, folder: Path, budgets: IngestBudgets | None = None
-    ) -> None:
-        """`budgets`: what is kept of names and sessions that are long gone or had no frame."""
+    def __init__(self, config: StoreConfig, folder: Path, names: NameLimits | None = None) -> None:
+        """`names`: what is kept of names and sessions that are long gone or had no frame."""
         self._config = config
-        self._budgets = budgets or IngestBudgets()
+        self._names = names or NameLimits()
         self._root = folder
         self._engine = DuckEngine(folder / "hot.duckdb", config)
         self._opened = 0
@@ -369,7 +366,7 @@ class LedgerStore:
         frame_tables = [each[FRAMES] for each in self._periods.values()]
         if not self._opened:
             retention.forget_runs(engine, self._config, frame_tables)
-            retention.forget_nodes(engine, self._budgets, frame_tables)
+            retention.forget_nodes(engine, self._names, frame_tables)
         self._sealed.reset(manifest.load(engine))
         self._refills = Refills()
         self._runs = {

@@ -77,4 +77,4 @@ def open_store(config: AggregatorConfig) -> Store:
     if waits:
         log.warning("store: %d bytes wait in %s for InfluxDB, which is no longer the store; delete them, "
                     'or go back to kind = "influxdb"', waits, config.data_dir / "spool")  # fmt: skip
-    return EmbeddedStore(config.store, config.data_dir, config.budgets)
+    return EmbeddedStore(config.store, config.data_dir, config.name_limits)

@@ -7,8 +7,7 @@ import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from aggregator.config import StoreConfig
-from aggregator.ingest.budgets import IngestBudgets
+from aggregator.config import NameLimits, StoreConfig
 from aggregator.store.duck import DuckEngine
 from aggregator.store.manifest import RAW, SealedFile, remove
 from telemetry.border import FRAMES_END
@@ -92,7 +91,7 @@ def forget_runs(engine: DuckEngine, config: StoreConfig, frame_tables: Sequence[
         engine.run("drop table old")
 
 
-def forget_nodes(engine: DuckEngine, budgets: IngestBudgets, frame_tables: Sequence[str]) -> None:
+def forget_nodes(engine: DuckEngine, names: NameLimits, frame_tables: Sequence[str]) -> None:
     """Remove the sessions that never had a frame and are too many, and the inventories of nodes that
     are long gone or never had a frame; also the holes that no session can have. What was stored when
     nothing bounded it is so healed at the next start. Readings, devices and events stay.
@@ -114,19 +113,19 @@ def forget_nodes(engine: DuckEngine, budgets: IngestBudgets, frame_tables: Seque
         engine.run(
             "delete from inventories where coalesce((select sealed from alive where alive.node = "
             "inventories.node), taken_at // 1000000000) < (select max(sealed) from marks) - ?",
-            int(budgets.expiry_seconds),
+            int(names.age_seconds),
         )
         engine.run(
             "delete from inventories where node in (select node from inventories where node not in "
             "(select node from alive) order by taken_at desc, node offset ?)",
-            budgets.newcomers,
+            names.nodes,
         )
         engine.run(
             "create or replace temp table empty as select id as run from (select id, node, "
             "row_number() over (partition by node order by id desc) as place from runs "
             "where id not in (select run from seen)) "
             "where place > ? or node not in (select node from inventories)",
-            budgets.sessions_per_node,
+            names.sessions_per_node,
         )
         engine.run("delete from holes where run in (select run from empty)")
         engine.run("delete from runs where id in (select run from empty)")

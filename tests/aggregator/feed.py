@@ -63,7 +63,7 @@ class Feed:
 
     def open_store(self) -> EmbeddedStore:
         """Return the store; other feeds have others."""
-        return EmbeddedStore(self.config.store, self.config.data_dir, self.config.budgets)
+        return EmbeddedStore(self.config.store, self.config.data_dir, self.config.name_limits)
 
     def reopen(self) -> None:
         """Close and open; what was not committed is gone."""
