@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collector.config import CollectorConfig
 from telemetry import inventory as messages
-from telemetry.border import decode_command
+from telemetry.border import decode_command, decode_status
 from telemetry.errors import WireError
 from telemetry.inventory import CollectorStatus, Command, FrameSpan, NodeState
 
 MOST_SPANS = 256
 """Spans in a status: bounds its size when a disk fails every other second."""
-MOST_STATUS_BYTES = 64 * 1024
 
 
 def status(
@@ -54,9 +53,9 @@ def shape(spans: tuple[FrameSpan, ...]) -> list[tuple[int, int]]:
 
 def received(payload: object) -> CollectorStatus:
     """Decode a status that came on our own topic. Raises `WireError` when it is invalid."""
-    if not isinstance(payload, bytes) or len(payload) > MOST_STATUS_BYTES:
-        raise WireError("oversize", "a status")
-    return messages.decode(payload, CollectorStatus)
+    if not isinstance(payload, bytes):
+        raise WireError("malformed", "a status that is no bytes")
+    return decode_status(payload)
 
 
 def command(payload: object) -> Command:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import aiomqtt
 
+from telemetry import border
 from telemetry import inventory as messages
-from telemetry.devices import Event
 from telemetry.errors import BusError, WireError
-from telemetry.inventory import Command, CommandKind, Inventory
+from telemetry.inventory import Command, CommandKind
 from telemetry.mqtt import BrokerConfig, client_id, connect
 from telemetry.topics import Topic, parse, topic
 
@@ -49,11 +50,11 @@ def _outcome(message: aiomqtt.Message, kind: CommandKind) -> str | None:
         return None
     try:
         if address.kind is Topic.EVENT:
-            event = messages.decode(message.payload, Event)
+            event = border.decode_event(message.payload, address.node)
             if event.kind == "command_refused":
                 raise BusError(f"{address.node}: {event.message}")
             return None
-        state = messages.decode(message.payload, Inventory).driver_state
+        state = border.decode_inventory(message.payload, address.node, time.time_ns()).driver_state
     except WireError:
         return None
     match kind:
