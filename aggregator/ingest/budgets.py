@@ -13,6 +13,7 @@ import msgspec
 
 from telemetry.errors import ConfigError, WireError
 from telemetry.inventory import Inventory
+from telemetry.text import duration
 
 DAY = 86_400.0
 MIB = 1024 * 1024
@@ -92,7 +93,7 @@ class IngestBudgets(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         if self.session_seconds > LONGEST_SESSION:
             raise ConfigError(
                 f"{where}.session_seconds",
-                f"{self.session_seconds:g} s is more than {LONGEST_SESSION / DAY:g} days",
+                f"{self.session_seconds:g} s is more than {duration(LONGEST_SESSION)}",
                 "Write less: no collector runs so long without a restart.",
             )
         if self.spans_per_status > self.sessions_per_node:

@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
+from telemetry.backoff import STEADY, Backoff
+
 HIGH_SECONDS = 2.0
 """Seconds for which something must lag before the next step up."""
 SEVERE_SECONDS = 0.5
@@ -97,7 +99,8 @@ class LoadController:
         is shed."""
         self._high_since: float | None = None
         self._calm_since: float | None = None
-        self._calm_seconds = CALM_SECONDS
+        self._calm = Backoff(CALM_SECONDS, LONGEST_CALM, STEADY)
+        self._relapses = 0
         self._moved_at = -math.inf
         self._down_at = -math.inf
         self._refilled_at = -math.inf
@@ -120,7 +123,7 @@ class LoadController:
         else:
             self._descend(now)
         if now - self._moved_at > FORGIVEN_SECONDS:
-            self._calm_seconds = CALM_SECONDS
+            self._relapses = 0
         self._update_refill(now)
         return self.step
 
@@ -132,7 +135,7 @@ class LoadController:
         if now - since < (SEVERE_SECONDS if severe else HIGH_SECONDS) or self.step is max(ShedStep):
             return
         if now - self._down_at < RELAPSE_SECONDS:
-            self._calm_seconds = min(LONGEST_CALM, 2 * self._calm_seconds)
+            self._relapses += 1
             self._down_at = -math.inf
         self.step, self._moved_at = ShedStep(self.step + 1), now
         signal, value = max(high, key=lambda one: one[1] / one[0].high)
@@ -145,7 +148,7 @@ class LoadController:
         if self._calm_since is None:
             self._calm_since = now
         since = max(self._calm_since, self._moved_at)
-        if self.step and now - since >= self._calm_seconds:
+        if self.step and now - since >= self._calm.after(self._relapses + 1):
             self.step, self._moved_at = ShedStep(self.step - 1), now
             self._down_at = now
 

@@ -23,6 +23,7 @@ from kilowatch.pki.authority import (
     members_to_show,
 )
 from telemetry.errors import ConfigError
+from telemetry.text import duration
 from telemetry.topics import check_name
 
 BROKER_FOLDER = "/etc/mosquitto/kilowatch"
@@ -186,7 +187,7 @@ def show(folder: Path, as_json: bool) -> None:
     now = time.time()
     echo(f"cluster {authority.settings.cluster}, authority until {date(authority.until())}")
     for each in found:
-        left = "revoked" if each.revoked else f"{int((each.until - now) // DAY)} days left"
+        left = "revoked" if each.revoked else f"{duration(each.until - now)} left"
         left = "expired" if each.until < now and not each.revoked else left
         echo(f"{each.role:10}  {each.name:32}  {date(each.until)}  {left}")
 

@@ -32,6 +32,7 @@ import msgspec
 
 from kilowatch.pki.access_list import access_list
 from telemetry.errors import ConfigError
+from telemetry.text import rfc3339
 from telemetry.topics import check_name
 
 DAY = 86_400
@@ -313,7 +314,7 @@ def expiry(path: Path) -> float:
 
 def date(at: float) -> str:
     """Return a date for people, in UTC."""
-    return datetime.fromtimestamp(at, UTC).date().isoformat()
+    return rfc3339(round(at * 1e9))[:10]
 
 
 _NEW_KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")

@@ -17,6 +17,7 @@ from api.stats import Stats
 from telemetry import inventory as messages
 from telemetry.devices import Event
 from telemetry.fleet import Fleet
+from telemetry.frame import encode_many
 from telemetry.inventory import CollectorStatus, CommandReply, FrameSpan, Inventory, NodeState
 from telemetry.topics import Topic, topic
 from tests.aggregator.node import START, inventory, payload
@@ -90,6 +91,11 @@ class Feed:
         """Deliver live frames."""
         for seq in seqs:
             self.publish(node, Topic.FRAME, payload(node, gpus, session, seq))
+
+    def resend(self, node: str, *seqs: int, gpus: int = 2, session: int = 1) -> None:
+        """Deliver frames from the node's ring: however old they are, their times are believed."""
+        found = [payload(node, gpus, session, seq) for seq in seqs]
+        self.publish(node, Topic.BACKFILL, encode_many(found))
 
     def gone(self, node: str, first: int, last: int, session: int = 1) -> None:
         """Deliver a node's answer that its ring no longer has some frames."""

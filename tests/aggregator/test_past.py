@@ -134,7 +134,7 @@ def test_half_in_a_sealed_hour_and_half_in_a_hot_one(feed: Feed) -> None:
     """Frames of one answer come from both."""
     feed.wall += HOUR
     feed.seal()
-    feed.send("a", *range(FRAMES, FRAMES + 10))
+    feed.resend("a", *range(FRAMES, FRAMES + 10))
     feed.commit()
     seqs = range(FRAMES - 5, FRAMES + 5)
     at = NAMES.index("gpu_power_watts")

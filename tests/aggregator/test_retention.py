@@ -63,7 +63,7 @@ def hours(folder: Path, config: StoreConfig, count: int) -> Feed:
     feed = Feed(folder, config)
     feed.hello("a")
     for hour in range(count):
-        feed.send("a", *range(60 * hour, 60 * hour + 60))
+        feed.resend("a", *range(60 * hour, 60 * hour + 60))
         feed.commit()
         feed.wall += HOUR
         feed.seal()

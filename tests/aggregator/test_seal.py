@@ -85,7 +85,7 @@ def test_history_is_the_same_before_during_and_after_sealing(feed: Feed) -> None
 def test_readings_that_come_after_the_seal_join_the_sealed_ones(feed: Feed) -> None:
     feed.wall += HOUR
     feed.seal()
-    feed.send("a", 40, 90)
+    feed.resend("a", 40, 90)
     feed.commit()
     found = feed.store.history("GPU-a-0", GAUGES[0], 0, 1 << 62, 0)
     assert found.mean == expected("a", 0, range(91))[:, 0].tolist()

@@ -18,13 +18,11 @@ from aggregator.store.protocol import FleetPast, HistorySeries, PastInstants
 from aggregator.store.sealed_files import SealedFiles
 from kilowatch.__main__ import main
 from telemetry.errors import StoreError
-from telemetry.frame import encode_many
 from telemetry.metric import Lane, Table
 from telemetry.schema import GPU_FAST, SCHEMA
-from telemetry.topics import Topic
 from tests.aggregator.feed import HOUR, Feed
 from tests.aggregator.http_client import door
-from tests.aggregator.node import START, expected, payload, sampled_at
+from tests.aggregator.node import START, expected, sampled_at
 from tests.aggregator.test_http_past import Fed
 
 SECOND = 10**9
@@ -46,8 +44,7 @@ def feed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Feed:
     feed.wall += HOUR
     feed.seal()
     for node in "ab":
-        late = [payload(node, 2, 1, seq) for seq in range(120, 130)]
-        feed.publish(node, Topic.BACKFILL, encode_many(late))
+        feed.resend(node, *range(120, 130))
     feed.commit()
     return feed
 
@@ -218,12 +215,11 @@ def test_lost_readings_come_again_from_the_rings(feed: Feed) -> None:
     (command,) = feed.ingest.drain_commands(feed.now)
     assert (command.node, command.command.first, command.command.last) == ("a", 0, 119)
     assert feed.ingest.ledger.missing() == 120
-    frames = [payload("a", 2, 1, seq) for seq in SEQS]
-    feed.publish("a", Topic.BACKFILL, encode_many(frames[:70]))
+    feed.resend("a", *SEQS[:70])
     feed.commit()
     upkeep(feed)
     assert history(feed, "a").incomplete  # half of it is still out
-    feed.publish("a", Topic.BACKFILL, encode_many(frames[50:]))
+    feed.resend("a", *SEQS[50:])
     feed.commit()
     upkeep(feed)
     assert feed.ingest.ledger.missing() == 0
@@ -245,9 +241,7 @@ def test_what_the_ring_has_no_longer_is_a_hole(feed: Feed) -> None:
     feed.hello("a")
     upkeep(feed)
     feed.gone("a", 0, 39)
-    feed.publish(
-        "a", Topic.BACKFILL, encode_many([payload("a", 2, 1, seq) for seq in range(40, 120)])
-    )
+    feed.resend("a", *range(40, 120))
     feed.commit()
     upkeep(feed)
     assert feed.stats.frames_lost == 40

@@ -14,8 +14,7 @@ from aggregator.http.config import HttpConfig
 from api.alerts import Incident, IncidentNote
 from api.errors import ErrorDetail
 from bench.live_fleet import LiveFleet
-from kilowatch.cli.views import status, web
-from telemetry.errors import ConfigError
+from kilowatch.cli.views import status
 from tests.tui.cluster import Cluster, served
 from tests.tui.test_lines import HOT, incidents, state
 from tui.state.documents import INCIDENTS
@@ -108,12 +107,6 @@ def test_two_aggregators_are_one_too_many() -> None:
     done = CliRunner().invoke(status, ["127.0.0.1:1", "--http", "127.0.0.1:2"])
     assert done.exit_code == 2
     assert "Name one" in done.output
-
-
-def test_the_browser_is_on_this_machine() -> None:
-    done = CliRunner().invoke(web, ["--listen", "0.0.0.0:9402"])
-    assert isinstance(done.exception, ConfigError)
-    assert "ssh -L" in str(done.exception)
 
 
 async def test_a_token_that_is_refused_says_where_the_right_one_is_named(tmp_path: Path) -> None:
