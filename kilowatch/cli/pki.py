@@ -80,11 +80,11 @@ def init(
                 f"({authority.settings.cluster}, {', '.join(authority.settings.names)})",
                 "Name another --folder; nothing was changed.",
             )  # fmt: skip
-        echo(f"{folder}: is there already, valid until {date(authority.until())}")
+        echo(f"{folder}: is there already, valid until {date(authority.until)}")
         return
     authority = Authority.create(folder, asked, days)
     echo(
-        f"{folder}: authority for the cluster {cluster}, valid until {date(authority.until())}\n"
+        f"{folder}: authority for the cluster {cluster}, valid until {date(authority.until)}\n"
         f"{folder}/broker: put it on the broker as {asked.place}, owned by mosquitto's user\n"
         f"Next: kilowatch pki aggregator; kilowatch pki node NAME..."
     )
@@ -111,10 +111,11 @@ def aggregator(folder: Path, name: str, days: int) -> None:
 def _issue(folder: Path, role: Role, names: tuple[str, ...], days: int) -> None:
     authority = Authority(folder)
     with authority.locked():
+        valid = authority.valid()
         for name in names:
-            authority.check_new(role, name)
+            authority.check_new(role, name, valid.get(name))
         for name in dict.fromkeys(names):
-            old = authority.valid(name)
+            old = valid.get(name)
             if old is not None:
                 echo(
                     f"{name}: has a certificate until {date(old.until)}; a new one: "
@@ -137,7 +138,8 @@ def renew(folder: Path, names: tuple[str, ...], broker: bool, days: int) -> None
     The old certificate is valid until it expires; `kilowatch pki revoke` withdraws it."""
     authority = Authority(folder)
     with authority.locked():
-        found = {name: authority.valid(name) for name in names}
+        valid = authority.valid()
+        found = {name: valid.get(name) for name in names}
         missing = [name for name, old in found.items() if old is None]
         if missing or not (names or broker):
             raise ConfigError(
@@ -182,10 +184,10 @@ def show(folder: Path, as_json: bool) -> None:
     authority = Authority(folder)
     found = members_to_show(authority.certificates())
     if as_json:
-        print_json({"until": authority.until(), "certificates": found})
+        print_json({"until": authority.until, "certificates": found})
         return
     now = time.time()
-    echo(f"cluster {authority.settings.cluster}, authority until {date(authority.until())}")
+    echo(f"cluster {authority.settings.cluster}, authority until {date(authority.until)}")
     for each in found:
         left = "revoked" if each.revoked else f"{duration(each.until - now)} left"
         left = "expired" if each.until < now and not each.revoked else left

@@ -25,6 +25,7 @@ import time
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
+from functools import cached_property
 from importlib import resources
 from pathlib import Path
 
@@ -175,8 +176,9 @@ class Authority:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
+    @cached_property
     def until(self) -> float:
-        """Return when the authority's own certificate expires, seconds since 1970."""
+        """End of the authority's own certificate, seconds since 1970."""
         return expiry(self.folder / "ca" / "ca.crt")
 
     def certificates(self) -> list[Certificate]:
@@ -189,13 +191,13 @@ class Authority:
                 str(path), f"openssl's index can't be read: {error}", "Restore it from a backup."
             ) from error
 
-    def valid(self, name: str) -> Certificate | None:
-        """Return the newest certificate of a name that is not revoked."""
-        named = [each for each in self.certificates() if each.name == name and not each.revoked]
-        return named[-1] if named else None
+    def valid(self) -> dict[str, Certificate]:
+        """Return the newest certificate of each name that is not revoked."""
+        return {each.name: each for each in self.certificates() if not each.revoked}
 
-    def check_new(self, role: Role, name: str) -> None:
-        """Raise `ConfigError` for a name that can't have a certificate of this role."""
+    def check_new(self, role: Role, name: str, other: Certificate | None) -> None:
+        """Raise `ConfigError` for a name that can't have a certificate of this role; `other`: the one
+        that it has."""
         check_name(f"kilowatch pki {role}", name)
         if len(name) > LONGEST_NAME:
             raise ConfigError(
@@ -203,7 +205,6 @@ class Authority:
                 f"{name!r} has {len(name)} characters, and a certificate's name {LONGEST_NAME}",
                 "Give the node a shorter name (collector.node).",
             )
-        other = self.valid(name)
         if other is not None and other.role is not role:
             raise ConfigError(
                 f"kilowatch pki {role}", f"{name!r} is the {other.role}'s name",
@@ -218,7 +219,7 @@ class Authority:
     def issue(self, role: Role, name: str, days: int) -> Path:
         """Make a key and a certificate, and return the folder that holds them with all else that its
         owner needs. An older folder of the name is replaced. Raises `ConfigError`."""
-        end = self.until()
+        end = self.until
         if time.time() + days * DAY > end + DAY:
             raise ConfigError(
                 "--days", f"the authority itself expires on {date(end)}",
@@ -282,7 +283,7 @@ class Authority:
         _replace(place / "access.acl", text.encode())
         _replace(place / "kilowatch.conf", self._configuration().encode())
         # A list that has expired would lock the whole fleet out: it lasts as long as the authority.
-        seconds = max(DAY, int(self.until() - time.time()))
+        seconds = max(DAY, int(self.until - time.time()))
         _openssl(
             self.folder, "ca", "-config", "ca/openssl.cnf", "-gencrl", "-crlsec", str(seconds),
             "-out", "broker/revoked.new",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import re
 import shlex
@@ -77,6 +78,14 @@ class Site:
             [sys.executable, "-m", *arguments], cwd=self.folder, check=True, timeout=PATIENCE,
             env={**os.environ, "PYTHONPATH": str(DEPLOY.parents[1])},
         )  # fmt: skip
+
+    def kilowatch(self, *arguments: str) -> str:
+        """Run a command, and return what it prints."""
+        done = subprocess.run(
+            (sys.executable, "-m", "kilowatch", *arguments), timeout=PATIENCE, check=False,
+            capture_output=True, text=True,
+        )  # fmt: skip
+        return done.stdout
 
     def _put(self, name: str, made: str) -> Path:
         """Copy what was made for a machine into its /etc/kilowatch."""
@@ -186,6 +195,7 @@ async def test_a_stolen_certificate_can_do_nothing_to_the_others(site: Site) -> 
             site.start(name)
         async with listening(site.broker(AGGREGATOR), "#") as observer:
             await until("the node", lambda: len(observer.seqs(HONEST)) > 3)
+            await the_owners_tools(site, observer)
             await another_id(site, observer)
             await other_topics(site, observer)
             await last_wills(site, observer)
@@ -236,6 +246,24 @@ def forgeries() -> dict[str, bytes]:
         state_topic(CLUSTER, "budgets", "hall"): FORGED,
         "tele/rack-1/SENSOR": FORGED,
     }
+
+
+async def the_owners_tools(site: Site, observer: Listener) -> None:
+    """Run `tap` and `doctor` on the node, with its certificate, beside its collector."""
+    settings = ("--config", str(site.nodes[HONEST] / "kilowatch.toml"))
+    tapped = await asyncio.to_thread(site.kilowatch, "tap", *settings, "--count", "4")
+    assert f"{HONEST}  frame" in tapped
+    found = json.loads(await asyncio.to_thread(site.kilowatch, "doctor", *settings, "--json"))
+    levels = {each["text"]: each["level"] for each in found if f":{site.port} " in each["text"]}
+    assert levels == {
+        f"127.0.0.1:{site.port} lets us in": "ok",
+        f"127.0.0.1:{site.port} lets nobody publish as another node": "ok",
+    }
+    # The aggregator clears what a node retained that is forgotten.
+    gone = topic(CLUSTER, "dgx98", Topic.STATUS)
+    async with connect(site.broker(AGGREGATOR), client_id("forget")) as client:
+        await client.publish(gone, b"", qos=1, retain=True)
+    await until("the clearing", lambda: b"" in observer.payloads(gone))
 
 
 async def another_id(site: Site, observer: Listener) -> None:
