@@ -93,7 +93,7 @@ _HOSTILE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ufeff]")
 _HOSTILE_BYTES = re.compile(
     rb"\xc2[\x80-\x9f]|\xe2\x80[\xa8-\xae]|\xe2\x81[\xa6-\xa9]|\xef\xbb\xbf"
 )
-"""Those of them that are not ASCII, in UTF-8."""
+"""The same in UTF-8, but for ASCII."""
 _LONG = re.compile(rb'"[^"]{%d}' % (MOST_TEXT + 1))
 
 
