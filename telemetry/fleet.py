@@ -190,8 +190,9 @@ class Fleet:
             for row in range(rows.start, rows.stop):
                 names[row] = None
             self._release(table, rows)
-        for gpu in node.inventory.gpus:
-            self.by_uuid.pop(gpu.uuid, None)
+        for row, gpu in enumerate(node.inventory.gpus, node.rows[Table.GPU].start):
+            if self.by_uuid.get(gpu.uuid) == row:  # not that of another node that has the GPU now
+                del self.by_uuid[gpu.uuid]
         self.version += 1
 
     def store(

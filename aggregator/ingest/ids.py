@@ -40,6 +40,10 @@ class IdRegistry:
             self._new_devices.append(StoredDevice(number, node, key, index, name))
         return number
 
+    def had(self, node: str, key: str) -> bool:
+        """Return whether a node has or had a device."""
+        return (node, key) in self._devices
+
     def unknown(self, inventory: Inventory) -> int:
         """Return how many devices of an inventory have no number yet."""
         node, known = inventory.node, self._devices

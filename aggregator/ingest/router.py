@@ -47,6 +47,8 @@ log = logging.getLogger(__name__)
 REMEMBERED_EVENTS = 100_000
 """Events by which one that comes again is recognised."""
 RECENT_EVENTS = 1000
+HELD_SECONDS = 600.0
+"""Seconds after its last frame for which a GPU is its node's: a reboot takes less."""
 MOST_UNSTORED = 100_000
 """Events that wait for a store that fails."""
 FEW_SPANS = 16
@@ -157,6 +159,9 @@ class MessageRouter:
         """The newest frame of each node that is not decoded yet, and when it came, ns since 1970."""
         self._stats = stats
         self._registry = registry
+        self._fleet = fleet
+        self._began = 0.0
+        """When it began with what the store knows, monotonic seconds."""
         self._dead_letters = dead_letters
         self._interner = Interner()
         self._budgets = config.budgets
@@ -189,6 +194,7 @@ class MessageRouter:
     ) -> None:
         """Begin with what the store knows: its nodes show as stale, not as absent. `now`: monotonic
         seconds."""
+        self._began = now
         for inventory in inventories:
             try:  # an older release may have stored what is refused today
                 border.check_inventory(inventory)
@@ -427,6 +433,7 @@ class MessageRouter:
         inventory = self._interner.inventory(found)
         first = not node.layouts
         if first or node.layouts[0].inventory != inventory:
+            self._check_holders(inventory, now)
             self._sequence.check_devices(node, inventory, now)
             if not node.proven and not self._newcomers.place(node.name, len(payload)):
                 raise over("newcomer_bytes", "the inventories of too many names without a frame")
@@ -438,6 +445,23 @@ class MessageRouter:
         if first:
             self._compare_held_ring(node, now)
             self._sequence.wake(node, now)
+
+    def _check_holders(self, inventory: Inventory, now: float) -> None:
+        """Raise `WireError` (`foreign`) for a GPU that is another node's: history is found by UUID, and
+        is not to be mixed. A board that has moved is its new node's once the other is shut down, has
+        sent an inventory without it, or was silent for `HELD_SECONDS`."""
+        fleet = self._fleet
+        for number, gpu in enumerate(inventory.gpus):
+            row = fleet.by_uuid.get(gpu.uuid)
+            name, held = (None, None) if row is None else fleet.gpus[row] or (None, None)
+            if name is None or name == inventory.node or not gpu.present:
+                continue
+            holder = fleet.nodes[name]
+            silent = now - max(holder.seen, self._began) > HELD_SECONDS
+            if not (silent or holder.ended or (held is not None and not held.present)) and not (
+                self._registry.had(inventory.node, gpu.uuid)
+            ):
+                raise WireError("foreign", f"gpus[{number}] is of the node {name}")
 
     def _status(self, node: NodeTracker, payload: bytes, now: float) -> None:
         if not payload:

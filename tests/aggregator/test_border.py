@@ -13,6 +13,7 @@ import pytest
 from aggregator.alerting.pipeline import AlertPipeline
 from aggregator.impairments import Impairments
 from aggregator.ingest.refusals import MOST_NODES, OFTEN, OTHERS, QUIET, Refusals
+from aggregator.ingest.router import HELD_SECONDS
 from aggregator.store.protocol import Batch
 from alerts.rules.rule import load
 from api.alerts import AlertState, Severity
@@ -368,3 +369,52 @@ def test_the_border_knows_our_own_topics_only(feed: Feed) -> None:
     assert feed.stats.refused == {OTHERS: {"foreign": 1}}
     assert border.MOST_TEXT < 10_000
     assert sampled_at(0) < ARRIVAL
+
+
+# -- Whose a GPU is ------------------------------------------------------------------------------
+
+
+def test_a_gpu_of_another_node_can_not_be_claimed(feed: Feed) -> None:
+    """Nor while that reboots, nor after a restart of ours: its history stays its own."""
+    feed.send("a", 0)
+    feed.commit()
+    thief = msgspec.structs.replace(inventory("a", 2), node="b")
+    feed.inventory(thief)
+    will = CollectorStatus(state=NodeState.OFFLINE, session=1, reason="lost")
+    feed.publish("a", Topic.STATUS, messages.encode(will))
+    feed.now += 300
+    feed.inventory(thief)
+    feed.reopen()
+    feed.inventory(thief)
+    feed.publish("b", Topic.FRAME, payload("b", 2, 1, 7))
+    feed.commit()
+    assert "b" not in feed.fleet.nodes
+    assert stored(feed, "GPU-a-0") == [value("a", 0, 0, 0)]
+    feed.hello("a")
+    assert feed.fleet.gpus[feed.fleet.by_uuid["GPU-a-0"]] == ("a", inventory("a", 2).gpus[0])
+
+
+@pytest.mark.parametrize("how", ["shutdown", "gone", "removed", "silent"])
+def test_a_board_that_has_moved_is_its_new_nodes(feed: Feed, how: str) -> None:
+    feed.send("a", 0)
+    feed.commit()
+    moved = msgspec.structs.replace(inventory("a", 2), node="b")
+    match how:
+        case "shutdown":
+            end = CollectorStatus(state=NodeState.OFFLINE, session=1, reason="shutdown")
+            feed.publish("a", Topic.STATUS, messages.encode(end))
+        case "gone":
+            gone = tuple(msgspec.structs.replace(gpu, present=False) for gpu in moved.gpus)
+            feed.inventory(msgspec.structs.replace(inventory("a", 2, version=1), gpus=gone))
+        case "removed":
+            feed.inventory(inventory("a", 0, version=1))
+        case _:
+            feed.now += HELD_SECONDS + 1
+    feed.inventory(moved)
+    feed.publish("b", Topic.FRAME, payload("b", 2, 1, 7))
+    assert feed.commit() == 1
+    assert feed.fleet.gpus[feed.fleet.by_uuid["GPU-a-0"]][0] == "b"  # type: ignore[index]
+    feed.inventory(inventory("a", 2, version=2))  # both list it: the old one is not refused
+    assert "a" not in feed.stats.refused
+    feed.fleet.remove("a")
+    assert "b" in feed.fleet.nodes
