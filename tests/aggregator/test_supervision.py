@@ -77,7 +77,7 @@ def firing(aggregator: Aggregator, key: str) -> bool:
     )
 
 
-async def health(aggregator: Aggregator) -> dict[str, object]:
+async def health(aggregator: Aggregator) -> set[str]:
     """What /healthz answers; nothing while HTTP itself is started again."""
     assert aggregator.http_address is not None
     host, port = aggregator.http_address
@@ -86,31 +86,39 @@ async def health(aggregator: Aggregator) -> dict[str, object]:
             aiohttp.ClientSession() as session,
             session.get(f"http://{host}:{port}/healthz") as reply,
         ):
-            return {row["part"]: row["rule"] for row in (await reply.json())["impairments"]}
+            rows = (await reply.json())["impairments"]
+            return {f"{row['rule']}/{row['part']}" for row in rows}
     except aiohttp.ClientError:
-        return {}
+        return set()
+
+
+async def end_task(aggregator: Aggregator, name: str) -> list[str]:
+    """End a task by an exception; return the keys of the alerts that must follow."""
+    state, before = aggregator.supervisor.states[name], impaired(aggregator)
+    restarts = state.restarts
+    await until(lambda: state.running and fail_all(name))
+    await until(lambda: state.restarts > restarts or bool(impaired(aggregator) - before))
+    if state.restarts == restarts:  # its loop has reported what is wrong by itself, and goes on
+        return []
+    return [f"{'task_failing' if state.failing else 'task_restarted'}/task/{name}"]
+
+
+def impaired(aggregator: Aggregator) -> set[str]:
+    return {f"{one.rule}/{one.part}" for one in aggregator.impairments.current()}
 
 
 async def end_each(aggregator: Aggregator, node: ScriptedNode) -> None:
     for name in sorted(TASKS):
-        state = aggregator.supervisor.states[name]
-        await until(lambda name=name: fail_all(name))  # type: ignore[misc]
-        await until(lambda state=state: state.restarts > 0)  # type: ignore[misc]
-        assert state.failures == 1, name
+        keys = await end_task(aggregator, name)
         await node.tick()
-        key = f"task_restarted/task/{name}"
-        await until(lambda key=key: firing(aggregator, key), 30)  # type: ignore[misc]
-        seen: dict[str, object] = {}
-        while f"task/{name}" not in seen:
+        await until(lambda keys=keys: all(firing(aggregator, key) for key in keys))  # type: ignore[misc]
+        seen: set[str] = set()
+        while not seen.issuperset(keys):
             seen = await health(aggregator)
-        assert seen[f"task/{name}"] == "task_restarted"
-        await until(  # an outer task starts its inner ones again
-            lambda name=name: (
-                (found := aggregator.supervisor.states.get(name)) is not None and found.running
-            )  # type: ignore[misc]
-        )
         await node.tick()
-        await until(lambda: aggregator.supervisor.states.keys() >= TASKS)
+        states = aggregator.supervisor.states  # an outer task starts its inner ones again
+        while not (states.keys() >= TASKS and all(each.running for each in states.values())):
+            await aggregator.flushes.after(aggregator.flushes.number)
 
 
 async def test_each_task_that_ends_is_an_alert_and_a_restart_and_costs_no_frame(
@@ -144,14 +152,10 @@ async def test_a_task_that_works_again_is_no_alert_any_more(
         await until(lambda: aggregator.serving.is_set() and aggregator.stats.bus_connected)
         await until(lambda: not aggregator.impairments.current())
         for rule in ("task_restarted", "task_restarted", "task_failing"):
-            await until(lambda: aggregator.supervisor.states["upkeep"].running)
-            await until(lambda: fail_all("upkeep"))
-            await until(
-                lambda rule=rule: [one.rule for one in aggregator.impairments.current()] == [rule]  # type: ignore[misc]
-            )
+            assert await end_task(aggregator, "upkeep") == [f"{rule}/task/upkeep"]
+            assert impaired(aggregator) == {f"{rule}/task/upkeep"}
         aggregator.supervisor._healthy_after = 0.1
-        await until(lambda: aggregator.supervisor.states["upkeep"].running)
-        await until(lambda: fail_all("upkeep"))
+        await end_task(aggregator, "upkeep")
         await until(lambda: not aggregator.impairments.current())
 
 
@@ -204,9 +208,8 @@ async def test_a_blocked_part_is_an_impairment_and_fails_liveness(
         aggregator.marks.limits = {**aggregator.marks.limits, "rules": 0.5}
         aggregator.alerting._due = blocks  # type: ignore[method-assign]
         await until(lambda: "rules" in aggregator.marks.vital_blocked())
-        seen: dict[str, object] = {}
-        while "task/rules" not in seen:
-            seen = await health(aggregator)
-        assert seen["task/rules"] == "task_blocked"
+        await until(lambda: "task_blocked/task/rules" in impaired(aggregator))
+        assert "task_blocked/task/rules" in await health(aggregator)
+        del aggregator.alerting._due  # type: ignore[attr-defined]
         release.set()
         await until(lambda: not aggregator.marks.vital_blocked())
