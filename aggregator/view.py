@@ -18,6 +18,7 @@ from api.alerts import Alert, ChannelRow, Incident, TestReply
 from api.stats import Stats
 from telemetry.devices import Event
 from telemetry.fleet import Fleet
+from telemetry.supervision import ProgressMarks
 
 
 class AlertStats(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,6 +93,8 @@ class AggregatorView(Protocol):
     """ns since 1970."""
     impairments: Impairments
     """The parts that do not work now."""
+    marks: ProgressMarks
+    """When each part last made progress."""
     shedding: Shedding
     """Work that is not done now because of the load."""
     flushes: FlushBroadcast

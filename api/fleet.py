@@ -53,6 +53,8 @@ class HealthReply(msgspec.Struct, frozen=True):
     """Problems that an operator must fix and a restart does not: `ok` does not depend on them."""
     status: HealthStatus = HealthStatus.OK
     impairments: list[ImpairmentRow] = []
+    progress: dict[str, float] = {}
+    """Seconds since each part last made progress: `flush`, `rules`, `commit`, `checkpoint`."""
 
 
 class ScrapeTarget(msgspec.Struct, frozen=True):

@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import functools
 import getpass
 import logging
 import re
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 
 from aiohttp import web
@@ -37,9 +38,11 @@ from aggregator.http.rule_input_metrics import RULE_INPUTS, RuleInputMetrics
 from aggregator.http.stream_hub import HUB, Hub
 from aggregator.http.summary import Summarizer
 from aggregator.http.tokens import AccessScope, AccessToken, TokenRegister, hashed
+from aggregator.impairments import report_task
 from aggregator.view import AggregatorView
 from telemetry import local_token
 from telemetry.errors import ConfigError
+from telemetry.supervision import Supervisor
 
 log = logging.getLogger(__name__)
 
@@ -80,11 +83,20 @@ def make_app(view: AggregatorView, config: HttpConfig | None = None) -> web.Appl
 
 async def _keep_liveness(app: web.Application) -> AsyncIterator[None]:
     """Check liveness for as long as the application runs."""
-    task = asyncio.create_task(app[health.LIVENESS].run(), name="http liveness")
+    task = _supervised(app[VIEW], "http liveness", app[health.LIVENESS].run)
     yield
     task.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await task
+
+
+def _supervised(
+    view: AggregatorView, name: str, work: Callable[[], Awaitable[None]]
+) -> asyncio.Task[None]:
+    """Start a task of the server, which is started again whatever ends it."""
+    supervisor = Supervisor(functools.partial(report_task, view.impairments))
+    supervisor.started()
+    return asyncio.create_task(supervisor.run(name, work), name=name)
 
 
 def _server_log() -> logging.Logger:
@@ -127,7 +139,7 @@ async def listening(
             raise _unbound(config, error) from error
         host, port = runner.addresses[0][:2]
         addresses = [each[:2] for each in runner.addresses]
-        upkeep = asyncio.create_task(site.upkeep(), name="http connections")
+        upkeep = _supervised(view, "http connections", site.upkeep)
         try:
             with _local_token(config, app[GUARD].tokens, addresses):
                 log.info("http listens address=%s port=%d tls=%s", host, port, bool(certificate))

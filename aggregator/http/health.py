@@ -1,7 +1,8 @@
 """Liveness and readiness of the aggregator. Both derive from the age of data.
 
 `/healthz` is for supervisors that restart processes: 503 only for what a restart may fix. It is 503
-when frames come in and nothing has been flushed for 10 s, or the store has failed for 10 s.
+when frames come in and nothing has been flushed for 10 s, when the store has failed for 10 s, or when
+flushes, rules or commits make no progress, whatever holds them.
 `/readyz` is for load balancers: 200 while the bus is connected, the store works, and
 the newest frame of at least one expected node is younger than three of its intervals. Expected are
 the nodes whose collector is online; where none is expected, the answer is 200. A broker that is gone
@@ -66,6 +67,10 @@ class Liveness:
             found.append(f"Frames come in, and none was flushed for {self.flush_age():.0f} s.")
         if self._failing_since is not None and now - self._failing_since > DEAD_AFTER:
             found.append(f"The store has failed for {now - self._failing_since:.0f} s.")
+        found += [
+            f"There has been no progress of {part} for {age:.0f} s."
+            for part, age in self._view.marks.vital_blocked().items()
+        ]
         return found
 
     async def run(self) -> None:
@@ -133,6 +138,7 @@ def _health(view: AggregatorView, liveness: Liveness, reasons: list[str]) -> web
             else HealthStatus.OK
         ),
         impairments=impairments,
+        progress={part: round(age, 3) for part, age in view.marks.ages().items()},
     )
     return web.Response(
         status=503 if reasons else 200, body=json_bytes(body), content_type=JSON

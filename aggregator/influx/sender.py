@@ -105,6 +105,13 @@ class SpoolSender:
         self._thread = threading.Thread(target=self._run, name="influx", daemon=True)
         self._thread.start()
 
+    def revive(self) -> None:
+        """Start the thread again if it has died."""
+        if self._thread is None or self._thread.is_alive() or self._over.is_set():
+            return
+        log.error("influxdb: the sender's thread has died; it is started again")
+        self.start()
+
     def stop(self, seconds: float = 2.0) -> None:
         """End the thread; a request under way is aborted, and sent again at the next start."""
         self._over.set()

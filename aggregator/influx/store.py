@@ -235,6 +235,7 @@ class InfluxStore:
 
     def status(self) -> StoreStatus:
         """Return whether the server accepts data, and the metrics of sender and spool."""
+        self.sender.revive()
         problem = self.sender.problem
         return StoreStatus(
             name="influxdb",

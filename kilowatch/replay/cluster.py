@@ -25,6 +25,7 @@ from collector.recording.file import RecordedMessage
 from kilowatch.replay.player import STEP, Player
 from telemetry.devices import Event
 from telemetry.errors import IncidentError
+from telemetry.supervision import ProgressMarks
 
 COMMIT_EVERY = 60
 """Recorded seconds in one commit."""
@@ -79,6 +80,7 @@ class RecordedCluster:
         self.cluster, self.started_at = config.cluster, player.began
         self.fleet, self.stats, self.electrical = player.fleet, player.stats, player.electrical
         self.impairments = player.pipeline.impairments
+        self.marks = ProgressMarks({}, ())
         self.shedding = Shedding()
         self.pipeline = player.pipeline
         self.delivery = RecordedDeliveries(player.incidents)

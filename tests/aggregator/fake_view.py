@@ -43,6 +43,7 @@ from telemetry.intervals import IntervalSet
 from telemetry.inventory import Inventory
 from telemetry.metric import Lane, Table
 from telemetry.schema import SCHEMA
+from telemetry.supervision import ProgressMarks
 
 START = 1_790_000_000_000_000_000
 """The wall clock of tests at monotonic second 1000, ns since 1970."""
@@ -307,6 +308,7 @@ class FakeView:
         self.fleet = Fleet()
         self.stats = Stats(bus_connected=True)
         self.impairments = Impairments()
+        self.marks = ProgressMarks({}, ())
         self.shedding = Shedding()
         self.memory = MemoryStore()
         self.store = StoreExecutor(self.memory, self.stats)

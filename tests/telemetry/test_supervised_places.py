@@ -1,0 +1,83 @@
+"""Tasks, threads and child processes are started in known places alone, each with what notices its end."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+STARTERS = {
+    "create_task", "ensure_future", "Thread", "Timer", "ThreadPoolExecutor", "ProcessPoolExecutor",
+    "Popen", "Process", "posix_spawn", "fork", "create_subprocess_exec", "create_subprocess_shell",
+    "start_new_thread",
+}  # fmt: skip
+SUPERVISED = "a Supervisor runs each"
+PLACES = {
+    "aggregator/alerting/service.py": SUPERVISED,
+    "aggregator/electrical/service.py": SUPERVISED,
+    "aggregator/meters/hub.py": SUPERVISED,
+    "aggregator/meters/mqtt.py": SUPERVISED,
+    "aggregator/service.py": SUPERVISED,
+    "alerts/delivery/outbox.py": SUPERVISED,
+    "collector/recording/recorder.py": "awaited at once; the reader of the kernel log is supervised",
+    "collector/service.py": SUPERVISED + "; the source's end is awaited",
+    "telemetry/supervision.py": "a thread whose end is awaited",
+    "telemetry/worker_threads.py": "a pool that is watched",
+    "telemetry/systemd.py": "without it the watchdog starves, and systemd starts the process again",
+    "collector/publish/publisher.py": "a group of `unending` tasks: the end of one fails the publisher",
+    "collector/host/kernel_log.py": "for tests; the service runs it supervised",
+    "collector/host/wall.py": "each tick looks whether it lives",
+    "collector/sampling/known_devices.py": "short: it writes one file",
+    "collector/nvml/probe_supervisor.py": "each tick looks at its result",
+    "collector/probe/parent.py": "collector.nvml.probe_supervisor looks at it at each tick",
+    "collector/probe/watchdog.py": "one that does not return is abandoned, and another started",
+    "collector/probe/child.py": "reports its fault to the collector, which starts another process",
+    "collector/smi/command_source.py": "each tick looks at it",
+    "aggregator/influx/sender.py": "each status of the store looks whether it lives",
+    "aggregator/mqtt/client.py": "awaited at once",
+    "aggregator/http/app.py": SUPERVISED,
+    "aggregator/http/listener.py": "a handshake: its end is that of the connection",
+    "aggregator/store/duck.py": "a timer that cancels a query: without it the query has no limit",
+    "aggregator/http/stream.py": "a viewer: its end is that of the viewer's connection",
+    "aggregator/http/stream_hub.py": "awaited by the viewers that want its result",
+    "alerts/delivery/worker.py": "a request: awaited by its channel",
+    "alerts/notifiers/apprise.py": "a request: awaited with a limit",
+    "kilowatch/stack/foreground.py": "the dashboard's child: its end is that of the command",
+    "kilowatch/stack/stack.py": "a group: the end of one is that of the command",
+    "kilowatch/clients/tap.py": "awaited at once",
+}
+"""Files that start something, and what notices its end."""
+
+
+def starters(path: Path) -> set[str]:
+    """The names of all calls in a file that start a task, a thread or a process."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Call):
+            function = node.func
+            name = (
+                function.attr
+                if isinstance(function, ast.Attribute)
+                else getattr(function, "id", "")
+            )
+            if name in STARTERS:
+                found.add(name)
+    return found
+
+
+def test_whatever_starts_something_says_who_notices_its_end() -> None:
+    packages = ("telemetry", "api", "power", "alerts", "collector", "aggregator", "kilowatch")
+    found = {
+        str(path.relative_to(ROOT))
+        for package in packages
+        for path in (ROOT / package).rglob("*.py")
+        if starters(path)
+    }
+    assert found - PLACES.keys() == set(), "new: name it in PLACES, with what notices its end"
+    assert PLACES.keys() - found == set(), "gone: remove it from PLACES"
+
+
+def test_a_place_that_starts_something_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "new.py"
+    path.write_text("import threading\nthreading.Thread(target=print).start()\n")
+    assert starters(path) == {"Thread"}
