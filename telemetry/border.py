@@ -88,30 +88,24 @@ OLDEST = 400 * 86_400 * 10**9
 
 # -- Texts ---------------------------------------------------------------------------------------
 
-_HOSTILE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ufeff]")
-"""Controls of terminals and of the direction of writing, and separators of lines."""
-_HOSTILE_BYTES = re.compile(
-    rb"\xc2[\x80-\x9f]|\xe2\x80[\xa8-\xae]|\xe2\x81[\xa6-\xa9]|\xef\xbb\xbf"
-)
-"""The same in UTF-8, but for ASCII."""
 _LONG = re.compile(rb'"[^"]{%d}' % (MOST_TEXT + 1))
 
 
 def clean(text: str) -> str:
-    """Return a text without control characters: those that separate words become blanks."""
-    if text.isprintable() and text.isascii():
+    """Return a text without control characters, those of the direction of writing among them: those
+    that separate words become blanks."""
+    if text.isprintable():
         return text
-    return _HOSTILE.sub(lambda match: " " if match[0].isspace() else "", text).strip()
+    shown = (each if each.isprintable() else " " if each.isspace() else "" for each in text)
+    return "".join(shown).strip()
 
 
 def _all_plain(payload: bytes) -> bool:
-    """Return whether no text of a JSON message needs cleaning or cutting. JSON itself allows control
-    characters in escaped form only."""
+    """Return whether no text of a JSON message needs cleaning or cutting."""
     return (
         b"\\" not in payload
-        and b"\x7f" not in payload
+        and payload.decode(errors="replace").isprintable()
         and _LONG.search(payload) is None
-        and (payload.isascii() or _HOSTILE_BYTES.search(payload) is None)
     )
 
 

@@ -217,6 +217,13 @@ SWITCH = "[{}] nvidia-nvswitch{}: SXid (PCI:0000:0{}:00.0): 20034, {}"
             id="a monitor that repeats the kernel",
         ),
         pytest.param(
+            [f"[5.{n}] oom-kill:constraint=CONSTRAINT_MEMCG,task_memcg=/u/{text},task=x,pid=7"
+             for n, text in enumerate((xid(1, "01", 79, "fallen"), "INFO: task nvidia-smi:1 blocked "
+                                       "for more than 9 seconds", "NVRM: The NVIDIA GPU 0000:01:00.0"))],
+            [],
+            id="names of cgroups that read like the driver",
+        ),
+        pytest.param(
             [f"Feb 23 16:24:18 n{n} kernel: NVRM: Xid (PCI:0000:01:00): 79, fallen" for n in (1, 2)],
             [("page", "gpu_lost")] * 2,
             id="two nodes in one log",
@@ -244,6 +251,13 @@ def test_a_burst_is_counted_and_keeps_its_first_line() -> None:
     (one,) = diagnose("\n".join(lines))
     assert (one.severity, one.count, one.line) == ("ignore", 3000, lines[0])
     assert (one.first, one.last) == ("0.000000 s after boot", "29.990000 s after boot")
+
+
+def test_a_name_that_reads_like_the_driver_adds_to_no_burst() -> None:
+    line = xid(1, "01", 45)
+    forged = f"[1.5] Out of memory: Killed process 7 ({line.partition('] ')[2]})"
+    (one,) = diagnose(f"{line}\n{forged}\n{forged}")
+    assert one.count == 1
 
 
 def test_an_unknown_number_keeps_its_raw_line() -> None:

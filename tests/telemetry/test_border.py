@@ -80,12 +80,15 @@ def texts(value: object) -> Iterator[str]:
             yield from texts(item)
 
 
+CONTROLS = {"Cc", "Cf", "Cs", "Zl", "Zp"}
+"""Controls of terminals and of the direction of writing, surrogates, and separators of lines."""
+
+
 def assert_clean(message: object) -> None:
     """Fail on a control character, or a long text, anywhere in a message."""
     for text in texts(message):
         assert len(text) <= border.MOST_TEXT
-        assert not any(unicodedata.category(character) == "Cc" for character in text), repr(text)
-        assert not set(text) & set("\u202e\u2066\u2028")
+        assert not any(unicodedata.category(each) in CONTROLS for each in text), repr(text)
 
 
 # -- Inventories ---------------------------------------------------------------------------------
