@@ -32,6 +32,7 @@ from aggregator.impairments import (
     report_task,
 )
 from aggregator.ingest.dead_letters import DeadLetters
+from aggregator.ingest.held_messages import HeldMessages
 from aggregator.ingest.ids import IdRegistry
 from aggregator.ingest.router import MessageRouter
 from aggregator.load.shedder import LoadShedder
@@ -101,6 +102,8 @@ class Aggregator:
         self._node_faults = {part: ReportedFaults("node_set_aside", self.impairments) for part in ("ingest", "store")}  # fmt: skip
         self.supervisor = Supervisor(functools.partial(report_task, self.impairments))
         """Runs every task of the aggregator that lives as long as it does."""
+        self._held: HeldMessages
+        """Only while `run` runs."""
         self.shedding = Shedding()
         self._shedder = LoadShedder(self.shedding, self.impairments, config.memory_limit_bytes)
         self.marks = ProgressMarks(PROGRESS_LIMITS, VITAL)
@@ -222,8 +225,7 @@ class Aggregator:
         states = self.alerting.topics.states
         circuits = PowerTopics(config.cluster, shard_names(config.shards))
 
-        def receive(topic: str, payload: bytes) -> None:
-            now, wall = time.monotonic(), time.time_ns()
+        def process(topic: str, payload: bytes, now: float, wall: int) -> None:
             with self._turns.turn("states on the bus"):
                 try:
                     if states.receive(topic, payload) or circuits.receive(topic, payload):
@@ -235,11 +237,17 @@ class Aggregator:
             if topic.endswith("/event"):
                 self.alerting.note_event()
 
+        held = self._held = HeldMessages(process, self.alerting.idle)
+
+        def receive(topic: str, payload: bytes) -> None:
+            held.add(topic, payload, time.monotonic(), time.time_ns())
+
         bus = FanInClient(config.broker, config.cluster, shard_names(config.shards), receive, self.stats,
                   more=[f"{states.prefix}+/state", *circuits.filters()])  # fmt: skip
         supervisor, marks = self.supervisor, self.marks
         works: dict[str, Callable[[], Awaitable[None]]] = {
             "bus": bus.run,
+            "held messages": held.run,
             "flush": lambda: self._flush_loop(ingest, bus),
             "alerting": lambda: self._rules(ingest, bus),
             "upkeep": lambda: self._upkeep_loop(store, ingest),
@@ -316,6 +324,7 @@ class Aggregator:
         """Bring all new frames into the fleet, so many at a time that the loop is never held up."""
         spent, left = 0.0, ingest.waiting
         while True:
+            await self.alerting.idle.wait()
             began = time.monotonic()
             sampled_at = ingest.flush(began, time.time_ns(), FLUSH_AT_ONCE)
             add_lags(self.stats.shown, (time.time_ns() - sampled_at) / 1e9)
@@ -349,6 +358,7 @@ class Aggregator:
             with self._turns.turn("store", whole=True):
                 await self._commit(store, ingest, stop)
         with self._turns.turn("flush", whole=True):
+            self._held.release()
             ingest.flush(time.monotonic(), time.time_ns())
         await self._commit(store, ingest, stop)
 
@@ -439,6 +449,7 @@ class Aggregator:
     async def _expiry_loop(self, ingest: MessageRouter) -> None:
         """Remove names, nodes and sessions that are long gone."""
         async for _ in _every(UPKEEP_SECONDS):
+            await self.alerting.idle.wait()
             ingest.expire(time.monotonic())
 
 

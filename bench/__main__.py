@@ -2,7 +2,7 @@
 
 python -m bench [--long] [--only ingest,store]
 
-The short form takes about seven minutes, the long form most of an hour. `--only` prints the figures of
+The short form takes about fifteen minutes, the long form most of an hour. `--only` prints the figures of
 the chosen benchmarks and writes nothing.
 """
 
@@ -23,6 +23,7 @@ SHORT = {
     "ingest": "bench.ingest --gpus 10000 --seconds 30 --common",
     "ingest_embedded": "bench.ingest --gpus 10000 --seconds 15 --broker embedded",
     "ingest_large": "bench.ingest --gpus 100000 --seconds 40",
+    "overload": "bench.ingest --overload --probe-seconds 30 --seconds 60 --ease-seconds 60",
     "exposition": "bench.exposition",
     "store": "bench.store --history-gpus 16 --peers",
     "backfill": "bench.backfill --nodes 500 --backlog 300 --seconds 30",
@@ -38,6 +39,7 @@ LONG = SHORT | {
     "ingest": "bench.ingest --gpus 10000 --seconds 600 --common",
     "ingest_embedded": "bench.ingest --gpus 10000 --seconds 600 --broker embedded",
     "ingest_large": "bench.ingest --gpus 100000 --seconds 600",
+    "overload": "bench.ingest --overload",
     "store": "bench.store --history-gpus 64 --peers",
     "backfill": "bench.backfill --nodes 1250 --backlog 600 --seconds 120",
     "paging": "bench.paging --gpus 10000 --seconds 600",

@@ -50,6 +50,10 @@ class Generator:
             self._groups.append(list(by_connection.items()))
         self._began = 0
         """When frame 0 of the first slot was due, ns since 1970."""
+        self._end = 0
+        """The first number that was not sent at one frame a second."""
+        self._eased = 0, 1
+        """Further frames of each node, and the seconds between them."""
         self._pinged = time.monotonic()
         self.sent = 0
         self.resent = 0
@@ -71,34 +75,56 @@ class Generator:
     def run(self, seconds: int) -> None:
         """Send frames for `seconds`."""
         self._began = time.time_ns() + SECOND // 10 - self._backlog * SECOND
-        for seq in range(self._backlog, self._backlog + seconds):
+        self._run(range(self._backlog, self._backlog + seconds))
+
+    def ease(self, seconds: int, every: int) -> None:
+        """Send a frame of each node only every so many seconds, as its status then says: `every` times
+        less than before."""
+        for node in range(self._load.nodes):
+            self._publish_status(node, self._load.status(node, interval=every))
+        for second in range(seconds - seconds % every):
+            for slot in range(SLOTS):
+                due = self._began + (self._end + second) * SECOND + slot * (SECOND // SLOTS)
+                self._serve(due / 1e9)
+                self._send(slot, self._end + second // every, due, second % every, every)
+        self._eased = (seconds // every, every)
+
+    def _run(self, numbers: range) -> None:
+        self._end = numbers.stop
+        for seq in numbers:
             for slot in range(SLOTS):
                 due = self._began + seq * SECOND + slot * (SECOND // SLOTS)
                 self._serve(due / 1e9)
                 self.latest = max(self.latest, (time.time_ns() - due) / 1e9)
                 self._send(slot, seq, due)
 
-    def announce(self, last: int) -> None:
+    def announce(self) -> None:
         """Publish what the rings hold, as a collector does before it ends."""
+        frames, interval = self._eased
         for node in range(self._load.nodes):
-            status = self._load.status(node, last)
-            where = topic(CLUSTER, self._load.name(node), Topic.STATUS)
-            connection = self._live[node % len(self._live)]
-            connection.sendall(wire.publish(where, status, retain=True))
+            status = self._load.status(node, self._end + frames - 1, interval)
+            self._publish_status(node, status)
+
+    def _publish_status(self, node: int, status: bytes) -> None:
+        where = topic(CLUSTER, self._load.name(node), Topic.STATUS)
+        connection = self._live[node % len(self._live)]
+        connection.sendall(wire.publish(where, status, retain=True))
 
     def linger(self) -> None:
         """Answer requests until a line comes on standard input."""
         while not select.select([sys.stdin], [], [], 0)[0]:
             self._serve(time.time() + 0.05)
 
-    def _send(self, slot: int, seq: int, due: int) -> None:
+    def _send(self, slot: int, seq: int, due: int, turn: int = 0, every: int = 1) -> None:
+        """Send the frames of a slot, of every so many nodes those whose `turn` it is."""
         load = self._load
         for connection, packets in self._groups[slot]:
             parts: list[bytes] = []
-            for node, start in packets:
+            among = packets if every == 1 else [one for one in packets if one[0] % every == turn]
+            for node, start in among:
                 parts += (start, head(load.session(node), seq, due), load.body(node, seq))
             self._live[connection].sendall(b"".join(parts))
-            self.sent += len(packets)
+            self.sent += len(among)
 
     def _serve(self, until: float) -> None:
         """Answer requests until the next slot is due."""
@@ -169,6 +195,10 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--metrics", type=int)
     parser.add_argument("--seconds", type=int, default=10)
     parser.add_argument("--connections", type=int, default=SLOTS)
+    parser.add_argument(
+        "--ease-seconds", type=int, default=0, help="further, at a frame every --ease-every"
+    )
+    parser.add_argument("--ease-every", type=int, default=4)
     parser.add_argument("--backlog", type=int, default=0, help="frames of each node in its ring")
     options = parser.parse_args(arguments)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -179,8 +209,11 @@ def main(arguments: list[str]) -> int:
     print("ready", flush=True)
     sys.stdin.readline()
     generator.run(options.seconds)
+    if options.ease_seconds:
+        print("eased", flush=True)
+        generator.ease(options.ease_seconds, options.ease_every)
     print("done", flush=True)
-    generator.announce(options.backlog + options.seconds - 1)
+    generator.announce()
     generator.linger()
     found = {
         "sent": generator.sent,

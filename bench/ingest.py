@@ -5,6 +5,7 @@
 Frames are prepared (`bench.load`) and sent by `bench.generator`; broker and aggregator are
 the real processes. Stored frames are counted in the store afterwards. `--common` sends the same
 load through the common way as well (`bench.common_way`), ever more of it until that breaks.
+`--overload` finds the load that the machine carries, and sends twice that (`bench.overload`).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from bench import common_way
+from bench import common_way, overload
 from bench.processes import CpuMeter, MemoryTrend
 from bench.report import show
 from bench.testbed import NEVER_SEAL, Lags, Testbed, wait_until
@@ -153,10 +154,10 @@ def _lags(lags: Lags, highest: float) -> dict[str, float | None]:
 def main(arguments: list[str]) -> int:
     """Measure and print."""
     parser = argparse.ArgumentParser(prog="python -m bench.ingest", description=__doc__)
-    parser.add_argument("--gpus", type=int, default=10_000)
+    parser.add_argument("--gpus", type=int, help="with --overload where to begin. [10000]")
     parser.add_argument("--metrics", type=int, help="readings of a GPU; whole blocks. [all fast]")
     parser.add_argument("--hz", type=float, default=1, choices=[1.0], help="frames a second")
-    parser.add_argument("--seconds", type=int, default=60)
+    parser.add_argument("--seconds", type=int, help="[60, with --overload 300]")
     parser.add_argument("--broker", choices=["mosquitto", "embedded"], default="mosquitto")
     parser.add_argument("--connections", type=int, help="of the generator; a node has one. [100]")
     parser.add_argument("--set", default="", help="a line of [aggregator], as flush_seconds = 0.1")
@@ -168,8 +169,22 @@ def main(arguments: list[str]) -> int:
         help="seal periods of so long meanwhile; an hour is usual. [never]",
     )
     parser.add_argument("--common", action="store_true", help="the common way too, until it breaks")
+    group = parser.add_argument_group("overload")
+    group.add_argument("--overload", action="store_true", help="twice the load that is carried")
+    group.add_argument("--cap", type=float, default=1.0, help="cores of the aggregator. [1]")
+    group.add_argument("--ease-seconds", type=int, default=120, help="of half the load afterwards")
+    group.add_argument("--probe-seconds", type=int, default=40, help="of each load that is tried")
+    group.add_argument("--memory", type=int, default=3072, help="MiB of the aggregator. [3072]")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
+    if options.overload:
+        found = overload.measure(
+            options.cap, options.seconds or 300, options.ease_seconds, options.memory,
+            options.gpus or 0, options.probe_seconds, options.set,
+        )  # fmt: skip
+        show(found, as_json=options.json)
+        return 0 if all(found["overload"]["holds"].values()) else 1
+    options.gpus, options.seconds = options.gpus or 10_000, options.seconds or 60
     values = options.gpus * (options.metrics or METRICS) * options.seconds
     if problem := lacks_room(values, Path(tempfile.gettempdir())):
         parser.error(problem)

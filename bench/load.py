@@ -93,14 +93,14 @@ class Load:
         )
         return wire_messages.encode(mine)
 
-    def status(self, node: int, last: int | None = None) -> bytes:
+    def status(self, node: int, last: int | None = None, interval: float = 1.0) -> bytes:
         """Return a node's status. Before a run it names no ring: the first live frame shows what is
         missing, so that earlier frames are not requested. After it, `last` is the last frame sent: only
         that shows which frames were lost behind the last that arrived."""
         session = self.session(node)
         ring = () if last is None else (FrameSpan(session, 0, last),)
         return wire_messages.encode(
-            CollectorStatus(state=NodeState.ONLINE, session=session, ring=ring)
+            CollectorStatus(state=NodeState.ONLINE, session=session, ring=ring, interval=interval)
         )
 
 

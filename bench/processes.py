@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import subprocess
 import threading
@@ -12,6 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 MIB = 1024 * 1024
+CAP_STEP = 0.004
+"""Seconds between two looks at the CPU time of a capped process."""
+CAP_BURST = 0.02
+"""CPU seconds that a capped process may save up: a period of the kernel's own limit is 0.1 s."""
 
 
 def cpu_seconds(pid: int) -> float:
@@ -84,6 +89,44 @@ class CpuMeter:
             took = cpu_seconds(pid) - self._before[name]
             found[name] = Cost(100 * took / seconds, took, **memory(pid))
         return found
+
+
+class CpuCap:
+    """Holds a process to a share of one core while the context is open, as `cpu.cfs_quota_us` does
+    where cgroups are ours to write: it is stopped when its share is used up, and goes on when there is
+    more. It may save up `CAP_BURST` seconds of CPU."""
+
+    def __init__(self, pid: int, cores: float) -> None:
+        """`cores`: CPU seconds a second."""
+        self._pid = pid
+        self._cores = cores
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._hold, daemon=True)
+        self.stopped_seconds = 0.0
+        """How long the process was stopped in all."""
+
+    def __enter__(self) -> CpuCap:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _hold(self) -> None:
+        left, stopped = 0.0, False
+        at, used = time.monotonic(), cpu_seconds(self._pid)
+        with contextlib.suppress(OSError):  # the process has ended
+            while not self._over.wait(CAP_STEP):
+                now, spent = time.monotonic(), cpu_seconds(self._pid)
+                self.stopped_seconds += (now - at) * stopped
+                left = min(left + (now - at) * self._cores, CAP_BURST) - (spent - used)
+                at, used = now, spent
+                if (left < 0) is not stopped:
+                    stopped = left < 0
+                    os.kill(self._pid, signal.SIGSTOP if stopped else signal.SIGCONT)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._pid, signal.SIGCONT)
 
 
 class MemoryTrend:

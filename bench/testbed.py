@@ -31,6 +31,8 @@ MEANWHILE = 15.0
 """Seconds between two reports of progress."""
 NEVER_SEAL = 10_000_000
 """Seconds, more than any run has: its frames stay in one file, where they are counted."""
+FLEET = 30_000
+"""Nodes that may introduce themselves before their first frame: all of a bench's do."""
 _SAMPLE = re.compile(r"^(\w+)(?:\{([^}]*)\})? (\S+)$")
 
 
@@ -147,7 +149,7 @@ class Testbed:
             file = self.folder / "mosquitto.conf"
             file.write_text(
                 f"listener {self.port} 127.0.0.1\nallow_anonymous true\npersistence false\n"
-                "max_queued_messages 100000\nlog_type error\n"
+                "max_queued_messages 100000\nsys_interval 1\nlog_type error\n"
                 + ("user root\n" if os.geteuid() == 0 else "")
             )
             binary = shutil.which("mosquitto") or "/usr/sbin/mosquitto"
@@ -174,6 +176,7 @@ class Testbed:
         file.write_text(
             f'cluster = "{CLUSTER}"\n[broker]\nport = {self.port}\n[aggregator]\n'
             f'listen = "{self.http}"\ndata_dir = "{self.folder / "data"}"\n'
+            f"budgets.newcomers = {FLEET}\nbudgets.newcomer_bytes = {FLEET * 64 * 1024}\n"
             f"store.seal_seconds = {self._seal}\n{self._settings}\n"  # it may end in a table
         )
         self._aggregator = self.start(
@@ -190,7 +193,7 @@ class Testbed:
         """Start `bench.generator` and wait until it has introduced its nodes."""
         command = [sys.executable, "-m", "bench.generator", "--port", str(self.port)]
         for name, value in options.items():
-            command += [f"--{name}", str(value)]
+            command += [f"--{name.replace('_', '-')}", str(value)]
         self.generator = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
@@ -198,11 +201,13 @@ class Testbed:
         self.pids["generator"] = self.generator.pid
         self.expect("ready")
 
-    def expect(self, word: str, meanwhile: Callable[[], None] | None = None) -> None:
-        """Wait until the generator prints a word; call `meanwhile` every `MEANWHILE` seconds."""
+    def expect(
+        self, word: str, meanwhile: Callable[[], object] | None = None, every: float = MEANWHILE
+    ) -> None:
+        """Wait until the generator prints a word; call `meanwhile` every so many seconds."""
         assert self.generator is not None
         assert self.generator.stdout is not None
-        while meanwhile and not select.select([self.generator.stdout], [], [], MEANWHILE)[0]:
+        while meanwhile and not select.select([self.generator.stdout], [], [], every)[0]:
             meanwhile()
         line = self.generator.stdout.readline().strip()
         if line != word:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from aggregator.alerting.self_alerts import (
@@ -20,7 +20,7 @@ from aggregator.alerting.self_alerts import (
 )
 from aggregator.impairments import Impairments, ReportedFaults
 from alerts.config import AlertsConfig
-from alerts.engine.engine import RuleEngine
+from alerts.engine.engine import RuleEngine, outcome
 from alerts.engine.restore import AlertRecord
 from alerts.incidents.manager import IncidentManager
 from alerts.incidents.plain import plain_notice
@@ -128,13 +128,33 @@ class AlertPipeline:
         snapshots: Sequence[PowerSnapshot],
         parts: Sequence[MonitorPart] = (),
     ) -> list[Alert]:
-        """Evaluate all rules, and return the alerts that began to fire, changed or resolved.
+        """Evaluate all rules, and return the alerts that began to fire, changed or resolved. The
+        arguments are those of `steps`."""
+        return outcome(
+            self.steps(
+                fleet, now, wall, events, listening=listening, snapshots=snapshots, parts=parts
+            )
+        )
+
+    def steps(
+        self,
+        fleet: Fleet,
+        now: float,
+        wall: int,
+        events: Sequence[Event],
+        *,
+        listening: bool,
+        snapshots: Sequence[PowerSnapshot],
+        parts: Sequence[MonitorPart] = (),
+    ) -> Generator[None, None, list[Alert]]:
+        """Evaluate all rules, and yield after each, so that the caller may do other work; the fleet must
+        not change meanwhile. Return the alerts that began to fire, changed or resolved.
 
         `parts`: parts of the monitor that can fail, beside those of `impairments`.
         """
         faults: list[Exception] = []
         with self._step("rules: this tick was not evaluated", faults):
-            changes = self.engine.evaluate(
+            changes = yield from self.engine.steps(
                 fleet, now, wall, events, listening=listening, snapshots=snapshots
             )
         if faults:  # a rule that fails must not end what collects the data

@@ -57,6 +57,8 @@ MOST_RECALLED = 50_000
 OVERLAP = 15_000_000_000
 """ns: events so shortly before the last step in the journal may have been evaluated or not. They are
 evaluated again: an alert that fires already is not notified twice."""
+SLICE_SECONDS = 0.01
+"""Seconds of rules at a time before other work on the loop has its turn."""
 LEAST_PAUSE = 0.02
 """Least seconds between two steps of the incident manager without the rules."""
 
@@ -126,6 +128,9 @@ class AlertingService:
         self._problems: set[str] = set()
         """Rules of the problems that were reported in the last tick."""
         self._woken = asyncio.Event()
+        self.idle = asyncio.Event()
+        """Clear while the rules are evaluated, in slices: the fleet must not change then."""
+        self.idle.set()
         self._finished: float | None = None
         """When the last evaluation ended, monotonic seconds."""
         self._fresh = False
@@ -301,7 +306,11 @@ class AlertingService:
             if delayed:
                 await asyncio.sleep(self._config.rule_seconds)
             delayed = True
-            self._evaluate(fleet, inputs, snapshots)
+            self.idle.clear()
+            try:
+                await self._evaluate(fleet, inputs, snapshots)
+            finally:
+                self.idle.set()
             self._publish(publish)
 
     async def _due(self) -> None:
@@ -328,9 +337,10 @@ class AlertingService:
                 async with asyncio.timeout(wait):
                     await self._woken.wait()
 
-    def _evaluate(self, fleet: Fleet, inputs: AlertInputs, snapshots: SnapshotReader) -> None:
+    async def _evaluate(self, fleet: Fleet, inputs: AlertInputs, snapshots: SnapshotReader) -> None:
         parts, stats, turn = self._open, self._stats, self._turns.turn
-        began, cpu, wall = time.monotonic(), time.thread_time(), time.time_ns()
+        began, wall = time.monotonic(), time.time_ns()
+        spent = SlicedCpu()
         self._fresh = self._urgent = False
         monitored: list[MonitorPart] = []
         clocks = np.zeros(0, np.int64)
@@ -348,10 +358,11 @@ class AlertingService:
         with turn("rules", rule="rules_failing", whole=True):
             events, self._late = self._late, []
             try:
-                parts.pipeline.evaluate(
+                for _ in parts.pipeline.steps(
                     fleet, began, wall, events,
                     listening=stats.bus_connected, snapshots=found, parts=monitored,
-                )  # fmt: skip
+                ):  # fmt: skip
+                    await spent.pause()
             except BaseException:
                 self._late = events
                 raise
@@ -363,7 +374,7 @@ class AlertingService:
             parts.outbox.feed(parts.pipeline.notified())
         with turn("counters of the rules"):
             ended = time.monotonic()
-            self.schedule.ran(began, ended, time.thread_time() - cpu)
+            self.schedule.ran(began, ended, spent.total())
             stats.rules.add(ended - began)
             if self._finished is not None:
                 stats.rule_period.add(ended - self._finished)
@@ -431,6 +442,27 @@ class AlertingService:
         if self._parts is None:
             raise RuntimeError("alerting is not open")
         return self._parts
+
+
+class SlicedCpu:
+    """The CPU time of a piece of work on the event loop that lets other work in between."""
+
+    def __init__(self) -> None:
+        self._before = 0.0
+        self._cpu = time.thread_time()
+        self._began = time.monotonic()
+
+    async def pause(self) -> None:
+        """Let others have a turn, when this one has lasted long enough."""
+        if time.monotonic() - self._began < SLICE_SECONDS:
+            return
+        self._before = self.total()
+        await asyncio.sleep(0)
+        self._cpu, self._began = time.thread_time(), time.monotonic()
+
+    def total(self) -> float:
+        """Return the CPU seconds of all turns."""
+        return self._before + time.thread_time() - self._cpu
 
 
 @dataclass(frozen=True, slots=True)

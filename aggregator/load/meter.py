@@ -9,8 +9,10 @@ import os
 import termios
 from pathlib import Path
 
-LOW_WATER = 64 * 1024
-"""Bytes in a socket's buffer that are no backlog."""
+LOW_WATER, HIGH_WATER = 64 * 1024, 2 * 1024 * 1024
+"""Bytes in a socket's buffer that are never a backlog, and always: the kernel holds about 6 MB."""
+BRIEF_SECONDS = 0.5
+"""... and in between those that are read within so many seconds: one turn of the rules."""
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _UNLIMITED = 1 << 60
 """cgroup v1 has a number near 2^63 for no limit."""
@@ -65,13 +67,25 @@ def unread_bytes(descriptor: int) -> int:
 
 
 class BacklogClock:
-    """For how long a socket has not been read empty; `now` is monotonic seconds."""
+    """For how long a connection has been behind: so long its socket was never read nearly empty.
+    `now` is monotonic seconds."""
 
     def __init__(self) -> None:
         self._empty_at = -math.inf
+        self._at = -math.inf
+        self._received = 0
+        self._rate = 0.0
+        """Bytes a second that were read: a mean of the last second or so."""
 
-    def update(self, now: float, unread: int) -> float:
-        """Return the seconds since there was last no backlog, given the bytes that wait now."""
-        if unread <= LOW_WATER or math.isinf(self._empty_at):
+    def update(self, now: float, unread: int, received: int) -> float:
+        """Return the seconds since there was last no backlog. `unread`: bytes that wait now;
+        `received`: bytes that were read since the start."""
+        passed = now - self._at
+        if 0 < passed < math.inf:
+            share = min(1.0, passed)
+            self._rate += share * ((received - self._received) / passed - self._rate)
+        self._at, self._received = now, received
+        enough = min(HIGH_WATER, max(LOW_WATER, BRIEF_SECONDS * self._rate))
+        if unread <= enough or math.isinf(self._empty_at):
             self._empty_at = now
         return now - self._empty_at

@@ -85,7 +85,8 @@ class FanInClient:
     def backlog(self, now: float) -> float:
         """Return for how many seconds messages have been waiting unread in the connection, without
         a moment in which none did. `now`: monotonic seconds."""
-        return self._backlog.update(now, 0 if self._client is None else _unread(self._client))
+        unread = 0 if self._client is None else _unread(self._client)
+        return self._backlog.update(now, unread, self._stats.bytes_received)
 
     async def run(self) -> None:
         """Stay connected until cancelled."""

@@ -20,6 +20,7 @@ from aggregator.store.protocol import (
     FleetPast,
     Frames,
     HistorySeries,
+    MeanRows,
     PastInstants,
 )
 from aggregator.store.provisional import (
@@ -49,26 +50,30 @@ class EmbeddedStore(LedgerStore):
     """The `Store` of a data folder."""
 
     _provisional: ProvisionalSpans
+    _means: list[MeanRows]
+    """Means of the batch that is being written."""
     _replaced: list[Span]
     """Means that the batch which is being written replaces."""
 
     def write(self, batch: Batch) -> int:
         """Store a batch in one transaction; return how many frames were new."""
-        self._replaced = []
+        self._means, self._replaced = [], []
         runs = self._runs  # of sessions that end with this batch too
         lost = [
             (runs.get((hole.node, hole.session), -1), hole.first, hole.last) for hole in batch.holes
         ]
         new = super().write(batch)
-        self._provisional.add(batch.means)
+        self._provisional.add(self._means)
         self._provisional.remove(self._replaced)
         self._provisional.keep(lost)
         return new
 
     def _insert_more(self, batch: Batch, fresh: Fresh) -> None:
         """Insert the means of a batch, and delete those that its frames replace."""
-        insert_means(self._engine, batch.means)
-        self._replaced = self._provisional.replaced(batch.frames, fresh, self._stored)
+        provisional, stored = self._provisional, self._stored
+        self._means = provisional.outstanding(batch.means, batch.frames, fresh, stored)
+        insert_means(self._engine, self._means)
+        self._replaced = provisional.replaced(batch.frames, fresh, stored)
         if self._replaced:
             delete_replaced(self._engine, self._replaced)
 

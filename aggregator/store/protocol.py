@@ -148,6 +148,14 @@ class MeanRows:
     counters: npt.NDArray[np.float64]
     """Last readings."""
 
+    def only(self, wanted: npt.NDArray[np.bool_]) -> MeanRows:
+        """Return some of the rows."""
+        return MeanRows(
+            self.block, self.device[wanted], self.run[wanted], self.first[wanted],
+            self.last[wanted], self.sampled_at[wanted], self.received_at[wanted],
+            self.frames[wanted], self.gauges[wanted], self.counters[wanted],
+        )  # fmt: skip
+
 
 @dataclass(slots=True)
 class Batch:

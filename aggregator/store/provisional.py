@@ -78,6 +78,22 @@ class ProvisionalSpans:
             if not there.missing(first, last)
         ]
 
+    @staticmethod
+    def outstanding(
+        means: Sequence[MeanRows], frames: Frames, fresh: Fresh, stored: StoredSpans
+    ) -> list[MeanRows]:
+        """Return the means without those whose frames are all stored by now: a ring can be faster
+        than the ten seconds of a mean. The other arguments are those of `replaced`."""
+        came: set[tuple[int, int]] = set()
+        if means:
+            came.update(zip(frames.run[fresh].tolist(), frames.seq[fresh].tolist(), strict=True))
+        found = []
+        for rows in means:
+            spans = zip(rows.run.tolist(), rows.first.tolist(), rows.last.tolist(), strict=True)
+            wanted = np.array([not _there(span, came, stored) for span in spans], np.bool_)
+            found.append(rows if wanted.all() else rows.only(wanted))
+        return [rows for rows in found if len(rows.run)]
+
     def add(self, means: Sequence[MeanRows]) -> None:
         """Add the spans of means that were committed."""
         new = {
@@ -109,6 +125,15 @@ class ProvisionalSpans:
                 left.extend(pair)
         if left:
             self._spans[run] = left
+
+
+def _there(span: Span, came: set[tuple[int, int]], stored: StoredSpans) -> bool:
+    run, first, last = span
+    return all(
+        (run, number) in came
+        for begin, end in stored.missing(run, first, last)
+        for number in range(begin, end + 1)
+    )
 
 
 def _pairs(spans: array[int]) -> Iterator[tuple[int, int]]:

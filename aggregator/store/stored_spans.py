@@ -42,6 +42,10 @@ class StoredSpans:
         """Forget the numbers of a run of which no frame can come any more."""
         self._spans.pop(run, None)
 
+    def missing(self, run: int, first: int, last: int) -> list[tuple[int, int]]:
+        """Return the numbers of a run from `first` to `last` that are not stored, as spans."""
+        return self._spans.get(run, IntervalSet()).missing(first, last)
+
     def fresh(self, frames: Frames) -> Fresh:
         """Return which frames are not stored yet, and not twice in the batch."""
         stored, seen = self._spans, set()

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -45,6 +45,8 @@ from telemetry.devices import Event
 from telemetry.fleet import Fleet
 from telemetry.metric import Table
 from telemetry.set_aside import SetAside
+
+Outcome = TypeVar("Outcome")
 
 RESOLVED_SHOWN = 900.0
 """Seconds for which a resolved alert is still listed, so that the person who was paged sees it."""
@@ -128,7 +130,24 @@ class RuleEngine:
         listening: bool = True,
         snapshots: Sequence[PowerSnapshot] = (),
     ) -> list[Alert]:
-        """Evaluate all rules once; return the alerts that began to fire or resolved at this tick.
+        """Evaluate all rules once; return the alerts that began to fire or resolved at this tick. The
+        arguments are those of `steps`."""
+        return outcome(
+            self.steps(fleet, now, wall_ns, events, listening=listening, snapshots=snapshots)
+        )
+
+    def steps(
+        self,
+        fleet: Fleet,
+        now: float,
+        wall_ns: int,
+        events: Sequence[Event] = (),
+        *,
+        listening: bool = True,
+        snapshots: Sequence[PowerSnapshot] = (),
+    ) -> Generator[None, None, list[Alert]]:
+        """Evaluate all rules once, and yield after each, so that the caller may do other work; the fleet
+        must not change meanwhile. Return the alerts that began to fire or resolved at this tick.
 
         `now`: the fleet's monotonic clock, seconds. `events`: the events since the last call.
         `listening`: whether the aggregator receives from the bus; while it does not, no node becomes
@@ -148,6 +167,7 @@ class RuleEngine:
             for evaluator in self._evaluators:
                 if snapshot.has(evaluator.subject):
                     self._evaluate(evaluator, snapshot, changes)
+                    yield
         finally:
             del self._waiting[: -MOST_WAITING or None]  # after a failure they are evaluated again
             self._remember(changes, now)
@@ -631,6 +651,16 @@ class RuleEngine:
             self._resolved = deque(kept for kept in self._resolved if kept[1].key not in again)
         while self._resolved and now - self._resolved[0][0] > RESOLVED_SHOWN:
             self._resolved.popleft()
+
+
+def outcome(steps: Generator[None, None, Outcome]) -> Outcome:
+    """Run all steps without a pause; return their result."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as over:
+            found: Outcome = over.value
+            return found
 
 
 def _evaluators(rules: Iterable[Rule]) -> Iterable[RuleEvaluator]:

@@ -14,7 +14,7 @@ from aggregator.load.controller import (
     LoadController,
     ShedStep,
 )
-from aggregator.load.meter import LOW_WATER, BacklogClock, memory_limit, resident_bytes
+from aggregator.load.meter import HIGH_WATER, LOW_WATER, BacklogClock, memory_limit, resident_bytes
 from aggregator.load.shedder import LoadShedder
 from aggregator.load.shedding import Shedding
 
@@ -190,7 +190,17 @@ def test_the_memory_limit_is_that_of_the_unit(
 
 def test_a_socket_that_is_read_empty_now_and_then_is_not_behind() -> None:
     clock = BacklogClock()
-    assert clock.update(0.0, 10 * LOW_WATER) == 0.0
-    assert clock.update(1.0, 10 * LOW_WATER) == 1.0
-    assert clock.update(1.5, 100) == 0.0
-    assert clock.update(4.0, 10 * LOW_WATER) == 2.5
+    assert clock.update(0.0, 10 * LOW_WATER, 0) == 0.0
+    assert clock.update(1.0, 10 * LOW_WATER, 0) == 1.0
+    assert clock.update(1.5, 100, 0) == 0.0
+    assert clock.update(4.0, 10 * LOW_WATER, 0) == 2.5
+
+
+def test_what_is_read_within_half_a_second_is_no_backlog() -> None:
+    """A turn of the rules leaves as much unread; the kernel's buffer when it is full is a backlog."""
+    clock = BacklogClock()
+    for second in range(10):
+        assert clock.update(float(second), 400_000, second * 1_000_000) == 0.0
+    for second in range(10, 20):
+        found = clock.update(float(second), HIGH_WATER + 1, second * 100_000_000)
+    assert found == 10.0

@@ -163,6 +163,20 @@ def test_a_mean_stays_until_the_last_of_its_frames_is_there(feed: Feed) -> None:
     assert provisional(feed) == rest
 
 
+def test_a_mean_that_comes_after_its_frames_is_not_stored(feed: Feed) -> None:
+    """A ring can be faster than the ten seconds of a mean."""
+    feed.shedding.step = ShedStep.HISTORY
+    sent(feed, 0, 6)
+    feed.shedding.step = ShedStep.NOTHING
+    old = [payload("a", 2, 1, seq) for seq in range(4)]
+    feed.publish("a", Topic.BACKFILL, frames.encode_many(old))
+    feed.commit()
+    old = [payload("a", 2, 1, seq) for seq in range(4, 7)]
+    feed.publish("a", Topic.BACKFILL, frames.encode_many(old))
+    idle(feed, 11)
+    assert_complete(feed, 7)
+
+
 def test_what_the_ring_has_lost_stays_as_a_mean(feed: Feed) -> None:
     feed.shedding.step = ShedStep.HISTORY
     sent(feed, 0, 24)

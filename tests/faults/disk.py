@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 SOURCE = Path(__file__).with_name("disk.c")
-Mode = Literal["ok", "eio", "rofs", "short", "fsync"]
+Mode = Literal["ok", "eio", "rofs", "short", "fsync", "lag"]
 
 
 class FailingDisk:

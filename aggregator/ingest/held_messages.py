@@ -1,0 +1,47 @@
+"""Messages that wait while the rules are evaluated: in slices, and on a fleet that must not change."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+AT_ONCE = 500
+"""Messages that are processed before others on the loop have their turn: about 10 ms."""
+
+Receive = Callable[[str, bytes, float, int], None]
+"""Processes a message: topic, payload, monotonic seconds and ns since 1970 of its arrival."""
+
+
+class HeldMessages:
+    """Passes messages on in their order: at once, or when the fleet may change again."""
+
+    def __init__(self, receive: Receive, idle: asyncio.Event) -> None:
+        """`idle`: set while the fleet may change."""
+        self._receive = receive
+        self._idle = idle
+        self._waiting: deque[tuple[str, bytes, float, int]] = deque()
+        self._some = asyncio.Event()
+
+    def add(self, topic: str, payload: bytes, now: float, wall: int) -> None:
+        """Process a message, or hold it."""
+        if self._waiting or not self._idle.is_set():
+            self._waiting.append((topic, payload, now, wall))
+            self._some.set()
+        else:
+            self._receive(topic, payload, now, wall)
+
+    def release(self, most: int | None = None) -> None:
+        """Process the messages that are held, `most` at most."""
+        for _ in range(len(self._waiting) if most is None else min(most, len(self._waiting))):
+            self._receive(*self._waiting.popleft())
+        if not self._waiting:
+            self._some.clear()
+
+    async def run(self) -> None:
+        """Process held messages as soon as they may be, until cancelled."""
+        while True:
+            await self._some.wait()
+            await self._idle.wait()
+            self.release(AT_ONCE)
+            await asyncio.sleep(0)
