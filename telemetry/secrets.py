@@ -12,11 +12,18 @@ CREDENTIALS = "CREDENTIALS_DIRECTORY"
 
 
 def secret_path(where: str, path: Path) -> Path:
-    """Return the path of a secret, with a leading `~` or `$CREDENTIALS_DIRECTORY` replaced. Raises
-    `ConfigError` when systemd has given this process no credentials. `where`: the setting."""
-    if path.parts[:1] != (f"${CREDENTIALS}",):
-        return path.expanduser()
+    """Return the path of a secret, with a leading `~` or `$CREDENTIALS_DIRECTORY` replaced.
+
+    A file that this user can't read is looked up by its name among the credentials that systemd
+    loaded: `LoadCredential=node.key:/etc/kilowatch/node.key` needs no other settings than root's.
+    Raises `ConfigError` where systemd has given this process none. `where`: the setting.
+    """
     folder = os.environ.get(CREDENTIALS)
+    if path.parts[:1] != (f"${CREDENTIALS}",):
+        path = path.expanduser()
+        if folder and not os.access(path, os.R_OK) and (loaded := Path(folder, path.name)).exists():
+            return loaded
+        return path
     if not folder:
         raise ConfigError(
             where,

@@ -16,10 +16,12 @@ import shutil
 import signal
 import socket
 import ssl
+import stat
 import subprocess
 import sys
 import urllib.request
 from collections.abc import AsyncIterator, Callable
+from functools import reduce
 from pathlib import Path
 
 import aiomqtt
@@ -88,9 +90,19 @@ class Site:
         return done.stdout
 
     def _put(self, name: str, made: str) -> Path:
-        """Copy what was made for a machine into its /etc/kilowatch."""
+        """Put what was made for a machine into its /etc/kilowatch, as the page does for a node."""
         place = self.folder / f"etc-{name}"
-        shutil.copytree(self.folder / "kilowatch-pki" / made, place)
+        role = "aggregator" if name == AGGREGATOR else "node"
+        for line in re.findall(
+            r"^    (install .*/etc/kilowatch/?.*)$", DEPLOY.read_text(), re.MULTILINE
+        ):
+            names = {"/etc/kilowatch": str(place), "nodes/dgx01": made, "node.": f"{role}."}
+            command = reduce(lambda text, pair: text.replace(*pair), names.items(), line)
+            subprocess.run(shlex.split(command), cwd=self.folder / "kilowatch-pki", check=True)
+        rights = {path.name: stat.S_IMODE(path.stat().st_mode) for path in place.iterdir()}
+        assert {each for each, mode in rights.items() if not mode & 0o004} == {
+            f"{role}.key"
+        }  # the service's user reads the rest, and the key by LoadCredential=
         settings = place / "kilowatch.toml"
         settings.write_text(settings.read_text().replace("/etc/kilowatch", str(place)))
         return place

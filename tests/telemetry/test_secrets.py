@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from telemetry.errors import ConfigError
 from telemetry.mqtt import BrokerConfig
 from telemetry.secrets import read_secret, read_token, secret_path
+from tests.second_user import NOBODY, as_nobody, needs_root, open_folder
 
 
 def written(folder: Path, content: bytes) -> Path:
@@ -85,3 +88,24 @@ def test_the_key_of_a_broker_may_be_a_credential(
     monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path))
     (tmp_path / "node.key").write_bytes(b"")
     broker.context()
+
+
+@needs_root
+def test_a_key_of_root_alone_is_found_among_the_credentials_of_the_unit() -> None:
+    """The settings name /etc/kilowatch/node.key; the service is another user."""
+    with open_folder() as folder:
+        key, loaded = folder / "node.key", folder / "credentials"
+        key.write_text("secret")
+        key.chmod(0o600)
+        loaded.mkdir()
+        shutil.copy(key, loaded)
+        for path in (loaded, loaded / key.name):
+            os.chown(path, NOBODY, NOBODY)
+
+        def read(credentials: bool) -> str:
+            if credentials:
+                os.environ["CREDENTIALS_DIRECTORY"] = str(loaded)
+            return read_secret("broker.password_file", key)
+
+        assert as_nobody(lambda: read(credentials=True)) == "secret"
+        assert as_nobody(lambda: read(credentials=False)) == "ConfigError"
