@@ -15,6 +15,11 @@ LABELS = (
     "model", "link", "domain", "job", "user", "process", "channel",
 )  # fmt: skip
 """Labels that alerts may have; one that is absent counts as empty."""
+_PARTS = re.compile(
+    r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\(\?(?:P?[<!=:][\w=!]*>?)?|\{\d*,?\d*\}|.", re.DOTALL
+)
+"""An escape, a class, the beginning of a group, a count, or a character."""
+_MOST_REPEATS = 3
 _LONGEST = 512
 """Most characters of a pattern."""
 
@@ -47,6 +52,44 @@ def _checked(pattern: str, where: str) -> None:
         compiled(pattern)
     except re.error as error:
         raise ConfigError(where, f"{pattern!r} is no regular expression: {error}") from error
+    if _is_slow(pattern):
+        raise ConfigError(
+            where,
+            f"{pattern!r} may take for ever: it repeats what has a choice or a repetition inside, or "
+            f"more than {_MOST_REPEATS} things",
+            "Write several matchers, or silences, in place of one.",
+        )
+
+
+def _is_slow(pattern: str) -> bool:
+    """Whether a pattern, on a label that almost fulfils it, may take more than a power of the label's
+    length: every tick of the rules waits for it.
+
+    Cautious: some patterns that would do are refused, as `(a|b)*`.
+    """
+    repeats, choices, ended = [0], [0], False
+    for part in _PARTS.findall(pattern):
+        inside = ended
+        ended = False
+        if part[0] == "(":
+            repeats.append(0)
+            choices.append(0)
+        elif part == ")":
+            within, options = repeats.pop(), choices.pop()
+            repeats[-1] += within
+            choices[-1] += options
+            ended = within + options > 0
+        elif part == "|" and len(repeats) == 1:
+            repeats[0] = 0
+        elif part in {"|", "?"}:
+            choices[-1] += 1
+        elif part in {"*", "+"} or (part[0] == "{" and len(part) > 1):
+            repeats[-1] += 1
+            if inside:
+                return True
+        if repeats[-1] > _MOST_REPEATS:
+            return True
+    return False
 
 
 def _unquoted(text: str) -> str:

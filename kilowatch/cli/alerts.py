@@ -58,7 +58,7 @@ def alerts(
 
     Exit code 0: the aggregator answered. 1: it can't be reached, or refuses. 2: a wrong option.
     """
-    from api.alerts import AlertsReply, IncidentsReply  # noqa: PLC0415
+    from api.alerts import AlertsReply, IncidentsReply, SilencesReply  # noqa: PLC0415
     from kilowatch.text import alerts as text  # noqa: PLC0415 - loads NumPy; keep --help quick
 
     api = open_api(config, http, token_file)
@@ -81,6 +81,9 @@ def alerts(
         echo(line, fg=known.get(word))
     if not lines:
         echo("no open incident")
+    silenced = api.get("/api/v1/silences", SilencesReply)
+    for line in text.silenced_lines(silenced.silences, silenced.at):
+        echo(line, fg="yellow")
 
 
 @click.command()

@@ -25,6 +25,7 @@ from telemetry.text import all_firing, counted, duration, timestamp
 
 COLOURS = {Severity.PAGE: "red", Severity.TICKET: "yellow", Severity.INFO: "cyan"}
 _SECOND = 1_000_000_000
+_FEW_SILENCES = 5
 
 
 def incident_lines(incidents: Sequence[Incident], now: int) -> Iterator[str]:
@@ -69,6 +70,22 @@ def silence_lines(silences: Sequence[Silence], now: int) -> list[str]:
         for one in silences
     ]  # fmt: skip
     return columns([head, *rows]) if rows else ["no silence"]
+
+
+def silenced_lines(silences: Sequence[Silence], now: int) -> list[str]:
+    """Return the silences in force, those that end last first, a few of them: nobody hides a page unseen."""
+    found = sorted(
+        (one for one in silences if one.starts <= now < one.ends), key=lambda one: -one.ends
+    )
+    if not found:
+        return []
+    lines = silence_lines(found[:_FEW_SILENCES], now)[1:]
+    more = len(found) - _FEW_SILENCES
+    return [
+        "silenced:",
+        *lines,
+        *([f"and {more} more: kilowatch silence --list"] if more > 0 else []),
+    ]
 
 
 def rule_lines(rules: Sequence[RuleRow]) -> list[str]:

@@ -14,7 +14,7 @@ from telemetry.devices import Event
 from telemetry.metric import Kind
 from tests.aggregator.fake_view import START
 from tests.aggregator.http_client import door, small_cluster
-from tests.aggregator.test_http_prometheus import prometheus, until
+from tests.aggregator.test_http_prometheus import discovering, prometheus, until
 
 BOARD_12239 = (
     'DCGM_FI_DEV_GPU_TEMP{instance=~"n1|n2", gpu=~"0|1"}',
@@ -88,7 +88,10 @@ async def test_units_and_labels_are_the_exporters() -> None:
 @pytest.mark.skipif(shutil.which("prometheus") is None, reason="apt-get install prometheus")
 async def test_every_query_of_board_12239_answers_on_a_real_prometheus(tmp_path: Path) -> None:
     view = await small_cluster()
-    async with door(view) as client, prometheus(tmp_path, client, "/sd/dcgm") as server:
+    async with (
+        door(view) as client,
+        prometheus(tmp_path, discovering(client, "/sd/dcgm")) as server,
+    ):
 
         async def both() -> bool:
             found = await server.query("DCGM_FI_DEV_GPU_TEMP")

@@ -13,11 +13,15 @@ import aiohttp
 import msgspec
 import pytest
 
+from aggregator.http.app import listening
+from aggregator.http.config import HttpConfig
+from aggregator.http.tokens import AccessScope
 from telemetry.gap import DEVICE_LOST
 from telemetry.metric import Table
 from telemetry.schema import SCHEMA
 from tests.aggregator.fake_view import FakeView, inventory, readings
-from tests.aggregator.http_client import Door, door, small_cluster
+from tests.aggregator.http_client import Door, add_token, door, small_cluster
+from tests.aggregator.test_http_tls import issue, make_authority
 from tests.brokers import free_port
 
 PATIENCE = 90.0
@@ -63,13 +67,9 @@ class Prometheus:
         return [(each["metric"], float(each["value"][1])) for each in body["data"]["result"]]
 
 
-@asynccontextmanager
-async def prometheus(
-    folder: Path, client: Door, discovery: str = "/sd/prometheus"
-) -> AsyncIterator[Prometheus]:
-    """Run Prometheus against our service discovery, scraping twice a second."""
-    port = free_port()
-    (folder / "prometheus.yml").write_text(
+def discovering(client: Door, discovery: str = "/sd/prometheus") -> str:
+    """Return the settings of a Prometheus that scrapes twice a second what is discovered."""
+    return (
         "global: {scrape_interval: 500ms, scrape_timeout: 500ms}\n"
         "scrape_configs:\n"
         "- job_name: kilowatch\n"
@@ -77,6 +77,13 @@ async def prometheus(
         "- job_name: kilowatch-aggregator\n"
         f"  static_configs: [{{targets: ['127.0.0.1:{client.port}']}}]\n"
     )
+
+
+@asynccontextmanager
+async def prometheus(folder: Path, settings: str) -> AsyncIterator[Prometheus]:
+    """Run Prometheus."""
+    port = free_port()
+    (folder / "prometheus.yml").write_text(settings)
     with (folder / "prometheus.log").open("wb") as log:
         process = await asyncio.create_subprocess_exec(
             "prometheus",
@@ -133,7 +140,7 @@ async def test_prometheus_scrapes_node_by_node_and_a_gpu_that_vanishes_goes_stal
 ) -> None:
     """`up` and `instance` are the node's, labels are not doubled, and old watts end."""
     view = await small_cluster()
-    async with door(view) as client, prometheus(tmp_path, client) as server:
+    async with door(view) as client, prometheus(tmp_path, discovering(client)) as server:
 
         async def both_up() -> bool:
             up = await server.query('up{job="kilowatch"} == 1')
@@ -173,3 +180,51 @@ async def test_prometheus_scrapes_node_by_node_and_a_gpu_that_vanishes_goes_stal
 
         await until(view, down)
         assert await server.query('up{instance="n2"}')  # the scrape itself goes on
+
+
+SHIPPED = Path(__file__).parents[2] / "deploy" / "prometheus" / "prometheus.yml"
+
+
+@pytest.mark.skipif(
+    shutil.which("prometheus") is None or shutil.which("openssl") is None,
+    reason="apt-get install prometheus openssl",
+)
+@pytest.mark.parametrize("shown", [True, False], ids=["with the token", "without"])
+async def test_the_shipped_settings_scrape_over_https_with_a_token(
+    tmp_path: Path, shown: bool
+) -> None:
+    """By the lines that are comments in them."""
+    authority = make_authority(tmp_path)
+    cert, key = issue(authority, tmp_path / "tls", 7)
+    tokens, secret = tmp_path / "tokens.json", tmp_path / "kilowatch.token"
+    secret.write_text(add_token(tokens, "prometheus", AccessScope.READ))
+    config = HttpConfig(
+        listen="127.0.0.1:0", anonymous_read=False, tokens_file=tokens, tls_cert=cert, tls_key=key
+    )
+    view = await small_cluster()
+    async with listening(view, config) as (_, port):
+        text = SHIPPED.read_text().replace("#S ", "").replace("#T " if shown else "nothing", "")
+        text = text.partition("rule_files")[0]
+        for old, new in (
+            ("/etc/prometheus/kilowatch.token", str(secret)),
+            ("/etc/prometheus/kilowatch-ca.crt", str(authority / "ca.crt")),
+            ("http://127.0.0.1:9400", f"https://127.0.0.1:{port}"),
+            ("127.0.0.1:9400", f"127.0.0.1:{port}"),
+            ("interval: 15s", "interval: 1s"),
+            ("refresh_interval: 30s", "refresh_interval: 1s"),
+        ):
+            assert old in text, old
+            text = text.replace(old, new)
+        async with prometheus(tmp_path, text) as server:
+
+            async def seen() -> bool:
+                up = await server.query("up")
+                found = {(labels["job"], labels["instance"]): value for labels, value in up}
+                if shown:
+                    return found == {
+                        ("kilowatch", "n1"): 1, ("kilowatch", "n2"): 1,
+                        ("kilowatch-aggregator", f"127.0.0.1:{port}"): 1,
+                    }  # fmt: skip
+                return found == {("kilowatch-aggregator", f"127.0.0.1:{port}"): 0}
+
+            await until(view, seen)

@@ -39,7 +39,11 @@ def openssl(*arguments: str) -> None:
 @pytest.fixture(scope="module")
 def authority(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a private authority."""
-    folder = tmp_path_factory.mktemp("ca")
+    return make_authority(tmp_path_factory.mktemp("ca"))
+
+
+def make_authority(folder: Path) -> Path:
+    """Make a private authority in a folder; returns that."""
     openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
             "-keyout", str(folder / "ca.key"), "-out", str(folder / "ca.crt"), "-days", "2",
             "-subj", "/CN=an authority of our own")  # fmt: skip

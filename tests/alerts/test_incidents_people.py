@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from alerts.incidents.matchers import parse_all
+from alerts.incidents.matchers import parse, parse_all
 from alerts.incidents.state import MAX_TIMELINE, IncidentChanges
 from api.alerts import Action, NotificationState, Severity, Silence
-from telemetry.errors import IncidentError
+from telemetry.errors import ConfigError, IncidentError
 from tests.alerts.deliveries import SECOND, ManagerHarness, alert, described, over, trip
 
 HOT = alert("thermal", gpu="GPU-a")
@@ -359,3 +359,21 @@ def test_what_fired_and_is_no_longer_there_after_a_restart_is_over() -> None:
     harness.wait(15)
     assert described(harness.sent) == ["trigger new"] * 3 + ["resolve resolved"]
     assert harness.sent[-1].incident.alerts[0].key == LOST.key
+
+
+SLOW = ("(a+)+$", "(?:a+)+", "(?P<x>a*)*", "(a|aa)+", "((a*)b)*", "(a{1,5}){1,5}", "(a?){30}a{30}",
+        "x(y(z|w)+)", ".*.*.*.*=", "(.*)(.*)(.*)(.*)")  # fmt: skip
+QUICK = ("dgx-.*", "gpu_.*|node_.*|x.*|y.*|z.*", "(dgx|hgx|a|b|c)-[0-9]+", "[+*]{3}", r"a\+\*", "[a+]+",
+         "(ab)*", "(?i)dgx.*", "(a.*|b)c+", r"n\d", ".*a.*b.*")  # fmt: skip
+
+
+@pytest.mark.parametrize("pattern", SLOW)
+def test_a_pattern_that_may_take_for_ever_is_refused(pattern: str) -> None:
+    """The rules would wait for it at every tick, and again after a restart."""
+    with pytest.raises(ConfigError, match="may take for ever"):
+        parse(f"node=~{pattern}")
+
+
+@pytest.mark.parametrize("pattern", QUICK)
+def test_a_pattern_as_people_write_them_is_accepted(pattern: str) -> None:
+    assert parse(f"node=~{pattern}").value == pattern

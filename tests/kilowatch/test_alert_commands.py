@@ -98,10 +98,13 @@ async def test_silence_suppresses_lists_and_ends(tmp_path: Path) -> None:
         (silence,) = (await client.get("/api/v1/silences"))["silences"]
         listed = await typed(client, "silence", "--list")
         assert silence["id"] in listed.stdout
+        shown = (await typed(client, "alerts")).stdout.splitlines()
+        assert shown[shown.index("silenced:") + 1].startswith(silence["id"])
         assert "2 h left" in listed.stdout
         ended = await typed(client, "silence", "--end", silence["id"][:6])
         assert ended.exit_code == 0
         assert "over" in ended.stdout
+        assert "silenced:" not in (await typed(client, "alerts")).stdout
         planned = await typed(
             client, "silence", "node=n1", "--maintenance", "--from", "2090-01-01T08:00:00Z",
             "--for", "4h", "--why", "new fans", "--json",
