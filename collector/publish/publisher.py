@@ -37,6 +37,10 @@ RING_READ_TIMEOUT = 30.0
 """Seconds that the status waits for the ring to be read; older frames count as gone without it."""
 LAST_SECONDS = 0.7
 """Seconds that the last messages may take."""
+ANSWER_SECONDS = 0.5
+"""Pause before our status is sent because another replaced it."""
+NAMESAKE_EVERY = 600.0
+"""Seconds between two events about another collector of our name."""
 SEND_BUFFER = 128 * 1024
 """Bytes that the kernel buffers for a slow connection: how long a live frame may wait."""
 
@@ -81,8 +85,10 @@ class Publisher:
         self._reported_spans: tuple[FrameSpan, ...] = ()
         self._closing = asyncio.Event()
         self._down = ""
-        self._namesake: int | None = None
-        """Session of another collector that uses our name."""
+        self._namesake_at = -NAMESAKE_EVERY
+        """Time of the last event about another collector that uses our name."""
+        self._answer: asyncio.TimerHandle | None = None
+        """Our status, about to be sent in answer to another's."""
         self._client_id = client_id(config.node)
         self.commands = CommandLimits(config.accept_commands)
         self.outbox = PublishQueue()
@@ -281,19 +287,25 @@ class Publisher:
         try:
             found = status_message.received(payload)
         except WireError as error:
-            log.warning("node=%s a status that is not ours: %s", self._config.node, error)
+            log.debug("node=%s a status that is not ours: %s", self._config.node, error)
             return
+        loop = asyncio.get_running_loop()
         if found.session == self._session:
             return
         if found.state is NodeState.OFFLINE:
-            self.announce()
-        elif found.session != self._namesake:
-            self._namesake = found.session
+            if self._answer is None:
+                self._answer = loop.call_later(ANSWER_SECONDS, self._answer_status)
+        elif loop.time() - self._namesake_at > NAMESAKE_EVERY:
+            self._namesake_at = loop.time()
             message = (
                 "another collector uses the name of this node: give each its own, collector.node"
             )
             log.error("node=%s %s", self._config.node, message)
             self._note("name_in_use", message)
+
+    def _answer_status(self) -> None:
+        self._answer = None
+        self.announce()
 
     async def _watch_ring(self) -> None:
         """Send the status once the ring is read, and again when it has lost frames."""

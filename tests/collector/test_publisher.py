@@ -18,7 +18,7 @@ import pytest
 
 from collector.config import CollectorConfig
 from collector.publish.command_limits import CommandLimits
-from collector.publish.publisher import Publisher
+from collector.publish.publisher import ANSWER_SECONDS, Publisher
 from collector.publish.queue import (
     MOST_EVENTS,
     MOST_FRAMES,
@@ -373,6 +373,31 @@ async def test_the_last_will_of_an_earlier_process_does_not_leave_the_node_offli
                 assert later.statuses[0].state is NodeState.ONLINE
         with contextlib.suppress(BusError):
             await stack.aclose()
+
+
+async def test_forged_statuses_cost_the_node_few_messages(
+    mosquitto: Mosquitto, tmp_path: Path
+) -> None:
+    """On a broker without access list anybody may publish them."""
+    config = config_of(mosquitto.config, tmp_path)
+    name = topic(config.cluster, NODE, Topic.STATUS)
+    async with reading(mosquitto.config) as reader, collecting(config, FakeSource()) as running:
+        await until(lambda: reader.frames and reader.statuses)
+        own = reader.statuses[0].session
+        for number in range(300):
+            state = (NodeState.OFFLINE, NodeState.ONLINE)[number % 2]
+            await reader.client.publish(name, status(config, 1 + number, 1, state), qos=1)
+        await reader.client.publish(name, status(config, 9, 1, NodeState.OFFLINE), qos=1)
+        before = len(reader.frames)
+        await until(lambda: reader.statuses[-1].session == own)
+        await until(lambda: len(reader.frames) > before + 3)
+        summary = await running.end()
+    assert summary.connects == 1
+    answers = [
+        each for each in reader.statuses[1:] if each.session == own and each.state == "online"
+    ]
+    assert 1 <= len(answers) <= 2 + summary.frames * config.interval / ANSWER_SECONDS
+    assert len([event for event in reader.events if event.kind == "name_in_use"]) == 1
 
 
 async def test_no_user_of_the_broker_can_guess_the_id_of_a_client_and_throw_it_off(
