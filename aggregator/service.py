@@ -52,12 +52,13 @@ from api.stats import Stats
 from power.report.tariff import price_at
 from power.snapshot.snapshot import PowerSnapshot
 from telemetry.devices import Event
-from telemetry.errors import KilowattError, WireError
+from telemetry.errors import BusError, KilowattError, NodeError, WireError
 from telemetry.fleet import Fleet
 from telemetry.local_token import state_folders
 from telemetry.supervision import ProgressMarks, Supervisor
 from telemetry.tasks import first_error
 from telemetry.text import counted
+from telemetry.topics import Topic, check_name, shard_of, topic
 
 log = logging.getLogger(__name__)
 
@@ -118,6 +119,7 @@ class Aggregator:
         self._node_labels = NodeLabels()
         self.flushes = FlushBroadcast()
         self._ingest: MessageRouter | None = None
+        self._bus: FanInClient | None = None
         self._batch: Batch | None = None
         """The batch that is being written."""
         self.ready = asyncio.Event()
@@ -159,6 +161,33 @@ class Aggregator:
     def recent_events(self) -> Sequence[Event]:
         """The last events in memory, newest first, a thousand at most."""
         return list(reversed(self._ingest.recent)) if self._ingest is not None else []
+
+    def forget(self, node: str) -> bool:
+        """Remove a node that is gone for good, and what the broker retained of it; return whether it was
+        known. Its history stays. Raises `NodeError`, `BusError` or `ConfigError`."""
+        check_name("node", node)
+        ingest, bus, shards = self._ingest, self._bus, shard_names(self.config.shards)
+        if shards and shard_of(node) not in shards:
+            raise NodeError(
+                f"{node} is in shard {shard_of(node)}, which another aggregator serves. Ask that one."
+            )
+        if ingest is None or bus is None:
+            raise BusError("the aggregator is starting. Try again.")
+        if ingest.online(node, self.now()):
+            raise NodeError(
+                f"{node} is online. Stop its collector first: systemctl stop kilowatch-collector."
+            )
+        for kind in (Topic.STATUS, Topic.INVENTORY):
+            if not bus.publish(topic(self.cluster, node, kind), b"", retain=True):
+                raise BusError(
+                    "there is no connection to the broker, which still retains the node's inventory. "
+                    "Try again when it is back."
+                )
+        known = ingest.remove(node)
+        self.pipeline.engine.forget(node)
+        self.electrical.forget(node)
+        self.stats.nodes_forgotten += known
+        return known
 
     def reload(self) -> None:
         """Apply changed settings, as far as they can change while it runs."""
@@ -244,6 +273,7 @@ class Aggregator:
 
         bus = FanInClient(config.broker, config.cluster, shard_names(config.shards), receive, self.stats,
                   more=[f"{states.prefix}+/state", *circuits.filters()])  # fmt: skip
+        self._bus = bus
         supervisor, marks = self.supervisor, self.marks
         works: dict[str, Callable[[], Awaitable[None]]] = {
             "bus": bus.run,

@@ -119,5 +119,9 @@ class AggregatorView(Protocol):
     def alerts(self) -> Sequence[Alert]:
         """Alerts that are pending, firing or just resolved, worst first."""
 
+    def forget(self, node: str) -> bool:
+        """Remove a node that is gone for good, and what the broker retained of it; return whether it was
+        known. Its history stays. Raises `NodeError`, `BusError` or `ConfigError`."""
+
     def recent_events(self) -> Sequence[Event]:
         """The last events in memory, newest first, a thousand at most."""

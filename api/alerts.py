@@ -99,6 +99,8 @@ class Alert(msgspec.Struct, frozen=True):
     description: str = ""
     """The meaning of the alert, and what to do."""
     runbook: str = ""
+    ended: str = ""
+    """Why it resolved, if not because all is well: `forgotten`, its node was removed by a person."""
 
     def matched_labels(self) -> dict[str, str]:
         """Return everything that a matcher may name."""
@@ -164,8 +166,8 @@ class IncidentEvent(msgspec.Struct, frozen=True, kw_only=True):
     """ns since 1970."""
     what: str
     """`told` (notified; `why`: the notification's reason), `acknowledged`, `taken_back` (the
-    acknowledgement was removed), `lapsed` (the acknowledgement expired), `ended` (`why`: `resolved` or
-    `merged`)."""
+    acknowledgement was removed), `lapsed` (the acknowledgement expired), `ended` (`why`: `resolved`,
+    `merged` or `forgotten`)."""
     who: str = ""
     """Empty where no person did it."""
     why: str = ""

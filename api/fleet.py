@@ -35,6 +35,24 @@ class ImpairmentRow(msgspec.Struct, frozen=True):
     """Whether all of the cluster is blind in this respect, rather than one node, rule or circuit."""
 
 
+class ForgetRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The removal of a node that is gone for good."""
+
+    who: str = ""
+    """A name beside that of the token."""
+    why: str = ""
+
+
+class ForgetReply(msgspec.Struct, frozen=True):
+    """The answer to the removal of a node."""
+
+    at: int
+    """ns since 1970."""
+    node: str
+    known: bool
+    """Whether the aggregator knew it; what the broker retained of it is cleared in any case."""
+
+
 class HealthReply(msgspec.Struct, frozen=True):
     """The answer of `/healthz` and `/readyz`."""
 

@@ -38,6 +38,7 @@ COMMANDS = {
     "influx": "influx",
     "rules": "rules",
     "replay": "rules",
+    "forget": "forget",
     "verify": "verify",
     "diagnose": "diagnose",
     "xid": "diagnose",

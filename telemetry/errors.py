@@ -7,6 +7,7 @@ KilowattError
 ├── WireError        a message from the bus does not decode
 ├── BusError         the broker can't be reached or refuses
 ├── StoreError       the store can't be opened or written
+├── NodeError        a request about a node that can't be carried out
 └── IncidentError    a request about an incident or a silence can't be carried out
 
 Each message has the place, the problem and the cure; the command line prints it as one line.
@@ -58,6 +59,10 @@ class BusError(KilowattError):
 
 class StoreError(KilowattError):
     """The store can't be opened, written or read."""
+
+
+class NodeError(KilowattError):
+    """A request about a node that can't be carried out."""
 
 
 class IncidentError(KilowattError):

@@ -196,6 +196,12 @@ class ElectricalService:
             log.info("power: %s%s hang on no circuit; name them in a circuit's nodes, and what they "
                      "draw counts", ", ".join(fresh[:5]), more)  # fmt: skip
 
+    def forget(self, node: str) -> None:
+        """Forget what a node that was removed drew last; the circuits that it hangs on stay."""
+        if self._live is not None:
+            self._live.forget(node)
+        self._reported_unmapped.discard(node)
+
     def meters(self) -> Sequence[MeterState]:
         """Return the state of each meter."""
         return self._hub.states()

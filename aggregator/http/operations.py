@@ -15,6 +15,7 @@ from aggregator.http import (
     health,
     history,
     metrics,
+    node_actions,
     nodes,
     past,
     power,
@@ -50,6 +51,8 @@ from api.device import GpuPageReply, NodePageReply
 from api.fleet import (
     CatalogueReply,
     EventsReply,
+    ForgetReply,
+    ForgetRequest,
     HealthReply,
     NodesReply,
     ScrapeTarget,
@@ -274,6 +277,20 @@ OPERATIONS: tuple[Operation, ...] = (
         (_NODE, _AT),
         (404, 503),
         scope=_READ,
+    ),
+    Operation(
+        "/api/v1/nodes/{node}/forget",
+        node_actions.forget,
+        "forgetNode",
+        "Remove a node that is gone for good from the fleet, the alerts and the broker; its history "
+        "stays. 409 for one that is online.",
+        ForgetReply,
+        (_NODE,),
+        (*_WRITE_FAULTS, 409, 503),
+        body=ForgetRequest,
+        body_required=False,
+        method="post",
+        scope=_ADMIN,
     ),
     Operation(
         "/api/v1/gpus/{uuid}",

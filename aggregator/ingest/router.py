@@ -53,6 +53,9 @@ MOST_UNSTORED = 100_000
 """Events that wait for a store that fails."""
 FEW_SPANS = 16
 """Spans of a newcomer's ring that are compared before its first frame."""
+ONLINE_SECONDS = 600.0
+"""Seconds without a frame after which a node counts as offline though its status says online: a broker
+that was killed never publishes the last wills."""
 SWEEP_EVERY = 60.0
 """Seconds between two searches for nodes and sessions that are long gone."""
 
@@ -498,6 +501,15 @@ class MessageRouter:
         if node is not None and node.proven:
             self._removed.append(name)
         return self._sequence.remove(name) or held
+
+    def online(self, name: str, now: float) -> bool:
+        """Return whether the collector of a node runs: it is connected, or something came lately."""
+        node = self.nodes.get(name)
+        return (
+            node is not None
+            and node.online
+            and now - max(node.since, node.last_frame) < ONLINE_SECONDS
+        )
 
     def expire(self, now: float) -> None:
         """Remove what is long gone: names without an inventory, nodes that are offline and silent, and

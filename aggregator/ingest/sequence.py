@@ -417,6 +417,7 @@ class FrameSequence:
             self.devices.replace(None, node.layouts[0].inventory)
         if name in self._fleet.nodes:
             self._fleet.remove(name)
+        node.fleet_node = node.rows = None  # frames that wait for the next flush are history
         while node.waiting:
             self._next_waiting(node)
         self.planner.remove(node.accounts.values())

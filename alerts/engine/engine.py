@@ -93,6 +93,8 @@ class RuleEngine:
         """Number of longer pauses in a row."""
         self._listening_since = -np.inf
         self._event_age = max([_EVENT_AGE, *(int(rule.keep * 1e9) for rule in rules)])
+        self._forgotten: set[str] = set()
+        """Nodes that were removed since the last tick."""
         self._turns = 0
         self.rules_aside = SetAside("rule")
         """Rules that raised; all others are evaluated."""
@@ -414,6 +416,10 @@ class RuleEngine:
                 records.append(AlertRecord(alert=alert, device=device))
         return records + list(self._restored.records())
 
+    def forget(self, node: str) -> None:
+        """Note that a person removed a node: its alerts end as `forgotten` at the next tick."""
+        self._forgotten.add(node)
+
     def restore(self, records: Iterable[AlertRecord], now: float, wall_ns: int) -> None:
         """Go on with the alerts of before a restart: they are listed at once, return to the rows of
         their devices when those appear, and none fires again."""
@@ -491,7 +497,16 @@ class RuleEngine:
             self.rules_aside.fail(_DISTURBANCES, error, self._now)
             self._disturbances = DisturbanceTracker()
             self._disturbances.resize({table: self._fleet.size(table) for table in Table})
-        return resolved + self._place_restored(wall)
+        ended = resolved + self._place_restored(wall)
+        if self._forgotten:
+            ended = [
+                msgspec.structs.replace(alert, ended="forgotten")
+                if alert.node in self._forgotten
+                else alert
+                for alert in ended
+            ]
+            self._forgotten.clear()
+        return ended
 
     def _resolve_gone(
         self, evaluator: RuleEvaluator, change: RowChange, wall: int
@@ -522,6 +537,8 @@ class RuleEngine:
             if evaluator.part in self.rules_aside or record.alert.rule in self.alerts_aside:
                 return False
             kind, node = evaluator.subject.snapshot_kind, record.alert.node
+            if node in self._forgotten:
+                return True
             return kind in self._snapshots if kind is not None else self._row_index.has(node)
 
         ends = []

@@ -215,7 +215,11 @@ class NotificationScheduler:
         self._add_notice(record, Action.ACKNOWLEDGE, "acknowledged")
 
     def finish(self, record: IncidentRecord, reason: str = "resolved") -> None:
-        """Close an incident, and make a notice of it if any was sent before."""
+        """Close an incident, and make a notice of it if any was sent before. One whose last alert ended
+        because its node was removed did not resolve: it is `forgotten`."""
+        if reason == "resolved":
+            last = max(self._index.members(record), key=lambda one: one.alert.changed, default=None)
+            reason = (last.alert.ended if last is not None else "") or reason
         record.ended, record.closed = self._clock.wall, self._clock.time
         record.changed = self._clock.wall
         record.add_event(self._clock.wall, "ended", why=reason)

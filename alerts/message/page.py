@@ -107,7 +107,7 @@ def _tag(notice: Notice) -> str:
         return "TEST"
     match notice.action:
         case Action.RESOLVE:
-            return "RESOLVED"
+            return "FORGOTTEN" if notice.reason == "forgotten" else "RESOLVED"
         case Action.ACKNOWLEDGE:
             return "ACKNOWLEDGED"
         case Action.UPDATE:
@@ -167,6 +167,7 @@ _REASONS = {
     "repeat": "nobody has acknowledged it",
     "storm": "too many incidents began at once; this one represents them",
     "flapping": "it fires and resolves again and again",
+    "forgotten": "its node was removed from kilowatch; whether all is well is not known",
 }
 
 

@@ -24,7 +24,7 @@ from api.alerts import Alert, ChannelRow, Incident, TestReply
 from collector.recording.file import RecordedMessage
 from kilowatch.replay.player import STEP, Player
 from telemetry.devices import Event
-from telemetry.errors import IncidentError
+from telemetry.errors import IncidentError, NodeError
 from telemetry.supervision import ProgressMarks
 
 COMMIT_EVERY = 60
@@ -117,6 +117,10 @@ class RecordedCluster:
     def alerts(self) -> Sequence[Alert]:
         """Alerts at the end, worst first."""
         return self.pipeline.alerts()
+
+    def forget(self, node: str) -> bool:
+        """Raise `NodeError`: a recording is what it is."""
+        raise NodeError(f"{node} is part of a recording. Nothing of it can be removed.")
 
     def recent_events(self) -> Sequence[Event]:
         """The last events, newest first."""

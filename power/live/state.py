@@ -302,6 +302,12 @@ class LivePower:
                 if part.startswith(("node/", "meter/")) and part not in waiting:
                     self.aside.works(part)
 
+    def forget(self, machine: str) -> None:
+        """Forget what a machine reported last: it counts as one that never reported."""
+        row = self._machine_at.get(machine)
+        if row is not None:
+            self.model.forget(row)
+
     def checkpoint(self) -> dict[str, Any]:
         """Return heat, energy, timers and calibration as JSON can hold them, for a restart.
 

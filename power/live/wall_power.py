@@ -96,6 +96,13 @@ class WallPowerModel:
         """Last reported sum of limits of each machine."""
         self.gpus = np.full(count, np.nan)
 
+    def forget(self, row: int) -> None:
+        """Forget the last known values of a machine."""
+        for known in (self.last, self._whole, self._last_sigma, self.limits, self.gpus):
+            known[row] = np.nan
+        self._last_rank[row] = _MODEL
+        self._silent[row] = False
+
     def estimate(
         self,
         tick: PowerInputs,

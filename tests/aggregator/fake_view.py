@@ -37,6 +37,7 @@ from api.stats import Stats
 from telemetry import frame as frames
 from telemetry.catalogue import BY_NAME
 from telemetry.devices import Event, Gpu, Link
+from telemetry.errors import NodeError
 from telemetry.fleet import Fleet
 from telemetry.gap import NOT_SUPPORTED
 from telemetry.intervals import IntervalSet
@@ -340,6 +341,10 @@ class FakeView:
     def alerts(self) -> Sequence[Alert]:
         """What a test raised."""
         return self.raised
+
+    def forget(self, node: str) -> bool:
+        """There is no bus to clear."""
+        raise NodeError(f"{node} is no node of this view")
 
     def recent_events(self) -> Sequence[Event]:
         """What a test let happen."""

@@ -16,7 +16,7 @@ _WORDS = {"taken_back": "{who} withdrew the acknowledgement", "lapsed": "the ack
           "acknowledged": "acknowledged by {who}", "told": "notified", "ended": "resolved"}  # fmt: skip
 _REASONS = {"new": "it is new", "worse": "it grew worse", "more": "there is more", "fewer": "there is less",
             "cause": "its cause was found", "repeat": "not acknowledged", "flapping": "it is flapping",
-            "storm": "there are too many", "merged": "it is part of another", "resolved": ""}  # fmt: skip
+            "storm": "there are too many", "merged": "it is part of another", "forgotten": "its node was removed", "resolved": ""}  # fmt: skip
 
 
 def path_of(key: str) -> str:
