@@ -35,6 +35,7 @@ from aggregator.ingest.dead_letters import DeadLetters
 from aggregator.ingest.held_messages import HeldMessages
 from aggregator.ingest.ids import IdRegistry
 from aggregator.ingest.router import MessageRouter
+from aggregator.load.heap import HeapFreezer
 from aggregator.load.shedder import LoadShedder
 from aggregator.load.shedding import Shedding
 from aggregator.mqtt.client import FanInClient
@@ -477,10 +478,12 @@ class Aggregator:
                 self.impairments.clear("files_lost", "store/files")
 
     async def _expiry_loop(self, ingest: MessageRouter) -> None:
-        """Remove names, nodes and sessions that are long gone."""
+        """Remove names, nodes and sessions that are long gone, and note what is new and stays."""
+        heap = HeapFreezer()
         async for _ in _every(UPKEEP_SECONDS):
             await self.alerting.idle.wait()
             ingest.expire(time.monotonic())
+            heap.update(len(self.fleet.nodes))
 
 
 async def _every(seconds: float, stop: asyncio.Event | None = None) -> AsyncIterator[float]:

@@ -127,3 +127,6 @@ class HistoryReply(msgspec.Struct, frozen=True):
     high: Numbers
     incomplete: list[tuple[int, int]] = []
     """As of `FramesReply`."""
+    provisional: list[tuple[int, int]] = []
+    """Windows in which means of ten seconds stand for readings that were shed under load, and that the
+    nodes send again, ns since 1970."""

@@ -105,7 +105,7 @@ def _reply(found: HistorySeries, metric: Metric, start: int, end: int) -> Histor
     return HistoryReply(
         found.device, found.metric, metric.unit, metric.kind, found.step, start, end, found.at,
         _short(found.mean, narrow), _short(found.low, narrow), _short(found.high, narrow),
-        found.incomplete,
+        found.incomplete, found.provisional,
     )  # fmt: skip
 
 

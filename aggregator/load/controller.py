@@ -15,10 +15,11 @@ from enum import IntEnum
 
 from telemetry.backoff import STEADY, Backoff
 
-HIGH_SECONDS = 2.0
-"""Seconds for which something must lag before the next step up."""
-SEVERE_SECONDS = 0.5
-"""The same for a severe lag."""
+HIGH_SECONDS, SEVERE_SECONDS = 2.0, 0.5
+"""Seconds for which something must lag, and lag severely, before history is shed."""
+FURTHER_SECONDS, FURTHER_SEVERE_SECONDS = 6.0, 2.0
+"""The same for all steps after it: a commit that is under way must first end, or what it has held up
+would cost viewers and pages too."""
 CALM_SECONDS, LONGEST_CALM = 10.0, 160.0
 """Seconds for which all must be calm before a step down: at first, and at most."""
 RELAPSE_SECONDS = 60.0
@@ -132,7 +133,11 @@ class LoadController:
             self._high_since = now
         severe = any(value > signal.severe for signal, value in high)
         since = max(self._high_since, self._moved_at)
-        if now - since < (SEVERE_SECONDS if severe else HIGH_SECONDS) or self.step is max(ShedStep):
+        further = self.step >= ShedStep.HISTORY
+        usual, least = (
+            (FURTHER_SECONDS, FURTHER_SEVERE_SECONDS) if further else (HIGH_SECONDS, SEVERE_SECONDS)
+        )
+        if now - since < (least if severe else usual) or self.step is max(ShedStep):
             return
         if now - self._down_at < RELAPSE_SECONDS:
             self._relapses += 1

@@ -9,10 +9,12 @@ import os
 import termios
 from pathlib import Path
 
-LOW_WATER, HIGH_WATER = 64 * 1024, 2 * 1024 * 1024
-"""Bytes in a socket's buffer that are never a backlog, and always: the kernel holds about 6 MB."""
-BRIEF_SECONDS = 0.5
-"""... and in between those that are read within so many seconds: one turn of the rules."""
+LOW_WATER = 64 * 1024
+"""Bytes in a socket's buffer that are no backlog."""
+HIGH_WATER = 2 * 1024 * 1024
+"""... and that fill it: the kernel holds about 6 MB."""
+LONGEST_BACKLOG = 3600.0
+"""Seconds that are reported at most."""
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _UNLIMITED = 1 << 60
 """cgroup v1 has a number near 2^63 for no limit."""
@@ -67,25 +69,28 @@ def unread_bytes(descriptor: int) -> int:
 
 
 class BacklogClock:
-    """For how long a connection has been behind: so long its socket was never read nearly empty.
-    `now` is monotonic seconds."""
+    """By how many seconds a connection is behind. `now` is monotonic seconds."""
 
     def __init__(self) -> None:
-        self._empty_at = -math.inf
+        self._free_at = -math.inf
+        """When the socket's buffer was last not full."""
         self._at = -math.inf
         self._received = 0
         self._rate = 0.0
         """Bytes a second that were read: a mean of the last second or so."""
 
     def update(self, now: float, unread: int, received: int) -> float:
-        """Return the seconds since there was last no backlog. `unread`: bytes that wait now;
+        """Return the time that the bytes which wait (`unread`) take at the present rate; while the
+        buffer is full the sender waits too, so then it is at least the time since it became so.
         `received`: bytes that were read since the start."""
         passed = now - self._at
         if 0 < passed < math.inf:
             share = min(1.0, passed)
             self._rate += share * ((received - self._received) / passed - self._rate)
         self._at, self._received = now, received
-        enough = min(HIGH_WATER, max(LOW_WATER, BRIEF_SECONDS * self._rate))
-        if unread <= enough or math.isinf(self._empty_at):
-            self._empty_at = now
-        return now - self._empty_at
+        if unread <= HIGH_WATER or math.isinf(self._free_at):
+            self._free_at = now
+        if unread <= LOW_WATER:
+            return 0.0
+        waits = unread / self._rate if self._rate else LONGEST_BACKLOG
+        return min(LONGEST_BACKLOG, max(waits, now - self._free_at))

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from aggregator.store.duck import ReadConnection, column, quoted
 from aggregator.store.protocol import HistorySeries
-from aggregator.store.provisional import PREFIX as PROVISIONAL
+from aggregator.store.provisional import PREFIX, provisional_windows
 from aggregator.store.rollup import high, low, readings
 from aggregator.store.sealed_files import FileChoice, TimeWindow
 from aggregator.store.tables import BLOCKS
@@ -58,7 +58,8 @@ def read_history(
             f"from ({union}) group by bucket order by bucket"
         )
         rows = filled(rows, width)
-    return series_of(device, metric, step, rows, sealed.incomplete())
+    means = provisional_windows(engine, block, device, start, end)
+    return series_of(device, metric, step, rows, sealed.incomplete(), means)
 
 
 def _hot(
@@ -74,11 +75,10 @@ def _hot(
     if not ids:
         return []
     among = ", ".join(str(number) for number in ids)
-    tables = [each[block.name] for each in periods.values()]
+    where = f" where device in ({among}) and ts >= {start} and ts < {end}"
     return [
-        _readings("ts", column(metric), table)
-        + f" where device in ({among}) and ts >= {start} and ts < {end}"
-        for table in (*tables, PROVISIONAL + block.name)
+        *(_readings("ts", column(metric), each[block.name]) + where for each in periods.values()),
+        _readings("ts", column(metric), PREFIX + block.name, weight="frames") + where,
     ]
 
 
@@ -120,9 +120,9 @@ def _sealed(
     return queries, max(chosen, default=0)
 
 
-def _readings(at: str, value: str, source: str) -> str:
+def _readings(at: str, value: str, source: str, weight: str = "1") -> str:
     return (
-        f"select {at} as moment, ({value} is not null)::bigint as n, {value}::double as mean, "
+        f"select {at} as moment, ({value} is not null)::bigint * {weight} as n, {value}::double as mean, "
         f"{value}::double as low, {value}::double as high, {at} as last_at, "
         f"{value}::double as last from {source}"
     )
@@ -158,10 +158,11 @@ def series_of(
     step: float,
     rows: Sequence[HistoryRow],
     incomplete: Sequence[TimeWindow] = (),
+    provisional: Sequence[TimeWindow] = (),
 ) -> HistorySeries:
     """Return rows as the columns of a series."""
     return HistorySeries(
         device, metric, step,
         [row[0] for row in rows], [row[1] for row in rows],
-        [row[2] for row in rows], [row[3] for row in rows], list(incomplete),
+        [row[2] for row in rows], [row[3] for row in rows], list(incomplete), list(provisional),
     )  # fmt: skip

@@ -210,6 +210,8 @@ class HistorySeries(msgspec.Struct, frozen=True):
     incomplete: list[tuple[int, int]] = []
     """Windows whose files were removed or damaged, ns since 1970: what is shown there is coarser than
     what was stored, or nothing."""
+    provisional: list[tuple[int, int]] = []
+    """Windows in which means stand for readings that were shed, and that the nodes may send again."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from aggregator.store.duck import DuckEngine, ReadConnection, column
 from aggregator.store.protocol import SPAN_SECONDS, Frames, MeanRows
+from aggregator.store.sealed_files import TimeWindow
 from aggregator.store.stored_spans import Fresh, Span, StoredSpans
 from aggregator.store.tables import BLOCKS, columns_of
 from telemetry.intervals import IntervalSet
@@ -188,6 +189,25 @@ def spanning_means(engine: ReadConnection, block: Block, start: int, end: int) -
         f"select 1 from {PREFIX}{block.name} where ts > ? and ts < ? limit 1", begin, end
     )
     return SPAN_SECONDS if found else 0
+
+
+def provisional_windows(
+    engine: ReadConnection, block: Block, device: str, start: int, end: int
+) -> list[TimeWindow]:
+    """Return the windows of a device's means between two times, ns since 1970, joined where they
+    touch. A mean stands for the ten seconds before its last frame."""
+    found: list[TimeWindow] = []
+    for (last,) in engine.rows(
+        f"select p.ts from {PREFIX}{block.name} p join devices d on d.id = p.device "
+        "where d.key = ? and p.ts >= ? and p.ts < ? order by p.ts",
+        device, start, end,
+    ):  # fmt: skip
+        first = last - SPAN_SECONDS * 1_000_000_000
+        if found and first <= found[-1][1]:
+            found[-1] = found[-1][0], last
+        else:
+            found.append((first, last))
+    return found
 
 
 def delete_old(engine: DuckEngine, oldest: int) -> bool:

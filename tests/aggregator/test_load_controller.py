@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,15 @@ from aggregator.load.controller import (
     LoadController,
     ShedStep,
 )
-from aggregator.load.meter import HIGH_WATER, LOW_WATER, BacklogClock, memory_limit, resident_bytes
+from aggregator.load.heap import HeapFreezer
+from aggregator.load.meter import (
+    HIGH_WATER,
+    LONGEST_BACKLOG,
+    LOW_WATER,
+    BacklogClock,
+    memory_limit,
+    resident_bytes,
+)
 from aggregator.load.shedder import LoadShedder
 from aggregator.load.shedding import Shedding
 
@@ -37,19 +46,19 @@ def play(timeline: str, controller: LoadController | None = None, begin: float =
         ("cccccccc", "00000000"),
         ("hhc", "000"),
         ("hhhcc", "00111"),
-        ("hhhhhhhhhhhhhhhhh", "00112233445566666"),
+        ("h" * 33, "0011" + "2" * 6 + "3" * 6 + "4" * 6 + "5" * 6 + "6" * 5),
         ("hhbhhbhhb", "000000000"),
         ("hhhbbbbbbbbbbbbbbbbbbbbb", "001111111111111111111111"),
-        ("SSSS", "0123"),
+        ("SSSSSSSSS", "012233445"),
     ],
     ids=[
         "calm sheds nothing",
         "a spike sheds nothing",
         "a lag of two seconds sheds the first part",
-        "while it lags there is a step every two seconds, up to the last",
+        "while it lags there is a step every two seconds, then every six, up to the last",
         "a lag must last without a break",
         "between the limits nothing changes",
-        "a severe lag takes a step a second",
+        "a severe lag takes a step a second, then every two",
     ],
 )
 def test_steps_of_a_timeline(readings: str, steps: str) -> None:
@@ -130,13 +139,13 @@ def test_half_of_the_nodes_keep_their_history_at_first() -> None:
 def test_what_is_shed_is_an_impairment_until_it_is_not() -> None:
     impairments, shedding = Impairments(), Shedding()
     shedder = LoadShedder(shedding, impairments)
-    for second in range(9):
+    for second in range(18):
         shedder.decide(float(second), {"ingest": 5.0})
     assert shedding.step is ShedStep.SLOW_VIEWERS
     found = {(one.rule, one.part, one.whole) for one in impairments.current()}
     assert found == {("overloaded", "load/history", False), ("overloaded", "load/viewers", False)}
     assert "messages of the broker wait unread for 5 s" in impairments.current()[0].reason
-    for second in range(9, 100):
+    for second in range(18, 100):
         shedder.decide(float(second), {})
     assert shedding.step is ShedStep.NOTHING
     assert impairments.current() == []
@@ -188,19 +197,36 @@ def test_the_memory_limit_is_that_of_the_unit(
     assert memory_limit(proc, tmp_path / "fs") == limit
 
 
-def test_a_socket_that_is_read_empty_now_and_then_is_not_behind() -> None:
-    clock = BacklogClock()
-    assert clock.update(0.0, 10 * LOW_WATER, 0) == 0.0
-    assert clock.update(1.0, 10 * LOW_WATER, 0) == 1.0
-    assert clock.update(1.5, 100, 0) == 0.0
-    assert clock.update(4.0, 10 * LOW_WATER, 0) == 2.5
+def test_what_a_grown_fleet_has_in_memory_is_no_work_for_the_collector() -> None:
+    freezer = HeapFreezer()
+    gc.unfreeze()
+    try:
+        assert not freezer.update(50)
+        assert gc.get_freeze_count() == 0
+        assert freezer.update(1000)
+        frozen = gc.get_freeze_count()
+        assert frozen > 10_000
+        assert not freezer.update(1050), "a few more nodes are no reason"
+        assert freezer.update(1300)
+        assert gc.get_freeze_count() >= frozen
+    finally:
+        gc.unfreeze()
 
 
-def test_what_is_read_within_half_a_second_is_no_backlog() -> None:
-    """A turn of the rules leaves as much unread; the kernel's buffer when it is full is a backlog."""
+def test_a_backlog_is_as_long_as_it_takes_to_read() -> None:
+    """64 kB are none; a second's worth is a second; unread without end, it is endless."""
     clock = BacklogClock()
     for second in range(10):
-        assert clock.update(float(second), 400_000, second * 1_000_000) == 0.0
-    for second in range(10, 20):
-        found = clock.update(float(second), HIGH_WATER + 1, second * 100_000_000)
-    assert found == 10.0
+        assert clock.update(float(second), LOW_WATER, second * 1_000_000) == 0.0
+    assert clock.update(10.0, 1_500_000, 10_000_000) == pytest.approx(1.5)
+    assert clock.update(11.0, 1_500_000, 10_000_000) == LONGEST_BACKLOG, "nothing was read"
+
+
+def test_while_the_buffer_is_full_the_broker_waits_too() -> None:
+    """At a high rate it holds a few hundredths of a second; that it stays full is the sign."""
+    clock = BacklogClock()
+    clock.update(0.0, 0, 0)
+    found = [clock.update(float(s), HIGH_WATER + 1, s * 100_000_000) for s in range(1, 11)]
+    assert found[0] == pytest.approx(1.0)
+    assert found[-1] == pytest.approx(10.0)
+    assert clock.update(11.0, HIGH_WATER, 1_100_000_000) < 0.1

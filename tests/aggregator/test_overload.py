@@ -283,6 +283,24 @@ def test_the_past_shows_a_mean_for_as_long_as_it_stands_for(feed: Feed) -> None:
         assert np.isnan(number) == (instant < sampled_at(last)), (instant - START) // 10**9
 
 
+def test_history_says_where_means_stand_for_readings(feed: Feed) -> None:
+    """And weighs a mean by the readings that it is made of."""
+    sent(feed, 0, 4)
+    assert feed.store.history("GPU-a-0", GAUGES[0], 0, 1 << 62, 0).provisional == []
+    feed.shedding.step = ShedStep.HISTORY
+    sent(feed, 5, 27)
+    idle(feed, 11)
+    hour = START - START % (3600 * 10**9)
+    series = feed.store.history("GPU-a-0", GAUGES[0], hour, hour + 7200 * 10**9, 7200.0)
+    ((begin, end),) = series.provisional
+    assert begin <= sampled_at(5)
+    assert end == sampled_at(27)
+    assert series.mean == pytest.approx([expected("a", 0, range(28))[:, 0].mean()], rel=1e-6)
+    feed.shedding.step = ShedStep.NOTHING
+    refill(feed)
+    assert feed.store.history("GPU-a-0", GAUGES[0], 0, 1 << 62, 0).provisional == []
+
+
 def test_means_are_removed_when_they_are_too_old_or_too_many(
     feed: Feed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
