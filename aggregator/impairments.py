@@ -25,6 +25,8 @@ log = logging.getLogger(__name__)
 CLEARED_SHOWN = 600.0
 """Seconds for which a part that works again stays in `recent`, so that its rule sees it well and
 resolves in its own time."""
+SHOWN = 5.0
+"""Seconds for which a fault of our own is listed at least."""
 MOST_PARTS = 1000
 """Parts that are listed at most: more faults at once are one fault, and it is listed already."""
 
@@ -51,6 +53,8 @@ class Impairment:
     """Whether all of the cluster is blind in this respect, rather than one node, rule or circuit."""
     facts: Mapping[str, str]
     """Labels of its alert, beside `name` (the part without its first word)."""
+    until: float | None = None
+    """Monotonic seconds at which it ends; None while it lasts."""
 
 
 class Impairments:
@@ -73,31 +77,47 @@ class Impairments:
     def report(
         self, rule: str, part: str, reason: str, *, whole: bool = False, **facts: str
     ) -> None:
-        """Note that a part does not work. Reported again, it has a new reason and the same begin."""
+        """Note that a part does not work. Reported again, it has a new reason and the same begin. A
+        fault of an instant is listed for a few seconds, so that its alert fires."""
         key = ImpairmentKey(rule, part)
         with self._lock:
             known = self._current.get(key)
             if known is not None:
-                if known.reason != reason or known.whole is not whole:
-                    self._current[key] = replace(known, reason=reason, whole=whole)
+                if known.reason != reason or known.whole is not whole or known.until:
+                    self._current[key] = replace(known, reason=reason, whole=whole, until=None)
             elif len(self._current) < MOST_PARTS:
                 self._current[key] = Impairment(rule, part, reason, self._wall(), whole, facts)
             else:
                 self.unlisted += 1
 
-    def clear(self, rule: str, part: str) -> None:
-        """Note that a part works again, or that it never failed."""
+    def clear(self, rule: str, part: str, *, after: float = 0.0) -> None:
+        """Note that a part works again, or that it never failed. `after`: seconds since its begin for
+        which it is listed at least."""
         key = ImpairmentKey(rule, part)
         if key not in self._current:  # the usual case, without the lock
             return
         with self._lock:
-            gone = self._current.pop(key, None)
-            if gone is not None:
-                self._cleared[part] = self._clock(), gone.facts
+            gone = self._current.get(key)
+            if gone is None:
+                return
+            left = after - (self._wall() - gone.since_ns) / 1e9
+            if left > 0:
+                if gone.until is None:
+                    self._current[key] = replace(gone, until=self._clock() + left)
+            else:
+                self._remove(key)
+
+    def _remove(self, key: ImpairmentKey) -> None:
+        gone = self._current.pop(key)
+        self._cleared[key.part] = self._clock(), gone.facts
 
     def current(self) -> list[Impairment]:
         """Return the impairments of now: those of the whole cluster first, then the oldest."""
         with self._lock:
+            now = self._clock()
+            over = [key for key, one in self._current.items() if one.until and one.until <= now]
+            for key in over:
+                self._remove(key)
             found = list(self._current.values())
         return sorted(found, key=lambda one: (not one.whole, one.since_ns, one.rule, one.part))
 
@@ -120,6 +140,14 @@ class LoopTurns:
         self._impairments = impairments
         self._failing: dict[str, str] = {}
 
+    def __contains__(self, name: object) -> bool:
+        """Return whether the last turn of this name failed."""
+        return name in self._failing
+
+    def reason(self, name: str) -> str:
+        """Return why the last turn of this name failed; "" when it did not."""
+        return self._failing.get(name, "")
+
     @contextlib.contextmanager
     def turn(self, name: str, *, rule: str = "loop_failing", whole: bool = False) -> Iterator[None]:
         """Report an exception in the block under `task/<name>`; clear it when the block has succeeded."""
@@ -135,7 +163,7 @@ class LoopTurns:
         else:
             if self._failing.pop(name, None) is not None:
                 log.warning("%s works again", name)
-                self._impairments.clear(rule, part)
+                self._impairments.clear(rule, part, after=SHOWN)
 
 
 class ReportedFaults:
@@ -156,7 +184,7 @@ class ReportedFaults:
             facts = {"name": name, "node": name} if kind == "node" else {}
             self._impairments.report(self._rule, part, reason, whole=whole, **facts)
         for part in self._reported - reasons.keys():
-            self._impairments.clear(self._rule, part)
+            self._impairments.clear(self._rule, part, after=SHOWN)
         self._reported = set(reasons)
 
 

@@ -263,9 +263,11 @@ class Aggregator:
                 except WireError as error:
                     ingest.refuse(error, topic, payload, now, wall)
                     return
-            ingest.receive(topic, payload, now, wall)
+            with self._turns.turn("messages"):
+                ingest.receive(topic, payload, now, wall)
             if topic.endswith("/event"):
-                self.alerting.note_event()
+                with self._turns.turn("urgency of events"):
+                    self.alerting.note_event()
 
         held = self._held = HeldMessages(process, self.alerting.idle)
 

@@ -110,8 +110,7 @@ class JournalWriter:
         began = time.monotonic()
         before = self._journal.trouble
         try:
-            good = await self.call(lambda: self._write(step, records))
-            self.fault = ""
+            good = await self._written(step, records)
         except Exception as error:  # no disk's fault: what was to be written is tried again
             if not self.fault:
                 log.exception("alerts: the journal can't be written")
@@ -121,11 +120,29 @@ class JournalWriter:
         self.errors += not good
         self.last = time.monotonic() - began
         self.seconds += self.last
-        self._log(before)
         for future in waiting:
             if not future.done():
                 future.set_result(good)
-        self._wake()
+        try:
+            self._log(before)
+            self._wake()
+        except Exception as error:
+            log.exception("alerts: the channels were not woken; they look by themselves")
+            self.fault = reason_of(error)
+        return good
+
+    async def _written(
+        self, step: IncidentChanges | None, records: Sequence[AlertRecord] | None
+    ) -> bool:
+        """Return whether changes are on disk; without the thread, the loop writes them itself: a page
+        must not wait for it."""
+        try:
+            good = await self.call(lambda: self._write(step, records))
+            self.fault = ""
+        except Exception as error:
+            if not self.fault:
+                log.exception("alerts: the journal's thread can't write")
+            good, self.fault = self._write(step, records), reason_of(error)
         return good
 
     def _put_back(

@@ -18,7 +18,7 @@ from aggregator.alerting.self_alerts import (
     impairment_parts,
     monitor_snapshot,
 )
-from aggregator.impairments import Impairments, ReportedFaults
+from aggregator.impairments import SHOWN, Impairments, ReportedFaults
 from alerts.config import AlertsConfig
 from alerts.engine.engine import RuleEngine, outcome
 from alerts.engine.restore import AlertRecord
@@ -92,8 +92,10 @@ class AlertPipeline:
         self._alert_faults = ReportedFaults("alerting_impaired", self.impairments)
         self._failing_since: float | None = None
         """Since when no step was whole."""
-        self._paged = False
-        """Whether that was notified without the rules; once in the life of a process."""
+        self._unkept: list[tuple[IncidentChanges, Sequence[AlertRecord] | None]] = []
+        """Changes that were not given to the journal, because of an exception."""
+        self._paged = ""
+        """The last reason that was notified without the rules."""
         self.failed = ""
         """Why the last tick was not evaluated; "" when it was."""
         self._restore(memory, records, now, wall)
@@ -239,6 +241,10 @@ class AlertPipeline:
 
     def _report_faults(self) -> None:
         """Report what the engine and the incident manager have set aside."""
+        with self._step("alerts: what is set aside was not reported", []):
+            self._report_aside()
+
+    def _report_aside(self) -> None:
         engine, monitor = self.engine, self.monitor
         rules = engine.rules_aside.reasons() | monitor.rules_aside.reasons()
         blind = len(engine.rules_aside) >= max(1, len(engine.rules))
@@ -247,31 +253,40 @@ class AlertPipeline:
         self._node_faults.update({f"node/{name}": why for name, why in nodes.items()})
         texts = engine.alerts_aside.reasons() | monitor.alerts_aside.reasons()
         impaired = {f"text/{name}": why for name, why in texts.items()}
-        self._alert_faults.update(impaired | self.manager.aside.reasons())
+        for part, why in self.manager.aside.reasons().items():
+            impaired[_by_rule(part)] = why
+        self._alert_faults.update(impaired)
 
     def _end(self, faults: Sequence[Exception], now: float, wall: int) -> None:
         """Report why this step was not whole, and page for it where the monitor's rules can't."""
         own = aggregator_key(self._cluster)
         self._report_faults()
-        if not faults:
+        blind = self.monitor.rules_aside.reasons()
+        if faults:
+            self.failed = reason_of(faults[0])
+            self.impairments.report("rules_failing", own, self.failed, whole=True)
+        else:
+            self.impairments.clear("rules_failing", own, after=SHOWN)
+        if not faults and not blind:
             self._failing_since = None
-            self.impairments.clear("rules_failing", own)
             return
-        self.failed = reason_of(faults[0])
-        self.impairments.report("rules_failing", own, self.failed, whole=True)
+        self.page_without_rules(self.failed or next(iter(blind.values())), now, wall)
+
+    def page_without_rules(self, reason: str, now: float, wall: int) -> None:
+        """Page for a failure that lasts and that the monitor's rules do not show."""
         if self._failing_since is None:
             self._failing_since = now
-        elif now - self._failing_since >= PAGES_AFTER and not self._paged:
-            self._paged = True
+        elif now - self._failing_since >= PAGES_AFTER and self._paged != reason:
+            self._paged = reason
             listed: list[Alert] = []
             with self._step("rules: the alerts can't be listed", []):
                 listed = self.monitor.alerts()
             if not any(one.rule == "rules_failing" for one in listed):
                 with self._step("rules: that they fail was not notified", []):
-                    notice = plain_notice(self._self_alert(wall), wall)
+                    notice = plain_notice(self._self_alert(reason, wall), wall)
                     self._keep(IncidentChanges(notices=(notice,), wall_ns=wall), None)
 
-    def _self_alert(self, wall: int) -> Alert:
+    def _self_alert(self, reason: str, wall: int) -> Alert:
         """Return the alert that the rules fail, made without them."""
         rule = next(one for one in monitor_rules() if one.name == "rules_failing")
         return Alert(
@@ -285,7 +300,7 @@ class AlertPipeline:
             labels={"cluster": self._cluster},
             since=wall,
             changed=wall,
-            summary=f"kilowatch can't evaluate its rules: {self.failed}",
+            summary=f"kilowatch can't evaluate its rules: {reason}",
             description=rule.description,
             runbook=rule.runbook,
         )
@@ -314,8 +329,12 @@ class AlertPipeline:
         return records
 
     def _keep(self, changes: IncidentChanges, records: Sequence[AlertRecord] | None) -> None:
-        self._changed += changes.incidents
-        self._store(changes, records)
+        self._unkept.append((changes, records))
+        while self._unkept:  # what could not be given away before comes first
+            before, its_records = self._unkept[0]
+            self._store(before, its_records)
+            self._changed += before.incidents
+            del self._unkept[0]
 
     # -- Queries ---------------------------------------------------------------------------------
 
@@ -344,3 +363,11 @@ class AlertPipeline:
     def counts(self) -> Counter[tuple[str, str]]:
         """Return how many alerts of each rule are in each state."""
         return Counter((alert.rule, alert.state.value) for alert in self.alerts())
+
+
+def _by_rule(part: str) -> str:
+    """Return a part of the incident manager with the rule in place of the key of an alert or incident:
+    a fault that concerns all alerts is a few parts, and its own alert adds none."""
+    kind, _, key = part.partition("/")
+    rule = key.rpartition("-")[0] if kind == "incident" else key.partition("/")[0]
+    return f"{kind}/{rule}" if rule else part

@@ -303,12 +303,13 @@ class AlertingService:
             with self._turns.turn("schedule of the rules"):
                 await self._due()
                 delayed = False
-            if delayed:
+            if delayed or "counters of the rules" in self._turns:  # else it would never wait
                 await asyncio.sleep(self._config.rule_seconds)
             delayed = True
             self.idle.clear()
             try:
-                await self._evaluate(fleet, inputs, snapshots)
+                with self._turns.turn("rules", rule="rules_failing", whole=True):
+                    await self._evaluate(fleet, inputs, snapshots)
             finally:
                 self.idle.set()
             self._publish(publish)
@@ -354,8 +355,10 @@ class AlertingService:
             monitored += channel_parts(channels)
         with turn("faults of the outbox"):
             self._own_faults.update(self._delivery_faults(parts))
-        found = self._inputs(fleet, snapshots, began, wall)
-        with turn("rules", rule="rules_failing", whole=True):
+        found: Sequence[PowerSnapshot] = ()
+        with turn("inputs of the rules"):
+            found = self._inputs(fleet, snapshots, began, wall)
+        with turn("evaluation of the rules", rule="rules_failing", whole=True):
             events, self._late = self._late, []
             try:
                 for _ in parts.pipeline.steps(
@@ -370,15 +373,19 @@ class AlertingService:
                 self.progress("rules")
                 if self._marks is not None:
                     self._marks.mark("rules")
+        broken = self._turns.reason("evaluation of the rules")
+        if broken:
+            with turn("page without rules"):
+                parts.pipeline.page_without_rules(broken, began, wall)
         with turn("Alertmanagers"):
             parts.outbox.feed(parts.pipeline.notified())
         with turn("counters of the rules"):
             ended = time.monotonic()
-            self.schedule.ran(began, ended, spent.total())
+            before, self._finished = self._finished, ended
             stats.rules.add(ended - began)
-            if self._finished is not None:
-                stats.rule_period.add(ended - self._finished)
-            self._finished = ended
+            if before is not None:
+                stats.rule_period.add(ended - before)
+            self.schedule.ran(began, ended, spent.total())
             add_lags(stats.evaluated, (time.time_ns() - clocks) / 1e9)
 
     def _delivery_faults(self, parts: _Parts) -> dict[str, str]:
@@ -387,7 +394,7 @@ class AlertingService:
         found |= {f"journal/{name}": why for name, why in parts.journal.faults.items()}
         beat = "" if self.heartbeat is None else self.heartbeat.fault
         for name, why in (
-            ("journal", parts.writer.fault),
+            ("journal", parts.writer.fault or parts.journal.fault),
             ("routes", parts.router.fault),
             ("heartbeat", beat),
         ):

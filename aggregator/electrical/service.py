@@ -306,7 +306,8 @@ class ElectricalService:
         now = time.monotonic()
         body = self._guarded("checkpoint", now, self.checkpoint)
         if body is not None:
-            await asyncio.to_thread(self._write, body)
+            write = functools.partial(self._write, body)
+            await asyncio.to_thread(self._guarded, "checkpoint on disk", now, write)
         at, snapshots = self.latest_at, self.latest
         if snapshots is not None and at != self._logged_at:
             self._logged_at = at

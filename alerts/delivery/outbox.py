@@ -37,13 +37,17 @@ T = TypeVar("T")
 
 
 async def send(
-    name: str, channel: Channel, notice: Notice, links: Links, now: int, sender: HttpSender
-) -> Answer:
-    """Send a notice to a channel, once; with a plain text where its own can't be made."""
+    name: str, channel: Channel, notice: Notice, links: Links, now: int, sender: HttpSender,
+    fault: Callable[[Exception | None], None] = lambda _: None,
+) -> Answer:  # fmt: skip
+    """Send a notice to a channel, once; with a plain text where its own can't be made. `fault` is
+    called with the reason for that, or None."""
     try:
         page = page_of(notice, links, now)
-    except Exception:
+        fault(None)
+    except Exception as error:
         log.exception("channel %s: the text of %s is plain", name, notice.incident.key)
+        fault(error)
         page = plain_page(notice)
     return await channel.send(Message(name, notice, page, links, now), sender)
 
@@ -247,7 +251,16 @@ class Outbox:
     async def _send(self, name: str, channel: Channel, notice: Notice) -> Answer:
         if self._sender is None:
             return Later("the outbox is not running")
-        return await send(name, channel, notice, self._links, self._clock.wall(), self._sender)
+
+        def note(error: Exception | None) -> None:
+            if error is None:
+                self._aside.works(f"{name}/texts")
+            else:
+                self._aside.fail(f"{name}/texts", error, self._clock.monotonic())
+
+        return await send(
+            name, channel, notice, self._links, self._clock.wall(), self._sender, note
+        )
 
     async def _store_states(self) -> None:
         """Store the state of feeds that must survive a restart."""

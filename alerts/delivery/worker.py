@@ -122,7 +122,7 @@ IDLE_SECONDS = 30.0
 RESOLVE_EXPIRY = 7 * 86_400.0
 """Seconds: a resolve is sent for long, else the incident stays open at the receiver."""
 
-UNSETTLED_SECONDS = 30.0
+UNSETTLED_SECONDS = 10.0
 """Seconds until a delivery is sent again whose outcome could not be stored."""
 
 Call = Callable[..., Awaitable[Any]]
@@ -148,6 +148,8 @@ class ChannelWorker:
     ) -> None:
         """`aside`: notes where kilowatch itself raises."""
         self._aside = aside
+        self._fault: Exception | None = None
+        """The last exception of a turn."""
         self._unsettled: dict[str, float] = {}
         """By incident, when it may be sent again: its last outcome could not be stored."""
         self.name = name
@@ -176,8 +178,12 @@ class ChannelWorker:
             while True:
                 self._woken.clear()
                 try:
+                    self._fault = None
                     pause = await self._turn()
-                    self._aside.works(self.name)
+                    if self._fault is None:
+                        self._aside.works(self.name)
+                    else:
+                        pause = min(pause, FAULT_PAUSE)
                 except Exception as error:  # noqa: BLE001 - costs this channel one turn
                     self._aside.fail(self.name, error, self._clock.monotonic())
                     pause = FAULT_PAUSE
@@ -208,14 +214,13 @@ class ChannelWorker:
             key = head.notice.incident.key
             if key in self._in_flight or self._clock.monotonic() < self._unsettled.get(key, 0.0):
                 continue
-            part = f"{self.name}/{key}"
             try:
                 chain = self._journal.chain(self.name, key)
                 decided = plan(chain, self._is_old, self._started)
                 await self._give_up(decided)
-                self._aside.works(part)
             except Exception as error:  # noqa: BLE001 - costs what is around the next delivery
-                self._aside.fail(part, error, self._clock.monotonic())
+                self._fault = error
+                self._aside.fail(self.name, error, self._clock.monotonic())
                 decided = DeliveryPlan(head)
             if decided.send is not None:
                 return _Picked(decided, decided.send)
@@ -268,11 +273,11 @@ class ChannelWorker:
         try:
             await asyncio.shield(self._settle(decided, delivery, answer))
             self._unsettled.pop(key, None)
-            self._aside.works(f"{self.name}/{key}/outcome")
+            self._aside.works(f"{self.name}/outcomes")
         except Exception as error:  # noqa: BLE001 - it is sent again, but not at once
             now = self._clock.monotonic()
             self._unsettled[key] = now + UNSETTLED_SECONDS
-            self._aside.fail(f"{self.name}/{key}/outcome", error, now)
+            self._aside.fail(f"{self.name}/outcomes", error, now)
 
     async def _settle(self, decided: DeliveryPlan, delivery: Delivery, answer: Answer) -> None:
         settle, stats = self._journal.settle, self.stats

@@ -258,6 +258,8 @@ class RuleEngine:
                 entries = evaluator.step(snapshot)
             except Exception as error:
                 entries = self._after(error, evaluator, snapshot)
+        while evaluator.faults:
+            self._note_text(evaluator.rule.name, evaluator.faults.pop())
         for entry, state in entries:
             alert = self._alert(evaluator, entry, state, snapshot.wall)
             if alert is not None:

@@ -73,8 +73,11 @@ class RowIndex:
         removed = [name for name in before if name not in fleet.nodes]
         try:
             result = {table: self._change(fleet, table, changed, removed) for table in Table}
+            for name in removed:
+                for table, owner in self.owner.items():
+                    owner[before[name].rows[table]] = -1  # it must not name a row that is gone
             for table in Table:
-                self._own(fleet, table, changed, removed)
+                self._own(fleet, table, changed)
         except Exception as error:
             NodeFaults.blame(changed, lambda name: self._check(fleet, name), error)
             raise
@@ -91,7 +94,7 @@ class RowIndex:
         """Raise what placing this node alone raises."""
         for table in Table:
             self._change(fleet, table, [name], [])
-            self._own(fleet, table, [name], [])
+            self._own(fleet, table, [name])
 
     def has(self, node: str) -> bool:
         """Return whether a node has rows."""
@@ -132,15 +135,13 @@ class RowIndex:
             gone,
         )
 
-    def _own(self, fleet: Fleet, table: Table, changed: list[str], removed: list[str]) -> None:
+    def _own(self, fleet: Fleet, table: Table, changed: list[str]) -> None:
         owner = self.owner[table]
         size = fleet.size(table)
         if size > len(owner):
             larger = np.full(size, -1, np.intp)
             larger[: len(owner)] = owner
             owner = self.owner[table] = larger
-        for name in removed:
-            owner[self._placed[name].rows[table]] = 0  # a free row must not name a row that is gone
         for name in changed:
             node = fleet.nodes[name]
             rows = node.rows[table]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -24,7 +23,6 @@ from api.power import SnapshotKind
 from power.snapshot.snapshot import PowerSnapshot
 from telemetry.devices import Event
 
-log = logging.getLogger(__name__)
 _STATES = {AlertPhase.PENDING: AlertState.PENDING, AlertPhase.FIRING: AlertState.FIRING}
 UNKNOWN_TEXT = "unknown"
 """Text of a field that is not known."""
@@ -45,6 +43,8 @@ class RuleEvaluator:
         self._unless_memory = self.memory.part(1)
         self._causes: dict[int, tuple[str, str]] = {}
         """Line and process of the event that caused each active row, where it has one."""
+        self.faults: list[Exception] = []
+        """Exceptions that cost a text, until the engine notes them."""
         self.shown: dict[int, Alert] = {}
         """The alert of each active row as it was last made: for when it can't be made any more."""
 
@@ -114,7 +114,11 @@ class RuleEvaluator:
         )
         for row, event in evaluation.causes.items():
             if phase[row]:
-                self._causes[row] = _cause_or_none(event)
+                try:
+                    self._causes[row] = _cause(event)
+                except Exception as error:  # noqa: BLE001 - the alert is notified without its line
+                    self._causes[row] = "", ""
+                    self.faults.append(error)
         if self.subject is Subject.MONITOR:
             self._note_reasons(snapshot.snapshots[SnapshotKind.MONITOR], bad)
         if not len(fires) and not len(resolves):
@@ -280,16 +284,6 @@ class RuleEvaluator:
 def _number(value: Any) -> float | None:
     number = float(value)
     return None if np.isnan(number) else number
-
-
-def _cause_or_none(event: Event) -> tuple[str, str]:
-    """Return the line and process of an event; empty texts where they can't be read: the alert is
-    notified without them."""
-    try:
-        return _cause(event)
-    except Exception:
-        log.exception("node=%s: the line of event %s can't be shown", event.node, event.id)
-        return "", ""
 
 
 def _cause(event: Event) -> tuple[str, str]:

@@ -101,7 +101,11 @@ class AlertStateMachine:
         """Move the entries of the devices to their new rows; the phases move with the other arrays."""
         if not self.active:
             return
-        highest = max(change.size, int(self.entries["row"].max()) + 1)
+        highest = max(
+            change.size,
+            int(self.entries["row"].max()) + 1,
+            int(change.touched.max(initial=-1)) + 1,  # rows that no longer exist are touched, too
+        )
         moved = np.arange(highest)
         moved[change.touched] = -1
         moved[change.old] = change.new

@@ -161,6 +161,22 @@ class IncidentManager:
         if self._again.pop(key, None) is not None:
             self.aside.works(f"alert/{key}")
 
+    def _try_again(self, time: float) -> None:
+        """Evaluate alerts again whose suppression raised, and forget what is over."""
+        kept = []
+        for part in self.aside.reasons():
+            kind, _, key = part.partition("/")
+            if kind == "incident":
+                over = key not in self._index.incidents
+            else:
+                tracked = self._index.alerts.get(key)
+                over = kind in {"suppression", "group"} and (tracked is None or not tracked.firing)
+                if kind == "suppression" and not over and self.aside.due(part, time):
+                    self._suppressor.pending[key] = None
+            if not over:
+                kept.append(part)
+        self.aside.keep(kept)
+
     def _assign(self, tracked: TrackedAlert, withdrawn: dict[str, list[str]]) -> None:
         """Add an alert to an incident; where that raises, notify it by itself and try again."""
         key = tracked.alert.key
@@ -326,6 +342,8 @@ class IncidentManager:
         )
         turned = {one.id: one for one in (*silences, *begun)}
         self._guarded("flapping", self._lifecycle.expire, None)
+        if len(self.aside):
+            self._try_again(time)
         released = suppressor.evaluate(self._clock.time, recovering)
         released.sort(key=lambda one: (SEVERITIES.index(one.alert.severity), one.order))
         withdrawn, suppressor.withdrawn = suppressor.withdrawn, {}

@@ -45,6 +45,8 @@ class JournalFile:
         self.path = path
         self.trouble = ""
         """Why the last write failed; "" when it did not."""
+        self.fault = ""
+        """Why rows of the last write were dropped or wait, by a fault of our own."""
         self._connection: sqlite3.Connection | None = connection
         self._io = Lock()
         """Held while the file is read or written: for milliseconds."""
@@ -81,11 +83,12 @@ class JournalFile:
                 return False
             except Exception as error:  # noqa: BLE001 - costs the rows that it comes from
                 return self._write_apart(batch, error)
-            self.trouble = ""
+            self.trouble = self.fault = ""
             return True
 
     def _write_apart(self, batch: dict[Row, Row | None], error: Exception) -> bool:
         """Write rows one by one; a row that can't be written is dropped, unless none can."""
+        self.fault = reason_of(error)
         left: dict[Row, Row | None] = {}
         for key, row in batch.items():
             try:

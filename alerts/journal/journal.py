@@ -148,6 +148,11 @@ class Journal:
         """Why the file could not be written at the last try; "" when all is on disk."""
         return self._file.trouble
 
+    @property
+    def fault(self) -> str:
+        """Why rows of the last write were dropped or wait, by a fault of our own; "" without any."""
+        return self._file.fault
+
     def flush(self) -> bool:
         """Try again to write what is not on disk yet; return whether all is."""
         return self._write()

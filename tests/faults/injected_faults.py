@@ -1,0 +1,123 @@
+"""One injected fault in the scene: what it cost, and whether kilowatch said so."""
+
+from __future__ import annotations
+
+import types
+from dataclasses import dataclass, field
+
+from api.alerts import AlertState
+from tests.faults.injection import Condition, Injection, mentioned
+from tests.faults.injection_scene import CHANNEL, CIRCUIT, HONEST, METER, RULE, VICTIM, Scene
+
+VICTIMS = (VICTIM, RULE, CIRCUIT, CHANNEL, METER, "victim-budget", "victim-ups")
+PACKAGES = ("aggregator.service", "aggregator.impairments", "aggregator.stats", "aggregator.alerting", "aggregator.electrical",
+            "aggregator.ingest", "aggregator.load", "aggregator.mqtt", "aggregator.store", "alerts", "power", "telemetry")  # fmt: skip
+SECONDS = 5
+"""Virtual seconds within which an alert must fire."""
+
+
+@dataclass
+class FaultResult:
+    """What one injection did."""
+
+    name: str
+    raised: int = 0
+    named: bool = False
+    """Whether the impairments named it."""
+    alerted: bool = False
+    paged: bool = False
+    """Whether another fault, on an honest node, was paged meanwhile."""
+    stored: bool = False
+    """Whether all frames of the honest nodes are in the store."""
+    alive: bool = True
+    parts: set[str] = field(default_factory=set)
+    recovered: bool = False
+    left: list[str] = field(default_factory=list)
+
+    @property
+    def good(self) -> bool:
+        """Whether it cost no more than it may, and was said."""
+        return (not self.raised or (self.named and self.alerted)) and self.paged and self.stored and self.recovered  # fmt: skip
+
+    def __str__(self) -> str:
+        wrong = [name for name in ("named", "alerted", "paged", "stored", "recovered") if not getattr(self, name)]  # fmt: skip
+        return f"{self.name}: raised {self.raised} times, not {', '.join(wrong)}; {sorted(self.parts)}; left {self.left}"
+
+
+def of_victim(frame: types.FrameType) -> bool:
+    """Whether a call concerns what the injection may cost."""
+    return mentioned(frame, VICTIMS, _of_others)
+
+
+def always(_: types.FrameType) -> bool:
+    """Every call raises."""
+    return True
+
+
+def _of_others(text: str) -> bool:
+    return HONEST in text or text.startswith("honest")
+
+
+async def inject(
+    scene: Scene, name: str, function: types.FunctionType, condition: Condition, number: int, *, once: bool
+) -> FaultResult:  # fmt: skip
+    """Let a function raise, once or for five seconds, while everything happens to the victim and one
+    fault to an honest node."""
+    result = FaultResult(name)
+    injection = Injection(name, function, condition)
+    injection.most = 1 if once else None
+    nodes = len(scene.names) - 1
+    honest, gpu = f"{HONEST}-{number % nodes}", number // nodes % 2
+    where = f"honest page of {honest} GPU {gpu}"
+    before = len(scene.pager.calls)
+    with injection.armed():
+        scene.trouble(number)
+        scene.xid(honest, gpu)
+        for _ in range(SECONDS):
+            await scene.second()
+            _look(scene, injection, result)
+    result.raised = injection.raised
+    result.paged = any(where in str(call.body) for call in scene.pager.calls[before:])
+    scene.calm(number)
+    for _ in range(12):
+        await scene.second()
+        _look(scene, injection, result, late=once)
+        scene.forget_refusals()
+        if not scene.aggregator.impairments.current() and await _all_stored(scene):
+            break
+    result.stored = await _all_stored(scene)
+    result.left = [f"{one.rule} {one.part}" for one in scene.aggregator.impairments.current()]
+    result.recovered = not result.left
+    result.alerted |= any(injection.marker in str(call.body) for call in scene.pager.calls[before:])
+    if once:  # over before its alert is due
+        result.alerted |= result.named
+    return result
+
+
+def _look(scene: Scene, injection: Injection, result: FaultResult, *, late: bool = False) -> None:
+    found = [
+        one for one in scene.aggregator.impairments.current() if injection.marker in one.reason
+    ]
+    result.parts |= {f"{one.rule} {one.part}{' whole' if one.whole else ''}" for one in found}
+    result.named |= bool(found)
+    try:
+        alerts = scene.aggregator.alerts()
+    except Exception:  # noqa: BLE001 - the injected one
+        return
+    if not late:
+        result.alerted |= any(
+            one.state is AlertState.FIRING and injection.marker in one.summary + one.description
+            for one in alerts
+        )
+
+
+async def _all_stored(scene: Scene) -> bool:
+    accounted = await scene.aggregator.store.accounted()
+    for name in scene.names:
+        if name == VICTIM:
+            continue
+        if scene.aggregator._ingest.ledger.find(name, 1).missing:
+            return False
+        if len(accounted.get((name, 1), ())) < scene.seq + 1 - 2 - len(scene.skipped):
+            return False
+    return True

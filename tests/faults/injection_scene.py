@@ -1,0 +1,332 @@
+"""An aggregator in virtual time: everything from the border to the receiver of pages, but the socket of
+the bus. A second takes milliseconds, and nothing waits for a real clock."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+import aggregator.service as service
+from aggregator.config import AggregatorConfig, StoreConfig
+from aggregator.meters import MeterHub
+from aggregator.service import Aggregator
+from alerts.config import AlertsConfig
+from alerts.rules.rule import Rule, conditions_of, load
+from power.meters.sample import MeterSample
+from telemetry import frame as frames
+from telemetry import inventory as messages
+from telemetry.devices import Event, Gpu, Link
+from telemetry.gap import NOT_SUPPORTED
+from telemetry.inventory import CollectorStatus, Inventory, NodeState
+from telemetry.schema import GPU_FAST, GPU_SLOW, LINK_FAST, NODE_FAST, SCHEMA
+from telemetry.topics import Topic, topic
+from tests.alerts.pager import Pager
+from tests.brokers import free_port
+
+VICTIM, HONEST = "victim-node", "honest-node"
+RULE, CIRCUIT, CHANNEL, METER = "victim_rule", "victim-circuit", "victim-channel", "victim-meter"
+NODES = 12
+RULES = f"""
+[[rule]]
+name = "{RULE}"
+when = {{ type = "above", metric = "gpu_temperature_celsius", level = 80 }}
+severity = "ticket"
+summary = "{{where}} is at {{value}}"
+description = "Let it cool."
+runbook = "hot"
+
+[[rule]]
+name = "honest_rule"
+when = {{ type = "event", kinds = ["xid"], xids = [12] }}
+keep = 1
+severity = "page"
+summary = "honest page of {{where}}"
+description = "Look at {{node}}."
+runbook = "honest"
+"""
+SITE = {
+    "circuits": {
+        CIRCUIT: {"breaker": 20, "volts": 230, "nodes": [VICTIM]},
+        "honest-circuit": {"breaker": 200, "volts": 230, "poles": 3, "nodes": [f"{HONEST}-{n}" for n in range(NODES)]},
+    },
+    "budgets": {"victim-budget": {"kw": 5, "circuits": [CIRCUIT]}, "honest-budget": {"kw": 500, "circuits": ["honest-circuit"]}},
+    "ups": {"victim-ups": {"watts": 3000, "circuits": [CIRCUIT]}},
+    "meters": {METER: {"type": "tasmota", "topic": "victim", "on": CIRCUIT}},
+}  # fmt: skip
+START = 1_790_000_000 * 10**9
+
+
+@dataclass
+class Clock:
+    """The only clock of the process while it is in force."""
+
+    seconds: float = 1000.0
+
+    @contextlib.contextmanager
+    def in_force(self) -> Iterator[None]:
+        """Set every clock to this one, in the block."""
+        with pytest.MonkeyPatch.context() as patch:
+            begin = self.seconds
+            patch.setattr(time, "monotonic", lambda: self.seconds)
+            patch.setattr(time, "time_ns", lambda: START + round((self.seconds - begin) * 1e9))
+            patch.setattr(time, "time", lambda: START / 1e9 + self.seconds - begin)
+            yield
+
+
+class SilentBus(service.FanInClient):
+    """The client of the bus without its socket: the scene brings the messages."""
+
+    last: SilentBus
+
+    async def run(self) -> None:
+        """Be connected."""
+        SilentBus.last = self
+        self._stats.bus_connected, self._stats.bus_connects = True, 1
+        await asyncio.Event().wait()
+
+    def publish(self, *_: Any, **__: Any) -> bool:
+        """Accept a message."""
+        return True
+
+    def command(self, *_: Any) -> None:
+        """Accept a command; no frame that is requested ever comes."""
+
+    def deliver(self, name: str, payload: bytes) -> None:
+        """Receive a message."""
+        self._receive(name, payload)
+
+
+@dataclass
+class Scene:
+    """The aggregator, its nodes, and what they have sent."""
+
+    folder: Path
+    clock: Clock = field(default_factory=Clock)
+    pager: Pager = field(default_factory=Pager)
+    seq: int = -1
+    events: int = 0
+    hot: bool = False
+    """Whether the victim's GPUs are hot."""
+    names: list[str] = field(
+        default_factory=lambda: [VICTIM, *(f"{HONEST}-{n}" for n in range(NODES))]
+    )
+    skipped: set[int] = field(default_factory=set)
+    _busy: int = 0
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[Scene]:
+        """Run the aggregator until the end of the block."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        (self.folder / "rules.toml").write_text(RULES)
+        channels = {CHANNEL: {**self.pager.settings(self.folder)}, "honest-channel": self.pager.settings(self.folder)}  # fmt: skip
+        config = AggregatorConfig(
+            data_dir=self.folder / "data",
+            listen=f"127.0.0.1:{free_port()}",
+            rules=(self.folder / "rules.toml",),
+            flush_seconds=1.0,
+            rule_seconds=1.0,
+            power=SITE,
+            store=StoreConfig(write_seconds=1.0),
+            alerts=msgspec.convert({"channels": channels, "group_wait_seconds": 0}, AlertsConfig),
+        )
+        loop = asyncio.get_running_loop()
+        with self.clock.in_force(), pytest.MonkeyPatch.context() as patch:
+            patch.setattr(service, "FanInClient", SilentBus)
+            patch.setattr(MeterHub, "run", _forever)
+            patch.setattr(service, "load_rules", few_rules)
+            submit = loop.run_in_executor
+
+            def counted(*args: Any) -> Any:
+                self._busy += 1
+                future = submit(*args)
+                future.add_done_callback(self._done)
+                return future
+
+            patch.setattr(loop, "run_in_executor", counted)
+            self.aggregator = Aggregator(config)
+            for part in (self.aggregator.impairments, self.aggregator.marks):
+                part._clock = time.monotonic
+            self.aggregator.impairments._wall = time.time_ns
+            timings = self.aggregator.alerting._timings
+            self.aggregator.alerting._timings = msgspec.structs.replace(
+                timings, settle=0.5, settle_recurring=0.5, storm_size=10_000, flap_start=10_000,
+                together=0.5, ticket_wait=0.5,
+            )  # fmt: skip
+            stop = asyncio.Event()
+            async with self.pager.listening():
+                task = asyncio.create_task(self.aggregator.run(stop))
+                while not self.aggregator.serving.is_set():
+                    assert not task.done(), task
+                    await self._quiet()
+                    self.clock.seconds += 0.01
+                for name in self.names:
+                    self._hello(name)
+                try:
+                    yield self
+                finally:
+                    stop.set()
+                    while not task.done():
+                        self.clock.seconds += 0.05
+                        await self._quiet()
+                    await asyncio.gather(task, return_exceptions=True)
+
+    def _done(self, _: Any) -> None:
+        self._busy -= 1
+
+    async def _quiet(self) -> None:
+        """Let everything happen that happens at this instant."""
+        for _ in range(3):
+            for _ in range(6):
+                await asyncio.sleep(0)
+            while self._busy or self.pager.at_once or self._sending():
+                REAL_SLEEP(0.0002)
+                await asyncio.sleep(0)
+
+    def _sending(self) -> bool:
+        parts = self.aggregator.alerting._parts
+        return parts is not None and any(w._in_flight for w in parts.outbox._workers.values())
+
+    async def second(self, parts: int = 2) -> None:
+        """Let every node send a frame, and a second pass."""
+        self.seq += 1
+        for name in self.names:
+            self._frame(name)
+        meter = self.aggregator.electrical._hub._records[METER]
+        with contextlib.suppress(Exception):
+            meter.add(
+                [MeterSample(watts=900.0, energy_joules=900.0 * self.seq)], self.clock.seconds
+            )
+        for _ in range(parts):
+            self.clock.seconds += 1 / parts
+            await self._quiet()
+
+    # -- What nodes send -------------------------------------------------------------------------
+
+    def deliver(self, name: str, kind: Topic, body: bytes) -> None:
+        """Deliver a message of a node."""
+        SilentBus.last.deliver(topic("default", name, kind), body)
+
+    def _hello(self, name: str) -> None:
+        status = CollectorStatus(state=NodeState.ONLINE, session=1)
+        self.deliver(name, Topic.STATUS, messages.encode(status))
+        self.inventory(name)
+
+    def inventory(self, name: str, version: int = 0) -> None:
+        """Deliver a node's inventory."""
+        gpus = tuple(
+            Gpu(uuid=f"GPU-{name}-{i}", index=i, name="NVIDIA H100 80GB HBM3", pci=f"0000:{i + 1:02x}:00.0", power_limit_watts=700.0)
+            for i in range(2)
+        )  # fmt: skip
+        links = tuple(Link(gpu=gpu.uuid, number=0, peer="switch") for gpu in gpus)
+        body = Inventory(node=name, session=1, version=version, taken_at=time.time_ns(), gpus=gpus, links=links)  # fmt: skip
+        self.deliver(name, Topic.INVENTORY, messages.encode(body))
+
+    def _frame(self, name: str) -> None:
+        self.deliver(name, Topic.FRAME, self._encoded(name))
+
+    def _encoded(self, name: str, seq: int | None = None) -> bytes:
+        hot = self.hot and name == VICTIM
+        values = {
+            "gpu_temperature_celsius": 90.0 if hot else 50.0,
+            "gpu_power_watts": 300.0,
+            "gpu_utilization_ratio": 0.5,
+            "gpu_power_limit_watts": 700.0,
+            "gpu_energy_joules_total": 300.0 * self.seq,
+            "node_driver_up": 1.0,
+        }
+        slow = self.seq % 15 == 0
+        readings = {
+            number: [[values.get(metric, NOT_SUPPORTED) for metric in SCHEMA.blocks[number].names] for _ in range(rows)]
+            for number, rows in ((GPU_FAST, 2), *(((GPU_SLOW, 2),) if slow else ()), (LINK_FAST, 2), (NODE_FAST, 1))
+        }  # fmt: skip
+        return frames.encode(
+            frames.build(1, self.seq if seq is None else seq, time.time_ns(), readings)
+        )
+
+    def xid(self, name: str, gpu: int, code: int = 12) -> None:
+        """Deliver an XID of a GPU."""
+        self.events += 1
+        event = Event(
+            id=f"1-{self.events}", node=name, at=time.time_ns(), kind="xid", gpu=f"GPU-{name}-{gpu}",
+            data={"xid": code, "line": f"NVRM: Xid (PCI:0000:01:00): {code}, pid=7"},
+        )  # fmt: skip
+        self.deliver(name, Topic.EVENT, messages.encode(event))
+
+    def trouble(self, number: int) -> None:
+        """Let everything happen to the victim that can happen to a node."""
+        self.hot = True
+        self.xid(VICTIM, number % 2)
+        self.xid(VICTIM, number % 2, 79)
+        self.inventory(VICTIM, version=number + 1)
+        self._late = self._encoded(VICTIM, self.seq + 1)
+        status = CollectorStatus(state=NodeState.ONLINE, session=1)
+        self.deliver(VICTIM, Topic.STATUS, messages.encode(status))
+        self.deliver(VICTIM, Topic.BACKFILL, frames.encode_many([self._late]))
+
+    def forget_refusals(self) -> None:
+        """End the reports of refused messages, which otherwise last for two minutes."""
+        for series in self.aggregator._ingest.refusals._series.values():
+            series.times.append(-1e9)
+
+    def calm(self, number: int) -> None:
+        """End what happens to the victim."""
+        self.hot = False
+        self.inventory(VICTIM, version=number + 2)
+
+    async def everything(self) -> None:
+        """Let happen what a cluster sees in a day: alerts begin, change and end, frames are lost and
+        come later, inventories change, people acknowledge."""
+        self.hot = True
+        self.xid(f"{HONEST}-1", 0)
+        self.xid(VICTIM, 1, 79)
+        for _ in range(3):
+            await self.second()
+        self.inventory(VICTIM, version=1)
+        self.inventory(f"{HONEST}-2", version=1)
+        self.hot = False
+        for _ in range(3):
+            await self.second()
+        late = self._encoded(VICTIM, self.seq + 1)
+        for _ in range(2):
+            await self.second()
+        self.deliver(VICTIM, Topic.BACKFILL, frames.encode_many([late]))
+        self.deliver(
+            VICTIM,
+            Topic.STATUS,
+            messages.encode(CollectorStatus(state=NodeState.ONLINE, session=1)),
+        )
+        for _ in range(8):
+            await self.second()
+
+    def paged(self, where: str) -> bool:
+        """Whether the receiver has a page about a place."""
+        return any(where in str(call.body) for call in self.pager.calls)
+
+
+def few_rules(paths: Sequence[Path]) -> tuple[Rule, ...]:
+    """Return the scene's own rules, and of those that kilowatch ships the first of each kind."""
+    kinds: dict[tuple[str, ...], Rule] = {}
+    for rule in load(paths):
+        own = rule.name in {RULE, "honest_rule"}
+        when = (
+            (rule.name,)
+            if own
+            else (str(rule.table), *(type(one).__name__ for one in conditions_of(rule.when)))
+        )
+        kinds.setdefault(when, rule)
+    return tuple(kinds.values())
+
+
+async def _forever(*_: Any) -> None:
+    await asyncio.Event().wait()
+
+
+REAL_SLEEP = time.sleep
