@@ -414,7 +414,7 @@ class Aggregator:
         """Report the nodes whose frames can't be brought into the fleet or stored."""
         for source, reasons in (
             ("ingest", ingest.faults()),
-            ("store", self.store.content.aside.reasons()),
+            ("store", self.store.content.aside.recent()),
         ):
             faults = self._node_faults[source]
             faults.update({f"node/{name}/{source}": why for name, why in reasons.items()})

@@ -18,6 +18,7 @@ log = logging.getLogger(__name__)
 FIRST_RETRY, LONGEST_RETRY = 1.0, 60.0
 """Seconds between two tries of a part."""
 _LONGEST_REASON = 300
+_MOST_RECENT = 1000
 
 
 @dataclass(slots=True)
@@ -35,6 +36,8 @@ class SetAside:
         """`what` names the kind in the log: `rule`, `node`, `circuit`; "" logs nothing."""
         self._what = what
         self._faults: dict[str, _Fault] = {}
+        self._failed: dict[str, str] = {}
+        """Reasons of the failures since `recent` was last called."""
 
     def __contains__(self, part: object) -> bool:
         return part in self._faults
@@ -52,7 +55,9 @@ class SetAside:
                       part, reason, exc_info=error if isinstance(error, BaseException) else None)  # fmt: skip
         if fault is None:
             fault = self._faults[part] = _Fault(reason, Backoff(FIRST_RETRY, LONGEST_RETRY, STEADY))
-        fault.reason = reason
+        fault.reason = self._failed[part] = reason
+        if len(self._failed) > _MOST_RECENT:
+            self._failed.clear()
         if fault.backoff.over(now):  # several failures of one try are one
             fault.backoff.start(now)
 
@@ -81,6 +86,11 @@ class SetAside:
     def waiting(self, now: float) -> list[str]:
         """Return the parts whose next try is not due yet."""
         return [part for part, fault in self._faults.items() if not fault.backoff.over(now)]
+
+    def recent(self) -> dict[str, str]:
+        """Return the reason of each part that is set aside, or has failed since the last call."""
+        failed, self._failed = self._failed, {}
+        return failed | self.reasons()
 
     def reasons(self) -> dict[str, str]:
         """Return the reason of each part that is set aside."""

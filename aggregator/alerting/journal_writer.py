@@ -124,8 +124,8 @@ class JournalWriter:
             if not future.done():
                 future.set_result(good)
         try:
-            self._log(before)
             self._wake()
+            self._log(before)
         except Exception as error:
             log.exception("alerts: the channels were not woken; they look by themselves")
             self.fault = reason_of(error)

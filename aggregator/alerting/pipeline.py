@@ -246,14 +246,14 @@ class AlertPipeline:
 
     def _report_aside(self) -> None:
         engine, monitor = self.engine, self.monitor
-        rules = engine.rules_aside.reasons() | monitor.rules_aside.reasons()
+        rules = engine.rules_aside.recent() | monitor.rules_aside.recent()
         blind = len(engine.rules_aside) >= max(1, len(engine.rules))
         self._rule_faults.update({f"rule/{name}": why for name, why in rules.items()}, whole=blind)
         nodes = engine.node_faults()
         self._node_faults.update({f"node/{name}": why for name, why in nodes.items()})
-        texts = engine.alerts_aside.reasons() | monitor.alerts_aside.reasons()
+        texts = engine.alerts_aside.recent() | monitor.alerts_aside.recent()
         impaired = {f"text/{name}": why for name, why in texts.items()}
-        for part, why in self.manager.aside.reasons().items():
+        for part, why in self.manager.aside.recent().items():
             impaired[_by_rule(part)] = why
         self._alert_faults.update(impaired)
 

@@ -174,8 +174,8 @@ class ElectricalService:
     def faults(self) -> dict[str, str]:
         """Return the circuits, meters, nodes, UPSs, budgets and steps that are unknown because of a
         fault of kilowatch's own, with the reasons."""
-        found = self._aside.reasons()
-        return found if self._live is None else found | self._live.aside.reasons()
+        found = self._aside.recent()
+        return found if self._live is None else found | self._live.aside.recent()
 
     def _follow_bus(self, now: float, listening: bool) -> None:
         if listening and not self._listened:

@@ -584,8 +584,9 @@ class MessageRouter:
         self._sequence.record_lost(holes_of(part, self._registry.run_of, "unstorable"))
 
     def faults(self) -> dict[str, str]:
-        """Return the nodes on whose frames a flush raised, with the reasons."""
-        return self._batcher.aside.reasons()
+        """Return the nodes on whose frames a flush raises, or has raised since the last call, with the
+        reasons."""
+        return self._batcher.aside.recent()
 
     def stored(self) -> None:
         """Note that the batch drained last is no longer in memory."""

@@ -161,8 +161,8 @@ class Outbox:
 
     def wake(self) -> None:
         """Note that deliveries were stored; called on the loop."""
-        for worker in self._workers.values():
-            worker.wake()
+        for name, worker in self._workers.items():
+            self._guarded(f"{name}/wake", worker.wake)
 
     def feed(self, alerts: Iterable[Alert]) -> None:
         """Give Alertmanagers all alerts that are notified, and those that have just resolved; called
@@ -184,8 +184,9 @@ class Outbox:
             self._guarded(name, partial(feed.update, firing[name]))
 
     def faults(self) -> dict[str, str]:
-        """Return the channels on which kilowatch itself raised, with the reasons."""
-        return self._aside.reasons()
+        """Return the channels on which kilowatch itself raises, or has raised since the last call,
+        with the reasons."""
+        return self._aside.recent()
 
     def _guarded(self, name: str, step: Callable[[], T]) -> T | None:
         """Return what a step for a channel returns; None where it raises, which costs this channel."""

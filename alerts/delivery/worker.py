@@ -117,7 +117,7 @@ FIRST_RETRY, LONGEST_RETRY = 2.0, 120.0
 """Seconds between two tries of a delivery: a page must not wait long for a receiver that is back."""
 GRACE_SECONDS = 5.0
 """How long requests in flight have at the end."""
-IDLE_SECONDS = 30.0
+IDLE_SECONDS = 3.0
 """Longest pause between two reads of the journal, whose writer wakes the worker anyway."""
 RESOLVE_EXPIRY = 7 * 86_400.0
 """Seconds: a resolve is sent for long, else the incident stays open at the receiver."""

@@ -167,15 +167,20 @@ class RuleEngine:
         try:
             snapshot = self._snapshot(fleet, now, wall_ns, changes)
             for evaluator in self._evaluators:
-                if snapshot.has(evaluator.subject):
+                try:
+                    if not snapshot.has(evaluator.subject):
+                        continue
                     self._evaluate(evaluator, snapshot, changes)
-                    yield
+                except Exception as error:
+                    self.unsettled = True
+                    self.rules_aside.fail(evaluator.rule.name, error, now)
+                yield
         finally:
             del self._waiting[: -MOST_WAITING or None]  # after a failure they are evaluated again
             self._remember(changes, now)
         self._waiting = []
-        for name, error in snapshot.faults.items():
-            self._set_aside_node(name, error)
+        for name, fault in snapshot.faults.items():
+            self._set_aside_node(name, fault)
         self._forget_faults(fleet, snapshot.faults)
         return changes
 
@@ -380,10 +385,10 @@ class RuleEngine:
     def node_faults(self) -> dict[str, str]:
         """Return the nodes that are set aside, or one of whose events is, with the reasons."""
         found = {}
-        for key, reason in self.events_aside.reasons().items():
+        for key, reason in self.events_aside.recent().items():
             node, _, event = key.partition("/")
             found[node] = f"event {event}: {reason}"
-        return found | self.nodes_aside.reasons()
+        return found | self.nodes_aside.recent()
 
     def alerts(self) -> list[Alert]:
         """Return the alerts that are pending, firing or lately resolved, the worst first."""

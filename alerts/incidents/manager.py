@@ -167,7 +167,8 @@ class IncidentManager:
         for part in self.aside.reasons():
             kind, _, key = part.partition("/")
             if kind == "incident":
-                over = key not in self._index.incidents
+                record = self._index.incidents.get(key)
+                over = record is None or record.closed is not None
             else:
                 tracked = self._index.alerts.get(key)
                 over = kind in {"suppression", "group"} and (tracked is None or not tracked.firing)

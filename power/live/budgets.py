@@ -78,11 +78,11 @@ class MonthlyBudgets:
         }
         facts: list[dict[str, str]] = [{} for _ in self.ceilings]
 
-        def tell(number: int) -> float:
+        def describe(number: int) -> float:
             facts[number] = self._facts(number, self.ceilings[number], float(energy[number]))
             return 0.0
 
-        self._each(tell)
+        self._each(describe)
         return PowerSnapshot(
             SnapshotKind.BUDGET, version, tuple(c.name for c in self.ceilings), rows, tuple(facts)
         )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
+import inspect
 import pkgutil
 import sys
 import threading
@@ -38,9 +39,8 @@ def functions(packages: tuple[str, ...]) -> dict[types.CodeType, tuple[str, type
             if not info.name.endswith("__main__"):
                 importlib.import_module(info.name)
     for name, module in list(sys.modules.items()):
-        if module is not None and name.split(".", maxsplit=1)[0] in {p.split(".", 1)[0] for p in packages}:  # fmt: skip
-            if any(name == one or name.startswith(f"{one}.") for one in packages):
-                _collect(found, name, vars(module), name)
+        if module is not None and any(f"{name}.".startswith(f"{one}.") for one in packages):
+            _collect(found, name, vars(module), name)
     return found
 
 
@@ -65,10 +65,9 @@ def _unwrapped(value: Any) -> Iterator[types.FunctionType]:
         value = value.func
     parts = [value.fget, value.fset] if isinstance(value, property) else [value]
     for part in parts:
-        while part is not None and hasattr(part, "__wrapped__"):
-            part = part.__wrapped__
-        if isinstance(part, types.FunctionType):
-            yield part
+        function = inspect.unwrap(part) if callable(part) else part
+        if isinstance(function, types.FunctionType):
+            yield function
 
 
 @contextlib.contextmanager
@@ -139,7 +138,7 @@ def _trampoline(code: types.CodeType) -> types.CodeType:
     lines += [f"        ({', '.join(free)},)"] if free else []
     lines += ["        return __injected__(args, kwargs, __frame__())", "    return trampoline"]
     space: dict[str, Any] = {}
-    exec("\n".join(lines), space)  # noqa: S102 - our own text
+    exec("\n".join(lines), space)
     made: types.CodeType = space["outer"]().__code__
     return made.replace(co_name=code.co_name, co_filename=code.co_filename)
 
