@@ -25,7 +25,7 @@ kilowatch     {at}/healthz  {at}/metrics
 Prometheus    {stack.url("prometheus")}/targets  /alerts
 Alertmanager  {stack.url("alertmanager")}
 InfluxDB      curl '{influx}/query?db=kilowatch&q=SHOW+MEASUREMENTS'
-broker        kilowatch tap --broker 127.0.0.1:{stack.ports["mosquitto"]}
+broker        cd {stack.folder} && kilowatch tap
 Grafana       put grafana/provisioning and grafana/dashboards in place (docs/grafana.md)
 files         {stack.folder}"""
 

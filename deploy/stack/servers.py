@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import secrets
 import shutil
 import signal
 import socket
@@ -58,6 +59,11 @@ def missing() -> list[str]:
     return [package for name, package in PACKAGES.items() if shutil.which(name, path=path) is None]
 
 
+def _found(program: str) -> str:
+    """Return the path of a program of mosquitto's package, which Debian keeps off a user's PATH."""
+    return shutil.which(program) or f"/usr/sbin/{program}"
+
+
 def free_port() -> int:
     """Return a free port of loopback."""
     with socket.socket() as probe:
@@ -100,6 +106,12 @@ class Stack:
 
     def _write(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
+        password, users = self.folder / "broker.password", self.folder / "broker.users"
+        for path in (password, users):
+            path.touch(0o600)
+        password.write_text(secrets.token_urlsafe(32), "utf-8")
+        users.write_text(f"kilowatch:{password.read_text('utf-8')}\n", "utf-8")
+        subprocess.run((_found("mosquitto_passwd"), "-U", users), check=True)  # hashes them
         for file in FILES:
             name = Path(file).name
             text = self.settings.get(name) or (DEPLOY / file).read_text("utf-8")
@@ -116,9 +128,8 @@ class Stack:
         )
 
     def _servers(self) -> dict[str, Sequence[str]]:
-        broker = shutil.which("mosquitto") or "/usr/sbin/mosquitto"
         return {
-            "mosquitto": (broker, "-c", "mosquitto.conf"),
+            "mosquitto": (_found("mosquitto"), "-c", "mosquitto.conf"),
             "influxd": ("influxd", "-config", "influxdb.conf"),
             "alertmanager": (
                 "prometheus-alertmanager", "--config.file=alertmanager.yml",
@@ -136,6 +147,7 @@ class Stack:
         faults = f"?faults={self.faults}" if self.faults else ""
         path.write_text(
             f'cluster = "stack"\n[broker]\nhost = "127.0.0.1"\nport = {self.ports["mosquitto"]}\n'
+            'username = "kilowatch"\npassword_file = "broker.password"\n'
             f'[collector]\nnode = "{node}"\nsource = "simulated:two-dgx-h100/{node}{faults}"\n'
             f'state_dir = "{node}"\n',
             "utf-8",

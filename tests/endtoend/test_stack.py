@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 
+from bench import wire
 from deploy.stack.servers import DEPLOY, PORTS, Stack, free_port, missing
 from tests.endtoend.cluster import wait_until
 from tests.grafana.dashboards import influx_queries, queries
@@ -258,3 +259,10 @@ def test_the_command_of_the_docs_brings_up_the_same_and_ends_it(tmp_path: Path) 
         process.send_signal(signal.SIGINT)
         output = process.communicate(timeout=60)
     assert process.returncode == 0, output
+
+
+def test_the_broker_asks_for_a_password(stack: Asked) -> None:
+    """Another user of the machine can't publish readings of these nodes."""
+    port = int(stack.url("mosquitto").rpartition(":")[2])
+    with pytest.raises(ConnectionRefusedError):
+        wire.connect("127.0.0.1", port, "stranger")
