@@ -54,6 +54,7 @@ def connect(host: str, port: int, client: str) -> socket.socket:
     while len(answer) < 4:
         more = connection.recv(4 - len(answer))
         if not more:
+            connection.close()
             raise ConnectionRefusedError(f"{host}:{port} hung up on {client}")
         answer += more
     if answer != b"\x20\x02\x00\x00":
