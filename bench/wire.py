@@ -58,6 +58,7 @@ def connect(host: str, port: int, client: str) -> socket.socket:
             raise ConnectionRefusedError(f"{host}:{port} hung up on {client}")
         answer += more
     if answer != b"\x20\x02\x00\x00":
+        connection.close()
         raise ConnectionRefusedError(f"{host}:{port} answered {answer.hex()} to {client}")
     return connection
 
