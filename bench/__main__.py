@@ -23,7 +23,7 @@ SHORT = {
     "ingest": "bench.ingest --gpus 10000 --seconds 30 --common",
     "ingest_embedded": "bench.ingest --gpus 10000 --seconds 15 --broker embedded",
     "ingest_large": "bench.ingest --gpus 100000 --seconds 40",
-    "overload": "bench.ingest --overload --probe-seconds 30 --seconds 60 --ease-seconds 60",
+    "overload": "bench.ingest --overload --probe-seconds 30 --seconds 60",
     "exposition": "bench.exposition",
     "store": "bench.store --history-gpus 16 --peers",
     "backfill": "bench.backfill --nodes 500 --backlog 300 --seconds 30",

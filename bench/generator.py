@@ -77,17 +77,22 @@ class Generator:
         self._began = time.time_ns() + SECOND // 10 - self._backlog * SECOND
         self._run(range(self._backlog, self._backlog + seconds))
 
-    def ease(self, seconds: int, every: int) -> None:
-        """Send a frame of each node only every so many seconds, as its status then says: `every` times
-        less than before."""
+    def ease(self, every: int) -> None:
+        """Send a frame of each node only every so many seconds, as its status then says, until a line
+        comes on standard input."""
         for node in range(self._load.nodes):
             self._publish_status(node, self._load.status(node, interval=every))
-        for second in range(seconds - seconds % every):
-            for slot in range(SLOTS):
-                due = self._began + (self._end + second) * SECOND + slot * (SECOND // SLOTS)
-                self._serve(due / 1e9)
-                self._send(slot, self._end + second // every, due, second % every, every)
-        self._eased = (seconds // every, every)
+        rounds = 0
+        while not select.select([sys.stdin], [], [], 0)[0]:
+            for second in range(every):
+                for slot in range(SLOTS):
+                    at = self._end + rounds * every + second
+                    due = self._began + at * SECOND + slot * (SECOND // SLOTS)
+                    self._serve(due / 1e9)
+                    self._send(slot, self._end + rounds, due, second, every)
+            rounds += 1
+        sys.stdin.readline()
+        self._eased = rounds, every
 
     def _run(self, numbers: range) -> None:
         self._end = numbers.stop
@@ -196,9 +201,8 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--seconds", type=int, default=10)
     parser.add_argument("--connections", type=int, default=SLOTS)
     parser.add_argument(
-        "--ease-seconds", type=int, default=0, help="further, at a frame every --ease-every"
+        "--ease-every", type=int, default=0, help="then a frame of each node in so many seconds"
     )
-    parser.add_argument("--ease-every", type=int, default=4)
     parser.add_argument("--backlog", type=int, default=0, help="frames of each node in its ring")
     options = parser.parse_args(arguments)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -209,9 +213,9 @@ def main(arguments: list[str]) -> int:
     print("ready", flush=True)
     sys.stdin.readline()
     generator.run(options.seconds)
-    if options.ease_seconds:
+    if options.ease_every:
         print("eased", flush=True)
-        generator.ease(options.ease_seconds, options.ease_every)
+        generator.ease(options.ease_every)
     print("done", flush=True)
     generator.announce()
     generator.linger()

@@ -172,14 +172,13 @@ def main(arguments: list[str]) -> int:
     group = parser.add_argument_group("overload")
     group.add_argument("--overload", action="store_true", help="twice the load that is carried")
     group.add_argument("--cap", type=float, default=1.0, help="cores of the aggregator. [1]")
-    group.add_argument("--ease-seconds", type=int, default=120, help="of half the load afterwards")
     group.add_argument("--probe-seconds", type=int, default=40, help="of each load that is tried")
     group.add_argument("--memory", type=int, default=3072, help="MiB of the aggregator. [3072]")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
     if options.overload:
         found = overload.measure(
-            options.cap, options.seconds or 300, options.ease_seconds, options.memory,
+            options.cap, options.seconds or 300, options.memory,
             options.gpus or 0, options.probe_seconds, options.set,
         )  # fmt: skip
         show(found, as_json=options.json)

@@ -45,6 +45,8 @@ SAMPLE_SECONDS = 5.0
 EASE_EVERY = 4
 """Seconds between two frames of a node afterwards: of twice the load that is half of what is carried."""
 REFILL_PATIENCE = 1800.0
+STILL_SECONDS = 15.0
+"""As long as a mean may be open, and half as long again."""
 DROPPED = "$SYS/broker/publish/messages/dropped"
 STEPS = (
     "nothing",
@@ -190,17 +192,15 @@ def carried(
         nodes = max(FEWEST_NODES, round(nodes * STEP if good else nodes / STEP))
 
 
-def overload(
-    nodes: int, cap: float, settings: str, seconds: int, ease: int, limit_mib: int
-) -> dict[str, Any]:
-    """Send twice the load of `nodes` for `seconds`, then half of it for `ease` while all is refilled."""
+def overload(nodes: int, cap: float, settings: str, seconds: int, limit_mib: int) -> dict[str, Any]:
+    """Send twice the load of `nodes` for `seconds`, then half of it until all is refilled."""
     with ExitStack() as stack:
         more = f"memory_limit_bytes = {limit_mib * 1024 * 1024}"
         testbed = stack.enter_context(Testbed("mosquitto", f"{more}\n{settings}"))
         drops = _begin(
             stack, testbed, cap,
             nodes=2 * nodes, gpus=GPUS, seconds=seconds,
-            ease_seconds=ease, ease_every=EASE_EVERY,
+            ease_every=EASE_EVERY,
         )  # fmt: skip
         began, steps = time.monotonic(), list[tuple[int, int]]()
         trend = stack.enter_context(MemoryTrend(testbed.pids["aggregator"]))
@@ -235,8 +235,9 @@ def overload(
                     if not page.own("holes_open"):
                         refilled = time.monotonic() - eased
                 time.sleep(SAMPLE_SECONDS)
+        testbed.proceed()
         testbed.expect("done", sample)
-        testbed.wait_until_stored(2 * nodes * (seconds + ease // EASE_EVERY))
+        wait_until_still(testbed)
         last, dropped = testbed.awaited_page(), drops.count()
         sent = testbed.end_generator()
         testbed.end_aggregator()
@@ -280,7 +281,6 @@ def overload(
 def measure(
     cap: float,
     seconds: int,
-    ease: int,
     limit_mib: int,
     guess: int,
     probe_seconds: int,
@@ -289,7 +289,7 @@ def measure(
     """Find the load that is carried, and send twice that."""
     nodes, tried = carried(cap, settings, guess or round(GUESS * cap), probe_seconds)
     best = next(one for one in reversed(tried) if one["nodes"] == nodes)
-    found = overload(nodes, cap, settings, seconds, ease, limit_mib)
+    found = overload(nodes, cap, settings, seconds, limit_mib)
     return {
         "cap_cores": cap,
         "carried_gpus": nodes * GPUS,
@@ -314,6 +314,16 @@ def _begin(stack: ExitStack, testbed: Testbed, cap: float, **options: int) -> Br
     wait_until("the first commit", lambda: testbed.page().own("frames_stored_total") > 0)
     stack.enter_context(CpuCap(testbed.pids["aggregator"], cap))
     return drops
+
+
+def wait_until_still(testbed: Testbed) -> None:
+    """Wait until nothing has been stored for a while: what is in memory then is lost, if anything."""
+    seen, moved = -1.0, time.monotonic()
+    while time.monotonic() < moved + STILL_SECONDS:
+        stored = testbed.page().own("frames_stored_total")
+        if stored > seen:
+            seen, moved = stored, time.monotonic()
+        time.sleep(0.5)
 
 
 def _provisional_rows(testbed: Testbed) -> int:

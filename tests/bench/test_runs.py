@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from bench import backfill, collector, common_way, exposition, ingest, paging, store
+from bench import backfill, collector, common_way, exposition, ingest, overload, paging, store
 from bench.exposition import make_fleet
 from bench.load import make_load
+from bench.processes import CpuCap, cpu_seconds
 from telemetry.schema import GPU_FAST, SCHEMA
 
 METRICS = len(SCHEMA.blocks[GPU_FAST].names)
@@ -31,6 +35,39 @@ def test_ingest_counts_what_was_sent_and_stored() -> None:
     assert found["processes"]["aggregator"]["rss_mib"] > 20
     for lags in found["lags"].values():
         assert lags["max"] > 0
+
+
+@needs_broker
+def test_overload_reports_what_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four nodes for three seconds, which a core carries: nothing is shed, and nothing lost."""
+    monkeypatch.setattr(overload, "STILL_SECONDS", 1.0)
+    found = overload.overload(2, 1.0, "", 3, 1024)
+    assert (found["gpus"], found["frames_shed"], found["broker_dropped"]) == (32, 0, 0)
+    assert found["frames_sent"] >= 4 * 3
+    assert found["frames_lost"] == found["frames_duplicated"] == found["provisional_rows_left"] == 0
+    assert found["holds"]["nothing_lost"]
+    assert found["holds"]["recovered"]
+    assert found["healthz"]["requests"] > 0
+    assert found["steps"].endswith("nothing")
+
+
+def test_a_capped_process_uses_no_more_than_its_share() -> None:
+    """On any machine: other load can only make it less."""
+    busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        with CpuCap(busy.pid, 0.25) as cap:
+            began, before = time.monotonic(), cpu_seconds(busy.pid)
+            while (used := cpu_seconds(busy.pid) - before) < 0.3:
+                time.sleep(0.01)
+            passed = time.monotonic() - began
+        assert cap.stopped_seconds > 0
+        assert used <= 0.25 * passed + 0.3
+        before = cpu_seconds(busy.pid)
+        while cpu_seconds(busy.pid) < before + 0.05:  # it goes on
+            time.sleep(0.01)
+    finally:
+        busy.kill()
+        busy.wait()
 
 
 @needs_broker
