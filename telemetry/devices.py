@@ -68,7 +68,8 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     """`xid`, `sxid`, `gpu_lost`, `gpu_back`, `gpu_hung`, `gpu_answers`, `gpu_replaced`,
     `driver_down`, `driver_up`, `driver_reloaded`, `clocks_down`, `clocks_free`, `mig_changed`,
     `recovery_action`, `collector_started`, `collector_stopped`, `ticks_skipped`, `ring_down`,
-    `ring_up`, `task_failed` and `task_works` (a task or thread of the collector, `data.task`),
+    `ring_up`, `name_in_use` (another collector uses the node's name), `command_refused`,
+    `task_failed` and `task_works` (a task or thread of the collector, `data.task`),
     `driver_log` (a line of the kernel's log that is no XID, its kind is `data.what`),
     `xid_repeated`, `sxid_repeated`, `gpu_lost_repeated` (how often a fault came again in its
     minute, `data.count`; no new fault), `fault` (simulated)."""

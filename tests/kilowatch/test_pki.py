@@ -182,6 +182,19 @@ def test_a_renewed_name_has_a_new_key_and_a_revoked_one_no_rights(folder: Path) 
 
 
 @needs_openssl
+def test_keys_that_were_delivered_can_be_deleted(folder: Path) -> None:
+    """Who is let in is known by the authority's index."""
+    init(folder)
+    pki("node", folder, "dgx01")
+    shutil.rmtree(folder / "nodes")
+    pki("node", folder, "dgx02")
+    acl = (folder / "broker" / "access.acl").read_text()
+    assert "user dgx01\n" in acl
+    assert "user dgx02\n" in acl
+    assert pki("revoke", folder, "dgx01").exit_code == 0
+
+
+@needs_openssl
 def test_expiry_is_shown(folder: Path) -> None:
     init(folder)
     pki("node", folder, "dgx01", "--days", "30")
