@@ -460,7 +460,7 @@ class SlicedCpu:
         self._began = time.monotonic()
 
     async def pause(self) -> None:
-        """Let others have a turn, when this one has lasted long enough."""
+        """Give other work a turn, when this one has lasted long enough."""
         if time.monotonic() - self._began < SLICE_SECONDS:
             return
         self._before = self.total()

@@ -18,8 +18,8 @@ from telemetry.backoff import STEADY, Backoff
 HIGH_SECONDS, SEVERE_SECONDS = 2.0, 0.5
 """Seconds for which something must lag, and lag severely, before history is shed."""
 FURTHER_SECONDS, FURTHER_SEVERE_SECONDS = 6.0, 2.0
-"""The same for all steps after it: a commit that is under way must first end, or what it has held up
-would cost viewers and pages too."""
+"""The same for all steps after it, and while frames are being refilled: a commit that is under way must
+first end, or what it has held up would cost viewers and pages too."""
 CALM_SECONDS, LONGEST_CALM = 10.0, 160.0
 """Seconds for which all must be calm before a step down: at first, and at most."""
 RELAPSE_SECONDS = 60.0
@@ -99,6 +99,8 @@ class LoadController:
         """Share of the usual requests for missing frames that may be under way; 0 while any history
         is shed."""
         self._high_since: float | None = None
+        self._refilling = False
+        """Whether frames were being refilled after shedding when something began to lag."""
         self._calm_since: float | None = None
         self._calm = Backoff(CALM_SECONDS, LONGEST_CALM, STEADY)
         self._relapses = 0
@@ -131,9 +133,10 @@ class LoadController:
     def _rise(self, now: float, high: list[tuple[LoadSignal, float]]) -> None:
         if self._high_since is None:
             self._high_since = now
+            self._refilling = 0.0 < self.refill < 1.0
         severe = any(value > signal.severe for signal, value in high)
         since = max(self._high_since, self._moved_at)
-        further = self.step >= ShedStep.HISTORY
+        further = self.step >= ShedStep.HISTORY or self._refilling
         usual, least = (
             (FURTHER_SECONDS, FURTHER_SEVERE_SECONDS) if further else (HIGH_SECONDS, SEVERE_SECONDS)
         )
@@ -158,8 +161,9 @@ class LoadController:
             self._down_at = now
 
     def _update_refill(self, now: float) -> None:
-        """Double the share while all is calm, halve it while it is not: refilling is work too."""
-        if self.step:
+        """Double the share while all is calm, halve it while it is not, and refill nothing while
+        anything lags: that is given up before any live frame is."""
+        if self.step or self._high_since is not None:
             self.refill, self._refilled_at = 0.0, now
         elif self.refill == 0.0:
             self.refill, self._refilled_at = LEAST_REFILL, now

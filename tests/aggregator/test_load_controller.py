@@ -75,11 +75,11 @@ def test_a_step_down_that_was_too_early_makes_the_next_calm_time_longer() -> Non
     controller = LoadController()
     play("hhh" + "c" * 11, controller)
     assert controller.step is ShedStep.NOTHING
-    play("hhh", controller, 20.0)
+    play("h" * 7, controller, 20.0)
     assert controller.step is ShedStep.HALF_HISTORY
-    play("c" * 15, controller, 23.0)
+    play("c" * 15, controller, 27.0)
     assert controller.step is ShedStep.HALF_HISTORY, "ten calm seconds were too few before"
-    play("c" * 6, controller, 38.0)
+    play("c" * 6, controller, 42.0)
     assert controller.step is ShedStep.NOTHING
 
 
@@ -112,6 +112,19 @@ def test_missing_frames_are_requested_again_little_by_little() -> None:
     assert controller.refill == 1.0
 
 
+def test_refilling_is_given_up_before_any_live_frame() -> None:
+    controller = LoadController()
+    play("hhh" + "c" * 20, controller)
+    assert (controller.step, controller.refill) == (ShedStep.NOTHING, 2 * LEAST_REFILL)
+    assert play("hhhhh", controller, 23.0) == "00000"
+    assert controller.refill == 0.0
+    play("c", controller, 28.0)
+    assert (controller.step, controller.refill) == (ShedStep.NOTHING, LEAST_REFILL)
+    assert play("hhhhhhh", controller, 29.0) == "0000001", (
+        "and if that is not enough, the next step"
+    )
+
+
 def test_the_order_is_history_then_viewers_then_metrics_of_devices() -> None:
     shedding = Shedding()
     found = []
@@ -119,7 +132,7 @@ def test_the_order_is_history_then_viewers_then_metrics_of_devices() -> None:
         shedding.step = step
         found.append(
             (
-                shedding.history_of("a") and shedding.history_of("b"),
+                all(shedding.history_of(f"node{number}") for number in range(100)),
                 shedding.coalesces,
                 shedding.viewer_seconds > 0,
                 shedding.refuses_viewers,
