@@ -1,8 +1,8 @@
 #!/bin/sh
 # Install what the tests start: a broker, Prometheus with promtool, Alertmanager with amtool, InfluxDB,
 # VictoriaMetrics, jsonnet for the mixin, upsd with its dummy driver, a C compiler for the fake
-# driver, tmux for the dashboard on a real terminal, a browser for hostile pages, and the font of the
-# pictures.
+# driver, tmux for the dashboard on a real terminal, a browser for hostile pages, systemd to rate its
+# units (it is not started), and the font of the pictures.
 set -eu
 missing=""
 command -v mosquitto >/dev/null 2>&1 || [ -x /usr/sbin/mosquitto ] || missing="$missing mosquitto"
@@ -16,6 +16,7 @@ command -v openssl >/dev/null 2>&1 || missing="$missing openssl"
 command -v cc >/dev/null 2>&1 || command -v gcc >/dev/null 2>&1 || missing="$missing gcc libc6-dev"
 command -v tmux >/dev/null 2>&1 || missing="$missing tmux"
 command -v chromium >/dev/null 2>&1 || missing="$missing chromium"
+command -v systemd-analyze >/dev/null 2>&1 || missing="$missing systemd"
 [ -d /usr/share/fonts/truetype/dejavu ] || missing="$missing fonts-dejavu-core"
 [ -n "$missing" ] || exit 0
 if ! command -v apt-get >/dev/null 2>&1; then

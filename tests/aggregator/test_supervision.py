@@ -7,7 +7,10 @@ in the list, or is not supervised, fails the test.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import tomllib
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import aiohttp
@@ -21,10 +24,12 @@ from alerts.config import AlertsConfig, HeartbeatConfig
 from api.alerts import AlertState
 from telemetry.errors import ConfigError
 from telemetry.mqtt import BrokerConfig
+from telemetry.systemd import ServiceManager
 from tests.aggregator.node import ScriptedNode
 from tests.aggregator.test_service import audit, config, running, until
 from tests.brokers import Mosquitto, free_port
 from tests.killing import end_thread, fail_all
+from tests.notify_socket import NotifySocket
 
 METERS = """
 [circuits.lab]
@@ -195,11 +200,33 @@ async def test_an_address_that_is_taken_ends_the_start_with_one_line(
             await asyncio.wait_for(second.run(asyncio.Event()), 30)
 
 
-async def test_a_blocked_part_is_an_impairment_and_fails_liveness(
+@contextlib.asynccontextmanager
+async def notifying(aggregator: Aggregator) -> AsyncIterator[NotifySocket]:
+    """A service manager in systemd's place, notified as `kilowatch aggregate` does it."""
+    with NotifySocket(f"@kilowatch-blocked-{os.getpid()}") as found:
+        manager = ServiceManager.of(found.environment(watchdog=0.4))
+        over = asyncio.Event()
+        task = asyncio.create_task(
+            manager.accompany(
+                over.wait(), over, aggregator.serving, aggregator.marks, aggregator.status
+            )
+        )
+        try:
+            yield found
+        finally:
+            over.set()
+            await task
+
+
+async def test_a_blocked_part_is_an_impairment_and_starves_the_watchdog(
     mosquitto: Mosquitto, tmp_path: Path
 ) -> None:
-    async with running(config(mosquitto.config, tmp_path, "127.0.0.1:0")) as aggregator:
-        await until(aggregator.serving.is_set)
+    async with (
+        running(config(mosquitto.config, tmp_path, "127.0.0.1:0")) as aggregator,
+        notifying(aggregator) as manager,
+    ):
+        await until(lambda: manager.count("WATCHDOG") > 0)
+        assert manager.all[0]["READY"] == "1"
         release = asyncio.Event()
 
         async def blocks() -> None:
@@ -207,9 +234,14 @@ async def test_a_blocked_part_is_an_impairment_and_fails_liveness(
 
         aggregator.marks.limits = {**aggregator.marks.limits, "rules": 0.5}
         aggregator.alerting._due = blocks  # type: ignore[method-assign]
-        await until(lambda: "rules" in aggregator.marks.vital_blocked())
+        await until(lambda: aggregator.marks.ages()["rules"] > 3)  # the tick under way has ended
         await until(lambda: "task_blocked/task/rules" in impaired(aggregator))
+        await until(lambda: any("No progress of rules" in each for each in manager.statuses()))
+        fed, seen = manager.count("WATCHDOG"), len(manager.all)
+        await until(lambda: manager.read() >= seen + 3)
+        assert manager.count("WATCHDOG") == fed
         assert "task_blocked/task/rules" in await health(aggregator)
         del aggregator.alerting._due  # type: ignore[attr-defined]
         release.set()
         await until(lambda: not aggregator.marks.vital_blocked())
+        await until(lambda: manager.count("WATCHDOG") > fed)

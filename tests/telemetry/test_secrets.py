@@ -63,7 +63,11 @@ def test_a_secret_that_systemd_loads_is_named_by_its_variable(
     monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path))
     assert read_secret("a.password_file", named) == "from systemd"
     assert secret_path("a.key_file", Path("~/k")) == Path.home() / "k"
+    closed = Path("/etc/kilowatch/secret")  # of root alone: the service has systemd's copy
+    assert read_secret("a.password_file", closed) == "from systemd"
+    assert secret_path("a.key_file", Path("/etc/kilowatch/other")) == Path("/etc/kilowatch/other")
     monkeypatch.delenv("CREDENTIALS_DIRECTORY")
+    assert secret_path("a.password_file", closed) == closed
     with pytest.raises(ConfigError, match=r"a\.password_file: .*has given this process no creden"):
         read_secret("a.password_file", named)
 
