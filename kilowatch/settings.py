@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_origin
 
 import msgspec
 
@@ -100,7 +100,7 @@ def check_keys(where: str, tree: Mapping[str, Any], kind: type, prefix: str = ""
         inner = next(structs_in(hints[key]), None)
         if inner is None:
             continue
-        if isinstance(value, list):
+        if isinstance(value, list) and _holds_list(hints[key]):
             for number, item in enumerate(value):
                 if isinstance(item, Mapping):
                     check_keys(where, item, inner, f"{prefix}{key}[{number}].")
@@ -109,6 +109,10 @@ def check_keys(where: str, tree: Mapping[str, Any], kind: type, prefix: str = ""
             raise ConfigError(f"{where}: {prefix}{key}", "it is a section, not a value",
                               f"Write [{prefix}{key}] and its keys below.")  # fmt: skip
         check_keys(where, value, inner, f"{prefix}{key}.")
+
+
+def _holds_list(hint: Any) -> bool:
+    return any(get_origin(each) in {list, tuple} for each in (hint, *get_args(hint)))
 
 
 def _nest(keys: list[str], value: object) -> dict[str, Any]:

@@ -130,5 +130,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ConfigError(str(path), "there is no such file") from error
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(str(path), f"it is not TOML: {error}") from error
+    except RecursionError as error:
+        raise ConfigError(str(path), "its lists or tables are nested too deep") from error
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(str(path), f"it can't be read: {error}") from error

@@ -53,6 +53,16 @@ SHUTDOWN_SECONDS = 2.0
 RULES = {(op.path, op.method): AccessRule(op.id, op.scope, op.most_bytes) for op in OPERATIONS}
 
 
+async def _expect(request: web.Request) -> None:
+    """Answer `Expect: 100-continue`. That the caller has hung up meanwhile is no fault of ours, and must
+    not fill the log."""
+    if request.headers.get("Expect", "").lower() != "100-continue":
+        raise web.HTTPExpectationFailed
+    with contextlib.suppress(ConnectionResetError):
+        await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        request.writer.output_size = 0
+
+
 def make_app(view: AggregatorView, config: HttpConfig | None = None) -> web.Application:
     """Make the application. Raises `ConfigError` for an address that it must not listen on."""
     config = config or HttpConfig()
@@ -72,9 +82,11 @@ def make_app(view: AggregatorView, config: HttpConfig | None = None) -> web.Appl
     app[CONNECTIONS] = ConnectionStats()
     for op in OPERATIONS:
         if op.method == "get":
-            app.router.add_get(op.path, op.handler, allow_head=op.id != "stream")
+            app.router.add_get(
+                op.path, op.handler, allow_head=op.id != "stream", expect_handler=_expect
+            )
         else:
-            app.router.add_route(op.method, op.path, op.handler)
+            app.router.add_route(op.method, op.path, op.handler, expect_handler=_expect)
     app.on_response_prepare.append(harden)
     app.on_shutdown.append(stream.close_all)
     app.cleanup_ctx.append(_keep_liveness)

@@ -149,6 +149,7 @@ _FAULTS = {
     403: "The token lacks the scope, or the request comes from a page of another site.",
     404: "Nothing has that name; the error names the nearest.",
     408: "The body did not come in time.",
+    409: "It can't be done now: the error has the reason, and when it can.",
     413: "Too much for one page, or for one request.",
     415: "The Content-Type of the body is not JSON.",
     421: "The Host header names another server.",

@@ -122,6 +122,7 @@ class RuleEngine:
 
     # -- Every tick ------------------------------------------------------------------------------
 
+    @np.errstate(over="ignore", invalid="ignore")  # a counter may be 1e308: its growth is inf
     def evaluate(
         self,
         fleet: Fleet,

@@ -3,6 +3,9 @@
 Incidents of one severity are counted by themselves, so that a flood of tickets never suppresses a
 page. Suppressed incidents are listed as usual; the storm's own incident counts them, is notified
 again when more pages have come, and ends with the last of them.
+
+A node counts with a few incidents only. The others are suppressed under a storm of its own, so that
+no node, whatever it reports, suppresses a page of another.
 """
 
 from __future__ import annotations
@@ -11,11 +14,14 @@ from alerts.incidents.clock import SteadyClock
 from alerts.incidents.grouping import IncidentGrouping
 from alerts.incidents.index import SEVERITIES, IncidentIndex
 from alerts.incidents.notification_schedule import NotificationScheduler
+from alerts.incidents.places import Place
 from alerts.incidents.policy import NotificationTimings
 from alerts.incidents.state import IncidentRecord
 from api.alerts import Severity
 
 MINUTE = 60.0
+MOST_NODES = 1000
+"""Nodes whose incidents of the last minute are kept before old ones are searched for."""
 
 
 class StormLimiter:
@@ -34,6 +40,12 @@ class StormLimiter:
         self._timings = timings
         self._grouping = grouping
         self._scheduler = scheduler
+        self._share = max(2, timings.storm_size // 4)
+        """Incidents of one node within a minute that are notified, and count for the storm of all."""
+        self._of_node: dict[Place, list[float]] = {}
+        """When a node's last incidents of a severity were ready, by the place of its storm."""
+        self._places = {one.place for one in index.incidents.values() if one.storming is not None}
+        """Where storms of single nodes are, or were."""
 
     def notify(self) -> None:
         """Notify or suppress the incidents that are ready; begin, continue and end storms."""
@@ -54,39 +66,72 @@ class StormLimiter:
         )
 
     def _notify(self, severity: Severity, ready: list[IncidentRecord]) -> None:
+        counted: list[IncidentRecord] = []
+        excess: dict[Place, list[IncidentRecord]] = {}
+        for record in ready:
+            node = record.group.get("node")
+            place = ("storm", f"{severity.value}/{node}")
+            if node is None or self._counts(place):
+                counted.append(record)
+            else:
+                excess.setdefault(place, []).append(record)
+        self._notify_counted(severity, counted)
+        for place, records in excess.items():
+            group = {"rule": "storm", "severity": severity.value, "node": records[0].group["node"]}
+            self._suppress(severity, place, group, records)
+        for storm in self._storms():
+            if storm.severity is severity and storm.storming:
+                self._continue(storm)
+        self._places = {place for place in self._places if self._index.open_at(place)}
+
+    def _counts(self, place: Place) -> bool:
+        """Return whether a further incident of a node is within its share of a minute; note it."""
+        time = self._clock.time
+        if len(self._of_node) > MOST_NODES:
+            self._of_node = {
+                key: times for key, times in self._of_node.items() if time - times[-1] < MINUTE
+            }
+        times = [at for at in self._of_node.get(place, ()) if time - at < MINUTE]
+        self._of_node[place] = [*times, time][-(self._share + 1) :]
+        return len(times) < self._share
+
+    def _notify_counted(self, severity: Severity, ready: list[IncidentRecord]) -> None:
         time, size = self._clock.time, self._timings.storm_size
         arrivals = self._clock.state.arrivals
         if ready:
             recent = [at for at in arrivals.get(severity, ()) if time - at < MINUTE]
             arrivals[severity] = [*recent, *[time] * len(ready)][-(size + 1) :]
-        storm = next((one for one in self._storms() if one.severity is severity), None)
-        goes_on = storm is not None and storm.storming
+        place = ("storm", severity.value)
+        storm = next(iter(self._index.open_at(place)), None)
+        goes_on = storm is not None and bool(storm.storming)
         if ready and (goes_on or len(arrivals[severity]) > size):
-            storm = storm or self._begin(severity)
-            for record in ready:
-                self._index.join_storm(record, storm)
-            if not storm.storming or storm.notified is None:
-                storm.storming = True
-                self._send(storm, pages=True)
-        else:
-            for record in ready:
-                active = self._index.active(record)
-                flaps = any(one.flaps for one in active)
-                try:
-                    self._scheduler.trigger(record, "flapping" if flaps else "new", active)
-                except Exception as error:
-                    self._scheduler.failed(record, error)
-                    continue
-                self._scheduler.reschedule(record)
-        if storm is not None and storm.storming:
-            self._continue(storm)
+            group = {"rule": "storm", "severity": severity.value}
+            self._suppress(severity, place, group, ready)
+            return
+        for record in ready:
+            active = self._index.active(record)
+            flaps = any(one.flaps for one in active)
+            try:
+                self._scheduler.trigger(record, "flapping" if flaps else "new", active)
+            except Exception as error:
+                self._scheduler.failed(record, error)
+                continue
+            self._scheduler.reschedule(record)
 
-    def _begin(self, severity: Severity) -> IncidentRecord:
-        storm = self._grouping.open(
-            {"rule": "storm", "severity": severity.value}, ("storm", severity.value), severity
-        )
-        storm.storming = False
-        return storm
+    def _suppress(
+        self, severity: Severity, place: Place, group: dict[str, str], ready: list[IncidentRecord]
+    ) -> None:
+        """Suppress incidents under the storm incident of a place, which begins if there is none."""
+        storm = next(iter(self._index.open_at(place)), None)
+        if storm is None:
+            storm = self._grouping.open(group, place, severity)
+            storm.storming = False
+            self._places.add(place)
+        for record in ready:
+            self._index.join_storm(record, storm)
+        if not storm.storming or storm.notified is None:
+            storm.storming = True
+            self._send(storm, pages=True)
 
     def _continue(self, storm: IncidentRecord) -> None:
         """Send the new number of incidents, at intervals and when the storm ends."""
@@ -108,13 +153,16 @@ class StormLimiter:
 
     def _ends(self, storm: IncidentRecord) -> float:
         """Return when fewer than half of what makes a storm will have come within a minute."""
-        calm = self._timings.storm_size // 2
-        arrivals = self._clock.state.arrivals.get(storm.severity, [])
-        return arrivals[-calm - 1] + MINUTE if len(arrivals) > calm else 0.0
+        if storm.place == ("storm", storm.severity.value):
+            size, arrivals = (
+                self._timings.storm_size,
+                self._clock.state.arrivals.get(storm.severity),
+            )
+        else:
+            size, arrivals = self._share, self._of_node.get(storm.place)
+        calm = size // 2
+        return arrivals[-calm - 1] + MINUTE if arrivals and len(arrivals) > calm else 0.0
 
     def _storms(self) -> list[IncidentRecord]:
-        return [
-            record
-            for severity in SEVERITIES
-            for record in self._index.open_at(("storm", severity.value))
-        ]
+        places = [*(("storm", severity.value) for severity in SEVERITIES), *self._places]
+        return [record for place in dict.fromkeys(places) for record in self._index.open_at(place)]

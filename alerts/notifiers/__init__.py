@@ -34,7 +34,7 @@ def channel(name: str, raw: Mapping[str, Any]) -> Channel:
     if not isinstance(raw, Mapping):
         raise ConfigError(where, "it is a section, not a value", f"Write [{where}].")
     word = raw.get("type")
-    if word not in KINDS:
+    if not isinstance(word, str) or word not in KINDS:
         problem = "it has no type" if word is None else f"there is no channel of type {word!r}"
         hint = did_you_mean(str(word), KINDS) or f"Types: {', '.join(KINDS)}."
         raise ConfigError(f"{where}.type", problem, hint)

@@ -127,6 +127,8 @@ def _wires(
     three = spec.wiring in {Wiring.WYE, Wiring.DELTA}
     count = spec.poles or (len(parse_poles(place, spec.phase)) if spec.phase else 0)
     count = count or (3 if three else 2 if spec.wiring is Wiring.SPLIT else 1)
+    if not 1 <= count <= 3:
+        raise ConfigError(f"{place}.poles", f"{count} poles are not to be had", "Write 1, 2 or 3.")
     system = above.wiring if above else spec.wiring
     if system is None or (system is Wiring.SINGLE and count > 1):
         system = Wiring.SINGLE if count == 1 else Wiring.WYE if count == 3 or spec.volts == 208 else Wiring.SPLIT  # fmt: skip
@@ -140,7 +142,7 @@ def _wires(
         poles = above.poles[:count] if above is not None else tuple(range(count))
     if above is not None and not set(poles) <= set(above.poles):
         raise ConfigError(f"{place}.phase", f"{above.id} does not have these poles", f"It has {'-'.join(POLES[p] for p in above.poles)}.")  # fmt: skip
-    if len(poles) < count or count > 3:
+    if len(poles) < count:
         raise ConfigError(f"{place}.poles", f"{count} poles are not to be had here", "Write 1, 2 or 3.")  # fmt: skip
     if spec.volts is None and above is not None:
         return system, poles, above.volts

@@ -94,6 +94,27 @@ def test_pages_that_go_on_coming_in_a_storm_are_told_again() -> None:
     assert harness.sent[-1].incident.total == 580
 
 
+def test_a_node_that_reports_a_thousand_pages_suppresses_no_other_nodes_page() -> None:
+    """A stolen certificate, or one node that has gone mad: a few pages and a storm of its own."""
+    harness = ManagerHarness()
+    harness.tick(*(alert("gpu_lost", "mad", f"GPU-{n}") for n in range(1000)))
+    harness.tick()
+    assert described(harness.sent) == ["trigger new"] * 5 + ["trigger storm"]
+    storm = harness.sent[-1].incident
+    assert storm.total == 995
+    assert "995 incidents suppressed" in storm.title
+    harness.wait(5)
+    for number in range(3):
+        harness.tick(*(alert("gpu_lost", "mad", f"GPU-{number}-{n}") for n in range(50)))
+        harness.tick(alert("gpu_lost", f"honest-{number}", f"GPU-honest-{number}"))
+        harness.wait(2)
+        assert harness.sent[-1].reason == "new"
+        assert f"honest-{number}" in harness.sent[-1].incident.title
+    harness.wait(300)  # the storm ended, and its last page has the number of all
+    assert harness.sent[-1].reason == "storm"
+    assert harness.sent[-1].incident.total == 1145
+
+
 def test_a_flood_of_tickets_never_holds_a_page_back() -> None:
     harness = ManagerHarness()
     harness.tick(

@@ -36,7 +36,8 @@ class Audit:
 
 
 def audit(cluster: Cluster) -> Audit:
-    """Compare every stored value of `gpu_fast` with the simulation. All processes have ended."""
+    """Compare every stored value of `gpu_fast` with the simulation, of our own nodes. All processes have
+    ended."""
     found = Audit()
     for node in NODES:
         ring = Ring(cluster.state_dir(node) / "ring", 1 << 30)
@@ -52,32 +53,40 @@ def audit(cluster: Cluster) -> Audit:
         for table in tables:
             if table.startswith("frames_"):
                 found.stored += store.execute(
-                    f"select r.node, r.session, f.seq from {table} f join runs r on f.run = r.id"
+                    f"select r.node, r.session, f.seq from {table} f join runs r on f.run = r.id "
+                    f"where r.node in {NODES}"
                 ).fetchall()
                 for node, count in store.execute(
                     f"select r.node, count(*) from {table} f join runs r on f.run = r.id "
-                    "where f.backfilled group by r.node"
+                    f"where f.backfilled and r.node in {NODES} group by r.node"
                 ).fetchall():
                     found.backfilled[node] += count
             if table.startswith("gpu_fast_"):
                 for node, ts in store.execute(
-                    f"select r.node, min(t.ts) from {table} t join runs r on t.run = r.id group by 1"
+                    f"select r.node, min(t.ts) from {table} t join runs r on t.run = r.id "
+                    f"where r.node in {NODES} group by 1"
                 ).fetchall():
                     found.began[node] = min(_tick(node, ts), found.began.get(node, 1 << 62))
                 found.values += _compare(cluster, store, _HOT.format(table=table))
         for path in sorted((cluster.data / "sealed" / "gpu_fast").glob("*.parquet")):
             found.stored += store.execute(
-                f"select distinct node, session, seq from '{path}'"
+                f"select distinct node, session, seq from '{path}' where node in {NODES}"
             ).fetchall()
             for node, ts in store.execute(
-                f"select node, epoch_ns(min(ts)) from '{path}' group by node"
+                f"select node, epoch_ns(min(ts)) from '{path}' where node in {NODES} group by node"
             ).fetchall():
                 found.began[node] = min(_tick(node, ts), found.began.get(node, 1 << 62))
             found.values += _compare(cluster, store, _SEALED.format(path=path))
         found.lost = store.execute(
-            "select coalesce(sum(last - first + 1), 0) from holes"
+            f"select coalesce(sum(h.last - h.first + 1), 0) from holes h "
+            f"join runs r on h.run = r.id where r.node in {NODES}"
         ).fetchall()[0][0]
-        found.events = [kind for (kind,) in store.execute("select kind from events").fetchall()]
+        found.events = [
+            kind
+            for (kind,) in store.execute(
+                f"select kind from events where node in {NODES}"
+            ).fetchall()
+        ]
     return found
 
 
@@ -85,11 +94,11 @@ _METRICS = ", ".join(f't."{name}"' for name in SCHEMA.blocks[GPU_FAST].names)
 _HOT = (
     f'select r.node, r.session, t.seq, t.ts, d."index", {_METRICS} from {{table}} t '
     "join runs r on t.run = r.id join devices d on t.device = d.id "
-    'order by r.node, r.session, t.seq, d."index"'
+    f'where r.node in {NODES} order by r.node, r.session, t.seq, d."index"'
 )
 _SEALED = (
     f"select t.node, t.session, t.seq, epoch_ns(t.ts), t.\"index\", {_METRICS} from '{{path}}' t "
-    'order by t.node, t.session, t.seq, t."index"'
+    f'where t.node in {NODES} order by t.node, t.session, t.seq, t."index"'
 )
 """The same of an hour that has become a file: whether a frame came on request is no longer stored."""
 

@@ -1,0 +1,61 @@
+"""`python -m tests.fuzz`: a million changed inputs over a real broker, one input again, or a search.
+
+python -m tests.fuzz                                   a million over mosquitto (`make fuzz`)
+python -m tests.fuzz --inputs 20000 --seed 7           fewer of them, the same each time
+python -m tests.fuzz --here --inputs 20000             all kinds, in this process
+python -m tests.fuzz --kind frame --seed 7 --first 123 --count 1
+python -m tests.fuzz --search 600 [tests/telemetry]    Hypothesis with fresh seeds, for 600 s
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import random
+import sys
+
+from tests.fuzz import search
+from tests.fuzz.inputs import KINDS
+from tests.fuzz.run import plan, run, shares_of
+
+
+def main() -> int:
+    """Run what the command line says; return 1 when a fault was found."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.fuzz",
+        description=__doc__,
+        formatter_class=argparse.RawTextHelpFormatter,
+    )
+    parser.add_argument("--inputs", type=int, default=1_000_000)
+    parser.add_argument("--seed", type=int, default=None, help="[a fresh one, which is printed]")
+    parser.add_argument("--here", action="store_true", help="in this process, without a broker")
+    parser.add_argument("--kind", choices=[*KINDS], help="one kind, in this process")
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--count", type=int, default=1)
+    parser.add_argument("--search", type=float, metavar="SECONDS", help="the property tests")
+    parser.add_argument("tests", nargs="*", help="files or folders of --search [tests]")
+    given = parser.parse_args()
+    if given.search is not None:
+        return search.search(given.search, given.tests or ["tests"])
+    seed = random.SystemRandom().randrange(1 << 32) if given.seed is None else given.seed
+    print(f"-- seed {seed}", flush=True)
+    if given.kind or given.here:
+        wanted = (
+            [(given.kind, given.first + number) for number in range(given.count)]
+            if given.kind
+            else plan(shares_of(given.inputs))
+        )
+        outcome = asyncio.run(run(seed, wanted))
+        for fault in outcome.faults:
+            print(fault, "\n")
+        print(
+            f"{outcome.inputs:,} inputs, {len(outcome.faults)} faults, {outcome.audited:,} values audited"
+        )
+        return 1 if outcome.faults else 0
+    from tests.fuzz.campaign import campaign  # starts processes: not needed for one input
+
+    return campaign(seed, given.inputs)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

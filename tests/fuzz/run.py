@@ -1,0 +1,87 @@
+"""Runs inputs in this process, and finds the one that did it."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+import traceback
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.aggregator.feed import ARRIVAL
+from tests.fuzz.inputs import SHARES, FuzzInput, make
+from tests.fuzz.targets import TICK, BusTarget, Errors, targets
+
+
+@dataclass
+class Outcome:
+    """What a run came to."""
+
+    inputs: int = 0
+    faults: list[str] = field(default_factory=list)
+    audited: int = 0
+    """Values of the honest node that were compared."""
+
+
+def plan(shares: dict[str, int]) -> list[tuple[str, int]]:
+    """Return the kinds and numbers of a run: messages of the bus interleaved, each kind in order."""
+    order = []
+    for kind, count in shares.items():
+        order += [((number + 0.5) / count, kind, number) for number in range(count)]
+    return [(kind, number) for _, kind, number in sorted(order)]
+
+
+async def run(seed: int, wanted: Iterable[tuple[str, int]], most_faults: int = 20) -> Outcome:
+    """Give inputs to their targets; every fault names the command that makes it again."""
+    pairs = list(wanted)
+    outcome = Outcome()
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kilowatch-fuzz-")))
+        errors: Errors = stack.enter_context(Errors().listening())
+        async with targets(folder, {kind for kind, _ in pairs}) as found:
+            since: dict[int, list[FuzzInput]] = {}
+            for kind, number in pairs:
+                target = found[kind]
+                now = target.core.wall if isinstance(target, BusTarget) else ARRIVAL
+                given = make(kind, seed, number, now)
+                recent = since.setdefault(id(target), [])
+                recent.append(given)
+                outcome.inputs += 1
+                try:
+                    await target.feed(given)
+                    errors.check()
+                    if len(recent) >= TICK:
+                        suspects, since[id(target)] = list(recent), []
+                        await target.settle()
+                        errors.check()
+                        recent = suspects
+                except Exception as error:  # noqa: BLE001 - any exception is what is looked for
+                    outcome.faults.append(
+                        _described(error, seed, given, since[id(target)] or recent)
+                    )
+                    since[id(target)] = []
+                    errors.texts.clear()
+                    if len(outcome.faults) >= most_faults:
+                        break
+            for target in dict.fromkeys(found.values()):
+                if isinstance(target, BusTarget) and not outcome.faults:
+                    await target.settle()
+                    outcome.audited += target.audit()
+    return outcome
+
+
+def _described(error: Exception, seed: int, given: FuzzInput, recent: Sequence[FuzzInput]) -> str:
+    lines = "".join(traceback.format_exception(error)[-6:])
+    first = next((one.number for one in recent if one.kind == given.kind), given.number)
+    return (
+        f"{given.kind} {given.number}: {given.topic} {given.body[:300]!r}\n{lines}"
+        f"python -m tests.fuzz --kind {given.kind} --seed {seed} --first {given.number} --count 1\n"
+        f"or, where it is the state that others left: --first {first} --count {given.number - first + 1}"
+    )
+
+
+def shares_of(inputs: int) -> dict[str, int]:
+    """Return how many of each kind so many inputs are."""
+    whole = sum(SHARES.values())
+    return {kind: max(1, count * inputs // whole) for kind, count in SHARES.items()}

@@ -1,0 +1,83 @@
+"""20,000 changed inputs in this process: none is a fault, and the honest node's values are exact.
+
+The seed is fixed, so that a clone fails only where the code does; `make fuzz` uses fresh ones, over a
+real broker. A fault prints the command that makes its input again.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+from tests.aggregator.feed import ARRIVAL
+from tests.fuzz.inputs import KINDS, SHARES, make
+from tests.fuzz.mutation import NUMBERS, TEXTS, mutate
+from tests.fuzz.run import plan, run, shares_of
+
+SEED = 20_261_122
+
+
+async def test_no_input_is_a_fault_and_the_honest_node_is_exact() -> None:
+    """Every kind; rules, commits and viewers go on in between."""
+    outcome = await run(SEED, plan(SHARES))
+    assert not outcome.faults, "\n\n".join(outcome.faults)
+    assert outcome.inputs == 20_000
+    assert outcome.audited > 1000
+
+
+def test_an_input_is_a_function_of_its_seed_kind_and_number() -> None:
+    """So that a fault can be made again anywhere; other seeds and numbers give other inputs."""
+    for kind in KINDS:
+        ours = [make(kind, 1, number, ARRIVAL) for number in range(12)]
+        assert ours == [make(kind, 1, number, ARRIVAL) for number in range(12)], kind
+        assert len({each.body for each in ours}) > 3, kind
+        assert ours != [make(kind, 2, number, ARRIVAL) for number in range(12)], kind
+
+
+def test_the_shares_are_of_every_kind() -> None:
+    assert set(SHARES) == set(KINDS)
+    assert sum(SHARES.values()) == 20_000
+    assert sum(shares_of(1_000_000).values()) == 1_000_000
+    assert len(plan(SHARES)) == 20_000
+
+
+def leaves(tree: object, depth: int = 0) -> Iterator[str]:
+    """Yield each value below, as text, and how deep the deepest is."""
+    if isinstance(tree, dict | list):
+        for item in tree.values() if isinstance(tree, dict) else tree:
+            yield from leaves(item, depth + 1)
+    else:
+        yield tree if isinstance(tree, str) else repr(tree)
+    if depth == 40:
+        yield "deep"
+
+
+def test_changes_reach_every_edge() -> None:
+    """Each edge of numbers, each hostile text, and great depth."""
+    rng = random.Random(1)
+    seen: set[str] = set()
+    for _ in range(6000):
+        seen.update(leaves(mutate({"a": 1, "b": ["x", 2.0], "c": {}}, rng)))
+    assert {repr(number) for number in NUMBERS} <= seen
+    assert set(TEXTS) <= seen
+    assert "deep" in seen
+
+
+async def test_a_fault_is_found_and_named_with_its_command() -> None:
+    """The oracle itself: an honest frame that a hostile node overwrote is a fault."""
+    from tests.fuzz import targets
+
+    honest = targets.BusTarget._audit_newest
+
+    def spoiled(self: targets.BusTarget) -> None:
+        rows = self.core.fleet.nodes[targets.HONEST].rows[targets.Table.GPU]
+        self.core.fleet.matrices[targets.GPU_FAST].gauges[rows.start, 0] += 1
+        honest(self)
+
+    targets.BusTarget._audit_newest = spoiled  # type: ignore[method-assign]
+    try:
+        outcome = await run(SEED, [("frame", number) for number in range(2 * targets.TICK)])
+    finally:
+        targets.BusTarget._audit_newest = honest  # type: ignore[method-assign]
+    assert outcome.faults
+    assert f"python -m tests.fuzz --kind frame --seed {SEED}" in outcome.faults[0]
