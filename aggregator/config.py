@@ -178,7 +178,7 @@ class AggregatorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     names: tuple[str, ...] = ()
     """Further host names under which HTTP on loopback is reached, behind a proxy for instance."""
     max_connections: int = 512
-    """Connections to HTTP at a time."""
+    """Connections to HTTP at a time; those of this machine come in beyond."""
     max_connections_each: int = 128
     """Connections from one address at a time; an IPv6 network of 64 bits is one."""
     address: str | None = None

@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary, WeakSet
 import msgspec
 from aiohttp import web
 
-from aggregator.http.config import HttpConfig
+from aggregator.http.config import HttpConfig, is_loopback
 from aggregator.http.guests import neighbourhood
 from aggregator.http.tls import ServerCertificate
 from api.errors import ErrorDetail, ErrorReply
@@ -95,18 +95,17 @@ class BoundedSite(web.BaseSite):
         """Return why there can't be one more from an address, or ``."""
         held, config = self.connections, self._config
         self.stats.open = held.total()
-        if held.total() >= config.max_connections:
+        near = is_loopback(guest)  # other machines can't keep out this one's own programs
+        if held.total() >= config.max_connections and not near:
             return f"{held.total()} connections are open, and no more are possible"
         if held[guest] >= config.max_connections_each:
             return f"{held[guest]} connections are open from {guest}, and no more are possible"
         return ""
 
-    def handler(self) -> web.RequestHandler:
-        """Return a new handler of a connection."""
+    def handler(self) -> web.RequestHandler | None:
+        """Return a new handler of a connection; None while the listener ends."""
         server = self._runner.server
-        if server is None:
-            raise ConnectionError("the listener ends")
-        return server()
+        return None if server is None else server()
 
     async def upkeep(self) -> None:
         """Drop readers that do not read, and follow the files of the certificate, until cancelled."""
@@ -173,20 +172,25 @@ class HttpArrival(asyncio.Protocol):
         """Hand it on, or refuse it."""
         assert isinstance(transport, asyncio.Transport)  # noqa: S101 - the socket is TCP's
         self.guest = guest_of(transport)
-        problem = self._site.full(self.guest)
-        if problem:
-            self._refuse(transport, problem)
+        problem, handler = self._site.full(self.guest), self._site.handler()
+        if problem or handler is None:
+            self._refuse(transport, problem or "the aggregator stops")
         elif self._site.certificate is None:
-            self._hand_on(transport, self._site.handler())
+            transport.set_protocol(handler)
+            handler.connection_made(transport)
         else:
             transport.pause_reading()
             self._site.handshakes.add(self)
-            self._task = asyncio.create_task(self._encrypt(transport, self._site.certificate))
+            self._task = asyncio.create_task(
+                self._encrypt(transport, handler, self._site.certificate)
+            )
 
     async def _encrypt(
-        self, transport: asyncio.Transport, certificate: ServerCertificate
-    ) -> None:  # fmt: skip
-        handler = self._site.handler()
+        self,
+        transport: asyncio.Transport,
+        handler: web.RequestHandler,
+        certificate: ServerCertificate,
+    ) -> None:
         try:
             secure = await asyncio.get_running_loop().start_tls(
                 transport, handler, certificate.context, server_side=True,
@@ -198,10 +202,6 @@ class HttpArrival(asyncio.Protocol):
             transport.abort()
         finally:
             self._site.handshakes.discard(self)
-
-    def _hand_on(self, transport: asyncio.Transport, handler: web.RequestHandler) -> None:
-        transport.set_protocol(handler)
-        handler.connection_made(transport)
 
     def _refuse(self, transport: asyncio.Transport, problem: str) -> None:
         self._site.stats.refused += 1

@@ -20,10 +20,9 @@ class ServerCertificate:
     def __init__(self, cert: Path, key: Path | None) -> None:
         """`key`: none where `cert` has it too. Raises `ConfigError` for files that can't be used."""
         self._files = [secret_path(PLACE, path) for path in (cert, key) if path is not None]
-        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self.context.minimum_version = ssl.TLSVersion.TLSv1_2
         self._seen = self._state()
-        self._load(self.context)
+        self.context = self._load()
+        """The context of new connections."""
 
     def refresh(self) -> None:
         """Load the files again if they have changed; those that can't be used change nothing."""
@@ -32,16 +31,16 @@ class ServerCertificate:
             return
         self._seen = state
         try:
-            self._load(
-                ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            )  # a half written pair breaks a trial
-            self._load(self.context)
+            # Another context: in the one in use a handshake could meet a certificate without its key.
+            self.context = self._load()
         except ConfigError as error:
             log.error("http: the certificate before stays in force: %s", error)  # noqa: TRY400
         else:
             log.info("http: certificate loaded again from %s", self._files[0])
 
-    def _load(self, context: ssl.SSLContext) -> None:
+    def _load(self) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
         try:
             # Without a password openssl would ask for one on the terminal.
             context.load_cert_chain(self._files[0], self._files[-1], password="")
@@ -52,6 +51,7 @@ class ServerCertificate:
                 f"{' and '.join(map(str, self._files))} can't be used: {problem}",
                 "Name a certificate (its chain below it) and its key without a password, both PEM.",
             ) from error
+        return context
 
     def _state(self) -> list[tuple[int, int] | None]:
         return [_stamp(path) for path in self._files]

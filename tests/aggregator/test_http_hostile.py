@@ -14,7 +14,7 @@ import aiohttp
 import msgspec
 import pytest
 
-from aggregator.http import stream
+from aggregator.http import listener, stream
 from aggregator.http.config import HttpConfig
 from aggregator.http.guests import TRIES, TRIES_PER_SECOND, GuestCounter, WrongTokens, neighbourhood
 from tests.aggregator.fake_view import FakeView, inventory
@@ -161,12 +161,20 @@ async def test_a_request_that_does_not_come_whole_is_closed(sent: bytes) -> None
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_connections_are_bounded_and_the_answer_says_so() -> None:
+async def test_connections_are_bounded_and_the_answer_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """In all, and from one address; one that ends makes room."""
-    for config, words in (
-        (msgspec.structs.replace(LOOPBACK, max_connections=3), "3 connections are open, and"),
-        (msgspec.structs.replace(LOOPBACK, max_connections_each=3), "from 127.0.0.1, and no more"),
+    for far, config, words in (
+        (
+            False,
+            msgspec.structs.replace(LOOPBACK, max_connections_each=3),
+            "from 127.0.0.1, and no",
+        ),
+        (True, msgspec.structs.replace(LOOPBACK, max_connections=3), "3 connections are open, and"),
     ):
+        if far:
+            monkeypatch.setattr(listener, "guest_of", lambda _: "10.0.0.1")
         async with door(FakeView(), config) as client:
             lines = [line(client.port) for _ in range(3)]
             for each in lines:

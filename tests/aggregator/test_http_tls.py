@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import shutil
 import ssl
@@ -78,6 +79,8 @@ async def serial(port: int, trusted: Path) -> int:
     _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
     found = writer.get_extra_info("peercert")["serialNumber"]
     writer.close()
+    with contextlib.suppress(OSError):
+        await writer.wait_closed()
     return int(found, 16)
 
 
@@ -190,6 +193,8 @@ async def test_handshakes_that_do_not_end_are_counted_and_closed(
                 assert answer.status == 200
         for _, writer in lines:
             writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
 
 
 async def test_a_handshake_more_than_the_bound_is_refused(tmp_path: Path, authority: Path) -> None:

@@ -19,7 +19,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 from telemetry import local_token
 from telemetry.errors import ConfigError
-from tui.feed.socket import GUID, Socket
+from tui.feed.socket import GUID, Socket, hang_up
 
 if TYPE_CHECKING:
     import ssl
@@ -187,7 +187,7 @@ class _Line:
         return b"".join(parts)
 
     def close(self) -> None:
-        self.writer.close()
+        hang_up(self.writer)
 
 
 def _parts(url: str) -> tuple[SplitResult, int | None]:

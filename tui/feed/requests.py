@@ -75,9 +75,9 @@ class ApiRequests:
         """Fetch a path. Raises for a failure of the aggregator, and where it refuses the dashboard."""
         async with asyncio.timeout(TIMEOUT):
             answer = await self._http.request("GET", path)
-        if answer.status >= 500:
-            raise ConnectionError(f"it answers {answer.status}")
-        if answer.status in {401, 403}:
+        if answer.status >= 500 or answer.status == 429:
+            raise ConnectionError(refusal(answer.body) or f"it answers {answer.status}")
+        if answer.status in {401, 403, 421}:
             raise ActionRefusedError(f"it refuses us. {refusal(answer.body)}")
         return answer
 

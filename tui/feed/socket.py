@@ -80,4 +80,12 @@ class Socket:
         """Close the WebSocket."""
         if not self._writer.is_closing():
             self._send(_CLOSE, b"\x03\xe8")
-            self._writer.close()
+            hang_up(self._writer)
+
+
+def hang_up(writer: asyncio.StreamWriter) -> None:
+    """Close a connection at once: the goodbye of TLS would outlast the loop of a single request."""
+    if writer.get_extra_info("sslcontext") is None:
+        writer.close()
+    else:
+        writer.transport.abort()
