@@ -7,15 +7,19 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 from pathlib import Path
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from aggregator.influx.config import InfluxConfig
 from aggregator.influx.segments import Loss, SpoolRecord
+from aggregator.influx.sender import SpoolSender
 from aggregator.influx.spool import Spool
 from telemetry.errors import StoreError
+from tests.killing import end_thread
 
 SMALL = 64 * 1024
 
@@ -211,6 +215,8 @@ def test_a_removed_file_is_dropped_when_there_is_no_more_room(tmp_path: Path) ->
 KILLED = """
 import os, signal, sys
 from pathlib import Path
+from aggregator.influx.config import InfluxConfig
+from aggregator.influx.sender import SpoolSender
 from aggregator.influx.spool import Spool
 from tests.aggregator.test_influx_spool import record
 spool = Spool(Path(sys.argv[1]), 1 << 20)
@@ -279,3 +285,25 @@ def test_every_point_is_delivered_or_waits_or_is_counted_lost(
         lost += sum(loss.points for loss in spool.drain_losses())
         assert out + spool.points + lost == made
     spool.close()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_sender_whose_thread_has_died_is_started_again(tmp_path: Path) -> None:
+    spool = Spool(tmp_path / "spool", 1 << 20, set())
+    sender = SpoolSender(InfluxConfig(url="http://127.0.0.1:9"), spool, wall=time.time)
+    sender.start()
+    first = sender._thread
+    assert first is not None
+    sender.revive()
+    assert sender._thread is first  # it lives
+    assert end_thread("influx")
+    first.join(30)
+    assert not first.is_alive()
+    sender.revive()
+    assert sender._thread is not None
+    assert sender._thread.is_alive()
+    sender.stop()
+    last = sender._thread
+    last.join(30)
+    sender.revive()
+    assert sender._thread is last  # it ended on purpose

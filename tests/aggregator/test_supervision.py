@@ -28,7 +28,7 @@ from telemetry.systemd import ServiceManager
 from tests.aggregator.node import ScriptedNode
 from tests.aggregator.test_service import audit, config, running, until
 from tests.brokers import Mosquitto, free_port
-from tests.killing import end_thread, fail_all
+from tests.killing import end_thread, fail_all, tasks_named
 from tests.notify_socket import NotifySocket
 
 METERS = """
@@ -50,7 +50,7 @@ on = "lab"
 
 TASKS = {
     "alerting", "bus", "channel hook", "channel states", "checkpoint", "circuits on the bus",
-    "electrical", "expiry", "feed managers 0", "feed managers 1", "flush", "heartbeat", "http",
+    "electrical", "expiry", "feed managers 0", "feed managers 1", "flush", "heartbeat", "held messages", "http",
     "journal", "load", "meter ups", "meters", "meters of our broker", "outbox",
     "polling of meters of our broker", "progress", "remote write", "rules", "store",
     "threads journal", "threads store", "threads store-apart", "threads store-upkeep", "upkeep",
@@ -141,6 +141,11 @@ async def test_each_task_that_ends_is_an_alert_and_a_restart_and_costs_no_frame(
         assert supervisor.states.keys() == TASKS
         await node.tick()
         await end_each(aggregator, node)
+        for name in ("http connections", "http liveness"):  # supervised by the server
+            await until(lambda name=name: fail_all(name))  # type: ignore[misc]
+            key = f"task_restarted/task/{name}"
+            await until(lambda key=key: firing(aggregator, key))  # type: ignore[misc]
+            await until(lambda name=name: any(tasks_named(name)))  # type: ignore[misc]
         await until(lambda: aggregator.stats.bus_connected)
         await node.hello()
         await node.tick()

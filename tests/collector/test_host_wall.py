@@ -205,3 +205,24 @@ def test_a_child_that_begins_while_it_is_closed_is_ended(
     assert late._thread is not None
     late._thread.join(timeout=20)
     assert not late._thread.is_alive()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.parametrize("kind", [KeyError, SystemExit])
+def test_a_thread_that_ends_by_a_fault_is_started_again(
+    meter: Make, monkeypatch: pytest.MonkeyPatch, kind: type[BaseException]
+) -> None:
+    """A value that is too old would be a gap for ever."""
+    wall = meter(None, device=False, period=0.01)
+    faults = iter([kind("injected")])
+
+    def fail_once(_: Path) -> float:
+        for fault in faults:
+            raise fault
+        return 430.0
+
+    monkeypatch.setattr("collector.host.wall.hwmon", fail_once)
+    end = time.monotonic() + 20
+    while wall.watts() != 430.0:
+        assert time.monotonic() < end
+        time.sleep(0.01)

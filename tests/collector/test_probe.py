@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -228,3 +232,44 @@ def test_messages_survive_any_cut_of_the_stream(messages: list[ToParent], cuts: 
 def test_an_unknown_driver_is_refused_with_a_hint() -> None:
     with pytest.raises(ConfigError, match="nvml"):
         load("nvlm")
+
+
+ILL = """
+import sys
+from collector.probe.child import run
+from tests.collector.test_probe import ScriptedDriver
+
+class Ill(ScriptedDriver):
+    def open(self):
+        if sys.argv[1] == "open":
+            raise KeyError("a bug")
+        return super().open()
+
+    def wait(self, seconds):
+        raise KeyError("a bug")
+
+run(Ill())
+"""
+
+
+@pytest.mark.parametrize("where", ["open", "wait"])
+def test_a_fault_in_a_thread_of_the_probe_is_reported_and_the_probe_is_of_no_use(
+    where: str,
+) -> None:
+    """Without the thread of events no XID would come from NVML any more, unseen."""
+    with subprocess.Popen(
+        [sys.executable, "-c", ILL, where], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL, cwd=Path(__file__).parents[2],
+    ) as child:  # fmt: skip
+        assert child.stdin is not None
+        assert child.stdout is not None
+        decoder: msgspec.msgpack.Decoder[ToParent] = msgspec.msgpack.Decoder(ToParent)
+        unpacker, reports = Unpacker(), []
+        while not reports or reports[-1].up:
+            data = os.read(child.stdout.fileno(), 1 << 16)
+            assert data, "it ended without a report"
+            found = [decoder.decode(body) for body in unpacker.feed(data)]
+            reports += [each for each in found if isinstance(each, ProbeReport)]
+        assert "a bug" in reports[-1].message
+        child.stdin.close()
+        assert child.wait(60) == 0  # it ends by itself, with every call returned
