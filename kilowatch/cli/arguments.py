@@ -80,7 +80,7 @@ def max_size_option(command: Command) -> Command:
     return click.option(
         "--max-size",
         type=SizeParam(),
-        help="Bytes to which a file may expand: 500M, 4G. [default: docs/security.md]",
+        help="Bytes to which a file may expand: 500M, 4G. [default: in docs/security.md]",
     )(command)
 
 

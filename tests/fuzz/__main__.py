@@ -32,7 +32,9 @@ def main() -> int:
     parser.add_argument("--kind", choices=[*KINDS], help="one kind, in this process")
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--count", type=int, default=1)
-    parser.add_argument("--search", type=float, metavar="SECONDS", help="the property tests")
+    parser.add_argument(
+        "--search", "--seconds", type=float, metavar="SECONDS", help="the property tests"
+    )
     parser.add_argument("tests", nargs="*", help="files or folders of --search [tests]")
     given = parser.parse_args()
     if given.search is not None:
