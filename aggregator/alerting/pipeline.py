@@ -241,8 +241,14 @@ class AlertPipeline:
 
     def _report_faults(self) -> None:
         """Report what the engine and the incident manager have set aside."""
-        with self._step("alerts: what is set aside was not reported", []):
+        faults: list[Exception] = []
+        with self._step("alerts: what is set aside was not reported", faults):
             self._report_aside()
+        part = "task/report of faults"
+        if faults:
+            self.impairments.report("loop_failing", part, reason_of(faults[0]))
+        else:
+            self.impairments.clear("loop_failing", part, after=SHOWN)
 
     def _report_aside(self) -> None:
         engine, monitor = self.engine, self.monitor

@@ -6,7 +6,6 @@ Each channel has its own, so that one that fails or hangs delays no other.
 from __future__ import annotations
 
 import asyncio
-import functools
 import logging
 import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -193,6 +192,12 @@ class ChannelWorker:
 
     async def _turn(self) -> float:
         """Start all deliveries that may be sent now, and return how long to wait."""
+        for key in [key for key, task in self._in_flight.items() if task.done()]:
+            del self._in_flight[key]
+        now = self._clock.monotonic()
+        self._unsettled = {key: at for key, at in self._unsettled.items() if at > now}
+        if not self._unsettled:
+            self._aside.works(f"{self.name}/outcomes")
         while len(self._in_flight) < self._limiter.at_once:
             pause = self._limiter.wait(self._clock.monotonic())
             if pause > 0:
@@ -204,7 +209,7 @@ class ChannelWorker:
             key = found.send.notice.incident.key
             task = asyncio.create_task(self._send(found.plan, found.send), name=f"send {self.name}")
             self._in_flight[key] = task
-            task.add_done_callback(functools.partial(self._finished, key))
+            task.add_done_callback(lambda _: self._woken.set())
         return IDLE_SECONDS
 
     async def _pick(self) -> _Picked | None:
@@ -304,10 +309,6 @@ class ChannelWorker:
                 await self._call(
                     settle, [delivery.id], DeliveryOutcome.REFUSED, reason, decided.covered
                 )
-
-    def _finished(self, key: str, _: asyncio.Task[None]) -> None:
-        self._in_flight.pop(key, None)
-        self._woken.set()
 
     async def _drain(self) -> None:
         tasks = list(self._in_flight.values())

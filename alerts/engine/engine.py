@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -37,6 +37,7 @@ from alerts.engine.subjects import RowSubject, subject_info
 from alerts.rules.conditions import event_part
 from alerts.rules.input import AlertPhase, FleetSnapshot
 from alerts.rules.names import format_value, home
+from alerts.rules.row_memory import Floats
 from alerts.rules.rule import Rule
 from api.alerts import Alert, AlertState, Severity, Subject
 from api.power import SnapshotKind
@@ -157,7 +158,9 @@ class RuleEngine:
         silent. `snapshots`: the present power snapshots; a rule on a kind that is missing waits.
         """
         self._now, self._wall = now, wall_ns
-        fresh = self._evaluated.filter_new(events)
+        fresh = self._guarded("events seen", lambda: self._evaluated.filter_new(events))
+        if fresh is None:  # one that is evaluated twice is better than none
+            fresh = list(events)
         self.events_unplaced += sum(event.node not in fleet.nodes for event in fresh)
         self._waiting += fresh
         self._settle_texts()
@@ -179,7 +182,8 @@ class RuleEngine:
         finally:
             del self._waiting[: -MOST_WAITING or None]  # after a failure they are evaluated again
             self._remember(changes, now)
-        self._waiting = []
+        if "events" not in self.rules_aside:
+            self._waiting = []
         for name, fault in snapshot.faults.items():
             self._set_aside_node(name, fault)
         self._forget_faults(fleet, snapshot.faults)
@@ -196,8 +200,8 @@ class RuleEngine:
             try:
                 changes += self._update_rows(wall_ns)
                 self._rows_known = True
-                placed = self._place_events(wall_ns)
-                self._peer_groups.follow(self._fleet, self._row_index, self.node_labels)
+                placed = self._guarded("events", lambda: self._place_events(wall_ns))
+                self._guarded("peer groups", self._follow_peers)
                 break
             except NodeFaults as faults:  # each time there are fewer nodes
                 for name, error in faults.errors.items():
@@ -211,19 +215,40 @@ class RuleEngine:
             now,
             wall_ns,
             self._listening_since,
-            placed,
-            self._disturbances.at,
+            {table: [] for table in Table} if placed is None else placed,
+            self._guarded("disturbances/at", lambda: self._disturbances.at) or self._never(),
             self._row_index.drivers,
             self._peer_groups.groups,
         )
-        if self.rules_aside.due(_DISTURBANCES, now):
-            try:
-                energy = snapshot.values("gpu_energy_joules_total", Subject.GPU)
-                self._disturbances.watch(energy, self._row_index.owner[Table.LINK], now)
-                self.rules_aside.works(_DISTURBANCES)
-            except Exception as error:  # costs the finding of resets without an event
-                self.rules_aside.fail(_DISTURBANCES, error, now)
+        self._guarded(_DISTURBANCES, lambda: self._watch(snapshot))
         return snapshot
+
+    def _guarded(self, part: str, step: Callable[[], Outcome]) -> Outcome | None:
+        """Return what a step returns that serves some rules only; None where it raises or is set
+        aside. A node that is the cause is raised as such."""
+        if not self.rules_aside.due(part, self._now):
+            return None
+        try:
+            found = step()
+        except NodeFaults:
+            raise
+        except Exception as error:
+            self.rules_aside.fail(part, error, self._now)
+            return None
+        if part in self.rules_aside:
+            self.rules_aside.works(part)
+        return found
+
+    def _follow_peers(self) -> None:
+        self._peer_groups.follow(self._fleet, self._row_index, self.node_labels)
+
+    def _watch(self, snapshot: FleetSnapshot) -> None:
+        """Find the GPUs whose counter of energy went back."""
+        energy = snapshot.values("gpu_energy_joules_total", Subject.GPU)
+        self._disturbances.watch(energy, self._row_index.owner[Table.LINK], snapshot.now)
+
+    def _never(self) -> dict[Table, Floats]:
+        return {table: np.full(self._fleet.size(table), -np.inf) for table in Table}
 
     def _place_events(self, wall_ns: int) -> Placed:
         """Return the rows of the events that wait; those of nodes that have no rows now are held."""

@@ -100,7 +100,7 @@ def _left(scene: Scene) -> list[str]:
     return [
         f"{one.rule} {one.part}"
         for one in scene.aggregator.impairments.current()
-        if not one.rule.startswith("task_")
+        if not one.rule.startswith("task_") and one.until is None
     ]
 
 

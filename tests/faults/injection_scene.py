@@ -33,7 +33,7 @@ from tests.brokers import free_port
 
 VICTIM, HONEST = "victim-node", "honest-node"
 RULE, CIRCUIT, CHANNEL, METER = "victim_rule", "victim-circuit", "victim-channel", "victim-meter"
-NODES = 12
+NODES = 4
 RULES = f"""
 [[rule]]
 name = "{RULE}"
@@ -187,13 +187,19 @@ class Scene:
         for _ in range(3):
             for _ in range(6):
                 await asyncio.sleep(0)
-            while self._busy or self.pager.at_once or self._sending():
+            for _ in range(5000):  # a second: what does not end is the injected fault
+                if not (self._busy or self.pager.at_once or self._sending()):
+                    break
                 REAL_SLEEP(0.0002)
                 await asyncio.sleep(0)
 
     def _sending(self) -> bool:
         parts = self.aggregator.alerting._parts
-        return parts is not None and any(w._in_flight for w in parts.outbox._workers.values())
+        return parts is not None and any(
+            not task.done()
+            for one in parts.outbox._workers.values()
+            for task in one._in_flight.values()
+        )
 
     async def second(self, parts: int = 2) -> None:
         """Let every node send a frame, and a second pass."""

@@ -1,0 +1,300 @@
+"""Exceptions of our own: each costs one rule, node, event, batch or text, and is said."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from aggregator.impairments import SHOWN, Impairments, LoopTurns, ReportedFaults
+from aggregator.store.executor import StoreExecutor
+from aggregator.store.protocol import Batch, ContentError
+from alerts.engine.recent_events import DisturbanceTracker
+from alerts.engine.rule_evaluator import RuleEvaluator
+from alerts.rules.events import Happens
+from api.alerts import AlertState
+from telemetry.errors import StoreError
+from telemetry.fleet import Fleet
+from telemetry.metric import Table
+from telemetry.set_aside import SetAside
+from tests.aggregator.alerting_stack import Hall, calls
+from tests.aggregator.feed import ARRIVAL, Feed
+
+
+class FaultError(Exception):
+    """A fault of our own."""
+
+
+def raising(function: Callable[..., Any], when: Callable[..., bool]) -> Callable[..., Any]:
+    """The function, raising where a condition on its arguments holds."""
+
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        if when(*args, **kwargs):
+            raise FaultError("put in by the test")
+        return function(*args, **kwargs)
+
+    return wrapped
+
+
+def impaired(hall: Hall) -> set[tuple[str, str]]:
+    """Rule and part of each impairment."""
+    return {(one.rule, one.part) for one in hall.pipeline.impairments.current()}
+
+
+# -- Rules -----------------------------------------------------------------------------------------
+
+
+def test_a_rule_that_raises_costs_itself_and_misses_no_event(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An XID 79 comes while its rule raises; another rule pages in the same tick, and it pages when it
+    works again."""
+    hall = Hall(3)
+    hall.pass_by(3)
+    step = RuleEvaluator.step
+    with monkeypatch.context() as patch:
+        patch.setattr(RuleEvaluator, "step", raising(step, lambda self, _: self.rule.name == "gpu_lost"))  # fmt: skip
+        assert calls(hall.pass_by(1, hall.xid("n0", 0, 79))) == []
+        assert ("rule_set_aside", "rule/gpu_lost") in impaired(hall)
+        assert not any(one.whole for one in hall.pipeline.impairments.current())
+        said = calls(hall.pass_by(5, hall.xid("n1", 0, 95)))
+        assert any("n1" in title for title in said)
+        assert any("can't evaluate the rule gpu_lost" in title for title in said)
+    said = calls(hall.pass_by(20))
+    assert any("n0" in title for title in said), said
+    assert not hall.pipeline.engine.rules_aside.reasons()
+
+
+def test_an_alert_goes_on_while_its_rule_is_set_aside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is listed as it was, and resolves only when its rule sees it well."""
+    hall = Hall(2)
+    hall.pass_by(3)
+    hall.pass_by(5, hall.xid("n0", 0, 79))
+    keys = [one.key for one in hall.pipeline.alerts() if one.state is AlertState.FIRING]
+    with monkeypatch.context() as patch:
+        patch.setattr(RuleEvaluator, "step", raising(RuleEvaluator.step, lambda self, _: self.subject is not self.rule.table or self.rule.name == "gpu_lost"))  # fmt: skip
+        hall.pass_by(30)
+        still = [one.key for one in hall.pipeline.alerts() if one.state is AlertState.FIRING]
+        assert set(keys) <= set(still)
+
+
+def test_an_event_that_raises_costs_its_node_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rules on events raise on one; the event of another node in the same tick pages."""
+    hall = Hall(3)
+    hall.pass_by(3)
+    poison = hall.xid("n0", 0, 79)
+    with monkeypatch.context() as patch:
+        patch.setattr(Happens, "fits", raising(Happens.fits, lambda _, event: event is poison))
+        said = calls(hall.pass_by(5, poison, hall.xid("n1", 1, 79)))
+        assert any("n1" in title for title in said)
+        assert ("node_set_aside", "node/n0") in impaired(hall)
+        assert not any(rule == "rule_set_aside" for rule, _ in impaired(hall))
+        assert any("can't evaluate or store the node n0" in title for title in said)
+    assert any("n0 GPU 0" in title for title in calls(hall.pass_by(70)))
+
+
+def test_a_tick_that_fails_as_a_whole_consumes_no_event(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its events are evaluated at the next; that the rules fail is a page within five seconds though
+    they do not run."""
+    hall = Hall(2)
+    hall.pass_by(3)
+    with monkeypatch.context() as patch:
+        patch.setattr(hall.pipeline.engine, "_update_rows", raising(lambda _: [], lambda _: True))
+        said = calls(hall.pass_by(5, hall.xid("n0", 0, 79)))
+        assert any("can't evaluate its rules" in title for title in said)
+        assert [one.whole for one in hall.pipeline.impairments.current()] == [True]
+    assert any("n0" in title for title in calls(hall.pass_by(5)))
+
+
+def test_the_link_without_a_gpu_of_2026_costs_no_rule(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in 2026.1, an energy counter that goes back beside a node of no GPUs raises IndexError: every
+    rule is evaluated all the same, at that tick and at all later ones."""
+    hall = Hall(2)
+    hall.pass_by(3)
+
+    def watch(self: DisturbanceTracker, energy: Any, _: Any, now: float) -> None:
+        back = np.zeros(len(energy), np.bool_)
+        self._array(Table.LINK)[back[np.array([len(energy)])]] = now
+
+    monkeypatch.setattr(DisturbanceTracker, "watch", watch)
+    said = calls(hall.pass_by(5, hall.xid("n0", 0, 79)))
+    assert any("n0" in title for title in said)
+    assert ("rule_set_aside", "rule/disturbances") in impaired(hall)
+    assert any("n1" in title for title in calls(hall.pass_by(5, hall.xid("n1", 0, 79))))
+
+
+def test_an_alert_whose_text_raises_is_paged_with_a_plain_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    hall = Hall(2)
+    hall.pass_by(3)
+    with monkeypatch.context() as patch:
+        patch.setattr(RuleEvaluator, "alert", raising(RuleEvaluator.alert, lambda self, *_: self.rule.name == "gpu_lost"))  # fmt: skip
+        said = calls(hall.pass_by(5, hall.xid("n0", 0, 79)))
+        assert any("gpu_lost on n0" in title for title in said), said
+        assert ("alerting_impaired", "text/gpu_lost") in impaired(hall)
+
+
+def test_a_node_that_cannot_be_placed_keeps_its_alerts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its rows raise after an inventory; its alert goes on, and a neighbour's begins."""
+    hall = Hall(3)
+    hall.pass_by(3)
+    hall.pass_by(3, hall.xid("n0", 0, 79))
+    from alerts.engine import row_index
+
+    with monkeypatch.context() as patch:
+        patch.setattr(row_index, "_owners", raising(row_index._owners, lambda node, _: node.inventory.node == "n0"))  # fmt: skip
+        hall.fleet.place(hall.placed["n0"].inventory)
+        hall.pipeline.engine._row_index._placed.pop("n0")
+        said = calls(hall.pass_by(5, hall.xid("n1", 0, 79)))
+        assert any("n1" in title for title in said)
+        assert ("node_set_aside", "node/n0") in impaired(hall)
+        firing = [one.key for one in hall.pipeline.alerts() if one.state is AlertState.FIRING]
+        assert any("/n0/" in key for key in firing)
+
+
+# -- Ingest and store ------------------------------------------------------------------------------
+
+
+def test_a_node_on_whose_frames_a_flush_raises_costs_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its frames are missing, and are requested and stored when it works again."""
+    from aggregator.ingest import batcher
+
+    feed = Feed(tmp_path)
+    for name in ("a", "b", "c"):
+        feed.hello(name)
+    assembled = batcher._assembled
+    with monkeypatch.context() as patch:
+        patch.setattr(batcher, "_assembled", raising(assembled, lambda found, _: any(one.node.name == "b" for one in found)))  # fmt: skip
+        for name in ("a", "b", "c"):
+            feed.send(name, 0)
+        feed.commit()
+        assert feed.fleet.nodes["a"].seq == feed.fleet.nodes["c"].seq == 0
+        assert list(feed.ingest.faults()) == ["b"]
+        assert [feed.ingest.ledger.find(name, 1).missing for name in "abc"] == [0, 1, 0]  # type: ignore[union-attr]
+    feed.now += 5
+    feed.send("b", 1)
+    feed.commit()
+    assert feed.fleet.nodes["b"].seq == 1
+    feed.send("b", 0)
+    feed.commit()
+    assert feed.ingest.ledger.missing() == 0
+    feed.store.close()
+
+
+@pytest.mark.parametrize("error", [OverflowError("too large for int32"), ContentError("conversion")], ids=["ours", "engine"])  # fmt: skip
+async def test_content_that_cannot_be_written_costs_its_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """As B1: a number that no column can hold fails the transaction; the others' frames are stored, and
+    what is lost of the node is recorded."""
+    feed, lost = Feed(tmp_path), []
+    executor = StoreExecutor(feed.store, feed.stats)
+    executor.content.run_of = feed.ingest._registry.run_of
+    executor.content.lost = lambda node, part, why: lost.append((node, len(part.frames), why))
+    for name in ("a", "b", "c"):
+        feed.hello(name)
+        feed.send(name, 0, 1)
+    feed.flush()
+    write = feed.store.write
+
+    def refuse(batch: Batch) -> int:
+        if any(one.node == "b" for one in batch.inventories):
+            raise error
+        return write(batch)
+
+    monkeypatch.setattr(feed.store, "write", refuse)
+    assert await asyncio.wait_for(
+        executor.write(feed.ingest.drain_batch(ARRIVAL), asyncio.Event()), 30
+    )
+    accounted = await executor.accounted()
+    assert [len(accounted["a", 1]), len(accounted["c", 1])] == [2, 2]
+    assert [node for node, *_ in lost] == ["b"]
+    assert executor.content.aside.reasons().keys() == {"b"}
+    await executor.close()
+
+
+async def test_a_full_disk_sets_no_node_aside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It fails for every batch, and is waited for."""
+    feed = Feed(tmp_path)
+    executor = StoreExecutor(feed.store, feed.stats)
+    feed.hello("a")
+    feed.send("a", 0)
+    feed.flush()
+    left, write = [3], feed.store.write
+
+    def full(batch: Batch) -> int:
+        left[0] -= 1
+        if left[0] >= 0:
+            raise StoreError("no space left on device")
+        return write(batch)
+
+    monkeypatch.setattr(feed.store, "write", full)
+    monkeypatch.setattr("aggregator.store.executor.FIRST_RETRY", 0.01)
+    assert await executor.write(feed.ingest.drain_batch(ARRIVAL), asyncio.Event())
+    assert not executor.content.aside.reasons()
+    await executor.close()
+
+
+# -- What is reported ------------------------------------------------------------------------------
+
+
+def test_a_part_that_is_set_aside_is_tried_again_with_growing_pauses() -> None:
+    aside = SetAside("rule")
+    now, tries = 0.0, []
+    while now < 300:
+        if aside.due("hot", now):
+            tries.append(now)
+            aside.fail("hot", FaultError("again"), now)
+        now += 1
+    assert tries[:6] == [0, 1, 3, 7, 15, 31]
+    assert tries[-1] - tries[-2] == 60
+    assert aside.works("hot")
+    assert not aside.reasons()
+
+
+def test_a_fault_of_an_instant_is_listed_for_seconds() -> None:
+    """So that whoever looks sees it, and its alert fires."""
+    now = [100.0]
+    impairments = Impairments(lambda: now[0], lambda: int(now[0] * 1e9))
+    turns = LoopTurns(impairments)
+    with turns.turn("flush", whole=True):
+        raise FaultError("once")
+    with turns.turn("flush", whole=True):
+        pass
+    (found,) = impairments.current()
+    assert (found.rule, found.part, found.whole) == ("loop_failing", "task/flush", True)
+    assert "once" in found.reason
+    now[0] += SHOWN + 0.1
+    assert impairments.current() == []
+
+
+def test_reported_faults_that_are_gone_are_cleared() -> None:
+    now = [100.0]
+    impairments = Impairments(lambda: now[0], lambda: int(now[0] * 1e9))
+    faults = ReportedFaults("node_set_aside", impairments)
+    faults.update({"node/a/store": "why", "node/b": "too"})
+    assert {one.facts.get("name") for one in impairments.current()} == {"a", "b"}
+    now[0] += 10
+    faults.update({"node/b": "too"})
+    assert [one.part for one in impairments.current()] == ["node/b"]
+
+
+def test_a_fleet_without_a_node_shares_the_rows_of_the_others() -> None:
+    from alerts.engine.isolation import FleetWithout
+
+    hall = Hall(3)
+    view = FleetWithout().of(hall.fleet, ["n1"])
+    assert isinstance(view, Fleet)
+    assert set(view.nodes) == {"n0", "n2"}
+    assert view.matrices is hall.fleet.matrices
+    assert view.version != hall.fleet.version
+    assert {name for _, name in view.rows(Table.GPU)} == {"n0", "n2"}
