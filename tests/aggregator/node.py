@@ -192,7 +192,8 @@ class ScriptedNode:
     async def _run(self) -> None:
         while True:
             try:
-                async with aiomqtt.Client(self.broker.host, self.broker.port) as client:
+                host, port, (name, word) = self.broker.host, self.broker.port, self.broker.login()
+                async with aiomqtt.Client(host, port, username=name, password=word) as client:
                     self._client = client
                     await client.subscribe(self._topic(Topic.COMMAND), qos=1)
                     await self.hello()
