@@ -64,6 +64,8 @@ class Stats(msgspec.Struct):
     """Names that were dropped because no inventory or no frame followed."""
     budget_used: dict[str, int] = {}
     """How much of each budget of the cluster is used (gauge)."""
+    budget_limit: dict[str, int] = {}
+    """How much of each may be used."""
     resend_requests: int = 0
     dropped: dict[str, int] = {}
     """Messages thrown away, by reason: `malformed`, `oversize`, `foreign`, `schema`, ..."""

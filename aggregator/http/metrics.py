@@ -46,7 +46,7 @@ SIZE_SECONDS = 1.0
 """Seconds that a scrape waits for the size of the store; then the size is left out."""
 MOST_SERIES = 2_000_000
 """A page of all nodes beyond this is refused: about 200 MB of text and a second of work."""
-KNOWN_DROPS = ("malformed", "oversize", "foreign", "schema")
+KNOWN_DROPS = ("malformed", "oversize", "foreign", "schema", "budget")
 """Reasons that are shown as 0 before they first occur, so that their rate is right."""
 
 PAGES = web.AppKey("pages", ExpositionPages)
@@ -68,6 +68,16 @@ _LAGS = {
     "committed": "Time from sampled at the node to committed by the store, live frames only.",
 }
 _COUNTERS = {
+    "nodes_expired": ("nodes_expired", "Nodes removed: offline and silent for too long."),
+    "nodes_forgotten": ("nodes_forgotten", "Nodes removed by a person."),
+    "sessions_expired": (
+        "sessions_expired",
+        "Sessions of collectors removed from memory: complete, superseded, in no ring.",
+    ),
+    "newcomers_expired": (
+        "newcomers_expired",
+        "Names dropped because no inventory or no frame followed.",
+    ),
     "bytes_received": ("received_bytes", "Bytes received from the bus."),
     "frames_received": ("frames_received", "Frames received."),
     "frames_stored": ("frames_stored", "Frames stored."),
@@ -171,6 +181,10 @@ def self_families(stats: Stats, sizes: Mapping[str, int], uptime: float) -> list
                 [(labels({"node": node, "reason": reason}), float(count))
                  for node, reasons in sorted(stats.refused.items())
                  for reason, count in sorted(reasons.items())]),
+        _family("aggregator_budget_used", "What is used of each budget of the cluster.", GAUGE,
+                _by("budget", stats.budget_used)),
+        _family("aggregator_budget_limit", "What may be used of it, by aggregator.budgets.", GAUGE,
+                _by("budget", stats.budget_limit)),
         _family("aggregator_holes_open", "Frames missing now and requested.", GAUGE,
                 [("", float(stats.holes_open))]),
         _family("aggregator_bus_connected", "1 while the broker is connected.", GAUGE,

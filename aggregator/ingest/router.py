@@ -216,6 +216,7 @@ class MessageRouter:
             found = self.nodes.get(name)
             if found is not None:  # not one that was removed, and whose history stays
                 self._sequence.restore(found, session, stored)
+        self._note_budgets()
 
     # -- In --------------------------------------------------------------------------------------
 
@@ -526,19 +527,20 @@ class MessageRouter:
                 self._stats.nodes_expired += 1
             for node in self.nodes.values():
                 self._sequence.end_sessions(node, before)
-        self._stats.newcomers_expired = self._newcomers.expired
-        self._stats.budget_used = self.budget_used()
+        self._note_budgets()
 
-    def budget_used(self) -> dict[str, int]:
-        """Return how much of the cluster's budgets is used, by setting."""
-        devices, newcomers = self._sequence.devices, self._newcomers
-        return {
+    def _note_budgets(self) -> None:
+        """Show how much of the cluster's budgets is used."""
+        devices, newcomers, stats = self._sequence.devices, self._newcomers, self._stats
+        stats.newcomers_expired = newcomers.expired
+        stats.budget_used = {
             "nodes": len(self.nodes) - len(newcomers),
             "newcomers": len(newcomers),
             "newcomer_bytes": newcomers.bytes,
             "gpus": devices.gpus,
             "links": devices.links,
         }
+        stats.budget_limit = {name: getattr(self._budgets, name) for name in stats.budget_used}
 
     # -- Out -------------------------------------------------------------------------------------
 

@@ -9,12 +9,14 @@ import msgspec
 import pytest
 
 from aggregator.config import AggregatorConfig
+from aggregator.http.metrics import self_families
 from aggregator.ingest.budgets import IngestBudgets, TokenBucket
 from aggregator.store.protocol import Batch, CollectorRun, Hole
 from telemetry import frame as frames
 from telemetry import inventory as messages
 from telemetry.devices import Event, Gpu, Link
 from telemetry.errors import ConfigError
+from telemetry.exposition import render
 from telemetry.intervals import IntervalSet
 from telemetry.inventory import CollectorStatus, CommandKind, FrameSpan, Inventory, NodeState
 from telemetry.settings import convert
@@ -108,6 +110,29 @@ def test_no_attack_costs_more_than_50_mb_now_or_after_a_restart(
     assert feed.ingest.ledger.missing() < 2_000_000
     feed.send("honest", 2)
     assert feed.commit() == 1
+
+
+async def test_what_is_used_and_what_was_removed_is_on_metrics(feed: Feed) -> None:
+    """With a help text each; no series per name."""
+    attack(feed, attacks.invented_names(1000))
+    feed.now += 61
+    feed.ingest.expire(feed.now)
+    text = "".join(
+        line for family in self_families(feed.stats, {}, 1.0) for line in render([family]).decode()
+    )
+    for line in (
+        'kilowatch_aggregator_budget_used{budget="gpus"} 4',
+        'kilowatch_aggregator_budget_limit{budget="gpus"} 400000',
+        'kilowatch_aggregator_budget_used{budget="nodes"} 2',
+        'kilowatch_aggregator_messages_dropped_total{reason="budget"} 0',
+        "kilowatch_aggregator_newcomers_expired_total 1000",
+        "kilowatch_aggregator_nodes_expired_total 0",
+        "kilowatch_aggregator_nodes_forgotten_total 0",
+        "kilowatch_aggregator_sessions_expired_total 0",
+        "# HELP kilowatch_aggregator_budget_used ",
+    ):
+        assert line in text
+    assert "invented" not in text
 
 
 # -- Names -----------------------------------------------------------------------------------------
