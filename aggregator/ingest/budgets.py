@@ -158,25 +158,45 @@ class TokenBucket:
 class NodeBudget:
     """The rates of one node."""
 
-    __slots__ = ("_bytes", "_config", "_devices", "_events", "_messages", "_sessions")
+    __slots__ = (
+        "_at",
+        "_config",
+        "_devices",
+        "_events",
+        "_sessions",
+        "bytes_left",
+        "messages_left",
+    )
 
     def __init__(self, config: IngestBudgets, now: float) -> None:
         self._config = config
-        messages, size = config.messages_per_second, config.bytes_per_second
-        self._messages = TokenBucket(messages, BURST_SECONDS * messages, now)
-        self._bytes = TokenBucket(size, BURST_SECONDS * size, now)
+        self.messages_left = BURST_SECONDS * config.messages_per_second
+        self.bytes_left = BURST_SECONDS * config.bytes_per_second
+        """The caller subtracts each message and its bytes; below 0, it calls `refill`. Not a method:
+        it would be half of what a frame costs here."""
+        self._at = now
         self._events: TokenBucket | None = None
         self._sessions: TokenBucket | None = None
         self._devices: TokenBucket | None = None
 
-    def message(self, size: int, now: float) -> None:
-        """Count a message of `size` bytes. Raises `WireError`."""
-        if not self._messages.spend(1.0, now):
-            rate = self._config.messages_per_second
-            raise over("messages_per_second", f"more than {rate:g} messages a second of one node")
-        if not self._bytes.spend(size, now):
-            rate = self._config.bytes_per_second
-            raise over("bytes_per_second", f"more than {rate:.0f} bytes a second of one node")
+    def refill(self, size: int, now: float) -> None:
+        """Add what the time since the last refill permits. Raises `WireError` when the message of `size`
+        bytes, subtracted already, is still too much; it is then not counted."""
+        config, seconds = self._config, now - self._at
+        self._at = now
+        messages, size_rate = config.messages_per_second, config.bytes_per_second
+        self.messages_left = min(BURST_SECONDS * messages, self.messages_left + seconds * messages)
+        self.bytes_left = min(BURST_SECONDS * size_rate, self.bytes_left + seconds * size_rate)
+        if self.messages_left >= 0 and self.bytes_left >= 0:
+            return
+        few = self.messages_left < 0
+        self.messages_left += 1
+        self.bytes_left += size
+        if few:
+            raise over(
+                "messages_per_second", f"more than {messages:g} messages a second of one node"
+            )
+        raise over("bytes_per_second", f"more than {size_rate:.0f} bytes a second of one node")
 
     def event(self, size: int, now: float) -> None:
         """Count a new event of `size` bytes: a long one counts as several. Raises `WireError`."""

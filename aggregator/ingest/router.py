@@ -231,7 +231,11 @@ class MessageRouter:
                 return
             node, kind = route
             stats.messages[kind] = stats.messages.get(kind, 0) + 1
-            node.budget.message(len(payload), now)
+            budget = node.budget
+            budget.messages_left -= 1
+            budget.bytes_left -= len(payload)
+            if budget.messages_left < 0 or budget.bytes_left < 0:
+                budget.refill(len(payload), now)
             match kind:
                 case Topic.FRAME if self._shedding.coalesces:
                     self._coalesce(node, payload, wall)

@@ -300,7 +300,7 @@ class FrameSequence:
         if account is None:
             account = self._new_account(node, session, seq, now)
             self._lose_too_old(node, account, seq)
-        elif seq != account.have.end + 1:
+        elif account.missing or seq != account.end + 1:
             self._claim(node, account, seq, now)
             if room and not self._intact(node, account, seq):
                 self._stats.drop("scattered")
