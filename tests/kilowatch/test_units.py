@@ -253,3 +253,35 @@ async def test_the_collector_works_under_its_unit(
             assert await ended(process) == 0
     assert "2 GPUs" in manager.statuses()[-1]
     assert manager.all[-1] == {"STOPPING": "1"}
+
+
+@needs_systemd
+@needs_root
+async def test_the_watchdogs_signal_ends_a_collector_and_not_the_driver_call_of_its_child(
+    mosquitto: Mosquitto, tmp_path: Path, manager: NotifySocket, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As `KillMode=mixed` and `WatchdogSignal=SIGABRT` send it: to the main process alone."""
+    state = tmp_path / "state"
+    state.mkdir()
+    settings = tmp_path / "kilowatch.toml"
+    settings.write_text(
+        f"[broker]\nport = {mosquitto.port}\n"
+        f'[collector]\nnode = "n1"\ninterval = 0.2\nsource = "nvml"\nstate_dir = "{state}/c"\n'
+    )
+    name, _, value = settings_of(UNITS / COLLECTOR)["Environment"][0].partition("=")
+    with FakeDriver(state, gpus=2) as fake:
+        async with started(
+            manager, [UNITS / COLLECTOR], state, {"/etc/kilowatch/kilowatch.toml": str(settings)},
+            **fake.environment, **{name: value},
+        ) as process:  # fmt: skip
+            await until(lambda: manager.count("READY"), 120)
+            await until(lambda: any("2 GPUs" in each for each in manager.statuses()), 60)
+            fake.set(0, state="hang")
+            await until(lambda: fake.hanging == 1, 60)
+            process.send_signal(signal.SIGABRT)
+            async with asyncio.timeout(60):
+                assert await process.wait() == -signal.SIGABRT
+            assert fake.hanging == 1  # the child goes on until its call returns
+            fake.set(0, state="ok")
+            await until(lambda: fake.hanging == 0, 60)
+    assert "Fatal Python error: Aborted" in capsys.readouterr().out
