@@ -148,9 +148,9 @@ class AccessGuard:
 
     def _caller(self, request: web.Request) -> Caller:
         peer, own = _ends(request)
-        given = request.headers.get(hdrs.AUTHORIZATION)
-        if given is not None:
-            token = self._token(given, peer, near=is_near(peer, own))
+        scheme, _, secret = request.headers.get(hdrs.AUTHORIZATION, "").partition(" ")
+        if scheme.lower() == "bearer":  # another may be for a proxy before this
+            token = self._token(secret.strip(), peer, near=is_near(peer, own))
             return Caller(token.name, token, sees_private=True, address=neighbourhood(peer))
         if self._config.open_here and self._is_here(request):
             return Caller("", None, sees_private=True, address=neighbourhood(peer))
@@ -159,14 +159,13 @@ class AccessGuard:
             return Caller("", None, sees_private=False, address=neighbourhood(peer))
         raise _no_token(AccessScope.READ)
 
-    def _token(self, given: str, peer: str, *, near: bool) -> AccessToken:
+    def _token(self, secret: str, peer: str, *, near: bool) -> AccessToken:
         now, address = time.monotonic(), neighbourhood(peer)
         wait = self.wrong.wait(address, now)
         # An address of this machine has many users: one who guesses must not keep out the others.
         if wait and not near:
             raise _too_many(wait)
-        scheme, _, secret = given.partition(" ")
-        token = self.tokens.find(secret.strip()) if scheme.lower() == "bearer" else None
+        token = self.tokens.find(secret)
         if token is not None and (token.expires is None or time.time_ns() < token.expires):
             return token
         if self.wrong.add(address, now):
