@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import textwrap
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -468,6 +471,23 @@ def test_a_forged_frame_that_waits_leaves_room_for_those_of_others(tmp_path: Pat
 def test_nonsense_in_the_settings_is_named(settings: dict[str, object], where: str) -> None:
     with pytest.raises(ConfigError, match=rf"budgets\.?.*{where}"):
         convert(AggregatorConfig, {"budgets": settings}, "aggregator").check()
+
+
+def test_the_page_shows_settings_that_work_and_the_defaults_of_today() -> None:
+    """The block of docs/deploy.md."""
+    text = (Path(__file__).parents[2] / "docs" / "deploy.md").read_text()
+    block = re.search(r"^    \[aggregator\.budgets\]\n((?:    .*\n)+)", text, re.MULTILINE)
+    assert block is not None
+    written = tomllib.loads(textwrap.dedent(block[1]))
+    convert(AggregatorConfig, {"budgets": written}, "aggregator").check()
+    defaults = msgspec.structs.asdict(IngestBudgets())
+    for line in block[1].splitlines():
+        name = line.split(" = ")[0].strip()
+        said = re.search(r"# ([0-9]+)", line)
+        assert said is not None
+        assert float(said[1]) == defaults[name]
+        for other, number in re.findall(r"(\w+) = ([0-9]+)", line.partition("#")[2]):
+            assert float(number) == defaults[other]
 
 
 def test_the_defaults_are_several_times_a_cluster_of_100_000_gpus() -> None:
