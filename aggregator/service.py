@@ -357,7 +357,10 @@ class Aggregator:
         """Bring all new frames into the fleet, so many at a time that the loop is never held up."""
         spent, left = 0.0, ingest.waiting
         while True:
-            await self.alerting.idle.wait()
+            while (
+                not self.alerting.idle.is_set()
+            ):  # the next evaluation may have begun since it was
+                await self.alerting.idle.wait()
             began = time.monotonic()
             sampled_at = ingest.flush(began, time.time_ns(), FLUSH_AT_ONCE)
             add_lags(self.stats.shown, (time.time_ns() - sampled_at) / 1e9)

@@ -312,6 +312,7 @@ class AlertingService:
                     await self._evaluate(fleet, inputs, snapshots)
             finally:
                 self.idle.set()
+            await asyncio.sleep(0)  # the next may be due at once: what waited for this has a turn
             self._publish(publish)
 
     async def _due(self) -> None:

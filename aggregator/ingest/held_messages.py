@@ -42,6 +42,7 @@ class HeldMessages:
         """Process held messages as soon as they may be, until cancelled."""
         while True:
             await self._some.wait()
-            await self._idle.wait()
+            while not self._idle.is_set():  # the next evaluation may have begun since it was
+                await self._idle.wait()
             self.release(AT_ONCE)
             await asyncio.sleep(0)

@@ -68,6 +68,24 @@ async def test_a_second_evaluation_stops_the_release() -> None:
     running.cancel()
 
 
+async def test_a_message_never_passes_in_an_evaluation_that_begins_at_once() -> None:
+    """The waiter is woken by the end of one evaluation, and runs in the next."""
+    scene = Scene()
+    running = asyncio.create_task(scene.held.run())
+    scene.idle.clear()
+    scene.held.add("a", b"", 1.0, 1)
+    for _ in range(3):
+        await asyncio.sleep(0)
+    scene.idle.set()
+    scene.idle.clear()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert scene.processed == []
+    scene.idle.set()
+    await until(lambda: scene.processed == [("a", 1.0)])
+    running.cancel()
+
+
 async def test_the_rules_are_evaluated_in_as_many_steps_as_there_are_rules(tmp_path: Path) -> None:
     """Step by step they find what they find at once."""
     found = []
