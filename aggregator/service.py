@@ -32,7 +32,7 @@ from aggregator.impairments import (
     report_task,
 )
 from aggregator.ingest.dead_letters import DeadLetters
-from aggregator.ingest.held_messages import HeldMessages
+from aggregator.ingest.held_messages import HeldMessages, when_idle
 from aggregator.ingest.ids import IdRegistry
 from aggregator.ingest.router import MessageRouter
 from aggregator.load.heap import HeapFreezer
@@ -357,10 +357,7 @@ class Aggregator:
         """Bring all new frames into the fleet, so many at a time that the loop is never held up."""
         spent, left = 0.0, ingest.waiting
         while True:
-            while (
-                not self.alerting.idle.is_set()
-            ):  # the next evaluation may have begun since it was
-                await self.alerting.idle.wait()
+            await when_idle(self.alerting.idle)
             began = time.monotonic()
             sampled_at = ingest.flush(began, time.time_ns(), FLUSH_AT_ONCE)
             add_lags(self.stats.shown, (time.time_ns() - sampled_at) / 1e9)
@@ -486,7 +483,7 @@ class Aggregator:
         """Remove names, nodes and sessions that are long gone, and note what is new and stays."""
         heap = HeapFreezer()
         async for _ in _every(UPKEEP_SECONDS):
-            await self.alerting.idle.wait()
+            await when_idle(self.alerting.idle)
             ingest.expire(time.monotonic())
             heap.update(len(self.fleet.nodes))
 

@@ -13,6 +13,12 @@ Receive = Callable[[str, bytes, float, int], None]
 """Processes a message: topic, payload, monotonic seconds and ns since 1970 of its arrival."""
 
 
+async def when_idle(idle: asyncio.Event) -> None:
+    """Wait until an event is set, and still is: the next evaluation may have begun since it was."""
+    while not idle.is_set():
+        await idle.wait()
+
+
 class HeldMessages:
     """Passes messages on in their order: at once, or when the fleet may change again."""
 
@@ -42,7 +48,6 @@ class HeldMessages:
         """Process held messages as soon as they may be, until cancelled."""
         while True:
             await self._some.wait()
-            while not self._idle.is_set():  # the next evaluation may have begun since it was
-                await self._idle.wait()
+            await when_idle(self._idle)
             self.release(AT_ONCE)
             await asyncio.sleep(0)
