@@ -3,10 +3,11 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 SECONDS ?= 600
+INPUTS  ?= 1000000
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup packages run demo stack test test-systems fuzz check format bench faults docs screens clean
+.PHONY: help setup packages run demo stack test test-systems fuzz search check format bench faults docs screens clean
 
 help:  ## list what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -36,8 +37,11 @@ test: setup packages  ## run the fast tests: under 12 minutes on two cores
 test-systems: setup packages  ## run the slow tests: whole clusters, faults, kills, benches in short
 	$(BIN)/python -m pytest -q -n 3 --dist loadfile -m systems
 
-fuzz: setup packages  ## search with fresh seeds: `make fuzz SECONDS=3600`
-	$(BIN)/python -m tests.fuzz --seconds $(SECONDS)
+fuzz: setup packages  ## a million changed messages beside an honest fleet: `make fuzz INPUTS=20000`
+	$(BIN)/python -m tests.fuzz --inputs $(INPUTS)
+
+search: setup packages  ## the property tests with fresh seeds: `make search SECONDS=3600`
+	$(BIN)/python -m tests.fuzz --search $(SECONDS)
 
 check: setup  ## what CI checks beside the tests: format, lint, types, imports, generated files
 	$(BIN)/ruff format --check .

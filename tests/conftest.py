@@ -21,7 +21,7 @@ REAL_PARTS = (
 
 settings.register_profile("any machine", deadline=None, derandomize=True)
 settings.register_profile("fuzz", deadline=None, max_examples=500)
-"""`make fuzz`: fresh seeds. What it finds becomes an `@example`, or a test of its own."""
+"""`make search`: fresh seeds. What it finds becomes an `@example`, or a test of its own."""
 settings.load_profile("any machine")  # a busy machine or an unlucky seed is no failure
 
 SYSTEMS = ("bench", "endtoend", "faults")
