@@ -21,7 +21,7 @@ FURTHER_SECONDS, FURTHER_SEVERE_SECONDS = 6.0, 2.0
 """The same for all steps after it, and while frames are being refilled: a commit that is under way must
 first end, or what it has held up would cost viewers and pages too."""
 CALM_SECONDS, LONGEST_CALM = 10.0, 160.0
-"""Seconds for which all must be calm before a step down: at first, and at most."""
+"""Seconds for which all must be calm, on balance, before a step down: at first, and at most."""
 RELAPSE_SECONDS = 60.0
 """A step up so soon after a step down shows that the step down was too early."""
 FORGIVEN_SECONDS = 600.0
@@ -101,7 +101,11 @@ class LoadController:
         self._high_since: float | None = None
         self._refilling = False
         """Whether frames were being refilled after shedding when something began to lag."""
-        self._calm_since: float | None = None
+        self._calm_for = 0.0
+        """Seconds for which all was calm since the last step, less those in which it was not."""
+        self._calm_at: float | None = None
+        """When all was calm in the last update; None when it was not."""
+        self._updated_at = -math.inf
         self._calm = Backoff(CALM_SECONDS, LONGEST_CALM, STEADY)
         self._relapses = 0
         self._moved_at = -math.inf
@@ -118,13 +122,14 @@ class LoadController:
         ]
         high = [(signal, value) for signal, value in found if value > signal.high]
         if high:
+            self._calm_for = 0.0
             self._rise(now, high)
         else:
             self._high_since = None
-        if any(value > signal.calm for signal, value in found):
-            self._calm_since = None
-        else:
-            self._descend(now)
+        self._count_calm(now, calm=all(value <= signal.calm for signal, value in found))
+        if self.step and self._calm_for >= self._calm.after(self._relapses + 1):
+            self._move(now, ShedStep(self.step - 1))
+            self._down_at = now
         if now - self._moved_at > FORGIVEN_SECONDS:
             self._relapses = 0
         self._update_refill(now)
@@ -145,20 +150,23 @@ class LoadController:
         if now - self._down_at < RELAPSE_SECONDS:
             self._relapses += 1
             self._down_at = -math.inf
-        self.step, self._moved_at = ShedStep(self.step + 1), now
+        self._move(now, ShedStep(self.step + 1))
         signal, value = max(high, key=lambda one: one[1] / one[0].high)
         self.reason = (
             f"{signal.text} {value:.3g}{f' {signal.unit}' if signal.unit else ''}, "
             f"more than {signal.high:g}"
         )
 
-    def _descend(self, now: float) -> None:
-        if self._calm_since is None:
-            self._calm_since = now
-        since = max(self._calm_since, self._moved_at)
-        if self.step and now - since >= self._calm.after(self._relapses + 1):
-            self.step, self._moved_at = ShedStep(self.step - 1), now
-            self._down_at = now
+    def _count_calm(self, now: float, *, calm: bool) -> None:
+        """Count calm time; a spike costs as much of it as it lasts, and only a lag all of it."""
+        if calm and self._calm_at is not None:
+            self._calm_for += now - self._calm_at
+        elif not calm and self._calm_at is None and self._calm_for:
+            self._calm_for = max(0.0, self._calm_for - (now - self._updated_at))
+        self._calm_at, self._updated_at = now if calm else None, now
+
+    def _move(self, now: float, step: ShedStep) -> None:
+        self.step, self._moved_at, self._calm_for = step, now, 0.0
 
     def _update_refill(self, now: float) -> None:
         """Double the share while all is calm, halve it while it is not, and refill nothing while
@@ -168,6 +176,6 @@ class LoadController:
         elif self.refill == 0.0:
             self.refill, self._refilled_at = LEAST_REFILL, now
         elif self.refill < 1.0 and now - self._refilled_at >= REFILL_SECONDS:
-            calm = self._calm_since is not None and now - self._calm_since >= REFILL_SECONDS
+            calm = self._calm_for >= REFILL_SECONDS and self._calm_at is not None
             share = 2 * self.refill if calm else self.refill / 2
             self.refill, self._refilled_at = min(1.0, max(LEAST_REFILL, share)), now

@@ -71,6 +71,13 @@ def test_it_comes_down_one_step_after_each_calm_time() -> None:
     assert found == "00112" + "2" * calm + "1" * calm + "0" * 5
 
 
+def test_spikes_between_the_limits_delay_the_way_down_and_do_not_bar_it() -> None:
+    found = play("hhh" + "cccbcccb" * 6)
+    assert found.endswith("0")
+    assert found.index("0", 3) > 3 + CALM_SECONDS
+    assert play("hhh" + "cb" * 30).endswith("1"), "half calm is not calm"
+
+
 def test_a_step_down_that_was_too_early_makes_the_next_calm_time_longer() -> None:
     controller = LoadController()
     play("hhh" + "c" * 11, controller)
