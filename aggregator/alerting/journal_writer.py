@@ -81,15 +81,21 @@ class JournalWriter:
         """Commit whenever there is something to commit, until cancelled."""
         retry = Backoff(FIRST_RETRY, LONGEST_RETRY, STEADY)
         while True:
-            failing = self._journal.trouble or self.fault
-            pause = retry.next() if failing else IDLE_SECONDS
-            if self.fault:
-                await asyncio.sleep(min(pause, FIRST_RETRY))
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(pause):  # `wait_for` can lose a cancellation
-                    await self._work.wait()
-            if await self._commit():
-                retry.reset()
+            try:
+                failing = self._journal.trouble or self.fault
+                pause = retry.next() if failing else IDLE_SECONDS
+                if self.fault:
+                    await asyncio.sleep(min(pause, FIRST_RETRY))
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(pause):  # `wait_for` can lose a cancellation
+                        await self._work.wait()
+                if await self._commit():
+                    retry.reset()
+            except Exception as error:
+                if not self.fault:
+                    log.exception("alerts: a turn of the journal failed")
+                self.fault = reason_of(error)
+                await asyncio.sleep(FIRST_RETRY)
 
     async def close(self) -> None:
         """Commit the rest and close the journal."""

@@ -224,6 +224,11 @@ class IncidentIndex:
         """Remove an incident that closed long ago."""
         del self._incidents[key]
 
+    def touch(self, key: str) -> None:
+        """Note that an incident must be evaluated and shown again."""
+        if key in self._incidents:
+            self._incidents.changed[key] = None
+
     def move(self, record: IncidentRecord, place: Place) -> None:
         """Move an incident to another place: that of the cause that was found."""
         self._unopen(record.place, record.key)

@@ -169,6 +169,8 @@ class IncidentManager:
             if kind == "incident":
                 record = self._index.incidents.get(key)
                 over = record is None or record.closed is not None
+                if not over and self.aside.due(part, time):
+                    self._index.touch(key)
             else:
                 tracked = self._index.alerts.get(key)
                 over = kind in {"suppression", "group"} and (tracked is None or not tracked.firing)

@@ -52,9 +52,13 @@ class StormLimiter:
         ready = self._scheduler.drain_ready()
         for severity in SEVERITIES:
             here = [one for one in ready if one.severity is severity]
+            aside, part = self._scheduler.aside, f"storms/{severity.value}"
             try:
                 self._notify(severity, here)
+                if len(aside):
+                    aside.works(part)
             except Exception as error:  # each is notified without regard to a storm
+                aside.fail(part, error, self._clock.time)
                 for record in here:
                     self._scheduler.failed(record, error)
 

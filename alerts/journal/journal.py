@@ -120,12 +120,13 @@ class Journal:
         for the disk: a failed write is retried with the next call.
         """
         with self._lock:
-            for (kind, key), body in step.records.items():
-                if body is None:
-                    self._file.drop("record", kind, key)
-                else:
-                    self._file.put("record", kind, key, body)
             faults: dict[str, str] = {}
+            with _costing(faults, "records of incidents"):
+                for (kind, key), body in step.records.items():
+                    if body is None:
+                        self._file.drop("record", kind, key)
+                    else:
+                        self._file.put("record", kind, key, body)
             for incident in step.incidents:
                 with _costing(faults, f"incident/{incident.key}"):
                     body = msgspec.json.encode(incident)
@@ -160,10 +161,11 @@ class Journal:
     def _write(self) -> bool:
         with self._lock:
             unshown, self._unshown = self._unshown, []
-        written = self._file.write()
-        with self._lock:  # on disk or not: a page that comes twice is better than none
-            self._queue.show(unshown)
-        return written
+        try:
+            return self._file.write()
+        finally:
+            with self._lock:  # on disk or not: a page that comes twice is better than none
+                self._queue.show(unshown)
 
     def _enqueue(self, notice: Notice, route: Route) -> None:
         due = route(notice, notice.at, self._queue.notified(notice.incident.key))

@@ -187,7 +187,7 @@ class Scene:
         for _ in range(3):
             for _ in range(6):
                 await asyncio.sleep(0)
-            for _ in range(5000):  # a second: what does not end is the injected fault
+            for _ in range(20_000):  # seconds: what does not end is the injected fault
                 if not (self._busy or self.pager.at_once or self._sending()):
                     break
                 REAL_SLEEP(0.0002)
