@@ -96,7 +96,14 @@ async def test_the_aggregator_tells_of_itself() -> None:
     async with door(view) as client:
         found = samples(await page(client, "/metrics"))
     dropped = {own["reason"]: n for own, n in found["kilowatch_aggregator_messages_dropped_total"]}
-    assert dropped == {"malformed": 0, "oversize": 3, "foreign": 0, "schema": 0, "strange": 1}
+    assert dropped == {
+        "malformed": 0,
+        "oversize": 3,
+        "foreign": 0,
+        "schema": 0,
+        "budget": 0,
+        "strange": 1,
+    }
     refused = found["kilowatch_aggregator_messages_refused_total"]
     assert refused == [
         ({"node": "(unknown)", "reason": "foreign"}, 7.0), ({"node": "n1", "reason": "malformed"}, 2.0),

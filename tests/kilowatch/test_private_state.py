@@ -82,6 +82,7 @@ def test_a_second_user_reads_and_commands_nothing() -> None:
         old = folder / "state" / "data"
         old.mkdir(parents=True)
         (old / "old.parquet").write_text("rows")
+        (old / "old.parquet").chmod(0o644)  # whatever umask a command before has set here
         for path in (folder / "state", old):
             path.chmod(0o755)
         (folder / "home").mkdir()
