@@ -16,6 +16,8 @@ import time
 from pathlib import Path
 from typing import Protocol
 
+import aiomqtt
+
 from kilowatch.stack.broker import EmbeddedBroker
 from telemetry.mqtt import BrokerConfig
 
@@ -38,6 +40,12 @@ def wait_for_port(port: int, seconds: float = 20.0) -> None:
             return
         time.sleep(0.02)
     raise TimeoutError(f"nobody listens on 127.0.0.1:{port} after {seconds} s")
+
+
+def plain_client(broker: BrokerConfig) -> aiomqtt.Client:
+    """Return a client as other programs are, with the user that the broker asks for."""
+    username, password = broker.login()
+    return aiomqtt.Client(broker.host, broker.port, username=username, password=password)
 
 
 class Broker(Protocol):

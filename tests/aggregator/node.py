@@ -31,6 +31,7 @@ from telemetry.inventory import (
 from telemetry.mqtt import BrokerConfig
 from telemetry.schema import GPU_FAST, NODE_FAST, SCHEMA
 from telemetry.topics import Topic, topic
+from tests.brokers import plain_client
 
 START = 1_763_700_000 * 10**9
 """The clock at frame 0 where a test drives the clocks, ns since 1970."""
@@ -192,8 +193,7 @@ class ScriptedNode:
     async def _run(self) -> None:
         while True:
             try:
-                host, port, (name, word) = self.broker.host, self.broker.port, self.broker.login()
-                async with aiomqtt.Client(host, port, username=name, password=word) as client:
+                async with plain_client(self.broker) as client:
                     self._client = client
                     await client.subscribe(self._topic(Topic.COMMAND), qos=1)
                     await self.hello()

@@ -7,7 +7,6 @@ import os
 import sys
 from pathlib import Path
 
-import aiomqtt
 import msgspec
 import pytest
 
@@ -19,7 +18,7 @@ from telemetry.topics import Topic, topic
 from tests.aggregator.alerting_stack import Hall
 from tests.aggregator.node import ScriptedNode, inventory
 from tests.aggregator.test_service import config, running, until
-from tests.brokers import Broker
+from tests.brokers import Broker, plain_client
 
 
 @pytest.fixture
@@ -43,7 +42,7 @@ async def retained(broker: Broker, *names: str) -> set[str]:
     """Return the topics of some nodes that the broker retains."""
     found = set()
     marker = topic("default", "marker", Topic.STATUS)
-    async with aiomqtt.Client(broker.config.host, broker.config.port) as client:
+    async with plain_client(broker.config) as client:
         await client.subscribe([(topic("default", name, Topic.STATUS), 1) for name in names])
         await client.subscribe([(topic("default", name, Topic.INVENTORY), 1) for name in names])
         await client.subscribe(marker, 1)
@@ -58,7 +57,7 @@ async def retained(broker: Broker, *names: str) -> set[str]:
 async def end(broker: Broker, name: str, session: int = 1) -> None:
     """Publish that a node's collector has ended."""
     body = CollectorStatus(state=NodeState.OFFLINE, session=session, reason="shutdown")
-    async with aiomqtt.Client(broker.config.host, broker.config.port) as client:
+    async with plain_client(broker.config) as client:
         await client.publish(
             topic("default", name, Topic.STATUS), messages.encode(body), 1, retain=True
         )
@@ -120,7 +119,7 @@ async def test_what_the_broker_retains_of_a_name_without_a_node_is_cleared(
 ) -> None:
     """An inventory that is refused at every start, for instance."""
     ghost = topic("default", "ghost", Topic.INVENTORY)
-    async with aiomqtt.Client(broker.config.host, broker.config.port) as client:
+    async with plain_client(broker.config) as client:
         await client.publish(ghost, b"no inventory", 1, retain=True)
     async with running(config(broker.config, tmp_path / "data")) as aggregator:
         await until(lambda: aggregator.stats.dropped == {"malformed": 1})
