@@ -77,13 +77,16 @@ async def inject(
             await scene.second()
             _look(scene, injection, result)
     result.raised = injection.raised
-    result.paged = any(where in str(call.body) for call in scene.pager.calls[before:])
+    bodies = [str(call.body) for call in scene.pager.calls[before:]]
+    plain = "Its text can't be made"
+    result.paged = any(where in one or ("honest_rule on" in one and plain in one) for one in bodies)
     scene.calm(number)
-    for _ in range(25):
+    for waited in range(25):
         await scene.second()
         _look(scene, injection, result, late=once)
         scene.forget_refusals()
-        if not _left(scene) and await _all_stored(scene):
+        told = result.alerted or not result.named or waited >= SECONDS
+        if told and not _left(scene) and await _all_stored(scene):
             break
     result.stored = await _all_stored(scene)
     result.left = _left(scene)
@@ -126,7 +129,9 @@ async def _all_stored(scene: Scene) -> bool:
     for name in scene.names:
         if name == VICTIM:
             continue
-        if scene.aggregator._ingest.ledger.find(name, 1).missing:
+        ingest = scene.aggregator._ingest
+        account = None if ingest is None else ingest.ledger.find(name, 1)
+        if account is None or account.missing:
             return False
         if len(accounted.get((name, 1), ())) < scene.seq + 1 - 2 - len(scene.skipped):
             return False

@@ -17,6 +17,7 @@ import pytest
 from aggregator import service
 from aggregator.config import AggregatorConfig, StoreConfig
 from aggregator.meters import MeterHub
+from aggregator.mqtt.client import FanInClient
 from aggregator.service import Aggregator
 from alerts.config import AlertsConfig
 from alerts.rules.rule import Rule, conditions_of, load
@@ -81,7 +82,7 @@ class Clock:
             yield
 
 
-class SilentBus(service.FanInClient):
+class SilentBus(FanInClient):
     """The client of the bus without its socket: the scene brings the messages."""
 
     last: SilentBus
@@ -96,8 +97,9 @@ class SilentBus(service.FanInClient):
         """Accept a message."""
         return True
 
-    def command(self, *_: Any) -> None:
+    def command(self, *_: Any) -> bool:
         """Accept a command; no frame that is requested ever comes."""
+        return True
 
     def deliver(self, name: str, payload: bytes) -> None:
         """Receive a message."""
@@ -280,7 +282,9 @@ class Scene:
 
     def forget_refusals(self) -> None:
         """End the reports of refused messages, which otherwise last for two minutes."""
-        for series in self.aggregator._ingest.refusals._series.values():
+        ingest = self.aggregator._ingest
+        assert ingest is not None
+        for series in ingest.refusals._series.values():
             series.times.append(-1e9)
 
     def calm(self, number: int) -> None:

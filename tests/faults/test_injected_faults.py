@@ -5,7 +5,6 @@ Which functions there are is found by running the scene; none may be left out wi
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import re
 from collections.abc import Iterator
@@ -24,8 +23,10 @@ from tests.faults.injected_outcomes import EXEMPT, MOST_WHOLE, WHOLE
 from tests.faults.injection import functions, recorded
 from tests.faults.injection_scene import Scene
 
-PARTS = 4
+PARTS = 12
 """The functions are shared among so many tests."""
+ONCE = 8
+"""Of so many functions one raises a single time, too; all raise for as long as they are called."""
 _RUN: list[str] = []
 
 
@@ -68,7 +69,7 @@ async def test_a_fault_in_any_function_costs_only_its_own(tmp_path: Path, part: 
 async def injected(folder: Path, names: list[str]) -> list[str]:
     """Return what is wrong after a fault in each of some functions."""
     by_name = dict(functions(PACKAGES).values())
-    todo = [(name, once) for name in names for once in (False, True)]
+    todo = [(name, once) for at, name in enumerate(names) for once in (False, True)[: 1 + (at % ONCE == 0)]]  # fmt: skip
     wrong: list[str] = []
     number = 0
     while todo:
@@ -111,8 +112,6 @@ async def test_the_injection_finds_a_fault_that_is_swallowed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An injected fault that nobody reports is found wrong: the test can fail."""
-    from alerts.incidents.manager import IncidentManager
-
     by_name = dict(functions(PACKAGES).values())
     name = "aggregator.alerting.pipeline.AlertPipeline.notified"
     async with Scene(tmp_path).running() as scene:
@@ -122,5 +121,3 @@ async def test_the_injection_finds_a_fault_that_is_swallowed(
         assert result.raised
         assert not result.named
         assert not acceptable(result, whole=False)
-    assert IncidentManager.receive.__code__.co_name == "receive"
-    await asyncio.sleep(0)
