@@ -123,7 +123,6 @@ class RuleEngine:
 
     # -- Every tick ------------------------------------------------------------------------------
 
-    @np.errstate(over="ignore", invalid="ignore")  # a counter may be 1e308: its growth is inf
     def evaluate(
         self,
         fleet: Fleet,
@@ -275,6 +274,7 @@ class RuleEngine:
 
     # -- One rule --------------------------------------------------------------------------------
 
+    @np.errstate(over="ignore", invalid="ignore")  # a counter may be 1e308: its growth is inf
     def _evaluate(
         self, evaluator: RuleEvaluator, snapshot: FleetSnapshot, changes: list[Alert]
     ) -> None:
