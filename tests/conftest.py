@@ -43,6 +43,23 @@ def pytest_sessionstart() -> None:
         pytest.exit(f"CI must run {', '.join(missing)}: sh deploy/packages.sh", returncode=1)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def state_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A state folder for all that tests start: that of the user stays as it is."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
+
+
+@pytest.fixture(autouse=True)
+def usual_umask() -> Iterator[None]:
+    """The umask of before each test: `kilowatch`, called in this process, sets its own."""
+    before = os.umask(0o022)
+    os.umask(before)
+    yield
+    os.umask(before)
+
+
 @pytest.fixture(scope="session")
 def captures() -> Path:
     """The folder of real recordings; it lies beside the project, where it is lent at all."""
