@@ -25,6 +25,8 @@ from telemetry.metric import Lane
 from telemetry.schema import SCHEMA
 from telemetry.set_aside import SetAside
 
+ONE_FLUSH = "(one flush)"
+"""Part of an exception that was gone at the second try, and cost nothing."""
 MOST_FAULTS = 16
 """Nodes that fail one by one, before any succeeds, from which the fault is no node's."""
 SampleTimes = npt.NDArray[np.int64]
@@ -93,6 +95,8 @@ class Batcher:
         except Exception as error:  # noqa: BLE001 - costs the node that it comes from
             self._flush_apart(arrivals, now, wall, error)
         if len(self.aside):
+            if self.aside.due(ONE_FLUSH, now):
+                self.aside.works(ONE_FLUSH)
             for name in {one.node.name for one in arrivals if self.aside.due(one.node.name, now)}:
                 self.aside.works(name)
         return np.concatenate([Frames.none().sampled_at, *self._unevaluated[before:]])
@@ -124,6 +128,8 @@ class Batcher:
         if not flushed and len(by_node) > 1:
             self._arrivals = [each for each in arrivals if each.stored] + self._arrivals
             raise error
+        if not faults and arrivals:
+            self.aside.fail(ONE_FLUSH, error, now)
         for name, fault in faults.items():
             self.aside.fail(name, fault, now)
             for each in by_node[name]:

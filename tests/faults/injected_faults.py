@@ -81,7 +81,7 @@ async def inject(
     plain = "Its text can't be made"
     result.paged = any(where in one or ("honest_rule on" in one and plain in one) for one in bodies)
     scene.calm(number)
-    for waited in range(25):
+    for waited in range(40):
         await scene.second()
         _look(scene, injection, result, late=once)
         scene.forget_refusals()
@@ -117,6 +117,8 @@ def _look(scene: Scene, injection: Injection, result: FaultResult, *, late: bool
         alerts = scene.aggregator.alerts()
     except Exception:  # noqa: BLE001 - the injected one
         return
+    keys = {f"{one.rule}/{one.part}" for one in found}
+    result.alerted |= any(one.key in keys and one.state is AlertState.FIRING for one in alerts)
     if not late:
         result.alerted |= any(
             one.state is AlertState.FIRING and injection.marker in one.summary + one.description

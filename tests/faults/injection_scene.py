@@ -34,7 +34,7 @@ from tests.brokers import free_port
 
 VICTIM, HONEST = "victim-node", "honest-node"
 RULE, CIRCUIT, CHANNEL, METER = "victim_rule", "victim-circuit", "victim-channel", "victim-meter"
-NODES = 4
+NODES = 8
 RULES = f"""
 [[rule]]
 name = "{RULE}"
@@ -326,6 +326,8 @@ def few_rules(paths: Sequence[Path]) -> tuple[Rule, ...]:
     """Return the scene's own rules, and of those that kilowatch ships the first of each kind."""
     kinds: dict[tuple[str, ...], Rule] = {}
     for rule in load(paths):
+        if rule.name == "gpu_oddity":
+            continue  # it would join the incidents of the honest rule
         own = rule.name in {RULE, "honest_rule"}
         when = (
             (rule.name,)
