@@ -293,7 +293,7 @@ class Campaign:
                 name, _, value = line.rpartition(" ")
                 bare = name.split("{")[0]
                 found[bare] = found.get(bare, 0.0) + float(value)
-                if bare.endswith("dropped_total"):
+                if bare.endswith("messages_dropped_total"):
                     self.found.refused[name.partition('"')[2].rstrip('"}')] = float(value)
         return found
 

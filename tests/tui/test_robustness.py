@@ -25,8 +25,8 @@ from tui.app import Top
 from tui.screens.forms import Palette
 
 ROOT = Path(__file__).parents[2]
-EVIL = "n\x1b]0;PWNED\x07\x1b[31m\x9b6n\u202e\u0085" + "x" * 300 + "\r\n\x00end"
-"""A name of 300 characters with a title, a colour, a question to the terminal, and a new line."""
+EVIL = "[red]n\x1b]0;PWNED\x07\x1b[31m\x9b6n\u202e\u0085" + "x" * 300 + "\r\n\x00end"
+"""A name of 300 characters with markup, a title, a colour, a question to the terminal, and a new line."""
 HARM = (b"\x1b]0;PWNED", b"\x1b[31mx", b"\xc2\x9b6n", "\u202e".encode(), b"\xc2\x85", b"\x00end")
 
 
@@ -99,6 +99,7 @@ async def test_names_of_strangers_reach_the_terminal_on_no_screen() -> None:
                 seen += await follow(ours, b"\x1b", b"", least=0.6)
             seen += await follow(ours, b"q", b"\x1b[?1049l")
     assert b"PWNED" in seen
+    assert b"[red]n" in seen, "markup is a text like any other"
     assert b"Traceback" not in seen
     for harm in HARM:
         assert harm not in seen, harm
