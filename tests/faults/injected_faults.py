@@ -103,7 +103,9 @@ def _left(scene: Scene) -> list[str]:
     return [
         f"{one.rule} {one.part}"
         for one in scene.aggregator.impairments.current()
-        if not one.rule.startswith("task_") and one.until is None
+        if not one.rule.startswith("task_")
+        and one.until is None
+        and not one.part.endswith("/messages")  # until the next message, after its own pause
     ]
 
 
