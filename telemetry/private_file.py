@@ -15,10 +15,14 @@ OTHERS = 0o077
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder that its owner alone may enter; parents likewise. One that exists stays as it is."""
+    """Make a folder that its owner alone may enter; parents likewise. One that exists stays as it is.
+    Raises `OSError`, `FileExistsError` for a file in its place."""
     for folder in reversed([path, *path.parents]):
-        with contextlib.suppress(FileExistsError):
+        try:
             folder.mkdir(mode=0o700)
+        except FileExistsError:
+            if not folder.is_dir():
+                raise
 
 
 def claim_folder(path: Path) -> None:
