@@ -219,12 +219,13 @@ def delete_old(engine: DuckEngine, oldest: int) -> bool:
         ((rows, first),) = engine.rows(f"select count(*), min(received) from {table}")
         if not rows:
             continue
+        before = oldest
         if rows > MOST_ROWS:
             ((bound,),) = engine.rows(
                 f"select quantile_disc(received, {1 - MOST_ROWS / rows}) from {table}"
             )
-            oldest = max(oldest, bound)
-        if first < oldest:
-            engine.run(f"delete from {table} where received < ?", oldest)
+            before = max(before, bound)
+        if first < before:
+            engine.run(f"delete from {table} where received < ?", before)
             deleted = True
     return deleted

@@ -312,6 +312,8 @@ def test_means_are_removed_when_they_are_too_old_or_too_many(
     monkeypatch.setattr("aggregator.store.provisional.MOST_ROWS", 2 * (spans - 2))
     feed.store.maintain(feed.wall)
     assert 0 < len(provisional(feed)) < spans
+    slim = SCHEMA.blocks[NODE_FAST].name
+    assert len(provisional(feed, slim)) == spans, "a block without too many rows loses none"
     feed.store.maintain(feed.wall + 8 * 86_400 * 10**9)
     assert provisional(feed) == []
     assert feed.ingest.ledger.missing() == 50, "they are still requested again"
