@@ -163,10 +163,11 @@ class Aggregator:
         """The last events in memory, newest first, a thousand at most."""
         return list(reversed(self._ingest.recent)) if self._ingest is not None else []
 
-    def forget(self, node: str) -> bool:
+    async def forget(self, node: str) -> bool:
         """Remove a node that is gone for good, and what the broker retained of it; return whether it was
         known. Its history stays. Raises `NodeError`, `BusError` or `ConfigError`."""
         check_name("node", node)
+        await when_idle(self.alerting.idle)  # the rules are evaluated on a fleet that stays
         ingest, bus, shards = self._ingest, self._bus, shard_names(self.config.shards)
         if shards and shard_of(node) not in shards:
             raise NodeError(

@@ -119,7 +119,7 @@ class AggregatorView(Protocol):
     def alerts(self) -> Sequence[Alert]:
         """Alerts that are pending, firing or just resolved, worst first."""
 
-    def forget(self, node: str) -> bool:
+    async def forget(self, node: str) -> bool:
         """Remove a node that is gone for good, and what the broker retained of it; return whether it was
         known. Its history stays. Raises `NodeError`, `BusError` or `ConfigError`."""
 

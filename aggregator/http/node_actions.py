@@ -22,7 +22,7 @@ async def forget(request: web.Request) -> web.Response:
     view, name = request.app[VIEW], request.match_info["node"]
     asked = await read_body(request, ForgetRequest)
     try:
-        known = view.forget(name)
+        known = await view.forget(name)
     except ConfigError as error:
         raise bad("node", error.problem, error.hint) from error
     except NodeError as error:

@@ -342,7 +342,7 @@ class FakeView:
         """What a test raised."""
         return self.raised
 
-    def forget(self, node: str) -> bool:
+    async def forget(self, node: str) -> bool:
         """There is no bus to clear."""
         raise NodeError(f"{node} is no node of this view")
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from aggregator.alerting.service import SlicedCpu
 from api.alerts import Action, AlertState
 from telemetry import inventory as messages
 from telemetry.errors import BusError, ConfigError, NodeError
@@ -124,15 +125,15 @@ async def test_what_the_broker_retains_of_a_name_without_a_node_is_cleared(
     async with running(config(broker.config, tmp_path / "data")) as aggregator:
         await until(lambda: aggregator.stats.dropped == {"malformed": 1})
         assert "ghost" not in aggregator.fleet.nodes
-        aggregator.forget("ghost")
-        assert aggregator.forget("nobody") is False
+        await aggregator.forget("ghost")
+        assert await aggregator.forget("nobody") is False
         for _ in range(100):
             if not await retained(broker, "ghost"):
                 break
         assert await retained(broker, "ghost") == set()
         assert aggregator.stats.dropped == {"malformed": 1}
         with pytest.raises(ConfigError, match="can't be part of an MQTT topic"):
-            aggregator.forget("no/name")
+            await aggregator.forget("no/name")
 
 
 async def test_without_the_broker_nothing_is_forgotten_by_half(
@@ -147,7 +148,7 @@ async def test_without_the_broker_nothing_is_forgotten_by_half(
         broker.kill()
         await until(lambda: not aggregator.stats.bus_connected)
         with pytest.raises(BusError, match="no connection to the broker"):
-            aggregator.forget("b")
+            await aggregator.forget("b")
         assert "b" in aggregator.fleet.nodes
         broker.start()
 
@@ -159,7 +160,34 @@ async def test_a_node_of_another_shard_is_left_to_its_aggregator(
     settings = msgspec.structs.replace(config(broker.config, tmp_path / "data"), shards=shards)
     async with running(settings) as aggregator:
         with pytest.raises(NodeError, match="another aggregator serves"):
-            aggregator.forget("a")
+            await aggregator.forget("a")
+
+
+async def test_a_node_is_not_forgotten_between_two_slices_of_an_evaluation(
+    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rules would go on with rows that are another node's by then."""
+    between, go_on = asyncio.Event(), asyncio.Event()
+
+    async def pause(_: SlicedCpu) -> None:
+        between.set()
+        await go_on.wait()
+
+    async with running(config(broker.config, tmp_path / "data")) as aggregator:
+        async with ScriptedNode(broker.config, "b") as node:
+            await node.tick()
+            await until(lambda: "b" in aggregator.fleet.nodes)
+        await end(broker, "b")
+        await until(lambda: not aggregator.fleet.nodes["b"].online)
+        monkeypatch.setattr(SlicedCpu, "pause", pause)
+        await asyncio.wait_for(between.wait(), 30)
+        forgetting = asyncio.create_task(aggregator.forget("b"))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert "b" in aggregator.fleet.nodes
+        go_on.set()
+        assert await asyncio.wait_for(forgetting, 30)
+        assert "b" not in aggregator.fleet.nodes
 
 
 def test_alerts_of_a_forgotten_node_end_as_forgotten_and_not_as_resolved() -> None:
