@@ -118,7 +118,7 @@ class RecordedCluster:
         """Alerts at the end, worst first."""
         return self.pipeline.alerts()
 
-    def forget(self, node: str) -> bool:
+    async def forget(self, node: str) -> bool:
         """Raise `NodeError`: a recording is what it is."""
         raise NodeError(f"{node} is part of a recording. Nothing of it can be removed.")
 
