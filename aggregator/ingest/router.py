@@ -419,7 +419,12 @@ class MessageRouter:
         """Note that a newcomer is a node: its inventory is stored from now on."""
         node.proven = True
         self._newcomers.remove(node.name)
-        self._inventories.append(node.layouts[0].inventory)
+        inventory = node.layouts[0].inventory
+        self._inventories.append(inventory)
+        rows = [self._fleet.by_uuid.get(gpu.uuid) for gpu in inventory.gpus]
+        holders = [None if row is None else self._fleet.gpus[row] for row in rows]
+        if any(holder is None or holder[0] != node.name for holder in holders):
+            self._fleet.place(inventory)  # another name without a frame listed its GPUs after it
         self._compare_held_ring(node, now)
 
     def _compare_held_ring(self, node: NodeTracker, now: float) -> None:
@@ -457,13 +462,16 @@ class MessageRouter:
     def _check_holders(self, inventory: Inventory, now: float) -> None:
         """Raise `WireError` (`foreign`) for a GPU that is another node's: history is found by UUID, and
         is not to be mixed. A board that has moved is its new node's once the other is shut down, has
-        sent an inventory without it, or was silent for `HELD_SECONDS`."""
+        sent an inventory without it, or was silent for `HELD_SECONDS`. A name without a frame holds
+        none."""
         fleet = self._fleet
         for number, gpu in enumerate(inventory.gpus):
             row = fleet.by_uuid.get(gpu.uuid)
             name, held = (None, None) if row is None else fleet.gpus[row] or (None, None)
             if name is None or name == inventory.node or not gpu.present:
                 continue
+            if not self.nodes[name].proven:
+                continue  # an old inventory that the broker retains, perhaps
             holder = fleet.nodes[name]
             silent = now - max(holder.seen, self._began) > HELD_SECONDS
             if not (silent or holder.ended or (held is not None and not held.present)) and not (

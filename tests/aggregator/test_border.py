@@ -394,6 +394,20 @@ def test_a_gpu_of_another_node_can_not_be_claimed(feed: Feed) -> None:
     assert feed.fleet.gpus[feed.fleet.by_uuid["GPU-a-0"]] == ("a", inventory("a", 2).gpus[0])
 
 
+@pytest.mark.parametrize("order", ["ghost first", "ghost last", "ghost gone"])
+def test_a_name_without_a_frame_holds_no_gpu(feed: Feed, order: str) -> None:
+    """The broker retains an inventory of a node's old host name; the aggregator is new."""
+    live, ghost = inventory("n", 2), msgspec.structs.replace(inventory("n", 2), node="ghost")
+    for each in (ghost, live) if order == "ghost first" else (live, ghost):
+        feed.inventory(each)
+    if order == "ghost gone":
+        feed.ingest.remove("ghost")
+    feed.send("n", 0)
+    assert feed.commit() == 1
+    assert feed.stats.dropped == {}
+    assert feed.fleet.gpus[feed.fleet.by_uuid["GPU-n-0"]] == ("n", live.gpus[0])
+
+
 @pytest.mark.parametrize("how", ["shutdown", "gone", "removed", "silent"])
 def test_a_board_that_has_moved_is_its_new_nodes(feed: Feed, how: str) -> None:
     feed.send("a", 0)
