@@ -130,6 +130,8 @@ class NodeTracker:
     """Newest frame of it whose slow lane is in the fleet."""
     last_frame: float = float("-inf")
     """When its newest live frame came, monotonic seconds."""
+    last_frame_wall: int = 0
+    """The same, ns since 1970."""
     online: bool = False
     ended: bool = False
     """Whether its last session ended by a shutdown, rather than being lost."""
@@ -156,19 +158,22 @@ class NodeTracker:
         """Seconds between its frames by its status; 1 before there is one."""
         return self.status.interval if self.status is not None else 1.0
 
-    def credible(self, seq: int, now: float) -> bool:
+    def credible(self, seq: int, now: float, wall: int) -> bool:
         """Return whether a live number of the current session can be true. One flipped bit in it
         would make all true frames look old, and call a million frames missing."""
-        if self.seq < 0:
+        ahead = seq - self.seq
+        if self.seq < 0 or ahead <= LEAP:
             return True
-        return seq - self.seq <= LEAP + LEAP_RATE * (now - self.last_frame) / self.interval
+        # While our machine is suspended, its monotonic clock stands still and nodes count on.
+        passed = max(now - self.last_frame, (wall - self.last_frame_wall) / 1e9)
+        return ahead <= LEAP + LEAP_RATE * passed / self.interval
 
     def silent(self, now: float) -> bool:
         """Return whether no frame of the current session came for three intervals: a superseded
         session whose frames arrive may be the current one after all."""
         return now - self.last_frame > STALE_INTERVALS * self.interval
 
-    def is_newest(self, frame: Frame, now: float) -> bool:
+    def is_newest(self, frame: Frame, now: float, wall: int) -> bool:
         """Return whether a live frame is the newest; the first frame of a session makes it the
         current one, and any frame of that shows that the node is online."""
         if frame.session != self.session:
@@ -178,7 +183,7 @@ class NodeTracker:
         self.online = True
         if frame.seq <= self.seq:
             return False
-        self.seq, self.last_frame = frame.seq, now
+        self.seq, self.last_frame, self.last_frame_wall = frame.seq, now, wall
         return True
 
     def enter(self, session: int) -> None:
@@ -294,7 +299,7 @@ class FrameSequence:
         """Account for a frame; return it unless it is there already, must wait for an inventory, or
         has neither `room` to be stored nor is its node's newest. Raises `WireError`."""
         session, seq = frame.session, frame.seq
-        if live and session == node.session and not node.credible(seq, now):
+        if live and session == node.session and not node.credible(seq, now, received_at):
             raise WireError("malformed", f"number {seq} behind {node.seq}: a leap of frames")
         account = node.accounts.get(session)
         if account is None:
@@ -310,7 +315,7 @@ class FrameSequence:
             account.exists(seq)
             self._wait(node, WaitingFrame(frame, size, received_at, live), now)
             return None
-        newest = live and self._is_newest(node, frame, now)
+        newest = live and self._is_newest(node, frame, now, received_at)
         rows = node.rows if newest and layout is node.layouts[0] else None
         if not room:
             account.exists(seq)
@@ -325,9 +330,9 @@ class FrameSequence:
             node, frame, layout, account.run, received_at, size, not live, rows, room
         )
 
-    def _is_newest(self, node: NodeTracker, frame: Frame, now: float) -> bool:
+    def _is_newest(self, node: NodeTracker, frame: Frame, now: float, wall: int) -> bool:
         was_online = node.online
-        newest = node.is_newest(frame, now)
+        newest = node.is_newest(frame, now, wall)
         if node.online and not was_online:
             self.planner.wake(node.accounts.values(), now)
             node.show(self._fleet)

@@ -332,6 +332,23 @@ def test_a_node_may_have_counted_on_while_it_was_not_heard(feed: Feed) -> None:
     assert feed.ingest.ledger.missing() == 86_399
 
 
+def test_nodes_count_on_while_our_machine_is_suspended(feed: Feed) -> None:
+    """Its monotonic clock stood still for six hours, the wall clock did not."""
+    feed.send("a", 0)
+    feed.flush()
+    feed.now += 1.0
+    feed.wall += 6 * 3600 * 10**9
+    ring = (FrameSpan(1, 0, 6 * 3600 - 1),)
+    status = CollectorStatus(state=NodeState.ONLINE, session=1, ring=ring)
+    feed.publish("a", Topic.STATUS, messages.encode(status))
+    feed.send("a", 6 * 3600)
+    feed.flush()
+    assert feed.stats.dropped == {}
+    assert feed.fleet.nodes["a"].seq == 6 * 3600
+    feed.send("a", 10_000_000)
+    assert feed.stats.dropped == {"malformed": 1}
+
+
 def test_a_spoofed_session_does_not_silence_the_true_one_for_good(feed: Feed) -> None:
     """The true session is taken back as soon as the other is silent."""
     feed.send("a", 0)

@@ -13,10 +13,18 @@ from aggregator.load.controller import ShedStep
 from aggregator.store.provisional import PREFIX
 from telemetry import frame as frames
 from telemetry.inventory import CommandKind, FrameSpan
-from telemetry.schema import GPU_FAST, NODE_FAST, SCHEMA
+from telemetry.schema import GPU_FAST, GPU_SLOW, NODE_FAST, SCHEMA
 from telemetry.topics import Topic
 from tests.aggregator.feed import Feed
-from tests.aggregator.node import GAP_COLUMN, START, expected, payload, sampled_at, value
+from tests.aggregator.node import (
+    GAP_COLUMN,
+    START,
+    expected,
+    gpu_rows,
+    payload,
+    sampled_at,
+    value,
+)
 
 GAUGES = SCHEMA.blocks[GPU_FAST].gauges
 COUNTERS = SCHEMA.blocks[GPU_FAST].counters
@@ -216,7 +224,7 @@ def test_coalesced_frames_are_not_decoded_and_come_back(feed: Feed) -> None:
     sent(feed, 0, 0)
     feed.shedding.step = ShedStep.FRAMES
     feed.send("a", 1, 2)
-    feed.publish("a", Topic.FRAME, b"\xc1 broken")
+    feed.publish("a", Topic.FRAME, b"\xc1" + payload("a", 2, 1, 3)[1:])
     feed.send("a", 3)
     feed.flush()
     row = feed.fleet.by_uuid["GPU-a-0"]
@@ -229,6 +237,26 @@ def test_coalesced_frames_are_not_decoded_and_come_back(feed: Feed) -> None:
     idle(feed, 11)
     refill(feed)
     assert_complete(feed, 4)
+
+
+def test_a_coalesced_frame_with_the_slow_lane_is_shown(feed: Feed) -> None:
+    """Of one update in 15 s the rules on its readings live; and a broken one costs only itself."""
+    feed.shedding.step = ShedStep.FRAMES
+    limit = SCHEMA.blocks[GPU_SLOW].gauges[0]
+    slow = {
+        GPU_FAST: gpu_rows("a", 2, 1),
+        GPU_SLOW: [[7.0] * len(SCHEMA.blocks[GPU_SLOW].names)] * 2,
+    }
+    feed.publish("a", Topic.FRAME, frames.encode(frames.build(1, 1, sampled_at(1), slow)))
+    feed.send("a", 2)
+    feed.publish("a", Topic.FRAME, b"\xc1 broken" * 1000)
+    feed.send("a", 3)
+    feed.flush()
+    row = feed.fleet.by_uuid["GPU-a-0"]
+    assert feed.fleet.reading(limit, row, feed.now) == 7.0
+    assert feed.fleet.reading(GAUGES[0], row, feed.now) == value("a", 0, 0, 3)
+    assert feed.shedding.frames_skipped == 1
+    assert feed.stats.dropped == {"malformed": 1}
 
 
 def test_half_of_the_nodes_keep_every_frame(tmp_path: Path) -> None:
