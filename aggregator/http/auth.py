@@ -23,7 +23,6 @@ from aggregator.http.config import HttpConfig, is_loopback
 from aggregator.http.errors import Handler, Middleware, RequestError
 from aggregator.http.guests import WrongTokens, neighbourhood
 from aggregator.http.tokens import AccessScope, AccessToken, TokenRegister
-from telemetry.local_token import is_near
 
 log = logging.getLogger(__name__)
 
@@ -132,7 +131,7 @@ class AccessGuard:
         _check_site(request)
         _check_encoding(request)
         if rule.scope is None:
-            return Caller("", None, sees_private=False, address=_ends(request)[0])
+            return Caller("", None, sees_private=False, address=_peer(request))
         caller = self._caller(request)
         if not caller.allows(rule.scope):
             if caller.token is None:
@@ -147,10 +146,10 @@ class AccessGuard:
         return caller
 
     def _caller(self, request: web.Request) -> Caller:
-        peer, own = _ends(request)
+        peer = _peer(request)
         scheme, _, secret = request.headers.get(hdrs.AUTHORIZATION, "").partition(" ")
         if scheme.lower() == "bearer":  # another may be for a proxy before this
-            token = self._token(secret.strip(), peer, near=is_near(peer, own))
+            token = self._token(secret.strip(), peer)
             return Caller(token.name, token, sees_private=True, address=neighbourhood(peer))
         if self._config.open_here and self._is_here(request):
             return Caller("", None, sees_private=True, address=neighbourhood(peer))
@@ -159,15 +158,13 @@ class AccessGuard:
             return Caller("", None, sees_private=False, address=neighbourhood(peer))
         raise _no_token(AccessScope.READ)
 
-    def _token(self, secret: str, peer: str, *, near: bool) -> AccessToken:
-        now, address = time.monotonic(), neighbourhood(peer)
-        wait = self.wrong.wait(address, now)
-        # An address of this machine has many users: one who guesses must not keep out the others.
-        if wait and not near:
-            raise _too_many(wait)
+    def _token(self, secret: str, peer: str) -> AccessToken:
         token = self.tokens.find(secret)
         if token is not None and (token.expires is None or time.time_ns() < token.expires):
+            # An address may have many users (a proxy, a NAT): one who guesses keeps out none of them.
             return token
+        now, address = time.monotonic(), neighbourhood(peer)
+        wait = self.wrong.wait(address, now)
         if self.wrong.add(address, now):
             log.warning("http: a wrong token was shown from %s", address)
         if wait:
@@ -226,14 +223,11 @@ def host_of(address: str) -> str:
         return ""
 
 
-def _ends(request: web.Request) -> tuple[str, str]:
-    """Return the addresses of the peer and of this end."""
+def _peer(request: web.Request) -> str:
+    """Return the address of the peer."""
     transport = request.transport
-    if transport is None:
-        return "", ""
-    ends = (transport.get_extra_info("peername"), transport.get_extra_info("sockname"))
-    peer, own = (str(end[0]) if isinstance(end, tuple) else "" for end in ends)
-    return peer, own
+    end = None if transport is None else transport.get_extra_info("peername")
+    return str(end[0]) if isinstance(end, tuple) else ""
 
 
 def _check_host(request: web.Request, names: set[str], *, any_address: bool = False) -> None:
