@@ -274,7 +274,7 @@ class AlertPipeline:
         else:
             self.impairments.clear("rules_failing", own, after=SHOWN)
         if not faults and not blind:
-            self._failing_since = None
+            self._failing_since, self._paged = None, ""
             return
         self.page_without_rules(self.failed or next(iter(blind.values())), now, wall)
 

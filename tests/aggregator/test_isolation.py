@@ -110,6 +110,20 @@ def test_a_tick_that_fails_as_a_whole_consumes_no_event(monkeypatch: pytest.Monk
     assert any("n0" in title for title in calls(hall.pass_by(5)))
 
 
+def test_rules_that_fail_again_for_the_same_reason_are_paged_again() -> None:
+    """They worked in between."""
+    hall = Hall(2)
+
+    def failing() -> int:
+        for second in range(5):
+            hall.pipeline.page_without_rules("no memory", hall.now + second, hall.wall)
+        return len([one for one in calls(hall.notices) if "can't evaluate its rules" in one])
+
+    assert failing() == 1
+    hall.pass_by(10)
+    assert failing() == 2
+
+
 def test_the_link_without_a_gpu_of_2026_costs_no_rule(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in 2026.1, an energy counter that goes back beside a node of no GPUs raises IndexError: every
     rule is evaluated all the same, at that tick and at all later ones."""
