@@ -28,7 +28,10 @@ resolves in its own time."""
 SHOWN = 5.0
 """Seconds for which a fault of our own is listed at least."""
 MOST_PARTS = 1000
-"""Parts that are listed at most: more faults at once are one fault, and it is listed already."""
+"""Nodes and their messages that are listed at most: more faults at once are one fault, and it is listed
+already. Other parts are as few as our own tasks, rules and circuits, and are always listed."""
+BOUNDED = ("bus/", "node/")
+"""Beginnings of the parts that `MOST_PARTS` bounds."""
 
 
 class ImpairmentKey(NamedTuple):
@@ -53,6 +56,8 @@ class Impairment:
     """Whether all of the cluster is blind in this respect, rather than one node, rule or circuit."""
     facts: Mapping[str, str]
     """Labels of its alert, beside `name` (the part without its first word)."""
+    begun: float
+    """Monotonic seconds of its begin."""
     until: float | None = None
     """Monotonic seconds at which it ends; None while it lasts."""
 
@@ -71,8 +76,15 @@ class Impairments:
         self._current: dict[ImpairmentKey, Impairment] = {}
         self._cleared: dict[str, tuple[float, Mapping[str, str]]] = {}
         """When a part was cleared last, with its facts."""
+        self._bounded = 0
+        """Those of `_current` that `MOST_PARTS` bounds."""
         self.unlisted = 0
         """Reports beyond `MOST_PARTS`, which are not listed."""
+
+    @property
+    def full(self) -> bool:
+        """Whether as many nodes are listed as can be: there may be more."""
+        return self._bounded >= MOST_PARTS
 
     def report(
         self, rule: str, part: str, reason: str, *, whole: bool = False, **facts: str
@@ -85,8 +97,11 @@ class Impairments:
             if known is not None:
                 if known.reason != reason or known.whole is not whole or known.until:
                     self._current[key] = replace(known, reason=reason, whole=whole, until=None)
-            elif len(self._current) < MOST_PARTS:
-                self._current[key] = Impairment(rule, part, reason, self._wall(), whole, facts)
+            elif whole or self._bounded < MOST_PARTS or not part.startswith(BOUNDED):
+                self._bounded += part.startswith(BOUNDED)
+                self._current[key] = Impairment(
+                    rule, part, reason, self._wall(), whole, facts, self._clock()
+                )
             else:
                 self.unlisted += 1
 
@@ -100,15 +115,15 @@ class Impairments:
             gone = self._current.get(key)
             if gone is None:
                 return
-            left = after - (self._wall() - gone.since_ns) / 1e9
-            if left > 0:
+            if gone.begun + after > self._clock():
                 if gone.until is None:
-                    self._current[key] = replace(gone, until=self._clock() + left)
+                    self._current[key] = replace(gone, until=gone.begun + after)
             else:
                 self._remove(key)
 
     def _remove(self, key: ImpairmentKey) -> None:
         gone = self._current.pop(key)
+        self._bounded -= key.part.startswith(BOUNDED)
         self._cleared[key.part] = self._clock(), gone.facts
 
     def current(self) -> list[Impairment]:
@@ -189,6 +204,8 @@ class ReportedFaults:
 
 
 CHECK_SECONDS = 1.0
+LATE_SECONDS = 5.0
+"""Seconds between two checks from which on the whole process stood still."""
 
 
 def report_task(impairments: Impairments, state: TaskState) -> None:
@@ -204,15 +221,36 @@ def report_task(impairments: Impairments, state: TaskState) -> None:
             impairments.clear(rule, part)
 
 
+class BlockedParts:
+    """The parts that make no progress, as impairments."""
+
+    def __init__(self, impairments: Impairments, marks: ProgressMarks) -> None:
+        self._impairments = impairments
+        self._marks = marks
+        self._before: set[str] = set()
+        """The parts that the last check found blocked."""
+        self._checked: float | None = None
+
+    def check(self, now: float) -> None:
+        """Report each part that this check and the last one found blocked. A check that comes late is
+        the first again: the whole process stood still (`docker pause`), and has its work to do now."""
+        if self._checked is not None and now - self._checked > LATE_SECONDS:
+            self._before = set()
+        self._checked = now
+        blocked = self._marks.blocked()
+        for part in self._marks.limits:
+            key = f"task/{part}"
+            if part not in blocked:
+                self._impairments.clear("task_blocked", key)
+            elif part in self._before:
+                why = f"no progress for {duration(round(blocked[part]))}"
+                self._impairments.report("task_blocked", key, why, whole=part in self._marks.vital)
+        self._before = set(blocked)
+
+
 async def report_blocked(impairments: Impairments, marks: ProgressMarks) -> None:
     """Report each part that makes no progress, until cancelled."""
+    parts = BlockedParts(impairments, marks)
     while True:
-        blocked = marks.blocked()
-        for part in marks.limits:
-            key = f"task/{part}"
-            if part in blocked:
-                why = f"no progress for {duration(round(blocked[part]))}"
-                impairments.report("task_blocked", key, why, whole=part in marks.vital)
-            else:
-                impairments.clear("task_blocked", key)
+        parts.check(time.monotonic())
         await asyncio.sleep(CHECK_SECONDS)

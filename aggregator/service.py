@@ -252,6 +252,7 @@ class Aggregator:
         self, store: StoreExecutor, ingest: MessageRouter, stop: asyncio.Event
     ) -> None:
         config = self.config
+        self.marks.restart()  # the start is as long as the store takes to open
 
         states = self.alerting.topics.states
         circuits = PowerTopics(config.cluster, shard_names(config.shards))

@@ -225,7 +225,12 @@ class ProgressMarks:
         self.limits = limits
         self.vital = vital
         self._clock = clock
-        self._at = dict.fromkeys(limits, clock())
+        self._at: dict[str, float] = {}
+        self.restart()
+
+    def restart(self) -> None:
+        """Count from now: what came before was not yet the work of the parts."""
+        self._at = dict.fromkeys(self.limits, self._clock())
 
     def mark(self, part: str) -> None:
         """Note that a part has made progress."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
+from aggregator.impairments import MOST_PARTS
 from aggregator.view import AggregatorView
 from api.alerts import AlertState, ChannelRow, NotificationState, Severity
 from telemetry.exposition import COUNTER, GAUGE, PREFIX, SUMMARY, Family, Sample, labels
@@ -57,6 +58,9 @@ def _impairments(view: AggregatorView) -> list[Family]:
     return [
         _family("impaired", "1 for each part of the aggregator that does not work now.", GAUGE,
                 [(labels({**its, "rule": one.rule, "part": one.part}), 1.0) for one in found]),
+        _family("impairments_unlisted_total", "Reports of nodes that kilowatch_impaired has no room "
+                f"for: it has {MOST_PARTS} at most.", COUNTER,
+                [(labels(its), float(view.impairments.unlisted))]),
     ]  # fmt: skip
 
 

@@ -18,6 +18,7 @@ from aiohttp import web
 
 from aggregator.http.node_status import status_of
 from aggregator.http.reply import JSON, VIEW, json_bytes
+from aggregator.impairments import MOST_PARTS
 from aggregator.view import AggregatorView
 from api.fleet import HealthReply, HealthStatus, ImpairmentRow, NodeStatus
 from telemetry.fleet import Fleet
@@ -152,6 +153,8 @@ def _warnings(view: AggregatorView) -> list[str]:
         found.append(
             "The newest configuration of circuits is refused; /api/v1/power has the reason."
         )
+    if view.impairments.full:
+        found.append(f"More nodes may be impaired than the {MOST_PARTS} that are listed.")
     store = view.store.status()
     if store.lost_files:
         found.append(f"{store.lost_files} file(s) of the store were removed or damaged by another program; "

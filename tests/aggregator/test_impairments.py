@@ -5,9 +5,10 @@ from __future__ import annotations
 import threading
 
 from aggregator.alerting.pipeline import AlertPipeline
-from aggregator.impairments import CLEARED_SHOWN, MOST_PARTS, Impairments
+from aggregator.impairments import CLEARED_SHOWN, MOST_PARTS, BlockedParts, Impairments
 from api.alerts import AlertState
 from telemetry.fleet import Fleet
+from telemetry.supervision import ProgressMarks
 from tests.aggregator.http_client import door, small_cluster
 
 OWN = "aggregator/default"
@@ -64,6 +65,54 @@ def test_the_list_is_bounded_and_counts_what_it_does_not_hold() -> None:
         found.report("rules_failing", f"node/m{number}", "x")
         found.clear("rules_failing", f"node/m{number}")
     assert len(found.recent()) == MOST_PARTS
+
+
+def test_many_nodes_hide_nothing_that_is_not_of_one_node() -> None:
+    found = Impairments()
+    for number in range(MOST_PARTS + 1):
+        found.report("bad_messages", f"bus/n{number}/clock", "x")
+    found.report("bus_lost", OWN, "no broker", whole=True)
+    found.report("rule_set_aside", "rule/hot_gpu", "IndexError")
+    found.report("node_set_aside", "node/n1", "x")
+    found.report("node_set_aside", "node/n2", "all of them", whole=True)
+    rules = [one.rule for one in found.current() if one.rule != "bad_messages"]
+    assert rules == ["bus_lost", "node_set_aside", "rule_set_aside"]
+    assert found.unlisted == 2
+
+
+def test_a_clock_that_is_set_back_keeps_nothing_listed() -> None:
+    clock, hours = Clock(), [3]
+    found = Impairments(clock.monotonic, lambda: hours[0] * 3600 * 10**9)
+    found.report("rules_failing", OWN, "x", whole=True)
+    hours[0] = 1
+    clock.now += 2
+    found.clear("rules_failing", OWN, after=5.0)
+    assert found.current()
+    clock.now += 3
+    assert found.current() == []
+
+
+def test_a_part_is_blocked_when_two_checks_in_time_have_found_it_so() -> None:
+    clock = Clock()
+    found = Impairments(clock.monotonic, clock.wall)
+    marks = ProgressMarks({"flush": 10.0, "rules": 30.0}, {"flush"}, clock.monotonic)
+    parts = BlockedParts(found, marks)
+
+    def check(seconds: float) -> list[str]:
+        clock.now += seconds
+        parts.check(clock.now)
+        return [one.part for one in found.current()]
+
+    assert check(1.0) == []
+    assert check(100.0) == [], "the process was paused"
+    marks.mark("flush")
+    marks.mark("rules")
+    assert check(1.0) == []
+    for _ in range(9):
+        assert check(1.0) == []
+    assert (check(1.0), check(1.0)) == ([], ["task/flush"])
+    marks.mark("flush")
+    assert check(1.0) == []
 
 
 def test_threads_report_and_clear_at_once() -> None:
@@ -127,3 +176,15 @@ async def test_health_pages_and_metrics_list_every_impairment() -> None:
         view.impairments.clear("rules_failing", "node/n1")
         status, body = await client.json("/readyz")
         assert (status, body["status"], body["impairments"]) == (200, "ok", [])
+
+
+async def test_that_nodes_are_not_listed_is_on_every_page() -> None:
+    view = await small_cluster()
+    async with door(view) as client:
+        assert (await client.json("/healthz"))[1]["warnings"] == []
+        for number in range(MOST_PARTS + 3):
+            view.impairments.report("node_set_aside", f"node/n{number}", "x")
+        _, page, _ = await client.text("/metrics")
+        assert 'kilowatch_impairments_unlisted_total{cluster="lab"} 3' in page
+        (warning,) = (await client.json("/healthz"))[1]["warnings"]
+        assert warning == "More nodes may be impaired than the 1000 that are listed."

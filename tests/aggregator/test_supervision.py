@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import time
 import tomllib
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -18,8 +19,10 @@ import msgspec
 import pytest
 
 from aggregator.config import AggregatorConfig
+from aggregator.ingest.router import MessageRouter
 from aggregator.remote.config import RemoteWriteConfig
 from aggregator.service import Aggregator
+from aggregator.store.executor import StoreExecutor
 from alerts.config import AlertsConfig, HeartbeatConfig
 from api.alerts import AlertState
 from telemetry.errors import ConfigError
@@ -250,3 +253,18 @@ async def test_a_blocked_part_is_an_impairment_and_starves_the_watchdog(
         release.set()
         await until(lambda: not aggregator.marks.vital_blocked())
         await until(lambda: manager.count("WATCHDOG") > fed)
+
+
+async def test_the_time_that_the_store_takes_to_open_blocks_no_part(
+    mosquitto: Mosquitto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The marks are as old as an opening of an hour makes them."""
+    begin = Aggregator._begin
+
+    async def slow(self: Aggregator, store: StoreExecutor) -> MessageRouter:
+        self.marks._at = dict.fromkeys(self.marks.limits, time.monotonic() - 3600)
+        return await begin(self, store)
+
+    monkeypatch.setattr(Aggregator, "_begin", slow)
+    async with running(config(mosquitto.config, tmp_path)) as aggregator:
+        assert aggregator.marks.blocked() == {}
