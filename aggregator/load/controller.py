@@ -82,10 +82,12 @@ SIGNALS = (
     LoadSignal("store", "the oldest frame that is not stored waits for", "s", 3.0, 5.0, 12.0),
     LoadSignal("pending", "frames in memory take this share of store.pending_bytes:", "", 0.3, 0.5, 0.8),
     LoadSignal("rules", "the last evaluation of the rules is late by", "s", 1.0, 2.0, 3.0),
-    LoadSignal("memory", "memory is at this share of its limit:", "", 0.82, 0.85, 0.93),
+    LoadSignal("memory", "memory is at this share of its limit:", "", 0.85, 0.85, 0.93),
 )  # fmt: skip
 """The measurements. The limits of `store` are those of a machine that carries its load with a p99 of
-three seconds to the store; `rules` keeps an evaluation every five seconds."""
+three seconds to the store; `rules` keeps an evaluation every five seconds.
+`memory` has one limit: what a process has had resident it seldom gives back, so that a lower one would
+shed for ever."""
 
 
 class LoadController:
@@ -95,6 +97,8 @@ class LoadController:
         self.step = ShedStep.NOTHING
         self.reason = ""
         """Why the last step up was made."""
+        self.cause = ""
+        """Name of the measurement behind the last step up."""
         self.refill = 1.0
         """Share of the usual requests for missing frames that may be under way; 0 while any history
         is shed."""
@@ -152,6 +156,7 @@ class LoadController:
             self._down_at = -math.inf
         self._move(now, ShedStep(self.step + 1))
         signal, value = max(high, key=lambda one: one[1] / one[0].high)
+        self.cause = signal.name
         self.reason = (
             f"{signal.text} {value:.3g}{f' {signal.unit}' if signal.unit else ''}, "
             f"more than {signal.high:g}"

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import array
+import contextlib
+import ctypes
 import fcntl
+import gc
 import math
 import os
 import termios
@@ -23,6 +26,13 @@ _UNLIMITED = 1 << 60
 def resident_bytes() -> int:
     """Return the memory that this process has resident."""
     return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * _PAGE
+
+
+def release_memory() -> None:
+    """Return memory that is free to the system, as far as the C library can (glibc)."""
+    gc.collect()
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def memory_limit(

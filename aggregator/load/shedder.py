@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 
 from aggregator.impairments import Impairments
 from aggregator.load.controller import PARTS, LoadController
-from aggregator.load.meter import memory_limit, resident_bytes
+from aggregator.load.meter import memory_limit, release_memory, resident_bytes
 from aggregator.load.shedding import Shedding
 
 log = logging.getLogger(__name__)
@@ -75,6 +75,8 @@ class LoadShedder:
         shedding.step, shedding.refill = step, self._controller.refill
         shedding.reason = self._controller.reason if step else ""
         shedding.readings = found
+        if step > before and self._controller.cause == "memory":
+            release_memory()
         if step is not before:
             self._report()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import platform
 from pathlib import Path
 
 import pytest
@@ -95,7 +96,7 @@ def test_every_measurement_alone_makes_it_shed_and_says_why(signal: object) -> N
     from aggregator.load.controller import LoadSignal
 
     assert isinstance(signal, LoadSignal)
-    assert signal.calm < signal.high < signal.severe
+    assert signal.calm <= signal.high < signal.severe
     controller = LoadController()
     for second in range(3):
         controller.update(float(second), {signal.name: (signal.high + signal.severe) / 2})
@@ -192,6 +193,29 @@ def test_memory_is_measured_against_the_setting() -> None:
     assert shedding.readings["memory"] > 0.9
     assert shedding.step is not ShedStep.NOTHING
     assert "memory is at this share of its limit" in shedding.reason
+
+
+def test_memory_that_does_not_fall_further_sheds_nothing_for_ever() -> None:
+    controller = LoadController()
+    for second in range(3):
+        controller.update(float(second), {"memory": 0.87})
+    assert (controller.step, controller.cause) == (ShedStep.HALF_HISTORY, "memory")
+    for second in range(3, 20):
+        controller.update(float(second), {"memory": 0.84})
+    assert controller.step is ShedStep.NOTHING
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the C library gives nothing back")
+def test_a_step_for_memory_gives_back_what_is_free() -> None:
+    blocks = [bytearray(2000) for _ in range(50_000)]
+    kept = blocks[::50]
+    del blocks
+    before = resident_bytes()
+    shedder = LoadShedder(Shedding(), Impairments(), memory_bytes=before)
+    for second in range(3):
+        shedder.decide(float(second), {})
+    assert before - resident_bytes() > 25_000_000
+    assert len(kept) == 1000
 
 
 @pytest.mark.parametrize(
