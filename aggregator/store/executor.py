@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import os
 import sys
 import threading
@@ -41,6 +42,8 @@ log = logging.getLogger(__name__)
 
 FIRST_RETRY, LONGEST_RETRY = 0.5, 30.0
 """Seconds between two tries of a batch."""
+CHECK_PAUSE = 300.0
+"""Seconds without a check of sealed files after one that failed."""
 SEALING_NICE = 10
 
 
@@ -59,6 +62,8 @@ class StoreExecutor:
         self._thread = WorkerThreads(1, "store")
         self._beside = WorkerThreads(2, "store-apart")
         """For answers that may take longer than a commit may wait."""
+        self._check_at = -math.inf
+        """Monotonic seconds before which no sealed file is checked."""
         self._upkeep = WorkerThreads(1, "store-upkeep", _lower_priority)
 
     @property
@@ -167,11 +172,21 @@ class StoreExecutor:
                 await self._upkeep.run(self._store.seal)
                 await self._tidy()  # while a file was being made the log could not be folded in
             else:
-                await self._upkeep.run(self._store.check_next)
+                await self._check_next()
         except StoreError as error:
             self._failed(error)
             return False
         return more
+
+    async def _check_next(self) -> None:
+        """Check one sealed file. A check that fails loses nothing, and commits go on."""
+        if time.monotonic() < self._check_at:
+            return
+        try:
+            await self._upkeep.run(self._store.check_next)
+        except StoreError as error:
+            self._check_at = time.monotonic() + CHECK_PAUSE
+            log.warning("store: no sealed file is checked for %.0f s: %s", CHECK_PAUSE, error)
 
     async def drain_refill(self) -> list[LostFrames]:
         """Return frames that are to be requested again, since their file was lost."""

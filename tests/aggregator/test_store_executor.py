@@ -102,3 +102,24 @@ async def test_a_seal_that_fails_is_told_and_begun_anew(
         pass
     assert len(list((feed.config.data_dir / "sealed" / "gpu_fast").glob("*.parquet"))) == 1
     await keeper.close()
+
+
+async def test_a_check_that_fails_is_told_once_and_is_no_fault_of_writing(
+    feed: Feed, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A sibling that is damaged can't be read to find what a lost file had."""
+    stats, checks = Stats(), []
+    keeper = StoreExecutor(feed.store, stats)
+    while await keeper.maintain(feed.wall):
+        pass
+
+    def damaged() -> None:
+        checks.append(1)
+        raise StoreError("no magic bytes found at end of file.")
+
+    monkeypatch.setattr(feed.store, "check_next", damaged)
+    for _ in range(3):
+        assert not await keeper.maintain(feed.wall)
+    assert (len(checks), stats.store_ok, stats.store_errors) == (1, True, 0)
+    assert caplog.text.count("no magic bytes") == 1
+    await keeper.close()
