@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-from aggregator.store.protocol import Batch, BlockRows, CollectorRun, Frames, Hole
+from aggregator.store.protocol import Batch, BlockRows, CollectorRun, Frames, Hole, MeanRows
 
 NodeOfRun = Callable[[int], CollectorRun | None]
 """Returns the session of a run's number."""
@@ -50,6 +50,16 @@ def part_of(batch: Batch, nodes: Collection[str], run_of: NodeOfRun) -> Batch:
         ended_runs=[key for key in batch.ended_runs if key[0] in wanted],
         at=batch.at,
     )
+
+
+def means_of_others(
+    means: Sequence[MeanRows], nodes: Collection[str], run_of: NodeOfRun
+) -> list[MeanRows]:
+    """Return means without those of some nodes."""
+    numbers = {number for rows in means for number in np.unique(rows.run).tolist()}
+    gone = [number for number in numbers if _node(number, run_of) in nodes]
+    found = [rows.only(~np.isin(rows.run, gone)) for rows in means]
+    return [rows for rows in found if len(rows.run)]
 
 
 def _node(number: int, run_of: NodeOfRun) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable
 
-from aggregator.store.batch_parts import NodeOfRun, nodes_of, part_of
+from aggregator.store.batch_parts import NodeOfRun, means_of_others, nodes_of, part_of
 from aggregator.store.protocol import Batch, CollectorRun, ContentError, StoredDevice
 from telemetry.errors import StoreError
 from telemetry.set_aside import SetAside
@@ -58,7 +58,9 @@ class ContentFaults:
             part = part_of(batch, [node], self.run_of)
             self._keep_names(node, part)
             self.lost(node, part, self.aside.reasons().get(node, ""))
-        return part_of(batch, [name for name in here if name not in withheld], self.run_of)
+        rest = part_of(batch, [name for name in here if name not in withheld], self.run_of)
+        rest.means = means_of_others(batch.means, withheld, self.run_of)
+        return rest
 
     def works(self, batch: Batch) -> None:
         """Note that a batch was stored."""

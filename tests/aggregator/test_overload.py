@@ -10,6 +10,8 @@ import pytest
 
 from aggregator.config import BackfillConfig
 from aggregator.load.controller import ShedStep
+from aggregator.store.content_faults import ContentFaults
+from aggregator.store.protocol import Batch, CollectorRun, ContentError
 from aggregator.store.provisional import PREFIX
 from telemetry import frame as frames
 from telemetry.inventory import CommandKind, FrameSpan
@@ -128,6 +130,28 @@ def test_a_shed_frame_is_shown_and_missing_and_its_mean_is_stored(feed: Feed) ->
     last_readings = [table[last, len(GAUGES)] for _, last, _ in spans]
     assert raw(feed, COUNTERS[0]) == last_readings
     assert provisional(feed, SCHEMA.blocks[NODE_FAST].name), "the node's own readings too"
+
+
+def test_a_node_that_is_set_aside_costs_no_other_its_means(feed: Feed) -> None:
+    """The names of b could not be stored, so that nothing of b is; the means of a are."""
+    faults = ContentFaults(lambda: 0.0)
+    faults.run_of = feed.ingest._registry.run_of
+    feed.hello("b")
+    feed.shedding.step = ShedStep.HISTORY
+    sent(feed, 0, 24)
+    feed.send("b", *range(25))
+    feed.commit()
+    feed.wall += 11 * 10**9
+    feed.flush()
+    batch = feed.ingest.drain_batch(feed.wall)
+    runs = {run for rows in batch.means for run in rows.run.tolist()}
+    assert {one.node for run in runs if (one := faults.run_of(run))} == {"a", "b"}
+    faults._keep_names("b", Batch(runs=[CollectorRun(9, "b", 1)]))
+    faults.aside.fail("b", ContentError("a name that no column holds"), 0.0)
+    rest = faults.before(batch)
+    assert {
+        one.node for rows in rest.means for run in rows.run.tolist() if (one := faults.run_of(run))
+    } == {"a"}
 
 
 def test_while_history_is_shed_nothing_is_requested(feed: Feed) -> None:
