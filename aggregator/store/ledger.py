@@ -11,6 +11,7 @@ import logging
 from collections import ChainMap, deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -29,7 +30,7 @@ from aggregator.store.protocol import (
     StoredState,
     StoreStatus,
 )
-from aggregator.store.refill import Refill, Refills, find_refill, rolled_up
+from aggregator.store.refill import Refill, Refills, came_again_of, find_refill, rolled_up
 from aggregator.store.seal import Sealer
 from aggregator.store.sealed_files import SealedFiles
 from aggregator.store.stored_spans import Fresh, NewHole, StoredSpans, accounted_runs
@@ -272,9 +273,10 @@ class LedgerStore:
         lost files held; in any thread. Raises `StoreError`."""
         self._sealed.check_next()
         for file in self._sealed.unfilled():
+            hot = [tables[file.block] for tables in dict(self._periods).values()]
             with self._engine.reader() as reader:
-                found = find_refill(reader, self._root, file, self._sealed.index.files)
-            self._sealed.note_refilled(file.path)
+                found = find_refill(reader, self._root, file, self._sealed.index.files, hot)
+            self._sealed.note_looked_for(file.path)
             if found is not None:
                 self._found.append(found)
 
@@ -286,10 +288,17 @@ class LedgerStore:
     def _refill(self, now: int) -> None:
         """Begin the refills that were found, and drop what those that ended have replaced."""
         while self._found:
-            refill = self._found.popleft()
+            refill = self._found[0]
+            # On disk before the first frame comes again: from then on the file itself, if somebody
+            # puts it back, would double it.
+            manifest.note_lost(self._engine, [replace(refill.file, refilled=True)])
+            self._found.popleft()
+            if not refill.waiting:
+                self._complete.append(refill.file)
+                continue
             log.warning("%s: %d spans of frames are requested again from the nodes' rings",
                         self._root / refill.file.path, len(refill.frames))  # fmt: skip
-            for run, spans in refill.waiting.items():
+            for run, spans in refill.requested.items():
                 self._stored.forget(run, spans)
             self._refills.add(refill)
             self._lost_frames += refill.frames
@@ -297,6 +306,7 @@ class LedgerStore:
             file = self._complete[-1]
             going = [file, *rolled_up(file, self._sealed.index.files)]
             self._sealed.remove(going)
+            manifest.note_replaced(self._engine, file)
             retention.drop(self._engine, self._root, self._config, going, now)
             self._complete.pop()
             log.warning("%s: all of its readings have come again", self._root / file.path)
@@ -361,7 +371,14 @@ class LedgerStore:
         self._sealer = None
         periods = period_tables(engine)
         seal_seconds = max(1, int(self._config.seal_seconds))
-        manifest.reconcile(engine, self._root, set(periods), seal_seconds)
+        files = manifest.load(engine)
+
+        def came_again(file: SealedFile) -> bool:
+            hot = [tables[file.block] for tables in periods.values() if file.block in tables]
+            others = [other for other in files if not other.lost]
+            return came_again_of(engine, self._root, file, others, hot)
+
+        manifest.reconcile(engine, self._root, set(periods), seal_seconds, came_again)
         self._periods = {period: create_period(engine, period) for period in periods}
         frame_tables = [each[FRAMES] for each in self._periods.values()]
         if not self._opened:
@@ -369,6 +386,7 @@ class LedgerStore:
             retention.forget_nodes(engine, self._names, frame_tables)
         self._sealed.reset(manifest.load(engine))
         self._refills = Refills()
+        self._found.clear()
         self._runs = {
             (node, session): run
             for run, node, session in engine.rows("select id, node, session from runs")

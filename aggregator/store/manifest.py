@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -89,9 +89,15 @@ def note_lost(engine: DuckEngine, files: Iterable[SealedFile]) -> None:
     with engine.transaction():
         for file in files:
             engine.run(
-                "update files set lost = ?, refilled = ? where path = ?",
-                file.lost, file.refilled, file.path,
+                "update files set lost = ?, refilled = ? <> '' and (coalesce(refilled, false) or ?) "
+                "where path = ?",
+                file.lost, file.lost, file.refilled, file.path,
             )  # fmt: skip
+
+
+def note_replaced(engine: DuckEngine, file: SealedFile) -> None:
+    """Note that all of a lost file's readings came again: it must not be added if it comes back."""
+    engine.run("insert or ignore into replaced values (?, ?)", file.path, file.ends)
 
 
 def describe(
@@ -112,23 +118,39 @@ def describe(
     )  # fmt: skip
 
 
-def reconcile(engine: DuckEngine, root: Path, hot_periods: set[int], seal_seconds: int) -> None:
-    """Reconcile folder and table.
+def reconcile(
+    engine: DuckEngine,
+    root: Path,
+    hot_periods: set[int],
+    seal_seconds: int,
+    came_again: Callable[[SealedFile], bool],
+) -> None:
+    """Reconcile folder and table. `came_again`: returns whether readings of a lost file, which were
+    requested again, were stored again.
 
     A file that is not in the table is left from an interrupted seal when the hot tables of its
     period still exist: it is removed, and made again. Else (the hot database was corrupt and set
     aside) it is all that is left of that period, and is added again.
     """
     known = {file.path: file for file in load(engine)}
+    replaced = {name for (name,) in engine.rows("select path from replaced")}
     adopted: list[SealedFile] = []
     changed: list[SealedFile] = []
     for kind, block, path in _on_disk(root):
         name = str(path.relative_to(root))
         if name in known:
             file = known.pop(name)
-            if file.lost and verify(path, file.sha256) in {FileState.GOOD, FileState.UNPROVEN}:
-                log.warning("%s: it is back", path)
-                changed.append(replace(file, lost="", refilled=False))
+            if not file.lost or verify(path, file.sha256) is FileState.DAMAGED:
+                continue
+            if file.refilled and came_again(file):
+                log.warning("%s: it is back, and stays aside: some of its readings came again "
+                            "meanwhile, and would be there twice", path)  # fmt: skip
+                continue
+            log.warning("%s: it is back", path)
+            changed.append(replace(file, lost=""))
+            continue
+        if name in replaced:
+            log.warning("%s: it is back, and stays aside: all of its readings came again", path)
             continue
         period = period_from_name(path.name)
         if period is None:

@@ -66,6 +66,7 @@ def drop(
     with engine.transaction():
         for name in names:
             engine.run("delete from files where path = ?", name)
+        engine.run("delete from replaced where ends < ?", oldest // 10**9)
         engine.run("delete from events where received < ?", oldest)
         engine.run("delete from holes where received < ?", oldest)
 

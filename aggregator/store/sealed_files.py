@@ -106,6 +106,8 @@ class SealedFiles:
         """The index with the lost files in it; None while there are none."""
         self._verified: set[str] = set()
         """Paths of files that were as they were written when they were verified last."""
+        self._looked_for: set[str] = set()
+        """Paths of lost files whose frames were looked for."""
         self._unchecked: list[SealedFile] = []
         """The rest of the present pass of `check_next`."""
 
@@ -116,6 +118,7 @@ class SealedFiles:
             self._lost = {file.path: file for file in found if file.lost}
             self._unrecorded, self._unchecked = [], []
             self._verified.clear()
+            self._looked_for.clear()
             self._replace(file for file in found if not file.lost)
 
     def add(self, files: Iterable[SealedFile]) -> None:
@@ -193,16 +196,14 @@ class SealedFiles:
         return self.verify([file])
 
     def unfilled(self) -> list[SealedFile]:
-        """Return the lost files of readings whose frames were not requested again."""
-        return [file for file in self.lost if file.kind == RAW and not file.refilled]
+        """Return the lost files of readings whose frames were not looked for since the opening."""
+        return [
+            file for file in self.lost if file.kind == RAW and file.path not in self._looked_for
+        ]
 
-    def note_refilled(self, path: str) -> None:
-        """Note that the frames of a lost file are requested again."""
-        with self._lock:
-            if path in self._lost:
-                file = self._lost[path] = replace(self._lost[path], refilled=True)
-                others = [one for one in self._unrecorded if one.path != path]
-                self._unrecorded = [*others, file]
+    def note_looked_for(self, path: str) -> None:
+        """Note that it is known which frames of a lost file are to be requested again."""
+        self._looked_for.add(path)
 
     def drain_lost(self) -> list[SealedFile]:
         """Return the lost files whose state the manifest does not have yet."""
@@ -255,7 +256,8 @@ class SealedFiles:
                 else "its bytes have changed"
             )
             log.error("%s: %s, and it was not the store that did it: %d rows of %s from %s to %s can't be "
-                      "read. What is left is shown. Put the file back and restart the aggregator.",
+                      "read. What is left is shown, and what the nodes' rings still have is requested again. "
+                      "Put the file back, if you have a copy, and restart the aggregator.",
                       path, what, file.rows, file.block, rfc3339(file.first_ts), rfc3339(file.last_ts))  # fmt: skip
         if len(lost) > NAMED:
             log.error("%s: %d more sealed files are not there any more, or damaged",

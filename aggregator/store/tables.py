@@ -37,6 +37,7 @@ create table if not exists files(
 alter table files add column if not exists sha256 varchar;
 alter table files add column if not exists lost varchar;
 alter table files add column if not exists refilled boolean;
+create table if not exists replaced(path varchar primary key, ends bigint);
 """
 
 

@@ -253,6 +253,56 @@ def test_what_the_ring_has_no_longer_is_a_hole(feed: Feed) -> None:
     assert found.incomplete == [(sampled_at(0), sampled_at(119) + 1)]
 
 
+def points(feed: Feed) -> tuple[int, int]:
+    """How many readings of a GPU there are, and at how many instants."""
+    at = history(feed, "a").at
+    return len(at), len(set(at))
+
+
+@pytest.mark.parametrize("came", [0, 70, 120])
+def test_a_file_that_is_put_back_after_its_refill_doubles_nothing(feed: Feed, came: int) -> None:
+    """Whatever of it came again meanwhile; where nothing did, it is read again."""
+    lost = files(feed)[0]
+    kept = lost.read_bytes()
+    lost.unlink()
+    upkeep(feed)
+    if came:
+        feed.resend("a", *range(came))
+    feed.commit()
+    upkeep(feed)
+    lost.write_bytes(kept)
+    for _ in range(2):
+        feed.reopen()
+        feed.hello("a")
+        upkeep(feed)
+        assert points(feed) == ((130, 130) if came != 70 else (points(feed)[1], points(feed)[1]))
+    if came == 0:
+        assert feed.store.status().lost_files == 0
+
+
+def test_a_refill_goes_on_after_a_restart_and_doubles_nothing(feed: Feed) -> None:
+    """After kill -9 at any of its commits: what came is not requested again, what is out is."""
+    before = history(feed, "a")
+    files(feed)[0].unlink()
+    upkeep(feed)
+    feed.resend("a", *range(70))
+    feed.commit()
+    for _ in range(2):
+        feed.reopen()
+        feed.hello("a")
+        upkeep(feed)
+        assert feed.ingest.ledger.missing() == 50
+    feed.resend("a", *range(120))
+    feed.commit()
+    feed.reopen()  # all came, and nobody has noted it
+    feed.hello("a")
+    upkeep(feed)
+    upkeep(feed)
+    assert feed.ingest.ledger.missing() == 0
+    assert history(feed, "a") == before
+    assert feed.store.status().lost_files == 0
+
+
 def test_when_all_of_an_hour_is_lost_nothing_is_requested(feed: Feed) -> None:
     """No file says which frames there were: the window stays incomplete."""
     for path in files_of(feed, "sealed"):
