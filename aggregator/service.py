@@ -186,10 +186,15 @@ class Aggregator:
                     "Try again when it is back."
                 )
         known = ingest.remove(node)
-        self.pipeline.engine.forget(node)
-        self.electrical.forget(node)
+        self._forget_faults_and_alerts(node)
         self.stats.nodes_forgotten += known
         return known
+
+    def _forget_faults_and_alerts(self, node: str) -> None:
+        """Forget what other parts than ingest know of a node that was removed."""
+        self.pipeline.engine.forget(node)
+        self.electrical.forget(node)
+        self.store.content.aside.forget(node)
 
     def reload(self) -> None:
         """Apply changed settings, as far as they can change while it runs."""
@@ -486,7 +491,10 @@ class Aggregator:
         heap = HeapFreezer()
         async for _ in _every(UPKEEP_SECONDS):
             await when_idle(self.alerting.idle)
-            ingest.expire(time.monotonic())
+            now = time.monotonic()
+            for node in ingest.expire(now):
+                self._forget_faults_and_alerts(node)
+            self.store.content.aside.forget_idle(now)
             heap.update(len(self.fleet.nodes))
 
 

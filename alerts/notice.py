@@ -22,7 +22,7 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True):
     """ns since 1970."""
     reason: str = ""
     """`new`, `worse`, `more`, `fewer`, `cause` (its cause was found), `repeat`,
-    `resolved`, `forgotten` (its node was removed by a person), `merged` (its alerts are consequences of another incident's), `acknowledged`,
+    `resolved`, `forgotten` (its node was removed, by a person or at its expiry), `merged` (its alerts are consequences of another incident's), `acknowledged`,
     `storm`, `flapping`, `test`."""
 
 

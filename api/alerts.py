@@ -100,7 +100,7 @@ class Alert(msgspec.Struct, frozen=True):
     """The meaning of the alert, and what to do."""
     runbook: str = ""
     ended: str = ""
-    """Why it resolved, if not because all is well: `forgotten`, its node was removed by a person."""
+    """Why it resolved, if not because all is well: `forgotten`, its node was removed, by a person or at its expiry."""
 
     def matched_labels(self) -> dict[str, str]:
         """Return everything that a matcher may name."""

@@ -17,6 +17,8 @@ log = logging.getLogger(__name__)
 
 FIRST_RETRY, LONGEST_RETRY = 1.0, 60.0
 """Seconds between two tries of a part."""
+IDLE_SECONDS = 600.0
+"""Seconds after its pause in which a part was not tried: there is nothing to try any more."""
 _LONGEST_REASON = 300
 _MOST_RECENT = 1000
 
@@ -82,6 +84,18 @@ class SetAside:
         """Forget all parts but these: the others no longer exist."""
         kept = set(parts)
         self._faults = {part: fault for part, fault in self._faults.items() if part in kept}
+
+    def forget(self, part: str) -> None:
+        """Forget a part that no longer exists."""
+        self._faults.pop(part, None)
+        self._failed.pop(part, None)
+
+    def forget_idle(self, now: float) -> None:
+        """Forget the parts that nothing came from for `IDLE_SECONDS` after their pause."""
+        for part in [
+            part for part, fault in self._faults.items() if now - fault.backoff.until > IDLE_SECONDS
+        ]:
+            self.forget(part)
 
     def waiting(self, now: float) -> list[str]:
         """Return the parts whose next try is not due yet."""

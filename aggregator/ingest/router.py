@@ -520,6 +520,7 @@ class MessageRouter:
         self._inventories = [each for each in self._inventories if each.node != name]
         self._clocks.offsets.pop(name, None)
         self._coalesced.pop(name, None)
+        self._batcher.aside.forget(name)
         node = self.nodes.get(name)
         if node is not None and node.proven:
             self._removed.append(name)
@@ -534,15 +535,18 @@ class MessageRouter:
             and now - max(node.since, node.last_frame) < ONLINE_SECONDS
         )
 
-    def expire(self, now: float) -> None:
+    def expire(self, now: float) -> list[str]:
         """Remove what is long gone: names without an inventory, nodes that are offline and silent, and
-        sessions that another followed."""
+        sessions that another followed. Return the nodes that were removed."""
+        removed: list[str] = []
+        self._batcher.aside.forget_idle(now)
         for name in self._newcomers.expire(now):
             self.remove(name)
         if now - self._swept >= SWEEP_EVERY:
             self._swept = now
             before = now - self._budgets.expiry_seconds
-            for name in self._sequence.silent_since(before):
+            removed = self._sequence.silent_since(before)
+            for name in removed:
                 log.info("node=%s removed: nothing came from it for %.0f days", name,
                          self._budgets.expiry_seconds / 86_400)  # fmt: skip
                 self.remove(name)
@@ -550,6 +554,7 @@ class MessageRouter:
             for node in self.nodes.values():
                 self._sequence.end_sessions(node, before)
         self._note_budgets()
+        return removed
 
     def _note_budgets(self) -> None:
         """Show how much of the cluster's budgets is used."""

@@ -450,7 +450,7 @@ class RuleEngine:
         return records + list(self._restored.records())
 
     def forget(self, node: str) -> None:
-        """Note that a person removed a node: its alerts end as `forgotten` at the next tick."""
+        """Note that a node was removed, by a person or at its expiry: its alerts end as `forgotten` at the next tick."""
         self._forgotten.add(node)
 
     def restore(self, records: Iterable[AlertRecord], now: float, wall_ns: int) -> None:

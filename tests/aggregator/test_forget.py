@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from aggregator.alerting.service import SlicedCpu
+from alerts.engine.engine import RuleEngine
 from api.alerts import Action, AlertState
 from telemetry import inventory as messages
 from telemetry.errors import BusError, ConfigError, NodeError
@@ -188,6 +189,35 @@ async def test_a_node_is_not_forgotten_between_two_slices_of_an_evaluation(
         go_on.set()
         assert await asyncio.wait_for(forgetting, 30)
         assert "b" not in aggregator.fleet.nodes
+
+
+async def test_a_node_that_expires_is_forgotten_by_the_rules_and_the_store_too(
+    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its alerts have not resolved, and none of its faults is listed until the next restart."""
+    monkeypatch.setattr("aggregator.service.UPKEEP_SECONDS", 0.05)
+    monkeypatch.setattr("aggregator.ingest.router.SWEEP_EVERY", 0.0)
+    forgotten: list[str] = []
+    forget = RuleEngine.forget
+
+    def record(engine: RuleEngine, node: str) -> None:
+        forgotten.append(node)
+        forget(engine, node)
+
+    monkeypatch.setattr(RuleEngine, "forget", record)
+    async with running(config(broker.config, tmp_path / "data")) as aggregator:
+        async with ScriptedNode(broker.config, "b") as node:
+            await node.tick()
+            await until(lambda: "b" in aggregator.fleet.nodes)
+        await end(broker, "b")
+        await until(lambda: not aggregator.fleet.nodes["b"].online)
+        aside = aggregator.store.content.aside
+        aside.fail("b", "put in by the test", aggregator.now())
+        tracker = aggregator._ingest.nodes["b"]  # type: ignore[union-attr]
+        tracker.since = tracker.last_frame = aggregator.now() - 31 * 86_400
+        await until(lambda: aggregator.stats.nodes_expired == 1)
+        await until(lambda: forgotten == ["b"])
+        assert aside.reasons() == {}
 
 
 def test_alerts_of_a_forgotten_node_end_as_forgotten_and_not_as_resolved() -> None:

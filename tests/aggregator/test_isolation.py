@@ -20,7 +20,7 @@ from api.alerts import AlertState
 from telemetry.errors import StoreError
 from telemetry.fleet import Fleet
 from telemetry.metric import Table
-from telemetry.set_aside import SetAside
+from telemetry.set_aside import IDLE_SECONDS, SetAside
 from tests.aggregator.alerting_stack import Hall, calls
 from tests.aggregator.feed import ARRIVAL, Feed
 
@@ -199,6 +199,31 @@ def test_a_node_on_whose_frames_a_flush_raises_costs_no_other(
     feed.send("b", 0)
     feed.commit()
     assert feed.ingest.ledger.missing() == 0
+    feed.store.close()
+
+
+@pytest.mark.parametrize("how", ["removed", "silent"])
+def test_a_node_that_is_set_aside_and_gone_is_not_listed_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    from aggregator.ingest import batcher
+
+    feed = Feed(tmp_path)
+    feed.hello("a")
+    with monkeypatch.context() as patch:
+        patch.setattr(batcher, "_assembled", raising(batcher._assembled, lambda *_: True))
+        feed.send("a", 0)
+        feed.flush()
+    assert list(feed.ingest.faults()) == ["a"]
+    if how == "removed":
+        feed.ingest.remove("a")
+    else:
+        feed.now += IDLE_SECONDS
+        feed.ingest.expire(feed.now)
+        assert list(feed.ingest.faults()) == ["a"]
+        feed.now += 2.0  # the pause before
+        feed.ingest.expire(feed.now)
+    assert feed.ingest.faults() == {}
     feed.store.close()
 
 
