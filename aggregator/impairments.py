@@ -57,7 +57,7 @@ class Impairment:
     facts: Mapping[str, str]
     """Labels of its alert, beside `name` (the part without its first word)."""
     begun: float
-    """Monotonic seconds of its begin."""
+    """Monotonic seconds of its begin; of the last one, where it began again while still listed."""
     until: float | None = None
     """Monotonic seconds at which it ends; None while it lasts."""
 
@@ -95,8 +95,11 @@ class Impairments:
         with self._lock:
             known = self._current.get(key)
             if known is not None:
-                if known.reason != reason or known.whole is not whole or known.until:
-                    self._current[key] = replace(known, reason=reason, whole=whole, until=None)
+                if known.until:  # it was over, and begins again
+                    known = replace(known, until=None, begun=self._clock())
+                    self._current[key] = known
+                if known.reason != reason or known.whole is not whole:
+                    self._current[key] = replace(known, reason=reason, whole=whole)
             elif whole or self._bounded < MOST_PARTS or not part.startswith(BOUNDED):
                 self._bounded += part.startswith(BOUNDED)
                 self._current[key] = Impairment(
@@ -106,8 +109,8 @@ class Impairments:
                 self.unlisted += 1
 
     def clear(self, rule: str, part: str, *, after: float = 0.0) -> None:
-        """Note that a part works again, or that it never failed. `after`: seconds since its begin for
-        which it is listed at least."""
+        """Note that a part works again, or that it never failed. `after`: seconds since it
+        began, or began again, for which it is listed at least."""
         key = ImpairmentKey(rule, part)
         if key not in self._current:  # the usual case, without the lock
             return

@@ -279,7 +279,14 @@ class Aggregator:
         held = self._held = HeldMessages(process, self.alerting.idle)
 
         def receive(topic: str, payload: bytes) -> None:
-            held.add(topic, payload, time.monotonic(), time.time_ns())
+            try:
+                held.add(topic, payload, time.monotonic(), time.time_ns())
+            except Exception:  # it would end the connection
+                with self._turns.turn("arrival of messages"):
+                    raise
+            if "arrival of messages" in self._turns:
+                with self._turns.turn("arrival of messages"):
+                    pass
 
         bus = FanInClient(config.broker, config.cluster, shard_names(config.shards), receive, self.stats,
                   more=[f"{states.prefix}+/state", *circuits.filters()])  # fmt: skip

@@ -92,6 +92,8 @@ class AlertPipeline:
         self._alert_faults = ReportedFaults("alerting_impaired", self.impairments)
         self._failing_since: float | None = None
         """Since when no step was whole."""
+        self._failing_wall = 0
+        """The same in ns since 1970."""
         self._unkept: list[tuple[IncidentChanges, Sequence[AlertRecord] | None]] = []
         """Changes that were not given to the journal, because of an exception."""
         self._paged = ""
@@ -281,13 +283,15 @@ class AlertPipeline:
     def page_without_rules(self, reason: str, now: float, wall: int) -> None:
         """Page for a failure that lasts and that the monitor's rules do not show."""
         if self._failing_since is None:
-            self._failing_since = now
+            self._failing_since, self._failing_wall = now, wall
         elif now - self._failing_since >= PAGES_AFTER and self._paged != reason:
             self._paged = reason
             listed: list[Alert] = []
             with self._step("rules: the alerts can't be listed", []):
                 listed = self.monitor.alerts()
-            if not any(one.rule == "rules_failing" for one in listed):
+            own = [one for one in listed if one.rule == "rules_failing"]
+            # One that has fired since an earlier failure says nothing of this one.
+            if not any(one.changed >= self._failing_wall or reason in one.summary for one in own):
                 with self._step("rules: that they fail was not notified", []):
                     notice = plain_notice(self._self_alert(reason, wall), wall)
                     self._keep(IncidentChanges(notices=(notice,), wall_ns=wall), None)

@@ -26,7 +26,7 @@ from aggregator.alerting.self_alerts import (
     journal_part,
 )
 from aggregator.config import AggregatorConfig, shard_names
-from aggregator.impairments import Impairments, LoopTurns, ReportedFaults
+from aggregator.impairments import SHOWN, Impairments, LoopTurns, ReportedFaults
 from aggregator.mqtt.incident_topics import IncidentTopics
 from aggregator.stats import add_lags
 from aggregator.view import AlertStats
@@ -366,7 +366,8 @@ class AlertingService:
                     fleet, began, wall, events,
                     listening=stats.bus_connected, snapshots=found, parts=monitored,
                 ):  # fmt: skip
-                    await spent.pause()
+                    with turn("pauses of the rules"):
+                        await spent.pause()
             except BaseException:
                 self._late = events
                 raise
@@ -395,7 +396,7 @@ class AlertingService:
         found |= {f"journal/{name}": why for name, why in parts.journal.faults.items()}
         beat = "" if self.heartbeat is None else self.heartbeat.fault
         for name, why in (
-            ("journal", parts.writer.fault or parts.journal.fault),
+            ("journal", parts.journal.recent_fault() or parts.writer.fault),
             ("routes", parts.router.fault),
             ("heartbeat", beat),
         ):
@@ -431,7 +432,7 @@ class AlertingService:
         for rule, reason in problems.items():
             self.impairments.report(rule, own, reason, whole=True)
         for rule in self._problems - problems.keys():
-            self.impairments.clear(rule, own)
+            self.impairments.clear(rule, own, after=SHOWN if rule == "circuits_failing" else 0.0)
         self._problems = set(problems)
 
     def _publish(self, publish: Callable[[str, bytes], bool]) -> None:

@@ -45,8 +45,9 @@ class JournalFile:
         self.path = path
         self.trouble = ""
         """Why the last write failed; "" when it did not."""
-        self.fault = ""
-        """Why rows of the last write were dropped or wait, by a fault of our own."""
+        self._fault = ""
+        self._over = True
+        """Whether a later write had no fault."""
         self._connection: sqlite3.Connection | None = connection
         self._io = Lock()
         """Held while the file is read or written: for milliseconds."""
@@ -83,12 +84,12 @@ class JournalFile:
                 return False
             except Exception as error:  # noqa: BLE001 - costs the rows that it comes from
                 return self._write_apart(batch, error)
-            self.trouble = self.fault = ""
+            self.trouble, self._over = "", True
             return True
 
     def _write_apart(self, batch: dict[Row, Row | None], error: Exception) -> bool:
         """Write rows one by one; a row that can't be written is dropped, unless none can."""
-        self.fault = reason_of(error)
+        self._fault, self._over = reason_of(error), False
         left: dict[Row, Row | None] = {}
         for key, row in batch.items():
             try:
@@ -103,6 +104,14 @@ class JournalFile:
         with self._lock:
             self._unwritten = {**batch, **self._unwritten}
         return False
+
+    def recent_fault(self) -> str:
+        """Return why rows were dropped or wait, by a fault of our own: in the last write, or in any
+        since the last call; "" without any."""
+        fault = self._fault
+        if self._over:
+            self._fault = ""
+        return fault
 
     def rows(self, statement: str, *values: Any) -> list[Any]:
         """Return the rows of a query. Raises `StoreError`."""

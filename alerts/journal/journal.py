@@ -149,10 +149,10 @@ class Journal:
         """Why the file could not be written at the last try; "" when all is on disk."""
         return self._file.trouble
 
-    @property
-    def fault(self) -> str:
-        """Why rows of the last write were dropped or wait, by a fault of our own; "" without any."""
-        return self._file.fault
+    def recent_fault(self) -> str:
+        """Return why rows were dropped or wait since the last call, by a fault of our own; "" without
+        any."""
+        return self._file.recent_fault()
 
     def flush(self) -> bool:
         """Try again to write what is not on disk yet; return whether all is."""

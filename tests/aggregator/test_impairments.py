@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 from aggregator.alerting.pipeline import AlertPipeline
-from aggregator.impairments import CLEARED_SHOWN, MOST_PARTS, BlockedParts, Impairments
+from aggregator.impairments import CLEARED_SHOWN, MOST_PARTS, SHOWN, BlockedParts, Impairments
 from api.alerts import AlertState
 from telemetry.fleet import Fleet
 from telemetry.supervision import ProgressMarks
@@ -42,6 +42,18 @@ def test_a_report_keeps_its_begin_and_renews_its_reason() -> None:
     assert list(found.recent()) == [OWN]
     clock.now += CLEARED_SHOWN + 1
     assert found.recent() == {}
+
+
+def test_a_fault_of_an_instant_is_listed_for_seconds_each_time_that_it_occurs() -> None:
+    clock = Clock()
+    found = Impairments(clock.monotonic, clock.wall)
+    for _ in range(2):
+        found.report("loop_failing", "task/messages", "once")
+        found.clear("loop_failing", "task/messages", after=SHOWN)
+        clock.now += SHOWN - 1
+        assert [one.since_ns for one in found.current()] == [100 * 10**9]
+    clock.now += 2
+    assert found.current() == []
 
 
 def test_what_blinds_the_whole_cluster_is_listed_first() -> None:

@@ -240,6 +240,18 @@ def test_on_a_full_disk_nothing_is_lost_and_pages_go_out(path: Path) -> None:
     again.close()
 
 
+def test_a_fault_is_still_known_after_a_write_that_had_none(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal._file.put("counter", "beats", 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(JournalFile, "_write", lambda *_: 1 / 0)
+        assert not journal.flush()
+    assert journal.flush()
+    assert "ZeroDivisionError" in journal.recent_fault()
+    assert journal.recent_fault() == ""
+
+
 def test_a_real_full_disk_is_survived(tmp_path: Path) -> None:
     """A process whose files may not grow: the kernel refuses as a full disk does."""
     script = f"""
