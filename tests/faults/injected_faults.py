@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import time
 import types
 from dataclasses import dataclass, field
 
 from api.alerts import AlertState
 from tests.faults.injection import Condition, Injection, mentioned
-from tests.faults.injection_scene import CHANNEL, CIRCUIT, HONEST, METER, RULE, VICTIM, Scene
+from tests.faults.injection_scene import (
+    CHANNEL,
+    CIRCUIT,
+    HONEST,
+    METER,
+    NODES,
+    PROBE,
+    RULE,
+    VICTIM,
+    Scene,
+)
 
 VICTIMS = (VICTIM, RULE, CIRCUIT, CHANNEL, METER, "victim-budget", "victim-ups")
 PACKAGES = ("aggregator.service", "aggregator.impairments", "aggregator.stats", "aggregator.alerting", "aggregator.electrical",
@@ -61,55 +72,74 @@ def _of_others(text: str) -> bool:
 async def inject(
     scene: Scene, name: str, function: types.FunctionType, condition: Condition, number: int, *, once: bool
 ) -> FaultResult:  # fmt: skip
-    """Let a function raise, once or for five seconds, while everything happens to the victim and one
-    fault to an honest node."""
+    """Let a function raise, once or until it is said (for five seconds at most), while everything
+    happens to the victim and one fault to an honest node."""
     result = FaultResult(name)
     injection = Injection(name, function, condition)
     injection.most = 1 if once else None
-    nodes = len(scene.names) - 1
-    honest, gpu = f"{HONEST}-{number % nodes}", number // nodes % 2
+    honest, gpu = f"{HONEST}-{number % NODES}", number // NODES % 2
     where = f"honest page of {honest} GPU {gpu}"
-    before = len(scene.pager.calls)
+    before, began = len(scene.pager.calls), time.time_ns()
     with injection.armed():
         scene.trouble(number)
         scene.xid(honest, gpu)
-        for _ in range(SECONDS):
+        first = None
+        for second in range(2 * SECONDS):
             await scene.second()
-            _look(scene, injection, result)
+            _look(scene, injection, result, began)
+            result.alerted |= _told(scene, before, injection.marker)
+            if second < SECONDS:
+                result.paged |= _paged(scene, before, where)
+            if first is None and injection.raised:
+                first = second
+            said = first is not None and result.named and result.alerted
+            if second and said and result.paged:
+                break
+            if second >= SECONDS - 1 and (said or first is None or second - first >= SECONDS):
+                break
     result.raised = injection.raised
-    bodies = [str(call.body) for call in scene.pager.calls[before:]]
-    plain = "Its text can't be made"
-    result.paged = any(where in one or ("honest_rule on" in one and plain in one) for one in bodies)
-    scene.calm(number)
-    for waited in range(40):
-        await scene.second()
-        _look(scene, injection, result, late=once)
-        scene.forget_refusals()
-        told = result.alerted or not result.named or waited >= SECONDS
-        if told and not _left(scene) and await _all_stored(scene):
-            break
-    result.stored = await _all_stored(scene)
-    result.left = _left(scene)
-    result.recovered = not result.left
-    result.alerted |= any(injection.marker in str(call.body) for call in scene.pager.calls[before:])
     if once:  # over before its alert is due
         result.alerted |= result.named
+    scene.calm(number)
+    for waited in range(60):
+        await scene.second()
+        scene.forget_refusals()
+        if once:  # it may have been met in the last second
+            _look(scene, injection, result, began)
+            result.alerted |= result.named
+        result.left = _left(scene)
+        if not result.left and await _all_stored(scene):
+            break
+        if waited % 4 == 3:
+            scene.xid(PROBE, waited // 4 % 2)
+    result.stored = await _all_stored(scene)
+    result.recovered = not result.left
     return result
+
+
+def _told(scene: Scene, before: int, marker: str) -> bool:
+    return any(marker in str(call.body) for call in scene.pager.calls[before:])
+
+
+def _paged(scene: Scene, before: int, where: str) -> bool:
+    plain = "Its text can't be made"
+    bodies = [str(call.body) for call in scene.pager.calls[before:]]
+    return any(where in one or ("honest_rule on" in one and plain in one) for one in bodies)
 
 
 def _left(scene: Scene) -> list[str]:
     """Return what is still impaired; a task that was started again counts as healthy after half a
     minute only."""
+    current = scene.aggregator.impairments.current()
     return [
         f"{one.rule} {one.part}"
-        for one in scene.aggregator.impairments.current()
-        if not one.rule.startswith("task_")
-        and one.until is None
-        and not one.part.endswith("/messages")  # until the next message, after its own pause
-    ]
+        for one in current
+        if not one.rule.startswith("task_") and one.until is None
+    ] + [f"pause of {name}" for name in scene.pauses()]
 
 
-def _look(scene: Scene, injection: Injection, result: FaultResult, *, late: bool = False) -> None:
+def _look(scene: Scene, injection: Injection, result: FaultResult, began: int) -> None:
+    """Note whether the injection is named, and whether an alert of it began after it or names it."""
     found = [
         one for one in scene.aggregator.impairments.current() if injection.marker in one.reason
     ]
@@ -120,12 +150,10 @@ def _look(scene: Scene, injection: Injection, result: FaultResult, *, late: bool
     except Exception:  # noqa: BLE001 - the injected one
         return
     keys = {f"{one.rule}/{one.part}" for one in found}
-    result.alerted |= any(one.key in keys and one.state is AlertState.FIRING for one in alerts)
-    if not late:
-        result.alerted |= any(
-            one.state is AlertState.FIRING and injection.marker in one.summary + one.description
-            for one in alerts
-        )
+    for one in alerts:
+        if one.state is AlertState.FIRING:
+            new = one.key in keys and one.changed >= began
+            result.alerted |= new or injection.marker in one.summary + one.description
 
 
 async def _all_stored(scene: Scene) -> bool:

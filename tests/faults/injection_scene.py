@@ -34,6 +34,8 @@ from tests.brokers import free_port
 
 VICTIM, HONEST = "victim-node", "honest-node"
 RULE, CIRCUIT, CHANNEL, METER = "victim_rule", "victim-circuit", "victim-channel", "victim-meter"
+PROBE = f"{HONEST}-probe"
+"""A node whose pages come after an injection, so that channels have something to recover with."""
 NODES = 8
 RULES = f"""
 [[rule]]
@@ -101,7 +103,7 @@ class SilentBus(FanInClient):
         """Accept a command; no frame that is requested ever comes."""
         return True
 
-    def deliver(self, name: str, payload: bytes) -> None:
+    def bring(self, name: str, payload: bytes) -> None:
         """Receive a message."""
         self._receive(name, payload)
 
@@ -118,7 +120,7 @@ class Scene:
     hot: bool = False
     """Whether the victim's GPUs are hot."""
     names: list[str] = field(
-        default_factory=lambda: [VICTIM, *(f"{HONEST}-{n}" for n in range(NODES))]
+        default_factory=lambda: [VICTIM, *(f"{HONEST}-{n}" for n in range(NODES)), PROBE]
     )
     skipped: set[int] = field(default_factory=set)
     _busy: int = 0
@@ -139,21 +141,12 @@ class Scene:
             store=StoreConfig(write_seconds=1.0),
             alerts=msgspec.convert({"channels": channels, "group_wait_seconds": 0}, AlertsConfig),
         )
-        loop = asyncio.get_running_loop()
         with self.clock.in_force(), pytest.MonkeyPatch.context() as patch:
             patch.setattr(service, "FanInClient", SilentBus)
             patch.setattr(MeterHub, "run", _forever)
             patch.setattr(service, "load_rules", few_rules)
             patch.setattr(Aggregator, "_shed", _forever)  # it measures real CPU time
-            submit = loop.run_in_executor
-
-            def counted(*args: Any) -> Any:
-                self._busy += 1
-                future = submit(*args)
-                future.add_done_callback(self._done)
-                return future
-
-            patch.setattr(loop, "run_in_executor", counted)
+            self._count_threads(patch)
             self.aggregator = Aggregator(config)
             for part in (self.aggregator.impairments, self.aggregator.marks):
                 part._clock = time.monotonic
@@ -181,19 +174,34 @@ class Scene:
                         await self._quiet()
                     await asyncio.gather(task, return_exceptions=True)
 
+    def _count_threads(self, patch: pytest.MonkeyPatch) -> None:
+        """Count the calls that any thread of a pool works at: no time passes meanwhile."""
+        wrap = asyncio.wrap_future
+
+        def counted(future: Any, *, loop: Any = None) -> Any:
+            wrapped = wrap(future, loop=loop)
+            if wrapped is not future:
+                self._busy += 1
+                wrapped.add_done_callback(self._done)
+            return wrapped
+
+        patch.setattr(asyncio, "wrap_future", counted)
+        patch.setattr(asyncio.futures, "wrap_future", counted)  # that of `run_in_executor`
+
     def _done(self, _: Any) -> None:
         self._busy -= 1
 
     async def _quiet(self) -> None:
         """Let everything happen that happens at this instant."""
-        for _ in range(3):
+        calm = 0
+        for _ in range(20_000):  # seconds: what does not end is the injected fault
             for _ in range(6):
                 await asyncio.sleep(0)
-            for _ in range(20_000):  # seconds: what does not end is the injected fault
-                if not (self._busy or self.pager.at_once or self._sending()):
-                    break
+            if self._busy or self.pager.at_once or self._sending():
+                calm = 0
                 REAL_SLEEP(0.0002)
-                await asyncio.sleep(0)
+            elif (calm := calm + 1) == 3:
+                return
 
     def _sending(self) -> bool:
         parts = self.aggregator.alerting._parts
@@ -221,7 +229,7 @@ class Scene:
 
     def deliver(self, name: str, kind: Topic, body: bytes) -> None:
         """Deliver a message of a node."""
-        SilentBus.last.deliver(topic("default", name, kind), body)
+        SilentBus.last.bring(topic("default", name, kind), body)
 
     def _hello(self, name: str) -> None:
         status = CollectorStatus(state=NodeState.ONLINE, session=1)
@@ -279,6 +287,13 @@ class Scene:
         status = CollectorStatus(state=NodeState.ONLINE, session=1)
         self.deliver(VICTIM, Topic.STATUS, messages.encode(status))
         self.deliver(VICTIM, Topic.BACKFILL, frames.encode_many([self._late]))
+
+    def pauses(self) -> list[str]:
+        """Return the channels that wait before they try again."""
+        parts = self.aggregator.alerting._parts
+        return [] if parts is None else [
+            name for name, one in parts.outbox._workers.items() if one._limiter._paused_until > self.clock.seconds
+        ]  # fmt: skip
 
     def forget_refusals(self) -> None:
         """End the reports of refused messages, which otherwise last for two minutes."""
