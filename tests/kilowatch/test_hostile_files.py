@@ -244,12 +244,12 @@ def shows_no_harm(text: str) -> None:
 
 
 def test_diagnose_prints_no_escape_of_a_log() -> None:
-    line = f"[12.5] NVRM: Xid (PCI:{EVIL}): 79, pid=7, name={EVIL}, lost\n"
+    line = f"[12.5] NVRM: Xid (PCI:0000:18:00): 79, pid=7, name={EVIL}, lost\n"
     for more in ([], ["--json"]):
         result = CliRunner().invoke(main, ["diagnose", *more, "-"], input=line.encode())
         assert result.exit_code == 2
         shows_no_harm(result.output)
-    assert json.loads(result.stdout)[0]["line"].count(EVIL) == 2, "JSON loses nothing"
+    assert json.loads(result.stdout)[0]["line"].count(EVIL) == 1, "JSON loses nothing"
 
 
 def test_errors_print_no_escape_of_a_name_or_a_file(tmp_path: Path) -> None:

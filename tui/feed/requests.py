@@ -9,6 +9,7 @@ import msgspec
 
 from api.decoding import decode
 from api.errors import ErrorDetail, ErrorReply
+from telemetry.http_outcome import HttpOutcome, outcome_of
 from tui.feed.http import HttpConnection, HttpReply
 from tui.feed.wants import DocumentRequest
 
@@ -75,7 +76,7 @@ class ApiRequests:
         """Fetch a path. Raises for a failure of the aggregator, and where it refuses the dashboard."""
         async with asyncio.timeout(TIMEOUT):
             answer = await self._http.request("GET", path)
-        if answer.status >= 500 or answer.status == 429:
+        if outcome_of(answer.status) is HttpOutcome.RETRY:
             raise ConnectionError(refusal(answer.body) or f"it answers {answer.status}")
         if answer.status in {401, 403, 421}:
             raise ActionRefusedError(f"it refuses us. {refusal(answer.body)}")
