@@ -35,6 +35,8 @@ from telemetry.set_aside import reason_of
 
 log = logging.getLogger(__name__)
 _NO_FLEET = Fleet()
+_PIECE = 50
+"""Alerts that are logged, or given to the incident manager, between two yields."""
 _T = TypeVar("_T")
 PAGES_AFTER = 2.0
 """Seconds for which all steps must fail before that is notified without the rules."""
@@ -87,6 +89,12 @@ class AlertPipeline:
         self._turns = -1
         self._recovering: frozenset[str] = frozenset()
         self._listed: list[Alert] | None = None
+        self._listed_turns = -1, -1
+        self._ranks = _ranks(rules)
+        self._kept = 0
+        """Steps of the incident manager in which anything changed."""
+        self._ticking = False
+        """Whether the rules are being evaluated; until then the alerts of the last tick are listed."""
         self._rule_faults = ReportedFaults("rule_set_aside", self.impairments)
         self._node_faults = ReportedFaults("node_set_aside", self.impairments)
         self._alert_faults = ReportedFaults("alerting_impaired", self.impairments)
@@ -157,6 +165,7 @@ class AlertPipeline:
         `parts`: parts of the monitor that can fail, beside those of `impairments`.
         """
         faults: list[Exception] = []
+        self._ticking = True
         with self._step("rules: this tick was not evaluated", faults):
             changes = yield from self.engine.steps(
                 fleet, now, wall, events, listening=listening, snapshots=snapshots
@@ -169,19 +178,28 @@ class AlertPipeline:
         with self._step("rules: those about kilowatch itself were not evaluated", faults):
             found = [*impairment_parts(self._cluster, self.impairments), *parts]
             own = self.monitor.evaluate(_NO_FLEET, now, wall, snapshots=[monitor_snapshot(found)])
-        self._listed = None
+        with self._step("alerts: their texts were not made", faults):
+            yield from self.engine.refresh()
+            yield from self.monitor.refresh()
+        self._ticking = False
         changes = [*changes, *own]
         with self._step("alerts: their records were not made", faults):
             if faults or self.engine.unsettled or self.monitor.unsettled:
                 changes += self._missed_changes(changes, whole=not faults)
             self.engine.unsettled = self.monitor.unsettled = False
-        for alert in changes:
+        for number, alert in enumerate(changes, 1):
             self.fired += alert.state is AlertState.FIRING
             log.info("alert %s %s: %s", alert.key, alert.state, alert.summary)
+            if number % _PIECE == 0:
+                yield
         records = None
         with self._step("alerts: their records were not made", faults):
-            records = self._records(wall)
-        self._receive(changes, now, wall, records, faults)
+            records = yield from self._records(wall)
+        yield
+        for piece in self._pieces(changes):
+            self._receive(piece, now, wall, records, faults)
+            records = None  # with the first: what begins twice is notified once
+            yield
         self._end(faults, now, wall)
         return changes
 
@@ -203,6 +221,14 @@ class AlertPipeline:
             if reason_of(error) != self.failed:
                 log.exception(what)
             faults.append(error)
+
+    def _pieces(self, changes: list[Alert]) -> list[list[Alert]]:
+        """Return the changes in pieces that take the incident manager a few milliseconds each: causes
+        before what may be their consequence."""
+        if len(changes) <= _PIECE:
+            return [changes]
+        ordered = sorted(changes, key=lambda one: self._ranks.get(one.rule, 0))
+        return [ordered[first : first + _PIECE] for first in range(0, len(ordered), _PIECE)]
 
     def _receive(
         self,
@@ -326,19 +352,21 @@ class AlertPipeline:
         changed, self._changed = self._changed, []
         return changed
 
-    def _records(self, wall: int) -> list[AlertRecord] | None:
+    def _records(self, wall: int) -> Generator[None, None, list[AlertRecord] | None]:
         """Return the engines' records where they have changed since the last call."""
         turns = self.engine.turns + self.monitor.turns
         if turns == self._turns:
             return None
+        own = yield from self.monitor.records(wall)
+        records = [*(yield from self.engine.records(wall)), *own]
         self._turns = turns
-        records = [*self.engine.snapshot(wall), *self.monitor.snapshot(wall)]
         self._recovering = frozenset(
             record.alert.key for record in records if record.good_since is not None
         )
         return records
 
     def _keep(self, changes: IncidentChanges, records: Sequence[AlertRecord] | None) -> None:
+        self._kept += bool(changes)
         self._unkept.append((changes, records))
         while self._unkept:  # what could not be given away before comes first
             before, its_records = self._unkept[0]
@@ -350,7 +378,9 @@ class AlertPipeline:
 
     def alerts(self) -> list[Alert]:
         """Return alerts that are pending, firing or just resolved, worst first."""
-        if self._listed is None:
+        turns = self.engine.text_turns, self.monitor.text_turns
+        if self._listed is None or (turns != self._listed_turns and not self._ticking):
+            self._listed_turns = turns
             own = self.monitor.alerts()
             firing = [alert for alert in own if alert.state is AlertState.FIRING]
             rest = [alert for alert in own if alert.state is not AlertState.FIRING]
@@ -370,9 +400,28 @@ class AlertPipeline:
                 found.append(alert)
         return found
 
+    @property
+    def notified_turn(self) -> tuple[int, int, int]:
+        """What changes when an alert begins, ends, or is notified or suppressed; not with a number in a
+        text."""
+        return self.engine.turns, self.monitor.turns, self._kept
+
     def counts(self) -> Counter[tuple[str, str]]:
         """Return how many alerts of each rule are in each state."""
         return Counter((alert.rule, alert.state.value) for alert in self.alerts())
+
+
+def _ranks(rules: Sequence[Rule]) -> dict[str, int]:
+    """Return a number for each rule that is higher than those of the rules that inhibit it."""
+    ranks = {rule.name: 0 for rule in rules}
+    for _ in rules:  # no longer chain is possible
+        before = dict(ranks)
+        for rule in rules:
+            for name in rule.inhibits:
+                ranks[name] = max(ranks.get(name, 0), ranks[rule.name] + 1)
+        if ranks == before:
+            break
+    return ranks
 
 
 def _by_rule(part: str) -> str:

@@ -59,6 +59,8 @@ OVERLAP = 15_000_000_000
 evaluated again: an alert that fires already is not notified twice."""
 SLICE_SECONDS = 0.01
 """Seconds of rules at a time before other work on the loop has its turn."""
+FEED_SECONDS = 10.0
+"""Seconds after which Alertmanagers are given texts of which a number alone has changed."""
 LEAST_PAUSE = 0.02
 """Least seconds between two steps of the incident manager without the rules."""
 
@@ -135,6 +137,9 @@ class AlertingService:
         """When the last evaluation ended, monotonic seconds."""
         self._fresh = False
         self._urgent = False
+        self._fed: tuple[int, int, int] | None = None
+        """State of the alerts that the Alertmanagers were given last, and when."""
+        self._fed_at: float | None = None
 
     @property
     def pipeline(self) -> AlertPipeline:
@@ -380,7 +385,7 @@ class AlertingService:
             with turn("page without rules"):
                 parts.pipeline.page_without_rules(broken, began, wall)
         with turn("Alertmanagers"):
-            parts.outbox.feed(parts.pipeline.notified())
+            self._feed(parts, began)
         with turn("counters of the rules"):
             ended = time.monotonic()
             before, self._finished = self._finished, ended
@@ -389,6 +394,13 @@ class AlertingService:
                 stats.rule_period.add(ended - before)
             self.schedule.ran(began, ended, spent.total())
             add_lags(stats.evaluated, (time.time_ns() - clocks) / 1e9)
+
+    def _feed(self, parts: _Parts, now: float) -> None:
+        """Give the Alertmanagers the alerts where any began or ended, and their new texts now and then."""
+        turn, at = parts.pipeline.notified_turn, self._fed_at
+        if turn != self._fed or at is None or now - at >= FEED_SECONDS:
+            parts.outbox.feed(parts.pipeline.notified())
+            self._fed, self._fed_at = turn, now
 
     def _delivery_faults(self, parts: _Parts) -> dict[str, str]:
         """Return where kilowatch itself raises between an alert and its receiver."""

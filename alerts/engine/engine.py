@@ -9,7 +9,8 @@ from __future__ import annotations
 import contextlib
 from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -33,7 +34,8 @@ from alerts.engine.row_index import (
     snapshot_subject,
 )
 from alerts.engine.rule_evaluator import UNKNOWN_TEXT, Reading, RuleEvaluator
-from alerts.engine.subjects import RowSubject, subject_info
+from alerts.engine.shown_alerts import AlertSource
+from alerts.engine.subjects import DeviceSubject, RowSubject, subject_info
 from alerts.rules.conditions import event_part
 from alerts.rules.input import AlertPhase, FleetSnapshot
 from alerts.rules.names import format_value, home
@@ -58,10 +60,24 @@ _MOST_PAUSES = 3
 """Most long pauses in a row; more are a new period, or else no node would ever be silent again."""
 MOST_WAITING = 20_000
 """Events that wait for a part that is set aside; the oldest are given up."""
+_PIECE = 50
+"""Alerts that are made between two yields: a few milliseconds."""
 _DISTURBANCES = "disturbances"
 """Part that finds resets by counters that went back."""
 _EVENT_AGE = 3_600_000_000_000
 """ns: an event that comes an hour late is not evaluated, unless its rule keeps firing for longer."""
+
+
+@dataclass(slots=True)
+class _Texts:
+    """State of the alerts' texts."""
+
+    turns: int = 0
+    """Number of changes to what is listed."""
+    fresh: bool = False
+    """Whether they are those of the last evaluation."""
+    busy: bool = False
+    """Whether an evaluation is under way."""
 
 
 class RuleEngine:
@@ -86,8 +102,7 @@ class RuleEngine:
         self._peer_groups = PeerGroups()
         self._resolved: deque[tuple[float, Alert]] = deque()
         self._fleet = Fleet()
-        self._last_tick = -np.inf
-        self._now = -np.inf
+        self._last_tick = self._now = -np.inf
         self._period: float | None = None
         """Usual seconds between two calls."""
         self._long_pauses = 0
@@ -97,6 +112,7 @@ class RuleEngine:
         self._forgotten: set[str] = set()
         """Nodes that were removed since the last tick."""
         self._turns = 0
+        self._texts = _Texts()
         self.rules_aside = SetAside("rule")
         """Rules that raised; all others are evaluated."""
         self.nodes_aside = SetAside("node")
@@ -167,18 +183,21 @@ class RuleEngine:
         if not listening or self._paused(now):
             self._listening_since = now
         changes: list[Alert] = []
+        self._texts.fresh = False
+        self._texts.busy = True
         try:
             snapshot = self._snapshot(fleet, now, wall_ns, changes)
             for evaluator in self._evaluators:
                 try:
                     if not snapshot.has(evaluator.subject):
                         continue
-                    self._evaluate(evaluator, snapshot, changes)
+                    yield from self._evaluate(evaluator, snapshot, changes)
                 except Exception as error:
                     self.unsettled = True
                     self.rules_aside.fail(evaluator.rule.name, error, now)
                 yield
         finally:
+            self._texts.busy = False
             del self._waiting[: -MOST_WAITING or None]  # after a failure they are evaluated again
             self._remember(changes, now)
         if "events" not in self.rules_aside:
@@ -193,6 +212,7 @@ class RuleEngine:
     ) -> FleetSnapshot:
         """Return the fleet as the rules see it, without the nodes that are set aside; add the alerts
         that end with their device."""
+        self._texts.fresh = False
         while True:
             self._fleet = self._without.of(fleet, self.nodes_aside.waiting(now))
             self._rows_known = False
@@ -274,29 +294,37 @@ class RuleEngine:
 
     # -- One rule --------------------------------------------------------------------------------
 
-    @np.errstate(over="ignore", invalid="ignore")  # a counter may be 1e308: its growth is inf
     def _evaluate(
         self, evaluator: RuleEvaluator, snapshot: FleetSnapshot, changes: list[Alert]
-    ) -> None:
-        """Evaluate a rule, and add its changes. An exception sets aside this rule or the events that
-        it raises on, and nothing else."""
-        part = evaluator.part
-        missed = self._missed.get(part)
-        if missed or part in self.rules_aside:
-            entries = self._evaluate_again(evaluator, snapshot)
-        else:
-            try:
-                entries = evaluator.step(snapshot)
-            except Exception as error:
-                entries = self._after(error, evaluator, snapshot)
+    ) -> Generator[None, None, None]:
+        """Evaluate a rule, and add its changes; yield now and then while they are many."""
+        evaluator.shown.fresh.clear()
+        entries = self._entries(evaluator, snapshot)
         while evaluator.faults:
             self._note_text(evaluator.rule.name, evaluator.faults.pop())
-        for entry, state in entries:
+        for number, (entry, state) in enumerate(entries, 1):
             alert = self._alert(evaluator, entry, state, snapshot.wall)
             if alert is not None:
                 changes.append(alert)
             if state is AlertState.RESOLVED:
                 evaluator.forget(int(entry["row"]))
+            if number % _PIECE == 0:
+                yield
+
+    @np.errstate(over="ignore", invalid="ignore")  # a counter may be 1e308: its growth is inf
+    def _entries(
+        self, evaluator: RuleEvaluator, snapshot: FleetSnapshot
+    ) -> list[tuple[Any, AlertState]]:
+        """Evaluate a rule; return the entries that began to fire or have resolved. An exception sets aside
+        this rule or the events that it raises on, and nothing else."""
+        part = evaluator.part
+        missed = self._missed.get(part)
+        if missed or part in self.rules_aside:
+            return self._evaluate_again(evaluator, snapshot)
+        try:
+            return evaluator.step(snapshot)
+        except Exception as error:
+            return self._after(error, evaluator, snapshot)
 
     def _evaluate_again(
         self, evaluator: RuleEvaluator, snapshot: FleetSnapshot
@@ -379,6 +407,7 @@ class RuleEngine:
             entry = evaluator.machine.entries[number]
             record = evaluator.record(alert, entry, self._now, self._wall)
             self._restored.add([record], self._now, self._wall)
+            self._texts.turns += 1
             evaluator.remove(row)
 
     def _forget_faults(self, fleet: Fleet, failed: Collection[str]) -> None:
@@ -418,10 +447,52 @@ class RuleEngine:
 
     def alerts(self) -> list[Alert]:
         """Return the alerts that are pending, firing or lately resolved, the worst first."""
+        self._refresh_all()
         listed = [alert for _, alert in self._resolved]
         listed += [alert for _, _, alert in self._active()]
         listed += [record.alert for record in self._restored.records()]
         return sorted(listed, key=_worst_first)
+
+    @property
+    def text_turns(self) -> int:
+        """Number of changes to what `alerts` returns."""
+        return self._texts.turns + self.turns
+
+    def refresh(self) -> Generator[None, None, None]:
+        """Make the texts again of the alerts that have changed since the last tick, and yield now and then;
+        `alerts` and `snapshot` do it by themselves otherwise."""
+        self._texts.fresh = True
+        if not self._rows_known:  # the alerts stay as they are
+            return
+        done = 0
+        context = id(self._fleet), self._fleet.version, self.node_labels
+        for evaluator in self._evaluators:
+            if not len(evaluator.machine.entries) and not evaluator.shown:
+                continue
+            for entry, state in evaluator.outdated(context, partial(self._source, evaluator)):
+                self._alert(evaluator, entry, state, int(entry["changed"]))
+                self._texts.turns += 1
+                done += 1
+                if done % _PIECE == 0:
+                    yield
+            evaluator.shown.fresh.clear()
+
+    def _refresh_all(self) -> None:
+        if not self._texts.busy and not self._texts.fresh:
+            outcome(self.refresh())
+
+    def _source(self, evaluator: RuleEvaluator, row: int) -> AlertSource | None:
+        """Return what the alert of a row says about its place."""
+        try:
+            found = self._subject(evaluator.subject, row)
+        except Exception:  # it is reported where the alert is made
+            return None
+        return None if found is None else self._source_of(found)
+
+    def _source_of(self, found: RowSubject) -> AlertSource:
+        if isinstance(found, DeviceSubject):
+            return AlertSource(found.inventory, self.node_labels.get(found.inventory.node))
+        return AlertSource(found.facts, None)
 
     # -- Restarts --------------------------------------------------------------------------------
 
@@ -439,15 +510,32 @@ class RuleEngine:
 
     def snapshot(self, wall_ns: int) -> list[AlertRecord]:
         """Return the records of all pending and firing alerts, for `restore` after a restart."""
+        return outcome(self.records(wall_ns))
+
+    def records(self, wall_ns: int) -> Generator[None, None, list[AlertRecord]]:
+        """Return what `snapshot` does, and yield now and then. Only those that have changed are made."""
+        self._refresh_all()
         records = []
-        for evaluator, entry, alert in self._active():
-            try:
-                records.append(evaluator.record(alert, entry, self._now, wall_ns))
-            except Exception as error:  # its alert survives a restart all the same
-                self._note_text(evaluator.rule.name, error)
-                device = alert.key.split("/", 2)[2]
-                records.append(AlertRecord(alert=alert, device=device))
+        made = 0
+        for evaluator, number, alert in self._active():
+            entry = evaluator.machine.entries[number]
+            found = evaluator.record_again(int(entry["row"]), alert, float(entry["good_since"]))
+            if found is None:
+                made += 1
+                if made % _PIECE == 0:
+                    yield
+                found = self._record(evaluator, entry, alert, wall_ns)
+            records.append(found)
         return records + list(self._restored.records())
+
+    def _record(
+        self, evaluator: RuleEvaluator, entry: Any, alert: Alert, wall_ns: int
+    ) -> AlertRecord:
+        try:
+            return evaluator.record(alert, entry, self._now, wall_ns)
+        except Exception as error:  # its alert survives a restart all the same
+            self._note_text(evaluator.rule.name, error)
+            return AlertRecord(alert=alert, device=alert.key.split("/", 2)[2])
 
     def forget(self, node: str) -> None:
         """Note that a node was removed, by a person or at its expiry: its alerts end as `forgotten` at the next tick."""
@@ -606,12 +694,14 @@ class RuleEngine:
 
     # -- Texts -----------------------------------------------------------------------------------
 
-    def _active(self) -> Iterator[tuple[RuleEvaluator, Any, Alert]]:
+    def _active(self) -> Iterator[tuple[RuleEvaluator, int, Alert]]:
+        """Yield the number of the entry and the alert of each row that is pending or firing."""
         for evaluator in self._evaluators:
-            for entry, state in evaluator.active():
-                alert = self._alert(evaluator, entry, state, int(entry["changed"]))
+            shown = evaluator.shown
+            for number, row in enumerate(evaluator.machine.entries["row"].tolist()):
+                alert = shown.get(row)
                 if alert is not None:
-                    yield evaluator, entry, alert
+                    yield evaluator, number, alert
 
     def _alert(
         self, evaluator: RuleEvaluator, entry: Any, state: AlertState, at: int
@@ -623,11 +713,17 @@ class RuleEngine:
         try:
             found = self._subject(evaluator.subject, row)
             if found is None:
+                evaluator.shown.pop(row, None)
                 return None
             info, reading = subject_info(found, self.node_labels), self._reading(evaluator, row)
             alert = evaluator.alert(entry, state, at, info, reading)
         except Exception as error:  # a plain text is better than no page
-            return self._plain(evaluator, entry, state, at, found, error)
+            alert = self._plain(evaluator, entry, state, at, found, error)
+            evaluator.shown.stale.add(row)  # tried again at the next tick
+        else:
+            evaluator.shown.fresh.add(row)
+            if found is not None:
+                evaluator.shown.sources[row] = self._source_of(found)
         evaluator.shown[row] = alert
         return alert
 
@@ -694,6 +790,7 @@ class RuleEngine:
 
     def _remember(self, changes: Iterable[Alert], now: float) -> None:
         for alert in changes:
+            self._texts.turns += 1
             if alert.state is AlertState.RESOLVED:
                 self._resolved.append((now, alert))
         again = {alert.key for alert in changes if alert.state is AlertState.FIRING}
@@ -701,6 +798,7 @@ class RuleEngine:
             self._resolved = deque(kept for kept in self._resolved if kept[1].key not in again)
         while self._resolved and now - self._resolved[0][0] > RESOLVED_SHOWN:
             self._resolved.popleft()
+            self._texts.turns += 1
 
 
 def outcome(steps: Generator[None, None, Outcome]) -> Outcome:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from string import Formatter
 from typing import Any
 
 import msgspec
 import numpy as np
 
 from alerts.engine.restore import AlertRecord, WaitingAlert
+from alerts.engine.shown_alerts import AlertSource, ShownAlerts
 from alerts.engine.state_machine import AlertStateMachine, step
 from alerts.engine.subjects import SubjectInfo
 from alerts.rules.condition import BAD, UNKNOWN, Evaluation
@@ -26,6 +28,9 @@ from telemetry.devices import Event
 _STATES = {AlertPhase.PENDING: AlertState.PENDING, AlertPhase.FIRING: AlertState.FIRING}
 UNKNOWN_TEXT = "unknown"
 """Text of a field that is not known."""
+MOST_AT_ONCE, FEWEST_AT_ONCE = 100, 20
+"""Alerts of a rule whose texts are made again in one tick because of a number alone; fewer for rows of
+snapshots, of which each takes up to a millisecond."""
 Reading = Callable[[str], str]
 """Returns the present value of a metric as text."""
 
@@ -45,8 +50,15 @@ class RuleEvaluator:
         """Line and process of the event that caused each active row, where it has one."""
         self.faults: list[Exception] = []
         """Exceptions that cost a text, until the engine notes them."""
-        self.shown: dict[int, Alert] = {}
-        """The alert of each active row as it was last made: for when it can't be made any more."""
+        self.shown = ShownAlerts()
+        """The alert of each active row as it was last made."""
+        self._records: dict[int, tuple[Alert, float, AlertRecord]] = {}
+        """By row: a record, with the alert and the `good_since` that it was made of."""
+        self.lively = names_readings(rule) or subject.snapshot_kind not in {
+            None,
+            SnapshotKind.MONITOR,
+        }
+        """Whether its texts name more than the numbers of the entry."""
 
     @property
     def part(self) -> str:
@@ -63,14 +75,12 @@ class RuleEvaluator:
         """Move the state of the devices to their new rows."""
         self.machine.move(change)
         self.memory.move(change)
-        if self._causes or self.shown:
+        self.shown.move(change)
+        if self._causes:
             moved = dict(zip(change.old.tolist(), change.new.tolist(), strict=True))
             gone = set(change.touched.tolist()) - set(moved)
             self._causes = {
                 moved.get(row, row): cause for row, cause in self._causes.items() if row not in gone
-            }
-            self.shown = {
-                moved.get(row, row): alert for row, alert in self.shown.items() if row not in gone
             }
 
     def repair(self) -> None:
@@ -92,7 +102,7 @@ class RuleEvaluator:
         self.memory = RowMemory(size)
         self.machine = AlertStateMachine(self.memory)
         self._when_memory, self._unless_memory = self.memory.part(0), self.memory.part(1)
-        self._causes, self.shown = {}, {}
+        self._causes, self._records, self.shown = {}, {}, ShownAlerts()
 
     def step(self, snapshot: FleetSnapshot) -> list[tuple[Any, AlertState]]:
         """Evaluate all rows and advance their states; return the entries of
@@ -114,6 +124,7 @@ class RuleEvaluator:
         )
         for row, event in evaluation.causes.items():
             if phase[row]:
+                self.shown.stale.add(row)
                 try:
                     self._causes[row] = _cause(event)
                 except Exception as error:  # noqa: BLE001 - the alert is notified without its line
@@ -140,12 +151,20 @@ class RuleEvaluator:
         """Store the reasons of the bad rows; they are shown until the alert is over."""
         metric = next(self.when.metrics())
         for row in np.flatnonzero(bad).tolist():
-            self._causes[row] = snapshot.facts[row].get(metric, ""), ""
+            cause = snapshot.facts[row].get(metric, ""), ""
+            if self._causes.get(row) != cause:
+                self._causes[row] = cause
+                self.shown.stale.add(row)
 
     def forget(self, row: int) -> None:
         """Drop the cause of an alert that is over."""
         self._causes.pop(row, None)
+        self._drop_texts(row)
+
+    def _drop_texts(self, row: int) -> None:
+        self._records.pop(row, None)
         self.shown.pop(row, None)
+        self.shown.sources.pop(row, None)
 
     def raises_on(self, snapshot: FleetSnapshot, events: Sequence[tuple[int, Event]]) -> bool:
         """Return whether the condition raises on some events, in a memory that is not used again."""
@@ -242,15 +261,51 @@ class RuleEvaluator:
             runbook=rule.runbook,
         )
 
-    def active(self) -> Iterator[tuple[Any, AlertState]]:
-        """Yield entry and state of each row that is pending or firing."""
-        for entry in self.machine.entries:
+    def outdated(
+        self, context: object, source: Callable[[int], AlertSource | None]
+    ) -> Iterator[tuple[Any, AlertState]]:
+        """Yield entry and state of each row that is pending or firing and whose alert must be made.
+
+        `source` returns what the alert of a row says about its place; `context` differs from that of the
+        last call where any of that may have changed.
+        """
+        entries, shown = self.machine.entries, self.shown
+        rows = entries["row"]
+        if len(shown) > len(rows):
+            for row in shown.keys() - set(rows.tolist()):
+                self._drop_texts(row)
+        monitor = self.subject is Subject.MONITOR
+        single = monitor or self.subject.table is not None  # facts of circuits take long
+        if len(rows) and single and (monitor or context != shown.context):
+            for row in rows.tolist():
+                known = shown.sources.get(row)
+                if known is None or known != source(row):
+                    shown.stale.add(row)
+        shown.context = context
+        most = MOST_AT_ONCE if single else FEWEST_AT_ONCE
+        numbers = shown.outdated(entries, self.machine.phase[rows], most, always=self.lively)
+        for number in numbers:
+            entry = entries[number]
             yield entry, _STATES[AlertPhase(self.machine.phase[entry["row"]])]
 
     # -- Restarts --------------------------------------------------------------------------------
 
+    def record_again(self, row: int, alert: Alert, good_since: float) -> AlertRecord | None:
+        """Return the record of a row as it was last made; None where it has changed."""
+        known = self._records.get(row)
+        if known is None or known[0] is not alert:
+            return None
+        same = known[1] == good_since or (np.isnan(known[1]) and np.isnan(good_since))
+        return known[2] if same else None
+
     def record(self, alert: Alert, entry: Any, now: float, wall: int) -> AlertRecord:
         """Return the record of an alert, to go on with it after a restart."""
+        row, good = int(entry["row"]), float(entry["good_since"])
+        found = self._record(alert, entry, now, wall)
+        self._records[row] = alert, good, found
+        return found
+
+    def _record(self, alert: Alert, entry: Any, now: float, wall: int) -> AlertRecord:
         good = float(entry["good_since"])
         line, process = self._causes.get(int(entry["row"]), ("", ""))
         return AlertRecord(
@@ -279,6 +334,17 @@ class RuleEvaluator:
         )
         if record.line or record.process:
             self._causes[row] = record.line, record.process
+
+
+def names_readings(rule: Rule) -> bool:
+    """Return whether a rule's texts name present values of metrics."""
+    names = {
+        name
+        for text in (rule.summary, rule.description)
+        for _, name, *_ in Formatter().parse(text)
+        if name
+    }
+    return "cost" in names or any(name in WORDS for name in names)
 
 
 def _number(value: Any) -> float | None:

@@ -81,6 +81,8 @@ class Journal:
         records = reader.alert_records()
         self.alert_records = [record for _, record in records]
         self._alert_bodies = {record.alert.key: body for body, record in records}
+        self._put_records: dict[str, AlertRecord] = {}
+        """By key: the record of each alert that was put last; the same object is not encoded again."""
         self._channels = reader.channels()
         self._next = reader.next_delivery()
         self._queue = DeliveryQueue(reader.waiting(), reader.notified())
@@ -178,13 +180,19 @@ class Journal:
             self._put(added)
 
     def _put_alerts(self, records: Iterable[AlertRecord]) -> None:
-        now = {record.alert.key: msgspec.json.encode(record) for record in records}
+        now, before = {}, self._put_records
+        put = {}
+        for record in records:
+            key = record.alert.key
+            put[key] = record
+            same = before.get(key) is record and key in self._alert_bodies
+            now[key] = self._alert_bodies[key] if same else msgspec.json.encode(record)
         for key in self._alert_bodies.keys() - now.keys():
             self._file.drop("life", key)
         for key, body in now.items():
             if self._alert_bodies.get(key) != body:
                 self._file.put("life", key, body)
-        self._alert_bodies = now
+        self._alert_bodies, self._put_records = now, put
 
     # -- Deliveries ------------------------------------------------------------------------------
 
