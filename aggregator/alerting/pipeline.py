@@ -402,7 +402,7 @@ class AlertPipeline:
 
     @property
     def notified_turn(self) -> tuple[int, int, int]:
-        """What changes when an alert begins, ends, or is notified or suppressed; not with a number in a
+        """Counters that change when an alert begins, ends, is notified or suppressed; not with a number in a
         text."""
         return self.engine.turns, self.monitor.turns, self._kept
 

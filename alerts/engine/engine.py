@@ -34,7 +34,7 @@ from alerts.engine.row_index import (
     snapshot_subject,
 )
 from alerts.engine.rule_evaluator import UNKNOWN_TEXT, Reading, RuleEvaluator
-from alerts.engine.shown_alerts import AlertSource
+from alerts.engine.shown_alerts import PlaceFacts
 from alerts.engine.subjects import DeviceSubject, RowSubject, subject_info
 from alerts.rules.conditions import event_part
 from alerts.rules.input import AlertPhase, FleetSnapshot
@@ -69,7 +69,7 @@ _EVENT_AGE = 3_600_000_000_000
 
 
 @dataclass(slots=True)
-class _Texts:
+class _TextState:
     """State of the alerts' texts."""
 
     turns: int = 0
@@ -112,7 +112,7 @@ class RuleEngine:
         self._forgotten: set[str] = set()
         """Nodes that were removed since the last tick."""
         self._turns = 0
-        self._texts = _Texts()
+        self._texts = _TextState()
         self.rules_aside = SetAside("rule")
         """Rules that raised; all others are evaluated."""
         self.nodes_aside = SetAside("node")
@@ -481,7 +481,7 @@ class RuleEngine:
         if not self._texts.busy and not self._texts.fresh:
             outcome(self.refresh())
 
-    def _source(self, evaluator: RuleEvaluator, row: int) -> AlertSource | None:
+    def _source(self, evaluator: RuleEvaluator, row: int) -> PlaceFacts | None:
         """Return what the alert of a row says about its place."""
         try:
             found = self._subject(evaluator.subject, row)
@@ -489,10 +489,10 @@ class RuleEngine:
             return None
         return None if found is None else self._source_of(found)
 
-    def _source_of(self, found: RowSubject) -> AlertSource:
+    def _source_of(self, found: RowSubject) -> PlaceFacts:
         if isinstance(found, DeviceSubject):
-            return AlertSource(found.inventory, self.node_labels.get(found.inventory.node))
-        return AlertSource(found.facts, None)
+            return PlaceFacts(found.inventory, self.node_labels.get(found.inventory.node))
+        return PlaceFacts(found.facts, None)
 
     # -- Restarts --------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from alerts.engine.restore import AlertRecord, WaitingAlert
-from alerts.engine.shown_alerts import AlertSource, ShownAlerts
+from alerts.engine.shown_alerts import PlaceFacts, ShownAlerts
 from alerts.engine.state_machine import AlertStateMachine, step
 from alerts.engine.subjects import SubjectInfo
 from alerts.rules.condition import BAD, UNKNOWN, Evaluation
@@ -262,7 +262,7 @@ class RuleEvaluator:
         )
 
     def outdated(
-        self, context: object, source: Callable[[int], AlertSource | None]
+        self, context: object, source: Callable[[int], PlaceFacts | None]
     ) -> Iterator[tuple[Any, AlertState]]:
         """Yield entry and state of each row that is pending or firing and whose alert must be made.
 

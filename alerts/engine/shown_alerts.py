@@ -26,13 +26,13 @@ _KEY = np.dtype([
     ("part", np.int8),
     ("made", np.int64),
 ])  # fmt: skip
-"""What the texts of an alert were made of, and the number of the turn in which that was."""
+"""Values that the texts of an alert were made of, and the number of the turn in which that was."""
 _STATE, _NUMBERS = ("phase", "began", "changed"), ("value", "limit", "part")
 
 
 @dataclass(frozen=True, slots=True)
-class AlertSource:
-    """What an alert says about its place is made of these."""
+class PlaceFacts:
+    """Facts and labels of the place of an alert."""
 
     facts: object
     """The inventory of its node, or the facts of its row."""
@@ -45,7 +45,7 @@ class ShownAlerts(dict[int, Alert]):
 
     def __init__(self) -> None:
         super().__init__()
-        self.sources: dict[int, AlertSource] = {}
+        self.sources: dict[int, PlaceFacts] = {}
         self.context: object = None
         """The state of the fleet at which the sources were last compared."""
         self.stale: set[int] = set()
