@@ -7,7 +7,7 @@ INPUTS  ?= 1000000
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup packages run demo stack test test-systems fuzz search check format bench faults docs screens clean
+.PHONY: help setup packages run demo stack test test-systems fuzz inject search check format bench faults docs screens clean
 
 help:  ## list what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -39,6 +39,9 @@ test-systems: setup packages  ## run the slow tests: whole clusters, faults, kil
 
 fuzz: setup packages  ## a million changed messages beside an honest fleet: `make fuzz INPUTS=20000`
 	$(BIN)/python -m tests.fuzz --inputs $(INPUTS)
+
+inject: setup packages  ## an exception in every function from the border to a page (five minutes)
+	$(BIN)/python -m pytest -q -n 3 --dist loadfile tests/faults/faults_in_alerts.py tests/faults/faults_in_ingest.py tests/faults/faults_in_power.py
 
 search: setup packages  ## the property tests with fresh seeds: `make search SECONDS=3600`
 	$(BIN)/python -m tests.fuzz --search $(SECONDS)
