@@ -7,16 +7,16 @@ INPUTS  ?= 1000000
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup packages run demo stack test test-systems fuzz inject search check format bench faults docs screens clean
+.PHONY: help setup packages run demo stack test test-systems fuzz deb homeassistant search check format bench faults docs site screens clean
 
 help:  ## list what can be made
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(STAMP)  ## create .venv with everything that kilowatch needs
 
 $(STAMP): pyproject.toml constraints.txt
 	@sh deploy/venv.sh $(PYTHON) $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,bench]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,bench,site]'
 	@touch $@
 
 packages:  ## install the servers that the tests start, where that is allowed
@@ -40,8 +40,13 @@ test-systems: setup packages  ## run the slow tests: whole clusters, faults, kil
 fuzz: setup packages  ## a million changed messages beside an honest fleet: `make fuzz INPUTS=20000`
 	$(BIN)/python -m tests.fuzz --inputs $(INPUTS)
 
-inject: setup packages  ## an exception in every function from the border to a page (five minutes)
-	$(BIN)/python -m pytest -q -n 3 --dist loadfile tests/faults/faults_in_alerts.py tests/faults/faults_in_ingest.py tests/faults/faults_in_power.py
+deb: setup  ## build the Debian package into dist/
+	@sh deploy/debian/build.sh dist
+
+homeassistant:  ## install Home Assistant's own schemas beside, to test what is published to it
+	$(PYTHON) -m venv .homeassistant
+	.homeassistant/bin/pip install --quiet homeassistant==2024.3.3 paho-mqtt==1.6.1 'setuptools<80'
+	KILOWATCH_HOMEASSISTANT=$(CURDIR)/.homeassistant/bin/python $(BIN)/python -m pytest -q tests/aggregator/test_homeassistant.py
 
 search: setup packages  ## the property tests with fresh seeds: `make search SECONDS=3600`
 	$(BIN)/python -m tests.fuzz --search $(SECONDS)
@@ -52,8 +57,10 @@ check: setup  ## what CI checks beside the tests: format, lint, types, imports, 
 	$(BIN)/mypy telemetry api power alerts collector aggregator tui kilowatch
 	$(BIN)/lint-imports
 	$(BIN)/python -m docs.build --check
+	$(BIN)/python -m docs.worked_sites --check
 	$(BIN)/python -m grafana.build --check
 	$(BIN)/python -m kilowatch.prometheus --check
+	$(BIN)/python -m mkdocs build --quiet
 
 format: setup  ## put the source in order
 	$(BIN)/ruff format .
@@ -65,8 +72,12 @@ bench: setup packages  ## measure, and write the figures beside their commands (
 faults: setup packages  ## the long fault campaign; rewrites docs/faults.md
 	$(BIN)/python -m tests.faults
 
+site: setup  ## build the documentation site into build/site
+	$(BIN)/python -m mkdocs build --quiet
+
 docs: setup  ## write the generated pages, dashboards and rules for Prometheus
 	$(BIN)/python -m docs.build
+	$(BIN)/python -m docs.worked_sites
 	$(BIN)/python -m grafana.build
 	$(BIN)/python -m kilowatch.prometheus
 

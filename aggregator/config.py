@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from aggregator.homeassistant.config import HomeAssistantConfig
 from aggregator.influx.config import InfluxConfig
 from aggregator.ingest.budgets import IngestBudgets
 from aggregator.remote.config import RemoteWriteConfig
@@ -201,6 +202,8 @@ class AggregatorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     alerts: AlertsConfig = AlertsConfig()
     remote_write: RemoteWriteConfig = RemoteWriteConfig()
     """Where to push what the metrics pages show, where nothing can scrape (docs/prometheus.md)."""
+    homeassistant: HomeAssistantConfig = HomeAssistantConfig()
+    """GPUs and circuits as devices of Home Assistant (docs/home.md)."""
     power: dict[str, Any] = {}
     """The electrical site as written (docs/power.md); decoded by `power.site.config`."""
 
@@ -217,7 +220,14 @@ class AggregatorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     def check(self) -> None:
         """Raise `ConfigError` for settings that can't work."""
         check_name("aggregator.cluster", self.cluster)
-        shard_names(self.shards)
+        if shard_names(self.shards) and self.power.get("circuits"):
+            raise ConfigError(
+                "aggregator.shards",
+                "a part of the cluster can't judge circuits: nodes of the other parts on them would count as "
+                "silent, and a breaker could trip without a page",
+                "Leave shards out and run one aggregator (docs/benchmarks.md says what one carries), or leave "
+                "[power] out.",
+            )
         if not 0.01 <= self.flush_seconds <= 10:
             raise ConfigError("aggregator.flush_seconds", "it must be 0.01 to 10 seconds")
         if not 0.1 <= self.rule_seconds <= 60:
@@ -242,6 +252,7 @@ class AggregatorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         self.budgets.check("aggregator.budgets")
         self.alerts.check()
         self.remote_write.check("aggregator.remote_write")
+        self.homeassistant.check("homeassistant")
 
 
 def shard_names(shards: tuple[str, ...]) -> list[str]:

@@ -77,7 +77,7 @@ class Impairments:
         self._cleared: dict[str, tuple[float, Mapping[str, str]]] = {}
         """When a part was cleared last, with its facts."""
         self._bounded = 0
-        """Those of `_current` that `MOST_PARTS` bounds."""
+        """Parts of `_current` that `MOST_PARTS` bounds."""
         self.unlisted = 0
         """Reports beyond `MOST_PARTS`, which are not listed."""
 

@@ -9,18 +9,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import gc
 import logging
 import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
+import msgspec
+
 from aggregator.alerting.node_labels import LabelsByNode, NodeLabels
 from aggregator.alerting.pipeline import AlertPipeline
 from aggregator.alerting.service import AlertingService
 from aggregator.config import AggregatorConfig, shard_names
-from aggregator.electrical.energy_sampler import local
 from aggregator.electrical.service import ElectricalService
+from aggregator.evidence.collector import EvidenceCollector
+from aggregator.homeassistant.publisher import HomeAssistantPublisher
 from aggregator.http.app import listening
 from aggregator.http.config import HttpConfig
 from aggregator.http.node_status import status_of
@@ -35,11 +37,16 @@ from aggregator.ingest.dead_letters import DeadLetters
 from aggregator.ingest.held_messages import HeldMessages, when_idle
 from aggregator.ingest.ids import IdRegistry
 from aggregator.ingest.router import MessageRouter
-from aggregator.load.heap import HeapFreezer
+from aggregator.jobs.service import MOST_AT_ONCE, STEP_SECONDS, JobService
+from aggregator.load.heap import HeapFreezer, keep_heap, release_heap
+from aggregator.load.meter import ArrivalClock
+from aggregator.load.round_robin import RoundRobin
 from aggregator.load.shedder import LoadShedder
 from aggregator.load.shedding import Shedding
 from aggregator.mqtt.client import FanInClient
 from aggregator.mqtt.power_topics import PowerTopics, spoken
+from aggregator.register.node_register import FILE as REGISTER_FILE
+from aggregator.register.node_register import NodeRegister
 from aggregator.remote.push import Pusher
 from aggregator.stats import add_lags
 from aggregator.store.executor import StoreExecutor
@@ -47,17 +54,19 @@ from aggregator.store.open import Lock, open_store
 from aggregator.store.protocol import Batch
 from aggregator.view import DeliveryView, FlushBroadcast
 from alerts.rules.rule import load as load_rules
+from alerts.rules.rule import monitor_rules
 from api.alerts import Alert
 from api.fleet import NodeStatus
 from api.stats import Stats
-from power.report.tariff import price_at
 from power.snapshot.snapshot import PowerSnapshot
 from telemetry.devices import Event
-from telemetry.errors import BusError, KilowattError, NodeError, WireError
+from telemetry.errors import BusError, ConfigError, KilowattError, NodeError, StoreError, WireError
 from telemetry.fleet import Fleet
+from telemetry.jobs import NodeJobs
 from telemetry.local_token import state_folders
+from telemetry.service_log import log_refused, log_reload
 from telemetry.supervision import ProgressMarks, Supervisor
-from telemetry.tasks import first_error
+from telemetry.tasks import end, first_error
 from telemetry.text import counted
 from telemetry.topics import Topic, check_name, shard_of, topic
 
@@ -68,10 +77,13 @@ UPKEEP_SECONDS = 5.0
 PROGRESS_LIMITS = {"flush": 10.0, "rules": 30.0, "commit": 90.0, "checkpoint": 90.0}
 """Seconds without progress after which a part counts as blocked. A commit of 100,000 GPUs takes a
 second or two; one that failed is tried again after 30 s at most."""
-FLUSH_AT_ONCE = 2000
-"""Frames that are brought into the fleet before others on the loop have their turn: about 20 ms."""
+FLUSH_AT_ONCE = 500
+"""Frames that are brought into the fleet before others on the loop have their turn: about 5 ms, and 20 where
+only their means are kept."""
 VITAL = frozenset({"flush", "rules", "commit"})
 """Parts that must make progress, or a restart may help."""
+LAST_SECONDS = 5.0
+"""Seconds that tasks have to end by themselves, and then to be ended."""
 LAST_COMMIT_SECONDS = 4.0
 """Seconds that the end may wait for the last commit."""
 
@@ -97,25 +109,36 @@ class Aggregator:
             (lambda: reread().power) if reread else None,
             config.broker,
         )
+        self.jobs = JobService(lambda: self.electrical.site.config.site.currency)
         self.impairments = Impairments()
         self._turns = LoopTurns(self.impairments)
+        self.register = NodeRegister(config.data_dir / REGISTER_FILE)
+        self._register_faults = {rule: ReportedFaults(rule, self.impairments) for rule in ("node_missing", "node_returned")}  # fmt: skip
         self._circuit_faults = ReportedFaults("circuit_set_aside", self.impairments)
         self._no_circuits = ReportedFaults("circuits_failing", self.impairments)
-        self._node_faults = {part: ReportedFaults("node_set_aside", self.impairments) for part in ("ingest", "store")}  # fmt: skip
+        self._node_faults = {part: ReportedFaults("node_set_aside", self.impairments) for part in ("ingest", "store", "jobs")}  # fmt: skip
+        self._store_faults = ReportedFaults("loop_failing", self.impairments)
         self.supervisor = Supervisor(functools.partial(report_task, self.impairments))
         """Runs every task of the aggregator that lives as long as it does."""
         self._held: HeldMessages
         """Only while `run` runs."""
         self.shedding = Shedding()
+        self._arrivals = ArrivalClock()
         self._shedder = LoadShedder(self.shedding, self.impairments, config.memory_limit_bytes)
         self.marks = ProgressMarks(PROGRESS_LIMITS, VITAL)
+        self._round_robin = RoundRobin()
+        rules = load_rules(config.rules)
         self.alerting = AlertingService(
             config,
-            load_rules(config.rules),
+            rules,
             self.stats,
             impairments=self.impairments,
             supervisor=self.supervisor,
             marks=self.marks,
+            round_robin=self._round_robin,
+        )
+        self.alerting.evidence_of = lambda journal: EvidenceCollector(
+            self, journal, [*rules, *monitor_rules()], config.alerts.links(config.cluster)
         )
         self._node_labels = NodeLabels()
         self.flushes = FlushBroadcast()
@@ -129,6 +152,9 @@ class Aggregator:
         """Set when HTTP listens too, where the settings want it: the start has succeeded."""
         self.http_address: tuple[str, int] | None = None
         """Where HTTP listens, once it does."""
+        self.when_serving: Callable[[tuple[str, int] | None], None] = lambda _: None
+        """Called with this address when the start has succeeded."""
+        self._reread = reread
 
     # -- `aggregator.view.AggregatorView`, for HTTP ----------------------------------------------
 
@@ -163,6 +189,12 @@ class Aggregator:
         """The last events in memory, newest first, a thousand at most."""
         return list(reversed(self._ingest.recent)) if self._ingest is not None else []
 
+    def record_event(self, event: Event) -> None:
+        """Add an event of the aggregator's own about a node. Raises `NodeError` while it starts."""
+        if self._ingest is None:
+            raise NodeError("the aggregator is starting. Try again.")
+        self._ingest.record_event(event, self.wall())
+
     async def forget(self, node: str) -> bool:
         """Remove a node that is gone for good, and what the broker retained of it; return whether it was
         known. Its history stays. Raises `NodeError`, `BusError` or `ConfigError`."""
@@ -179,7 +211,7 @@ class Aggregator:
             raise NodeError(
                 f"{node} is online. Stop its collector first: systemctl stop kilowatch-collector."
             )
-        for kind in (Topic.STATUS, Topic.INVENTORY):
+        for kind in (Topic.STATUS, Topic.INVENTORY, Topic.JOBS):
             if not bus.publish(topic(self.cluster, node, kind), b"", retain=True):
                 raise BusError(
                     "there is no connection to the broker, which still retains the node's inventory. "
@@ -194,11 +226,24 @@ class Aggregator:
         """Forget what other parts than ingest know of a node that was removed."""
         self.pipeline.engine.forget(node)
         self.electrical.forget(node)
+        self.jobs.remove(node)
         self.store.content.aside.forget(node)
 
     def reload(self) -> None:
-        """Apply changed settings, as far as they can change while it runs."""
+        """Apply changed settings, as far as they can change while it runs, and log those that can't."""
+        in_force = self.electrical.configuration.version
         self.electrical.reload()
+        if self._reread is None:
+            return
+        try:
+            fresh = self._reread()
+        except ConfigError as error:
+            log_refused(error)
+            return
+        applied = self.electrical.configuration.version != in_force
+        log_reload("aggregator", self.config, fresh, applied="power")
+        if applied:
+            self.config = msgspec.structs.replace(self.config, power=fresh.power)
 
     def status(self) -> str:
         """Return its state in a line, for the service manager."""
@@ -219,6 +264,7 @@ class Aggregator:
         lock = Lock(config.data_dir)
         try:
             opened = await asyncio.to_thread(open_store, config)
+            self.register.load()
             self.electrical.load_checkpoint()
             store = self.store = StoreExecutor(
                 opened, self.stats, lambda: self.marks.mark("commit")
@@ -229,7 +275,7 @@ class Aggregator:
                     await self._serve(store, ingest, stop)
             finally:
                 await store.close()
-                gc.unfreeze()
+                release_heap()
         except BaseExceptionGroup as errors:
             if errors.subgroup(KilowattError) is None:
                 raise
@@ -243,14 +289,13 @@ class Aggregator:
             self.config.data_dir / "quarantine", self.config.quarantine_bytes
         )
         ingest = MessageRouter(
-            self.config, self.fleet, self.stats, registry, dead_letters, self.shedding
+            self.config, self.fleet, self.stats, registry, dead_letters, self.shedding, self.jobs
         )
         store.content.run_of = registry.run_of
         store.content.lost = lambda node, part, why: ingest.lose(node, part, why, time.time_ns())
         ingest.restore(await store.inventories(), await store.accounted(), time.monotonic())
-        # What is in memory now stays; else every full garbage collection walks all of it again.
-        gc.collect()
-        gc.freeze()
+        self.jobs.restore(await store.open_jobs())
+        keep_heap()
         return ingest
 
     async def _serve(
@@ -259,6 +304,7 @@ class Aggregator:
         config = self.config
         self.marks.restart()  # the start is as long as the store takes to open
 
+        self.jobs.on_list = self._show_jobs
         states = self.alerting.topics.states
         circuits = PowerTopics(config.cluster, shard_names(config.shards))
 
@@ -276,7 +322,7 @@ class Aggregator:
                 with self._turns.turn("urgency of events"):
                     self.alerting.note_event()
 
-        held = self._held = HeldMessages(process, self.alerting.idle)
+        held = self._held = HeldMessages(process, self.alerting.idle, self._round_robin)
 
         def receive(topic: str, payload: bytes) -> None:
             try:
@@ -297,6 +343,7 @@ class Aggregator:
             "held messages": held.run,
             "flush": lambda: self._flush_loop(ingest, bus),
             "alerting": lambda: self._rules(ingest, bus),
+            "jobs": lambda: self._jobs_loop(store),
             "upkeep": lambda: self._upkeep_loop(store, ingest),
             "expiry": lambda: self._expiry_loop(ingest),
             "load": lambda: self._shed(ingest, bus),
@@ -305,10 +352,7 @@ class Aggregator:
             "progress": lambda: report_blocked(self.impairments, marks),
             **{f"threads {threads.name}": threads.watch for threads in store.threads},
         }
-        if config.listen:
-            works["http"] = self._http
-        if config.remote_write.url:
-            works["remote write"] = Pusher(self, config.remote_write).run
+        works |= self._configured_works()
         committed = asyncio.Event()
         async with asyncio.TaskGroup() as group:
             tasks = [
@@ -333,6 +377,21 @@ class Aggregator:
             except TimeoutError:
                 log.warning("store: the last commit does not end; its frames are requested again")
                 storing.cancel()
+            # A task can lose its cancellation, as when its connection breaks at the same moment.
+            _, left = await asyncio.wait(tasks, timeout=LAST_SECONDS)
+            await end(left, LAST_SECONDS)
+
+    def _configured_works(self) -> dict[str, Callable[[], Awaitable[None]]]:
+        """Return the tasks that run only where the settings want them."""
+        config, works = self.config, dict[str, Callable[[], Awaitable[None]]]()
+        if config.listen:
+            works["http"] = self._http
+        if config.remote_write.url:
+            works["remote write"] = Pusher(self, config.remote_write).run
+        home_assistant = HomeAssistantPublisher(self, config)
+        if home_assistant.wanted:
+            works["home assistant"] = home_assistant.run
+        return works
 
     async def _http(self) -> None:
         async with listening(self, HttpConfig.of(self.config, state_folders()[0])) as address:
@@ -344,6 +403,7 @@ class Aggregator:
         """Note that the start has succeeded: no error ends the aggregator from now on."""
         self.supervisor.started()
         self.serving.set()
+        self.when_serving(self.http_address)
 
     # -- Loops -----------------------------------------------------------------------------------
 
@@ -381,18 +441,20 @@ class Aggregator:
             left -= FLUSH_AT_ONCE
             if left <= 0:
                 break
-            await asyncio.sleep(0)
+            await self._round_robin.turn()
         self.stats.flush.add(spent)
 
     async def _shed(self, ingest: MessageRouter, bus: FanInClient) -> None:
         """Measure the load, and shed what can be missed when it is too much."""
 
         def readings(now: float) -> dict[str, float]:
+            late = self._arrivals.update(now, self.fleet)
             return {
                 **ingest.load(now),
                 "ingest": bus.backlog(now),
                 "flush": self.stats.flush.last,
                 "rules": self.alerting.late(now),
+                **({} if late is None else {"arrival": late}),
             }
 
         await self._shedder.run(readings)
@@ -408,6 +470,8 @@ class Aggregator:
             self._held.release()
             ingest.flush(time.monotonic(), time.time_ns())
         await self._commit(store, ingest, stop)
+        with self._turns.turn("jobs"):
+            await self._write_jobs(store)
 
     async def _commit(
         self, store: StoreExecutor, ingest: MessageRouter, stop: asyncio.Event
@@ -425,20 +489,26 @@ class Aggregator:
         self.marks.mark("commit")
 
     def _report_nodes(self, ingest: MessageRouter) -> None:
-        """Report the nodes whose frames can't be brought into the fleet or stored."""
+        """Report the nodes whose frames can't be brought into the fleet or stored, and what of the store
+        fails for all."""
         for source, reasons in (
             ("ingest", ingest.faults()),
             ("store", self.store.content.aside.recent()),
+            ("jobs", self.jobs.aside.recent()),
         ):
             faults = self._node_faults[source]
             faults.update({f"node/{name}/{source}": why for name, why in reasons.items()})
+        failing = {f"task/{part}": why for part, why in self.store.faults.items()}
+        self._store_faults.update(failing, whole="commit" in self.store.faults)
 
     async def _rules(self, ingest: MessageRouter, bus: FanInClient) -> None:
         """Evaluate the rules on the fleet and its circuits, and notify people."""
 
         def snapshots(now: float, wall: int) -> Sequence[PowerSnapshot]:
             listening = self.stats.bus_connected
-            found = self.electrical.snapshots(self.fleet, now, wall, listening=listening)
+            found = self.electrical.snapshots(
+                self.fleet, now, wall, listening=listening, count=False
+            )
             self._circuit_faults.update(self.electrical.faults())
             failure = self.electrical.failure
             self._no_circuits.update(
@@ -459,14 +529,16 @@ class Aggregator:
     def _site_facts(self, fleet: Fleet, wall: int) -> tuple[LabelsByNode, tuple[float, str] | None]:
         """Return the labels of nodes by their place, and the price of a kWh now."""
         site = self.electrical.site
-        place = site.config.site
-        price = price_at(place.tariff, place.tariffs, local(wall, site.zone)[1])
-        tariff = None if price is None else (price, place.currency)
+        price = self.electrical.price(wall)
+        tariff = None if price is None else (price, site.config.site.currency)
         return self._node_labels.of(fleet, site.layout), tariff
 
     async def _publish_circuits(self, states: PowerTopics, bus: FanInClient) -> None:
-        """Publish the states of circuits, budgets and UPSs."""
+        """Count energy, and publish the states of circuits, budgets and UPSs."""
         async for now in _every(1.0):
+            with self._turns.turn("energy"):
+                for _ in self.electrical.counting(self.fleet, now, self.wall()):
+                    await self._round_robin.turn()
             with self._turns.turn("circuits on the bus"):
                 states.show(
                     self.electrical, spoken(self.alerts(), self.pipeline.manager.status), now
@@ -476,6 +548,42 @@ class Aggregator:
                         lambda topic, body: bus.publish(topic, body, retain=True),
                         self.stats.bus_connects,
                     )
+
+    def _show_jobs(self, node: str, jobs: NodeJobs | None) -> None:
+        """Hand the list of a node to the rules."""
+        index = self.pipeline.engine.jobs
+        if jobs is None:
+            index.remove(node)
+        else:
+            index.put(node, jobs)
+
+    async def _jobs_loop(self, store: StoreExecutor) -> None:
+        """Count what jobs use, and store them."""
+        async for now in _every(STEP_SECONDS):
+            await when_idle(self.alerting.idle)
+            with self._turns.turn("jobs"):
+                electrical, wall = self.electrical, self.wall()
+                price = electrical.price(wall)
+                if price is not None:
+                    price *= electrical.site.config.site.pue
+                for _ in self.jobs.steps(self.fleet, now, wall, electrical.node_watts(), price):
+                    await self._round_robin.turn()
+                await self._write_jobs(store)
+                self.jobs.forget_ended(now, wall)
+
+    async def _write_jobs(self, store: StoreExecutor) -> None:
+        """Store the jobs that are due; those that can't be stored now are due again."""
+        asked = list(self.jobs.ledger.fresh)
+        try:
+            if asked:
+                self.jobs.absorb(await store.jobs_of(asked), asked)
+            while due := self.jobs.due(self.now(), self.wall()):
+                await store.write_jobs(due)
+                self.jobs.written(due, self.now())
+                if len(due) < MOST_AT_ONCE:
+                    break
+        except StoreError as error:  # as of its commits, which are reported
+            log.warning("store: jobs are written again later: %s", error)
 
     async def _upkeep_loop(self, store: StoreExecutor, ingest: MessageRouter) -> None:
         """Seal, roll up, drop and verify, a piece at a time, so that commits come between."""
@@ -503,6 +611,23 @@ class Aggregator:
                 self._forget_faults_and_alerts(node)
             self.store.content.aside.forget_idle(now)
             heap.update(len(self.fleet.nodes))
+            with self._turns.turn("register of nodes"):
+                await self._compare_register()
+
+    async def _compare_register(self) -> None:
+        """Compare the nodes that are declared with those that are heard; remove what has a new name now."""
+        if damage := self.register.damage():
+            self.impairments.report("node_missing", "register/nodes", damage)
+        if not len(self.register):
+            return
+        now = self.now()
+        began = now - (self.wall() - self.started_at) / 1e9
+        for rule, parts in self.register.problems(self.fleet, now, began).items():
+            self._register_faults[rule].update(parts)
+        for old in await self.register.note(self.fleet, self.wall()):
+            with contextlib.suppress(BusError):  # until the broker is back
+                await self.forget(old)
+                log.info("node=%s left the fleet: it has another name now", old)
 
 
 async def _every(seconds: float, stop: asyncio.Event | None = None) -> AsyncIterator[float]:

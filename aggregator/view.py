@@ -11,10 +11,14 @@ import msgspec
 from aggregator.alerting.pipeline import AlertPipeline
 from aggregator.electrical.service import ElectricalService
 from aggregator.impairments import Impairments
+from aggregator.jobs.service import JobService
 from aggregator.load.shedding import Shedding
+from aggregator.register.node_register import NodeRegister
 from aggregator.store.executor import StoreExecutor
+from alerts.message.picture_link import PictureLink
 from alerts.notice import Delivery
 from api.alerts import Alert, ChannelRow, Incident, TestReply
+from api.evidence import EvidenceReply
 from api.stats import Stats
 from telemetry.devices import Event
 from telemetry.fleet import Fleet
@@ -47,6 +51,13 @@ class DeliveryView(Protocol):
         self, since: int, limit: int, incident: str | None = None
     ) -> list[Delivery]:
         """Return deliveries made since a time (ns), newest first; all, or those of one incident."""
+
+    async def evidence(self, key: str, incident: Incident | None) -> EvidenceReply | None:
+        """Return the evidence of an incident, by its key where it is over for more than an hour; None
+        where there is none."""
+
+    async def picture(self, link: PictureLink, wall: int) -> bytes | None:
+        """Return the picture, a PNG, that a signed link opens at a wall time (ns); None for any other."""
 
     def channels(self) -> list[ChannelRow]:
         """Return all channels with their state."""
@@ -101,6 +112,11 @@ class AggregatorView(Protocol):
     """Wakes the viewers of the stream."""
     electrical: ElectricalService
     """Circuits, budgets and energy."""
+    register: NodeRegister
+    """The nodes that are expected, retired and renamed."""
+
+    jobs: JobService
+    """Jobs, their allocations and use."""
 
     @property
     def pipeline(self) -> AlertPipeline:
@@ -122,6 +138,10 @@ class AggregatorView(Protocol):
     async def forget(self, node: str) -> bool:
         """Remove a node that is gone for good, and what the broker retained of it; return whether it was
         known. Its history stays. Raises `NodeError`, `BusError` or `ConfigError`."""
+
+    def record_event(self, event: Event) -> None:
+        """Add an event of the aggregator's own about a node to the store and the newest events. Raises
+        `NodeError`."""
 
     def recent_events(self) -> Sequence[Event]:
         """The last events in memory, newest first, a thousand at most."""

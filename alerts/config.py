@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from string import Formatter
 from typing import Any
@@ -64,6 +64,15 @@ class RepeatConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     ticket: float = 24.0
 
 
+class EscalationConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A step of escalation: who is paged next, when nobody acknowledges a page."""
+
+    after_minutes: float
+    """Minutes after the page."""
+    channels: tuple[str, ...]
+    """Names of channels. One that no route names receives nothing before."""
+
+
 class AlertsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The whole section; without channels, alerts are stored and shown but not sent."""
 
@@ -75,6 +84,8 @@ class AlertsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """IANA name of the zone of `working_hours` and of routes that name none."""
     working_hours: tuple[str, ...] = ("mon-fri 08:00-18:00",)
     """When tickets are sent."""
+    escalation: tuple[EscalationConfig, ...] = ()
+    """Steps, in the order of their times. [none]"""
     heartbeat: HeartbeatConfig | None = None
     group_wait_seconds: float = 0.5
     """How long a new incident collects alerts of its cause before it is notified."""
@@ -87,7 +98,8 @@ class AlertsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     external_url: str = ""
     """URL of the aggregator's HTTP server for people; links in pages begin with it. [none]"""
     runbook_url: str = ""
-    """URL of the runbook; links add `#<anchor>`. [none: pages name docs/runbook.md]"""
+    """URL of another runbook; links add `#<anchor>`. [none: the page below `external_url`, else pages
+    name docs/runbook.md]"""
     dashboard_url: str = ""
     """Template of the links to dashboards, with `{cluster}`, `{node}`, `{gpu}` (index), `{uuid}`,
     `{circuit}`, `{from}` and `{to}` (ms since 1970)."""
@@ -106,8 +118,8 @@ class AlertsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         return {name: channel(name, raw) for name, raw in self.channels.items()}
 
     def muted(self) -> AlertsConfig:
-        """Return a copy without channels, routes and heartbeat."""
-        return msgspec.structs.replace(self, channels={}, routes=(), heartbeat=None)
+        """Return a copy without channels, routes, escalation and heartbeat."""
+        return msgspec.structs.replace(self, channels={}, routes=(), escalation=(), heartbeat=None)
 
     def links(self, cluster: str = "") -> Links:
         """Return the targets of the links in pages."""
@@ -115,7 +127,19 @@ class AlertsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     def check(self) -> None:
         """Raise `ConfigError` for invalid settings."""
-        self.notifiers()
+        channels = self.notifiers()
+        for number, step in enumerate(self.escalation):
+            self._check_escalation(f"alerts.escalation[{number}]", step, channels)
+        if (
+            channels
+            and not self.routes
+            and channels.keys() <= {name for step in self.escalation for name in step.channels}
+        ):
+            raise ConfigError(
+                "alerts.escalation",
+                "every channel waits for an escalation, so no page is sent at once",
+                "Leave one channel out, or name it in [[alerts.routes]].",
+            )
         for number, route in enumerate(self.routes):
             self._check_route(f"alerts.routes[{number}]", route)
         hours(self.working_hours, self.timezone, "alerts.working_hours", "alerts.timezone")
@@ -127,14 +151,40 @@ class AlertsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         for name, found in self.notifiers().items():
             found.open(f"alerts.channels.{name}")
 
-    def _check_route(self, where: str, route: RouteConfig) -> None:
-        for name in route.channels:
+    def _check_channels(self, where: str, names: tuple[str, ...]) -> None:
+        for name in names:
             if name not in self.channels:
                 hint = did_you_mean(name, self.channels) or (
                     f"Channels: {', '.join(self.channels)}." if self.channels else
                     f"Write [alerts.channels.{name}]."
                 )  # fmt: skip
                 raise ConfigError(f"{where}.channels", f"there is no channel {name!r}", hint)
+
+    def _check_escalation(
+        self, where: str, step: EscalationConfig, channels: Mapping[str, Channel]
+    ) -> None:
+        self._check_channels(where, step.channels)
+        if not step.channels:
+            raise ConfigError(f"{where}.channels", "it names nobody", "Name a channel.")
+        if not 0 < step.after_minutes <= 1440:
+            raise ConfigError(f"{where}.after_minutes", "it must be more than 0 and at most 1440")
+        for name in step.channels:
+            if not channels[name].shows_notices:
+                raise ConfigError(
+                    f"{where}.channels",
+                    f"{name!r} escalates by itself",
+                    "An Alertmanager receives alerts, not pages; configure it there.",
+                )
+        times = [one.after_minutes for one in self.escalation]
+        if times != sorted(set(times)):
+            raise ConfigError(
+                f"{where}.after_minutes",
+                "the steps are not in the order of their times",
+                "Write the soonest first, and one step for each time.",
+            )
+
+    def _check_route(self, where: str, route: RouteConfig) -> None:
+        self._check_channels(where, route.channels)
         parse_all(route.match, f"{where}.match")
         hours(
             route.times or (),

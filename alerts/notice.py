@@ -21,9 +21,11 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True):
     at: int
     """ns since 1970."""
     reason: str = ""
-    """`new`, `worse`, `more`, `fewer`, `cause` (its cause was found), `repeat`,
-    `resolved`, `forgotten` (its node was removed, by a person or at its expiry), `merged` (its alerts are consequences of another incident's), `acknowledged`,
-    `storm`, `flapping`, `test`."""
+    """`new`, `worse`, `more`, `fewer`, `repeat`, `escalated`, `resolved`, `forgotten` (its node was removed, by a
+    person or at its expiry), `acknowledged`, `storm`, `flapping`, `test`; of earlier versions `cause`
+    and `merged`."""
+    escalation: int = 0
+    """The step of an escalation, 1 for the first, whose channels receive it; 0 for all other notices."""
 
 
 class Delivery(msgspec.Struct, frozen=True, kw_only=True):

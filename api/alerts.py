@@ -36,12 +36,37 @@ class Severity(OpenEnum):
     """No person; it is stored and shown."""
 
 
+class Owner(OpenEnum):
+    """Owner of an alert's remedy: what it takes to end it, and with that who must act."""
+
+    RESET = "reset"
+    """A reset of the GPU, once nothing runs on it."""
+    REBOOT = "reboot"
+    """A reboot of the node."""
+    COLD_START = "cold_start"
+    """Power off, and hands at the machine: reseat a board, riser or cable, then start cold."""
+    REPLACE = "replace"
+    """A part that the maker replaces."""
+    FACILITY = "facility"
+    """Power, cooling or network of the site."""
+    APPLICATION = "application"
+    """A program or job, or the person whose it is."""
+    MONITOR = "monitor"
+    """Kilowatch itself: its settings, its collectors, its machine."""
+
+    @property
+    def text(self) -> str:
+        """The owner as a page names it."""
+        return str(self.value).replace("_", " ")
+
+
 class Subject(OpenEnum):
     """The kind of thing that an alert is about: a device of the fleet, or a row of a power snapshot."""
 
     GPU = "gpu"
     LINK = "link"
     NODE = "node"
+    PORT = "port"
     CIRCUIT = "circuit"
     BUDGET = "budget"
     UPS = "ups"
@@ -80,8 +105,9 @@ class Alert(msgspec.Struct, frozen=True):
     """Name of the circuit, budget or UPS."""
     labels: dict[str, str] = {}
     """Labels that pages, routes and silences match: `cluster`, `gpu` (index), `uuid`, `serial`, `pci`,
-    `slot`, `model`, `link`, `circuits` (names joined by commas), `rack`, `job`, `process` (the cause
-    of the error, where the kernel's log names it), as far as they are known."""
+    `slot`, `model`, `link`, `port`, `circuits` (names joined by commas), `rack`, `job`, `process` (the cause
+    of the error, where the kernel's log names it), `fault` (in an incident: one of `faults`), as far as
+    they are known."""
     limit: float | None = None
     """The threshold that `value` is compared with."""
     value_text: str = ""
@@ -101,6 +127,11 @@ class Alert(msgspec.Struct, frozen=True):
     runbook: str = ""
     ended: str = ""
     """Why it resolved, if not because all is well: `forgotten`, its node was removed, by a person or at its expiry."""
+    owner: Owner | None = None
+    """Owner of the remedy, by its rule; null of an alert of a release before 2026.2."""
+    faults: tuple[str, ...] = ()
+    """Different faults that came at one place while the rule fired there, in their order: `GPU7` as the
+    driver numbers it, or a kind. In an incident each is an alert of its own."""
 
     def matched_labels(self) -> dict[str, str]:
         """Return everything that a matcher may name."""
@@ -112,6 +143,7 @@ class Alert(msgspec.Struct, frozen=True):
             "severity": self.severity,
             "state": self.state,
             "subject": self.subject,
+            "owner": self.owner or "",
             "name": self.name,
         }
 
@@ -166,7 +198,8 @@ class IncidentEvent(msgspec.Struct, frozen=True, kw_only=True):
     """ns since 1970."""
     what: str
     """`told` (notified; `why`: the notification's reason), `acknowledged`, `taken_back` (the
-    acknowledgement was removed), `lapsed` (the acknowledgement expired), `ended` (`why`: `resolved`,
+    acknowledgement was removed), `lapsed` (the acknowledgement expired), `marked_false`, `mark_removed`, `recovery` (a step
+    of `kilowatch recover`; `why`: which, and how it ended), `ended` (`why`: `resolved`,
     `merged` or `forgotten`)."""
     who: str = ""
     """Empty where no person did it."""
@@ -195,10 +228,14 @@ class Incident(msgspec.Struct, frozen=True, kw_only=True):
     total: int = 0
     """How many have fired since it began."""
     acknowledged: IncidentNote | None = None
+    false: IncidentNote | None = None
+    """Who marked it as false, when and why; null where nobody did."""
     inhibited: tuple[str, ...] = ()
     """Keys of the alerts that are its consequence: shown below it, never notified; 100 at most."""
     hidden: int = 0
     """How many of these there are, listed or not."""
+    owner: Owner | None = None
+    """Owner of the remedy of its first alert; null where that has none."""
 
 
 class IncidentsReply(msgspec.Struct, frozen=True):
@@ -290,7 +327,7 @@ class Matcher(msgspec.Struct, frozen=True):
     """A condition on an alert's labels, written as Alertmanager writes it: `node=~"dgx-.*"`."""
 
     label: str
-    """`rule`, `node`, `severity`, `subject`, `name`, or any of `Alert.labels`."""
+    """`rule`, `node`, `severity`, `subject`, `owner`, `name`, or any of `Alert.labels`."""
     value: str
     is_regex: bool = False
     is_equal: bool = True
@@ -363,6 +400,9 @@ class AckRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     why: str = ""
     duration: str | float | None = msgspec.field(name="for", default=None)
     """How long, as `2h` or in seconds; until the incident is over if absent."""
+    false: bool = False
+    """Mark its pages and tickets as false too, with `why`; also possible when it is over, for as long as
+    its quality is recorded."""
 
 
 class EndRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -371,6 +411,8 @@ class EndRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     who: str = ""
     """As in AckRequest."""
     why: str = "no longer needed"
+    false: bool = False
+    """Of an acknowledgement: remove the mark that it is false, and nothing else."""
 
 
 class MatcherParts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -416,6 +458,8 @@ class RuleRow(msgspec.Struct, frozen=True, kw_only=True):
     summary: str
     description: str
     runbook: str
+    owner: Owner | None = None
+    """Owner of the remedy; null of an aggregator of a release before 2026.2."""
     pending: int
     """How many of its alerts are pending."""
     firing: int

@@ -30,6 +30,8 @@ class ColumnRows(msgspec.Struct, frozen=True, omit_defaults=True):
     link: list[int] | None = None
     peer: list[str | None] | None = None
     """UUID, PCI address or kind of what a link leads to."""
+    port: list[str] | None = None
+    """Identity of the port; `name` has its adapter and number."""
 
 
 class FleetReply(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,7 +6,7 @@ import msgspec
 
 from api.alerts import Alert
 from api.fleet import NodeReply
-from telemetry.devices import Event, Gpu, Link, MemoryPool
+from telemetry.devices import Event, Gpu, Link, MemoryPool, Port
 
 
 class GpuReply(msgspec.Struct, frozen=True):
@@ -26,6 +26,14 @@ class LinkReply(msgspec.Struct, frozen=True):
     gaps: dict[str, str] = {}
 
 
+class PortReply(msgspec.Struct, frozen=True):
+    """A port of a node's network adapters."""
+
+    port: Port
+    readings: dict[str, float] = {}
+    gaps: dict[str, str] = {}
+
+
 class NodePageReply(msgspec.Struct, frozen=True, kw_only=True):
     """The page of a node."""
 
@@ -39,6 +47,7 @@ class NodePageReply(msgspec.Struct, frozen=True, kw_only=True):
     readings: dict[str, float] = {}
     gaps: dict[str, str] = {}
     gpus: list[GpuReply] = []
+    ports: list[PortReply] = []
     alerts: list[Alert] = []
 
 

@@ -120,10 +120,15 @@ class FleetSummary(msgspec.Struct, frozen=True, kw_only=True):
 
     nodes: dict[str, int] = {}
     """How many there are in each of the states `online`, `stale`, `offline`."""
+    releases: dict[str, int] = {}
+    """How many nodes have each release of kilowatch; "" is not known."""
     models: list[ModelSummary] = []
     gpu_power_watts: float | None = None
     gpu_power_limit_watts: float | None = None
     """The sum of the GPUs' power limits."""
+    limited_power_watts: float | None = None
+    limited_power_limit_watts: float | None = None
+    """Power and limits of the GPUs that report both: a share of the limit is only of these."""
     wall_power_watts: float | None = None
     wall_power_known: int = 0
     """Nodes that report their wall power."""

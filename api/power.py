@@ -7,6 +7,7 @@ JSON has neither NaN (not known) nor infinity (never). Both are null: where the 
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Literal
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -27,6 +28,19 @@ class SnapshotKind(StrEnum):
     """The power supplies of one node."""
     MONITOR = "monitor"
     """A part of kilowatch itself that can fail; only its alerts are computed from it."""
+
+
+class LoadState(StrEnum):
+    """How a load is known: the worst of its parts, best first."""
+
+    MEASURED = "measured"
+    MODELLED = "modelled"
+    """From the driver's watts and a model of the rest."""
+    LAST_KNOWN = "last known"
+    """A meter or node is silent: its last load, with an uncertainty that grows."""
+    ASSUMED = "assumed"
+    """The most that a silent node or an unread GPU may draw."""
+    UNKNOWN = "unknown"
 
 
 class TripSeconds(msgspec.Struct, frozen=True):
@@ -54,6 +68,10 @@ class CircuitState(msgspec.Struct, frozen=True):
     """At the wall."""
     sigma_watts: float | None = None
     """The standard deviation of `watts`."""
+    load_state: LoadState | None = None
+    """How `watts` are known; null from an aggregator of an earlier release."""
+    load_state_seconds: float | None = None
+    """Since when, in seconds; a last known load counts from its meter's last reading."""
     source: str | None = None
     """Where `watts` comes from: the worst source that it is made of."""
     amps: dict[str, float | None] = {}
@@ -88,7 +106,7 @@ class CircuitState(msgspec.Struct, frozen=True):
     group: str | None = None
     """The redundant group that it belongs to."""
     survivor_continuous_ratio: float | None = None
-    """After the worst loss of another feed of its group, over the continuous limit."""
+    """After the worst loss of another element, or of a side of its group, over the continuous limit."""
     forecast_continuous_seconds: float | None = None
     """Until the trend reaches the continuous limit; null is not within the forecast."""
     forecast_rated_seconds: float | None = None
@@ -114,6 +132,10 @@ class RowState(msgspec.Struct, frozen=True):
     """Rules that fire on it and are not suppressed, by id."""
     facts: dict[str, str] = {}
     """Remarks that a person should read beside it."""
+    load_state: LoadState | None = None
+    """How its load is known; null from an aggregator of an earlier release."""
+    load_state_seconds: float | None = None
+    """Since when, in seconds; of a node that is silent, since its last report."""
 
 
 class CircuitRows(msgspec.Struct, frozen=True):
@@ -255,13 +277,30 @@ class PlanRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     watts: dict[str, float] = {}
     """At the wall, by node."""
     add: tuple[tuple[str, str], ...] = ()
-    """`["rtx-5090:2", "office"]`: GPUs or systems, and the circuit that they go on."""
+    """`["dgx-h100:2", "R12-A+R12-B"]`: GPUs or systems, and where the cords of each go: circuits joined
+    by `+`, `R12-A.L1-L2` for some poles, or a redundancy group for one cord into each feed. GPUs of several
+    models in one node are joined by commas: `rtx-4090:2,rtx-a6000`."""
     cap: float | None = None
     """Power limit of each GPU, watts."""
     lose: tuple[str, ...] = ()
-    """Circuits, panels or sources that go off."""
+    """Elements that go off: circuits, panels, transformers, UPSs, transfer switches, sources."""
     move: dict[str, str] = {}
-    """Circuit by node."""
+    """Where the cords of a node go, written as in `add`."""
+
+
+class FitRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A machine that needs a place."""
+
+    what: str
+    """`dgx-h100`, `rtx-5090:4` or `rtx-4090:2,rtx-a6000` (GPUs with a host around them), or `3.5kW`."""
+    count: int = 1
+    """How many of them, all on the same feeds."""
+    feeds: int | None = None
+    """Circuits that each has a cord into: 1, 2 or 4. Null: as many as its supplies are made for."""
+    host_watts: float | None = None
+    """Everything but the GPUs at full load, inside the case."""
+    top: int = 10
+    """How many places to answer with, the best first."""
 
 
 class ReloadRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -293,10 +332,14 @@ class CircuitPlan(msgspec.Struct, frozen=True, kw_only=True):
     """Amps of the highest pole over the rating."""
     trip_seconds: dict[str, float | None]
     """An estimate from a cold breaker, unless a preload was given; null is never, or not known."""
+    trip_known: bool = True
+    """Whether the breaker's band is known, so that null times above are never."""
     committed_watts: float
     """The power commitment."""
     survivor_amps: float | None = None
-    """Amps after the worst loss of another feed of its group."""
+    """Amps after the worst loss of another element, or of a side of its group."""
+    survivor_loss: str | None = None
+    """That loss; null where no loss puts more on it."""
     alerts: list[str]
     cap: Cap | None = None
     lost: bool = False
@@ -317,6 +360,47 @@ class NodePlan(msgspec.Struct, frozen=True, kw_only=True):
     """Whether none of its cords has power."""
 
 
+class SurvivorPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """An element above a limit after a loss."""
+
+    id: str
+    watts: float
+    amps: float | None
+    """Of the highest pole; null for a source or a UPS beside the tree."""
+    rated_amps: float | None
+    continuous_amps: float | None
+    limit_ratio: float | None
+    """Load over its rating in watts or volt-amperes; null without one."""
+    over: str
+    """`continuous`, `rating` (of the breaker) or `limit` (watts or volt-amperes)."""
+
+
+class LossPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """The loss of an element, or of a side of a redundancy group, that is not without consequence."""
+
+    lost: tuple[str, ...]
+    kind: str
+    """`element`, `side`, or `side and one`: a side and one element of another."""
+    overloaded: list[SurvivorPlan]
+    unfed: list[str]
+    """Nodes that lose their last feed."""
+
+
+class LimitPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """An element with a rating in watts or volt-amperes: a UPS, transformer or source."""
+
+    id: str
+    watts: float
+    """Output."""
+    load_ratio: float
+    """Over its rating in watts or volt-amperes, whichever is nearer."""
+    survivor_ratio: float | None
+    """The same after the worst loss; null where none puts more on it."""
+    survivor_loss: str | None
+    """That loss."""
+    alerts: list[str]
+
+
 class BudgetPlan(msgspec.Struct, frozen=True, kw_only=True):
     """A budget under the supposed load."""
 
@@ -335,3 +419,129 @@ class PlanResult(msgspec.Struct, frozen=True, kw_only=True):
     budgets: list[BudgetPlan]
     notices: list[str]
     """Settings that are allowed and probably wrong (E24)."""
+    limits: list[LimitPlan] = []
+    """UPSs, transformers and sources."""
+    losses: list[LossPlan] = []
+    """Consequences of the loss of every other element, and of every side, beside what is supposed lost."""
+
+
+class FitRoom(msgspec.Struct, frozen=True, kw_only=True):
+    """Room that is left on some feeds once the machines are there."""
+
+    watts: float | None
+    """Further watts that machines of this kind may draw there; negative where they do not fit. Null:
+    nothing with a known limit is above these feeds."""
+    amps: float | None = None
+    """The same at the pole that binds; null where watts bind."""
+    limit: str | None = None
+    """Kind of what binds: `breaker`, `continuous limit`, `panel`, `UPS`, `budget`, `connector`, `neutral` or
+    `supply`."""
+    where: str | None = None
+    """Which one of them."""
+    lost: str | None = None
+    """The circuit, panel or source whose loss is the worst; null in normal state."""
+
+
+class FitPlace(msgspec.Struct, frozen=True, kw_only=True):
+    """Feeds that the machines may be plugged into."""
+
+    feeds: list[str]
+    fits: bool | None
+    """Null: a machine there has an unknown draw."""
+    takes: int | None
+    """How many of these machines fit on the feeds, if no others do; null where nothing limits them."""
+    normal: FitRoom
+    after_loss: FitRoom
+    """After the worst loss of any single circuit, panel or source."""
+    lost_with: str | None = None
+    """Element that feeds all of the cords, so that its loss is the machine's; null for independent feeds."""
+    plug: str = ""
+    """The option of `kilowatch plan` that shows the whole of it."""
+
+
+class FitResult(msgspec.Struct, frozen=True, kw_only=True):
+    """Places for some machines, the best first, also of `kilowatch fit --json`."""
+
+    what: str
+    count: int
+    feeds: int
+    """Cords of each machine."""
+    machine_watts: float | None
+    """Power commitment of one at the wall; null where no place was found for it."""
+    compared: int
+    """How many places were compared."""
+    places: list[FitPlace]
+    notices: list[str]
+
+
+class CapRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A power that a circuit should stay below."""
+
+    circuit: str
+    """A circuit, panel or another element of the tree."""
+    below_watts: float
+    by: Literal["ratio", "priority"] = "ratio"
+    """`ratio`: all GPUs at one ratio of their default limits. `priority`: the nodes of the lowest `priority`
+    first, each down to its floor before the next."""
+
+
+class GpuCap(msgspec.Struct, frozen=True, kw_only=True):
+    """A lower power limit of a GPU."""
+
+    node: str
+    index: int
+    model: str
+    from_watts: float
+    """Limit in force."""
+    to_watts: float
+    floor_watts: float | None
+    """Lowest limit that it accepts."""
+    default_watts: float | None
+    priority: int = 0
+    watts_now: float | None = None
+    """Draw now; null when not known."""
+    throughput_loss: float | None = None
+    """Part of its present throughput that the limit costs, by measured clocks; null when not known."""
+
+
+class ThroughputPoint(msgspec.Struct, frozen=True, kw_only=True):
+    """Busy GPUs of a model that their power limit held, at about one power."""
+
+    watts: float
+    sm_clock_hertz: float
+    """Mean SM clock."""
+    hertz_per_watt: float
+    """Throughput per watt: SM clock over power."""
+    samples: int
+
+
+class ModelThroughput(msgspec.Struct, frozen=True, kw_only=True):
+    """Throughput of a model by power, measured since the aggregator's start."""
+
+    model: str
+    points: list[ThroughputPoint]
+    """By rising power."""
+
+
+class CapPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """Caps that hold a circuit below a power, also of `kilowatch cap --json`. Nothing is applied."""
+
+    circuit: str
+    below_watts: float
+    by: str
+    from_watts: float
+    """Power commitment of the circuit with the limits in force."""
+    to_watts: float
+    """The same with the caps."""
+    met: bool | None
+    """Whether the caps are enough; null when a node on the circuit has an unknown draw."""
+    over_watts: float
+    """Watts that are still too much; 0 where the caps are enough."""
+    caps: list[GpuCap]
+    throughput_loss: float | None
+    """Mean over all GPUs on the circuit; null when one is not known."""
+    throughput: list[ModelThroughput]
+    """As measured, of the models on the circuit."""
+    commands: list[str]
+    """Commands for a person to run, each on the node of its comment."""
+    notices: list[str]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from api.quality import RuleQuality
+
 
 class Prices(msgspec.Struct, frozen=True, kw_only=True):
     """Prices of the hardware; null is not known."""
@@ -70,6 +72,9 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     sustained_watts: float | None = None
     """Null when no node's draw is known."""
     peak_watts: float | None = None
+    wall_watts: float | None = None
+    """The sustained draw at the wall: what is billed. A configured cluster's published figures are of its
+    parts, without what the supplies lose."""
     committed_watts: float | None = None
     """The power commitment at the wall: what the limits in force allow; of a running cluster."""
     homes: float | None = None
@@ -84,11 +89,13 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     price_usd: float | None = None
     prices: Prices = Prices()
     month: Upkeep | None = None
-    """A month of 730 h at the sustained draw."""
+    """A month of 730 h at the sustained draw, at the wall."""
     measured: Upkeep | None = None
     """The energy that a running cluster has taken."""
     utilisation: float | None = None
     """Mean of all GPUs over the measured time."""
     idle: IdleReport | None = None
+    alerts: RuleQuality | None = None
+    """Alert quality of all rules together over the measured time; null without a running cluster."""
     times_cheaper: float | None = None
     """Than the cluster that it is compared with, by price."""

@@ -20,6 +20,7 @@ from bench import page
 SHORT = {
     "frames": "bench.frames",
     "collector": "bench.collector --seconds 24",
+    "jobs": "bench.jobs --seconds 40",
     "ingest": "bench.ingest --gpus 10000 --seconds 30 --common",
     "ingest_embedded": "bench.ingest --gpus 10000 --seconds 15 --broker embedded",
     "ingest_large": "bench.ingest --gpus 100000 --seconds 40",
@@ -30,12 +31,16 @@ SHORT = {
     "circuits": "bench.circuits",
     "rules": "bench.rules",
     "rules_links": "bench.rules --links 18 --ticks 20",
+    "rules_peers": "bench.rules --kinds outlier,recurs,drift --links 18 --ticks 40",
+    "stragglers": "bench.stragglers",
     "paging": "bench.paging --gpus 10000 --seconds 60",
     "dashboard": "bench.dashboard --nodes 1250 --seconds 20",
+    "web": "bench.web",
 }
 """Arguments of `python -m` by name of the benchmark."""
 LONG = SHORT | {
     "collector": "bench.collector --seconds 240",
+    "jobs": "bench.jobs --seconds 240",
     "ingest": "bench.ingest --gpus 10000 --seconds 600 --common",
     "ingest_embedded": "bench.ingest --gpus 10000 --seconds 600 --broker embedded",
     "ingest_large": "bench.ingest --gpus 100000 --seconds 600",
@@ -44,6 +49,7 @@ LONG = SHORT | {
     "backfill": "bench.backfill --nodes 1250 --backlog 600 --seconds 120",
     "paging": "bench.paging --gpus 10000 --seconds 600",
     "dashboard": "bench.dashboard --nodes 1250 --seconds 300",
+    "web": "bench.web --seconds 60",
 }
 
 

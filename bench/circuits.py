@@ -2,8 +2,8 @@
 
 python -m bench.circuits [--circuits 2000] [--gpus 100000] [--ticks 150] [--json]
 
-Twice: with breakers that hold, and with breakers that are all overloaded, so that each has a time to
-trip in every tick.
+Three times: with breakers that hold, with one budget over all circuits, and with breakers that are all
+overloaded, so that each has a time to trip in every tick.
 
 The loop does the bare minimum for each circuit in plain Python: sum its nodes, amps per pole, one
 step of the heat, and the time to trip by halving. It runs over a tenth of the circuits in the same
@@ -21,7 +21,9 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace as replace_fields
 
+from api.power import FitRequest
 from bench.report import show
 from power.devices.breaker import EDGES
 from power.devices.thermal import FAST_SHARE
@@ -29,7 +31,9 @@ from power.devices.wall_power import WallSource
 from power.live import LivePower, PowerInputs
 from power.meters.reading import MeterReading
 from power.network.wiring import Wiring
+from power.plan.fit import fit
 from power.site.config import (
+    BudgetConfig,
     CircuitConfig,
     CordConfig,
     NodeConfig,
@@ -72,6 +76,12 @@ def site_of(circuits: int, nodes: int, breaker: float = 125) -> PowerConfig:
     return PowerConfig(region="EU", panels=panels, circuits=feeds, nodes=machines)
 
 
+def with_budget(site: PowerConfig) -> PowerConfig:
+    """Return a site with one budget over all its circuits."""
+    every = BudgetConfig(circuits=tuple(site.circuits), kwh_month=1e9)
+    return replace_fields(site, budgets={"all": every})
+
+
 class CircuitLoad:
     """Readings of the nodes, and of every fifth circuit's meter."""
 
@@ -107,6 +117,32 @@ def of_ticks(live: LivePower, ticks: int, seed: int) -> tuple[list[float], list[
         wall.append((time.perf_counter() - began) * 1e3)
         cpu.append((time.process_time() - ran) * 1e3)
     return wall, cpu
+
+
+class WithoutLosses(LivePower):
+    """A live state that works out no loss of another element."""
+
+    def __init__(self, layout: SiteLayout) -> None:
+        super().__init__(layout)
+        self._losses.outcome = lambda *_: None  # type: ignore[assignment,method-assign]
+
+
+def of_losses(layout: SiteLayout, ticks: int, seed: int) -> tuple[float, float]:
+    """Return the median of a tick's CPU over that of one without any loss, and the same of the losses
+    alone. Both states tick in turn, so that whatever slows the machine slows both."""
+    whole, least = LivePower(layout), WithoutLosses(layout)
+    load = CircuitLoad(whole, seed)
+    both: list[float] = []
+    without: list[float] = []
+    for number in range(ticks):
+        tick = load.tick(number)
+        for live, times in ((whole, both), (least, without)):
+            ran = time.process_time()
+            live.tick(1000.0 + number, EPOCH + number * 10**9, tick)
+            times.append((time.process_time() - ran) * 1e3)
+    warm = slice(min(20, ticks // 2), None)
+    with_losses, plain = statistics.median(both[warm]), statistics.median(without[warm])
+    return with_losses / plain, with_losses - plain
 
 
 def of_loop(layout: SiteLayout, part: int) -> float:
@@ -147,6 +183,23 @@ def _trip(ratio: float, fast: float, slow: float, tau: float, long: float, picku
     return high
 
 
+def of_fit(circuits: int, gpus: int) -> dict[str, float]:
+    """Return ms of the search for three DGX H100, from the decoded settings: over pairs that redundancy
+    groups declare, and over all pairs of circuits of two panels without one."""
+    found = {}
+    asked = FitRequest(what="dgx-h100", count=3)
+    site = site_of(circuits, gpus // GPUS)
+    alone = {name: replace_fields(spec, redundancy=None) for name, spec in site.circuits.items()}
+    for name, hall in (("fit", site), ("fit_undeclared", replace_fields(site, circuits=alone))):
+        times = []
+        for _ in range(3):
+            began = time.perf_counter()
+            fit("bench", hall, asked)
+            times.append(time.perf_counter() - began)
+        found[f"{name}_milliseconds"] = statistics.median(times) * 1e3
+    return found
+
+
 def measure(circuits: int, gpus: int, ticks: int) -> dict[str, Any]:
     """Return ms a tick, and of the loop."""
     began = time.perf_counter()
@@ -158,8 +211,12 @@ def measure(circuits: int, gpus: int, ticks: int) -> dict[str, Any]:
     wall, cpu = of_ticks(live, ticks, seed=1)
     warm = slice(min(20, ticks // 2), None)
     wall, cpu = sorted(wall[warm]), sorted(cpu[warm])
+    budgeted = LivePower(lay_out("bench", with_budget(site_of(circuits, gpus // GPUS))))
+    billed = sorted(of_ticks(budgeted, ticks, seed=1)[1][warm])
+    profile = budgeted.months.ledger.profile
     hot = LivePower(lay_out("bench", site_of(circuits, gpus // GPUS, OVERLOADED)))
     overloaded = sorted(of_ticks(hot, ticks, seed=1)[0][warm])
+    losses_ratio, losses = of_losses(layout, ticks, seed=1)
     loop = of_loop(layout, PART)
     return {
         "circuits": circuits,
@@ -172,10 +229,18 @@ def measure(circuits: int, gpus: int, ticks: int) -> dict[str, Any]:
         "tick_max_milliseconds": wall[-1],
         "tick_cpu_median_milliseconds": statistics.median(cpu),
         "tick_cpu_max_milliseconds": cpu[-1],
+        "budget_tick_cpu_median_milliseconds": statistics.median(billed),
+        "budget_tick_cpu_max_milliseconds": billed[-1],
+        "budget_tick_cpu_median_ratio": statistics.median(billed) / statistics.median(cpu),
+        "budget_tick_cpu_max_ratio": billed[-1] / cpu[-1],
+        "budget_month_megabytes": 0.0 if profile is None else profile.nbytes / 1e6,
         "overloaded_tick_median_milliseconds": statistics.median(overloaded),
         "overloaded_tick_max_milliseconds": overloaded[-1],
+        "losses_tick_cpu_median_ratio": losses_ratio,
+        "losses_cpu_median_milliseconds": losses,
         "lay_out_milliseconds": laid_out * 1e3,
         "build_milliseconds": built * 1e3,
+        **of_fit(circuits, gpus),
         "plain_loop_milliseconds": loop,
         "plain_loop_measured_over_one_in": PART,
         "times_faster_than_plain_loop": loop / statistics.median(wall),

@@ -90,6 +90,7 @@ class Load:
             session=self.session(node),
             gpus=gpus,
             pools=(),
+            ports=(),  # of the base: near its GPUs
         )
         return wire_messages.encode(mine)
 

@@ -70,6 +70,7 @@ class HealthProbe:
         """Duration of each request; infinite for one that failed."""
 
     def __enter__(self) -> HealthProbe:
+        sys.setswitchinterval(5e-4)  # a request is not to wait for the other work of this process
         self._thread.start()
         return self
 
@@ -215,6 +216,7 @@ def overload(nodes: int, cap: float, settings: str, seconds: int, limit_mib: int
                 _print_line(
                     second=round(time.monotonic() - began), step=STEPS[step],
                     missing=int(page.own("holes_open")), rules_max=page.own("rule_period_highest_seconds"),
+                    health_late=sum(each > HEALTH_LATEST for each in health.seconds),
                     health_max=max(health.seconds, default=0.0), dropped=drops.count(),
                     **_readings(page),
                 )  # fmt: skip
@@ -311,7 +313,7 @@ def _begin(stack: ExitStack, testbed: Testbed, cap: float, **options: int) -> Br
     )
     testbed.proceed()
     # The tables and names of a fleet are stored once: that is no part of its load.
-    wait_until("the first commit", lambda: testbed.page().own("frames_stored_total") > 0)
+    wait_until("the first commit", lambda: testbed.page().own("store_seconds_count") > 0)
     stack.enter_context(CpuCap(testbed.pids["aggregator"], cap))
     return drops
 

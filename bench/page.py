@@ -71,6 +71,10 @@ LINES = (
          "s", "gpustat", "at_once.gpustat.first_reading_seconds"),
     Line("collector", "collector: driver calls a tick, 8 GPUs", "at_once.kilowatch.calls_per_tick",
          "", "gpustat", "at_once.gpustat.calls_per_tick"),
+    Line("jobs", "jobs and processes, 64 on 8 GPUs: added CPU", "added_cpu_percent", "% of a core",
+         "the collector without", "without.cpu_percent"),
+    Line("jobs", "jobs and processes: added memory (PSS)", "added_pss_mib", "MiB"),
+    Line("jobs", "jobs and processes: driver calls a second more", "added_calls_a_second"),
     *(line for bench, words in (("ingest", "10,000 GPUs"), ("ingest_large", "100,000 GPUs"),
                                 ("ingest_embedded", "10,000 GPUs, embedded broker"))
       for line in (
@@ -143,12 +147,36 @@ LINES = (
          "tick_cpu_max_milliseconds", "ms"),
     Line("circuits", "2,000 circuits, all overloaded: one evaluation, max",
          "overloaded_tick_max_milliseconds", "ms"),
+    Line("circuits", "the same with one budget over all circuits, over that without: CPU, median",
+         "budget_tick_cpu_median_ratio", "x"),
+    Line("circuits", "the same, max", "budget_tick_cpu_max_ratio", "x"),
+    Line("circuits", "all losses of 2,000 circuits: a tick with over one without, CPU, median",
+         "losses_tick_cpu_median_ratio", "x", "the losses alone, ms", "losses_cpu_median_milliseconds"),
+    Line("circuits", "memory of a month of 2,000 circuits", "budget_month_megabytes", "MB"),
+    Line("circuits", "kilowatch fit over 2,000 circuits in pairs, 12,500 nodes", "fit_milliseconds", "ms"),
+    Line("circuits", "the same over all pairs of circuits without a group", "fit_undeclared_milliseconds",
+         "ms"),
     *(line for bench, words in (("rules", "100,000 GPUs, 2,000 circuits"),
                                 ("rules_links", "the same with 1,800,000 NVLinks")) for line in (
         Line(bench, f"all rules once, {words}: median", "milliseconds.median", "ms",
              "one comparison a rule", "floor_milliseconds"),
         Line(bench, f"all rules once, {words}: p99", "milliseconds.p99", "ms"),
         Line(bench, f"all rules, {words}: memory of a GPU", "bytes_per_gpu", "B"),
+    )),
+    *(Line("rules_peers", f"rules of rates and peers, 100,000 GPUs, 1,800,000 NVLinks: {what}", *rest)
+      for what, *rest in (
+        ("median", "milliseconds.median", "ms"),
+        ("p99", "milliseconds.p99", "ms"),
+        ("worst", "milliseconds.worst", "ms"),
+        ("memory of a GPU", "bytes_per_gpu", "B"),
+    )),
+    *(Line("stragglers", f"64 nodes, 100 jobs at a time, a simulated day: {what}", *rest) for what, *rest in (
+        ("slow nodes found within five minutes", "slow_nodes.found_within_five_minutes", "", "planted",
+         "slow_nodes.planted"),
+        ("time to find one, median", "slow_nodes.seconds_median", "s", "worst", "slow_nodes.seconds_worst"),
+        ("jobs that stand still found", "stall.found", "", "planted", "stall.planted"),
+        ("idle allocations found", "idle.found", "", "planted", "idle.planted"),
+        ("false alarms", "false_alarms.all"),
     )),
     Line("paging", "10,000 GPUs: sample or XID to page received, p50", "page_seconds.p50", "s"),
     Line("paging", "10,000 GPUs: sample or XID to page received, p99", "page_seconds.p99", "s"),
@@ -161,6 +189,19 @@ LINES = (
         ("to the terminal a tick", "kilobytes_per_second", "kB"),
         ("start to live picture", "first_paint_seconds", "s", "CPU", "first_paint_cpu_seconds"),
         ("memory", "rss_megabytes", "MB"),
+    )),
+    *(Line("web", f"web pages in Chromium, {words} GPUs: {what}", f"gpus_{count}.{figure}", *rest)
+      for words, count in (("16", 16), ("10,000", 10_000)) for what, figure, *rest in (
+        ("first paint of the overview", "pages.overview.first_paint_ms", "ms"),
+        ("first paint of the slowest page", "first_paint_slowest_ms", "ms"),
+        ("bytes of the overview, nothing cached", "pages.overview.kilobytes", "kB"),
+        ("key to its picture, worst", "interaction.key_worst_ms", "ms"),
+        ("click on a column to the sorted page", "interaction.sort_median_ms", "ms"),
+        ("renewal keeps the page busy, median", "interaction.renewal_blocks_median_ms", "ms"),
+        ("memory of the tab (PSS)", "renderer_pss_mib", "MiB"),
+        ("100 viewers: CPU", "crowd.cpu_percent", "% of a core", "without", f"gpus_{count}.crowd.cpu_percent_without"),
+        ("100 viewers: memory of the one process, with the fleet", "crowd.rss_mib", "MiB"),
+        ("100 viewers: answer, p99", "crowd.answer_ms_p99", "ms"),
     )),
 )  # fmt: skip
 

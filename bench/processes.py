@@ -13,10 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 MIB = 1024 * 1024
+CGROUPS = Path("/sys/fs/cgroup")
+CAP_PERIOD = 20_000
+"""Microseconds of a period of the kernel's quota."""
 CAP_STEP = 0.004
 """Seconds between two looks at the CPU time of a capped process."""
 CAP_BURST = 0.02
-"""CPU seconds that a capped process may save up: a period of the kernel's own limit is 0.1 s."""
+"""CPU seconds that a process may save up, where it is capped by stopping it."""
 
 
 def cpu_seconds(pid: int) -> float:
@@ -92,26 +95,78 @@ class CpuMeter:
 
 
 class CpuCap:
-    """Holds a process to a share of one core while the context is open, as `cpu.cfs_quota_us` does
-    where cgroups are ours to write: it is stopped when its share is used up, and goes on when there is
-    more. It may save up `CAP_BURST` seconds of CPU."""
+    """Holds a process to a share of one core while the context is open: by the kernel's own quota where
+    control groups are ours to write, else by stopping it when its share is used up, which a busy machine
+    does late and for longer."""
 
     def __init__(self, pid: int, cores: float) -> None:
         """`cores`: CPU seconds a second."""
         self._pid = pid
         self._cores = cores
+        self._group: Path | None = None
+        self._home: Path | None = None
+        """Control group of the process before."""
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._hold, daemon=True)
         self.stopped_seconds = 0.0
-        """How long the process was stopped in all."""
+        """How long the process was stopped in all; by the kernel's quota, each core's time counts."""
 
     def __enter__(self) -> CpuCap:
-        self._thread.start()
+        with contextlib.suppress(OSError):  # not ours to write, or not there
+            self._enter_group()
+        if self._group is None:
+            self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._over.set()
-        self._thread.join()
+        if self._group is None:
+            self._thread.join()
+            return
+        statistics = dict(
+            line.split() for line in (self._group / "cpu.stat").read_text().splitlines()
+        )
+        for name, unit in (("throttled_time", 1e-9), ("throttled_usec", 1e-6)):
+            self.stopped_seconds += int(statistics.get(name, 0)) * unit
+        self._leave_group()
+
+    def _enter_group(self) -> None:
+        """Move the process into a control group with a quota, which alone is to limit it: a group shares a
+        core as one process does, however many threads it has. Raises `OSError`."""
+        first = CGROUPS / "cpu" if (CGROUPS / "cpu").is_dir() else CGROUPS
+        (first / "cgroup.procs").stat()  # else it is a plain folder
+        period, quota = CAP_PERIOD, round(self._cores * CAP_PERIOD)
+        inside = Path(f"/proc/{self._pid}/cgroup").read_text().splitlines()
+        wanted = "" if first == CGROUPS else "cpu"
+        (name,) = [
+            path
+            for _, controllers, path in (line.split(":", 2) for line in inside)
+            if wanted in controllers.split(",")
+        ] or ["/"]
+        group, self._home = first / f"kilowatch-{self._pid}", first / name.lstrip("/")
+        group.mkdir()
+        self._group = group
+        try:
+            if first == CGROUPS:
+                (group / "cpu.max").write_text(f"{quota} {period}")
+                (group / "cpu.weight").write_text("1000")
+            else:
+                (group / "cpu.shares").write_text("10240")
+                (group / "cpu.cfs_period_us").write_text(str(period))
+                (group / "cpu.cfs_quota_us").write_text(str(quota))
+            (group / "cgroup.procs").write_text(str(self._pid))
+        except OSError:
+            self._leave_group()
+            raise
+
+    def _leave_group(self) -> None:
+        assert self._group is not None
+        assert self._home is not None
+        with contextlib.suppress(OSError):  # the process has ended, or was never in it
+            (self._home / "cgroup.procs").write_text(str(self._pid))
+        with contextlib.suppress(OSError):
+            self._group.rmdir()
+        self._group = None
 
     def _hold(self) -> None:
         left, stopped = 0.0, False

@@ -20,6 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from aggregator.ingest.newcomers import PLACED_SHARE
 from bench.audit import audit
 from bench.load import CLUSTER
 from bench.processes import end
@@ -33,6 +34,8 @@ NEVER_SEAL = 10_000_000
 """Seconds, more than any run has: its frames stay in one file, where they are counted."""
 FLEET = 30_000
 """Nodes that may introduce themselves before their first frame: all of a bench's do."""
+INVENTORY_BYTES = 32 * 1024
+"""More than the inventory of eight GPUs with eighteen links each has."""
 _SAMPLE = re.compile(r"^(\w+)(?:\{([^}]*)\})? (\S+)$")
 
 
@@ -176,7 +179,7 @@ class Testbed:
         file.write_text(
             f'cluster = "{CLUSTER}"\n[broker]\nport = {self.port}\n[aggregator]\n'
             f'listen = "{self.http}"\ndata_dir = "{self.folder / "data"}"\n'
-            f"budgets.newcomers = {FLEET}\nbudgets.newcomer_bytes = {FLEET * 64 * 1024}\n"
+            f"budgets.newcomers = {FLEET}\nbudgets.newcomer_bytes = {FLEET * INVENTORY_BYTES * PLACED_SHARE}\n"
             f"store.seal_seconds = {self._seal}\n{self._settings}\n"  # it may end in a table
         )
         self._aggregator = self.start(

@@ -11,13 +11,16 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from collector.config import CollectorConfig
+from collector.jobs.service import JobsService, jobs_switched_off
+from collector.jobs.source import KnowsJobs
 from collector.publish.publisher import Publisher
 from collector.ring.ring import Ring
 from collector.ring.writer import RingWriter
 from collector.sampling.event_queue import EventQueue
 from collector.sampling.known_devices import RememberedDevices
-from collector.sampling.sampler import HostRows, Sampler
+from collector.sampling.sampler import HostRows, PortRows, Sampler
 from collector.source import DeviceEvent, Source
+from collector.sources import is_elsewhere
 from telemetry.inventory import CommandKind, Inventory
 from telemetry.supervision import ProgressMarks, Supervisor, TaskState
 
@@ -83,6 +86,7 @@ class CollectorAssembly:
         kernel: KernelLines | None,
         host: HostRows | None,
         facts: Mapping[str, str],
+        ports: PortRows | None = None,
     ) -> None:
         self.config = config
         self.source = source
@@ -125,6 +129,20 @@ class CollectorAssembly:
             self.note,
             lambda: self.marks.mark("frame sent"),
         )
+        self.jobs: JobsService | None = None
+        if config.jobs.enabled and (
+            not is_elsewhere(config.source) or isinstance(source, KnowsJobs)
+        ):
+            self.jobs = JobsService(
+                config.jobs,
+                config.node,
+                self.session,
+                source,
+                self.publisher.jobs,
+                state_dir=config.state_dir if config.ring_enabled else None,
+            )
+        elif not config.jobs.enabled:
+            self.publisher.jobs(jobs_switched_off(self.session, time.time_ns()))
         self.events = EventQueue(
             config.node, self.session, lambda _, payload: self.publisher.event(payload)
         )
@@ -139,6 +157,7 @@ class CollectorAssembly:
             facts,
             failing=self.failing,
             sampled=self._sampled,
+            ports=ports,
         )
 
     def frame(self, seq: int, payload: bytes) -> None:

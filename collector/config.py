@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from collector.jobs.config import JobsConfig
 from telemetry.errors import ConfigError
 from telemetry.inventory import CommandKind
 from telemetry.mqtt import BrokerConfig
@@ -74,6 +75,8 @@ class CollectorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     the aggregator send commands, as with `kilowatch pki` (docs/deploy.md)."""
     node_readings: bool = True
     """Whether to read the host too: CPU, memory, disk, network, wall power."""
+    jobs: JobsConfig = JobsConfig()
+    """Who uses the GPUs (docs/jobs.md); usually the section `[jobs]` of the settings."""
     seed: int = 1
     """Seed of a simulated source that does not name one."""
 

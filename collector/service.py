@@ -24,7 +24,7 @@ import msgspec
 from collector.assembly import CollectorAssembly, CollectorSummary, KernelLines
 from collector.config import CollectorConfig
 from collector.publish.metrics_page import serve
-from collector.sampling.sampler import HostRows
+from collector.sampling.sampler import HostRows, PortRows
 from collector.source import Paced, Source
 from collector.sources import is_elsewhere, make_source
 from telemetry import private_file
@@ -118,11 +118,11 @@ async def run_collector(
     with contextlib.ExitStack() as stack:
         if config.ring_enabled:
             stack.enter_context(claim(config.state_dir))
-        host, kernel = host_of(config), kernel_log_of(config)
-        for part in (host, kernel):
+        host, kernel, ports = host_of(config), kernel_log_of(config), ports_of(config)
+        for part in (host, kernel, ports):
             if part is not None:
                 stack.callback(part.close)
-        parts = CollectorAssembly(config, source, kernel, host, facts_of(config))
+        parts = CollectorAssembly(config, source, kernel, host, facts_of(config), ports)
         work = _run(parts, stop, linger)
         if manager is None:
             return await work
@@ -150,6 +150,8 @@ async def _run(
             others = set()
             if parts.kernel is not None:
                 others.add(start("kernel log", parts.kernel.run))
+            if parts.jobs is not None:
+                others.add(start("jobs", parts.jobs.run))
             if parts.config.metrics_listen is not None:
                 page = functools.partial(serve, parts.config.metrics_listen, parts)
                 others.add(start("page", page))
@@ -163,6 +165,8 @@ async def _run(
             finally:  # also when we are cancelled, or one of the tasks has failed
                 parts.closing = True
                 await end({sampler, *others}, STOPPING)
+                if parts.jobs is not None:
+                    parts.jobs.close()
                 deadline = loop.time() + CLOSING
                 closing = asyncio.ensure_future(parts.source.close())
                 await _finish(parts)
@@ -217,8 +221,10 @@ def main_loop(
     report: Callable[[CollectorSummary], None] | None = None,
     source: Source | None = None,
     manager: ServiceManager | None = None,
+    hangup: Callable[[], object] | None = None,
 ) -> None:
-    """Run a collector as a process of its own until SIGTERM or SIGINT, then `report`.
+    """Run a collector as a process of its own until SIGTERM or SIGINT, then `report`. `hangup` is called
+    at SIGHUP, but at a terminal, where that is its end.
 
     A thread that hangs (in fsync, in a resolver) can't be ended and must not keep the process
     alive: the process exits without joining it.
@@ -229,6 +235,8 @@ def main_loop(
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    if hangup is not None and (sys.stdin is None or not sys.stdin.isatty()):
+        loop.add_signal_handler(signal.SIGHUP, hangup)
     try:
         summary = loop.run_until_complete(
             run_collector(config, stop=stop, source=source, manager=manager)
@@ -272,6 +280,15 @@ def host_of(config: CollectorConfig) -> HostRows | None:
     while not disk.exists() and disk != disk.parent:
         disk = disk.parent
     return Host(disk=disk)
+
+
+def ports_of(config: CollectorConfig) -> PortRows | None:
+    """Return the reader of this host's network ports, or None as for `host_of`."""
+    if not config.node_readings or is_elsewhere(config.source):
+        return None
+    from collector.host.fabric import Fabric  # noqa: PLC0415 - as above
+
+    return Fabric(config.node)
 
 
 def facts_of(config: CollectorConfig) -> dict[str, str]:

@@ -6,8 +6,9 @@ that fits `Source` and name it in `collector.sources`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from telemetry.inventory import Inventory
 from telemetry.metric import Lane
@@ -60,6 +61,51 @@ class Source(Protocol):
 
     async def close(self) -> None:
         """Close everything within a second, whatever hangs."""
+
+
+@runtime_checkable
+class Pausable(Protocol):
+    """Source that can leave a single GPU alone."""
+
+    def pause(self, gpu: str, reason: str) -> None:
+        """Read a GPU seldom, until it is reset, the driver is loaded again, or `resume` is called."""
+
+
+class ListedProcess(NamedTuple):
+    """Process with a context on a GPU, as its driver lists it."""
+
+    pid: int
+    """In the driver's PID namespace."""
+    type: str
+    """`compute`, `mps` or `graphics`."""
+    memory_bytes: int | None
+    instance: int | None
+    """MIG GPU instance."""
+    sm_ratio: float | None
+    """Use of the multiprocessors since the reading before, 0 to 1."""
+
+
+class ListedProcesses(NamedTuple):
+    """Processes of one GPU at their newest reading."""
+
+    read_at: int
+    """ns since 1970."""
+    processes: tuple[ListedProcess, ...] = ()
+    problem: str = ""
+    """Why they are unknown: `no permission`, `not supported`, `NVML error 999`; empty where they are
+    known."""
+
+
+@runtime_checkable
+class ListsProcesses(Protocol):
+    """Source that lists the processes of GPUs."""
+
+    def list_processes(self, seconds: float) -> None:
+        """Read the processes of each GPU once in so many seconds, from the next reading on."""
+
+    def listed_processes(self) -> Mapping[str, ListedProcesses]:
+        """Return the processes by UUID of the GPU. A GPU that has not answered is missing, or has an old
+        time."""
 
 
 @runtime_checkable

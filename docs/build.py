@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import sys
 import tomllib
+from functools import cache
 from pathlib import Path
 
 import msgspec
 
 from aggregator.http.openapi import Operation, field_texts
 from aggregator.http.operations import OPERATIONS
-from alerts.rules.rule import Rule, load, monitor_rules
-from api.alerts import Subject
+from alerts.rules.events import Happens
+from alerts.rules.rule import OF_JOBS, Rule, conditions_of, load, monitor_rules
+from alerts.xid.event import event_data
+from alerts.xid.sxids import Fatality, sxids
+from api.alerts import Owner, Subject
 from power.snapshot.quantities import QUANTITIES
 from telemetry.catalogue import CATALOGUE
+from telemetry.devices import Event
+from telemetry.kernel_log import parse_line
 from telemetry.metric import Lane, Metric, Table
 from telemetry.nvml import ALL_LINKS, EACH_LINK, Call, Field, Gpm, NvmlReader
+from telemetry.statements.catalogue import Statement, statements
 
 DOCS = Path(__file__).parent
 
@@ -23,10 +30,12 @@ _TABLES = {
     Table.GPU: "One row for each GPU, labelled `cluster`, `node`, `gpu` (index) and `uuid`.",
     Table.LINK: "One row for each NVLink of each GPU, labelled also `link`.",
     Table.NODE: "One row for each machine.",
+    Table.PORT: "One row for each port of an InfiniBand or RoCE adapter, labelled `port` (`mlx5_0/1`); "
+    "files are below `/sys/class/infiniband/ADAPTER/ports/NUMBER`.",
 }
 
 
-SOURCES = {"nvml": "NVML", "smi": "nvidia-smi -q"}
+SOURCES = {"nvml": "NVML", "smi": "nvidia-smi -q", "host": "the host"}
 """Title of each source's column in docs/metrics.md."""
 
 
@@ -89,6 +98,8 @@ def _readers(metric: Metric, source: str) -> str:
     readers = metric.readers(source)
     if source == "nvml":
         return " or ".join(_nvml(reader) for reader in readers)
+    if source == "host":
+        return " or ".join(f"`{reader.path}`" for reader in readers)
     return f"`{readers[0]}`" if readers else ""
 
 
@@ -112,6 +123,17 @@ _NOTIFIED = {
 }
 
 
+_OWNERS = {
+    Owner.RESET: "a reset of the GPU",
+    Owner.REBOOT: "a reboot of the node",
+    Owner.COLD_START: "power off and hands at the machine (reseat, then start cold)",
+    Owner.REPLACE: "a part that the maker replaces",
+    Owner.FACILITY: "power, cooling or network of the site",
+    Owner.APPLICATION: "a program or job, or the person whose it is",
+    Owner.MONITOR: "kilowatch itself: its settings, collectors and machine",
+}
+
+
 def runbook_page() -> str:
     """Return docs/runbook.md: meaning and remedy of each shipped rule."""
     rules = load()
@@ -121,10 +143,14 @@ def runbook_page() -> str:
         "Generated from `alerts/rules/*.toml` by `make docs`; do not edit. An alert links here by its",
         "`runbook`. An absent reading neither fires nor resolves an alert.",
         "",
-        "| rule | severity | summary |",
-        "| --- | --- | --- |",
+        "The owner of a remedy says what it takes, and with that who must act: "
+        + "; ".join(f"`{owner}`: {_OWNERS[owner]}" for owner in Owner)
+        + ".",
+        "",
+        "| rule | severity | owner of the remedy | summary |",
+        "| --- | --- | --- | --- |",
         *(
-            f"| [{rule.name}](#{rule.runbook}) | {rule.severity} | {rule.summary} |"
+            f"| [{rule.name}](#{rule.runbook}) | {rule.severity} | {rule.owner.text} | {rule.summary} |"
             for rule in rules
         ),
     ]
@@ -137,17 +163,39 @@ def runbook_page() -> str:
             "",
             rule.description,
             "",
-            f"- Severity: `{rule.severity}`, {_NOTIFIED[rule.severity]}.",
+            f"- Severity: `{rule.severity}`, {_NOTIFIED[rule.severity]}. Owner of the remedy: "
+            f"{rule.owner.text}.",
             f"- Fires {f'after {rule.hold:g} s' if rule.hold else 'at once'}; resolves "
             f"{f'{rule.keep:g} s after the condition ends' if rule.keep else 'when the condition ends'}.",
             f"- Rule: `{rule.name}`, in `alerts/rules/{_file(rule)}`, with example timelines.",
+            *_consequences(rule),
         ]
     lines += own_lines()
     return "\n".join(lines) + "\n"
 
 
+_WITHIN = {"gpu": "GPU", "node": "node", "circuit": "circuit", "domain": "NVLink domain"}
+
+
+def _consequences(rule: Rule) -> list[str]:
+    """Return the rules that a rule inhibits, with place and reason."""
+    if not rule.inhibits:
+        return []
+    return [
+        "- While it fires these are its consequence, shown below it and not notified:",
+        *(
+            f"  - `{one.rule}` of the same {_WITHIN[one.within]}. {one.why}"
+            for one in rule.inhibits
+        ),
+    ]
+
+
 def _file(rule: Rule) -> str:
+    if rule.table is Subject.PORT:
+        return "port_rules.toml"
     on_node = rule.table in {Subject.GPU, Subject.LINK, Subject.NODE}
+    if any(isinstance(part, OF_JOBS) for part in conditions_of(rule.when)):
+        return "job_rules.toml"
     return "rules.toml" if on_node else "circuit_rules.toml"
 
 
@@ -161,7 +209,7 @@ def own_lines() -> list[str]:
         "*Alerts about kilowatch itself, by rules over its own state. The rules are in",
         "`alerts/rules/monitor.toml`, and are evaluated even when another rule fails.*",
         "",
-        "| alert | severity | after | meaning and remedy |",
+        "| alert | severity | after | meaning and remedy (all of owner `monitor`) |",
         "| --- | --- | --- | --- |",
         *(
             f"| `{one.name}` | {one.severity} | {one.hold:g} s | {one.description} |"
@@ -171,6 +219,81 @@ def own_lines() -> list[str]:
         "`delivery_failing` fires for each channel that has delivered nothing for two minutes, or whose",
         "receiver refuses messages: see `kilowatch notify list`. While the journal of alerts can't be",
         "written, or was damaged and created anew, alerts and pages go on.",
+    ]
+
+
+def statements_page() -> str:
+    """Return docs/statements.md: every statement of the driver and every SXID that is known."""
+    known, errors = statements().values(), sxids().values()
+    lines = [
+        "# What the driver states",
+        "",
+        "Generated from `telemetry/statements/catalogue.toml` and `alerts/xid/sxids.toml` by `make docs`; do not",
+        "edit. XIDs have a catalogue of their own: `kilowatch xid N`.",
+        "",
+        "A line counts only where its speaker's prefix begins the message, so that a program's name can't forge one.",
+        "Lines are built by the published formats with values of our own. The kernel's lines are read live and from",
+        "saved logs; those of daemons (Fabric Manager, IMEX, nvidia-persistenced, systemd about them) are in syslog and",
+        "the journal: `kilowatch diagnose` reads them there, and the collector where `kernel_log` names such a file.",
+        "",
+        f"## Statements ({len(known)})",
+        "",
+        "`page` and `ticket` are notified by the rule beside them, `info` is shown.",
+    ]
+    for fault in sorted({(one.severity, one.fault) for one in known}, key=_by_severity):
+        rows = [one for one in known if (one.severity, one.fault) == fault]
+        lines += ["", f"### {fault[1]} ({fault[0]})", ""]
+        for text in dict.fromkeys(f"{one.meaning} {one.remedy}" for one in rows):
+            lines += [text, ""]
+        lines += ["| statement | line | rule | source, date |", "| --- | --- | --- | --- |"]
+        lines += [
+            f"| {one.name} | `{_cell(one.example)}` | {rule_of(one)} | {_cell(one.source)}, {one.date} |"
+            for one in rows
+        ]
+    told = sum(one.fatal is not Fatality.UNKNOWN for one in errors)
+    lines += [
+        "",
+        f"## SXIDs ({len(errors)})",
+        "",
+        f"The errors of NVSwitches. Of {told} a source says what they cost: all traffic of the `fabric`, that of a",
+        "`port`, or `none`; of the others the line itself says whether they are fatal, and an undecided one is a ticket.",
+        "A fatal one pages by `nvswitch_fault`, but 20034, a link that went down, which is a ticket.",
+        "",
+        "| SXID | name | costs | sources, date |",
+        "| --- | --- | --- | --- |",
+        *(
+            f"| {one.sxid} | {one.name} | {one.fatal} | {_cell('; '.join(one.sources))}, {one.date} |"
+            for one in errors
+        ),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _by_severity(one: tuple[str, str]) -> tuple[int, str]:
+    return ("page", "ticket", "info").index(one[0]), one[1]
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def rule_of(statement: Statement) -> str:
+    """Return the name of the rule that a statement rings, "" for one that is only shown."""
+    record = parse_line(statement.example)
+    if record is None:
+        return ""
+    kind, data = event_data(record, statement.example)
+    said = Event(id="1-0", node="n", at=0, kind=kind, data=data)
+    return next((name for name, part in _event_rules() if part.fits(said)), "")
+
+
+@cache
+def _event_rules() -> list[tuple[str, Happens]]:
+    return [
+        (rule.name, part)
+        for rule in load()
+        for part in conditions_of(rule.when)
+        if isinstance(part, Happens)
     ]
 
 
@@ -251,6 +374,7 @@ PAGES = {
     "glossary.md": glossary_page,
     "metrics.md": metrics_page,
     "runbook.md": runbook_page,
+    "statements.md": statements_page,
     "api.md": api_page,
 }
 

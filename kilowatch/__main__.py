@@ -5,11 +5,15 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import traceback
+from collections.abc import Sequence
 from importlib import import_module
+from typing import Any
 
 import click
 
 from kilowatch import version
+from kilowatch.exit_codes import ExitCode
 from telemetry.errors import ConfigError, KilowattError, did_you_mean
 from telemetry.printable import PrintableFormatter, printable_lines
 
@@ -20,6 +24,9 @@ COMMANDS = {
     "aggregate": "services",
     "top": "views",
     "status": "views",
+    "who": "who",
+    "jobs": "jobs",
+    "job": "jobs",
     "tap": "bus",
     "record": "bus",
     "token": "token",
@@ -27,17 +34,22 @@ COMMANDS = {
     "config": "config",
     "doctor": "doctor",
     "pki": "pki",
+    "init": "init",
     "circuits": "circuits",
     "plan": "power",
+    "fit": "power",
+    "cap": "power",
     "report": "report",
     "power": "power",
     "alerts": "alerts",
     "ack": "alerts",
     "silence": "alerts",
     "notify": "alerts",
+    "recover": "recover",
     "influx": "influx",
     "rules": "rules",
     "replay": "rules",
+    "nodes": "nodes",
     "forget": "forget",
     "verify": "verify",
     "diagnose": "diagnose",
@@ -55,14 +67,38 @@ REMOVED = {
 
 
 class BadSettings(click.ClickException):
-    """Wrong settings: exit code 2, as click's own usage errors."""
+    """Wrong settings: the exit code of usage errors."""
 
-    exit_code = 2
+    exit_code = ExitCode.USAGE
 
 
 class Group(click.Group):
-    """Imports a command when it is called, and turns kilowatch's errors into one line and an exit
-    code: 2 for settings, 1 for the rest."""
+    """Imports a command when it is called, and turns errors into one line and an exit code of
+    `kilowatch.exit_codes`: click's own would be 2 for usage, which is a page here."""
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        **extra: Any,
+    ) -> Any:
+        if not standalone_mode:
+            return super().main(args, prog_name, complete_var, standalone_mode, **extra)
+        try:
+            # An exit code that click returns, and not None, is that of --help and --version.
+            sys.exit(super().main(args, prog_name, complete_var, False, **extra) or ExitCode.CLEAN)
+        except click.ClickException as error:
+            error.show()
+            wrong = isinstance(error, click.UsageError | BadSettings)
+            sys.exit(ExitCode.USAGE if wrong else ExitCode.UNJUDGED)
+        except click.Abort:
+            click.echo("Aborted!", err=True)
+            sys.exit(ExitCode.INTERRUPTED)
+        except Exception:  # noqa: BLE001 - a fault of kilowatch itself is no ticket about a GPU
+            traceback.print_exc()
+            sys.exit(ExitCode.UNJUDGED)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -91,6 +127,10 @@ class Group(click.Group):
         except KilowattError as error:
             failure = BadSettings if isinstance(error, ConfigError) else click.ClickException
             raise failure(printable_lines(str(error))) from error
+        except BrokenPipeError:  # click would exit with 1, which is a ticket here
+            # Python flushes at its end, to what takes it.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(ExitCode.PIPE)
 
 
 def _print_version(ctx: click.Context, _param: click.Parameter, asked: bool) -> None:

@@ -22,8 +22,11 @@ from typing import Any, get_args, get_origin
 import msgspec
 
 from aggregator.config import AggregatorConfig
+from aggregator.homeassistant.config import HomeAssistantConfig
 from alerts.config import AlertsConfig
 from collector.config import CollectorConfig
+from collector.jobs.config import JobsConfig
+from kilowatch.recovery.config import RecoverConfig
 from telemetry.errors import ConfigError, did_you_mean
 from telemetry.mqtt import BrokerConfig
 from telemetry.settings import convert, fields_of, read_toml, structs_in
@@ -44,6 +47,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Circuits, panels, cords, meters, budgets (docs/power.md)."""
     alerts: AlertsConfig = AlertsConfig()
     """Notifications (docs/alerts.md)."""
+    homeassistant: HomeAssistantConfig = HomeAssistantConfig()
+    """GPUs and circuits as devices of Home Assistant (docs/home.md)."""
+    recover: RecoverConfig = RecoverConfig()
+    """Hooks of `kilowatch recover` (docs/recover.md)."""
+    jobs: JobsConfig = JobsConfig()
+    """Jobs, users and processes on the GPUs (docs/jobs.md)."""
     collector: CollectorConfig
     aggregator: AggregatorConfig
 
@@ -86,6 +95,7 @@ def load(
     settings = convert(Settings, tree, f"{origin}:", strict=False)
     check_name(f"{origin}: cluster", settings.cluster)
     settings.aggregator.check()
+    settings.recover.check(f"{origin}: recover")
     return settings
 
 
@@ -132,15 +142,17 @@ def _put(tree: dict[str, Any], keys: list[str], value: object, where: str) -> No
 
 
 def _share(tree: dict[str, Any]) -> None:
-    """Apply cluster and broker to both sides, unless a side has its own, and [power] and [alerts] of
-    the top level to the aggregator."""
+    """Apply cluster and broker to both sides, unless a side has its own, [power], [alerts] and
+    [homeassistant] of the top level to the aggregator, and [jobs] to the collector."""
     for side in ("collector", "aggregator"):
         section = tree.setdefault(side, {})
         section.setdefault("cluster", tree.get("cluster", "default"))
         section["broker"] = {**tree.get("broker", {}), **section.get("broker", {})}
-    for name in ("power", "alerts"):
+    for name in ("power", "alerts", "homeassistant"):
         if name in tree:
             tree["aggregator"].setdefault(name, tree[name])
+    if "jobs" in tree:
+        tree["collector"].setdefault("jobs", tree["jobs"])
 
 
 def shown(settings: Settings) -> dict[str, Any]:

@@ -22,10 +22,11 @@ import msgspec
 
 from telemetry import frame as frames
 from telemetry import inventory as messages
-from telemetry.devices import Event, Gpu
+from telemetry.devices import PORT_PREFIX, Event, Gpu
 from telemetry.errors import WireError
 from telemetry.frame import MAX_FRAME_BYTES, Frame
 from telemetry.inventory import CollectorStatus, Command, CommandReply, Inventory
+from telemetry.jobs import MAX_MESSAGE_BYTES, Allocation, GpuProcess, Job, JobKey, NodeJobs
 from telemetry.schema import SCHEMA, Schema
 from telemetry.topics import Address, parse, shard_of
 
@@ -45,6 +46,7 @@ MOST_STATE_BYTES = 256 * 1024
 
 MOST_GPUS = 1024
 MOST_LINKS = 65_536
+MOST_PORTS = 1024
 MOST_SPANS = 8192
 """Spans of a ring, or of lost frames in a reply."""
 MOST_BLOCKS = 64
@@ -54,6 +56,8 @@ MOST_EVENTS = 256
 """Events in one frame; a collector puts in a hundred."""
 MOST_FACTS = 256
 """Facts of a host; also the values in the details of an event."""
+MOST_SOURCES = 64
+"""Sources of jobs of a node."""
 MOST_TEXT = 1024
 """Characters of any text, a raw line of the kernel log among them; longer ones are cut."""
 DEPTH = 4
@@ -69,6 +73,8 @@ MOST_INDEX = 65_535
 """Highest index, minor number or link number; the store's columns hold 2^31."""
 MOST_BYTES = 1 << 53
 """Memory, in bytes: exact in any JSON reader."""
+MOST_COUNT = (1 << 31) - 1
+"""Nodes or GPUs of a job."""
 MOST_WATTS = 1e6
 SHORTEST_INTERVAL, LONGEST_INTERVAL = 0.001, 86_400.0
 """Seconds between two frames."""
@@ -283,6 +289,16 @@ def check_inventory(inventory: Inventory) -> None:
             raise WireError("malformed", f"links[{number}] is of no GPU of the inventory")
         if not 0 <= link.number <= MOST_INDEX:
             _within(f"links[{number}].number", link.number, 0, MOST_INDEX)
+    _bounded("ports", inventory.ports, MOST_PORTS)
+    _check_unique("ports", (port.id for port in inventory.ports))
+    _check_unique("ports", (port.name for port in inventory.ports))
+    for number, port in enumerate(inventory.ports):
+        _within(f"ports[{number}].number", port.number, 0, MOST_INDEX)
+        _within(f"ports[{number}].numa_node", port.numa_node, 0, MOST_INDEX)
+        if not port.id.startswith(PORT_PREFIX):
+            raise WireError("malformed", f"ports[{number}] has no identity of a port")
+        if port.gpu is not None and port.gpu not in uuids:
+            raise WireError("malformed", f"ports[{number}] is near no GPU of the inventory")
     pooled = [uuid for pool in inventory.pools for uuid in pool.gpus]
     if not uuids >= _check_unique("pools", pooled):
         raise WireError("malformed", "pools: one has a GPU that is none of the inventory")
@@ -307,6 +323,87 @@ def _check_schema(schema: Schema) -> None:
     for block in schema.blocks:
         _bounded(f"schema: {block.name}", block.names, MOST_COLUMNS)
         _check_unique(f"schema: {block.name}", block.names)
+
+
+# -- Jobs ----------------------------------------------------------------------------------------
+
+
+def decode_jobs(payload: bytes) -> NodeJobs:
+    """Decode the jobs of a node. Raises `WireError`.
+
+    Its list is complete, so nothing in it may come twice: an allocation is one of a job, a GPU or its
+    instance, a step, a kind and a begin; a process one of a GPU, an instance and a PID. A job may be named
+    by an allocation and be missing among the jobs. Whether its GPUs are those of the node is checked with
+    its inventory; whether `at` is `possible`, with its arrival.
+    """
+    found = _decode(payload, NodeJobs, MAX_MESSAGE_BYTES)
+    _check_session("session", found.session)
+    _check_session("version", found.version)
+    _within("at", found.at, 0, WHOLE_END - 1)
+    _within("left_out", found.left_out, 0, MOST_INDEX)
+    _bounded("sources", found.sources, MOST_SOURCES)
+    _check_unique("sources", (source.name for source in found.sources))
+    for source in found.sources:
+        _within(f"source {source.name}: since", source.since, 0, WHOLE_END - 1)
+    _check_unique("jobs", (job.key for job in found.jobs))
+    for job in found.jobs:
+        _check_job(job)
+    _check_unique(
+        "allocations",
+        ((a.job, a.gpu, a.instance, a.step, a.kind, a.begin) for a in found.allocations),
+    )
+    for allocation in found.allocations:
+        _check_allocation(allocation)
+    _check_unique("processes", ((each.gpu, each.instance, each.pid) for each in found.processes))
+    for process in found.processes:
+        _check_process(process)
+    return found
+
+
+def _check_key(where: str, key: JobKey) -> None:
+    if not key.scheduler or not key.id:
+        raise WireError("malformed", f"{where}: a job without a scheduler, or without an id")
+    _within(f"{where}: restart", key.restart, 0, MOST_INDEX)
+
+
+def _check_job(job: Job) -> None:
+    where = f"job {job.key.id}"
+    _check_key(where, job.key)
+    _check_span_of_time(where, job.begin, job.end)
+    _within(f"{where}: submitted", job.submitted, 0, WHOLE_END - 1)
+    _within(f"{where}: exit_code", job.exit_code, -(1 << 31), (1 << 32) - 1)
+    _within(f"{where}: nodes", job.nodes, 0, MOST_COUNT)
+    _within(f"{where}: gpus", job.gpus, 0, MOST_COUNT)
+
+
+def _check_allocation(allocation: Allocation) -> None:
+    where = f"allocation of {allocation.gpu}"
+    _check_key(where, allocation.job)
+    _check_span_of_time(where, allocation.begin, allocation.end)
+    _within(f"{where}: instance", allocation.instance, 0, MOST_INDEX)
+    if not allocation.gpu or not allocation.begin:
+        raise WireError("malformed", f"{where}: without a GPU, or without a begin")
+
+
+def _check_process(process: GpuProcess) -> None:
+    where = f"process {process.pid}"
+    if process.job is not None:
+        _check_key(where, process.job)
+    if not process.gpu:
+        raise WireError("malformed", f"{where}: without a GPU")
+    _within(f"{where}: pid", process.pid, 0, WHOLE_END - 1)
+    _within(f"{where}: started", process.started, 0, WHOLE_END - 1)
+    _within(f"{where}: instance", process.instance, 0, MOST_INDEX)
+    _within(f"{where}: memory_bytes", process.memory_bytes, 0, MOST_BYTES)
+    _within(f"{where}: sm_ratio", process.sm_ratio, 0, 1)
+
+
+def _check_span_of_time(where: str, begin: int, end: int) -> None:
+    """Raise `WireError` for times that no store holds, and for an end before its begin."""
+    _within(f"{where}: begin", begin, 0, WHOLE_END - 1)
+    _within(f"{where}: end", end, 0, WHOLE_END - 1)
+    if end and end < begin:
+        raise WireError("malformed", f"{where} ends before it begins")
 
 
 # -- Status, events, replies, commands -----------------------------------------------------------

@@ -26,7 +26,8 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     minor: int | None = None
     mig: bool = False
     slot: str | None = None
-    """Slot, tray or module number, where the platform reports it."""
+    """Place in the rack as the platform reports it: `slot 14, tray 4, host 1, module 2, chassis 1820...`,
+    or the slot's number alone."""
     present: bool = True
     """False for a GPU that was there and is gone: its rows stay, all gaps."""
     capabilities: dict[str, str] = {}
@@ -44,6 +45,41 @@ class Link(msgspec.Struct, frozen=True, kw_only=True):
     peer_pci: str | None = None
     peer: str | None = None
     """UUID of the GPU at the far end, when it is one of this node's."""
+
+
+PORT_PREFIX = "port:"
+"""Beginning of the identity of a port, which no UUID of a GPU and no name of a node has."""
+
+
+class Port(msgspec.Struct, frozen=True, kw_only=True):
+    """A port of a network adapter: a row of the `port` table."""
+
+    id: str
+    """Identity within the cluster, `port:<node>:<PCI address or adapter>/<number>`: an adapter may
+    have another name after a restart."""
+    adapter: str
+    """Name that the kernel gives the adapter: `mlx5_0`."""
+    number: int
+    pci: str | None = None
+    """Normal form, as that of a GPU."""
+    numa_node: int | None = None
+    link_layer: str = ""
+    """`InfiniBand` or `Ethernet`, as the kernel says it."""
+    model: str | None = None
+    """Type and board of the adapter: `MT4129 MT_0000000838`."""
+    firmware: str | None = None
+    guid: str | None = None
+    interface: str | None = None
+    """Network interface over the port: `ibp24s0`."""
+    gpu: str | None = None
+    """UUID of the nearest GPU: below the same PCI Express switch, where only one is nearest."""
+    present: bool = True
+    """False for a port that was there and is gone: its row stays, all gaps."""
+
+    @property
+    def name(self) -> str:
+        """Adapter and number: `mlx5_0/1`."""
+        return f"{self.adapter}/{self.number}"
 
 
 class MemoryPool(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,14 +101,17 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     at: int
     """ns since 1970, of the node."""
     kind: str
-    """`xid`, `sxid`, `gpu_lost`, `gpu_back`, `gpu_hung`, `gpu_answers`, `gpu_replaced`,
+    """`xid`, `sxid`, `gpu_lost`, `gpu_back`, `gpu_hung`, `gpu_answers`, `gpu_replaced`, `gpu_paused`
+    (it is read seldom, until it is reset) and `gpu_resumed`,
     `driver_down`, `driver_up`, `driver_reloaded`, `clocks_down`, `clocks_free`, `mig_changed`,
     `recovery_action`, `collector_started`, `collector_stopped`, `ticks_skipped`, `ring_down`,
     `ring_up`, `name_in_use` (another collector uses the node's name), `command_refused`,
     `task_failed` and `task_works` (a task or thread of the collector, `data.task`),
-    `driver_log` (a line of the kernel's log that is no XID, its kind is `data.what`),
-    `xid_repeated`, `sxid_repeated`, `gpu_lost_repeated` (how often a fault came again in its
-    minute, `data.count`; no new fault), `fault` (simulated)."""
+    `driver_log` (a statement of the driver that is no XID, `data.what` is its name in
+    `telemetry/statements`; or the state of the reader of the kernel's log), `xid_repeated`,
+    `sxid_repeated`, `gpu_lost_repeated`, `driver_log_repeated` (how often a fault came again in its
+    minute, `data.count`; no new fault), `fault` (simulated); of the aggregator `recovery` (a step
+    of `kilowatch recover`, `data.step`)."""
     gpu: str | None = None
     """UUID."""
     pci: str | None = None

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from telemetry.catalogue import BY_NAME
-from telemetry.devices import Gpu, Link
+from telemetry.devices import Gpu, Link, Port
 from telemetry.frame import Readings, Row
 from telemetry.inventory import Inventory
 from telemetry.metric import Kind, Metric, Table
@@ -29,7 +29,9 @@ PREFIX = "kilowatch_"
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 GAUGE, COUNTER, SUMMARY, HISTOGRAM = "gauge", "counter", "summary", "histogram"
 
-_LABEL_ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
+_CONTROLS = {chr(code): "" for code in (*range(0x20), *range(0x7F, 0xA0)) if code != 0x0A}
+"""Dropped: a scraper refuses a page for one NUL."""
+_LABEL_ESCAPES = str.maketrans(_CONTROLS | {"\\": r"\\", '"': r"\"", "\n": r"\n"})
 _HELP_ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n"})
 
 Sample = tuple[str, float]
@@ -134,6 +136,11 @@ def link_pairs(inventory: Inventory, link: Link, scope: bool = True) -> dict[str
     return {**pairs, "link": str(link.number)}
 
 
+def port_pairs(inventory: Inventory, port: Port, scope: bool = True) -> dict[str, str | None]:
+    """Return the labels of a port's series."""
+    return {**node_pairs(inventory, scope), "port": port.name}
+
+
 def fragments(inventory: Inventory, table: Table, scope: bool = True) -> list[str]:
     """Return the label fragment of each row of a table, in inventory order."""
     match table:
@@ -143,6 +150,8 @@ def fragments(inventory: Inventory, table: Table, scope: bool = True) -> list[st
             return [labels(link_pairs(inventory, link, scope)) for link in inventory.links]
         case Table.NODE:
             return [labels(node_pairs(inventory, scope))]
+        case Table.PORT:
+            return [labels(port_pairs(inventory, port, scope)) for port in inventory.ports]
 
 
 def up_families(
@@ -197,6 +206,16 @@ def info_families(inventory: Inventory, scope: bool = True) -> list[Family]:
                 if link.peer_kind
             ],
         ),
+        Family(
+            f"{PREFIX}port_info",
+            "Facts about a port of a network adapter.",
+            GAUGE,
+            [
+                (labels({**port_pairs(inventory, port, scope), **_port_facts(port)}), 1.0)
+                for port in inventory.ports
+                if port.present
+            ],
+        ),
     ]
 
 
@@ -213,6 +232,17 @@ def _facts(inventory: Inventory, gpu: Gpu) -> dict[str, str | None]:
 
 def _far_end(link: Link) -> dict[str, str | None]:
     return {"peer_kind": link.peer_kind, "peer_pci": link.peer_pci, "peer": link.peer}
+
+
+def _port_facts(port: Port) -> dict[str, str | None]:
+    return {
+        "pci": port.pci,
+        "link_layer": port.link_layer,
+        "model": port.model,
+        "firmware": port.firmware,
+        "interface": port.interface,
+        "near": port.gpu,
+    }
 
 
 def reading_families(inventory: Inventory, readings: Readings, scope: bool = True) -> list[Family]:

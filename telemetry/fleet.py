@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from telemetry.devices import Gpu, Link
+from telemetry.devices import Gpu, Link, Port
 from telemetry.gap import REASON_MASK, Gap, bits32, gap
 from telemetry.inventory import Inventory
 from telemetry.metric import Lane, Table
@@ -136,6 +136,7 @@ class Fleet:
     gpus: list[tuple[str, Gpu] | None] = field(default_factory=list)
     """Node name and GPU of each row of the `gpu` table; None for a row that is free."""
     links: list[tuple[str, Link] | None] = field(default_factory=list)
+    ports: list[tuple[str, Port] | None] = field(default_factory=list)
     hosts: list[str | None] = field(default_factory=list)
     """Node name of each row of the `node` table."""
     by_uuid: dict[str, int] = field(default_factory=dict)
@@ -159,6 +160,7 @@ class Fleet:
             Table.GPU: self._allocate(Table.GPU, len(inventory.gpus)),
             Table.LINK: self._allocate(Table.LINK, len(inventory.links)),
             Table.NODE: self._allocate(Table.NODE, 1),
+            Table.PORT: self._allocate(Table.PORT, len(inventory.ports)),
         }
         node = Node(inventory, rows)
         if before is not None:
@@ -244,6 +246,7 @@ class Fleet:
             Table.GPU: self.gpus,
             Table.LINK: self.links,
             Table.NODE: self.hosts,
+            Table.PORT: self.ports,
         }
         return tables[table]
 
@@ -291,11 +294,16 @@ class Fleet:
         start = node.rows[Table.LINK].start
         for offset, link in enumerate(inventory.links):
             self.links[start + offset] = (name, link)
+        for row, port in enumerate(inventory.ports, node.rows[Table.PORT].start):
+            self.ports[row] = (name, port)
         self.hosts[node.rows[Table.NODE].start] = name
         self.version += 1
 
 
 def _same_devices(old: Inventory, new: Inventory) -> bool:
-    return [gpu.uuid for gpu in old.gpus] == [gpu.uuid for gpu in new.gpus] and [
-        (link.gpu, link.number) for link in old.links
-    ] == [(link.gpu, link.number) for link in new.links]
+    return (
+        [gpu.uuid for gpu in old.gpus] == [gpu.uuid for gpu in new.gpus]
+        and [(link.gpu, link.number) for link in old.links]
+        == [(link.gpu, link.number) for link in new.links]
+        and [port.id for port in old.ports] == [port.id for port in new.ports]
+    )

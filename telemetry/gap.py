@@ -36,6 +36,10 @@ class Gap(IntEnum):
     """The last value is too old to be shown as current."""
     NOT_READ = 7
     """The metric was not read yet: the slow lane before its first turn."""
+    PAUSED = 8
+    """The collector does not ask: the GPU's firmware has stopped, and each call would wait for it."""
+    SATURATED = 9
+    """The counter stands at its maximum, and counts no more until somebody resets it."""
 
     @property
     def word(self) -> str:
@@ -58,6 +62,8 @@ DEVICE_LOST = GAP[Gap.DEVICE_LOST]
 ERROR = GAP[Gap.ERROR]
 STALE = GAP[Gap.STALE]
 NOT_READ = GAP[Gap.NOT_READ]
+PAUSED = GAP[Gap.PAUSED]
+SATURATED = GAP[Gap.SATURATED]
 
 
 def reason_of(value: float) -> Gap | None:

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import msgspec
 
-from telemetry.devices import Gpu, Link, MemoryPool
+from telemetry.devices import Gpu, Link, MemoryPool, Port
 from telemetry.errors import WireError
 from telemetry.schema import SCHEMA, Schema
 
@@ -44,6 +44,8 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True):
     """In the order of the rows of the frame's `gpu` blocks."""
     links: tuple[Link, ...] = ()
     """In the order of the rows of the frame's `link` blocks."""
+    ports: tuple[Port, ...] = ()
+    """In the order of the rows of the frame's `port` blocks."""
     pools: tuple[MemoryPool, ...] = ()
     schema: Schema = SCHEMA
 

@@ -5,6 +5,9 @@ write them differently. An unknown line is skipped, never an error: an Xid is kn
 even where the rest of the line is cut off. Sources: NVIDIA's Xid catalogue, and the lines under
 `captures/kernel_log`.
 
+What the driver, its daemons and the kernel state about a GPU without a number is a `DriverNote`, by the
+catalogue of `telemetry/statements`.
+
 A record counts only where the driver's own prefix begins the message. The kernel prints names of
 processes, files and cgroups as they are, so that whoever may start a program may put any text
 into the rest of a line, and 15 characters before `[pid]` at its beginning.
@@ -16,6 +19,7 @@ import re
 from dataclasses import dataclass
 
 from telemetry.pci import normal_pci
+from telemetry.statements.catalogue import DAEMONS, OWN_LOG, find_statement, place_of
 
 # What may stand before a message. The parts are those of tools, none is of the message itself.
 
@@ -35,7 +39,12 @@ _FRONT = re.compile(
     rf"\s*(?:[\w.-]{{1,253}}: (?={_STAMP}|{_SENDER}))?(?:{_STAMP})*(?:{_SENDER}(?:{_STAMP})*)?"
 )
 """A node may be in front of all, as `pdsh` and `clush` print it, but only before a stamp."""
-_OURS = re.compile(r"NVRM:|nvidia-nvswitch\d{0,4}:|INFO: task ")
+_OURS = re.compile(
+    r"NVRM:|nvidia-nvswitch\d{0,4}:|INFO: task |nvidia-uvm: |nvidia-modeset: |nvidia: |\[drm:nv_drm_"
+    r"|(?:nvidia|pcieport|pci) [0-9a-f]{4,8}:"
+)
+_OF_DAEMON = re.compile(rf"(?:[\w.:-]{{1,253}} )?(?=(?:{DAEMONS})(?:\[\d{{1,10}}\])?: )")
+"""Text before the name of a daemon in syslog: the node, or nothing."""
 _OF_PROCESS = re.compile(
     r".{1,16}?(?:\[\d{1,10}\][: ]|: page allocation|invoked oom-killer)", re.DOTALL
 )
@@ -64,19 +73,11 @@ _SXID = re.compile(rf"nvidia-nvswitch(\d{{1,4}})?: SXid \(({_ADDRESS})\): (\d{{1
 _LOST = re.compile(rf"NVRM: [\w ]{{0,40}}?({_ADDRESS})[\w :.,()-]{{0,80}}?\bfallen off the bus")
 _LOST_BEGINS = re.compile(rf"NVRM: The NVIDIA GPU ({_ADDRESS})")
 _LOST_ENDS = re.compile(r"NVRM:[\w :.,()-]{0,80}\bfallen off the bus")
-_NOTES = (
-    ("init_failed", re.compile(rf"NVRM: (?:GPU ({_ADDRESS}):? )?.{{0,40}}RmInitAdapter failed")),
-    ("nvlink_failed", re.compile(rf"NVRM: (?:GPU ({_ADDRESS}):? )?knvlink\w*: .*\b[Ff]ail")),
-    ("mismatch", re.compile(r"NVRM: ()API mismatch")),
-    (
-        "task_hung",
-        re.compile(
-            r"INFO: task ()(?:nvidia|nv[_-])[^:]{0,30}:\d+ blocked for more than \d+ seconds"
-        ),
-    ),
-)
-
-_MARKS = ("NVRM", "SXid", "INFO: task nv")
+_MARKS = (
+    "NVRM", "nvidia", "SXid", "INFO: task nv", "pcieport ", "pci 0", "nv-fabricmanager", "[tid ",
+    "[drm:nv_drm_",
+)  # fmt: skip
+"""A line without any of these is of nobody here: a cheap test before any expression."""
 _MAX_LINE = 2048
 
 
@@ -133,10 +134,10 @@ class GpuLost:
 
 @dataclass(frozen=True, slots=True)
 class DriverNote:
-    """Another line that an operator should see."""
+    """Another statement of the driver, of one of its daemons, or of the kernel about a GPU."""
 
     what: str
-    """`init_failed`, `nvlink_failed`, `mismatch` or `task_hung`."""
+    """Name of the statement in `telemetry/statements/catalogue.toml`."""
     pci: str | None
     detail: str
 
@@ -154,12 +155,17 @@ def parse_line(line: str) -> KernelRecord | None:
 
 
 def message_of(line: str) -> str | None:
-    """Return the driver's message in a line, or that of the kernel on a task that hangs; None where
-    the line holds none, or holds it anywhere but at the beginning of its message."""
+    """Return the message of the driver or a daemon in a line, or that of the kernel on a task that hangs
+    or a PCI device; None where the line holds none, or holds it anywhere but at its beginning."""
     if not any(mark in line for mark in _MARKS) or _from_a_program(line):
         return None
     line = line[:_MAX_LINE]
-    message = line[message_start(line) :]
+    if OWN_LOG.match(line) is not None:
+        return line.strip()
+    start = message_start(line)
+    if (daemon := _OF_DAEMON.match(line, start)) is not None:
+        return line[daemon.end() :].strip()
+    message = line[start:]
     ours = _OURS.match(message) is not None and _OF_PROCESS.match(message) is None
     return message.strip() if ours else None
 
@@ -171,10 +177,12 @@ def _parse(message: str) -> KernelRecord | None:
         return _sxid(match)
     if (match := _LOST.match(message)) is not None:
         return GpuLost(normal_pci(match[1] or ""), message)
-    for what, pattern in _NOTES:
-        if (match := pattern.match(message)) is not None:
-            return DriverNote(what, normal_pci(match[1] or ""), message)
-    return None
+    if "fallen off the bus" in message:
+        return None  # the last of three lines: see `Assembler`
+    statement = find_statement(message)
+    if statement is None:
+        return None
+    return DriverNote(statement.name, normal_pci(place_of(message) or ""), message)
 
 
 def _from_a_program(line: str) -> bool:

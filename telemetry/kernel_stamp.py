@@ -11,6 +11,8 @@ _SINCE_BOOT = re.compile(r"\[\s*(\d{1,12})\.(\d{1,9})\]")
 _CTIME = re.compile(
     r"\[(?:[A-Z][a-z]{2} )?([A-Z][a-z]{2}) +(\d{1,2}) (\d{2}):(\d{2}):(\d{2}) (\d{4})\]"
 )
+_OWN_LOG = re.compile(r"\[([A-Z][a-z]{2}) +(\d{1,2}) (\d{4}) (\d{2}):(\d{2}):(\d{2})\]")
+"""`[Feb 23 2025 16:24:18]`, as Fabric Manager and IMEX write in their own logs: the node's local time."""
 _ISO = re.compile(
     r"(\d{4})-(\d{2})-(\d{2})[T ](\d{2}):(\d{2}):(\d{2})(?:[.,](\d{1,9}))?(Z|[+-]\d{2}:?\d{2})?"
 )
@@ -74,6 +76,10 @@ def _wall(head: str, year: int | None) -> datetime | None:
     if (match := _CTIME.search(head)) is not None:
         month, *rest = match.groups()
         day, hour, minute, second, named = (int(part) for part in rest)
+        return _datetime(named, _MONTHS.get(month.lower(), 0), day, hour, minute, second)
+    if (match := _OWN_LOG.search(head)) is not None:
+        month, *rest = match.groups()
+        day, named, hour, minute, second = (int(part) for part in rest)
         return _datetime(named, _MONTHS.get(month.lower(), 0), day, hour, minute, second)
     if year is not None and (match := SYSLOG.search(head)) is not None:
         fraction = int((match[6] or "0").ljust(6, "0"))

@@ -46,6 +46,7 @@ class Table(StrEnum):
     GPU = "gpu"
     LINK = "link"
     NODE = "node"
+    PORT = "port"
 
 
 class Lane(StrEnum):
@@ -73,8 +74,8 @@ class Metric:
     """Readers by source, each in order of preference: the first that the GPU supports is used.
 
     `nvml`: calls (`telemetry.nvml`). `smi`: slash paths below a GPU in `nvidia-smi -q`, whose XML
-    tags and text labels are both written as words in lower case joined by `_`. Another vendor is
-    another key, which its folder in `collector/` reads."""
+    tags and text labels are both written as words in lower case joined by `_`. `host`: files of a
+    port (`telemetry.sysfs`). Another vendor is another key, which its folder in `collector/` reads."""
     origin: str = ""
     """Where the number comes from, if from no source."""
     span: tuple[float, float] | None = None

@@ -69,7 +69,9 @@ def write(path: Path, text: str) -> int:
     )
     try:
         os.fchmod(handle, 0o600)  # whatever the umask is
-        os.write(handle, text.encode())
+        body = memoryview(text.encode())
+        while body:  # a disk that is nearly full takes a part, and fails at the next call only
+            body = body[os.write(handle, body) :]
         if os.geteuid() == 0:
             owner = path.parent.stat()
             os.fchown(handle, owner.st_uid, owner.st_gid)

@@ -72,7 +72,9 @@ def _block(table: Table, lane: Lane) -> Block:
     )
 
 
-SCHEMA = Schema(tuple(_block(table, lane) for table in Table for lane in Lane))
+SCHEMA = Schema(
+    tuple(block for table in Table for lane in Lane if (block := _block(table, lane)).names)
+)
 """The schema of this release: every metric of the catalogue."""
 
 SCHEMA_ID = SCHEMA.id
@@ -82,3 +84,4 @@ LINK_FAST = SCHEMA.index(Table.LINK, Lane.FAST)
 LINK_SLOW = SCHEMA.index(Table.LINK, Lane.SLOW)
 NODE_FAST = SCHEMA.index(Table.NODE, Lane.FAST)
 NODE_SLOW = SCHEMA.index(Table.NODE, Lane.SLOW)
+PORT_SLOW = SCHEMA.index(Table.PORT, Lane.SLOW)

@@ -40,6 +40,8 @@ class SetAside:
         self._faults: dict[str, _Fault] = {}
         self._failed: dict[str, str] = {}
         """Reasons of the failures since `recent` was last called."""
+        self.failures = 0
+        """Number of failures since the start."""
 
     def __contains__(self, part: object) -> bool:
         return part in self._faults
@@ -50,6 +52,7 @@ class SetAside:
     def fail(self, part: str, error: BaseException | str, now: float) -> None:
         """Set a part aside until its next try is due; the first failure is logged with its traceback,
         and so is another reason."""
+        self.failures += 1
         reason = reason_of(error)
         fault = self._faults.get(part)
         if self._what and (fault is None or fault.reason != reason):
@@ -109,6 +112,29 @@ class SetAside:
     def reasons(self) -> dict[str, str]:
         """Return the reason of each part that is set aside."""
         return {part: fault.reason for part, fault in self._faults.items()}
+
+
+class LastFault:
+    """The last fault of one part that goes on all the same. A fault of an instant is reported once too,
+    although the part has worked again before anybody asked."""
+
+    def __init__(self) -> None:
+        self.reason = ""
+        """Reason of the fault; "" while the part works."""
+        self._missed = ""
+
+    def fail(self, error: BaseException | str) -> None:
+        """Note a fault."""
+        self.reason = self._missed = reason_of(error)
+
+    def works(self) -> None:
+        """Note that the part works."""
+        self.reason = ""
+
+    def recent(self) -> str:
+        """Return the reason of the fault, or of the last one since the last call; "" without any."""
+        missed, self._missed = self._missed, ""
+        return self.reason or missed
 
 
 def reason_of(error: BaseException | str) -> str:

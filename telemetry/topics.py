@@ -10,7 +10,7 @@ import hashlib
 import re
 from enum import StrEnum
 from typing import NamedTuple
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from telemetry.errors import ConfigError
 
@@ -35,6 +35,16 @@ class Topic(StrEnum):
     """QoS 1, to the collector: JSON `Command`."""
     REPLY = "reply"
     """QoS 1: JSON `CommandReply` of the collector: the frames that it no longer has."""
+    JOBS = "jobs"
+    """Retained, QoS 1: JSON `NodeJobs`."""
+
+
+class StateAddress(NamedTuple):
+    """A parsed topic of a retained state."""
+
+    cluster: str
+    what: str
+    name: str
 
 
 class Address(NamedTuple):
@@ -106,3 +116,13 @@ def state_topic(cluster: str, what: str, name: str) -> str:
     is always two hex digits. Characters that a topic's level may not have are escaped as `%2F`.
     """
     return f"{ROOT}/{cluster}/{what}/{quote(name, safe=':')}/state"
+
+
+def parse_state(text: str) -> StateAddress | None:
+    """Return the parts of a topic as `state_topic` makes it, or None for any other."""
+    parts = text.split("/")
+    if len(parts) != 6 or f"{parts[0]}/{parts[1]}" != ROOT or parts[5] != "state":
+        return None
+    if not is_name(parts[2]) or len(parts[3]) == 2 or not is_name(parts[3]):
+        return None
+    return StateAddress(parts[2], parts[3], unquote(parts[4]))

@@ -33,7 +33,7 @@ def test_every_named_test_exists() -> None:
 
 
 def test_every_section_that_defends_names_a_test() -> None:
-    """All but the model itself, which the sections after it are about."""
+    """Sections but the model itself, which the sections after it are about."""
     sections = re.split(r"^## ", PAGE, flags=re.MULTILINE)[1:]
     bare = [text.splitlines()[0] for text in sections if "::test_" not in text]
     assert not bare

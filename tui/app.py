@@ -18,6 +18,8 @@ from textual.actions import SkipAction
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
+from textual.driver import Driver
+from textual.drivers.linux_driver import LinuxDriver
 from textual.message import Message
 from textual.screen import Screen
 from textual.theme import Theme as TextualTheme
@@ -30,6 +32,7 @@ from tui.frame.item_keys import ItemKeys
 from tui.frame.layout import FrameLayout
 from tui.frame.navigation import Navigation
 from tui.frame.palette_search import find
+from tui.frame.terminal_input import TerminalDriver
 from tui.keys import KEYS, READ_ONLY, Key, help_lines
 from tui.kit.text import CROSS, DASH, time_of
 from tui.map.fleetmap import FleetMap
@@ -125,6 +128,11 @@ class Top(App[None]):
     def get_theme_variable_defaults(self) -> dict[str, str]:
         """Return the colours of our style sheets in a terminal's own theme."""
         return {"frame": "ansi_default", "dim": "ansi_default", "crit": "ansi_default"}
+
+    def get_driver_class(self) -> type[Driver]:
+        """Return Textual's driver, with an input that survives every byte."""
+        found = super().get_driver_class()
+        return TerminalDriver if found is LinuxDriver else found
 
     def get_default_screen(self) -> Screen[None]:
         """Return the one screen under all dialogs."""

@@ -13,15 +13,17 @@ from typing import Any
 
 import msgspec
 
+from api.circuit_figures import load, share
 from telemetry.errors import ConfigError
+from telemetry.number_text import kilowatt_hours, money, number, percent, watts
 from telemetry.text import counted, short_duration
 from tui.feed.connection import Connection as LineOf
 from tui.feed.connection import ConnectionState
 from tui.feed.feed import DashboardFeed
 from tui.feed.requests import ActionRefusedError
 from tui.frame.header import header
-from tui.kit.text import clean, kilowatt_hours, money, number, percent, watts
-from tui.state.circuits import Now, about, countdown, load, share
+from tui.kit.text import clean
+from tui.state.circuits import Now, about, countdown
 from tui.state.dashboard_state import DashboardState
 from tui.state.incidents import alert_lines
 from tui.state.row_status import RowStatus
@@ -84,6 +86,18 @@ def _open(state: DashboardState, kind: str) -> str:
     return f"{counted(len(its), kind)} ({'' if taken == len(its) else f'{taken:,} '}acknowledged)"
 
 
+def releases(state: DashboardState) -> str:
+    """Return which releases the nodes have; "" where all have the aggregator's, or none is known."""
+    status = state.status
+    if status is None or set(status.summary.releases) <= {status.version, ""}:
+        return ""
+    parts = [
+        f"{counted(count, 'node')} {clean(release) or 'not known'}"
+        for release, count in status.summary.releases.items()
+    ]
+    return f"releases: aggregator {clean(status.version)}, {', '.join(parts)}"
+
+
 def text_lines(
     state: DashboardState, age: float | None, width: int = 100, alerts: int = 10, circuits: int = 8
 ) -> list[str]:
@@ -100,7 +114,14 @@ def text_lines(
         words += f", {money(day.cost, state.today.currency)}"
     if limit is not None:
         words += f"; budget {watts(used)} of {watts(limit)}, {percent(ratio)}"
-    lines += [[(words, "")], [], [("alerts by cause", "")], *alert_lines(state, width, alerts)]
+    drifted = releases(state)
+    lines += [
+        [(words, "")],
+        *([[(drifted, "")]] if drifted else []),
+        [],
+        [("alerts by cause", "")],
+        *alert_lines(state, width, alerts),
+    ]
     if state.circuits:
         lines += [[], [("circuits by time to trip; load of the last 10 s", "")]]
         for circuit in state.urgent[:circuits]:

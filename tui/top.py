@@ -72,7 +72,11 @@ def run_top(
         gc.enable()  # also where it ended before all was loaded
         gc.unfreeze()  # or DuckDB, if the caller has loaded it, reports leaks at exit
     if app.return_code:  # an exception, shown on the terminal: the exit code reports it too
-        raise SystemExit(app.return_code)
+        raise SystemExit(_UNJUDGED)
+
+
+_UNJUDGED = 3
+"""Exit code of a command that could give no answer: docs/exit-codes.md."""
 
 
 def prepare() -> None:

@@ -18,7 +18,7 @@ from alerts.engine.restore import AlertRecord
 from alerts.incidents.state import IncidentChanges
 from alerts.journal.journal import Journal, Route
 from telemetry.backoff import STEADY, Backoff
-from telemetry.set_aside import reason_of
+from telemetry.set_aside import LastFault
 from telemetry.worker_threads import WorkerThreads
 
 log = logging.getLogger(__name__)
@@ -42,8 +42,10 @@ class JournalWriter:
         self._records: Sequence[AlertRecord] | None = None
         self._waiting: list[asyncio.Future[bool]] = []
         self._work = asyncio.Event()
-        self.fault = ""
+        self.fault = LastFault()
         """Why the last step could not be given to the journal, by a fault of our own."""
+        self.unwoken = LastFault()
+        """Why the channels were not woken; they look by themselves every few seconds."""
         self.commits = 0
         self.errors = 0
         """Commits that did not reach the disk at first."""
@@ -82,19 +84,21 @@ class JournalWriter:
         retry = Backoff(FIRST_RETRY, LONGEST_RETRY, STEADY)
         while True:
             try:
-                failing = self._journal.trouble or self.fault
+                failing = self._journal.trouble or self.fault.reason or self.unwoken.reason
                 pause = retry.next() if failing else IDLE_SECONDS
-                if self.fault:
+                if self.fault.reason:
                     await asyncio.sleep(min(pause, FIRST_RETRY))
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(pause):  # `wait_for` can lose a cancellation
                         await self._work.wait()
-                if await self._commit():
+                if self.unwoken.reason:
+                    self._wake_channels()
+                if await self._commit() and not self.unwoken.reason:
                     retry.reset()
             except Exception as error:
-                if not self.fault:
+                if not self.fault.reason:
                     log.exception("alerts: a turn of the journal failed")
-                self.fault = reason_of(error)
+                self.fault.fail(error)
                 await asyncio.sleep(FIRST_RETRY)
 
     async def close(self) -> None:
@@ -118,9 +122,10 @@ class JournalWriter:
         try:
             good = await self._written(step, records)
         except Exception as error:  # no disk's fault: what was to be written is tried again
-            if not self.fault:
+            if not self.fault.reason:
                 log.exception("alerts: the journal can't be written")
-            self.fault, good = reason_of(error), False
+            self.fault.fail(error)
+            good = False
             self._put_back(step, records)
         self.commits += 1
         self.errors += not good
@@ -129,13 +134,19 @@ class JournalWriter:
         for future in waiting:
             if not future.done():
                 future.set_result(good)
+        self._wake_channels()
+        self._log(before)
+        return good
+
+    def _wake_channels(self) -> None:
+        """Tell the channels that there may be something to send; no commit waits for them."""
         try:
             self._wake()
-            self._log(before)
+            self.unwoken.works()
         except Exception as error:
-            log.exception("alerts: the channels were not woken; they look by themselves")
-            self.fault = reason_of(error)
-        return good
+            if not self.unwoken.reason:
+                log.exception("alerts: the channels were not woken; they look by themselves")
+            self.unwoken.fail(error)
 
     async def _written(
         self, step: IncidentChanges | None, records: Sequence[AlertRecord] | None
@@ -144,11 +155,12 @@ class JournalWriter:
         must not wait for it."""
         try:
             good = await self.call(lambda: self._write(step, records))
-            self.fault = ""
+            self.fault.works()
         except Exception as error:
-            if not self.fault:
+            if not self.fault.reason:
                 log.exception("alerts: the journal's thread can't write")
-            good, self.fault = self._write(step, records), reason_of(error)
+            self.fault.fail(error)
+            good = self._write(step, records)
         return good
 
     def _put_back(

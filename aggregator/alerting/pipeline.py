@@ -10,6 +10,7 @@ import contextlib
 import logging
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 from aggregator.alerting.self_alerts import (
@@ -22,14 +23,25 @@ from aggregator.impairments import SHOWN, Impairments, ReportedFaults
 from alerts.config import AlertsConfig
 from alerts.engine.engine import RuleEngine, outcome
 from alerts.engine.restore import AlertRecord
+from alerts.incidents.actions import required
 from alerts.incidents.manager import IncidentManager
 from alerts.incidents.plain import plain_notice
 from alerts.incidents.policy import DEFAULT_TIMINGS, NotificationTimings, policies_of
+from alerts.incidents.quality_ledger import SILENT, QualityLedger
 from alerts.incidents.state import IncidentChanges, IncidentMemory
 from alerts.rules.rule import Rule, monitor_rules
-from api.alerts import Alert, AlertState, Incident, NotificationState, Severity, Subject
+from api.alerts import (
+    Alert,
+    AlertState,
+    Incident,
+    IncidentNote,
+    NotificationState,
+    Severity,
+    Subject,
+)
 from power.snapshot.snapshot import PowerSnapshot
 from telemetry.devices import Event
+from telemetry.errors import IncidentError
 from telemetry.fleet import Fleet
 from telemetry.set_aside import reason_of
 
@@ -52,6 +64,7 @@ def timings_of(config: AlertsConfig) -> NotificationTimings:
         more_every=config.group_interval_seconds,
         repeat_page=config.repeat_hours.page * 3600,
         repeat_ticket=config.repeat_hours.ticket * 3600,
+        escalate=tuple(step.after_minutes * 60 for step in config.escalation),
     )
 
 
@@ -67,14 +80,17 @@ class AlertPipeline:
         timings: NotificationTimings = DEFAULT_TIMINGS,
         memory: IncidentMemory | None = None,
         records: Iterable[AlertRecord] = (),
+        past: Iterable[Incident] = (),
         impairments: Impairments | None = None,
         now: float,
         wall: int,
     ) -> None:
-        """Continue from `memory` and `records`, as the journal returns them."""
+        """Continue from `memory` and `records`, as the journal returns them. `past`: the incidents of
+        the last 30 days, oldest first."""
         self.impairments = impairments or Impairments()
         """Problems of the aggregator itself."""
         self.engine = RuleEngine(rules)
+        self.engine.note_incidents(past)
         self.manager = IncidentManager(
             policies_of(rules), memory, timings=timings, now=now, wall_ns=wall
         )
@@ -104,10 +120,17 @@ class AlertPipeline:
         """The same in ns since 1970."""
         self._unkept: list[tuple[IncidentChanges, Sequence[AlertRecord] | None]] = []
         """Changes that were not given to the journal, because of an exception."""
+        self._alone: set[str] | None = None
+        """Keys of the alerts notified by themselves since the incident manager failed as a whole; None once
+        it has been given what it missed."""
         self._paged = ""
         """The last reason that was notified without the rules."""
         self.failed = ""
         """Why the last tick was not evaluated; "" when it was."""
+        found = IncidentMemory() if memory is None else memory
+        silenced = [one.alert.key for one in found.alerts if one.firing and one.state in SILENT]
+        self.quality = QualityLedger(found.quality, silenced, wall)
+        """Notifications sent of each rule, and what people made of them."""
         self._restore(memory, records, now, wall)
 
     def _restore(
@@ -184,7 +207,8 @@ class AlertPipeline:
         self._ticking = False
         changes = [*changes, *own]
         with self._step("alerts: their records were not made", faults):
-            if faults or self.engine.unsettled or self.monitor.unsettled:
+            missed = self._alone is not None
+            if faults or missed or self.engine.unsettled or self.monitor.unsettled:
                 changes += self._missed_changes(changes, whole=not faults)
             self.engine.unsettled = self.monitor.unsettled = False
         for number, alert in enumerate(changes, 1):
@@ -196,10 +220,15 @@ class AlertPipeline:
         with self._step("alerts: their records were not made", faults):
             records = yield from self._records(wall)
         yield
-        for piece in self._pieces(changes):
+        pieces, failures = [changes], len(faults)
+        with self._step("alerts: the changes of this tick were not put in order", faults):
+            pieces = self._pieces(changes)
+        for piece in pieces:
             self._receive(piece, now, wall, records, faults)
             records = None  # with the first: what begins twice is notified once
             yield
+        if len(faults) == failures:
+            self._alone = None
         self._end(faults, now, wall)
         return changes
 
@@ -246,7 +275,9 @@ class AlertPipeline:
             done = True
             self._keep(step, records)
         if not done:
-            fresh = [one for one in changes if one.state is AlertState.FIRING]
+            alone = self._alone = set() if self._alone is None else self._alone
+            fresh = [one for one in changes if one.state is AlertState.FIRING and one.key not in alone]  # fmt: skip
+            alone.update(one.key for one in fresh)
             audible = [one for one in fresh if one.severity is not Severity.INFO]
             notices = tuple(plain_notice(alert, wall) for alert in audible)
             with self._step("incidents: the alerts of this tick were not notified", faults):
@@ -261,7 +292,7 @@ class AlertPipeline:
             alert
             for key, alert in firing.items()
             if key not in there and alert.severity is not Severity.INFO
-            and self.manager.status(key) is None
+            and any(self.manager.status(one.key) is None for one in self.manager.alerts_of(alert))
         ]  # fmt: skip
         if whole:
             missed += self.manager.over(firing.keys() | there)
@@ -289,6 +320,7 @@ class AlertPipeline:
         impaired = {f"text/{name}": why for name, why in texts.items()}
         for part, why in self.manager.aside.recent().items():
             impaired[_by_rule(part)] = why
+        impaired |= {f"quality/{name}": why for name, why in self.quality.faults().items()}
         self._alert_faults.update(impaired)
 
     def _end(self, faults: Sequence[Exception], now: float, wall: int) -> None:
@@ -313,14 +345,15 @@ class AlertPipeline:
         elif now - self._failing_since >= PAGES_AFTER and self._paged != reason:
             self._paged = reason
             listed: list[Alert] = []
-            with self._step("rules: the alerts can't be listed", []):
+            try:
                 listed = self.monitor.alerts()
+            except Exception:
+                log.exception("rules: the alerts can't be listed")
             own = [one for one in listed if one.rule == "rules_failing"]
             # One that has fired since an earlier failure says nothing of this one.
             if not any(one.changed >= self._failing_wall or reason in one.summary for one in own):
-                with self._step("rules: that they fail was not notified", []):
-                    notice = plain_notice(self._self_alert(reason, wall), wall)
-                    self._keep(IncidentChanges(notices=(notice,), wall_ns=wall), None)
+                notice = plain_notice(self._self_alert(reason, wall), wall)
+                self._keep(IncidentChanges(notices=(notice,), wall_ns=wall), None)
 
     def _self_alert(self, reason: str, wall: int) -> Alert:
         """Return the alert that the rules fail, made without them."""
@@ -339,7 +372,61 @@ class AlertPipeline:
             summary=f"kilowatch can't evaluate its rules: {reason}",
             description=rule.description,
             runbook=rule.runbook,
+            owner=rule.owner,
         )
+
+    def mark_false(
+        self, key: str, *, who: str, why: str, until: int | None, now: float, wall: int
+    ) -> Incident:
+        """Mark what was sent of an incident as false, and acknowledge it where it goes on. `key` as in
+        `IncidentManager.acknowledge`, also of one that ended long ago. Raises `IncidentError`."""
+        who, why = required("false: who", who), required("false: why", why)
+        known = self._known(key)
+        name = self.quality.find(key) if known is None else known.key
+        self.quality.markable(name)
+        if known is not None and known.ended is None and known.acknowledged is None:
+            self.commit(
+                self.manager.acknowledge(name, who=who, why=why, until=until, now=now, wall_ns=wall)
+            )
+        note = IncidentNote(who=who, why=why, at=wall)
+        return self._marked(known, name, note, "marked_false", who, why, now, wall)
+
+    def unmark_false(self, key: str, *, who: str, why: str, now: float, wall: int) -> Incident:
+        """Remove the mark that an incident was false. Raises `IncidentError`."""
+        who, why = required("false: who", who), " ".join(why.split())[:500]
+        known = self._known(key)
+        name = self.quality.find(key) if known is None else known.key
+        self.quality.markable(name, remove=True)
+        return self._marked(known, name, None, "mark_removed", who, why, now, wall)
+
+    def _known(self, key: str) -> Incident | None:
+        """Return an incident that is open or ended within the hour; None for any other."""
+        try:
+            return self.manager.incident(key)
+        except IncidentError:
+            return None
+
+    def _marked(
+        self,
+        known: Incident | None,
+        name: str,
+        note: IncidentNote | None,
+        what: str,
+        who: str,
+        why: str,
+        now: float,
+        wall: int,
+    ) -> Incident:
+        """Mark an incident, or remove its mark, and store that with its event; return the incident. The mark
+        comes last: what raises before leaves none in memory alone."""
+        if known is None:
+            marks = self.quality.mark(name, note)
+            self._keep(IncidentChanges(records=marks, wall_ns=wall), None)
+            return self.quality.past_incident(name)
+        incident, step = self.manager.annotate(name, what, who=who, why=why, now=now, wall_ns=wall)
+        marks = self.quality.mark(name, note)
+        self._keep(replace(step, records={**step.records, **marks}), None)
+        return self.quality.marked([incident])[0]
 
     def commit(self, result: tuple[_T, IncidentChanges]) -> _T:
         """Store the changes of an action on `manager`, and return the record that it returned."""
@@ -367,12 +454,22 @@ class AlertPipeline:
 
     def _keep(self, changes: IncidentChanges, records: Sequence[AlertRecord] | None) -> None:
         self._kept += bool(changes)
+        try:
+            quality = self.quality.apply(changes, self._notification_state)
+            changes = replace(changes, records={**changes.records, **quality})
+        except Exception as error:  # noqa: BLE001 - reported, and no page waits for its count
+            self.quality.fail("all rules", error)
         self._unkept.append((changes, records))
         while self._unkept:  # what could not be given away before comes first
             before, its_records = self._unkept[0]
             self._store(before, its_records)
             self._changed += before.incidents
+            self.engine.note_incidents(before.incidents)
             del self._unkept[0]
+
+    def _notification_state(self, key: str) -> NotificationState | None:
+        status = self.manager.status(key)
+        return None if status is None else status.state
 
     # -- Queries ---------------------------------------------------------------------------------
 
@@ -380,18 +477,20 @@ class AlertPipeline:
         """Return alerts that are pending, firing or just resolved, worst first."""
         turns = self.engine.text_turns, self.monitor.text_turns
         if self._listed is None or (turns != self._listed_turns and not self._ticking):
-            self._listed_turns = turns
             own = self.monitor.alerts()
             firing = [alert for alert in own if alert.state is AlertState.FIRING]
             rest = [alert for alert in own if alert.state is not AlertState.FIRING]
             self._listed = [*firing, *self.engine.alerts(), *rest]
+            # After what may raise, or the old list would be taken for it.
+            self._listed_turns = turns
         return self._listed
 
     def notified(self) -> list[Alert]:
         """Return the firing alerts that are notified and those that have just resolved, as an
         Alertmanager receives them."""
         found = []
-        for alert in self.alerts():
+        listed = (one for alert in self.alerts() for one in self.manager.alerts_of(alert))
+        for alert in listed:
             if alert.severity is Severity.INFO or alert.state is AlertState.PENDING:
                 continue
             firing = alert.state is AlertState.FIRING
@@ -417,7 +516,7 @@ def _ranks(rules: Sequence[Rule]) -> dict[str, int]:
     for _ in rules:  # no longer chain is possible
         before = dict(ranks)
         for rule in rules:
-            for name in rule.inhibits:
+            for name in (one.rule for one in rule.inhibits):
                 ranks[name] = max(ranks.get(name, 0), ranks[rule.name] + 1)
         if ranks == before:
             break

@@ -15,6 +15,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from aggregator.alerting import rule_memory
 from aggregator.alerting.evaluation_schedule import EvaluationSchedule
 from aggregator.alerting.journal_writer import JournalWriter
 from aggregator.alerting.node_labels import LabelsByNode
@@ -26,19 +27,26 @@ from aggregator.alerting.self_alerts import (
     journal_part,
 )
 from aggregator.config import AggregatorConfig, shard_names
+from aggregator.evidence.picture_key import signer_of
 from aggregator.impairments import SHOWN, Impairments, LoopTurns, ReportedFaults
+from aggregator.load.round_robin import RoundRobin
 from aggregator.mqtt.incident_topics import IncidentTopics
 from aggregator.stats import add_lags
 from aggregator.view import AlertStats
 from alerts.delivery.heartbeat import Heartbeat
 from alerts.delivery.outbox import Outbox, deliver_test
 from alerts.delivery.routing import Router
+from alerts.engine.restore import AlertRecord
 from alerts.incidents.policy import NotificationTimings
-from alerts.journal.journal import Journal
-from alerts.notice import Delivery
+from alerts.incidents.state import IncidentChanges
+from alerts.journal.journal import KEPT_INCIDENTS, KEPT_NS, Journal
+from alerts.message.picture import picture_of
+from alerts.message.picture_link import PictureLink, PictureSigner
+from alerts.notice import Delivery, Notice
 from alerts.notifiers.result import Delivered
 from alerts.rules.rule import Rule
 from api.alerts import ChannelRow, Incident, TestReply
+from api.evidence import EvidenceReply
 from api.fleet import StoredEvent
 from api.stats import Stats
 from power.snapshot.snapshot import PowerSnapshot
@@ -88,6 +96,29 @@ class AlertInputs(Protocol):
         """Return the sampling times of the frames since the last call, ns since 1970."""
 
 
+class EvidenceSource(Protocol):
+    """Collector of the evidence of incidents; implemented by
+    `aggregator.evidence.collector.EvidenceCollector`."""
+
+    def note(self, step: IncidentChanges) -> None:
+        """Note the changes of the incident manager; takes no time."""
+
+    async def of_notice(self, notice: Notice) -> EvidenceReply | None:
+        """Return the evidence for a page, within two seconds; None for a notice that has none."""
+
+    async def of_incident(self, incident: Incident) -> EvidenceReply:
+        """Return the evidence of an incident that is open, or ended within the hour."""
+
+    async def of_key(self, key: str) -> EvidenceReply | None:
+        """Return the stored evidence of an incident by its whole key."""
+
+    def faults(self) -> dict[str, str]:
+        """Return what could not be collected or kept since the last call, with the reasons."""
+
+    async def run(self) -> None:
+        """Collect until cancelled."""
+
+
 class AlertingService:
     """Rules, incidents, journal, outbox and heartbeat of an aggregator; enter `opened`, then `run`.
 
@@ -103,9 +134,11 @@ class AlertingService:
         impairments: Impairments | None = None,
         supervisor: Supervisor | None = None,
         marks: ProgressMarks | None = None,
+        round_robin: RoundRobin | None = None,
     ) -> None:
-        """`timings`: instead of those of the settings. `supervisor` runs its tasks; `marks`: those of the
-        aggregator."""
+        """`timings`: instead of those of the settings. `supervisor` runs its tasks; `marks` and
+        `round_robin`: those of the aggregator."""
+        self._round_robin = round_robin or RoundRobin()
         self._supervisor = supervisor or Supervisor()
         self._marks = marks
         self.impairments = impairments or Impairments()
@@ -122,6 +155,8 @@ class AlertingService:
         beat = config.alerts.heartbeat
         if beat is not None:
             self.heartbeat = Heartbeat(beat, proxy=config.alerts.proxy)
+        self.evidence_of: Callable[[Journal], EvidenceSource] | None = None
+        """Makes what collects evidence; without it there is none."""
         self._parts: _Parts | None = None
         self._late: list[Event] = []
         """Events of before the start that may not have been evaluated."""
@@ -191,6 +226,27 @@ class AlertingService:
         """Return deliveries made since a time (ns), newest first; all, or those of one incident."""
         return await asyncio.to_thread(self._open.journal.history, since, limit, incident)
 
+    async def evidence(self, key: str, incident: Incident | None) -> EvidenceReply | None:
+        """Return the evidence of an incident, by its key where it is over for more than an hour; None
+        where there is none."""
+        collector = self._open.evidence
+        if collector is None:
+            return None
+        return await (
+            collector.of_key(key) if incident is None else collector.of_incident(incident)
+        )
+
+    async def picture(self, link: PictureLink, wall: int) -> bytes | None:
+        """Return the picture of a card that a signed link opens; None for any other link, and where the
+        card is not kept any more or has too few readings."""
+        parts = self._open
+        if parts.evidence is None or parts.pictures is None or not parts.pictures.opens(link, wall):
+            return None
+        found = await parts.evidence.of_key(link.incident)
+        cards = () if found is None else found.cards
+        card = next((one for one in cards if one.alert == link.alert), None)
+        return None if card is None else await asyncio.to_thread(picture_of, card)
+
     def channels(self) -> list[ChannelRow]:
         """Return the state of all channels."""
         return self._open.outbox.channels()
@@ -232,27 +288,48 @@ class AlertingService:
         config.alerts.open()
         path = config.data_dir / FILE
         journal = await asyncio.to_thread(_open_journal, path)
-        outbox = Outbox(config.alerts, journal, cluster=config.cluster)
+        evidence = None if self.evidence_of is None else self.evidence_of(journal)
+        signer = None
+        if any(channel.fetches_pictures for channel in config.alerts.notifiers().values()):
+            signer = await asyncio.to_thread(signer_of, config.data_dir)
+        outbox = Outbox(
+            config.alerts, journal, cluster=config.cluster,
+            evidence=None if evidence is None else evidence.of_notice, pictures=signer,
+        )  # fmt: skip
         router = Router(config.alerts)
         writer = JournalWriter(journal, router.route, outbox.wake)
+
+        def store(step: IncidentChanges, records: Sequence[AlertRecord] | None) -> None:
+            if (
+                evidence is not None
+            ):  # first: the page that the writer wakes waits for what is noted
+                with self._turns.turn("evidence"):
+                    evidence.note(step)
+            writer.add(step, records)
+
         try:
             pipeline = AlertPipeline(
                 self._rules,
-                writer.add,
+                store,
                 cluster=config.cluster,
                 timings=self._timings,
                 memory=journal.memory,
                 records=journal.alert_records,
+                past=_past_incidents(journal, time.time_ns()),
                 impairments=self.impairments,
                 now=time.monotonic(),
                 wall=time.time_ns(),
             )
-            self._parts = _Parts(pipeline, journal, writer, outbox, router)
+            self._parts = _Parts(pipeline, journal, writer, outbox, router, evidence, signer)
             clock = journal.memory.clock
             await self._recall(
                 fleet, stored_events, None if clock is None else clock.wall - OVERLAP
             )
-            yield
+            await self._resume_memory()
+            try:
+                yield
+            finally:
+                await self._keep_memory_once()
         finally:
             await writer.close()
 
@@ -271,6 +348,24 @@ class AlertingService:
         self._late = [one.event for one, is_old in zip(events, old, strict=True) if not is_old]
         self.pipeline.engine.recall(fleet, known, time.monotonic(), wall)
 
+    async def _resume_memory(self) -> None:
+        """Give the rules that compare rates the memory of before the restart."""
+        with self._turns.turn("memory of the rules"):
+            kept = await asyncio.to_thread(rule_memory.load, self._config.data_dir)
+            if kept is not None:
+                self.pipeline.engine.resume_memory(kept, time.monotonic(), time.time_ns())
+
+    async def _keep_memory(self) -> None:
+        """Store the memory of the rules that compare rates, again and again."""
+        while True:
+            await asyncio.sleep(rule_memory.PERIOD)
+            await self._keep_memory_once()
+
+    async def _keep_memory_once(self) -> None:
+        with self._turns.turn("memory of the rules"):
+            copy = self.pipeline.engine.keep_memory(time.time_ns())
+            await asyncio.to_thread(rule_memory.save, self._config.data_dir, copy)
+
     async def run(
         self,
         fleet: Fleet,
@@ -286,10 +381,13 @@ class AlertingService:
         supervisor = self._supervisor
         works: dict[str, Callable[[], Awaitable[None]]] = {
             "rules": lambda: self._evaluate_when_due(fleet, inputs, snapshots, publish),
+            "rule memory": self._keep_memory,
             "journal": parts.writer.run,
             "threads journal": parts.writer.threads.watch,
             "outbox": lambda: parts.outbox.run(supervisor),
         }
+        if parts.evidence is not None:
+            works["evidence"] = parts.evidence.run
         if self.heartbeat is not None:
             works["heartbeat"] = self.heartbeat.run
         async with asyncio.TaskGroup() as group:
@@ -308,7 +406,9 @@ class AlertingService:
             with self._turns.turn("schedule of the rules"):
                 await self._due()
                 delayed = False
-            if delayed or "counters of the rules" in self._turns:  # else it would never wait
+            turns = self._turns
+            if delayed or "rules" in turns or "counters of the rules" in turns:
+                # The schedule does not know of the last evaluation: it would never wait.
                 await asyncio.sleep(self._config.rule_seconds)
             delayed = True
             self.idle.clear()
@@ -317,6 +417,10 @@ class AlertingService:
                     await self._evaluate(fleet, inputs, snapshots)
             finally:
                 self.idle.set()
+            broken = turns.reason("rules") or turns.reason("evaluation of the rules")
+            if broken:
+                with turns.turn("page without rules"):
+                    self.pipeline.page_without_rules(broken, time.monotonic(), time.time_ns())
             await asyncio.sleep(0)  # the next may be due at once: what waited for this has a turn
             self._publish(publish)
 
@@ -347,7 +451,7 @@ class AlertingService:
     async def _evaluate(self, fleet: Fleet, inputs: AlertInputs, snapshots: SnapshotReader) -> None:
         parts, stats, turn = self._open, self._stats, self._turns.turn
         began, wall = time.monotonic(), time.time_ns()
-        spent = SlicedCpu()
+        spent = SlicedCpu(self._round_robin)
         self._fresh = self._urgent = False
         monitored: list[MonitorPart] = []
         clocks = np.zeros(0, np.int64)
@@ -380,10 +484,6 @@ class AlertingService:
                 self.progress("rules")
                 if self._marks is not None:
                     self._marks.mark("rules")
-        broken = self._turns.reason("evaluation of the rules")
-        if broken:
-            with turn("page without rules"):
-                parts.pipeline.page_without_rules(broken, began, wall)
         with turn("Alertmanagers"):
             self._feed(parts, began)
         with turn("counters of the rules"):
@@ -406,10 +506,13 @@ class AlertingService:
         """Return where kilowatch itself raises between an alert and its receiver."""
         found = {f"delivery/{name}": why for name, why in parts.outbox.faults().items()}
         found |= {f"journal/{name}": why for name, why in parts.journal.faults.items()}
-        beat = "" if self.heartbeat is None else self.heartbeat.fault
+        if parts.evidence is not None:
+            found |= {f"evidence/{name}": why for name, why in parts.evidence.faults().items()}
+        beat = "" if self.heartbeat is None else self.heartbeat.fault.recent()
         for name, why in (
-            ("journal", parts.journal.recent_fault() or parts.writer.fault),
-            ("routes", parts.router.fault),
+            ("journal", parts.journal.recent_fault() or parts.writer.fault.recent()),
+            ("wake", parts.writer.unwoken.recent()),
+            ("routes", parts.router.fault.recent()),
             ("heartbeat", beat),
         ):
             if why:
@@ -468,7 +571,8 @@ class AlertingService:
 class SlicedCpu:
     """The CPU time of a piece of work on the event loop that lets other work in between."""
 
-    def __init__(self) -> None:
+    def __init__(self, round_robin: RoundRobin) -> None:
+        self._round_robin = round_robin
         self._before = 0.0
         self._cpu = time.thread_time()
         self._began = time.monotonic()
@@ -478,7 +582,7 @@ class SlicedCpu:
         if time.monotonic() - self._began < SLICE_SECONDS:
             return
         self._before = self.total()
-        await asyncio.sleep(0)
+        await self._round_robin.turn()
         self._cpu, self._began = time.thread_time(), time.monotonic()
 
     def total(self) -> float:
@@ -495,8 +599,19 @@ class _Parts:
     writer: JournalWriter
     outbox: Outbox
     router: Router
+    evidence: EvidenceSource | None
+    pictures: PictureSigner | None
 
 
 def _open_journal(path: Path) -> Journal:
     path.parent.mkdir(parents=True, exist_ok=True)
     return Journal.open(path, time.time_ns())
+
+
+def _past_incidents(journal: Journal, wall: int) -> list[Incident]:
+    """Return the incidents of the last 30 days, oldest first; none where the journal can't be read."""
+    try:
+        return journal.incidents(wall - KEPT_NS, KEPT_INCIDENTS)[::-1]
+    except StoreError as error:
+        log.warning("the incidents of before are not counted: %s", error)
+        return []

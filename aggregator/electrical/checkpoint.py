@@ -29,6 +29,12 @@ class ElectricalCheckpoint(msgspec.Struct, kw_only=True):
     """Time of writing, ns since 1970."""
     live: dict[str, Any] = {}
     """`power.live.LivePower.checkpoint`."""
+    month: dict[str, Any] = {}
+    """`power.report.month_ledger.MonthLedger.tail`."""
+    unmapped: dict[str, float] = {}
+    """Watts at the wall that each node on no circuit reported last."""
+    throughput: dict[str, Any] = {}
+    """`power.plan.throughput.ThroughputLedger.checkpoint`."""
     ledger: EnergyLedger = msgspec.field(name="account", default_factory=EnergyLedger)
 
 
@@ -43,7 +49,7 @@ def load(folder: Path) -> ElectricalCheckpoint:
         log.warning("%s: it can't be read: %s. Breakers are assumed to be as warm as their load.", path, error.strerror)  # fmt: skip
         return ElectricalCheckpoint()
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        kept = _set_aside(path)
+        kept = set_aside(path)
         log.warning("%s: it is damaged (%s) and was renamed to %s. Breakers are assumed to be as warm "
                   "as their load, energy is counted from now on.", path, error, kept.name)  # fmt: skip
         return ElectricalCheckpoint()
@@ -51,21 +57,26 @@ def load(folder: Path) -> ElectricalCheckpoint:
 
 def save(folder: Path, memory: bytes) -> None:
     """Replace the file by `memory`, whole or not at all. Raises `OSError`."""
-    path = folder / NAME
-    fresh = path.with_name(NAME + ".new")
+    replace_file(folder / NAME, memory)
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Replace a file, whole or not at all. Raises `OSError`."""
+    fresh = path.with_name(path.name + ".new")
     with fresh.open("wb") as file:
-        file.write(memory)
+        file.write(content)
         file.flush()
         os.fsync(file.fileno())
     fresh.replace(path)
-    handle = os.open(folder, os.O_RDONLY)
+    handle = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:
         os.close(handle)
 
 
-def _set_aside(path: Path) -> Path:
+def set_aside(path: Path) -> Path:
+    """Rename a damaged file, and return its new path."""
     number = 1
     while (kept := path.with_name(f"{path.name}.damaged-{number}")).exists():
         number += 1

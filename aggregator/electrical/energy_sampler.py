@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-import time
+import os
+from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, tzinfo
+from datetime import UTC, datetime, tzinfo
+from pathlib import Path
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import numpy as np
 import numpy.typing as npt
 
 from power.devices.supply import Tier, efficiency, points_of
-from power.network.wiring import Floats
+from power.network.wiring import Flags, Floats
 from power.report.energy import counted
 from power.report.energy_ledger import IDLE_BELOW, EnergySample
+from power.site.config import NodeConfig
 from power.site.machine import HOST_WATTS
 from power.snapshot.snapshot import PowerSnapshot
 from telemetry.errors import ConfigError
 from telemetry.fleet import Fleet
 from telemetry.metric import Table
+from telemetry.schema import NODE_FAST
 
 Index = npt.NDArray[np.intp]
 
@@ -32,20 +37,49 @@ class _NodeRows:
 
     version: int
     machines: tuple[str, ...]
+    names: tuple[str, ...]
+    """Names of the nodes."""
     hosts: Index
     """Rows of the nodes."""
     machine: Index
     """Machine of each node; the number of machines for a node that is none."""
+    fixed: Floats
+    """Watts at the wall of each node that is described by them; NaN for all others."""
+    host: Floats
+    """Watts of everything but the GPUs, inside the case; NaN where not configured."""
+    gpus: Floats
+    """GPUs of each node's inventory."""
     owner: Index
     """Position in `hosts` of the node of each GPU row; the number of nodes for free rows."""
+    last: Floats
+    """Watts at the wall that each node on no circuit reported last; NaN before any."""
 
 
 class EnergySampler:
     """Sampler of the fleet's power; keeps the GPUs' counters between two samples."""
 
-    def __init__(self) -> None:
+    def __init__(self, specs: Mapping[str, NodeConfig] | None = None) -> None:
+        """`specs`: the configured nodes."""
+        self._specs = specs or {}
         self._rows: _NodeRows | None = None
         self._counters: Floats = np.empty(0)
+        self.last_unmapped: dict[str, float] = {}
+        """Watts at the wall that nodes on no circuit reported last which the fleet does not know yet."""
+
+    def forget(self, node: str) -> None:
+        """Forget what a node drew last."""
+        self.last_unmapped = {
+            name: watts for name, watts in self.unmapped().items() if name != node
+        }
+        self._rows = None
+
+    def unmapped(self) -> dict[str, float]:
+        """Return the watts at the wall that each node on no circuit reported last."""
+        rows = self._rows
+        if rows is None:
+            return dict(self.last_unmapped)
+        known = zip(rows.names, rows.last.tolist(), strict=True)
+        return self.last_unmapped | {name: watts for name, watts in known if math.isfinite(watts)}
 
     def sample(
         self,
@@ -59,11 +93,14 @@ class EnergySampler:
         rows = self._rows
         moved = rows is None or rows.version != fleet.version
         if rows is None or moved or rows.machines != machines:
-            rows = self._rows = _node_rows(fleet, machines)
+            rows = self._moved(fleet, machines)
         power = fleet.column("gpu_power_watts", now).astype(np.float64)
         busy = fleet.column("gpu_utilization_ratio", now)
         idle = busy < IDLE_BELOW
         wall = _wall(fleet, now, rows, power, np.empty(0) if wall_watts is None else wall_watts)
+        stray = rows.machine == len(machines)
+        silent = rows.last[stray & ~np.isfinite(wall)]
+        rows.last = np.where(stray & np.isfinite(wall), wall, rows.last)
         return EnergySample(
             watts=float(np.nansum(wall)) if np.isfinite(wall).any() else math.nan,
             nodes=int(np.isfinite(wall).sum()),
@@ -72,7 +109,20 @@ class EnergySampler:
             busy_gpus=float(np.nansum(busy)),
             idle_gpus=int(idle.sum()),
             idle_watts=float(np.nansum(power[idle])),
+            unmapped_watts=_known_sum(wall[stray]),
+            silent_watts=float(np.nansum(silent)) + sum(self.last_unmapped.values()),
+            node_names=rows.names,
+            node_watts=wall,
+            node_idle=_idle_by_node(rows, power, np.isfinite(busy), idle),
         )
+
+    def _moved(self, fleet: Fleet, machines: tuple[str, ...]) -> _NodeRows:
+        """Return the rows of a fleet or a configuration that has changed."""
+        last = {name: watts for name, watts in self.unmapped().items() if name not in machines}
+        rows = self._rows = _node_rows(fleet, machines, self._specs)
+        rows.last = np.array([last.pop(name, math.nan) for name in rows.names], float)
+        self.last_unmapped = last
+        return rows
 
     def _joules(self, fleet: Fleet, now: float) -> float:
         counters = fleet.column("gpu_energy_joules_total", now).astype(np.float64)
@@ -80,7 +130,22 @@ class EnergySampler:
         return counted(before, counters) if len(before) == len(counters) else 0.0
 
 
-def _node_rows(fleet: Fleet, machines: tuple[str, ...]) -> _NodeRows:
+def _known_sum(watts: Floats) -> float:
+    return float(np.nansum(watts)) if np.isfinite(watts).any() else math.nan
+
+
+def _idle_by_node(rows: _NodeRows, power: Floats, known: Flags, idle: Flags) -> Floats:
+    """Return each node's GPUs of known utilisation, its idle ones, and their watts at the wall."""
+    count = len(rows.hosts)
+    watts = np.where(idle & np.isfinite(power), power, 0.0) / _EFFICIENCY
+    sums = [np.bincount(rows.owner, values.astype(float), count + 1)[:count] for values in (known, idle, watts)]  # fmt: skip
+    return np.stack(sums, axis=1) if count else np.zeros((0, 3))
+
+
+def _node_rows(
+    fleet: Fleet, machines: tuple[str, ...], specs: Mapping[str, NodeConfig]
+) -> _NodeRows:
+    nodes = [specs.get(name, NodeConfig()) for name in fleet.nodes]
     number = {name: index for index, name in enumerate(machines)}
     owner = np.full(fleet.size(Table.GPU), len(fleet.nodes), np.intp)
     for position, node in enumerate(fleet.nodes.values()):
@@ -88,15 +153,20 @@ def _node_rows(fleet: Fleet, machines: tuple[str, ...]) -> _NodeRows:
     return _NodeRows(
         fleet.version,
         machines,
+        tuple(fleet.nodes),
         np.array([node.rows[Table.NODE].start for node in fleet.nodes.values()], np.intp),
         np.array([number.get(name, len(machines)) for name in fleet.nodes], np.intp),
+        np.array([np.nan if node.watts is None else node.watts for node in nodes], float),
+        np.array([np.nan if node.host_watts is None else node.host_watts for node in nodes], float),
+        np.array([float(len(node.inventory.gpus)) for node in fleet.nodes.values()]),
         owner,
+        np.full(len(fleet.nodes), np.nan),
     )
 
 
 def _wall(fleet: Fleet, now: float, rows: _NodeRows, power: Floats, wall_watts: Floats) -> Floats:
     """Return watts at the wall of each node: from the live electrical state, else from the node's own
-    meter, else modelled from its GPUs and a plain host. NaN where nothing is known."""
+    meter, else modelled from its GPUs and its host, or as configured without GPUs. NaN where nothing is known."""
     if not len(rows.hosts):
         return np.empty(0)
     own = fleet.column("node_wall_power_watts", now).astype(np.float64)[rows.hosts]
@@ -104,7 +174,13 @@ def _wall(fleet: Fleet, now: float, rows: _NodeRows, power: Floats, wall_watts: 
     count = len(rows.hosts)
     drawn = np.bincount(rows.owner, np.where(known, power, 0.0), count + 1)[:count]
     any_reported = np.bincount(rows.owner, known.astype(np.float64), count + 1)[:count] > 0
-    modelled = np.where(any_reported, (drawn + HOST_WATTS) / _EFFICIENCY, np.nan)
+    host = np.where(np.isnan(rows.host), HOST_WATTS, rows.host)
+    modelled = np.where(any_reported, (drawn + host) / _EFFICIENCY, np.nan)
+    # A node without GPUs draws what is configured for it, while it reports.
+    table = fleet.matrices[NODE_FAST]
+    here = now - table.seen[rows.hosts] <= table.max_age[rows.hosts]
+    described = np.where(np.isnan(rows.fixed), rows.host / _EFFICIENCY, rows.fixed)
+    modelled = np.where((rows.gpus == 0) & here, described, modelled)
     known = (
         np.append(wall_watts, np.nan)[rows.machine] if len(wall_watts) else np.full(count, np.nan)
     )
@@ -120,20 +196,35 @@ def reported_watts(supply: PowerSnapshot) -> Floats:
     return np.where(assumed < watts, watts - assumed, np.nan)
 
 
-def zone_of(where: str, name: str | None) -> tzinfo | None:
-    """Return the time zone of a site; None for the machine's own. Raises `ConfigError`."""
+def zone_of(where: str, name: str | None) -> tzinfo:
+    """Return the time zone of a site, else the machine's own. Raises `ConfigError`."""
     if name is None:
-        return None
+        return machine_zone()
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
         raise ConfigError(f"{where}: site.timezone", f"there is no time zone {name!r}", "Write Europe/Berlin, or leave it out for the machine's.") from error  # fmt: skip
 
 
-def local(wall_ns: int, zone: tzinfo | None) -> tuple[str, int]:
+def machine_zone(link: Path = Path("/etc/localtime")) -> tzinfo:
+    """Return the machine's time zone: of TZ, else of /etc/localtime, else UTC."""
+    names = [os.environ.get("TZ", "").removeprefix(":")]
+    names.append("/".join(link.resolve().parts).rpartition("zoneinfo/")[2])
+    for name in filter(None, names):
+        with contextlib.suppress(ZoneInfoNotFoundError, ValueError, OSError):
+            return ZoneInfo(name)
+    with contextlib.suppress(ValueError, OSError), link.open("rb") as file:
+        return ZoneInfo.from_file(file, "the machine's")
+    return UTC
+
+
+def zone_text(zone: tzinfo, configured: bool) -> str:
+    """Return the name of a site's time zone, and whether it is only the machine's."""
+    name = str(zone)
+    return name if configured else f"{name}, the machine's: [power.site] timezone is not set"
+
+
+def local(wall_ns: int, zone: tzinfo) -> tuple[str, int]:
     """Return the date and the minute of the week at a place."""
-    if zone is None:
-        at = time.localtime(wall_ns // 1_000_000_000)
-        return time.strftime("%Y-%m-%d", at), at.tm_wday * 1440 + at.tm_hour * 60 + at.tm_min
     there = datetime.fromtimestamp(wall_ns / 1e9, zone)
     return there.date().isoformat(), there.weekday() * 1440 + there.hour * 60 + there.minute

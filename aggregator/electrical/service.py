@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
+import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,14 +24,30 @@ from aggregator.electrical import checkpoint as checkpoints
 from aggregator.electrical.checkpoint import ElectricalCheckpoint
 from aggregator.electrical.energy_sampler import EnergySampler, local, reported_watts
 from aggregator.electrical.fleet_power import FleetPowerReader
+from aggregator.electrical.month_files import MonthCopy, MonthFiles, copy_of
 from aggregator.electrical.site_loader import WHERE, load_site, log_notices
 from aggregator.electrical.snapshot_log import SnapshotLog
+from aggregator.electrical.throughput import ThroughputSampler
 from aggregator.meters import MeterHub
 from api.power import SiteConfiguration
 from power.devices.thermal import Heat
 from power.live import LivePower, PowerSnapshots
 from power.meters.meter_record import MeterState
-from power.report.energy_ledger import EnergyLedger
+from power.network.wiring import Floats
+from power.plan.throughput import ThroughputLedger
+from power.report.bill import highest_demand, months_before
+from power.report.energy import GAP_PERIODS, JOULES_PER_KWH
+from power.report.energy_ledger import EnergyLedger, EnergySample
+from power.report.load_profile import LoadProfile
+from power.report.month_ledger import (
+    TAIL_SECONDS,
+    UNMAPPED,
+    MonthLedger,
+    NodeIdle,
+    merge_idle,
+    merge_tree,
+)
+from power.report.months import STEP, month_at
 from power.report.tariff import price_at
 from telemetry.errors import ConfigError
 from telemetry.fleet import Fleet
@@ -43,6 +60,8 @@ T = TypeVar("T")
 
 SAVE_SECONDS = 10.0
 """Seconds between two checkpoints: a crash loses at most so much heat, and a breaker warms in minutes."""
+_OLDER_SECONDS = 60.0
+"""Least seconds between two writings of a month of which more changed than a checkpoint holds."""
 BLAME_SECONDS = 60.0
 """Seconds after which the cause of a tick that fails as a whole is looked for again."""
 FRESH_SECONDS = 0.9
@@ -69,6 +88,17 @@ class ElectricalService:
         self.seconds = 0.0
         """Duration of the last tick."""
         self.ledger = EnergyLedger()
+        self._samples = ThroughputSampler()
+        self.throughput = ThroughputLedger()
+        """Clocks of busy GPUs by power, of each model."""
+        self.month_files = MonthFiles(folder)
+        self.months = MonthLedger(self.site.zone, self._stored_month)
+        """Energy of the present month, by circuit and quarter of an hour."""
+        self._peaks_of = self.site
+        """Configuration by which the months' `past_peaks` were computed."""
+        self._month_saved = 0.0
+        """Seconds since 1970 at which the month's file was written last."""
+        self._sampled_at = -np.inf
         self.reporting_nodes = 0
         """Nodes whose power at the wall was known at the last tick."""
         self.unmapped: tuple[str, ...] = ()
@@ -86,7 +116,11 @@ class ElectricalService:
         self._reread = reread
         self._clock = clock
         self._restored: ElectricalCheckpoint | None = None
-        self._sampler = EnergySampler()
+        self._persisted: dict[str, float] = {}
+        """Energy of each circuit that is on disk, joules: what is exported, so that a crash takes
+        nothing back."""
+        self._sampler = EnergySampler(self.site.config.nodes)
+        self._node_watts: tuple[tuple[str, ...], Floats] = (), np.zeros(0)
         self._live: LivePower | None = None
         self._reader = FleetPowerReader(())
         self._ticked_at = -np.inf
@@ -100,12 +134,19 @@ class ElectricalService:
     # -- Ticks -----------------------------------------------------------------------------------
 
     def snapshots(
-        self, fleet: Fleet, now: float, wall_ns: int, *, listening: bool = True
+        self,
+        fleet: Fleet,
+        now: float,
+        wall_ns: int,
+        *,
+        listening: bool = True,
+        count: bool = True,
     ) -> PowerSnapshots | None:
         """Return the power snapshots at `now`, the fleet's monotonic seconds; None without circuits.
 
         `listening`: whether the aggregator is connected to the bus. While it is not, and until nodes
         had time to report again, no node is silent. Calls within a second return the same snapshots.
+        `count`: count energy too; else the caller does it, in pieces (`counting`).
         """
         self._follow_bus(now, listening)
         if now - self._ticked_at < FRESH_SECONDS:
@@ -119,9 +160,13 @@ class ElectricalService:
             restored, self._restored = self._restored, None
             if restored is not None:
                 self._guarded("checkpoint", now, lambda: live.restore(restored.live, now, wall_ns))
+                if restored.at:  # from disk, not from before a new configuration
+                    self._persisted = live.counted_joules()
             self.latest = self._tick(live, fleet, now, wall_ns, listening)
         self.latest_at = wall_ns
-        self._guarded("energy", now, lambda: self._count(fleet, now, wall_ns))
+        if count:
+            for _ in self.counting(fleet, now, wall_ns):
+                pass
         self.seconds = time.perf_counter() - began
         return self.latest
 
@@ -159,7 +204,14 @@ class ElectricalService:
             self.failure = reason
             return None
         self.failure = None
-        return snapshots
+        return self._exported(snapshots)
+
+    def _exported(self, snapshots: PowerSnapshots) -> PowerSnapshots:
+        """Return the snapshots with the counters of energy as they are on disk."""
+        circuit = snapshots.circuit
+        joules = np.array([self._persisted.get(name, 0.0) for name in circuit.names])
+        columns = {**circuit.columns, "circuit_energy_joules": joules}
+        return replace(snapshots, circuit=replace(circuit, columns=columns))
 
     def _guarded(self, part: str, now: float, compute: Callable[[], T]) -> T | None:
         """Return what a step beside the circuits returns; None where it raises."""
@@ -200,27 +252,91 @@ class ElectricalService:
         """Forget what a node that was removed drew last; the circuits that it hangs on stay."""
         if self._live is not None:
             self._live.forget(node)
+        self._sampler.forget(node)
         self._reported_unmapped.discard(node)
 
     def meters(self) -> Sequence[MeterState]:
         """Return the state of each meter."""
         return self._hub.states()
 
-    def _count(self, fleet: Fleet, now: float, wall_ns: int) -> None:
+    def counting(self, fleet: Fleet, now: float, wall_ns: int) -> Iterator[None]:
+        """Count energy, idle GPUs and throughput at `now`, in steps between which others may have their
+        turn: at 100,000 GPUs each takes a few milliseconds."""
+        sample = self._guarded("energy", now, lambda: self._sample(fleet, now))
+        yield
+        if sample is not None:
+            self._guarded("counters of energy", now, lambda: self._count(sample, now, wall_ns))
+            yield
+        self._guarded("throughput", now, lambda: self._samples.sample(self.throughput, fleet, now))
+
+    def _sample(self, fleet: Fleet, now: float) -> EnergySample:
+        snapshots = self.latest
+        wall_watts = None if snapshots is None else reported_watts(snapshots.supply)
+        names = () if self._live is None else self._live.machines
+        sample = self._sampler.sample(fleet, now, names, wall_watts)
+        self.reporting_nodes = sample.nodes
+        self._node_watts = sample.node_names, sample.node_watts
+        return sample
+
+    def _count(self, sample: EnergySample, now: float, wall_ns: int) -> None:
         place = self.site.config.site
         day, minute = local(wall_ns, self.site.zone)
         price = price_at(place.tariff, place.tariffs, minute)
-        snapshots = self.latest
-        wall_watts = None if snapshots is None else reported_watts(snapshots.supply)
-        names = () if snapshots is None else snapshots.supply.names
-        sample = self._sampler.sample(fleet, now, names, wall_watts)
-        self.reporting_nodes = sample.nodes
         self.ledger.add(sample, wall_ns / 1e9, day, 1.0, price)
+        self._count_month(sample, now, wall_ns / 1e9, price)
+
+    def _count_month(
+        self, sample: EnergySample, now: float, wall: float, price: float | None
+    ) -> None:
+        """Add the nodes on no circuit and the idle GPUs to the month; the circuits add themselves."""
+        seconds, self._sampled_at = now - self._sampled_at, now
+        profile = self.months.at(wall)
+        if self._live is None:
+            profile.end([name for name in profile.names if name != UNMAPPED], wall)
+        if seconds > GAP_PERIODS:  # the first sample, or one after a gap
+            return
+        self._count_unmapped(sample, seconds, wall)
+        if len(sample.node_idle):
+            known, idle, joules = (seconds * sample.node_idle).T
+            money = joules / JOULES_PER_KWH * (price or 0.0)
+            rows = self.months.idle.rows(sample.node_names)
+            self.months.idle.add(rows, np.stack([known, idle, joules, money], axis=1))
+
+    def _count_unmapped(self, sample: EnergySample, seconds: float, wall: float) -> None:
+        """Add the nodes on no circuit. Their row ends when there are none; what silent ones drew last stands
+        in for them beside those that report."""
+        watts, silent = sample.unmapped_watts, sample.silent_watts
+        if self._live is not None and not self.unmapped and not silent:
+            self.months.at(wall).end([UNMAPPED], wall - seconds)
+            return
+        for profile in self.months.between(wall - seconds, wall):
+            rows = profile.rows([UNMAPPED], wall - seconds)
+            known = np.array([math.isfinite(watts)])
+            profile.add(rows, wall, seconds, np.array([watts * seconds]), known, np.array([np.nan]))
+            if silent and known[0]:
+                profile.stand_in(UNMAPPED, wall, seconds, silent * seconds)
 
     def heat(self) -> Heat | None:
         """Return the heat of every line of the layout; None before the first tick."""
         live = self._live
         return None if live is None or self.latest is None else live.breaker_heat.heat
+
+    def node_watts(self) -> Mapping[str, float]:
+        """Return the watts at the wall by node, as sampled last; NaN where not known."""
+        names, watts = self._node_watts
+        return dict(zip(names, watts.tolist(), strict=False))
+
+    def price(self, wall_ns: int) -> float | None:
+        """Return the price of a kWh at a time, in the currency of the site; None without a tariff."""
+        place = self.site.config.site
+        return price_at(place.tariff, place.tariffs, local(wall_ns, self.site.zone)[1])
+
+    def moved_transfers(self) -> frozenset[str]:
+        """Return the transfer switches that stand on their alternate input."""
+        live = self._live
+        if live is None:
+            return frozenset()
+        return frozenset(live.topology.network.names[row] for row in live.transfers.moved)
 
     # -- Configuration ---------------------------------------------------------------------------
 
@@ -257,7 +373,11 @@ class ElectricalService:
         layout, before = self.site.layout, self._live
         if before is not None and self._restored is None:
             self._restored = ElectricalCheckpoint(live=before.checkpoint())
-        self._live = None if layout is None else LivePower(layout, self.configuration.version)
+        self.months.zone = self.site.zone
+        last, self._sampler = self._sampler.unmapped(), EnergySampler(self.site.config.nodes)
+        self._sampler.last_unmapped = last
+        version = self.configuration.version
+        self._live = None if layout is None else LivePower(layout, version, self.months)
         self._reader = FleetPowerReader(() if self._live is None else self._live.machines)
         self.latest, self._ticked_at, self._fleet_version = None, -np.inf, -1
         log_notices(self.site)
@@ -268,15 +388,136 @@ class ElectricalService:
         """Load the checkpoint of the run before; call this before the first tick."""
         self._restored = checkpoints.load(self._folder)
         self.ledger = self._restored.ledger
+        self._sampler.last_unmapped = dict(self._restored.unmapped)
+        restored = self._restored.throughput
+        self.throughput = self._guarded("throughput", 0.0, lambda: ThroughputLedger.restored(restored)) or self.throughput  # fmt: skip
+        wall = self._clock() / 1e9
+        self._guarded("month", 0.0, lambda: self._load_months(wall, self._restored_month()))
+
+    def _restored_month(self) -> dict[str, Any]:
+        return {} if self._restored is None else self._restored.month
+
+    def _load_months(self, wall: float, tail: Mapping[str, Any]) -> None:
+        """Go on with the present month, and read the highest demands of the months before."""
+        zone = self.site.zone
+        month = month_at(wall, zone)
+        profile, idle = self.month_files.load(month.name, zone)
+        if tail.get("month") == month.name:
+            merge_tree(profile, tail["profile"])
+            merge_idle(idle, tail["idle"])
+        elif "month" in tail:  # it ended while kilowatch was down
+            ended, unused = self.month_files.load(str(tail["month"]), zone)
+            merge_tree(ended, tail["profile"])
+            merge_idle(unused, tail["idle"])
+            self.months.finished.append((ended, unused))
+        if profile.names:
+            self.months.begin(profile, idle)
+        else:
+            self.months.continued = self._rows_before(month.name)
+        self.months.past_peaks = self.past_peaks(month.name)()
+
+    def _rows_before(self, name: str) -> tuple[str, ...]:
+        """Return the rows that went on at the end of the newest month before another."""
+        ended = [one for one, _ in self.months.finished if one.month.name < name]
+        if ended:
+            return tuple(ended[-1].going_on())
+        stored = [one for one in self.month_files.names() if one < name]
+        return (
+            tuple(self.month_files.load(stored[-1], self.site.zone)[0].going_on()) if stored else ()
+        )
+
+    def _stored_month(self, name: str) -> tuple[LoadProfile, NodeIdle] | None:
+        """Return a month that is on disk, else None."""
+        if name not in self.month_files.names():
+            return None
+        return self.month_files.load(name, self.site.zone)
+
+    def past_peaks(self, before: str) -> Callable[[], dict[str, float]]:
+        """Return the function that reads the highest demands of the bill, watts, in the months that count
+        for the one named; another thread may call it."""
+        bill, layout, zone = self.site.config.bill, self.site.layout, self.site.zone
+        if bill is None:
+            return dict
+        earlier = months_before(before, bill.ratchet_months)
+        names = [name for name in self.month_files.names() if name in earlier]
+        ended = {one.month.name: one.copied() for one, _ in self.months.finished if one.month.name in earlier}  # fmt: skip
+
+        def read() -> dict[str, float]:
+            found = {}
+            for name in sorted({*names, *ended}):
+                profile = ended.get(name) or self.month_files.load(name, zone)[0]
+                peak = highest_demand(bill, layout, profile)
+                if peak is not None:
+                    found[name] = peak
+            return found
+
+        return read
+
+    def _note_peak(self, profile: LoadProfile) -> None:
+        """Remember the highest demand of a month that ended."""
+        bill = self.site.config.bill
+        peak = None if bill is None else highest_demand(bill, self.site.layout, profile)
+        if peak is not None:
+            self.months.past_peaks[profile.month.name] = peak
+
+    async def _renew_peaks(self) -> None:
+        """Read the demands of past months again after a change of the bill's terms or circuits."""
+        if self._peaks_of is self.site:
+            return
+        site, month = self.site, month_at(self._clock() / 1e9, self.site.zone)
+        found = await asyncio.to_thread(self.past_peaks(month.name))
+        if site is self.site:  # else the next round reads them by the newest terms
+            self.months.past_peaks, self._peaks_of = found, site
+
+    def _due_months(self, wall: float, *, always: bool = False) -> list[MonthCopy]:
+        """Return the files that are to be written: of months that ended, and of the present one once in
+        each interval, or in each minute while counters tell of energy that no checkpoint holds."""
+        found = [copy_of(profile, idle) for profile, idle in self.months.finished]
+        present = self.months.profile
+        older = self.months.changed_from < wall - TAIL_SECONDS and wall - self._month_saved >= _OLDER_SECONDS  # fmt: skip
+        due = always or older or int(wall // STEP) != int(self._month_saved // STEP)
+        if present is not None and present.names and due:
+            self.months.changed_from = math.inf
+            found.append(copy_of(present, self.months.idle))
+        return found
+
+    def _write_months(self, files: Sequence[MonthCopy]) -> bool:
+        """Write months; return whether all are on disk."""
+        try:
+            for month in files:
+                self.month_files.save(month)
+        except OSError as error:
+            log.warning("%s: %s. The month's energy would not survive a restart now.", self._folder, error.strerror)  # fmt: skip
+            return False
+        return True
+
+    def _months_written(self, wall: float, files: Sequence[MonthCopy]) -> None:
+        names = {one.profile.month.name for one in files}
+        for profile, _ in self.months.finished:
+            if profile.month.name in names:
+                self._note_peak(profile)
+        self.months.finished = [one for one in self.months.finished if one[0].month.name not in names]  # fmt: skip
+        if files:
+            self._month_saved = wall
 
     def checkpoint(self) -> bytes:
         """Return the encoded checkpoint."""
+        return _encoded(*self._state())
+
+    def _state(self) -> tuple[ElectricalCheckpoint, NodeIdle]:
+        """Return what a checkpoint holds; any thread may encode it."""
         known = self._live.checkpoint() if self._live is not None and self._restored is None else {}
         if self._restored is not None:  # no tick has restored it yet
             known = self._restored.live
-        return msgspec.json.encode(
-            ElectricalCheckpoint(at=self._clock(), live=known, ledger=self.ledger)
+        found = ElectricalCheckpoint(
+            at=self._clock(),
+            live=known,
+            ledger=self.ledger,
+            month=self.months.tail(self.latest_at / 1e9, idle=False),
+            unmapped=self._sampler.unmapped(),
+            throughput=self.throughput.checkpoint(),
         )
+        return found, self.months.idle.copied()
 
     async def run(
         self, supervisor: Supervisor | None = None, marks: ProgressMarks | None = None
@@ -304,10 +545,23 @@ class ElectricalService:
 
     async def _save(self) -> None:
         now = time.monotonic()
-        body = self._guarded("checkpoint", now, self.checkpoint)
-        if body is not None:
-            write = functools.partial(self._write, body)
-            await asyncio.to_thread(self._guarded, "checkpoint on disk", now, write)
+        try:
+            await self._renew_peaks()
+        except Exception as error:  # noqa: BLE001 - reported by its name
+            self._aside.fail("circuits/past peaks", error, now)
+        else:
+            self._aside.works("circuits/past peaks")
+        wall = self._clock() / 1e9
+        months = self._guarded("month", now, lambda: self._due_months(wall)) or []
+        save_months = functools.partial(self._write_months, months)
+        if await asyncio.to_thread(self._guarded, "month on disk", now, save_months):
+            self._months_written(wall, months)
+        state = self._guarded("checkpoint", now, self._state)
+        counted = {} if self._live is None else self._live.counted_joules()
+        if state is not None:
+            write = functools.partial(self._write, *state)
+            if await asyncio.to_thread(self._guarded, "checkpoint on disk", now, write):
+                self._persist(counted)
         at, snapshots = self.latest_at, self.latest
         if snapshots is not None and at != self._logged_at:
             self._logged_at = at
@@ -316,11 +570,30 @@ class ElectricalService:
             await asyncio.to_thread(self._guarded, "log of circuits", now, add)
 
     def save(self) -> None:
-        """Write the checkpoint now."""
-        self._write(self.checkpoint())
+        """Write the month and the checkpoint now."""
+        wall = self._clock() / 1e9
+        months = self._guarded("month", 0.0, lambda: self._due_months(wall, always=True)) or []
+        if self._write_months(months):
+            self._months_written(wall, months)
+        if self._write(*self._state()) and self._live is not None:
+            self._persist(self._live.counted_joules())
 
-    def _write(self, body: bytes) -> None:
+    def _persist(self, counted: Mapping[str, float]) -> None:
+        """Export the counters of a checkpoint that is on disk."""
+        if self._restored is None:  # else it holds the counters of before the restart, as exported
+            self._persisted = dict(counted)
+
+    def _write(self, state: ElectricalCheckpoint, idle: NodeIdle) -> bool:
+        """Write a checkpoint; return whether it is on disk."""
         try:
-            checkpoints.save(self._folder, body)
+            checkpoints.save(self._folder, _encoded(state, idle))
         except OSError as error:
-            log.warning("%s: %s. Heat and energy would not survive a restart now.", self._folder, error.strerror)  # fmt: skip
+            log.warning("%s: %s. Heat and energy would not survive a restart now, and counters of energy stand still.", self._folder, error.strerror)  # fmt: skip
+            return False
+        return True
+
+
+def _encoded(state: ElectricalCheckpoint, idle: NodeIdle) -> bytes:
+    if state.month:
+        state.month["idle"] = idle.totals()
+    return msgspec.json.encode(state)

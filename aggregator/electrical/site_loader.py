@@ -31,7 +31,8 @@ class LoadedSite:
     config: PowerConfig
     layout: SiteLayout | None
     """None where no circuit is configured."""
-    zone: tzinfo | None
+    zone: tzinfo
+    """Of its tariffs, days and months: configured, else the machine's."""
     metered: frozenset[tuple[str, str]]
     """Kind and name of everything that has a configured meter."""
 

@@ -40,41 +40,42 @@ LONGEST = 366 * 86_400.0
 
 
 async def acknowledge(request: web.Request) -> web.Response:
-    """Acknowledge an incident."""
+    """Acknowledge an incident, or mark what was sent of it as false."""
     query(request)
     view, key = request.app[VIEW], request.match_info["key"]
     asked = await read_body(request, AckRequest)
     now, wall = view.now(), view.wall()
     until = None if asked.duration is None else wall + _length("body.for", asked.duration)
+    who = signed(request, asked.who)
     with refusals("incident"):
-        found = view.pipeline.commit(
-            view.pipeline.manager.acknowledge(
-                key,
-                who=signed(request, asked.who),
-                why=asked.why,
-                until=until,
-                now=now,
-                wall_ns=wall,
+        if asked.false:
+            found = view.pipeline.mark_false(
+                key, who=who, why=asked.why, until=until, now=now, wall=wall
             )
-        )
+        else:
+            found = view.pipeline.commit(
+                view.pipeline.manager.acknowledge(
+                    key, who=who, why=asked.why, until=until, now=now, wall_ns=wall
+                )
+            )
     return await _incident(request, view, found)
 
 
 async def unacknowledge(request: web.Request) -> web.Response:
-    """Remove the acknowledgement; reminders resume."""
+    """Remove the acknowledgement, so that reminders resume; or the mark that it was false."""
     query(request)
     view, key = request.app[VIEW], request.match_info["key"]
     asked = await _done(request)
+    who, now, wall = signed(request, asked.who), view.now(), view.wall()
     with refusals("incident"):
-        found = view.pipeline.commit(
-            view.pipeline.manager.unacknowledge(
-                key,
-                who=signed(request, asked.who),
-                why=asked.why,
-                now=view.now(),
-                wall_ns=view.wall(),
+        if asked.false:
+            found = view.pipeline.unmark_false(key, who=who, why=asked.why, now=now, wall=wall)
+        else:
+            found = view.pipeline.commit(
+                view.pipeline.manager.unacknowledge(
+                    key, who=who, why=asked.why, now=now, wall_ns=wall
+                )
             )
-        )
     return await _incident(request, view, found)
 
 
@@ -136,6 +137,7 @@ async def _done(request: web.Request) -> EndRequest:
 
 async def _incident(request: web.Request, view: AggregatorView, found: Incident) -> web.Response:
     saved = await view.delivery.saved(SAVE_SECONDS)
+    [found] = view.pipeline.quality.marked([found])
     return await send_json(request, IncidentReply(view.wall(), found, saved))
 
 

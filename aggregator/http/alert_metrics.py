@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from aggregator.impairments import MOST_PARTS
 from aggregator.view import AggregatorView
+from alerts.incidents.quality_ledger import OUTCOMES
 from api.alerts import AlertState, ChannelRow, NotificationState, Severity
 from telemetry.exposition import COUNTER, GAUGE, PREFIX, SUMMARY, Family, Sample, labels
 
@@ -24,6 +25,7 @@ def alert_families(view: AggregatorView) -> list[Family]:
         *_alerts(view),
         *_impairments(view),
         *_incidents(view),
+        *_quality(view),
         *_channels(view),
         *_machinery(view),
     ]
@@ -83,6 +85,31 @@ def _incidents(view: AggregatorView) -> list[Family]:
         _family("silences_active", "Silences in force.", GAUGE,
                 [(labels({**its, "kind": word}), float(silences[maintenance]))
                  for word, maintenance in (("silence", False), ("maintenance", True))]),
+    ]  # fmt: skip
+
+
+def _quality(view: AggregatorView) -> list[Family]:
+    its = {"cluster": view.cluster}
+    pipeline = view.pipeline
+    known = pipeline.quality.totals
+    rules = {
+        one.name
+        for one in (*pipeline.engine.rules, *pipeline.monitor.rules)
+        if one.severity is not Severity.INFO
+    }
+    # From 0 on, for every rule: increase() does not see the first value of a counter.
+    totals = [(rule, known.get(rule, Counter[str]())) for rule in sorted(rules | known.keys())]
+    sent = (("page", "pages"), ("ticket", "tickets"))
+    return [
+        _family("alerts_sent_total", "New pages and tickets by rule, without reminders.",
+                COUNTER,
+                [(labels({**its, "rule": rule, "severity": severity}), float(counts[word]))
+                 for rule, counts in totals for severity, word in sent]),
+        _family("alerts_outcomes_total", "What came of pages and tickets, by rule: acknowledged, "
+                "self_resolved (over within five minutes), flapping, marked_false; and alerts that "
+                "were silenced.", COUNTER,
+                [(labels({**its, "rule": rule, "outcome": word}), float(counts[word]))
+                 for rule, counts in totals for word in OUTCOMES]),
     ]  # fmt: skip
 
 

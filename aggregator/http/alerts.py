@@ -25,6 +25,7 @@ from api.alerts import (
     DeliveryOutcome,
     DeliveryRow,
     Incident,
+    IncidentEvent,
     IncidentReply,
     IncidentsReply,
     NotificationState,
@@ -104,11 +105,13 @@ async def incidents(request: web.Request) -> web.Response:
         found = [one for one in ever if one.began < end]
     else:
         found = view.pipeline.manager.incidents()
-    chosen = [one for one in found if _fits(one, asked)][:limit]
+    chosen = [one for one in found if fits(one, asked)][:limit]
+    chosen = view.pipeline.quality.marked(chosen)
     return await send_json(request, IncidentsReply(view.wall(), chosen), values=500 * len(chosen))
 
 
-def _fits(incident: Incident, asked: dict[str, str]) -> bool:
+def fits(incident: Incident, asked: dict[str, str]) -> bool:
+    """Return whether an incident has the severity, node and rule that were requested."""
     if incident.severity.value != asked.get("severity", incident.severity.value):
         return False
     return all(
@@ -125,6 +128,7 @@ async def incident(request: web.Request) -> web.Response:
     view = request.app[VIEW]
     with refusals("incident"):
         found = view.pipeline.manager.incident(request.match_info["key"])
+    [found] = view.pipeline.quality.marked([found])
     return await send_json(request, IncidentReply(view.wall(), found), values=500)
 
 
@@ -135,13 +139,37 @@ async def timeline(request: web.Request) -> web.Response:
     with refusals("incident"):
         manager, key = view.pipeline.manager, request.match_info["key"]
         found, events = manager.incident(key), manager.timeline(key)
+    body = await timeline_reply(view, found, events)
+    return await send_json(request, body, values=20 * len(body.deliveries))
+
+
+async def timeline_reply(
+    view: AggregatorView, found: Incident, events: tuple[IncidentEvent, ...]
+) -> TimelineReply:
+    """Return the timeline of an incident with its deliveries, from the journal."""
     async with asyncio.timeout(STORE_SECONDS):
         sent = await view.delivery.deliveries(found.began, USUAL, found.key)
-    body = TimelineReply(
+    return TimelineReply(
         at=view.wall(), incident=found.key, began=found.began, ended=found.ended,
         events=events, deliveries=[delivery_row(one) for one in sent],
     )  # fmt: skip
-    return await send_json(request, body, values=20 * len(sent))
+
+
+async def evidence(request: web.Request) -> web.Response:
+    """Answer with the evidence of one incident: what was known of it when it was notified. That of an
+    incident that ended more than an hour ago is found by its whole key."""
+    query(request)
+    view, key = request.app[VIEW], request.match_info["key"]
+    found: Incident | None = None
+    with contextlib.suppress(IncidentError):
+        found = view.pipeline.manager.incident(key)
+    async with asyncio.timeout(STORE_SECONDS):
+        body = await view.delivery.evidence(key, found)
+    if body is None:
+        with refusals("incident"):
+            view.pipeline.manager.incident(key)
+        raise RequestError(404, "evidence", "this aggregator collects none")
+    return await send_json(request, body, values=500 * len(body.cards))
 
 
 async def silences(request: web.Request) -> web.Response:
@@ -175,6 +203,7 @@ async def rules(request: web.Request) -> web.Response:
             summary=rule.summary,
             description=rule.description,
             runbook=rule.runbook,
+            owner=rule.owner,
             pending=counts[rule.name, "pending"],
             firing=counts[rule.name, "firing"],
         )

@@ -14,11 +14,13 @@ import getpass
 import logging
 import re
 import time
+import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
+from aiohttp.web_urldispatcher import MatchInfoError
 
 from aggregator.http import (
     health,
@@ -33,6 +35,7 @@ from aggregator.http.guests import GuestCounter
 from aggregator.http.listener import CONNECTIONS, BoundedSite, ConnectionStats
 from aggregator.http.node_metrics import PAGE_TURN
 from aggregator.http.operations import OPERATIONS
+from aggregator.http.quality import SUGGESTION_TURN
 from aggregator.http.reply import VIEW
 from aggregator.http.rule_input_metrics import RULE_INPUTS, RuleInputMetrics
 from aggregator.http.stream_hub import HUB, Hub
@@ -40,6 +43,7 @@ from aggregator.http.summary import Summarizer
 from aggregator.http.tokens import AccessScope, AccessToken, TokenRegister, hashed
 from aggregator.impairments import report_task
 from aggregator.view import AggregatorView
+from aggregator.web.frame import add_pages, missing_pages, page_rules
 from telemetry import local_token
 from telemetry.errors import ConfigError
 from telemetry.supervision import Supervisor
@@ -50,7 +54,9 @@ SHUTDOWN_SECONDS = 2.0
 """How long running requests may go on when the server ends."""
 
 
-RULES = {(op.path, op.method): AccessRule(op.id, op.scope, op.most_bytes) for op in OPERATIONS}
+RULES = page_rules() | {
+    (op.path, op.method): AccessRule(op.id, op.scope, op.most_bytes) for op in OPERATIONS
+}
 
 
 async def _expect(request: web.Request) -> None:
@@ -63,17 +69,39 @@ async def _expect(request: web.Request) -> None:
         request.writer.output_size = 0
 
 
+class _Unmatched(MatchInfoError):  # noqa: N818 - no exception
+    """A request that no route matches: what it expects is judged as on any other."""
+
+    @property
+    def expect_handler(self) -> Callable[[web.Request], Awaitable[None]]:
+        return _expect
+
+
+class _Routes(web.UrlDispatcher):
+    """Routes on which no header of a stranger raises: aiohttp writes an unknown `Expect` back, as text."""
+
+    async def resolve(self, request: web.Request) -> web.UrlMappingMatchInfo:
+        found = await super().resolve(request)
+        return found if found.http_exception is None else _Unmatched(found.http_exception)
+
+
 def make_app(view: AggregatorView, config: HttpConfig | None = None) -> web.Application:
     """Make the application. Raises `ConfigError` for an address that it must not listen on."""
     config = config or HttpConfig()
     guard = AccessGuard(config, config.check(), RULES)
-    app = web.Application(middlewares=[errors, guard.middleware()])
+    with warnings.catch_warnings():
+        # A router of one's own is deprecated, and aiohttp has no other way to it.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        app = web.Application(
+            router=_Routes(), middlewares=[errors, missing_pages, guard.middleware()]
+        )
     app[GUARD] = guard
     app[VIEW] = view
     app[CONFIG] = config
     app[health.LIVENESS] = health.Liveness(view)
     app[metrics.PAGES] = ExpositionPages()
     app[PAGE_TURN] = asyncio.Lock()
+    app[SUGGESTION_TURN] = asyncio.Lock()
     app[metrics.SUMMARIZER] = Summarizer()
     app[RULE_INPUTS] = RuleInputMetrics()
     app[HUB] = Hub(view, config.slow_viewer_seconds)
@@ -87,6 +115,7 @@ def make_app(view: AggregatorView, config: HttpConfig | None = None) -> web.Appl
             )
         else:
             app.router.add_route(op.method, op.path, op.handler, expect_handler=_expect)
+    add_pages(app, _expect)
     app.on_response_prepare.append(harden)
     app.on_shutdown.append(stream.close_all)
     app.cleanup_ctx.append(_keep_liveness)

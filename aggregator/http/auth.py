@@ -105,7 +105,7 @@ class AccessGuard:
         async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
             rule = self._rule(request)
             try:
-                request[CALLER] = self._admit(request, rule)
+                request[CALLER] = self.admit(request, rule)
             except RequestError as error:
                 self.refused[error.fault.where.lower().replace("-", "_")] += 1
                 raise
@@ -124,7 +124,8 @@ class AccessGuard:
             return READING
         return self._rules.get((resource.canonical, method), READING)
 
-    def _admit(self, request: web.Request, rule: AccessRule) -> Caller:
+    def admit(self, request: web.Request, rule: AccessRule) -> Caller:
+        """Return who sends a request. Raises the `RequestError` of a caller who may not."""
         if self._config.loopback:
             _check_host(request, self._names)
         _check_origin(request)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import dataclasses
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -17,12 +18,14 @@ from aggregator.http.history import step_of
 from aggregator.http.parameters import between, past_moment, query
 from aggregator.http.reply import JSON, MUCH, VIEW, json_bytes, send, send_json
 from aggregator.mqtt.power_topics import firing, spoken
+from aggregator.view import AggregatorView
 from api.alerts import Subject
 from api.power import (
     CircuitHistoryReply,
     CircuitReply,
     CircuitRows,
     CircuitsReply,
+    CircuitState,
     RowsReply,
     SnapshotKind,
 )
@@ -97,9 +100,8 @@ class _Shown(NamedTuple):
 
 
 async def _shown(
-    request: web.Request, kind: SnapshotKind, asked: Mapping[str, str] | None = None
+    view: AggregatorView, kind: SnapshotKind, asked: Mapping[str, str] | None = None
 ) -> _Shown:
-    view = request.app[VIEW]
     if asked is None or asked.get("at", "now") == "now":
         snapshots = view.electrical.latest
         alerts = firing(spoken(view.alerts(), view.pipeline.manager.status), Subject(kind.value))
@@ -118,7 +120,7 @@ async def circuits(request: web.Request) -> web.Response:
     names = chosen(asked["columns"]) if "columns" in asked else None
     view = request.app[VIEW]
     layout = view.electrical.site.layout
-    at, snapshot, alerts = await _shown(request, SnapshotKind.CIRCUIT, asked)
+    at, snapshot, alerts = await _shown(view, SnapshotKind.CIRCUIT, asked)
     body = CircuitsReply(cluster=view.cluster, at=at, version=view.electrical.configuration.version)
     if layout is None or snapshot is None:
         return await send_json(request, body)
@@ -139,26 +141,46 @@ async def circuits(request: web.Request) -> web.Response:
 async def circuit(request: web.Request) -> web.Response:
     """Answer with one circuit and what it feeds, now or at a past time; supplies only now."""
     asked = query(request, "at")
-    view, name = request.app[VIEW], request.match_info["circuit"]
+    body = await circuit_reply(request.app[VIEW], request.match_info["circuit"], asked)
+    return await send_json(request, body, values=100 * len(body.supplies))
+
+
+async def circuit_reply(
+    view: AggregatorView, name: str, asked: Mapping[str, str] | None = None
+) -> CircuitReply:
+    """Return one circuit and what it feeds; `asked` may have a past time as `at`. Raises a 404."""
+    asked = asked or {}
     layout = view.electrical.site.layout
     if layout is None or view.electrical.latest is None or name not in layout.circuits:
         raise unknown("circuit", name, () if layout is None else layout.circuits)
     is_now = asked.get("at", "now") == "now"
-    at, snapshot, alerts = await _shown(request, SnapshotKind.CIRCUIT, asked)
+    at, snapshot, alerts = await _shown(view, SnapshotKind.CIRCUIT, asked)
     if snapshot is None or name not in snapshot.names:
         raise RequestError(404, "at", f"nothing of {name} is stored of that time")
     below = layout.below(name)
     nodes = {cord.machine for cord in layout.cords if cord.circuit in below}
-    supplies = await _shown(request, SnapshotKind.SUPPLY)
+    supplies = await _shown(view, SnapshotKind.SUPPLY)
     fed = None if not is_now or supplies.snapshot is None else only(supplies.snapshot, nodes)
-    body = CircuitReply(
+    return CircuitReply(
         cluster=view.cluster,
         at=at,
         circuit=circuit_states(layout, only(snapshot, [name]), alerts)[0],
         children=[one.id for one in layout.circuits.values() if one.parent == name],
         supplies=[] if fed is None else row_states(fed, supplies.alerts),
     )
-    return await send_json(request, body, values=0 if fed is None else 100 * len(fed.names))
+
+
+async def circuits_now(view: AggregatorView) -> list[CircuitState]:
+    """Return all circuits as they are now, parents before what they feed, without their facts in words, which
+    take longer than all numbers and which no list shows; none before the first tick."""
+    layout = view.electrical.site.layout
+    _, snapshot, alerts = await _shown(view, SnapshotKind.CIRCUIT)
+    if layout is None or snapshot is None:
+        return []
+    known = dataclasses.replace(snapshot, facts=())
+    if any(name not in layout.circuits for name in snapshot.names):  # of an older configuration
+        known = only(known, [name for name in snapshot.names if name in layout.circuits])
+    return await asyncio.to_thread(circuit_states, layout, known, alerts)
 
 
 async def budgets(request: web.Request) -> web.Response:
@@ -173,7 +195,7 @@ async def ups(request: web.Request) -> web.Response:
 
 async def _send_rows(request: web.Request, kind: SnapshotKind) -> web.Response:
     asked = query(request, "at")
-    at, snapshot, alerts = await _shown(request, kind, asked)
+    at, snapshot, alerts = await _shown(request.app[VIEW], kind, asked)
     rows = [] if snapshot is None else row_states(snapshot, alerts)
     return await send_json(request, RowsReply(cluster=request.app[VIEW].cluster, at=at, rows=rows))
 
@@ -205,30 +227,38 @@ async def history(request: web.Request) -> web.Response:
     if quantity is None:
         raise unknown("quantity", word, QUANTITIES_OF_CIRCUITS, status=400)
     start, end = between(asked.get("from"), asked.get("to"), view.wall(), "-1h")
-    step = step_of(asked.get("step"), (end - start) / 1e9, SAVE_SECONDS)
+    make = circuit_history(view, name, word, start, end, asked.get("step"))
+    return await send(request, lambda: json_bytes(make()), JSON, work=MUCH + 1)
+
+
+def circuit_history(
+    view: AggregatorView, name: str, word: str, start: int, end: int, asked_step: str | None = None
+) -> Callable[[], CircuitHistoryReply]:
+    """Return what reads a quantity of a circuit from the snapshot log; it takes long, and may run in a
+    thread. Raises a 400 for a step that is none."""
+    quantity = QUANTITIES_OF_CIRCUITS[word]
+    step = step_of(asked_step, (end - start) / 1e9, SAVE_SECONDS)
     if step < SAVE_SECONDS:  # most of such buckets would be empty, and look like gaps
         step = 0.0
     series = view.electrical.snapshot_log.series
 
-    def make() -> bytes:
+    def make() -> CircuitHistoryReply:
         found = series(SnapshotKind.CIRCUIT, name, quantity.name, start, end)
         at, numbers = _bucketed(*found, round(step * 1e9), quantity)
-        return json_bytes(
-            CircuitHistoryReply(
-                circuit=name,
-                quantity=word,
-                unit=quantity.unit,
-                start=start,
-                end=end,
-                step=step,
-                at=at,
-                values=numbers[0],
-                low=numbers[1],
-                high=numbers[2],
-            )
+        return CircuitHistoryReply(
+            circuit=name,
+            quantity=word,
+            unit=quantity.unit,
+            start=start,
+            end=end,
+            step=step,
+            at=at,
+            values=numbers[0],
+            low=numbers[1],
+            high=numbers[2],
         )
 
-    return await send(request, make, JSON, work=MUCH + 1)
+    return make
 
 
 def _bucketed(

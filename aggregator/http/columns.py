@@ -37,6 +37,7 @@ DEFAULT_COLUMNS: dict[Table, tuple[str, ...]] = {
         "gpu_memory_total_bytes",
     ),
     Table.LINK: ("link_state",),
+    Table.PORT: ("port_state", "port_speed_bytes_per_second"),
     Table.NODE: ("node_wall_power_watts", "node_cpu_utilization_ratio", "node_gpus_answering"),
 }
 """Columns of a request that names none."""
@@ -149,6 +150,14 @@ def _identity(fleet: Fleet, table: Table, index: list[int]) -> ColumnRows:
                 [link.gpu for link in links],
                 link=[link.number for link in links],
                 peer=[link.peer or link.peer_pci or link.peer_kind for link in links],
+            )
+        case Table.PORT:
+            ports = [port for row in index if (port := fleet.ports[row]) is not None]
+            return ColumnRows(
+                [node for node, _ in ports],
+                name=[its.name for _, its in ports],
+                present=[its.present for _, its in ports],
+                port=[its.id for _, its in ports],
             )
 
 

@@ -33,7 +33,7 @@ class WrongTokens:
 
     def __init__(self) -> None:
         self.count = 0
-        """All since the start."""
+        """Count since the start."""
         self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
         """Tries left, and when that was counted."""
 

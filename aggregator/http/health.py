@@ -16,11 +16,11 @@ import asyncio
 
 from aiohttp import web
 
-from aggregator.http.node_status import status_of
+from aggregator.http.node_status import age_of, count_nodes
 from aggregator.http.reply import JSON, VIEW, json_bytes
 from aggregator.impairments import MOST_PARTS
 from aggregator.view import AggregatorView
-from api.fleet import HealthReply, HealthStatus, ImpairmentRow, NodeStatus
+from api.fleet import HealthReply, HealthStatus, ImpairmentRow
 from telemetry.fleet import Fleet
 
 DEAD_AFTER = 10.0
@@ -96,26 +96,22 @@ def unready(view: AggregatorView) -> list[str]:
         for one in view.impairments.current()
         if one.whole and one.rule not in _FOUND_ANYWAY
     ]
-    expected, online = _counts(view)
-    if expected and not online:
-        found.append(f"No frame of {expected} expected node(s) is younger than three intervals.")
+    nodes = count_nodes(view.fleet, view.now())
+    if nodes.expected and nodes.expected == len(nodes.stale):
+        found.append(
+            f"No frame of {nodes.expected} expected node(s) is younger than three intervals."
+        )
     return found
 
 
 def newest_age(fleet: Fleet, now: float) -> float | None:
     """Return the age of the newest frame of all, or None when there was none."""
-    newest = max((node.seen for node in fleet.nodes.values()), default=float("-inf"))
-    return None if newest == float("-inf") else max(0.0, round(now - newest, 3))
-
-
-def _counts(view: AggregatorView) -> tuple[int, int]:
-    now = view.now()
-    expected = [node for node in view.fleet.nodes.values() if node.online]
-    return len(expected), sum(status_of(node, now) is NodeStatus.ONLINE for node in expected)
+    return age_of(count_nodes(fleet, now).seen, now)
 
 
 def _health(view: AggregatorView, liveness: Liveness, reasons: list[str]) -> web.Response:
-    expected, online = _counts(view)
+    now = view.now()
+    nodes = count_nodes(view.fleet, now)
     impairments = [
         ImpairmentRow(one.rule, one.part, one.reason, one.since_ns, one.whole)
         for one in view.impairments.current()
@@ -124,10 +120,10 @@ def _health(view: AggregatorView, liveness: Liveness, reasons: list[str]) -> web
         ok=not reasons,
         reasons=reasons,
         uptime_seconds=round((view.wall() - view.started_at) / 1e9, 3),
-        newest_frame_age_seconds=newest_age(view.fleet, view.now()),
+        newest_frame_age_seconds=age_of(nodes.seen, now),
         last_flush_age_seconds=round(liveness.flush_age(), 3),
-        nodes_expected=expected,
-        nodes_online=online,
+        nodes_expected=nodes.expected,
+        nodes_online=nodes.expected - len(nodes.stale),
         bus_connected=view.stats.bus_connected,
         store_ok=view.stats.store_ok,
         warnings=_warnings(view),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
+import msgspec
 import numpy as np
 from aiohttp import web
 
@@ -12,8 +14,9 @@ from aggregator.http.errors import bad, unknown
 from aggregator.http.parameters import between, duration, query, whole_number
 from aggregator.http.reply import STORE_SECONDS, VIEW, send_json
 from aggregator.store.protocol import HistorySeries
+from aggregator.view import AggregatorView
 from api.columns import HistoryReply
-from api.fleet import EventsReply
+from api.fleet import EventsReply, StoredEvent
 from telemetry.decimals import plain
 from telemetry.fleet import Fleet
 from telemetry.metric import Kind, Lane, Metric, Table
@@ -26,26 +29,91 @@ USUAL_EVENTS, MOST_EVENTS = 1000, 10_000
 
 async def history(request: web.Request) -> web.Response:
     """Answer with one metric of one device over time."""
-    asked = query(request, "gpu", "node", "link", "metric", "from", "to", "step")
+    asked = query(request, "gpu", "node", "link", "port", "metric", "from", "to", "step")
     view = request.app[VIEW]
     table, name = _device(asked)
     if "metric" not in asked:
         raise bad("metric", "it is missing", "/api/v1/catalogue lists all.")
     metric = metric_of("metric", asked["metric"], table)
     start, end = between(asked.get("from"), asked.get("to"), view.wall(), "-1h")
-    shortest = _interval(view.fleet, table, name, metric)
-    step = step_of(asked.get("step"), (end - start) / 1e9, shortest)
-    async with asyncio.timeout(STORE_SECONDS):
-        found = await view.store.history(name, metric.name, start, end, step)
+    found = await series_of(view, table, name, metric, start, end, asked.get("step"))
     if not found.at and not _known(view.fleet, table, name):
         raise unknown(table.value, name, _devices(view.fleet, table))
     return await send_json(request, _reply(found, metric, start, end), values=3 * len(found.at))
 
 
+async def series_of(
+    view: AggregatorView,
+    table: Table,
+    name: str,
+    metric: Metric,
+    start: int,
+    end: int,
+    step: str | None = None,
+) -> HistorySeries:
+    """Return a metric of a device over time; without a step in a readable number of points. Raises a 400
+    for a step that is none."""
+    shortest = _interval(view.fleet, table, name, metric)
+    seconds = step_of(step, (end - start) / 1e9, shortest)
+    async with asyncio.timeout(STORE_SECONDS):
+        return await _series(view, table, name, metric.name, start, end, seconds)
+
+
+async def _series(
+    view: AggregatorView, table: Table, name: str, metric: str, start: int, end: int, step: float
+) -> HistorySeries:
+    """Return the history of a device; that of a node with what it measured under its former names."""
+    parts = [
+        await view.store.history(each, metric, begins, ends, step)
+        for each, begins, ends in (
+            _names(view, name, start, end) if table is Table.NODE else [(name, start, end)]
+        )
+    ]
+    return joined(name, parts)
+
+
+def _names(view: AggregatorView, node: str, start: int, end: int) -> list[tuple[str, int, int]]:
+    return spans_between(view.register.names_of(node, view.fleet), start, end)
+
+
+def spans_between(
+    names: Sequence[tuple[str, int | None, int | None]], start: int, end: int
+) -> list[tuple[str, int, int]]:
+    """Return the names that a node had between two times, each with its own part of them; None: no limit."""
+    found = []
+    for name, since, until in names:
+        begins = start if since is None else max(start, since)
+        ends = end if until is None else min(end, until)
+        if begins < ends:
+            found.append((name, begins, ends))
+    return found
+
+
+def joined(device: str, parts: Sequence[HistorySeries]) -> HistorySeries:
+    """Return several series, of which none is None, as one of a device, in the order of time. Of two buckets
+    at one time the later part's is taken."""
+    if len(parts) == 1:
+        return parts[0]
+    points = {
+        at: (part.mean[place], part.low[place], part.high[place])
+        for part in parts
+        for place, at in enumerate(part.at)
+    }
+    order = sorted(points)
+    mean, low, high = ([points[at][column] for at in order] for column in range(3))
+    return msgspec.structs.replace(
+        parts[-1], device=device, at=order, mean=mean, low=low, high=high,
+        incomplete=[each for part in parts for each in part.incomplete],
+        provisional=[each for part in parts for each in part.provisional],
+    )  # fmt: skip
+
+
 def _device(asked: dict[str, str]) -> tuple[Table, str]:
-    named = [word for word in ("gpu", "node", "link") if word in asked]
+    named = [word for word in ("gpu", "node", "link", "port") if word in asked]
     if len(named) != 1:
-        raise bad("gpu", f"{len(named)} devices are named", "Name one: gpu=, link= or node=.")
+        raise bad(
+            "gpu", f"{len(named)} devices are named", "Name one: gpu=, link=, port= or node=."
+        )
     return Table(named[0]), asked[named[0]]
 
 
@@ -71,6 +139,8 @@ def step_of(text: str | None, length: float, shortest: float) -> float:
 def _node_of(fleet: Fleet, table: Table, name: str) -> str | None:
     if table is Table.NODE:
         return name if name in fleet.nodes else None
+    if table is Table.PORT:
+        return next((entry[0] for entry in fleet.ports if entry and entry[1].id == name), None)
     row = fleet.by_uuid.get(name.partition("/")[0])
     entry = None if row is None else fleet.gpus[row]
     return None if entry is None else entry[0]
@@ -89,6 +159,8 @@ def _devices(fleet: Fleet, table: Table) -> list[str]:
             return list(fleet.by_uuid)
         case Table.LINK:
             return [f"{entry[1].gpu}/{entry[1].number}" for entry in fleet.links if entry]
+        case Table.PORT:
+            return [entry[1].id for entry in fleet.ports if entry]
 
 
 def _interval(fleet: Fleet, table: Table, name: str, metric: Metric) -> float:
@@ -117,6 +189,19 @@ def _short(values: list[float | None], narrow: bool) -> list[float | None]:
     return short
 
 
+async def events_of(
+    view: AggregatorView, start: int, end: int, node: str | None, kind: str | None, limit: int
+) -> list[StoredEvent]:
+    """Return events, newest first; those of a node with what happened under its former names."""
+    names: Sequence[tuple[str | None, int, int]]
+    names = [(None, start, end)] if node is None else _names(view, node, start, end)
+    found: list[StoredEvent] = []
+    for each, begins, ends in names:
+        found += await view.store.events(begins, ends, each, kind, limit)
+    found.sort(key=lambda one: one.event.at, reverse=True)
+    return found[:limit]
+
+
 async def events(request: web.Request) -> web.Response:
     """Answer with events: XIDs, GPUs lost and back, driver reloads."""
     asked = query(request, "from", "to", "node", "kind", "limit")
@@ -124,6 +209,6 @@ async def events(request: web.Request) -> web.Response:
     start, end = between(asked.get("from"), asked.get("to"), view.wall(), "-24h")
     limit = whole_number(asked, "limit", USUAL_EVENTS, MOST_EVENTS)
     async with asyncio.timeout(STORE_SECONDS):
-        found = await view.store.events(start, end, asked.get("node"), asked.get("kind"), limit)
+        found = await events_of(view, start, end, asked.get("node"), asked.get("kind"), limit)
     body = EventsReply(start, end, limit, len(found) == limit, found)
     return await send_json(request, body, values=10 * len(found))

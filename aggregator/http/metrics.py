@@ -126,6 +126,9 @@ def cluster_families(summary: FleetSummary, view: AggregatorView) -> list[Family
     return [
         _family("cluster_nodes", "Nodes by state.", GAUGE,
                 [(labels({**its, "state": state}), float(n)) for state, n in summary.nodes.items()]),
+        _family("cluster_nodes_by_release", "Nodes by the release of their collector.", GAUGE,
+                [(labels({**its, "release": release}), float(n))
+                 for release, n in summary.releases.items()]),
         _family("cluster_gpus", "GPUs by model and state.", GAUGE,
                 [(by_model(m.model, state=state), float(n))
                  for m in models for state, n in m.gpus.items()]),
@@ -191,8 +194,10 @@ def self_families(stats: Stats, sizes: Mapping[str, int], uptime: float) -> list
                 [("", float(stats.bus_connected))]),
         _family("aggregator_store_ok", "1 while the store works.", GAUGE,
                 [("", float(stats.store_ok))]),
-        _family("aggregator_store_bytes", "Size of the store, by part.", GAUGE,
-                _by("part", sizes)),
+        _family("aggregator_store_bytes", "Size of the store on disk, by part.", GAUGE,
+                _by("part", {part: size for part, size in sizes.items() if part != "memory"})),
+        _family("aggregator_store_memory_bytes", "Memory of the store's database, a part of the "
+                "resident memory.", GAUGE, [("", float(n)) for n in [sizes.get("memory")] if n is not None]),
     ]  # fmt: skip
     for field, (name, text) in _COUNTERS.items():
         value = float(getattr(stats, field))

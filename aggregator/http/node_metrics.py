@@ -10,6 +10,7 @@ from aiohttp import hdrs, web
 
 from aggregator.http.errors import RequestError
 from aggregator.http.exposition import ExpositionPages, ExpositionSnapshot
+from aggregator.http.job_metrics import job_families
 from aggregator.http.load_metrics import shed_family
 from aggregator.http.rule_input_metrics import RuleInputMetrics, rule_input_families
 from aggregator.load.shedding import RETRY_AFTER
@@ -47,6 +48,7 @@ async def snapshots_of(
         part = pages.snapshot(view.fleet, some, view.now(), scope, devices=devices)
         if devices:
             part.families.extend(rule_input_families(view, inputs, some, scope))
+            part.families.extend(job_families(view, some, scope))
         else:
             shedding.pages_reduced += not start
             part.families.append(shed_family(shedding))

@@ -18,11 +18,12 @@ from aiohttp import web
 from aggregator.http import columns as by_columns
 from aggregator.http import past
 from aggregator.http.errors import unknown
+from aggregator.http.history import events_of
 from aggregator.http.node_status import age, status_of
 from aggregator.http.parameters import query
 from aggregator.http.past import PAST_SECONDS, SECOND
 from aggregator.http.reply import VIEW, send_json
-from api.device import GpuPageReply, GpuReply, LinkReply, NodePageReply
+from api.device import GpuPageReply, GpuReply, LinkReply, NodePageReply, PortReply
 from api.fleet import NodeReply, NodesReply, NodeStatus
 from telemetry.decimals import plain
 from telemetry.devices import Event, Link
@@ -102,7 +103,11 @@ async def nodes(request: web.Request) -> web.Response:
 
 async def node(request: web.Request) -> web.Response:
     """Answer with all about one node, now or at a past time."""
-    asked = query(request, "at")
+    return await send_json(request, await node_reply(request, query(request, "at")))
+
+
+async def node_reply(request: web.Request, asked: Mapping[str, str]) -> NodePageReply:
+    """Return all about the node of a path; `asked` may have a past time as `at`. Raises a 404."""
     view, name = request.app[VIEW], request.match_info["node"]
     found = view.fleet.nodes.get(name)
     if found is None:
@@ -111,6 +116,9 @@ async def node(request: web.Request) -> web.Response:
     if asked.get("at", "now") != "now":
         then = await _rows_then(request, name, Table.NODE, asked)
         gpus = (await _rows_then(request, name, Table.GPU, asked)).devices
+        ports: Mapping[str, DeviceReadings] = {}
+        if inventory.ports:
+            ports = (await _rows_then(request, name, Table.PORT, asked)).devices
         at, line, alerts = then.at, _line_then(request, found, then), []
         own = then.devices.get(name, _NOTHING)
     else:
@@ -119,10 +127,14 @@ async def node(request: web.Request) -> web.Response:
             gpu.uuid: device(view.fleet, Table.GPU, first + place, now)
             for place, gpu in enumerate(inventory.gpus)
         }
+        ports = {
+            port.id: device(view.fleet, Table.PORT, found.rows[Table.PORT].start + place, now)
+            for place, port in enumerate(inventory.ports)
+        }
         at, line = view.wall(), describe(found, now)
         own = device(view.fleet, Table.NODE, found.rows[Table.NODE].start, now)
         alerts = [alert for alert in view.alerts() if alert.node == name]
-    body = NodePageReply(
+    return NodePageReply(
         at=at,
         node=line,
         host=inventory.host,
@@ -131,14 +143,18 @@ async def node(request: web.Request) -> web.Response:
         readings=own.readings,
         gaps=own.gaps,
         gpus=[GpuReply(gpu, *gpus.get(gpu.uuid, _NOTHING)) for gpu in inventory.gpus],
+        ports=[PortReply(port, *ports.get(port.id, _NOTHING)) for port in inventory.ports],
         alerts=alerts,
     )
-    return await send_json(request, body)
 
 
 async def gpu(request: web.Request) -> web.Response:
     """Answer with all about one GPU, now or at a past time."""
-    asked = query(request, "at")
+    return await send_json(request, await gpu_reply(request, query(request, "at")))
+
+
+async def gpu_reply(request: web.Request, asked: Mapping[str, str]) -> GpuPageReply:
+    """Return all about the GPU of a path; `asked` may have a past time as `at`. Raises a 404."""
     view, uuid = request.app[VIEW], request.match_info["uuid"]
     row = view.fleet.by_uuid.get(uuid)
     entry = None if row is None else view.fleet.gpus[row]
@@ -164,7 +180,7 @@ async def gpu(request: web.Request) -> web.Response:
         own = device(view.fleet, Table.GPU, row, now)
         events = [event for event in view.recent_events() if event.gpu == uuid][:RECENT]
         alerts = [alert for alert in view.alerts() if alert.gpu == uuid]
-    body = GpuPageReply(
+    return GpuPageReply(
         at=at,
         node=line,
         gpu=what,
@@ -178,7 +194,6 @@ async def gpu(request: web.Request) -> web.Response:
         events=events,
         alerts=alerts,
     )
-    return await send_json(request, body)
 
 
 def _key(link: Link) -> str:
@@ -230,6 +245,6 @@ def _line_then(request: web.Request, node: Node, rows: _RowsThen) -> NodeReply:
 async def _events_then(request: web.Request, node: str, uuid: str, at: int) -> list[Event]:
     start = at - EVENTS_SECONDS * SECOND
     async with asyncio.timeout(PAST_SECONDS):
-        found = await request.app[VIEW].store.events(start, at + 1, node, None, 1000)
+        found = await events_of(request.app[VIEW], start, at + 1, node, None, 1000)
     events = [stored.event for stored in found]
     return [event for event in events if event.gpu == uuid][:RECENT]

@@ -138,6 +138,8 @@ class Operation:
     """Scope that the token of a caller must have; None: it needs no token, wherever the listener is."""
     most_bytes: int = 16 * 1024
     """Bytes of a body at most."""
+    text_type: str = CONTENT_TYPE
+    """Content type of an answer that is no JSON."""
 
 
 _MESSAGES = (
@@ -210,7 +212,7 @@ def _operation(op: Operation, replies: dict[str, Json]) -> Json:
         answers: Json = {"101": {"description": "The connection is a WebSocket now."}}
     else:
         body = (
-            {CONTENT_TYPE: {"schema": {"type": "string"}}}
+            {op.text_type: {"schema": {"type": "string"}}}
             if op.reply is None
             else {"application/json": {"schema": replies[str(op.reply)]}}
         )

@@ -11,14 +11,17 @@ from aggregator.http import (
     alerts,
     circuits,
     dcgm,
+    evidence_picture,
     fleet,
     health,
     history,
+    jobs,
     metrics,
     node_actions,
     nodes,
     past,
     power,
+    quality,
     sd,
     stream,
 )
@@ -26,6 +29,7 @@ from aggregator.http.openapi import Operation, Parameter, build
 from aggregator.http.parameters import query
 from aggregator.http.reply import send_json
 from aggregator.http.tokens import AccessScope
+from alerts.message.picture_link import PATH as PICTURE_PATH
 from api.alerts import (
     AckRequest,
     AlertsReply,
@@ -46,8 +50,10 @@ from api.alerts import (
     TestReply,
     TimelineReply,
 )
+from api.bill import MonthBill
 from api.columns import FleetReply, FramesReply, HistoryReply
 from api.device import GpuPageReply, NodePageReply
+from api.evidence import EvidenceReply
 from api.fleet import (
     CatalogueReply,
     EventsReply,
@@ -58,10 +64,21 @@ from api.fleet import (
     ScrapeTarget,
     StatusReply,
 )
+from api.jobs import JobReply, JobsReply
+from api.node_register import (
+    RegisterChange,
+    RegisterReply,
+    RegisterRequest,
+    RenameRequest,
+)
 from api.power import (
+    CapPlan,
+    CapRequest,
     CircuitHistoryReply,
     CircuitReply,
     CircuitsReply,
+    FitRequest,
+    FitResult,
     PlanRequest,
     PlanResult,
     PowerReply,
@@ -69,6 +86,8 @@ from api.power import (
     RowsReply,
     SiteConfiguration,
 )
+from api.quality import QualityReply, SuggestionsReply
+from api.recovery import RecoveryStepReply, RecoveryStepRequest
 from api.report import Report
 from telemetry.metric import Table
 
@@ -293,6 +312,68 @@ OPERATIONS: tuple[Operation, ...] = (
         scope=_ADMIN,
     ),
     Operation(
+        "/api/v1/register",
+        node_actions.register,
+        "register",
+        "All nodes that are expected, retired, renamed or heard, with their releases.",
+        RegisterReply,
+        scope=_READ,
+    ),
+    Operation(
+        "/api/v1/nodes/{node}/expect",
+        node_actions.expect,
+        "expectNode",
+        "Declare that a node belongs to the cluster: while it is not there, that is an alert. A retired one is "
+        "taken back.",
+        RegisterChange,
+        (_NODE,),
+        (*_WRITE_FAULTS, 409),
+        body=RegisterRequest,
+        body_required=False,
+        method="post",
+        scope=_ADMIN,
+    ),
+    Operation(
+        "/api/v1/nodes/{node}/retire",
+        node_actions.retire,
+        "retireNode",
+        "Remove a node as `forget` does, and declare that it has left: it is not expected any more, and it is an "
+        "alert when it sends again. 409 for one that is online.",
+        RegisterChange,
+        (_NODE,),
+        (*_WRITE_FAULTS, 409, 503),
+        body=RegisterRequest,
+        body_required=False,
+        method="post",
+        scope=_ADMIN,
+    ),
+    Operation(
+        "/api/v1/nodes/{node}/rename",
+        node_actions.rename,
+        "renameNode",
+        "Declare that a node has another name from its next start on. Its history is found under both; the "
+        "old name leaves the fleet when the new one is heard.",
+        RegisterChange,
+        (_NODE,),
+        (*_WRITE_FAULTS, 409),
+        body=RenameRequest,
+        method="post",
+        scope=_ADMIN,
+    ),
+    Operation(
+        "/api/v1/nodes/{node}/recovery",
+        node_actions.record_recovery,
+        "recordRecovery",
+        "Record a step of a node's recovery, which somebody carried out elsewhere: it is an event of kind "
+        "`recovery`. Nothing is run.",
+        RecoveryStepReply,
+        (_NODE,),
+        (*_WRITE_FAULTS, 404, 503),
+        body=RecoveryStepRequest,
+        method="post",
+        scope=_ACK,
+    ),
+    Operation(
         "/api/v1/gpus/{uuid}",
         nodes.gpu,
         "gpu",
@@ -370,6 +451,29 @@ OPERATIONS: tuple[Operation, ...] = (
         scope=_READ,
     ),
     Operation(
+        "/api/v1/alerts/quality",
+        quality.quality,
+        "alertQuality",
+        "How the pages and tickets of each rule served the people who received them: acknowledged how "
+        "fast, resolved by themselves, silenced, flapping, marked as false. A figure that nobody "
+        "knows is null, never 0.",
+        QualityReply,
+        (Parameter("from", f"Start of the time; -30d if absent. {_WHEN}", "-30d"),),
+        scope=_READ,
+    ),
+    Operation(
+        "/api/v1/alerts/quality/suggestions",
+        quality.suggestions,
+        "alertSuggestions",
+        "For each rule of which something was marked as false: the smallest change of its level or hold "
+        "time that the stored readings of those alerts no longer make fire, while those that were "
+        "acknowledged and not marked still do.",
+        SuggestionsReply,
+        (Parameter("from", f"Start of the time; -30d if absent. {_WHEN}", "-30d"),),
+        (503,),
+        scope=_READ,
+    ),
+    Operation(
         "/api/v1/incidents",
         alerts.incidents,
         "incidents",
@@ -407,6 +511,37 @@ OPERATIONS: tuple[Operation, ...] = (
         (_KEY,),
         (404, 503),
         scope=_READ,
+    ),
+    Operation(
+        "/api/v1/incidents/{key}/evidence",
+        alerts.evidence,
+        "incidentEvidence",
+        "What was known of an incident when it was notified: a card for each GPU, node or circuit with "
+        "its lines, readings, earlier faults, remedy and commands. Kept for the newest 2,000 incidents "
+        "of 30 days; one that ended more than an hour ago is found by its whole key.",
+        EvidenceReply,
+        (_KEY,),
+        (404, 503),
+        scope=_READ,
+    ),
+    Operation(
+        PICTURE_PATH,
+        evidence_picture.picture,
+        "evidencePicture",
+        "The picture of the readings of a card, by the signed link of a message to a channel that has "
+        "`public_url`: for seven days, without a token.",
+        None,
+        (
+            Parameter("incident", "Whole key of the incident.", "gpu_lost/n1", required=True),
+            Parameter("alert", "Key of the alert.", "gpu_lost/n1/GPU-1", required=True),
+            Parameter(
+                "expires", "End of the link, seconds since 1970.", "1785578400", required=True
+            ),
+            Parameter("signature", "Of the three before.", "0" * 64, required=True),
+        ),
+        (404, 503),
+        text_type=evidence_picture.PNG,
+        scope=None,
     ),
     Operation(
         "/api/v1/silences",
@@ -546,6 +681,57 @@ OPERATIONS: tuple[Operation, ...] = (
         scope=_READ,
     ),
     Operation(
+        "/api/v1/bill",
+        power.bill,
+        "bill",
+        "The bill of a month in the site's time zone: energy by the hour's price, what fills its gaps, "
+        "demand, contract, power factor, and idle GPUs by node.",
+        MonthBill,
+        (Parameter("month", "A stored month; the present one if absent.", "2026-10"),),
+        scope=_READ,
+    ),
+    Operation(
+        "/api/v1/jobs",
+        jobs.jobs,
+        "jobs",
+        "Jobs that had GPUs between `from` and `to`, with their use and energy, the newest begin first.",
+        JobsReply,
+        (
+            Parameter("job", "Only the job of this id.", "4711"),
+            Parameter("user", "Only those of this user.", "ada"),
+            Parameter("account", "Only those of this account.", "physics"),
+            _OF_NODE,
+            Parameter("state", "Only those that run, or that ended.", "running", jobs.STATES),
+            Parameter("from", f"Start of the time; a day ago if absent. {_WHEN}", "-1h"),
+            _TO,
+            Parameter(
+                "limit", f"Highest number of them, 1 to {jobs.MOST}; {jobs.USUAL} if absent.", "100"
+            ),
+        ),
+        scope=_READ,
+    ),
+    Operation(
+        "/api/v1/jobs/{id}",
+        jobs.job,
+        "job",
+        "A job: its facts, its allocations, and what it used of each GPU. The newest run, if it was requeued.",
+        JobReply,
+        (
+            Parameter(
+                "id", "Id of the job; '/' is written as %2F.", "4711", required=True, place="path"
+            ),
+            Parameter("scheduler", "Scheduler, where several have a job of this id.", "slurm"),
+            Parameter(
+                "node",
+                "One of its nodes: a user, a unit or a container is a job of each node.",
+                "dgx01",
+            ),
+            Parameter("restart", "Number of the run; the newest if absent.", "0"),
+        ),
+        (404,),
+        scope=_READ,
+    ),
+    Operation(
         "/api/v1/stream",
         stream.stream,
         "stream",
@@ -559,7 +745,8 @@ OPERATIONS: tuple[Operation, ...] = (
         "/api/v1/incidents/{key}/ack",
         alert_actions.acknowledge,
         "acknowledge",
-        "Acknowledge an incident: no reminders until it grows worse.",
+        "Acknowledge an incident: no reminders until it grows worse. With `false`, mark what was sent of "
+        "it as false, also when it is over.",
         IncidentReply,
         (_KEY,),
         (*_WRITE_FAULTS, 404),
@@ -571,7 +758,8 @@ OPERATIONS: tuple[Operation, ...] = (
         "/api/v1/incidents/{key}/ack",
         alert_actions.unacknowledge,
         "unacknowledge",
-        "Remove the acknowledgement of an incident: reminders resume.",
+        "Remove the acknowledgement of an incident: reminders resume. With `false`, remove the mark that it "
+        "was false instead.",
         IncidentReply,
         (_KEY,),
         (*_WRITE_FAULTS, 404),
@@ -636,6 +824,30 @@ OPERATIONS: tuple[Operation, ...] = (
         body=PlanRequest,
         method="post",
         most_bytes=256 * 1024,
+        scope=_READ,
+    ),
+    Operation(
+        "/api/v1/power/fit",
+        power.fit,
+        "fitPower",
+        "Find circuits for new machines: what is left on each legal place in normal state and after the "
+        "worst loss of one circuit, panel or source. Changes nothing.",
+        FitResult,
+        faults=_WRITE_FAULTS,
+        body=FitRequest,
+        method="post",
+        scope=_READ,
+    ),
+    Operation(
+        "/api/v1/power/cap",
+        power.cap,
+        "capPower",
+        "Plan a power limit for each GPU that holds a circuit below a power, with the throughput that it "
+        "costs where clocks were measured. Changes nothing.",
+        CapPlan,
+        faults=_WRITE_FAULTS,
+        body=CapRequest,
+        method="post",
         scope=_READ,
     ),
     Operation(

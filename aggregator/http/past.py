@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 import numpy as np
@@ -137,12 +137,31 @@ async def read(request: web.Request, choice: ColumnChoice, when: PastInstants) -
                   "Request fewer columns, nodes or frames.")  # fmt: skip
     today = _today(view, layout, choice)
     reach = {lane: _reach(today, lane) for lane in Lane}
+    then = view.register.names_then(when.first, view.fleet)
+    names = None if choice.nodes is None else [then.get(name, name) for name in choice.nodes]
     async with asyncio.timeout(PAST_SECONDS):
-        found = await view.store.past(choice.table, choice.columns, when, reach, choice.nodes)
+        found = await view.store.past(choice.table, choice.columns, when, reach, names)
+    if then:
+        _rename(found, {old: new for new, old in then.items()})
     for node in choice.nodes or ():
         if node not in view.fleet.nodes and all(each.node != node for each in found.devices):
             raise unknown("node", node, view.fleet.nodes)
     return await asyncio.to_thread(_joined, today, found, when)
+
+
+def _rename(found: FleetPast, present: Mapping[str, str]) -> None:
+    """Give devices of nodes that were renamed since the present name of their node. A machine that had that
+    name before is told apart."""
+    taken = set(present.values()) - set(present)
+
+    def named(node: str, key: str) -> tuple[str, str]:
+        new = f"{node} (another machine)" if node in taken else present.get(node, node)
+        return new, new if key == node else key
+
+    for place, each in enumerate(found.devices):
+        node, key = named(each.node, each.key)
+        found.devices[place] = replace(each, node=node, key=key)
+    found.later = {named(*each) for each in found.later}
 
 
 def _today(view: AggregatorView, layout: ColumnLayout, choice: ColumnChoice) -> _Today:
@@ -169,6 +188,8 @@ def keys_of(rows: ColumnRows, table: Table) -> list[tuple[str, str]]:
         case Table.LINK:
             wires = zip(rows.node, rows.uuid or (), rows.link or (), strict=True)
             return [(node, f"{uuid}/{number}") for node, uuid, number in wires]
+        case Table.PORT:
+            return list(zip(rows.node, rows.port or (), strict=True))
 
 
 def _reach(today: _Today, lane: Lane) -> int:
@@ -220,6 +241,13 @@ def _rows(
     nodes = [*(rows.node[row] for row in kept), *(each.node for each in gone)]
     if table is Table.NODE:
         return ColumnRows(nodes)
+    if table is Table.PORT:
+        return ColumnRows(
+            nodes,
+            name=[*((rows.name or [])[row] for row in kept), *(each.name for each in gone)],
+            present=[*((rows.present or [])[row] for row in kept), *(True for _ in gone)],
+            port=[*((rows.port or [])[row] for row in kept), *(each.key for each in gone)],
+        )
     uuids = [(rows.uuid or [])[row] for row in kept]
     gpus = [(rows.gpu or [])[row] for row in kept]
     if table is Table.LINK:

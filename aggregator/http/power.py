@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+
+import msgspec
 from aiohttp import web
 from msgspec.structs import asdict
 
-from aggregator.electrical.plan import live_plan
+from aggregator.electrical.bill import bill_of
+from aggregator.electrical.plan import live_cap, live_fit, live_plan
 from aggregator.electrical.report import running_report
 from aggregator.http.errors import bad
 from aggregator.http.parameters import query, read_body, whole_number
 from aggregator.http.reply import VIEW, send_json
-from api.power import MeterReply, PlanRequest, PowerReply, ReloadRequest
+from aggregator.view import AggregatorView
+from alerts.incidents.quality_ledger import DAY_NS
+from alerts.incidents.quality_summary import overall
+from api.power import CapRequest, FitRequest, MeterReply, PlanRequest, PowerReply, ReloadRequest
 from power.meters.meter_record import MeterState
 from power.plan.plan import Suppose
 from telemetry.errors import ConfigError
@@ -21,9 +28,13 @@ USUAL_DAYS, MOST_DAYS = 30, 400
 async def power(request: web.Request) -> web.Response:
     """Answer with the electrical side as a whole: configuration, notices, meters."""
     query(request)
-    view = request.app[VIEW]
+    return await send_json(request, power_reply(request.app[VIEW]))
+
+
+def power_reply(view: AggregatorView) -> PowerReply:
+    """Return the electrical side as a whole."""
     electrical, layout = view.electrical, view.electrical.site.layout
-    body = PowerReply(
+    return PowerReply(
         cluster=view.cluster,
         at=electrical.latest_at,
         configured=layout is not None,
@@ -38,7 +49,6 @@ async def power(request: web.Request) -> web.Response:
         meters=[_meter(meter, view.now()) for meter in electrical.meters()],
         tick_seconds=round(electrical.seconds, 6),
     )
-    return await send_json(request, body)
 
 
 async def plan(request: web.Request) -> web.Response:
@@ -47,12 +57,38 @@ async def plan(request: web.Request) -> web.Response:
     supposed = await read_body(request, PlanRequest)
     view = request.app[VIEW]
     try:
-        answer = live_plan(
-            view.electrical,
-            view.fleet,
-            Suppose(**asdict(supposed)),
-            view.pipeline.engine.rules,
+        answer = await asyncio.to_thread(
+            live_plan(
+                view.electrical,
+                view.fleet,
+                Suppose(**asdict(supposed)),
+                view.pipeline.engine.rules,
+            )
         )
+    except ConfigError as error:
+        raise bad("body", str(error)) from error
+    return await send_json(request, answer)
+
+
+async def fit(request: web.Request) -> web.Response:
+    """Answer with the best places for some new machines."""
+    query(request)
+    asked = await read_body(request, FitRequest)
+    view = request.app[VIEW]
+    try:
+        answer = await asyncio.to_thread(live_fit(view.electrical, view.fleet, asked))
+    except ConfigError as error:
+        raise bad("body", str(error)) from error
+    return await send_json(request, answer)
+
+
+async def cap(request: web.Request) -> web.Response:
+    """Answer with caps of single GPUs that hold a circuit below a power."""
+    query(request)
+    asked = await read_body(request, CapRequest)
+    view = request.app[VIEW]
+    try:
+        answer = await asyncio.to_thread(live_cap(view.electrical, view.fleet, asked, view.now()))
     except ConfigError as error:
         raise bad("body", str(error)) from error
     return await send_json(request, answer)
@@ -71,6 +107,19 @@ async def report(request: web.Request) -> web.Response:
     days = whole_number(query(request, "days"), "days", USUAL_DAYS, MOST_DAYS)
     view = request.app[VIEW]
     answer = running_report(view.electrical, view.fleet, days)
+    sent = overall(view.pipeline.quality, view.wall() - days * DAY_NS, view.wall())
+    answer = msgspec.structs.replace(answer, alerts=sent)
+    return await send_json(request, answer)
+
+
+async def bill(request: web.Request) -> web.Response:
+    """Answer with the bill of a month."""
+    name = query(request, "month").get("month")
+    view = request.app[VIEW]
+    try:
+        answer = await asyncio.to_thread(bill_of(view.electrical, name, view.wall()))
+    except ConfigError as error:
+        raise bad("month", str(error)) from error
     return await send_json(request, answer)
 
 

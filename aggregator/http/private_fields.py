@@ -20,6 +20,7 @@ PRIVATE = {
     "job": "the job that runs on a node",
     "job_name": "name of a job",
     "line": "a line of the kernel's log, which names processes",
+    "output": "what a hook of a recovery printed: jobs, users, processes",
     "process": "the process that caused an error",
     "processes": "processes of a GPU",
     "uid": "owner of a process",

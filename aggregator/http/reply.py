@@ -56,15 +56,18 @@ async def send(
 
     def produce() -> tuple[bytes, bool]:
         body = make() if hide is None else hide(make())
-        if zipped and len(body) >= SMALL:
-            return gzip.compress(body, 1, mtime=0), True
-        return body, False
+        return gzipped(body) if zipped else (body, False)
 
     body, packed = await asyncio.to_thread(produce) if work > MUCH else produce()
     headers = {hdrs.CONTENT_TYPE: content_type, hdrs.VARY: hdrs.ACCEPT_ENCODING}
     if packed:
         headers[hdrs.CONTENT_ENCODING] = "gzip"
     return web.Response(body=body, headers=headers)
+
+
+def gzipped(body: bytes) -> tuple[bytes, bool]:
+    """Return a body compressed where that pays, and whether it is."""
+    return (gzip.compress(body, 1, mtime=0), True) if len(body) >= SMALL else (body, False)
 
 
 def accepts_gzip(header: str) -> bool:

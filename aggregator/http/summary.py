@@ -40,13 +40,19 @@ class Summarizer:
     def summary(self, fleet: Fleet, now: float) -> FleetSummary:
         """Return the cluster at `now`, the fleet's monotonic seconds."""
         states = Counter(status_of(node, now) for node in fleet.nodes.values())
+        releases = Counter(node.inventory.kilowatch for node in fleet.nodes.values())
         power = fleet.column("gpu_power_watts", now)
+        limit = fleet.column("gpu_power_limit_watts", now)
+        both = np.isfinite(power) & np.isfinite(limit)
         wall = fleet.column("node_wall_power_watts", now)
         return FleetSummary(
             nodes={state.value: states[state] for state in NodeStatus},
+            releases=dict(sorted(releases.items())),
             models=self._by_model(fleet, power, now),
             gpu_power_watts=_sum(power),
-            gpu_power_limit_watts=_sum(fleet.column("gpu_power_limit_watts", now)),
+            gpu_power_limit_watts=_sum(limit),
+            limited_power_watts=_sum(power[both]),
+            limited_power_limit_watts=_sum(limit[both]),
             wall_power_watts=_sum(wall),
             wall_power_known=int(np.isfinite(wall).sum()),
             temperature_max_celsius=_max(fleet.column("gpu_temperature_celsius", now)),

@@ -36,7 +36,7 @@ class AccessScope(StrEnum):
     READ = "read"
     """See everything, change nothing."""
     ACK = "ack"
-    """Acknowledge incidents."""
+    """Acknowledge incidents, and record the steps of a recovery."""
     SILENCE = "silence"
     """Silence alerts, for a bounded time."""
     ADMIN = "admin"

@@ -29,6 +29,8 @@ ANNOUNCED = (
     Gap.DEVICE_LOST,
     Gap.ERROR,
     Gap.STALE,
+    Gap.PAUSED,
+    Gap.SATURATED,
 )
 """Reasons that are written; a metric that a device does not have at all is no gap to report."""
 
@@ -126,6 +128,8 @@ def device_tags(cluster: str, table: Table, device: StoredDevice, gpu: StoredDev
         case Table.LINK:
             uuid, _, number = device.key.rpartition("/")
             named |= {"uuid": uuid, "link": number, "gpu": None if gpu is None else gpu.index}
+        case Table.PORT:
+            named |= {"id": device.key, "port": device.name}
         case Table.NODE:
             pass
     return tags(named)

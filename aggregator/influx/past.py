@@ -105,6 +105,7 @@ _TAGS = {
     Table.GPU: ("node", "uuid", "gpu", "model"),
     Table.LINK: ("node", "uuid", "link"),
     Table.NODE: ("node",),
+    Table.PORT: ("node", "id", "port"),
 }
 """The tags of a series, by table."""
 Series = dict[str, Any]
@@ -240,7 +241,7 @@ def _devices(table: Table, found: Sequence[Series]) -> list[StoredDevice]:
             newest[key] = (at, tags)
     return [
         StoredDevice(number, node, key, _number(tags.get(_INDEX.get(table, ""), "")),
-               tags.get("model", ""))
+               tags.get("model", tags.get("port", "")))
         for number, ((node, key), (_, tags)) in enumerate(newest.items())
     ]  # fmt: skip
 
@@ -257,6 +258,8 @@ def _key(table: Table, tags: dict[str, str]) -> tuple[str, str]:
             return node, f"{tags['uuid']}/{tags['link']}"
         case Table.NODE:
             return node, node
+        case Table.PORT:
+            return node, tags["id"]
 
 
 def _number(text: str) -> int | None:

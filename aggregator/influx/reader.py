@@ -164,6 +164,8 @@ class InfluxReader:
                 its["uuid"], _, its["link"] = device.rpartition("/")
             case Table.NODE:
                 its["node"] = device
+            case Table.PORT:
+                its["id"] = device
         named = " AND ".join(f'"{key}" = {quoted(value)}' for key, value in its.items())
         return f"{named} AND {_span(start, end)}"
 

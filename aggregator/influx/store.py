@@ -25,6 +25,7 @@ from aggregator.influx.span_ladder import FinishedSpan, SpanLadder, some
 from aggregator.influx.spool import Spool
 from aggregator.influx.state_changes import ChangeWatcher
 from aggregator.influx.writer import Lines, Writer, packed
+from aggregator.jobs.stored import JobQuery, StoredJob
 from aggregator.store.ledger import LedgerStore
 from aggregator.store.past import PastQuery
 from aggregator.store.protocol import (
@@ -40,9 +41,11 @@ from aggregator.store.protocol import (
 )
 from aggregator.store.stored_spans import Fresh, StoredSpans
 from api.fleet import StoredEvent
+from api.jobs import JobRow
 from telemetry.errors import StoreError
 from telemetry.intervals import IntervalSet
 from telemetry.inventory import Inventory
+from telemetry.jobs import JobKey
 from telemetry.metric import Lane, Table
 from telemetry.schema import SCHEMA
 
@@ -228,6 +231,22 @@ class InfluxStore:
     ) -> list[StoredEvent]:
         """Return events, newest first, from the ledger."""
         return self._ledger.events(start, end, node, kind, limit)
+
+    def write_jobs(self, jobs: Sequence[StoredJob]) -> None:
+        """Store jobs in the ledger: the server has readings and events only."""
+        self._ledger.write_jobs(jobs)
+
+    def open_jobs(self) -> list[StoredJob]:
+        """Return the jobs that had not ended when they were written last."""
+        return self._ledger.open_jobs()
+
+    def jobs_of(self, keys: Sequence[JobKey]) -> list[StoredJob]:
+        """Return the jobs of some keys, as far as they are stored."""
+        return self._ledger.jobs_of(keys)
+
+    def find_jobs(self, query: JobQuery) -> list[JobRow]:
+        """Return jobs, the newest begin first."""
+        return self._ledger.find_jobs(query)
 
     def size(self) -> dict[str, int]:
         """Return bytes by part on this disk: of the ledger, and `spool`."""

@@ -6,6 +6,8 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
+from aggregator.load.round_robin import RoundRobin
+
 AT_ONCE = 500
 """Messages that are processed before others on the loop have their turn: about 10 ms."""
 
@@ -22,8 +24,11 @@ async def when_idle(idle: asyncio.Event) -> None:
 class HeldMessages:
     """Passes messages on in their order: at once, or when the fleet may change again."""
 
-    def __init__(self, receive: Receive, idle: asyncio.Event) -> None:
-        """`idle`: set while the fleet may change."""
+    def __init__(
+        self, receive: Receive, idle: asyncio.Event, round_robin: RoundRobin | None = None
+    ) -> None:
+        """`idle`: set while the fleet may change. `round_robin`: the turns of long work."""
+        self._round_robin = round_robin or RoundRobin()
         self._receive = receive
         self._idle = idle
         self._waiting: deque[tuple[str, bytes, float, int]] = deque()
@@ -50,4 +55,4 @@ class HeldMessages:
             await self._some.wait()
             await when_idle(self._idle)
             self.release(AT_ONCE)
-            await asyncio.sleep(0)
+            await self._round_robin.turn()

@@ -32,7 +32,7 @@ class IdRegistry:
         return number
 
     def device(self, node: str, key: str, index: int | None, name: str) -> int:
-        """Return the number of a GPU, a link or a node (`aggregator.store.protocol.StoredDevice`)."""
+        """Return the number of a GPU, a link, a port or a node (`aggregator.store.protocol.StoredDevice`)."""
         number = self._devices.get((node, key))
         if number is None:
             number = self._devices[node, key] = self._next_device
@@ -47,9 +47,10 @@ class IdRegistry:
     def unknown(self, inventory: Inventory) -> int:
         """Return how many devices of an inventory have no number yet."""
         node, known = inventory.node, self._devices
-        return sum((node, gpu.uuid) not in known for gpu in inventory.gpus) + sum(
-            (node, f"{link.gpu}/{link.number}") not in known for link in inventory.links
-        )
+        keys = [gpu.uuid for gpu in inventory.gpus]
+        keys += [f"{link.gpu}/{link.number}" for link in inventory.links]
+        keys += [port.id for port in inventory.ports]
+        return sum((node, key) not in known for key in keys)
 
     def end_run(self, node: str, session: int) -> None:
         """Remove a session of which no frame can come any more. Its rows in the store stay."""

@@ -73,7 +73,12 @@ class NodeLayout:
 def fits_inventory(frame: Frame, inventory: Inventory) -> bool:
     """Return whether a frame has a row for each device of an inventory, before either has a layout."""
     schema = inventory.schema
-    rows = {Table.GPU: len(inventory.gpus), Table.LINK: len(inventory.links), Table.NODE: 1}
+    rows = {
+        Table.GPU: len(inventory.gpus),
+        Table.LINK: len(inventory.links),
+        Table.NODE: 1,
+        Table.PORT: len(inventory.ports),
+    }
     try:
         check(frame, schema)
     except WireError:
@@ -93,6 +98,9 @@ def make_layout(inventory: Inventory, registry: IdRegistry) -> NodeLayout:
             for link in inventory.links
         ],
         Table.NODE: [registry.device(node, node, None, "")],
+        Table.PORT: [
+            registry.device(node, port.id, port.number, port.name) for port in inventory.ports
+        ],
     }
     devices = {table: np.array(found, np.int32) for table, found in numbers.items()}
     schema = inventory.schema

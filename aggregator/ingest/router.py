@@ -10,7 +10,7 @@ import itertools
 import logging
 import sys
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
@@ -25,6 +25,7 @@ from aggregator.ingest.newcomers import Newcomers
 from aggregator.ingest.node_clocks import NodeClocks
 from aggregator.ingest.refusals import FAULT, Refusals
 from aggregator.ingest.sequence import FrameSequence, NodeTracker
+from aggregator.jobs.service import JobService
 from aggregator.load.shedding import Shedding
 from aggregator.store.batch_parts import holes_of
 from aggregator.store.content_faults import sample_of
@@ -38,7 +39,7 @@ from telemetry.errors import WireError
 from telemetry.fleet import Fleet
 from telemetry.frame import Frame
 from telemetry.intervals import IntervalSet
-from telemetry.inventory import Inventory, NodeState
+from telemetry.inventory import Inventory, NodeState, encode
 from telemetry.schema import SCHEMA, Schema
 from telemetry.topics import Address, Topic, topic
 
@@ -62,6 +63,8 @@ with GPUs 4."""
 SWEEP_EVERY = 60.0
 """Seconds between two searches for nodes and sessions that are long gone."""
 
+SCHEMA_BYTES = len(encode(SCHEMA))
+"""Bytes of an inventory that cost nothing once it is decoded: its schema is that of all others."""
 MOST_SCHEMAS, MOST_KEPT = 32, 4096
 """Distinct values that are remembered; beyond that the memory is cleared."""
 
@@ -104,7 +107,11 @@ class Interner:
 class EventIntake:
     """Events of the fleet, each once however often it comes: for the store, the rules and viewers."""
 
-    def __init__(self, stats: Stats, clocks: NodeClocks) -> None:
+    def __init__(
+        self, stats: Stats, clocks: NodeClocks, note: Callable[[Event], None] = lambda _: None
+    ) -> None:
+        """`note`: called with each event of a node, once."""
+        self._note = note
         self._stats = stats
         self._clocks = clocks
         self._seen: OrderedDict[tuple[str, str], None] = OrderedDict()
@@ -122,13 +129,26 @@ class EventIntake:
             return
         budget.event(len(payload), now)
         self._seen[key] = None
-        if len(self._seen) > REMEMBERED_EVENTS:
-            self._seen.popitem(last=False)
         at = self._clocks.of_event(node, event.at, wall)
         if at != event.at:
             event = msgspec.structs.replace(event, at=at)
-        self.recent.append(event)
         self._unevaluated.append(event)
+        self._keep(event, wall)
+        self._note(event)
+
+    def record(self, event: Event, wall: int) -> None:
+        """Add an event of the aggregator's own, which no rule evaluates; one with a known id is there
+        already."""
+        key = event.node, event.id
+        if key not in self._seen:
+            self._seen[key] = None
+            self._keep(event, wall)
+
+    def _keep(self, event: Event, wall: int) -> None:
+        """Add an event to the newest ones, and to those that wait for the store."""
+        if len(self._seen) > REMEMBERED_EVENTS:
+            self._seen.popitem(last=False)
+        self.recent.append(event)
         if len(self._unstored) < MOST_UNSTORED:
             self._unstored.append(StoredEvent(event, wall))
         else:
@@ -157,8 +177,10 @@ class MessageRouter:
         registry: IdRegistry,
         dead_letters: DeadLetters,
         shedding: Shedding | None = None,
+        jobs: JobService | None = None,
     ) -> None:
-        """`shedding`: what is shed now; nothing without it."""
+        """`shedding`: what is shed now; nothing without it. `jobs`: of all nodes."""
+        self.jobs = jobs or JobService()
         self._config = config
         self._shedding = shedding or Shedding()
         self._coalesced: dict[str, tuple[NodeTracker, bytes, int]] = {}
@@ -174,7 +196,7 @@ class MessageRouter:
         self._newcomers = Newcomers(config.budgets)
         self._sequence = FrameSequence(config.backfill, config.budgets, fleet, stats, registry)
         self._clocks = NodeClocks()
-        self._events = EventIntake(stats, self._clocks)
+        self._events = EventIntake(stats, self._clocks, self.jobs.note_event)
         self.refusals = Refusals(stats)
         # Another store has no provisional rows: frames that are shed are gaps until they are refilled.
         self._batcher = Batcher(fleet, stats, means=config.store.kind is StoreKind.EMBEDDED)
@@ -256,6 +278,8 @@ class MessageRouter:
                     self._sequence.reply(node, border.decode_reply(payload), now)
                 case Topic.COMMAND:
                     pass  # a request to a collector; not ours to answer
+                case Topic.JOBS:
+                    self._job_list(node, payload, now, wall)
         except Exception as error:  # noqa: BLE001 - a fault of ours is no reason to stop receiving
             self._refuse(error, topic, payload, now, wall, node)
 
@@ -318,7 +342,10 @@ class MessageRouter:
             return self._sequence.node(name, now)
         if kind is Topic.FRAME:
             self._first_frame(name, payload, now, wall)
-        elif kind in {Topic.STATUS, Topic.INVENTORY} and len(payload) <= frames.MAX_FRAME_BYTES:
+        elif (
+            kind in {Topic.STATUS, Topic.INVENTORY, Topic.JOBS}
+            and len(payload) <= frames.MAX_FRAME_BYTES
+        ):
             newcomers.hold(name, kind, payload, now)
         else:
             raise over("newcomers", f"{len(newcomers)} names without an inventory and a frame")
@@ -334,12 +361,14 @@ class MessageRouter:
             raise over("newcomers", f"{len(newcomers)} names without an inventory and a frame")
         node = self._sequence.node(name, now)
         try:
-            for kind, body in sorted(newcomers.release(name).items(), reverse=True):
+            messages = newcomers.release(name)
+            for kind, body in sorted(messages.items(), reverse=True):
                 if kind is Topic.STATUS:
                     self._status(node, body, now, wall)
-                else:
+                elif kind is Topic.INVENTORY:
                     self._inventory(node, body, now, wall)
             self._frame(node, payload, now, wall, live=True)
+            self._held_jobs(node, messages.get(Topic.JOBS, b""), now, wall)
         finally:
             if not node.proven:
                 self.remove(name)
@@ -438,9 +467,10 @@ class MessageRouter:
         self._compare_held_ring(node, now, wall)
 
     def _compare_held_ring(self, node: NodeTracker, now: float, wall: int) -> None:
-        status = self._newcomers.release(node.name).get(Topic.STATUS)
-        if status is not None:
-            self._status(node, status, now, wall)
+        held = self._newcomers.release(node.name)
+        if Topic.STATUS in held:
+            self._status(node, held[Topic.STATUS], now, wall)
+        self._held_jobs(node, held.get(Topic.JOBS, b""), now, wall)
 
     def _backfill(self, node: NodeTracker, payload: bytes, now: float, wall: int) -> None:
         for each in border.decode_backfill(payload):
@@ -458,7 +488,8 @@ class MessageRouter:
         if first or node.layouts[0].inventory != inventory:
             self._check_holders(inventory, now)
             self._sequence.check_devices(node, inventory, now)
-            if not node.proven and not self._newcomers.place(node.name, len(payload)):
+            size = len(payload) - (SCHEMA_BYTES if inventory.schema is SCHEMA else 0)
+            if not node.proven and not self._newcomers.place(node.name, size):
                 raise over("newcomer_bytes", "the inventories of too many names without a frame")
             if node.proven:
                 self._inventories.append(inventory)
@@ -468,6 +499,23 @@ class MessageRouter:
         if first:
             self._compare_held_ring(node, now, wall)
             self._sequence.wake(node, now)
+
+    def _job_list(self, node: NodeTracker, payload: bytes, now: float, wall: int) -> None:
+        """Apply a node's list of jobs; one that comes before its inventory and first frame waits."""
+        if not payload:
+            return  # the retained message was cleared
+        if node.proven:
+            gpus = {gpu.uuid for gpu in node.layouts[0].inventory.gpus}
+            self.jobs.receive(node.name, payload, gpus, wall)
+        else:
+            self._newcomers.hold(node.name, Topic.JOBS, payload, now)
+
+    def _held_jobs(self, node: NodeTracker, payload: bytes, now: float, wall: int) -> None:
+        """Apply a list of jobs that was held; one that is refused is no fault of what came with it."""
+        try:
+            self._job_list(node, payload, now, wall)
+        except Exception as error:  # noqa: BLE001 - as in `receive`
+            self._refuse(error, f"{node.name}/jobs", payload, now, wall, node)
 
     def _check_holders(self, inventory: Inventory, now: float) -> None:
         """Raise `WireError` (`foreign`) for a GPU that is another node's: history is found by UUID, and
@@ -630,6 +678,10 @@ class MessageRouter:
         behind = self._batcher.full(self._config.store.pending_bytes / 2)
         share = 0.0 if behind else self._shedding.refill
         return self._sequence.drain_commands(now, share=share)
+
+    def record_event(self, event: Event, wall: int) -> None:
+        """Add an event of the aggregator's own at `wall`, ns since 1970: stored and shown, not evaluated."""
+        self._events.record(event, wall)
 
     def drain_events(self) -> list[Event]:
         """Return the events that the rules have not evaluated yet."""

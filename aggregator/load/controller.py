@@ -78,6 +78,7 @@ class LoadSignal:
 SIGNALS = (
     LoadSignal("loop", "the event loop was held up for", "s", 0.3, 0.6, 3.0),
     LoadSignal("ingest", "messages of the broker wait unread for", "s", 1.0, 2.0, 6.0),
+    LoadSignal("arrival", "frames come later than usual by", "s", 1.2, 2.5, 6.0),
     LoadSignal("flush", "bringing new frames into the fleet takes", "s", 0.4, 1.0, 3.0),
     LoadSignal("store", "the oldest frame that is not stored waits for", "s", 3.0, 5.0, 12.0),
     LoadSignal("pending", "frames in memory take this share of store.pending_bytes:", "", 0.3, 0.5, 0.8),
@@ -85,7 +86,8 @@ SIGNALS = (
     LoadSignal("memory", "memory is at this share of its limit:", "", 0.85, 0.85, 0.93),
 )  # fmt: skip
 """The measurements. The limits of `store` are those of a machine that carries its load with a p99 of
-three seconds to the store; `rules` keeps an evaluation every five seconds.
+three seconds to the store; `rules` keeps an evaluation every five seconds. `arrival` shows what a broker holds
+for us: that a socket is empty whenever it is looked at proves nothing.
 `memory` has one limit: what a process has had resident it seldom gives back, so that a lower one would
 shed for ever."""
 

@@ -12,12 +12,24 @@ import os
 import termios
 from pathlib import Path
 
+import numpy as np
+
+from telemetry.fleet import Fleet, Node
+
 LOW_WATER = 64 * 1024
 """Bytes in a socket's buffer that are no backlog."""
 HIGH_WATER = 2 * 1024 * 1024
 """... and that fill it: the kernel holds about 6 MB."""
 LONGEST_BACKLOG = 3600.0
 """Seconds that are reported at most."""
+LOOK_SECONDS = 2.0
+"""Seconds between two looks at the newest frames."""
+FEWEST_NODES = 50
+"""Nodes that must have sent one: fewer overload nothing, and few clocks that are set would count."""
+KEPT_SECONDS = 10.0
+"""How long the last value holds while too few frames come."""
+REMEMBERED_SECONDS = 600.0
+"""Seconds for which the least lag of a node counts as usual."""
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _UNLIMITED = 1 << 60
 """cgroup v1 has a number near 2^63 for no limit."""
@@ -104,3 +116,58 @@ class BacklogClock:
             return 0.0
         waits = unread / self._rate if self._rate else LONGEST_BACKLOG
         return min(LONGEST_BACKLOG, max(waits, now - self._free_at))
+
+
+class ArrivalClock:
+    """By how many seconds the frames of the fleet come later than they did lately: what waits for us in
+    a broker or a network, where no socket of ours shows it. `now` is monotonic seconds.
+
+    Each node is compared with itself, so that its clock may be wrong, and counts once. A node whose time
+    goes back has set its clock: a queue never does that.
+    """
+
+    def __init__(self) -> None:
+        self._version = -1
+        self._nodes: list[Node] = []
+        self._sampled = np.zeros(0)
+        self._least = np.zeros((2, 0))
+        """Least lag of each node, seconds by an unknown zero: in the last half of what is remembered, and
+        in this one."""
+        self._half_began = -math.inf
+        self._looked_at = -math.inf
+        self._known_at = -math.inf
+        self._late: float | None = None
+
+    def update(self, now: float, fleet: Fleet) -> float | None:
+        """Look at the newest frames every `LOOK_SECONDS`; return the median over the nodes that sent one,
+        None while too few do."""
+        if now - self._looked_at < LOOK_SECONDS:
+            return self._late
+        self._looked_at = now
+        if fleet.version != self._version:
+            self._place(fleet)
+        if now - self._half_began >= REMEMBERED_SECONDS / 2:
+            self._half_began = now
+            self._least = np.stack((self._least[1], np.full(len(self._nodes), np.inf)))
+        seen = np.array([node.seen for node in self._nodes], np.float64)
+        sampled = np.array([node.sampled_at for node in self._nodes], np.float64) / 1e9
+        new = (sampled != self._sampled) & (sampled > 0)
+        lag = seen - sampled
+        self._least[:, new & (sampled < self._sampled)] = np.inf
+        self._least[1, new] = np.minimum(self._least[1], lag)[new]
+        self._sampled = sampled
+        if np.count_nonzero(new) >= FEWEST_NODES:
+            self._late = float(np.median((lag - self._least.min(axis=0))[new]))
+            self._known_at = now
+        elif now - self._known_at > KEPT_SECONDS:
+            self._late = None
+        return self._late
+
+    def _place(self, fleet: Fleet) -> None:
+        """Take over what is known of the nodes that stay."""
+        before = {node.inventory.node: place for place, node in enumerate(self._nodes)}
+        self._version, self._nodes = fleet.version, list(fleet.nodes.values())
+        places = np.array([before.get(name, len(before)) for name in fleet.nodes], np.intp)
+        self._sampled = np.append(self._sampled, 0.0)[places]
+        unknown = np.full((2, 1), np.inf)
+        self._least = np.concatenate((self._least, unknown), axis=1)[:, places]

@@ -34,6 +34,7 @@ LONGEST_PAUSE = 3.0
 KINDS = {
     Topic.STATUS: 1,
     Topic.INVENTORY: 1,
+    Topic.JOBS: 1,
     Topic.EVENT: 1,
     Topic.REPLY: 1,
     Topic.FRAME: 0,
@@ -224,7 +225,8 @@ async def _drop(client: Client) -> None:
     if connection is None:
         return
     try:
-        await asyncio.wait_for(client.disconnect(), 0.5)
+        async with asyncio.timeout(0.5):  # `wait_for` can lose a cancellation
+            await client.disconnect()
     except (TimeoutError, OSError, AttributeError):
         log.debug("the old connection did not end by itself")
     connection._transport.abort()  # noqa: SLF001

@@ -8,8 +8,10 @@ was committed is there again.
 
 from __future__ import annotations
 
+import io
 import logging
 import re
+import shutil
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -35,6 +37,8 @@ Columns = Mapping[str, npt.NDArray[Any]]
 
 _TORN_AT = re.compile(r"entry at byte position (\d+)")
 _CORRUPT = ("not a valid duckdb", "corrupt", "checksum", "serialization", "internal error")
+_REPLAYING = "failure while replaying wal"
+"""Begins every error of a log that can't be read, as well as those of a disk or memory that is full."""
 _BUSY = "cannot checkpoint"
 _FATAL = ("database has been invalidated", "internal error", "fatal")
 _CURES = (
@@ -104,12 +108,17 @@ class DuckEngine:
     def open(self) -> None:
         """Open the file; set corrupt parts aside. Raises `StoreError`."""
         self._disconnect()
+        copied = self._log_copied()
         try:
             self._connection = self._connect()
+            if copied:
+                self._keep_if_cut(self._connection)
         except duckdb.Error as error:
-            if not _matches(error, _CORRUPT):
+            if not _is_damage(error):
                 raise self._translated(error) from error
             self._connection = self._repaired(error)
+        finally:
+            self._copy.unlink(missing_ok=True)
         self.opened += 1
 
     def ensure(self) -> None:
@@ -225,11 +234,53 @@ class DuckEngine:
         """Return the size of the file and its log."""
         return sum(path.stat().st_size for path in (self.path, self._log) if path.exists())
 
+    def memory_bytes(self) -> int:
+        """Return the memory that the database has for its cache and its queries."""
+        [(found,)] = self.rows("select sum(memory_usage_bytes) from duckdb_memory()")
+        return int(found)
+
     # -- Inside --------------------------------------------------------------------------------
 
     @property
     def _log(self) -> Path:
         return self.path.with_name(self.path.name + ".wal")
+
+    @property
+    def _copy(self) -> Path:
+        return self.path.with_name(self.path.name + ".wal.before")
+
+    def _log_copied(self) -> bool:
+        """Copy the log beside itself before the engine reads it; False without a copy."""
+        if not self._log.exists():
+            return False
+        try:
+            shutil.copyfile(self._log, self._copy)
+        except OSError as error:
+            log.warning("%s: its log can not be copied before it is read: %s", self.path, error)
+            return False
+        return True
+
+    def _keep_if_cut(self, connection: duckdb.DuckDBPyConnection) -> None:
+        """Keep the log that was read if the engine does not go on behind its end.
+
+        A damaged header, or length of an entry, is no error to DuckDB: it takes the rest for the torn
+        end of a write, and cuts it off, silently, with the next write. So there is a write here.
+        """
+        try:
+            connection.execute("create or replace view log_end as select 1 as one")
+        except duckdb.Error as error:
+            log.warning("%s: whether its log was read whole is unknown: %s", self.path, error)
+            connection.close()
+            self._connection = self._connect()
+            return
+        cut = _first_difference(self._copy, self._log)
+        if cut is None:
+            return
+        lost = self._copy.stat().st_size - cut
+        kept = self._set_aside(self._copy, self._log.name)
+        log.error("%s: the last %d bytes of its log are corrupt, torn, or in the file already: "
+                  "they are not read. The log is kept as %s; frames that are missing are requested "
+                  "again from the nodes.", self.path, lost, kept)  # fmt: skip
 
     def _connect(self) -> duckdb.DuckDBPyConnection:
         config = self._config
@@ -256,7 +307,7 @@ class DuckEngine:
         torn = _TORN_AT.search(str(error))
         if torn is not None and self._log.exists():
             whole = self._log.read_bytes()
-            kept = self._set_aside(self._log)
+            kept = self._set_aside(self._log, self._log.name)
             log.error("%s: its log is corrupt at byte %s: %s. The log is kept as %s; frames after "
                       "that byte are requested again from the nodes.",
                       self.path, torn[1], error, kept)  # fmt: skip
@@ -268,7 +319,7 @@ class DuckEngine:
         for path in (self._log, self.path):
             if not path.exists():
                 continue
-            kept = self._set_aside(path)
+            kept = self._set_aside(path, path.name)
             log.error("%s: corrupt: %s. It is kept as %s; sealed data stays, and frames that "
                       "the nodes still have are requested again.", path, error, kept)  # fmt: skip
             try:
@@ -278,9 +329,9 @@ class DuckEngine:
         raise self._translated(error) from error
 
     @staticmethod
-    def _set_aside(path: Path) -> Path:
+    def _set_aside(path: Path, name: str) -> Path:
         number = 1
-        while (kept := path.with_name(f"{path.name}.corrupt-{number}")).exists():
+        while (kept := path.with_name(f"{name}.corrupt-{number}")).exists():
             number += 1
         return path.rename(kept)
 
@@ -331,8 +382,29 @@ class DuckEngine:
         return kind(f"{self.path}: {text}. {cure}".rstrip())
 
 
+def _first_difference(copy: Path, path: Path) -> int | None:
+    """Return the first byte of `copy` that `path` has not in its place; None if it begins with all."""
+    place = 0
+    with copy.open("rb") as ours, path.open("rb") if path.exists() else io.BytesIO() as theirs:
+        while piece := ours.read(1 << 20):
+            other = theirs.read(len(piece))
+            if piece != other:
+                same = zip(piece, other, strict=False)
+                equal = next((n for n, (a, b) in enumerate(same) if a != b), len(other))
+                return place + equal
+            place += len(piece)
+    return None
+
+
 def _matches(error: duckdb.Error, words: tuple[str, ...]) -> bool:
     return any(word in str(error).lower() for word in words)
+
+
+def _is_damage(error: duckdb.Error) -> bool:
+    """Whether the file or its log is corrupt; False for what a person can cure."""
+    if _matches(error, _CORRUPT):
+        return True
+    return _matches(error, (_REPLAYING,)) and not _matches(error, tuple(word for word, _ in _CURES))
 
 
 def quoted(text: str) -> str:

@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 
+from aggregator.jobs.stored import JobQuery, StoredJob
 from aggregator.stats import add_lags
 from aggregator.store.content_faults import TRIES, ContentFaults, is_content
 from aggregator.store.protocol import (
@@ -30,12 +31,15 @@ from aggregator.store.protocol import (
     StoreStatus,
 )
 from api.fleet import StoredEvent
+from api.jobs import JobRow
 from api.stats import Stats
 from telemetry.backoff import STEADY, Backoff
 from telemetry.errors import StoreError
 from telemetry.intervals import IntervalSet
 from telemetry.inventory import Inventory
+from telemetry.jobs import JobKey
 from telemetry.metric import Lane, Table
+from telemetry.set_aside import reason_of
 from telemetry.worker_threads import WorkerThreads
 
 log = logging.getLogger(__name__)
@@ -59,6 +63,9 @@ class StoreExecutor:
         self._attempted = attempted
         self.content = ContentFaults()
         """Nodes whose content could not be written."""
+        self.faults: dict[str, str] = {}
+        """Why `commit` or `fold of the log` fails as a whole, by a fault of our own rather than of the disk
+        or a server."""
         self._thread = WorkerThreads(1, "store")
         self._beside = WorkerThreads(2, "store-apart")
         """For answers that may take longer than a commit may wait."""
@@ -106,6 +113,22 @@ class StoreExecutor:
         """Return events, newest first."""
         return await self._thread.run(self._store.events, start, end, node, kind, limit)
 
+    async def write_jobs(self, jobs: Sequence[StoredJob]) -> None:
+        """Store jobs, each in place of what is stored of it. Raises `StoreError`."""
+        await self._thread.run(self._store.write_jobs, jobs)
+
+    async def open_jobs(self) -> list[StoredJob]:
+        """Return the jobs that had not ended when they were written last."""
+        return await self._thread.run(self._store.open_jobs)
+
+    async def jobs_of(self, keys: Sequence[JobKey]) -> list[StoredJob]:
+        """Return the jobs of some keys, as far as they are stored."""
+        return await self._thread.run(self._store.jobs_of, keys)
+
+    async def find_jobs(self, query: JobQuery) -> list[JobRow]:
+        """Return jobs, the newest begin first."""
+        return await self._beside.run(self._store.find_jobs, query)
+
     async def size(self) -> dict[str, int]:
         """Return bytes by part."""
         return await self._thread.run(self._store.size)
@@ -135,12 +158,17 @@ class StoreExecutor:
                 if written is None:
                     self._attempted()
                     self._failed(error)
+                    if tries >= TRIES and not isinstance(
+                        error, StoreError
+                    ):  # and of no single node
+                        self.faults["commit"] = reason_of(error)
             if written is None:
                 if stop.is_set():
                     return False
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(stop.wait(), backoff.next())
                 continue
+            self.faults.pop("commit", None)
             stats = self._stats
             stats.store.add(time.monotonic() - began)
             live = batch.frames.sampled_at[~batch.frames.backfilled]
@@ -159,10 +187,12 @@ class StoreExecutor:
     async def _tidy(self) -> None:
         try:
             await self._thread.run(self._store.tidy)
+            self.faults.pop("fold of the log", None)
         except StoreError as error:  # nothing is lost, and a commit that fails is reported
             log.warning("store: %s", error)
-        except Exception:
+        except Exception as error:
             log.exception("store: the log was not folded in")
+            self.faults["fold of the log"] = reason_of(error)
 
     async def maintain(self, wall: int) -> bool:
         """Do one piece of upkeep; return whether there is more to do now."""

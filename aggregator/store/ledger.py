@@ -18,8 +18,10 @@ import msgspec
 import numpy as np
 
 from aggregator.config import NameLimits, StoreConfig
+from aggregator.jobs.stored import JobQuery, StoredJob
 from aggregator.store import manifest, retention
 from aggregator.store.duck import Columns, DuckEngine, texts
+from aggregator.store.jobs import find_jobs, jobs_of, open_jobs, write_jobs
 from aggregator.store.manifest import SealedFile
 from aggregator.store.past import later_than
 from aggregator.store.protocol import (
@@ -42,10 +44,12 @@ from aggregator.store.tables import (
     period_tables,
 )
 from api.fleet import StoredEvent
+from api.jobs import JobRow
 from telemetry.devices import Event
 from telemetry.errors import StoreError
 from telemetry.intervals import IntervalSet
 from telemetry.inventory import Inventory
+from telemetry.jobs import JobKey
 from telemetry.metric import Table
 
 log = logging.getLogger(__name__)
@@ -182,6 +186,28 @@ class LedgerStore:
         )  # fmt: skip
         return [StoredEvent(msgspec.json.decode(body, type=Event), at) for body, at in rows]
 
+    def write_jobs(self, jobs: Sequence[StoredJob]) -> None:
+        """Store jobs in one transaction, each in place of what is stored of it."""
+        self._ready()
+        if jobs:
+            with self._engine.transaction():
+                write_jobs(self._engine, jobs)
+
+    def open_jobs(self) -> list[StoredJob]:
+        """Return the jobs that had not ended when they were written last."""
+        self._ready()
+        return open_jobs(self._engine)
+
+    def jobs_of(self, keys: Sequence[JobKey]) -> list[StoredJob]:
+        """Return the jobs of some keys, as far as they are stored."""
+        self._ready()
+        return jobs_of(self._engine, keys)
+
+    def find_jobs(self, query: JobQuery) -> list[JobRow]:
+        """Return jobs, the newest begin first, from any thread."""
+        with self._engine.reader() as reader:
+            return find_jobs(reader, query)
+
     def later(self, table: Table, at: int) -> set[tuple[str, str]]:
         """Return node and key of the devices of a table that came only after `at`, from any
         thread."""
@@ -189,11 +215,12 @@ class LedgerStore:
             return later_than(reader, table, at)
 
     def size(self) -> dict[str, int]:
-        """Return bytes by part: `hot`, `sealed`, `rollups`."""
+        """Return bytes by part: `hot`, `sealed`, `rollups` on disk, `memory` of the database."""
         return {
             "hot": self._engine.bytes(),
             "sealed": self._sealed.index.raw_bytes,
             "rollups": self._sealed.index.rollup_bytes,
+            "memory": self._engine.memory_bytes(),
         }
 
     def status(self) -> StoreStatus:

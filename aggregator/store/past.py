@@ -22,6 +22,7 @@ from aggregator.store.provisional import PREFIX, spanning_means
 from aggregator.store.rollup import readings
 from aggregator.store.sealed_files import FileChoice
 from aggregator.store.tables import BLOCKS
+from telemetry.devices import PORT_PREFIX
 from telemetry.errors import StoreError
 from telemetry.metric import Lane, Table
 from telemetry.schema import Block
@@ -127,7 +128,8 @@ def later_than(reader: EngineReader, table: Table, at: int) -> set[tuple[str, st
     """Return node and key of the devices of a table that came only after `at`."""
     its = {
         Table.NODE: "key = node",
-        Table.LINK: "key <> node and contains(key, '/')",
+        Table.LINK: f"key <> node and contains(key, '/') and not starts_with(key, '{PORT_PREFIX}')",
+        Table.PORT: f"starts_with(key, '{PORT_PREFIX}')",
         Table.GPU: "key <> node and not contains(key, '/')",
     }[table]
     found = reader.rows(f"select node, key from devices where since > ? and {its}", at)

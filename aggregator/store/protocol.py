@@ -10,12 +10,15 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from aggregator.jobs.stored import JobQuery, StoredJob
 from api.fleet import StoredEvent
+from api.jobs import JobRow
 from telemetry.errors import StoreError
 from telemetry.exposition import Family
 from telemetry.fleet import Floats
 from telemetry.intervals import IntervalSet
 from telemetry.inventory import Inventory
+from telemetry.jobs import JobKey
 from telemetry.metric import Lane, Table
 
 SPAN_SECONDS = 10
@@ -42,9 +45,9 @@ class StoredDevice:
     id: int
     node: str
     key: str
-    """GPU UUID; `<uuid>/<link number>` in link blocks; node name in node blocks."""
+    """GPU UUID; `<uuid>/<link number>` in link blocks; node name in node blocks; a port's identity."""
     index: int | None = None
-    """GPU index or link number, for people."""
+    """GPU index, link or port number, for people."""
     name: str = ""
 
 
@@ -274,7 +277,7 @@ class Store(Protocol):
     `aggregator.store.open.open_store`.
 
     Every method may block. `StoreExecutor` calls them one at a time in the store's thread, but for
-    `history`, `past`, `seal` and `check_next`, which run in threads beside it, and `status`, which never blocks.
+    `history`, `past`, `find_jobs`, `seal` and `check_next`, which run in threads beside it, and `status`, which never blocks.
     """
 
     def write(self, batch: Batch) -> int:
@@ -311,6 +314,19 @@ class Store(Protocol):
     ) -> list[StoredEvent]:
         """Return events, newest first."""
 
+    def write_jobs(self, jobs: Sequence[StoredJob]) -> None:
+        """Store jobs in one transaction, each in place of what is stored of it. Raises `StoreError`;
+        then nothing of it is stored."""
+
+    def open_jobs(self) -> list[StoredJob]:
+        """Return the jobs that had not ended when they were written last."""
+
+    def jobs_of(self, keys: Sequence[JobKey]) -> list[StoredJob]:
+        """Return the jobs of some keys, as far as they are stored."""
+
+    def find_jobs(self, query: JobQuery) -> list[JobRow]:
+        """Return jobs, the newest begin first; in any thread."""
+
     def tidy(self) -> bool:
         """Do the work that a commit left, before the next one; return whether there was any."""
 
@@ -331,7 +347,7 @@ class Store(Protocol):
         requested again, and `write` stores what is missing of them."""
 
     def size(self) -> dict[str, int]:
-        """Return bytes by part: `hot`, `sealed`, `rollups`."""
+        """Return bytes by part: `hot`, `sealed`, `rollups` on disk, `memory` of the database."""
 
     def status(self) -> StoreStatus:
         """Return the state of the store, from any thread and without waiting for a lock or disk."""

@@ -165,9 +165,11 @@ def insert_means(engine: DuckEngine, means: Sequence[MeanRows]) -> None:
 def delete_replaced(engine: DuckEngine, gone: Sequence[Span]) -> None:
     """Delete the means of these spans."""
     spans = np.array(gone, np.int64).reshape(-1, 3)
-    engine.run("create or replace temp table replaced(run integer, seq bigint, last_seq bigint)")
+    engine.run(
+        "create or replace temp table replaced_spans(run integer, seq bigint, last_seq bigint)"
+    )
     engine.insert(
-        "replaced",
+        "replaced_spans",
         {
             "run": spans[:, 0].astype(np.int32),
             "seq": np.ascontiguousarray(spans[:, 1]),
@@ -176,7 +178,7 @@ def delete_replaced(engine: DuckEngine, gone: Sequence[Span]) -> None:
     )
     for name in BLOCKS:
         engine.run(
-            f"delete from {PREFIX}{name} as p using replaced as r "
+            f"delete from {PREFIX}{name} as p using replaced_spans as r "
             "where p.run = r.run and p.seq = r.seq and p.last_seq = r.last_seq"
         )
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 
+from aggregator.store import jobs
 from aggregator.store.duck import DuckEngine, ReadConnection, column
 from telemetry.schema import SCHEMA, Block
 
@@ -44,6 +45,7 @@ create table if not exists replaced(path varchar primary key, ends bigint);
 def create_tables(engine: DuckEngine) -> None:
     """Make the tables that are not bound to a period."""
     engine.run(_TABLES)
+    engine.run(jobs.TABLES)
 
 
 def period_tables(engine: DuckEngine) -> dict[int, dict[str, str]]:

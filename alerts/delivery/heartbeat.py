@@ -16,7 +16,7 @@ from alerts.notifiers import secret
 from alerts.notifiers.http_sender import HttpSender, open_sender
 from alerts.notifiers.result import Delivered
 from telemetry.errors import ConfigError
-from telemetry.set_aside import reason_of
+from telemetry.set_aside import LastFault
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ class Heartbeat:
         self.stats = ChannelStats()
         """`delivered` counts the pings."""
         self._stuck = ""
-        self.fault = ""
+        self.fault = LastFault()
         """Why the last ping could not be made, by a fault of kilowatch's own."""
 
     def progress(self, part: str) -> None:
@@ -65,12 +65,12 @@ class Heartbeat:
             while True:
                 try:
                     await self._beat(sender)
-                    self.fault = ""
+                    self.fault.works()
                 except Exception as error:
-                    if not self.fault:
+                    if not self.fault.reason:
                         log.exception("heartbeat: a ping could not be made")
-                    self.fault = reason_of(error)
-                    self._failed(self.fault)
+                    self.fault.fail(error)
+                    self._failed(self.fault.reason)
                 await self._clock.wait(asyncio.Event(), self._config.every)
 
     async def _beat(self, sender: HttpSender) -> None:

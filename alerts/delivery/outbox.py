@@ -10,6 +10,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
@@ -21,12 +22,14 @@ from alerts.delivery.routing import Router
 from alerts.delivery.worker import Call, ChannelWorker
 from alerts.journal.journal import Journal
 from alerts.message.page import Links, page_of, plain_page
+from alerts.message.picture_link import PictureSigner
 from alerts.notice import Delivery, Notice
 from alerts.notifiers.alertmanager import Alertmanager
 from alerts.notifiers.channel import Channel, Message
 from alerts.notifiers.http_sender import HttpSender, open_sender
 from alerts.notifiers.result import Answer, Later
 from api.alerts import Action, Alert, AlertState, ChannelRow, Incident, Severity, Subject
+from api.evidence import EvidenceReply
 from telemetry.errors import ConfigError, did_you_mean
 from telemetry.set_aside import SetAside
 from telemetry.supervision import Supervisor
@@ -35,21 +38,25 @@ log = logging.getLogger(__name__)
 _STORE_SECONDS = 1.0
 T = TypeVar("T")
 
+EvidenceOf = Callable[[Notice], Awaitable[EvidenceReply | None]]
+"""Returns the evidence of a notice, within a short time; None where it has none."""
+
 
 async def send(
     name: str, channel: Channel, notice: Notice, links: Links, now: int, sender: HttpSender,
     fault: Callable[[Exception | None], None] = lambda _: None,
+    evidence: EvidenceReply | None = None,
 ) -> Answer:  # fmt: skip
     """Send a notice to a channel, once; with a plain text where its own can't be made. `fault` is
     called with the reason for that, or None."""
     try:
-        page = page_of(notice, links, now)
+        page = page_of(notice, links, now, evidence)
         fault(None)
     except Exception as error:
         log.exception("channel %s: the text of %s is plain", name, notice.incident.key)
         fault(error)
         page = plain_page(notice)
-    return await channel.send(Message(name, notice, page, links, now), sender)
+    return await channel.send(Message(name, notice, page, links, now, evidence), sender)
 
 
 async def deliver_test(
@@ -119,10 +126,13 @@ class Outbox:
         call: Call = asyncio.to_thread,
         clock: DeliveryClock | None = None,
         dice: random.Random | None = None,
+        evidence: EvidenceOf | None = None,
+        pictures: PictureSigner | None = None,
     ) -> None:
+        self._evidence = evidence
         self._config = config
         self._journal = journal
-        self._links = config.links(cluster)
+        self._links = replace(config.links(cluster), pictures=pictures)
         self._version = version
         self._call = call
         self._clock = clock or DeliveryClock()
@@ -186,7 +196,8 @@ class Outbox:
     def faults(self) -> dict[str, str]:
         """Return the channels on which kilowatch itself raises, or has raised since the last call,
         with the reasons."""
-        return self._aside.recent()
+        found, routes = self._aside.recent(), self._router.fault.recent()
+        return found | ({"routes": routes} if routes else {})
 
     def _guarded(self, name: str, step: Callable[[], T]) -> T | None:
         """Return what a step for a channel returns; None where it raises, which costs this channel."""
@@ -259,9 +270,23 @@ class Outbox:
             else:
                 self._aside.fail(f"{name}/texts", error, self._clock.monotonic())
 
+        found = await self._evidence_of(name, notice)
         return await send(
-            name, channel, notice, self._links, self._clock.wall(), self._sender, note
+            name, channel, notice, self._links, self._clock.wall(), self._sender, note, found
         )
+
+    async def _evidence_of(self, name: str, notice: Notice) -> EvidenceReply | None:
+        """Return the evidence of a notice; a fault in it costs the evidence, not the page."""
+        if self._evidence is None:
+            return None
+        try:
+            found = await self._evidence(notice)
+            self._aside.works(f"{name}/evidence")
+        except Exception as error:
+            log.exception("channel %s: %s goes without evidence", name, notice.incident.key)
+            self._aside.fail(f"{name}/evidence", error, self._clock.monotonic())
+            return None
+        return found
 
     async def _store_states(self) -> None:
         """Store the state of feeds that must survive a restart."""

@@ -12,7 +12,7 @@ from alerts.notice import Notice
 from alerts.notifiers.alertmanager import Alertmanager
 from alerts.times import Hours
 from api.alerts import Action, Alert, Matcher, Severity, matches_all
-from telemetry.set_aside import reason_of
+from telemetry.set_aside import LastFault
 
 log = logging.getLogger(__name__)
 _NOTIFIED = (Severity.PAGE, Severity.TICKET)
@@ -43,9 +43,12 @@ class Router:
         self._working = hours(
             config.working_hours, config.timezone, "alerts.working_hours", "alerts.timezone"
         )
-        self.fault = ""
-        """Why the last notice went to all channels; "" when its routes were found."""
-        routes = config.routes or (RouteConfig(channels=tuple(channels)),)
+        self.fault = LastFault()
+        """Why the last notice went to all channels."""
+        self._escalation = [step.channels for step in config.escalation]
+        waiting = {name for names in self._escalation for name in names}
+        first = tuple(name for name in channels if name not in waiting)
+        routes = config.routes or (RouteConfig(channels=first),)
         self._routes = [_parsed(route, config) for route in routes]
 
     def route(self, notice: Notice, wall_ns: int, notified: Collection[str] = ()) -> dict[str, int]:
@@ -56,11 +59,11 @@ class Router:
         """
         try:
             due = self._due(notice, wall_ns, notified)
-            self.fault = ""
+            self.fault.works()
         except Exception as error:  # one page too many is better than none
-            if not self.fault:
+            if not self.fault.reason:
                 log.exception("the routes of %s can't be told; all channels get it", notice.id)
-            self.fault = reason_of(error)
+            self.fault.fail(error)
             due = dict.fromkeys(notified or self._known, wall_ns)
         return {
             name: at
@@ -69,6 +72,9 @@ class Router:
         }
 
     def _due(self, notice: Notice, wall_ns: int, notified: Collection[str]) -> dict[str, int]:
+        if notice.escalation:
+            steps = self._escalation[notice.escalation - 1 : notice.escalation]
+            return {name: wall_ns for names in steps for name in names}
         if notice.action is Action.TRIGGER:
             due = self._reached(notice, wall_ns)
         elif notified:

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 
 from alerts.diagnosis.log_time import LogTime
 from alerts.xid.catalogue import XidSeverity
-from alerts.xid.evaluate import DRIVER_NOTES, SITE, evaluate_switch, evaluate_xid
+from alerts.xid.evaluate import SITE, evaluate_statement, evaluate_switch, evaluate_xid
 from alerts.xid.nvlink5 import XIDS as NVLINK5
 from alerts.xid.nvlink5 import SubCode, decode
 from telemetry.kernel_log import DriverNote, GpuLost, KernelRecord, SXid, Xid
+from telemetry.statements.catalogue import OF_GPUS, statements
 
 BURST_SECONDS = 60.0
 """Most seconds between two equal lines of one burst."""
@@ -18,6 +19,8 @@ BURST_SECONDS = 60.0
 MOST_BURSTS = 50_000
 """Bursts that are kept: a fleet's log of a year has a few thousand; a forged one has a line each."""
 _MAX_PIDS = 64
+_MAX_LINES = 4
+"""Lines of a burst that are kept as they were read."""
 _AGAIN = re.compile(r"NVRM: Xid \(([^)]{1,80})\): (\d{1,6})(?:, pid=(\d{1,10}),)?")
 _BY_DETAIL = frozenset({13, 74, 94, *NVLINK5, 154})
 """XIDs whose verdict depends on the rest of the line: each line must be parsed in full."""
@@ -45,8 +48,14 @@ class Burst:
     recovery: int | None = None
     """XID 154: the recovery action that the driver requests."""
     continuation: bool = False
+    statement: str | None = None
+    """Name of the driver's statement, where the lines are one."""
     sites: dict[str, set[int]] = field(default_factory=dict)
     """Processes by the unit of the GPU (`GPC 2, TPC 1`, or "") that their errors name."""
+    links: set[int] = field(default_factory=set)
+    """Numbers of the NVLinks that the lines name."""
+    lines: list[str] = field(default_factory=list)
+    """The first lines as they were read, after `line`."""
 
     def near(self, moment: LogTime, seconds: float) -> bool:
         """Return whether a moment is within `seconds` of this burst."""
@@ -110,6 +119,9 @@ class BurstCollector:
             return burst
         known.last = at
         known.count += 0 if burst.continuation else 1
+        known.links |= burst.links
+        if len(known.lines) < _MAX_LINES - 1:
+            known.lines.append(line)
         for site, pids in burst.sites.items():
             _add_pids(known.sites.setdefault(site, set()), pids)
         return known
@@ -143,6 +155,7 @@ def _burst(record: KernelRecord, line: str, at: LogTime, node: str | None) -> Bu
                 fault, severity, node, record.pci or record.bdf, at, at, line,
                 xid=record.xid,
                 code=code,
+                links=set() if record.link is None or record.link < 0 else {record.link},
                 recovery=None if record.action is None else record.action[1],
                 sites={
                     "" if site is None else site[0]: set() if record.pid is None else {record.pid}
@@ -153,10 +166,13 @@ def _burst(record: KernelRecord, line: str, at: LogTime, node: str | None) -> Bu
             return Burst(
                 fault, severity, node, record.pci or record.bdf, at, at, line,
                 sxid=record.sxid, continuation=record.continuation,
+                links=set() if record.link is None or record.link < 0 else {record.link},
             )  # fmt: skip
         case GpuLost():
             shown = line if "PCI ID" not in record.detail else record.detail  # in three lines
             return Burst("gpu_lost", XidSeverity.PAGE, node, record.pci, at, at, shown)
         case DriverNote():
-            fault, severity = DRIVER_NOTES.get(record.what, ("driver_note", XidSeverity.TICKET))
-            return Burst(fault, severity, node, record.pci, at, at, line)
+            fault, severity = evaluate_statement(record.what)
+            known = statements().get(record.what)
+            gpu = record.pci if known is not None and known.speaker in OF_GPUS else None
+            return Burst(fault, severity, node, gpu, at, at, line, statement=record.what)

@@ -2,7 +2,7 @@
 
 First each GPU by itself: errors within a minute are one group, with the errors of programs at that
 time (XIDs 13, 31, 43, 45). Then across GPUs: the NVSwitch and NVLink errors that follow a lost GPU
-join its group; NVLink errors of several GPUs within seconds are one group; so are refused NVLink
+join its group; GPUs that are lost within a minute are one group; NVLink errors of several GPUs within seconds are one group; so are refused NVLink
 accesses (137, 94) on many GPUs in the same second.
 """
 
@@ -118,7 +118,32 @@ def _reach(group: BurstGroup) -> float:
 
 def _across_gpus(groups: list[BurstGroup]) -> list[BurstGroup]:
     """Merge the groups that are one event of a node; they are in the order of the log."""
-    return _refused(_fabric(_lost(groups)))
+    return _refused(_fabric(_lost(_stated(groups))))
+
+
+def _stated(groups: list[BurstGroup]) -> list[BurstGroup]:
+    """Give a group with a number the statements around it that name no GPU and are not worse: the driver
+    prints several before and after an XID."""
+    causes = [group for group in groups if _is_numbered(group)]
+    kept: list[BurstGroup] = []
+    for group in groups:
+        cause = None
+        if not group.gpus and all(burst.statement is not None for burst in group.bursts):
+            near = (one for one in causes if one.near(group.head, TOGETHER_SECONDS))
+            cause = next((one for one in near if _rank(one) <= _rank(group)), None)
+        if cause is None or "driver_hung" in group.faults:
+            kept.append(group)
+        else:
+            cause.add(group.bursts)
+    return kept
+
+
+def _is_numbered(group: BurstGroup) -> bool:
+    return any(burst.statement is None and _is_cause(burst) for burst in group.bursts)
+
+
+def _rank(group: BurstGroup) -> int:
+    return min(burst.severity.rank for burst in group.bursts)
 
 
 def _lost(groups: list[BurstGroup]) -> list[BurstGroup]:
@@ -127,8 +152,11 @@ def _lost(groups: list[BurstGroup]) -> list[BurstGroup]:
     dead: BurstGroup | None = None
     for group in groups:
         if not _DEAD.isdisjoint(group.faults):
-            if dead is not None and group.gpus <= dead.gpus and dead.near(group.head, LOST_SECONDS):
-                dead.add(group.bursts)  # lost without its address, behind the line that has it
+            if dead is not None and (
+                (group.gpus <= dead.gpus and dead.near(group.head, LOST_SECONDS))
+                or _at_once(dead, group)
+            ):
+                dead.add(group.bursts)  # also: without its address, behind the line that has it
                 continue
             dead = group
         elif dead is not None and _follows(dead, group):
@@ -136,6 +164,12 @@ def _lost(groups: list[BurstGroup]) -> list[BurstGroup]:
             continue
         kept.append(group)
     return kept
+
+
+def _at_once(dead: BurstGroup, group: BurstGroup) -> bool:
+    """Return whether several GPUs were lost together; without times nobody knows."""
+    same = dead.faults & group.faults & _DEAD
+    return bool(same) and group.head.first.axis != "" and dead.near(group.head, TOGETHER_SECONDS)
 
 
 def _follows(dead: BurstGroup, group: BurstGroup) -> bool:

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
 from alerts.diagnosis.burst import Burst, BurstCollector
 from alerts.diagnosis.burst_group import BurstGroup, groups_of
-from alerts.diagnosis.finding import Finding, worst_first
+from alerts.diagnosis.finding import (
+    MOST_LINES,
+    Finding,
+    FindingGpu,
+    FindingSubCode,
+    Observation,
+    of_gpus,
+    with_rule,
+    worst_first,
+)
 from alerts.diagnosis.lines import host_of, relevant_lines
 from alerts.diagnosis.log_time import LogClock, LogTime
 from alerts.diagnosis.verdict import MEMORY, FaultVerdict, action_of, verdict_of
 from alerts.xid.catalogue import XidSeverity
-from telemetry.kernel_log import Assembler, DriverNote, message_start
+from telemetry.kernel_log import Assembler, DriverNote, message_of, message_start
 
 # Patterns over a day: repeated memory errors, and programs that fail in the same way.
 
@@ -121,6 +130,20 @@ class HungTasks:
 _MAX_SHOWN = 500
 
 
+_ERROR = re.compile(
+    r"\b(?:fail(?:ed|ure|ures|s|ing)?|errors?|fatal|timed out|time-?out|hung|corrupt(?:ed|ion)?|bad state"
+    r"|(?:needs?|requir\w{1,3}) (?:to be |a )?(?:reset|reboot)|went wrong|not responding)\b",
+    re.IGNORECASE,
+)
+
+
+def _names_an_error(message: str | None) -> bool:
+    """Return whether a message of the kernel module NVRM speaks of an error in plain words."""
+    return (
+        message is not None and message.startswith("NVRM:") and _ERROR.search(message) is not None
+    )
+
+
 class Diagnosis:
     """Incidents of the texts of one or several logs."""
 
@@ -130,7 +153,15 @@ class Diagnosis:
         self._assembler = Assembler()
         self._hung = HungTasks()
         self.lines = 0
-        """Number of lines of the driver so far."""
+        """Number of lines that name the driver so far."""
+        self.records = 0
+        """Number of lines that were understood so far."""
+        self._names = [""]
+        """Name of each log, in the order of `LogTime.file`."""
+        self._unknown: dict[str, tuple[int, str]] = {}
+        """Number of `unknown_errors` and the first of them, by log."""
+        self._verdicts: list[tuple[BurstGroup, FaultVerdict]] = []
+        """The groups of `incidents`, each with its verdict."""
 
     @property
     def full(self) -> bool:
@@ -142,8 +173,9 @@ class Diagnosis:
         """Number of bursts."""
         return len(self._collector.bursts)
 
-    def next_log(self) -> None:
-        """Begin another log."""
+    def next_log(self, name: str = "") -> None:
+        """Begin another log; `name` is what its findings name as their file."""
+        self._names.append(name)
         self._clock.next_file()
         self._assembler = Assembler()
         self._hung = HungTasks()
@@ -157,33 +189,100 @@ class Diagnosis:
                 line, len(head), moment, node
             ):
                 self.lines += 1
+                self.records += 1
                 continue
             record = self._hung.feed(line, moment) or self._assembler.feed(line)
             self.lines += "NVRM" in line or "SXid" in line or record is not None
             if record is not None:
+                self.records += 1
                 self._collector.add(record, line, len(head), moment, node)
+            elif _names_an_error(message := message_of(line)):
+                count, first = self._unknown.get(self._names[-1], (0, message or ""))
+                self._unknown[self._names[-1]] = count + 1, first
 
-    def incidents(self) -> list[Finding]:
-        """Return the incidents so far, the worst first."""
+    def unknown_errors(self, name: str) -> tuple[int, str]:
+        """Return how many lines of a log are of the driver, speak of an error and are in no catalogue; and
+        the first of them. What they mean is not known, so the log proves nothing well."""
+        return self._unknown.get(name, (0, ""))
+
+    def name_node(self, node: str, name: str) -> None:
+        """Name the node of the lines of a log that name none."""
+        for burst in self._collector.bursts:
+            if burst.node is None and self._names[burst.first.file] == name:
+                burst.node = node
+
+    def nodes(self) -> set[str]:
+        """Return the names of all nodes that have a finding."""
+        return {burst.node for burst in self._collector.bursts if burst.node is not None}
+
+    def incidents(self, node: str | None = None) -> list[Finding]:
+        """Return the incidents so far, the worst first; `node`: the only one that the files name."""
         bursts = self._collector.bursts
-        if len({burst.node for burst in bursts} - {None}) < 2:
+        names = self.nodes() | ({node} if node is not None else set())
+        if len(names) == 1:
             for burst in bursts:  # some lines name the only node, others name none
-                burst.node = None
+                burst.node = next(iter(names))
+        verdicts = [(group, verdict_of(group)) for group in groups_of(bursts)]
+        self._verdicts = verdicts
+        failing = _failing_memories(verdicts)
         causes: dict[tuple[object, ...], list[tuple[BurstGroup, FaultVerdict]]] = {}
-        for group in groups_of(bursts):
-            verdict = verdict_of(group)
-            gpu = next(iter(group.gpus)) if len(group.gpus) == 1 else None
-            kind = "memory" if verdict.fault in MEMORY else verdict.fault
+        for group, verdict in verdicts:
+            gpu = _gpu_of(group)
+            repeats = (group.head.node, gpu) in failing and _is_memory_error(group)
+            kind = "ecc_repeat" if repeats else verdict.fault
             which = verdict.burst.xid if verdict.fault in {"unknown_xid", "unlisted"} else None
             key = (group.head.node, gpu, kind, which)
             causes.setdefault(key, []).append((group, verdict))
         repeated = program_repeats(group for members in causes.values() for group, _ in members)
         return worst_first(
-            [_incident(members, (key[0], key[1]) in repeated) for key, members in causes.items()]
+            [
+                _incident(members, (key[0], key[1]) in repeated, self._names)
+                for key, members in causes.items()
+            ]
         )
 
+    def observations(self) -> Iterator[Observation]:
+        """Yield every burst, after `incidents`."""
+        for group, _ in self._verdicts:
+            for burst in group.bursts:
+                yield self._observation(burst, burst.fault, burst.severity)
 
-def _incident(members: list[tuple[BurstGroup, FaultVerdict]], repeated: bool) -> Finding:
+    def occurrences(self) -> Iterator[Observation]:
+        """Yield the most telling burst of each group of errors with one cause, after `incidents`."""
+        for _, verdict in self._verdicts:
+            yield self._observation(verdict.burst, verdict.fault, verdict.severity)
+
+    def _observation(self, burst: Burst, fault: str, severity: XidSeverity) -> Observation:
+        numbered = [f"XID {burst.xid}"] if burst.xid is not None else []
+        numbered += [f"SXid {burst.sxid}"] if burst.sxid is not None else []
+        file = self._names[burst.first.file]
+        gpu = burst.gpu if burst.sxid is None else None
+        return Observation(
+            what=(numbered or [burst.statement or burst.fault])[0],
+            fault=fault, severity=severity, node=burst.node, file=file, count=burst.count,
+            gpus=[] if gpu is None else [FindingGpu(pci=gpu)],
+            at=burst.first.in_file(file), line=burst.line.strip()[:_MAX_SHOWN],
+        )  # fmt: skip
+
+
+def _gpu_of(group: BurstGroup) -> str | None:
+    return next(iter(group.gpus)) if len(group.gpus) == 1 else None
+
+
+def _failing_memories(
+    verdicts: Iterable[tuple[BurstGroup, FaultVerdict]],
+) -> set[tuple[str | None, str | None]]:
+    """Return the GPUs (node, address) that had separate memory errors within a day."""
+    memories: dict[tuple[str | None, str | None], list[BurstGroup]] = {}
+    for group, verdict in verdicts:
+        if verdict.fault in MEMORY:
+            memories.setdefault((group.head.node, _gpu_of(group)), []).append(group)
+    return {gpu for gpu, groups in memories.items() if separate_memory_errors(groups) >= 2}
+
+
+def _incident(
+    members: list[tuple[BurstGroup, FaultVerdict]], repeated: bool, names: list[str]
+) -> Finding:
     groups = [group for group, _ in members]
     fault, severity, shown = min((verdict for _, verdict in members), key=lambda one: one[1].rank)
     if fault in MEMORY and separate_memory_errors(groups) >= 2:
@@ -196,18 +295,32 @@ def _incident(members: list[tuple[BurstGroup, FaultVerdict]], repeated: bool) ->
     end = max((burst.last for burst in bursts), key=lambda moment: moment.order)
     if (begin.before(end) or 0.0) < 0:
         begin, end = end, begin  # a log with its newest line first
-    return Finding(
+    lines = [each.strip()[:_MAX_SHOWN] for burst in bursts for each in (burst.line, *burst.lines)]
+    shown_line = shown.line.strip()[:_MAX_SHOWN]
+    found = Finding(
         severity=severity,
         fault=fault,
+        node=groups[0].head.node,
+        sub_codes=list(
+            dict.fromkeys(
+                FindingSubCode.of(burst.xid, burst.code)
+                for burst in bursts
+                if burst.xid is not None and burst.code is not None
+            )
+        ),
+        links=sorted({link for burst in bursts for link in burst.links}),
         xids=sorted({burst.xid for burst in bursts if burst.xid is not None}),
         sxids=sorted({burst.sxid for burst in bursts if burst.sxid is not None}),
-        gpu=next(iter(gpus)) if len(gpus) == 1 else None,
         count=_count(bursts),
         first=begin.text,
         last=end.text,
+        moment=shown.first.in_file(names[shown.first.file]),
         action=action_of(fault, severity, groups),
-        line=shown.line.strip()[:_MAX_SHOWN],
+        line=shown_line,
+        lines=list(dict.fromkeys([shown_line, *lines]))[:MOST_LINES],
+        files=sorted({names[burst.first.file] for burst in bursts} - {""}),
     )
+    return with_rule(of_gpus(found, [FindingGpu(pci=pci) for pci in sorted(gpus)]))
 
 
 def _count(bursts: Iterable[Burst]) -> int:

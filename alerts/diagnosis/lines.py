@@ -12,7 +12,11 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-MARKS = ("NVRM", "SXid", "INFO: task ", "[nvidia")
+MARKS = (
+    "NVRM", "SXid", "INFO: task ", "[nvidia", "nvidia-uvm: ", "nvidia-modeset: ", "nvidia: ", "nvidia 0",
+    "pcieport 0", "pci 0", "[drm:nv_drm_", "nv-fabricmanager", "nvidia-fabricmanager", "nvidia-imex",
+    "nvidia-persistenced", "nvidia-dcgm", "[tid ",
+)  # fmt: skip
 """Marks of relevant lines; `[nvidia` follows each frame of a stack in the driver."""
 
 MAX_LINE = 4096
@@ -26,8 +30,17 @@ _WRITER = re.compile(
 """`gpud[77]: ` anywhere, `gpud: ` behind a stamp: at the beginning it is a node (`pdsh`, `clush`)."""
 _HOST = re.compile(r"(?:^|\s)([\w.-]{1,120}) kernel: ")
 _FRONT = re.compile(r"([A-Za-z][\w.-]{0,120}): ")
-_KERNEL = ("kern", "nvidia", "NVRM", "klogd")
-"""`kern: warning: [2026-...]: ` is how Talos prints the kernel's facility and level."""
+_KERNEL = ("kern", "nvidia", "NVRM", "klogd", "nv-fabricmanager", "systemd")
+"""`kern: warning: [2026-...]: ` is how Talos prints the kernel's facility and level. Whether a line of a
+daemon counts, and of systemd about one, is the catalogue's to say."""
+_UNITS = {
+    "nv-fabricmanager": "nvidia-fabricmanager.service",
+    "nvidia-fabricmanager-start.sh": "nvidia-fabricmanager.service",
+    "nvidia-imex": "nvidia-imex.service",
+    "nvidia-persistenced": "nvidia-persistenced.service",
+    "systemd": "init.scope",
+}
+"""Unit of each daemon: its name in the journal is the writer's choice, the unit is systemd's."""
 
 
 def relevant_lines(text: str) -> Iterator[tuple[str, str]]:
@@ -93,14 +106,17 @@ def _of_entry(entry: Any) -> str:
     if not isinstance(message, str):
         return ""
     writer = entry.get("_TRANSPORT") or entry.get("SYSLOG_IDENTIFIER") or "kernel"
+    name = str(entry.get("SYSLOG_IDENTIFIER") or "")
     if writer != "kernel":
-        return ""
+        if name not in _UNITS or entry.get("_SYSTEMD_UNIT") != _UNITS[name]:
+            return ""
+        writer = name
     since = str(entry.get("__REALTIME_TIMESTAMP") or "")
     host = str(entry.get("_HOSTNAME") or "")
     stamp = ""
     if since.isascii() and since.isdigit() and len(since) < 18:
         stamp = (_EPOCH + timedelta(microseconds=int(since))).isoformat()
-    return f"{stamp} {host} kernel: {message}".lstrip()
+    return f"{stamp} {host} {writer}: {message}".lstrip()
 
 
 def host_of(head: str) -> str | None:

@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-import msgspec
-
-from alerts.diagnosis.finding import Finding
+from alerts.diagnosis.finding import Finding, FindingGpu, of_gpus, with_rule, worst_first
 from alerts.xid.catalogue import XidSeverity
 
 
@@ -27,6 +25,16 @@ class GpuSnapshot:
     """Message of nvidia-smi in place of values, "" for a GPU that answers."""
     links: Sequence[bool] = field(default=())
     """Whether each NVLink is active, in the order of their numbers; empty when unknown."""
+    index: int | None = None
+    uuid: str | None = None
+    serial: str | None = None
+    slot: str | None = None
+
+    @property
+    def identity(self) -> FindingGpu:
+        """The GPU as a finding names it."""
+        return FindingGpu(pci=self.pci, index=self.index, uuid=self.uuid, serial=self.serial,
+                          slot=self.slot, name=self.name or None)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +75,10 @@ def _too_hot(gpu: GpuSnapshot) -> bool:
 
 _RESET_WHEN_IDLE = "Reset the GPU when it is next idle; work may go on until then."
 _REPLACE = "Drain the GPU and run the field diagnostics; candidate for replacement."
+_UNCORRECTED = tuple(
+    f"gpu_ecc_volatile_uncorrected{part}_total"
+    for part in ("", "_dram", "_sram", "_sram_parity", "_sram_secded")
+)
 _SIGNS = (
     _Sign("recovery_action", XidSeverity.PAGE, _is("gpu_recovery_action", 1), "recovery action: reset the GPU", "Move its work away and reset it."),
     _Sign("recovery_action", XidSeverity.PAGE, _is("gpu_recovery_action", 2, 7), "recovery action: reboot", "Drain the node and reboot it."),
@@ -75,12 +87,12 @@ _SIGNS = (
     _Sign("recovery_drain", XidSeverity.TICKET, _is("gpu_recovery_action", 4), "recovery action: drain and reset", "Place no new work on it; reset it when the running job ends."),
     _Sign("ecc_uncontained", XidSeverity.PAGE, _at_least("gpu_remapped_rows_failure"), "a memory row could not be replaced", _REPLACE),
     _Sign("ecc_uncontained", XidSeverity.PAGE, _at_least("gpu_ecc_sram_threshold_exceeded"), "too many uncorrected errors in on-chip memory", _REPLACE),
+    _Sign("remap_exhausted", XidSeverity.TICKET, lambda gpu: gpu.readings.get("gpu_remapped_rows_uncorrectable", 0) >= 512 or gpu.readings.get("gpu_retired_pages_single_bit", 0) + gpu.readings.get("gpu_retired_pages_double_bit", 0) >= 60, "the spare memory is nearly used up", "Plan for the replacement of the board."),
     _Sign("remap_pending", XidSeverity.TICKET, _at_least("gpu_remapped_rows_pending"), "a memory row waits to be replaced", _RESET_WHEN_IDLE),
     _Sign("remap_pending", XidSeverity.TICKET, _at_least("gpu_retired_pages_pending"), "a memory page waits to be retired", _RESET_WHEN_IDLE),
     _Sign("remap_pending", XidSeverity.TICKET, _at_least("gpu_channel_repair_pending"), "a memory channel waits to be repaired", _RESET_WHEN_IDLE),
     _Sign("remap_pending", XidSeverity.TICKET, _at_least("gpu_tpc_repair_pending"), "a processing cluster waits to be repaired", _RESET_WHEN_IDLE),
-    _Sign("remap_exhausted", XidSeverity.TICKET, lambda gpu: gpu.readings.get("gpu_remapped_rows_uncorrectable", 0) >= 512 or gpu.readings.get("gpu_retired_pages_single_bit", 0) + gpu.readings.get("gpu_retired_pages_double_bit", 0) >= 60, "the spare memory is nearly used up", "Plan for the replacement of the board."),
-    _Sign("ecc_volatile", XidSeverity.TICKET, lambda gpu: any(gpu.readings.get(f"gpu_ecc_volatile_uncorrected{part}_total", 0) > 0 for part in ("", "_dram", "_sram", "_sram_parity", "_sram_secded")), "uncorrected memory errors since the driver loaded", "Look for XIDs 48, 94 and 95 in the kernel log, and reset the GPU when it is next idle."),
+    _Sign("ecc_volatile", XidSeverity.TICKET, lambda gpu: any(gpu.readings.get(name, 0) > 0 for name in _UNCORRECTED), "uncorrected memory errors since the driver loaded", "Look for XIDs 48, 94 and 95 in the kernel log, and reset the GPU when it is next idle."),
     _Sign("thermal_hw", XidSeverity.PAGE, _too_hot, "at the temperature at which it slows itself down", "Check fans, air flow and coolant of the node now."),
     _Sign("thermal_hw", XidSeverity.TICKET, _at_least("gpu_clocks_event_hw_thermal_slowdown"), "slowed down by heat at that moment", "Monitor it under load; check fans and air flow if it persists."),
     _Sign("power_brake", XidSeverity.TICKET, _at_least("gpu_clocks_event_hw_power_brake_slowdown"), "slowed down by the power brake at that moment", "Monitor it; check the node's power supplies and feeds if it persists."),
@@ -93,37 +105,78 @@ _SIGNS = (
 
 
 def evaluate_snapshots(gpus: Sequence[GpuSnapshot]) -> list[Finding]:
-    """Return the incidents of one document: for one node, one per cause."""
+    """Return the findings of one document, worst first: one per fault and GPU, except for what is of
+    the node."""
     found: list[Finding] = []
     for gpu in gpus:
         if gpu.lost:
-            found.append(_lost(gpu))
             continue
-        seen: set[str] = set()
+        faults: dict[str, list[_Sign]] = {}
         for sign in _SIGNS:
-            if sign.fault not in seen and sign.bad(gpu):
-                seen.add(sign.fault)
-                found.append(
-                    Finding(severity=sign.severity, fault=sign.fault, gpu=gpu.pci,
-                             action=f"{sign.text[0].upper()}{sign.text[1:]}. {sign.action}",
-                             line=f"{_named(gpu)}: {sign.text}")
-                )  # fmt: skip
-    return _facility(found + _links(gpus), len(gpus))
+            if sign.bad(gpu):
+                faults.setdefault(sign.fault, []).append(sign)
+        found += [_of_signs(gpu, signs) for signs in faults.values()]
+    found = _facility(_lost(gpus) + found + _links(gpus), len(gpus))
+    return worst_first([with_rule(one) for one in found])
 
 
 def _named(gpu: GpuSnapshot) -> str:
-    return f"{gpu.name} {gpu.pci or 'without a PCI address'}"
+    return f"{gpu.name} {gpu.pci or gpu.uuid or 'without a PCI address'}"
 
 
-def _lost(gpu: GpuSnapshot) -> Finding:
-    if "reset" in gpu.lost.lower():
-        action = "It requires a reset before it answers. Move its work away and reset it."
-        fault = "recovery_action"
-    else:
-        action = "The driver no longer reaches this GPU. Drain the node and reboot it; if it is lost again, reseat or replace it."
-        fault = "gpu_lost"
-    return Finding(severity=XidSeverity.PAGE, fault=fault, gpu=gpu.pci, action=action,
-                    line=f"{_named(gpu)}: {gpu.lost}")  # fmt: skip
+def _of_signs(gpu: GpuSnapshot, signs: Sequence[_Sign]) -> Finding:
+    """Return the finding of the signs of one fault, the worst of which is the first."""
+    texts = "; ".join(sign.text for sign in signs)
+    actions = " ".join(dict.fromkeys(sign.action for sign in signs))
+    lines = [f"{_named(gpu)}: {sign.text}{_measured(gpu, sign.fault)}" for sign in signs]
+    found = Finding(severity=min((sign.severity for sign in signs), key=lambda one: one.rank),
+                    fault=signs[0].fault, action=f"{texts[0].upper()}{texts[1:]}. {actions}",
+                    line=lines[0], lines=lines)  # fmt: skip
+    return of_gpus(found, [gpu.identity])
+
+
+_MEASURED = {
+    "remap_exhausted": {"gpu_remapped_rows_uncorrectable": "rows replaced", "gpu_retired_pages_single_bit": "pages retired for single bit errors", "gpu_retired_pages_double_bit": "for double bit errors"},
+    "ecc_volatile": dict.fromkeys(_UNCORRECTED, "uncorrected errors"),
+    "thermal_hw": {"gpu_temperature_celsius": "°C", "gpu_thermal_margin_celsius": "°C of margin"},
+}  # fmt: skip
+"""Readings that a line names with its fault, and their words."""
+
+
+def _measured(gpu: GpuSnapshot, fault: str) -> str:
+    """Return the readings behind a fault, in parentheses; "" where there are none."""
+    found = [
+        f"{gpu.readings[name]:g} {words}"
+        for name, words in _MEASURED.get(fault, {}).items()
+        if gpu.readings.get(name)
+    ]
+    return f" ({', '.join(found)})" if found else ""
+
+
+def _lost(gpus: Sequence[GpuSnapshot]) -> list[Finding]:
+    """Return one finding for all lost GPUs of a document, and one for all that need a reset."""
+    kinds: dict[str, list[GpuSnapshot]] = {}
+    for gpu in gpus:
+        if gpu.lost:
+            reset = "reset" in gpu.lost.lower()
+            kinds.setdefault("recovery_action" if reset else "gpu_lost", []).append(gpu)
+    found = []
+    for fault, lost in kinds.items():
+        lines = [f"{_named(gpu)}: {gpu.lost}" for gpu in lost]
+        action = _LOST_ACTIONS[fault] + (_TOGETHER if fault == "gpu_lost" and len(lost) > 1 else "")
+        one = Finding(severity=XidSeverity.PAGE, fault=fault, count=len(lost), action=action,
+                      line=lines[0], lines=lines)  # fmt: skip
+        found.append(of_gpus(one, [gpu.identity for gpu in lost]))
+    return found
+
+
+_LOST_ACTIONS = {
+    "recovery_action": "It requires a reset before it answers. Move its work away and reset it.",
+    "gpu_lost": "The driver no longer reaches this GPU. Drain the node and reboot it; if it is lost again, reseat or replace it.",
+}  # fmt: skip
+_TOGETHER = (
+    " Several GPUs at once point to what they share: a PCIe switch, a riser, the power supply."
+)
 
 
 def _links(gpus: Sequence[GpuSnapshot]) -> list[Finding]:
@@ -140,13 +193,14 @@ def _links(gpus: Sequence[GpuSnapshot]) -> list[Finding]:
             continue
         none_left = not any(gpu.links)
         which = "all NVLinks" if none_left else "NVLinks " + ", ".join(str(n) for n in down)
-        found.append(
-            Finding(severity=XidSeverity.PAGE if none_left else XidSeverity.TICKET,
-                     fault="nvlink_down", gpu=gpu.pci, count=len(down),
-                     action="Links are down that its peers have up. Look for a reset or a restart of "
-                     "Fabric Manager at that time; else drain and reset the GPU.",
-                     line=f"{_named(gpu)}: {which} inactive")
+        line = f"{_named(gpu)}: {which} inactive"
+        one = Finding(
+            severity=XidSeverity.PAGE if none_left else XidSeverity.TICKET, fault="nvlink_down",
+            count=len(down), links=down, line=line, lines=[line],
+            action="Links are down that its peers have up. Look for a reset or a restart of "
+            "Fabric Manager at that time; else drain and reset the GPU.",
         )  # fmt: skip
+        found.append(of_gpus(one, [gpu.identity]))
     return found
 
 
@@ -160,64 +214,42 @@ def _facility(found: list[Finding], gpus: int) -> list[Finding]:
         action="The power brake limits all GPUs of the node: check its power supplies, the feed and "
         "the PDU, and other nodes on them; the GPUs are well.",
         line=f"{limited[0].line} (and {len(limited) - 1} more)",
+        lines=[incident.line for incident in limited],
+        gpus=[gpu for incident in limited for gpu in incident.gpus],
     )  # fmt: skip
     return [incident for incident in found if incident.fault != "power_brake"] + [whole]
 
 
-def merge(incidents: Sequence[Finding]) -> list[Finding]:
-    """Merge the incidents of several documents and logs: one per fault and GPU.
+# What a document proves: a clean bill names it, and what else it does not show.
 
-    A GPU that is lost in the log is lost for nvidia-smi too; one that waits for a spare row logged
-    an XID 63.
-    """
-    kept: dict[tuple[str, str | None], Finding] = {}
-    for incident in sorted(incidents, key=lambda one: one.severity.rank):
-        key = (_SAME.get(incident.fault, incident.fault), incident.gpu)
-        known = kept.get(key)
-        if known is None or not (known.gpu or known.fault in _OF_A_NODE):
-            kept[key if known is None else (incident.line, incident.gpu)] = incident
+_CHECKS: tuple[tuple[str, Callable[[GpuSnapshot], bool]], ...] = (
+    ("the recovery action", lambda gpu: "gpu_recovery_action" in gpu.readings),
+    ("repairs of the memory that wait or failed", lambda gpu: _has(gpu, "gpu_remapped_rows_pending", "gpu_remapped_rows_failure", "gpu_retired_pages_pending", "gpu_channel_repair_pending")),
+    ("uncorrected memory errors", lambda gpu: _has(gpu, *_UNCORRECTED)),
+    ("the temperature against its limit", lambda gpu: (_has(gpu, "gpu_temperature_celsius") and gpu.readings.get("gpu_temperature_slowdown_celsius", 0) > 0) or {"gpu_thermal_margin_celsius", "gpu_thermal_margin_slowdown_celsius"} <= gpu.readings.keys()),
+    ("slowdown by heat or the power brake", lambda gpu: _has(gpu, "gpu_clocks_event_hw_thermal_slowdown", "gpu_clocks_event_hw_power_brake_slowdown")),
+    ("the fabric", lambda gpu: _has(gpu, "gpu_fabric_health")),
+)  # fmt: skip
+
+
+def _has(gpu: GpuSnapshot, *names: str) -> bool:
+    return any(name in gpu.readings for name in names)
+
+
+def proved_by(gpus: Sequence[GpuSnapshot]) -> tuple[list[str], list[str]]:
+    """Return what a document shows of the health of its GPUs, and what it does not show."""
+    shown, lacking = [], []
+    answering = [gpu for gpu in gpus if not gpu.lost]
+    for words, known in _CHECKS:
+        count = sum(map(known, answering))
+        if count:
+            part = "" if count == len(answering) else f" (of {count} of {len(answering)} GPUs)"
+            shown.append(words + part)
         else:
-            kept[key] = Finding(
-                severity=known.severity,
-                fault=known.fault,
-                xids=sorted({*known.xids, *incident.xids}),
-                sxids=sorted({*known.sxids, *incident.sxids}),
-                gpu=known.gpu,
-                count=known.count + incident.count,
-                first=known.first or incident.first,
-                last=known.last or incident.last,
-                action=known.action,
-                line=known.line,
-            )
-    return _join_recovery(list(kept.values()))
+            lacking.append(words)
+    return shown, lacking
 
 
-def _join_recovery(incidents: list[Finding]) -> list[Finding]:
-    """Give a recovery action that nvidia-smi shows to the fault of that GPU in the log."""
-    causes: dict[str | None, Finding] = {
-        one.gpu: one for one in reversed(incidents) if one.xids and one.gpu and _matters(one)
-    }
-    kept = {id(one): one for one in incidents}
-    for asked in incidents:
-        cause = causes.get(asked.gpu)
-        if cause is None or asked.xids or not asked.fault.startswith("recovery"):
-            continue
-        del kept[id(asked)]
-        now = kept[id(cause)]
-        kept[id(cause)] = msgspec.structs.replace(
-            now,
-            severity=min(now.severity, asked.severity, key=lambda one: one.rank),
-            count=now.count + asked.count,
-            action=f"{now.action} {asked.action}",
-        )
-    return list(kept.values())
-
-
-def _matters(incident: Finding) -> bool:
-    return incident.severity.rank <= XidSeverity.TICKET.rank
-
-
-_MEMORY = ("ecc_uncontained", "ecc_dbe", "ecc_contained", "ecc_repeat", "ecc_detail",
-           "ecc_volatile", "remap_pending", "remap_failure", "remap_exhausted", "sbe_rate")  # fmt: skip
-_SAME = dict.fromkeys(_MEMORY, "memory")
-_OF_A_NODE = frozenset({"driver_mismatch", "driver_down", "driver_hung", "power_brake"})
+def unproved(gpus: Sequence[GpuSnapshot]) -> list[GpuSnapshot]:
+    """Return the GPUs that answer, but of whose health the document shows nothing."""
+    return [gpu for gpu in gpus if not gpu.lost and not any(known(gpu) for _, known in _CHECKS)]

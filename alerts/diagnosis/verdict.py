@@ -8,6 +8,9 @@ from typing import NamedTuple
 from alerts.diagnosis.burst import Burst
 from alerts.diagnosis.burst_group import BurstGroup
 from alerts.xid.catalogue import XidSeverity, meaning_of
+from alerts.xid.nvlink5 import XIDS as NVLINK5
+from alerts.xid.nvlink5 import SubCode
+from telemetry.statements.catalogue import statements
 
 QUICK_SECONDS = 60.0
 """A recovery action that is withdrawn within this time does not count (the rule's `hold`)."""
@@ -69,8 +72,8 @@ def _severity(burst: Burst, xids: set[int], recovery: int | None) -> XidSeverity
         return XidSeverity.PAGE
     if burst.xid == 154 and recovery == 0:
         return XidSeverity.INFO
-    if burst.xid == 154 and recovery == 4 and xids & {48, 95, 149}:
-        return XidSeverity.PAGE
+    if burst.xid == 154 and recovery == 4 and (xids & {95, 149} or (48 in xids and 94 not in xids)):
+        return XidSeverity.PAGE  # beside a contained error (94), the GPU works until it is idle
     return burst.severity
 
 
@@ -95,6 +98,9 @@ def verdict_of(group: BurstGroup) -> FaultVerdict:
         ),
         key=lambda one: one[:2],
     )
+    numbered = [cause for cause in causes if cause[2].statement is None]
+    if numbered and numbered[0][0] == causes[0][0]:
+        causes = numbered  # what has a number says more than the words around it
     for root in _ROOTS:
         for _, _, burst in causes:
             if burst.fault == root:
@@ -107,15 +113,21 @@ def verdict_of(group: BurstGroup) -> FaultVerdict:
 def action_of(fault: str, severity: XidSeverity, groups: Sequence[BurstGroup]) -> str:
     """Return the meaning of the incident and what to do, in a few sentences."""
     bursts = [burst for group in groups for burst in group.bursts]
-    parts: list[str] = []
+    decoded = [_of_sub_code(code) for code in _codes(bursts)] if fault == "nvlink_errors" else []
+    parts: list[str] = decoded[:3]
     shown = {
         burst.xid
         for burst in bursts
-        if burst.xid is not None and burst.fault == fault and burst.xid != 154
+        if burst.xid is not None
+        and burst.fault == fault
+        and burst.xid != 154
+        and not (decoded and burst.code is not None)
     }
     named_only = fault != "application" and shown == {45}
     shown -= {45} if named_only else set()
     for xid in sorted(shown)[:2]:
+        if xid in NVLINK5 and decoded:
+            continue
         known = meaning_of(xid)
         parts.append(f"{known.meaning} {known.remedy}")
     if len(parts) == 2 and parts[0] == parts[1]:
@@ -126,19 +138,71 @@ def action_of(fault: str, severity: XidSeverity, groups: Sequence[BurstGroup]) -
             "it is not in this log, it has been lost."
         )
     elif not parts:
-        parts.append(_SENTENCES.get(fault, "See the line."))
+        parts.append(_SENTENCES.get(fault) or _stated(fault, bursts))
+    if fault == "ecc_contained" and severity is XidSeverity.PAGE:
+        parts = [_RESET_NOW]
+    if fault == "gpu_lost" and len({burst.gpu for burst in bursts if burst.xid == 79}) > 1:
+        parts.append(_TOGETHER)
     recoveries = [recovery for group in groups if (recovery := recovery_of(group)) is not None]
     if recoveries and severity.rank <= XidSeverity.TICKET.rank and recoveries[-1] in _RECOVERIES:
         parts.append(f"The driver requests to {_RECOVERIES[recoveries[-1]]}.")
     elif recoveries and recoveries[-1] == 0 and fault.startswith("recovery"):
         parts.append("The driver has since withdrawn this: nothing is left to do.")
-    places = {burst.code.investigate for burst in bursts if burst.code is not None}
-    if fault == "nvlink_errors" and "INVESTIGATE_PEER_DEVICE" in places:
-        parts.append("The cause may lie at the other end of the link: check the peer first.")
     gpus = sorted({burst.gpu for burst in bursts if burst.gpu and burst.sxid is None})
     if len(gpus) > 1:
         parts.append(f"GPUs: {', '.join(gpus[:16])}{' ...' if len(gpus) > 16 else ''}.")
     return " ".join(parts)
+
+
+def _codes(bursts: Sequence[Burst]) -> list[SubCode]:
+    """Return the sub-codes of NVLink errors, each once, those that ask for a reset first."""
+    codes = dict.fromkeys(burst.code for burst in bursts if burst.code is not None)
+    return sorted(codes, key=lambda code: code.action != "RESET_GPU")
+
+
+def _of_sub_code(code: SubCode) -> str:
+    """Return the meaning of a decoded sub-code, and what to do."""
+    parts = [f"{code.unit} ({code.severity}): {_CODE_ACTIONS.get(code.action, code.action)}"]
+    place = _CODE_PLACES.get(code.investigate)
+    return " ".join(parts + ([place] if place else []))
+
+
+_CODE_ACTIONS = {
+    "IGNORE": "nothing is to be done.",
+    "RESET_GPU": "drain and reset the GPU.",
+    "XID_154_EVAL": "take the recovery action that the driver requests (XID 154, or `nvidia-smi -q`).",
+}
+_CODE_PLACES = {
+    "CHECK_NVLINK_FAILURE_FLOW": "Look for another GPU of the domain that was lost or reset then.",
+    "CONTACT_SUPPORT": "If it comes again, report it to the maker.",
+    "INVESTIGATE_HOST": "Look for the cause on the host.",
+    "INVESTIGATE_LINK_SI": "Check the signal of the link: its error counters and the seating.",
+    "INVESTIGATE_LINK_SI_AND_CABLES": "Check the signal of the link and its cables.",
+    "INVESTIGATE_PEER_DEVICE": "The cause may lie at the other end of the link: check the peer first.",
+    "INVESTIGATE_SW_USER": "The cause may be the program.",
+    "INVESTIGATE_SW_USER_LINK_SI": "The cause may be the program, or the signal of the link.",
+    "REPORT_ISSUE": "Report it to the maker.",
+    "SYMPATHETIC_REPORT_SOLO": "It follows an error elsewhere; alone, report it to the maker.",
+}
+"""Places of the cause that NVIDIA's catalogue names, in words."""
+
+_RESET_NOW = (
+    "A contained memory error with which the driver asks for a reset at once (RST: Yes). Stop the work"
+    " on this GPU and reset it."
+)
+_TOGETHER = (
+    "Several GPUs at once point to what they share: a PCIe switch, a riser, the power supply."
+)
+
+
+def _stated(fault: str, bursts: Sequence[Burst]) -> str:
+    """Return the meaning and remedy of the worst statement of a fault."""
+    stated = [burst for burst in bursts if burst.statement is not None and burst.fault == fault]
+    if not stated:
+        return "See the line."
+    worst = min(stated, key=lambda burst: burst.severity.rank)
+    known = statements()[str(worst.statement)]
+    return f"{known.meaning} {known.remedy}"
 
 
 _SENTENCES = {

@@ -17,6 +17,8 @@ import msgspec
 import numpy as np
 
 from alerts.engine.isolation import FleetWithout, NodeFaults, culprits
+from alerts.engine.job_index import JobsByNode
+from alerts.engine.kept_memory import KeptMemory, MemoryCopy, keep_memory, resume_memory
 from alerts.engine.peer_groups import PeerGroups
 from alerts.engine.recent_events import (
     DisturbanceTracker,
@@ -24,6 +26,7 @@ from alerts.engine.recent_events import (
     Placed,
     place_events,
 )
+from alerts.engine.repeated_faults import RepeatedFaultFinder
 from alerts.engine.restore import AlertRecord, RestoredAlerts, end_of
 from alerts.engine.row_index import (
     RowChange,
@@ -35,13 +38,22 @@ from alerts.engine.row_index import (
 )
 from alerts.engine.rule_evaluator import UNKNOWN_TEXT, Reading, RuleEvaluator
 from alerts.engine.shown_alerts import PlaceFacts
-from alerts.engine.subjects import DeviceSubject, RowSubject, subject_info
+from alerts.engine.subjects import (
+    DeviceSubject,
+    RowSubject,
+    SnapshotSubject,
+    SubjectInfo,
+    gpu_and_place,
+    subject_info,
+)
 from alerts.rules.conditions import event_part
+from alerts.rules.gpu_jobs import OF_JOBS
 from alerts.rules.input import AlertPhase, FleetSnapshot
 from alerts.rules.names import format_value, home
+from alerts.rules.recurs import Recurs
 from alerts.rules.row_memory import Floats
-from alerts.rules.rule import Rule
-from api.alerts import Alert, AlertState, Severity, Subject
+from alerts.rules.rule import Rule, conditions_of
+from api.alerts import Alert, AlertState, Incident, Severity, Subject
 from api.power import SnapshotKind
 from power.snapshot.snapshot import PowerSnapshot
 from telemetry.devices import Event
@@ -100,14 +112,14 @@ class RuleEngine:
         self._evaluated = EvaluatedEvents()
         self._disturbances = DisturbanceTracker()
         self._peer_groups = PeerGroups()
+        self._repeated = _repeated_faults(rules)
         self._resolved: deque[tuple[float, Alert]] = deque()
         self._fleet = Fleet()
-        self._last_tick = self._now = -np.inf
+        self._last_tick = self._now = self._listening_since = -np.inf
         self._period: float | None = None
         """Usual seconds between two calls."""
         self._long_pauses = 0
         """Number of longer pauses in a row."""
-        self._listening_since = -np.inf
         self._event_age = max([_EVENT_AGE, *(int(rule.keep * 1e9) for rule in rules)])
         self._forgotten: set[str] = set()
         """Nodes that were removed since the last tick."""
@@ -136,6 +148,11 @@ class RuleEngine:
         self._rows_known = True
         """Whether the rows of the alerts are those of the fleet."""
         self._wall = 0
+
+    @property
+    def jobs(self) -> JobsByNode:
+        """Newest list of the jobs of each node; its owner fills it."""
+        return self._peer_groups.jobs.newest
 
     # -- Every tick ------------------------------------------------------------------------------
 
@@ -189,7 +206,10 @@ class RuleEngine:
             snapshot = self._snapshot(fleet, now, wall_ns, changes)
             for evaluator in self._evaluators:
                 try:
-                    if not snapshot.has(evaluator.subject):
+                    if not snapshot.has(evaluator.subject) or (
+                        evaluator.of_jobs and not self.jobs.newest
+                    ):  # no row, or no node says whose its GPUs are
+                        self.rules_aside.works(evaluator.rule.name)
                         continue
                     yield from self._evaluate(evaluator, snapshot, changes)
                 except Exception as error:
@@ -238,6 +258,8 @@ class RuleEngine:
             self._guarded("disturbances/at", lambda: self._disturbances.at) or self._never(),
             self._row_index.drivers,
             self._peer_groups.groups,
+            self._peer_groups.jobs.rows,
+            partial(self._repeated.find, self._fleet, wall_ns),
         )
         self._guarded(_DISTURBANCES, lambda: self._watch(snapshot))
         return snapshot
@@ -465,7 +487,7 @@ class RuleEngine:
         if not self._rows_known:  # the alerts stay as they are
             return
         done = 0
-        context = id(self._fleet), self._fleet.version, self.node_labels
+        context = id(self._fleet), self._fleet.version, self.node_labels, self.jobs.version
         for evaluator in self._evaluators:
             if not len(evaluator.machine.entries) and not evaluator.shown:
                 continue
@@ -485,14 +507,25 @@ class RuleEngine:
         """Return what the alert of a row says about its place."""
         try:
             found = self._subject(evaluator.subject, row)
+            return None if found is None else self._source_of(found)
         except Exception:  # it is reported where the alert is made
             return None
-        return None if found is None else self._source_of(found)
 
     def _source_of(self, found: RowSubject) -> PlaceFacts:
         if isinstance(found, DeviceSubject):
-            return PlaceFacts(found.inventory, self.node_labels.get(found.inventory.node))
+            node = found.inventory.node
+            labels = self._labels_of_job(found)
+            return PlaceFacts(found.inventory, self.node_labels.get(node), labels)
         return PlaceFacts(found.facts, None)
+
+    def _labels_of_job(self, found: RowSubject) -> Mapping[str, str]:
+        """Return `job`, `user` and `account` of a subject."""
+        if isinstance(found, SnapshotSubject):
+            return {}
+        gpu, _ = gpu_and_place(found)
+        return self._peer_groups.jobs.labels(
+            found.inventory.node, None if gpu is None else gpu.uuid
+        )
 
     # -- Restarts --------------------------------------------------------------------------------
 
@@ -537,6 +570,11 @@ class RuleEngine:
             self._note_text(evaluator.rule.name, error)
             return AlertRecord(alert=alert, device=alert.key.split("/", 2)[2])
 
+    def note_incidents(self, incidents: Iterable[Incident]) -> None:
+        """Remember the faults of boards and slots: the incidents of the last 30 days at a start, and
+        each that changes. The removal of a node forgets none of them."""
+        self._repeated.index.note(incidents)
+
     def forget(self, node: str) -> None:
         """Note that a node was removed, by a person or at its expiry: its alerts end as `forgotten` at the next tick."""
         self._forgotten.add(node)
@@ -567,6 +605,15 @@ class RuleEngine:
                         evaluator.recall(event, row, now - max(0.0, (wall_ns - event.at) / 1e9))
                     except Exception as error:  # costs a count of repetitions
                         self._note_text(evaluator.rule.name, error)
+
+    def keep_memory(self, wall_ns: int) -> MemoryCopy:
+        """Return a copy of the memory of windowed outliers, for `resume_memory` after a restart."""
+        return keep_memory(self._evaluators, self._fleet, self._now, wall_ns)
+
+    def resume_memory(self, kept: KeptMemory, now: float, wall_ns: int) -> int:
+        """Go on with the memory of windowed outliers of before a restart, after `recall`; return how many
+        rules went on."""
+        return resume_memory(kept, self._evaluators, self._fleet, now, wall_ns)
 
     # -- Rows ------------------------------------------------------------------------------------
 
@@ -637,7 +684,7 @@ class RuleEngine:
             if number is not None and evaluator.machine.phase[row] == AlertPhase.FIRING:
                 entry = evaluator.machine.entries[number]
                 try:
-                    info = subject_info(found, self.node_labels)
+                    info = subject_info(found, self.node_labels, self._labels_of_job(found))
                     reading = self._reading(evaluator, row)
                     yield evaluator.alert(entry, AlertState.RESOLVED, wall, info, reading)
                 except Exception as error:
@@ -715,16 +762,22 @@ class RuleEngine:
             if found is None:
                 evaluator.shown.pop(row, None)
                 return None
-            info, reading = subject_info(found, self.node_labels), self._reading(evaluator, row)
+            job = _job_hit(evaluator.shown.get(row), entry) or self._labels_of_job(found)
+            info, reading = (
+                subject_info(found, self.node_labels, job),
+                self._reading(evaluator, row),
+            )
+            source = self._source_of(found)
             alert = evaluator.alert(entry, state, at, info, reading)
         except Exception as error:  # a plain text is better than no page
             alert = self._plain(evaluator, entry, state, at, found, error)
             evaluator.shown.stale.add(row)  # tried again at the next tick
         else:
             evaluator.shown.fresh.add(row)
-            if found is not None:
-                evaluator.shown.sources[row] = self._source_of(found)
+            evaluator.shown.sources[row] = source
         evaluator.shown[row] = alert
+        if state is AlertState.FIRING:
+            self._restored.forget(alert.key)  # else it would be listed twice
         return alert
 
     def _plain(
@@ -738,8 +791,35 @@ class RuleEngine:
         info = None
         if subject is not None:
             with contextlib.suppress(Exception):
-                info = subject_info(subject, {})
+                info = subject_info(subject, {}, {})
+        if info is None:
+            with contextlib.suppress(Exception):
+                info = self._bare_info(evaluator.subject, int(entry["row"]))
         return evaluator.plain_alert(entry, state, at, info, error)
+
+    def _bare_info(self, subject: Subject, row: int) -> SubjectInfo:
+        """Return the names of a row's subject, without the functions that have just failed: an alert
+        keeps its key with and without its texts."""
+        if subject.table is None:
+            name = self._snapshot_rows.known[SnapshotKind(subject)].names[row]
+            monitor = subject is Subject.MONITOR
+            holder, device = name.split("/", 1) if monitor else (str(subject), name)
+            shown = Subject.NODE if monitor else subject
+            return SubjectInfo(shown, holder, device, "", name, f"{subject} {name}", None, {}, {})
+        fleet = self._fleet
+        if subject is Subject.NODE:
+            node, device = fleet.hosts[row] or "", "node"
+            return SubjectInfo(subject, node, device, node, "", node, None, {}, {})
+        if subject is Subject.GPU and (gpu := fleet.gpus[row]) is not None:
+            node, where = gpu[0], f"{gpu[0]} GPU {gpu[1].index}"
+            return SubjectInfo(subject, node, gpu[1].uuid, node, "", where, gpu[1], {}, {})
+        if subject is Subject.LINK and (link := fleet.links[row]) is not None:
+            node, device = link[0], f"{link[1].gpu}/{link[1].number}"
+            return SubjectInfo(subject, node, device, node, "", f"{node} {device}", None, {}, {})
+        if subject is Subject.PORT and (port := fleet.ports[row]) is not None:
+            node, where = port[0], f"{port[0]} port {port[1].name}"
+            return SubjectInfo(subject, node, port[1].id, node, "", where, None, {}, {})
+        raise KeyError(row)
 
     def _note_text(self, rule: str, error: Exception) -> None:
         self._plain_texts.add(rule)
@@ -817,7 +897,26 @@ def _evaluators(rules: Iterable[Rule]) -> Iterable[RuleEvaluator]:
         events = event_part(rule.when)
         if events is not None and rule.table is Subject.GPU:
             # An XID of an unknown GPU is still an XID: it belongs to the node.
-            yield RuleEvaluator(msgspec.structs.replace(rule, unless=None), Subject.NODE, events)
+            yield RuleEvaluator(
+                msgspec.structs.replace(rule, unless=None, load=None), Subject.NODE, events
+            )
+
+
+def _repeated_faults(rules: Sequence[Rule]) -> RepeatedFaultFinder:
+    recurs = [
+        rule.name
+        for rule in rules
+        if any(isinstance(part, Recurs) for part in conditions_of(rule.when))
+    ]
+    return RepeatedFaultFinder({rule.name: rule.owner for rule in rules}, recurs)
+
+
+def _job_hit(shown: Alert | None, entry: Any) -> dict[str, str]:
+    """Return the labels of the job that an alert has hit: they outlive the job, which may have ended of
+    it."""
+    if shown is None or shown.since != int(entry["began"]):
+        return {}
+    return {name: shown.labels[name] for name in OF_JOBS if name in shown.labels}
 
 
 def _event_key(event: Event) -> str:

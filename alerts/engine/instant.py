@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from alerts.rules.condition import BAD
+from alerts.rules.gpu_jobs import GpuJobs
 from alerts.rules.input import FleetSnapshot, RuleInput
 from alerts.rules.row_memory import Flags, RowMemory
 from alerts.rules.rule import Rule, conditions_of
@@ -32,7 +33,7 @@ def _ids(rules: Sequence[Rule], snapshot: PowerSnapshot) -> dict[str, list[str]]
     none = np.zeros(0, np.intp)
     fleet = FleetSnapshot(
         Fleet(), {snapshot.kind: snapshot}, {}, 0.0, 0, -np.inf, {}, {},
-        lambda _: np.zeros(0, np.bool_), lambda _: (none, 0),
+        lambda _: np.zeros(0, np.bool_), lambda _: (none, 0), GpuJobs(), lambda *_: {},
     )  # fmt: skip
     inputs = RuleInput(fleet, Subject(snapshot.kind.value), size, np.zeros(size, np.int8))
     instant = [r for r in rules if r.table is inputs.subject and _instant(r, snapshot.columns)]
@@ -41,7 +42,7 @@ def _ids(rules: Sequence[Rule], snapshot: PowerSnapshot) -> dict[str, list[str]]
     for rule in instant:
         firing = bad[rule.name].copy()
         for other in instant:
-            if rule.name in other.inhibits:
+            if any(one.rule == rule.name for one in other.inhibits):
                 firing &= ~bad[other.name]
         for row in np.flatnonzero(firing):
             found.setdefault(snapshot.names[row], set()).add(rule.id or rule.name)

@@ -59,6 +59,7 @@ class FleetWithout:
                 fleet.matrices,
                 list(fleet.gpus),
                 list(fleet.links),
+                list(fleet.ports),
                 list(fleet.hosts),
                 fleet.by_uuid,
                 fleet.free,
@@ -70,6 +71,7 @@ class FleetWithout:
                     (view.gpus, rows[Table.GPU]),
                     (view.links, rows[Table.LINK]),
                     (view.hosts, rows[Table.NODE]),
+                    (view.ports, rows[Table.PORT]),
                 ):
                     names_of[at] = [None] * (at.stop - at.start)
         return self._view

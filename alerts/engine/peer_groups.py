@@ -1,4 +1,8 @@
-"""Groups of GPUs that may be compared: of the same model, in the same job or on the same node."""
+"""Groups of GPUs that may be compared: of the same model, in the same job or on the same node.
+
+The job is that of the GPU as its node says; where that is not known, the node's label `job`, else the
+node itself. A GPU that several jobs share, or that is cut in instances, has no peers.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,9 @@ from collections.abc import Hashable, Mapping
 import numpy as np
 
 from alerts.engine.isolation import NodeFaults
+from alerts.engine.job_index import JobIndex
 from alerts.engine.row_index import RowIndex
+from alerts.rules.gpu_jobs import GpuHolding
 from alerts.rules.row_memory import Index
 from telemetry.fleet import Fleet, Node
 from telemetry.metric import Table
@@ -20,6 +26,7 @@ class PeerGroups:
     """Numbers of the GPU rows, equal for GPUs that may be compared, for each way of comparing."""
 
     def __init__(self) -> None:
+        self.jobs = JobIndex()
         self._ways = {"job": _Groups(), "model": _Groups()}
         self._jobs: dict[str, str] = {}
         self._places: Mapping[str, Mapping[str, str]] | None = None
@@ -35,9 +42,10 @@ class PeerGroups:
         self, fleet: Fleet, index: RowIndex, places: Mapping[str, Mapping[str, str]]
     ) -> None:
         """Bring the groups up to date; work only for nodes that have changed. Raises `NodeFaults` for
-        nodes whose groups can't be told; those of the others are up to date then."""
+        nodes whose groups or jobs can't be told; those of the others are up to date then."""
         changed = self._changed
-        changed |= set(index.arrived)
+        changed.update(index.arrived)
+        self.jobs.follow(fleet, index, changed)
         if places is not self._places:
             self._places = places
             jobs = {node: labels["job"] for node, labels in places.items() if "job" in labels}
@@ -61,11 +69,25 @@ class PeerGroups:
             raise NodeFaults(faults)
 
     def _put(self, name: str, node: Node) -> None:
-        rows = node.rows[Table.GPU]
-        job = self._jobs.get(name)
-        place = ("node", name) if job is None else ("job", job)
-        models = [gpu.name for gpu in node.inventory.gpus]
-        self._ways["job"].put(rows, [(model, *place) for model in models])
+        rows, held = node.rows[Table.GPU], self.jobs.rows
+        label = self._jobs.get(name)
+        unknown = ("node", name) if label is None else ("job", label)
+        gpus = node.inventory.gpus
+        models = [gpu.name for gpu in gpus]
+        keys: list[Hashable] = []
+        for gpu, holding, job in zip(
+            gpus, held.holding[rows].tolist(), held.job[rows].tolist(), strict=True
+        ):
+            match holding:
+                case GpuHolding.ONE_JOB:
+                    keys.append((gpu.name, job))
+                case GpuHolding.SHARED:
+                    keys.append((gpu.name, gpu.uuid))
+                case GpuHolding.FREE if label is None:
+                    keys.append((gpu.name, "free", name))
+                case _:
+                    keys.append((gpu.name, *unknown))
+        self._ways["job"].put(rows, keys)
         self._ways["model"].put(rows, models)
 
 

@@ -31,6 +31,9 @@ class AlertRecord(msgspec.Struct, frozen=True, kw_only=True):
     line: str = ""
     """Line of the event, or the reason, that made it bad."""
     process: str = ""
+    faults: tuple[str, ...] = ()
+    meaning: str = ""
+    remedy: str = ""
 
 
 @dataclass(slots=True)
@@ -67,6 +70,10 @@ class RestoredAlerts:
     def wait_again(self, waiting: WaitingAlert) -> None:
         """Add a record that was removed, and whose device could not be found after all."""
         self._waiting[waiting.record.alert.key] = waiting
+
+    def forget(self, key: str) -> None:
+        """Remove the record of an alert that fires again on a row of its own."""
+        self._waiting.pop(key, None)
 
     def records(self) -> Iterator[AlertRecord]:
         """Yield the records."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from string import Formatter
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -14,12 +14,13 @@ from alerts.engine.restore import AlertRecord, WaitingAlert
 from alerts.engine.shown_alerts import PlaceFacts, ShownAlerts
 from alerts.engine.state_machine import AlertStateMachine, step
 from alerts.engine.subjects import SubjectInfo
-from alerts.rules.condition import BAD, UNKNOWN, Evaluation
+from alerts.rules.condition import BAD, GOOD, UNKNOWN, Evaluation
 from alerts.rules.conditions import Condition
 from alerts.rules.input import AlertPhase, FleetSnapshot, RuleInput
 from alerts.rules.names import WORDS
 from alerts.rules.row_memory import Flags, RowMemory, RowMove
-from alerts.rules.rule import Rule
+from alerts.rules.rule import OF_JOBS, Rule, conditions_of
+from alerts.xid.event import explain
 from api.alerts import Alert, AlertState, Subject
 from api.power import SnapshotKind
 from power.snapshot.snapshot import PowerSnapshot
@@ -28,6 +29,8 @@ from telemetry.devices import Event
 _STATES = {AlertPhase.PENDING: AlertState.PENDING, AlertPhase.FIRING: AlertState.FIRING}
 UNKNOWN_TEXT = "unknown"
 """Text of a field that is not known."""
+MOST_FAULTS = 16
+"""Different faults of one row that are alerts of their own while a rule fires there."""
 MOST_AT_ONCE, FEWEST_AT_ONCE = 100, 20
 """Alerts of a rule whose texts are made again in one tick because of a number alone; fewer for rows of
 snapshots, of which each takes up to a millisecond."""
@@ -46,8 +49,11 @@ class RuleEvaluator:
         self.machine = AlertStateMachine(self.memory)
         self._when_memory = self.memory.part(0)
         self._unless_memory = self.memory.part(1)
-        self._causes: dict[int, tuple[str, str]] = {}
-        """Line and process of the event that caused each active row, where it has one."""
+        self._load_memory = self.memory.part(2)
+        self._causes: dict[int, _Cause] = {}
+        """Texts of the event that caused each active row, where it has one."""
+        self.of_jobs = any(isinstance(part, OF_JOBS) for part in conditions_of(when))
+        """Whether it needs to know whose the GPUs are."""
         self.faults: list[Exception] = []
         """Exceptions that cost a text, until the engine notes them."""
         self.shown = ShownAlerts()
@@ -102,6 +108,7 @@ class RuleEvaluator:
         self.memory = RowMemory(size)
         self.machine = AlertStateMachine(self.memory)
         self._when_memory, self._unless_memory = self.memory.part(0), self.memory.part(1)
+        self._load_memory = self.memory.part(2)
         self._causes, self._records, self.shown = {}, {}, ShownAlerts()
 
     def step(self, snapshot: FleetSnapshot) -> list[tuple[Any, AlertState]]:
@@ -121,29 +128,56 @@ class RuleEvaluator:
             wall=snapshot.wall,
             hold=rule.hold,
             keep=rule.keep,
+            under_load=rule.load is not None,
         )
-        for row, event in evaluation.causes.items():
-            if phase[row]:
-                self.shown.stale.add(row)
-                try:
-                    self._causes[row] = _cause(event)
-                except Exception as error:  # noqa: BLE001 - the alert is notified without its line
-                    self._causes[row] = "", ""
-                    self.faults.append(error)
+        further = [
+            row
+            for row, event in evaluation.causes.items()
+            if phase[row] and self._note_cause(row, event)
+        ]
         if self.subject is Subject.MONITOR:
             self._note_reasons(snapshot.snapshots[SnapshotKind.MONITOR], bad)
-        if not len(fires) and not len(resolves):
+        if further:
+            fires = [*fires, *(row for row in further if phase[row] == AlertPhase.FIRING)]
+            self.machine.turns += 1
+        if not fires and not len(resolves):
             return []
         fired = self.machine.entries[np.isin(self.machine.entries["row"], fires)]
         return [(entry, AlertState.FIRING) for entry in fired] + [
             (entry, AlertState.RESOLVED) for entry in resolves
         ]
 
+    def _note_cause(self, row: int, event: Event) -> bool:
+        """Store the texts of the event that made a row bad; return whether it is a further fault of a row
+        that has one already. The text is that of the newest fault: an older one that comes again
+        changes nothing."""
+        before = self._causes.get(row, _Cause())
+        faults = before.faults
+        try:
+            fault = self.when.fault_of_alert(event)
+            known = fault in faults
+            if known and fault != faults[-1]:
+                return False
+            if fault and not known and len(faults) < MOST_FAULTS:
+                faults = (*faults, fault)
+            cause = _cause(event)._replace(faults=faults)
+        except Exception as error:  # noqa: BLE001 - the alert is notified without its line
+            cause = _Cause(faults=faults)
+            self.faults.append(error)
+        self._causes[row] = cause
+        self.shown.stale.add(row)
+        return bool(before.faults) and faults != before.faults
+
     def _mask(self, inputs: RuleInput, evaluation: Evaluation) -> None:
-        """Make rows unknown whose readings are disturbed, or on which `unless` is bad."""
+        """Make rows unknown whose readings are disturbed, or on which `unless` is bad, and good rows
+        whose device is not under load."""
         rule, verdicts = self.rule, evaluation.verdicts
         if rule.unless is not None:
             verdicts[rule.unless.evaluate(inputs, self._unless_memory).verdicts == BAD] = UNKNOWN
+        if rule.load is not None:
+            idle = rule.load.evaluate(inputs, self._load_memory).verdicts != BAD
+            idle &= ~rule.load.abstains(inputs)
+            verdicts[idle & (verdicts == GOOD)] = UNKNOWN
         if rule.settle and self.subject.table is not None:
             verdicts[inputs.snapshot.now < inputs.disturbed_at() + rule.settle] = UNKNOWN
 
@@ -151,7 +185,7 @@ class RuleEvaluator:
         """Store the reasons of the bad rows; they are shown until the alert is over."""
         metric = next(self.when.metrics())
         for row in np.flatnonzero(bad).tolist():
-            cause = snapshot.facts[row].get(metric, ""), ""
+            cause = _Cause(snapshot.facts[row].get(metric, ""))
             if self._causes.get(row) != cause:
                 self._causes[row] = cause
                 self.shown.stale.add(row)
@@ -198,12 +232,12 @@ class RuleEvaluator:
             value = None  # 1: adds nothing to the alert itself
         value_text = "" if value is None else part.describe(value)
         limit_text = "" if limit is None else part.describe(limit)
-        line, process = self._causes.get(int(entry["row"]), ("", ""))
+        cause = self._causes.get(int(entry["row"]), _Cause())
+        process = cause.process
         values = {
             "value": value_text or "no reading",
             "limit": limit_text,
-            "line": line,
-            "process": process,
+            **cause._asdict(),
         }
         return Alert(
             key=f"{rule.name}/{info.holder}/{info.device}",
@@ -225,6 +259,8 @@ class RuleEvaluator:
             summary=_fill(rule.summary, info, values, reading),
             description=_fill(rule.description, info, values, reading),
             runbook=rule.runbook,
+            owner=rule.owner,
+            faults=cause.faults,
         )
 
     def shown_again(self, entry: Any, state: AlertState, at: int) -> Alert:
@@ -259,6 +295,7 @@ class RuleEvaluator:
             description=f"Its text can't be made ({type(error).__name__}); the aggregator's log has the "
             "cause.",
             runbook=rule.runbook,
+            owner=rule.owner,
         )
 
     def outdated(
@@ -307,14 +344,13 @@ class RuleEvaluator:
 
     def _record(self, alert: Alert, entry: Any, now: float, wall: int) -> AlertRecord:
         good = float(entry["good_since"])
-        line, process = self._causes.get(int(entry["row"]), ("", ""))
+        cause = self._causes.get(int(entry["row"]), _Cause())
         return AlertRecord(
             alert=alert,
             device=alert.key.split("/", 2)[2],
             good_since=None if np.isnan(good) else wall - int((now - good) * 1e9),
             part=int(entry["part"]),
-            line=line,
-            process=process,
+            **cause._asdict(),
         )
 
     def resume(self, waiting: WaitingAlert, row: int) -> None:
@@ -333,7 +369,9 @@ class RuleEvaluator:
             part=min(record.part, max(0, len(self.when.parts) - 1)),
         )
         if record.line or record.process:
-            self._causes[row] = record.line, record.process
+            self._causes[row] = _Cause(
+                record.line, record.process, record.meaning, record.remedy, record.faults
+            )
 
 
 def names_readings(rule: Rule) -> bool:
@@ -352,12 +390,26 @@ def _number(value: Any) -> float | None:
     return None if np.isnan(number) else number
 
 
-def _cause(event: Event) -> tuple[str, str]:
-    """Return the raw line or the message of an event, and the process that it names."""
+class _Cause(NamedTuple):
+    """Texts of the event that caused an alert; "" for what it does not tell."""
+
+    line: str = ""
+    """The raw line, or the message of an event without one."""
+    process: str = ""
+    meaning: str = ""
+    """Meaning and remedy of what the driver stated, by the catalogues."""
+    remedy: str = ""
+    faults: tuple[str, ...] = ()
+    """Faults of the alert so far, the newest last."""
+
+
+def _cause(event: Event) -> _Cause:
+    """Return the texts of an event."""
     data = event.data
     line = str(data.get("line") or event.message)
     process, pid = data.get("process"), data.get("pid")
-    return line, " ".join(str(word) for word in (process, pid and f"(pid {pid})") if word)
+    named = " ".join(str(word) for word in (process, pid and f"(pid {pid})") if word)
+    return _Cause(line, named, *explain(event))
 
 
 def _fill(
@@ -365,7 +417,7 @@ def _fill(
 ) -> str:
     """Fill in a rule's template.
 
-    `values`: value, limit, line and process. `reading` returns the present value of a metric as text.
+    `values`: value, limit and the texts of the cause. `reading` returns the present value of a metric as text.
     """
     return template.format_map(_Facts(info, values, reading))
 

@@ -6,9 +6,10 @@ For the tests of the shipped rules, and for `kilowatch rules test` of an operato
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 
 from alerts.engine.engine import STALL, RuleEngine
@@ -16,20 +17,31 @@ from alerts.rules.names import home
 from alerts.rules.presence import Silent, Skewed
 from alerts.rules.rule import Example, Rule, conditions_of, words_of
 from alerts.xid.event import event_data
-from api.alerts import AlertState, Subject
+from api.alerts import Alert, AlertState, Incident, Severity, Subject
 from api.power import SnapshotKind
 from power.snapshot.snapshot import PowerSnapshot
-from telemetry.devices import Event, Gpu, Link
+from telemetry.devices import PORT_PREFIX, Event, Gpu, Link, Port
 from telemetry.errors import ConfigError
 from telemetry.fleet import Fleet, Node
 from telemetry.gap import GAP, Gap
 from telemetry.inventory import Inventory
+from telemetry.jobs import (
+    Allocation,
+    AllocationKind,
+    GpuProcess,
+    Job,
+    JobKey,
+    JobSourceState,
+    NodeJobs,
+)
 from telemetry.kernel_log import parse_line
 
 _EPOCH = 1_700_000_000_000_000_000
 _BEFORE = 1_000_000.0
 """Monotonic seconds at the first step; any number but 0 would do."""
 _LETTERS = {AlertState.PENDING: "P", AlertState.FIRING: "F", AlertState.RESOLVED: "R"}
+_LONG_AGO = 7_200_000_000_000
+"""ns before the first step at which its jobs began."""
 _GAPS = {gap.word: GAP[gap] for gap in Gap} | {"_": GAP[Gap.ERROR]}
 _WORD = re.compile(r"([xs])(\d+)(?:@(\w+))?|([a-z_]+)!|\$(\w+)")
 
@@ -46,6 +58,20 @@ def failures(rule: Rule) -> list[tuple[Example, list[str]]]:
     """Return the examples of a rule that fail, with the states that they have instead."""
     played = [(example, play(rule, example)) for example in rule.example]
     return [(example, found) for example, found in played if found != words_of(example.then)]
+
+
+def first_alert(rule: Rule, *, node: str, gpu: str, row: str, facts: Mapping[str, str]) -> Alert:
+    """Return the alert of a rule when an example of it first fires, on a device of a test's own.
+
+    `row`, `facts`: name and facts of the circuit, budget, UPS or supply, if the rule is about one.
+    Raises `ConfigError` where no example of the rule fires.
+    """
+    for example in rule.example:
+        play = _Play(rule, example, node, gpu, row, facts)
+        for _ in play.steps():
+            if (alert := play.firing()) is not None:
+                return alert
+    raise ConfigError(f"rule {rule.name}", "none of its examples fires", "Write one that does.")
 
 
 def example_steps(rule: Rule, example: Example) -> list[ExampleStep]:
@@ -69,19 +95,81 @@ class ExampleStep(NamedTuple):
     """Seconds by which the nodes' clocks are ahead."""
 
 
+def node_jobs(
+    inventory: Inventory, words: Sequence[str], wall: int, began: int, asked: int
+) -> NodeJobs | None:
+    """Return the list of a node whose GPUs these words of an example give away; None where it says nothing."""
+    if all(word.rstrip("!?") == "_" for word in words):
+        return None
+    allocations: list[Allocation] = []
+    processes: list[GpuProcess] = []
+    jobs: dict[str, Job] = {}
+    for number, (gpu, word) in enumerate(zip(inventory.gpus, words, strict=False)):
+        for name in filter(None, word.strip("~!?-_").split(",")):
+            job, _, instance = name.partition("/")
+            key = JobKey("slurm", "example", job)
+            owner = "Deployment/serve" if job == "serve" else ""
+            queue = "interactive" if job == "shell" else ""
+            jobs[job] = Job(key=key, user=f"user-{job}", owner=owner, queue=queue, gpus=asked)
+            used = AllocationKind.USED if word.startswith("~") else AllocationKind.ALLOCATED
+            part = int(instance) if instance else None
+            allocations.append(
+                Allocation(job=key, gpu=gpu.uuid, instance=part, kind=used, begin=began)
+            )
+        if word.endswith(("!", "?")):
+            hidden = "no permission" if word.endswith("?") else ""
+            user = "" if hidden else "mallory"
+            stray = GpuProcess(
+                gpu=gpu.uuid, pid=100 + number, user=user, name="python", hidden=hidden
+            )
+            processes.append(stray)
+    return NodeJobs(
+        session=1, at=wall, jobs=tuple(jobs.values()), allocations=tuple(allocations),
+        processes=tuple(processes), sources=(JobSourceState(name="slurm"),),
+    )  # fmt: skip
+
+
+def _with_begins(jobs: NodeJobs, before: NodeJobs | None) -> NodeJobs:
+    """Return a list in which what went on keeps its begin."""
+    if before is None:
+        return jobs
+    begins = {(one.job, one.gpu): one.begin for one in before.allocations}
+    allocations = tuple(
+        msgspec.structs.replace(one, begin=begins.get((one.job, one.gpu), one.begin))
+        for one in jobs.allocations
+    )
+    return msgspec.structs.replace(jobs, allocations=allocations)
+
+
 class _Play:
     """An example with its fleet and engine."""
 
-    def __init__(self, rule: Rule, example: Example) -> None:
+    def __init__(
+        self,
+        rule: Rule,
+        example: Example,
+        node: str = "node-0",
+        gpu: str = "GPU-0",
+        row: str = "example",
+        facts: Mapping[str, str] | None = None,
+    ) -> None:
+        """Begin at the first step. `node`, `gpu`, `row`: names of the first device and its row."""
+        self._node, self._gpu, self._row = node, gpu, row
+        self._facts = facts or {}
         self._rule = rule
         self._example = example
         self._engine = RuleEngine([rule])
         self._metric = next(rule.when.metrics(), None)
         self._silent = any(isinstance(part, Silent) for part in conditions_of(rule.when))
         self._skewed = any(isinstance(part, Skewed) for part in conditions_of(rule.when))
+        self._number_of_step = 0
         self._ahead = 0
         """ns by which the nodes' clocks are ahead, where the example gives that."""
         self._fleet = Fleet()
+        self._peers: dict[str, tuple[float, ...]] = {}
+        """Readings of the peers at this step."""
+        self._listed: dict[str, tuple[str, ...]] = {}
+        """Words for the jobs of each node at the step before."""
         self._nodes = [self._place(number) for number in range(example.nodes)]
         # The disturbance of the start is over long before the first step.
         self._engine.evaluate(self._fleet, _BEFORE - 1e6, _EPOCH - 10**15)
@@ -89,19 +177,32 @@ class _Play:
     def _place(self, number: int) -> Node:
         example = self._example
         others = max((len(values) for values in example.peers.values()), default=0)
-        uuids = [f"GPU-{number}", *(f"GPU-{number}-{other}" for other in range(1, others + 1))]
+        others = max(others, len(example.jobs) - 1)
+        first = self._gpu if number == 0 else f"{self._gpu}-of-{number}"
+        uuids = [first, *(f"{first}-{other}" for other in range(1, others + 1))]
         inventory = Inventory(
-            node=f"node-{number}",
+            node=self._node if number == 0 else f"{self._node}-{number}",
             driver_state=example.driver,
             gpus=tuple(
                 Gpu(uuid=uuid, index=index, name="Example", pci=f"0000:{index + 24:02x}:00.0")
                 for index, uuid in enumerate(uuids)
             ),
-            links=(Link(gpu=uuids[0], number=0),),
+            links=tuple(Link(gpu=uuid, number=0) for uuid in self._linked(uuids)),
+            ports=(Port(id=f"{PORT_PREFIX}{number}:example/1", adapter="mlx5_0", number=1),),
         )
         node = self._fleet.place(inventory)
         self._fleet.set_intervals(node, example.every, example.every)
         return node
+
+    def firing(self) -> Alert | None:
+        """Return the alert of the first device, if it fires."""
+        found = (one for one in self._engine.alerts() if self._first(one.node))
+        return next((one for one in found if one.state is AlertState.FIRING), None)
+
+    def _linked(self, uuids: Sequence[str]) -> Sequence[str]:
+        """Return the GPUs that have a link: the first one alone, unless there are peers of links."""
+        of_links = any(home(name) is Subject.LINK for name in self._example.peers)
+        return uuids if of_links else uuids[:1]
 
     def steps(self) -> Iterator[str]:
         """Play all steps."""
@@ -112,6 +213,11 @@ class _Play:
         """Read all steps."""
         example = self._example
         for number, words in enumerate(words_of(example.given)):
+            self._peers = {
+                name: tuple(self._at(value, number) for value in values)
+                for name, values in example.peers.items()
+            }
+            self._number_of_step = number
             now = _BEFORE + number * example.every
             wall = _EPOCH + int(number * example.every * 1e9)
             readings = {name: self._beside(name, number) for name in example.beside}
@@ -138,6 +244,8 @@ class _Play:
                 node.seen, node.sampled_at = now, wall + self._ahead
                 node.ended = False
                 self._store(node, readings, now)
+        self._list_jobs(wall)
+        self._engine.note_incidents(map(_incident, events))
         for event in events:
             if event.kind == "collector_stopped":
                 self._fleet.nodes[event.node].ended = True
@@ -152,12 +260,32 @@ class _Play:
                 engine.evaluate(self._fleet, float(tick), wall)
         return "-" if state is None else _LETTERS[state]
 
-    @staticmethod
-    def _first(node: str) -> bool:
-        return node in {"", "node-0"}
+    def _list_jobs(self, wall: int) -> None:
+        """Let each node say who has its GPUs, where that has changed."""
+        step = self._number_of_step
+        found = [words_of(words) for words in self._example.jobs]
+        now = tuple(words[step if len(words) > 1 else 0] for words in found)
+        for node in self._nodes if now else ():
+            name = node.inventory.node
+            before = self._listed.get(name, ())
+            if now == before:
+                continue
+            self._listed[name] = now
+            began = wall if before else wall - _LONG_AGO
+            jobs = node_jobs(node.inventory, now, wall, began, self._example.asked)
+            kept = self._engine.jobs.newest.get(name)
+            if jobs is None:
+                self._engine.jobs.remove(name)
+            else:
+                self._engine.jobs.put(name, _with_begins(jobs, kept))
+
+    def _first(self, node: str) -> bool:
+        return node in {"", self._node}
 
     def _beside(self, name: str, step: int) -> float:
-        words = self._example.beside[name]
+        return self._at(self._example.beside[name], step)
+
+    def _at(self, words: float | str, step: int) -> float:
         return self._number(words_of(words)[step]) if isinstance(words, str) else float(words)
 
     def _number(self, word: str) -> float:
@@ -180,15 +308,18 @@ class _Play:
         name = node.inventory.node
         kind, gpu = code[4], node.inventory.gpus[0].uuid
         data: dict[str, Any] = {}
+        named = False
         if code[5]:
             record = parse_line(self._example.lines.get(code[5], ""))
             if record is None:
                 raise self._wrong(code[0])
             kind, data = event_data(record, self._example.lines[code[5]])
+            named = record.pci == node.inventory.gpus[0].pci
         elif kind is None:
             kind = "xid" if code[1] == "x" else "sxid"
             data = {kind: int(code[2]), **({"pid": int(code[3])} if code[3] else {})}
-        of_gpu = kind not in {"sxid", "driver_log", "collector_stopped", "driver_reloaded"}
+        of_node = {"sxid", "driver_log", "collector_stopped", "driver_reloaded"}
+        of_gpu = kind not in of_node or (kind == "driver_log" and named)
         return Event(
             id=f"1-{number}-{code[0]}", node=name, at=at, kind=kind, gpu=gpu if of_gpu else None,
             data=data,
@@ -210,8 +341,8 @@ class _Play:
             self._fleet.store(number, rows, gauges, table[:, split:].copy(), now)
 
     def _value(self, readings: Mapping[str, float], name: str, row: int) -> float:
-        if row and name in self._example.peers:
-            return self._example.peers[name][row - 1]
+        if row and name in self._peers:
+            return self._peers[name][row - 1]
         return readings.get(name, GAP[Gap.NOT_SUPPORTED])
 
     def _snapshots(self, readings: Mapping[str, float]) -> list[PowerSnapshot]:
@@ -221,4 +352,22 @@ class _Play:
         columns = {
             name: np.array([value]) for name, value in readings.items() if home(name) is subject
         }
-        return [PowerSnapshot(SnapshotKind(subject), 1, ("example",), columns, ({},))]
+        facts = dict(self._facts)
+        return [PowerSnapshot(SnapshotKind(subject), 1, (self._row,), columns, (facts,))]
+
+
+def _incident(event: Event) -> Incident:
+    """Return the incident of an `incident!` of the first GPU's board, of a `slot_incident!` of another
+    board in its slot, or one without alerts."""
+    alerts: tuple[Alert, ...] = ()
+    key = f"incident-{event.at}"
+    if event.kind in {"incident", "slot_incident"} and event.gpu is not None:
+        board = event.gpu if event.kind == "incident" else f"GPU-before-{event.at}"
+        alerts = (
+            Alert(
+                key=f"example/{event.node}/{board}", rule="example", state=AlertState.RESOLVED,
+                severity=Severity.TICKET, node=event.node, gpu=board, since=event.at,
+                labels={"pci": "0000:18:00.0"},
+            ),
+        )  # fmt: skip
+    return Incident(key=key, severity=Severity.TICKET, title=key, began=event.at, alerts=alerts)

@@ -7,7 +7,7 @@ A tick compares arrays: alerts that did not change cost nothing each. Texts whos
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -38,6 +38,8 @@ class PlaceFacts:
     """The inventory of its node, or the facts of its row."""
     labels: Mapping[str, str] | None
     """Labels of its node from elsewhere."""
+    job: Mapping[str, str] = field(default_factory=dict)
+    """Labels of the job that has it."""
 
 
 class ShownAlerts(dict[int, Alert]):

@@ -19,6 +19,8 @@ _ENTRY = np.dtype([
     ("row", np.intp),
     ("since", np.float64),
     ("good_since", np.float64),
+    ("held", np.float64),
+    ("calm", np.float64),
     ("began", np.int64),
     ("changed", np.int64),
     ("value", np.float64),
@@ -29,6 +31,8 @@ _ENTRY = np.dtype([
 
 since       when it was first seen bad, monotonic seconds
 good_since  when a firing row was first seen good again; NaN while it is bad
+held        seconds in which it was bad, of a rule that counts time under load alone
+calm        seconds in which it was good since it was last bad, of such a rule
 began       `since` as ns since 1970, for people
 changed     when the phase was reached, ns since 1970
 value       the reading that was last bad; NaN where there is none to show
@@ -49,6 +53,8 @@ class AlertStateMachine:
         """An `_ENTRY` for each row that is pending or firing."""
         self.turns = 0
         """Number of changes that must survive a restart."""
+        self.stepped = np.nan
+        """Monotonic seconds of the last step."""
 
     @property
     def phase(self) -> npt.NDArray[np.int8]:
@@ -122,13 +128,18 @@ def step(
     wall: int,
     hold: float,
     keep: float,
+    under_load: bool = False,
 ) -> tuple[Sequence[int], npt.NDArray[Any]]:
     """Advance every row by one tick; return the rows that now fire, and the entries of the rows that
     resolved.
 
     `hold`: seconds that it must be bad before it fires. `keep`: seconds that it must be good before
     it resolves. Unknown in between changes neither; good in between starts the hold time again.
+    `under_load`: unknown time, in which the device may have been idle, does not count toward either;
+    after a restart both begin anew.
     """
+    passed = np.nan_to_num(now - machine.stepped)
+    machine.stepped = now
     verdicts = evaluation.verdicts
     bad_rows = np.flatnonzero(verdicts == BAD)
     if not machine.active and not len(bad_rows):
@@ -144,7 +155,11 @@ def step(
     again = bad & ~np.isnan(entries["good_since"])
     entries["good_since"][again] = np.nan
 
-    fires = bad & (phase == AlertPhase.PENDING) & (now - entries["since"] >= hold)
+    entries["held"][bad & (entries["since"] < now)] += passed
+    entries["calm"][good & ~np.isnan(entries["good_since"])] += passed
+    entries["calm"][bad] = 0.0
+    held = entries["held"] if under_load else now - entries["since"]
+    fires = bad & (phase == AlertPhase.PENDING) & (held >= hold)
     entries["changed"][fires] = wall
     fired: list[int] = rows[fires].tolist()
     machine.phase[fired] = AlertPhase.FIRING
@@ -152,7 +167,8 @@ def step(
     recovering = good & (phase == AlertPhase.FIRING)
     first = recovering & np.isnan(entries["good_since"])
     entries["good_since"][first] = now
-    resolves = recovering & (now - entries["good_since"] >= keep)
+    calm = entries["calm"] if under_load else now - entries["good_since"]
+    resolves = recovering & (calm >= keep)
     over = resolves | (good & (phase == AlertPhase.PENDING))
     resolved = entries[resolves]
     if len(fresh) or fires.any() or first.any() or again.any() or over.any():

@@ -42,7 +42,7 @@ class SubjectInfo:
     holder: str
     """Second part of the alert's key: the node, or the kind of a snapshot's row."""
     device: str
-    """Last part of the alert's key: a UUID, `uuid/link`, `node`, or the name of a snapshot's row."""
+    """Last part of the alert's key: a UUID, `uuid/link`, a port's identity, `node`, or the name of a snapshot's row."""
     node: str
     """Empty for a row of a snapshot."""
     name: str
@@ -55,13 +55,16 @@ class SubjectInfo:
     """Facts that a rule's texts may name beside the usual fields."""
 
 
-def subject_info(subject: RowSubject, node_labels: Mapping[str, Mapping[str, str]]) -> SubjectInfo:
-    """Return the facts of a row's subject. `node_labels`: labels of the nodes from elsewhere."""
+def subject_info(
+    subject: RowSubject, node_labels: Mapping[str, Mapping[str, str]], job: Mapping[str, str]
+) -> SubjectInfo:
+    """Return the facts of a row's subject. `node_labels`: labels of the nodes from elsewhere; `job`: those
+    of the job that has it."""
     if isinstance(subject, SnapshotSubject):
         return _snapshot_info(subject)
     inventory = subject.inventory
-    gpu, where = _gpu_and_place(subject)
-    labels = {"cluster": inventory.cluster, **node_labels.get(inventory.node, {})}
+    gpu, where = gpu_and_place(subject)
+    labels = {"cluster": inventory.cluster, **node_labels.get(inventory.node, {}), **job}
     if gpu is not None:
         facts = {
             "gpu": str(gpu.index),
@@ -74,6 +77,9 @@ def subject_info(subject: RowSubject, node_labels: Mapping[str, Mapping[str, str
         labels |= {name: fact for name, fact in facts.items() if fact}
     if subject.table is Table.LINK:
         labels["link"] = str(inventory.links[subject.position].number)
+    if subject.table is Table.PORT:
+        port = inventory.ports[subject.position]
+        labels |= {"port": port.name} | ({"pci": port.pci} if port.pci else {})
     return SubjectInfo(
         Subject(subject.table),
         inventory.node,
@@ -109,10 +115,12 @@ def _device(subject: DeviceSubject) -> str:
         case Table.LINK:
             link = subject.inventory.links[subject.position]
             return f"{link.gpu}/{link.number}"
+        case Table.PORT:
+            return subject.inventory.ports[subject.position].id
 
 
-def _gpu_and_place(subject: DeviceSubject) -> tuple[Gpu | None, str]:
-    """Return the GPU, and the place as text."""
+def gpu_and_place(subject: DeviceSubject) -> tuple[Gpu | None, str]:
+    """Return the GPU of a device, None for a node or port, and its place as text."""
     inventory = subject.inventory
     match subject.table:
         case Table.NODE:
@@ -125,3 +133,5 @@ def _gpu_and_place(subject: DeviceSubject) -> tuple[Gpu | None, str]:
             owner = next((one for one in inventory.gpus if one.uuid == link.gpu), None)
             index = "?" if owner is None else owner.index
             return owner, f"{inventory.node} GPU {index} link {link.number}"
+        case Table.PORT:
+            return None, f"{inventory.node} port {inventory.ports[subject.position].name}"

@@ -11,8 +11,8 @@ from typing import TypeVar
 
 import msgspec
 
-from alerts.incidents.places import Place, around, reach, same_kind
-from alerts.incidents.policy import RulePolicy, inhibited_by
+from alerts.incidents.places import Place, around, paged_node, reach, same_kind
+from alerts.incidents.policy import RulePolicy, RuleScope, inhibited_by, related
 from alerts.incidents.state import (
     IncidentMemory,
     IncidentRecord,
@@ -36,6 +36,11 @@ SEVERITIES = tuple(Severity)
 def worst(severities: Iterable[Severity]) -> Severity:
     """Return the worst of some severities."""
     return min(severities, key=SEVERITIES.index)
+
+
+def _copy(record: _R) -> _R:
+    """Return a record as the journal would return it."""
+    return msgspec.json.decode(msgspec.json.encode(record), type=type(record))
 
 
 class _Table(dict[str, _R]):
@@ -77,12 +82,32 @@ class IncidentIndex:
         """By key of an incident: its alerts."""
         self._detached: _KEYS = {}
         """Alerts that left their incident since the last `drain_detached`."""
-        self._causes: dict[tuple[str, Place], _KEYS] = {}
+        self._causes: dict[tuple[str, RuleScope, Place], _KEYS] = {}
+        """By rule, scope and place: alerts whose consequences are there."""
         self._below: dict[Place, _KEYS] = {}
         self._open_at: dict[Place, dict[str, int]] = {}
         """By place: open incidents there, and for how many reasons they are."""
         self._load(memory)
         self.clear_changes()
+
+    def memory(self) -> IncidentMemory:
+        """Return copies of all records, to build another index of; the clock is not among them."""
+        return IncidentMemory(
+            alerts=[_copy(one) for one in self.alerts.values()],
+            incidents=[_copy(one) for one in self.incidents.values()],
+            windows=[_copy(one) for one in self.windows.values()],
+        )
+
+    def add_changes(self, before: IncidentIndex) -> None:
+        """Count all records as changed, and those as removed that `before` has removed since the last
+        step."""
+        for table, old in (
+            (self._alerts, before._alerts),
+            (self._incidents, before._incidents),
+            (self._windows, before._windows),
+        ):
+            table.changed.update(old.changed)
+            table.changed.update(dict.fromkeys(table))
 
     def _load(self, memory: IncidentMemory) -> None:
         for window in sorted(memory.windows, key=lambda one: one.order):
@@ -108,7 +133,7 @@ class IncidentIndex:
             tracked.incident = ""
 
     def dangling(self) -> Iterator[str]:
-        """Return keys of firing alerts that refer to a record which the journal has lost."""
+        """Return keys of firing alerts that refer to a record which the journal has lost, or that is over."""
         for key, tracked in self.alerts.items():
             if not tracked.firing or tracked.release is not None:
                 continue
@@ -117,7 +142,8 @@ class IncidentIndex:
                     cause = self.alerts.get(tracked.by)
                     lost = cause is None or not cause.firing
                 case NotificationState.SILENCED | NotificationState.MAINTENANCE:
-                    lost = tracked.by not in self.windows
+                    window = self.windows.get(tracked.by)
+                    lost = window is None or window.over
                 case _:
                     lost = not tracked.incident
             if lost:
@@ -128,6 +154,10 @@ class IncidentIndex:
     def policy(self, rule: str) -> RulePolicy:
         """Return the policy of a rule; the default for one that no longer exists."""
         return self._policies.get(rule, _DEFAULT)
+
+    def related(self, one: str, other: str) -> bool:
+        """Whether one rule inhibits the other, or both are the same."""
+        return related(self._policies, one, other)
 
     def add_alert(self, tracked: TrackedAlert) -> None:
         """Add an alert."""
@@ -140,9 +170,8 @@ class IncidentIndex:
     def add_inhibition(self, tracked: TrackedAlert) -> None:
         """Add a firing alert to the inhibition index, as a cause and as a consequence."""
         alert = tracked.alert
-        if self.policy(alert.rule).inhibits:
-            for place in self.reach(alert):
-                self._causes.setdefault((alert.rule, place), {})[alert.key] = None
+        for scope, place in self._reach(alert):
+            self._causes.setdefault((alert.rule, scope, place), {})[alert.key] = None
         if self._inhibited_by.get(alert.rule):
             for place in around(alert):
                 self._below.setdefault(place, {})[alert.key] = None
@@ -150,16 +179,17 @@ class IncidentIndex:
     def remove_inhibition(self, tracked: TrackedAlert) -> None:
         """Remove a resolved alert from the inhibition index."""
         alert = tracked.alert
-        if self.policy(alert.rule).inhibits:
-            for place in self.reach(alert):
-                _drop(self._causes, (alert.rule, place), alert.key)
+        for scope, place in self._reach(alert):
+            _drop(self._causes, (alert.rule, scope, place), alert.key)
         if self._inhibited_by.get(alert.rule):
             for place in around(alert):
                 _drop(self._below, place, alert.key)
 
-    def reach(self, alert: Alert) -> tuple[Place, ...]:
-        """Return where the consequences of an alert may be."""
-        return reach(alert, self.policy(alert.rule).within)
+    def _reach(self, alert: Alert) -> Iterator[tuple[RuleScope, Place]]:
+        """Yield where the consequences of an alert may be, by the scope of the inhibition."""
+        for scope in dict.fromkeys(self.policy(alert.rule).inhibits.values()):
+            for place in reach(alert, scope):
+                yield scope, place
 
     def cause_of(self, tracked: TrackedAlert) -> str:
         """Return the key of the alert that inhibits this one, or ""."""
@@ -172,17 +202,17 @@ class IncidentIndex:
             key
             for rule in rules
             for place in places
-            for key in self._causes.get((rule, place), ())
+            for key in self._causes.get((rule, self.policy(rule).inhibits[alert.rule], place), ())
             if key != alert.key
         )
         return min(found, key=lambda key: self.alerts[key].order, default="")
 
     def may_follow(self, tracked: TrackedAlert) -> Iterator[str]:
         """Return keys of firing alerts that may be a consequence of this one."""
-        rules = self.policy(tracked.alert.rule).inhibits
-        for place in self.reach(tracked.alert) if rules else ():
+        scopes = self.policy(tracked.alert.rule).inhibits
+        for scope, place in self._reach(tracked.alert):
             for key in self._below.get(place, ()):
-                if self.alerts[key].alert.rule in rules:
+                if scopes.get(self.alerts[key].alert.rule) is scope:
                     yield key
 
     def consequences(self, key: str) -> Iterator[str]:
@@ -228,12 +258,6 @@ class IncidentIndex:
         """Note that an incident must be evaluated and shown again."""
         if key in self._incidents:
             self._incidents.changed[key] = None
-
-    def move(self, record: IncidentRecord, place: Place) -> None:
-        """Move an incident to another place: that of the cause that was found."""
-        self._unopen(record.place, record.key)
-        record.place = place
-        self._open(place, record.key)
 
     def join(self, tracked: TrackedAlert, record: IncidentRecord) -> None:
         """Add an alert to an incident."""
@@ -312,6 +336,20 @@ class IncidentIndex:
         """Return the alerts of an incident that fire or flap."""
         return [tracked for tracked in self.members(record) if tracked.firing or tracked.flaps]
 
+    def unnotified(self) -> list[TrackedAlert]:
+        """Return the alerts that nothing suppresses, of open incidents that nobody was notified of."""
+        waiting = [
+            record
+            for record in self.incidents.values()
+            if record.closed is None and record.notified is None and not record.storm
+        ]
+        return [
+            tracked
+            for record in waiting
+            for tracked in self.members(record)
+            if tracked.firing and tracked.state is NotificationState.NOTIFIED
+        ]
+
     # -- Changes ---------------------------------------------------------------------------------
 
     def changed_alerts(self) -> tuple[str, ...]:
@@ -353,6 +391,8 @@ def _drop(index: dict[_K, dict[str, _V]], at: _K, key: str) -> None:
 
 def _marks(alert: Alert) -> Iterator[Place]:
     """Return further places at which the incident of an alert is found."""
+    if alert.node and alert.severity is Severity.PAGE:
+        yield paged_node(alert)
     if alert.gpu is not None:
         yield "gpu", alert.gpu
         yield same_kind(alert)

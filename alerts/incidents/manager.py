@@ -8,6 +8,7 @@ and only what is stored is sent.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -17,7 +18,7 @@ from alerts.incidents.actions import record_of, required, silence_of, window_of
 from alerts.incidents.clock import SteadyClock, clock_of
 from alerts.incidents.grouping import IncidentGrouping
 from alerts.incidents.index import SEVERITIES, IncidentIndex
-from alerts.incidents.lifecycle import AlertLifecycle
+from alerts.incidents.lifecycle import AlertLifecycle, alerts_of, key_of_all
 from alerts.incidents.notification_schedule import NotificationScheduler
 from alerts.incidents.policy import (
     DEFAULT_TIMINGS,
@@ -64,6 +65,18 @@ class SuppressionStatus(NamedTuple):
     """Key of the incident that it belongs to; "" where it belongs to none."""
 
 
+@dataclass(frozen=True, slots=True)
+class _RecordParts:
+    """Parts of the manager that share one index."""
+
+    index: IncidentIndex
+    suppressor: AlertSuppressor
+    lifecycle: AlertLifecycle
+    grouping: IncidentGrouping
+    scheduler: NotificationScheduler
+    storms: StormLimiter
+
+
 class IncidentManager:
     """Incidents, silences and inhibitions of all alerts that fire."""
 
@@ -80,19 +93,50 @@ class IncidentManager:
         `ConfigError` where rules inhibit one another."""
         check_inhibitions(policies)
         memory = memory or IncidentMemory()
-        self._clock = clock = SteadyClock(clock_of(memory, wall_ns), now, wall_ns)
-        self._index = index = IncidentIndex(policies, memory)
-        aside = SetAside("the notification of")
-        self._suppressor = AlertSuppressor(index, timings, aside)
-        self._lifecycle = AlertLifecycle(index, clock, self._suppressor, timings)
-        self._grouping = IncidentGrouping(index, clock, timings)
-        self._scheduler = NotificationScheduler(index, clock, timings, aside)
-        self._storms = StormLimiter(index, clock, timings, self._grouping, self._scheduler)
-        self._suppressor.pending.update(dict.fromkeys(index.dangling()))
-        self.aside = aside
+        self._policies, self._timings = policies, timings
+        self._clock = SteadyClock(clock_of(memory, wall_ns), now, wall_ns)
+        self.aside = SetAside("the notification of")
         """Alerts and incidents that raised: each is notified by itself and tried again."""
         self._again: dict[str, Alert] = {}
         """Alerts that could not be applied, by key."""
+        self._doubtful = False
+        """Whether an exception may have left the indexes half changed."""
+        self._failures = 0
+        """Failures that `aside` had counted at the end of the last step."""
+        self._set(self._parts(memory))
+
+    def _parts(self, memory: IncidentMemory) -> _RecordParts:
+        """Return the parts that work on the records of `memory`."""
+        clock, timings = self._clock, self._timings
+        index = IncidentIndex(self._policies, memory)
+        suppressor = AlertSuppressor(index, timings, self.aside)
+        lifecycle = AlertLifecycle(index, clock, suppressor, timings)
+        grouping = IncidentGrouping(index, clock, timings)
+        scheduler = NotificationScheduler(index, clock, timings, self.aside)
+        storms = StormLimiter(index, clock, timings, grouping, scheduler)
+        suppressor.pending.update(dict.fromkeys(index.dangling()))
+        return _RecordParts(index, suppressor, lifecycle, grouping, scheduler, storms)
+
+    def _set(self, parts: _RecordParts) -> None:
+        self._index, self._suppressor, self._lifecycle = (
+            parts.index,
+            parts.suppressor,
+            parts.lifecycle,
+        )
+        self._grouping, self._scheduler, self._storms = (
+            parts.grouping,
+            parts.scheduler,
+            parts.storms,
+        )
+
+    def _rebuild(self) -> None:
+        """Make the parts again from their own records, as after a restart: an exception in the middle
+        of a change may have left an incident without its alerts, to which the next alert of the same
+        place would be added, and notify nobody."""
+        parts = self._parts(self._index.memory())
+        parts.index.add_changes(self._index)
+        parts.scheduler.continue_from(self._scheduler)
+        self._set(parts)
 
     def receive(
         self,
@@ -108,6 +152,9 @@ class IncidentManager:
         not notified when a silence, a maintenance window or their cause ends.
         """
         self._clock.advance(now, wall_ns)
+        if self._doubtful or "indexes" in self.aside:  # also where the last try raised
+            self._guarded("indexes", self._rebuild, None)
+        self._doubtful = True
         again = [one for key, one in self._again.items() if self.aside.due(f"alert/{key}", self._clock.time)]  # fmt: skip
         for alert in (*again, *changes):
             self._apply(alert)
@@ -120,7 +167,7 @@ class IncidentManager:
                 tracked.alert, state=AlertState.RESOLVED, changed=self._clock.wall
             )
             for key, tracked in self._index.alerts.items()
-            if tracked.firing and key not in firing
+            if tracked.firing and key not in firing and key_of_all(tracked.alert) not in firing
         ]
 
     def reconcile(self, firing: Iterable[Alert], now: float, wall_ns: int) -> IncidentChanges:
@@ -174,20 +221,29 @@ class IncidentManager:
             else:
                 tracked = self._index.alerts.get(key)
                 over = kind in {"suppression", "group"} and (tracked is None or not tracked.firing)
+                if kind == "group" and tracked is not None:
+                    over = over or not self._lacks_incident(tracked)
                 if kind == "suppression" and not over and self.aside.due(part, time):
                     self._suppressor.pending[key] = None
             if not over:
                 kept.append(part)
         self.aside.keep(kept)
 
-    def _assign(self, tracked: TrackedAlert, withdrawn: dict[str, list[str]]) -> None:
+    def _lacks_incident(self, tracked: TrackedAlert) -> bool:
+        """Return whether an alert must still be added to an incident: not one that is suppressed now, nor
+        one that had joined when an exception came, once the indexes are whole again."""
+        if tracked.state is not NotificationState.NOTIFIED:
+            return False
+        return not tracked.incident or "indexes" in self.aside
+
+    def _assign(self, tracked: TrackedAlert) -> None:
         """Add an alert to an incident; where that raises, notify it by itself and try again."""
         key = tracked.alert.key
         if not self.aside.due(f"group/{key}", self._clock.time):
             self._suppressor.pending[key] = None
             return
         try:
-            self._grouping.assign(tracked, withdrawn)
+            self._grouping.assign(tracked)
         except Exception as error:
             if f"group/{key}" not in self.aside:
                 self._scheduler.add_plain(tracked.alert)
@@ -195,6 +251,19 @@ class IncidentManager:
             self._suppressor.pending[key] = None
             return
         self.aside.works(f"group/{key}")
+
+    def _schedule(self, released: Iterable[TrackedAlert]) -> None:
+        """Make the notices that are due. While that raises as a whole, the alerts of incidents that were
+        not notified are notified by themselves, and so are those that join one."""
+        before = "schedule" in self.aside
+        self._guarded("schedule", self._scheduler.evaluate, None)
+        if "schedule" not in self.aside:
+            return
+        alone = {tracked.alert.key: tracked for tracked in released if tracked.incident}
+        if not before:
+            alone |= {tracked.alert.key: tracked for tracked in self._index.unnotified()}
+        for tracked in alone.values():
+            self._scheduler.add_plain(tracked.alert)
 
     def _guarded(self, part: str, step: Callable[[], T], otherwise: Other) -> T | Other:
         """Return what a step returns, or `otherwise` where it raises or is set aside."""
@@ -247,7 +316,18 @@ class IncidentManager:
             )
         record.ack, record.ack_until = None, None
         record.repeat_at, record.changed = time, wall_ns
+        self._scheduler.resume_escalation(record)
         record.add_event(wall_ns, "taken_back", who, " ".join(why.split())[:500])
+        step = self._advance()
+        return incident_of(record, self._index), step
+
+    def annotate(
+        self, key: str, what: str, *, who: str, why: str, now: float, wall_ns: int
+    ) -> tuple[Incident, IncidentChanges]:
+        """Add an event to the timeline of an incident that is open or ended within the hour."""
+        self._clock.advance(now, wall_ns)
+        record = record_of(key, self._index)
+        record.add_event(wall_ns, what, who, why)
         step = self._advance()
         return incident_of(record, self._index), step
 
@@ -327,6 +407,15 @@ class IncidentManager:
         state = NotificationState.FLAPPING if tracked.flaps else NotificationState.NOTIFIED
         return SuppressionStatus(state, "", tracked.incident)
 
+    def alerts_of(self, alert: Alert) -> list[Alert]:
+        """Return the alerts that are notified of an alert of the rules: one of each of its faults, with
+        the texts of its own."""
+        found = []
+        for one in alerts_of(alert):
+            tracked = self._index.alerts.get(one.key) if one.faults else None
+            found.append(one if tracked is None or not tracked.firing else tracked.alert)
+        return found
+
     def silences(self) -> list[Silence]:
         """Return silences and windows: active, to come, and those that ended within the day."""
         windows = self._index.windows.values()
@@ -338,7 +427,8 @@ class IncidentManager:
         self, recovering: Collection[str] = frozenset(), silences: Sequence[Silence] = ()
     ) -> IncidentChanges:
         """Do all that is due, and return the changes of this step."""
-        suppressor, index = self._suppressor, self._index
+        self._doubtful = True
+        suppressor = self._suppressor
         time = self._clock.time
         begun: list[Silence] = self._guarded(
             "silences", lambda: suppressor.update_windows(time), []
@@ -349,39 +439,36 @@ class IncidentManager:
             self._try_again(time)
         released = suppressor.evaluate(self._clock.time, recovering)
         released.sort(key=lambda one: (SEVERITIES.index(one.alert.severity), one.order))
-        withdrawn, suppressor.withdrawn = suppressor.withdrawn, {}
         for tracked in released:
-            self._assign(tracked, withdrawn)
-        for key in withdrawn:
-            record = index.incidents[key]
-            if record.closed is None and not index.active(record):
-                finish = partial(self._scheduler.finish, record, "merged")
-                self._guarded(f"incident/{key}", finish, None)
-        self._scheduler.evaluate()
+            self._assign(tracked)
+        self._schedule(released)
         self._storms.notify()
-        return self._changes(tuple(turned.values()))
+        step = self._changes(tuple(turned.values()))
+        self._doubtful = self.aside.failures != self._failures
+        self._failures = self.aside.failures
+        return step
 
     def _changes(self, silences: tuple[Silence, ...]) -> IncidentChanges:
         index, clock = self._index, self._clock
         records: dict[RecordKey, bytes | None] = self._guarded("records", index.changed_records, {})
         if clock.is_due(bool(records)):
             records[RecordKey("pulse", "")] = msgspec.json.encode(clock.state)
-        keys = index.changed_incidents()
+        keys: Collection[str] = self._guarded("incidents", index.changed_incidents, ())
+        alerts: tuple[str, ...] = self._guarded("alerts", index.changed_alerts, ())
         changed = [index.incidents[key] for key in keys if key in index.incidents]
-        incidents = (
+        incidents = [
             self._guarded(f"incident/{record.key}", partial(incident_of, record, index), None)
             for record in changed
-        )
-        step = IncidentChanges(
+        ]
+        self._guarded("records", index.clear_changes, None)
+        return IncidentChanges(  # last: no exception may lose the notices
             notices=self._scheduler.drain_notices(),
             incidents=tuple(one for one in incidents if one is not None),
             silences=silences,
-            alerts=index.changed_alerts(),
+            alerts=alerts,
             records=records,
             wall_ns=clock.wall,
         )
-        index.clear_changes()
-        return step
 
     def _open(self, key: str) -> IncidentRecord:
         record = record_of(key, self._index)

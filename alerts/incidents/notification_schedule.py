@@ -46,6 +46,10 @@ class NotificationScheduler:
         self._notices: list[Notice] = []
         self._ready: list[IncidentRecord] = []
 
+    def continue_from(self, before: NotificationScheduler) -> None:
+        """Take over the notices that were made and not drained."""
+        self._notices = before._notices
+
     def evaluate(self) -> None:
         """Evaluate all incidents that have changed or are due."""
         index, time = self._index, self._clock.time
@@ -159,6 +163,7 @@ class NotificationScheduler:
         time = self._clock.time
         if record.ack_until is not None and record.ack_until <= time:
             record.ack, record.ack_until, record.repeat_at = None, None, time
+            self.resume_escalation(record)
             record.add_event(self._clock.wall, "lapsed")
         due = NEVER if record.ack_until is None else record.ack_until
         if not audible:
@@ -166,6 +171,7 @@ class NotificationScheduler:
         severity = worst(one.alert.severity for one in audible)
         if record.notified is None or worse(severity, record.notified):
             record.ack, record.ack_until = None, None
+            self.resume_escalation(record)
             self.trigger(record, "worse", active)
         elif record.ack is None and record.repeat_at is not None and record.repeat_at <= time:
             self.trigger(record, "repeat", active)
@@ -173,21 +179,38 @@ class NotificationScheduler:
             self.update(record, "flapping", active)
         if record.ack is None and record.repeat_at is not None:
             due = min(due, record.repeat_at)
-        return min(due, self._resized(record, active))
+        return min(due, self._escalate(record), self._resized(record, active))
+
+    def _escalate(self, record: IncidentRecord) -> float:
+        """Make the notices of escalation that are due; return when the next one is."""
+        steps = self._timings.escalate
+        if record.ack is not None or record.escalates_from is None:
+            return NEVER
+        for step in range(record.escalated, len(steps)):
+            due = record.escalates_from + steps[step]
+            if self._clock.time < due:
+                return due
+            record.escalated = step + 1
+            self._add_notice(record, Action.TRIGGER, "escalated", step + 1)
+        return NEVER
+
+    def resume_escalation(self, record: IncidentRecord) -> None:
+        """Count the time to the next step of escalation from now: an acknowledgement has ended."""
+        if record.escalates_from is not None:
+            done = self._timings.escalate[: record.escalated]
+            record.escalates_from = self._clock.time - max(done, default=0.0)
 
     def _resized(self, record: IncidentRecord, active: Sequence[TrackedAlert]) -> float:
         """Make an update when the number of alerts has changed; return when it is due."""
         if record.storming is not None:
             return NEVER
         firing, total = len(active), self._index.size(record)
-        known = (firing, total) == (record.notified_firing, record.notified_total)
-        if known and not record.new_cause:
+        if (firing, total) == (record.notified_firing, record.notified_total):
             return NEVER
         if self._clock.time < record.next_update:
             return record.next_update
         more = total > record.notified_total or firing > record.notified_firing
-        reason = "cause" if record.new_cause else "more" if more else "fewer"
-        self.update(record, reason, active)
+        self.update(record, "more" if more else "fewer", active)
         return NEVER
 
     # -- Notices ---------------------------------------------------------------------------------
@@ -199,6 +222,8 @@ class NotificationScheduler:
         record.notified = worst([*audible, record.notified or record.severity])
         if reason != "repeat":
             record.notified_at = time
+        if record.notified is Severity.PAGE and record.escalates_from is None:
+            record.escalates_from = time
         page = record.severity is Severity.PAGE
         every = timings.repeat_page if page else timings.repeat_ticket
         record.repeat_at = time + every if every else None
@@ -233,12 +258,13 @@ class NotificationScheduler:
         self, record: IncidentRecord, action: Action, reason: str, active: Sequence[TrackedAlert]
     ) -> None:
         record.notified_firing, record.notified_total = len(active), self._index.size(record)
-        record.new_cause = False
         record.notified_flapping = record.notified_flapping or any(one.flaps for one in active)
         record.changed = self._clock.wall
         self._add_notice(record, action, reason)
 
-    def _add_notice(self, record: IncidentRecord, action: Action, reason: str) -> None:
+    def _add_notice(
+        self, record: IncidentRecord, action: Action, reason: str, escalation: int = 0
+    ) -> None:
         record.notices += 1
         if action in {Action.TRIGGER, Action.UPDATE}:  # the other two have an event of their own
             record.add_event(self._clock.wall, "told", why=reason)
@@ -251,6 +277,7 @@ class NotificationScheduler:
                 incident=incident,
                 at=self._clock.wall,
                 reason=reason,
+                escalation=escalation,
             )
         )
 

@@ -20,8 +20,8 @@ def own(alert: Alert) -> Place:
             return ("node", alert.node)
         case Subject.GPU:
             return ("gpu", alert.gpu or alert.key)
-        case Subject.LINK:
-            return ("link", alert.key.partition("/")[2])
+        case Subject.LINK | Subject.PORT:
+            return (alert.subject.value, alert.key.partition("/")[2])
         case subject:
             return (subject.value, alert.name)
 
@@ -64,6 +64,8 @@ def common(alert: Alert, scope: RuleScope) -> Place:
             wanted = [("gpu", alert.gpu or "")]
         case RuleScope.NODE:
             wanted = [("node", _node(alert))]
+        case RuleScope.JOB:
+            wanted = [("job", alert.labels.get("job", "")), ("gpu", alert.gpu or "")]
         case RuleScope.DOMAIN:
             wanted = [_domain(alert)]
         case RuleScope.RACK:
@@ -78,6 +80,23 @@ def common(alert: Alert, scope: RuleScope) -> Place:
 def same_kind(alert: Alert) -> Place:
     """Return the place that alerts of one rule on several GPUs of a node share."""
     return ("alike", f"{alert.node}/{alert.rule}")
+
+
+def paged_node(alert: Alert) -> Place:
+    """Return the place at which the incidents of a node's pages are found."""
+    return ("pages", alert.node)
+
+
+def moved(before: Alert, alert: Alert) -> bool:
+    """Return whether a board is in another node or slot than before: by the physical slot, else by the PCI
+    address, where both are known."""
+    if before.node != alert.node:
+        return True
+    for label in ("slot", "pci"):
+        was, now = before.labels.get(label), alert.labels.get(label)
+        if was and now:
+            return was != now
+    return False
 
 
 def _rack(alert: Alert) -> Place:
@@ -101,7 +120,7 @@ def group(alert: Alert, place: Place) -> dict[str, str]:
     """Return the labels of a group: a place, and the rule that opened the incident."""
     kind, name = place
     found = {"rule": alert.rule, kind: name}
-    if kind in {"gpu", "link"}:
+    if kind in {"gpu", "link", "port"}:
         found["node"] = alert.node
     return found
 

@@ -26,6 +26,7 @@ def plain_notice(alert: Alert, wall_ns: int) -> Notice:
         alerts=(alert,),
         firing=1,
         total=1,
+        owner=alert.owner,
     )
     return Notice(
         id=f"{key}.{wall_ns}", action=Action.TRIGGER, incident=incident, at=wall_ns, reason="new"

@@ -25,6 +25,8 @@ class RuleScope(StrEnum):
     """The circuit, or those that feed the node where they are known, else the rack, else the node."""
     DOMAIN = "domain"
     """The NVLink domain where it is known, else the node."""
+    JOB = "job"
+    """The job where it is known, else the GPU."""
     RULE = "rule"
     """The rule alone: one incident for the whole fleet."""
 
@@ -33,10 +35,9 @@ class RulePolicy(msgspec.Struct, frozen=True, kw_only=True):
     """Grouping and inhibition of one rule."""
 
     group: RuleScope = RuleScope.GPU
-    inhibits: tuple[str, ...] = ()
-    """Rules whose alerts are a consequence where this one fires."""
-    within: RuleScope = RuleScope.NODE
-    """The place that cause and consequence must share."""
+    inhibits: Mapping[str, RuleScope] = {}
+    """Rules whose alerts are a consequence where this one fires, each with the place that cause and
+    consequence must share."""
     edge: bool = False
     """Whether the rule reports an event, not a state that lasts."""
 
@@ -58,17 +59,26 @@ class NotificationTimings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
     ticket_wait: float = 15.0
     together: float = 60.0
     """Alerts of other rules on the same thing join its incident when they come no further apart."""
+    cascade: float = 3.0
+    """For which a notified incident is joined by further pages of the same cause, which are an update
+    of it and no page of their own."""
+    cascade_wide: float = 10.0
+    """The same of a rule whose incidents are of a rack, a circuit or the fleet: nodes report at
+    different times."""
+    again: float = 10.0
+    """Before the third page of one rule at one place; doubled with each further one, up to
+    `more_every`."""
     more_every: float = 300.0
     """Between two updates of an incident that grows or shrinks."""
     repeat_page: float = 14_400.0
     """Until an incident that nobody has acknowledged is notified again; 0 is never."""
     repeat_ticket: float = 86_400.0
+    escalate: tuple[float, ...] = ()
+    """After a page, when it escalates while nobody has acknowledged it: a step each."""
     settle: float = 10.0
     """For which no alert may fire before an incident is over."""
     settle_recurring: float = 300.0
     """The same when an alert has fired more than once within the last hour."""
-    late_cause: float = 300.0
-    """An alert that was notified no longer ago is inhibited when its cause appears."""
     grace: float = 15.0
     """After the end of a cause, before its consequences that still fire are notified."""
     after_maintenance: float = 120.0
@@ -89,27 +99,31 @@ def policies_of(rules: Iterable[RuleFacts]) -> dict[str, RulePolicy]:
     """Return the policy of each rule. Raises `ConfigError` where rules inhibit one another."""
     found: dict[str, RulePolicy] = {}
     for rule in rules:
-        known = {
-            name: value
-            for name in ("group", "inhibits", "within")
-            if (value := getattr(rule, name, None)) is not None
-        }
+        inhibits = {one.rule: RuleScope(one.within) for one in getattr(rule, "inhibits", ())}
+        group = RuleScope(getattr(rule, "group", RuleScope.GPU))
         edge = bool(getattr(getattr(rule, "when", None), "edge", False))
-        found[rule.name] = msgspec.convert(
-            {**known, "edge": edge}, RulePolicy, from_attributes=True
-        )
+        found[rule.name] = RulePolicy(group=group, inhibits=inhibits, edge=edge)
     check_inhibitions(found)
     return found
 
 
+def related(policies: Mapping[str, RulePolicy], one: str, other: str) -> bool:
+    """Whether one rule inhibits the other, or both are the same."""
+    return one == other or any(
+        second in policies[first].inhibits
+        for first, second in ((one, other), (other, one))
+        if first in policies
+    )
+
+
 def inhibited_by(policies: Mapping[str, RulePolicy]) -> dict[str, tuple[str, ...]]:
     """Return for each rule the rules that inhibit it."""
-    return {
-        name: tuple(
-            other for other, policy in policies.items() if other != name and name in policy.inhibits
-        )
-        for name in policies
-    }
+    found: dict[str, list[str]] = {name: [] for name in policies}
+    for name, policy in policies.items():
+        for other in policy.inhibits:
+            if other != name and other in found:
+                found[other].append(name)
+    return {name: tuple(causes) for name, causes in found.items()}
 
 
 def check_inhibitions(policies: Mapping[str, RulePolicy]) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import msgspec
 
+from alerts.incidents.quality_record import QualityMemory
 from alerts.notice import Notice
 from api.alerts import (
     Alert,
@@ -96,6 +97,8 @@ class IncidentRecord(StoredRecord, kw_only=True):
     """When an alert last joined it."""
     wait_until: float
     """When the first notification is due."""
+    held: bool = msgspec.field(default=False, name="waits_again")
+    """Whether it waits longer, because its rule has paged at its place before."""
     ended: int | None = None
     closed: float | None = None
     notified: Severity | None = msgspec.field(default=None, name="told")
@@ -105,14 +108,18 @@ class IncidentRecord(StoredRecord, kw_only=True):
     """How many of its alerts fired at the last notification."""
     notified_total: int = msgspec.field(default=0, name="told_total")
     notified_flapping: bool = msgspec.field(default=False, name="told_flaps")
-    new_cause: bool = msgspec.field(default=False, name="cause_untold")
-    """Whether its cause was found since the last notification."""
     next_update: float = 0.0
     repeat_at: float | None = None
+    escalates_from: float | None = None
+    """When it first paged, or its acknowledgement ended: escalations count from then."""
+    escalated: int = 0
+    """How many steps of escalation were notified."""
     quiet_since: float | None = None
     """Since when none of its alerts fires."""
     ack: IncidentNote | None = None
     ack_until: float | None = None
+    counted_at: float | None = None
+    """When it counted for a storm of its node; None before."""
     storm: str = ""
     """Key of the storm incident that suppresses it."""
     storming: bool | None = None
@@ -169,7 +176,8 @@ class RecordKey(NamedTuple):
 
     kind: str
     """`case` (an alert), `dossier` (an incident), `window` (a silence) or `pulse` (the clock): the
-    words of the journal's format."""
+    words of the journal's format; `quality`, `quality_silenced` and `quality_start`: alert quality;
+    `evidence`: the cards of an incident."""
     key: str
 
 
@@ -181,6 +189,7 @@ class IncidentMemory(msgspec.Struct, kw_only=True):
     alerts: list[TrackedAlert] = []
     incidents: list[IncidentRecord] = []
     windows: list[SilenceWindow] = []
+    quality: QualityMemory = msgspec.field(default_factory=QualityMemory)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,8 @@ page. Suppressed incidents are listed as usual; the storm's own incident counts 
 again when more pages have come, and ends with the last of them.
 
 A node counts with a few incidents only. The others are suppressed under a storm of its own, so that
-no node, whatever it reports, suppresses a page of another.
+no node, whatever it reports, suppresses a page of another. In the storm of all, too, a node's first
+incident within a minute is notified by itself, unless so many nodes have one that they are the storm.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ class StormLimiter:
         """Incidents of one node within a minute that are notified, and count for the storm of all."""
         self._of_node: dict[Place, list[float]] = {}
         """When a node's last incidents of a severity were ready, by the place of its storm."""
+        self._restore()
         self._places = {one.place for one in index.incidents.values() if one.storming is not None}
         """Where storms of single nodes are, or were."""
 
@@ -71,15 +73,18 @@ class StormLimiter:
 
     def _notify(self, severity: Severity, ready: list[IncidentRecord]) -> None:
         counted: list[IncidentRecord] = []
+        first: set[str] = set()
         excess: dict[Place, list[IncidentRecord]] = {}
         for record in ready:
             node = record.group.get("node")
-            place = ("storm", f"{severity.value}/{node}")
-            if node is None or self._counts(place):
+            place = _storm_of(severity, node)
+            if node is None or self._counts(place, record):
                 counted.append(record)
+                if node is not None and len(self._of_node[place]) == 1:
+                    first.add(record.key)
             else:
                 excess.setdefault(place, []).append(record)
-        self._notify_counted(severity, counted)
+        self._notify_counted(severity, counted, first)
         for place, records in excess.items():
             group = {"rule": "storm", "severity": severity.value, "node": records[0].group["node"]}
             self._suppress(severity, place, group, records)
@@ -88,7 +93,18 @@ class StormLimiter:
                 self._continue(storm)
         self._places = {place for place in self._places if self._index.open_at(place)}
 
-    def _counts(self, place: Place) -> bool:
+    def _restore(self) -> None:
+        """Count again what counted before a restart."""
+        counted = [
+            (record.counted_at, record)
+            for record in self._index.incidents.values()
+            if record.counted_at is not None and self._clock.time - record.counted_at < MINUTE
+        ]
+        for at, record in sorted(counted, key=lambda one: (one[0], one[1].order)):
+            place = _storm_of(record.severity, record.group.get("node"))
+            self._of_node[place] = [*self._of_node.get(place, ()), at][-(self._share + 1) :]
+
+    def _counts(self, place: Place, record: IncidentRecord) -> bool:
         """Return whether a further incident of a node is within its share of a minute; note it."""
         time = self._clock.time
         if len(self._of_node) > MOST_NODES:
@@ -97,9 +113,23 @@ class StormLimiter:
             }
         times = [at for at in self._of_node.get(place, ()) if time - at < MINUTE]
         self._of_node[place] = [*times, time][-(self._share + 1) :]
+        record.counted_at = time
         return len(times) < self._share
 
-    def _notify_counted(self, severity: Severity, ready: list[IncidentRecord]) -> None:
+    def _few_nodes(self, severity: Severity) -> bool:
+        """Return whether fewer nodes have incidents of a severity within a minute than make a storm."""
+        time, of = self._clock.time, _storm_of(severity, "")[1]
+        recent = (
+            place[1].startswith(of) and time - times[-1] < MINUTE
+            for place, times in self._of_node.items()
+        )
+        return sum(recent) <= self._timings.storm_size
+
+    def _notify_counted(
+        self, severity: Severity, ready: list[IncidentRecord], first: set[str]
+    ) -> None:
+        """Notify incidents, or suppress them in the storm of all. `first`: keys of those that are the
+        first of their node within a minute."""
         time, size = self._clock.time, self._timings.storm_size
         arrivals = self._clock.state.arrivals
         if ready:
@@ -110,8 +140,11 @@ class StormLimiter:
         goes_on = storm is not None and bool(storm.storming)
         if ready and (goes_on or len(arrivals[severity]) > size):
             group = {"rule": "storm", "severity": severity.value}
-            self._suppress(severity, place, group, ready)
-            return
+            alone = first if self._few_nodes(severity) else set()
+            rest = [record for record in ready if record.key not in alone]
+            if rest:
+                self._suppress(severity, place, group, rest)
+            ready = [record for record in ready if record.key in alone]
         for record in ready:
             active = self._index.active(record)
             flaps = any(one.flaps for one in active)
@@ -170,3 +203,8 @@ class StormLimiter:
     def _storms(self) -> list[IncidentRecord]:
         places = [*(("storm", severity.value) for severity in SEVERITIES), *self._places]
         return [record for place in dict.fromkeys(places) for record in self._index.open_at(place)]
+
+
+def _storm_of(severity: Severity, node: str | None) -> Place:
+    """Return the place of the storm of one node."""
+    return ("storm", f"{severity.value}/{node}")

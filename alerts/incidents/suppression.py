@@ -26,8 +26,6 @@ class AlertSuppressor:
         self._timings = timings
         self.pending: dict[str, None] = {}
         """Keys of alerts that must be evaluated."""
-        self.withdrawn: dict[str, list[str]] = {}
-        """By key of a notified incident: its alerts that turned out to be consequences."""
         self._releasing = {
             key: None for key, tracked in index.alerts.items() if tracked.release is not None
         }
@@ -108,12 +106,12 @@ class AlertSuppressor:
 
     def _evaluate(self, tracked: TrackedAlert, time: float) -> bool:
         """Evaluate one alert; return whether it may be notified now."""
-        state, by = self._suppression(tracked, time)
+        state, by = self._suppression(tracked)
         if state is NotificationState.NOTIFIED:
             return self._release(tracked, time)
         if (state, by) != (tracked.state, tracked.by) or tracked.release is not None:
             self._index.set_state(tracked, state, by)
-        self._withdraw(tracked, even_notified=state is NotificationState.INHIBITED)
+        self._withdraw(tracked)
         return False
 
     def _release(self, tracked: TrackedAlert, time: float) -> bool:
@@ -130,16 +128,13 @@ class AlertSuppressor:
             self._releasing[tracked.alert.key] = None
         return False
 
-    def _withdraw(self, tracked: TrackedAlert, *, even_notified: bool) -> None:
-        """Detach a suppressed alert from its incident; `even_notified`: from a notified one too."""
+    def _withdraw(self, tracked: TrackedAlert) -> None:
+        """Detach a suppressed alert from an incident that was not notified yet."""
         record = self._index.incidents.get(tracked.incident)
-        if record is None or (record.notified is not None and not even_notified):
-            return
-        self._index.detach(tracked)
-        if record.notified is not None:
-            self.withdrawn.setdefault(record.key, []).append(tracked.alert.key)
+        if record is not None and record.notified is None:
+            self._index.detach(tracked)
 
-    def _suppression(self, tracked: TrackedAlert, time: float) -> tuple[NotificationState, str]:
+    def _suppression(self, tracked: TrackedAlert) -> tuple[NotificationState, str]:
         labels = None
         silenced = ""
         for key, window in self._index.windows.items():
@@ -153,9 +148,8 @@ class AlertSuppressor:
         if silenced:
             return NotificationState.SILENCED, silenced
         record = self._index.incidents.get(tracked.incident)
-        notified_at = time if record is None or record.notified is None else record.notified_at
-        if time - notified_at > self._timings.late_cause:
-            return NotificationState.NOTIFIED, ""  # notified long before: no consequence
+        if record is not None and record.notified is not None:
+            return NotificationState.NOTIFIED, ""  # what a person was notified of ends by itself
         cause = self._index.cause_of(tracked)
         return (NotificationState.INHIBITED, cause) if cause else (NotificationState.NOTIFIED, "")
 

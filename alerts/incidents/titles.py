@@ -35,6 +35,7 @@ def incident_of(record: IncidentRecord, index: IncidentIndex) -> Incident:
         acknowledged=record.ack,
         inhibited=tuple(hidden[:LISTED]),
         hidden=len(hidden),
+        owner=listed[0].alert.owner if listed else None,
     )
 
 

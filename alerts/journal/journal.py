@@ -36,6 +36,8 @@ log = logging.getLogger(__name__)
 KEPT_NS = 30 * 86_400_000_000_000
 KEPT_INCIDENTS = 20_000
 KEPT_DELIVERIES = 100_000
+KEPT_EVIDENCE = 2000
+"""Incidents whose evidence is kept, the newest ones: about 10 KB each, 100 KB at most."""
 _PRUNE_NS = 3_600_000_000_000
 
 
@@ -94,7 +96,7 @@ class Journal:
         """Which part of an earlier journal could not be read; "" when all could."""
         self.opened_at = wall_ns
         self.faults: dict[str, str] = {}
-        """What of the last step could not be written by a fault of our own, with the reasons."""
+        """Parts of the last step that a fault of our own kept from being written, with the reasons."""
         self.prune(wall_ns)
 
     @classmethod
@@ -135,7 +137,7 @@ class Journal:
                     self._file.put("incident", incident.key, incident.began, incident.ended, body)
             for notice in step.notices:
                 with _costing(faults, f"notice/{notice.incident.key}"):
-                    self._enqueue(notice, route)
+                    self._enqueue(notice, route, faults)
             with _costing(faults, "records of alerts"):
                 if records is not None:
                     self._put_alerts(records)
@@ -169,15 +171,19 @@ class Journal:
             with self._lock:  # on disk or not: a page that comes twice is better than none
                 self._queue.show(unshown)
 
-    def _enqueue(self, notice: Notice, route: Route) -> None:
-        due = route(notice, notice.at, self._queue.notified(notice.incident.key))
-        added = self._queue.add(notice, due, self._next)
-        if added:
-            self._next += len(added)
-            self._unshown += (delivery.id for delivery in added)
-            self._file.put("counter", "delivery", self._next)
+    def _enqueue(self, notice: Notice, route: Route, faults: dict[str, str]) -> None:
+        key = notice.incident.key
+        due = route(notice, notice.at, self._queue.notified(key))
+        if due:
             self._file.put("notice", notice.id, notice.at, msgspec.json.encode(notice))
-            self._put(added)
+        for channel, at in due.items():
+            with _costing(faults, f"notice/{key}/{channel}"):
+                added = self._queue.add(notice, {channel: at}, self._next)
+                self._next += len(added)
+                self._unshown += (delivery.id for delivery in added)
+                self._put(added)
+        if due:
+            self._file.put("counter", "delivery", self._next)
 
     def _put_alerts(self, records: Iterable[AlertRecord]) -> None:
         now, before = {}, self._put_records
@@ -259,6 +265,16 @@ class Journal:
             self._file.put("channel", channel, body)
         return self._write()
 
+    def store_evidence(self, incident: str, body: bytes) -> bool:
+        """Store the evidence of an incident, encoded, in place of an earlier one."""
+        self._file.put("record", "evidence", incident, body)
+        return self._write()
+
+    def evidence(self, incident: str) -> bytes | None:
+        """Return the evidence of an incident by its whole key, as it is on disk; None where there is
+        none. Raises `StoreError`."""
+        return self._reader.evidence(incident)
+
     def _put(self, deliveries: Iterable[Delivery]) -> None:
         for one in deliveries:
             self._file.put(
@@ -293,6 +309,8 @@ class Journal:
              "order by key desc limit 1 offset ?)", (KEPT_DELIVERIES,)),
             ("delete from notice where not exists (select 1 from delivery "
              "where delivery.notice = notice.key)", ()),
+            ("delete from record where kind = 'evidence' and key not in "
+             "(select key from incident order by began desc limit ?)", (KEPT_EVIDENCE,)),
         ])  # fmt: skip
 
     def close(self) -> None:

@@ -9,6 +9,12 @@ from typing import Any, TypeVar
 import msgspec
 
 from alerts.engine.restore import AlertRecord
+from alerts.incidents.quality_record import (
+    QualityMemory,
+    QualityRecord,
+    QualityStart,
+    SilencedCount,
+)
 from alerts.incidents.state import (
     IncidentMemory,
     IncidentRecord,
@@ -44,6 +50,11 @@ class JournalReader:
             incidents=list(self._records("dossier", IncidentRecord)),
             windows=list(self._records("window", SilenceWindow)),
             clock=next(self._records("pulse", ManagerClock), None),
+            quality=QualityMemory(
+                start=next(self._records("quality_start", QualityStart), None),
+                sent=list(self._records("quality", QualityRecord)),
+                silenced=list(self._records("quality_silenced", SilencedCount)),
+            ),
         )
 
     def alert_records(self) -> list[tuple[bytes, AlertRecord]]:
@@ -96,6 +107,13 @@ class JournalReader:
         )
         found = (self._read(body, Incident, "incident", key) for key, body in rows)
         return [incident for incident in found if incident is not None]
+
+    def evidence(self, incident: str) -> bytes | None:
+        """Return the evidence of an incident, encoded; None where there is none."""
+        rows = self._file.rows(
+            "select body from record where kind = 'evidence' and key = ?", incident
+        )
+        return bytes(rows[0][0]) if rows else None
 
     def _records(self, kind: str, form: type[_Record]) -> Iterator[_Record]:
         rows = self._file.rows("select key, body from record where kind = ? order by key", kind)

@@ -82,9 +82,10 @@ def is_corrupt(error: BaseException | None) -> bool:
 
 
 def _begun(path: Path) -> sqlite3.Connection:
+    size = _size_alone(path)
     connection = connect(path)
     try:
-        _check(connection)
+        _check(connection, size)
         _migrate(path, connection)
     except BaseException:
         connection.close()
@@ -92,7 +93,19 @@ def _begun(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def _check(connection: sqlite3.Connection) -> None:
+def _size_alone(path: Path) -> int:
+    """Return the file's bytes; 0 where there is none, or where its log holds pages of it, too."""
+    log = path.with_name(f"{path.name}-wal")
+    if not path.exists() or (log.exists() and log.stat().st_size):
+        return 0
+    return path.stat().st_size
+
+
+def _check(connection: sqlite3.Connection, size: int) -> None:
+    """Raise `sqlite3.DatabaseError` for a corrupt file. `size`: its bytes before it was opened. SQLite takes
+    what a cut file lacks of its last page for zeros, and finds other values there."""
+    if size % connection.execute("pragma page_size").fetchone()[0]:
+        raise sqlite3.DatabaseError("its last page is cut off")
     found = connection.execute("pragma quick_check(1)").fetchone()[0]
     if found != "ok":
         raise sqlite3.DatabaseError(found)

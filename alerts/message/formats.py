@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
-from alerts.message.page import ADVICE, Page
+from collections.abc import Iterator
+
+from alerts.message.page import ADVICE, Fact, Page
 from alerts.message.text import cut
 
 _SHORT = 200
 """Characters of advice in a short text."""
 
 
+def _shorter(page: Page) -> Iterator[tuple[tuple[str, ...], tuple[Fact, ...], int]]:
+    """Yield further alerts, evidence and characters of advice, less and less of them."""
+    yield page.others, page.evidence, ADVICE
+    yield (), page.evidence, ADVICE
+    yield (), page.evidence, _SHORT
+    yield (), (), _SHORT
+
+
 def text(page: Page, limit: int | None = None) -> str:
     """Return a page as plain text of at most `limit` characters; the least important goes first."""
-    shorter = ((page.others, ADVICE), ((), ADVICE), ((), _SHORT))
     whole = ""
-    for others, advice in shorter:
+    for others, evidence, advice in _shorter(page):
         lines = [page.headline, *(f"{fact.name}: {fact.value}" for fact in page.facts)]
         if page.advice:
             lines.append(f"What to do: {cut(page.advice, advice)}")
+        lines += [f"{fact.name}: {fact.value}" for fact in evidence]
         lines += [f"Also: {other}" for other in others]
         lines += [f"{fact.name}: {fact.value}" for fact in (*page.links, *page.commands)]
         whole = "\n".join(lines)
@@ -28,11 +38,12 @@ def text(page: Page, limit: int | None = None) -> str:
 def markdown(page: Page, limit: int | None = None, *, headline: bool = True) -> str:
     """Return a page as Markdown of at most `limit` characters."""
     whole = ""
-    for others, advice in ((page.others, ADVICE), ((), ADVICE), ((), _SHORT)):
+    for others, evidence, advice in _shorter(page):
         blocks = [f"**{escaped(page.headline)}**"] if headline else []
         blocks.append("\n".join(f"- {fact.name}: {escaped(fact.value)}" for fact in page.facts))
         if page.advice:
             blocks.append(escaped(cut(page.advice, advice)))
+        blocks.append("\n".join(f"- {fact.name}: {escaped(fact.value)}" for fact in evidence))
         if others:
             blocks.append("\n".join(f"- {escaped(other)}" for other in others))
         if page.links:
@@ -51,6 +62,8 @@ def details(page: Page) -> dict[str, object]:
     table: dict[str, object] = {fact.name: fact.value for fact in page.facts}
     if page.advice:
         table["What to do"] = page.advice
+    for fact in page.evidence:
+        table[fact.name] = f"{table[fact.name]}\n{fact.value}" if fact.name in table else fact.value
     if page.others:
         table["Also"] = list(page.others)
     table.update(page.commands)

@@ -6,15 +6,18 @@ text from the bus is cleaned, so that it cannot do harm at a receiver.
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 from urllib.parse import quote
 
+from alerts.message.commands import acknowledge_of, gpu_condition, recover_of, silence_of
+from alerts.message.evidence_text import facts_of
+from alerts.message.picture_link import PictureSigner
 from alerts.message.text import clean
 from alerts.notice import Notice
 from api.alerts import Action, Alert, AlertState, Incident
+from api.evidence import EvidenceReply
 from telemetry.text import duration, timestamp
 
 _SECOND = 1_000_000_000
@@ -36,6 +39,31 @@ class Links:
     runbook: str = ""
     dashboard: str = ""
     """A template, see `alerts.config.DASHBOARD_FIELDS`."""
+    pictures: PictureSigner | None = None
+    """Signs links to pictures; None where no channel has any."""
+
+    def runbook_of(self, rule: str, anchor: str) -> str:
+        """Return the URL of a rule's runbook: below the base that is set, else the page that the
+        aggregator serves; "" where no URL is known."""
+        if not anchor:
+            return ""
+        if self.runbook:
+            return f"{self.runbook}#{quote(anchor, safe='-._~')}"
+        return (
+            f"{self.external.rstrip('/')}/runbook/{quote(rule, safe='')}" if self.external else ""
+        )
+
+    def incident_of(self, key: str) -> str:
+        """Return the URL of the page of an incident, by its key or that of an alert, with its evidence and
+        what was sent; "" where no URL is known."""
+        path = f"/incidents/{quote(key, safe='')}"
+        return f"{self.external.rstrip('/')}{path}" if self.external else ""
+
+    def evidence_of(self, key: str) -> str:
+        """Return the URL of the evidence of an incident, by its key or that of an alert; "" where no
+        URL is known."""
+        path = f"/api/v1/incidents/{quote(key, safe='')}/evidence"
+        return f"{self.external.rstrip('/')}{path}" if self.external else ""
 
 
 class Fact(NamedTuple):
@@ -60,7 +88,9 @@ class Page:
     links: tuple[Fact, ...]
     """Name and URL."""
     commands: tuple[Fact, ...]
-    """Shell commands to acknowledge or silence."""
+    """Shell commands to acknowledge, silence or recover."""
+    evidence: tuple[Fact, ...] = ()
+    """Short form of the evidence: log lines, readings, what else happened, earlier faults."""
 
     @property
     def headline(self) -> str:
@@ -68,7 +98,7 @@ class Page:
         return f"[{self.tag}] {self.title}"
 
 
-def page_of(notice: Notice, links: Links, now: int) -> Page:
+def page_of(notice: Notice, links: Links, now: int, evidence: EvidenceReply | None = None) -> Page:
     """Return the content of a notice at a wall time, ns since 1970."""
     incident = notice.incident
     lead = incident.alerts[0] if incident.alerts else None
@@ -82,6 +112,7 @@ def page_of(notice: Notice, links: Links, now: int) -> Page:
         () if over else tuple(_others(incident)),
         tuple(_links(notice, lead, links, now)),
         () if over or notice.reason == "test" else tuple(_commands(incident, lead)),
+        () if over or evidence is None else tuple(_evidence(evidence, lead)),
     )
 
 
@@ -129,6 +160,7 @@ def _facts(notice: Notice, links: Links, now: int) -> Iterator[tuple[str, str]]:
         labels = lead.labels
         yield "What", lead.summary if clean(lead.summary) != clean(incident.title) else ""
         yield "Rule", " ".join(filter(None, (lead.rule, lead.id and f"({lead.id})")))
+        yield "Remedy", "" if lead.owner is None else lead.owner.text
         if lead.node:
             yield "Node", _joined(lead.node, _named("rack", labels), _named("cluster", labels))
         else:
@@ -157,7 +189,7 @@ def _facts(notice: Notice, links: Links, now: int) -> Iterator[tuple[str, str]]:
         why = f": {note.why}" if note.why else ""
         yield "Acknowledged", f"by {note.who} at {timestamp(note.at)}{why}"
     yield "Sent because", _REASONS.get(notice.reason, "")
-    if incident.alerts and not links.runbook:
+    if incident.alerts and not (links.runbook or links.external):
         anchor = incident.alerts[0].runbook
         yield "Runbook", f"docs/runbook.md#{anchor}" if anchor else ""
 
@@ -165,6 +197,7 @@ def _facts(notice: Notice, links: Links, now: int) -> Iterator[tuple[str, str]]:
 _REASONS = {
     "worse": "it grew worse",
     "repeat": "nobody has acknowledged it",
+    "escalated": "nobody has acknowledged it in time, so that it goes to the next channel",
     "storm": "too many incidents began at once; this one represents them",
     "flapping": "it fires and resolves again and again",
     "forgotten": "its node was removed from kilowatch; whether all is well is not known",
@@ -180,8 +213,13 @@ def _gpu(alert: Alert) -> str:
         uuid,
         _named("serial", labels),
         labels.get("pci") and f"PCI {labels['pci']}",
-        _named("slot", labels),
+        _placed(labels.get("slot", "")),
     )
+
+
+def _placed(slot: str) -> str:
+    """Return the place of a GPU with its word: `slot 3`; NVML and nvidia-smi give the words too."""
+    return f"slot {slot}" if slot.isdigit() else slot
 
 
 def _alike(incident: Incident) -> str:
@@ -214,8 +252,12 @@ def _others(incident: Incident) -> Iterator[str]:
 def _links(notice: Notice, lead: Alert | None, links: Links, now: int) -> Iterator[Fact]:
     if lead is None:
         return
-    if lead.runbook and links.runbook:
-        yield Fact("Runbook", f"{links.runbook}#{quote(lead.runbook, safe='-._~')}")
+    page = links.incident_of(notice.incident.key)
+    if page and notice.reason != "test":
+        yield Fact("Incident", page)
+    runbook = links.runbook_of(lead.rule, lead.runbook)
+    if runbook:
+        yield Fact("Runbook", runbook)
     if links.dashboard:
         incident = notice.incident
         end = min(now, (incident.ended or now) + _AROUND * _SECOND)
@@ -237,16 +279,12 @@ def dashboard_of(alert: Alert, links: Links, began: int, end: int) -> str:
     return links.dashboard.format_map(filled)
 
 
-def silence_of(conditions: Iterable[str]) -> str:
-    """Return the command that silences what fulfils some conditions."""
-    joined = " ".join(_argument(one) for one in conditions)
-    return f"kilowatch silence {joined} --for 2h --why '...'"
-
-
 def _commands(incident: Incident, lead: Alert | None) -> Iterator[Fact]:
-    yield Fact("Acknowledge", f"kilowatch ack {_argument(incident.key)} --why 'I am on it'")
+    yield Fact("Acknowledge", acknowledge_of(incident.key))
     if lead is not None:
         yield Fact("Silence", silence_of(_silencing(incident, lead)))
+        if recover := recover_of(lead):
+            yield Fact("Recover", recover)
 
 
 def _silencing(incident: Incident, lead: Alert) -> Iterator[str]:
@@ -258,15 +296,21 @@ def _silencing(incident: Incident, lead: Alert) -> Iterator[str]:
     like = [alert for alert in incident.alerts if alert.rule == lead.rule]
     if all(alert.node == lead.node for alert in like):
         yield f"node={lead.node}"
+        yield from gpu_condition(like)
         return
     rack = lead.labels.get("rack")
     if rack and all(alert.labels.get("rack") == rack for alert in like):
         yield f"rack={rack}"
 
 
-def _argument(words: str) -> str:
-    """Return words as one argument of a shell: a node's name must run no command."""
-    return shlex.quote(clean(words))
+def _evidence(evidence: EvidenceReply, lead: Alert | None) -> Iterator[Fact]:
+    """Yield the short form of the evidence of an incident: that of its newest fault, which may be
+    another than its worst."""
+    if evidence.cards and lead is not None and evidence.cards[0].alert != clean(lead.key):
+        yield Fact("Evidence of", clean(evidence.cards[0].summary, _FACT))
+    for name, value in facts_of(evidence):
+        if value:
+            yield Fact(name, clean(value, _FACT))
 
 
 def _named(name: str, labels: dict[str, str]) -> str:

@@ -40,6 +40,7 @@ class Alertmanager(TokenChannel, frozen=True, kw_only=True, tag="alertmanager"):
     """Alerts in one request."""
 
     kind: ClassVar[str] = "alertmanager"
+    shows_notices: ClassVar[bool] = False
 
     def problems(self) -> Iterator[tuple[str, str, str]]:
         """Yield invalid settings."""

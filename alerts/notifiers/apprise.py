@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import tempfile
 import threading
 from concurrent.futures import Future
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from alerts.message.formats import markdown
 from alerts.message.text import clean, cut
@@ -47,6 +48,8 @@ class Apprise(Channel, frozen=True, kw_only=True, tag="apprise"):
     at_once: int = 1
     per_minute: float = 60.0
     burst: int = 5
+    picture: bool = True
+    """Whether a page has a picture of the readings with it, where the service takes attachments."""
 
     kind: ClassVar[str] = "apprise"
     shows_updates: ClassVar[bool] = False
@@ -81,7 +84,10 @@ class Apprise(Channel, frozen=True, kw_only=True, tag="apprise"):
         over = message.notice.action in {Action.RESOLVE, Action.ACKNOWLEDGE}
         kind = "success" if over else _TYPE[message.notice.incident.severity]
         body = markdown(page, BODY, headline=False)
-        return await _in_a_thread(urls, cut(page.headline, TITLE), body, kind, self.timeout_seconds)
+        letter = _Letter(
+            cut(page.headline, TITLE), body, kind, message.picture() if self.picture else None
+        )
+        return await _in_a_thread(urls, letter, self.timeout_seconds)
 
     def _urls(self, where: str) -> list[str]:
         text = secret.read(where, self.urls_file, self.urls_env)
@@ -89,14 +95,24 @@ class Apprise(Channel, frozen=True, kw_only=True, tag="apprise"):
         return [word for line in lines if not line.startswith("#") for word in line.split()]
 
 
-async def _in_a_thread(urls: list[str], title: str, body: str, kind: str, seconds: float) -> Answer:
+class _Letter(NamedTuple):
+    """Everything that a service gets."""
+
+    title: str
+    body: str
+    kind: str
+    picture: bytes | None
+    """PNG."""
+
+
+async def _in_a_thread(urls: list[str], letter: _Letter, seconds: float) -> Answer:
     if not _threads.acquire(blocking=False):
         return Later(f"{MAX_THREADS} threads of Apprise hang")
     future: Future[Answer] = Future()
 
     def work() -> None:
         try:
-            future.set_result(_notify(urls, title, body, kind, seconds))
+            future.set_result(_notify(urls, letter, seconds))
         except BaseException as error:  # noqa: BLE001 - a plugin may raise anything
             future.set_exception(error)
         finally:
@@ -112,37 +128,59 @@ async def _in_a_thread(urls: list[str], title: str, body: str, kind: str, second
         return Later(f"{type(error).__name__}: {clean(str(error), 200)}")
 
 
-def _notify(urls: list[str], title: str, body: str, kind: str, seconds: float) -> Answer:
+def _notify(urls: list[str], letter: _Letter, seconds: float) -> Answer:
+    with tempfile.TemporaryDirectory(prefix="kilowatch-") as folder:
+        path = None
+        if letter.picture is not None:
+            path = Path(folder) / "readings.png"
+            path.write_bytes(letter.picture)
+        statuses = asyncio.run(_notify_all(urls, letter, path, seconds))
+    return _answer(statuses)
+
+
+async def _notify_all(
+    urls: list[str], letter: _Letter, picture: Path | None, seconds: float
+) -> list[Any]:
+    """Notify each service by itself: what one makes of a picture is no matter of the others."""
+    return list(await asyncio.gather(*(_notify_one(url, letter, picture, seconds) for url in urls)))
+
+
+async def _notify_one(url: str, letter: _Letter, picture: Path | None, seconds: float) -> Any:
+    """Notify a service; one that refuses the picture gets the page without it."""
     import apprise  # noqa: PLC0415 - an extra
 
     client = _client()
-    for url in urls:
-        client.add(url)
-    result = asyncio.run(
-        client.async_notify(
-            body=body,
-            title=title,
-            notify_type=kind,
+    client.add(url)
+    loop = asyncio.get_running_loop()
+    end = loop.time() + seconds
+    for attached in (picture, None) if picture is not None else (None,):
+        result = await client.async_notify(
+            body=letter.body,
+            title=letter.title,
+            notify_type=letter.kind,
             body_format=apprise.NotifyFormat.MARKDOWN,
-            timeout=seconds,
+            timeout=max(0.05, end - loop.time()),
+            attach=None if attached is None else str(attached),
         )
-    )
-    return _answer(result.status, len(client))
+        if result.status != apprise.AppriseResultStatus.FAILURE:
+            break
+    return result.status
 
 
-def _answer(status: Any, services: int) -> Answer:
+def _answer(statuses: list[Any]) -> Answer:
     import apprise  # noqa: PLC0415
 
     words = apprise.AppriseResultStatus
-    if status == words.SUCCESS:
-        return Delivered(f"{services} services")
-    if status == words.NOMATCH:
-        return Refused("Apprise supports none of its URLs")
-    if status == words.TIMEOUT:
-        return Later("a service did not answer in time")
-    if status == words.PARTIAL:
+    good = statuses.count(words.SUCCESS)
+    if good == len(statuses) > 0:
+        return Delivered(f"{good} services")
+    if good or words.PARTIAL in statuses:
         # A retry would send twice to the services that accepted it.
         return Delivered("only some of its services accepted it")
+    if not statuses or all(status == words.NOMATCH for status in statuses):
+        return Refused("Apprise supports none of its URLs")
+    if words.TIMEOUT in statuses:
+        return Later("a service did not answer in time")
     return Later("its services did not accept it")
 
 

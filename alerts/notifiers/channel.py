@@ -14,9 +14,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import msgspec
 
 from alerts.message.page import Links, Page
+from alerts.message.picture import picture_of
 from alerts.notice import Notice
 from alerts.notifiers import secret
 from alerts.notifiers.result import Answer, Refused
+from api.alerts import Action
+from api.evidence import EvidenceReply
 from telemetry.errors import ConfigError
 
 if TYPE_CHECKING:  # reading settings loads no aiohttp
@@ -34,6 +37,28 @@ class Message:
     links: Links
     now: int
     """ns since 1970."""
+    evidence: EvidenceReply | None = None
+
+    def cards(self) -> Any:
+        """Return the cards of the evidence as plain values, for JSON."""
+        return [] if self.evidence is None else msgspec.to_builtins(self.evidence.cards)
+
+    def picture(self) -> bytes | None:
+        """Return a PNG of the readings that go with a new page; None for a repetition, for any other
+        notice, and where there are too few readings."""
+        cards = () if self.evidence is None else self.evidence.cards
+        if self.notice.action is not Action.TRIGGER or self.notice.reason == "repeat" or not cards:
+            return None
+        return picture_of(cards[0])
+
+    def picture_url(self, base: str) -> str:
+        """Return a link below a URL of the aggregator that opens the picture without a token; "" where
+        there is none."""
+        signer = self.links.pictures
+        if not base or signer is None or self.evidence is None or self.picture() is None:
+            return ""
+        alert = self.evidence.cards[0].alert
+        return signer.url(base, self.notice.incident.key, alert, self.now)
 
 
 class HttpRequest(NamedTuple):
@@ -62,6 +87,13 @@ class Channel(
     """The word in `type = `."""
     shows_updates: ClassVar[bool] = False
     """Whether it receives updates, when an incident grows or shrinks without being worse."""
+    shows_notices: ClassVar[bool] = True
+    """Whether it receives notices of incidents, and not single alerts."""
+
+    @property
+    def fetches_pictures(self) -> bool:
+        """Whether its receiver fetches pictures from the aggregator by signed links."""
+        return False
 
     def problems(self) -> Iterator[tuple[str, str, str]]:
         """Yield invalid settings: the key, the problem, the remedy."""

@@ -9,7 +9,8 @@ import hashlib
 import re
 from typing import Any
 
-from alerts.message.page import Links, dashboard_of, place_of, silence_of
+from alerts.message.commands import gpu_condition, silence_of
+from alerts.message.page import Links, dashboard_of, place_of
 from alerts.message.text import clean
 from api.alerts import Alert, AlertState, Severity
 from telemetry.text import rfc3339
@@ -18,8 +19,8 @@ SEVERITY = {Severity.PAGE: "critical", Severity.TICKET: "warning", Severity.INFO
 NEVER = "0001-01-01T00:00:00Z"
 """Go's zero time: the end of what has not ended."""
 _IDENTITY = frozenset({
-    "cluster", "rack", "gpu", "uuid", "serial", "pci", "slot", "model", "link", "domain",
-    "circuit", "panel", "ups", "budget", "supply", "channel",
+    "cluster", "rack", "gpu", "uuid", "serial", "pci", "slot", "model", "link", "port", "domain",
+    "circuit", "panel", "ups", "budget", "supply", "channel", "fault",
 })  # fmt: skip
 """Labels that identify an alert. All others (`job`, a circuit's amps) may change while it fires; as
 part of its identity they would make it another alert every second."""
@@ -40,6 +41,7 @@ def identity_of(alert: Alert, cluster: str = "") -> dict[str, str]:
         "name": alert.name,
         "uuid": alert.gpu or alert.labels.get("uuid", ""),
         "rule_id": alert.id,
+        "owner": alert.owner or "",
     }
     return {name: plain for name, value in found.items() if (plain := clean(value, 256))}
 
@@ -57,13 +59,13 @@ def remarks_of(alert: Alert, links: Links) -> dict[str, str]:
         "where": place_of(alert),
         "value": alert.value_text,
         "limit": alert.limit_text,
-        "runbook_url": f"{links.runbook}#{alert.runbook}"
-        if links.runbook and alert.runbook
-        else "",
+        "runbook_url": links.runbook_of(alert.rule, alert.runbook),
+        "incident_url": links.incident_of(alert.key),
+        "evidence_url": links.evidence_of(alert.key),
         "dashboard_url": dashboard_of(alert, links, alert.since, alert.since + _AROUND)
         if links.dashboard
         else "",
-        "silence": silence_of([f"rule={alert.rule}", of]),
+        "silence": silence_of([f"rule={alert.rule}", of, *gpu_condition([alert])]),
     }
     return {name: plain for name, value in found.items() if (plain := clean(value, 2000))}
 

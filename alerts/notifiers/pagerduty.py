@@ -93,12 +93,14 @@ def event(message: Message, key: str) -> dict[str, Any]:
         "component": _component(labels),
         "group": clean(labels.get("cluster", ""), _FIELD),
         "class": clean(lead.rule, _FIELD) if lead else "",
-        "custom_details": details(page),
+        "custom_details": details(page)
+        | ({"Evidence": cards} if (cards := message.cards()) else {}),
     }
     body["payload"] = {name: value for name, value in body["payload"].items() if value}
     body["client"] = "kilowatch"
     if message.links.external:
-        body["client_url"] = message.links.external
+        about = message.links.incident_of(incident.key)
+        body["client_url"] = message.links.external if notice.reason == "test" else about
     if page.links:
         body["links"] = [{"href": link.value, "text": link.name} for link in page.links]
     return body
@@ -113,8 +115,13 @@ def dedup_key(key: str) -> str:
 
 
 def encoded(body: dict[str, Any]) -> bytes:
-    """Return an event as JSON, without its details if it is too large for PagerDuty."""
+    """Return an event as JSON; if it is too large for PagerDuty, without its evidence, then without
+    its details."""
     raw = msgspec.json.encode(body)
+    if len(raw) <= BODY:
+        return raw
+    short = {name: value for name, value in body["payload"]["custom_details"].items() if name != "Evidence"}  # fmt: skip
+    raw = msgspec.json.encode({**body, "payload": {**body["payload"], "custom_details": short}})
     if len(raw) <= BODY:
         return raw
     note = f"left out: the event had {len(raw)} bytes, and PagerDuty takes {BODY}"

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+import logging
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from alerts.message.page import Fact, Page
 from alerts.message.text import cut
-from alerts.notifiers.channel import Message, UrlChannel
+from alerts.notifiers.channel import Message, UrlChannel, url_problems
+from alerts.notifiers.result import Answer, Refused
 from api.alerts import Action, Severity
+
+if TYPE_CHECKING:
+    from alerts.notifiers.http_sender import HttpSender
+
+log = logging.getLogger(__name__)
 
 SECTION = 3000
 FIELD = 2000
@@ -24,21 +33,52 @@ class Slack(UrlChannel, frozen=True, kw_only=True, tag="slack"):
     burst: int = 5
     at_once: int = 1
 
+    public_url: str = ""
+    """URL under which Slack's servers reach the aggregator, for a picture of the readings: they fetch it by
+    a signed link, without a token. [none: no picture]"""
+
     kind: ClassVar[str] = "slack"
     shows_updates: ClassVar[bool] = True
     secret_url: ClassVar[bool] = True
+
+    @property
+    def fetches_pictures(self) -> bool:
+        """Whether Slack may fetch pictures."""
+        return bool(self.public_url)
+
+    def problems(self) -> Iterator[tuple[str, str, str]]:
+        """Yield invalid settings."""
+        yield from super().problems()
+        if self.public_url:
+            yield from url_problems("public_url", self.public_url)
+
+    async def send(self, message: Message, sender: HttpSender) -> Answer:
+        """Send a message, with a link to the picture of the readings where there is one. Slack refuses a
+        message whose picture it can't fetch: that costs the picture, not the page."""
+        answer = await super().send(message, sender)
+        refused = isinstance(answer, Refused) and answer.status == 400
+        if not refused or not message.picture_url(self.public_url):
+            return answer
+        log.warning("channel %s: refused with its picture, and sent without: can %s be reached from there?",
+                    message.channel, self.public_url)  # fmt: skip
+        bare = replace(message, links=replace(message.links, pictures=None))
+        return await super().send(bare, sender)
 
     def body(self, message: Message) -> dict[str, Any]:
         """Return a headline for notifications, and blocks with the whole text."""
         page, notice = message.page, message.notice
         over = notice.action is Action.RESOLVE
+        blocks = _blocks(page)
+        if url := message.picture_url(self.public_url):
+            picture = {"type": "image", "image_url": url, "alt_text": "Readings around the moment"}
+            blocks.append(picture)
         return {
             "text": cut(escaped(page.headline), SECTION),
             "attachments": [
                 {
                     "color": _GOOD if over else _COLOUR[notice.incident.severity],
                     "fallback": cut(escaped(page.headline), SECTION),
-                    "blocks": _blocks(page),
+                    "blocks": blocks,
                 }
             ],
         }
@@ -57,6 +97,9 @@ def _blocks(page: Page) -> list[dict[str, Any]]:
         blocks.append({"type": "section", "fields": fields})
     if page.advice:
         blocks.append(_section(escaped(page.advice)))
+    if page.evidence:
+        lines = [f"*{escaped(fact.name)}* {escaped(fact.value)}" for fact in page.evidence]
+        blocks.append(_section("\n".join(lines)))
     if page.others:
         blocks.append(_section("\n".join(f"• {escaped(other)}" for other in page.others)))
     if page.links:

@@ -16,7 +16,8 @@ class Webhook(UrlChannel, frozen=True, kw_only=True, tag="webhook"):
     shows_updates: ClassVar[bool] = True
 
     def body(self, message: Message) -> dict[str, Any]:
-        """Return the body that Alertmanager posts for a group of alerts."""
+        """Return the body that Alertmanager posts for a group of alerts, with the evidence beside
+        them."""
         incident = message.notice.incident
         alerts = [posted(alert, message.links) for alert in incident.alerts]
         over = message.notice.action is Action.RESOLVE
@@ -31,4 +32,5 @@ class Webhook(UrlChannel, frozen=True, kw_only=True, tag="webhook"):
             "commonAnnotations": common([alert["annotations"] for alert in alerts]),
             "externalURL": message.links.external,
             "alerts": alerts,
+            **({"evidence": cards} if (cards := message.cards()) else {}),
         }

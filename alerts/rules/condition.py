@@ -83,6 +83,11 @@ class ConditionKind(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag
             abstains |= inputs.unsupported(name)
         return abstains
 
+    def fault_of_alert(self, event: Event) -> str:
+        """Return what distinguishes the alert of an event from others of its row; "" where a row has
+        one alert."""
+        return ""
+
     def recall(self, event: Event, row: int, memory: RowMemory, at: float) -> None:
         """Remember an event of before the start, at a monotonic second, without evaluating it."""
 
@@ -122,13 +127,16 @@ def among(values: npt.NDArray[np.generic], members: Sequence[int]) -> Flags:
 
 
 def evaluate_slowly(
-    memory: RowMemory, now: float, evaluate: Callable[[], Evaluation]
+    memory: RowMemory,
+    now: float,
+    evaluate: Callable[[], Evaluation],
+    seconds: float = SLOW_SECONDS,
 ) -> Evaluation:
     """Return a new evaluation every few seconds, and the last verdicts in between."""
     verdicts = memory.array("verdicts", np.int8, UNKNOWN)
     if now < memory.state.get("evaluate_at", -np.inf):
         return Evaluation(verdicts.copy())
-    memory.state["evaluate_at"] = now + SLOW_SECONDS * 0.99
+    memory.state["evaluate_at"] = now + seconds * 0.99
     evaluation = evaluate()
     verdicts[:] = evaluation.verdicts
     return evaluation

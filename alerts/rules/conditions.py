@@ -16,14 +16,17 @@ from alerts.rules.condition import (
     ConditionKind,
     Evaluation,
     Verdicts,
+    evaluate_slowly,
     three,
 )
 from alerts.rules.counters import Fraction, Rate, Rises
 from alerts.rules.events import Happens, Repeats
 from alerts.rules.input import RuleInput
 from alerts.rules.levels import Above, Below, Formula, In
+from alerts.rules.of_jobs import HeldByJob, JobShare, ProcessOutside, Quiet, SinceBegin, SlowInJob
 from alerts.rules.peers import Outlier
-from alerts.rules.presence import Absent, DriverCondition, Silent, Skewed
+from alerts.rules.presence import Absent, DriverCondition, Silent, Skewed, Worked
+from alerts.rules.recurs import Recurs
 from alerts.rules.row_memory import Flags, RowMemory
 from alerts.rules.trend import Drift, Forecast, Frozen, Worse
 from telemetry.devices import Event
@@ -143,6 +146,51 @@ def _with_values(evaluations: Sequence[Evaluation], verdicts: Verdicts) -> Evalu
     return Evaluation(verdicts, values, limits, parts, causes)
 
 
+class OfJob(JobShare, frozen=True, kw_only=True, tag="of_job"):
+    """Bad on a GPU of a job while another condition is bad on a share of all GPUs of that job.
+
+    A GPU that is not known, on a node that says nothing too, makes the job unknown as long as it could
+    change the verdict. Array tasks are jobs of their own. A GPU that several jobs share, or that is cut in
+    instances, has no verdict.
+    """
+
+    of: Condition
+
+    @property
+    def parts(self) -> Sequence[ConditionKind]:
+        """The condition on each GPU."""
+        return (self.of,)
+
+    @property
+    def remembers(self) -> bool:
+        """True: another job on the same GPU begins anew."""
+        return True
+
+    def metrics(self) -> Iterator[str]:
+        """Yield the metrics of the condition."""
+        yield from self.of.metrics()
+
+    def abstains(self, inputs: RuleInput) -> Flags:
+        """Return the rows on which the condition stays unknown forever."""
+        return self.of.abstains(inputs)
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Report an instant, which no job's GPUs share, and a share that is none."""
+        yield from super().problems()
+        if self.of.edge:
+            yield "`of_job` can't count instants", "Use a condition that lasts."
+
+    def evaluate(self, inputs: RuleInput, memory: RowMemory) -> Evaluation:
+        """Count the GPUs of each job on which the condition is bad."""
+        if inputs.snapshot.gpu_jobs.count == 1:  # no job was ever known
+            return Evaluation(np.full(inputs.size, UNKNOWN, np.int8))
+        return evaluate_slowly(
+            memory,
+            inputs.snapshot.now,
+            lambda: self.by_job(self.of.evaluate(inputs, memory.part(0)), inputs, memory.part(1)),
+        )
+
+
 Condition = (
     Above
     | Below
@@ -154,6 +202,7 @@ Condition = (
     | Absent
     | Silent
     | Skewed
+    | Worked
     | Happens
     | Repeats
     | Outlier
@@ -161,7 +210,14 @@ Condition = (
     | Forecast
     | Frozen
     | Worse
+    | Recurs
     | DriverCondition
+    | HeldByJob
+    | ProcessOutside
+    | SinceBegin
+    | Quiet
+    | SlowInJob
+    | OfJob
     | AnyOf
     | AllOf
 )

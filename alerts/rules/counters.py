@@ -23,6 +23,10 @@ class Rises(MetricCondition, frozen=True, tag="rises"):
 
     settle: float = 0.0
     """Seconds after a reset or a reload of the driver in which growth is ignored."""
+    spared_by: tuple[int, ...] = ()
+    """XIDs that, coming to the same device within `wait` of the growth, leave it to another rule."""
+    wait: float = 0.0
+    """Seconds for which the verdict waits for one of `spared_by`."""
 
     def counters(self) -> Iterator[str]:
         """Yield the counter."""
@@ -34,7 +38,27 @@ class Rises(MetricCondition, frozen=True, tag="rises"):
         grown = growth > 0
         if self.settle and grown.any():
             grown &= inputs.snapshot.now - inputs.disturbed_at() >= self.settle
+        if self.wait:
+            return self._waited(grown, growth, known, inputs, memory)
         return Evaluation(three(grown, ~known), growth)
+
+    def _waited(
+        self, grown: Flags, growth: Floats, known: Flags, inputs: RuleInput, memory: RowMemory
+    ) -> Evaluation:
+        """Return the growth that has waited long enough, and that no XID has explained."""
+        now = inputs.snapshot.now
+        for row, event in inputs.events():
+            if event.data.get("xid") in self.spared_by:
+                memory.notes[row] = now, None
+        for grower in np.flatnonzero(grown).tolist():
+            memory.notes.setdefault(grower, (now, float(growth[grower])))
+        due = [row for row, (since, _) in memory.notes.items() if now - since >= self.wait]
+        found = [(row, memory.notes.pop(row)[1]) for row in due]
+        bad, shown = np.zeros(inputs.size, np.bool_), np.full(inputs.size, np.nan, np.float64)
+        for row, size in found:
+            if size is not None:
+                bad[row], shown[row] = True, size
+        return Evaluation(three(bad, ~known & ~bad), shown)
 
     def describe(self, value: float) -> str:
         """Return the growth."""
@@ -68,19 +92,15 @@ class Rate(MetricCondition, frozen=True, tag="rate"):
         """Return the growth a second; of seconds, the share of the time."""
         if WORDS[self.metric].unit is Unit.SECONDS:
             return f"{100 * value:.1f} %"
-        return f"{value:.4g}/s"
+        return rate_text(value)
 
     def evaluate(self, inputs: RuleInput, memory: RowMemory) -> Evaluation:
         """Compare the growth since the start of the window with what the level allows."""
         now, values = inputs.snapshot.now, inputs.values(self.metric)
-        reset = values < memory.array("last", np.float64, np.nan)
-        growth, known = growth_of(values, memory)
-        seen, born = SinceWindow(memory, "seen", now), SinceWindow(memory, "born", now)
-        unread = seen.ago(now) > now - memory.state.get("evaluated", now) + 1.0
-        memory.state["evaluated"] = now
-        restarted = known & (seen.ago(now) > self.window)
-        growth[restarted | ~known | (reset & unread)] = 0.0
-        seen.moments[known] = seen.short(now)
+        growth, known, passed, in_gap = growth_since(values, memory, now)
+        born = SinceWindow(memory, "born", now)
+        restarted = known & (passed > self.window)
+        growth[restarted | in_gap] = 0.0
         born.moments[restarted] = born.short(now)
         (total,), elapsed = RollingWindow(memory, self.window, ["grown"]).add([growth], now)
         rate = total / max(self.window, elapsed)
@@ -148,6 +168,31 @@ class Fraction(GatedCondition, frozen=True, tag="fraction"):
         share = on / np.maximum(all_, need)
         bad = share >= self.level
         return Evaluation(three(bad, ~known | (~bad & (all_ < 0.98 * need))), share, self.level)
+
+
+def rate_text(value: float) -> str:
+    """Return a growth a second as text: a second, an hour or a week, so that it is no tiny number."""
+    for seconds, unit, least in ((1.0, "s", 0.01), (3600.0, "h", 0.1)):
+        if value * seconds >= least or not value:
+            return f"{value * seconds:.4g}/{unit}"
+    return f"{value * 604_800:.4g}/week"
+
+
+def growth_since(
+    values: Floats, memory: RowMemory, now: float
+) -> tuple[Floats, Flags, Floats, Flags]:
+    """Return how much a counter grew since it was last known (0 where it is not known now), where it is
+    known now, the seconds that this took (inf for the first time), and where it was reset during a gap,
+    so that its growth is not known after all."""
+    reset = values < memory.array("last", np.float64, np.nan)
+    growth, known = growth_of(values, memory)
+    seen = SinceWindow(memory, "seen", now)
+    passed = seen.ago(now)
+    unread = passed > now - memory.state.get("evaluated", now) + 1.0
+    memory.state["evaluated"] = now
+    growth[~known] = 0.0
+    seen.moments[known] = seen.short(now)
+    return growth, known, passed, reset & unread
 
 
 def growth_of(values: Floats, memory: RowMemory) -> tuple[Floats, Flags]:

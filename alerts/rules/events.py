@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
@@ -11,15 +11,18 @@ import numpy as np
 from alerts.rules.condition import ConditionKind, Evaluation
 from alerts.rules.input import RuleInput
 from alerts.rules.row_memory import RowMemory
-from alerts.xid.catalogue import catalogue
-from alerts.xid.event import fault_of, site_of
-from api.alerts import Severity
+from alerts.xid.catalogue import XidSeverity, catalogue
+from alerts.xid.event import fault_of, numbered_gpu, site_of
+from api.alerts import Severity, Subject
 from telemetry.devices import Event
 from telemetry.errors import did_you_mean
+from telemetry.metric import Table
+from telemetry.statements.catalogue import statements
 
 _FAULTS = frozenset({known.fault for known in catalogue().values()}) | {
     "unknown_xid", "nvlink_noise", "recovery_action_p2p", "recovery_drain", "driver_mismatch",
     "driver_hung", "nvswitch_link", "nvswitch_fatal", "nvswitch_noise", "nvswitch_unknown",
+    *(statement.fault for statement in statements().values()),
 }  # fmt: skip
 
 
@@ -59,6 +62,15 @@ class _OfEvents(ConditionKind, frozen=True):
 _FIRST_SXID = 10_000
 
 
+@dataclass(slots=True)
+class _Waiting:
+    """Events of a row whose verdict waits, and when another XID last spared the row."""
+
+    events: dict[str, tuple[float, Event]] = field(default_factory=dict)
+    """By fault: monotonic seconds of the first event, and the event."""
+    spared_at: float = -np.inf
+
+
 class Happens(_OfEvents, frozen=True, tag="event"):
     """Bad at the instant at which an event comes: of some kind, XID, fault or severity."""
 
@@ -66,18 +78,31 @@ class Happens(_OfEvents, frozen=True, tag="event"):
 
     spared_by: tuple[int, ...] = ()
     """XIDs that, coming to the same device within `wait`, leave the event to another rule."""
+    spared_by_page: bool = False
+    """Whether an XID that is worth a page, on any GPU of the node within `wait`, leaves an event of the
+    node to its rule."""
     wait: float = 0.0
-    """Seconds for which the verdict waits for one of `spared_by`."""
+    """Seconds for which the verdict waits for what spares."""
+    each: bool = False
+    """Whether an event of the node, while the rule fires there, is an alert of its own if it has a
+    fault that no alert there has: of another GPU, by the number in the line, or of another kind."""
+
+    def fault_of_alert(self, event: Event) -> str:
+        """Return what distinguishes the alert of an event from others of its row, or ""."""
+        if not self.each or event.gpu is not None:
+            return ""
+        return numbered_gpu(event) or fault_of(event)[0]
 
     def evaluate(self, inputs: RuleInput, memory: RowMemory) -> Evaluation:
         """Return the rows that have such an event; a row without any is good, not unknown."""
         bad = np.zeros(inputs.size, np.int8)
         events = inputs.events()
-        if not events and not memory.notes:
+        spared = self._spared(inputs)
+        if not events and not spared and not memory.notes:
             return Evaluation(bad)
         values = np.full(inputs.size, np.nan, np.float32)
         causes: dict[int, Event] = {}
-        for row, event in self._due(inputs, memory) if self.wait else events:
+        for row, event in self._due(inputs, memory, spared) if self.wait else events:
             if self.fits(event):
                 bad[row] = True
                 causes[row] = event
@@ -90,20 +115,48 @@ class Happens(_OfEvents, frozen=True, tag="event"):
         """Return the number as an XID, or an SXID of an NVSwitch, which has five digits."""
         return f"{'SXid' if value >= _FIRST_SXID else 'XID'} {value:g}"
 
-    def _due(self, inputs: RuleInput, memory: RowMemory) -> list[tuple[int, Event]]:
-        """Return the events that have waited long enough, and that no other XID has spared."""
+    def _spared(self, inputs: RuleInput) -> set[int]:
+        """Return the rows whose events are left to the rule of an XID of this tick."""
+        spared = {row for row, event in inputs.events() if event.data.get("xid") in self.spared_by}
+        if self.spared_by_page and inputs.subject is Subject.NODE:
+            holders = inputs.snapshot.owner[Table.GPU]
+            spared |= {
+                int(holders[row])
+                for row, event in inputs.snapshot.events[Table.GPU]
+                if _is_page(event)
+            }
+            spared |= {row for row, event in inputs.events() if _is_page(event)}
+        return spared
+
+    def _due(
+        self, inputs: RuleInput, memory: RowMemory, spared: set[int]
+    ) -> list[tuple[int, Event]]:
+        """Return the events that have waited long enough, and that no other XID has spared: one a row,
+        the others at the next ticks."""
+        now, notes = inputs.snapshot.now, memory.notes
+        for row in spared:
+            notes[row] = _Waiting(spared_at=now)
         for row, event in inputs.events():
-            if event.data.get("xid") in self.spared_by:
-                memory.notes[row] = inputs.snapshot.now, None
-            elif self.fits(event) and row not in memory.notes:
-                memory.notes[row] = inputs.snapshot.now, event
-        due = [
-            row
-            for row, (since, _) in memory.notes.items()
-            if inputs.snapshot.now - since >= self.wait
-        ]
-        found = [(row, memory.notes.pop(row)[1]) for row in due]
-        return [(row, event) for row, event in found if event is not None]
+            if event.data.get("xid") in self.spared_by or not self.fits(event):
+                continue
+            waiting = notes.setdefault(row, _Waiting())
+            if now - waiting.spared_at >= self.wait:
+                waiting.events.setdefault(self.fault_of_alert(event), (now, event))
+        due = []
+        for row, waiting in list(notes.items()):
+            ready = (
+                fault for fault, (since, _) in waiting.events.items() if now - since >= self.wait
+            )
+            fault = next(ready, None)
+            if fault is not None:
+                due.append((row, waiting.events.pop(fault)[1]))
+            if not waiting.events and now - waiting.spared_at >= self.wait:
+                del notes[row]
+        return due
+
+
+def _is_page(event: Event) -> bool:
+    return event.kind in {"xid", "gpu_lost"} and fault_of(event)[1] is XidSeverity.PAGE
 
 
 @dataclass(slots=True)

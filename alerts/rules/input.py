@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from alerts.rules.gpu_jobs import GpuJobs
 from alerts.rules.names import home
 from alerts.rules.row_memory import Flags, Floats, Index, of_holders
-from api.alerts import Subject
+from api.alerts import Owner, Subject
 from api.power import SnapshotKind
 from power.snapshot.snapshot import PowerSnapshot
 from telemetry.devices import Event
@@ -19,7 +21,17 @@ from telemetry.fleet import Fleet, Node, gaps_of
 from telemetry.gap import Gap, gap
 from telemetry.metric import Table
 
-_HOLDER = {Subject.LINK: Subject.GPU, Subject.GPU: Subject.NODE}
+_HOLDER = {Subject.LINK: Subject.GPU, Subject.GPU: Subject.NODE, Subject.PORT: Subject.NODE}
+
+
+class RepeatedFaults(Protocol):
+    """Finder of boards and slots with many incidents."""
+
+    def __call__(
+        self, of: str, count: int, window: float, owners: Collection[Owner], /
+    ) -> Mapping[int, int]:
+        """Return GPU row and number of incidents of each `board` or `slot` with `count` or more in the
+        last `window` seconds, of rules whose remedy has one of these owners."""
 
 
 class AlertPhase(IntEnum):
@@ -55,10 +67,15 @@ class FleetSnapshot:
     peer_groups: Callable[[str], tuple[Index, int]]
     """Returns a number for each GPU row that GPUs which may be compared share (0 for a free row),
     and how many numbers there are; for peers of the same `job` or the same `model`."""
+    gpu_jobs: GpuJobs
+    """Holder of each GPU row."""
+    repeated_faults: RepeatedFaults
+    """Returns the GPU rows whose board or slot had so many incidents, with their number."""
     faults: dict[str, Exception] = field(default_factory=dict)
     """Exceptions of single nodes while they were read: their rows are unknown."""
     _columns: dict[tuple[str, Subject], Floats] = field(default_factory=dict)
     _silence: tuple[Floats, Floats] | None = None
+    _heard: Floats | None = None
     _ended: Flags | None = None
 
     def size(self, subject: Subject) -> int:
@@ -101,12 +118,20 @@ class FleetSnapshot:
                     raise
         return self._silence
 
+    def heard(self) -> Floats:
+        """Return the monotonic seconds of the last frame of each node, -inf before the first; NaN for free
+        rows."""
+        self.silence()
+        return np.full(0, np.nan) if self._heard is None else self._heard
+
     def _silence_of(self, nodes: Sequence[Node]) -> tuple[Floats, Floats]:
         size = self.fleet.size(Table.NODE)
         ages, intervals = np.full(size, np.nan), np.ones(size)
+        last = self._heard = np.full(size, np.nan)
         if nodes:
             rows = np.fromiter((node.rows[Table.NODE].start for node in nodes), np.intp)
             heard = np.fromiter((node.seen for node in nodes), np.float64)
+            last[rows] = heard
             ages[rows] = self.now - np.maximum(heard, self.listening_since)
             intervals[rows] = np.fromiter((node.interval for node in nodes), np.float64)
         return ages, intervals
@@ -129,7 +154,7 @@ class FleetSnapshot:
             return of_holders(self.intervals(Subject.GPU), self.owner[Table.LINK], 1.0)
         if subject is Subject.NODE:
             return intervals
-        return of_holders(intervals, self.owner[Table.GPU], 1.0)
+        return of_holders(intervals, self.owner[Table(subject)], 1.0)
 
     def ended(self) -> Flags:
         """Return the nodes whose collector stopped on purpose and has not started again."""

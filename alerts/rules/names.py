@@ -8,7 +8,7 @@ from power.snapshot.quantities import QUANTITY_BY_NAME
 from power.snapshot.snapshot import Quantity
 from telemetry.catalogue import BY_NAME
 from telemetry.metric import Metric, Unit
-from telemetry.text import duration
+from telemetry.value_text import value_text
 
 Word = Metric | Quantity
 """Meaning of a name; both have unit, help, kind and states."""
@@ -20,6 +20,8 @@ MONITOR_QUANTITIES = tuple(
         "rules_failing": "1 while the rules can't be evaluated.",
         "rule_set_aside": "1 while a rule can't be evaluated.",
         "node_set_aside": "1 while a node can't be evaluated or stored.",
+        "node_missing": "1 while a node that is expected is not there.",
+        "node_returned": "1 while a node that was retired or renamed sends again.",
         "alerting_impaired": "1 while an alert can't be worded, grouped or sent as usual.",
         "loop_failing": "1 while a loop of the aggregator fails.",
         "circuits_failing": "1 while the circuits can't be computed.",
@@ -45,7 +47,7 @@ WORDS: dict[str, Word] = {
     **QUANTITY_BY_NAME,
     **{quantity.name: quantity for quantity in MONITOR_QUANTITIES},
 }
-"""By name. The prefixes keep them apart: `gpu_`, `link_`, `node_`, and one for each snapshot."""
+"""By name. The prefixes keep them apart: `gpu_`, `link_`, `node_`, `port_`, and one for each snapshot."""
 
 
 def home(name: str) -> Subject:
@@ -57,6 +59,7 @@ def home(name: str) -> Subject:
 _ABOVE = {
     Subject.GPU: (Subject.GPU, Subject.NODE),
     Subject.LINK: (Subject.LINK, Subject.GPU, Subject.NODE),
+    Subject.PORT: (Subject.PORT, Subject.NODE),
 }
 
 
@@ -68,30 +71,4 @@ def in_reach(subject: Subject) -> tuple[Subject, ...]:
 def format_value(name: str, value: float) -> str:
     """Return a value of a name with its unit: `91 °C`, `7.2 %`, `gpu reset`, `never`."""
     word = WORDS[name]
-    if value != value:  # noqa: PLR0124 - the only test of NaN that calls nothing
-        return "unknown"
-    if value == float("inf"):
-        return "never"
-    match word.unit:
-        case Unit.STATE:
-            return dict(word.states).get(int(value), f"state {value:g}")
-        case Unit.CELSIUS:
-            return f"{value:.4g} °C"
-        case Unit.WATTS:
-            return f"{value:.0f} W"
-        case Unit.AMPERES:
-            return f"{value:.1f} A"
-        case Unit.RATIO:
-            return f"{100 * value:.1f} %" if value >= 1e-3 or value == 0 else f"{value:.2g}"
-        case Unit.SECONDS:
-            return duration(value)
-        case Unit.HERTZ:
-            return f"{value / 1e6:.0f} MHz"
-        case Unit.BYTES:
-            return f"{value / 2**30:.1f} GiB"
-        case Unit.JOULES:
-            return f"{value / 3.6e6:.3g} kWh"
-        case Unit.FLAG:
-            return "yes" if value else "no"
-        case _:
-            return f"{value:.7g}"
+    return value_text(word.unit, word.states, value)

@@ -17,9 +17,11 @@ from alerts.rules.condition import (
 )
 from alerts.rules.input import RuleInput
 from alerts.rules.row_memory import Flags, Floats, Index, RowMemory
+from api.alerts import Subject
 from telemetry.errors import did_you_mean
 from telemetry.fleet import gaps_of
 from telemetry.gap import Gap
+from telemetry.metric import Table
 from telemetry.text import duration
 
 _ANSWERS = (255, int(Gap.NOT_SUPPORTED), int(Gap.NO_PERMISSION))
@@ -86,6 +88,66 @@ def _together(ages: Floats, silent: Flags, seconds: float) -> Index:
     first = np.searchsorted(ranked, ages - seconds, "left")
     last = np.searchsorted(ranked, ages + seconds, "right")
     return last - first
+
+
+class Worked(ConditionKind, frozen=True, tag="worked"):
+    """Bad when a node had work within some seconds of its last frame, however long ago that is.
+
+    Work is a GPU in use, one that draws clearly more than at rest (use is not reported where a GPU is
+    split by MIG), or a process with a compute context. A node of which that was never read is unknown;
+    time without readings does not count as rest.
+    """
+
+    REMEMBERS: ClassVar[bool] = True
+
+    within: float
+    """Seconds before the last frame."""
+    use: float = 0.05
+    """Least `gpu_utilization_ratio` that is work."""
+    power: float = 0.35
+    """Least share of `gpu_power_limit_watts` that is work; idle GPUs draw a tenth to a quarter."""
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Report a window of no time."""
+        if self.within <= 0:
+            yield f"within = {self.within:g} is no time", "Write seconds, as 600."
+
+    def evaluate(self, inputs: RuleInput, memory: RowMemory) -> Evaluation:
+        """Count for each node that is heard the seconds of rest since it last had work."""
+        return evaluate_slowly(memory, inputs.snapshot.now, lambda: self._evaluate(inputs, memory))
+
+    def _evaluate(self, inputs: RuleInput, memory: RowMemory) -> Evaluation:
+        snapshot = inputs.snapshot
+        # A state as of the last frame, so that neither silence nor a restart changes it.
+        idle = memory.array(IDLE_SECONDS, np.float32, np.nan)
+        before = memory.array("heard", np.float64, np.nan)
+        heard = snapshot.heard()
+        passed = heard - before
+        before[:] = np.where(np.isfinite(heard), heard, np.nan)
+        use = snapshot.values("gpu_utilization_ratio", Subject.GPU)
+        watts = snapshot.values("gpu_power_watts", Subject.GPU)
+        limits = snapshot.values("gpu_power_limit_watts", Subject.GPU)
+        processes = snapshot.values("gpu_processes", Subject.GPU)
+        known = ~np.isnan(use) | ~np.isnan(watts)
+        busy = (use >= self.use) | (watts >= self.power * limits) | (known & (processes > 0))
+        nodes = snapshot.owner[Table.GPU]
+        worked, read = (_of_any(nodes, flags, inputs.size) for flags in (busy, known))
+        # Time of which nothing was read is neither rest nor work: a driver that hangs ends no job.
+        idle += np.where((passed > 0) & read, passed, 0.0)
+        idle[read & np.isnan(idle)] = np.inf  # no work has been seen
+        idle[worked] = 0.0
+        return Evaluation(three(idle <= self.within, np.isnan(idle)))
+
+
+IDLE_SECONDS = "idle_seconds"
+"""Array of `Worked`: the seconds that a node was read at rest since its last work; NaN where unknown."""
+
+
+def _of_any(nodes: Index, flags: Flags, size: int) -> Flags:
+    """Return the nodes of which one GPU at least has the flag."""
+    found = np.zeros(size, np.bool_)
+    found[nodes[flags & (nodes >= 0)]] = True
+    return found
 
 
 class DriverCondition(ConditionKind, frozen=True, tag="driver"):

@@ -30,7 +30,7 @@ class RowMove:
     """Rows whose device may have changed, before and after."""
 
 
-def of_holders(values: Floats | Flags, holders: Index, absent: float) -> npt.NDArray[Any]:
+def of_holders(values: Floats | Flags | Index, holders: Index, absent: float) -> npt.NDArray[Any]:
     """Return the value of each row's holder, `absent` for a row that has none (-1)."""
     return np.append(values, np.array([absent], values.dtype))[holders]
 
@@ -65,6 +65,10 @@ class RowMemory:
             self._arrays[name] = np.full(shape, fill, dtype)
             self._fills[name] = fill
         return self._arrays[name]
+
+    def __contains__(self, name: str) -> bool:
+        """Return whether an array was made."""
+        return name in self._arrays
 
     @property
     def bytes(self) -> int:

@@ -18,14 +18,17 @@ from typing import Any, Literal, get_args
 import msgspec
 
 from alerts.rules.condition import ConditionKind
-from alerts.rules.conditions import Condition
+from alerts.rules.conditions import Condition, OfJob
+from alerts.rules.levels import Gate
 from alerts.rules.names import WORDS, home, in_reach
+from alerts.rules.of_jobs import HeldByJob, ProcessOutside, Quiet, SinceBegin, SlowInJob
 from alerts.rules.peers import Outlier
-from alerts.rules.presence import DriverCondition, Silent, Skewed
-from api.alerts import Severity, Subject
+from alerts.rules.presence import DriverCondition, Silent, Skewed, Worked
+from api.alerts import Owner, Severity, Subject
 from power import thresholds
 from telemetry.errors import ConfigError, did_you_mean
 from telemetry.metric import Kind as Moves
+from telemetry.metric import Unit
 from telemetry.settings import Fault, convert, read_toml
 
 FOLDER = Path(__file__).parent
@@ -34,14 +37,18 @@ FOLDER = Path(__file__).parent
 
 FIELDS = (
     "where", "node", "gpu", "uuid", "index", "name", "pci", "serial", "slot", "link", "value",
-    "limit", "cost", "line", "process", "rack", "job", "circuits",
+    "limit", "cost", "line", "process", "meaning", "remedy", "rack", "job", "user", "account", "circuits",
 )  # fmt: skip
 """Names in braces in a rule's `summary` and `description`, beside those of metrics."""
 
 
-Span = Literal["gpu", "burst", "node", "rack", "circuit", "domain", "rule"]
+Span = Literal["gpu", "burst", "node", "rack", "circuit", "domain", "job", "rule"]
 """Which alerts of a rule are one incident; `rule` is all of them, `burst` those of one GPU, or of
 several GPUs of a node within a minute."""
+
+
+OF_JOBS = (HeldByJob, OfJob, ProcessOutside, Quiet, SinceBegin, SlowInJob)
+"""Kinds of condition that need to know whose each GPU is."""
 
 
 _TIMES = re.compile(r"(.+)\*([0-9]{1,18})")
@@ -71,21 +78,42 @@ class Example(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"
     given: str
     """A word a step: a number for the rule's first metric, `_` for an unread value, the name of a
     gap (`timed_out`), `.` where no frame came, `-` for nothing of note; `x79` is an XID (`x13@7` of
-    process 7), `s20034` an SXID, `gpu_lost!` another event, `$name` one of `lines`; `65+x79` is
+    process 7), `s20034` an SXID, `gpu_lost!` another event, `incident!` an earlier incident of the GPU's board, `slot_incident!`
+    one of another board in its slot, `$name` one of `lines`; `65+x79` is
     both. `60*144` is 144 times `60`."""
     then: str
     """A letter a step: `-` inactive, `P` pending, `F` firing, `R` resolved; `-*144` too."""
     beside: dict[str, float | str] = {}
     """Other metrics that the rule reads: a number that is the same at every step, or words as
     in `given`. Written `with`."""
-    peers: dict[str, tuple[float, ...]] = {}
-    """Readings of the other GPUs of the node, at every step; their other readings are the GPU's."""
+    peers: dict[str, tuple[float | str, ...]] = {}
+    """Readings of the other GPUs of the node, or of a link of each: a number that is the same at every
+    step, or words as in `given`. Their other readings are the first one's."""
+    jobs: tuple[str, ...] = ()
+    """Who has the first GPU and each of its peers: one word for all steps, or a word a step. `a` is a job that a
+    scheduler gave it to, `a,b` two that share it, `a/1` one that has an instance of it, `~a` one whose
+    processes use it, `serve` and `shell` a service and a person's session; `-` nobody; `_` the node does not say.
+    `!` behind it is a process that belongs to no allocation, `?` one whose owner is not known."""
+    asked: int = 0
+    """Number of GPUs that each job asked for; 0 is not known."""
     nodes: int = 1
     """How many nodes there are of which this is given; the states are the first one's."""
     driver: str = "up"
     """State of the node's driver by its inventory."""
     lines: dict[str, str] = {}
     """Lines of the kernel's log; `$name` in `given` is the line `name`."""
+
+
+class Inhibition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A rule whose alerts are a consequence of another one's: shown below it and not notified."""
+
+    rule: str
+    """The consequence."""
+    within: Literal["gpu", "node", "circuit", "domain"]
+    """Place that cause and consequence must share: the GPU; the node, where the cause concerns all of
+    it (power, driver, silence); the circuit; the node's NVLink domain."""
+    why: str
+    """Why it is a consequence, in one line."""
 
 
 class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -95,11 +123,15 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     id: str = ""
     """Of the electrical rules: `E02`."""
     table: Subject = Subject.GPU
-    """Subject of its alerts: a GPU, link or node, or a row of a snapshot: circuit, budget, UPS,
+    """Subject of its alerts: a GPU, link, port or node, or a row of a snapshot: circuit, budget, UPS,
     supply."""
     when: Condition
     unless: Condition | None = None
     """While this is bad, the rule is unknown: it neither fires nor clears."""
+    load: Gate | None = None
+    """Only while this is bad, the device under load, is the rule ever good; and `hold` and `keep`
+    count only the time in which the rule is known. An idle GPU makes no memory errors, which proves
+    nothing. A device that does not support the metric is always under load."""
     hold: float = 0.0
     """Seconds that it must be bad before it fires."""
     keep: float = 0.0
@@ -108,6 +140,8 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     """Seconds after a reset, a reload of the driver or a start of the aggregator in which the rule is
     unknown: counters restart, links train, clocks rise."""
     severity: Severity
+    owner: Owner
+    """Owner of the remedy: reset, reboot, cold_start, replace, facility, application or monitor."""
     summary: str
     """Alert text of one line; `{where}` and `{value}` are the device and the reading."""
     description: str
@@ -121,13 +155,10 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     runbook: str
     """Anchor in docs/runbook.md."""
     group: Span = "gpu"
-    """Which of its alerts are one incident; by default `gpu` for a GPU or a link, `node` for a node,
+    """Which of its alerts are one incident; by default `gpu` for a GPU or a link, `node` for a node or a port,
     `circuit` for a row of a power snapshot."""
-    inhibits: tuple[str, ...] = ()
-    """Rules whose alerts in the same place are a consequence of this one's: they are shown below it
-    and not notified."""
-    within: Literal["gpu", "node", "circuit", "domain"] = "node"
-    """Place that cause and consequence share; `domain` is the node's NVLink domain."""
+    inhibits: tuple[Inhibition, ...] = ()
+    """Rules whose alerts are a consequence of this one's, each with the place and the reason."""
     enabled: bool = True
     example: tuple[Example, ...] = ()
 
@@ -136,6 +167,7 @@ _SPANS = {
     Subject.GPU: "gpu",
     Subject.LINK: "gpu",
     Subject.NODE: "node",
+    Subject.PORT: "node",
     Subject.MONITOR: "gpu",
 }
 
@@ -147,7 +179,7 @@ def load(paths: Sequence[Path] = (), *, shipped: bool = True) -> tuple[Rule, ...
     for path in [*(sorted(FOLDER.glob("*rules.toml")) if shipped else []), *paths]:
         rules.update({rule.name: rule for rule in read(path)})
     for rule in rules.values():
-        for name in rule.inhibits:
+        for name in (one.rule for one in rule.inhibits):
             if name not in rules:
                 hint = did_you_mean(name, rules)
                 raise ConfigError(
@@ -219,9 +251,16 @@ def _switched_off(where: str, name: Any) -> Rule:
 
 def _hint(fault: Fault) -> str:
     """Return the closest word to an unknown key or kind of condition."""
+    if fault.place.partition("[")[0] == "inhibits" or fault.unknown == "within":
+        return (
+            'Write inhibits = [{ rule = "gpu_hung", within = "gpu", why = "..." }], where `within` is '
+            '"gpu", "node", "circuit" or "domain", and `why` one line.'
+        )
     kind = re.search(r"invalid value '(\w+)'", fault.problem)
     if kind and fault.place.endswith(".type"):
         return f"{did_you_mean(kind[1], KINDS)} Kinds: {', '.join(KINDS)}.".lstrip()
+    if fault.missing == "owner":
+        return f"Write what its remedy takes: {', '.join(Owner)}."
     return fault.hint
 
 
@@ -241,12 +280,14 @@ def _problems(rule: Rule) -> Iterator[tuple[str, str]]:
     if not re.fullmatch(r"[a-z][a-z0-9_]*", rule.name):
         yield f"{rule.name!r} is no name", "Use lower case letters, digits and '_'."
     unless = list(conditions_of(rule.unless)) if rule.unless else []
-    for part in (*conditions_of(rule.when), *unless):
+    load = list(conditions_of(rule.load)) if rule.load else []
+    for part in (*conditions_of(rule.when), *unless, *load):
         yield from _part_problems(rule, part)
     for part in unless:
         if part.edge or part.remembers:
             yield "`unless` can only read the present", "Use above, below, in, expr, any or all."
     yield from _time_problems(rule)
+    yield from _inhibition_problems(rule)
     for template in (rule.summary, rule.description):
         yield from _field_problems(template, facts=rule.table.snapshot_kind is not None)
     for example in rule.example:
@@ -257,12 +298,19 @@ def _example_problems(example: Example) -> Iterator[tuple[str, str]]:
     if not 0 < example.every < math.inf:
         yield "`every` of an example is the seconds from step to step", "Write more than 0."
     beside = [words for words in example.beside.values() if isinstance(words, str)]
-    if any(_too_long(text) for text in (example.given, example.then, *beside)):
+    of_peers = [(name, words) for name, of in example.peers.items() for words in of]
+    beside += [words for _, words in of_peers if isinstance(words, str)]
+    if any(_too_long(text) for text in (example.given, example.then, *beside, *example.jobs)):
         yield f"an example has {MOST_STEPS} steps at most", "Make `every` longer."
     given, then = len(words_of(example.given)), len(words_of(example.then))
     if given != then:
         yield f"an example has {given} steps given and {then} then", "Write one for each."
-    for name, words in example.beside.items():
+    if any(len(words_of(words)) not in {1, given} for words in example.jobs):
+        yield (
+            f"an example has {given} steps, and other ones of its jobs",
+            "Write one for each, or one.",
+        )
+    for name, words in (*example.beside.items(), *of_peers):
         if name not in WORDS:
             yield f"an example gives {name!r}, which is no metric", did_you_mean(name, WORDS)
         elif isinstance(words, str) and len(words_of(words)) != given:
@@ -281,6 +329,18 @@ def _time_problems(rule: Rule) -> Iterator[tuple[str, str]]:
         yield "what lasts an instant would be missed while it settles", "Remove `settle`."
 
 
+def _inhibition_problems(rule: Rule) -> Iterator[tuple[str, str]]:
+    names = [one.rule for one in rule.inhibits]
+    for one in rule.inhibits:
+        if not one.why.strip() or "\n" in one.why:
+            yield (
+                f"why it inhibits {one.rule!r} is not said in one line",
+                "Write in `why` how this alert's cause leads to that alert.",
+            )
+        if names.count(one.rule) > 1:
+            yield f"it inhibits {one.rule!r} twice", "Keep the one with the larger place."
+
+
 def _part_problems(rule: Rule, part: ConditionKind) -> Iterator[tuple[str, str]]:
     reach = in_reach(rule.table)
     for name in part.metrics() if not part.parts else ():
@@ -295,16 +355,22 @@ def _part_problems(rule: Rule, part: ConditionKind) -> Iterator[tuple[str, str]]
                 f'Write table = "{home(name)}".',
             )
     for name in part.counters():
-        if name in WORDS and WORDS[name].kind is not Moves.COUNTER:
+        word = WORDS.get(name)
+        if word is not None and word.kind is not Moves.COUNTER and word.unit is not Unit.COUNT:
             yield f"{name} is no counter", 'Use type = "above" or "in".'
     numbers = [each for each in msgspec.structs.astuple(part) if isinstance(each, float)]
     if not all(math.isfinite(number) for number in numbers):
         yield "nothing can be compared with nan or inf", "Write a number."
     yield from part.problems()
-    if isinstance(part, Outlier) and rule.table is not Subject.GPU:
-        yield "only GPUs have peers", 'Write table = "gpu".'
-    if isinstance(part, Silent | Skewed | DriverCondition) and rule.table is not Subject.NODE:
-        yield "only nodes fall silent, have a clock or a driver", 'Write table = "node".'
+    if isinstance(part, OF_JOBS) and rule.table is not Subject.GPU:
+        yield "only GPUs belong to jobs", 'Write table = "gpu".'
+    if isinstance(part, Outlier) and rule.table not in {Subject.GPU, Subject.LINK}:
+        yield "only GPUs and links have peers", 'Write table = "gpu".'
+    if (
+        isinstance(part, Silent | Skewed | Worked | DriverCondition)
+        and rule.table is not Subject.NODE
+    ):
+        yield "only nodes fall silent, have work, a clock or a driver", 'Write table = "node".'
 
 
 def _field_problems(template: str, *, facts: bool) -> Iterator[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""Fault and severity of one line of the driver: an XID, an SXID of an NVSwitch, or a note.
+"""Fault and severity of one line of the driver: an XID, an SXID of an NVSwitch, or a statement.
 
 XID 74 is an error of an NVLink of a GPU before Blackwell. Its line carries seven registers. Bits 0,
 23 and 30 of the first may be ignored (NVIDIA's workflow for NVLink errors); any other bit is an error
@@ -13,30 +13,18 @@ from collections.abc import Sequence
 from alerts.xid.catalogue import XidSeverity, meaning_of
 from alerts.xid.nvlink5 import XIDS as NVLINK5
 from alerts.xid.nvlink5 import SubCode
+from alerts.xid.sxids import Fatality, fatality_of
 from telemetry.kernel_log import SXid, Xid
+from telemetry.statements.catalogue import statements
 
 FaultAlone = tuple[str, XidSeverity]
 """A fault and its severity, of one line alone."""
-
-DRIVER_NOTES: dict[str, FaultAlone] = {
-    "init_failed": ("gpu_init_failed", XidSeverity.TICKET),
-    "nvlink_failed": ("nvlink_errors", XidSeverity.TICKET),
-    "mismatch": ("driver_mismatch", XidSeverity.TICKET),
-    "task_hung": ("driver_hung", XidSeverity.PAGE),
-}
-"""Fault of each kind of `telemetry.kernel_log.DriverNote`."""
 
 SITE = re.compile(r"GPC (\d{1,3}), TPC (\d{1,3})")
 """The unit of a GPU that a line names."""
 
 LINK_FAULT = 20034
 """A link's training state machine gave up: nearly always because the GPU behind it is gone."""
-
-HARMLESS_SXIDS = frozenset({
-    11012, 11021, 11022, 11023, 12021, 12023, 15008, 15011, 19049, 19055, 19057, 19059, 19062,
-    19065, 19068, 19071, 22013, 24001, 24002, 24003,
-})  # fmt: skip
-"""SXIDs that healthy switches of large fleets report; all non-fatal ones are harmless too."""
 
 _HARMLESS_BITS = 1 << 0 | 1 << 23 | 1 << 30
 _CAUSE = re.compile(r"caused by previous Xid (\d{1,6})")
@@ -74,14 +62,23 @@ def evaluate_registers(registers: Sequence[int], detail: str) -> FaultAlone:
 
 
 def evaluate_switch(record: SXid) -> FaultAlone:
-    """Return fault and severity of one line of an NVSwitch, which names itself fatal or not."""
-    if record.fatal:
+    """Return fault and severity of one line of an NVSwitch, which names itself fatal or not; the
+    catalogue decides where the line is cut off before that."""
+    known = Fatality.UNKNOWN if record.fatal is not None else fatality_of(record.sxid)
+    if record.fatal or (not record.continuation and known in {Fatality.FABRIC, Fatality.PORT}):
         if record.sxid == LINK_FAULT:
             return "nvswitch_link", XidSeverity.TICKET
         return "nvswitch_fatal", XidSeverity.PAGE
-    if record.continuation or record.fatal is False or record.sxid in HARMLESS_SXIDS:
+    if record.continuation or record.fatal is False or known is Fatality.NONE:
         return "nvswitch_noise", XidSeverity.IGNORE
     return "nvswitch_unknown", XidSeverity.TICKET
+
+
+def evaluate_statement(name: str) -> FaultAlone:
+    """Return fault and severity of a statement of the driver by its name; ("", IGNORE) for a name that
+    is in no catalogue, as are the states of the reader itself."""
+    known = statements().get(name)
+    return ("", XidSeverity.IGNORE) if known is None else (known.fault, XidSeverity(known.severity))
 
 
 def _evaluate_nvlink5(record: Xid, code: SubCode | None) -> FaultAlone:

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from alerts.xid.catalogue import XidSeverity, meaning_of
-from alerts.xid.evaluate import DRIVER_NOTES, SITE, FaultAlone, evaluate_switch, evaluate_xid
+from alerts.xid.evaluate import (
+    SITE,
+    FaultAlone,
+    evaluate_statement,
+    evaluate_switch,
+    evaluate_xid,
+)
 from alerts.xid.nvlink5 import SubCode, decode
+from alerts.xid.sxids import sxids
 from telemetry.devices import Event
 from telemetry.kernel_log import DriverNote, GpuLost, KernelRecord, SXid, Xid
+from telemetry.statements.catalogue import statements
 
 
 def fault_of(event: Event) -> FaultAlone:
@@ -28,9 +37,29 @@ def fault_of(event: Event) -> FaultAlone:
         case "sxid":
             return evaluate_switch(_sxid(event))
         case "driver_log":
-            return DRIVER_NOTES.get(str(data.get("what")), ("", XidSeverity.IGNORE))
+            return evaluate_statement(str(data.get("what")))
+        case "gpu_lost":
+            return "gpu_lost", XidSeverity.PAGE
         case _:
             return "", XidSeverity.IGNORE
+
+
+def explain(event: Event) -> tuple[str, str]:
+    """Return the meaning of an event of the driver and its remedy; "" and "" where no catalogue has it."""
+    data = event.data
+    match event.kind:
+        case "xid" if (number := _whole(data.get("xid"))) is not None:
+            known = meaning_of(number)
+            return known.meaning, known.remedy
+        case "sxid" if (error := sxids().get(_whole(data.get("sxid")) or 0)) is not None:
+            return f"The switch names it {error.name}.", error.remedy
+        case "driver_log" if (statement := statements().get(str(data.get("what")))) is not None:
+            return statement.meaning, statement.remedy
+        case "gpu_lost":
+            lost = meaning_of(79)
+            return lost.meaning, lost.remedy
+        case _:
+            return "", ""
 
 
 def code_of(event: Event) -> SubCode | None:
@@ -39,12 +68,20 @@ def code_of(event: Event) -> SubCode | None:
     return None if number is None else decode(number, _words(event.data.get("registers")))
 
 
+def numbered_gpu(event: Event) -> str:
+    """Return the GPU of a line as the driver numbers it, `GPU7`, or "": the number is in the order in
+    which the driver found the GPUs, and no index."""
+    found = _NUMBERED.search(str(event.data.get("line", "")))
+    return "" if found is None else found[1]
+
+
 def site_of(event: Event) -> str:
     """Return the unit of the GPU that an event names, `GPC 2, TPC 1`, or ""."""
     found = SITE.search(str(event.data.get("line", ""))) or SITE.search(event.message)
     return "" if found is None else found[0]
 
 
+_NUMBERED = re.compile(r"NVRM: (GPU[0-9]{1,3})\b")
 _DETAILED = frozenset({45, 74, 94, 154, *range(144, 151)})
 """XIDs whose verdict depends on the rest of the line."""
 

@@ -23,19 +23,13 @@ from collector.source import DeviceEvent
 from telemetry.backoff import STEADY, Backoff
 from telemetry.kernel_log import Assembler, DriverNote, GpuLost, KernelRecord, SXid, Xid
 from telemetry.kernel_stamp import parse_stamp
+from telemetry.statements.catalogue import statements
 from telemetry.supervision import describe, in_thread
 
 # From a record of the kernel log to a event on the bus.
 
 MAX_LINE = 1024
 """Characters of the raw line that the event carries."""
-
-_NOTES = {
-    "init_failed": "the driver could not start a GPU",
-    "nvlink_failed": "the driver could not bring up NVLinks",
-    "mismatch": "the driver's library and its kernel module are of different releases",
-    "task_hung": "a process hangs in the driver",
-}
 
 
 def event_of(record: KernelRecord, line: str, at: int) -> DeviceEvent:
@@ -69,7 +63,8 @@ def event_of(record: KernelRecord, line: str, at: int) -> DeviceEvent:
         case GpuLost():
             data, kind, message = {}, "gpu_lost", "GPU has fallen off the bus"
         case DriverNote():
-            data, kind, message = {"what": record.what}, "driver_log", _NOTES[record.what]
+            data, kind = {"what": record.what}, "driver_log"
+            message = statements()[record.what].meaning
     raw = record.detail if isinstance(record, GpuLost) else line
     shown: dict[str, object] = {name: value for name, value in data.items() if value is not None}
     shown |= {"line": raw.strip()[:MAX_LINE], "source": "kernel"}

@@ -13,7 +13,7 @@ _SECTOR = 512  # in diskstats always, whatever the disk's own sector is
 
 
 class Cpu(NamedTuple):
-    """The first line of /proc/stat, and the processes that wait for a device."""
+    """The first line of /proc/stat, and the processes that wait for a disk."""
 
     busy: int
     """Clock ticks of all cores since boot: all but idle and waiting for a disk."""
@@ -70,6 +70,14 @@ def network(text: bytes, names: Collection[str]) -> tuple[int, int]:
             received += int(words[0])
             sent += int(words[8])
     return received, sent
+
+
+def state(text: bytes) -> bytes:
+    """Read /proc/PID/stat: the letter of the process's state. Its name may hold blanks and brackets."""
+    letter = text[text.rindex(b")") + 1 :].split(None, 1)[0]
+    if len(letter) != 1:
+        raise ValueError("no state")
+    return letter
 
 
 def interfaces(text: bytes) -> list[str]:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from telemetry.catalogue import BY_NAME
 from telemetry.gap import GAP, Gap
-from telemetry.metric import Metric, Table
+from telemetry.metric import Metric, Table, Unit
 from telemetry.nvml import EACH_LINK, Call, Field, Gpm, NvmlReader
 from telemetry.schema import SCHEMA, Block
 
@@ -22,6 +22,7 @@ UNKNOWN_VALUES: dict[str, frozenset[float]] = {
     "gpu_pcie_link_width": frozenset({0}),
     "gpu_fabric_state": frozenset({0}),  # "not supported", as a value
     "gpu_fabric_health": frozenset({0}),
+    "gpu_fabric_configuration": frozenset({0}),
 }
 """Values of the driver that mean "no value"."""
 _FABRIC_FLAG = {0: GAP[Gap.NOT_SUPPORTED], 1: 1.0, 2: 0.0}
@@ -99,9 +100,10 @@ class Cell:
             return bit_error_rate
         if isinstance(origin, Call) and origin.shift is not None:
             mask, shift = origin.mask, origin.shift
-            if name.startswith("gpu_fabric_"):
+            if name.startswith("gpu_fabric_") and self.metric.unit is Unit.FLAG:
                 return lambda raw: _FABRIC_FLAG.get((int(raw) >> shift) & mask, absent)
-            return lambda raw: float((int(raw) >> shift) & mask)
+            values = {bits: absent if bits in unknown else float(bits) for bits in range(mask + 1)}
+            return lambda raw: values[(int(raw) >> shift) & mask]
         if isinstance(origin, Call) and origin.mask:
             bits = origin.mask
             return lambda raw: 1.0 if int(raw) & bits else 0.0

@@ -12,10 +12,18 @@ import msgspec
 from collector.nvml.binding import LOST, Code, Handle, device, once, platform
 from collector.nvml.capability import absent_for_good, blocks_of, cells, exclude_remaps
 from collector.nvml.gpm import GpmReader
+from collector.nvml.processes import ProcessReader
 from collector.nvml.queries import bind
 from collector.nvml.readings import ReadPlan
 from collector.probe.driver import Turn
-from collector.probe.protocol import FAST, SLOW, ProbeDescription, ProbeReading, ProbeStatus
+from collector.probe.protocol import (
+    FAST,
+    PROCESSES,
+    SLOW,
+    ProbeDescription,
+    ProbeReading,
+    ProbeStatus,
+)
 from telemetry.devices import Gpu, Link
 from telemetry.errors import DriverError
 from telemetry.metric import Lane, Table
@@ -113,13 +121,29 @@ def _pci(info: Any) -> str | None:
 
 
 def _slot(handle: Handle) -> str | None:
-    place = platform(handle)
-    if place is not None:
-        numbers = (place.slotNumber, place.trayIndex, place.moduleId)
-        slot, tray, module = (byte[0] if byte else 0 for byte in numbers)
-        return f"slot {slot} tray {tray} module {module}"
+    """Return the place of a GPU in its rack as nvidia-smi's log gives it; else its module's number."""
+    info = platform(handle)
+    if info is not None and (place := _place(info)):
+        return place
     module = _number(handle, Call("nvmlDeviceGetModuleId"))
     return f"module {int(module)}" if module is not None else None
+
+
+def _place(info: Any) -> str:
+    """Return the place from `nvmlPlatformInfo_t`, whose fields pynvml declares as characters: the
+    bytes themselves are read here."""
+    content = bytes(info)
+    numbers = {word: content[getattr(type(info), field).offset] for word, field in _PLACES.items()}
+    serial = type(info).chassisSerialNumber
+    chassis = _text(content[serial.offset : serial.offset + serial.size])
+    if not chassis and not any(numbers.values()):
+        return ""  # a driver that fills in nothing
+    parts = [f"{word} {number}" for word, number in numbers.items() if number != _UNKNOWN]
+    return ", ".join([*parts, f"chassis {chassis}"] if chassis else parts)
+
+
+_PLACES = {"slot": "slotNumber", "tray": "trayIndex", "host": "hostId", "module": "moduleId"}
+_UNKNOWN = 0xFF
 
 
 def _number(handle: Handle, call: Call) -> float | None:
@@ -136,10 +160,14 @@ def _number(handle: Handle, call: Call) -> float | None:
 
 
 def _text(value: Any) -> str | None:
-    """Return a text of pynvml, which is str or bytes depending on the call."""
+    """Return a text of pynvml, which is str or bytes depending on the call; None for one that is
+    empty or no text: a board whose memory was never written, or not read, gives any bytes."""
+    if value is None:
+        return None
     if isinstance(value, bytes):
         value = value.split(b"\0")[0].decode(errors="replace")
-    return str(value).strip() or None if value is not None else None
+    text = str(value).partition("\0")[0].strip()
+    return text if text.isprintable() and "\N{REPLACEMENT CHARACTER}" not in text and text else None
 
 
 PROBE_AGAIN = 600.0
@@ -161,6 +189,7 @@ class GpuReader:
     def __init__(self, index: int) -> None:
         self.handle: Handle | None = None
         self.gpm: GpmReader | None = None
+        self._processes: ProcessReader | None = None
         self.asked_at: float | None = None
         """Monotonic start of the reading under way."""
         self._index = index
@@ -217,7 +246,10 @@ class GpuReader:
             return ProbeReading(status)
         if lanes & SLOW:
             self._notice_mig(values[-self._widths[SLOW] + _MIG])
-        return ProbeReading(status, values.tobytes())
+        processes = None
+        if lanes & PROCESSES and self._processes is not None:
+            processes = self._processes.read(turn)
+        return ProbeReading(status, values.tobytes(), processes)
 
     def _open(self, turn: Turn) -> None:
         handle = device(self._index)
@@ -237,6 +269,7 @@ class GpuReader:
             if isinstance(origin, Gpm)
         }
         self.gpm = GpmReader(handle, sorted(ids))
+        self._processes = ProcessReader(handle)
         self._plans: dict[int, ReadPlan] = {}
         self._batch = LARGEST_BATCH
         self._settled: set[int] = set()

@@ -121,7 +121,7 @@ class GpuTable:
                         row.hung = True
                         text = "A driver call for this GPU does not return; the others are read on."
                         events.append(_event("gpu_hung", row.gpu, now, text))
-                case ProbeStatus.LATE | ProbeStatus.FAILED:
+                case ProbeStatus.LATE | ProbeStatus.FAILED | ProbeStatus.PAUSED:
                     pass
         return events
 

@@ -23,17 +23,19 @@ from collector.probe.protocol import (
     FAST,
     SLOW,
     ProbeNotice,
+    ProbeProcesses,
     ProbeReading,
     ProbeReply,
     ProbeReport,
     ProbeStatus,
 )
-from collector.source import DeviceEvent, Rows
+from collector.source import DeviceEvent, ListedProcess, ListedProcesses, Rows
 from telemetry.devices import Gpu, Link, MemoryPool
 from telemetry.gap import GAP, Gap
 from telemetry.inventory import Inventory
 from telemetry.metric import Lane
 from telemetry.schema import GPU_FAST, GPU_SLOW, LINK_FAST, LINK_SLOW, SCHEMA
+from telemetry.text import duration
 
 # NVLink topology: the peers of links, and memory pools. Pure.
 
@@ -99,6 +101,7 @@ _GAPS = {
     ProbeStatus.RESET_REQUIRED: Gap.DEVICE_LOST,
     ProbeStatus.HUNG: Gap.TIMED_OUT,
     ProbeStatus.LATE: Gap.TIMED_OUT,
+    ProbeStatus.PAUSED: Gap.PAUSED,
 }
 
 
@@ -147,9 +150,26 @@ def _add(
             start = stop
 
 
+def _listed(found: ProbeProcesses, now: int) -> ListedProcesses:
+    """Return processes in the collector's own words."""
+    rows = (
+        ListedProcess(row.pid, row.type, row.memory_bytes, row.instance, row.sm_ratio)
+        for row in found.rows
+    )
+    return ListedProcesses(now, tuple(rows), found.problem)
+
+
+def _gpus(change: DeviceEvent) -> list[str]:
+    """Return the UUIDs of the GPUs whose counters went back."""
+    found = change.data.get("gpus")
+    return [str(gpu) for gpu in found] if isinstance(found, list) else []
+
+
 _BITS = {Lane.FAST: FAST, Lane.SLOW: SLOW}
 _SILENT_TICKS = 2
 _CLOSE_WAIT = 0.7
+TRIAL_SECONDS = 300.0
+"""Seconds between two readings of a GPU that is paused: one of them shows that it was reset."""
 
 
 class NvmlSource:
@@ -168,6 +188,7 @@ class NvmlSource:
         open_limit: float = 30.0,
         silence_limit: float | None = None,
         command_wait: float = 5.0,
+        trial: float = TRIAL_SECONDS,
     ) -> None:
         """Prepare the source; `open` starts it. Times are in seconds.
 
@@ -177,7 +198,8 @@ class NvmlSource:
         the longest pause between attempts to open it; `scout` the same between attempts to find
         lost GPUs again; a driver that has not opened after `open_limit` counts as hung; a probe
         process that does not run for `silence_limit` (10 s or 5 intervals) is replaced; `release`
-        and `resume` take `command_wait` at most, because no tick runs meanwhile.
+        and `resume` take `command_wait` at most, because no tick runs meanwhile; a GPU that is
+        paused is read once in `trial`.
         """
         silence = silence_limit or max(10.0, 5 * interval)
         self._supervisor = ProbeSupervisor("nvml", environment, retry, scout, open_limit, silence)
@@ -191,7 +213,16 @@ class NvmlSource:
         self._reported_up = True
         self._silent_ticks = 0
         self._released = False
+        self._paused: dict[str, float] = {}
+        """By UUID of a GPU that is not read: when it is next tried, monotonic seconds."""
+        self._trial = trial
         self._now = 0
+        self._interval = interval
+        self._process_ticks = 0
+        """Ticks between two readings of the processes of a GPU; 0: they are not read."""
+        self._ticks = 0
+        """Ticks since the driver was opened."""
+        self._listed: dict[str, ListedProcesses] = {}
         self.inventory = Inventory(node="", source="nvml")
         self._publish()
 
@@ -216,13 +247,15 @@ class NvmlSource:
         else:
             probe = self._supervise()
             if probe is not None:
-                answer = await probe.ask(sum(_BITS[lane] for lane in lanes), deadline)
+                bits = sum(_BITS[lane] for lane in lanes)
+                answer = await probe.ask(bits, deadline, self._without(), self._due_processes())
                 self._check_alive(probe)
             for notice in self._supervisor.drain_notices():
                 self._add_notice(notice)
         if answer is not None:
             self._apply(answer)
         readings = self._readings(answer)
+        self._list(readings)
         shape = Shape(tuple(len(row.links) for row in self._table.rows), lanes)
         rows = assemble(shape, readings, self._absent_gap(answer))
         if answer is not None and Lane.FAST in lanes:
@@ -233,10 +266,37 @@ class NvmlSource:
                 )
                 if reading is not None and reading.status is ProbeStatus.OK
             ]
-            self._events += self._transitions.detect(present, now_ns)
+            changes = self._transitions.detect(present, now_ns)
+            self._events += changes
+            for change in changes:
+                if change.kind == "driver_reloaded":  # its counters went back: it was reset
+                    self._unpause(_gpus(change), "It was reset.")
         if self._table.changed:
             self._publish()
         return rows
+
+    def list_processes(self, seconds: float) -> None:
+        """Read the processes of each GPU once in so many seconds."""
+        self._process_ticks = max(1, round(seconds / self._interval))
+
+    def listed_processes(self) -> Mapping[str, ListedProcesses]:
+        """Return the processes of each GPU at their newest reading, by UUID."""
+        return self._listed
+
+    def _due_processes(self) -> tuple[int, ...]:
+        """Return the devices whose processes are read at this tick: all or none, so that their owners are
+        looked up once for all."""
+        ticks = self._process_ticks
+        if not ticks or self._report is None:
+            return ()
+        number, self._ticks = self._ticks, self._ticks + 1
+        return () if number % ticks else tuple(range(self._report.devices))
+
+    def _list(self, readings: Sequence[ProbeReading | None]) -> None:
+        """Keep the processes that came with the readings of a tick."""
+        for row, reading in zip(self._table.rows, readings, strict=True):
+            if reading is not None and reading.processes is not None:
+                self._listed[row.gpu.uuid] = _listed(reading.processes, self._now)
 
     def drain_events(self) -> list[DeviceEvent]:
         """Return the events since the last call, oldest first."""
@@ -253,10 +313,42 @@ class NvmlSource:
 
     async def resume(self) -> None:
         """Open the driver again."""
+        self._unpause(list(self._paused), "A person resumed it.")
         if self._released:
             self._released = False
             self._enter(states.OPENING)
             await self._begin(min(self._open_wait, self._command_wait))
+
+    def pause(self, gpu: str, reason: str) -> None:
+        """Read a GPU no more but once in `trial` seconds, until it is reset, the driver is loaded again
+        or `resume` is called: its firmware does not answer, and each call would wait for it."""
+        row = next((row for row in self._table.rows if row.gpu.uuid == gpu), None)
+        if row is None or gpu in self._paused:
+            return
+        self._paused[gpu] = time.monotonic() + self._trial
+        text = f"It is read once in {duration(self._trial)} until it is reset: {reason}."
+        self._events.append(
+            DeviceEvent("gpu_paused", self._now, gpu, row.gpu.pci, text, {"reason": reason})
+        )
+
+    def _unpause(self, gpus: Iterable[str], why: str) -> None:
+        """Read GPUs at every tick again."""
+        for gpu in [gpu for gpu in gpus if self._paused.pop(gpu, None) is not None]:
+            text = f"It is read at every tick again. {why}"
+            self._events.append(DeviceEvent("gpu_resumed", self._now, gpu, message=text))
+
+    def _without(self) -> tuple[int, ...]:
+        """Return the devices of the probe that are not read at this tick."""
+        if not self._paused:
+            return ()
+        now = time.monotonic()
+        due = {gpu for gpu, at in self._paused.items() if now >= at}
+        self._paused |= dict.fromkeys(due, now + self._trial)
+        rows = self._table.rows
+        skipped = self._paused.keys() - due
+        return tuple(
+            device for device, row in self._table.row_of.items() if rows[row].gpu.uuid in skipped
+        )
 
     async def close(self) -> None:
         """End the probe. One that hangs ends by itself when its call returns."""
@@ -291,11 +383,13 @@ class NvmlSource:
     def _driver_opened(self, report: ProbeReport) -> None:
         """Start over with the report of a new process that has opened the driver."""
         before, self._report = self._report, report
+        self._ticks = 0
         self._events += self._table.start(report.devices, self._now)
         self._enter(states.after(report))
         self._table.changed = True
         if before is not None and before.driver_version != report.driver_version:
             self._transitions.restart()
+            self._unpause(list(self._paused), "The driver was replaced.")
             data: dict[str, object] = {"from": before.driver_version, "to": report.driver_version}
             text = f"The driver is {report.driver_version} now."
             self._events.append(DeviceEvent("driver_reloaded", self._now, message=text, data=data))
@@ -330,6 +424,8 @@ class NvmlSource:
         if state.state == "up":
             kind = None if self._reported_up else "driver_up"
             self._reported_up = True
+            if kind is not None:
+                self._unpause(list(self._paused), "The driver was loaded again.")
         elif self._reported_up and state is not states.OPENING:
             kind = "driver_down"
             self._reported_up = False

@@ -33,7 +33,8 @@ class Driver(Protocol):
         """Return what a device is if that is new since the last call, else None."""
 
     def read(self, device: int, lanes: int, turn: Turn) -> ProbeReading:
-        """Return a device's readings. Raises `DriverError` when the driver as a whole is gone."""
+        """Return a device's readings on the bits of `lanes`. Raises `DriverError` when the driver as a whole
+        is gone."""
 
     def drifted(self) -> bool:
         """Return whether the set of devices has changed since the driver was opened."""

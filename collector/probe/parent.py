@@ -92,8 +92,15 @@ class Probe:
         self.pid, self.exit_code = 0, error.errno
         self._end()
 
-    async def ask(self, lanes: int, seconds: float) -> ProbeReply | None:
-        """Return the readings on `lanes`, or None when none came within `seconds`."""
+    async def ask(
+        self,
+        lanes: int,
+        seconds: float,
+        without: tuple[int, ...] = (),
+        processes: tuple[int, ...] = (),
+    ) -> ProbeReply | None:
+        """Return the readings on `lanes`, or None when none came within `seconds`. `without`: devices
+        that are not read; `processes`: devices whose processes are read too."""
         deadline = self._loop.time() + seconds
         if not await self._answered(
             deadline
@@ -102,7 +109,8 @@ class Probe:
         self._seq += 1
         self._answer = None
         left = deadline - self._loop.time()
-        if not self._write(pack(ProbeRequest(self._seq, lanes, max(left * (1 - _MARGIN), 0.001)))):
+        budget = max(left * (1 - _MARGIN), 0.001)
+        if not self._write(pack(ProbeRequest(self._seq, lanes, budget, without, processes))):
             return None
         self.asked_at = time.monotonic()
         return self._answer if await self._answered(deadline) else None

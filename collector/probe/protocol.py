@@ -15,6 +15,8 @@ from telemetry.devices import Gpu, Link
 
 FAST, SLOW = 1, 2
 """Bits of `ProbeRequest.lanes`."""
+PROCESSES = 4
+"""Bit that a driver is given beside these for the devices of `ProbeRequest.processes`."""
 
 
 class ProbeStatus(IntEnum):
@@ -31,6 +33,8 @@ class ProbeStatus(IntEnum):
     """The device was not read before the deadline."""
     FAILED = 5
     """A bug of the collector; the log has the traceback."""
+    PAUSED = 6
+    """The collector asked for it not to be read."""
 
 
 class ProbeRequest(msgspec.Struct, frozen=True, array_like=True):
@@ -41,6 +45,10 @@ class ProbeRequest(msgspec.Struct, frozen=True, array_like=True):
     """Bits `FAST` and `SLOW`; 0 asks only for descriptions."""
     budget: float
     """Seconds until the reply must be sent."""
+    without: tuple[int, ...] = ()
+    """Devices that are not to be read."""
+    processes: tuple[int, ...] = ()
+    """Devices whose processes are read too."""
 
 
 class ProbeDescription(msgspec.Struct, frozen=True, array_like=True):
@@ -50,12 +58,35 @@ class ProbeDescription(msgspec.Struct, frozen=True, array_like=True):
     links: tuple[Link, ...] = ()
 
 
+class ProbeProcess(msgspec.Struct, frozen=True, array_like=True):
+    """Process with a context on a device."""
+
+    pid: int
+    type: str
+    """`compute`, `mps` or `graphics`."""
+    memory_bytes: int | None = None
+    instance: int | None = None
+    """MIG GPU instance."""
+    sm_ratio: float | None = None
+    """Use of the multiprocessors since the reading before, 0 to 1."""
+
+
+class ProbeProcesses(msgspec.Struct, frozen=True, array_like=True):
+    """Processes of a device."""
+
+    problem: str = ""
+    """Why they are unknown, as in `collector.source.ListedProcesses`; empty: they are all listed."""
+    rows: list[ProbeProcess] = []
+
+
 class ProbeReading(msgspec.Struct, frozen=True, array_like=True):
     """Readings of one device at one tick."""
 
     status: ProbeStatus
     values: bytes = b""
     """float64, little-endian; empty unless the status is OK."""
+    processes: ProbeProcesses | None = None
+    """Absent where they were not asked for, or could not be read in time."""
 
 
 class ProbeReply(msgspec.Struct, frozen=True, array_like=True, tag="answer"):

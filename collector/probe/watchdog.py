@@ -16,6 +16,7 @@ from threading import Lock, Thread
 
 from collector.probe.driver import Driver
 from collector.probe.protocol import (
+    PROCESSES,
     SLOW,
     ProbeDescription,
     ProbeReading,
@@ -42,12 +43,14 @@ THE_DRIVER = -1
 class Round:
     """A worker's share of a tick: the devices still to read, and the readings so far."""
 
-    def __init__(self, devices: list[int], lanes: int) -> None:
+    def __init__(self, devices: list[int], lanes: int, processes: frozenset[int]) -> None:
         self.device: int | None = devices[0]
         """Whose turn it is; None when the round is over."""
         self.since = time.monotonic()
         self.waiting = deque(devices[1:])
         self.lanes = lanes
+        self.processes = processes
+        """Devices whose processes are read too."""
         self.abandoned = False
         self.readings: dict[int, ProbeReading] = {}
         self.drifted = False
@@ -110,9 +113,9 @@ class Watchdog:
         deadline = time.monotonic() + ask.budget
         readings: dict[int, ProbeReading] = {}
         drifted = False
-        devices = self._order(ask.lanes)
+        devices = [device for device in self._order(ask.lanes) if device not in ask.without]
         while devices and self._may_start():
-            turns = Round(devices, ask.lanes)
+            turns = Round(devices, ask.lanes, frozenset(ask.processes))
             self._start(turns)
             self._watch(turns, deadline)
             if turns.error is not None:
@@ -121,7 +124,10 @@ class Watchdog:
             drifted = drifted or turns.drifted
             devices = list(turns.waiting)
         self._remember(readings)
-        answers = [readings.get(device) or self._absent(device) for device in range(self._devices)]
+        answers = [
+            readings.get(device) or self._absent(device, paused=device in ask.without)
+            for device in range(self._devices)
+        ]
         described = {}
         while self._described:  # an abandoned thread may add one at any time
             device, description = self._described.popitem()
@@ -198,8 +204,10 @@ class Watchdog:
         self._worker = self._jobs = None
         return True
 
-    def _absent(self, device: int) -> ProbeReading:
+    def _absent(self, device: int, *, paused: bool) -> ProbeReading:
         record = self._records[device]
+        if paused and not record.stuck:
+            return ProbeReading(ProbeStatus.PAUSED)
         hung = record.stuck or record.not_before > time.monotonic()
         return ProbeReading(ProbeStatus.HUNG if hung else ProbeStatus.LATE)
 
@@ -235,7 +243,8 @@ class Watchdog:
             if description is not None:
                 self._described[device] = description
             if not turns.abandoned:
-                reading = self._driver.read(device, turns.lanes, turns)
+                lanes = turns.lanes | (PROCESSES if device in turns.processes else 0)
+                reading = self._driver.read(device, lanes, turns)
                 if not turns.abandoned:
                     turns.readings[device] = reading
         except DriverError as error:

@@ -81,6 +81,8 @@ class Publisher:
         self._note = note
         self._inventory: bytes | None = None
         self._inventory_due = False
+        self._jobs: bytes | None = None
+        self._jobs_due = False
         self._status_due = False
         self._reported_spans: tuple[FrameSpan, ...] = ()
         self._closing = asyncio.Event()
@@ -106,6 +108,12 @@ class Publisher:
         """Publish an inventory before any later frame."""
         self._inventory = messages.encode(inventory)
         self._inventory_due = True
+        self.outbox.frames_waiting.set()
+
+    def jobs(self, payload: bytes) -> None:
+        """Publish the message of who uses the GPUs; after a reconnect the newest again."""
+        self._jobs = payload
+        self._jobs_due = True
         self.outbox.frames_waiting.set()
 
     def event(self, payload: bytes) -> None:
@@ -155,6 +163,7 @@ class Publisher:
     async def _serve(self, client: aiomqtt.Client) -> None:
         """Serve one connection. Returns after `close`, raises when it breaks."""
         self._inventory_due = self._inventory is not None
+        self._jobs_due = self._jobs is not None
         self._status_due = True
         self.backfill.requests.clear()
         self.outbox.frames_waiting.set()
@@ -207,6 +216,9 @@ class Publisher:
             if self._status_due and (self._store is None or self._store.ready.is_set()):
                 await self._publish_status(client, NodeState.ONLINE)
             await self._send_frames(client)
+            if self._jobs_due and self._jobs is not None:
+                self._jobs_due = False
+                await client.publish(self._topic(Topic.JOBS), self._jobs, qos=1, retain=True)
             if self._closing.is_set():
                 return
 

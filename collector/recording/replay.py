@@ -87,7 +87,7 @@ class RecordingSource:
         while self._next is not None and self._next.at <= position:
             self._play(self._next, now_ns)
             self._next = next(self._entries, None)
-        wanted = blocks(lanes, Table.GPU, Table.LINK, Table.NODE)
+        wanted = blocks(lanes, *Table)
         if self._over:
             return filled(self.inventory, wanted, STALE)
         if self._next is None:
@@ -95,7 +95,7 @@ class RecordingSource:
         rows = {number: self._newest[number] for number in wanted if number in self._newest}
         if misshapen(self.inventory, rows):  # a new inventory came, and no frame after it yet
             rows = {}
-        tables = blocks(lanes, Table.GPU, Table.LINK)
+        tables = blocks(lanes, Table.GPU, Table.LINK, Table.PORT)
         return filled(self.inventory, tables, NOT_READ) | rows
 
     def drain_events(self) -> list[DeviceEvent]:
@@ -142,7 +142,7 @@ class RecordingSource:
                     self._receive_inventory(inventory.decode(entry.payload, Inventory))
                 case Topic.EVENT:
                     self._note(entry.payload, now_ns)
-                case Topic.STATUS | Topic.COMMAND | Topic.REPLY:
+                case Topic.STATUS | Topic.COMMAND | Topic.REPLY | Topic.JOBS:
                     pass
         except WireError:
             return  # it was as broken on the bus

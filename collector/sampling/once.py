@@ -20,7 +20,7 @@ from collector.sampling.reading import read
 from collector.sampling.rows import blocks, filled, has_node, overlaid
 from collector.sampling.sampler import BOTH, LONGEST_DEADLINE
 from collector.sampling.self_metrics import node_metrics
-from collector.service import facts_of, host_of
+from collector.service import facts_of, host_of, ports_of
 from collector.source import DeviceEvent, Rows, Source
 from collector.sources import is_elsewhere, make_source
 from telemetry.gap import NOT_READ, NOT_SUPPORTED, Gap, reason_of
@@ -51,6 +51,7 @@ async def once(config: CollectorConfig, source: Source | None = None) -> Documen
     if source is None:
         source = make_source(config.source, config, time.time_ns() / 1e9)
     host = host_of(config)
+    ports = ports_of(config)
     facts = facts_of(config)
     events: list[DeviceEvent] = []
     try:
@@ -62,6 +63,8 @@ async def once(config: CollectorConfig, source: Source | None = None) -> Documen
                 await asyncio.sleep(SECOND_READING)
             now_ns = time.time_ns()
             tick = int(now_ns / 1e9 / config.interval)
+            if ports is not None:
+                ports.begin(source.inventory.gpus)
             fresh, problem = await read(source, BOTH, tick, now_ns, LONGEST_DEADLINE, GRACE_SECONDS)
             rows |= fresh  # a source with a longer interval has no new rows so soon
             events += source.drain_events()
@@ -70,10 +73,12 @@ async def once(config: CollectorConfig, source: Source | None = None) -> Documen
             if not has_node(fresh):
                 rows |= filled(source.inventory, blocks(BOTH, Table.NODE), NOT_SUPPORTED)
                 rows |= {} if host is None else host.read(BOTH, now_ns)
+                rows |= {} if ports is None else await ports.finish()
     finally:
         await source.close()
-        if host is not None:
-            host.close()
+        for part in (host, ports):
+            if part is not None:
+                part.close()
     found = source.inventory
     inventory = msgspec.structs.replace(
         found,
@@ -83,6 +88,7 @@ async def once(config: CollectorConfig, source: Source | None = None) -> Documen
         host={**facts, **found.host},
         taken_at=found.taken_at or now_ns,
         source=found.source or config.source,
+        ports=found.ports if ports is None else ports.ports,
     )
     known = node_metrics(inventory, rows, len(inventory.gpus))
     return document(inventory, {**rows, **overlaid(rows, known)}, events)
@@ -117,6 +123,12 @@ def document(inventory: Inventory, rows: Rows, events: Sequence[DeviceEvent]) ->
             {"gpu": link.gpu, "number": link.number, **readings}
             for link, readings in zip(
                 inventory.links, _table(rows, Table.LINK, len(inventory.links)), strict=True
+            )
+        ],
+        "ports": [
+            {"port": port.name, **readings}
+            for port, readings in zip(
+                inventory.ports, _table(rows, Table.PORT, len(inventory.ports)), strict=True
             )
         ],
         "node": nodes[0],

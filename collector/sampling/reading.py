@@ -15,7 +15,7 @@ async def read(
 ) -> tuple[Rows, str]:
     """Return the rows of a tick and the problem, "" without one; always within `deadline` plus
     `grace` seconds. When a source raises, overruns or returns misshapen rows, all are gaps."""
-    numbers = readings.blocks(lanes, Table.GPU, Table.LINK)
+    numbers = readings.blocks(lanes, Table.GPU, Table.LINK, Table.PORT)
     try:
         async with asyncio.timeout(deadline + grace):
             rows = await source.read(lanes, tick, now_ns, deadline)

@@ -39,6 +39,8 @@ def count(inventory: Inventory, block: int) -> int:
             return len(inventory.links)
         case Table.NODE:
             return 1
+        case Table.PORT:
+            return len(inventory.ports)
 
 
 def blocks(lanes: frozenset[Lane], *tables: Table) -> list[int]:
@@ -71,7 +73,7 @@ def checked(inventory: Inventory, rows: Rows, lanes: frozenset[Lane]) -> tuple[R
     """Return rows that fit the inventory, and the problem. Misshapen rows are replaced by gaps."""
     problem = misshapen(inventory, rows)
     if problem:
-        return filled(inventory, blocks(lanes, Table.GPU, Table.LINK), ERROR), problem
+        return filled(inventory, blocks(lanes, Table.GPU, Table.LINK, Table.PORT), ERROR), problem
     return rows, ""
 
 

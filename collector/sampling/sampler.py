@@ -22,8 +22,9 @@ from collector.sampling.event_queue import EventQueue
 from collector.sampling.reading import read
 from collector.sampling.self_metrics import collector_metrics, node_metrics
 from collector.sampling.xid_events import XidEvents
-from collector.source import DeviceEvent, Rows, Source
+from collector.source import DeviceEvent, Pausable, Rows, Source
 from telemetry import frame
+from telemetry.devices import Gpu, Port
 from telemetry.gap import NOT_SUPPORTED
 from telemetry.inventory import CommandKind, Inventory
 from telemetry.metric import Lane, Table
@@ -90,6 +91,11 @@ LONGEST_SLEEP = 2.0
 SKIPPED_REPORT_EVERY = 60.0
 """Seconds between two events of skipped ticks."""
 
+FIRMWARE_XIDS = frozenset({119, 120})
+"""XIDs of a GPU's firmware (GSP) that no longer answers the driver."""
+FRESH_NS = 300_000_000_000
+"""Age of a line of the kernel's log above which it tells of an earlier time."""
+
 BOTH = frozenset(Lane)
 FAST = frozenset({Lane.FAST})
 
@@ -109,6 +115,22 @@ class HostRows(Protocol):
 
     def read(self, lanes: frozenset[Lane], now_ns: int) -> Rows:
         """Return the blocks of the `node` table on these lanes."""
+
+    def close(self) -> None:
+        """Close everything."""
+
+
+class PortRows(Protocol):
+    """Reader of the ports of the host's network adapters."""
+
+    ports: tuple[Port, ...]
+    """Replaced, never mutated, when they change."""
+
+    def begin(self, gpus: Sequence[Gpu]) -> None:
+        """Start a reading beside that of the source. Must not wait."""
+
+    async def finish(self) -> Rows:
+        """Return the block of the `port` table, with a row for each of `ports`."""
 
     def close(self) -> None:
         """Close everything."""
@@ -145,6 +167,7 @@ class Sampler:
         monotonic: Callable[[], float] = time.monotonic,
         failing: Callable[[], Collection[object]] = tuple,
         sampled: Callable[[], None] = lambda: None,
+        ports: PortRows | None = None,
     ) -> None:
         """`failing` returns the parts of the collector that failed; `sampled` is called after each tick."""
         self._config = config
@@ -155,6 +178,8 @@ class Sampler:
         self._events = events
         self._sinks = sinks
         self._host = host
+        self._ports = ports
+        self._seen_ports: tuple[Port, ...] = ()
         self._others = others
         self._facts = facts or {}
         self._xids = XidEvents()
@@ -217,11 +242,15 @@ class Sampler:
         now_ns = self._wall_ns()
         if Lane.SLOW in lanes:
             self._slow_tick = passed(now_ns / 1e9, self._config.slow_interval, self._slow_phase)
+        with_ports = self._ports if Lane.SLOW in lanes else None
+        if with_ports is not None:
+            with_ports.begin(self._source.inventory.gpus)
         rows = await self._read(lanes, tick, now_ns)
+        ports = {} if with_ports is None else await with_ports.finish()
         inventory = self._inventory(now_ns)
         self._gather(inventory, now_ns)
         if not readings.has_node(rows):
-            rows = {**rows, **self._host_rows(inventory, lanes, now_ns)}
+            rows = {**rows, **self._host_rows(inventory, lanes, now_ns), **ports}
         known = node_metrics(inventory, rows, self._expected)
         known |= collector_metrics(self._source, self.skipped, len(self._failing()), lanes)
         rows = {**rows, **readings.overlaid(rows, known)}
@@ -274,13 +303,23 @@ class Sampler:
         gpus = {gpu.pci: gpu.uuid for gpu in inventory.gpus if gpu.pci is not None}
         for event in self._xids.merge(found, now_ns, gpus):
             self._events.add(event)
+            self._spare(event, now_ns)
+
+    def _spare(self, event: DeviceEvent, now_ns: int) -> None:
+        """Have a GPU left alone whose firmware has stopped: each call would wait for its time-out."""
+        number = event.data.get("xid")
+        fresh = now_ns - event.at < FRESH_NS
+        stopped = event.kind == "xid" and number in FIRMWARE_XIDS and fresh
+        if stopped and event.gpu is not None and isinstance(self._source, Pausable):
+            self._source.pause(event.gpu, f"XID {number}")
 
     def _inventory(self, now_ns: int) -> Inventory:
         """Return the inventory with the collector's fields; send it to the sinks when it is new."""
         found = self._source.inventory
-        if self.newest is not None and found is self._seen:
+        ports = found.ports if self._ports is None else self._ports.ports
+        if self.newest is not None and found is self._seen and ports is self._seen_ports:
             return self.newest.inventory
-        self._seen = found
+        self._seen, self._seen_ports = found, ports
         self._version += 1
         if self._version > 1:
             self._slow_tick = None  # new rows have a slow lane too: read it at the next tick
@@ -294,6 +333,7 @@ class Sampler:
             kilowatch=release(),
             host={**self._facts, **found.host},
             source=found.source or self._config.source,
+            ports=_known_gpus(ports, found),
         )
         self._expected = max(self._expected, len(inventory.gpus))
         for sink in self._sinks:
@@ -365,6 +405,16 @@ class Sampler:
             self._complain(f"{kind} took longer than {limit} s")
         except Exception as error:  # noqa: BLE001 - as in `collector.sampling.reading`
             self._complain(f"{kind} failed: {type(error).__name__}: {error}")
+
+
+def _known_gpus(ports: tuple[Port, ...], inventory: Inventory) -> tuple[Port, ...]:
+    """Return ports of which each is near a GPU of the inventory, or near none."""
+    uuids = {gpu.uuid for gpu in inventory.gpus}
+    if all(port.gpu is None or port.gpu in uuids for port in ports):
+        return ports
+    return tuple(
+        port if port.gpu in uuids else msgspec.structs.replace(port, gpu=None) for port in ports
+    )
 
 
 def _wake(sleeper: asyncio.Future[None]) -> None:

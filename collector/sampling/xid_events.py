@@ -1,7 +1,8 @@
 """Deduplication of XIDs, which arrive twice, from NVML and from the kernel log, and in bursts.
 
 The first occurrence of a fault is published at once. Repetitions are counted, and published when
-its minute is over as one `xid_repeated` (`sxid_repeated`, `gpu_lost_repeated`) with the count.
+its minute is over as one `xid_repeated` (`sxid_repeated`, `gpu_lost_repeated`, `driver_log_repeated`)
+with the count.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from collector.source import DeviceEvent
+from telemetry.statements.catalogue import statements
 
 SECOND = 1_000_000_000
 WINDOW = 60 * SECOND
@@ -65,7 +67,7 @@ class XidEvents:
         for event in sorted(events, key=lambda event: event.at):
             if event.gpu is None and gpus is not None and event.pci is not None:
                 event.gpu = gpus.get(event.pci)
-            if event.kind not in _KINDS or self._is_source_loss(event) or self._is_new(event):
+            if not _is_counted(event) or self._is_source_loss(event) or self._is_new(event):
                 published.append(event)
         late, self._late = self._late, []
         return [*published, *late, *self._close(now)]
@@ -85,7 +87,7 @@ class XidEvents:
         if data.get("continuation"):
             return False
         from_nvml = data.get("source") == "nvml"
-        number = data.get("xid", data.get("sxid"))
+        number = data.get("xid", data.get("sxid", data.get("what")))
         key = (event.kind, event.pci, number)
         if event.kind == "xid" and number == _FALLEN_OFF:
             self._fallen[event.pci] = event.at
@@ -160,6 +162,14 @@ class XidEvents:
     def _make_room(self) -> None:
         while len(self._open) >= MAX_OPEN:
             del self._open[next(iter(self._open))]
+
+
+def _is_counted(event: DeviceEvent) -> bool:
+    """Return whether repetitions of an event are counted: those of faults, and of statements of the
+    driver; the states of the reader itself are of the same kind, and in no catalogue."""
+    return event.kind in _KINDS or (
+        event.kind == "driver_log" and event.data.get("what") in statements()
+    )
 
 
 _DISTINGUISHING = ("action_to", "fatal", "reset", "gpu_instance")

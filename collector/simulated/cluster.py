@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import lru_cache
 
 from collector.simulated.columns import HEAD, layout
@@ -10,7 +11,8 @@ from collector.simulated.faults import SILENT
 from collector.simulated.gpu import SimulatedGpu
 from collector.simulated.gpu_slow import slow
 from collector.simulated.host import SimulatedHost
-from collector.simulated.jobs import Job, many_jobs, one_job
+from collector.simulated.jobs import SimulatedJob, many_jobs, one_job
+from collector.simulated.ports import rows as port_rows
 from collector.simulated.programme import programme
 from collector.simulated.random import draw, noise
 from collector.simulated.scenario import Scenario
@@ -23,6 +25,7 @@ from telemetry.schema import (
     LINK_SLOW,
     NODE_FAST,
     NODE_SLOW,
+    PORT_SLOW,
     SCHEMA,
 )
 
@@ -84,7 +87,7 @@ Rows = dict[int, list[list[float]]]
 class SimulatedNode:
     """Node of a scenario: its GPUs and its host. Immutable after creation."""
 
-    def __init__(self, scenario: Scenario, name: str, jobs: dict[str, Job]) -> None:
+    def __init__(self, scenario: Scenario, name: str, jobs: dict[str, SimulatedJob]) -> None:
         self.scenario = scenario
         self.name = name
         self.job = jobs[name]
@@ -164,8 +167,15 @@ class SimulatedNode:
                 else slow(gpu, second, span)
                 for gpu, span in zip(self.gpus, spans, strict=True)
             ],
-            NODE_SLOW: [self.host.slow(second, spans[0].boot)],
+            NODE_SLOW: [
+                self.host.slow(second, spans[0].boot, 2 * sum(span.effect.hung for span in spans))
+            ],
         }
+        if self.scenario.kind.ports:
+            out[PORT_SLOW] = port_rows(
+                self.scenario.kind.chassis, self.job, self.faults, len(self.gpus), second,
+                spans[0].boot,
+            )  # fmt: skip
         if self.has_links:
             out[LINK_SLOW] = [
                 row
@@ -207,6 +217,8 @@ class SimulatedCluster:
             if scenario.name == "fleet"
             else one_job(scenario.name, seed, nodes)
         )
+        self.nodes_of_jobs = dict(Counter(job.number for job in self._jobs.values()))
+        """Number of nodes of each job, by its number."""
         self._racks = dict(zip(nodes, scenario.racks, strict=True))
         self._nodes: dict[str, SimulatedNode] = {}
 

@@ -139,7 +139,7 @@ def effects(
                 return [(start, end, FaultEffect(power=0.0, silent=True))]
             case FaultKind.STRAGGLER:
                 return [(start, end, FaultEffect(power=0.92, clock=0.85))]
-            case FaultKind.REMAP_PENDING:
+            case FaultKind.REMAP_PENDING | FaultKind.PORT_DOWN | FaultKind.PORT_SLOW:
                 return []
     if peers and (fault.kind is FaultKind.XID79 or fault.kind in SILENT):
         return [(start, min(end, start + STALL), FaultEffect(power=0.4))]

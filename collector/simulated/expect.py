@@ -36,7 +36,7 @@ def value(
 ) -> float:
     """Return one reading (float64; gauges travel as float32), or its gap.
 
-    `gpu` is the index, or None for a metric of the node; `link` the link's number for a metric of
+    `gpu` is the index (of a port too), or None for a metric of the node; `link` the link's number for a metric of
     a link. Raises `KeyError` for a metric that isn't in the catalogue, `IndexError` for a GPU that
     the node doesn't have.
     """
@@ -46,6 +46,7 @@ def value(
     number = {
         Table.NODE: 0,
         Table.GPU: gpu or 0,
+        Table.PORT: gpu or 0,
         Table.LINK: (gpu or 0) * scenario.kind.board.links + link,
     }[row.table]
     return rows[number][SCHEMA.blocks[block].names.index(metric)]

@@ -40,6 +40,10 @@ class FaultKind(StrEnum):
     """Several nodes lose their supply at once, then boot."""
     STRAGGLER = "straggler"
     """The GPU runs 15 % slower than its peers at the same utilisation."""
+    PORT_DOWN = "port_down"
+    """The network port beside the GPU loses its link."""
+    PORT_SLOW = "port_slow"
+    """That port runs on half its lanes."""
 
 
 OF_A_NODE = frozenset({FaultKind.POWER_BRAKE, FaultKind.NODE_LOSS, FaultKind.FEED_LOSS})
@@ -55,6 +59,8 @@ _DURATION: dict[FaultKind, int | None] = {
     FaultKind.NODE_LOSS: 60,
     FaultKind.FEED_LOSS: 60,
     FaultKind.STRAGGLER: 300,
+    FaultKind.PORT_DOWN: 300,
+    FaultKind.PORT_SLOW: 600,
 }
 """Default duration in seconds; None until the scenario ends."""
 

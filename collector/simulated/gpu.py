@@ -15,7 +15,7 @@ from collector.simulated.chassis import full_power
 from collector.simulated.columns import HEAD, Pick, layout
 from collector.simulated.course import EffectSpan, FaultCourse, course
 from collector.simulated.faults import SimulatedFault
-from collector.simulated.jobs import Job
+from collector.simulated.jobs import SimulatedJob
 from collector.simulated.programme import FULL_LEVEL, HOUR, LoadPhase
 from collector.simulated.random import NOISE_MASK, NOISE_SIZE, draw, noise, unit
 from telemetry.schema import GPU_FAST
@@ -96,7 +96,7 @@ class SimulatedGpu:
     """GPU of a simulated node. All fields are constant from tick to tick."""
 
     board: GpuBoard
-    job: Job
+    job: SimulatedJob
     seed: int
     index: int
     boot: int
@@ -127,7 +127,7 @@ class SimulatedGpu:
     def of(
         cls,
         board: GpuBoard,
-        job: Job,
+        job: SimulatedJob,
         seed: int,
         node: str,
         index: int,

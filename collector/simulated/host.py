@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collector.simulated.chassis import NodeChassis
 from collector.simulated.columns import HEAD, layout
-from collector.simulated.jobs import Job
+from collector.simulated.jobs import SimulatedJob
 from collector.simulated.programme import HOUR, LoadPhase
 from collector.simulated.random import NOISE_MASK, draw, unit
 from telemetry.gap import NOT_READ
@@ -46,6 +46,7 @@ _SLOW = (
     "node_cpus",
     "node_load_5m",
     "node_load_15m",
+    "node_processes_uninterruptible",
     "node_uptime_seconds",
     "node_filesystem_free_bytes",
     "node_clock_offset_seconds",
@@ -68,7 +69,7 @@ class SimulatedHost:
     def __init__(
         self,
         chassis: NodeChassis,
-        job: Job,
+        job: SimulatedJob,
         seed: int,
         node: str,
         base: float,
@@ -84,9 +85,9 @@ class SimulatedHost:
         self.free = 0.4 + 0.3 * unit(own, "disk")
         self.clock = (unit(own, "clock") - 0.5) * 2e-4
 
-    def fast(self, second: int, boot: int, gpu_watts: float, blocked: int) -> list[float]:
-        """Return the row of the fast block. `gpu_watts` is the sum of the node's GPUs, `blocked`
-        the processes that hang in the driver."""
+    def fast(self, second: int, boot: int, gpu_watts: float, hung: int) -> list[float]:
+        """Return the row of the fast block. `gpu_watts` is the sum of the node's GPUs, `hung` the
+        processes that hang in the driver, which count as load."""
         chassis, programme = self.chassis, self.job.programme
         at = second + self.job.shift
         level, phase = programme.level[at % HOUR], programme.phase[at % HOUR]
@@ -103,8 +104,8 @@ class SimulatedHost:
                     *(NOT_READ,) * 5,
                     direct / chassis.efficiency + 8.0 * (luck - 0.5),
                     0.015 + 0.22 * level + 0.01 * luck,
-                    chassis.cpus * (0.01 + 0.24 * programme.deep[at % HOUR]) + blocked,
-                    blocked,
+                    chassis.cpus * (0.01 + 0.24 * programme.deep[at % HOUR]) + hung,
+                    0,
                     int(chassis.memory_bytes * (1.0 - _MEMORY[phase] - 0.01 * luck)),
                     joules,
                     _MEMORY_SHARE * joules,
@@ -116,7 +117,7 @@ class SimulatedHost:
             )
         )
 
-    def slow(self, second: int, boot: int) -> list[float]:
+    def slow(self, second: int, boot: int, hung: int) -> list[float]:
         """Return the row of the slow block."""
         chassis, programme = self.chassis, self.job.programme
         deep = programme.deep[(second + self.job.shift) % HOUR]
@@ -130,6 +131,7 @@ class SimulatedHost:
                     chassis.cpus,
                     chassis.cpus * (0.01 + 0.24 * (0.7 * deep + 0.3 * programme.mean)),
                     chassis.cpus * (0.01 + 0.24 * (0.3 * deep + 0.7 * programme.mean)),
+                    hung,
                     second - boot + 90,
                     int(chassis.disk_bytes * (self.free + 0.01 * luck)),
                     self.clock + 2e-5 * (luck - 0.5),

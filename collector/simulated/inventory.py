@@ -9,6 +9,7 @@ from collector.simulated.cluster import SimulatedCluster, SimulatedNode
 from collector.simulated.columns import unsupported
 from collector.simulated.gpu import FAST, SimulatedGpu, fast_layout
 from collector.simulated.gpu_slow import slow_count, slow_layout
+from collector.simulated.ports import ports_of
 from collector.simulated.random import draw
 from telemetry.devices import Gpu, Link, MemoryPool
 from telemetry.inventory import Inventory
@@ -117,5 +118,6 @@ def inventory(
         driver_message="Released on request; `resume` opens the driver again." if released else "",
         gpus=gpus,
         links=links,
+        ports=ports_of(node.name, gpus) if kind.ports else (),
         pools=_pools(node, gpus),
     )

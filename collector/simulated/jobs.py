@@ -25,8 +25,8 @@ _SHARES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
-    """Job of one or several nodes."""
+class SimulatedJob:
+    """SimulatedJob of one or several nodes."""
 
     number: int
     kind: str
@@ -37,20 +37,20 @@ class Job:
     """Whether all GPUs have the same load in the same second; else each has a shift of its own."""
 
 
-def one_job(scenario: str, seed: int, nodes: Sequence[str]) -> dict[str, Job]:
+def one_job(scenario: str, seed: int, nodes: Sequence[str]) -> dict[str, SimulatedJob]:
     """Return one long training run over all nodes."""
     plays = desktop_training() if scenario == "desktop-4x5090" else cluster_training(seed, 0)
-    return dict.fromkeys(nodes, Job(0, "training", plays, 0, synchronous=True))
+    return dict.fromkeys(nodes, SimulatedJob(0, "training", plays, 0, synchronous=True))
 
 
-def many_jobs(seed: int, nodes: Sequence[str]) -> dict[str, Job]:
+def many_jobs(seed: int, nodes: Sequence[str]) -> dict[str, SimulatedJob]:
     """Return a fleet's jobs: training on 1 to 8 neighbouring nodes, all else on one."""
-    jobs: dict[str, Job] = {}
+    jobs: dict[str, SimulatedJob] = {}
     first = 0
     while first < len(nodes):
         kind = _kind(unit(seed, "kind", first))
         count = (1, 2, 4, 8)[draw(seed, "size", first) % 4] if kind == "training" else 1
-        job = Job(
+        job = SimulatedJob(
             first,
             kind,
             programme(seed, kind, draw(seed, "variant", first) % _VARIANTS),

@@ -32,6 +32,8 @@ class NodeKind:
     """Rack name by number, from 1."""
     rack_size: int
     links: bool
+    ports: bool
+    """Whether the nodes have network adapters, with a port for each GPU."""
     script: str
     """Default faults."""
 
@@ -47,6 +49,7 @@ KINDS: dict[str, NodeKind] = {
         rack=None,
         rack_size=1,
         links=False,
+        ports=False,
         script="thermal@desktop/1+4m:3m, straggler@desktop/2+10m:5m, hung@desktop/3+18m:1m",
     ),
     "two-dgx-h100": NodeKind(
@@ -59,6 +62,7 @@ KINDS: dict[str, NodeKind] = {
         rack="rack-{:02d}",
         rack_size=2,
         links=True,
+        ports=True,
         script="straggler@dgx-01/5+3m:3m, ecc_storm@dgx-02/2+7m:4m, remap_pending@dgx-02/2+9m,"
         " thermal@dgx-01/1+12m:3m, power_brake@dgx-02+16m:30s, xid79@dgx-01/3+20m:10m",
     ),
@@ -72,6 +76,7 @@ KINDS: dict[str, NodeKind] = {
         rack="rack-{:03d}",
         rack_size=4,
         links=False,
+        ports=True,
         script="",
     ),
 }

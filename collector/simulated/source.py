@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from collector.jobs.source import JobSource
 from collector.simulated.cluster import SimulatedCluster, SimulatedNode, cluster
 from collector.simulated.course import WARM_UP
 from collector.simulated.faults import SILENT, FaultKind, SimulatedFault
 from collector.simulated.inventory import inventory, pci_of, uuid_of
+from collector.simulated.owners import SimulatedJobs
 from collector.simulated.scenario import Scenario
 from collector.source import DeviceEvent, Rows
 from telemetry.gap import NOT_READ
 from telemetry.inventory import Inventory
 from telemetry.metric import Lane
-from telemetry.schema import NODE_FAST, NODE_SLOW
+from telemetry.schema import NODE_FAST, NODE_SLOW, PORT_SLOW
 
 # Events of a simulated node: beginnings and ends of its faults, in order.
 
@@ -122,6 +124,9 @@ class SimulatedSource:
         self._read_until: int | None = None
         self._events: list[DeviceEvent] = []
         self.inventory = inventory(self._cluster, self._node)
+        self.job_source: JobSource = SimulatedJobs(
+            scenario, self._node, self._cluster.nodes_of_jobs
+        )
 
     async def open(self) -> None:
         """Do nothing."""
@@ -148,7 +153,7 @@ class SimulatedSource:
         if Lane.SLOW in lanes:
             rows |= self._node.slow(second)
         if self._released:
-            for block in rows.keys() - {NODE_FAST, NODE_SLOW}:
+            for block in rows.keys() - {NODE_FAST, NODE_SLOW, PORT_SLOW}:
                 rows[block] = [[NOT_READ] * len(row) for row in rows[block]]
         return rows
 

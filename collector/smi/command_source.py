@@ -347,7 +347,7 @@ class SmiCommandSource:
             for devices in (
                 self.inventory.gpus if block.table is Table.GPU else self.inventory.links,
             )
-            if block.lane in lanes and block.table is not Table.NODE
+            if block.lane in lanes and block.table in {Table.GPU, Table.LINK}
         }
 
     def _reap(self) -> None:

@@ -18,9 +18,14 @@ NAMELESS = "pci-"
 _SLOTS = (
     ("slot", ("platforminfo/slot_number", "platform_info/slot_number")),
     ("tray", ("platforminfo/tray_index", "platform_info/tray_index")),
+    ("host", ("platforminfo/host_id", "platform_info/host_id")),
     (
         "module",
         ("platforminfo/module_id", "platform_info/module_id", "gpu_module_id", "module_id"),
+    ),
+    (
+        "chassis",
+        ("platforminfo/chassis_serial_number", "platform_info/chassis_serial_number"),
     ),
 )
 

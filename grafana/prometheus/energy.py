@@ -35,5 +35,6 @@ DASHBOARD = Dashboard(
         lines("Power of idle GPUs", "Power of GPUs whose utilisation is below 5 %.", PanelQuery(f"sum(kilowatch_gpu_power_watts{{{C}}} and on (node, gpu) kilowatch_gpu_utilization_ratio{{{C}}} < 0.05) or vector(0)", "idle"), PanelQuery(f"sum(kilowatch_gpu_power_watts{{{C}}})", "all"), unit="watt", low=0),
         lines("Cap", "Sum of the limits in force over the sum of the highest that could be set.", PanelQuery(f"sum(kilowatch_gpu_power_limit_watts{{{C}}}) / sum(kilowatch_gpu_power_limit_max_watts{{{C}}})", "cap"), unit="percentunit", low=0, high=1, legend=False),
         lines("Budgets of the month", "Energy projected for the end of the month over the budget; known after an hour.", PanelQuery(f"kilowatch_budget_energy_ratio{{{C}}}", "{{budget}}"), unit="percentunit", low=0),
+        lines("Demand of the bill", "What the running interval will have been if the power stays, and the month's highest.", PanelQuery(f'kilowatch_budget_demand_watts{{{C},budget="bill"}}', "running"), PanelQuery(f'kilowatch_budget_peak_watts{{{C},budget="bill"}}', "highest"), unit="watt", low=0),
     ),
 )  # fmt: skip

@@ -13,7 +13,9 @@ import click
 from aggregator.config import AggregatorConfig
 from kilowatch import settings
 from kilowatch.cli.arguments import settings_option
+from kilowatch.cli.output import echo
 from telemetry.errors import ConfigError
+from telemetry.text import counted
 
 if TYPE_CHECKING:
     from kilowatch.clients.api import ApiClient
@@ -101,7 +103,27 @@ def open_api(config: Path | None, http: str | None, token_file: Path | None) -> 
     if loaded.tls_ca is not None and "SSL_CERT_FILE" not in os.environ:
         trust(loaded.tls_ca)
     where = web_address(http) if http else _reachable(loaded)
-    return ApiClient(where, read_token(token_file or loaded.token_file))
+    api = ApiClient(where, read_token(token_file or loaded.token_file))
+    context = click.get_current_context(silent=True)
+    if http is None and context is not None:
+        context.call_on_close(lambda: _send_recorded(api))
+    return api
+
+
+def _send_recorded(api: ApiClient) -> None:
+    """Send the steps of recoveries that were recorded here while the aggregator of the settings was away:
+    it has just answered."""
+    from kilowatch.recovery.record import record_folder, send_waiting  # noqa: PLC0415
+
+    if api.answered and record_folder().is_dir():
+        sent, _ = send_waiting(api)
+        note_sent(sent)
+
+
+def note_sent(sent: int) -> None:
+    """Report recorded steps that the aggregator has now."""
+    if sent:
+        echo(f"Sent {counted(sent, 'step')} that had been recorded here while the aggregator was away.", err=True)  # fmt: skip
 
 
 def _reachable(aggregator: AggregatorConfig) -> str:

@@ -12,6 +12,7 @@ import msgspec
 from kilowatch.cli.aggregator import address_argument, aggregator_options, open_api
 from kilowatch.cli.arguments import DurationParam, json_option
 from kilowatch.cli.output import echo, print_json
+from kilowatch.exit_codes import ExitCode
 
 
 def _login() -> str:
@@ -22,10 +23,53 @@ def _login() -> str:
         return "unknown"
 
 
-_who = click.option("--who", default=_login, show_default="your login name", help="A name beside that of the token.")  # fmt: skip
+who_option = click.option("--who", default=_login, show_default="your login name", help="A name beside that of the token.")  # fmt: skip
 
 
-@click.command()
+class _AlertsGroup(click.Group):
+    """`kilowatch alerts` without a command lists the incidents, as it always has."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Insert `list` where the first argument is no command."""
+        if not args or (args[0] not in self.commands and args[0] not in {"-h", "--help"}):
+            args = ["list", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group(cls=_AlertsGroup)
+def alerts() -> None:
+    """Open incidents, worst first, the evidence of one, and how good the alerts are.
+
+    Without a command: `list`, with its options.
+    """
+
+
+@alerts.command("show")
+@click.argument("key")
+@json_option
+@aggregator_options
+def show(
+    key: str, as_json: bool, config: Path | None, http: str | None, token_file: Path | None
+) -> None:
+    """Show the evidence of an incident: its lines, readings, earlier faults, remedy and commands.
+
+    KEY is its key, the first characters of it, or the key of one of its alerts; `kilowatch alerts`
+    shows them. The evidence of one that ended more than an hour ago is found by its whole key.
+    """
+    from alerts.message.evidence_text import evidence_lines  # noqa: PLC0415
+    from api.evidence import EvidenceReply  # noqa: PLC0415
+    from kilowatch.clients.api import part  # noqa: PLC0415
+
+    api = open_api(config, http, token_file)
+    reply = api.get(f"/api/v1/incidents/{part(key)}/evidence", EvidenceReply)
+    if as_json:
+        print_json(reply)
+        return
+    for line in evidence_lines(reply):
+        echo(line)
+
+
+@alerts.command("list")
 @address_argument
 @click.option("--all", "everything", is_flag=True, help="Each alert: pending, suppressed and resolved ones too.")  # fmt: skip
 @click.option(
@@ -44,7 +88,7 @@ _who = click.option("--who", default=_login, show_default="your login name", hel
 )
 @json_option
 @aggregator_options
-def alerts(
+def list_alerts(
     everything: bool,
     history: float | None,
     node: str | None,
@@ -56,7 +100,7 @@ def alerts(
 ) -> None:
     """Show open incidents, worst first. ADDRESS is the aggregator's.
 
-    Exit code 0: the aggregator answered. 1: it can't be reached, or refuses. 2: a wrong option.
+    Exit code 0: the aggregator answered. 3: it can't be reached, or refuses. 64: a wrong option.
     """
     from api.alerts import AlertsReply, IncidentsReply, SilencesReply  # noqa: PLC0415
     from kilowatch.text import alerts as text  # noqa: PLC0415 - loads NumPy; keep --help quick
@@ -68,7 +112,7 @@ def alerts(
         lines = text.alert_lines(found.alerts, found.at)
         reply: msgspec.Struct = found
     else:
-        since = None if history is None else f"-{history:g}"
+        since = None if history is None else f"-{history:.0f}"
         ours = api.get("/api/v1/incidents", IncidentsReply, **asked, **{"from": since})
         lines = list(text.incident_lines(ours.incidents, ours.at))
         reply = ours
@@ -86,17 +130,54 @@ def alerts(
         echo(line, fg="yellow")
 
 
+@alerts.command("quality")
+@address_argument
+@click.option("--since", type=DurationParam(), default=30 * 86_400.0, show_default="30d", metavar="DURATION", help="Of the last 30d, 12h.")  # fmt: skip
+@click.option("--suggest", is_flag=True, help="Changes of rules that would have avoided what was marked as false.")  # fmt: skip
+@json_option
+@aggregator_options
+def show_quality(
+    since: float,
+    suggest: bool,
+    as_json: bool,
+    config: Path | None,
+    http: str | None,
+    token_file: Path | None,
+) -> None:
+    """Show by rule what was sent, and what people made of it.
+
+    Pages and tickets, how fast they were acknowledged, how many resolved by themselves within five
+    minutes, were silenced, flapped, or were marked as false (`kilowatch ack KEY --false`).
+    """
+    from api.quality import QualityReply, SuggestionsReply  # noqa: PLC0415
+    from kilowatch.text import quality as text  # noqa: PLC0415
+
+    api = open_api(config, http, token_file)
+    asked = {"from": f"-{since:.0f}"}
+    if suggest:
+        found = api.get("/api/v1/alerts/quality/suggestions", SuggestionsReply, **asked)
+        lines, reply = text.suggestion_lines(found.suggestions), found
+    else:
+        ours = api.get("/api/v1/alerts/quality", QualityReply, **asked)
+        lines, reply = text.quality_lines(ours), ours  # type: ignore[assignment]  # either is shown
+    if as_json:
+        print_json(reply)
+    else:
+        echo("\n".join(lines))
+
+
 @click.command()
 @click.argument("key")
 @click.option("--why", default="", help="Reason, for others.")
-@_who
+@who_option
 @click.option(
     "--for",
     "seconds",
     type=DurationParam(),
     help="End after this time. [default: when it is resolved]",
 )
-@click.option("--end", is_flag=True, help="Remove the acknowledgement.")
+@click.option("--false", "false", is_flag=True, help="Mark what was sent of it as false, with --why; also when it is over.")  # fmt: skip
+@click.option("--end", is_flag=True, help="Remove the acknowledgement; with --false, the mark.")
 @json_option
 @aggregator_options
 def ack(
@@ -104,6 +185,7 @@ def ack(
     why: str,
     who: str,
     seconds: float | None,
+    false: bool,
     end: bool,
     as_json: bool,
     config: Path | None,
@@ -120,15 +202,23 @@ def ack(
 
     api = open_api(config, http, token_file)
     path = f"/api/v1/incidents/{part(key)}/ack"
+    if false and not end and not why:
+        raise click.UsageError("Why is it false? Write --why, for those who change the rule.")
     if end:
-        done = EndRequest(who=who, why=why or "no longer needed")
+        done = EndRequest(who=who, why=why or "no longer needed", false=false)
         reply = api.delete(path, IncidentReply, done)
     else:
-        reply = api.post(path, AckRequest(who=who, why=why, duration=seconds), IncidentReply)
+        given = AckRequest(who=who, why=why, duration=seconds, false=false)
+        reply = api.post(path, given, IncidentReply)
     if as_json:
         print_json(reply)
         return
     note = reply.incident.acknowledged
+    if false:
+        mark = reply.incident.false
+        word = "mark removed:" if mark is None else f"marked as false by {mark.who}:"
+        _print(f"{word} {reply.incident.key}: {reply.incident.title}", reply.saved)
+        return
     word = f"acknowledged by {note.who}:" if note else "acknowledgement removed:"
     _print(f"{word} {reply.incident.key}: {reply.incident.title}", reply.saved)
 
@@ -139,7 +229,7 @@ def ack(
 @click.option("--from", "starts", help="When it begins: 2026-12-01T08:00:00Z. [default: now]")
 @click.option("--until", help="When it ends, instead of --for.")
 @click.option("--why", default="", help="Reason, for others; required.")
-@_who
+@who_option
 @click.option("--maintenance", is_flag=True, help="A planned window: alerts in it open no incident.")  # fmt: skip
 @click.option("--list", "listed", is_flag=True, help="Show silences.")
 @click.option("--end", "ended", metavar="ID", help="End a silence now.")
@@ -240,7 +330,7 @@ def try_channel(
 ) -> None:
     """Send a test message to CHANNEL now, through the running aggregator.
 
-    Exit code 0: delivered. 1: not delivered; the reason is printed.
+    Exit code 0: delivered. 1: not delivered; the reason is printed. 3: no aggregator answers.
     """
     from alerts.message.text import clean  # noqa: PLC0415
     from api.alerts import TestReply  # noqa: PLC0415
@@ -250,7 +340,7 @@ def try_channel(
     reply = api.post(f"/api/v1/channels/{part(channel)}/test", {}, TestReply)
     if not reply.delivered:
         echo(f"{channel}: not delivered: {clean(reply.error)}", err=True)
-        sys.exit(1)
+        sys.exit(ExitCode.TICKET)
     echo(f"{channel}: delivered after {reply.seconds:.2f} s")
 
 

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
+from telemetry.service_log import log_as_json
 from telemetry.text import parse_duration
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -65,6 +66,19 @@ class AddressParam(click.ParamType[tuple[str, int]]):
         return host, int(port)
 
 
+def log_format_option(command: Command) -> Command:
+    """Add `--log-format`, which is in force from then on."""
+
+    def choose(_context: click.Context, _parameter: click.Parameter, form: str) -> None:
+        if form == "json":
+            log_as_json()
+
+    return click.option(
+        "--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True,
+        expose_value=False, callback=choose, help="Log lines for people, or a JSON object a line.",
+    )(command)  # fmt: skip
+
+
 def settings_option(command: Command) -> Command:
     """Add `--config FILE`."""
     return click.option(
@@ -72,6 +86,13 @@ def settings_option(command: Command) -> Command:
         "config",
         type=click.Path(dir_okay=False, path_type=Path),
         help="Settings file; else ./kilowatch.toml, else /etc/kilowatch/kilowatch.toml.",
+    )(command)
+
+
+def write_option(command: Command) -> Command:
+    """Add `--write`."""
+    return click.option(
+        "--write", is_flag=True, help="Allow to acknowledge and to silence; else read-only."
     )(command)
 
 

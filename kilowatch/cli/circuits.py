@@ -11,11 +11,12 @@ import click
 import msgspec
 
 from alerts.message.text import clean
-from api.power import CircuitsReply, PowerReply, RowsReply
+from api.power import CircuitsReply, PlanRequest, PlanResult, PowerReply, RowsReply
 from kilowatch.cli.aggregator import HOME, address_argument, ca_option, web_address
-from kilowatch.cli.output import echo, echo_json
+from kilowatch.cli.output import echo, echo_json, print_json
 from kilowatch.clients.api import ApiClient, read_token
 from kilowatch.text.circuits import ESTIMATE, circuit_lines, row_lines
+from kilowatch.text.losses import loss_lines
 from telemetry.errors import KilowattError
 
 
@@ -24,12 +25,25 @@ from telemetry.errors import KilowattError
 @click.option("--http", metavar="HOST:PORT", help=f"The same as ADDRESS. [default: {HOME}]")
 @ca_option
 @click.option("--token-file", type=click.Path(dir_okay=False, path_type=Path), help="File with the aggregator's token, where it requires one.")  # fmt: skip
+@click.option("--lose", multiple=True, metavar="ELEMENT[,ELEMENT]", help="What the loss of circuits, panels, transformers, UPSs, transfer switches or sources puts on the others, from the present load.")  # fmt: skip
 @click.option("--watch", is_flag=True, help="Again every second, until Ctrl-C.")
 @click.option("--json", "as_json", is_flag=True, help="As JSON; null seconds mean never.")
-def circuits(http: str | None, token_file: Path | None, watch: bool, as_json: bool) -> None:
+def circuits(
+    http: str | None, token_file: Path | None, lose: tuple[str, ...], watch: bool, as_json: bool
+) -> None:
     """Show every circuit: load, limits, headroom, heat of the breaker, and time to trip. ADDRESS is
     the aggregator's."""
     api = ApiClient(web_address(http or HOME), read_token(token_file))
+    if lose and watch:
+        raise click.UsageError("--lose is asked once: leave --watch out.")
+    if lose:
+        names = tuple(name.strip() for text in lose for name in text.split(",") if name.strip())
+        answer = api.post("/api/v1/power/plan", PlanRequest(lose=names), PlanResult)
+        if as_json:
+            print_json(answer)
+        else:
+            echo("\n".join(loss_lines(names, answer)))
+        return
     if not watch:
         if as_json:
             echo_json(_json(api))

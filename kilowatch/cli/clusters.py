@@ -8,8 +8,9 @@ from pathlib import Path
 
 import click
 
-from kilowatch.cli.arguments import AddressParam, DurationParam
+from kilowatch.cli.arguments import AddressParam, DurationParam, write_option
 from kilowatch.cli.output import echo, print_json
+from kilowatch.exit_codes import ExitCode
 from kilowatch.stack.foreground import announce, watch_with_dashboard
 from kilowatch.stack.ports import free_port, pick_address
 
@@ -28,6 +29,7 @@ from kilowatch.stack.ports import free_port, pick_address
     "--faults", help="Instead of the scenario's: xid79@dgx-01/3+30s, hung@dgx-02/0+10s; `none`."
 )
 @click.option("--no-ui", is_flag=True, help="Without the dashboard; Ctrl-C ends it.")
+@write_option
 @click.option("--for", "seconds", type=DurationParam(), help="End by itself after this time.")
 @click.option("--json", "as_json", is_flag=True, help="Print the outcome as JSON at the end.")
 @click.option("--http", type=AddressParam(), help="Where to serve HTTP. [default: a free port]")
@@ -44,6 +46,7 @@ def demo(
     seed: int,
     faults: str | None,
     no_ui: bool,
+    write: bool,
     seconds: float | None,
     as_json: bool,
     http: tuple[str, int] | None,
@@ -55,7 +58,8 @@ def demo(
 
     host, port = pick_address(http, given=True) if http else ("127.0.0.1", free_port())
     if not no_ui and sys.stdout.isatty():
-        watch_with_dashboard([*sys.argv[1:], "--no-ui", "--http", f"{host}:{port}"], host, port)
+        arguments = [*sys.argv[1:], "--no-ui", "--http", f"{host}:{port}"]
+        watch_with_dashboard(arguments, host, port, write=write)
         return
     outcome = asyncio.run(
         run_demo(
@@ -80,4 +84,4 @@ def demo(
             f"{outcome.frames_lost} lost, {outcome.events} events, {outcome.alerts} alerts"
         )
     if outcome.frames_lost:
-        sys.exit(1)
+        sys.exit(ExitCode.TICKET)

@@ -29,6 +29,7 @@ def verify(settings: Settings, where: str = "settings") -> None:
     aggregator.alerts.open()
     load_site(where, aggregator.power)
     aggregator.store.check_secrets()
+    aggregator.homeassistant.check_secrets("homeassistant")
     if aggregator.listen:
         http = HttpConfig.of(aggregator)
         http.check()
@@ -44,7 +45,7 @@ def config() -> None:
 @config.command()
 @settings_option
 def check(config: Path | None) -> None:
-    """Check the settings; exit code 2 when they are wrong.
+    """Check the settings; exit code 64 when they are wrong.
 
     Also opens the files that they name: certificates, rules, tokens, the file of a source.
     """

@@ -17,6 +17,7 @@ from kilowatch.cli.arguments import (
     settings_option,
 )
 from kilowatch.cli.output import echo, print_json
+from kilowatch.exit_codes import ExitCode
 
 _MARKS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "fault": ("✗", "red")}
 
@@ -24,16 +25,24 @@ _MARKS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "fault": ("✗", "
 @click.command()
 @settings_option
 @broker_option
+@click.option(
+    "--role", type=click.Choice(["auto", "collector", "aggregator", "both", "viewer"]), default="auto",
+    show_default=True, help="What this machine is for. auto follows its units, settings and driver.",
+)  # fmt: skip
 @json_option
-def doctor(config: Path | None, broker: tuple[str, int] | None, as_json: bool) -> None:
-    """Check driver, permissions, broker, clock, disk and ports; exit code 1 on a fault."""
+def doctor(config: Path | None, broker: tuple[str, int] | None, role: str, as_json: bool) -> None:
+    """Check what this machine needs for its role: driver, broker and rights, clock, disk, ports.
+
+    The last line is the verdict. Exit code 0: no fault. 1: a fault, with its remedy."""
     from kilowatch.doctor.checks import run_checks  # noqa: PLC0415 - loads the sources
+    from kilowatch.doctor.role import MachineRole, as_the_units_run, role_of  # noqa: PLC0415
 
     loaded = settings.load(
         config,
         flags=broker_flags(broker),
     )
-    findings = asyncio.run(run_checks(loaded))
+    of_machine, why = role_of(config, loaded) if role == "auto" else (MachineRole(role), "--role")
+    findings = asyncio.run(run_checks(as_the_units_run(loaded), of_machine, why))
     if as_json:
         print_json(findings)
     else:
@@ -41,7 +50,7 @@ def doctor(config: Path | None, broker: tuple[str, int] | None, as_json: bool) -
             [(each.level, f"{each.subject:12} {each.text}", each.cure) for each in findings], 15
         )
     if any(finding.level == "fault" for finding in findings):
-        sys.exit(1)
+        sys.exit(ExitCode.TICKET)
 
 
 def print_findings(findings: Iterable[tuple[str, str, str]], indent: int) -> None:

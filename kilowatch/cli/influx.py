@@ -12,6 +12,7 @@ from kilowatch import settings
 from kilowatch.cli.arguments import settings_option
 from kilowatch.cli.doctor import print_findings
 from kilowatch.cli.output import echo
+from kilowatch.exit_codes import ExitCode
 
 _WHERE = "aggregator.store.influxdb"
 
@@ -57,7 +58,7 @@ def check(config: Path | None, url: str | None, database: str | None) -> None:
         found = inspect(client, time.time())
     print_findings([(each.level, each.text, each.cure) for each in found], 2)
     if any(each.level == "fault" for each in found):
-        sys.exit(1)
+        sys.exit(ExitCode.TICKET)
 
 
 def _flags(url: str | None, database: str | None) -> dict[str, object]:

@@ -1,23 +1,31 @@
-"""`kilowatch plan` and `kilowatch power`: plan, check and import circuits."""
+"""`kilowatch plan`, `fit`, `cap` and `power`: plan, find room, cap, check and import circuits."""
 
 from __future__ import annotations
 
+import sys
 import tomllib
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
 from msgspec.structs import asdict
 
-from api.power import PlanRequest, PlanResult
+from aggregator.electrical.energy_sampler import zone_of
+from api.power import CapPlan, CapRequest, FitRequest, FitResult, PlanRequest, PlanResult
 from kilowatch.cli.aggregator import ca_option, web_address
 from kilowatch.cli.arguments import json_option
 from kilowatch.cli.output import echo, print_json
 from kilowatch.clients.api import ApiClient, read_token
 from kilowatch.clients.netbox import NetBox
+from kilowatch.exit_codes import ExitCode
+from kilowatch.text.caps import cap_lines
+from kilowatch.text.fit import fit_lines
 from kilowatch.text.plan import plan_lines
 from power.netbox import translate, write
+from power.plan.caps import plan_caps
+from power.plan.fit import fit as find_places
+from power.plan.fit import parse_watts
 from power.plan.plan import Suppose, make
 from power.site.config import PowerConfig
 from power.site.decode import decode, section
@@ -28,7 +36,13 @@ from telemetry.settings import read_toml
 
 def read_site(path: Path) -> PowerConfig:
     """Return the electrical configuration of a TOML file. Raises `ConfigError`."""
-    return decode(str(path), read_toml(path))
+    return _site(path, read_toml(path))
+
+
+def _site(path: Path, tree: dict[str, Any]) -> PowerConfig:
+    site = decode(str(path), tree)
+    zone_of(str(path), site.site.timezone)
+    return site
 
 
 def _section(where: str, tree: dict[str, Any]) -> dict[str, Any]:
@@ -65,13 +79,23 @@ _token = click.option(
 @_token
 @ca_option
 @click.option("--watts", multiple=True, metavar="NODE=W", help="A node draws this at the wall.")
-@click.option("--add", multiple=True, metavar="MODEL[:N]", help="Add GPUs or systems; needs --on.")
-@click.option("--on", multiple=True, metavar="CIRCUIT", help="Circuit for the preceding --add.")
+@click.option(
+    "--add",
+    multiple=True,
+    metavar="MODEL[:N][,...][@CORDS]",
+    help="Add GPUs or systems: dgx-h100@R12-A+R12-B has a cord into each, rtx-4090:2,rtx-a6000@lab two models in one node.",
+)
+@click.option("--on", multiple=True, metavar="CORDS", help="Circuits for an --add without @.")
 @click.option("--cap", type=click.FloatRange(min=0, min_open=True), metavar="W", help="Power limit per GPU.")  # fmt: skip
 @click.option(
     "--lose", multiple=True, metavar="FEED", help="A circuit, panel or source loses power."
 )
-@click.option("--move", multiple=True, metavar="NODE=CIRCUIT", help="Plug a node in elsewhere.")
+@click.option(
+    "--move",
+    multiple=True,
+    metavar="NODE=CORDS",
+    help="Plug a node in elsewhere: dgx-01=R12-A+R12-B.",
+)
 @click.option("--preload", type=click.FloatRange(0, 2), default=0.0, metavar="RATIO", help="Load over rating that the breakers carried for hours before. [default: cold]")  # fmt: skip
 @json_option
 def plan(
@@ -93,11 +117,9 @@ def plan(
         raise click.UsageError("Name a file with --config, or a running cluster with --http.")
     if http is not None and preload:
         raise click.UsageError("--preload is for --config: a running cluster knows its breakers.")
-    if len(add) != len(on):
-        raise click.UsageError("Each --add needs its --on CIRCUIT.")
     asked = PlanRequest(
         watts={node: _watts(node, value) for node, value in map(_pair, watts)},
-        add=tuple(zip(add, on, strict=True)),
+        add=_added(add, on),
         cap=cap,
         lose=lose,
         move=dict(map(_pair, move)),
@@ -122,7 +144,22 @@ def _planned(path: Path, suppose: Suppose) -> PlanResult:
     aggregator = tree.get("aggregator")
     files = aggregator.get("rules") if isinstance(aggregator, dict) else None
     own = [Path(str(file)) for file in files] if isinstance(files, list) else []
-    return make(str(path), decode(str(path), tree), suppose, partial(firing_ids, load(own)))
+    return make(str(path), _site(path, tree), suppose, partial(firing_ids, load(own)))
+
+
+def _added(add: tuple[str, ...], on: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    """Return what is added with its cords: after its own `@`, else the next `--on`."""
+    rest, pairs = list(on), []
+    for text in add:
+        what, at, cords = text.partition("@")
+        if not at and not rest:
+            raise click.UsageError(
+                f"--add {text}: where? Write --add {text}@R12-A+R12-B, or --on CIRCUIT."
+            )
+        pairs.append((what, cords if at else rest.pop(0)))
+    if rest:
+        raise click.UsageError(f"--on {rest[0]} belongs to no --add.")
+    return tuple(pairs)
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -142,6 +179,102 @@ def _watts(node: str, text: str) -> float:
     return value
 
 
+@click.command()
+@click.argument("what")
+@_config
+@_http
+@_token
+@ca_option
+@click.option("--count", type=click.IntRange(min=1), default=1, metavar="N", help="How many, all on the same circuits. [1]")  # fmt: skip
+@click.option("--feeds", type=int, metavar="N", help="Cords of each: 1, 2 or 4. [by its supplies]")
+@click.option(
+    "--host-watts", type=float, metavar="W", help="All but the GPUs, inside the case. [250]"
+)
+@click.option(
+    "--top", type=click.IntRange(min=1), default=10, metavar="N", help="Places to show. [10]"
+)
+@json_option
+def fit(
+    what: str,
+    config: Path | None,
+    http: str | None,
+    token_file: Path | None,
+    count: int,
+    feeds: int | None,
+    host_watts: float | None,
+    top: int,
+    as_json: bool,
+) -> None:
+    """Find circuits for new machines: WHAT is a system (dgx-h100), GPUs (rtx-5090:4) or watts (3.5kW).
+
+    Places are ranked by what is left in normal state and after the worst loss of any one circuit, panel
+    or source, when every node draws as much as it may. Exit code 0 when one takes them all, 1 when none
+    does, 3 when that is not known.
+    """
+    if (config is None) == (http is None):
+        raise click.UsageError("Name a file with --config, or a running cluster with --http.")
+    asked = FitRequest(what=what, count=count, feeds=feeds, host_watts=host_watts, top=top)
+    if config is not None:
+        answer = find_places(str(config), read_site(config), asked)
+    else:
+        api = ApiClient(web_address(str(http)), read_token(token_file))
+        answer = api.post("/api/v1/power/fit", asked, FitResult)
+    if as_json:
+        print_json(answer)
+    else:
+        echo("\n".join(fit_lines(answer)))
+    sys.exit(_fit_code(answer))
+
+
+def _fit_code(answer: FitResult) -> ExitCode:
+    found = {place.fits for place in answer.places}
+    if True in found:
+        return ExitCode.CLEAN
+    return ExitCode.UNJUDGED if None in found else ExitCode.TICKET
+
+
+@click.command()
+@click.option("--circuit", required=True, metavar="NAME", help="A circuit, panel or other element.")
+@click.option("--below", required=True, metavar="POWER", help="Power to stay below: 40kW, 12500W.")
+@click.option("--by", type=click.Choice(["ratio", "priority"]), default="ratio", help="All GPUs at one ratio of their default limits, or nodes of lower priority first. [ratio]")  # fmt: skip
+@_config
+@_http
+@_token
+@ca_option
+@json_option
+def cap(
+    circuit: str,
+    below: str,
+    by: Literal["ratio", "priority"],
+    config: Path | None,
+    http: str | None,
+    token_file: Path | None,
+    as_json: bool,
+) -> None:
+    """Plan power limits of single GPUs that hold a circuit below a power; nothing is applied.
+
+    The commands are printed for a person to run. The throughput that a limit costs is known where busy
+    GPUs of the model were measured at such a power. Exit code 0 when the caps are enough, 1 when they
+    are not, 3 when a node on the circuit has an unknown draw.
+    """
+    if (config is None) == (http is None):
+        raise click.UsageError("Name a file with --config, or a running cluster with --http.")
+    watts = parse_watts(below)
+    if watts is None:
+        raise click.UsageError(f"--below: {below!r} is no power. Write 40kW or 12500W.")
+    asked = CapRequest(circuit=circuit, below_watts=watts, by=by)
+    if config is not None:
+        answer = plan_caps(str(config), read_site(config), asked)
+    else:
+        api = ApiClient(web_address(str(http)), read_token(token_file))
+        answer = api.post("/api/v1/power/cap", asked, CapPlan)
+    if as_json:
+        print_json(answer)
+    else:
+        echo("\n".join(cap_lines(answer)))
+    sys.exit({True: ExitCode.CLEAN, False: ExitCode.TICKET, None: ExitCode.UNJUDGED}[answer.met])
+
+
 @click.group()
 def power() -> None:
     """Circuits, meters and budgets: check their settings, or import them."""
@@ -150,7 +283,7 @@ def power() -> None:
 @power.command()
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 def check(file: Path) -> None:
-    """Check circuits, meters and budgets in FILE; exit code 2 when they are wrong.
+    """Check circuits, meters and budgets in FILE; exit code 64 when they are wrong.
 
     Notes name settings that are allowed but probably wrong.
     """

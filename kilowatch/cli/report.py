@@ -7,11 +7,13 @@ from pathlib import Path
 import click
 import msgspec
 
+from api.bill import MonthBill
 from api.report import Report
 from kilowatch.cli.aggregator import HOME, address_argument, ca_option, web_address
 from kilowatch.cli.output import echo, print_json
 from kilowatch.cli.power import read_site
 from kilowatch.clients.api import ApiClient, read_token
+from kilowatch.text.bill import bill_html, bill_lines
 from kilowatch.text.report import cheaper, report_lines
 from power.report.cluster_parts import parts_of
 from power.report.report import describe, times_cheaper
@@ -27,6 +29,8 @@ from power.report.report import describe, times_cheaper
 @click.option("--http", metavar="HOST:PORT", help=f"The same as ADDRESS. [default: {HOME}]")
 @click.option("--compare", metavar="FILE|HOST:PORT", help="Another cluster to compare with.")
 @click.option("--days", type=click.IntRange(1, 400), default=30, show_default=True, help="Of a running cluster: measured days, up to today.")  # fmt: skip
+@click.option("--month", metavar="YYYY-MM", help="The bill of a month of a running cluster, by the hour's price; `now` for the present one.")  # fmt: skip
+@click.option("--html", type=click.Path(dir_okay=False, path_type=Path), help="With --month: write one self-contained page to this file.")  # fmt: skip
 @ca_option
 @click.option("--token-file", type=click.Path(dir_okay=False, path_type=Path), help="File with the aggregator's token, where it requires one.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="As JSON, by name.")
@@ -35,6 +39,8 @@ def report(
     http: str | None,
     compare: str | None,
     days: int,
+    month: str | None,
+    html: Path | None,
     token_file: Path | None,
     as_json: bool,
 ) -> None:
@@ -42,6 +48,13 @@ def report(
     of a running one."""
     if config is not None and http is not None:
         raise click.UsageError("Give --config or --http, and the other one to --compare.")
+    if month is not None:
+        if config is not None or compare is not None:
+            raise click.UsageError("--month is of a running cluster: give its ADDRESS, without --config and --compare.")  # fmt: skip
+        _show_bill(http or HOME, month, read_token(token_file), html=html, as_json=as_json)
+        return
+    if html is not None:
+        raise click.UsageError("--html writes the bill of a month: give --month 2026-10.")
     first = str(config) if config is not None else http or HOME
     names = [first] if compare is None else [first, compare]
     if len(set(names)) < len(names):
@@ -77,3 +90,19 @@ def _configured(path: Path) -> Report:
 
 def _running(address: str, days: int, token: str | None) -> Report:
     return ApiClient(web_address(address), token).get("/api/v1/report", Report, days=days)
+
+
+def _show_bill(
+    address: str, month: str, token: str | None, *, html: Path | None, as_json: bool
+) -> None:
+    asked = {} if month == "now" else {"month": month}
+    bill = ApiClient(web_address(address), token).get("/api/v1/bill", MonthBill, **asked)
+    if html is not None:
+        try:
+            html.write_text(bill_html(bill), encoding="utf-8")
+        except OSError as error:
+            raise click.ClickException(f"{html}: {error.strerror}.") from error
+    if as_json:
+        print_json(bill)
+    elif html is None:
+        echo("\n".join(bill_lines(bill)))

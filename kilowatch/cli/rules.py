@@ -11,6 +11,7 @@ from kilowatch import settings
 from kilowatch.cli.aggregator import address_argument, aggregator_options, open_api
 from kilowatch.cli.arguments import json_option, max_size_option, settings_option
 from kilowatch.cli.output import echo, print_json
+from kilowatch.exit_codes import ExitCode
 
 _file = click.Path(dir_okay=False, path_type=Path)
 
@@ -23,7 +24,7 @@ def rules() -> None:
 @rules.command()
 @click.argument("files", nargs=-1, required=True, type=_file)
 def check(files: tuple[Path, ...]) -> None:
-    """Check that rule FILES can be loaded with the shipped rules; exit code 2 when not."""
+    """Check that rule FILES can be loaded with the shipped rules; exit code 64 when not."""
     from alerts.rules.rule import load, read  # noqa: PLC0415 - loads NumPy; keep --help quick
 
     load(files)
@@ -42,7 +43,7 @@ def check(files: tuple[Path, ...]) -> None:
 def test(files: tuple[Path, ...], verbose: bool) -> None:
     """Play the example timelines of rule FILES, or of the shipped rules.
 
-    Exit code 0: every example holds. 1: one does not. 2: a file is wrong.
+    Exit code 0: every example holds. 1: one does not. 64: a file is wrong.
     """
     from alerts.engine.rule_tests import failures  # noqa: PLC0415
     from alerts.rules.rule import load, read  # noqa: PLC0415
@@ -62,7 +63,7 @@ def test(files: tuple[Path, ...], verbose: bool) -> None:
             echo(f"  but   {' '.join(got)}", err=True)
     echo(f"{len(found)} rules, {played} examples, {wrong} do not hold")
     if wrong:
-        sys.exit(1)
+        sys.exit(ExitCode.TICKET)
 
 
 @rules.command()
@@ -108,6 +109,9 @@ def list_rules(
 @click.argument("file", type=_file)
 @click.option("--rules", "files", multiple=True, type=_file, help="Rule files in addition to the shipped rules.")  # fmt: skip
 @click.option("--only", is_flag=True, help="Without the shipped rules.")
+@click.option(
+    "--quality", "with_quality", is_flag=True, help="By rule too, as `kilowatch alerts quality`."
+)
 @click.option("--json", "as_json", is_flag=True, help="As JSON, with all alerts.")
 @max_size_option
 @settings_option
@@ -115,19 +119,21 @@ def replay(
     file: Path,
     files: tuple[Path, ...],
     only: bool,
+    with_quality: bool,
     as_json: bool,
     max_size: int | None,
     config: Path | None,
 ) -> None:
     """Evaluate a recording (`kilowatch record FILE`): which notifications it comes to, and when.
 
-    Circuits too, where the settings have [power]. Exit code 0: no notification. 1: a ticket, or FILE
-    can't be read. 2: a page.
+    Circuits too, where the settings have [power]. Exit code 0: no notification. 1: a ticket.
+    2: a page. 3: FILE can't be read.
     """
     from alerts.rules.rule import load  # noqa: PLC0415
     from collector.recording.file import Skipped, read, read_header  # noqa: PLC0415
     from kilowatch.replay.outcome import replay as play  # noqa: PLC0415
     from kilowatch.text import alerts as text  # noqa: PLC0415
+    from kilowatch.text.quality import quality_lines  # noqa: PLC0415
 
     loaded = settings.load(config).aggregator
     chosen = load(files or loaded.rules, shipped=not only)
@@ -138,4 +144,8 @@ def replay(
         print_json(outcome)
     else:
         echo("\n".join(text.replay_lines(outcome)))
-    sys.exit(2 if outcome.pages else 1 if outcome.tickets else 0)
+        if with_quality:
+            echo("\n".join(["", *quality_lines(outcome.quality)]))
+    if outcome.pages:
+        sys.exit(ExitCode.PAGE)
+    sys.exit(ExitCode.TICKET if outcome.tickets else ExitCode.CLEAN)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import json
 import os
@@ -12,25 +13,33 @@ from pathlib import Path
 import click
 
 from aggregator.config import AggregatorConfig
+from collector.config import CollectorConfig
 from kilowatch import settings
 from kilowatch.cli.arguments import (
     AddressParam,
     DurationParam,
     broker_flags,
     broker_option,
+    log_format_option,
     settings_option,
+    write_option,
 )
 from kilowatch.cli.output import echo, echo_json
 from kilowatch.stack.foreground import announce, watch_with_dashboard
 from kilowatch.stack.ports import pick_address
 from telemetry.errors import ConfigError
+from telemetry.release import release
+from telemetry.service_log import log as service_log
+from telemetry.service_log import log_refused, log_reload, log_start, logs_json
 from telemetry.systemd import ServiceManager
 
 
 @click.command()
 @settings_option
+@log_format_option
 @click.option("--source", help="Source of readings; `kilowatch collect --help` lists them.")
 @click.option("--no-ui", is_flag=True, help="Without the dashboard; Ctrl-C ends it.")
+@write_option
 @click.option("--for", "seconds", type=DurationParam(), help="End by itself after this time.")
 @click.option("--http", type=AddressParam(), help="Where to serve HTTP. [default: 127.0.0.1:9400]")
 @click.option("--broker-port", type=int, help="Port of the embedded broker. [default: 1883]")
@@ -42,6 +51,7 @@ def run(
     config: Path | None,
     source: str | None,
     no_ui: bool,
+    write: bool,
     seconds: float | None,
     http: tuple[str, int] | None,
     broker_port: int | None,
@@ -63,22 +73,34 @@ def run(
     loaded = read()
     host, port = pick_address(http or _address(loaded.aggregator.listen), given=http is not None)
     if not no_ui and sys.stdout.isatty():
-        arguments = sys.argv[1:]
-        watch_with_dashboard([*arguments, "--no-ui", "--http", f"{host}:{port}"], host, port)
+        arguments = [*sys.argv[1:], "--no-ui", "--http", f"{host}:{port}"]
+        watch_with_dashboard(arguments, host, port, write=write)
         return
+
+    def reloaded() -> None:
+        with contextlib.suppress(ConfigError):  # the aggregator's reload has logged it
+            log_reload("collector", loaded.collector, read().collector, applied="")
+
     outcome = asyncio.run(
         run_machine(
             loaded,
+            reloaded=reloaded,
             reread=lambda: read().aggregator,
             http=(host, port),
             broker_port=broker_port,
             data=data,
             seconds=seconds,
             until_eof=until_eof,
-            announce=announce,
+            announce=service_log.info if logs_json() else announce,
         )
     )
     echo(f"stored {outcome.frames_stored} of {outcome.frames_published} frames in {outcome.data}")
+
+
+def _log_aggregator(config: AggregatorConfig, address: tuple[str, int] | None) -> None:
+    from kilowatch.stack.start_line import aggregator_facts  # noqa: PLC0415
+
+    log_start("aggregator", release(), aggregator_facts(config, address))
 
 
 def _address(listen: str) -> tuple[str, int]:
@@ -97,6 +119,7 @@ def _address(listen: str) -> tuple[str, int]:
 @click.option("--node", help="This node's name. [default: the host name]")
 @click.option("--once", is_flag=True, help="Print one reading as JSON and exit; needs no broker.")
 @click.option("--json", "as_json", is_flag=True, help="With --once: JSON (which it is anyway).")
+@log_format_option
 def collect(
     config: Path | None,
     broker: tuple[str, int] | None,
@@ -108,23 +131,30 @@ def collect(
     """Read this node's GPUs and publish the readings."""
     if as_json and not once:
         raise ConfigError("--json", "it belongs to --once", "Without --once frames go to the bus.")
-    loaded = settings.load(
-        config,
-        flags={
-            "collector.source": source,
-            "collector.node": node,
-            **broker_flags(broker),
-        },
-    )
+
+    def read() -> CollectorConfig:
+        flags = {"collector.source": source, "collector.node": node, **broker_flags(broker)}
+        return settings.load(config, flags=flags).collector
+
+    loaded = read()
     if once:
         from collector.sampling.once import once as read_once  # noqa: PLC0415
 
-        document = asyncio.run(read_once(loaded.collector))
+        document = asyncio.run(read_once(loaded))
         echo_json(json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False))
         return
     from collector.service import main_loop  # noqa: PLC0415 - the collector loads no NumPy
+    from kilowatch.stack.start_line import collector_facts  # noqa: PLC0415
 
-    main_loop(loaded.collector, manager=ServiceManager.of(os.environ))
+    def reload() -> None:
+        try:
+            log_reload("collector", loaded, read(), applied="")
+        except ConfigError as error:
+            log_refused(error)
+
+    manager = ServiceManager.of(os.environ)
+    log_start("collector", release(), collector_facts(loaded))
+    main_loop(loaded, manager=manager, hangup=functools.partial(manager.reload, reload))
 
 
 @click.command()
@@ -134,6 +164,7 @@ def collect(
 @click.option(
     "--data", type=click.Path(file_okay=False, path_type=Path), help="Folder of the data."
 )
+@log_format_option
 def aggregate(
     config: Path | None,
     broker: tuple[str, int] | None,
@@ -161,6 +192,7 @@ def aggregate(
 
     async def main() -> None:
         aggregator, stop = Aggregator(loaded, reread=read), stop_on_signals()
+        aggregator.when_serving = functools.partial(_log_aggregator, loaded)
         manager = ServiceManager.of(os.environ)
         on_hangup(functools.partial(manager.reload, aggregator.reload))
         await manager.accompany(

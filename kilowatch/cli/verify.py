@@ -13,6 +13,7 @@ from aggregator.store.checksum import verify as verify_file
 from kilowatch import settings
 from kilowatch.cli.arguments import json_option, settings_option
 from kilowatch.cli.output import echo, print_json
+from kilowatch.exit_codes import ExitCode
 from telemetry.errors import StoreError
 from telemetry.text import counted
 
@@ -35,7 +36,8 @@ TEXTS = {
 def verify(config: Path | None, data: Path | None, files: tuple[Path, ...], as_json: bool) -> None:
     """Verify sealed files by the checksum that each carries; all of the store, or FILES.
 
-    Reads only, and may run beside the aggregator. Exit code 1 when a file is damaged or gone.
+    Reads only, and may run beside the aggregator. Exit code 1: a file is damaged or gone. 3: one
+    has no checksum, so that nothing proves it.
     """
     paths = list(files)
     if not paths:
@@ -68,7 +70,9 @@ def verify(config: Path | None, data: Path | None, files: tuple[Path, ...], as_j
                 "from a copy and restart the aggregator; look at the disk (SMART, dmesg)."
             )
     if bad:
-        sys.exit(1)
+        sys.exit(ExitCode.TICKET)
+    if counts[FileState.UNPROVEN]:
+        sys.exit(ExitCode.UNJUDGED)
 
 
 def sealed_in(folder: Path) -> list[Path]:

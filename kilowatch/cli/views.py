@@ -12,7 +12,7 @@ import click
 import msgspec
 
 from kilowatch.cli.aggregator import ca_option, named, web_address
-from kilowatch.cli.arguments import AddressParam
+from kilowatch.cli.arguments import AddressParam, write_option
 from kilowatch.cli.output import echo, echo_json
 from telemetry.errors import ConfigError
 from telemetry.secrets import read_token
@@ -46,7 +46,7 @@ def _secret(token_file: Path | None) -> str | None:
 @_aggregator
 @_token
 @ca_option
-@click.option("--write", is_flag=True, help="Allow to acknowledge and to silence; else read-only.")
+@write_option
 @click.option(
     "--who", default="", help="A name beside that of the token. [default: the login name]"
 )

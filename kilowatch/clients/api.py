@@ -48,11 +48,13 @@ class ApiClient:
         if parts.scheme not in {"http", "https"} or not parts.hostname:
             raise ConfigError("--http", f"{url!r} is no address", "Write 127.0.0.1:9400.")
         self.url = url.rstrip("/")
+        self.answered = False
+        """Whether it has answered a request as this release understands it."""
         self._token = token
         # Never through a proxy: an aggregator is close by, and a proxy must not see its token.
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), NoRedirect())
 
-    def get(self, path: str, kind: type[T], **asked: object) -> T:
+    def get(self, path: str, kind: type[T], /, **asked: object) -> T:
         """Return the reply of a GET; parameters that are None or empty are left out."""
         query = urlencode({name: value for name, value in asked.items() if value not in {None, ""}})
         return self._request("GET", f"{path}?{query}" if query else path, None, kind)
@@ -95,12 +97,14 @@ class ApiClient:
                 " aggregate`, or name its address with --http HOST:PORT."
             ) from error
         try:
-            return decode(found, kind)
+            reply = decode(found, kind)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise ApiError(
                 f"{self.url}{path}: the answer is not understood ({error}). Is it an aggregator of"
                 " this release?"
             ) from error
+        self.answered = True
+        return reply
 
 
 def _certificate(error: Exception) -> str:

@@ -21,7 +21,7 @@ from telemetry.metric import Table
 from telemetry.mqtt import BrokerConfig, client_id, connect
 from telemetry.schema import SCHEMA, Schema
 from telemetry.text import rfc3339
-from telemetry.topics import Address, Topic, parse, pattern
+from telemetry.topics import ROOT, Address, Topic, parse, parse_state, pattern
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
@@ -44,7 +44,7 @@ class TapReader:
         """Return the lines of one message; `kilowatch.cli.output` makes them printable."""
         address = parse(topic)
         if address is None:
-            return [f"{topic}  foreign, {len(payload)} bytes"]
+            return [self._other(topic, payload)]
         try:
             return self._known(address, payload)
         except WireError as error:
@@ -52,6 +52,24 @@ class TapReader:
         except (ValueError, ArithmeticError, LookupError, TypeError, RecursionError) as error:
             # Of a message that no collector sends: a time of the year 60000, JSON of 10,000 levels.
             return [f"{address.node}  {address.kind}  {len(payload)} bytes can't be shown: {error}"]
+
+    def _other(self, topic: str, payload: bytes) -> str:
+        """Return the line of a message that is about no node: a state that an aggregator publishes, a
+        probe of `kilowatch doctor`, or one of another program."""
+        state = parse_state(topic)
+        text = payload[:LONGEST_LINE].decode(errors="replace")
+        if self._as_json:
+            try:
+                content = json.loads(text) if text else None
+            except (ValueError, RecursionError):
+                content = text
+            known = {"topic": topic} if state is None else {"kind": state.what, "name": state.name}
+            return json.dumps({**known, "content": content})
+        if state is not None:
+            return f"{state.what}  {state.name}  {text or 'cleared'}"
+        if topic.startswith(f"{ROOT}/"):
+            return f"{topic}  {text}".rstrip()
+        return f"{topic}  foreign, {len(payload)} bytes"
 
     def _known(self, address: Address, payload: bytes) -> list[str]:
         match address.kind:
@@ -152,6 +170,8 @@ def _device(inventory: Inventory | None, table: Table, row: int) -> str | None:
         return None
     if table is Table.GPU:
         return inventory.gpus[row].uuid if row < len(inventory.gpus) else None
+    if table is Table.PORT:
+        return inventory.ports[row].name if row < len(inventory.ports) else None
     link = inventory.links[row] if row < len(inventory.links) else None
     return f"{link.gpu}/{link.number}" if link else None
 

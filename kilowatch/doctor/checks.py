@@ -14,34 +14,63 @@ import msgspec
 from aggregator.config import AggregatorConfig
 from aggregator.store.open import inspect_server
 from collector.host.clock import read_clock
+from collector.jobs.once import jobs_once
 from collector.sampling.once import once
 from kilowatch.doctor.access import broker_access, http_access, secret_files, state_folders
 from kilowatch.doctor.finding import DoctorFinding
+from kilowatch.doctor.rights import bus_rights
+from kilowatch.doctor.role import MachineRole
+from kilowatch.recovery.config import RecoverConfig, StepKind, check_program
 from kilowatch.settings import Settings
 from kilowatch.stack.ports import is_free
-from telemetry.errors import KilowattError
+from telemetry.errors import ConfigError, KilowattError
 from telemetry.mqtt import BrokerConfig, client_id, connect
+from telemetry.text import counted
 
 SMALL_DISK = 2 * 1024**3
 """Free bytes below which `doctor` warns."""
 
 
-async def run_checks(settings: Settings) -> list[DoctorFinding]:
-    """Check everything that kilowatch needs on this machine."""
-    folders = settings.collector.state_dir, settings.aggregator.data_dir
-    return [
-        await driver(settings),
-        kernel_log(settings),
-        await broker(settings.broker),
-        *await broker_access(settings.broker, settings.cluster),
-        *await store_server(settings.aggregator),
-        clock(),
-        *disks(folders),
-        *state_folders(folders),
-        *secret_files(settings),
-        *http_access(settings.aggregator),
-        port(settings.aggregator.listen),
+async def run_checks(settings: Settings, role: MachineRole, why: str) -> list[DoctorFinding]:
+    """Check everything that kilowatch needs on a machine of this role; the last finding is the verdict.
+    `why`: what the role follows from."""
+    found = [DoctorFinding(subject="role", level="ok", text=f"{role}, by {why}")]
+    folders = []
+    if role.collects:
+        folders.append(settings.collector.state_dir)
+        found += [await driver(settings), await gpu_processes(settings), kernel_log(settings)]
+    if role is not MachineRole.VIEWER:
+        found += [
+            await broker(settings.broker),
+            *await broker_access(settings.broker, settings.cluster),
+            *await bus_rights(settings, role),
+        ]
+    if role.aggregates:
+        folders.append(settings.aggregator.data_dir)
+        found += await store_server(settings.aggregator)
+    found += [clock(), *disks(folders), *state_folders(folders), *secret_files(settings)]
+    if role.aggregates:
+        found += http_access(settings.aggregator)
+        found += [port(settings.aggregator.listen)] if settings.aggregator.listen else []
+    found += hooks(settings.recover)
+    return [*found, verdict(role, found)]
+
+
+def verdict(role: MachineRole, found: Sequence[DoctorFinding]) -> DoctorFinding:
+    """Return what all findings together say of a machine."""
+    faults, warnings = (
+        sum(each.level == level for each in found) for level in ("fault", "warning")
+    )
+    parts = [
+        counted(count, word) for count, word in ((faults, "fault"), (warnings, "warning")) if count
     ]
+    what = {"both": "collector and aggregator"}.get(role, role.value)
+    text = f"{what}: {'does not work' if faults else 'works'}"
+    return DoctorFinding(
+        subject="verdict",
+        level="fault" if faults else "warning" if warnings else "ok",
+        text=f"{text}, {', '.join(parts)}" if parts else text,
+    )
 
 
 async def driver(settings: Settings) -> DoctorFinding:
@@ -70,6 +99,28 @@ async def driver(settings: Settings) -> DoctorFinding:
         level="ok",
         text=f"{inventory['driver_version']}, {len(gpus)} GPUs answer",
     )
+
+
+async def gpu_processes(settings: Settings) -> DoctorFinding:
+    """Look once who uses the GPUs, as the collector would."""
+    subject = "jobs"
+    if not settings.jobs.enabled:
+        return DoctorFinding(subject=subject, level="ok", text="switched off: jobs.enabled = false")
+    inventory, found = await jobs_once(msgspec.structs.replace(settings.collector, source="nvml"))
+    if inventory.driver_state != "up":
+        text = "who uses the GPUs is not known while the driver is not up"
+        return DoctorFinding(subject=subject, level="warning", text=text)
+    problems = [each for each in found.sources if each.state in {"no permission", "failing"}]
+    if problems:
+        text = "; ".join(f"{each.name}: {each.state}" for each in problems)
+        cure = " ".join(each.message for each in problems)
+        return DoctorFinding(subject=subject, level="warning", text=text, cure=cure)
+    hidden = sum(bool(each.hidden) for each in found.processes)
+    text = f"processes on the GPUs: {len(found.processes)}"
+    text += f", {hidden} of them without a known owner" if hidden else ""
+    absent = [each.name for each in found.sources if each.state == "absent"]
+    text += f"; not here: {', '.join(absent)}" if absent else ""
+    return DoctorFinding(subject=subject, level="ok", text=text)
 
 
 def kernel_log(settings: Settings, path: Path = Path("/dev/kmsg")) -> DoctorFinding:
@@ -165,6 +216,29 @@ def _disk(folder: Path) -> DoctorFinding:
             subject="disk", level="warning", text=text, cure="lower aggregator.store.max_bytes"
         )
     return DoctorFinding(subject="disk", level="ok", text=text)
+
+
+def hooks(config: RecoverConfig) -> list[DoctorFinding]:
+    """Check that the hooks of `kilowatch recover` can be run on this machine, and that nobody else can
+    change them."""
+    found = []
+    for step in StepKind:
+        argv = config.argv(step)
+        if argv is None:
+            continue
+        try:
+            check_program(f"recover.hooks.{step}", argv)
+        except ConfigError as error:
+            text = f"{error.where}: {error.problem}"
+            cure = error.hint or "install it (deploy/), or name another program"
+            found.append(DoctorFinding(subject="hooks", level="fault", text=text, cure=cure))
+        else:
+            text = f"{step}: {argv[0]} can be run"
+            found.append(DoctorFinding(subject="hooks", level="ok", text=text))
+    if not found:
+        text = "none is configured: `kilowatch recover` prints the steps, and can't carry them out"
+        found.append(DoctorFinding(subject="hooks", level="ok", text=text))
+    return found
 
 
 def port(listen: str) -> DoctorFinding:

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from aggregator.homeassistant.config import HomeAssistantConfig
+from aggregator.homeassistant.entities import STATES as HOME_STATES
+from aggregator.homeassistant.entities import Topics
 from telemetry.topics import ROOT, Topic, topic
 
 STATES = ("alerts", "circuits", "budgets", "ups")
@@ -40,15 +43,28 @@ def aggregator_lines(cluster: str, name: str) -> str:
     """Return the section of an aggregator: it reads its cluster (the status in every version of the
     topics), sends commands, publishes states, and clears what a forgotten node retained."""
     own = f"{ROOT}/{cluster}"
-    kinds = (Topic.COMMAND, Topic.STATUS, Topic.INVENTORY)
+    kinds = (Topic.COMMAND, Topic.STATUS, Topic.INVENTORY, Topic.JOBS)
     return "\n".join([
         f"user {name}",
         f"topic read {own}/#",
         f"topic read {ROOT.partition('/')[0]}/+/{cluster}/+/+/{Topic.STATUS}",
         *(f"topic write {own}/+/+/{kind}" for kind in kinds),
         *(f"topic write {own}/{state}/+/state" for state in STATES),
+        *home_assistant_lines(cluster),
         _METERS,
     ])  # fmt: skip
+
+
+def home_assistant_lines(cluster: str) -> list[str]:
+    """Return what an aggregator may do for Home Assistant: announce its own entities there, read what
+    it has announced, and publish their states (docs/home.md)."""
+    topics = Topics(HomeAssistantConfig().prefix, cluster, "all")
+    return [
+        "# Home Assistant on this broker: what it discovers, and its start.",
+        f"topic readwrite {topics.announced}",
+        f"topic read {topics.birth}",
+        f"topic write {HOME_STATES}/#",
+    ]
 
 
 def access_list(cluster: str, aggregators: Iterable[str], nodes: Iterable[str]) -> str:

@@ -280,8 +280,8 @@ class Authority:
         members = [each for each in self.certificates() if not each.revoked]
         names = {role: {each.name for each in members if each.role is role} for role in Role}
         text = access_list(self.settings.cluster, names[Role.AGGREGATOR], names[Role.NODE])
-        _replace(place / "access.acl", text.encode())
-        _replace(place / "kilowatch.conf", self._configuration().encode())
+        replace_private(place / "access.acl", text.encode())
+        replace_private(place / "kilowatch.conf", self._configuration().encode())
         # A list that has expired would lock the whole fleet out: it lasts as long as the authority.
         seconds = max(DAY, int(self.until - time.time()))
         _openssl(
@@ -369,7 +369,8 @@ def _write(path: Path, content: bytes) -> None:
         file.write(content)
 
 
-def _replace(path: Path, content: bytes) -> None:
+def replace_private(path: Path, content: bytes) -> None:
+    """Replace a file, whole or not at all, by one that only its owner can read. Raises `OSError`."""
     new = path.with_name(f"{path.name}.new")
     new.unlink(missing_ok=True)
     _write(new, content)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from alerts.rules.condition import ConditionKind
-from alerts.rules.conditions import AllOf, AnyOf
+from alerts.rules.conditions import AllOf, AnyOf, OfJob
 from alerts.rules.counters import Fraction, Rate, Rises
 from alerts.rules.events import Happens, Repeats
 from alerts.rules.levels import Above, Below, Formula, In
 from alerts.rules.names import WORDS, home
+from alerts.rules.of_jobs import HeldByJob, ProcessOutside, Quiet, SinceBegin, SlowInJob
 from alerts.rules.peers import Outlier
-from alerts.rules.presence import Absent, DriverCondition, Silent, Skewed
+from alerts.rules.presence import Absent, DriverCondition, Silent, Skewed, Worked
+from alerts.rules.recurs import Recurs
 from alerts.rules.rule import Rule
 from alerts.rules.trend import Drift, Forecast, Frozen, Worse
 from api.alerts import Subject
@@ -48,8 +50,12 @@ def promql(kind: ConditionKind, rule: Rule) -> PromQL:
         case AllOf():
             return both([promql(part, rule) for part in kind.of])
         case Rises():
-            text = f"increase({series(kind.metric)}[{exact_duration(SPARE)}]) > 0"
+            later = f" offset {exact_duration(kind.wait)}" if kind.wait else ""
+            text = f"increase({series(kind.metric)}[{exact_duration(SPARE)}]{later}) > 0"
             text += unless_disturbed(kind.settle) if kind.settle else ""
+            if kind.spared_by:
+                explained = _last(rule) % _matcher("code", tuple(map(str, kind.spared_by)))
+                text += f" unless {on(rule.table)} time() - {explained} < {literal(SPARE + 2 * kind.wait)}"
             return PromQL(text, home(kind.metric), (_MISSED,), spare=SPARE, plain=False)
         case Rate():
             text = f"rate({series(kind.metric)}[{exact_duration(kind.window)}]) >= {literal(kind.level)}"
@@ -60,10 +66,16 @@ def promql(kind: ConditionKind, rule: Rule) -> PromQL:
             return _event(kind, rule)
         case Absent() | DriverCondition() | Silent() | Skewed():
             return _presence(kind)
+        case Worked():
+            raise NotExpressible("PromQL has no state of a node as of its last frame")
         case Outlier():
             return outlier(kind, rule)
         case Drift() | Forecast() | Frozen() | Worse():
             return trend(kind, rule)
+        case Recurs():
+            raise NotExpressible("Prometheus does not know the incidents of a board")
+        case HeldByJob() | OfJob() | ProcessOutside() | Quiet() | SinceBegin() | SlowInJob():
+            raise NotExpressible("Prometheus does not know which GPUs belong to one job")
         case Repeats():
             raise NotExpressible("PromQL can't count single events")
         case _:
@@ -110,7 +122,7 @@ def _event(kind: Happens, rule: Rule) -> PromQL:
         matchers.append(f'fault!~"{"|".join(kind.other_than)}"')
     if kind.severity is not None:
         matchers.append(f'severity="{kind.severity.value}"')
-    last = f"max by ({', '.join(identity(rule.table))}) ({_EVENT}{{%s}})"
+    last = _last(rule)
     its = last % ",".join(matchers)
     waits = f" >= {literal(kind.wait)}" if kind.wait else ""
     text = f"time() - {its}{waits} < {literal(SPARE)}"
@@ -118,6 +130,11 @@ def _event(kind: Happens, rule: Rule) -> PromQL:
         others = last % _matcher("code", tuple(map(str, kind.spared_by)))
         text += f" unless {on(rule.table)} abs({its} - {others}) <= {literal(kind.wait)}"
     return PromQL(text, rule.table, spare=SPARE, plain=False)
+
+
+def _last(rule: Rule) -> str:
+    """Return when an event came last to each device; `%s` are the matchers of its labels."""
+    return f"max by ({', '.join(identity(rule.table))}) ({_EVENT}{{%s}})"
 
 
 def _matcher(label: str, words: tuple[str, ...]) -> str:

@@ -14,6 +14,7 @@ from telemetry.text import exact_duration
 RECORD_SECONDS = 60
 """Seconds between two evaluations of recording rules."""
 _NODE_PEERS = "Peers are the GPUs of the node, for Prometheus does not know the jobs."
+_NODE_ALONE = "The GPUs of the model in the fleet are not compared."
 _FORECAST = "The trend is a straight line through the window (`predict_linear`)."
 _DRIFT = "The past is the plain mean of the window, bad readings included."
 _BEST = "The best is remembered for as long as Prometheus was not down for a day."
@@ -22,7 +23,9 @@ _BEST = "The best is remembered for as long as Prometheus was not down for a day
 def outlier(kind: Outlier, rule: Rule) -> PromQL:
     """Return a condition on the difference from the GPUs of the node."""
     name = series(kind.metric)
-    if kind.among != "job":
+    if kind.window:
+        raise NotExpressible("PromQL can't leave idle time out of a rate")
+    if kind.among in {"model", "either"}:
         raise NotExpressible("the model of a GPU is a label of another series")
     there = name
     if kind.load is not None:
@@ -42,7 +45,8 @@ def outlier(kind: Outlier, rule: Rule) -> PromQL:
     some = " or ".join(sides) if len(sides) == 1 else f"({' or '.join(sides)})"
     enough = f"count by (cluster, node) ({there}) > {kind.peers}"
     text = f"{some} and on (cluster, node) {enough}"
-    return PromQL(text, Subject.GPU, (_NODE_PEERS,), plain=False)
+    notes = (_NODE_PEERS,) if kind.among == "job" else (_NODE_PEERS, _NODE_ALONE)
+    return PromQL(text, Subject.GPU, notes, plain=False)
 
 
 def trend(kind: Drift | Forecast | Frozen | Worse, rule: Rule) -> PromQL:

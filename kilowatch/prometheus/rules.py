@@ -27,10 +27,12 @@ from telemetry.metric import Unit
 RUNBOOK_URL = "https://example.org/kilowatch/docs/runbook.md"
 """Runbook of the shipped files; `--runbook` sets another."""
 _UNLESS = "While `unless` is bad, Prometheus ends the alert; kilowatch leaves it as it is."
+_LOAD = "An idle device is good here; kilowatch counts only the time under load."
 _WHERE = {
     Subject.GPU: "GPU {{ $labels.gpu }} of {{ $labels.node }}",
     Subject.LINK: "link {{ $labels.link }} of GPU {{ $labels.gpu }} of {{ $labels.node }}",
     Subject.NODE: "{{ $labels.node }}",
+    Subject.PORT: "port {{ $labels.port }} of {{ $labels.node }}",
 }
 _OF_A_GPU = frozenset({Subject.GPU, Subject.LINK})
 _UNITS = {
@@ -60,7 +62,11 @@ class AlertRule:
     def labels(self) -> dict[str, str]:
         """Labels of its alerts beside the device, as the Alertmanager channel sends them."""
         rule = self.rule
-        return {"severity": SEVERITY[rule.severity], "subject": rule.table.value}
+        return {
+            "severity": SEVERITY[rule.severity],
+            "subject": rule.table.value,
+            "owner": rule.owner.value,
+        }
 
     def annotations(self, runbook: str) -> dict[str, str]:
         """Texts of its alerts."""
@@ -105,7 +111,9 @@ def alert_of(rule: Rule) -> AlertRule:
         text = f"{bad.term} unless {on(unless.subject)} {unless.term}"
         notes.append(_UNLESS)
         records += unless.records
-    if rule.settle and rule.table in {Subject.GPU, Subject.LINK, Subject.NODE}:
+    if rule.load is not None:
+        notes.append(_LOAD)
+    if rule.settle and rule.table in {Subject.GPU, Subject.LINK, Subject.NODE, Subject.PORT}:
         text = f"({text}){unless_disturbed(rule.settle)}"
     keep = rule.keep - bad.spare if rule.when.edge else rule.keep
     return AlertRule(rule, text, rule.hold, max(0.0, keep), tuple(notes), tuple(records), bad.spare)
@@ -113,7 +121,9 @@ def alert_of(rule: Rule) -> AlertRule:
 
 def _there(subject: Subject) -> str:
     """Return the series of every device of a kind."""
-    return f"{PREFIX}gpu_present" if subject is Subject.GPU else f"{PREFIX}link_info"
+    if subject is Subject.GPU:
+        return f"{PREFIX}gpu_present"
+    return f"{PREFIX}port_info" if subject is Subject.PORT else f"{PREFIX}link_info"
 
 
 def recordings(made: Sequence[AlertRule]) -> dict[str, str]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from alerts.notifiers.labels import SEVERITY
 from alerts.rules.rule import monitor_rules
-from api.alerts import Severity
+from api.alerts import Owner, Severity
 from telemetry.exposition import PREFIX
 from telemetry.text import exact_duration
 
@@ -67,7 +67,11 @@ def group(runbook: str) -> dict[str, Any]:
                 "expr": watch.expr,
                 **({"for": exact_duration(watch.hold)} if watch.hold else {}),
                 "keep_firing_for": exact_duration(own.keep),
-                "labels": {"severity": SEVERITY[watch.severity], "subject": "kilowatch"},
+                "labels": {
+                    "severity": SEVERITY[watch.severity],
+                    "subject": "kilowatch",
+                    "owner": Owner.MONITOR.value,
+                },
                 "annotations": {
                     "summary": watch.summary,
                     "description": watch.description,

@@ -133,8 +133,9 @@ def alertmanager_file(rules: Sequence[Rule], made_by: str) -> str:
 
 def _inhibitions(rules: Sequence[Rule]) -> Iterator[str]:
     for rule in rules:
-        if rule.inhibits:
-            targets = "|".join(rule.inhibits)
-            yield f"- source_matchers: ['alertname=\"{rule.name}\"']"
-            yield f"  target_matchers: ['alertname=~\"{targets}\"']"
-            yield f"  equal: [{', '.join(_EQUAL[rule.within])}]"
+        for scope, equal in _EQUAL.items():
+            targets = "|".join(one.rule for one in rule.inhibits if one.within == scope)
+            if targets:
+                yield f"- source_matchers: ['alertname=\"{rule.name}\"']"
+                yield f"  target_matchers: ['alertname=~\"{targets}\"']"
+                yield f"  equal: [{', '.join(equal)}]"

@@ -7,20 +7,21 @@ step the alert must have the same state in Prometheus as in kilowatch: pending, 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from alerts.engine.rule_tests import ExampleStep, example_steps
 from alerts.rules.counters import Fraction, Rate, Rises
+from alerts.rules.levels import Above, Gate
 from alerts.rules.names import WORDS, home
 from alerts.rules.presence import Absent, Silent, Skewed
 from alerts.rules.rule import Example, Rule, conditions_of, words_of
 from alerts.xid.event import fault_of
 from api.alerts import Subject
 from kilowatch.prometheus.rules import AlertRule
-from kilowatch.prometheus.vectors import identity, literal, series
+from kilowatch.prometheus.vectors import NotExpressible, identity, literal, series
 from telemetry.devices import Event
 from telemetry.exposition import PREFIX
 from telemetry.fleet import gaps_of
@@ -30,9 +31,12 @@ from telemetry.metric import Kind as Moves
 Json = dict[str, object]
 APART: dict[str, tuple[tuple[int, ...], str]] = {
     "ecc_dbe": ((1, 3), "It waits two seconds for an XID 94, and Prometheus' scrapes are further apart."),
-    "sbe_rate": ((3,), "What excuses it ends the alert."),
+    "gpu_init_failed": ((2,), "An event of no known GPU is the node's; the test looks at a GPU."),
+    "driver_fault": ((3,), "It waits ten seconds, and an event of no known GPU is the node's."),
+    "driver_oddity": ((1, 3), "It waits ten seconds, and an event of no known GPU is the node's."),
     "thermal_hw": ((3, 4, 5), "A share of the time is counted in scrapes, 15 s apart."),
     "thermal_sw": ((6, 7, 8, 11, 12), "A share of the time is counted in scrapes, 15 s apart."),
+    "power_low_cap": ((6,), "A share of the time is counted in scrapes, 15 s apart."),
     "power_brake": ((3, 4), "A share of the time is counted in scrapes, 15 s apart."),
     "cap_drift": ((2, 3), "The past is a plain mean."),
     "pcie_degraded": ((15,), "A GPU that is not compared does not interrupt the hold of another."),
@@ -40,7 +44,8 @@ APART: dict[str, tuple[tuple[int, ...], str]] = {
     "readings_frozen": ((5,), "It does not wait for five intervals of a slow node."),
 }  # fmt: skip
 """Examples (from 1) with other states in Prometheus, and why; a test checks that they differ."""
-UNPLAYED = {"thermal_drift": "A week of points is more than promtool is quick with."}
+_WEEK = "A week of points is more than promtool is quick with."
+UNPLAYED = {"thermal_drift": _WEEK, "remap_rate": _WEEK}
 """Rules whose examples are not played, and why."""
 _STATES = {"P": "pending", "F": "firing"}
 _HOUR = 3600
@@ -101,7 +106,8 @@ def _test(alert: AlertRule, example: Example, number: int, every: int) -> Json:
 
 def _sure(rule: Rule, example: Example, given: Sequence[ExampleStep]) -> int:
     """Return how many steps of an example are the same in Prometheus: all before a gap meets an alert,
-    for a gap ends the alert there, and leaves it as it is in kilowatch."""
+    for a gap ends the alert there, and leaves it as it is in kilowatch; and all before the device is
+    idle, for idle time counts there."""
     letters = words_of(example.then)
     parts = list(conditions_of(rule.when))
     silent = any(isinstance(part, Silent) for part in parts)
@@ -114,10 +120,19 @@ def _sure(rule: Rule, example: Example, given: Sequence[ExampleStep]) -> int:
             math.isnan(value) and value_gap(value).word not in answers
             for value in one.readings.values()
         )
+        if rule.load is not None and not _under_load(rule.load, one.readings):
+            return step
         met = letters[step] in _STATES or (step > 0 and letters[step - 1] in _STATES)
         if absent and (met or remembers) and not silent:
             return step
     return len(given)
+
+
+def _under_load(load: Gate, readings: Mapping[str, float]) -> bool:
+    """Return whether a device is under load by its readings; one that does not support them is."""
+    if not isinstance(load, Above) or isinstance(load.level, str):
+        raise NotExpressible("only a level is a load here")
+    return readings.get(load.metric, math.inf) >= load.level
 
 
 def value_gap(value: float) -> Gap:
@@ -176,6 +191,7 @@ def _device(subject: Subject, node: int, gpu: int) -> dict[str, str]:
         "gpu": str(gpu),
         "uuid": f"GPU-{node}-{gpu}" if gpu else f"GPU-{node}",
         "link": "0",
+        "port": "mlx5_0/1",
     }
     return {name: words.get(name, "example") for name in identity(subject)}
 
@@ -229,7 +245,8 @@ def _reading(
     if gpu and subject is not Subject.GPU:
         return
     if gpu and name in example.peers:
-        value = example.peers[name][gpu - 1]
+        peer = example.peers[name][gpu - 1]
+        value = float(words_of(peer)[step]) if isinstance(peer, str) else peer
     labels = _device(subject, node, gpu) | scrape
     absent = math.isnan(value) or not heard
     found.put(series(name), labels, step, None if absent else value)

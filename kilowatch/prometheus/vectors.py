@@ -30,6 +30,8 @@ def identity(subject: Subject) -> tuple[str, ...]:
             return (*_GPU, "link")
         case Subject.NODE:
             return _NODE
+        case Subject.PORT:
+            return (*_NODE, "port")
         case Subject.MONITOR:
             raise NotExpressible("rules about kilowatch itself are exported apart")
         case _:

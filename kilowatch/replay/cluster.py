@@ -15,12 +15,15 @@ from aggregator.electrical.service import SAVE_SECONDS
 from aggregator.http.app import listening
 from aggregator.http.config import HttpConfig
 from aggregator.load.shedding import Shedding
+from aggregator.register.node_register import NodeRegister
 from aggregator.store.executor import StoreExecutor
 from aggregator.store.open import open_store
 from aggregator.view import AlertStats, FlushBroadcast
+from alerts.message.picture_link import PictureLink
 from alerts.notice import Delivery
 from alerts.rules.rule import load as load_rules
 from api.alerts import Alert, ChannelRow, Incident, TestReply
+from api.evidence import EvidenceReply
 from collector.recording.file import RecordedMessage
 from kilowatch.replay.player import STEP, Player
 from telemetry.devices import Event
@@ -55,6 +58,16 @@ class RecordedDeliveries:
         del since, limit, incident
         return []
 
+    async def evidence(self, key: str, incident: Incident | None) -> EvidenceReply | None:
+        """Return none: a recording notifies nobody."""
+        del key, incident
+        return None
+
+    async def picture(self, link: PictureLink, wall: int) -> bytes | None:
+        """Return none: a recording notifies nobody."""
+        del link, wall
+        return None
+
     def channels(self) -> list[ChannelRow]:
         """Return none: a recording has no channels."""
         return []
@@ -82,6 +95,8 @@ class RecordedCluster:
         self.impairments = player.pipeline.impairments
         self.marks = ProgressMarks({}, ())
         self.shedding = Shedding()
+        self.jobs = player.router.jobs
+        self.register = NodeRegister()
         self.pipeline = player.pipeline
         self.delivery = RecordedDeliveries(player.incidents)
         config.data_dir.mkdir(parents=True, exist_ok=True)
@@ -121,6 +136,10 @@ class RecordedCluster:
     async def forget(self, node: str) -> bool:
         """Raise `NodeError`: a recording is what it is."""
         raise NodeError(f"{node} is part of a recording. Nothing of it can be removed.")
+
+    def record_event(self, event: Event) -> None:
+        """Raise `NodeError`: a recording is what it is."""
+        raise NodeError(f"{event.node} is part of a recording. Nothing can be added to it.")
 
     def recent_events(self) -> Sequence[Event]:
         """The last events, newest first."""

@@ -9,8 +9,10 @@ from pathlib import Path
 import msgspec
 
 from aggregator.config import AggregatorConfig
+from alerts.incidents.quality_summary import quality
 from alerts.rules.rule import Rule
 from api.alerts import Action, Incident, Severity
+from api.quality import QualityReply
 from collector.recording.file import RecordedMessage, Skipped
 from kilowatch.replay.player import Player
 
@@ -44,6 +46,8 @@ class ReplayOutcome(msgspec.Struct, frozen=True, kw_only=True, rename={"notices"
     last: int
     pages: int
     tickets: int
+    quality: QualityReply = QualityReply()
+    """By rule, what was sent, and what resolved by itself or flapped."""
     notices: list[ReplayedNotice]
     """In the order of time; `told` in JSON."""
     incidents: list[Incident]
@@ -57,10 +61,10 @@ def replay(
     config: AggregatorConfig,
     skipped: Skipped | None = None,
 ) -> ReplayOutcome:
-    """Play a recording; `skipped` is that of the reader of its entries. Raises `SourceError` when there
-    is nothing in it."""
+    """Play a recording, with the rules every `rule_seconds` of the settings, a second at least. `skipped` is
+    that of the reader of its entries. Raises `SourceError` when there is nothing in it."""
     with tempfile.TemporaryDirectory(prefix="kilowatch-replay-") as folder:
-        player = Player(path, entries, config, rules, Path(folder))
+        player = Player(path, entries, config, rules, Path(folder), max(1.0, config.rule_seconds))
         for at in player.play():
             player.router.drain_batch(at)
             player.router.stored()
@@ -74,7 +78,8 @@ def _outcome(player: Player, skipped: str) -> ReplayOutcome:
                        reason=one.reason, incident=one.incident.key, title=one.incident.title)
         for one in player.notices
     ]  # fmt: skip
-    new = [one for one in notices if one.action is Action.TRIGGER and one.reason != "repeat"]
+    again = {"repeat", "escalated"}
+    new = [one for one in notices if one.action is Action.TRIGGER and one.reason not in again]
     order = tuple(Severity)
     return ReplayOutcome(
         messages=player.messages,
@@ -87,6 +92,12 @@ def _outcome(player: Player, skipped: str) -> ReplayOutcome:
         last=player.last,
         pages=sum(one.severity is Severity.PAGE for one in new),
         tickets=sum(one.severity is Severity.TICKET for one in new),
+        quality=quality(
+            player.pipeline.quality,
+            [rule.name for rule in player.pipeline.engine.rules],
+            player.began,
+            player.at,
+        ),
         notices=notices,
         incidents=sorted(
             player.incidents.values(), key=lambda one: (order.index(one.severity), one.began)

@@ -30,7 +30,8 @@ from telemetry.inventory import Inventory
 from telemetry.topics import Topic, topic
 
 STEP = 1_000_000_000
-"""ns of recorded time between two evaluations of the rules."""
+"""ns of recorded time between two applications of messages, and by default between two evaluations of
+the rules."""
 LONGEST_SILENCE = 900
 """Seconds without a message that are evaluated; the rest of a longer silence is skipped: all rules that
 fire on silence have fired by then."""
@@ -52,16 +53,20 @@ class Player:
         config: AggregatorConfig,
         rules: Sequence[Rule],
         folder: Path,
+        every: float = 1.0,
     ) -> None:
-        """`folder`: for messages that can't be read. Raises `SourceError` when there are none."""
+        """`folder`: for messages that can't be read; `every`: seconds between two evaluations of the
+        rules. Raises `SourceError` when there are no messages."""
+        self._every = round(every * 1e9)
         self._entries = iter(entries)
         first = next(self._entries, None)
         if first is None:
             raise no_message(path)
         self._next: RecordedMessage | None = first
         self.began = self.at = self.last = first.at
-        """Recorded time of the first message, of the last evaluation, and of the last message, ns
-        since 1970."""
+        """Recorded time of the first message, of the last second that was played, and of the last
+        message, ns since 1970."""
+        self._evaluated = first.at
         self.messages = 0
         self.skipped = 0
         """Recorded seconds that were skipped, because no message came for long."""
@@ -82,7 +87,8 @@ class Player:
         self._cluster = config.cluster
 
     def play(self) -> Iterator[int]:
-        """Yield the end of each recorded second (ns since 1970), after it was evaluated."""
+        """Yield the end of each recorded second (ns since 1970), after its messages were applied and the
+        rules were evaluated where that is due."""
         due, silent = self.began + STEP, 0
         while (entry := self._next) is not None:
             seconds = (entry.at - due) // STEP + 1
@@ -90,14 +96,14 @@ class Player:
             if seconds > SETTLE_SECONDS:
                 silent += min(seconds, longest)
             for _ in range(min(seconds, longest)):
-                yield self._evaluate(due)
+                yield self._apply(due)
                 due += STEP
             if seconds > longest:
                 self.skipped += seconds - longest
                 due += (seconds - longest) * STEP
             self._receive(entry)
             self._next = next(self._entries, None)
-        yield self._evaluate(due)
+        yield self._apply(due)
 
     def settle(self) -> None:
         """Decide the notifications that still wait; nothing new is evaluated."""
@@ -114,17 +120,22 @@ class Player:
         where = topic(self._cluster, entry.node, entry.kind)
         self.router.receive(where, payload, entry.at / 1e9, entry.at)
 
-    def _evaluate(self, at: int) -> int:
+    def _apply(self, at: int) -> int:
         self.at, now = at, at / 1e9
         self.router.flush(now, at)
         self.router.drain_commands(now)
         self.router.drain_sample_times()
+        if at - self._evaluated >= self._every or self._next is None:
+            self._evaluated = at
+            self._evaluate(now, at)
+        return at
+
+    def _evaluate(self, now: float, at: int) -> None:
         snapshots = self.electrical.snapshots(self.fleet, now, at)
         self.pipeline.evaluate(
             self.fleet, now, at, self.router.drain_events(), listening=True,
             snapshots=() if snapshots is None else snapshots.all(),
         )  # fmt: skip
-        return at
 
     def _record(self, step: IncidentChanges, _: Sequence[AlertRecord] | None) -> None:
         self.notices += step.notices

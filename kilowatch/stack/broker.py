@@ -102,7 +102,7 @@ class EmbeddedBroker:
         return file
 
     def _publish(self) -> None:
-        """Let programs of this user find the password, `kilowatch tap` for instance."""
+        """Write the password where programs of this user find it, `kilowatch tap` for instance."""
         self._published.close()
         try:
             self._published.enter_context(

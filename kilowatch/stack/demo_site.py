@@ -8,17 +8,24 @@ from typing import Any
 from collector.simulated import Scenario
 
 RACKS_A_PANEL = 8
+_AMPLE = 125
+"""Amps of a breaker that carries what any scenario hangs on it, with its partner's load too."""
 
 
 def site_of(cluster: Scenario) -> dict[str, Any]:
-    """Return a [power] section for a scenario, so that it has circuits."""
+    """Return a [power] section for a scenario, so that it has circuits. Their breakers are too small,
+    which is a fault too: of a scenario without faults they carry the load."""
     match cluster.name:
         case "desktop-4x5090":
-            return desktop(cluster.nodes)
+            site = desktop(cluster.nodes)
         case "two-dgx-h100":
-            return _one_feed(cluster)
+            site = _one_feed(cluster)
         case _:
-            return _racks(cluster)
+            site = _racks(cluster)
+    if not cluster.faults:
+        for circuit in site["circuits"].values():
+            circuit["breaker"] = max(_AMPLE, circuit["breaker"])
+    return site
 
 
 def desktop(nodes: tuple[str, ...]) -> dict[str, Any]:

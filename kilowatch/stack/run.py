@@ -17,8 +17,11 @@ from kilowatch.stack.demo_site import desktop, plugged
 from kilowatch.stack.ports import free_port, is_free
 from kilowatch.stack.signals import stop_on_signals
 from kilowatch.stack.stack import StackOutcome, StackPart, run_stack
+from kilowatch.stack.start_line import aggregator_facts, collector_facts
 from telemetry.errors import ConfigError
 from telemetry.inventory import CommandKind
+from telemetry.release import release
+from telemetry.service_log import log_start
 
 DEMO_SOURCE = "simulated:desktop-4x5090"
 
@@ -33,11 +36,14 @@ async def run_machine(
     seconds: float | None,
     until_eof: bool,
     announce: Callable[[str], None],
+    reloaded: Callable[[], None] = lambda: None,
 ) -> StackOutcome:
-    """Run broker, collector and aggregator of this machine until a signal or end of input."""
+    """Run broker, collector and aggregator of this machine until a signal or end of input. `reloaded` is
+    called after each reload of the aggregator."""
     stop = stop_on_signals(until_eof=until_eof)
     source, alerts = settings.collector.source, settings.aggregator.alerts
-    if source == "auto" and not has_nvml():
+    without_driver = source == "auto" and not has_nvml()
+    if without_driver:
         source = DEMO_SOURCE
         announce(
             "No NVIDIA driver on this machine: SIMULATED data of a desktop with four RTX 5090.\n"
@@ -45,16 +51,10 @@ async def run_machine(
         )
         if alerts.channels or alerts.heartbeat:
             announce("Simulated alerts are not notified: [alerts] is ignored.")
-        alerts = alerts.muted()
     node, simulated = settings.collector.node, source == DEMO_SOURCE
 
     def power(tree: Mapping[str, Any]) -> dict[str, Any]:
         return desktop((node,)) if simulated and not tree else plugged(tree, node)
-
-    def reload() -> AggregatorConfig:
-        assert reread is not None  # noqa: S101 - only then it is used
-        fresh = reread()
-        return msgspec.structs.replace(fresh, power=power(fresh.power))
 
     if settings.aggregator.tls_cert is not None and not is_loopback(http[0]):
         raise ConfigError(
@@ -72,21 +72,31 @@ async def run_machine(
         state_dir=state / "collector",
         accept_commands=tuple(CommandKind),  # only this user has the broker's password
     )
-    aggregator = msgspec.structs.replace(
-        settings.aggregator,
-        broker=broker,
-        listen=f"{http[0]}:{http[1]}",
-        tls_cert=None,  # its dashboard is on this machine
-        tls_key=None,
-        data_dir=data / "data" if data else settings.aggregator.data_dir,
-        power=power(settings.aggregator.power),
-        alerts=alerts,
-    )
+
+    def here(config: AggregatorConfig) -> AggregatorConfig:
+        return msgspec.structs.replace(
+            config,
+            broker=broker,
+            listen=f"{http[0]}:{http[1]}",
+            tls_cert=None,  # its dashboard is on this machine
+            tls_key=None,
+            data_dir=data / "data" if data else config.data_dir,
+            power=power(config.power),
+            alerts=config.alerts.muted() if without_driver else config.alerts,
+        )
+
+    def reload() -> AggregatorConfig:
+        assert reread is not None  # noqa: S101 - only then it is used
+        return here(reread())
+
+    aggregator = here(settings.aggregator)
     announce(
         f"http://{aggregator.listen}  (kilowatch top {aggregator.listen})\n"
         f"MQTT 127.0.0.1:{port}  (kilowatch tap --broker 127.0.0.1:{port})\n"
         f"data {aggregator.data_dir}"
     )
+    log_start("collector", release(), collector_facts(collector))
+    log_start("aggregator", release(), aggregator_facts(aggregator, http))
     return await run_stack(
         [StackPart(collector)],
         aggregator,
@@ -95,6 +105,7 @@ async def run_machine(
         scenario=source,
         seconds=seconds,
         reread=None if reread is None else reload,
+        reloaded=reloaded,
     )
 
 

@@ -71,15 +71,22 @@ async def run_stack(
     scenario: str = "",
     seconds: float | None = None,
     reread: Callable[[], AggregatorConfig] | None = None,
+    reloaded: Callable[[], None] = lambda: None,
 ) -> StackOutcome:
-    """Run all parts until `stop` is set or `seconds` are over; then drain, stop, and count."""
+    """Run all parts until `stop` is set or `seconds` are over; then drain, stop, and count. `reloaded` is
+    called after each reload of the aggregator."""
     broker_config = aggregator_config.broker
     broker = EmbeddedBroker(broker_config.host, broker_config.port, folder)
     await asyncio.to_thread(broker.start)
     loop = asyncio.get_running_loop()
     started = loop.time()
     aggregator = Aggregator(aggregator_config, reread=reread)
-    on_hangup(aggregator.reload)
+
+    def reload() -> None:
+        aggregator.reload()
+        reloaded()
+
+    on_hangup(reload)
     collectors_stop, linger, aggregator_stop = asyncio.Event(), asyncio.Event(), asyncio.Event()
     try:
         async with asyncio.TaskGroup() as group:

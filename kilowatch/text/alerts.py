@@ -44,6 +44,8 @@ def incident_lines(incidents: Sequence[Incident], now: int) -> Iterator[str]:
             )
         if incident.acknowledged is not None:
             facts.append(_acknowledged(incident, now))
+        if incident.false is not None:
+            facts.append(f"marked as false by {incident.false.who}: {incident.false.why}")
         yield from _wrapped(" " * 7, ", ".join(facts))
         yield f"{' ' * 7}key {clean(incident.key)}"
 
@@ -90,9 +92,10 @@ def silenced_lines(silences: Sequence[Silence], now: int) -> list[str]:
 
 def rule_lines(rules: Sequence[RuleRow]) -> list[str]:
     """Return rules, a line each."""
-    head = ("RULE", "ID", "TABLE", "SEVERITY", "FIRES AFTER", "NOW", "SUMMARY")
+    head = ("RULE", "ID", "TABLE", "SEVERITY", "OWNER", "FIRES AFTER", "NOW", "SUMMARY")
     rows = [
         (one.name, one.id, one.subject, one.severity,
+         "" if one.owner is None else one.owner.text,
          f"{one.hold:g} s" if one.hold else "at once", _counts(one), one.summary)
         for one in rules
     ]  # fmt: skip

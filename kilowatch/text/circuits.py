@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from alerts.message.text import clean, cut
-from api.power import CircuitState, RowState
+from api.power import CircuitState, LoadState, RowState
 from kilowatch.text.table import WIDTH
 from telemetry.text import duration, estimated_duration
 
@@ -20,18 +20,18 @@ WORDS = {
     "E05": "a peak can trip the breaker at once",
     "E06": "by its trend it reaches a limit",
     "E07": "the GPUs' limits in force allow more than the continuous limit",
-    "E08": "above its continuous limit when another feed is lost",
+    "E08": "above its limit when another element is lost",
     "E09": "this feed is lost: its partners carry its load",
     "E10": "two cords of a node share unevenly",
     "E11": "its poles are uneven",
     "E12": "the neutral is near its rating",
     "E13": "the voltage is too low or too high",
-    "E14": "the UPS is near its rating, or runs on its battery",
+    "E14": "a UPS, transformer or source is near its rating, or on battery",
     "E15": "the load on the remaining supplies is near their rating",
     "E16": "near the limit of the smart plug",
     "E17": "its breaker has probably tripped",
     "E18": "its meter and its nodes do not agree",
-    "E19": "a meter is silent",
+    "E19": "a meter is silent, or wrong and not used",
     "E20": "GPUs may draw more than their cap",
     "E21": "its load swings",
     "E22": "near or above its budget",
@@ -72,10 +72,18 @@ def _branch(
 def load_text(circuit: CircuitState) -> str:
     """Return the bar, the load and the amps of each pole."""
     if circuit.load_ratio is None:
-        watts = "no reading yet" if circuit.watts is None else f"{circuit.watts:,.0f} W"
+        watts = _unknown_text(circuit) if circuit.watts is None else f"{circuit.watts:,.0f} W"
         return f"{watts}{_amps(circuit)}"
     about = "~" if circuit.assumed_watts else " "
     return f"{bar(circuit)}{about}{circuit.load_ratio:4.0%}{_amps(circuit)}"
+
+
+def _unknown_text(circuit: CircuitState) -> str:
+    """Return why there is no load: never reported, or unknown by now."""
+    since = circuit.load_state_seconds
+    if circuit.load_state is not LoadState.UNKNOWN or since is None or not circuit.assumed_watts:
+        return "no reading yet"
+    return f"load unknown for {duration(since)}"
 
 
 def bar(circuit: CircuitState) -> str:
@@ -121,6 +129,8 @@ def details(circuit: CircuitState) -> list[str]:
         )
     if could:
         lines.append("; ".join(could))
+    if fault := circuit.facts.get("meter"):
+        lines.append(clean(fault))
     if circuit.alerts:
         lines += [rule_text(rule) for rule in circuit.alerts]
     if unknown := circuit.facts.get("unknown_nodes"):
@@ -160,13 +170,17 @@ def watts_text(circuit: CircuitState) -> str:
     """Return the watts, their uncertainty, and their source."""
     sigma = "" if circuit.sigma_watts is None else f" ± {circuit.sigma_watts:,.0f}"
     text = f"{circuit.watts or 0.0:,.0f}{sigma} W by {circuit.source or 'no source'}"
+    if circuit.load_state is not None:
+        since = circuit.load_state_seconds
+        text = f"{text}, {circuit.load_state.value}" + ("" if since is None else f" for {duration(since)}")  # fmt: skip
     return f"{text}, a meter is silent" if circuit.more.get("meter_stale") else text
 
 
 def heat_text(circuit: CircuitState) -> str:
     """Return the breaker's heat, or why it is not known."""
     if not circuit.trip_known:
-        known = "the breaker's own rating is not known"
+        known = clean(circuit.facts.get("band", "the breaker's own rating is not known"))
+        known = known.removeprefix("not known: ")
         return f"no trip time: {'part of its load is assumed' if circuit.assumed_watts else known}"
     heat = "" if circuit.heat_ratio is None else f"breaker heat {circuit.heat_ratio:.0%}"
     if circuit.trip_seconds.earliest is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 
 from alerts.message.text import clean
-from api.power import Cap, CircuitPlan, NodePlan, PlanResult
+from api.power import Cap, CircuitPlan, LimitPlan, NodePlan, PlanResult
 from kilowatch.text.circuits import ESTIMATE, rule_text, trip_text
 
 WIDTH = 80
@@ -16,6 +16,8 @@ def plan_lines(answer: PlanResult) -> list[str]:
     lines: list[str] = []
     for circuit in [*answer.panels, *answer.circuits]:
         lines += _circuit(circuit)
+    for one in answer.limits:
+        lines += _limit(one)
     for node in answer.nodes:
         lines += _node(node)
     for budget in answer.budgets:
@@ -40,12 +42,21 @@ def _circuit(circuit: CircuitPlan) -> list[str]:
     trip = circuit.trip_seconds
     lines = [
         f"{name}  {circuit.watts:,.0f} W  {amps} A; {limits}",
-        f"    {trip_text(trip['earliest'], trip['latest'])}",
+        f"    {trip_text(trip['earliest'], trip['latest']) if circuit.trip_known else 'no trip time is known'}",
     ]
     if circuit.survivor_amps is not None:
-        lines.append(f"    {circuit.survivor_amps:.1f} A after the worst loss of another feed")
+        loss = "another feed" if circuit.survivor_loss is None else clean(circuit.survivor_loss)
+        lines += _wrapped(f"    {circuit.survivor_amps:.1f} A after the loss of {loss}", "        ")
     lines += _broken(circuit.alerts)
     return lines if circuit.cap is None else [*lines, *_cap(circuit.cap)]
+
+
+def _limit(limit: LimitPlan) -> list[str]:
+    after = ""
+    if limit.survivor_ratio is not None and limit.survivor_loss is not None:
+        after = f"; {limit.survivor_ratio:.0%} after the loss of {clean(limit.survivor_loss)}"
+    text = f"{clean(limit.id)}  {limit.watts:,.0f} W, {limit.load_ratio:.0%} of its rating{after}"
+    return [*_wrapped(text, "    "), *_broken(limit.alerts)]
 
 
 def _broken(alerts: list[str]) -> list[str]:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from alerts.message.text import clean
 from api.report import Report, Upkeep
+from kilowatch.text.quality import overall_line
 from telemetry.text import duration
 
 LABEL = 13
@@ -55,6 +56,7 @@ def _rows(one: Report) -> dict[str, str]:
         "because": one.verdict_reason,
         "nodes": ", ".join(f"{count} {clean(role)}" for role, count in one.roles.items()),
         "draw": _draw(one),
+        "at the wall": "" if one.wall_watts is None else f"{one.wall_watts:,.0f} W",
         "limits allow": "" if one.committed_watts is None else f"{one.committed_watts:,.0f} W",
         "homes": "" if one.homes is None else f"{one.homes:.2f} average homes of {one.home_watts:,g} W",
         "electric car": "" if one.ev_hours is None else f"{duration(3600 * one.ev_hours)} to drain {one.ev_kwh:g} kWh",
@@ -62,6 +64,7 @@ def _rows(one: Report) -> dict[str, str]:
         "measured": "" if one.measured is None else _measured(one.measured, one.currency),
         "utilisation": "" if one.utilisation is None else f"{one.utilisation:.0%}",
         "idle": _idle(one),
+        "alerts": _alerts(one),
         "price": _price(one),
         "rental": "" if one.prices.hourly is None else f"{one.prices.hourly:,.2f} {clean(one.currency)} an hour",
     }  # fmt: skip
@@ -95,6 +98,10 @@ def _measured(one: Upkeep, currency: str) -> str:
     if one.unknown_hours > 0.05:
         text += f"; {duration(3600 * one.unknown_hours)} are not known"
     return text
+
+
+def _alerts(one: Report) -> str:
+    return "" if one.alerts is None else overall_line(one.alerts)
 
 
 def _idle(one: Report) -> str:

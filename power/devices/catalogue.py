@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from power.devices.supply import Tier
 from telemetry.errors import ConfigError, did_you_mean
@@ -16,7 +17,7 @@ class Card:
     id: str
     name: str
     memory_gb: float
-    """GB as vendors count; where a model has several sizes, the largest."""
+    """GB as vendors count; where a model has several sizes, the largest; 0 where it is not known."""
     tdp_watts: float
     floor_watts: float | None = None
     """Lowest power cap, as a fallback for the driver's own answer."""
@@ -25,31 +26,150 @@ class Card:
     price_usd: float | None = None
     module_scope: bool = False
     """Whether its readings cover CPU and GPU."""
+    source: str = ""
+    """Where the board's watts are from."""
 
 
+def _of(source: str, *cards: Card) -> tuple[Card, ...]:
+    return tuple(replace(card, source=source) for card in cards)
+
+
+_FLOORS = "lowest caps as `nvidia-smi -q` of users shows them"
 CARDS = (
-    Card("rtx-3090", "GeForce RTX 3090", 24, 350, 100, None, 800),
-    Card("rtx-4090", "GeForce RTX 4090", 24, 450, 150, None, 1599),
-    Card("rtx-5090", "GeForce RTX 5090", 32, 575, 400, 901.1, 1999),
-    Card("rtx-6000-ada", "RTX 6000 Ada Generation", 48, 300, None, None, 6800),
-    Card("rtx-pro-6000", "RTX PRO 6000 Blackwell Workstation", 96, 600, None, None, 8565),
-    Card("rtx-pro-6000-max-q", "RTX PRO 6000 Blackwell Max-Q", 96, 300),
-    Card("l4", "L4", 24, 72, None, None, 2500),
-    Card("l40s", "L40S", 48, 350, None, None, 8250),
-    Card("a100-40gb-pcie", "A100 40GB PCIe", 40, 250),
-    Card("a100-80gb-pcie", "A100 80GB PCIe", 80, 300),
-    Card("a100-sxm", "A100 SXM4", 80, 400),
-    Card("h100-pcie", "H100 PCIe 80GB", 80, 350, None, None, 27500),
-    Card("h100-sxm", "H100 SXM5 80GB", 80, 700, 200, None, 30000),
-    Card("h100-nvl", "H100 NVL 94GB", 94, 400),
-    Card("h200-sxm", "H200 SXM 141GB", 141, 700),
-    Card("h200-nvl", "H200 NVL 141GB", 141, 600),
-    Card("gh200", "GH200 Grace Hopper", 144, 1000, 450, module_scope=True),
-    Card("b200-sxm", "B200 SXM", 180, 1000),
-    Card("gb200", "GB200", 186, 1200, 200),
-    Card("b300", "B300", 288, 1400),
-    Card("mi300x", "Instinct MI300X", 192, 750),
+    *_of(
+        "NVIDIA data sheets: V100, T4; Titan and Quadro RTX product pages",
+        Card("v100-pcie", "V100 PCIe", 32, 250),
+        Card("v100-sxm", "V100 SXM2", 32, 300, 150),
+        Card("v100s-pcie", "V100S PCIe", 32, 250),
+        Card("t4", "T4", 16, 70),
+        Card("titan-v", "Titan V", 12, 250),
+        Card("titan-rtx", "Titan RTX", 24, 280),
+        Card("quadro-gv100", "Quadro GV100", 32, 250),
+        Card("quadro-rtx-6000", "Quadro RTX 6000", 24, 260),
+        Card("quadro-rtx-8000", "Quadro RTX 8000", 48, 260),
+    ),
+    *_of(
+        "NVIDIA GeForce specifications, GTX 16 and RTX 20 series; Founders Editions of RTX 2080 and"
+        " 2080 Ti take 10 W more (reviews of Tom's Hardware and wccftech)",
+        Card("gtx-1660-ti", "GeForce GTX 1660 Ti", 6, 120),
+        Card("rtx-2060", "GeForce RTX 2060", 6, 160),
+        Card("rtx-2060-super", "GeForce RTX 2060 SUPER", 8, 175),
+        Card("rtx-2070", "GeForce RTX 2070", 8, 175),
+        Card("rtx-2070-super", "GeForce RTX 2070 SUPER", 8, 215),
+        Card("rtx-2080", "GeForce RTX 2080", 8, 215, 105),
+        Card("rtx-2080-super", "GeForce RTX 2080 SUPER", 8, 250),
+        Card("rtx-2080-ti", "GeForce RTX 2080 Ti", 11, 250),
+    ),
+    *_of(
+        f"NVIDIA GeForce specifications, RTX 30 series; {_FLOORS}",
+        Card("rtx-3050", "GeForce RTX 3050", 8, 130),
+        Card("rtx-3060", "GeForce RTX 3060", 12, 170),
+        Card("rtx-3060-ti", "GeForce RTX 3060 Ti", 8, 200),
+        Card("rtx-3070", "GeForce RTX 3070", 8, 220),
+        Card("rtx-3070-ti", "GeForce RTX 3070 Ti", 8, 290),
+        Card("rtx-3080", "GeForce RTX 3080", 10, 320, 100),
+        Card("rtx-3080-ti", "GeForce RTX 3080 Ti", 12, 350),
+        Card("rtx-3090", "GeForce RTX 3090", 24, 350, 100, None, 800),
+        Card("rtx-3090-ti", "GeForce RTX 3090 Ti", 24, 450),
+    ),
+    *_of(
+        f"NVIDIA GeForce specifications, RTX 40 series; {_FLOORS}",
+        Card("rtx-4060", "GeForce RTX 4060", 8, 115),
+        Card("rtx-4060-ti", "GeForce RTX 4060 Ti", 16, 165),
+        Card("rtx-4070", "GeForce RTX 4070", 12, 200),
+        Card("rtx-4070-super", "GeForce RTX 4070 SUPER", 12, 220),
+        Card("rtx-4070-ti", "GeForce RTX 4070 Ti", 12, 285),
+        Card("rtx-4070-ti-super", "GeForce RTX 4070 Ti SUPER", 16, 285),
+        Card("rtx-4080", "GeForce RTX 4080", 16, 320),
+        Card("rtx-4080-super", "GeForce RTX 4080 SUPER", 16, 320),
+        Card("rtx-4090", "GeForce RTX 4090", 24, 450, 150, None, 1599),
+        Card("rtx-4090-d", "GeForce RTX 4090 D", 24, 425),
+    ),
+    *_of(
+        f"NVIDIA GeForce specifications, RTX 50 series; {_FLOORS}; peaks: Igor's Lab",
+        Card("rtx-5050", "GeForce RTX 5050", 8, 130),
+        Card("rtx-5060", "GeForce RTX 5060", 8, 145),
+        Card("rtx-5060-ti", "GeForce RTX 5060 Ti", 16, 180, 150),
+        Card("rtx-5070", "GeForce RTX 5070", 12, 250),
+        Card("rtx-5070-ti", "GeForce RTX 5070 Ti", 16, 300),
+        Card("rtx-5080", "GeForce RTX 5080", 16, 360, 250),
+        Card("rtx-5090", "GeForce RTX 5090", 32, 575, 400, 901.1, 1999),
+        Card("rtx-5090-d", "GeForce RTX 5090 D", 32, 575),
+    ),
+    *_of(
+        f"NVIDIA RTX data sheets, Ampere; {_FLOORS}",
+        Card("rtx-a2000", "RTX A2000", 12, 70),
+        Card("rtx-a4000", "RTX A4000", 16, 140),
+        Card("rtx-a4500", "RTX A4500", 20, 200),
+        Card("rtx-a5000", "RTX A5000", 24, 230),
+        Card("rtx-a5500", "RTX A5500", 24, 230),
+        Card("rtx-a6000", "RTX A6000", 48, 300, 100),
+    ),
+    *_of(
+        "NVIDIA RTX data sheets, Ada Generation",
+        Card("rtx-2000-ada", "RTX 2000 Ada Generation", 16, 70),
+        Card("rtx-4000-sff-ada", "RTX 4000 SFF Ada Generation", 20, 70),
+        Card("rtx-4000-ada", "RTX 4000 Ada Generation", 20, 130),
+        Card("rtx-4500-ada", "RTX 4500 Ada Generation", 24, 210),
+        Card("rtx-5000-ada", "RTX 5000 Ada Generation", 32, 250),
+        Card("rtx-5880-ada", "RTX 5880 Ada Generation", 48, 285),
+        Card("rtx-6000-ada", "RTX 6000 Ada Generation", 48, 300, None, None, 6800),
+    ),
+    *_of(
+        "NVIDIA RTX PRO data sheets, Blackwell",
+        Card("rtx-pro-4000", "RTX PRO 4000 Blackwell", 24, 140),
+        Card("rtx-pro-4500", "RTX PRO 4500 Blackwell", 32, 200),
+        Card("rtx-pro-5000", "RTX PRO 5000 Blackwell", 72, 300),
+        Card("rtx-pro-6000", "RTX PRO 6000 Blackwell Workstation", 96, 600, None, None, 8565),
+        Card("rtx-pro-6000-server", "RTX PRO 6000 Blackwell Server Edition", 96, 600),
+        Card("rtx-pro-6000-max-q", "RTX PRO 6000 Blackwell Max-Q", 96, 300),
+    ),
+    *_of(
+        f"NVIDIA data centre data sheets, Ampere; {_FLOORS}",
+        Card("a2", "A2", 16, 60),
+        Card("a10", "A10", 24, 150, 100),
+        Card("a16", "A16", 64, 250),
+        Card("a30", "A30", 24, 165),
+        Card("a40", "A40", 48, 300),
+        Card("a100-40gb-pcie", "A100 40GB PCIe", 40, 250),
+        Card("a100-80gb-pcie", "A100 80GB PCIe", 80, 300),
+        Card("a100-sxm", "A100 SXM4", 80, 400),
+    ),
+    *_of(
+        f"NVIDIA data centre data sheets, Ada and Hopper; {_FLOORS}",
+        Card("l4", "L4", 24, 72, 40, None, 2500),
+        Card("l40", "L40", 48, 300),
+        Card("l40s", "L40S", 48, 350, None, None, 8250),
+        Card("h100-pcie", "H100 PCIe 80GB", 80, 350, None, None, 27500),
+        Card("h100-sxm", "H100 SXM5 80GB", 80, 700, 200, None, 30000),
+        Card("h100-nvl", "H100 NVL 94GB", 94, 400),
+        Card("h20", "H20", 96, 400),
+        Card("h200-sxm", "H200 SXM 141GB", 141, 700),
+        Card("h200-nvl", "H200 NVL 141GB", 141, 600),
+        Card("gh200", "GH200 Grace Hopper", 144, 1000, 450, module_scope=True),
+    ),
+    *_of(
+        "NVIDIA Blackwell architecture brief; NVIDIA DPS device specifications (GB200); B300: the highest"
+        " of published figures from 1,000 to 1,400 W",
+        Card("b100-sxm", "B100 SXM", 192, 700),
+        Card("b200-sxm", "B200 SXM", 180, 1000),
+        Card("gb200", "GB200", 186, 1200, 200),
+        Card("b300", "B300", 288, 1400),
+    ),
+    *_of(
+        "AMD Instinct data sheets: board power",
+        Card("mi50", "Instinct MI50", 32, 300),
+        Card("mi100", "Instinct MI100", 32, 300),
+        Card("mi210", "Instinct MI210", 64, 300),
+        Card("mi250", "Instinct MI250", 128, 560),
+        Card("mi250x", "Instinct MI250X", 128, 560),
+        Card("mi300x", "Instinct MI300X", 192, 750),
+        Card("mi325x", "Instinct MI325X", 256, 1000),
+        Card("mi350x", "Instinct MI350X", 288, 1000),
+        Card("mi355x", "Instinct MI355X", 288, 1400),
+    ),
 )
+"""Volta to Blackwell: `tdp_watts` and `floor_watts` on a node describe every other card."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +193,8 @@ class System:
     memory_gb: float | None = None
     linked_gpus: int = 1
     """GPUs that reach each other's memory over NVLink."""
+    feeds: int | None = None
+    """Circuits that it is made for; None where it is two for redundant supplies, else one."""
 
 
 SYSTEMS = (
@@ -106,8 +228,9 @@ SYSTEMS = (
     System("dgx-b200", "DGX B200", "b200-sxm", 8, 14300, None, 3300, 6, 5, linked_gpus=8),
     System("dgx-b300", "DGX B300", "b300", 8, 14500, linked_gpus=8),
     System("gb200-tray", "DGX GB200 compute tray", "gb200", 4, 6667, linked_gpus=4),
-    System("gb200-nvl72", "GB200 NVL72", "gb200", 72, 120_000, linked_gpus=72),
-    System("gb300-nvl72", "GB300 NVL72", "b300", 72, 120_000, linked_gpus=72),
+    # Whole racks: two feeds a side.
+    System("gb200-nvl72", "GB200 NVL72", "gb200", 72, 120_000, linked_gpus=72, feeds=4),
+    System("gb300-nvl72", "GB300 NVL72", "b300", 72, 120_000, linked_gpus=72, feeds=4),
 )
 """Newer of NVIDIA's two figures for the GB200 tray; the price of a DGX H100 is half the published
 $700,000 for two."""
@@ -116,23 +239,37 @@ CARD_BY_ID = {card.id: card for card in CARDS}
 SYSTEM_BY_ID = {system.id: system for system in SYSTEMS}
 
 
+_BRANDS = ("nvidia-", "geforce-", "tesla-", "amd-instinct-", "instinct-", "amd-")
+
+
+@lru_cache(maxsize=4096)
 def key_of(name: str) -> str:
     """Return the catalogue's key of a name: `NVIDIA GeForce RTX 5090` is `rtx-5090`."""
     words = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
-    for prefix in ("nvidia-", "geforce-", "amd-instinct-", "instinct-", "amd-"):
+    for prefix in _BRANDS:
         words = words.removeprefix(prefix)
     return words
+
+
+@lru_cache(maxsize=4096)
+def _card_of(key: str) -> Card | None:
+    # As people and drivers write them: A100 SXM4, Tesla V100-SXM2-32GB, A6000, RTX 6000 Ada Generation.
+    spoken = re.sub(r"-\d+gb$", "", re.sub(r"(sxm|nvl)\d", r"\1", key))
+    spoken = re.sub(r"-(generation|laptop-gpu)$", "", spoken)
+    for one in (key, spoken, f"rtx-{spoken}"):
+        if one in CARD_BY_ID and "laptop" not in key:
+            return CARD_BY_ID[one]
+    return next((card for card in CARDS if key_of(card.name) == key), None)
 
 
 def find_card(where: str, name: str) -> Card:
     """Return the card of this name. Raises `ConfigError` with the closest known one."""
     key = key_of(name)
-    if key in CARD_BY_ID:
-        return CARD_BY_ID[key]
-    hit = next((card for card in CARDS if key_of(card.name) == key), None)
+    hit = _card_of(key)
     if hit is None:
-        cure = did_you_mean(key, CARD_BY_ID) or f"Known: {', '.join(CARD_BY_ID)}."
-        raise ConfigError(where, f"there is no GPU {name!r}", cure)
+        near = did_you_mean(key, CARD_BY_ID)
+        cure = near or f"Known: {', '.join(CARD_BY_ID)}."
+        raise ConfigError(where, f"there is no GPU {name!r}", f"{cure} For a card that is not known, write tdp_watts (and floor_watts) on its node.")  # fmt: skip
     return hit
 
 
@@ -143,6 +280,18 @@ def find_system(where: str, name: str) -> System:
         cure = did_you_mean(key, SYSTEM_BY_ID) or f"Known: {', '.join(SYSTEM_BY_ID)}."
         raise ConfigError(where, f"there is no system {name!r}", cure)
     return SYSTEM_BY_ID[key]
+
+
+def counted_models(where: str, text: str) -> list[tuple[int, str]]:
+    """Return number and name of each model of one machine: of `rtx-4090:2,rtx-a6000`, or of one complete
+    system. Raises `ConfigError` for a system beside others."""
+    found = [counted(where, part) for part in text.split(",")]
+    systems = [name for _, name in found if key_of(name) in SYSTEM_BY_ID]
+    if systems and len(found) > 1:
+        raise ConfigError(where, f"{systems[0]!r} is a whole machine, and {text!r} lists the GPUs of one", f"Ask for {systems[0]} alone.")  # fmt: skip
+    if not all(name for _, name in found):
+        raise ConfigError(where, f"{text!r} has a part without a name", "Write rtx-4090:2,rtx-a6000:1.")  # fmt: skip
+    return found
 
 
 def counted(where: str, text: str) -> tuple[int, str]:

@@ -56,9 +56,13 @@ _REDUNDANT = {
 }
 
 
+LOW_LINE_VOLTS = 150.0
+"""Highest input voltage of the low line: 100 to 127 V nominal."""
+
+
 def points_of(tier: Tier, volts: float, *, redundant: bool = False) -> Points:
     """Return the efficiency points of a grade at this input voltage."""
-    if volts <= 150:
+    if volts <= LOW_LINE_VOLTS:
         return _LOW[tier]
     return _REDUNDANT.get(tier, _HIGH[tier]) if redundant else _HIGH[tier]
 

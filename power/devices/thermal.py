@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from power.devices.breaker import Band
+from power.devices.band import Band
 
 Floats = npt.NDArray[np.float64]
 
@@ -29,8 +29,12 @@ class Element:
     """The constants of many breakers; each array has the shape (circuits, 3 edges)."""
 
     pickup: Floats
+    """NaN where the edge is not known."""
     fast_seconds: Floats
     slow_seconds: Floats
+    laws: Floats
+    """Further laws of each edge (from ratio, seconds there, exponent); shape (circuits, 3, laws, 3), inf
+    where there is none."""
 
     @classmethod
     def of(cls, bands: list[Band]) -> Element:
@@ -39,12 +43,24 @@ class Element:
             [[(e.pickup, e.fast_seconds, e.slow_seconds) for e in band.edges()] for band in bands],
             dtype=float,
         ).reshape(-1, 3, 3)
-        return cls(rows[:, :, 0], rows[:, :, 1], rows[:, :, 2])
+        most = max((len(e.laws) for band in bands for e in band.edges()), default=0)
+        laws = np.full((len(bands), 3, most, 3), np.inf)
+        for row, band in enumerate(bands):
+            for number, edge in enumerate(band.edges()):
+                for place, law in enumerate(edge.laws):
+                    laws[row, number, place] = law.from_ratio, law.seconds, law.exponent
+        return cls(rows[:, :, 0], rows[:, :, 1], rows[:, :, 2], laws)
+
+    def part(self, rows: npt.NDArray[np.int64]) -> Element:
+        """Return the constants of some breakers."""
+        return Element(
+            self.pickup[rows], self.fast_seconds[rows], self.slow_seconds[rows], self.laws[rows]
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Heat:
-    """Heat of both masses, in units of the final heat at the rated current.
+    """Heat of both masses, in units of the final heat at the effective rating, for each edge.
 
     Plain values: persist them with the time, and `step` them with a ratio of 0 over the gap.
     """
@@ -85,7 +101,8 @@ def may_reset(heat: Heat, element: Element) -> npt.NDArray[np.bool_]:
 
 
 def seconds_to_trip(heat: Heat, ratio: Floats, element: Element) -> Floats:
-    """Return seconds until each edge trips if `ratio` stays; inf is never. Shape (circuits, 3)."""
+    """Return seconds until each edge trips if `ratio` stays; inf is never, NaN not known. Shape
+    (circuits, 3)."""
     square = np.broadcast_to(np.square(ratio)[:, None], heat.fast.shape)
     target = np.square(element.pickup)
     low = np.zeros(square.shape)
@@ -95,7 +112,29 @@ def seconds_to_trip(heat: Heat, ratio: Floats, element: Element) -> Floats:
         above = _theta_at(middle, heat, square, element) >= target
         high = np.where(above, middle, high)
         low = np.where(above, low, middle)
-    return np.where(_theta(heat.fast, heat.slow) >= target, 0.0, np.where(crosses, high, np.inf))
+    heated = _theta(heat.fast, heat.slow)
+    seconds = np.where(heated >= target, 0.0, np.where(crosses, high, np.inf))
+    seconds = np.minimum(seconds, _by_laws(ratio, heated / target, element))
+    return np.where(np.isnan(target), np.nan, seconds)
+
+
+def _by_laws(ratio: Floats, heated: Floats, element: Element) -> Floats:
+    """Return the trip time by magnetic and other laws; inf where the current is below all of them.
+
+    Heat shortens the earliest of them in proportion; at the latest edge it counts for nothing.
+    """
+    if not element.laws.shape[2]:
+        return np.full(heated.shape, np.inf)
+    start, at_start, exponent = np.moveaxis(element.laws, -1, 0)
+    current = ratio[:, None, None]
+    reached = current >= start
+    with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
+        falls = np.where(reached, current / start, 1.0) ** -np.where(reached, exponent, 0.0)
+    seconds = np.where(reached, at_start * falls, np.inf).min(axis=2)
+    cold = 1.0 - np.clip(np.nan_to_num(heated[:, :1]), 0.0, 1.0)
+    left = np.concatenate([cold, np.ones((len(ratio), 2))], axis=1)
+    trips = np.isfinite(seconds)
+    return np.where(trips, np.where(trips, seconds, 0.0) * left, np.inf)
 
 
 def _bracket(
@@ -110,11 +149,12 @@ def _bracket(
     over = square - target
     ends_above = over > 0
     with np.errstate(divide="ignore", invalid="ignore"):
-        final = element.slow_seconds * np.log(np.maximum(missing, over) / over)
+        slowest = np.maximum(element.fast_seconds, element.slow_seconds)
+        final = slowest * np.log(np.maximum(missing, over) / over)
         rising = FAST_SHARE * (square - heat.fast) / element.fast_seconds
         falling = (1 - FAST_SHARE) * (heat.slow - square) / element.slow_seconds
         peak = np.log(rising / falling) / (1 / element.fast_seconds - 1 / element.slow_seconds)
-    peaks = (rising > 0) & (falling > 0) & (peak > 0)
+    peaks = (rising > 0) & (falling > 0) & (peak > 0) & np.isfinite(peak)
     peak = np.where(peaks, peak, 0.0)
     over_the_top = peaks & (_theta_at(peak, heat, square, element) >= target)
     final = np.where(ends_above, final + 1e-6, 0.0)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from power import thresholds
-from power.live.confidence import mask_uncertain, reported_load, uncertain
+from power.live.confidence import SLIGHT, mask_uncertain, reported_load, uncertain
 from power.live.inputs import PowerInputs
 from power.live.loads import CircuitLoads, CircuitMeters
 from power.live.metering import NODE, STALE_LEAST, Metering
@@ -17,6 +18,9 @@ from power.network.feeds import Cords, sum_by_circuit
 from power.network.flow import Flow
 from power.network.topology import SiteTopology
 from power.network.wiring import Flags, Floats, neutral_amps
+
+_WARM_HEAT = 0.60
+"""Heat over trip heat from which a silent meter may hide a trip: where E04 clears."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +36,8 @@ class TickResult:
     dead: Flags
     committed: Flow
     survivor: Floats
+    survivor_limits: Mapping[str, Floats]
+    """`circuit_limit_ratio` and `circuit_survivor_limit_ratio`."""
     sustained: Floats
     trips: Floats
     minute_reported: Floats
@@ -43,9 +49,17 @@ class TickResult:
     ten: Floats
     peak: Floats
     above: Floats
+    hidden: Flags
+    """Whether the load is unknown by now, and `loads` has what it was."""
+    heating: Floats
+    """Amps that heat the breaker: a silent node counts with its last draw."""
+    state: Floats
+    state_seconds: Floats
+    fault: Floats
     ahead: tuple[Floats, Floats]
     swing: Floats
     joules: Floats
+    missing_seconds: Floats
     suspected: Flags
     off: Flags
     inrush: Floats
@@ -67,27 +81,36 @@ def columns(topology: SiteTopology, result: TickResult) -> dict[str, Floats]:
 def _load(topology: SiteTopology, result: TickResult) -> dict[str, Floats]:
     network, loads = topology.network, result.loads
     amps = np.where(topology.poles, loads.amps, np.nan)
-    mean_ratio = mask_uncertain(result.minute / network.continuous, result.minute_reported / network.continuous, thresholds.LOAD_CLEAR, thresholds.CONTINUOUS)  # fmt: skip
-    over = mask_uncertain(result.ten / network.effective, result.ten_reported / network.effective, thresholds.OVERLOAD_CLEAR, thresholds.OVERLOAD)  # fmt: skip
+    gone = result.hidden
+    # Of an unknown load only its reported part says something: that it is above a level.
+    clear = np.where(gone, -1.0, thresholds.LOAD_CLEAR)
+    clear_over = np.where(gone, -1.0, thresholds.OVERLOAD_CLEAR)
+    mean_ratio = mask_uncertain(result.minute / network.continuous, result.minute_reported / network.continuous, clear, thresholds.CONTINUOUS)  # fmt: skip
+    over = mask_uncertain(result.ten / network.effective, result.ten_reported / network.effective, clear_over, thresholds.OVERLOAD)  # fmt: skip
+    watts, highest = np.where(gone, np.nan, loads.watts), np.where(gone, np.nan, loads.highest)
+    amps[gone] = np.nan
     return {
-        "circuit_watts": loads.watts,
-        "circuit_sigma_watts": loads.sigma,
-        "circuit_source": np.where(np.isnan(loads.watts), np.nan, loads.rank),
-        "circuit_amps": loads.highest,
+        "circuit_watts": watts,
+        "circuit_sigma_watts": np.where(gone, np.nan, loads.sigma),
+        "circuit_source": np.where(np.isnan(watts), np.nan, loads.rank),
+        "circuit_load_state": result.state,
+        "circuit_load_state_seconds": result.state_seconds,
+        "circuit_amps": highest,
         "circuit_l1_amps": amps[:, 0],
         "circuit_l2_amps": amps[:, 1],
         "circuit_l3_amps": amps[:, 2],
         "circuit_rated_amps": network.rated,
         "circuit_effective_amps": network.effective,
         "circuit_continuous_amps": network.continuous,
-        "circuit_headroom_amps": network.continuous - loads.highest,
-        "circuit_load_ratio": loads.highest / network.rated,
+        "circuit_headroom_amps": network.continuous - highest,
+        "circuit_load_ratio": highest / network.rated,
         "circuit_assumed_watts": loads.assumed,
         "circuit_continuous_ratio": mean_ratio,
-        "circuit_sustained_ratio": result.sustained / network.rated,
+        "circuit_sustained_ratio": np.where(gone, np.nan, result.sustained / network.rated),
         "circuit_overload_ratio": np.where(topology.breakers, over, np.nan),
         "circuit_above_continuous_seconds": result.above,
         "circuit_energy_joules": result.joules,
+        "circuit_energy_missing_seconds": result.missing_seconds,
     }  # fmt: skip
 
 
@@ -97,7 +120,7 @@ def _breaker(topology: SiteTopology, result: TickResult) -> dict[str, Floats]:
     )
     return {
         "circuit_heat_ratio": result.used,
-        "circuit_heat_assumed": result.assumed.astype(float),
+        "circuit_heat_assumed": (result.assumed | result.hidden).astype(float),
         "circuit_trip_earliest_seconds": result.trips[:, 0],
         "circuit_trip_nominal_seconds": result.trips[:, 1],
         "circuit_trip_latest_seconds": result.trips[:, 2],
@@ -118,10 +141,11 @@ def _what_if(topology: SiteTopology, result: TickResult) -> dict[str, Floats]:
     return {
         "circuit_committed_watts": np.where(could, np.fmax(result.committed.watts, result.loads.watts), np.nan),
         "circuit_committed_continuous_ratio": amps / network.continuous,
-        "circuit_committed_rated_ratio": amps / network.rated,
+        "circuit_committed_rated_ratio": amps / network.effective,
         "circuit_survivor_amps": result.survivor,
         "circuit_survivor_continuous_ratio": _survives(result, network.continuous),
-        "circuit_survivor_rated_ratio": _survives(result, network.rated),
+        "circuit_survivor_rated_ratio": _survives(result, network.effective),
+        **{name: _reported(result, ratio) for name, ratio in result.survivor_limits.items()},
         "circuit_forecast_continuous_seconds": np.where(no_trend, np.nan, result.ahead[0]),
         "circuit_forecast_rated_seconds": np.where(no_trend, np.nan, result.ahead[1]),
     }  # fmt: skip
@@ -129,7 +153,11 @@ def _what_if(topology: SiteTopology, result: TickResult) -> dict[str, Floats]:
 
 def _survives(result: TickResult, limit: Floats) -> Floats:
     """Return the ratio to a limit after the loss of another feed."""
-    ratio = result.survivor / limit
+    return _reported(result, result.survivor / limit)
+
+
+def _reported(result: TickResult, ratio: Floats) -> Floats:
+    """Return a ratio, or a gap where only assumed power brings it above its level."""
     least = reported_load(ratio, result.loads.watts, result.loads.assumed)
     return mask_uncertain(ratio, least, thresholds.SURVIVOR_CLEAR, thresholds.SURVIVOR)
 
@@ -161,17 +189,31 @@ def _trust(topology: SiteTopology, result: TickResult) -> dict[str, Floats]:
     aside = result.undeclared
     may = np.maximum(thresholds.DEVIATION_RATIO * loads.metered, thresholds.DEVIATION_WATTS)
     # The load of a silent node is not known, nor what a meter should read.
-    certain = (silent == 0) & (loads.unknown_nodes == 0)
+    certain = (silent == 0) & (loads.unknown_nodes == 0) & ~uncertain(loads.modelled, loads.modelled - loads.assumed_below)  # fmt: skip
     stale_node = wall_power.stale | _never_heard(result)
     node_stale = np.bincount(circuits, stale_node[machines], count) > 0
+    stale = result.meters.stale | (node_stale & (result.fault == 0))
     return {
         "circuit_unknown_watts": aside,
         "circuit_unknown_nodes": loads.unknown_nodes,
         "circuit_deviation_ratio": np.where(certain, np.abs(aside) / may, np.nan),
-        "circuit_meter_stale": (result.meters.stale | node_stale).astype(float),
+        "circuit_meter_stale": stale.astype(float),
+        "circuit_meter_fault": result.fault,
+        "circuit_meter_blind": _blind(topology, result, stale).astype(float),
         "circuit_silent_nodes": silent,
         "circuit_notices": result.notices,
     }
+
+
+def _blind(topology: SiteTopology, result: TickResult, stale: Flags) -> Flags:
+    """Return where a meter that is not used may hide an alert: by the last known load, or the heat."""
+    loads = result.loads
+    with np.errstate(invalid="ignore"):
+        unheard = stale | (result.fault > 0) | (loads.silent_meters > SLIGHT * loads.watts)
+        near = result.heating >= thresholds.LOAD_CLEAR * topology.network.continuous
+        near |= result.used >= _WARM_HEAT
+    found: Flags = unheard & near
+    return found
 
 
 def _never_heard(result: TickResult) -> Flags:

@@ -11,12 +11,17 @@ import numpy as np
 
 from api.power import Cap
 from power import thresholds
+from power.devices.breaker import Curve
 from power.devices.wall_power import WallSource
 from power.live.heat import BreakerHeat
 from power.live.inputs import PowerInputs
+from power.live.load_state import STATES
 from power.live.loads import CircuitLoads
+from power.live.meter_faults import MeterFaults, fault_facts
+from power.live.metering import Metering
+from power.live.transfers import TransferPositions
 from power.live.wall_power import WallPower
-from power.network.flow import Flow
+from power.network.flow import Flow, inputs_of
 from power.network.topology import SiteTopology
 from power.network.wiring import POLES, Flags, Floats
 from power.plan.remedy import RemedyPart, cap_of
@@ -69,6 +74,7 @@ class LazyFacts(Sequence[Mapping[str, str]]):
 
 ESTIMATE = "an estimate; a breaker may trip earlier or later"
 NO_RATING = "not known: the breaker's own rating is not configured"
+NO_BAND = "not known: {}. It may trip at any load above its rating, and no time can be promised"
 
 
 def band(trips: Floats) -> str:
@@ -121,6 +127,8 @@ class FactContext:
     undeclared: Floats
     committed: Flow
     survivor: Floats
+    worst_loss: Callable[[int], str | None]
+    """Name of the loss that puts most on a row."""
     trips: Floats
     above: Floats
     breaker_heat: BreakerHeat
@@ -130,14 +138,25 @@ class FactContext:
     before: Floats
     notes: Mapping[str, Sequence[str]]
     """Notes on the configuration of each circuit that has any."""
+    state: Floats
+    state_seconds: Floats
+    meter_faults: MeterFaults
+    metering: Metering
+    transfers: TransferPositions
 
     def facts(self, row: int) -> dict[str, str]:
         """Return the facts of one circuit."""
         circuit = self.layout.circuits[self.topology.network.names[row]]
         facts = _what(circuit, self) | self._carries(row, circuit) | self._people(row)
+        facts |= fault_facts(self.meter_faults, self.metering, row)
+        if row in self.transfers.moved:
+            usual, other = inputs_of(circuit)[:2]
+            facts["input"] = f"{other}, not {usual}, as their meters show"
         survivor = float(self.survivor[row])
         if not np.isnan(survivor):
-            facts["failover"] = f"{survivor:.1f} A of {circuit.continuous_amps:g} A when another feed of {circuit.group} is lost"  # fmt: skip
+            loss = self.worst_loss(row) or f"another feed of {circuit.group}"
+            facts["loss"] = loss
+            facts["failover"] = f"{survivor:.1f} A on {circuit.id} ({circuit.rated_amps:g} A)"
         facts["committed"] = (
             f"{self.committed.watts[row]:.0f} W, {self.committed.highest[row]:.1f} A"
         )
@@ -161,19 +180,20 @@ class FactContext:
             "amps": per_pole(loads.amps[row], circuit.poles),
             "limits": f"{circuit.continuous_amps:g} A continuous, {circuit.rated_amps:g} A rated",
             "source": source,
+            "load_state": f"{STATES[int(self.state[row])]}, for {duration(float(self.state_seconds[row]))}",
             "uncertainty": rough,
             "above": duration(float(np.nan_to_num(self.above[row]))),
-            "band": NO_RATING if circuit.curve is None else band(self.trips[row]),
+            "band": self._band(row, circuit),
         }
         if circuit.curve is not None and circuit.effective_amps < circuit.rated_amps:
             facts["limits"] += f", {circuit.effective_amps:.1f} A in this heat and grouping"
-        if self.assumed[row]:
+        if self.assumed[row] and circuit.band.known:
             facts["band"] += "; its heat at the start is assumed from its load"
         assumed = float(loads.assumed[row])
         if assumed > 0:
             part = "all" if assumed >= watts else f"{assumed:,.0f} W"
             facts["assumed"] = f"{part} of it is assumed: {self._unheard(row)}"
-            if np.isnan(self.trips[row, 0]) and circuit.curve is not None:
+            if np.isnan(self.trips[row, 0]) and circuit.curve is not None and circuit.band.known:
                 facts["band"] = "not known, as part of its load is assumed"
         unknown = float(self.undeclared[row])
         if abs(unknown) > max(thresholds.DEVIATION_RATIO * watts, thresholds.DEVIATION_WATTS):
@@ -181,10 +201,18 @@ class FactContext:
             facts["unknown_load"] = f"{abs(unknown):.0f} W {more} than its nodes and declared loads add up to"  # fmt: skip
         return facts
 
+    def _band(self, row: int, circuit: Circuit) -> str:
+        if circuit.curve is None:
+            return NO_RATING
+        return band(self.trips[row]) if circuit.band.known else NO_BAND.format(circuit.band.why_unknown)  # fmt: skip
+
     def _unheard(self, row: int) -> str:
         """Return why part of a circuit's load is assumed."""
         wall_power, below = self.wall_power, self.topology.machines_below(row)
         names = [self.topology.network.machines[m] for m in below if wall_power.assumed[m] > 0]
+        undeclared = float(self.loads.silent_meters[row])
+        if undeclared > 0 and not names:
+            return f"what a silent meter measured last beyond its nodes, {undeclared:,.0f} W"
         why = "silent, counted with what was drawn last"
         if _SOURCE_NAMES[int(self.loads.rank[row])] == WallSource.COMMITTED:
             why = "silent, counted with all that may be drawn"
@@ -276,8 +304,11 @@ class FactContext:
         wait = self.breaker_heat.cool_seconds(row)
         facts = {
             "before": f"{self.before[row]:.1f} A" if not np.isnan(self.before[row]) else "not known",
-            "reset": "cool enough to be switched on again" if wait == 0 else f"let it cool for about {estimated_duration(wait)} before it is switched on again, an estimate",
+            "reset": "how long it must cool is not known" if np.isnan(wait) else "cool enough to be switched on again" if wait == 0 else f"let it cool for about {estimated_duration(wait)} before it is switched on again, an estimate",
         }  # fmt: skip
+        circuit = self.layout.circuits[self.topology.network.names[row]]
+        if circuit.curve in {Curve.BS1362, Curve.GG}:
+            facts["reset"] = "replace the fuse-link with one of the same rating, after its cause is removed"  # fmt: skip
         facts["restart"] = "start its nodes one by one, 10 s apart: their supplies' inrush adds up"
         return facts
 

@@ -53,6 +53,8 @@ def culprits(names: Sequence[T], works_without: Callable[[Collection[T]], bool])
     return found
 
 
-def copied(state: T, shared: Sequence[object]) -> T:
-    """Return a copy of a state for a trial; what never changes is shared."""
-    return copy.deepcopy(state, {id(one): one for one in shared})
+def copied(state: T, shared: Sequence[object], replaced: Sequence[tuple[object, object]]) -> T:
+    """Return a copy of a state for a trial; what never changes is shared, and what is large or has a
+    file behind it is replaced."""
+    others = {id(one): other for one, other in replaced}
+    return copy.deepcopy(state, {id(one): one for one in shared} | others)

@@ -6,6 +6,7 @@ load, which its feeders carry, too.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -48,6 +49,29 @@ class CircuitMeters:
     """Time of the counter's reading."""
     energy_slot: Ints
     """Slot of the meter with the counter: another meter's counter starts elsewhere."""
+    power_factor: Floats
+    """Shape (circuits, 3), as measured, or watts over volt-amperes; NaN without either."""
+    heard_at: Floats
+    """Time of the newest reading that is used; -inf without one."""
+    changed_at: Floats
+    """Time at which any quantity of it changed last."""
+    missed: Flags
+    """Whether a configured meter has not reported since the start."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Load that only meters knew which are silent now; arrays over circuits."""
+
+    watts: Floats
+    total: Floats
+    """Last watts by the meter."""
+    currents: Complex
+    sigma: Floats
+    expired: Flags
+    """Whether it is too old to be the last known: unknown."""
+    known: Flags
+    """Whether a meter has ever reported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +98,18 @@ class CircuitLoads:
     """Assumed part of `watts`: of silent nodes and unread GPUs. 0 with a meter of its own."""
     surplus: Floats
     """Part of `assumed` above the last reported draw."""
+    last_known: Floats
+    """Part of `assumed` that was measured or modelled last: of silent meters, and of silent nodes."""
+    expired: Floats
+    """Part of `assumed` that is unknown by now: its meter has been silent for too long."""
+    silent_meters: Floats
+    """Part of `assumed` that a silent meter knew."""
+    unmeasured: Floats
+    """Circuits below, and itself, of which nothing is known: a meter that never reported, and no node."""
+    assumed_below: Floats
+    """Assumed part of `modelled`."""
+    excess_currents: Complex
+    """Phasors of the meter less those of the sum below it."""
 
     @property
     def highest(self) -> Floats:
@@ -94,11 +130,14 @@ def read_meters(
     order = np.flatnonzero(mine & fresh)
     order = order[np.argsort(-rank[order], kind="stable")]
     total = np.full(count, np.nan)
-    by_pole, amps, volts = (np.full((count, 3), np.nan) for _ in range(3))
+    by_pole, amps, volts, factors = (np.full((count, 3), np.nan) for _ in range(4))
+    heard_at, changed_at = np.full(count, -np.inf), np.full(count, -np.inf)
+    np.maximum.at(heard_at, target[order], metering.number("at")[order])
+    np.maximum.at(changed_at, target[order], metering.number("changed_at")[order])
     ranks = np.full(count, RANK[WallSource.MODEL], dtype=np.int64)
     limit_amps, limit_watts, neutral = (np.full(count, np.nan) for _ in range(3))
-    for name, table in (("watts", by_pole), ("amps", amps), ("volts", volts)):
-        values = metering.number(name)
+    for name, table in (("watts", by_pole), ("amps", amps), ("volts", volts), ("power_factor", factors)):  # fmt: skip
+        values = metering.factors() if name == "power_factor" else metering.number(name)
         use = order[~np.isnan(values[order])]
         of_pole, of_all = use[pole[use] >= 0], use[pole[use] < 0]
         table[target[of_pole], pole[of_pole]] = values[of_pole]
@@ -108,7 +147,8 @@ def read_meters(
             # One current of three poles can't be assigned to a pole; one voltage is that of all.
             most = 2 if name == "amps" else 3
             _spread(table, topology, target[of_all], values[of_all], most)
-        ranks[target[use]] = rank[use]
+        if name != "power_factor":
+            ranks[target[use]] = rank[use]
     for name, reported in (("limit_amps", limit_amps), ("limit_watts", limit_watts), ("neutral_amps", neutral)):  # fmt: skip
         values = metering.number(name)
         use = order[~np.isnan(values[order])]
@@ -122,13 +162,14 @@ def read_meters(
     complete = (~np.isnan(by_pole) | ~topology.poles).all(axis=1)
     total = np.where(np.isnan(total) & complete, np.nansum(by_pole, axis=1), total)
     heard = np.bincount(target[mine], minlength=count) > 0
-    stale = np.bincount(target[mine & ~fresh], minlength=count) > 0
-    stale |= metered & ~heard & (now - started > STALE_LEAST)
+    stale = np.bincount(target[mine & ~metering.reporting(now)], minlength=count) > 0
+    missed = metered & ~heard
+    stale |= missed & (now - started > STALE_LEAST)
     return CircuitMeters(
         total, amps, neutral, _voltage(topology, volts), ranks, stale,
         _any(count, target[mine & fresh & metering.flag("tripped")]),
         _any(count, target[mine & fresh & metering.flag("input_lost")]),
-        limit_amps, limit_watts, by_pole, energy, energy_at, slot,
+        limit_amps, limit_watts, by_pole, energy, energy_at, slot, factors, heard_at, changed_at, missed,
     )  # fmt: skip
 
 
@@ -138,53 +179,108 @@ def settle(
     shares: Floats,
     dead: Flags,
     meters: CircuitMeters,
+    weights: Sequence[Floats] | None = None,
+    held: Held | None = None,
 ) -> CircuitLoads:
-    """Return the loads, from the deepest circuits up; a circuit's own meter replaces its sum."""
+    """Return the loads, from the deepest circuits up; a circuit's own meter replaces its sum. `weights`:
+    what enters by each line (`weights_without`), as when everything has power if None. `held` counts
+    where a meter is silent."""
     network = topology.network
     count = len(network.names)
-    watts, currents, linear, square, rank, blind, assumed, surplus = _from_cords(
+    watts, currents, linear, square, rank, blind, assumed, surplus, last_known = _from_cords(
         topology, wall_power, shares, dead
     )
     modelled, unknown, reported = np.zeros(count), np.zeros(count), meters.watts.copy()
+    silent_meters = np.zeros(count)
+    expired, assumed_below, excess_currents = (
+        np.zeros(count),
+        np.zeros(count),
+        np.zeros_like(currents),
+    )
+    empty = (topology.starts[1:] == topology.starts[:-1]) & (topology.other_below == 0)
+    unmeasured = (meters.missed & empty & ~dead).astype(float)
+    # Whether something is known to draw there: a meter, a cord in use, or a declared load.
+    used = np.bincount(network.cord_circuit, shares > 0, count) + network.other_watts > 0
+    if held is not None:
+        unmeasured[held.known], used[held.known] = 0.0, True
+    own = unmeasured.copy()  # a sum of what it feeds is something
     ratio = _inherit(topology, meters.volts)
-    steps = {int(children[0]): (children, parents, r) for children, parents, r in network.climbs if len(children)}  # fmt: skip
-    for level in topology.levels:
-        modelled[level] = watts[level]
-        watts[level], currents[level], reported[level] = _measure(
-            topology, meters, ratio, level, watts[level], currents[level]
+    for number, level in enumerate(topology.levels):
+        modelled[level], assumed_below[level], summed = (
+            watts[level],
+            assumed[level],
+            currents[level],
         )
+        watts[level], currents[level], reported[level] = _measure(
+            topology, meters, ratio, level, watts[level], summed
+        )
+        excess_currents[level] = currents[level] - summed
+        unmeasured[level] -= np.where(modelled[level] > 0, own[level], 0.0)
         metered = level[~np.isnan(reported[level])]
         unknown[metered] = watts[metered] - modelled[metered]
+        if held is not None:
+            quiet = level[np.isnan(reported[level]) & held.known[level] & ~dead[level]]
+            kept = _kept(topology, wall_power, held, quiet, watts[quiet])
+            watts[quiet] += kept
+            with np.errstate(invalid="ignore", divide="ignore"):
+                part = np.where(held.watts[quiet] > 0, kept / held.watts[quiet], 0.0)
+            currents[quiet] += held.currents[quiet] * part[:, None]
+            unknown[quiet] = kept
+            assumed[quiet] += kept
+            silent_meters[quiet] += kept
+            last_known[quiet] += np.where(held.expired[quiet], 0.0, kept)
+            expired[quiet] += np.where(held.expired[quiet], kept, 0.0)
+            square[quiet] += np.square(held.sigma[quiet] * part)
         linear[metered], square[metered] = (
             0.0,
             np.square(_SIGMAS[meters.rank[metered]] * watts[metered]),
         )
-        rank[metered], blind[metered] = meters.rank[metered], 0
-        assumed[metered], surplus[metered] = 0.0, 0.0
-        if not len(level) or int(level[0]) not in steps:
-            continue
-        children, parents, volts = steps[int(level[0])]
-        for total in (watts, linear, square, blind, assumed, surplus):
-            np.add(total, sum_by_circuit(parents, total[children], count), out=total)
-        np.maximum.at(rank, parents, rank[children])
-        climb(currents, children, parents, volts)
+        rank[metered], blind[metered], used[metered] = meters.rank[metered], 0, True
+        for total in (assumed, surplus, last_known, expired, silent_meters, unmeasured):
+            total[metered] = 0.0
+        if number == len(network.climbs):
+            break
+        step = network.climbs[number]
+        weight = step.weight if weights is None else weights[number]
+        parents, children = step.parents, step.children
+        for total in (linear, square, blind, assumed, surplus, last_known, expired, silent_meters, unmeasured):  # fmt: skip
+            np.add(total, sum_by_circuit(parents, total[children] * weight, count), out=total)
+        np.maximum.at(rank, parents, np.where(weight > 0, rank[children], 0))
+        np.maximum.at(used, parents, used[children])
+        climb(step, weight, watts, currents)
     heard = (
         np.bincount(topology.below[0], ~np.isnan(wall_power.watts[topology.below[1]]), count) > 0
     )
     nothing = (blind > 0) & ~heard & (network.other_watts == 0)
+    nothing |= (unmeasured > 0) & (watts == 0)
+    rank[~used] = RANK[WallSource.MODEL]  # 0 W of an empty circuit are no reading of a meter
     amps = np.abs(currents) / ratio[:, None]
     return CircuitLoads(
         np.where(nothing, np.nan, watts), np.where(nothing, np.nan, linear + np.sqrt(square)),
         rank, np.where(nothing[:, None], np.nan, amps), currents, modelled, unknown, blind, reported,
-        np.where(nothing, np.nan, assumed), surplus,
+        np.where(nothing, np.nan, assumed), surplus, last_known, expired, silent_meters, unmeasured, assumed_below, excess_currents,
     )  # fmt: skip
+
+
+def _kept(
+    topology: SiteTopology, wall_power: WallPower, held: Held, rows: Ints, sums: Floats
+) -> Floats:
+    """Return the held watts that count beside the sums of some circuits."""
+    kept = held.watts[rows]
+    only = topology.single_feed[rows]
+    if not len(wall_power.silent):
+        return kept
+    # The last draw of a silent node is what the meter of its circuit read: all of it.
+    silent = (only >= 0) & wall_power.silent[only]
+    result: Floats = np.where(silent, np.maximum(held.total[rows] - sums, 0.0), kept)
+    return result
 
 
 def _from_cords(
     topology: SiteTopology, wall_power: WallPower, shares: Floats, dead: Flags
-) -> tuple[Floats, Complex, Floats, Floats, Ints, Floats, Floats, Floats]:
+) -> tuple[Floats, Complex, Floats, Floats, Ints, Floats, Floats, Floats, Floats]:
     """Return each circuit's own part of watts, currents, sigma (alike and apart), rank, unknown, assumed,
-    and surplus."""
+    surplus and last known."""
     network = topology.network
     count = len(network.names)
     at, machine = network.cord_circuit, network.cord_machine
@@ -204,6 +300,7 @@ def _from_cords(
         sum_by_circuit(at, np.where(alike, 0.0, np.square(sigma)), count), rank,
         sum_by_circuit(at, np.where(lost[machine], 1.0, 0.0), count),
         sum_by_circuit(at, wall_power.assumed[machine] * shares, count), sum_by_circuit(at, wall_power.surplus[machine] * shares, count),
+        sum_by_circuit(at, wall_power.last_known[machine] * shares, count),
     )  # fmt: skip
 
 
@@ -224,9 +321,13 @@ def _measure(
     fresh = has & (sums <= 0)
     flowing[fresh] = topology.pattern[level][fresh] * reported[fresh, None]
     factor = (topology.volts * topology.power_factor)[level, None]
+    # A meter that reports watts and a power factor has measured its current, too.
+    measured_factor = meters.power_factor[level] / topology.power_factor[level, None]
+    measured_factor = np.where(np.isnan(measured_factor), 1.0, measured_factor)
+    flowing = np.where(has[:, None], flowing / measured_factor, flowing)
     amps = np.where(
         np.isnan(meters.amps[level]),
-        meters.pole_watts[level] / factor,
+        meters.pole_watts[level] / (factor * measured_factor),
         meters.amps[level] * ratio[level, None],
     )
     poles = topology.poles[level]
@@ -266,8 +367,9 @@ def _voltage(topology: SiteTopology, volts: Floats) -> Floats:
 def _inherit(topology: SiteTopology, measured: Floats) -> Floats:
     """Return measured volts over the layout's; a circuit without a reading has its feeder's."""
     ratio = np.clip(measured * topology.nominal_volts / topology.volts, 0.8, 1.2)
-    for children, parents, _ in reversed(topology.network.climbs):
-        ratio[children] = np.where(np.isnan(ratio[children]), ratio[parents], ratio[children])
+    for step in reversed(topology.network.climbs):
+        own = ratio[step.children]
+        ratio[step.children] = np.where(np.isnan(own), ratio[step.parents], own)
     return np.where(np.isnan(ratio), 1.0, ratio)
 
 

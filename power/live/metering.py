@@ -24,6 +24,9 @@ STALE_PERIODS, STALE_LEAST = 3.0, 30.0
 CIRCUIT, NODE = 0, 1
 _FIELDS = ("watts", "volt_amps", "amps", "neutral_amps", "volts", "power_factor", "energy_joules", "limit_watts", "limit_amps")  # fmt: skip
 _DEFAULT_POWER_FACTOR = 0.97
+_LEAST_FACTOR = 0.2
+"""Power factor below which a reading is of next to no load, or wrong."""
+_MOVING = ("watts", "volt_amps", "amps", "energy_joules")
 
 Key = tuple[str, str, str, str | None]
 
@@ -40,17 +43,21 @@ class Metering:
     def __init__(self, circuits: Mapping[str, int], machines: Mapping[str, int]) -> None:
         self._places = {"circuit": circuits, "node": machines}
         self._slots: dict[Key, int] = {}
+        self._meters: list[str] = []
+        """Meter of each slot."""
         self.ups: dict[str, MeterReading] = {}
         """Newest reading of each UPS."""
         self.unplaced: set[str] = set()
         """Targets that the configuration does not know."""
-        self._numbers: dict[str, Floats] = {name: np.zeros(0) for name in (*_FIELDS, "at", "period")}  # fmt: skip
+        self._numbers: dict[str, Floats] = {name: np.zeros(0) for name in (*_FIELDS, "at", "period", "changed_at")}  # fmt: skip
         self._whole: dict[str, npt.NDArray[Any]] = {
             name: np.zeros(0, np.int64) for name in ("kind", "target", "pole", "rank")
         }
         self.tripped: Flags = np.zeros(0, bool)
         self.input_lost: Flags = np.zeros(0, bool)
         self.reversed: Flags = np.zeros(0, bool)
+        self.faults: Ints = np.zeros(0, np.int64)
+        """Fault for which the reading of each slot is not used (`power.live.meter_faults`); 0 where it is."""
 
     def __len__(self) -> int:
         return len(self._slots)
@@ -64,14 +71,35 @@ class Metering:
         found: Ints = self._whole[name][: len(self)]
         return found
 
+    def meter_of(self, slot: int) -> str:
+        """Return the name of the meter of a slot."""
+        return self._meters[slot]
+
     def flag(self, name: str) -> Flags:
         """Return `tripped`, `input_lost` or `reversed` of every slot."""
         found: Flags = getattr(self, name)[: len(self)]
         return found
 
+    def reporting(self, now: float) -> Flags:
+        """Return which slots have a reading that is not stale."""
+        found: Flags = now - self.number("at") <= stale_after(self.number("period"))
+        return found
+
     def fresh(self, now: float) -> Flags:
-        """Return which slots are fresh."""
-        return now - self.number("at") <= stale_after(self.number("period"))
+        """Return which slots are used: they report, and nothing speaks against their reading."""
+        faults = np.zeros(len(self), np.int64)
+        faults[: len(self.faults)] = self.faults
+        used: Flags = self.reporting(now) & (faults == 0)
+        return used
+
+    def factors(self) -> Floats:
+        """Return the power factor of every slot: as reported, else watts over volt-amperes; NaN without
+        either, and for one that no load can have."""
+        with np.errstate(invalid="ignore", divide="ignore"):
+            ratio = np.abs(self.number("watts")) / self.number("volt_amps")
+            factor = np.abs(self.number("power_factor"))
+            factor = np.where(np.isnan(factor), ratio, factor)
+            return np.where((factor > _LEAST_FACTOR) & (factor <= 1.0), factor, np.nan)
 
     def absorb(self, readings: Sequence[MeterReading]) -> dict[str, Exception]:
         """Store readings; of two of the same target the newer one stays. Return the exceptions by the
@@ -113,6 +141,7 @@ class Metering:
         slot = self._slots.get(key)
         if slot is None:
             slot = self._slots[key] = len(self._slots)
+            self._meters.append(reading.meter)
             self._grow(slot + 1)
             self._whole["kind"][slot] = NODE if reading.kind == "node" else CIRCUIT
             self._whole["target"][slot] = target
@@ -120,6 +149,7 @@ class Metering:
             self._numbers["at"][slot] = -np.inf
         if reading.at < self._numbers["at"][slot] and OFFLINE not in reading.flags:
             return  # the time of an offline device was set back on purpose
+        before = [self._numbers[name][slot] for name in _MOVING]
         self._whole["rank"][slot] = RANK[reading.source]
         for name in _FIELDS:
             value = getattr(reading, name)
@@ -128,6 +158,9 @@ class Metering:
         for name in ("watts", "amps", "neutral_amps", "volt_amps"):
             self._numbers[name][slot] = abs(self._numbers[name][slot])
         self._numbers["watts"][slot] = _watts(self._numbers, slot)
+        after = [self._numbers[name][slot] for name in _MOVING]
+        if not np.isfinite(self._numbers["at"][slot]) or not np.array_equal(before, after, equal_nan=True):  # fmt: skip
+            self._numbers["changed_at"][slot] = reading.at
         self._numbers["at"][slot], self._numbers["period"][slot] = reading.at, reading.period
         self.tripped[slot] = "tripped" in reading.flags
         self.input_lost[slot] = "input_lost" in reading.flags

@@ -14,72 +14,40 @@ import numpy as np
 from api.power import SnapshotKind
 from power import thresholds
 from power.forecast import seconds_until, trends
-from power.live.budgets import MonthlyBudgets
+from power.live.budgets import MonthlyBudgets, reactive_power
 from power.live.columns import TickResult, columns
 from power.live.confidence import above, heating_amps, reported_load, uncertain
+from power.live.energy import CircuitEnergy
 from power.live.facts import FactContext, LazyFacts
 from power.live.heat import BreakerHeat
+from power.live.held_load import HeldLoad
 from power.live.inputs import PowerInputs, PowerSnapshots
 from power.live.isolation import copied, culprits, without_nodes
+from power.live.load_state import LoadStateTimer, hidden, load_states, node_states, worst
 from power.live.loads import CircuitLoads, CircuitMeters, read_meters, settle
-from power.live.metering import Metering
+from power.live.meter_faults import MeterFaults
+from power.live.metering import STALE_LEAST, Metering
 from power.live.supplies import Supplies
+from power.live.taken_over import TakenOver
+from power.live.transfers import TransferPositions
 from power.live.trips import Trips
 from power.live.undeclared import UndeclaredLoad, undeclared
-from power.live.ups import build_ups, heard, ups_snapshot
+from power.live.ups import build_ups, heard, ups_snapshot, ups_states
 from power.live.wall_power import Behind, WallPower, WallPowerModel
 from power.live.windows import Windows, swings
-from power.network.feeds import Cords, Losses, carry, dead_below, lost_by_load
+from power.network.contingency import Contingencies, Outcome
+from power.network.feeds import Cords, carry, dead_below, lost_by_load
 from power.network.topology import SiteTopology, build_topology
 from power.network.wiring import Flags, Floats
+from power.plan.losses import loss_name
 from power.report.energy import LONGEST_GAP
+from power.report.month_ledger import MonthLedger
+from power.site.circuit import ElementKind
 from power.site.layout import SiteLayout
 from power.snapshot.snapshot import PowerSnapshot
 from telemetry.set_aside import SetAside
 
 T = TypeVar("T")
-
-# Energy of every circuit: by its meter's own counter, and between two of its readings by the watts.
-
-
-class CircuitEnergy:
-    """Energy of each circuit since kilowatch first saw it."""
-
-    def __init__(self, circuits: int) -> None:
-        self.joules: Floats = np.zeros(circuits)
-        """Reported energy; never decreases."""
-        self._sure: Floats = np.zeros(circuits)
-        """Energy up to the last reading of a counter."""
-        self._since: Floats = np.zeros(circuits)
-        """Energy integrated since then."""
-        self._watts: Floats = np.full(circuits, np.nan)
-        self._counter: Floats = np.full(circuits, np.nan)
-        self._counted_at: Floats = np.full(circuits, -np.inf)
-        self._slot = np.full(circuits, -1, dtype=np.int64)
-
-    def update(self, seconds: float, watts: Floats, meters: CircuitMeters) -> None:
-        """Add the energy of the last `seconds`."""
-        mean = 0.5 * (watts + np.where(np.isnan(self._watts), watts, self._watts))
-        if seconds <= LONGEST_GAP:
-            self._since = self._since + np.where(np.isnan(mean), 0.0, mean * seconds)
-        self._watts = watts
-        fresh = ~np.isnan(meters.energy) & (meters.energy_at > self._counted_at)
-        if fresh.any():
-            same = fresh & (self._slot == meters.energy_slot) & ~np.isnan(self._counter)
-            # A counter that fell was reset, and has counted from 0.
-            grown = np.where(meters.energy >= self._counter, meters.energy - self._counter, meters.energy)  # fmt: skip
-            part = np.where(same, grown, self._since)
-            self._sure = np.where(fresh, self._sure + part, self._sure)
-            self._since = np.where(fresh, 0.0, self._since)
-            self._counter = np.where(fresh, meters.energy, self._counter)
-            self._counted_at = np.where(fresh, meters.energy_at, self._counted_at)
-            self._slot = np.where(fresh, meters.energy_slot, self._slot)
-        self.joules = np.maximum(self.joules, self._sure + self._since)
-
-    def restore(self, row: int, joules: float) -> None:
-        """Restore the energy that was reported before a restart."""
-        self.joules[row] = self._sure[row] = joules
-
 
 # How long each circuit has been above its continuous limit; a short dip does not restart it.
 
@@ -139,13 +107,18 @@ _TURNS, _AT_ONCE = 5, 400
 """Trends of a large site are computed in so many turns, a tick each, of at least so many circuits."""
 HELD_SECONDS = 3.0
 """Seconds after which a load counts in full, before the mean of 10 s has followed."""
+RESTORED_SECONDS = 600.0
+"""Seconds after a start for which the first reading of a load still tells how its breaker spent the gap."""
 
 
 class LivePower:
     """Heat, load, energy and timers of all circuits of a site."""
 
-    def __init__(self, layout: SiteLayout, version: int = 0) -> None:
-        """`version`: number of the configuration; the power snapshots' version."""
+    def __init__(
+        self, layout: SiteLayout, version: int = 0, ledger: MonthLedger | None = None
+    ) -> None:
+        """`version`: number of the configuration; the power snapshots' version. `ledger`: of the month, in
+        the site's time zone. [a fresh one, in UTC]"""
         self.layout, self.version = layout, version
         self.topology: SiteTopology = build_topology(layout)
         self.machines: tuple[str, ...] = self.topology.network.machines
@@ -160,20 +133,37 @@ class LivePower:
         self.timer, self.trips = AboveLimit(len(names)), Trips(self.topology)
         self.reported = Windows(len(names))
         """Windows of the reported part of each circuit's load."""
-        self.energy, self.months = CircuitEnergy(len(names)), MonthlyBudgets(layout, self.topology)
+        rated = self.topology.network.rated * self.topology.volts * self.topology.poles.sum(axis=1)
+        self.energy, self.months = (
+            CircuitEnergy(rated),
+            MonthlyBudgets(layout, self.topology, ledger or MonthLedger()),
+        )
         specs = [layout.site.nodes.get(name) for name in self.machines]
         self._supplies = Supplies(
             list(layout.machines.values()), self.topology, [c.supplies for c in layout.cords],
             [None if spec is None else spec.cap_watts for spec in specs],
         )  # fmt: skip
-        self._ups = build_ups(layout.site.ups, self.topology)
-        self._losses, self._cords = Losses(self.topology), Cords(self.topology)
+        self._ups = build_ups(
+            layout.site.ups,
+            self.topology,
+            [c.id for c in layout.circuits.values() if c.kind is ElementKind.UPS],
+        )
+        self._losses, self._cords = Contingencies(layout, self.topology), Cords(self.topology)
+        self._outcome: Outcome | None = None
         self._undeclared = UndeclaredLoad(self.topology)
+        self.held, self.load_state = HeldLoad(self.topology), LoadStateTimer(len(names))
+        self._other_states = {
+            SnapshotKind.BUDGET: LoadStateTimer(len(self.months.ceilings)), SnapshotKind.UPS: LoadStateTimer(len(self._ups)),
+            SnapshotKind.SUPPLY: LoadStateTimer(len(self.machines)),
+        }  # fmt: skip
+        self.meter_faults = MeterFaults(self.topology)
+        self.transfers = TransferPositions(layout, self.topology)
+        self.taken_over = TakenOver(self.topology, self._cords)
         self._notes = notes_of(layout)
         self._notices: Floats = np.array([float(len(self._notes.get(name, ()))) for name in names])
-        self._lost: Flags = np.zeros(len(names), dtype=bool)
+        self.feeds_lost: Flags = np.zeros(len(names), dtype=bool)
         self.restored: Flags = np.zeros(len(names), dtype=bool)
-        """Circuits with heat restored from before the start; none after the first tick."""
+        """Circuits with heat restored from before the start whose load has not been reported since."""
         self.started: float | None = None
         self.last: float | None = None
         """Monotonic time of the last tick."""
@@ -193,30 +183,39 @@ class LivePower:
         self.last, self.wall_ns = now, wall_ns
         topology, names = self.topology, self.topology.network.names
         faults = {f"meter/{name}": error for name, error in self.metering.absorb(tick.readings).items()}  # fmt: skip
+        self._guarded(
+            "meter faults",
+            lambda: self.meter_faults.update(now, tick, self.metering, self.transfers.left()),
+            None,
+        )
         behind: Behind = self._guarded("UPSs", lambda: heard(self._ups, self.metering, now), [])
         wall_power = self.model.estimate(tick, topology, self.metering, now, behind)
         meters = read_meters(
             topology, self.metering, now, self._metered(tick, "circuit"), self.started
         )
-        dead, loads = self._settle(wall_power, meters)
+        taken = self._guarded("feeds taken over", lambda: self.taken_over.update(now, wall_power, meters), None)  # fmt: skip
+        dead, loads = self._settle(wall_power, meters, taken)
+        self._guarded("transfer switches", lambda: self._transfer(now, loads), None)
         self._guarded("trips", lambda: self.trips.update(tick, wall_power, loads, meters), None)
-        result = self._follow(now, seconds, tick, wall_power, meters, loads, dead)
+        first = self.held.learn(now, wall_power, loads, meters)
+        result = self._follow(now, seconds, tick, wall_power, meters, loads, dead, first)
         context = FactContext(
-            self.layout, topology, tick, wall_power, loads, result.undeclared, result.committed, result.survivor, result.trips,
+            self.layout, topology, tick, wall_power, loads, result.undeclared, result.committed, result.survivor, self._worst_loss(), result.trips,
             result.above, self.breaker_heat, result.assumed, self.trips.suspected, self.trips.off,
-            self.trips.before, self._notes,
+            self.trips.before, self._notes, self.load_state.state, result.state_seconds, self.meter_faults, self.metering, self.transfers,
         )  # fmt: skip
         ups_faults: dict[str, Exception] = {}
         facts = LazyFacts(len(names), context.facts)
         found = PowerSnapshots(
             PowerSnapshot(SnapshotKind.CIRCUIT, self.version, names, columns(topology, result), facts),
-            self._guarded("budgets", lambda: self.months.snapshot(wall_ns, seconds, loads.watts, self.version, loads.assumed),
+            self._guarded("budgets", lambda: self._budgets(now, seconds, loads),
                           self._unknown(SnapshotKind.BUDGET, tuple(c.name for c in self.months.ceilings))),
-            self._guarded("UPS loads", lambda: ups_snapshot(self._ups, self.metering, now, self.version, wall_power, loads, topology.power_factor, ups_faults),
+            self._guarded("UPS loads", lambda: ups_snapshot(self._ups, self.metering, now, self.version, wall_power, loads, topology.power_factor, ups_faults, self._ups_survivors()),
                           self._unknown(SnapshotKind.UPS, tuple(one.name for one in self._ups))),
             self._guarded("supplies", lambda: self._supplies.snapshot(wall_power, self.model, dead, self.version, self.machines),
                           self._unknown(SnapshotKind.SUPPLY, self.machines)),
         )  # fmt: skip
+        found = self._guarded("states of loads", lambda: self._with_states(found, now, tick, wall_power), found)  # fmt: skip
         faults |= {f"ups/{name}": error for name, error in ups_faults.items()}
         faults |= {f"budget/{name}": error for name, error in self.months.faults.items()}
         faults |= {f"circuit/{name}": error for name, error in self.trips.faults.items()}
@@ -225,6 +224,31 @@ class LivePower:
         self._facts = facts
         self._note(faults)
         return found
+
+    def _budgets(self, now: float, seconds: float, loads: CircuitLoads) -> PowerSnapshot:
+        """Return the budget snapshot after adding the energy of this tick to the month."""
+        reactive = reactive_power(self.metering, now, len(loads.watts))
+        self.months.count(self.wall_ns / 1e9, seconds, self.energy, self.energy.known, reactive)
+        return self.months.snapshot(self.wall_ns, loads.watts, self.version, loads.assumed)
+
+    def _with_states(
+        self, found: PowerSnapshots, now: float, tick: PowerInputs, wall_power: WallPower
+    ) -> PowerSnapshots:
+        """Return the snapshots with the states of the loads of budgets, UPSs and nodes."""
+        circuits, nodes = self.load_state.state, node_states(wall_power)
+        none = np.nan
+        states = (
+            (found.budget, worst(circuits, self.months.rows), none),
+            (found.ups, ups_states(self._ups, self.metering, now, circuits, nodes), none),
+            (found.supply, nodes, tick.silent_seconds),
+        )
+        fresh = []
+        for snapshot, state, silent in states:
+            kind = snapshot.kind
+            seconds = self._other_states[kind].update(now, state, np.broadcast_to(silent, state.shape))  # fmt: skip
+            columns = {f"{kind}_load_state": state, f"{kind}_load_state_seconds": seconds}
+            fresh.append(replace(snapshot, columns={**snapshot.columns, **columns}))
+        return replace(found, budget=fresh[0], ups=fresh[1], supply=fresh[2])
 
     # -- Faults of our own -----------------------------------------------------------------------
 
@@ -274,7 +298,8 @@ class LivePower:
         shared = (self.layout, self.topology, tick)
 
         def works(nodes: Collection[str], meters: Collection[str]) -> bool:
-            trial = copied(self, shared)
+            ledger = self.months.ledger
+            trial = copied(self, shared, [(ledger, MonthLedger(ledger.zone))])
             trial.aside = SetAside("")
             trial.metering.drop(meters)
             readings = [one for one in tick.readings if one.meter not in meters]
@@ -308,6 +333,11 @@ class LivePower:
         if row is not None:
             self.model.forget(row)
 
+    def counted_joules(self) -> dict[str, float]:
+        """Return the energy of each circuit, as `checkpoint` has it."""
+        names = self.topology.network.names
+        return dict(zip(names, self.energy.joules.tolist(), strict=True))
+
     def checkpoint(self) -> dict[str, Any]:
         """Return heat, energy, timers and calibration as JSON can hold them, for a restart.
 
@@ -322,31 +352,55 @@ class LivePower:
         """
         _restore(self, memory, now, wall_ns)
 
-    def _settle(self, wall_power: WallPower, meters: CircuitMeters) -> tuple[Flags, CircuitLoads]:
-        """Return which circuits are dead, and the loads; the load of a lost feed moves to its partners."""
+    def _transfer(self, now: float, loads: CircuitLoads) -> None:
+        """Follow the transfer switches; one that has moved counts from the next tick on."""
+        if len(self.transfers) and self.transfers.update(now, loads, self.metering, self.meter_faults):  # fmt: skip
+            self.follow_transfers()
+
+    def follow_transfers(self) -> None:
+        """Compute losses from the inputs on which the transfer switches stand."""
+        self._losses.stand(self.transfers.moved)
+
+    def _settle(
+        self, wall_power: WallPower, meters: CircuitMeters, taken: tuple[Flags, Flags] | None = None
+    ) -> tuple[Flags, CircuitLoads]:
+        """Return which circuits are dead, and the loads; the load of a lost feed moves to its partners.
+        `taken`: feeds that their partner has taken over, and given back."""
         topology = self.topology
+        if taken is not None:
+            lost, back = taken
+            self.feeds_lost = (self.feeds_lost & ~back) | lost
+            for values in (meters.watts, meters.energy):  # the last reading of a meter that is gone
+                values[lost] = np.nan
+            for poles in (meters.amps, meters.pole_watts):
+                poles[lost] = np.nan
         reported = meters.tripped | meters.input_lost | self._input_lost(meters)
+        held = None if self.last is None else self.held.held(self.last)
         for _ in range(2):
-            dead = dead_below(topology, reported | self._lost)
+            dead = dead_below(topology, reported | self.feeds_lost)
             self._losses.prepare(dead)
-            loads = settle(topology, wall_power, self._losses.shares, dead, meters)
+            loads = settle(
+                topology, wall_power, self._losses.shares, dead, meters, self._losses.weights, held
+            )
             lost = self._feeds_lost(wall_power, loads)
-            if (lost == self._lost).all():
+            if (lost == self.feeds_lost).all():
                 break
-            self._lost = lost
+            self.feeds_lost = lost
         return dead, loads
 
     def _feeds_lost(self, wall_power: WallPower, loads: CircuitLoads) -> Flags:
         """Return the lost feeds. Only a meter can show that a feed carries nothing."""
         topology = self.topology
         if not topology.groups:
-            return self._lost
+            return self.feeds_lost
         metered = ~np.isnan(loads.metered)
+        # A lost feed whose meter falls silent, too, is not back.
+        kept = self.feeds_lost & ~metered
         if not metered.any():
-            return np.zeros_like(self._lost)
+            return kept
         network = topology.network
-        usual = carry(topology, np.nan_to_num(wall_power.held), network.other_watts, network.cord_share, np.zeros_like(self._lost))  # fmt: skip
-        return lost_by_load(topology, loads.highest, usual.highest) & metered
+        usual = carry(topology, np.nan_to_num(wall_power.held), network.other_watts, network.cord_share, np.zeros_like(self.feeds_lost))  # fmt: skip
+        return lost_by_load(topology, loads.highest, usual.highest) & metered | kept
 
     def _input_lost(self, meters: CircuitMeters) -> Flags:
         """Return the circuits on which a node reports a supply without input, unless their meter reads a load."""
@@ -371,36 +425,60 @@ class LivePower:
 
     def _follow(
         self, now: float, seconds: float, tick: PowerInputs, wall_power: WallPower, meters: CircuitMeters,
-        loads: CircuitLoads, dead: Flags,
+        loads: CircuitLoads, dead: Flags, first: Flags,
     ) -> TickResult:  # fmt: skip
         """Advance windows, heat, energy and timers to now, and compute commitment and survivors."""
         topology, network = self.topology, self.topology.network
         highest = loads.highest
         self.windows.add(now, loads.amps)
+        started = now if self.started is None else self.started
+        unsure = np.isnan(loads.watts) | uncertain(loads.watts, loads.watts - loads.assumed)
+        off = self.trips.off | dead
         if self.restored.any():
-            self.breaker_heat.bridge(now, highest, self.restored)
-            self.restored = np.zeros_like(self.restored)
+            reported_again = self.restored & (~unsure | off)
+            self.breaker_heat.bridge(now, highest, reported_again)
+            self.restored &= ~reported_again & (now - started < RESTORED_SECONDS)
+        amps = heating_amps(loads, self.breaker_heat.begun)
+        risen = self.meter_faults.risen(self.metering)
+        if risen.any():  # a slow or frozen meter has not said it
+            with np.errstate(invalid="ignore", divide="ignore"):
+                amps = np.where((risen > 0) & (loads.watts > 0), amps * (1 + risen / loads.watts), amps)  # fmt: skip
+        # Before the first reading of its meter a load may be any.
+        waits = (meters.missed | (loads.unmeasured > 0)) & (now - started <= STALE_LEAST)
+        amps = np.where(waits & ~self.breaker_heat.begun, np.nan, amps)
         self.reported.add(now, reported_load(loads.amps.T, loads.watts, loads.assumed).T)
-        self.breaker_heat.update(
-            now, heating_amps(loads, self.breaker_heat.begun), self.trips.off | dead
-        )
+        self.breaker_heat.update(now, amps, off, unsure)
+        self.breaker_heat.warm(now, amps, first)
         minute, ten = self.windows.rms(now, 60.0), self.windows.rms(now, 10.0)
         sustained = np.fmax(ten, self.windows.least(now, HELD_SECONDS))
         minute_reported, ten_reported = self.reported.rms(now, 60.0), self.reported.rms(now, 10.0)
         sustained_reported = np.fmax(ten_reported, self.reported.least(now, HELD_SECONDS))
         sustained = np.where(self.trips.off | dead, 0.0, sustained)
-        self.energy.update(seconds, loads.watts - loads.assumed, meters)
+        reported = loads.watts - loads.assumed
+        self.energy.update(
+            now, self.wall_ns / 1e9, seconds, reported, ~uncertain(loads.watts, reported) & ~np.isnan(loads.watts),
+            meters, self.metering,
+        )  # fmt: skip
         self._guarded("forecasts", lambda: self._forecast(now), None)
         extra, theirs = self._undeclared.of(now, wall_power, loads)
         local = network.other_watts + extra
         may = np.nan_to_num(wall_power.committed) + theirs
-        could = carry(topology, may, local, self._losses.shares, dead)
+        seconds_in_state = self.load_state.update(
+            now, load_states(loads), np.where(loads.silent_meters > 0, now - self.held.at, np.nan)
+        )  # fmt: skip
+        gone = hidden(loads)
+        could = carry(topology, may, local, self._losses.shares, dead, self._losses.weights)
+        held = np.nan_to_num(wall_power.held) + theirs
+        outcome = self._guarded("losses", lambda: self._losses.outcome(held, local), None)
+        self._outcome = outcome
         return TickResult(
             now=now, tick=tick, wall_power=wall_power, meters=meters, loads=loads,
             undeclared=undeclared(topology, wall_power, loads), dead=dead,
             committed=could,
-            survivor=self._survivors(np.nan_to_num(wall_power.held) + theirs, local, dead),
-            sustained=sustained, trips=self._trips(sustained, sustained_reported),
+            survivor=self._survivors(outcome, dead),
+            survivor_limits={} if outcome is None else self._losses.circuit_limits(outcome),
+            sustained=sustained, trips=self._trips(sustained, sustained_reported, gone), hidden=gone, heating=amps,
+            state=self.load_state.state, state_seconds=seconds_in_state, fault=self.meter_faults.by_circuit(self.metering),
             minute_reported=minute_reported, ten_reported=ten_reported,
             used=self.breaker_heat.used(), assumed=self.breaker_heat.assumed(now),
             minute=minute, ten=ten, peak=self.windows.peak(now, 10.0),
@@ -409,27 +487,51 @@ class LivePower:
                 above(minute, minute_reported, network.continuous),
                 above(ten, ten_reported, network.continuous),
             ),
-            ahead=(self._ahead[0].copy(), self._ahead[1].copy()), swing=self._swing.copy(), joules=self.energy.joules,
+            ahead=(self._ahead[0].copy(), self._ahead[1].copy()), swing=self._swing.copy(), joules=self.energy.joules, missing_seconds=self.energy.missing_seconds,
             suspected=self.trips.suspected, off=self.trips.off, inrush=self._supplies.inrush,
-            lost=(self._lost | meters.tripped | meters.input_lost | (dead & self._input_lost(meters))),
+            lost=(self.feeds_lost | meters.tripped | meters.input_lost | (dead & self._input_lost(meters))),
             cords=self._cords,
             metered_nodes=self._metered(tick, "node"), metering=self.metering, started=self.started or now,
             notices=self._notices,
         )  # fmt: skip
 
-    def _trips(self, sustained: Floats, reported: Floats) -> Floats:
+    def _trips(self, sustained: Floats, reported: Floats, gone: Flags) -> Floats:
         """Return seconds to each edge; NaN where only assumed power would trip the breaker."""
         trips = self.breaker_heat.trips(sustained)
-        unsure = uncertain(sustained, reported) & np.isfinite(trips[:, 0])
+        unsure = (uncertain(sustained, reported) & np.isfinite(trips[:, 0])) | gone
         if unsure.any():
             least = self.breaker_heat.trips(np.where(unsure, reported, np.nan))[:, 0]
             trips = np.where((unsure & ~np.isfinite(least))[:, None], np.nan, trips)
         return trips
 
-    def _survivors(self, held: Floats, local: Floats, dead: Flags) -> Floats:
-        """Return the highest amps after the worst loss of a feed; 0 for a feed that is lost itself."""
-        amps = self._losses.survivors(held, local)
+    def _survivors(self, outcome: Outcome | None, dead: Flags) -> Floats:
+        """Return the highest amps after the worst loss; 0 for a feed that is lost itself."""
+        if outcome is None:
+            return np.full(len(dead), np.nan)
+        amps = self._losses.survivor_amps(outcome)
         return np.where(dead & self._losses.members, 0.0, amps)
+
+    def _worst_loss(self) -> Callable[[int], str | None]:
+        """Return the function that names the loss that puts most amps on a row."""
+        outcome, cases = self._outcome, self._losses.cases
+
+        def name(row: int) -> str | None:
+            case = -1 if outcome is None else outcome.worst_of(row)
+            return cases[case].name if case >= 0 else None
+
+        return name
+
+    def _ups_survivors(self) -> dict[str, tuple[float, str]]:
+        """Return each UPS' load over its rating after the worst loss, and that loss."""
+        losses, outcome = self._losses, self._outcome
+        if outcome is None:
+            return {}
+        worst, case = losses.survivor_limits(outcome)
+        return {
+            name: (float(worst[number]), loss_name(losses, int(case[number]), number) or "")
+            for number, name in enumerate(losses.elements)
+            if name in self.layout.site.ups and not np.isnan(worst[number])
+        }
 
     def _forecast(self, now: float) -> None:
         """Update trends and swings; each tick computes a part of a large site's circuits."""
@@ -440,7 +542,7 @@ class LivePower:
         at, slow = windows.steps(now)
         level, slope = trends(at, slow[:, rows])
         self._ahead[0][rows] = seconds_until(level, slope, network.continuous[rows])
-        self._ahead[1][rows] = seconds_until(level, slope, network.rated[rows])
+        self._ahead[1][rows] = seconds_until(level, slope, network.effective[rows])
         span, cycles = windows.swing(now, 60.0, rows)
         self._swing[rows] = swings(span, cycles, network.rated[rows], thresholds.SWING_CYCLES)
 
@@ -463,16 +565,29 @@ def _checkpoint(live: LivePower) -> dict[str, Any]:
     names, breaker_heat = live.topology.network.names, live.breaker_heat
     circuits = {}
     for row, name in enumerate(names):
-        circuit: dict[str, Any] = {"energy_joules": float(live.energy.joules[row])}
+        circuit: dict[str, Any] = live.energy.checkpoint(row)
         if not math.isnan(breaker_heat.ratio[row]):
             circuit |= {
                 "fast": breaker_heat.heat.fast[row].tolist(),
                 "slow": breaker_heat.heat.slow[row].tolist(),
                 "ratio": float(breaker_heat.ratio[row]),
             }
+            rating = float(live.topology.network.effective[row])
+            if math.isfinite(rating):
+                circuit["effective_amps"] = rating
             assumed = breaker_heat.assumed_seconds(row)
             if assumed is not None:
                 circuit["assumed_seconds"] = assumed
+        if live.last is not None and (held := live.held.checkpoint(row, live.last)) is not None:
+            circuit["held"] = held
+        if (
+            state := live.load_state.checkpoint(row, live.last or 0.0, live.wall_ns / 1e9)
+        ) is not None:
+            circuit["load_state"] = state
+        if live.feeds_lost[row]:
+            circuit["feed_lost"] = True
+        if row in live.transfers.moved:
+            circuit["on_alternate"] = True
         if live.last is not None and not math.isnan(live.timer.above[row]):
             circuit["above_seconds"] = float(live.last - live.timer.above[row])
         circuits[name] = circuit
@@ -492,7 +607,6 @@ def _checkpoint(live: LivePower) -> dict[str, Any]:
         "wall_ns": live.wall_ns,
         "lines": circuits,
         "machines": machines,
-        "budgets": live.months.checkpoint(),
     }
 
 
@@ -507,25 +621,36 @@ def _restore(live: LivePower, memory: Mapping[str, Any], now: float, wall_ns: in
     circuits, machines = _table(memory.get("lines")), _table(memory.get("machines"))
     for row, name in enumerate(live.topology.network.names):
         if name in circuits:
-            _try(_restore_circuit, live, row, _table(circuits[name]), now, gap)
+            _try(_restore_circuit, live, row, _table(circuits[name]), now, wall_ns / 1e9, gap)
+    live.follow_transfers()
     for row, name in enumerate(live.machines):
         if name in machines:
             _try(_restore_machine, live, row, _table(machines[name]))
-    _try(live.months.restore, _table(memory.get("budgets")))
 
 
 def _restore_circuit(
-    live: LivePower, row: int, circuit: Mapping[str, Any], now: float, gap: float
+    live: LivePower, row: int, circuit: Mapping[str, Any], now: float, wall: float, gap: float
 ) -> None:
-    live.energy.restore(row, _number(circuit["energy_joules"]))
+    live.energy.restore(row, circuit, wall - gap, wall)
     if "above_seconds" in circuit and gap <= LONGEST_GAP:
         live.timer.above[row] = now - gap - _number(circuit["above_seconds"])
+    live.feeds_lost[row] = circuit.get("feed_lost") is True
+    if circuit.get("on_alternate") is True:
+        live.transfers.place(row)
+    if "held" in circuit:
+        _try(live.held.restore, row, circuit["held"], now - gap)
+    if "load_state" in circuit:
+        known = _table(circuit["load_state"])
+        _try(live.load_state.restore, row, str(known.get("state")), float(known.get("since", math.nan)), now, wall)  # fmt: skip
     if "fast" in circuit:
         fast, slow = ([_number(v) for v in circuit[key]] for key in ("fast", "slow"))
         if len(fast) != 3 or len(slow) != 3:
             raise ValueError("three edges")
         assumed = _number(circuit["assumed_seconds"]) if "assumed_seconds" in circuit else None
-        live.breaker_heat.restore(row, fast, slow, _number(circuit["ratio"]), now - gap, assumed)
+        rating = _number(circuit["effective_amps"]) if "effective_amps" in circuit else None
+        live.breaker_heat.restore(
+            row, fast, slow, _number(circuit["ratio"]), now - gap, assumed, rating
+        )
         live.restored[row] = True
 
 

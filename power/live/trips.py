@@ -17,8 +17,8 @@ from power.network.wiring import Flags, Floats
 
 TOGETHER = 5.0
 """Seconds within which nodes of one tripped breaker send their last frames."""
-LOADED = 0.7
-"""Part of the continuous limit that a breaker must have carried to be suspected."""
+LOADED = 0.56
+"""Part of the rating that a breaker must have carried to be suspected."""
 _ALIVE_WATTS = 10.0
 """Watts of a silent node's meter from which the node has power."""
 _CARRIES = 0.1
@@ -56,7 +56,7 @@ class Trips:
         self.suspected, self.off = meters.tripped.copy(), meters.tripped.copy()
         if not gone.any() and not meters.tripped.any():
             return
-        limit = LOADED * topology.network.continuous
+        limit = LOADED * topology.network.rated
         carries = loads.metered > _CARRIES * topology.network.continuous * topology.volts
         may = np.bincount(circuits[topology.whole], gone[machines[topology.whole]], count) > 0
         may &= (self.before > limit) & ~carries

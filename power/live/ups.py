@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from api.power import SnapshotKind
 from power import thresholds
 from power.live.confidence import mask_uncertain, reported_load
+from power.live.load_state import worst
 from power.live.loads import CircuitLoads
 from power.live.metering import Metering, stale_after
 from power.live.wall_power import WallPower
@@ -41,13 +43,17 @@ class UpsTopology:
     """Circuits directly behind the UPS."""
 
 
-def build_ups(sites: dict[str, UpsConfig], topology: SiteTopology) -> tuple[UpsTopology, ...]:
-    """Return the UPSs of a site."""
+def build_ups(
+    sites: dict[str, UpsConfig], topology: SiteTopology, in_tree: Collection[str]
+) -> tuple[UpsTopology, ...]:
+    """Return the UPSs of a site. `in_tree`: those that are elements of the tree."""
     at = {name: number for number, name in enumerate(topology.network.names)}
     machine = {name: number for number, name in enumerate(topology.network.machines)}
     found = []
     for name, spec in sites.items():
-        circuits = np.array([at[circuit] for circuit in spec.circuits], dtype=np.int64)
+        # The row of a UPS of the tree is what hangs on it.
+        behind = (name,) if name in in_tree else spec.circuits
+        circuits = np.array([at[circuit] for circuit in behind], dtype=np.int64)
         members = {machine[node] for node in spec.nodes if node in machine}
         for circuit in circuits:
             part = slice(topology.starts[circuit], topology.starts[circuit + 1])
@@ -76,9 +82,11 @@ def heard(ups: tuple[UpsTopology, ...], metering: Metering, now: float) -> list[
 def ups_snapshot(
     ups: tuple[UpsTopology, ...], metering: Metering, now: float, version: int,
     wall_power: WallPower, loads: CircuitLoads, power_factor: Floats, faults: dict[str, Exception],
+    survivors: Mapping[str, tuple[float, str]],
 ) -> PowerSnapshot:  # fmt: skip
     """Return the UPS snapshot. Without a reading, a UPS' load is the sum of what hangs on it. `faults`
-    receives the exceptions by the UPS whose row is unknown."""
+    receives the exceptions by the UPS whose row is unknown; `survivors` has the load of each after the worst
+    loss, and that loss."""
     rows = {name: np.full(len(ups), np.nan) for name in _COLUMNS}
     facts: list[dict[str, str]] = [{} for _ in ups]
 
@@ -95,6 +103,10 @@ def ups_snapshot(
             if reading.runtime_seconds is not None:
                 rows["ups_runtime_seconds"][number] = reading.runtime_seconds
         facts[number] = _facts(one, reading, load)
+        if one.name in survivors:
+            survivor, loss = survivors[one.name]
+            rows["ups_survivor_ratio"][number] = np.nan if np.isnan(load) else survivor
+            facts[number] |= {"loss": loss, "survivor": f"{survivor:.0%}"}
 
     for number, one in enumerate(ups):
         try:
@@ -108,7 +120,7 @@ def ups_snapshot(
     )
 
 
-_COLUMNS = ("ups_load_ratio", "ups_on_battery", "ups_battery_low", "ups_runtime_seconds", "ups_overload_seconds")  # fmt: skip
+_COLUMNS = ("ups_load_ratio", "ups_survivor_ratio", "ups_on_battery", "ups_battery_low", "ups_runtime_seconds", "ups_overload_seconds")  # fmt: skip
 
 
 def _fresh(one: UpsTopology, metering: Metering, now: float) -> MeterReading | None:
@@ -116,6 +128,18 @@ def _fresh(one: UpsTopology, metering: Metering, now: float) -> MeterReading | N
     if reading is None or now - reading.at > stale_after(reading.period):
         return None
     return reading
+
+
+def ups_states(
+    ups: tuple[UpsTopology, ...], metering: Metering, now: float, circuits: Floats, nodes: Floats
+) -> Floats:
+    """Return the state of each UPS' load, as `power.live.load_state.STATES` numbers them: measured by itself,
+    else the worst of what hangs on it. `circuits`, `nodes`: their states."""
+    below = [worst(circuits, [one.circuits]) if len(one.circuits) else worst(nodes, [one.machines]) for one in ups]  # fmt: skip
+    return np.array([
+        0.0 if _reported_watts(one, _fresh(one, metering, now)) is not None else float(state[0])
+        for one, state in zip(ups, below, strict=True)
+    ])  # fmt: skip
 
 
 def _reported_watts(one: UpsTopology, reading: MeterReading | None) -> float | None:

@@ -9,9 +9,9 @@ import numpy as np
 
 from power.devices.wall_power import COMMITTED_SECONDS, SIGMA_RATIO, STALE_PENALTY, WallSource
 from power.live.calibration import WallCalibrator
-from power.live.curves import EfficiencyCurves
 from power.live.inputs import PowerInputs
 from power.live.metering import NODE, RANK, SOURCES, Metering, stale_after
+from power.network.curves import EfficiencyCurves
 from power.network.flow import Ints
 from power.network.topology import SiteTopology
 from power.network.wiring import Flags, Floats
@@ -64,6 +64,8 @@ class WallPower:
     """Assumed part of `watts`: a silent node without a meter, unread GPUs."""
     surplus: Floats
     """Part of `assumed` above the node's last fully reported draw."""
+    last_known: Floats
+    """Part of `assumed` that is the node's last draw, not what it may draw."""
 
 
 class WallPowerModel:
@@ -159,7 +161,7 @@ class WallPowerModel:
         surplus = np.clip(np.nan_to_num(watts - before), 0.0, assumed)
         floor = np.where(np.isnan(tick.floor_watts), self._floor, tick.floor_watts)
         return WallPower(watts, sigma, rank.astype(np.int64), degraded, degraded | lost, held, committed,
-                     metered, modelled, silent, limit, gpus, floor, self.curves.wall(host + limit) - self.curves.wall(limit), described, assumed, surplus)  # fmt: skip
+                     metered, modelled, silent, limit, gpus, floor, self.curves.wall(host + limit) - self.curves.wall(limit), described, assumed, surplus, np.where(lost & ~lately, assumed, 0.0))  # fmt: skip
 
     def _silence(self, tick: PowerInputs) -> Flags:
         if tick.listening:

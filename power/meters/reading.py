@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Literal
 
 import msgspec
@@ -47,3 +48,14 @@ class MeterReading(msgspec.Struct, frozen=True, kw_only=True):
     """UPS status words (`OL`, `OB`, `LB`, `OVER`), `tripped` for a breaker, `reversed` for a clamp
     that was put on the wrong way round, `input_lost` for a supply without input, `offline` for a
     device that reported itself offline (its `at` is then set back, so that it is stale at once)."""
+
+
+class MeterFault(StrEnum):
+    """Why a meter's reading is not used."""
+
+    NONE = "none"
+    FROZEN = "frozen"
+    """Neither value nor counter moved while the load of its nodes did."""
+    WRONG_UNIT = "wrong unit"
+    """A reading of about a thousandth of what its nodes draw."""
+    TOO_LOW = "below its GPUs"

@@ -90,7 +90,10 @@ def number(value: object, quantity: str, scale: float = 1.0) -> float | None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise WireError("no_number", f"{quantity} is {kind_of(value)}")
-    found = float(value) * scale
+    try:
+        found = float(value) * scale
+    except OverflowError as error:  # JSON may have an integer of any length
+        raise WireError("no_number", f"{quantity} has more digits than a number can") from error
     if not math.isfinite(found):
         raise WireError("no_number", f"{quantity} is {found}")
     if quantity == "power_factor":

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from power import thresholds
-from power.network.flow import Flow, Ints, shares_without
+from power.network.flow import NO_SOURCE, Climb, Flow, Ints
 from power.network.topology import SiteTopology
 from power.network.wiring import Complex, Flags, Floats
 
@@ -15,12 +17,19 @@ def sum_by_circuit(circuits: Ints, values: Floats, count: int) -> Floats:
     return np.bincount(circuits, values, count).astype(np.float64, copy=False)
 
 
-def climb(currents: Complex, children: Ints, parents: Ints, ratio: Floats) -> None:
-    """Add what children carry to their parents; `ratio` is child volts over parent volts."""
+def climb(step: Climb, weight: Floats, watts: Floats, currents: Complex) -> None:
+    """Add what the children of a step carry, with its losses, to what feeds them."""
+    into, above = step.lift(watts[step.children], currents[step.children])
+    add_up(step.parents, into * weight, above * weight[:, None], watts, currents)
+
+
+def add_up(rows: Ints, watts: Floats, currents: Complex, to: Floats, to_currents: Complex) -> None:
+    """Add watts and currents to the rows of a total."""
+    count = len(to)
+    to += np.bincount(rows, watts, count)
     for pole in range(3):
-        part = currents[children, pole] * ratio
-        currents[:, pole] += np.bincount(parents, part.real, len(currents))
-        currents[:, pole] += 1j * np.bincount(parents, part.imag, len(currents))
+        to_currents[:, pole] += np.bincount(rows, currents[:, pole].real, count)
+        to_currents[:, pole] += 1j * np.bincount(rows, currents[:, pole].imag, count)
 
 
 def cord_flow(
@@ -41,67 +50,31 @@ def cord_flow(
 
 
 def carry(
-    topology: SiteTopology, machine_watts: Floats, local_watts: Floats, shares: Floats, dead: Flags
-) -> Flow:
+    topology: SiteTopology, machine_watts: Floats, local_watts: Floats, shares: Floats, dead: Flags,
+    weights: Sequence[Floats] | None = None,
+) -> Flow:  # fmt: skip
     """Return the flow of every circuit: machines by the cords' `shares`, and each circuit's own loads.
 
-    Dead circuits carry no loads of their own; `shares` has their machines' power elsewhere.
+    Dead circuits carry no loads of their own; `shares` has their machines' power elsewhere, and `weights`
+    what enters by each line (`weights_without`), as when everything has power if None.
     """
     found = cord_flow(topology, machine_watts, local_watts, shares, dead)
-    for children, parents, ratio in topology.network.climbs:
-        found.watts[:] += sum_by_circuit(parents, found.watts[children], len(found.watts))
-        climb(found.currents, children, parents, ratio)
+    for number, step in enumerate(topology.network.climbs):
+        climb(
+            step, step.weight if weights is None else weights[number], found.watts, found.currents
+        )
     return found
 
 
 def dead_below(topology: SiteTopology, off: Flags) -> Flags:
     """Return the circuits that are off when those marked in `off` are: they and all that they feed."""
     dead = off.copy()
-    for children, parents, _ in reversed(topology.network.climbs):
-        dead[children] |= dead[parents]
+    for step in reversed(topology.network.climbs):
+        fed = np.zeros(len(dead), dtype=bool)
+        fed[step.children[~dead[step.parents]]] = True
+        unfed = ~fed & (topology.network.source_order == NO_SOURCE)
+        dead[step.children] |= unfed[step.children]
     return dead
-
-
-class Losses:
-    """The losses of one feed of a group, with the shares that the other feeds then carry.
-
-    Groups do not share machines, so the n-th feed of all groups is lost at once: as many flows as
-    the largest group has feeds. The shares are computed again only when another circuit is dead.
-    """
-
-    def __init__(self, topology: SiteTopology) -> None:
-        self._topology = topology
-        self._for: bytes | None = None
-        self._cases: list[tuple[Flags, Flags, Floats]] = []
-        self.shares: Floats = topology.network.cord_share
-        """Shares with the present dead circuits."""
-        members = np.zeros(len(topology.network.names), dtype=bool)
-        for group in topology.groups:
-            members[group] = True
-        self.members: Flags = dead_below(topology, members)
-        """Circuits of groups, and all that they feed."""
-
-    def prepare(self, dead: Flags) -> None:
-        """Compute the shares for these dead circuits."""
-        key = dead.tobytes()
-        if key == self._for:
-            return
-        self._for, self._cases = key, []
-        topology, network = self._topology, self._topology.network
-        self.shares = shares_without(network, dead) if dead.any() else network.cord_share
-        for turn in range(max((len(group) for group in topology.groups), default=0)):
-            off = dead.copy()
-            off[[group[turn] for group in topology.groups if turn < len(group)]] = True
-            gone = dead_below(topology, off)
-            self._cases.append((gone, self.members & ~gone, shares_without(network, gone)))
-
-    def survivors(self, machine_watts: Floats, local_watts: Floats) -> Floats:
-        """Return the highest amps of each circuit after the worst loss; NaN outside groups."""
-        worst = np.full(len(self._topology.network.names), np.nan)
-        for gone, affected, shares in self._cases:
-            after = carry(self._topology, machine_watts, local_watts, shares, gone)
-            worst = np.where(affected, np.fmax(worst, after.highest), worst)
-        return worst
 
 
 def lost_by_load(topology: SiteTopology, amps: Floats, expected: Floats) -> Flags:
@@ -145,6 +118,11 @@ class Cords:
         ]  # fmt: skip
         self._alike: Ints = np.array(alike, dtype=np.int64).reshape(-1, 2)
         """Feeds that carry the same machines, so that their meters can be compared."""
+
+    @property
+    def alike(self) -> Ints:
+        """Return the pairs of feeds that carry the same machines; shape (pairs, 2)."""
+        return self._alike
 
     def uneven(self, dead: Flags, metered_amps: Floats | None = None) -> Floats:
         """Return, on the heavier of two feeds, the largest difference over sum of one node's cords;

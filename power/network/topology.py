@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from power import thresholds
-from power.devices.breaker import MAGNETIC
+from power.devices.breaker import Curve, inrush_ratio
 from power.network.flow import Ints, Network, connect, has_neutral
 from power.network.wiring import Complex, Flags, Floats, amps_per_watt, imbalance
+from power.site.circuit import ElementKind
 from power.site.layout import SiteLayout
 
 
@@ -82,7 +83,7 @@ def build_topology(layout: SiteLayout) -> SiteTopology:
     circuits = list(layout.circuits.values())
     at = {name: number for number, name in enumerate(network.names)}
     parent = np.array([at[x.parent] if x.parent else -1 for x in circuits], dtype=np.int64)
-    below, whole = _below(network, parent)
+    below, whole = _below(network)
     poles = np.zeros((len(circuits), 3), dtype=bool)
     for number, circuit in enumerate(circuits):
         poles[number, list(circuit.poles)] = True
@@ -90,7 +91,7 @@ def build_topology(layout: SiteLayout) -> SiteTopology:
     first, kind = _kinds(layout)
     by_group: dict[str, list[int]] = {}
     for number, circuit in enumerate(circuits):
-        if circuit.group is not None:
+        if circuit.group is not None and circuit.kind is ElementKind.CIRCUIT:
             by_group.setdefault(circuit.group, []).append(number)
     groups = tuple(np.array(g, dtype=np.int64) for g in by_group.values() if len(g) > 1)
     group_of = np.full(len(circuits), len(groups), dtype=np.int64)
@@ -99,7 +100,7 @@ def build_topology(layout: SiteLayout) -> SiteTopology:
     return SiteTopology(
         network=network,
         parent=parent,
-        levels=_levels(parent),
+        levels=_levels(network),
         poles=poles,
         volts=np.array([x.volts for x in circuits]),
         nominal_volts=np.array([x.volts / x.sag for x in circuits]),
@@ -113,7 +114,12 @@ def build_topology(layout: SiteLayout) -> SiteTopology:
         kind_amps=network.cord_amps[first],
         breakers=np.array([x.curve is not None for x in circuits]),
         magnetic_amps=np.array([
-            x.rated_amps * MAGNETIC[x.curve][0] if x.curve is not None else np.nan for x in circuits
+            np.nan
+            if x.curve is None
+            # An electronic trip unit counts from its Ir, not from its frame.
+            else (x.effective_amps if x.curve is Curve.LSI else x.rated_amps)
+            * inrush_ratio(x.curve, x.band)
+            for x in circuits
         ]),
         three=np.asarray(poles.all(axis=1)),
         neutral_rated=np.where(neutral, [x.neutral_amps for x in circuits], np.nan),
@@ -145,36 +151,50 @@ def _kinds(layout: SiteLayout) -> tuple[Ints, Ints]:
 
 def _climbed(network: Network) -> Floats:
     watts = network.other_watts.copy()
-    for children, parents, _ in network.climbs:
-        np.add.at(watts, parents, watts[children])
+    for step in network.climbs:
+        np.add.at(watts, step.parents, watts[step.children] * step.weight)
     return watts
 
 
-def _levels(parent: Ints) -> tuple[Ints, ...]:
-    depth = np.zeros(len(parent), dtype=np.int64)
-    for number, above in enumerate(parent):  # parents come before their children
-        depth[number] = depth[above] + 1 if above >= 0 else 0
-    deepest = int(depth.max(initial=0))
-    return tuple(np.flatnonzero(depth == level) for level in range(deepest, -1, -1))
+def _levels(network: Network) -> tuple[Ints, ...]:
+    """Return the elements by depth, in the order of `network.climbs`; the roots last."""
+    found = [np.unique(step.children) for step in network.climbs]
+    below = np.concatenate(found) if found else np.zeros(0, np.int64)
+    return (*found, np.setdiff1d(np.arange(len(network.names)), below))
 
 
-def _below(network: Network, parent: Ints) -> tuple[tuple[Ints, Ints, Floats], Flags]:
+def _below(network: Network) -> tuple[tuple[Ints, Ints, Floats], Flags]:
     """Return circuit, machine and share for every circuit above each cord, with a machine's cords joined."""
-    count = max(1, len(network.machines))
-    keys, shares, circuit = [], [], network.cord_circuit
-    machine, share = network.cord_machine, network.cord_share
+    count, cords = max(1, len(network.machines)), len(network.cord_machine)
+    empty = np.zeros(0, np.int64)
+    lines = [(step.children, step.parents, step.weight) for step in network.climbs]
+    child, parent, weight = (np.concatenate(part) if part else empty for part in zip(*lines, strict=True)) if lines else (empty, empty, empty)  # fmt: skip
+    use = np.flatnonzero(weight > 0)
+    use = use[np.argsort(child[use], kind="stable")]
+    child, parent, weight = child[use], parent[use], weight[use]
+    first = np.searchsorted(child, np.arange(len(network.names) + 1))
+    keys, shares = [], []
+    circuit, cord, share = network.cord_circuit, np.arange(cords), network.cord_share
     while len(circuit):
-        keys.append(circuit * count + machine)
+        keys.append(circuit * cords + cord)
         shares.append(share)
-        circuit = parent[circuit]
-        up = circuit >= 0
-        circuit, machine, share = circuit[up], machine[up], share[up]
+        above = first[circuit + 1] - first[circuit]
+        row = np.repeat(np.arange(len(circuit)), above)
+        line = (
+            first[circuit][row] + np.arange(len(row)) - np.repeat(np.cumsum(above) - above, above)
+        )
+        circuit, cord, share = parent[line], cord[row], share[row] * weight[line]
     if not keys:
-        return (np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0)), np.zeros(0, bool)
-    found, inverse = np.unique(np.concatenate(keys), return_inverse=True)
-    total = np.bincount(inverse, np.concatenate(shares))
-    cords = np.bincount(network.cord_machine, minlength=count)
-    whole = np.bincount(inverse) == cords[found % count]
+        return (empty, empty, np.zeros(0)), np.zeros(0, bool)
+    # A cord may reach one element by two lines.
+    pairs, inverse = np.unique(np.concatenate(keys), return_inverse=True)
+    joined = np.bincount(inverse, np.concatenate(shares))
+    found, inverse = np.unique(
+        pairs // cords * count + network.cord_machine[pairs % cords], return_inverse=True
+    )
+    total = np.bincount(inverse, joined)
+    all_cords = np.bincount(network.cord_machine, minlength=count)
+    whole = np.bincount(inverse) == all_cords[found % count]
     return (found // count, found % count, total.astype(float)), np.asarray(whole)
 
 

@@ -15,6 +15,7 @@ import numpy.typing as npt
 Complex = npt.NDArray[np.complex128]
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
+Index = npt.NDArray[np.intp]
 
 POLES = ("L1", "L2", "L3")
 ROOT3 = 3.0**0.5

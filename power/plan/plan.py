@@ -12,17 +12,21 @@ import numpy as np
 
 from api.power import BudgetPlan, Cap, CircuitPlan, NodePlan, PlanResult, SnapshotKind
 from power.devices.breaker import EDGES
-from power.devices.catalogue import SYSTEM_BY_ID, counted, key_of
+from power.devices.catalogue import SYSTEM_BY_ID, counted_models, key_of
 from power.devices.supply import set_load
 from power.devices.thermal import Heat, steady
+from power.network.contingency import Contingencies, LossKind
 from power.network.topology import SiteTopology, build_topology
-from power.network.wiring import POLES, Floats
+from power.network.wiring import POLES, Flags, Floats
+from power.plan.cords import cords_into
+from power.plan.losses import limits_of, loss_name, losses_of
 from power.plan.planned_state import PlannedState, evaluate
 from power.plan.remedy import RemedyPart, cap_of
 from power.site.ceilings import Ceiling, ceilings
-from power.site.config import CordConfig, NodeConfig, PowerConfig
+from power.site.config import NodeConfig, PowerConfig
 from power.site.layout import Circuit, Plugged, SiteLayout, lay_out
 from power.site.machine import Machine
+from power.site.plausible import CAP, POWER, PRELOAD
 from power.snapshot.documents import plain
 from power.snapshot.snapshot import PowerSnapshot
 from telemetry.errors import ConfigError, did_you_mean
@@ -38,13 +42,13 @@ class Suppose:
     watts: Mapping[str, float] = field(default_factory=dict)
     """Watts at the wall by node; others draw their power commitment."""
     add: Sequence[tuple[str, str]] = ()
-    """(`MODEL:N`, circuit)."""
+    """(`MODEL:N`, several joined by commas, where its cords go: `power.plan.cords`)."""
     cap: float | None = None
     """Enforced watts per GPU."""
     lose: Sequence[str] = ()
     """Circuits, panels or sources that are off."""
     move: Mapping[str, str] = field(default_factory=dict)
-    """Circuit by node."""
+    """Where the cords go, by node."""
     preload: float = 0.0
     """Load over rating that the breakers have carried for hours."""
 
@@ -72,18 +76,30 @@ def make(
         _known("--watts", name, machines)
     given = np.array([suppose.watts.get(n, m.committed_watts) for n, m in machines.items()])
     committed = np.array([
-        m.committed_watts if m.known else suppose.watts.get(n, 0.0) for n, m in machines.items()
+        m.committed_watts if m.planned else suppose.watts.get(n, 0.0) for n, m in machines.items()
     ])  # fmt: skip
-    lost = frozenset(circuit for name in suppose.lose for circuit in _feeds(name, layout))
+    contingencies = Contingencies(layout, topology)
+    for name in suppose.lose:
+        _known("--lose", name, contingencies.elements)
+    contingencies.lose(suppose.lose)
     if heat is None:
         heat = steady(np.full(len(topology.network.names), suppose.preload))
-    known = np.array([m.known for m in machines.values()], dtype=bool)
-    state = evaluate(topology, given, committed, known=known, lost=lost, heat=heat)
-    dead = set().union(*(layout.below(name) for name in lost)) if lost else set()
-    nodes, budgets = _nodes(layout, given, committed, dead), _budgets(layout, state.now.watts)
+    known = np.array([m.planned for m in machines.values()], dtype=bool)
+    state = evaluate(
+        topology, given, committed, known=known, contingencies=contingencies, heat=heat
+    )
+    dead = {name for name, off in zip(layout.circuits, contingencies.dead, strict=True) if off}
+    nodes, budgets = (
+        _nodes(layout, given, state.machine_watts, committed, dead, contingencies.dark()),
+        _budgets(layout, state.now.watts),
+    )
+    limits = list(limits_of(contingencies, state.outcome))
     ids = rules([
         state.snapshot,
         _snapshot(SnapshotKind.SUPPLY, "supply_load_ratio", {n.id: n.supply_load for n in nodes}),
+        _snapshot(SnapshotKind.UPS, "ups_load_ratio", {
+            one.id: one.load_ratio for one in limits if one.id in layout.site.ups
+        }, {one.id: one.survivor_ratio for one in limits if one.id in layout.site.ups}),
         _snapshot(SnapshotKind.BUDGET, "budget_level_ratio", {
             ceiling.name: ceiling.level(plan.kw / ceiling.kw) for ceiling, plan in budgets
         }),
@@ -91,11 +107,12 @@ def make(
     plans = {
         circuit.id: _circuit(
             circuit, index, topology, list(machines.values()), state, dead,
+            loss_name(contingencies, int(state.survivor_case[index]), index),
             list(ids[SnapshotKind.CIRCUIT].get(circuit.id, ())),
         )
         for index, circuit in enumerate(layout.circuits.values())
     }  # fmt: skip
-    silent = [n for n, m in machines.items() if not m.known and n not in suppose.watts]
+    silent = [n for n, m in machines.items() if not m.planned and n not in suppose.watts]
     return PlanResult(
         circuits=[p for name, p in plans.items() if not layout.circuits[name].is_panel],
         panels=[p for name, p in plans.items() if layout.circuits[name].is_panel],
@@ -113,8 +130,14 @@ def make(
             )
             for _, plan in budgets
         ],
+        limits=[
+            msgspec.structs.replace(one, alerts=list(ids[SnapshotKind.UPS].get(one.id, ())))
+            for one in limits
+        ],
+        losses=losses_of(layout, contingencies, state.outcome),
         notices=[
             *layout.notices,
+            *_together(layout, contingencies),
             *_too_low(suppose.cap, machines),
             *(f"nodes.{n}: its draw is not known and counts as nothing here; write gpus, profile or watts, or give --watts {n}=W" for n in silent),
         ],
@@ -125,11 +148,15 @@ def _check(suppose: Suppose) -> None:
     for node, watts in suppose.watts.items():
         if not (math.isfinite(watts) and watts >= 0):
             raise ConfigError(f"--watts {node}", f"{watts:g} is no power", f"Write {node}=2500.")
+        POWER.check(f"--watts {node}", watts, f"{node}={{}}")
     if suppose.cap is not None and not (math.isfinite(suppose.cap) and suppose.cap > 0):
         raise ConfigError(
             "--cap", f"{suppose.cap:g} is no power limit", "Write watts per GPU: 300."
         )
-    added = sum(counted("--add", what)[0] for what, _ in suppose.add)
+    if suppose.cap is not None:
+        CAP.check("--cap", suppose.cap, "--cap {}")
+    PRELOAD.check("--preload", suppose.preload, "--preload {}")
+    added = sum(n for what, _ in suppose.add for n, _ in counted_models("--add", what))
     if added > MOST_ADDED:
         raise ConfigError("--add", f"{added:,} devices are more than {MOST_ADDED:,}", "Add fewer, or "
                           "write them into a configuration of their own.")  # fmt: skip
@@ -138,28 +165,27 @@ def _check(suppose: Suppose) -> None:
 def _changed(site: PowerConfig, suppose: Suppose) -> PowerConfig:
     nodes, circuits = dict(site.nodes), dict(site.circuits)
     for node, target in suppose.move.items():
-        _known("--move", target, circuits)
+        cords = cords_into("--move", target, site)
         listed = [name for name, c in circuits.items() if node in c.nodes]
         if node not in nodes and not listed:
             _known("--move", node, [*nodes, *(n for c in circuits.values() for n in c.nodes)])
         for name in listed:
             left = tuple(n for n in circuits[name].nodes if n != node)
             circuits[name] = msgspec.structs.replace(circuits[name], nodes=left)
-        nodes[node] = msgspec.structs.replace(
-            nodes.get(node, NodeConfig()), cords=(CordConfig(circuit=target),)
-        )
+        nodes[node] = msgspec.structs.replace(nodes.get(node, NodeConfig()), cords=cords)
     for number, (what, target) in enumerate(suppose.add, 1):
-        _known("--on", target, circuits)
-        count, model = counted("--add", what)
+        cords = cords_into("--add", target, site)
+        parts = counted_models("--add", what)
+        count, model = parts[0]
         systems = key_of(model) in SYSTEM_BY_ID
         for copy in range(count if systems else 1):
             new = (
                 NodeConfig(profile=model)
                 if systems
-                else NodeConfig(gpus=f"{count}x {model}", host_watts=0.0)
+                else NodeConfig(gpus=tuple(f"{n}x {name}" for n, name in parts), host_watts=0.0)
             )
             name = f"added-{number}" if copy == 0 else f"added-{number}-{copy + 1}"
-            nodes[name] = msgspec.structs.replace(new, cords=(CordConfig(circuit=target),))
+            nodes[name] = msgspec.structs.replace(new, cords=cords)
     return msgspec.structs.replace(site, nodes=nodes, circuits=circuits)
 
 
@@ -167,6 +193,28 @@ def _known(where: str, name: str, names: Mapping[str, object] | Sequence[str]) -
     if name not in names:
         cure = did_you_mean(name, names) or f"Known: {', '.join(names)}."
         raise ConfigError(where, f"there is no {name!r}", cure)
+
+
+def _together(layout: SiteLayout, contingencies: Contingencies) -> list[str]:
+    """Return notices of nodes on redundant feeds that are dark without one element further up; of feeds on one
+    panel and from one source the layout says so itself."""
+    feeds: dict[str, set[str]] = {}
+    for cord in layout.cords:
+        if layout.circuits[cord.circuit].group is not None:
+            feeds.setdefault(cord.machine, set()).add(cord.circuit)
+    names, noted, notices = list(layout.machines), set[str](), []
+    for case in contingencies.cases:
+        lost = case.lost[0]
+        if case.kind is not LossKind.ELEMENT or lost not in layout.circuits:
+            continue
+        dark = [names[machine] for machine in case.unfed if len(feeds.get(names[machine], ())) > 1]
+        parents = {layout.circuits[c].parent for name in dark[:1] for c in feeds[name]} | noted
+        if dark and lost not in parents and dark[0] not in noted:
+            noted |= set(dark)
+            more = f" and {len(dark) - 1} more" if len(dark) > 1 else ""
+            loses = "it loses all of its" if not more else f"it{more} lose all of their"
+            notices.append(f"nodes.{dark[0]}: {loses} redundant feeds with {lost}: not independent")
+    return notices
 
 
 def _too_low(cap: float | None, machines: Mapping[str, Machine]) -> list[str]:
@@ -183,22 +231,9 @@ def _too_low(cap: float | None, machines: Mapping[str, Machine]) -> list[str]:
     ]
 
 
-def _feeds(name: str, layout: SiteLayout) -> list[str]:
-    if name in layout.circuits:
-        return [name]
-    behind = [circuit.id for circuit in layout.circuits.values() if circuit.source == name]
-    if not behind:
-        _known(
-            "--lose",
-            name,
-            [*layout.circuits, *{x.source for x in layout.circuits.values() if x.source}],
-        )
-    return behind
-
-
 def _circuit(
     circuit: Circuit, index: int, topology: SiteTopology, machines: Sequence[Machine], state: PlannedState,
-    dead: AbstractSet[str], alerts: list[str],
+    dead: AbstractSet[str], loss: str | None, alerts: list[str],
 ) -> CircuitPlan:  # fmt: skip
     amps = state.now.amps[index]
     survivor = float(state.survivor_amps[index])
@@ -211,9 +246,11 @@ def _circuit(
         rated_amps=plain(circuit.rated_amps, 3),
         continuous_amps=plain(circuit.continuous_amps, 3),
         load_ratio=round(float(amps.max()) / circuit.rated_amps, 4),
+        trip_known=circuit.curve is not None and circuit.band.known,
         trip_seconds={e: round(s, 1) if np.isfinite(s) else None for e, s in zip(EDGES, seconds, strict=True)},
         committed_watts=round(float(state.committed.watts[index]), 1),
         survivor_amps=round(survivor, 3) if np.isfinite(survivor) else None,
+        survivor_loss=loss,
         alerts=alerts,
         cap=_cap(circuit, index, topology, machines, state, failing="E08" in alerts) if {"E02", "E03", "E04", "E07", "E08"} & set(alerts) else None,
         lost=circuit.id in dead,
@@ -233,19 +270,32 @@ def _cap(
     if failing:  # when the other feeds are lost, all machines of the group draw from this one
         shares = np.ones(len(shares))
     parts = [
-        RemedyPart(float(share), m.gpus, m.fixed_watts, m.watts_per_gpu_watt, m.limit_watts, m.floor_watts)
+        one
         for m, share in zip((machines[k] for k in topology.below[1][part]), shares, strict=True)
-    ]  # fmt: skip
+        for one in _remedy_parts(m, float(share))
+    ]
     other = watts - float(sum(p.at(p.limit_watts) for p in parts))
     if failing:
         other = float(topology.other_below[index])
     return cap_of(circuit, parts, watts * circuit.continuous_amps / amps - other, amps / watts)
 
 
+def _remedy_parts(machine: Machine, share: float) -> list[RemedyPart]:
+    """Return the parts of a machine in a circuit's load: its host, and its GPUs by model."""
+    per_watt = machine.watts_per_gpu_watt
+    host = RemedyPart(share, 0, machine.fixed_watts, per_watt, 0.0, None)
+    return [host] + [
+        RemedyPart(share, part.count, 0.0, per_watt, part.limit_watts, part.floor_watts)
+        for part in machine.parts
+    ]
+
+
 def _nodes(
-    layout: SiteLayout, watts: Floats, committed: Floats, dead: AbstractSet[str]
-) -> list[NodePlan]:
-    """Return the plan of each node, not yet rounded nor evaluated."""
+    layout: SiteLayout, usual: Floats, watts: Floats, committed: Floats, dead: AbstractSet[str],
+    unfed: Flags,
+) -> list[NodePlan]:  # fmt: skip
+    """Return the plan of each node, not yet rounded nor evaluated. `usual`: watts while all supplies have
+    power; `unfed`: whether it has none."""
     plans = []
     by_machine: dict[str, list[Plugged]] = {}
     for cord in layout.cords:
@@ -253,13 +303,13 @@ def _nodes(
     for index, machine in enumerate(layout.machines.values()):
         cords = by_machine[machine.id]
         gone = [cord for cord in cords if cord.circuit in dead]
-        dark = len(gone) == len(cords)
+        dark = len(gone) == len(cords) or bool(unfed[index])
         load = None
         if machine.supply_watts is not None:
             each = machine.supplies / len(cords)
             lost_supplies = sum(each if c.supplies is None else c.supplies for c in gone)
             working = machine.supplies - round(lost_supplies)
-            dc = 0.0 if dark else machine.dc(float(watts[index]))
+            dc = 0.0 if dark else machine.dc(float(usual[index]))
             load = 0.0 if dark else set_load(dc, machine.supply_watts, working, machine.needed)
         plans.append(
             NodePlan(
@@ -284,9 +334,15 @@ def _budgets(layout: SiteLayout, watts: Floats) -> list[tuple[Ceiling, BudgetPla
     return found
 
 
-def _snapshot(kind: SnapshotKind, quantity: str, rows: Mapping[str, float | None]) -> PowerSnapshot:
+def _snapshot(
+    kind: SnapshotKind, quantity: str, rows: Mapping[str, float | None],
+    survivors: Mapping[str, float | None] | None = None,
+) -> PowerSnapshot:  # fmt: skip
     values = [math.nan if value is None else value for value in rows.values()]
-    return PowerSnapshot(kind, 0, tuple(rows), {quantity: np.array(values)})
+    columns = {quantity: np.array(values)}
+    if survivors is not None:
+        columns["ups_survivor_ratio"] = np.array([math.nan if x is None else x for x in survivors.values()])  # fmt: skip
+    return PowerSnapshot(kind, 0, tuple(rows), columns)
 
 
 def _finite(load: float | None) -> float | None:

@@ -8,8 +8,9 @@ import numpy as np
 
 from api.power import SnapshotKind
 from power.devices.thermal import Heat, cold, seconds_to_trip, used
-from power.network.feeds import Cords, Losses, carry, dead_below, lost_by_load
-from power.network.flow import Flow
+from power.network.contingency import Contingencies, Outcome
+from power.network.feeds import Cords, carry, lost_by_load
+from power.network.flow import Flow, Ints
 from power.network.topology import SiteTopology
 from power.network.wiring import Flags, Floats, neutral_amps
 from power.snapshot.snapshot import PowerSnapshot
@@ -21,8 +22,14 @@ class PlannedState:
 
     now: Flow
     committed: Flow
+    machine_watts: Floats
+    """At the wall, over machines, as worked out again after what is lost; 0 for those without power."""
+    outcome: Outcome
+    """Loads after the loss of each element, and of each side."""
+    survivor_case: Ints
+    """Number of the worst of these losses for each circuit's amps; -1 where none puts more on it."""
     survivor_amps: Floats
-    """Highest amps after the worst loss of one feed of its group; NaN outside groups."""
+    """Highest amps after the worst of these losses; NaN where none puts more on a circuit outside groups."""
     neutral: Floats
     trip_seconds: Floats
     """Shape (circuits, 3), estimates; inf is never, NaN where the breaker is not known."""
@@ -36,21 +43,21 @@ def evaluate(
     committed_watts: Floats,
     *,
     known: Flags,
-    lost: frozenset[str] = frozenset(),
+    contingencies: Contingencies,
     heat: Heat | None = None,
 ) -> PlannedState:
     """Return the state of every circuit when machines draw `machine_watts` at the wall.
 
-    `known` marks machines with a known commitment: others commit to nothing. `lost` names circuits
-    that are off. `heat` is the breakers' present heat; cold when None.
+    `known` marks machines with a known commitment: others commit to nothing. `contingencies` knows what
+    is off. `heat` is the breakers' present heat; cold when None.
     """
-    network = topology.network
-    dead = dead_below(topology, np.array([name in lost for name in network.names], dtype=bool))
-    losses = Losses(topology)
-    losses.prepare(dead)
-    now = carry(topology, machine_watts, network.other_watts, losses.shares, dead)
-    committed = carry(topology, committed_watts, network.other_watts, losses.shares, dead)
-    survivor = losses.survivors(machine_watts, network.other_watts)
+    network, dead, count = topology.network, contingencies.dead, len(topology.network.names)
+    drawn = contingencies.present_watts(machine_watts)
+    outcome = contingencies.outcome(drawn, network.other_watts)
+    now = outcome.now.first(count)
+    committed = contingencies.flow(contingencies.present_watts(committed_watts), network.other_watts).first(count)  # fmt: skip
+    survivor = contingencies.survivor_amps(outcome)
+    worst_case = outcome.worst(outcome.amps, outcome.grown, len(contingencies.elements))[1][:count]
     heat = heat or cold(len(network.names))
     seconds = seconds_to_trip(heat, np.where(dead, 0.0, now.highest / network.effective), network.element)  # fmt: skip
     seconds = np.where(dead[:, None], np.inf, seconds)  # an open circuit can't trip, however hot
@@ -67,9 +74,10 @@ def evaluate(
         "circuit_heat_ratio": hot,
         "circuit_trip_earliest_seconds": seconds[:, 0],
         "circuit_committed_continuous_ratio": np.where(could, committed.highest / network.continuous, np.nan),
-        "circuit_committed_rated_ratio": np.where(could, committed.highest / network.rated, np.nan),
+        "circuit_committed_rated_ratio": np.where(could, committed.highest / network.effective, np.nan),
         "circuit_survivor_continuous_ratio": survivor / network.continuous,
-        "circuit_survivor_rated_ratio": survivor / network.rated,
+        "circuit_survivor_rated_ratio": survivor / network.effective,
+        **contingencies.circuit_limits(outcome),
         "circuit_feed_lost": lost_by_load(topology, now.highest, usual.highest).astype(float),
         "circuit_cord_imbalance_ratio": Cords(topology).uneven(dead),
         "circuit_phase_imbalance_ratio": topology.phase_imbalance(now.amps),
@@ -77,4 +85,6 @@ def evaluate(
         "circuit_plug_ratio": now.highest / topology.plug_amps,
     }  # fmt: skip
     snapshot = PowerSnapshot(SnapshotKind.CIRCUIT, 0, network.names, columns)
-    return PlannedState(now, committed, survivor, neutral, seconds, snapshot)
+    return PlannedState(
+        now, committed, drawn, outcome, worst_case, survivor, neutral, seconds, snapshot
+    )

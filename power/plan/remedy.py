@@ -29,27 +29,39 @@ class RemedyPart:
     """Lowest cap that the driver accepts; None when not known."""
 
     def at(self, cap: float) -> float:
-        """Return the machine's watts when each GPU draws `cap`."""
-        return self.share * (self.fixed_watts + self.gpus * cap * self.watts_per_gpu_watt)
+        """Return the machine's watts when each GPU draws `cap`, or its limit where that is less."""
+        each = min(cap, self.limit_watts)
+        return self.share * (self.fixed_watts + self.gpus * each * self.watts_per_gpu_watt)
 
 
 def cap_of(
     circuit: Circuit, parts: Sequence[RemedyPart], allowed: float, amps_per_watt: float
 ) -> Cap | None:
-    """Return the cap per GPU that brings a circuit under its continuous limit; None without GPUs.
+    """Return the cap per GPU that brings a circuit under its continuous limit; None without GPUs, and where
+    their limits are not what exceeds it.
 
     `allowed`: watts of these parts at which the limit is met; `amps_per_watt` of the circuit's highest
     pole, which goes with the watts.
     """
-    slope = sum(part.share * part.gpus * part.watts_per_gpu_watt for part in parts)
-    if slope <= 0:
+    limits = [part.limit_watts for part in parts if part.gpus and part.share]
+    if not limits or sum(part.at(part.limit_watts) for part in parts) <= allowed:
         return None
-    found = max(0, math.floor((allowed - sum(part.at(0.0) for part in parts)) / slope))
+    found = _highest(parts, allowed, math.ceil(max(limits)))
     floors = [p.floor_watts for p in parts if p.gpus and p.floor_watts is not None]
     floor = max(floors, default=None)
     reachable = found > 0 and (floor is None or found >= floor)
     ways = () if reachable else _instead(circuit, parts, allowed, floor, amps_per_watt, found)
     return Cap(watts_per_gpu=found, floor_watts=floor, reachable=reachable, instead=ways)
+
+
+def _highest(parts: Sequence[RemedyPart], allowed: float, most: int) -> int:
+    """Return the highest whole cap below `most` at which the parts draw at most `allowed`; 0 if none."""
+    low, high = 0, most
+    while high - low > 1:
+        middle = (low + high) // 2
+        fits = sum(part.at(middle) for part in parts) <= allowed
+        low, high = (middle, high) if fits else (low, middle)
+    return low
 
 
 def _instead(
@@ -72,7 +84,7 @@ def _instead(
     # Other loads of the circuit go through a larger breaker, too.
     most += circuit.continuous_amps - allowed * amps_per_watt
     limit = circuit.continuous_amps / circuit.rated_amps
-    sizes = _SIZES_UL if circuit.curve is Curve.UL489 else _SIZES_IEC
+    sizes = _SIZES_UL if circuit.curve in {Curve.UL489, Curve.JIS} else _SIZES_IEC
     wanted = next((a for a in sizes if a * limit >= most), None)
     if wanted is not None and wanted > circuit.rated_amps:
         ways.append(f"a circuit of {wanted} A at this voltage, by an electrician")

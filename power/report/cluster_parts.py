@@ -10,10 +10,12 @@ import math
 from collections import Counter
 from functools import lru_cache
 
-from power.devices.catalogue import Card, counted, find_card, find_system
+from power.devices.catalogue import Card, find_card, find_system
+from power.devices.mains import MAINS
+from power.devices.supply import wall_watts
 from power.report.report import ReportPart
-from power.site.config import NodeConfig, PowerConfig
-from power.site.machine import HOST_WATTS
+from power.site.config import NodeConfig, PowerConfig, SupplyConfig
+from power.site.machine import HOST_WATTS, gpu_parts, supply_points
 from telemetry.devices import Gpu
 from telemetry.errors import ConfigError
 from telemetry.inventory import Inventory
@@ -25,7 +27,8 @@ def parts_of(where: str, site: PowerConfig) -> list[ReportPart]:
     """Return the parts of all nodes. Raises `ConfigError` when none has GPUs."""
     listed = [node for circuit in site.circuits.values() for node in circuit.nodes]
     specs = {**dict.fromkeys(listed, NodeConfig()), **site.nodes}
-    parts = [part_of(f"{where}: nodes.{name}", node) for name, node in specs.items()]
+    volts = MAINS.get(site.region or "EU", MAINS["EU"]).volts
+    parts = [part_of(f"{where}: nodes.{name}", node, volts) for name, node in specs.items()]
     if not any(part.gpus for part in parts):
         raise ConfigError(
             f"{where}: nodes", "no node has GPUs", 'Write [nodes.rig1] and gpus = "4x RTX 5090".'
@@ -33,28 +36,43 @@ def parts_of(where: str, site: PowerConfig) -> list[ReportPart]:
     return parts
 
 
-def part_of(where: str, node: NodeConfig) -> ReportPart:
-    """Return one configured node as a part."""
+def part_of(where: str, node: NodeConfig, volts: float = 230.0) -> ReportPart:
+    """Return one configured node as a part; `volts` of its supplies' input."""
     if node.profile is not None:
         return _system(where, node, node.profile)
     if node.gpus is None:
-        watts = math.nan if node.watts is None else node.watts
-        return ReportPart({}, (), watts, watts, price=node.price_usd, role=node.role or "support")
-    number, model = counted(f"{where}.gpus", node.gpus)
-    card = find_card(f"{where}.gpus", model)
-    limit = node.cap_watts if node.cap_watts is not None else card.tdp_watts
+        inside = math.nan if node.host_watts is None else node.host_watts
+        wall = _at_wall(where, node, volts, inside) if node.watts is None else node.watts
+        watts = inside if node.watts is None else node.watts
+        return ReportPart(
+            {}, (), watts, watts, wall, price=node.price_usd, role=node.role or "support"
+        )
+    parts = gpu_parts(where, node)
+    number = sum(part.count for part in parts)
     host = HOST_WATTS if node.host_watts is None else node.host_watts
     # As clusters are published: the sum of the parts' watts, before the supplies' losses.
-    watts = number * limit + host
+    watts = sum(part.count * part.limit_watts for part in parts) + host
+    linked = 1 if node.linked_gpus is None else node.linked_gpus
+    pools = tuple(pool for p in parts for pool in _pools(where, p.count, p.card.memory_gb, linked))
     return ReportPart(
-        {card.name: number},
-        _pools(where, number, card.memory_gb, 1 if node.linked_gpus is None else node.linked_gpus),
+        dict(sum((Counter({p.card.name: p.count}) for p in parts), Counter[str]())),
+        pools,
         watts,
         watts,
-        *_price(node, number, card),
+        _at_wall(where, node, volts, watts),
+        *_price(node, number, parts[0].card if len(parts) == 1 else None),
         node.hourly_rate,
         node.role or "gpu",
     )
+
+
+def _at_wall(where: str, node: NodeConfig, volts: float, watts: float) -> float:
+    """Return what the node's supplies draw for `watts` inside the case."""
+    if math.isnan(watts):
+        return math.nan
+    supply = node.supply or SupplyConfig()
+    points = supply_points(f"{where}.supply", supply, volts)
+    return wall_watts(watts, points, supply.watts, supply.count)
 
 
 def _system(where: str, node: NodeConfig, profile: str) -> ReportPart:
@@ -71,6 +89,7 @@ def _system(where: str, node: NodeConfig, profile: str) -> ReportPart:
         ),
         system.sustained_watts or system.max_watts,
         system.max_watts,
+        system.sustained_watts or system.max_watts,  # makers publish what goes in
         price=node.price_usd if node.price_usd is not None else system.price_usd,
         hourly_rate=node.hourly_rate,
         role=node.role or "gpu",
@@ -110,6 +129,7 @@ def running_part(inventory: Inventory, node: NodeConfig | None) -> ReportPart:
     return ReportPart(
         dict(models),
         pools_of(inventory),
+        math.nan,
         math.nan,
         math.nan,
         *prices,

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 
 from power.report.energy import JOULES_PER_KWH, between
 
@@ -33,6 +35,15 @@ class EnergySample:
     idle_gpus: int = 0
     idle_watts: float = 0.0
     """Watts of the idle GPUs."""
+    unmapped_watts: float = math.nan
+    """Watts at the wall of the nodes on no circuit; NaN where none is known."""
+    silent_watts: float = 0.0
+    """Watts that the silent ones among them reported last: they are not in `unmapped_watts`."""
+    node_names: tuple[str, ...] = ()
+    node_watts: npt.NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    """Watts at the wall by node; NaN where not known."""
+    node_idle: npt.NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 3)))
+    """GPUs of known utilisation, idle GPUs, and watts of those at the wall, by node."""
 
 
 class Day(msgspec.Struct, kw_only=True):

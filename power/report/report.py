@@ -28,6 +28,8 @@ class ReportPart:
     sustained_watts: float
     """NaN where not known."""
     peak_watts: float
+    wall_watts: float = math.nan
+    """`sustained_watts` at the wall, with what the supplies lose: what is billed."""
     gpu_price: float | None = None
     """Of its GPUs, where they are bought apart from the rest."""
     host_price: float | None = None
@@ -60,6 +62,8 @@ def describe(
     verdict, reason = classify(pools)
     watts = _sum([part.sustained_watts for part in parts]) if sustained is None else sustained
     highest = _sum([part.peak_watts for part in parts]) if peak is None else peak
+    # What was measured was measured at the wall.
+    billed = _sum([part.wall_watts for part in parts]) if sustained is None else sustained
     prices = _prices(parts)
     hours = math.inf if watts is None else hours_to_drain(watts, place.ev_kwh)
     return Report(
@@ -84,7 +88,8 @@ def describe(
         g_per_kwh=place.g_per_kwh,
         price_usd=prices.total,
         prices=prices,
-        month=None if watts is None else at_draw(watts, MONTH_HOURS, place),
+        wall_watts=None if billed is None else round(billed, 1),
+        month=None if billed is None else at_draw(billed, MONTH_HOURS, place),
     )
 
 

@@ -21,7 +21,7 @@ class TariffRate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """A price that holds for some hours of some days: `{ from = "22:00", to = "06:00", price = 0.12 }`."""
 
     price: float
-    """Money per kWh."""
+    """Money per kWh; below 0 where taking energy is paid for."""
     start: Clock = msgspec.field(name="from", default="00:00")
     end: Clock = msgspec.field(name="to", default="24:00")
     """Not after `from` means the next morning."""
@@ -62,8 +62,7 @@ def mean_price(flat: float | None, rates: Sequence[TariffRate]) -> float | None:
 def check_rates(where: str, flat: float | None, rates: Sequence[TariffRate]) -> None:
     """Raise `ConfigError` for implausible prices."""
     for number, rate in enumerate(rates):
-        if rate.price < 0 or not rate.days:
-            problem = "a price below 0" if rate.price < 0 else "no day on which it holds"
-            raise ConfigError(f"{where}.tariffs[{number}]", f"it has {problem}", 'Write { from = "22:00", to = "06:00", price = 0.12 }.')  # fmt: skip
+        if not rate.days:
+            raise ConfigError(f"{where}.tariffs[{number}]", "it has no day on which it holds", 'Write { from = "22:00", to = "06:00", price = 0.12 }.')  # fmt: skip
     if rates and mean_price(flat, rates) is None:
         raise ConfigError(f"{where}.tariffs", "some hours of the week have no price", "Write tariff = 0.30 for the hours that no entry names.")  # fmt: skip

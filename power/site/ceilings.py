@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,6 +26,8 @@ class Ceiling:
     clear: float
     kwh_month: float
     cost_month: float
+    bill: bool = False
+    """Whether it is what the utility bills: its demand is compared with the highest of the month."""
 
     def level(self, ratio: float) -> float:
         """Return a ratio on the scale of the rules, which have one set of levels for all budgets: the
@@ -44,10 +47,22 @@ def ceilings(layout: SiteLayout) -> tuple[Ceiling, ...]:
             budgets.setdefault(name, BudgetConfig(circuits=(name,), kw=panel.budget_kw))
     found = []
     for name, spec in budgets.items():
-        inside = {below for circuit in spec.circuits for below in layout.below(circuit) - {circuit}}
-        counted = tuple(name for name in dict.fromkeys(spec.circuits) if name not in inside)
+        counted = _outermost(spec.circuits, layout)
         limits = [math.nan if x is None else x for x in (spec.kw, spec.kwh_month, spec.cost_month)]
         found.append(
-            Ceiling(name, counted, limits[0], spec.warn, spec.crit, spec.clear, *limits[1:])
+            Ceiling(
+                name, counted, limits[0], spec.warn, spec.crit, spec.clear, limits[1], limits[2]
+            )
         )
+    if layout.site.bill is not None:
+        roots = tuple(name for name, circuit in layout.circuits.items() if circuit.parent is None)
+        counted = _outermost(layout.site.bill.circuits or roots, layout)
+        none = math.nan
+        found.append(Ceiling("bill", counted, none, none, none, none, none, none, True))
     return tuple(found)
+
+
+def _outermost(circuits: Sequence[str], layout: SiteLayout) -> tuple[str, ...]:
+    """Return circuits without those that another of them feeds: their energy is in its."""
+    inside = {below for circuit in circuits for below in layout.below(circuit) - {circuit}}
+    return tuple(name for name in dict.fromkeys(circuits) if name not in inside)

@@ -14,6 +14,8 @@ import msgspec
 
 from power import thresholds
 from power.devices.breaker import Curve
+from power.devices.conversion import Conversion
+from power.devices.lsi import LsiSettings
 from power.devices.supply import Tier
 from power.meters.config import Meter, MeterBroker
 from power.network.wiring import Wiring
@@ -49,9 +51,38 @@ class SiteConfig(_Strict, frozen=True):
     """Years in which a machine is written off: what an idle hour costs where no rate is known."""
 
 
+Scheme = Literal["2N", "N+1", "N", "2(N+1)"]
+EfficiencyPoints = float | tuple[tuple[float, float], ...]
+"""Output over input at every load, or [load, efficiency] pairs."""
+
+
+class RedundancyConfig(_Strict, frozen=True):
+    """Group of redundant elements of one kind: circuits, panels, UPSs, transformers, transfer switches or
+    sources. N+1 bears the loss of one, 2N that of all of one side, 2(N+1) that of a side and one more."""
+
+    group: str
+    role: str
+    scheme: Scheme = "2N"
+    side: str | None = None
+    """Members of one side are lost together under 2N and 2(N+1). [the role without its number: A of A2]"""
+
+
+class SourceConfig(_Strict, frozen=True):
+    """A utility's service or a generator. Panels and others name it as `source` or `parent`."""
+
+    kw: float | None = None
+    """Most that it can deliver, kW."""
+    kva: float | None = None
+    generator: bool = False
+    redundancy: RedundancyConfig | None = None
+
+
 class PanelConfig(_Strict, frozen=True):
     """A distribution panel with its main breaker."""
 
+    parent: str | tuple[str, ...] | None = None
+    """Element that feeds it; several feed it together, as parallel UPSs do."""
+    redundancy: RedundancyConfig | None = None
     volts: float | None = None
     wiring: Wiring | None = None
     breaker: float | str | None = None
@@ -61,14 +92,13 @@ class PanelConfig(_Strict, frozen=True):
     """The utility or generator behind it."""
     generator: bool = False
     """Whether its source is a generator, which swinging loads disturb."""
-
-
-class RedundancyConfig(_Strict, frozen=True):
-    """Group of redundant feeds."""
-
-    group: str
-    role: str
-    scheme: Literal["2N", "N+1"] = "2N"
+    curve: Curve | None = None
+    lsi: LsiSettings | None = None
+    """Dials of its electronic trip unit."""
+    continuous: float | None = None
+    """Continuous limit over rating. [by the breaker's standard]"""
+    other_w: float = 0.0
+    """Load that hangs on none of its circuits, watts: cooling, light."""
 
 
 class CircuitConfig(_Strict, frozen=True):
@@ -87,8 +117,13 @@ class CircuitConfig(_Strict, frozen=True):
     """The poles it takes of its parent: L1, or L1-L2."""
     wiring: Wiring | None = None
     curve: Curve | None = None
-    continuous: float = 0.8
-    """Continuous limit over rating: for loads of 3 h and more."""
+    lsi: LsiSettings | None = None
+    """Dials of an electronic trip unit, with `curve = "LSI"`."""
+    continuous: float | None = None
+    """Continuous limit over rating: for loads of 3 h and more. [0.8 of UL 489 and JIS breakers; the
+    rating of IEC ones]"""
+    connector: str | None = None
+    """The outlet or plug in line: `L6-30`, `C19`, `CEE 32`, `Schuko`."""
     grouping: float = 1.0
     """Derating factor for a row of loaded breakers."""
     pf: float = 0.97
@@ -121,6 +156,8 @@ class CordConfig(_Strict, frozen=True):
     share: float | None = None
     phase: str | None = None
     """Poles of the circuit that it uses: L1 or L1-L2. [all of them, evenly]"""
+    connector: str | None = None
+    """Its weakest connector: `C13`, `C19`, `5-15`; of each supply where it names several."""
 
 
 class SupplyConfig(_Strict, frozen=True):
@@ -129,6 +166,8 @@ class SupplyConfig(_Strict, frozen=True):
     tier: Tier = Tier.GOLD
     watts: float | None = None
     """Rating of one."""
+    low_line_watts: float | None = None
+    """Rating of one at 100 to 127 V, where that is less. [`watts`]"""
     count: int = 1
     needed: int | None = None
     """How many must work for full performance. [all]"""
@@ -145,8 +184,10 @@ class NodeConfig(_Strict, frozen=True):
 
     profile: str | None = None
     """A complete system of the catalogue: `dgx-h100`."""
-    gpus: str | None = None
-    """`4x RTX 5090`."""
+    gpus: str | tuple[str, ...] | None = None
+    """`4x RTX 5090`; several models as a list: `["2x RTX 4090", "1x A6000"]`."""
+    tdp_watts: float | None = None
+    """Watts of each GPU's board, for a card that the catalogue does not know, or in place of its value."""
     host_watts: float | None = None
     """Everything but the GPUs at full load, inside the case. [250]"""
     watts: float | None = None
@@ -164,6 +205,8 @@ class NodeConfig(_Strict, frozen=True):
     """Of everything but the GPUs."""
     hourly_rate: float | None = None
     """Rent of one of its GPUs per hour."""
+    priority: int = 0
+    """Nodes of lower priority are capped first by `kilowatch cap --by priority`; may be negative."""
     role: str | None = None
     """Role of the node: `training`, `login`. [gpu or support]"""
     meter: str | None = None
@@ -172,11 +215,74 @@ class NodeConfig(_Strict, frozen=True):
     cords: tuple[CordConfig, ...] = ()
 
 
+class WindingConfig(_Strict, frozen=True):
+    """Winding of a transformer: its primary or secondary."""
+
+    volts: float | None = None
+    """Between lines. [the primary's: those of what feeds it]"""
+    breaker: float | str | None = None
+    """Amps."""
+    wiring: Wiring | None = None
+    """[that of three lines with neutral; of the primary: that of what feeds it]"""
+
+
+class TransformerConfig(_Strict, frozen=True):
+    """A transformer, or a distribution unit with one: 480 V in, 208 V out."""
+
+    kva: float
+    """Rating."""
+    parent: str | None = None
+    """Element that feeds it."""
+    source: str | None = None
+    """The utility behind it, where it has no parent."""
+    primary: WindingConfig = WindingConfig()
+    secondary: WindingConfig = WindingConfig()
+    delta_wye: bool = True
+    """Whether its primary has no neutral, so that a load of one pole draws from two lines."""
+    efficiency: EfficiencyPoints | None = None
+    """[the least that 10 CFR 431 allows for its rating]"""
+    redundancy: RedundancyConfig | None = None
+
+
+class TransferConfig(_Strict, frozen=True):
+    """A transfer switch: feeds what is behind it from the preferred input, else from the alternate one."""
+
+    preferred: str
+    alternate: str
+    kind: Literal["ATS", "STS"] = "ATS"
+    """Automatic (contacts) or static (semiconductors)."""
+    on: Literal["preferred", "alternate"] = "preferred"
+    """The input in use while both have power."""
+    breaker: float | str | None = None
+    """Amps that it may carry."""
+    redundancy: RedundancyConfig | None = None
+
+
 class UpsConfig(_Strict, frozen=True):
     """A battery between some circuits or nodes and the line: a protective device of its own."""
 
     watts: float
-    """Rating."""
+    """Rating, with all modules."""
+    parent: str | None = None
+    """Element that feeds it: its load with its losses is then a load of that. [not modelled]"""
+    source: str | None = None
+    """The utility behind it, where it has no parent."""
+    bypass: bool | str = False
+    """Whether what is behind it stays on when it fails, from its own input or from the named one."""
+    on_bypass: bool = False
+    """Whether it is in bypass now, for maintenance."""
+    volts: float | None = None
+    """Output, between lines. [those of what feeds it]"""
+    wiring: Wiring | None = None
+    """Wiring of the output. [that of what feeds it]"""
+    breaker: float | str | None = None
+    """Amps of its output breaker."""
+    modules: int = 1
+    """Power modules that share the load; the loss of one leaves the rest."""
+    conversion: Conversion = Conversion.DOUBLE_CONVERSION
+    efficiency: EfficiencyPoints | None = None
+    """[typical for its conversion and rating]"""
+    redundancy: RedundancyConfig | None = None
     volt_amps: float | None = None
     """Rating. [watts over 0.9]"""
     circuits: tuple[str, ...] = ()
@@ -199,12 +305,43 @@ class BudgetConfig(_Strict, frozen=True):
     cost_month: float | None = None
 
 
+class BillConfig(_Strict, frozen=True):
+    """The utility's contract beside the price of energy: what a month's demand costs."""
+
+    circuits: tuple[str, ...] = ()
+    """Circuits and panels that are billed. [all that nothing feeds, and nodes on no circuit]"""
+    demand_minutes: Literal[15, 30, 60] = 15
+    """Interval over which demand is averaged."""
+    demand_charge: float = 0.0
+    """Money per kW of the month's billed demand."""
+    contract_kw: float | None = None
+    """Agreed demand."""
+    contract_charge: float = 0.0
+    """Money per kW of agreed demand and month, used or not."""
+    excess_charge: float = 0.0
+    """Money per kW of demand above the agreed one, beside `demand_charge`."""
+    ratchet: float = 0.0
+    """Part of the highest demand of the months before that is billed at least."""
+    ratchet_months: int = 11
+    power_factor: float | None = None
+    """Least power factor of a month."""
+    reactive_charge: float = 0.0
+    """Money per kvarh beyond that power factor."""
+    power_factor_adjusts_demand: bool = False
+    """Whether billed demand is raised by the least power factor over the month's."""
+    fixed_charge: float = 0.0
+    """Money per month."""
+
+
 class PowerConfig(_Strict, frozen=True):
     """The configuration of the electrical side."""
 
     region: str | None = None
     """Two capital letters, US, CA, JP, EU, UK ...: selects default voltage and curve."""
     site: SiteConfig = SiteConfig()
+    sources: dict[str, SourceConfig] = {}
+    transformers: dict[str, TransformerConfig] = {}
+    transfers: dict[str, TransferConfig] = {}
     panels: dict[str, PanelConfig] = {}
     circuits: dict[str, CircuitConfig] = {}
     meters: dict[str, Meter] = {}
@@ -214,6 +351,7 @@ class PowerConfig(_Strict, frozen=True):
     ups: dict[str, UpsConfig] = {}
     nodes: dict[str, NodeConfig] = {}
     budgets: dict[str, BudgetConfig] = {}
+    bill: BillConfig | None = None
 
 
 def amps(where: str, value: float | str) -> float:

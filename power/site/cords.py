@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from power.network.wiring import POLES, Wiring
+from power.devices.breaker import Curve, default_curve
+from power.devices.connectors import find_connector
+from power.devices.supply import set_load
+from power.network.wiring import POLES, Wiring, amps_per_watt
 from power.site.circuit import Circuit, parse_poles
 from power.site.config import CordConfig, PowerConfig
+from power.site.machine import Machine
 from telemetry.errors import ConfigError, did_you_mean
 
 
@@ -20,6 +26,9 @@ class Plugged:
     share: float
     poles: tuple[int, ...]
     supplies: int | None = None
+    connector: str | None = None
+    limit_amps: float | None = None
+    """Most amps that its connectors carry for hours, of all its supplies together; None where not given."""
 
 
 def cords_of_site(
@@ -57,7 +66,7 @@ def _cords_of(
         if cord.circuit not in site.circuits:
             raise ConfigError(f"{place}.cords[{number}].circuit", f"there is no circuit {cord.circuit!r}", did_you_mean(cord.circuit, site.circuits) or f"Known: {', '.join(site.circuits)}.")  # fmt: skip
     shares: list[float]
-    numbers = [_supplies(f"{place}.cords", cord.psu) for cord in cords]
+    numbers = [supply_numbers(f"{place}.cords", cord.psu) for cord in cords]
     taken = [number for some in numbers if some for number in some]
     if len(set(taken)) < len(taken):
         twice = next(number for number in taken if taken.count(number) > 1)
@@ -75,9 +84,108 @@ def _cords_of(
     else:
         shares = [1 / len(cords) for _ in cords]
     return [
-        Plugged(node, cord.circuit, share, _cord_poles(place, cord, circuits), count)
+        Plugged(
+            node,
+            cord.circuit,
+            share,
+            _cord_poles(place, cord, circuits),
+            count,
+            cord.connector,
+            _cord_limit(place, cord, circuits[cord.circuit], site, count or 1),
+        )
         for cord, share, count in zip(cords, shares, supplies, strict=True)
     ]
+
+
+def _cord_limit(
+    place: str, cord: CordConfig, circuit: Circuit, site: PowerConfig, supplies: int
+) -> float | None:
+    if cord.connector is None:
+        return None
+    found = find_connector(f"{place}.cords.connector", cord.connector)
+    american = default_curve(round(circuit.nominal_volts), site.region) is Curve.UL489
+    return supplies * found.limit_amps(american)
+
+
+def cord_notices(
+    circuits: Mapping[str, Circuit], machines: Mapping[str, Machine], cords: Sequence[Plugged]
+) -> list[str]:
+    """Return notices (E24) of cords whose connector carries less than the machine may draw through it, now
+    or after the loss of another of its circuits."""
+    by_machine: dict[str, list[Plugged]] = {}
+    for cord in cords:
+        by_machine.setdefault(cord.machine, []).append(cord)
+    found = []
+    for cord in cords:
+        if cord.limit_amps is None:
+            continue
+        circuit = circuits[cord.circuit]
+        per_watt = abs(
+            amps_per_watt(cord.poles, circuit.volts, circuit.power_factor, circuit.wiring)
+        ).max()
+        whole = float(per_watt) * machines[cord.machine].committed_watts
+        now, after = whole * cord.share, whole * _worst_share(cord, by_machine[cord.machine])
+        if max(now, after) > cord.limit_amps * 1.0001:
+            lost = "" if now > cord.limit_amps * 1.0001 else " after the loss of another feed"
+            amps = now if not lost else after
+            found.append(f"nodes.{cord.machine}: its cord into {cord.circuit} may carry {amps:.1f} A{lost}, above the {cord.limit_amps:g} A of {cord.connector}")  # fmt: skip
+    return found
+
+
+def supply_notices(
+    circuits: Mapping[str, Circuit], machines: Mapping[str, Machine], cords: Sequence[Plugged]
+) -> list[str]:
+    """Return notices (E24) of machines on redundant feeds whose supplies can't carry them after the loss of one
+    feed, or of the feeds of one side."""
+    by_machine: dict[str, list[Plugged]] = {}
+    for cord in cords:
+        by_machine.setdefault(cord.machine, []).append(cord)
+    found = []
+    known: dict[Any, float] = {}  # a hall has thousands of equal machines
+    for name, mine in by_machine.items():
+        machine = machines[name]
+        if machine.supply_watts is None or any(circuits[c.circuit].group is None for c in mine):
+            continue
+        even = machine.supplies / len(mine)
+        behind = [even if cord.supplies is None else cord.supplies for cord in mine]
+        loads = {}
+        for lost in _lost_together(circuits, mine):
+            left = sum(n for n, c in zip(behind, mine, strict=True) if c.circuit not in lost)
+            if 0 < left < machine.supplies:
+                drawn = machine.committed_watts
+                key = machine.points, machine.supply_watts, machine.supplies, drawn
+                inside = known[key] if key in known else known.setdefault(key, machine.dc(drawn))
+                loads[lost] = set_load(inside, machine.supply_watts, round(left), machine.needed)
+        worst = max(loads, key=lambda lost: loads[lost], default=())
+        if worst and loads[worst] > 1.0:
+            rest = " and ".join(dict.fromkeys(c.circuit for c in mine if c.circuit not in worst))
+            found.append(
+                f"nodes.{name}: after the loss of {' and '.join(worst)} its supplies on {rest} would be {loads[worst]:.0%} loaded, and switch off"
+            )
+    return found
+
+
+def _lost_together(
+    circuits: Mapping[str, Circuit], cords: Sequence[Plugged]
+) -> list[tuple[str, ...]]:
+    """Return what a machine's cords can lose at once: each circuit, and each side of a 2N or 2(N+1) group."""
+    sides: dict[tuple[str | None, str | None], dict[str, None]] = {}
+    for cord in cords:
+        circuit = circuits[cord.circuit]
+        if circuit.scheme in {"2N", "2(N+1)"}:
+            sides.setdefault((circuit.group, circuit.side), {})[circuit.id] = None
+    single = [(cord.circuit,) for cord in cords]
+    return list(dict.fromkeys([*single, *(tuple(names) for names in sides.values())]))
+
+
+def _worst_share(cord: Plugged, cords: Sequence[Plugged]) -> float:
+    """Return the largest share of a cord after the loss of one other circuit of its machine."""
+    shares = [cord.share]
+    for lost in {other.circuit for other in cords} - {cord.circuit}:
+        left = [other for other in cords if other.circuit != lost]
+        whole = sum(other.share for other in left)
+        shares.append(cord.share / whole if whole > 0 else 1 / len(left))
+    return max(shares)
 
 
 def _cord_poles(place: str, cord: CordConfig, circuits: dict[str, Circuit]) -> tuple[int, ...]:
@@ -90,7 +198,8 @@ def _cord_poles(place: str, cord: CordConfig, circuits: dict[str, Circuit]) -> t
     return poles
 
 
-def _supplies(place: str, psu: str | int | None) -> range | None:
+def supply_numbers(place: str, psu: str | int | None) -> range | None:
+    """Return the numbers of `1` or `1-3`. Raises `ConfigError`."""
     if psu is None:
         return None
     match = re.fullmatch(r"(\d+)(?:-(\d+))?", str(psu).strip())

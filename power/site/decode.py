@@ -4,31 +4,41 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 from power.devices.breaker import Curve
+from power.devices.conversion import Conversion
 from power.devices.supply import Tier
 from power.meters.config import MeterBroker, decode_meter
 from power.network.wiring import Wiring
 from power.report.tariff import check_rates
 from power.site.attach import attach
 from power.site.config import (
+    BillConfig,
     BudgetConfig,
     CircuitConfig,
     NodeConfig,
     PanelConfig,
     PowerConfig,
+    SourceConfig,
+    TransferConfig,
+    TransformerConfig,
     UpsConfig,
 )
+from power.site.plausible import check_ranges
 from telemetry.errors import ConfigError
 from telemetry.settings import Fault, convert
 
 _CHOICES = {
     "wiring": [wiring.value for wiring in Wiring],
     "curve": [curve.value for curve in Curve],
-    "scheme": ["2N", "N+1"],
+    "scheme": ["2N", "N+1", "N", "2(N+1)"],
+    "conversion": [kind.value for kind in Conversion if kind is not Conversion.TRANSFORMER],
+    "kind": ["ATS", "STS"],
+    "on": ["preferred", "alternate"],
     "tier": [tier.value for tier in Tier],
 }
 
@@ -46,24 +56,34 @@ def _hint(fault: Fault) -> str:
 
 # Checks of numbers and names.
 
-_MAY_BE_NEGATIVE = frozenset({"ambient_c", "tariff", "price"})
+_MAY_BE_NEGATIVE = frozenset({"ambient_c", "tariff", "price", "priority"})
 """Settings that may be negative: cold places, and hours with a negative price."""
 _ABOVE_ZERO = frozenset({
     "volts", "poles", "volt_amps", "plug_amps", "neutral_amps", "kw", "budget_kw", "kwh_month",
-    "cost_month", "pue", "count", "needed", "home_watts", "ev_kwh", "atx", "cap_watts",
+    "cost_month", "pue", "count", "needed", "kva", "modules", "contract_kw", "ratchet_months", "home_watts", "ev_kwh", "atx", "cap_watts",
+    "tdp_watts", "floor_watts",
 })  # fmt: skip
-_HOTTEST_CELSIUS = 100.0
 
 
 def check_numbers(where: str, site: PowerConfig) -> None:
     """Refuse NaN, infinity, negative values, and names that lists could not hold."""
     _numbers(f"{where}: site", site.site)
-    if site.site.ambient_c > _HOTTEST_CELSIUS:
-        raise ConfigError(f"{where}: site.ambient_c", f"{site.site.ambient_c:g} degrees are too hot for any breaker", "Write degrees Celsius: ambient_c = 35.")  # fmt: skip
+    if site.bill is not None:
+        _numbers(f"{where}: bill", site.bill)
+        check_bill(f"{where}: bill", site.bill, site.budgets)
     if site.region is not None and not re.fullmatch("[A-Z]{2}", site.region):
         # A region that is not known means 230 V: "USA" would halve every current.
         raise ConfigError(f"{where}: region", f"{site.region!r} is no region", "Write two capital letters: US, CA, JP, EU, UK or another.")  # fmt: skip
-    for table in ("panels", "circuits", "ups", "nodes", "budgets"):
+    for table in (
+        "sources",
+        "transformers",
+        "transfers",
+        "panels",
+        "circuits",
+        "ups",
+        "nodes",
+        "budgets",
+    ):
         for name, spec in getattr(site, table).items():
             place = f"{where}: {table}.{name}"
             if not name.strip() or "," in name:
@@ -77,6 +97,20 @@ def check_numbers(where: str, site: PowerConfig) -> None:
             raise ConfigError(f"{where}: nodes.{name}.supply.watts", "0 is no rating", "Write the watts on its label, or remove it.")  # fmt: skip
         if supply is not None and supply.needed is not None and supply.needed > supply.count:
             raise ConfigError(f"{where}: nodes.{name}.supply.needed", f"{supply.needed} are needed and {supply.count} are there", "Write at most count.")  # fmt: skip
+
+
+def check_bill(where: str, bill: BillConfig, budgets: Mapping[str, BudgetConfig]) -> None:
+    """Raise `ConfigError` for a contract that can't be."""
+    if bill.ratchet > 1:
+        raise ConfigError(f"{where}.ratchet", f"{bill.ratchet:g} is more than the whole", "Write 0.8 for 80 % of the highest demand.")  # fmt: skip
+    if bill.power_factor is not None and not 0.5 <= bill.power_factor < 1:
+        raise ConfigError(f"{where}.power_factor", f"{bill.power_factor:g} is no least power factor", "Write 0.9; contracts have 0.8 to 0.97.")  # fmt: skip
+    if bill.power_factor is None and (bill.reactive_charge or bill.power_factor_adjusts_demand):
+        raise ConfigError(f"{where}.power_factor", "it is missing", "Write power_factor = 0.9: the one from which on the penalty counts.")  # fmt: skip
+    if bill.contract_kw is None and (bill.contract_charge or bill.excess_charge):
+        raise ConfigError(f"{where}.contract_kw", "it is missing", "Write the agreed demand in kW.")
+    if "bill" in budgets:
+        raise ConfigError(f"{where}", "a budget is called bill, too", "Give [power.budgets.bill] another name.")  # fmt: skip
 
 
 def _numbers(place: str, spec: msgspec.Struct) -> None:
@@ -100,6 +134,9 @@ def _number(place: str, name: str, value: object) -> None:
 
 
 _TABLES: dict[str, type[msgspec.Struct]] = {
+    "sources": SourceConfig,
+    "transformers": TransformerConfig,
+    "transfers": TransferConfig,
     "panels": PanelConfig,
     "circuits": CircuitConfig,
     "ups": UpsConfig,
@@ -139,6 +176,7 @@ def decode(where: str, tree: dict[str, Any]) -> PowerConfig:
     read = {name: decode_meter(f"{where}: meters.{name}", raw) for name, raw in meters.items()}
     site = msgspec.structs.replace(site, meters=read)
     check_numbers(where, site)
+    check_ranges(where, site)
     attach(where, site)
     check_rates(f"{where}: site", site.site.tariff, site.site.tariffs)
     return site

@@ -6,8 +6,18 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import TypedDict
 
-from power.devices.catalogue import Card, System, counted, find_card, find_system
-from power.devices.supply import Points, check_points, dc_watts, efficiency, points_of, wall_watts
+from msgspec import structs
+
+from power.devices.catalogue import Card, System, counted, find_card, find_system, key_of
+from power.devices.supply import (
+    LOW_LINE_VOLTS,
+    Points,
+    check_points,
+    dc_watts,
+    efficiency,
+    points_of,
+    wall_watts,
+)
 from power.site.config import NodeConfig, SupplyConfig
 from telemetry.errors import ConfigError
 
@@ -22,19 +32,37 @@ INRUSH_AMPS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
+class GpuPart:
+    """The GPUs of one model in a machine."""
+
+    count: int
+    card: Card
+    limit_watts: float
+    """Enforced limit of each."""
+    floor_watts: float | None
+    """Lowest cap that each takes; None where not known."""
+
+    def capped(self, watts: float) -> GpuPart:
+        """Return the part with a lower limit; never below the floor."""
+        return replace(self, limit_watts=min(self.limit_watts, max(watts, self.floor_watts or 0.0)))
+
+
+@dataclass(frozen=True, slots=True)
 class Machine:
     """A node. `fixed_watts` and `watts_per_gpu_watt` give wall watts as a line over GPU watts."""
 
     id: str
     gpus: int
     card: Card | None
+    """The model of its GPUs; of several, the first."""
     limit_watts: float
-    """Enforced limit per GPU."""
+    """Enforced limit per GPU; of several models, the mean."""
     fixed_watts: float
     """At the wall, with GPUs at nothing."""
     watts_per_gpu_watt: float
     """Wall watts per watt of a GPU: what the supplies lose."""
     floor_watts: float | None
+    """Lowest cap that all of its GPUs take."""
     known: bool = True
     """False for a node of which nothing but the name is known."""
     points: Points = ()
@@ -48,6 +76,15 @@ class Machine:
     bears_spikes: bool = True
     """False for supplies older than ATX 3.0."""
     inrush_amps: float = INRUSH_AMPS
+    most_watts: float | None = None
+    """Maximum at the wall by the maker, with any number of supplies working."""
+    parts: tuple[GpuPart, ...] = ()
+    """Its GPUs by model."""
+
+    @property
+    def planned(self) -> bool:
+        """Whether a plan has watts for it: its own, or those of its host."""
+        return self.known or self.fixed_watts > 0
 
     @property
     def committed_watts(self) -> float:
@@ -55,9 +92,9 @@ class Machine:
         return self.fixed_watts + self.gpus * self.limit_watts * self.watts_per_gpu_watt
 
     def capped(self, watts: float) -> Machine:
-        """Return the machine with a lower limit per GPU; never below the card's floor."""
-        limit = min(self.limit_watts, max(watts, self.floor_watts or 0.0))
-        return replace(self, limit_watts=limit)
+        """Return the machine with a lower limit per GPU; never below a card's floor."""
+        parts = tuple(part.capped(watts) for part in self.parts)
+        return replace(self, parts=parts, limit_watts=_mean_limit(parts))
 
     def dc(self, at_wall: float) -> float:
         """Return the watts inside the case."""
@@ -78,25 +115,85 @@ def build(where: str, name: str, node: NodeConfig | None, volts: float, feeds: i
         )
     if node.profile is not None:
         return _of_profile(f"{where}.profile", name, node, volts)
-    supply = node.supply or SupplyConfig()
-    points = _points(f"{where}.supply", supply, volts)
+    supply = _at_line(node.supply or SupplyConfig(), volts)
+    points = supply_points(f"{where}.supply", supply, volts)
     if node.gpus is None:
-        watts = node.watts or 0.0
         host = HOST_WATTS if node.host_watts is None else node.host_watts
+        # A server without GPUs draws what its host does; GPUs that its collector finds come on top.
+        alone = (
+            0.0 if node.host_watts is None else wall_watts(host, points, supply.watts, supply.count)
+        )
+        watts = alone if node.watts is None else node.watts
         return Machine(name, 0, None, 0.0, watts, 1.0, node.floor_watts, node.watts is not None,
                        points, supply.watts, supply.count, supply.needed or supply.count,
                        0.0 if node.watts is not None else host, **_of_supply(supply))  # fmt: skip
-    number, model = counted(f"{where}.gpus", node.gpus)
-    card = find_card(f"{where}.gpus", model)
-    limit = node.cap_watts if node.cap_watts is not None else card.tdp_watts
+    parts = gpu_parts(where, node)
+    number, limit = sum(part.count for part in parts), _mean_limit(parts)
     host = HOST_WATTS if node.host_watts is None else node.host_watts
     full = host + number * limit
     wall = wall_watts(full, points, supply.watts, supply.count)
     per_watt = wall / full if full else 1.0
-    return Machine(name, number, card, limit, host * per_watt, per_watt,
-                   node.floor_watts or card.floor_watts, True, points, supply.watts, supply.count,
-                   supply.needed or max(1, supply.count - (feeds > 1)), host,
-                   **_of_supply(supply))  # fmt: skip
+    return Machine(name, number, parts[0].card, limit, host * per_watt, per_watt, _floor(parts), True, points,
+                   supply.watts, supply.count, supply.needed or max(1, supply.count - (feeds > 1)), host,
+                   parts=parts, **_of_supply(supply))  # fmt: skip
+
+
+def _at_line(supply: SupplyConfig, volts: float) -> SupplyConfig:
+    """Return supplies with the rating that they have at this input voltage."""
+    if volts > LOW_LINE_VOLTS or supply.low_line_watts is None:
+        return supply
+    return structs.replace(supply, watts=supply.low_line_watts)
+
+
+def gpu_parts(where: str, node: NodeConfig) -> tuple[GpuPart, ...]:
+    """Return the GPUs of a configured node by model, with the limits in force."""
+    texts = (node.gpus,) if isinstance(node.gpus, str) else node.gpus or ()
+    if not texts:
+        raise ConfigError(f"{where}.gpus", "the list is empty", 'Write ["2x RTX 4090", "1x A6000"], or remove it.')  # fmt: skip
+    if node.tdp_watts is not None and len(texts) > 1:
+        raise ConfigError(f"{where}.tdp_watts", "it is for one model, and gpus lists several", "Write it on a node of one model.")  # fmt: skip
+    parts = []
+    for number, text in enumerate(texts):
+        place = f"{where}.gpus" if isinstance(node.gpus, str) else f"{where}.gpus[{number}]"
+        count, model = counted(place, text)
+        card = _card(place, model, node.tdp_watts)
+        floor = node.floor_watts or card.floor_watts
+        limit = card.tdp_watts
+        if node.cap_watts is not None:
+            # A single model may be set above its usual limit, as some boards allow.
+            most = node.cap_watts if len(texts) == 1 else min(limit, node.cap_watts)
+            limit = max(most, min(floor or 0.0, card.tdp_watts))
+        parts.append(GpuPart(count, card, limit, floor))
+    return tuple(parts)
+
+
+def _card(where: str, model: str, tdp_watts: float | None) -> Card:
+    if tdp_watts is None:
+        return find_card(where, model)
+    try:
+        return replace(find_card(where, model), tdp_watts=tdp_watts)
+    except ConfigError:
+        return Card(key_of(model), model, 0.0, tdp_watts, source="tdp_watts of the configuration")
+
+
+def _mean_limit(parts: tuple[GpuPart, ...]) -> float:
+    count = sum(part.count for part in parts)
+    return sum(part.count * part.limit_watts for part in parts) / count if count else 0.0
+
+
+def _floor(parts: tuple[GpuPart, ...]) -> float | None:
+    return max((part.floor_watts for part in parts if part.floor_watts is not None), default=None)
+
+
+def lowest_cap(node: NodeConfig) -> float | None:
+    """Return the lowest limit that all GPUs of a node take, as written or by the catalogue; None where it is
+    not known. A lower `cap_watts` is planned with this, as the driver would refuse it. Raises `ConfigError`."""
+    if node.floor_watts is not None:
+        return node.floor_watts
+    if node.profile is not None:
+        model = find_system("profile", node.profile).card
+        return find_card("profile", model).floor_watts if model else None
+    return None if node.gpus is None else _floor(gpu_parts("node", node))
 
 
 def _of_profile(where: str, name: str, node: NodeConfig, volts: float) -> Machine:
@@ -108,11 +205,14 @@ def _of_profile(where: str, name: str, node: NodeConfig, volts: float) -> Machin
     tdp = card.tdp_watts if card else 0.0
     # The power of a whole system is known at the wall; all but the GPUs' part of it is fixed.
     fixed = system.max_watts - gpus * tdp * per_watt
-    limit = min(tdp, node.cap_watts) if node.cap_watts is not None else tdp
-    return Machine(name, gpus, card, limit, fixed, per_watt,
-                   node.floor_watts or (card.floor_watts if card else None), True, points,
+    floor = lowest_cap(node)
+    parts: tuple[GpuPart, ...] = (GpuPart(gpus, card, tdp, floor),) if card else ()
+    if node.cap_watts is not None:
+        parts = tuple(part.capped(node.cap_watts) for part in parts)
+    return Machine(name, gpus, card, _mean_limit(parts), fixed, per_watt, floor, True, points,
                    system.supply_watts, system.supplies, system.needed,
-                   _host_inside(system.max_watts, points, system, gpus * tdp), SYSTEM_CPU_SHARE)  # fmt: skip
+                   _host_inside(system.max_watts, points, system, gpus * tdp), SYSTEM_CPU_SHARE,
+                   most_watts=system.max_watts, parts=parts)  # fmt: skip
 
 
 @cache
@@ -128,7 +228,8 @@ def _of_supply(supply: SupplyConfig) -> _OfSupply:
     }
 
 
-def _points(where: str, supply: SupplyConfig, volts: float) -> Points:
+def supply_points(where: str, supply: SupplyConfig, volts: float) -> Points:
+    """Return [load, efficiency] of a node's supplies. Raises `ConfigError`."""
     if supply.points is None:
         return points_of(supply.tier, volts, redundant=supply.count > 1 and supply.needed is not None)  # fmt: skip
     try:

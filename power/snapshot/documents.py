@@ -9,13 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from api.power import CircuitState, RowState, TripSeconds
+from api.power import CircuitState, LoadState, RowState, TripSeconds
 from power.network.wiring import POLES
 from power.site.layout import Circuit, SiteLayout
 from power.snapshot.quantities import SOURCES
 from power.snapshot.snapshot import PowerSnapshot
 
 _SOURCES = dict(SOURCES)
+_STATES = dict(enumerate(LoadState))
 Alerts = Mapping[str, Sequence[str]]
 """Ids of the rules that fire, by the name of the row."""
 
@@ -57,6 +58,7 @@ def circuit_states(
 
 def row_states(snapshot: PowerSnapshot, alerts: Alerts) -> list[RowState]:
     """Return every row of a budget, UPS or supply snapshot."""
+    unknown = [math.nan] * len(snapshot.names)
     prefix = f"{snapshot.kind}_"
     columns = {
         name.removeprefix(prefix): values.tolist() for name, values in snapshot.columns.items()
@@ -65,7 +67,13 @@ def row_states(snapshot: PowerSnapshot, alerts: Alerts) -> list[RowState]:
     return [
         RowState(
             id=name,
-            quantities={column: plain(values[row]) for column, values in columns.items()},
+            load_state=_state(columns.get("load_state", unknown)[row]),
+            load_state_seconds=plain(columns.get("load_state_seconds", unknown)[row]),
+            quantities={
+                column: plain(values[row])
+                for column, values in columns.items()
+                if not column.startswith("load_state")
+            },
             alerts=list(alerts.get(name, ())),
             facts=dict(facts[row]),
         )
@@ -91,6 +99,10 @@ def plain(value: float, digits: int = 4) -> float | None:
     return round(value, digits) if math.isfinite(value) else None
 
 
+def _state(number: float) -> LoadState | None:
+    return _STATES.get(int(number)) if math.isfinite(number) else None
+
+
 def _circuit(
     circuit: Circuit,
     row: Mapping[str, float],
@@ -101,7 +113,7 @@ def _circuit(
     def get(name: str) -> float | None:
         return plain(row.get(name, math.nan))
 
-    source = row.get("source", math.nan)
+    source, state = row.get("source", math.nan), row.get("load_state", math.nan)
     trip = [row.get(f"trip_{edge}_seconds", math.nan) for edge in ("earliest", "nominal", "latest")]
     joules = row.get("energy_joules", math.nan)
     return CircuitState(
@@ -112,6 +124,8 @@ def _circuit(
         volts=round(circuit.nominal_volts, 1),
         watts=get("watts"),
         sigma_watts=get("sigma_watts"),
+        load_state=_state(state),
+        load_state_seconds=get("load_state_seconds"),
         source=_SOURCES.get(int(source)) if math.isfinite(source) else None,
         amps={POLES[pole]: get(f"{POLES[pole].lower()}_amps") for pole in circuit.poles},
         neutral_amps=get("neutral_amps"),

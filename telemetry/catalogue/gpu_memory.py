@@ -41,8 +41,9 @@ def _pcie_count(word: str, field: int, text: str, *paths: str) -> Metric:
     )
 
 
-def _fabric_health(word: str, shift: int, text: str, path: str) -> Metric:
-    """Return the row of two bits of the health mask: 0 not supported, 1 yes, 2 no."""
+def _fabric_health(word: str, shift: int, text: str, path: str = "") -> Metric:
+    """Return the row of two bits of the health mask: 0 not supported, 1 yes, 2 no. `path` is where
+    nvidia-smi prints it, if it does."""
     return Metric(
         name=f"gpu_fabric_{word}",
         unit=Unit.FLAG,
@@ -50,7 +51,7 @@ def _fabric_health(word: str, shift: int, text: str, path: str) -> Metric:
         help=text,
         sources={
             "nvml": (Call(_FABRIC, pick="healthMask", mask=3, shift=shift),),
-            "smi": (f"fabric/health/{path}",),
+            "smi": (f"fabric/health/{path}",) if path else (),
         },
         span=(0, 1),
     )
@@ -202,6 +203,28 @@ METRICS = (
         states=((0, "not supported"), (1, "not started"), (2, "in progress"), (3, "completed")),
     ),
     Metric(
+        name="gpu_fabric_status",
+        unit=Unit.STATE,
+        lane=Lane.SLOW,
+        help="Result of the registration with the NVLink fabric; only of meaning once the state is "
+        "completed. The links are up even after a registration that failed.",
+        sources={"nvml": (Call(_FABRIC, pick="status"),), "smi": ("fabric/status",)},
+        states=(
+            (0, "success"),
+            (3, "not supported by the GPU"),
+            (10, "timeout"),
+            (15, "GPU is lost"),
+            (16, "GPU requires reset"),
+            (17, "operating system error"),
+            (20, "insufficient memory"),
+            (23, "insufficient resources"),
+            (27, "not ready"),
+            (28, "GPU not found"),
+            (29, "invalid state"),
+            (999, "unknown error"),
+        ),
+    ),
+    Metric(
         name="gpu_fabric_health",
         unit=Unit.STATE,
         lane=Lane.SLOW,
@@ -226,6 +249,32 @@ METRICS = (
         6,
         "1 while an access timeout is being recovered.",
         "access_timeout_recovery",
+    ),
+    Metric(
+        name="gpu_fabric_configuration",
+        unit=Unit.STATE,
+        lane=Lane.SLOW,
+        help="What the NVLink fabric finds wrong in the configuration of this GPU.",
+        sources={
+            "nvml": (Call(_FABRIC, pick="healthMask", mask=15, shift=8),),
+            "smi": ("fabric/health/incorrect_configuration",),
+        },
+        states=(
+            (1, "none"),
+            (2, "incorrect system GUID"),
+            (3, "incorrect chassis serial number"),
+            (4, "no partition"),
+            (5, "insufficient NVLinks"),
+            (6, "incompatible GPU firmware"),
+            (7, "invalid location"),
+            (8, "invalid state of the GPU"),
+        ),
+    ),
+    _fabric_health(
+        "partition_assigned", 12, "1 while the GPU belongs to a partition of the fabric."
+    ),
+    _fabric_health(
+        "manager_connected", 14, "1 while the global fabric manager of the NVLink domain answers."
     ),
     Metric(
         name="gpu_processes",

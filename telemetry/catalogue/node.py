@@ -64,7 +64,7 @@ METRICS = (
     _gauge(
         "processes_blocked",
         Unit.COUNT,
-        "Processes in uninterruptible sleep (D state); they accumulate while a driver hangs.",
+        "Processes that wait for a disk; the kernel counts no other uninterruptible sleep here.",
         _STAT,
     ),
     _gauge("memory_available_bytes", Unit.BYTES, "Memory that programs can still allocate.", _MEM),
@@ -72,6 +72,14 @@ METRICS = (
     _gauge("cpus", Unit.COUNT, "Logical CPUs online.", _STAT, Lane.SLOW),
     _gauge("load_5m", Unit.COUNT, "Load average of five minutes.", "/proc/loadavg", Lane.SLOW),
     _gauge("load_15m", Unit.COUNT, "Load average of 15 minutes.", "/proc/loadavg", Lane.SLOW),
+    _gauge(
+        "processes_uninterruptible",
+        Unit.COUNT,
+        "Processes in uninterruptible sleep (D state), once a minute; they accumulate while a driver "
+        "or a mount hangs. In a container without the host's processes only its own.",
+        "/proc/*/stat",
+        Lane.SLOW,
+    ),
     _gauge("uptime_seconds", Unit.SECONDS, "Time since boot.", "/proc/uptime", Lane.SLOW),
     _gauge(
         "filesystem_free_bytes",

@@ -30,6 +30,7 @@ RULES = """
 name = "hot"
 when = { type = "above", metric = "gpu_temperature_celsius", level = 88 }
 severity = "page"
+owner = "facility"
 summary = "{where} is at {value}"
 description = "Let it cool."
 runbook = "hot"
@@ -39,6 +40,7 @@ name = "off_the_bus"
 when = { type = "event", kinds = ["xid"], xids = [79] }
 keep = 600
 severity = "page"
+owner = "reboot"
 summary = "{where} is off the bus"
 description = "Reboot {node}."
 runbook = "off-the-bus"
@@ -47,6 +49,7 @@ runbook = "off-the-bus"
 name = "warm"
 when = { type = "above", metric = "gpu_temperature_celsius", level = 80 }
 severity = "info"
+owner = "facility"
 summary = "{where} is warm"
 description = "It is for nobody."
 runbook = "warm"

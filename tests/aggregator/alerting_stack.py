@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+import msgspec
 import numpy as np
 
 from aggregator.alerting.pipeline import AlertPipeline, timings_of
@@ -19,6 +20,7 @@ from api.alerts import Action
 from telemetry.devices import Event
 from telemetry.fleet import Fleet
 from telemetry.gap import GAP, Gap
+from telemetry.inventory import Inventory
 from telemetry.schema import GPU_FAST, SCHEMA
 from tests.aggregator.fake_view import inventory
 
@@ -27,13 +29,23 @@ _BLOCK = SCHEMA.blocks[GPU_FAST]
 _TEMPERATURE = _BLOCK.names.index("gpu_temperature_celsius")
 
 
+def with_own_boards(found: Inventory) -> Inventory:
+    """Return an inventory whose boards no other node has."""
+    gpus = tuple(
+        msgspec.structs.replace(gpu, serial=f"{found.node}-{gpu.index}") for gpu in found.gpus
+    )
+    return msgspec.structs.replace(found, gpus=gpus)
+
+
 class Hall:
     """Nodes with two GPUs each, all well unless a test says otherwise."""
 
     def __init__(self, nodes: int, rules: Sequence[Rule] | None = None) -> None:
         self.fleet = Fleet()
         self.names = [f"n{number}" for number in range(nodes)]
-        self.placed = {name: self.fleet.place(inventory(name)) for name in self.names}
+        self.placed = {
+            name: self.fleet.place(with_own_boards(inventory(name))) for name in self.names
+        }
         self.now, self.wall = 5000.0, NOON
         self.silent: set[str] = set()
         self.hot: set[tuple[str, int]] = set()

@@ -48,7 +48,7 @@ def one_gpu_inventories(count: int = 10_000) -> Messages:
 
 
 def changing_gpus(count: int = 400) -> Messages:
-    """One node with other GPUs in each inventory."""
+    """A node with other GPUs in each inventory."""
     for number in range(count):
         body = msgspec.structs.replace(
             inventory(f"x{number}", 256, version=number), node="mallory", taken_at=START + number
@@ -57,7 +57,7 @@ def changing_gpus(count: int = 400) -> Messages:
 
 
 def crowded_node(count: int = 40) -> Messages:
-    """One node with as many links as it may have, other ones in each inventory."""
+    """A node with as many links as it may have, other ones in each inventory."""
     from telemetry.devices import Link
 
     for number in range(count):
@@ -86,13 +86,13 @@ def allowed_spans(statuses: int = 300, spans: int = 1000) -> Messages:
 
 
 def new_sessions(count: int = 5000) -> Messages:
-    """One node with another session in each frame."""
+    """A node with another session in each frame."""
     for number in range(count):
         yield topic("default", "mallory", Topic.FRAME), payload("mallory", 2, 10 + number, 3)
 
 
 def every_other_frame(count: int = 10_000) -> Messages:
-    """One node whose frames are never neighbours."""
+    """A node whose frames are never neighbours."""
     for number in range(count):
         yield (
             topic("default", "mallory", Topic.FRAME),
@@ -101,7 +101,7 @@ def every_other_frame(count: int = 10_000) -> Messages:
 
 
 def lost_spans(replies: int = 20, spans: int = 8000) -> Messages:
-    """One node whose every other frame is lost, by its answers."""
+    """A node whose every other frame is lost, by its answers."""
     ring = FrameSpan(77, 0, 1_000_000)
     yield topic("default", "mallory", Topic.STATUS), status(1, ring)
     for number in range(replies):
@@ -111,7 +111,7 @@ def lost_spans(replies: int = 20, spans: int = 8000) -> Messages:
 
 
 def long_events(count: int = 3000) -> Messages:
-    """One node with a new event in each message, as long as an event may be."""
+    """A node with a new event in each message, as long as an event may be."""
     text = "x" * 1000
     for number in range(count):
         event = Event(
@@ -133,7 +133,7 @@ def frames_of_events(count: int = 300) -> Messages:
 
 
 def schemas(count: int = 500) -> Messages:
-    """One node with another schema in each inventory."""
+    """A node with another schema in each inventory."""
     found = inventory("mallory", 1)
     ours = found.schema.blocks
     for number in range(count):

@@ -14,7 +14,10 @@ import numpy as np
 from aggregator.alerting.pipeline import AlertPipeline
 from aggregator.electrical.service import ElectricalService
 from aggregator.impairments import Impairments
+from aggregator.jobs.service import JobService
+from aggregator.jobs.stored import JobQuery, StoredJob
 from aggregator.load.shedding import Shedding
+from aggregator.register.node_register import NodeRegister
 from aggregator.store.executor import StoreExecutor
 from aggregator.store.protocol import (
     Batch,
@@ -30,18 +33,22 @@ from aggregator.store.protocol import (
     StoreStatus,
 )
 from aggregator.view import AlertStats, DeliveryView, FlushBroadcast
+from alerts.message.picture_link import PictureLink
 from alerts.notice import Delivery
 from api.alerts import Alert, ChannelRow, Incident, TestReply
+from api.evidence import EvidenceReply
 from api.fleet import StoredEvent
+from api.jobs import JobRow
 from api.stats import Stats
 from telemetry import frame as frames
 from telemetry.catalogue import BY_NAME
-from telemetry.devices import Event, Gpu, Link
+from telemetry.devices import PORT_PREFIX, Event, Gpu, Link, Port
 from telemetry.errors import NodeError
 from telemetry.fleet import Fleet
 from telemetry.gap import NOT_SUPPORTED
 from telemetry.intervals import IntervalSet
 from telemetry.inventory import Inventory
+from telemetry.jobs import JobKey
 from telemetry.metric import Lane, Table
 from telemetry.schema import SCHEMA
 from telemetry.supervision import ProgressMarks
@@ -75,12 +82,13 @@ def inventory(node: str, gpus: int = 2, links: int = 2, version: int = 0) -> Inv
         node=node, cluster="lab", session=7, version=version, kilowatch="2026.1",
         source="simulated:test", driver_version="595.10", driver_state="up",
         gpus=devices, links=wires,
+        ports=(Port(id=f"{PORT_PREFIX}{node}:0000:19:00.1/1", adapter="mlx5_0", number=1),),
     )  # fmt: skip
 
 
 def readings(what: Inventory, tick: int) -> dict[int, list[list[float]]]:
     """Every block of a node: values that name their place, some gaps."""
-    counts = {Table.GPU: len(what.gpus), Table.LINK: len(what.links), Table.NODE: 1}
+    counts = {Table.GPU: len(what.gpus), Table.LINK: len(what.links), Table.NODE: 1, Table.PORT: len(what.ports)}  # fmt: skip
     blocks: dict[int, list[list[float]]] = {}
     for number, block in enumerate(SCHEMA.blocks):
         blocks[number] = [
@@ -123,6 +131,7 @@ class MemoryStore:
         self.devices: dict[int, StoredDevice] = {}
         self.named: dict[str, StoredDevice] = {}
         self.state = StoreStatus("memory")
+        self.jobs: dict[JobKey, StoredJob] = {}
 
     def write(self, batch: Batch) -> int:
         """Keep what is new; a frame that is there is not stored twice."""
@@ -231,6 +240,23 @@ class MemoryStore:
         ]
         return sorted(found, key=lambda each: -each.event.at)[:limit]
 
+    def write_jobs(self, jobs: Sequence[StoredJob]) -> None:
+        """Keep the newest of each."""
+        self.jobs.update({each.record.job.key: each for each in jobs})
+
+    def open_jobs(self) -> list[StoredJob]:
+        """Jobs without an end."""
+        return [each for each in self.jobs.values() if each.row.end is None]
+
+    def jobs_of(self, keys: Sequence[JobKey]) -> list[StoredJob]:
+        """As far as they are kept."""
+        return [self.jobs[key] for key in keys if key in self.jobs]
+
+    def find_jobs(self, query: JobQuery) -> list[JobRow]:
+        """By id only."""
+        rows = [each.row for each in self.jobs.values()]
+        return [row for row in rows if query.id in {"", row.id}][: query.limit]
+
     def tidy(self) -> bool:
         """Do nothing."""
         return False
@@ -254,7 +280,7 @@ class MemoryStore:
         return []
 
     def status(self) -> StoreStatus:
-        """What a test says."""
+        """State that a test has set."""
         return self.state
 
     def close(self) -> None:
@@ -267,6 +293,7 @@ class FakePost:
     def __init__(self) -> None:
         self.sent: list[Delivery] = []
         self.ever: list[Incident] = []
+        self.cards: dict[str, EvidenceReply] = {}
 
     async def saved(self, seconds: float) -> bool:
         """Memory is always written."""
@@ -282,6 +309,14 @@ class FakePost:
         """What a test says was sent."""
         found = [one for one in self.sent if one.created >= since]
         return [one for one in found if incident in {None, one.notice.incident.key}][:limit]
+
+    async def evidence(self, key: str, incident: Incident | None) -> EvidenceReply | None:
+        """Return the cards that a test has set."""
+        return self.cards.get(key if incident is None else incident.key)
+
+    async def picture(self, link: PictureLink, wall: int) -> bytes | None:
+        """None: no channel has pictures."""
+        return None
 
     def channels(self) -> list[ChannelRow]:
         """One."""
@@ -311,6 +346,7 @@ class FakeView:
         self.impairments = Impairments()
         self.marks = ProgressMarks({}, ())
         self.shedding = Shedding()
+        self.jobs = JobService()
         self.memory = MemoryStore()
         self.store = StoreExecutor(self.memory, self.stats)
         self.cluster = cluster
@@ -320,6 +356,7 @@ class FakeView:
         self.raised: list[Alert] = []
         self.happened: list[Event] = []
         self.electrical = ElectricalService({}, Path("/nowhere"))
+        self.register = NodeRegister()
         self.pipeline = AlertPipeline(
             (),
             lambda *_: None,
@@ -346,8 +383,14 @@ class FakeView:
         """There is no bus to clear."""
         raise NodeError(f"{node} is no node of this view")
 
+    def record_event(self, event: Event) -> None:
+        """Keep it where events are."""
+        self.happened.insert(0, event)
+        if event.id not in {each.event.id for each in self.memory.kept}:
+            self.memory.kept.append(StoredEvent(event, self.wall()))
+
     def recent_events(self) -> Sequence[Event]:
-        """What a test let happen."""
+        """Return the events that a test has added."""
         return self.happened
 
     def add(self, what: Inventory) -> None:
@@ -407,3 +450,5 @@ def devices(what: Inventory, table: Table) -> list[str]:
             return [f"{link.gpu}/{link.number}" for link in what.links]
         case Table.NODE:
             return [what.node]
+        case Table.PORT:
+            return [port.id for port in what.ports]

@@ -109,6 +109,8 @@ class ScriptedNode:
 
     step = 10**9
     """ns between two frames by its clock, however fast it makes them."""
+    begin = NOW
+    """Time of its first frame by its clock, ns since 1970."""
 
     def __init__(self, broker: BrokerConfig, name: str, gpus: int = 2, session: int = 1) -> None:
         self.broker = broker
@@ -144,7 +146,7 @@ class ScriptedNode:
         """Make the next frame and put it into the ring."""
         seq = self.made.get(self.session, 0)
         self.made[self.session] = seq + 1
-        at = NOW + seq * self.step
+        at = self.begin + seq * self.step
         encoded = payload(self.name, self.gpus, self.session, seq, at=at)
         self.ring.setdefault(self.session, {})[seq] = encoded
         return seq, encoded

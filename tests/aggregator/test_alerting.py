@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from aggregator.alerting import rule_memory
 from aggregator.alerting.pipeline import AlertPipeline
 from aggregator.alerting.self_alerts import (
     MonitorPart,
@@ -24,6 +25,7 @@ from aggregator.impairments import Impairments
 from alerts.config import HeartbeatConfig
 from alerts.engine import rule_evaluator
 from alerts.engine.engine import RuleEngine
+from alerts.engine.kept_memory import KeptMemory
 from alerts.engine.state_machine import AlertStateMachine
 from alerts.incidents.state import IncidentChanges
 from alerts.journal.journal import Journal
@@ -120,6 +122,43 @@ async def test_a_restart_pages_nobody_again_and_the_end_is_told(
             await stage.until(lambda: "resolved" in pager.state.values())
         assert list(pager.opened.values()) == [1]
         assert [call.action for call in pager.calls] == ["trigger", "resolve"]
+
+
+async def test_the_memory_of_rates_outlives_a_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stored at the end and every few minutes; a disk that is full costs the memory alone."""
+    rates = [rule for rule in load() if rule.name in {"pcie_outlier", "nvlink_outlier"}]
+    monkeypatch.setattr("tests.aggregator.alerting_scene.rules", lambda _: rates)
+    monkeypatch.setattr("aggregator.alerting.rule_memory.PERIOD", 0.05)
+    resumed: list[int] = []
+    resume = RuleEngine.resume_memory
+
+    def spy(engine: RuleEngine, kept: KeptMemory, now: float, wall_ns: int) -> int:
+        resumed.append(resume(engine, kept, now, wall_ns))
+        return resumed[-1]
+
+    monkeypatch.setattr(RuleEngine, "resume_memory", spy)
+    stage = Scene(tmp_path)
+    path = stage.config.data_dir / rule_memory.NAME
+    async with stage.running():
+        stage.set(60.0, 60.0)
+        await stage.until(path.exists)
+        path.unlink()
+    assert path.exists()
+    async with stage.running():
+        stage.set(60.0, 60.0)
+        await stage.until(lambda: stage.stats.rules.count > 2)
+    assert resumed == [2]
+    path.unlink()
+    path.mkdir()
+    async with stage.running() as alerting:
+        stage.set(60.0, 60.0)
+        part = "task/memory of the rules"
+        await stage.until(lambda: any(one.part == part for one in alerting.impairments.current()))
+        before = stage.stats.rules.count
+        await stage.until(lambda: stage.stats.rules.count > before + 2)
+    assert resumed == [2]
 
 
 async def test_an_event_that_was_stored_but_not_judged_is_judged_at_the_next_start(

@@ -34,7 +34,8 @@ FAULTS = {
     FaultKind.THERMAL: ("thermal@node-00004/0+30s:3m", "page thermal_margin"),
     FaultKind.POWER_BRAKE: ("power_brake@node-00005+30s:40s", "page power_brake"),
     FaultKind.HUNG: ("hung@node-00006/3+30s:2m", "page gpu_hung"),
-    FaultKind.NODE_LOSS: ("node_loss@node-00007+30s:3m", "ticket node_silent"),
+    FaultKind.NODE_LOSS: ("node_loss@node-00007+30s:3m", "page busy_node_silent"),
+    FaultKind.PORT_DOWN: ("port_down@node-00008/1+30s:5m", "page port_down"),
 }
 """By kind, the fault on a node of its own, and the incident that it must come to."""
 
@@ -94,17 +95,21 @@ def test_every_kind_of_fault_is_told_once_with_its_cause() -> None:
     [
         ("straggler@node-00001/4+30s:20m", 8, 800, ["ticket straggler"]),
         ("feed_loss@rack-001+30s:2m", 1, 240, ["page nodes_silent"]),
+        ("port_slow@node-00001/1+30s:10m", 2, 240, ["ticket port_slow"]),
+        ("port_down@node-0000*/1+30s:5m", 2, 240, ["page port_down"]),
         ("", 2, 400, []),
     ],
-    ids=["straggler", "feed_loss", "healthy"],
+    ids=["straggler", "feed_loss", "slow port", "a switch that restarts", "healthy"],
 )
 def test_what_many_nodes_or_minutes_tell(
     faults: str, gpus: int, seconds: int, expected: list[str]
 ) -> None:
-    found = played(faults, 4 if "feed" in faults else 1, gpus, seconds)
+    several = "feed" in faults or "*" in faults
+    found = played(faults, 4 if several else 1, gpus, seconds)
     calls = [one for one in found.notices if one.action is Action.TRIGGER]
     assert [f"{one.severity} {one.incident.rpartition('-')[0]}" for one in calls] == expected
 
 
 def test_no_kind_is_forgotten() -> None:
-    assert set(FAULTS) | {FaultKind.STRAGGLER, FaultKind.FEED_LOSS} == set(FaultKind)
+    others = {FaultKind.STRAGGLER, FaultKind.FEED_LOSS, FaultKind.PORT_SLOW}
+    assert set(FAULTS) | others == set(FaultKind)

@@ -16,6 +16,7 @@ TOASTY = """
 name = "toasty"
 when = { type = "above", metric = "gpu_temperature_celsius", level = 80 }
 severity = "page"
+owner = "reset"
 summary = "{where} is at {value}"
 description = "Let it cool."
 runbook = "toasty"

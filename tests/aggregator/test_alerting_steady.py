@@ -22,6 +22,7 @@ HOT = {
     "hold": 10,
     "keep": 30,
     "severity": "page",
+    "owner": "facility",
     "summary": "{where} is at {value}",
     "description": "Let it cool.",
     "runbook": "hot",

@@ -188,7 +188,7 @@ def test_a_frame_sent_again_whose_time_can_not_be_known_is_a_hole(feed: Feed, at
 
 
 def test_an_xid_of_a_node_whose_clock_is_far_off_pages(feed: Feed) -> None:
-    """It would be history by its own time, and never be evaluated."""
+    """Such a frame would be history by its own time, and never be evaluated."""
     pipeline = AlertPipeline(
         load(), lambda *_: None, cluster="default", now=feed.now, wall=feed.wall
     )

@@ -188,7 +188,7 @@ def test_spans_that_no_session_can_have_count_for_nothing(feed: Feed) -> None:
 
 
 def test_a_node_claims_no_more_than_it_can_have_sampled_in_all_its_sessions(feed: Feed) -> None:
-    """One session may be a year long, but not each of a thousand."""
+    """A session may be a year long, but not each of a thousand."""
     year = 365 * 86_400
     for session in range(2, 1000):
         feed.publish("mallory", Topic.STATUS, status(1, FrameSpan(session, year, year + 9)))

@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import json
 import logging
 import math
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
+from random import Random
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pytest
 
+from aggregator.electrical import service
+from aggregator.electrical.bill import bill, bill_of
 from aggregator.electrical.checkpoint import NAME
+from aggregator.electrical.energy_sampler import machine_zone, zone_text
 from aggregator.electrical.fleet_power import FleetPowerReader
+from aggregator.electrical.month_files import MonthFiles, copy_of
 from aggregator.electrical.service import ElectricalService
 from power.live.inputs import PowerInputs
+from power.report.load_profile import LoadProfile
+from power.report.month_ledger import UNMAPPED, NodeIdle
+from power.report.months import month_named
 from telemetry.devices import Gpu
 from telemetry.errors import ConfigError
 from telemetry.fleet import Fleet
@@ -24,6 +36,7 @@ from telemetry.gap import DEVICE_LOST, NOT_SUPPORTED
 from telemetry.inventory import Inventory
 from telemetry.metric import Table
 from telemetry.schema import SCHEMA
+from tests.fakes import until
 
 START = 1_790_000_000_000_000_000
 NAN = math.nan
@@ -206,6 +219,75 @@ def test_a_restart_keeps_heat_and_energy(tmp_path: Path) -> None:
     assert again.latest is not None
     joules = again.latest.circuit.column("circuit_energy_joules")[0]
     assert joules >= 60 * 1000 + 39 * 2833 - 3000
+
+
+def test_a_restart_keeps_the_throughput_by_watts(tmp_path: Path) -> None:
+    """What was measured before goes on; a damaged part of it begins anew, and nothing else does."""
+    electrical, room = started(tmp_path), Room("rig")
+    for _ in range(20):
+        room.now += 1
+        room.say("rig", gpu_power_watts=400.0, gpu_power_limit_watts=400.0, gpu_utilization_ratio=1.0,
+                 gpu_sm_clock_hertz=1.8e9, gpu_clocks_event_sw_power_cap=1.0)  # fmt: skip
+        electrical.snapshots(room.fleet, room.now, room.wall)
+    (model,) = electrical.throughput.measured()
+    assert model.points[0].sm_clock_hertz == 1.8e9
+    electrical.save()
+    assert started(tmp_path).throughput.measured() == [model]
+    file = tmp_path / NAME
+    tree = json.loads(file.read_bytes())
+    tree["throughput"] = {"NVIDIA GeForce RTX 5090": [[16, -1, 400, 1.8e9]]}
+    file.write_text(json.dumps(tree))
+    damaged = started(tmp_path)
+    assert damaged.throughput.measured() == []
+    run(damaged, room, 1)
+    assert heat(damaged) == pytest.approx(heat(electrical), abs=0.05)
+
+
+def test_a_crash_at_any_instant_takes_nothing_back_and_invents_nothing(tmp_path: Path) -> None:
+    """What Prometheus has scraped is on disk: `increase()` finds what was drawn while kilowatch ran, up
+    to the ten seconds before each crash, and never more."""
+    random, room = Random(16), Room("rig")
+    scraped = [0.0]
+    drawn = 0.0
+    for _ in range(40):
+        electrical = started(tmp_path)
+        for second in range(random.randrange(1, 40)):
+            run(electrical, room, 1)
+            drawn += 2833
+            scraped.append(energy(electrical))
+            if second % 10 == 9:
+                electrical.save()
+        room.now += random.randrange(1, 100)  # killed: nothing is saved, nothing is closed
+    assert scraped == sorted(scraped)
+    lost = drawn - scraped[-1]
+    assert 0 <= lost <= 40 * 11 * 2833
+    missing = electrical.latest.circuit.column("circuit_energy_missing_seconds")[0]  # type: ignore[union-attr]
+    assert missing > 0
+
+
+def test_a_disk_that_takes_nothing_stops_the_counter_and_a_new_configuration_does_not(
+    tmp_path: Path,
+) -> None:
+    """What is not on disk is not exported, because the next crash would take it back."""
+    trees = [SITE, copy.deepcopy(SITE)]
+    trees[1]["circuits"]["office"]["breaker"] = 30
+    electrical, room = started(tmp_path, reread=lambda: trees[1]), Room("rig")
+    run(electrical, room, 20)
+    electrical.save()
+    run(electrical, room, 20)
+    held = energy(electrical)
+    assert held == pytest.approx(19 * 2833)
+    electrical.reload()
+    run(electrical, room, 5)
+    assert energy(electrical) == held
+    (tmp_path / f"{NAME}.new").mkdir()  # nothing can be written there now
+    electrical.save()
+    run(electrical, room, 5)
+    assert energy(electrical) == held
+    (tmp_path / f"{NAME}.new").rmdir()
+    electrical.save()
+    run(electrical, room, 1)
+    assert energy(electrical) == pytest.approx(48 * 2833, rel=0.05)
 
 
 def test_a_damaged_memory_is_set_aside(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -391,11 +473,15 @@ def test_energy_counts_what_is_told_and_not_what_is_assumed(tmp_path: Path) -> N
     electrical, room = started(tmp_path), Room("rig")
     run(electrical, room, 60)
     (day,) = electrical.ledger.days.values()
+    electrical.save()
+    run(electrical, room, 1)
     before, circuit = day.joules, energy(electrical)
-    assert before == pytest.approx(59 * 2833)
+    assert before == pytest.approx(60 * 2833)
+    assert circuit == pytest.approx(59 * 2833)
     for _ in range(80):  # longer than what it may draw stands for it
         room.now += 10
         electrical.snapshots(room.fleet, room.now, room.wall)
+        electrical.save()
     assert silent(electrical) == 1
     assert electrical.latest is not None
     assert electrical.latest.circuit.column("circuit_watts")[0] > 0
@@ -410,3 +496,298 @@ def energy(electrical: ElectricalService) -> float:
     """Of the only circuit, joules."""
     assert electrical.latest is not None
     return float(electrical.latest.circuit.column("circuit_energy_joules")[0])
+
+
+BILLED: dict[str, Any] = {
+    **SITE,
+    "site": {"tariff": 0.2, "timezone": "Europe/Berlin"},
+    "bill": {"demand_charge": 10.0},
+}
+
+
+def test_the_month_survives_crashes_and_counts_nodes_on_no_circuit(tmp_path: Path) -> None:
+    """Killed between two checkpoints, twice: what was known before each is there again."""
+    room = Room("rig", "stray")
+    for crash in range(3):
+        electrical = started(tmp_path, BILLED, clock=lambda: room.wall)
+        for _ in range(120):
+            room.say("stray", gpu_power_watts=100.0, gpu_utilization_ratio=0.0)
+            run(electrical, room, 1)
+        electrical.save()
+        profile = electrical.months.profile
+        assert profile is not None
+        assert profile.names == ("office", UNMAPPED)
+        kwh = profile.series("joules").sum(axis=1)
+        seconds = 119 * (crash + 1)
+        assert kwh[0] == pytest.approx(seconds * 2833, rel=0.01)
+        assert kwh[1] == pytest.approx(seconds * (4 * 100 + 250) / 0.91, rel=0.02)
+        run(electrical, room, 5)  # lost with the process
+        room.now += 30
+    idle = electrical.months.idle.totals()
+    assert idle["rig"][1] == 0
+    assert idle["stray"][:2] == pytest.approx((3 * 119 * 4, 3 * 119 * 4), rel=0.02)
+    assert idle["stray"][3] > 0
+
+
+def test_a_month_that_ends_is_written_and_its_peak_remembered(tmp_path: Path) -> None:
+    """Midnight of 1 October in Berlin; the ratchet of the next months looks at September's demand."""
+    room = Room("rig")
+    room.now = 1000 + (datetime(2026, 9, 30, 23, 40, tzinfo=ZoneInfo("Europe/Berlin")).timestamp() - START / 1e9)  # fmt: skip
+    electrical = started(tmp_path, BILLED, clock=lambda: room.wall)
+    run(electrical, room, 1500)
+    electrical.save()
+    assert electrical.month_files.names() == ["2026-09", "2026-10"]
+    assert electrical.months.past_peaks == {"2026-09": pytest.approx(2833, rel=0.01)}
+    again = started(tmp_path, BILLED, clock=lambda: room.wall)
+    assert again.months.past_peaks == electrical.months.past_peaks
+    found = bill(again, "2026-09", room.wall)
+    assert found.finished
+    assert found.peak_kw == pytest.approx(2.833, rel=0.01)
+    assert found.kwh_measured == pytest.approx(2.833 / 3, rel=0.01)
+    present = bill(again, None, room.wall)
+    assert (present.month, present.finished) == ("2026-10", False)
+    with pytest.raises(ConfigError, match="nothing is stored"):
+        bill(again, "2026-08", room.wall)
+
+
+def strays(electrical: ElectricalService, room: Room, seconds: int, *names: str) -> None:
+    """Let time pass while nodes beside the rig draw (4 x 100 + 250) W inside their cases."""
+    for _ in range(seconds):
+        for name in names:
+            room.say(name, gpu_power_watts=100.0, gpu_utilization_ratio=0.5)
+        run(electrical, room, 1)
+
+
+STRAY = (4 * 100 + 250) / 0.91
+
+
+def month_of(electrical: ElectricalService) -> LoadProfile:
+    """The present month's profile."""
+    profile = electrical.months.profile
+    assert profile is not None
+    return profile
+
+
+def test_a_node_that_is_mapped_while_kilowatch_runs_is_billed_once(tmp_path: Path) -> None:
+    """Its row without a circuit ends where the circuit's begins, over a restart too; and goes on when it is
+    dropped again, the circuit's energy staying in the bill."""
+    mapped = copy.deepcopy(BILLED)
+    mapped["circuits"]["closet"] = {"breaker": 20, "nodes": ["stray"]}
+    trees = [BILLED, mapped]
+    room = Room("rig", "stray")
+    electrical = started(tmp_path, BILLED, clock=lambda: room.wall, reread=lambda: trees[-1])
+    strays(electrical, room, 120, "stray")
+    assert electrical.reload().version == 2
+    at = room.wall / 1e9
+    strays(electrical, room, 120, "stray")
+    profile = month_of(electrical)
+    assert profile.life(UNMAPPED)[1] == pytest.approx(at, abs=2)
+    assert profile.life("closet") == (pytest.approx(at, abs=2), math.inf)
+    electrical.save()
+    again = started(tmp_path, mapped, clock=lambda: room.wall, reread=lambda: trees[-1])
+    room.now += 5
+    strays(again, room, 60, "stray")
+    profile = month_of(again)
+    assert profile.life(UNMAPPED)[1] == pytest.approx(at, abs=2)
+    trees.append(BILLED)
+    again.reload()
+    strays(again, room, 60, "stray")
+    assert profile.life(UNMAPPED)[1] == math.inf
+    assert profile.life("closet")[1] == pytest.approx(room.wall / 1e9 - 60, abs=2)
+    found = bill(again, None, room.wall)
+    assert found.kwh_measured == pytest.approx(360 * (2833 + STRAY) / 3.6e6, rel=0.04)
+    joules, seconds = (profile.series(name).sum(axis=1) for name in ("joules", "seconds"))
+    where = profile.names.index(UNMAPPED)
+    assert joules[where] == pytest.approx(180 * STRAY, rel=0.04)
+    assert seconds[where] == pytest.approx(365, abs=10)  # while it was mapped it drew nothing here
+    assert any("closet counts until" in rule for rule in found.rules)
+
+
+def test_a_silent_node_on_no_circuit_is_filled_and_its_neighbours_are_measured(
+    tmp_path: Path,
+) -> None:
+    """Also over a restart, until it is removed."""
+    room = Room("rig", "stray", "other")
+    electrical = started(tmp_path, BILLED, clock=lambda: room.wall)
+    strays(electrical, room, 100, "stray", "other")
+    strays(electrical, room, 200, "other")
+    profile = month_of(electrical)
+    measured, filled = (profile.series(name, [UNMAPPED]).sum() for name in ("joules", "stand_in"))
+    assert measured + filled == pytest.approx(2 * 299 * STRAY, rel=0.02)
+    assert filled == pytest.approx(200 * STRAY, rel=0.1)
+    assert bill(electrical, None, room.wall).kwh_filled == pytest.approx(filled / 3.6e6, abs=0.001)
+    electrical.save()
+    fresh = Room("rig", "other")
+    fresh.now = room.now + 10
+    again = started(tmp_path, BILLED, clock=lambda: fresh.wall)
+    strays(again, fresh, 100, "other")
+    more = month_of(again).series("stand_in", [UNMAPPED]).sum() - filled
+    assert more == pytest.approx(99 * STRAY, rel=0.04)
+    again.forget("stray")
+    strays(again, fresh, 100, "other")
+    assert month_of(again).series("stand_in", [UNMAPPED]).sum() - filled == pytest.approx(more, rel=0.03)  # fmt: skip
+
+
+def test_energy_that_no_checkpoint_holds_is_written_within_a_minute(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A counter tells of an hour four hours ago, and kilowatch is killed before the quarter is over."""
+    monkeypatch.setattr(service, "SAVE_SECONDS", 0.01)
+    room = Room("rig")
+    electrical = started(tmp_path, BILLED, clock=lambda: room.wall)
+    run(electrical, room, 10)
+    electrical.save()
+    run(electrical, room, 61)
+    wall = room.wall / 1e9
+    electrical.months.recover("office", 7.2e6, wall - 4 * 3600, wall - 3 * 3600)
+    assert int(wall // 900) == int((wall - 61) // 900)
+
+    def on_disk() -> bool:
+        profile, _ = MonthFiles(tmp_path).load("2026-09", ZoneInfo("Europe/Berlin"))
+        return profile.series("recovered").sum() == pytest.approx(7.2e6)
+
+    async def until_written() -> None:
+        running = asyncio.create_task(electrical.run())
+        await until(on_disk, 120)
+        running.cancel()
+
+    asyncio.run(until_written())
+
+
+def written_months(folder: Path, **watts: float) -> None:
+    """Months on disk in which the office drew that, by their names."""
+    for name, drawn in watts.items():
+        profile = LoadProfile(month_named(name.replace("_", "-")[1:], ZoneInfo("Europe/Berlin")))
+        rows = profile.rows(["office"])
+        for number in range(8):
+            profile.add(rows, profile.month.start + 900.0 * (number + 1), 900.0, np.array([900 * drawn]), np.array([True]), np.array([NAN]))  # fmt: skip
+        MonthFiles(folder).save(copy_of(profile, NodeIdle()))
+
+
+def test_a_changed_contract_reads_the_peaks_of_past_months_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """[power.bill] is added while kilowatch runs; START is in September 2026."""
+    monkeypatch.setattr(service, "SAVE_SECONDS", 0.01)
+    written_months(tmp_path, m2026_05=9000.0, m2026_08=5000.0)
+    plain = {**BILLED}
+    del plain["bill"]
+    tree = [plain]
+    room = Room("rig")
+    electrical = started(tmp_path, plain, clock=lambda: room.wall, reread=lambda: tree[0])
+    run(electrical, room, 10)
+    assert electrical.months.past_peaks == {}
+    tree[0] = {**BILLED, "bill": {"demand_charge": 10.0, "ratchet": 0.8, "ratchet_months": 3}}
+    electrical.reload()
+
+    async def until_read() -> None:
+        running = asyncio.create_task(electrical.run())
+        await until(lambda: electrical.months.past_peaks, 120)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    asyncio.run(until_read())
+    assert electrical.months.past_peaks == {"2026-08": pytest.approx(5000)}
+    run(electrical, room, 10)
+    assert electrical.latest is not None
+    # 80 % of August's 5 kW; in September's last week nothing else is compared with.
+    assert electrical.latest.budget.column("budget_peak_ratio")[-1] == pytest.approx(2833 / 4000, rel=0.02)  # fmt: skip
+
+
+def test_the_bill_of_a_past_month_looks_at_the_months_before_it(tmp_path: Path) -> None:
+    """May's 9 kW count for June with three months, though not for the present one."""
+    written_months(tmp_path, m2026_02=20_000.0, m2026_05=9000.0, m2026_06=1000.0)
+    room = Room("rig")
+    terms = {"demand_charge": 10.0, "ratchet": 0.8, "ratchet_months": 3}
+    electrical = started(tmp_path, {**BILLED, "bill": terms}, clock=lambda: room.wall)
+    run(electrical, room, 10)
+    june = next(one for one in bill(electrical, "2026-06", room.wall).lines if one.name == "demand")
+    assert (june.quantity, june.amount) == (pytest.approx(7.2), pytest.approx(72))
+    may = next(one for one in bill(electrical, "2026-05", room.wall).lines if one.name == "demand")
+    assert may.quantity == pytest.approx(16)  # of February
+
+
+def test_a_bill_is_computed_from_a_copy_that_ticks_do_not_change(tmp_path: Path) -> None:
+    """Another thread computes it."""
+    room = Room("rig")
+    electrical = started(tmp_path, BILLED, clock=lambda: room.wall)
+    run(electrical, room, 60)
+    expected, compute = bill(electrical, None, room.wall), bill_of(electrical, None, room.wall)
+    run(electrical, room, 60)
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(compute).result() == expected
+    assert bill(electrical, None, room.wall).kwh_measured > expected.kwh_measured
+
+
+def test_a_clock_that_is_set_for_a_while_costs_nothing_of_the_month(tmp_path: Path) -> None:
+    """To next January and to 1970, written to disk there or not, and back."""
+    for saved in (False, True):
+        folder = tmp_path / str(saved)
+        folder.mkdir()
+        room, aside = Room("rig"), [0]
+        electrical = started(folder, BILLED, clock=lambda: room.wall + aside[0])  # noqa: B023
+
+        def drawing(seconds: int) -> None:
+            for _ in range(seconds):
+                room.now += 1  # noqa: B023
+                room.say("rig", gpu_power_watts=575.0, node_wall_power_watts=2833.0)  # noqa: B023
+                electrical.snapshots(room.fleet, room.now, room.wall + aside[0])  # noqa: B023
+
+        drawing(100)
+        for aside[0] in (100 * 86_400 * 10**9, -START, 0):
+            drawing(20)
+            if saved:
+                electrical.save()
+        profile = electrical.months.profile
+        assert profile is not None
+        assert profile.month.name == "2026-09"
+        assert profile.series("joules").sum() == pytest.approx(119 * 2833, rel=0.02)
+
+
+def test_a_damaged_month_is_set_aside(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """And the present one goes on from the checkpoint's newest hours."""
+    room = Room("rig")
+    electrical = started(tmp_path, BILLED, clock=lambda: room.wall)
+    run(electrical, room, 60)
+    electrical.save()
+    path = tmp_path / "months" / "2026-09.json"
+    path.write_text('{"profile": {"start": 1, "rows": {"office": {"joules": ["x"]}}}}')
+    again = started(tmp_path, BILLED, clock=lambda: room.wall)
+    assert "is damaged" in caplog.text
+    assert again.months.profile is not None
+    assert again.months.profile.series("joules").sum() == pytest.approx(59 * 2833, rel=0.01)
+
+
+def test_a_node_without_gpus_costs_what_is_configured_for_it(tmp_path: Path) -> None:
+    """Its host's watts at the wall, while it reports; a plain one is not known."""
+    room = Room("store", "other", gpus=0)
+    tree = {"nodes": {"store": {"host_watts": 400.0}}, "site": {"tariff": 0.2}}
+    electrical = started(tmp_path, tree)
+    for _ in range(5):
+        room.now += 1
+        for node in ("store", "other"):
+            room.say(node, node_uptime_seconds=1.0)
+        electrical.snapshots(room.fleet, room.now, room.wall)
+    assert electrical.reporting_nodes == 1
+    assert electrical.ledger.watts == pytest.approx(400 / 0.91, rel=0.02)
+    room.now += 600
+    electrical.snapshots(room.fleet, room.now, room.wall)
+    assert electrical.ledger.watts is None
+
+
+def test_the_time_zone_is_the_machines_where_none_is_configured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And the bill says so."""
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    assert str(machine_zone()) == "Asia/Tokyo"
+    monkeypatch.delenv("TZ")
+    place = tmp_path / "zoneinfo" / "Europe"
+    place.mkdir(parents=True)
+    (place / "Berlin").write_bytes(b"")
+    (tmp_path / "localtime").symlink_to(place / "Berlin")
+    assert str(machine_zone(tmp_path / "localtime")) == "Europe/Berlin"
+    assert machine_zone(tmp_path / "absent") is UTC
+    assert zone_text(UTC, configured=False) == "UTC, the machine's: [power.site] timezone is not set"  # fmt: skip
+    with pytest.raises(ConfigError, match="no time zone"):
+        started(tmp_path, {**SITE, "site": {"timezone": "Europe/Atlantis"}})

@@ -16,6 +16,7 @@ from api.alerts import Action, AlertState
 from telemetry import inventory as messages
 from telemetry.errors import BusError, ConfigError, NodeError
 from telemetry.inventory import CollectorStatus, NodeState
+from telemetry.jobs import NodeJobs
 from telemetry.topics import Topic, topic
 from tests.aggregator.alerting_stack import Hall
 from tests.aggregator.node import ScriptedNode, inventory
@@ -47,6 +48,7 @@ async def retained(broker: Broker, *names: str) -> set[str]:
     async with plain_client(broker.config) as client:
         await client.subscribe([(topic("default", name, Topic.STATUS), 1) for name in names])
         await client.subscribe([(topic("default", name, Topic.INVENTORY), 1) for name in names])
+        await client.subscribe([(topic("default", name, Topic.JOBS), 1) for name in names])
         await client.subscribe(marker, 1)
         await client.publish(marker, b"", 1)  # comes after all that is retained
         async for message in client.messages:
@@ -57,9 +59,11 @@ async def retained(broker: Broker, *names: str) -> set[str]:
 
 
 async def end(broker: Broker, name: str, session: int = 1) -> None:
-    """Publish that a node's collector has ended."""
+    """Publish that a node's collector has ended, and the jobs that it had."""
     body = CollectorStatus(state=NodeState.OFFLINE, session=session, reason="shutdown")
+    jobs = messages.encode(NodeJobs(session=session))
     async with plain_client(broker.config) as client:
+        await client.publish(topic("default", name, Topic.JOBS), jobs, 1, retain=True)
         await client.publish(
             topic("default", name, Topic.STATUS), messages.encode(body), 1, retain=True
         )
@@ -72,7 +76,7 @@ async def test_a_forgotten_node_is_gone_from_fleet_and_broker_also_after_a_resta
     monkeypatch.setenv("XDG_STATE_HOME", str(state))
     monkeypatch.setenv("STATE_DIRECTORY", "")
     settings = msgspec.structs.replace(config(broker.config, folder), listen="127.0.0.1:0")
-    both = {topic("default", "b", kind) for kind in (Topic.STATUS, Topic.INVENTORY)}
+    both = {topic("default", "b", kind) for kind in (Topic.STATUS, Topic.INVENTORY, Topic.JOBS)}
     async with ScriptedNode(broker.config, "a") as stays:
         async with running(settings) as aggregator:
             await until(lambda: aggregator.http_address is not None)
@@ -84,7 +88,7 @@ async def test_a_forgotten_node_is_gone_from_fleet_and_broker_also_after_a_resta
                     await stays.tick()
                 await until(lambda: aggregator.stats.frames_stored == 6)
                 code, text = await command("b", *address, state=state)
-                assert code == 1
+                assert code == 3
                 assert "b is online" in text
                 assert "Stop its collector" in text
                 assert "b" in aggregator.fleet.nodes

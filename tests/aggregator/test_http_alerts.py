@@ -130,6 +130,7 @@ async def test_alerts_tell_their_standing_and_their_incident(tmp_path: Path) -> 
         assert found["hot"]["incident"] == incident["key"]
         assert found["warm"]["incident"] is None
         assert incident["alerts"][0]["value_text"] == "93 °C"
+        assert found["hot"]["owner"] == incident["owner"] == "facility"
         for query, rules in {
             "rule=hot": ["hot"],
             "severity=info": ["warm"],
@@ -385,6 +386,8 @@ async def test_rules_are_listed_with_what_they_find(tmp_path: Path) -> None:
         assert counts == {"hot": ("above", 1), "off_the_bus": ("event", 0), "warm": ("above", 1)}
         asked = await client.get("/api/v1/rules?severity=info")
         assert [one["name"] for one in asked["rules"]] == ["warm"]
+        owners = {one["name"]: one["owner"] for one in found}
+        assert owners == {"hot": "facility", "off_the_bus": "reboot", "warm": "facility"}
 
 
 @needs_promtool
@@ -414,6 +417,9 @@ async def test_the_metrics_of_alerts_please_promtool_and_count_right(tmp_path: P
     assert value("aggregator_journal_ok") == 1
     assert value("aggregator_journal_commit_seconds_count") >= 1
     assert value("aggregator_alerts_fired_total") == 2
+    assert value("alerts_sent_total", rule="hot", severity="page") == 1
+    assert value("alerts_outcomes_total", rule="hot", outcome="silenced") == 1
+    assert value("alerts_outcomes_total", outcome="acknowledged") == 0
     assert "kilowatch_heartbeat_last_timestamp_seconds" not in found
 
 

@@ -209,6 +209,60 @@ async def test_what_if_starts_from_what_flows_now() -> None:
     assert by_id(capped, "lab/2")["watts"] < 1500  # what two GPUs at 250 W and a host may draw
 
 
+async def test_room_is_found_in_the_running_site() -> None:
+    """A node counts with the limits in force, and with what it draws where its meter reads more."""
+    async with door(await lab()) as client:
+        status, body = await post(client, "/api/v1/power/fit", {"what": "500W", "feeds": 1})
+        _, wrong = await post(client, "/api/v1/power/fit", {"what": "dgx-h1000"})
+    assert status == 200
+    places = {place["feeds"][0]: place for place in body["places"]}
+    assert set(places) == {"lab/1", "lab/2"}
+    assert places["lab/2"]["normal"]["limit"] == "continuous limit"
+    assert places["lab/2"]["normal"]["watts"] == pytest.approx(16 * 240 - 5123.5 - 500, abs=5)
+    assert (places["lab/2"]["fits"], places["lab/2"]["lost_with"]) == (False, "lab/2")
+    assert body["machine_watts"] == 500
+    assert "Did you mean" in json.dumps(wrong)
+
+
+async def test_caps_are_planned_from_the_limits_in_force() -> None:
+    """For each GPU of the inventory; a loss that was not measured is null."""
+    async with door(await lab()) as client:
+        status, body = await post(
+            client, "/api/v1/power/cap", {"circuit": "lab/2", "below_watts": 5000}
+        )
+        _, wrong = await post(
+            client, "/api/v1/power/cap", {"circuit": "lab/9", "below_watts": 5000}
+        )
+    assert status == 200
+    assert body["from_watts"] >= 5123  # what its meter reads, and what its GPUs may draw beyond
+    assert {cap["node"] for cap in body["caps"]} == {"n2"}
+    assert [cap["index"] for cap in body["caps"]] == [0, 1]
+    assert body["to_watts"] <= 5000 or body["met"] is False
+    assert {cap["throughput_loss"] for cap in body["caps"]} <= {None, 0.0}
+    assert len(body["commands"]) == 2
+    assert "lab/" in json.dumps(wrong)
+
+
+async def test_what_only_the_meter_of_a_panel_sees_counts_in_plans_fits_and_caps() -> None:
+    """30 kW beside its circuits: nothing fits below it, and a cap begins from the whole."""
+    view = await lab()
+    snapshots = view.electrical.latest
+    assert snapshots is not None
+    circuit = snapshots.circuit
+    unknown = np.where(np.array(circuit.names) == "main", 30_000.0, 0.0)
+    columns = {**circuit.columns, "circuit_unknown_watts": unknown}
+    view.electrical.latest = replace(snapshots, circuit=replace(circuit, columns=columns))
+    async with door(view) as client:
+        _, plan = await post(client, "/api/v1/power/plan", {})
+        _, cap = await post(client, "/api/v1/power/cap", {"circuit": "main", "below_watts": 20_000})
+        _, fits = await post(client, "/api/v1/power/fit", {"what": "9kW", "feeds": 1})
+    (main,) = [one for one in plan["panels"] if one["id"] == "main"]
+    assert main["watts"] == pytest.approx(40_247, rel=0.01)
+    assert cap["from_watts"] >= 40_000
+    assert cap["met"] is False
+    assert not any(one["fits"] for one in fits["places"])
+
+
 def by_id(plan: dict[str, Any], name: str) -> dict[str, Any]:
     """One circuit of a plan."""
     found: dict[str, Any] = next(c for c in plan["circuits"] if c["id"] == name)

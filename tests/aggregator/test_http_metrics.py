@@ -52,7 +52,8 @@ async def test_the_cluster_page_sums_what_is_known() -> None:
     view = await small_cluster()
     gone = inventory("n3")
     gpus = (gone.gpus[0], msgspec.structs.replace(gone.gpus[1], present=False))
-    view.add(msgspec.structs.replace(gone, gpus=gpus))
+    view.add(msgspec.structs.replace(gone, gpus=gpus, kilowatch="1.0"))
+    known = gone.kilowatch
     view.fleet.nodes["n2"].online = False
     view.raised = [
         Alert(key="a/n1/", rule="a", state=AlertState.FIRING, severity=Severity.PAGE, node="n1")
@@ -61,6 +62,8 @@ async def test_the_cluster_page_sums_what_is_known() -> None:
         found = samples(await page(client, "/metrics"))
     nodes = {labels["state"]: value for labels, value in found["kilowatch_cluster_nodes"]}
     assert nodes == {"online": 1, "stale": 1, "offline": 1}
+    of_release = found["kilowatch_cluster_nodes_by_release"]
+    assert {own["release"]: n for own, n in of_release} == {"1.0": 1, known: 2}
     gpus_by = {labels["state"]: value for labels, value in found["kilowatch_cluster_gpus"]}
     assert gpus_by == {"reporting": 4, "silent": 1, "lost": 1}
     ((labels, watts),) = found["kilowatch_cluster_gpu_power_watts"]
@@ -138,6 +141,7 @@ async def test_a_store_that_fails_costs_only_its_size() -> None:
     async with door(view) as client:
         found = samples(await page(client, "/metrics"))
     assert "kilowatch_aggregator_store_bytes" not in found
+    assert "kilowatch_aggregator_store_memory_bytes" not in found
     assert "kilowatch_aggregator_frames_received_total" in found
 
 

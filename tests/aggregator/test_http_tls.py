@@ -105,7 +105,7 @@ async def test_commands_and_the_dashboard_trust_an_authority_that_is_named(
     async with secure(tmp_path, authority) as port:
         where = f"https://127.0.0.1:{port}"
         refused = await asyncio.to_thread(kilowatch, "alerts", where)
-        assert refused.exit_code == 1
+        assert refused.exit_code == 3
         assert "--ca FILE" in refused.stderr
         async with following(where) as feed:
             await until(lambda: "certificate" in feed.connection.reason)
@@ -120,7 +120,7 @@ async def test_commands_and_the_dashboard_trust_an_authority_that_is_named(
     wrong = await asyncio.to_thread(
         kilowatch, "alerts", where, "--ca", str(tmp_path / "tokens.json")
     )
-    assert wrong.exit_code == 2
+    assert wrong.exit_code == 64
     assert "it holds no certificate" in wrong.stderr
 
 
@@ -147,7 +147,7 @@ async def test_a_new_certificate_is_used_without_a_restart_and_a_broken_one_is_n
 def test_a_certificate_that_can_not_be_used_is_an_error_at_the_start(
     tmp_path: Path, authority: Path, fault: str
 ) -> None:
-    """It never asks for a password: a service has no terminal."""
+    """OpenSSL never asks for a password: a service has no terminal."""
     cert, key = issue(authority, tmp_path / "one", 1)
     match fault:
         case "no such file":

@@ -21,11 +21,14 @@ from aggregator.http.operations import OPERATIONS
 from aggregator.http.private_fields import PRIVATE, public_json, public_page
 from aggregator.http.tokens import AccessScope, TokenRegister, make, read, write
 from aggregator.store.protocol import Batch
+from alerts.message.card import card_of
+from alerts.message.page import Links
 from api.alerts import Alert, AlertState, Matcher, Severity
+from api.evidence import EvidenceReadings, EvidenceReply
 from api.fleet import StoredEvent
 from telemetry.devices import Event
 from telemetry.errors import ConfigError
-from tests.aggregator.fake_view import START, FakeView, inventory
+from tests.aggregator.fake_view import START, FakePost, FakeView, inventory
 from tests.aggregator.http_client import Door, add_token, bearer, door, small_cluster
 from tests.aggregator.test_http_alerts import SILENCE, hot
 
@@ -59,9 +62,12 @@ async def send(client: Door, op: Operation, headers: dict[str, str]) -> int:
 def test_no_operation_can_be_declared_without_its_scope() -> None:
     with pytest.raises(TypeError, match="scope"):
         Operation("/api/v1/new", OPERATIONS[0].handler, "new", "Something new.")  # type: ignore[call-arg]
-    assert {op.id for op in OPERATIONS if op.scope is None} == {"healthz", "readyz"}
+    free = {op.id for op in OPERATIONS if op.scope is None}
+    assert free == {"healthz", "readyz", "evidencePicture"}  # the picture: by its signature
     assert {op.id for op in OPERATIONS if op.method != "get" and op.scope is AccessScope.READ} == {
-        "planPower"
+        "planPower",
+        "fitPower",
+        "capPower",
     }
 
 
@@ -275,6 +281,19 @@ async def private() -> FakeView:
     manager.acknowledge(
         "a/n1/GPU-n1-0", who="mallory", why="because-of-it", until=None, now=now, wall_ns=wall
     )
+    incident = manager.incident("a/n1/GPU-n1-0")
+    beside = msgspec.structs.replace(view.raised[0], key="b", summary="pythonsecret of train-llm", since=START)  # fmt: skip
+    lead = msgspec.structs.replace(view.raised[0], since=START)
+    card = card_of(
+        lead, incident, None, Links(), events=[event], alerts=[beside],
+        readings=EvidenceReadings(), history=None, missing={}, now=wall,
+    )  # fmt: skip
+    assert card.lines
+    assert card.nearby
+    assert isinstance(view.delivery, FakePost)
+    view.delivery.cards = {
+        incident.key: EvidenceReply(at=wall, incident=incident.key, cards=(card,))
+    }
     return view
 
 
@@ -322,12 +341,13 @@ def test_what_is_hidden_keeps_its_type_and_what_is_not_stays() -> None:
     body = {
         "user": "ann",
         "gpu": 3,
+        "output": "4711 bob 3:12:00",
         "list": [{"job": ["x"], "who": {"a": 1}, "pid": 7}],
         "text": "by ann",
     }
     found = json.loads(public_json(json.dumps(body).encode()))
     assert found == {
-        "user": "", "gpu": 3, "list": [{"job": [], "who": {}, "pid": 7}], "text": "by …",
+        "user": "", "gpu": 3, "output": "", "list": [{"job": [], "who": {}, "pid": 7}], "text": "by …",
     }  # fmt: skip
     page = b'# HELP a job="x"\na{job="x"} 1\na{job=""} 2\nb{n="job=\\"x\\"",user="u"} 3\nb{node="n"} 4\nc 5\n'
     assert public_page(page) == b'# HELP a job="x"\na{job=""} 2\nb{node="n"} 4\nc 5\n'

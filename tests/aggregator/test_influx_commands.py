@@ -92,7 +92,7 @@ def test_an_address_on_the_command_line_is_looked_at_too(
 ) -> None:
     file = written(tmp_path, "http://127.0.0.1:8086", kind="embedded")
     result = kilowatch("influx", command, "--config", str(file), "--url", address)
-    assert result.exit_code == 2, result.output
+    assert result.exit_code == 64, result.output
     assert "aggregator.store.influxdb.url" in result.output
     assert "http://HOST:8086" in result.output
 

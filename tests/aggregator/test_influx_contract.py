@@ -203,6 +203,7 @@ def test_upkeep_seals_an_hour_and_what_is_stored_is_known_after_it(feed: Feed) -
     assert feed.store.accounted() == {("a", 1): IntervalSet([(0, 31)])}
     assert len(ask(feed, "GPU-a-0", BLOCK.names[0], 0).at) == 30
     assert feed.store.size()["hot"] > 0
+    assert feed.store.size()["memory"] > 0
 
 
 def test_the_past_of_all_devices_holds_until_it_is_too_old(feed: Feed) -> None:

@@ -240,6 +240,19 @@ def test_events_are_kept_once_whether_they_come_alone_or_in_a_frame(feed: Feed) 
     assert feed.ingest.drain_events() == []
 
 
+def test_an_event_of_the_aggregators_own_is_stored_once_and_no_rule_evaluates_it(
+    feed: Feed,
+) -> None:
+    event = Event(id="recovery-1", node="a", at=START, kind="recovery", message="drain done by ann")
+    feed.ingest.record_event(event, START)
+    feed.ingest.record_event(event, START)
+    feed.commit()
+    (stored_event,) = feed.store.events(0, 1 << 62, "a", "recovery", 10)
+    assert (stored_event.event, stored_event.received_at) == (event, START)
+    assert list(feed.ingest.recent).count(event) == 1
+    assert feed.ingest.drain_events() == []
+
+
 BAD = {
     "malformed": [
         ("a", Topic.FRAME, b"\x93\x01\x02"),

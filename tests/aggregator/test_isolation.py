@@ -11,11 +11,15 @@ import numpy as np
 import pytest
 
 from aggregator.impairments import SHOWN, Impairments, LoopTurns, ReportedFaults
+from aggregator.store.content_faults import MOST_FAULTS
 from aggregator.store.executor import StoreExecutor
-from aggregator.store.protocol import Batch, ContentError
+from aggregator.store.protocol import Batch, ContentError, Frames
+from aggregator.store.stored_spans import StoredSpans
 from alerts.engine.recent_events import DisturbanceTracker
 from alerts.engine.rule_evaluator import RuleEvaluator
+from alerts.incidents.manager import IncidentManager
 from alerts.rules.events import Happens
+from alerts.rules.rule import load
 from api.alerts import AlertState
 from telemetry.errors import StoreError
 from telemetry.fleet import Fleet
@@ -70,7 +74,7 @@ def test_a_rule_that_raises_costs_itself_and_misses_no_event(
 
 
 def test_an_alert_goes_on_while_its_rule_is_set_aside(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is listed as it was, and resolves only when its rule sees it well."""
+    """The alert is listed as it was, and resolves only when its rule sees it well."""
     hall = Hall(2)
     hall.pass_by(3)
     hall.pass_by(5, hall.xid("n0", 0, 79))
@@ -110,8 +114,40 @@ def test_a_tick_that_fails_as_a_whole_consumes_no_event(monkeypatch: pytest.Monk
     assert any("n0" in title for title in calls(hall.pass_by(5)))
 
 
+_BRIEF = """
+[[rule]]
+name = "brief"
+when = { type = "event", kinds = ["xid"], xids = [12] }
+keep = 1
+severity = "page"
+owner = "reset"
+summary = "{where}"
+description = "Look."
+runbook = "brief"
+"""
+
+
+def test_what_ends_and_begins_while_no_alert_can_be_grouped_is_made_up_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An end that was lost would leave the alert firing, and the next page of its GPU would ring nobody."""
+    (tmp_path / "brief.toml").write_text(_BRIEF)
+    hall = Hall(3, [rule for rule in load([tmp_path / "brief.toml"]) if rule.name == "brief"])
+    hall.pass_by(3)
+    assert calls(hall.pass_by(1.0, hall.xid("n0", 0, 12)) + hall.pass_by(1)) == ["n0 GPU 0"]
+    (ending,) = [one.key for one in hall.pipeline.alerts() if one.state is AlertState.FIRING]
+    with monkeypatch.context() as patch:
+        patch.setattr(IncidentManager, "receive", raising(IncidentManager.receive, lambda *_: True))
+        alone = calls(hall.pass_by(20, hall.xid("n1", 1, 12)))
+        assert len([title for title in alone if "n1 GPU 1" in title]) == 1
+        assert not [one for one in hall.pipeline.alerts() if one.state is AlertState.FIRING and one.rule == "brief"]  # fmt: skip
+    hall.pass_by(30)
+    assert hall.pipeline.manager.status(ending) is None
+    assert any("n0 GPU 0" in title for title in calls(hall.pass_by(5, hall.xid("n0", 0, 12))))
+
+
 def test_rules_that_fail_again_for_the_same_reason_are_paged_again() -> None:
-    """They worked in between."""
+    """Both worked in between."""
     hall = Hall(2)
 
     def failing() -> int:
@@ -262,7 +298,7 @@ async def test_content_that_cannot_be_written_costs_its_node(
 async def test_a_full_disk_sets_no_node_aside(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It fails for every batch, and is waited for."""
+    """The store fails for every batch, and is waited for."""
     feed = Feed(tmp_path)
     executor = StoreExecutor(feed.store, feed.stats)
     feed.hello("a")
@@ -279,6 +315,34 @@ async def test_a_full_disk_sets_no_node_aside(
     monkeypatch.setattr(feed.store, "write", full)
     monkeypatch.setattr("aggregator.store.executor.FIRST_RETRY", 0.01)
     assert await executor.write(feed.ingest.drain_batch(ARRIVAL), asyncio.Event())
+    assert not executor.content.aside.reasons()
+    await executor.close()
+
+
+async def test_a_fault_of_our_own_in_all_that_is_written_is_named_until_it_is_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No node is its cause, and the disk is none: neither says why nothing is stored."""
+    feed = Feed(tmp_path)
+    executor = StoreExecutor(feed.store, feed.stats)
+    for number in range(2 * MOST_FAULTS):
+        feed.hello(f"n{number}")
+        feed.send(f"n{number}", 0)
+    feed.flush()
+    named: list[dict[str, str]] = []
+    fresh = StoredSpans.fresh
+
+    def failing(spans: StoredSpans, frames: Frames) -> Any:
+        named.append(dict(executor.faults))
+        if not executor.faults:
+            raise IndexError("put in by the test")
+        return fresh(spans, frames)
+
+    monkeypatch.setattr(StoredSpans, "fresh", failing)
+    monkeypatch.setattr("aggregator.store.executor.FIRST_RETRY", 0.01)
+    assert await executor.write(feed.ingest.drain_batch(ARRIVAL), asyncio.Event())
+    assert "IndexError: put in by the test" in named[-1]["commit"]
+    assert executor.faults == {}
     assert not executor.content.aside.reasons()
     await executor.close()
 

@@ -1,4 +1,4 @@
-"""What is shed under load, in which order, and how it ends: every decision with its time given."""
+"""Shedding under load: what, in which order, and how it ends: every decision with its time given."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import gc
 import platform
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from aggregator.impairments import Impairments
+from aggregator.load import heap
 from aggregator.load.controller import (
     CALM_SECONDS,
     LEAST_REFILL,
@@ -16,17 +18,21 @@ from aggregator.load.controller import (
     LoadController,
     ShedStep,
 )
-from aggregator.load.heap import HeapFreezer
+from aggregator.load.heap import HeapFreezer, keep_heap, release_heap
 from aggregator.load.meter import (
     HIGH_WATER,
     LONGEST_BACKLOG,
     LOW_WATER,
+    REMEMBERED_SECONDS,
+    ArrivalClock,
     BacklogClock,
     memory_limit,
     resident_bytes,
 )
 from aggregator.load.shedder import LoadShedder
 from aggregator.load.shedding import Shedding
+from telemetry.fleet import Fleet
+from tests.aggregator.node import inventory
 
 LETTERS = {"c": 0.0, "b": 4.0, "h": 6.0, "S": 13.0}
 """Readings of `store`: calm, between the limits, high, severe."""
@@ -274,3 +280,95 @@ def test_while_the_buffer_is_full_the_broker_waits_too() -> None:
     assert found[0] == pytest.approx(1.0)
     assert found[-1] == pytest.approx(10.0)
     assert clock.update(11.0, HIGH_WATER, 1_100_000_000) < 0.1
+
+
+class Arrivals:
+    """A cluster whose clocks differ by seconds, each node with a frame a second."""
+
+    def __init__(self, nodes: int = 200) -> None:
+        self.clock, self.fleet = ArrivalClock(), Fleet()
+        for number in range(nodes):
+            self.fleet.place(inventory(f"n{number}", 1))
+        self.clocks = np.random.default_rng(1).normal(40.0, 3.0, nodes)
+        """Seconds by which each is ahead of ours."""
+        self.now = 1000.0
+
+    def play(self, seconds: int, queued: float = 0.0, silent: int = 0) -> float | None:
+        """Return by how much frames come late, after so many seconds of frames that wait `queued`, and of
+        which those of the first nodes are missing."""
+        late = None
+        for _ in range(seconds):
+            self.now += 1.0
+            for number, node in enumerate(self.fleet.nodes.values()):
+                if number >= silent:
+                    sampled = 1.7e9 + self.now - queued + self.clocks[number]
+                    node.seen, node.sampled_at = self.now, round(sampled * 1e9)
+            late = self.clock.update(self.now, self.fleet)
+        return late
+
+
+def test_what_a_broker_holds_shows_in_the_time_at_which_frames_come() -> None:
+    arrivals = Arrivals()
+    assert arrivals.play(60) == pytest.approx(0.0, abs=1e-3)
+    for queued in range(1, 10):  # it grows by a second in two at most
+        arrivals.play(2, queued=queued)
+    assert arrivals.play(4, queued=9.0) == pytest.approx(9.0, abs=0.1)
+    assert arrivals.play(10) == pytest.approx(0.0, abs=1e-3)
+
+
+def test_a_rack_that_dies_is_no_queue_though_the_clocks_of_the_others_are_behind() -> None:
+    arrivals = Arrivals()
+    arrivals.clocks[:] = [0.0] * 105 + [-8.0] * 95
+    arrivals.play(60)
+    assert arrivals.play(10, silent=12) == pytest.approx(0.0, abs=1e-3)
+
+
+def test_clocks_that_are_set_are_no_queue() -> None:
+    arrivals = Arrivals()
+    arrivals.play(60)
+    arrivals.clocks -= 30.0
+    assert arrivals.play(4) == pytest.approx(0.0, abs=1e-3)
+    arrivals.clocks += 3600.0
+    assert arrivals.play(4) == pytest.approx(0.0, abs=1e-3)
+
+
+def test_what_lasts_becomes_usual() -> None:
+    arrivals = Arrivals()
+    arrivals.play(60)
+    for queued in np.arange(0.0, 20.0, 0.5):
+        arrivals.play(1, queued=queued)
+    assert arrivals.play(4, queued=20.0) == pytest.approx(20.0, abs=0.1)
+    assert arrivals.play(int(REMEMBERED_SECONDS), queued=20.0) == pytest.approx(0.0, abs=1e-3)
+
+
+def test_a_node_that_comes_or_goes_changes_nothing_for_the_others() -> None:
+    arrivals = Arrivals()
+    arrivals.play(60)
+    for queued in range(1, 6):
+        arrivals.play(2, queued=queued)
+    arrivals.fleet.remove("n0")
+    arrivals.clocks = arrivals.clocks[1:]
+    arrivals.fleet.place(inventory("new", 1))
+    arrivals.clocks = np.append(arrivals.clocks, 0.0)
+    assert arrivals.play(4, queued=5.0) == pytest.approx(5.0, abs=0.1)
+
+
+def test_few_frames_leave_the_last_value_for_a_while_and_then_tell_nothing() -> None:
+    arrivals = Arrivals()
+    arrivals.play(60)
+    for queued in range(1, 6):
+        arrivals.play(2, queued=queued)
+    assert arrivals.play(6, silent=180) == pytest.approx(5.0, abs=0.1)
+    assert arrivals.play(12, silent=180) is None
+    assert Arrivals(20).play(20) is None
+
+
+def test_a_full_collection_is_rare_while_an_aggregator_runs() -> None:
+    before = gc.get_threshold()
+    keep_heap()
+    try:
+        assert gc.get_freeze_count() > 10_000
+        assert gc.get_threshold() == heap.THRESHOLDS
+    finally:
+        release_heap()
+    assert (gc.get_freeze_count(), gc.get_threshold()) == (0, before)

@@ -52,7 +52,7 @@ def sent(feed: Feed, first: int, last: int) -> None:
 
 
 def idle(feed: Feed, seconds: int) -> None:
-    """Let time pass without frames."""
+    """Pass time without frames."""
     feed.now += seconds
     feed.wall += seconds * 10**9
     feed.commit()
@@ -193,6 +193,19 @@ def test_a_mean_stays_until_the_last_of_its_frames_is_there(feed: Feed) -> None:
     feed.publish("a", Topic.BACKFILL, frames.encode_many([payload("a", 2, 1, last)]))
     feed.commit()
     assert provisional(feed) == rest
+
+
+def test_files_and_refills_are_kept_account_of_after_means_were_replaced(feed: Feed) -> None:
+    """The spans of replaced means once hid the table of refilled files: retention failed every minute."""
+    sent(feed, 0, 4)
+    feed.shedding.step = ShedStep.HISTORY
+    sent(feed, 5, 37)
+    feed.shedding.step = ShedStep.NOTHING
+    idle(feed, 11)
+    refill(feed)
+    feed.store.maintain(feed.wall + 8 * 86_400 * 10**9)
+    feed.reopen()
+    assert_complete(feed, 38)
 
 
 def test_a_mean_that_comes_after_its_frames_is_not_stored(feed: Feed) -> None:

@@ -66,10 +66,18 @@ def test_what_was_packed_is_unpacked(body: bytes) -> None:
 
 
 @given(
-    st.dictionaries(st.from_regex(r"[a-z]\w{0,8}", fullmatch=True), st.text(min_size=1), max_size=4)
+    st.dictionaries(
+        st.from_regex(r"[a-z]\w{0,8}", fullmatch=True),
+        st.text(st.characters(exclude_categories=["Cc", "Cs"]) | st.just("\n"), min_size=1),
+        max_size=4,
+    )
 )
 def test_labels_come_back_from_a_page_as_they_were(pairs: dict[str, str]) -> None:
     assert labels_of(labels(pairs)) == pairs
+
+
+def test_a_control_character_is_in_no_label() -> None:
+    assert labels_of(labels({"slot": "7\0\x1f\x7f"})) == {"slot": "7"}
 
 
 def test_bytes_are_those_of_the_message() -> None:

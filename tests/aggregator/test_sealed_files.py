@@ -318,7 +318,7 @@ def node_load(feed: Feed) -> HistorySeries:
 
 
 def test_the_endless_check_finds_what_no_query_meets(feed: Feed) -> None:
-    """One file at a time, the newest first, every one in a pass."""
+    """Files one at a time, the newest first, every one in a pass."""
     count = len(feed.store._sealed.index.files)
     flip(files(feed, "rollup_3600")[1])
     for _ in range(count):
@@ -331,7 +331,7 @@ def test_the_endless_check_finds_what_no_query_meets(feed: Feed) -> None:
 
 
 def test_a_lost_file_goes_with_its_age(feed: Feed) -> None:
-    """What was removed is not missed for ever."""
+    """A file that was removed is not missed for ever."""
     flip(files(feed)[0])
     assert past(feed, 50).incomplete
     feed.wall += round(8 * 86_400 * SECOND)
@@ -341,7 +341,7 @@ def test_a_lost_file_goes_with_its_age(feed: Feed) -> None:
 
 
 def files_left(feed: Feed) -> list[Path]:
-    """All that is left of the readings of a week ago."""
+    """Everything that is left of the readings of a week ago."""
     return list((feed.config.data_dir / "sealed" / "gpu_fast").iterdir())
 
 

@@ -298,6 +298,10 @@ async def _refuses(
 ) -> None:
     stats, topic = aggregator.stats, "kilowatch/1/default/alerts/x/state"
     await until(lambda: "a" in aggregator.fleet.nodes)
+    ingest = aggregator._ingest
+    assert ingest is not None
+    # Counted by its name from its status on, which may come behind the inventory that is retained.
+    await until(lambda: "b" in ingest.nodes and ingest.nodes["b"].status is not None)
     await bad.tick()
     for _ in range(3):
         await bad.publish(Topic.INVENTORY, body, retain=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -208,7 +209,7 @@ def test_kill_9_loses_no_commit(killed: Path) -> None:
     assert all_of(store, "GPU-a-1", GAUGES[0]) == expected("a", 1, range(10))[:, 0].tolist()
 
 
-@pytest.mark.parametrize("part", [0.45, 0.6, 0.95])
+@pytest.mark.parametrize("part", [0.3, 0.6, 0.95])
 def test_a_torn_log_costs_only_what_follows_the_tear(killed: Path, part: float) -> None:
     log = killed / "hot.duckdb.wal"
     whole = log.read_bytes()
@@ -219,7 +220,7 @@ def test_a_torn_log_costs_only_what_follows_the_tear(killed: Path, part: float) 
     assert stored == IntervalSet([(0, stored.end)])
 
 
-@pytest.mark.parametrize("part", [0.45, 0.6, 0.95])
+@pytest.mark.parametrize("part", [0.3, 0.6, 0.95])
 def test_a_flipped_byte_in_the_log_costs_only_what_follows_it(
     killed: Path, part: float, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -232,6 +233,60 @@ def test_a_flipped_byte_in_the_log_costs_only_what_follows_it(
     assert stored == IntervalSet([(0, stored.end)])
     assert (killed / "hot.duckdb.wal.corrupt-1").read_bytes() == bytes(whole)
     assert "requested again" in caplog.text
+    store.close()
+
+
+def entries_of(log: bytes) -> list[int]:
+    """Return where the entries of DuckDB's log begin: each has a length, a checksum and its content."""
+    for header in range(64):
+        found = [header]
+        while found[-1] < len(log):
+            found.append(found[-1] + 16 + int.from_bytes(log[found[-1] : found[-1] + 8], "little"))
+        if found[-1] == len(log):
+            return found[:-1]
+    raise AssertionError("the log has another format than the tests know")
+
+
+@pytest.mark.parametrize("byte", range(16))
+def test_a_flipped_byte_in_the_head_of_an_entry_is_kept_and_named_too(
+    killed: Path, byte: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """DuckDB itself takes a false length for the torn end of a write, and cuts it off silently."""
+    log = killed / "hot.duckdb.wal"
+    whole = bytearray(log.read_bytes())
+    entries = entries_of(whole)
+    whole[entries[len(entries) * 97 // 100] + byte] ^= 0xFF
+    log.write_bytes(whole)
+    store = EmbeddedStore(StoreConfig(), killed)
+    stored = store.accounted().get(("a", 1), IntervalSet())
+    assert stored == IntervalSet([(0, stored.end)])
+    assert 0 <= stored.end < 9
+    assert (killed / "hot.duckdb.wal.corrupt-1").read_bytes() == bytes(whole)
+    assert "requested again" in caplog.text
+    store.close()
+
+
+def test_a_log_with_any_damaged_header_is_kept_and_named(
+    killed: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    whole = (killed / "hot.duckdb.wal").read_bytes()
+    for byte in range(entries_of(whole)[0]):
+        folder = tmp_path / str(byte)
+        shutil.copytree(killed, folder)
+        damaged = bytearray(whole)
+        damaged[byte] ^= 0xFF
+        (folder / "hot.duckdb.wal").write_bytes(damaged)
+        caplog.clear()
+        store = EmbeddedStore(StoreConfig(), folder)
+        lost = store.accounted() == {}
+        named = (folder / "hot.duckdb.wal.corrupt-1").exists() and "requested again" in caplog.text
+        assert lost == named
+        store.close()
+
+
+def test_a_whole_log_leaves_no_copy_behind(killed: Path) -> None:
+    store = EmbeddedStore(StoreConfig(), killed)
+    assert [path.name for path in killed.glob("*.wal.*")] == []
     store.close()
 
 

@@ -123,3 +123,21 @@ async def test_a_check_that_fails_is_told_once_and_is_no_fault_of_writing(
     assert (len(checks), stats.store_ok, stats.store_errors) == (1, True, 0)
     assert caplog.text.count("no magic bytes") == 1
     await keeper.close()
+
+
+async def test_a_log_that_cannot_be_folded_in_is_named_until_it_can(
+    feed: Feed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a fault of our own: it would grow until the disk is full, and commits go on meanwhile."""
+    keeper = StoreExecutor(feed.store, Stats())
+    feed.send("a", 30)
+    feed.flush()
+    with monkeypatch.context() as patch:
+        patch.setattr(feed.store, "tidy", lambda: int("x"))
+        assert await keeper.write(feed.ingest.drain_batch(feed.wall), asyncio.Event())
+        assert "ValueError" in keeper.faults["fold of the log"]
+    feed.send("a", 31)
+    feed.flush()
+    assert await keeper.write(feed.ingest.drain_batch(feed.wall), asyncio.Event())
+    assert keeper.faults == {}
+    await keeper.close()

@@ -26,6 +26,7 @@ KNOW_INFLUXDB = {
     "alerts/rules/names.py": "the reading that the alert of the store's problem evaluates",
     "kilowatch/prometheus/self_alerts.py": "the same alert over the store's own metrics",
     "kilowatch/cli/influx.py": "the command `kilowatch influx`",
+    "kilowatch/stack/start_line.py": "says at the start where the frames are stored",
     "kilowatch/__main__.py": "the same, in the table of commands",
 }
 """Files outside `aggregator/influx` that may name InfluxDB, with the reason."""

@@ -43,6 +43,7 @@ when = { type = "above", metric = "gpu_temperature_celsius", level = 80 }
 hold = 2
 keep = 3
 severity = "page"
+owner = "reset"
 summary = "{where} is hot"
 description = "-"
 runbook = "-"
@@ -52,12 +53,13 @@ name = "driver_down"
 table = "node"
 when = { type = "below", metric = "node_driver_up", level = 0.5 }
 severity = "page"
+owner = "reset"
 summary = "the driver of {where} is down"
 description = "-"
 runbook = "-"
-inhibits = ["hot"]
+inhibits = [{ rule = "hot", within = "node", why = "No driver, no reading." }]
 """
-DEFAULT_TIMINGS = NotificationTimings(settle=2.0, settle_recurring=2.0, grace=3.0, late_cause=5.0)
+DEFAULT_TIMINGS = NotificationTimings(settle=2.0, settle_recurring=2.0, grace=3.0)
 
 
 def is_hot(node: int, gpu: int, second: int) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 import msgspec
 
 from alerts.incidents.manager import IncidentManager
+from alerts.incidents.matchers import parse_all
 from alerts.incidents.policy import DEFAULT_TIMINGS, NotificationTimings, RulePolicy, RuleScope
 from alerts.incidents.state import (
     IncidentChanges,
@@ -18,7 +19,15 @@ from alerts.incidents.state import (
     TrackedAlert,
 )
 from alerts.notice import Notice
-from api.alerts import Alert, AlertState, Incident, NotificationState, Severity, Subject
+from api.alerts import (
+    Alert,
+    AlertState,
+    Incident,
+    NotificationState,
+    Severity,
+    Silence,
+    Subject,
+)
 
 SECOND = 1_000_000_000
 NOON = 1_800_000_000 * SECOND
@@ -26,17 +35,16 @@ NOON = 1_800_000_000 * SECOND
 POLICIES: Mapping[str, RulePolicy] = {
     "circuit_trip_suspected": RulePolicy(
         group=RuleScope.CIRCUIT,
-        within=RuleScope.CIRCUIT,
-        inhibits=("node_silent", "gpu_lost", "gpu_hung"),
+        inhibits=dict.fromkeys(("node_silent", "gpu_lost", "gpu_hung"), RuleScope.CIRCUIT),
     ),
     "node_silent": RulePolicy(
         group=RuleScope.RACK,
-        within=RuleScope.NODE,
-        inhibits=("gpu_lost", "gpu_hung", "nvlink_down"),
+        inhibits=dict.fromkeys(("gpu_lost", "gpu_hung", "nvlink_down"), RuleScope.NODE),
     ),
-    "driver_down": RulePolicy(group=RuleScope.NODE, within=RuleScope.NODE, inhibits=("gpu_hung",)),
+    "driver_down": RulePolicy(group=RuleScope.NODE, inhibits={"gpu_hung": RuleScope.NODE}),
     "gpu_lost": RulePolicy(
-        group=RuleScope.GPU, within=RuleScope.GPU, inhibits=("nvlink_down", "ecc_contained")
+        group=RuleScope.GPU,
+        inhibits=dict.fromkeys(("nvlink_down", "ecc_contained"), RuleScope.GPU),
     ),
     "gpu_hung": RulePolicy(group=RuleScope.NODE),
     "nvswitch_errors": RulePolicy(group=RuleScope.NODE, edge=True),
@@ -185,3 +193,32 @@ class ManagerHarness:
 def described(notices: Sequence[Notice]) -> list[str]:
     """Return notices in short: `trigger new`."""
     return [f"{notice.action} {notice.reason}" for notice in notices]
+
+
+def silenced(
+    harness: ManagerHarness, *matchers: str, seconds: float = 600, **more: bool
+) -> Silence:
+    """Silence some alerts from now on."""
+    silence, step = harness.manager.silence(
+        parse_all(matchers),
+        who="ada",
+        why="known",
+        ends=harness.wall + round(seconds * SECOND),
+        now=harness.now,
+        wall_ns=harness.wall,
+        **more,
+    )
+    harness.keep(step)
+    assert step.silences == (silence,)
+    return silence
+
+
+def acknowledge(harness: ManagerHarness, key: str, until: int | None = None) -> IncidentChanges:
+    """Acknowledge an incident."""
+    incident, step = harness.manager.acknowledge(
+        key, who="ada", why="on it", until=until, now=harness.now, wall_ns=harness.wall
+    )
+    assert incident.acknowledged is not None
+    assert step.incidents == (incident,)
+    harness.keep(step)
+    return step

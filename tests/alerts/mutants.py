@@ -9,12 +9,14 @@ from typing import Any
 import msgspec
 
 from alerts.rules.condition import ConditionKind
-from alerts.rules.conditions import AllOf, AnyOf
+from alerts.rules.conditions import AllOf, AnyOf, OfJob
 from alerts.rules.counters import Fraction, Rate, Rises
 from alerts.rules.events import Happens, Repeats
 from alerts.rules.levels import Above, Below, Formula, In
+from alerts.rules.of_jobs import Quiet, SinceBegin, SlowInJob
 from alerts.rules.peers import Outlier
 from alerts.rules.presence import Absent, DriverCondition, Silent, Skewed
+from alerts.rules.recurs import Recurs
 from alerts.rules.rule import Rule
 from alerts.rules.trend import Drift, Forecast, Frozen, Worse
 from api.alerts import Severity
@@ -24,12 +26,21 @@ _NUMBERS: dict[type[ConditionKind], dict[str, tuple[float, ...]]] = {
     Fraction: {"level": (1.1, 0.9), "window": (2.0,)},
     Silent: {"least": (1.5, 0.5)},
     Skewed: {"level": (1.1, 0.9)},
-    Outlier: {"below": (1.1, 0.9), "above": (1.1, 0.9)},
+    Outlier: {
+        "below": (1.1, 0.9),
+        "above": (1.1, 0.9),
+        "least": (1.1, 0.9),
+        "window": (2.0, 0.5),
+    },
     Drift: {"by": (1.2, 0.8, -1.0), "window": (2.0,), "over": (3.0, 0.0), "after": (2.0, 0.5)},
     Forecast: {"level": (1.1, 0.9), "within": (2.0, 0.5), "window": (2.0,)},
     Worse: {"share": (1.15, 0.9)},
     Frozen: {"seconds": (2.0, 0.5)},
     Repeats: {"window": (2.0, 0.5), "apart": (2.0, 0.5)},
+    Recurs: {"window": (0.5,)},
+    SinceBegin: {"share": (1.05, 0.95)},
+    Quiet: {"share": (1.3, 0.4)},
+    SlowInJob: {"below": (1.03, 0.97), "above": (2.0, 0.5), "least": (2.0, 0.5)},
     Happens: {"wait": (2.0, 0.4)},
 }
 """Fields of each kind that are numbers, and what they are multiplied by."""
@@ -46,6 +57,13 @@ def mutated(rule: Rule) -> Iterator[Rule]:
     if rule.settle:
         yield change(rule, settle=0.0)
         yield change(rule, settle=rule.settle * 2)
+    if rule.load is not None:
+        yield change(rule, load=None)
+        own = getattr(rule.when, "load", None)
+        for load in (
+            mutants(rule.load) if own != rule.load or getattr(rule.when, "window", 0) else ()
+        ):
+            yield change(rule, load=load)  # else it is unknown where its own gate is closed
     if rule.unless is not None:
         yield change(rule, unless=None)
         for unless in mutants(rule.unless):
@@ -82,7 +100,10 @@ def _words(condition: ConditionKind) -> Iterator[Any]:
             if condition.clear is not None:
                 yield change(condition, clear=None)
                 yield change(condition, clear=(condition.clear + float(condition.level)) / 2)
-                yield change(condition, clear=condition.clear * 1.5 - float(condition.level) / 2)
+                if condition.clear:  # no reading is below 0
+                    yield change(
+                        condition, clear=condition.clear * 1.5 - float(condition.level) / 2
+                    )
         case In():
             yield from _of_states(condition)
         case Formula():
@@ -112,11 +133,11 @@ def _words(condition: ConditionKind) -> Iterator[Any]:
         case Happens() | Repeats():
             yield from _of_events(condition)
         case Outlier():
-            yield change(condition, peers=condition.peers + 1)
-            yield change(condition, peers=condition.peers - 1)
+            yield from _of_peers(condition)
+        case Recurs():
+            yield from _of_incidents(condition)
         case Frozen():
-            yield change(condition, of=condition.of[:1])
-            yield change(condition, of=condition.of[1:])
+            yield from (change(condition, of=of) for of in (condition.of[:1], condition.of[1:]))
         case AnyOf() | AllOf():
             yield (AllOf if isinstance(condition, AnyOf) else AnyOf)(condition.of)
             for at, part in enumerate(condition.of):
@@ -124,7 +145,7 @@ def _words(condition: ConditionKind) -> Iterator[Any]:
                 for mutant in mutants(part):
                     yield type(condition)((*condition.of[:at], mutant, *condition.of[at + 1 :]))
         case _:
-            pass  # its numbers are all there is to it
+            yield from _of_jobs(condition)
 
 
 def _of_states(condition: In) -> Iterator[In]:
@@ -136,6 +157,46 @@ def _of_states(condition: In) -> Iterator[In]:
             yield change(condition, values=(*condition.values, value))
     if condition.after:
         yield change(condition, after=())
+
+
+def _of_incidents(condition: Recurs) -> Iterator[Recurs]:
+    change = msgspec.structs.replace
+    yield change(condition, count=condition.count + 1)
+    yield change(condition, count=condition.count - 1)
+    yield change(condition, of="slot" if condition.of == "board" else "board")
+
+
+def _of_jobs(condition: ConditionKind) -> Iterator[ConditionKind]:
+    change = msgspec.structs.replace
+    if isinstance(condition, Quiet):
+        for name in condition.of:
+            yield change(condition, of=tuple(each for each in condition.of if each != name))
+        return
+    if isinstance(condition, SlowInJob):
+        yield change(condition, windows=condition.windows * 2)
+        yield change(condition, windows=condition.windows // 2)
+        return
+    if not isinstance(condition, OfJob):
+        return  # its numbers are all there is to it
+    for of in mutants(condition.of):
+        yield change(condition, of=of)
+    yield change(condition, share=0.6 if condition.share > 0.5 else 0.9)
+    yield change(condition, after=condition.after * 2)
+    yield change(condition, after=condition.after / 2)
+    yield change(condition, anybody=not condition.anybody)
+    if condition.each:
+        yield change(condition, each=False)
+    if condition.least > 1:
+        yield change(condition, least=condition.least - 1)
+        yield change(condition, least=condition.least + 1)
+
+
+def _of_peers(condition: Outlier) -> Iterator[Outlier]:
+    change = msgspec.structs.replace
+    yield change(condition, peers=condition.peers + 1)
+    yield change(condition, peers=condition.peers - 1)
+    for name in condition.plus:
+        yield change(condition, plus=tuple(p for p in condition.plus if p != name))
 
 
 def _of_events(condition: Happens | Repeats) -> Iterator[Happens | Repeats]:

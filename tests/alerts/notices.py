@@ -10,7 +10,7 @@ from alerts.delivery.clock import DeliveryClock
 from alerts.incidents.state import IncidentChanges
 from alerts.journal.journal import Journal, Route
 from alerts.notice import Notice
-from api.alerts import Action, Alert, AlertState, Incident, IncidentNote, Severity, Subject
+from api.alerts import Action, Alert, AlertState, Incident, IncidentNote, Owner, Severity, Subject
 
 MINUTE = 60_000_000_000
 NOON = 1_785_585_600_000_000_000
@@ -62,6 +62,7 @@ def alert(
         summary=f"{where} fell off the bus",
         description="The driver has lost it. Drain the node, power it off and on, and run dcgmi.",
         runbook="gpu-lost",
+        owner=Owner.COLD_START,
     )
 
 

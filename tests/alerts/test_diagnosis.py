@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from alerts.diagnosis.diagnosis import Diagnosis
-from alerts.diagnosis.finding import Finding
+from alerts.diagnosis.finding import RULES, Finding
+from alerts.rules.rule import load
 
 LOGS = Path(__file__).parents[2] / "../shared/data/captures/kernel_log"
 needs_captures = pytest.mark.skipif(not LOGS.is_dir(), reason="no ../shared/data/captures")
@@ -154,6 +155,31 @@ SWITCH = "[{}] nvidia-nvswitch{}: SXid (PCI:0000:0{}:00.0): 20034, {}"
         ),
         pytest.param([xid(1, "01", 48)], [("page", "ecc_dbe")], id="48 alone"),
         pytest.param(
+            [xid(1, "01", 94), xid(1.1, "01", 48), xid(1.5, "01", 154, ACTION.format(0, 4))],
+            [("ticket", "ecc_contained")],
+            id="contained, and to be reset when it is idle",
+        ),
+        pytest.param(
+            [xid(1, "01", 48), xid(1.5, "01", 154, ACTION.format(0, 4))],
+            [("page", "ecc_dbe")],
+            id="not contained, and to be drained",
+        ),
+        pytest.param(
+            [xid(1 + n / 1000, f"0{n}", 79, "GPU has fallen off the bus.") for n in range(3)],
+            [("page", "gpu_lost")],
+            id="three GPUs off the bus in one instant",
+        ),
+        pytest.param(
+            [xid(1 + n * 3600, f"0{n}", 79, "GPU has fallen off the bus.") for n in range(3)],
+            [("page", "gpu_lost")] * 3,
+            id="three GPUs off the bus in three hours",
+        ),
+        pytest.param(
+            [xid(1, "01", 63), xid(90000, "01", 64)],
+            [("page", "ecc_uncontained"), ("ticket", "remap_pending")],
+            id="a row that waits does not hide one that failed a day later",
+        ),
+        pytest.param(
             [xid(1, "01", 48), xid(1, "01", 63), xid(1.1, "01", 94), xid(1.2, "01", 45)],
             [("ticket", "ecc_contained")],
             id="contained",
@@ -243,6 +269,37 @@ SWITCH = "[{}] nvidia-nvswitch{}: SXid (PCI:0000:0{}:00.0): 20034, {}"
 def test_one_incident_per_cause(lines: list[str], expected: list[tuple[str, str]]) -> None:
     """The grouping cases, and what may never page alone."""
     assert said(*lines) == expected
+
+
+def test_gpus_that_are_lost_together_are_all_named() -> None:
+    lines = [xid(1 + n / 1000, f"0{n}", 79, "GPU has fallen off the bus.") for n in range(3)]
+    (one,) = diagnose("\n".join(lines))
+    assert [gpu.pci for gpu in one.gpus] == [f"0000:0{n}:00.0" for n in range(3)]
+    assert (one.gpu, one.lines, one.rule) == (None, lines, "gpu_lost")
+    assert "what they share" in one.action
+
+
+def test_a_decoded_sub_code_is_not_to_be_decoded_again() -> None:
+    """Its unit, link, action and place of the cause are in the finding; undecoded, the advice stays."""
+    (one,) = diagnose(xid(1, "01", 149, NETIR))
+    assert "ecode" not in one.action
+    assert "check the peer first" in one.action
+    assert [(code.xid, code.action) for code in one.sub_codes] == [(149, "RESET_GPU")]
+    assert (one.links, one.rule) == ([1], "nvlink_fault")
+    (cut,) = diagnose(xid(1, "01", 149, "NETIR Fatal XC0 i0 Link -1 (0x000fe406"))
+    assert "Decode the sub-code" in cut.action
+    assert cut.links == []
+
+
+def test_each_finding_names_a_rule_that_exists() -> None:
+    rules = {rule.name for rule in load()}
+    assert set(RULES.values()) <= rules
+    (one,) = diagnose(xid(1, "01", 62))
+    assert one.rule == "gpu_fault"
+    (one,) = diagnose(xid(1, "01", 977))
+    assert one.rule == "gpu_oddity"
+    (one,) = diagnose(xid(1, "01", 13))
+    assert one.rule is None
 
 
 def test_a_burst_is_counted_and_keeps_its_first_line() -> None:

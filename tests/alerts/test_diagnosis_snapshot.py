@@ -9,7 +9,8 @@ import pytest
 
 from alerts.diagnosis import snapshot
 from alerts.diagnosis.finding import Finding
-from alerts.diagnosis.snapshot import GpuSnapshot, evaluate_snapshots, merge
+from alerts.diagnosis.merging import merge
+from alerts.diagnosis.snapshot import GpuSnapshot, evaluate_snapshots
 from alerts.xid.catalogue import XidSeverity
 from telemetry.catalogue import BY_NAME
 
@@ -111,7 +112,7 @@ def test_log_and_document_are_merged_by_cause() -> None:
     )
     lost = Finding(severity=XidSeverity.PAGE, fault="gpu_lost", gpu="0000:02:00.0", xids=[79])
     found = evaluate_snapshots([gpu(recovery_action=1), gpu("0000:02:00.0", lost="GPU is lost")])
-    merged = {one.fault: one for one in merge([log, lost, *found])}
+    merged = {one.fault: one for one in merge([log, lost], found)}
     assert set(merged) == {"nvlink_errors", "gpu_lost"}
     assert merged["nvlink_errors"].severity == "page"
     assert (merged["gpu_lost"].count, merged["gpu_lost"].xids) == (2, [79])

@@ -56,6 +56,11 @@ class Plant:
     ) -> list[Alert]:
         """Let time pass, store a frame of every node that is not muted, evaluate."""
         self.now += seconds
+        self.hear()
+        return self.engine.evaluate(self.fleet, self.now, self.wall, events, listening=listening)
+
+    def hear(self) -> None:
+        """Store a frame of every node that is not muted."""
         for name, node in self.fleet.nodes.items():
             if name in self.muted:
                 continue
@@ -65,6 +70,7 @@ class Plant:
                 Table.GPU: [gpu.uuid for gpu in inventory.gpus],
                 Table.LINK: [f"{link.gpu}/{link.number}" for link in inventory.links],
                 Table.NODE: [name],
+                Table.PORT: [],
             }
             for number, matrix in enumerate(self.fleet.matrices):
                 block = matrix.block
@@ -80,7 +86,6 @@ class Plant:
                         np.array([row[split:]]),
                         self.now,
                     )
-        return self.engine.evaluate(self.fleet, self.now, self.wall, events, listening=listening)
 
     def run(self, seconds: int, events: Sequence[Event] = ()) -> list[Alert]:
         """Tick for some seconds; return all changes."""
@@ -271,6 +276,22 @@ def test_one_xid_of_a_lost_gpu_and_its_gap_are_one_alert(plant: Plant) -> None:
 
 def test_an_application_fault_is_nobodys_alert(plant: Plant) -> None:
     assert plant.run(3, [xid(number, gpu="GPU-a1") for number in (13, 31, 43, 45)]) == []
+
+
+def test_a_line_of_the_driver_that_names_a_gpu_is_heard_once(
+    plant: Plant,
+) -> None:
+    plant.add("n1", ["a"])
+    plant.tick()
+    line = "NVRM: GPU 0000:10:00.0: RmInitAdapter failed! (0x62:0x40:2168)"
+    for number, gpu in enumerate(("a", None)):
+        event = Event(
+            id=f"1-{number}", node="n1", at=plant.wall, kind="driver_log", gpu=gpu,
+            pci="0000:10:00.0", data={"what": "init_failed", "line": line},
+        )  # fmt: skip
+        plant.tick([event])
+        fired = [one for one in plant.engine.alerts() if one.rule == "gpu_init_failed"]
+        assert [one.node for one in fired] == ["n1"], "once, however often it is said"
 
 
 def test_events_of_nodes_that_nobody_knows_are_counted(plant: Plant) -> None:

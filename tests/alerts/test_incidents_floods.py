@@ -115,6 +115,23 @@ def test_a_node_that_reports_a_thousand_pages_suppresses_no_other_nodes_page() -
     assert harness.sent[-1].incident.total == 1145
 
 
+def test_a_few_mad_nodes_together_suppress_no_other_nodes_page() -> None:
+    """Five of them fill the storm of all; what another node reports first in a minute still rings."""
+    harness = ManagerHarness()
+    for number in range(5):
+        harness.tick(*(alert("gpu_lost", f"mad-{n}", f"GPU-{n}-{number}") for n in range(5)))
+    harness.wait(3)
+    assert described(harness.sent).count("trigger storm") == 1
+    for number in range(3):
+        honest = alert("gpu_lost", f"honest-{number}", f"GPU-honest-{number}")
+        (page,) = [one for one in harness.tick(honest) + harness.wait(2) if one.reason == "new"]
+        assert f"honest-{number}" in page.incident.title
+        assert harness.state(honest) is NotificationState.NOTIFIED
+    again = alert("gpu_lost", "honest-0", "GPU-other")  # its second in this minute
+    assert harness.tick(again) + harness.wait(2) == []
+    assert harness.state(again) is NotificationState.STORM
+
+
 def test_a_flood_of_tickets_never_holds_a_page_back() -> None:
     harness = ManagerHarness()
     harness.tick(

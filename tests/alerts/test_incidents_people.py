@@ -2,45 +2,27 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from alerts.incidents.matchers import parse, parse_all
-from alerts.incidents.state import MAX_TIMELINE, IncidentChanges
+from alerts.incidents.state import MAX_TIMELINE
+from alerts.incidents.suppression import AlertSuppressor
 from api.alerts import Action, NotificationState, Severity, Silence
 from telemetry.errors import ConfigError, IncidentError
-from tests.alerts.deliveries import SECOND, ManagerHarness, alert, described, over, trip
+from tests.alerts.deliveries import (
+    SECOND,
+    ManagerHarness,
+    acknowledge,
+    alert,
+    described,
+    over,
+    silenced,
+    trip,
+)
 
 HOT = alert("thermal", gpu="GPU-a")
 LOST = alert("gpu_lost", gpu="GPU-a")
-
-
-def silenced(
-    harness: ManagerHarness, *matchers: str, seconds: float = 600, **more: bool
-) -> Silence:
-    """Silence some alerts from now on."""
-    silence, step = harness.manager.silence(
-        parse_all(matchers),
-        who="ada",
-        why="known",
-        ends=harness.wall + round(seconds * SECOND),
-        now=harness.now,
-        wall_ns=harness.wall,
-        **more,
-    )
-    harness.keep(step)
-    assert step.silences == (silence,)
-    return silence
-
-
-def acknowledge(harness: ManagerHarness, key: str, until: int | None = None) -> IncidentChanges:
-    """Acknowledge an incident."""
-    incident, step = harness.manager.acknowledge(
-        key, who="ada", why="on it", until=until, now=harness.now, wall_ns=harness.wall
-    )
-    assert incident.acknowledged is not None
-    assert step.incidents == (incident,)
-    harness.keep(step)
-    return step
 
 
 # -- Acknowledge ----------------------------------------------------------------------------------
@@ -123,28 +105,28 @@ def test_an_acknowledgement_that_is_over_and_an_end_stand_in_the_story() -> None
     assert whats == ["told", "acknowledged", "lapsed", "told", "ended"]
 
 
-def test_worse_outdoes_an_acknowledgement() -> None:
+def test_a_page_rings_beside_an_acknowledged_ticket() -> None:
     harness = ManagerHarness()
     harness.tick(alert("gpu_hung", gpu="GPU-a", severity=Severity.TICKET))
     harness.wait(20)
     acknowledge(harness, harness.only().key)
     harness.tick(alert("gpu_hung", gpu="GPU-b"))
     harness.tick()
-    assert described(harness.sent)[-1] == "trigger worse"
-    assert harness.only().acknowledged is None
+    assert described(harness.sent)[-1] == "trigger new"
+    assert [one.acknowledged is None for one in harness.manager.incidents()] == [True, False]
 
 
-def test_what_comes_long_after_somebody_took_it_is_news() -> None:
+def test_a_ticket_that_comes_long_after_somebody_took_its_incident_is_news() -> None:
     harness = ManagerHarness()
-    harness.tick(alert("gpu_hung", gpu="GPU-a"))
-    harness.tick()
+    harness.tick(alert("gpu_hung", gpu="GPU-a", severity=Severity.TICKET))
+    harness.wait(20)
     acknowledge(harness, harness.only().key)
     harness.wait(1800, every=60)
-    harness.tick(alert("gpu_hung", gpu="GPU-b"))
+    harness.tick(alert("gpu_hung", gpu="GPU-b", severity=Severity.TICKET))
     harness.wait(7200, every=60)
     assert [one.action for one in harness.sent].count(Action.TRIGGER) == 1
-    harness.tick(alert("gpu_hung", gpu="GPU-c"))
-    harness.tick()
+    harness.tick(alert("gpu_hung", gpu="GPU-c", severity=Severity.TICKET))
+    harness.wait(20)
     assert described(harness.sent)[-1] == "trigger new"
     assert len(harness.manager.incidents()) == 2
 
@@ -301,6 +283,43 @@ def test_a_silence_that_makes_no_sense_is_refused(
         harness.manager.unsilence(
             "abcdef", who="ada", why="", now=harness.now, wall_ns=harness.wall
         )
+
+
+def test_a_page_joins_no_incident_that_was_acknowledged_hours_ago() -> None:
+    """Another link of the same GPU is no news within the hour; after that nobody remembers."""
+    harness = ManagerHarness()
+    first = alert("nvlink_down", gpu="GPU-a")
+    harness.tick(first)
+    harness.wait(5)
+    acknowledge(harness, first.key)
+    harness.wait(3 * 3600, every=60.0)
+    other = msgspec.structs.replace(first, key=f"{first.key}/4", since=harness.wall)
+    notices = harness.tick(other) + harness.wait(5)
+    assert [one.action for one in notices] == [Action.TRIGGER]
+
+
+def test_a_fault_of_our_own_at_the_end_of_a_silence_leaves_nothing_silenced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    harness = ManagerHarness()
+    silenced(harness, "node=dgx-01", seconds=60)
+    harness.tick(LOST)
+    harness.wait(55)
+    assert harness.sent == []
+    begin = AlertSuppressor.update_windows
+
+    def failing(suppressor: AlertSuppressor, time: float) -> list[Silence]:
+        turned = begin(suppressor, time)
+        if turned:
+            suppressor.pending.clear()
+            raise RuntimeError("put in by the test")
+        return turned
+
+    with monkeypatch.context() as patch:
+        patch.setattr(AlertSuppressor, "update_windows", failing)
+        harness.wait(10)
+    harness.wait(60)
+    assert [one.action for one in harness.sent] == [Action.TRIGGER]
 
 
 # -- Maintenance ----------------------------------------------------------------------------------

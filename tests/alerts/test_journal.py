@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,7 @@ from alerts.incidents.policy import RulePolicy
 from alerts.incidents.state import IncidentChanges, RecordKey
 from alerts.journal.file import JournalFile
 from alerts.journal.journal import KEPT_NS, Journal
+from alerts.journal.queue import DeliveryQueue
 from alerts.notice import Notice
 from api.alerts import Action, DeliveryOutcome, NotificationState
 from telemetry.errors import StoreError
@@ -257,6 +259,7 @@ def test_a_real_full_disk_is_survived(tmp_path: Path) -> None:
     script = f"""
 import resource, signal, sys
 from pathlib import Path
+from typing import Any
 from tests.alerts.test_journal import *
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 path = Path({str(tmp_path)!r}) / "alerts.db"
@@ -293,7 +296,8 @@ def test_a_corrupt_file_is_set_aside_and_people_hear_of_it(path: Path) -> None:
     journal.close()
 
 
-def test_wherever_the_file_is_damaged_it_opens_and_says_so(path: Path) -> None:
+def filled(path: Path) -> bytes:
+    """Return the bytes of a journal of forty alerts and incidents, in which no page is free."""
     journal = Journal.open(path, NOON)
     for number in range(40):
         one = alert("gpu_lost", gpu=f"GPU-{number}")
@@ -303,7 +307,16 @@ def test_wherever_the_file_is_damaged_it_opens_and_says_so(path: Path) -> None:
         manager = IncidentManager(POLICIES, now=0.0, wall_ns=NOON + number * 700 * SECOND)
         journal.commit(page(journal, manager), everywhere)
     journal.close()
-    whole = path.read_bytes()
+    connection = sqlite3.connect(path)
+    connection.execute("vacuum")
+    assert connection.execute("pragma freelist_count").fetchone() == (0,)
+    connection.execute("pragma wal_checkpoint(truncate)")
+    connection.close()
+    return path.read_bytes()
+
+
+def test_wherever_the_file_is_damaged_it_opens_and_says_so(path: Path) -> None:
+    whole = filled(path)
     told = 0
     for offset in range(0, len(whole), 4096 // 3):
         broken = bytearray(whole)
@@ -316,11 +329,31 @@ def test_wherever_the_file_is_damaged_it_opens_and_says_so(path: Path) -> None:
         for left in path.parent.iterdir():
             left.unlink()
     assert told > 10
-    for length in (100, 4096, 5000, len(whole) - 1):
+
+
+def test_a_file_without_its_end_is_kept_aside_and_another_begins(path: Path) -> None:
+    """Whole pages, part of one, or the one byte that ends the state of a delivery."""
+    whole = filled(path)
+    pages = len(whole) // 4096
+    assert pages > 20
+    for length in (
+        100,
+        5000,
+        len(whole) - 64,
+        len(whole) - 1,
+        *(4096 * left for left in range(1, pages)),
+    ):
         path.write_bytes(whole[:length])
         again = Journal.open(path, NOON)
-        assert again.lost
+        (aside,) = path.parent.glob("*.corrupt-*[0-9]")
+        assert aside.name in again.lost
+        assert aside.read_bytes() == whole[:length]
+        assert not again.alert_records
+        assert again.commit(page(again, IncidentManager({}, now=0.0, wall_ns=NOON)), everywhere)
         again.close()
+        once_more = Journal.open(path, NOON)
+        assert (once_more.lost, len(once_more.waiting())) == ("", 2)
+        once_more.close()
         for left in path.parent.iterdir():
             left.unlink()
 
@@ -412,3 +445,34 @@ def test_two_steps_make_one() -> None:
     assert both.wall_ns == NOON + 5
     assert not IncidentChanges()
     assert both
+
+
+def test_an_exception_for_one_channel_costs_the_delivery_to_that_channel(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other channel has the page, and the next notice goes to both."""
+    add = DeliveryQueue.add
+
+    def failing(queue: DeliveryQueue, notice: Notice, due: Mapping[str, int], first: int) -> Any:
+        if "chat" in due:
+            raise RuntimeError("put in by the test")
+        return add(queue, notice, due, first)
+
+    manager = begin(journal)
+    with monkeypatch.context() as patch:
+        patch.setattr(DeliveryQueue, "add", failing)
+        step = page(journal, manager)
+        assert journal.commit(step, everywhere)
+    assert [one.channel for one in journal.waiting()] == ["pager"]
+    assert list(journal.faults) == [f"notice/{step.notices[0].incident.key}/chat"]
+    assert journal.due(NOON + 2 * SECOND, 10, "pager")
+    journal.commit(page_of_another(manager), everywhere)
+    assert sorted(one.channel for one in journal.waiting()) == ["chat", "pager", "pager"]
+    assert journal.faults == {}
+
+
+def page_of_another(manager: IncidentManager) -> IncidentChanges:
+    """Lose a GPU of another node, and wait until it is notified."""
+    other = alert("gpu_lost", "n2", "GPU-b")
+    manager.receive([other], 60.0, NOON + 60 * SECOND)
+    return manager.receive([], 62.0, NOON + 62 * SECOND)

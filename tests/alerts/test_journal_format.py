@@ -104,19 +104,30 @@ def test_records_are_stored_under_the_names_of_the_earlier_format(
     old = {(kind, key): json.loads(body) for kind, key, body in OLD["tables"]["record"]}
     for body in old.values():
         body.pop("members", None)  # was always empty on disk
+        assert body.pop("cause_untold", False) is False  # of what was inhibited after its notice
     new = {key: _without_added(json.loads(msgspec.json.encode(one))) for key, one in now.items()}
     assert new == old
 
 
+_ADDED = (
+    ("ended", ""),
+    ("owner", None),
+    ("false", None),
+    ("waits_again", False),
+    ("counted_at", None),
+    ("escalates_from", None),
+    ("escalated", 0),
+    ("faults", []),
+)
+
+
 def _without_added(body: Any) -> Any:
     """Return a record without the fields that came later, which an earlier version ignores: why an
-    alert ended."""
+    alert ended, the owner of its remedy, its faults, and when an incident waited, counted and escalated."""
     match body:
         case dict():
             return {
-                name: _without_added(one)
-                for name, one in body.items()
-                if (name, one) != ("ended", "")
+                name: _without_added(one) for name, one in body.items() if (name, one) not in _ADDED
             }
         case list():
             return [_without_added(one) for one in body]

@@ -201,7 +201,10 @@ def message(what: Notice) -> Message:
 def test_a_pagerduty_event_says_all_it_can() -> None:
     body = event(message(notice()), SECRET)
     assert body["dedup_key"] == "i-1"
-    assert body["links"][0] == {"href": "https://docs.example/runbook#gpu-lost", "text": "Runbook"}
+    incident, runbook, _ = body["links"]
+    assert incident == {"href": "https://kilowatch.example/incidents/i-1", "text": "Incident"}
+    assert body["client_url"] == incident["href"]
+    assert runbook == {"href": "https://docs.example/runbook#gpu-lost", "text": "Runbook"}
     payload = body["payload"]
     assert payload["summary"] == "[PAGE] dgx-01 GPU 3 fell off the bus"
     assert payload["source"] == "dgx-01 GPU 3"

@@ -40,6 +40,7 @@ def test_a_page_says_what_where_since_when_how_bad_who_and_what_to_do() -> None:
     assert text(page()).splitlines() == [
         "[PAGE] dgx-01 GPU 3 fell off the bus",
         "Rule: gpu_lost",
+        "Remedy: cold start",
         "Node: dgx-01 · rack r12 · cluster hall-1",
         "GPU: 3 · NVIDIA H100 80GB HBM3 · GPU-00000003-0000-0000-0000-000000000003 · "
         "serial 1652622032001 · PCI 00000000:3B:00.0 · slot 4",
@@ -48,12 +49,15 @@ def test_a_page_says_what_where_since_when_how_bad_who_and_what_to_do() -> None:
         "Runs there: job 4711 · user ada",
         "Since: 2026-08-01 12:00:00 UTC (3 min)",
         "What to do: The driver has lost it. Drain the node, power it off and on, and run dcgmi.",
+        "Incident: https://kilowatch.example/incidents/i-1",
         "Runbook: https://docs.example/runbook#gpu-lost",
         "Dashboard: https://grafana.example/d/x?n=dgx-01&g=3"
         "&u=GPU-00000003-0000-0000-0000-000000000003&c=PDU-A-12"
         "&from=1785583800000&to=1785585780000",
         "Acknowledge: kilowatch ack i-1 --why 'I am on it'",
-        "Silence: kilowatch silence rule=gpu_lost node=dgx-01 --for 2h --why '...'",
+        "Silence: kilowatch silence rule=gpu_lost node=dgx-01 "
+        "uuid=GPU-00000003-0000-0000-0000-000000000003 --for 2h --why '...'",
+        "Recover: kilowatch recover GPU-00000003-0000-0000-0000-000000000003",
     ]
 
 
@@ -148,7 +152,7 @@ def test_nothing_from_the_bus_can_do_harm() -> None:
     for command in said.commands:
         words = shlex.split(command.value)  # a shell would take it for these words, and run nothing
         assert words[0] == "kilowatch"
-        assert any("ROOT$(reboot)" in word for word in words[1:])
+        assert command.name == "Recover" or any("ROOT$(reboot)" in word for word in words[1:])
     assert "\nROOT" not in text(said)
     assert "[dgx" not in markdown(said)
 

@@ -9,6 +9,7 @@ import pytest
 
 from alerts.engine.rule_tests import failures, play
 from alerts.rules.rule import KINDS, Example, Rule, load, monitor_rules, read, words_of
+from api.alerts import Severity, Subject
 from telemetry.errors import ConfigError
 from tests.alerts.mutants import mutated
 
@@ -40,7 +41,11 @@ def _readings(example: Example) -> list[list[str]]:
 
 @pytest.mark.parametrize("rule", [*RULES, *MONITOR], ids=lambda rule: rule.name)
 def test_whatever_is_changed_in_a_rule_its_examples_notice(rule: Rule) -> None:
-    unnoticed = [mutant for mutant in mutated(rule) if not failures(mutant)]
+    unnoticed = [
+        mutant
+        for mutant in mutated(rule)
+        if all(play(mutant, each) == words_of(each.then) for each in mutant.example)
+    ]
     assert unnoticed == []
 
 
@@ -56,6 +61,7 @@ name = "hot"
 when = { type = "above", metric = "gpu_temperature_celsius", level = 88, clear = 84 }
 hold = 120
 severity = "ticket"
+owner = "reset"
 summary = "{where} is at {value}"
 description = "Look at the fans."
 runbook = "hot"
@@ -99,6 +105,49 @@ def test_the_documentation_names_every_kind_of_condition(kind: str) -> None:
     assert f"`{kind}`" in DOCS.read_text() or f'type = "{kind}"' in DOCS.read_text()
 
 
+@pytest.mark.parametrize(
+    ("inhibits", "words"),
+    [
+        ('["straggler"]', 'Write inhibits = [{ rule = "gpu_hung", within = "gpu", why = "..." }]'),
+        (
+            '[{ rule = "straggler", within = "gpu" }]',
+            "missing required field `why`. Write inhibits",
+        ),
+        ('[{ rule = "straggler", why = "-" }]', "missing required field `within`. Write inhibits"),
+        ('[{ rule = "straggler", within = "rack", why = "-" }]', "invalid enum value 'rack'"),
+        (
+            '[{ rule = "straggler", within = "gpu", why = " " }]',
+            "why it inhibits 'straggler' is not",
+        ),
+        ('[{ rule = "stragler", within = "gpu", why = "-" }]', "Did you mean 'straggler'"),
+        (
+            '[{ rule = "straggler", within = "gpu", why = "-" }, '
+            '{ rule = "straggler", within = "node", why = "-" }]',
+            "it inhibits 'straggler' twice",
+        ),
+        ('[]\nwithin = "node"', "within: there is no such key. Write inhibits"),
+    ],
+)
+def test_an_inhibition_names_its_rule_its_place_and_its_reason(
+    tmp_path: Path, inhibits: str, words: str
+) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(GOOD_RULE.replace("hold", f"inhibits = {inhibits}\nhold"))
+    with pytest.raises(ConfigError) as caught:
+        load([path])
+    assert words in str(caught.value)
+
+
+def test_no_fault_of_one_gpu_hides_a_page_of_another() -> None:
+    """Of the node it may hide what has no GPU; a place wider than the node only a fault without one."""
+    pages = {rule.name: rule for rule in RULES if rule.severity is Severity.PAGE}
+    for rule in RULES:
+        for one in rule.inhibits:
+            effect = pages.get(one.rule)
+            if rule.table in {Subject.GPU, Subject.LINK} and effect is not None:
+                assert one.within == "gpu" or effect.table is Subject.NODE, (rule.name, one)
+
+
 def test_a_name_is_enough_to_switch_a_shipped_rule_off(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text('[[rule]]\nname = "thermal_limit"\nenabled = false\n')
@@ -118,6 +167,12 @@ def test_a_name_is_enough_to_switch_a_shipped_rule_off(tmp_path: Path) -> None:
         ("level = 88", 'level = "gpu_temp"', "there is no metric 'gpu_temp'"),
         ("level = 88", 'level = "88"', "Write a number without quotes."),
         ("level = 88, ", "", "when: object missing required field `level`"),
+        (
+            'owner = "reset"\n',
+            "",
+            "missing required field `owner`. Write what its remedy takes: reset,",
+        ),
+        ('"reset"', '"ops"', "owner: invalid enum value 'ops'"),
         ("{value}", "{valeu}", "{valeu} has no meaning"),
         ("{value}", "{value:.1f}", "no format of its own"),
         ("{value}", "{value", "Use {name} with one of"),
@@ -236,6 +291,7 @@ def exact_rules(constant: float) -> str:
 name = "exact_{len(found)}"
 when = {{ type = "{kind}", {its} }}
 severity = "info"
+owner = "reset"
 summary = "{{where}}"
 description = "d"
 runbook = "r"

@@ -69,6 +69,24 @@ async def test_a_healthy_hour_tells_nobody_of_anything(
     assert not set(fired) - {"gpu_idle", "power_outlier"}, fired
 
 
+@pytest.mark.parametrize(
+    ("name", "nodes", "gpus", "seed"),
+    [
+        ("desktop-4x5090", None, None, 0), ("desktop-4x5090", None, None, 7),
+        ("two-dgx-h100", None, None, 3), ("fleet", 4, None, 0), ("fleet", 3, 4, 5),
+    ],
+)  # fmt: skip
+async def test_a_demonstration_without_faults_tells_nobody_of_anything(
+    tmp_path: Path, name: str, nodes: int | None, gpus: int | None, seed: int
+) -> None:
+    """As `kilowatch demo --faults none`, on the circuits that it has."""
+    simulated = scenario(name, nodes=nodes, gpus=gpus, seed=seed, faults="none")
+    scene = Scene.of(simulated, tmp_path)
+    await scene.play(3600, every=30)
+    assert scene.electrical.latest is not None
+    assert [notice.incident.title for notice in scene.notices] == []
+
+
 async def test_an_hour_of_what_healthy_gpus_have_said_tells_nobody_of_anything(
     tmp_path: Path, captures: Path
 ) -> None:
@@ -102,6 +120,8 @@ class Case(NamedTuple):
     title: str
     within: int
     """Seconds after it began."""
+    ends: int = 1200
+    """Seconds after its end in which that is notified."""
 
 
 CASES = [
@@ -110,7 +130,7 @@ CASES = [
     Case(FaultKind.HUNG, "hung@dgx-01/2", 60, Severity.PAGE,
          "the driver no longer answers for dgx-01 GPU 2", 32),
     Case(FaultKind.ECC_STORM, "ecc_storm@dgx-02/2", 240, Severity.PAGE,
-         "dgx-02 GPU 2 is in a storm of memory errors", 100),
+         "dgx-02 GPU 2 is in a storm of memory errors", 100, 5000),
     Case(FaultKind.THERMAL, "thermal@dgx-01/1", 180, Severity.PAGE,
          "dgx-01 GPU 1 is too hot", 70),
     Case(FaultKind.POWER_BRAKE, "power_brake@dgx-02", 40, Severity.PAGE,
@@ -132,7 +152,7 @@ async def test_a_fault_is_told_once_in_time_and_its_end_too(tmp_path: Path, case
     every = 1 if case.within <= 100 else 5
     await scene.play(BEGINS - CALM + case.within + every, every)
     await scene.play(case.lasts, every=10)
-    await scene.play(1200, every=15)
+    await scene.play(case.ends, every=15)
     [notice] = [one for one in scene.notices if one.action is Action.TRIGGER]
     assert notice.incident.severity is case.severity
     assert notice.incident.title.startswith(case.title)
@@ -141,13 +161,13 @@ async def test_a_fault_is_told_once_in_time_and_its_end_too(tmp_path: Path, case
     assert [end.incident.key for end in ends] == [notice.incident.key]
 
 
-async def test_a_node_that_falls_silent_is_one_ticket(tmp_path: Path) -> None:
+async def test_a_node_that_falls_silent_at_work_is_one_page(tmp_path: Path) -> None:
     simulated = scenario("fleet", nodes=8, faults=f"node_loss@node-00003+{BEGINS}s:120s")
     scene = staged(simulated, one_circuit_a_rack(simulated), tmp_path)
     await scene.play(CALM, every=15)
     await scene.play(200, every=2)
-    assert scene.pages() == []
-    assert scene.tickets() == ["node-00003 has been silent for 60 s"]
+    assert scene.pages() == ["node-00003 had work and has been silent for 60 s"]
+    assert scene.tickets() == []
 
 
 async def test_a_feed_that_is_lost_is_one_page_that_names_the_breaker(tmp_path: Path) -> None:
@@ -163,5 +183,5 @@ async def test_a_feed_that_is_lost_is_one_page_that_names_the_breaker(tmp_path: 
 
 
 def test_every_kind_of_simulated_fault_is_played_here() -> None:
-    elsewhere = {FaultKind.NODE_LOSS, FaultKind.FEED_LOSS}
+    elsewhere = {FaultKind.NODE_LOSS, FaultKind.FEED_LOSS, FaultKind.PORT_DOWN, FaultKind.PORT_SLOW}
     assert {case.kind for case in CASES} | elsewhere == set(FaultKind)

@@ -37,6 +37,16 @@ async def test_a_lost_gpu_and_the_switches_that_complain_of_it_are_one_page(scen
     assert scene.tickets() == []
 
 
+async def test_three_gpus_off_the_bus_in_one_instant_are_one_page(scene: Scene) -> None:
+    for gpu in (1, 3, 6):
+        scene.say("dgx-01", LOST, pci=scene.pci("dgx-01", gpu))
+    await scene.play(300)
+    assert len(scene.pages()) == 1
+    assert scene.tickets() == []
+    (incident,) = scene.pipeline.manager.incidents()
+    assert {alert.labels["gpu"] for alert in incident.alerts} == {"1", "3", "6"}
+
+
 async def test_links_and_wishes_of_four_gpus_of_one_tray_are_one_page(scene: Scene) -> None:
     for gpu in range(4):
         scene.say("dgx-02", LINK, WISH, pci=scene.pci("dgx-02", gpu))

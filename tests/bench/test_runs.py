@@ -11,11 +11,25 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench import backfill, collector, common_way, exposition, ingest, overload, paging, store
+from bench import (
+    backfill,
+    collector,
+    common_way,
+    exposition,
+    ingest,
+    jobs,
+    overload,
+    paging,
+    processes,
+    store,
+    stragglers,
+    web,
+)
 from bench.exposition import make_fleet
 from bench.load import make_load
 from bench.processes import CpuCap, cpu_seconds
 from telemetry.schema import GPU_FAST, SCHEMA
+from tests.web.browser import needed
 
 METRICS = len(SCHEMA.blocks[GPU_FAST].names)
 needs_broker = pytest.mark.skipif(
@@ -51,8 +65,13 @@ def test_overload_reports_what_held(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found["steps"].endswith("nothing")
 
 
-def test_a_capped_process_uses_no_more_than_its_share() -> None:
+@pytest.mark.parametrize("groups", [True, False])
+def test_a_capped_process_uses_no_more_than_its_share(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, groups: bool
+) -> None:
     """On any machine: other load can only make it less."""
+    if not groups:
+        monkeypatch.setattr(processes, "CGROUPS", tmp_path)
     busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
     try:
         with CpuCap(busy.pid, 0.25) as cap:
@@ -107,6 +126,19 @@ def test_all_collectors_read_the_fake_driver() -> None:
         assert figures["first_reading_seconds"] > 0
 
 
+@needs_broker
+def test_two_collectors_run_at_once_and_one_of_them_knows_the_processes() -> None:
+    """Four processes on two GPUs."""
+    try:
+        found = jobs.measure(2, 2, 2, settle=0)
+    except FileNotFoundError as error:
+        pytest.skip(str(error))
+    assert found["processes"] == 4
+    for name in ("with", "without"):
+        assert found[name]["cpu_percent"] > 0
+        assert found[name]["calls_a_second"] > 0
+
+
 def test_both_ways_write_the_same_series() -> None:
     """prometheus_client leaves out what says whether a node is up, and no reading."""
     found = exposition.measure(1000, 1)
@@ -143,3 +175,23 @@ def test_every_fault_is_paged() -> None:
     found = paging.measure(16, 4)
     assert found["paged"] == found["faults"] == 2
     assert found["page_seconds"]["p50"] > 0
+
+
+def test_a_planted_slow_node_is_found_without_a_false_alarm() -> None:
+    planted = stragglers.Cluster(0, 8 * 3600).planted
+    heat = max((one for one in planted if one.kind == "heat"), key=lambda one: one.slow)
+    found = stragglers.measure(hours=8, seed=0, span=(heat.begin - 900, heat.begin + 330))
+    assert found["slow_nodes"]["found_within_five_minutes"] >= 1
+    assert found["false_alarms"]["all"] == 0
+
+
+@needed
+async def test_the_pages_are_measured_in_a_browser() -> None:
+    """Two nodes, each page once, three viewers: one process serves them."""
+    found = await web.measure(2, 3, 1.0, times=1)
+    assert set(found["pages"]) == set(web.PAGES)
+    assert min(one["first_paint_ms"] for one in found["pages"].values()) > 0
+    assert found["pages"]["overview"]["kilobytes"] > 20, "page, style sheets and scripts"
+    assert found["interaction"]["sort_median_ms"] > 0
+    assert found["renderer_pss_mib"] > 10
+    assert (found["crowd"]["processes"], found["crowd"]["answers"]) == (1, 3)

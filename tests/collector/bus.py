@@ -13,11 +13,12 @@ import aiomqtt
 from collector.config import CollectorConfig
 from collector.service import run_collector
 from collector.source import Source
-from telemetry import frame
+from telemetry import border, frame
 from telemetry import inventory as messages
 from telemetry.devices import Event
 from telemetry.frame import Frame
 from telemetry.inventory import CollectorStatus, Command, CommandReply, Inventory
+from telemetry.jobs import NodeJobs
 from telemetry.mqtt import BrokerConfig, client_id, connect
 from telemetry.topics import Topic, parse, pattern, topic
 from tests.fakes import until
@@ -37,6 +38,7 @@ class Reader:
         self.inventories: list[Inventory] = []
         self.events: list[Event] = []
         self.replies: list[CommandReply] = []
+        self.jobs: list[NodeJobs] = []
         self.order: list[Topic] = []
 
     async def listen(self) -> None:
@@ -54,6 +56,8 @@ class Reader:
             case Topic.BACKFILL:
                 self.backfills.append(payload)
                 self.refilled += [frame.decode(one) for one in frame.decode_many(payload)]
+            case Topic.JOBS:
+                self.jobs.append(border.decode_jobs(payload))
             case Topic.STATUS:
                 self.statuses.append(messages.decode(payload, CollectorStatus))
             case Topic.INVENTORY:

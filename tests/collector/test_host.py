@@ -91,6 +91,8 @@ def root(tmp_path: Path) -> Path:
             "sys/class/powercap/intel-rapl:2/max_energy_range_uj": "10000000\n",
         },
     )
+    for number, state in enumerate("SRDSD", 1):  # a name may hold what ends a name
+        write(tmp_path, {f"proc/{number}/stat": f"{number} (a) D (b) {state} 1 1 1 0 -1\n"})
     for path in ("class/net/eth0/device", "class/net/ib0/device", "class/net/bond0",
                  "block/nvme0n1/device", "block/sda/device", "block/loop0", "block/dm-0"):  # fmt: skip
         (tmp_path / "sys" / path).mkdir(parents=True)
@@ -117,6 +119,7 @@ def test_every_reading_is_right(root: Path) -> None:
     host.close()
     assert got["cpu_utilization_ratio"] == 0.75
     assert got["processes_blocked"] == 5
+    assert got["processes_uninterruptible"] == 2
     assert got["cpus"] == 2
     assert (got["load_1m"], got["load_5m"], got["load_15m"]) == (1.25, 2.5, 3.75)
     assert got["memory_available_bytes"] == 600 * 1024
@@ -130,6 +133,19 @@ def test_every_reading_is_right(root: Path) -> None:
     assert got["disk_written_bytes_total"] == (4 + 20) * 512
     state = os.statvfs(root)
     assert got["filesystem_free_bytes"] == pytest.approx(state.f_bavail * state.f_frsize, rel=0.2)
+
+
+def test_processes_that_sleep_without_an_end_are_counted_once_a_minute(root: Path) -> None:
+    now = [0.0]
+    host = Host(root, ipmitool="", monotonic=lambda: now[0])
+    assert readings(host)["processes_uninterruptible"] == 2
+    write(root, {"proc/6/stat": "6 (nvidia-smi) D 1 1\n", "proc/7/stat": "nonsense\n"})
+    (root / "proc/8").mkdir()  # has just ended
+    now[0] = 59.0
+    assert readings(host)["processes_uninterruptible"] == 2
+    now[0] = 60.0
+    assert readings(host)["processes_uninterruptible"] == 3
+    host.close()
 
 
 def test_energy_goes_on_when_a_counter_starts_anew(root: Path) -> None:
@@ -273,7 +289,7 @@ def test_this_very_machine() -> None:
     got = readings(host)
     host.close()
     assert busy > 0
-    for name in ("load_1m", "processes_blocked", "memory_available_bytes", "memory_total_bytes",
+    for name in ("load_1m", "processes_blocked", "processes_uninterruptible", "memory_available_bytes", "memory_total_bytes",
                  "cpus", "uptime_seconds", "filesystem_free_bytes"):  # fmt: skip
         assert reason_of(got[name]) is None, name
     assert 0 < got["memory_available_bytes"] <= got["memory_total_bytes"]
@@ -290,12 +306,14 @@ def test_no_text_breaks_a_parser(text: bytes) -> None:
     for parse in (
         proc.cpu,
         proc.loads,
+        proc.state,
         lambda data: proc.memory(data, "MemAvailable"),
         proc.uptime,
         lambda data: proc.network(data, {"eth0"}),
         lambda data: proc.disks(data, {"sda"}),
     ):
         try:
-            parse(text)
+            found = parse(text)
         except (ValueError, IndexError, KeyError):
-            continue
+            continue  # what the collector makes a gap of
+        assert found is not None

@@ -97,7 +97,7 @@ def test_only_what_is_written_from_now_on_counts(
 def test_a_line_on_which_we_fail_costs_that_line_alone(
     tmp_path: Path, reading: Callable[[KernelLog], Reading], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is reported as it is, and the XIDs behind it are read on."""
+    """The line is reported as it is, and the XIDs behind it are read on."""
     path = tmp_path / "kern.log"
     path.write_text("")
     seen = reading(KernelLog(path, from_start=True))

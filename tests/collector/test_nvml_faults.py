@@ -492,3 +492,51 @@ async def _ended(pid: int) -> None:
             return
         await asyncio.sleep(0.02)
     raise AssertionError(f"process {pid} did not end")
+
+
+# -- A GPU that is left alone --------------------------------------------------------------------
+
+
+async def test_a_gpu_whose_firmware_has_stopped_is_left_alone_until_it_is_reset(
+    fake: FakeDriver,
+) -> None:
+    """Not one call is made for it; the others are read at every tick."""
+    source = NvmlSource(environment=fake.environment, open_wait=20.0, trial=3600.0)
+    async with Ticks(fake, source) as ticks:
+        await ticks.until(lambda: _all_registered(fake))
+        fake.set(3, state="hang")  # a call for it would be seen
+        source.pause(fake.uuid(3), "XID 119")
+        for _ in range(20):
+            await ticks.tick()
+            assert ticks.gaps(3) == ticks.gaps(3, GPU_SLOW) == {Gap.PAUSED}
+            assert [gpu for gpu in range(8) if ticks.gap("gpu_power_watts", gpu)] == [3]
+        assert fake.hanging == 0
+        assert [event.kind for event in ticks.events] == ["gpu_paused"]
+        assert "XID 119" in ticks.of("gpu_paused")[0].message
+        assert ticks.state == "up"
+        assert ticks.source.inventory.gpus[3].present
+        fake.set(3, state="ok")
+        await source.resume()  # as `kilowatch resume` does
+        await ticks.tick()
+        assert ticks.gap("gpu_power_watts", 3) is None
+        assert [event.kind for event in ticks.events] == ["gpu_paused", "gpu_resumed"]
+
+
+async def test_a_paused_gpu_is_tried_now_and_then_and_goes_on_once_its_counters_restarted(
+    fake: FakeDriver,
+) -> None:
+    source = NvmlSource(environment=fake.environment, open_wait=20.0, trial=0.2)
+    async with Ticks(fake, source) as ticks:
+        await ticks.until(lambda: ticks.gap("gpu_energy_joules_total", 2) is None)
+        source.pause(fake.uuid(2), "XID 120")
+        await ticks.tick()
+        assert ticks.gaps(2) == {Gap.PAUSED}
+        await ticks.until(lambda: ticks.gap("gpu_energy_joules_total", 2) is None)  # the trial
+        await ticks.tick()
+        assert ticks.gaps(2) == {Gap.PAUSED}
+        fake.field(83, 5000, gpu=2)
+        await ticks.until(lambda: bool(ticks.of("gpu_resumed")))
+        for _ in range(3):
+            await ticks.tick()
+            assert ticks.gap("gpu_power_watts", 2) is None
+        assert "reset" in ticks.of("gpu_resumed")[0].message

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from collector.nvml.capability import UNKNOWN_VALUES, bit_error_rate
@@ -17,7 +18,7 @@ from telemetry.metric import Table
 from telemetry.nvml import Call
 from telemetry.schema import LINK_FAST, LINK_SLOW, SCHEMA
 from tests.collector.nvml_ticks import FAST, Ticks
-from tests.fake_nvml import GEFORCE, FakeDriver
+from tests.fake_nvml import GB300, GEFORCE, FakeDriver
 
 
 @pytest.fixture
@@ -56,7 +57,11 @@ RIGHT = {
     "gpu_nvlink_transmit_bytes_total": 1024e6,
     "gpu_fabric_state": 3.0,
     "gpu_fabric_health": 1.0,
+    "gpu_fabric_status": 0.0,
     "gpu_fabric_bandwidth_degraded": 0.0,
+    "gpu_fabric_configuration": 1.0,
+    "gpu_fabric_partition_assigned": 1.0,
+    "gpu_fabric_manager_connected": 1.0,
     "gpu_processes": 2.0,
     "gpu_mig_mode": 0.0,
     "gpu_ecc_mode": 1.0,
@@ -177,6 +182,22 @@ async def test_older_forms_of_a_call_give_what_they_have(fake: FakeDriver) -> No
         assert ticks.gap("gpu_fabric_health") is Gap.NOT_SUPPORTED
 
 
+async def test_a_fabric_that_is_complete_can_still_lack_resources(fake: FakeDriver) -> None:
+    """State completed, links up, summary healthy: only the status and the upper mask bits tell."""
+    mask = 0b10_10_10_10 | 5 << 8 | 2 << 12 | 2 << 14
+    fake.call("nvmlDeviceGetGpuFabricInfoV", 3, mask, 1, 3, 23, gpu=0)
+    async with Ticks(fake) as ticks:
+        await ticks.tick()
+        assert ticks.value("gpu_fabric_state") == 3
+        assert ticks.value("gpu_fabric_status") == 23
+        assert ticks.value("gpu_fabric_configuration") == 5
+        assert ticks.value("gpu_fabric_partition_assigned") == 0
+        assert ticks.value("gpu_fabric_manager_connected") == 0
+        assert ticks.value("gpu_fabric_route_unhealthy") == 0
+        assert ticks.value("gpu_fabric_status", 1) == 0
+        assert ticks.value("gpu_fabric_configuration", 1) == 1
+
+
 async def test_errors_of_one_metric_are_gaps_of_that_metric(fake: FakeDriver) -> None:
     fake.call("nvmlDeviceGetUtilizationRates", error=999, gpu=0)
     fake.call("nvmlDeviceGetEncoderUtilization", error=4)
@@ -207,6 +228,8 @@ async def test_values_that_mean_unknown_are_gaps(fake: FakeDriver) -> None:
             "gpu_fabric_state",
             "gpu_fabric_health",
             "gpu_fabric_route_recovery",
+            "gpu_fabric_configuration",
+            "gpu_fabric_manager_connected",
         ):
             assert ticks.gap(name) is Gap.NOT_SUPPORTED, name
 
@@ -256,6 +279,66 @@ async def test_the_inventory_describes_each_gpu(fake: FakeDriver) -> None:
         assert inventory.pools == (
             MemoryPool(gpus=both, bytes=2 * 81_559 * 2**20, over="nvswitch"),
         )
+
+
+SERIAL = tuple(b"1820000000002")
+GUID = (0,) * 8
+
+
+@pytest.mark.parametrize(
+    ("place", "slot"),
+    [
+        (None, "slot 7, tray 3, host 1, module 2, chassis 1820000000002"),
+        ((*GUID, *SERIAL, 0, 0, 0, 1, 0), "slot 0, tray 0, host 0, module 0, chassis 1820000000002"),
+        ((*GUID, *SERIAL, 10, 0xFF, 27, 1, 127), "slot 10, host 27, module 127, chassis 1820000000002"),
+        ((*GUID, *([0] * 13), 7, 3, 1, 1, 2), "slot 7, tray 3, host 1, module 2"),
+        ((*GUID, *([0xFF] * 13), 7, 3, 1, 1, 2), "slot 7, tray 3, host 1, module 2"),
+        ((*GUID, *b"18\x1b[31m\x07\n\r901", 7, 3, 1, 1, 2), "slot 7, tray 3, host 1, module 2"),
+        ((*GUID, *([0] * 13), 0, 0, 0, 0, 0), "module 1"),
+        ((*GUID, *([0xFF] * 18)), "module 1"),
+    ],
+)  # fmt: skip
+async def test_the_place_of_a_gpu_in_its_rack(
+    tmp_path: Path, place: tuple[int, ...] | None, slot: str
+) -> None:
+    """Numbers are numbers, a serial is text, what the platform does not know is left out."""
+    with FakeDriver(tmp_path, gpus=1, profile=GB300) as fake:
+        if place is not None:
+            fake.call("nvmlDeviceGetPlatformInfo", *place)
+        async with Ticks(fake) as ticks:
+            await ticks.tick()
+            inventory = ticks.source.inventory
+            assert inventory.gpus[0].slot == slot
+            assert all(text.isprintable() for text in texts_of(inventory))
+
+
+async def test_a_board_whose_memory_was_never_written_has_no_texts(tmp_path: Path) -> None:
+    with FakeDriver(tmp_path, gpus=1, profile=GB300) as fake:
+        for name in ("Serial", "VbiosVersion", "BoardPartNumber", "Name"):
+            fake.call(f"nvmlDeviceGet{name}", "\x1b[2J\x07\xff\x01", gpu=0)
+        async with Ticks(fake) as ticks:
+            await ticks.tick()
+            gpu = ticks.source.inventory.gpus[0]
+            assert (gpu.serial, gpu.vbios, gpu.part_number) == (None, None, None)
+            assert gpu.name == "Graphics Device"
+            assert all(text.isprintable() for text in texts_of(gpu))
+
+
+def texts_of(value: object) -> Iterator[str]:
+    """Every text in a struct, however deep."""
+    match value:
+        case str():
+            yield value
+        case dict():
+            for item in value.items():
+                yield from texts_of(item)
+        case list() | tuple():
+            for each in value:
+                yield from texts_of(each)
+        case msgspec.Struct():
+            yield from texts_of(msgspec.to_builtins(value))
+        case _:
+            pass
 
 
 async def test_gpus_linked_to_each_other_are_a_pool(tmp_path: Path) -> None:

@@ -403,7 +403,7 @@ async def test_forged_statuses_cost_the_node_few_messages(
 async def test_no_user_of_the_broker_can_guess_the_id_of_a_client_and_throw_it_off(
     broker: Broker, tmp_path: Path
 ) -> None:
-    """What was seen: with the id `kilowatch-default-n1` 45 of 125 frames arrived."""
+    """Seen before: with the id `kilowatch-default-n1` 45 of 125 frames arrived."""
     guesses = [
         "kilowatch-default-n1",
         "kilowatch-n1",

@@ -19,7 +19,7 @@ from telemetry.devices import Event
 from telemetry.gap import NOT_READ, Gap, reason_of
 from telemetry.inventory import CommandKind, Inventory
 from telemetry.metric import Lane
-from telemetry.schema import GPU_FAST, GPU_SLOW, LINK_FAST, NODE_FAST, NODE_SLOW, SCHEMA
+from telemetry.schema import GPU_FAST, GPU_SLOW, LINK_FAST, NODE_FAST, NODE_SLOW, PORT_SLOW, SCHEMA
 from telemetry.topics import phase_of
 from tests.fakes import FakeSource, until
 
@@ -168,7 +168,7 @@ async def test_a_tick_is_a_frame_with_the_rows_of_the_source(bench: Bench) -> No
     assert bench.sink.rows(GPU_FAST)[1][:3] == pytest.approx([124.0, 124.001, 124.002], rel=1e-6)
     found = bench.sink.frames[0]
     assert (found.session, found.seq, found.sampled_at) == (0xABC, 0, bench.clock.wall_ns())
-    assert {packed.block for packed in found.blocks} == set(range(len(SCHEMA.blocks)))
+    assert {packed.block for packed in found.blocks} == set(range(len(SCHEMA.blocks))) - {PORT_SLOW}
     assert bench.source.calls == [(123, BOTH, 0.8)]
 
 
@@ -258,6 +258,34 @@ async def test_a_simulated_node_that_is_down_sends_nothing(bench: Bench, tmp_pat
         await bench.sampler.sample(tick, FAST)
     assert [found.seq for found in bench.sink.frames] == [0, 1]
     assert [tick for tick, _, _ in source.calls] == [0, 2]
+
+
+class PausableSource(FakeSource):
+    """A source that remembers which GPUs it was told to leave alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.paused: list[tuple[str, str]] = []
+
+    def pause(self, gpu: str, reason: str) -> None:
+        """Remember it."""
+        self.paused.append((gpu, reason))
+
+
+@pytest.mark.parametrize("number", [119, 120])
+async def test_a_gpu_whose_firmware_has_stopped_is_left_alone(tmp_path: Path, number: int) -> None:
+    """By a line of the kernel's log; not by another XID, nor by a line of an hour ago."""
+    source = PausableSource()
+    bench = Bench(source, tmp_path)
+    at = bench.clock.wall_ns()
+    kernel = [
+        DeviceEvent("xid", at - 3_600 * 10**9, pci="0000:00:00.0", data={"xid": number}),
+        DeviceEvent("xid", at, pci="0000:00:00.0", data={"xid": 79}),
+        DeviceEvent("xid", at, pci="0000:01:00.0", data={"xid": number, "source": "kernel"}),
+    ]
+    bench.sampler._others = [lambda: kernel]
+    await bench.sampler.sample(0, FAST)
+    assert source.paused == [("GPU-0001", f"XID {number}")]
 
 
 async def test_an_xid_that_comes_by_two_ways_is_one_event_of_its_gpu(tmp_path: Path) -> None:

@@ -213,7 +213,8 @@ async def test_a_hung_gpu_times_out_and_costs_the_others_nothing() -> None:
     for metric in SCHEMA.blocks[GPU_FAST].counters:
         assert at(scene, 40, 4, metric) == at(calm, 40, 4, metric)
         assert at(scene, 90, 5, metric) == at(calm, 90, 5, metric)
-    assert at(scene, 40, None, "node_processes_blocked") > 0
+    assert at(scene, 40, None, "node_processes_uninterruptible") > 0
+    assert at(calm, 40, None, "node_processes_uninterruptible") == 0
     events = await events_of(scene, "dgx-01", range(100))
     assert [one.kind for one in events] == ["fault", "gpu_hung", "gpu_answers"]
 

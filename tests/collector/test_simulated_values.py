@@ -25,7 +25,7 @@ from collector.simulated import (
 )
 from telemetry.gap import Gap, reason_of
 from telemetry.metric import Lane
-from telemetry.schema import GPU_FAST, GPU_SLOW, LINK_SLOW, NODE_FAST, NODE_SLOW, SCHEMA
+from telemetry.schema import GPU_FAST, GPU_SLOW, LINK_SLOW, NODE_FAST, NODE_SLOW, PORT_SLOW, SCHEMA
 
 BOTH = frozenset(Lane)
 NAMES = sorted(KINDS)
@@ -76,7 +76,7 @@ def test_another_process_finds_the_same_bits_in_another_order(name: str) -> None
         for offset in range(25, 700, 75)
         for node in scene.nodes[:3]
         for block in range(len(SCHEMA.blocks))
-        if scene.links or SCHEMA.blocks[block].table != "link"
+        if {"link": scene.links, "port": scene.kind.ports}.get(SCHEMA.blocks[block].table, True)
         for packed in [expected_bytes(scene, node, block, scene.start_tick + offset)]
     ]
     assert len(here) >= 36
@@ -98,6 +98,7 @@ async def test_the_source_publishes_what_is_expected_whichever_ticks_it_takes(na
         assert len(rows[GPU_FAST]) == len(rows[GPU_SLOW]) == scene.gpus
         assert len(rows[NODE_FAST]) == len(rows[NODE_SLOW]) == 1
         assert len(rows.get(LINK_SLOW, ())) == len(source.inventory.links)
+        assert len(rows.get(PORT_SLOW, ())) == len(source.inventory.ports)
     await source.close()
 
 

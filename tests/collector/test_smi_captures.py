@@ -218,7 +218,7 @@ def test_the_inventory_is_that_of_the_file() -> None:
     assert inventory.driver_version == "430.26"
     assert inventory.cuda_version is None  # "Not Found"
     gb200 = inventory_of(capture("gb200")[0])
-    assert gb200.gpus[0].slot == "slot 14, tray 4, module 2"
+    assert gb200.gpus[0].slot == "slot 14, tray 4, host 1, module 2, chassis 1820000000001"
     assert gb200.gpus[0].architecture == "Blackwell"
     assert gb200.gpus[0].memory_bytes == 189471 * 1048576
     mig = inventory_of(capture("a100-sxm4-v12")[0])

@@ -181,8 +181,7 @@ def test_no_bytes_raise_anything_but_our_error(noise: bytes, text: str, at: int)
             continue
         if not isinstance(found, Failure):
             for document in found:
-                inventory_of(document)
-                readings_of(document)
+                assert len(readings_of(document)) == len(inventory_of(document).gpus)
 
 
 def _gpus(documents: list[Document]) -> dict[tuple[int, int], tuple[bool, dict[str, float]]]:

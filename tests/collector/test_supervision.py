@@ -24,8 +24,8 @@ from tests.fakes import FakeSource, until
 from tests.killing import end_thread, fail_all
 
 XID = "NVRM: Xid (PCI:0000:01:00): {}, pid=7, name=python3, something\n"
-TASKS = {"kernel log", "page", "publisher", "ring", "sampler"}
-"""All tasks of a collector that live as long as it does; a new one belongs in here."""
+TASKS = {"jobs", "kernel log", "page", "publisher", "ring", "sampler"}
+"""Tasks of a collector that live as long as it does; a new one belongs in here."""
 COLUMN = SCHEMA.blocks[NODE_FAST].gauges.index("node_collector_tasks_failing")
 
 

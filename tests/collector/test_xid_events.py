@@ -92,6 +92,35 @@ def test_the_same_fault_a_minute_later_is_another_event() -> None:
         ]
 
 
+def test_a_statement_of_the_driver_that_is_repeated_is_one_event_and_a_count() -> None:
+    """Each statement by itself; the count is no statement anew, so that it rings no rule."""
+    gone = "nvidia 0000:01:00.0: can't change power state from D3cold to D0 (config space inaccessible)"
+    other = gone.replace("0000:01", "0000:02")
+    many = [line(5 + n / 100, gone) for n in range(40)]
+    alone = line(6.0, other)
+    assert published(*many, alone) == [
+        (5.0, "driver_log", None),
+        (6.0, "driver_log", None),
+        (67.0, "driver_log_repeated", 40),
+    ]
+    merger = XidEvents()
+    merger.merge(many, 6 * SECOND)
+    (count,) = merger.merge([], 100 * SECOND)
+    assert (count.data["what"], count.data["line"]) == (many[0].data["what"], gone)
+    assert (count.data["first_at"], count.message) == (
+        5 * SECOND, f"{many[0].message} (40 times within a minute)",
+    )  # fmt: skip
+
+
+def test_states_of_the_reader_of_the_log_are_never_counted_away() -> None:
+    """They are of the same kind, and each says something new."""
+    states = [
+        DeviceEvent("driver_log", at * SECOND, message=state, data={"what": "kernel_log", "state": state})
+        for at, state in enumerate(("missing", "reading", "missing"), 1)
+    ]  # fmt: skip
+    assert [kind for _, kind, _ in published(*states)] == ["driver_log"] * 3
+
+
 def test_an_echo_over_the_edge_of_the_minute_is_no_new_event() -> None:
     """The line at 59.9 s, NVML's word of it at 60.4 s."""
     assert published(kernel(0.0), nvml(0.2), kernel(59.9), nvml(60.4)) == [

@@ -112,6 +112,8 @@ class Attacker:
         self.home = self.rebound = 0
         """Ports."""
         self._points_here = True
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._writers: list[asyncio.StreamWriter] = []
 
     def page(self, target: str, *, rebind: bool) -> str:
         """Return the page with its targets."""
@@ -133,6 +135,10 @@ class Attacker:
     async def rebind(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve the page; from then on every connection goes to the target, as with a name that points
         there all of a sudden."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        self._writers.append(writer)
         if self._points_here:
             try:
                 head = await reader.readuntil(b"\r\n\r\n")
@@ -147,6 +153,7 @@ class Attacker:
             writer.close()
             return
         there, to = await asyncio.open_connection("127.0.0.1", self.target)
+        self._writers.append(to)
 
         async def pipe(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
             with suppress(OSError):
@@ -155,6 +162,17 @@ class Attacker:
             sink.close()
 
         await asyncio.gather(pipe(reader, to), pipe(there, writer))
+
+    async def close(self) -> None:
+        """Close the connections that the browser has left open."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for writer in self._writers:
+            writer.close()
+        for writer in self._writers:
+            with suppress(OSError):
+                await writer.wait_closed()
 
 
 @asynccontextmanager
@@ -173,6 +191,7 @@ async def attacker(target: int) -> AsyncIterator[Attacker]:
         yield found
     finally:
         server.close()
+        await found.close()
         await runner.cleanup()
 
 
@@ -201,7 +220,7 @@ KINDS = {
     "DELETE /api/v1/silences/a", "POST /api/v1/channels/oncall/test", "GET /api/v1/status",
     "GET /api/v1/incidents", "GET /api/v1/alerts", "POST /api/v1/power/plan", "GET /api/v1/stream",
 }  # fmt: skip
-"""All that the page tries."""
+"""Everything that the page tries."""
 
 
 @asynccontextmanager

@@ -57,8 +57,8 @@ def test_a_scripted_fault_is_an_event_and_an_alert() -> None:
 
 
 def test_an_unknown_scenario_is_told_with_the_nearest_one() -> None:
-    """Exit code 2, one line, no traceback."""
+    """Exit code 64, one line, no traceback."""
     done = kilowatch("demo", "--scenario", "two-dgx-h10", "--no-ui")
-    assert done.returncode == 2
+    assert done.returncode == 64
     assert "two-dgx-h100" in done.stderr
     assert "Traceback" not in done.stderr

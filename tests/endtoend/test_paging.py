@@ -135,7 +135,7 @@ def _says_all(call: Call, fake: FakeDriver, serial: str) -> None:
     said = payload["custom_details"]
     assert said["Rule"] == "gpu_lost"
     assert said["Node"] == f"{NODE} · rack R7 · cluster default"
-    for part in (fake.uuid(3), f"serial {serial}", f"PCI {fake.pci(3)}", "slot", "H100"):
+    for part in (fake.uuid(3), f"serial {serial}", f"PCI {fake.pci(3)}", "module", "H100"):
         assert part in said["GPU"], part
     assert said["Circuits"] == "A-12"
     assert "UTC" in said["Since"]

@@ -31,7 +31,8 @@ async def test_an_ill_pager_and_kills_between_send_and_journal_lose_nothing_and_
     pager = Pager()
     settings = toml({"oncall": pager.settings(tmp_path, timeout_seconds=0.5)})
     async with pager.listening():
-        with watching(tmp_path / "watch", mosquitto, settings) as watch:
+        program = "tests.endtoend.hurried"  # the sixth page of a node in a minute is a storm
+        with watching(tmp_path / "watch", mosquitto, settings, program) as watch:
             async with collecting(mosquitto, tmp_path, fake):
                 await until("the node", lambda: _known(watch))
                 pager.script.extend([FAILS, BUSY, HANGS, DROPS, ACCEPTS])

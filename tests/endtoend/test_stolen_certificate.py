@@ -56,8 +56,10 @@ class Site:
         self.port = free_port()
         self.place = folder / "etc-mosquitto"
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
-        for line in re.findall(r"^    (kilowatch pki .*)$", DEPLOY.read_text(), re.MULTILINE):
-            self.pki(line.replace(
+        first = re.search(r"(^    kilowatch pki .*\n)+", DEPLOY.read_text(), re.MULTILINE)
+        assert first is not None
+        for line in first[0].splitlines():  # later ones belong to the life of a node
+            self.pki(line.strip().replace(
                 "--broker broker.example",
                 f"--broker 127.0.0.1 --port {self.port} --broker-folder {self.place}",
             ))  # fmt: skip
@@ -263,7 +265,7 @@ def forgeries() -> dict[str, bytes]:
 async def the_owners_tools(site: Site, observer: Listener) -> None:
     """Run `tap` and `doctor` on the node, with its certificate, beside its collector."""
     settings = ("--config", str(site.nodes[HONEST] / "kilowatch.toml"))
-    tapped = await asyncio.to_thread(site.kilowatch, "tap", *settings, "--count", "4")
+    tapped = await asyncio.to_thread(site.kilowatch, "tap", *settings, "--count", "12")
     assert f"{HONEST}  frame" in tapped
     found = json.loads(await asyncio.to_thread(site.kilowatch, "doctor", *settings, "--json"))
     levels = {each["text"]: each["level"] for each in found if f":{site.port} " in each["text"]}

@@ -7,6 +7,7 @@
         fake.set(gpu=4, latency=20_000)                  # microseconds a call
         fake.call("nvmlDeviceGetPowerUsage", 65_000, gpu=1)
         fake.call("nvmlDeviceGetFanSpeed", error=3)      # every GPU; 3 is NOT_SUPPORTED
+        fake.processes(0, compute={4711: 1 << 30})       # PID and memory; graphics=, mps=, busy=
         fake.field(230, 4, gpu=0)                        # value of a field id
         fake.xid(gpu=1, xid=79)
         fake.driver(init=9)                              # opening fails: not loaded
@@ -25,13 +26,14 @@ from __future__ import annotations
 import mmap
 import os
 import struct
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 
 from tests.fake_nvml.build import build, functions
-from tests.fake_nvml.profiles import GEFORCE, H100, Fact
+from tests.fake_nvml.profiles import GB300, GEFORCE, H100, Fact
 
-__all__ = ["GEFORCE", "H100", "FakeDriver"]
+__all__ = ["GB300", "GEFORCE", "H100", "FakeDriver"]
 
 STATES = {
     "ok": {"hang": 0, "code": 0},
@@ -40,6 +42,9 @@ STATES = {
     "reset_required": {"hang": 0, "code": 16},
 }
 XID_EVENT = 8
+NO_INSTANCE = 0xFFFF_FFFF
+NO_MEMORY = 0xFFFF_FFFF_FFFF_FFFF
+"""What the driver answers for a process whose memory it does not know."""
 
 
 class FakeDriver:
@@ -131,6 +136,32 @@ class FakeDriver:
         else:
             kind = "t" if values and isinstance(values[0], str) else "u"
             self._put(self._who(gpu), key, (kind, " ".join(map(str, values))))
+        self._write()
+
+    def processes(
+        self,
+        gpu: int,
+        *,
+        compute: Mapping[int, int | tuple[int, int]] | None = None,
+        mps: Mapping[int, int | tuple[int, int]] | None = None,
+        graphics: Mapping[int, int | tuple[int, int]] | None = None,
+        busy: Mapping[int, int] | None = None,
+        form: str = "_v3",
+    ) -> None:
+        """Set the processes of a GPU: bytes by PID, or bytes and MIG instance; `busy`: percent by PID. Lists
+        that are not named are empty, and without `busy` nothing is known of use."""
+        for kind, listed in (("Compute", compute), ("MPSCompute", mps), ("Graphics", graphics)):
+            name = f"nvmlDeviceGet{kind}RunningProcesses{form}"
+            rows = dict(listed or {})
+            self._put(gpu, name, ("u", str(len(rows))))
+            for number, (pid, value) in enumerate(rows.items()):
+                memory, instance = value if isinstance(value, tuple) else (value, NO_INSTANCE)
+                own = 0 if isinstance(value, tuple) else NO_INSTANCE
+                self._put(gpu, f"{name}/{number}", ("u", f"{pid} {memory} {instance} {own}"))
+        name = "nvmlDeviceGetProcessUtilization"
+        self._put(gpu, name, ("u", str(len(busy))) if busy is not None else ("e", "3"))
+        for number, (pid, percent) in enumerate((busy or {}).items()):
+            self._put(gpu, f"{name}/{number}", ("u", f"{pid} {percent}"))
         self._write()
 
     def field(

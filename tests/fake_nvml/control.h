@@ -25,7 +25,7 @@
 #include <unistd.h>
 
 #define MAX_GPUS 64
-#define MAX_VALUES 16
+#define MAX_VALUES 32
 
 struct nvmlDevice_st {
     int index;
@@ -49,7 +49,7 @@ typedef struct fact {
     int count;
     double number[MAX_VALUES];
     uint64_t whole[MAX_VALUES];
-    char text[96];
+    char text[128];
 } fact_t;
 
 extern struct nvmlDevice_st fake_gpus[MAX_GPUS];

@@ -78,6 +78,20 @@ nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t *out) {
     return NVML_SUCCESS;
 }
 
+nvmlReturn_t nvmlDeviceGetPlatformInfo(nvmlDevice_t device, nvmlPlatformInfo_t *out) {
+    ANSWER(nvmlDeviceGetPlatformInfo, -1);
+    if (out->version != nvmlPlatformInfo_v2) return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+    /* The GUID is 8 bytes and the serial of the chassis 13, both filled up with zeros. */
+    unsigned char *to[] = {out->ibGuid, out->chassisSerialNumber, &out->slotNumber};
+    const int sizes[] = {8, 13, 5};
+    memset(out->ibGuid, 0, sizeof *out - sizeof out->version);
+    int value = 0;
+    for (int part = 0; part < 3; part++)
+        for (int byte = 0; byte < sizes[part]; byte++)
+            to[part][byte] = (unsigned char)fact.whole[value++];
+    return NVML_SUCCESS;
+}
+
 nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *out) {
     ANSWER(nvmlDeviceGetMemoryInfo, -1);
     out->total = fact.whole[0];
@@ -160,21 +174,75 @@ nvmlReturn_t nvmlDeviceGetGpuFabricInfoV(nvmlDevice_t device, nvmlGpuFabricInfoV
     ANSWER(nvmlDeviceGetGpuFabricInfoV, -1);
     /* The fourth value is the newest version that this driver knows. */
     if (out->version >> 24 > fact.whole[3]) return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
-    out->status = NVML_SUCCESS;
+    out->status = (nvmlReturn_t)fact.whole[4];
     out->state = (nvmlGpuFabricState_t)fact.whole[0];
     out->healthMask = (unsigned int)fact.whole[1];
     if (out->version == nvmlGpuFabricInfo_v3) out->healthSummary = (unsigned char)fact.whole[2];
     return NVML_SUCCESS;
 }
 
+/* The fact of the function is the number of processes; those of its rows are pid, memory, instances. */
+static nvmlReturn_t processes(nvmlDevice_t device, const char *function, unsigned int count,
+                              unsigned int *number, nvmlProcessInfo_t *out) {
+    unsigned int room = *number;
+    *number = count;
+    if (room < count) return NVML_ERROR_INSUFFICIENT_SIZE;
+    for (unsigned int row = 0; row < count; row++) {
+        fact_t fact;
+        out[row] = (nvmlProcessInfo_t){.pid = 1000 + row, .usedGpuMemory = 1 << 20,
+                                       .gpuInstanceId = ~0u, .computeInstanceId = ~0u};
+        if (fake_answer(device, function, (long)row, &fact) || fact.count < 4) continue;
+        out[row] = (nvmlProcessInfo_t){.pid = (unsigned int)fact.whole[0], .usedGpuMemory = fact.whole[1],
+                                       .gpuInstanceId = (unsigned int)fact.whole[2],
+                                       .computeInstanceId = (unsigned int)fact.whole[3]};
+    }
+    return NVML_SUCCESS;
+}
+
 nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(
     nvmlDevice_t device, unsigned int *number, nvmlProcessInfo_t *out) {
     ANSWER(nvmlDeviceGetComputeRunningProcesses_v3, -1);
-    unsigned int room = *number;
-    *number = (unsigned int)fact.whole[0];
-    if (room < *number) return NVML_ERROR_INSUFFICIENT_SIZE;
-    for (unsigned int row = 0; row < *number; row++)
-        out[row] = (nvmlProcessInfo_t){.pid = 1000 + row, .usedGpuMemory = 1 << 20};
+    return processes(device, "nvmlDeviceGetComputeRunningProcesses_v3",
+                     (unsigned int)fact.whole[0], number, out);
+}
+
+nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v2(
+    nvmlDevice_t device, unsigned int *number, nvmlProcessInfo_v2_t *out) {
+    ANSWER(nvmlDeviceGetComputeRunningProcesses_v2, -1);
+    return processes(device, "nvmlDeviceGetComputeRunningProcesses_v2",
+                     (unsigned int)fact.whole[0], number, (nvmlProcessInfo_t *)out);
+}
+
+nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v3(
+    nvmlDevice_t device, unsigned int *number, nvmlProcessInfo_t *out) {
+    ANSWER(nvmlDeviceGetMPSComputeRunningProcesses_v3, -1);
+    return processes(device, "nvmlDeviceGetMPSComputeRunningProcesses_v3",
+                     (unsigned int)fact.whole[0], number, out);
+}
+
+nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v3(
+    nvmlDevice_t device, unsigned int *number, nvmlProcessInfo_t *out) {
+    ANSWER(nvmlDeviceGetGraphicsRunningProcesses_v3, -1);
+    return processes(device, "nvmlDeviceGetGraphicsRunningProcesses_v3",
+                     (unsigned int)fact.whole[0], number, out);
+}
+
+nvmlReturn_t nvmlDeviceGetProcessUtilization(
+    nvmlDevice_t device, nvmlProcessUtilizationSample_t *out, unsigned int *number,
+    unsigned long long since) {
+    ANSWER(nvmlDeviceGetProcessUtilization, -1);
+    (void)since;
+    unsigned int room = *number, count = (unsigned int)fact.whole[0];
+    *number = count;
+    if (!count) return NVML_ERROR_NOT_FOUND;
+    if (room < count) return NVML_ERROR_INSUFFICIENT_SIZE;
+    for (unsigned int row = 0; row < count; row++) {
+        memset(&out[row], 0, sizeof out[row]);
+        if (fake_answer(device, "nvmlDeviceGetProcessUtilization", (long)row, &fact)) continue;
+        out[row].pid = (unsigned int)fact.whole[0];
+        out[row].smUtil = (unsigned int)fact.whole[1];
+        out[row].timeStamp = (unsigned long long)time(NULL) * 1000000ull;
+    }
     return NVML_SUCCESS;
 }
 

@@ -59,8 +59,9 @@ H100: dict[str, Fact] = {
     "nvmlDeviceGetRowRemapperHistogram": _uint(2560, 0, 0, 0, 0),
     # aggregate parity and SEC-DED, volatile parity and SEC-DED, threshold exceeded
     "nvmlDeviceGetSramEccErrorStatus": _uint(1, 2, 3, 4, 0),
-    # state, health mask (bandwidth fine, no recovery, healthy, no timeout), summary, version
-    "nvmlDeviceGetGpuFabricInfoV": _uint(3, 0b10_10_10_10, 1, 3),
+    # state, health mask (global manager connected, partition assigned, nothing configured wrong,
+    # bandwidth fine, no recovery, healthy, no timeout), summary, version, status
+    "nvmlDeviceGetGpuFabricInfoV": _uint(3, 0b01_01_0001_10_10_10_10, 1, 3, 0),
     "nvmlDeviceGetComputeRunningProcesses_v3": _uint(2),
     "nvmlDeviceGetSupportedEventTypes": _ull(0xFF9F),
     "nvmlDeviceRegisterEvents": _uint(1),
@@ -132,3 +133,14 @@ GEFORCE: dict[str, Fact] = {
     "field 145 0": _uint(0),
 }
 """A desktop board: no ECC, no links, no GPM, no memory temperature; row remaps answer zeros."""
+
+GB300: dict[str, Fact] = H100 | {
+    "nvmlDeviceGetName": ("t", "NVIDIA GB300"),
+    "nvmlDeviceGetArchitecture": _uint(10),
+    "nvmlDeviceGetRowRemapperHistogram": _uint(5952, 0, 0, 0, 0),
+    # GUID of 8 bytes, serial of the chassis in 13, slot, tray, host, peer (a switch), module
+    "nvmlDeviceGetPlatformInfo": _uint(
+        *(0x3C, 0x6D, 0x66, 0x03, 0x00, 0x1B, 0x00, 0xFF), *b"1820000000002", 7, 3, 1, 1, 2
+    ),
+}
+"""A GB300 in a rack of 72: the numbers of its place are bytes, of which most are control characters."""

@@ -79,6 +79,8 @@ class Chaos:
         self.port = 0
         self.accepted: list[float] = []
         """When clients came, monotonic seconds."""
+        self.connected: list[float] = []
+        """When the target had taken a client, monotonic seconds."""
         self.noticed: list[float] = []
         """After how many seconds clients let go of connections that had been swallowed."""
         self._target = target
@@ -152,6 +154,7 @@ class Chaos:
         except OSError:
             _Link(near, near).reset()
             return
+        self.connected.append(time.monotonic())
         link = _Link(near, far)
         link.tasks = [
             asyncio.create_task(self._pump(link, reader, far, client=True)),

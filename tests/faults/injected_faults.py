@@ -1,4 +1,4 @@
-"""One injected fault in the scene: what it cost, and whether kilowatch said so."""
+"""An injected fault in the scene: what it cost, and whether kilowatch said so."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from tests.faults.injection_scene import (
 
 VICTIMS = (VICTIM, RULE, CIRCUIT, CHANNEL, METER, "victim-budget", "victim-ups")
 PACKAGES = ("aggregator.service", "aggregator.impairments", "aggregator.stats", "aggregator.alerting", "aggregator.electrical",
-            "aggregator.ingest", "aggregator.load", "aggregator.mqtt", "aggregator.store", "alerts", "power", "telemetry")  # fmt: skip
+            "aggregator.ingest", "aggregator.jobs", "aggregator.load", "aggregator.mqtt", "aggregator.store", "alerts", "power", "telemetry")  # fmt: skip
 SECONDS = 5
 """Virtual seconds within which an alert must fire."""
 
 
 @dataclass
 class FaultResult:
-    """What one injection did."""
+    """Effects of an injection."""
 
     name: str
     raised: int = 0
@@ -72,7 +72,7 @@ def _of_others(text: str) -> bool:
 async def inject(
     scene: Scene, name: str, function: types.FunctionType, condition: Condition, number: int, *, once: bool
 ) -> FaultResult:  # fmt: skip
-    """Let a function raise, once or until it is said (for five seconds at most), while everything
+    """Make a function raise, once or until it is said (for five seconds at most), while everything
     happens to the victim and one fault to an honest node."""
     result = FaultResult(name)
     injection = Injection(name, function, condition)
@@ -101,6 +101,7 @@ async def inject(
     if once:  # over before its alert is due
         result.alerted |= result.named
     scene.calm(number)
+    await scene.forget(number)
     for waited in range(60):
         await scene.second()
         scene.forget_refusals()

@@ -39,7 +39,7 @@ def functions(packages: tuple[str, ...]) -> dict[types.CodeType, tuple[str, type
             if not info.name.endswith("__main__"):
                 importlib.import_module(info.name)
     for name, module in list(sys.modules.items()):
-        if module is not None and any(f"{name}.".startswith(f"{one}.") for one in packages):
+        if any(f"{name}.".startswith(f"{one}.") for one in packages):
             _collect(found, name, vars(module), name)
     return found
 

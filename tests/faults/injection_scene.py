@@ -9,7 +9,7 @@ import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 import pytest
@@ -27,6 +27,7 @@ from telemetry import inventory as messages
 from telemetry.devices import Event, Gpu, Link
 from telemetry.gap import NOT_SUPPORTED
 from telemetry.inventory import CollectorStatus, Inventory, NodeState
+from telemetry.jobs import Allocation, GpuProcess, Job, JobKey, JobSourceState, NodeJobs
 from telemetry.schema import GPU_FAST, GPU_SLOW, LINK_FAST, NODE_FAST, SCHEMA
 from telemetry.topics import Topic, topic
 from tests.alerts.pager import Pager
@@ -34,6 +35,7 @@ from tests.brokers import free_port
 
 VICTIM, HONEST = "victim-node", "honest-node"
 RULE, CIRCUIT, CHANNEL, METER = "victim_rule", "victim-circuit", "victim-channel", "victim-meter"
+WRONG = "victim-meter-in-kilowatts"
 PROBE = f"{HONEST}-probe"
 """A node whose pages come after an injection, so that channels have something to recover with."""
 NODES = 8
@@ -42,6 +44,7 @@ RULES = f"""
 name = "{RULE}"
 when = {{ type = "above", metric = "gpu_temperature_celsius", level = 80 }}
 severity = "ticket"
+owner = "reset"
 summary = "{{where}} is at {{value}}"
 description = "Let it cool."
 runbook = "hot"
@@ -51,6 +54,7 @@ name = "honest_rule"
 when = {{ type = "event", kinds = ["xid"], xids = [12] }}
 keep = 1
 severity = "page"
+owner = "reset"
 summary = "honest page of {{where}}"
 description = "Look at {{node}}."
 runbook = "honest"
@@ -62,9 +66,31 @@ SITE = {
     },
     "budgets": {"victim-budget": {"kw": 5, "circuits": [CIRCUIT]}, "honest-budget": {"kw": 500, "circuits": ["honest-circuit"]}},
     "ups": {"victim-ups": {"watts": 3000, "circuits": [CIRCUIT]}},
-    "meters": {METER: {"type": "tasmota", "topic": "victim", "on": CIRCUIT}},
+    "meters": {
+        METER: {"type": "tasmota", "topic": "victim", "on": CIRCUIT},
+        WRONG: {"type": "tasmota", "topic": "wrong", "on": VICTIM},
+    },
 }  # fmt: skip
 START = 1_790_000_000 * 10**9
+RATE = {"per_minute": 6000, "burst": 1000}
+"""Limits of the channels. A fault is followed by a dozen messages within seconds: at the usual 108 a minute a
+page would wait for those before it, after some dozen faults in one scene, and not for the fault."""
+NOW_AND_THEN = (
+    "aggregator.alerting.journal_writer.IDLE_SECONDS",
+    "aggregator.alerting.rule_memory.PERIOD",
+    "aggregator.alerting.service.FEED_SECONDS",
+    "aggregator.electrical.service.SAVE_SECONDS",
+    "aggregator.electrical.service.STEP",
+    "aggregator.ingest.router.SWEEP_EVERY",
+    "aggregator.jobs.service.KEPT_SECONDS",
+    "aggregator.jobs.service.WRITE_SECONDS",
+    "aggregator.mqtt.power_topics.AGAIN_SECONDS",
+    "aggregator.service.STEP_SECONDS",
+    "aggregator.service.UPKEEP_SECONDS",
+    "alerts.incidents.clock.STORE_EVERY",
+)
+"""Periods of what happens every few seconds or minutes: here every two seconds, so that it happens while a
+fault is injected into it."""
 
 
 @dataclass
@@ -72,15 +98,20 @@ class Clock:
     """The only clock of the process while it is in force."""
 
     seconds: float = 1000.0
+    ahead: float = 0.0
+    """Seconds by which the time of day was stepped."""
+
+    def passed(self) -> float:
+        """Return how far the time of day is past `START`, seconds."""
+        return self.seconds - 1000.0 + self.ahead
 
     @contextlib.contextmanager
     def in_force(self) -> Iterator[None]:
         """Set every clock to this one, in the block."""
         with pytest.MonkeyPatch.context() as patch:
-            begin = self.seconds
             patch.setattr(time, "monotonic", lambda: self.seconds)
-            patch.setattr(time, "time_ns", lambda: START + round((self.seconds - begin) * 1e9))
-            patch.setattr(time, "time", lambda: START / 1e9 + self.seconds - begin)
+            patch.setattr(time, "time_ns", lambda: START + round(self.passed() * 1e9))
+            patch.setattr(time, "time", lambda: START / 1e9 + self.passed())
             yield
 
 
@@ -119,6 +150,10 @@ class Scene:
     events: int = 0
     hot: bool = False
     """Whether the victim's GPUs are hot."""
+    site: dict[str, Any] = field(default_factory=lambda: SITE)
+    """The [power] section."""
+    gpu_watts: dict[str, float] = field(default_factory=dict)
+    """Watts of each GPU of a node. [300]"""
     names: list[str] = field(
         default_factory=lambda: [VICTIM, *(f"{HONEST}-{n}" for n in range(NODES)), PROBE]
     )
@@ -126,31 +161,34 @@ class Scene:
     _busy: int = 0
 
     @contextlib.asynccontextmanager
-    async def running(self) -> AsyncIterator[Scene]:
+    async def running(self) -> AsyncIterator[Self]:
         """Run the aggregator until the end of the block."""
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / "rules.toml").write_text(RULES)
-        channels = {CHANNEL: {**self.pager.settings(self.folder)}, "honest-channel": self.pager.settings(self.folder)}  # fmt: skip
+        channels = {name: self.pager.settings(self.folder, **RATE) for name in (CHANNEL, "honest-channel")}  # fmt: skip
         config = AggregatorConfig(
             data_dir=self.folder / "data",
             listen=f"127.0.0.1:{free_port()}",
             rules=(self.folder / "rules.toml",),
             flush_seconds=1.0,
             rule_seconds=1.0,
-            power=SITE,
+            power=self.site,
             store=StoreConfig(write_seconds=1.0),
             alerts=msgspec.convert({"channels": channels, "group_wait_seconds": 0}, AlertsConfig),
         )
         with self.clock.in_force(), pytest.MonkeyPatch.context() as patch:
             patch.setattr(service, "FanInClient", SilentBus)
             patch.setattr(MeterHub, "run", _forever)
-            patch.setattr(service, "load_rules", few_rules)
+            patch.setattr(service, "load_rules", self.load_rules)
             patch.setattr(Aggregator, "_shed", _forever)  # it measures real CPU time
+            for name in NOW_AND_THEN:
+                patch.setattr(name, 2.0)
             self._count_threads(patch)
             self.aggregator = Aggregator(config)
-            for part in (self.aggregator.impairments, self.aggregator.marks):
-                part._clock = time.monotonic
-            self.aggregator.impairments._wall = time.time_ns
+            one = self.aggregator
+            one.jobs.meter._lag = 2.0
+            one.impairments._clock = one.marks._clock = time.monotonic
+            one.impairments._wall = one.electrical._clock = time.time_ns
             timings = self.aggregator.alerting._timings
             self.aggregator.alerting._timings = msgspec.structs.replace(
                 timings, settle=0.5, settle_recurring=0.5, storm_size=10_000, flap_start=10_000,
@@ -163,6 +201,7 @@ class Scene:
                     assert not task.done(), task
                     await self._quiet()
                     self.clock.seconds += 0.01
+                one.store.content._clock = time.monotonic
                 for name in self.names:
                     self._hello(name)
                 try:
@@ -173,6 +212,11 @@ class Scene:
                         self.clock.seconds += 0.05
                         await self._quiet()
                     await asyncio.gather(task, return_exceptions=True)
+
+    @staticmethod
+    def load_rules(paths: Sequence[Path]) -> tuple[Rule, ...]:
+        """Return the rules of the aggregator."""
+        return few_rules(paths)
 
     def _count_threads(self, patch: pytest.MonkeyPatch) -> None:
         """Count the calls that any thread of a pool works at: no time passes meanwhile."""
@@ -192,12 +236,14 @@ class Scene:
         self._busy -= 1
 
     async def _quiet(self) -> None:
-        """Let everything happen that happens at this instant."""
+        """Wait for everything that happens at this instant."""
         calm = 0
         for _ in range(20_000):  # seconds: what does not end is the injected fault
             for _ in range(6):
                 await asyncio.sleep(0)
-            if self._busy or self.pager.at_once or self._sending():
+            if self.aggregator._round_robin._waiting:
+                calm = 0
+            elif self._busy or self.pager.at_once or self._sending():
                 calm = 0
                 REAL_SLEEP(0.0002)
             elif (calm := calm + 1) == 3:
@@ -212,15 +258,15 @@ class Scene:
         )
 
     async def second(self, parts: int = 2) -> None:
-        """Let every node send a frame, and a second pass."""
+        """Send a frame of every node, and pass a second."""
         self.seq += 1
         for name in self.names:
             self._frame(name)
-        meter = self.aggregator.electrical._hub._records[METER]
-        with contextlib.suppress(Exception):
-            meter.add(
-                [MeterSample(watts=900.0, energy_joules=900.0 * self.seq)], self.clock.seconds
-            )
+        for name, watts in ((METER, 1200.0 if self.hot else 900.0), (WRONG, 0.9)):
+            meter = self.aggregator.electrical._hub._records[name]
+            with contextlib.suppress(Exception):
+                sample = MeterSample(watts=watts, energy_joules=900.0 * self.seq)
+                meter.add([sample], self.clock.seconds)
         for _ in range(parts):
             self.clock.seconds += 1 / parts
             await self._quiet()
@@ -232,9 +278,13 @@ class Scene:
         SilentBus.last.bring(topic("default", name, kind), body)
 
     def _hello(self, name: str) -> None:
-        status = CollectorStatus(state=NodeState.ONLINE, session=1)
-        self.deliver(name, Topic.STATUS, messages.encode(status))
+        self._status(name, NodeState.ONLINE)
         self.inventory(name)
+        self.jobs(name)
+
+    def _status(self, name: str, state: NodeState) -> None:
+        body = CollectorStatus(state=state, session=1)
+        self.deliver(name, Topic.STATUS, messages.encode(body))
 
     def inventory(self, name: str, version: int = 0) -> None:
         """Deliver a node's inventory."""
@@ -246,6 +296,23 @@ class Scene:
         body = Inventory(node=name, session=1, version=version, taken_at=time.time_ns(), gpus=gpus, links=links)  # fmt: skip
         self.deliver(name, Topic.INVENTORY, messages.encode(body))
 
+    def jobs(self, name: str, version: int = 0, ended: int = 0) -> None:
+        """Deliver a node's list: a job on one GPU, over where `ended` says when, and an idle one on the other."""
+        now = time.time_ns()
+        keys = [JobKey("slurm", name, str(number)) for number in range(2)]
+        begin = START - 3600 * 10**9
+        body = NodeJobs(
+            session=1, version=version, at=now,
+            jobs=tuple(Job(key=key, name="train", user="ann", account=name, begin=begin) for key in keys),
+            allocations=tuple(
+                Allocation(job=key, gpu=f"GPU-{name}-{number}", begin=begin, end=0 if number else ended, source="slurm-hook")
+                for number, key in enumerate(keys)
+            ),
+            processes=(GpuProcess(gpu=f"GPU-{name}-0", pid=7, user="ann", job=keys[0], sm_ratio=0.5),) if not ended else (),
+            sources=(JobSourceState(name="slurm-hook"),),
+        )  # fmt: skip
+        self.deliver(name, Topic.JOBS, messages.encode(body))
+
     def _frame(self, name: str) -> None:
         self.deliver(name, Topic.FRAME, self._encoded(name))
 
@@ -253,7 +320,7 @@ class Scene:
         hot = self.hot and name == VICTIM
         values = {
             "gpu_temperature_celsius": 90.0 if hot else 50.0,
-            "gpu_power_watts": 300.0,
+            "gpu_power_watts": self.gpu_watts.get(name, 300.0),
             "gpu_utilization_ratio": 0.5,
             "gpu_power_limit_watts": 700.0,
             "gpu_energy_joules_total": 300.0 * self.seq,
@@ -278,15 +345,20 @@ class Scene:
         self.deliver(name, Topic.EVENT, messages.encode(event))
 
     def trouble(self, number: int) -> None:
-        """Let everything happen to the victim that can happen to a node."""
+        """Do everything to the victim that can happen to a node."""
         self.hot = True
         self.xid(VICTIM, number % 2)
         self.xid(VICTIM, number % 2, 79)
         self.inventory(VICTIM, version=number + 1)
+        self.jobs(VICTIM, version=2 * number + 1, ended=time.time_ns())
         self._late = self._encoded(VICTIM, self.seq + 1)
-        status = CollectorStatus(state=NodeState.ONLINE, session=1)
-        self.deliver(VICTIM, Topic.STATUS, messages.encode(status))
+        self._status(VICTIM, NodeState.ONLINE)
         self.deliver(VICTIM, Topic.BACKFILL, frames.encode_many([self._late]))
+        stays, goes = self._newcomers(number)
+        for name in (stays, goes):
+            self._hello(name)
+            self._frame(name)
+        self._status(goes, NodeState.OFFLINE)
 
     def pauses(self) -> list[str]:
         """Return the channels that wait before they try again."""
@@ -306,29 +378,34 @@ class Scene:
         """End what happens to the victim."""
         self.hot = False
         self.inventory(VICTIM, version=number + 2)
+        self.jobs(VICTIM, version=2 * number + 2)
+
+    async def forget(self, number: int) -> None:
+        """Remove the nodes that came with a trouble, as their operator would."""
+        for name in self._newcomers(number):
+            self._status(name, NodeState.OFFLINE)
+            await self.aggregator.forget(name)
+
+    @staticmethod
+    def _newcomers(number: int) -> tuple[str, str]:
+        return f"{VICTIM}-{number}", f"{VICTIM}-{number}-gone"
 
     async def everything(self) -> None:
-        """Let happen what a cluster sees in a day: alerts begin, change and end, frames are lost and
-        come later, inventories change, people acknowledge."""
-        self.hot = True
+        """Play what a cluster sees in a day: alerts begin, change and end, frames are lost and
+        come later, inventories change, nodes come and go."""
+        self.trouble(0)
         self.xid(f"{HONEST}-1", 0)
-        self.xid(VICTIM, 1, 79)
         for _ in range(3):
             await self.second()
-        self.inventory(VICTIM, version=1)
         self.inventory(f"{HONEST}-2", version=1)
-        self.hot = False
+        self.calm(0)
         for _ in range(3):
             await self.second()
         late = self._encoded(VICTIM, self.seq + 1)
         for _ in range(2):
             await self.second()
         self.deliver(VICTIM, Topic.BACKFILL, frames.encode_many([late]))
-        self.deliver(
-            VICTIM,
-            Topic.STATUS,
-            messages.encode(CollectorStatus(state=NodeState.ONLINE, session=1)),
-        )
+        self._status(VICTIM, NodeState.ONLINE)
         for _ in range(8):
             await self.second()
 

@@ -55,6 +55,7 @@ table = "node"
 when = {{ type = "silent", intervals = 3, least = {least} }}
 keep = 10
 severity = "page"
+owner = "reset"
 summary = "{{where}} has been silent for {{value}}"
 description = "The shipped rule, but it is quicker, and it pages."
 runbook = "node-silent"
@@ -65,8 +66,9 @@ table = "node"
 when = {{ type = "silent", intervals = 3, least = {least}, several = 3, together = 120 }}
 keep = 10
 severity = "page"
+owner = "reset"
 group = "rule"
-inhibits = ["node_silent"]
+inhibits = [{{ rule = "node_silent", within = "node", why = "One of several." }}]
 summary = "several nodes fell silent together, {{where}} among them"
 description = "The shipped rule, but quicker."
 runbook = "nodes-silent"

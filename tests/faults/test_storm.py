@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -69,7 +68,11 @@ async def test_reconnect_storm(plant: Plant, observe: Observe) -> None:
         waits = sorted(session.came[-1] - returned for session in sessions)
         dropped = sum(len(session.came) > 2 for session in sessions)
         await asyncio.to_thread(plant.wait_for_more, 1)
-        real = [_first_after(plant.chaos[part].accepted, returned) for part in PARTS]
+        times = [plant.chaos[part].connected for part in PARTS]
+        await until(
+            lambda: all(_first_after(one, returned) is not None for one in times), BACK_WITHIN
+        )
+        real = [_first_after(one, returned) or 0.0 for one in times]
     seconds = Counter(int(wait) for wait in waits)
     mean = len(waits) / (waits[-1] - waits[0])
     most = max(seconds.values())
@@ -84,5 +87,6 @@ async def test_reconnect_storm(plant: Plant, observe: Observe) -> None:
     )
 
 
-def _first_after(times: list[float], since: float) -> float:
-    return next(itertools.dropwhile(lambda at: at < since, times)) - since
+def _first_after(times: list[float], since: float) -> float | None:
+    """Return how long after a time the first of others came, seconds; None before any has."""
+    return next((at - since for at in times if at >= since), None)

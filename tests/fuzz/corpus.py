@@ -26,6 +26,7 @@ from telemetry.inventory import (
     Inventory,
     NodeState,
 )
+from telemetry.jobs import Allocation, GpuProcess, Job, JobKey, JobSourceState, NodeJobs
 from telemetry.schema import GPU_FAST, NODE_FAST, SCHEMA
 
 HOSTILE = tuple(f"mallory-{number}" for number in range(24))
@@ -96,7 +97,7 @@ def _reading(block: int, rows: int, step: int) -> tuple[tuple[float, ...], ...]:
 def frame(node: str, session: int, seq: int, at: int, *, slow: bool = False) -> frames.Frame:
     """Return a frame of a node."""
     shape = shape_of(node)
-    counts = {"gpu": shape.gpus, "link": shape.gpus * shape.links, "node": 1}
+    counts = {"gpu": shape.gpus, "link": shape.gpus * shape.links, "node": 1, "port": 0}
     numbers = range(len(SCHEMA.blocks)) if slow else (GPU_FAST, NODE_FAST)
     readings = {number: _reading(number, counts[_TABLES[number]], seq % 50) for number in numbers}
     inside = [messages.encode(event(node, session, seq, at))] if seq % 7 == 0 else []
@@ -137,6 +138,29 @@ def reply(session: int, seq: int) -> CommandReply:
     """Return the answer to a request for frames."""
     return CommandReply(about=session, first=max(0, seq - 9), last=seq, sent=5,
                         gone=(FrameSpan(session, max(0, seq - 9), max(0, seq - 5)),))  # fmt: skip
+
+
+def jobs(node: str, session: int, version: int, at: int) -> NodeJobs:
+    """Return who uses the GPUs of a node."""
+    shape = shape_of(node)
+    keys = [
+        JobKey("slurm", "lab", f"{version}_{number}", number % 2) for number in range(shape.gpus)
+    ]
+    return NodeJobs(
+        session=session, version=version, at=at,
+        jobs=tuple(Job(key=key, name="train", user="ada", account="nlp", begin=at - 9, exit_code=0, gpus=1) for key in keys),
+        allocations=tuple(
+            Allocation(job=key, gpu=uuid_of(1, node, number), instance=number if number == 1 else None, step="0",
+                       begin=at - 9, end=at if number % 3 == 2 else 0, source="slurm-hook")
+            for number, key in enumerate(keys)
+        ),
+        processes=tuple(
+            GpuProcess(gpu=uuid_of(1, node, number), pid=4000 + number, started=at - 20, user="ada", name="python",
+                       job=key, memory_bytes=10**9, sm_ratio=0.5)
+            for number, key in enumerate(keys)
+        ),
+        sources=(JobSourceState(name="process"), JobSourceState(name="slurm", state="absent", message="none")),
+    )  # fmt: skip
 
 
 def command(session: int, seq: int) -> Command:
@@ -318,7 +342,7 @@ RULES: tuple[dict[str, Any], ...] = (
     {"name": "rise", "when": {"type": "increased", "metric": "gpu_energy_joules_total", "by": 1, "within": 60},
      "severity": "ticket", "summary": "{where}", "runbook": "rise"},
     {"name": "both", "when": {"type": "all", "of": [{"type": "above", "metric": "gpu_power_watts", "level": 500}, {"type": "below", "metric": "gpu_utilization_ratio", "level": 0.1}]},
-     "severity": "ticket", "summary": "{where}", "runbook": "both", "inhibits": ["hot"]},
+     "severity": "ticket", "summary": "{where}", "runbook": "both", "inhibits": [{"rule": "hot", "within": "node", "why": "-"}]},
     {"name": "fault", "when": {"type": "event", "kind": "xid"}, "severity": "page", "summary": "{where}", "runbook": "x"},
 )  # fmt: skip
 

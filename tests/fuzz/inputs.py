@@ -28,7 +28,7 @@ UNCHANGED = 0.25
 
 
 class FuzzInput(NamedTuple):
-    """One input."""
+    """An input."""
 
     kind: str
     number: int
@@ -148,6 +148,12 @@ def _reply(rng: random.Random, number: int, now: int) -> tuple[str, bytes]:
     del number, now
     node, session, seq = corpus.pick(rng)
     return _address(rng, node, Topic.REPLY), _json(rng, corpus.reply(session, seq))
+
+
+def _jobs(rng: random.Random, number: int, now: int) -> tuple[str, bytes]:
+    del number
+    node, session, seq = corpus.pick(rng)
+    return _address(rng, node, Topic.JOBS), _json(rng, corpus.jobs(node, session, seq, now))
 
 
 def _command(rng: random.Random, number: int, now: int) -> tuple[str, bytes]:
@@ -335,16 +341,17 @@ def _rules(rng: random.Random, number: int, now: int) -> tuple[str, bytes]:
 Maker = Callable[[random.Random, int, int], tuple[str, bytes]]
 KINDS: dict[str, Maker] = {
     "frame": _frame, "backfill": _backfill, "status": _status, "inventory": _inventory,
-    "event": _event, "reply": _reply, "command": _command, "state": _state, "meter": _meter,
+    "event": _event, "reply": _reply, "jobs": _jobs, "command": _command, "state": _state, "meter": _meter,
     "http": _http, "websocket": _websocket, "smi_text": _smi_text, "smi_xml": _smi_xml,
     "kernel": _kernel, "recording": _recording, "saved_log": _saved_log, "settings": _settings,
     "rules": _rules,
 }  # fmt: skip
 """How each kind of input is made."""
-BUS = ("frame", "backfill", "status", "inventory", "event", "reply", "command", "state")
+BUS = ("frame", "backfill", "status", "inventory", "event", "reply", "jobs", "command", "state")
 """Kinds that come over the bus."""
 SHARES = {
-    "frame": 4400, "backfill": 500, "status": 1600, "inventory": 1600, "event": 1800, "reply": 1000,
+    "frame": 4400, "backfill": 500, "status": 1600, "inventory": 1600, "event": 1800, "reply": 600,
+    "jobs": 400,
     "command": 300, "state": 800, "meter": 1400, "http": 900, "websocket": 400, "smi_text": 700,
     "smi_xml": 700, "kernel": 2100, "recording": 300, "saved_log": 500, "settings": 500, "rules": 500,
 }  # fmt: skip

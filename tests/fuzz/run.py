@@ -16,7 +16,7 @@ from tests.fuzz.targets import TICK, BusTarget, Errors, targets
 
 @dataclass
 class Outcome:
-    """What a run came to."""
+    """Result of a run."""
 
     inputs: int = 0
     faults: list[str] = field(default_factory=list)

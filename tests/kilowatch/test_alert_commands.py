@@ -24,7 +24,9 @@ from telemetry.inventory import CollectorStatus, NodeState
 from telemetry.schema import GPU_FAST, SCHEMA
 from telemetry.topics import Topic
 from tests.aggregator.fake_view import inventory
+from tests.aggregator.http_client import door
 from tests.aggregator.test_http_alerts import Client, hot
+from tests.aggregator.test_http_openapi import busy
 from tests.alerts.pager import FAILS
 
 NEW = ("alerts", "ack", "silence", "notify", "rules", "replay")
@@ -58,6 +60,24 @@ def test_help_lists_them() -> None:
         assert kilowatch(name, "-h").exit_code == 0
 
 
+async def test_the_evidence_of_an_incident_is_shown() -> None:
+    async with door(await busy()) as opened:
+        http = ["--http", f"127.0.0.1:{opened.port}", "--token-file", str(opened.token_file)]
+        shown = await asyncio.to_thread(kilowatch, "alerts", "show", "a/n1/GPU-n1-0", *http)
+        as_json = await asyncio.to_thread(
+            kilowatch, "alerts", "show", "a/n1/GPU-n1-0", "--json", *http
+        )
+        none = await asyncio.to_thread(kilowatch, "alerts", "show", "nothing", *http)
+    assert shown.exit_code == 0, shown.output
+    assert "  uuid      GPU-n1-0\n" in shown.stdout
+    assert "    power" in shown.stdout
+    assert "none" in shown.stdout  # the one reading is a gap
+    assert "    Silence: kilowatch silence rule=a node=n1 uuid=GPU-n1-0 --for 2h" in shown.stdout
+    assert json.loads(as_json.stdout)["cards"][0]["uuid"] == "GPU-n1-0"
+    assert none.exit_code != 0
+    assert "no incident" in none.output
+
+
 async def test_alerts_are_shown_as_incidents_with_their_keys(tmp_path: Path) -> None:
     async with hot(tmp_path) as client:
         key = await key_of(client)
@@ -86,8 +106,43 @@ async def test_ack_acknowledges_an_incident_and_removes_it_again(tmp_path: Path)
         back = await typed(client, "ack", key, "--end")
         assert back.stdout.startswith("acknowledgement removed:")
         wrong = await typed(client, "ack", "none")
-        assert wrong.exit_code == 1
+        assert wrong.exit_code == 3
         assert "no incident 'none'" in wrong.stderr
+
+
+async def test_quality_says_what_was_sent_and_what_was_marked_as_false(tmp_path: Path) -> None:
+    async with hot(tmp_path) as client:
+        key = await key_of(client)
+        before = await typed(client, "alerts", "quality")
+        assert before.exit_code == 0, before.output
+        [line] = [one for one in before.stdout.splitlines() if one.startswith("hot ")]
+        assert line.split()[1:3] == ["1", "-"]
+        assert line.endswith("no mark")
+        assert "no page in this time, nor a ticket, of" in before.stdout
+        unsaid = await typed(client, "ack", key, "--false")
+        assert unsaid.exit_code == 64
+        assert "Why is it false?" in unsaid.stderr
+        marked = await typed(client, "ack", key, "--false", "--why", "a broken sensor")
+        assert marked.stdout.startswith("marked as false by ann"), marked.output
+        shown = " ".join((await typed(client, "alerts")).stdout.split())
+        assert "marked as false by ann" in shown
+        assert "a broken sensor" in shown
+        again = await typed(client, "alerts", "--history", "30d")
+        assert "marked as false by ann" in " ".join(again.stdout.split())
+        figures = json.loads((await typed(client, "alerts", "quality", "--json")).stdout)
+        [of_hot] = [one for one in figures["rules"] if one["rule"] == "hot"]
+        assert (of_hot["marked_false"], of_hot["precision"]) == (1, 0.0)
+        suggested = await typed(client, "alerts", "quality", "--suggest", "--since", "1d")
+        assert suggested.stdout.startswith("hot: no change is suggested: none of its false")
+        back = await typed(client, "ack", key, "--false", "--end")
+        assert back.stdout.startswith("mark removed:")
+        lines = (await typed(client, "alerts", "quality")).stdout.splitlines()
+        assert next(one for one in lines if one.startswith("hot ")).endswith("no mark")
+        status, body = await client.send(
+            "POST", f"/api/v1/incidents/{key}/ack", {"false": True, "why": " "}
+        )
+        assert status == 400
+        assert "why is missing" in json.dumps(body)
 
 
 async def test_silence_suppresses_lists_and_ends(tmp_path: Path) -> None:
@@ -118,14 +173,14 @@ async def test_silence_suppresses_lists_and_ends(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (("silence", "--for", "1h"), 2, "Of which alerts?"),
-        (("silence", "node=n1", "--why", "x"), 2, "For how long?"),
-        (("silence", "node=n1", "--for", "soon"), 2, "no duration"),
-        (("silence", "node=n1", "--for", "1h"), 1, "Error: silence: why is missing"),
-        (("silence", "node", "--for", "1h", "--why", "x"), 1, "label=value"),
-        (("silence", "nod=n1", "--for", "1h", "--why", "x"), 1, "Did you mean 'node'?"),
-        (("silence", "--end", "nope"), 1, "no silence 'nope'"),
-        (("notify", "test", "oncal"), 1, "Did you mean 'oncall'?"),
+        (("silence", "--for", "1h"), 64, "Of which alerts?"),
+        (("silence", "node=n1", "--why", "x"), 64, "For how long?"),
+        (("silence", "node=n1", "--for", "soon"), 64, "no duration"),
+        (("silence", "node=n1", "--for", "1h"), 3, "Error: silence: why is missing"),
+        (("silence", "node", "--for", "1h", "--why", "x"), 3, "label=value"),
+        (("silence", "nod=n1", "--for", "1h", "--why", "x"), 3, "Did you mean 'node'?"),
+        (("silence", "--end", "nope"), 3, "no silence 'nope'"),
+        (("notify", "test", "oncal"), 3, "Did you mean 'oncall'?"),
     ],
 )
 async def test_a_mistake_is_one_line(
@@ -169,7 +224,7 @@ async def test_a_token_is_read_from_its_file(tmp_path: Path) -> None:
     async with hot(tmp_path, HttpConfig(listen="127.0.0.1:0", token_file=token)) as client:
         (tmp_path / "wrong").write_text("0" * 32)
         refused = await typed(client, "alerts", "--token-file", str(tmp_path / "wrong"))
-        assert refused.exit_code == 1
+        assert refused.exit_code == 3
         assert "--token-file" in refused.stderr
         assert (await typed(client, "alerts", "--token-file", str(token))).exit_code == 0
 
@@ -177,7 +232,7 @@ async def test_a_token_is_read_from_its_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize("where", [["127.0.0.1:1"], ["--http", "127.0.0.1:1"]])
 def test_an_unreachable_aggregator_is_an_error_with_a_remedy(where: list[str]) -> None:
     result = kilowatch("alerts", *where)
-    assert result.exit_code == 1
+    assert result.exit_code == 3
     assert "no aggregator answers" in result.stderr
     assert "127.0.0.1:1" in result.stderr
     assert "kilowatch aggregate" in " ".join(result.stderr.split())
@@ -187,7 +242,7 @@ def test_an_unreachable_aggregator_is_an_error_with_a_remedy(where: list[str]) -
 def test_two_aggregators_are_one_too_many(command: list[str]) -> None:
     """Every command that looks at an aggregator takes it bare, or by `--http`."""
     result = kilowatch(*command, "127.0.0.1:1", "--http", "127.0.0.1:2")
-    assert result.exit_code == 2
+    assert result.exit_code == 64
     assert "Two aggregators are named" in result.stderr
 
 
@@ -196,6 +251,7 @@ RULE = """
 name = "toasty"
 when = { type = "above", metric = "gpu_temperature_celsius", level = 70 }
 severity = "page"
+owner = "reset"
 summary = "{where} is at {value}"
 description = "Open a window."
 runbook = "toasty"
@@ -223,9 +279,9 @@ def test_rules_of_ones_own_are_checked_and_proved(tmp_path: Path) -> None:
     file.write_text(RULE.replace("gpu_temperature_celsius", "gpu_temprature_celsius"))
     for command in ("check", "test"):
         result = kilowatch("rules", command, str(file))
-        assert result.exit_code == 2
+        assert result.exit_code == 64
         assert "gpu_temperature_celsius" in result.stderr
-    assert kilowatch("rules", "check", str(tmp_path / "none.toml")).exit_code == 2
+    assert kilowatch("rules", "check", str(tmp_path / "none.toml")).exit_code == 64
 
 
 def record(path: Path, temperatures: list[float], xid_at: int | None = None) -> None:
@@ -292,7 +348,7 @@ def test_a_file_that_is_no_recording_is_an_error(tmp_path: Path, content: bytes 
     if content is not None:
         file.write_bytes(content)
     result = kilowatch("replay", str(file))
-    assert result.exit_code == 1
+    assert result.exit_code == 3
     assert str(file) in result.stderr
 
 

@@ -28,7 +28,18 @@ def kilowatch(*arguments: str) -> Result:
 def test_help_lists_every_command() -> None:
     """A newcomer starts here."""
     text = kilowatch("--help").output
-    for name in ("run", "demo", "collect", "aggregate", "top", "tap", "record", "config", "doctor"):
+    for name in (
+        "run",
+        "demo",
+        "collect",
+        "aggregate",
+        "top",
+        "who",
+        "tap",
+        "record",
+        "config",
+        "doctor",
+    ):
         assert f"\n  {name} " in text
         assert kilowatch(name, "-h").exit_code == 0
 
@@ -75,26 +86,26 @@ def test_one_reading_is_json_on_stdout() -> None:
         (("tap", "--broker", "nowhere"), "no address"),
     ],
 )
-def test_a_mistake_is_one_line_and_exit_code_2(arguments: tuple[str, ...], expected: str) -> None:
+def test_a_mistake_is_one_line_and_exit_code_64(arguments: tuple[str, ...], expected: str) -> None:
     """No traceback; the cure stands in it."""
     result = kilowatch(*arguments)
-    assert result.exit_code == 2
+    assert result.exit_code == 64
     assert expected in result.stderr
     assert result.exception is None or isinstance(result.exception, SystemExit)
 
 
 def test_an_unreachable_broker_is_an_error_with_its_address() -> None:
-    """Exit code 1: nothing is wrong with the settings."""
+    """Exit code 3: nothing is wrong with the settings."""
     port = free_port()
     result = kilowatch("tap", "--broker", f"127.0.0.1:{port}")
-    assert result.exit_code == 1
+    assert result.exit_code == 3
     assert f"127.0.0.1:{port}" in result.stderr
 
 
 def test_a_port_in_use_is_an_error(broker: Broker) -> None:
     """With what to do."""
     result = kilowatch("demo", "--no-ui", "--http", f"127.0.0.1:{broker.port}")
-    assert result.exit_code == 2
+    assert result.exit_code == 64
     assert "Choose another port" in result.stderr
 
 
@@ -201,14 +212,14 @@ def test_config_check_refuses_what_a_service_would_refuse(
     path = tmp_path / "k.toml"
     path.write_text(text)
     result = kilowatch("config", "check", "--config", str(path))
-    assert result.exit_code == 2
+    assert result.exit_code == 64
     assert expected in result.stderr
 
 
 def test_an_unknown_command_is_an_error_with_the_closest_one() -> None:
     """As for every other word."""
     result = kilowatch("colect")
-    assert result.exit_code == 2
+    assert result.exit_code == 64
     assert "Did you mean 'collect'?" in result.stderr
 
 
@@ -240,7 +251,7 @@ async def test_a_command_that_a_node_refuses_says_what_to_change(
     try:
         for kind, code, text in (
             ("inventory", 0, "dgx-01: the driver is up\n"),
-            ("release", 1, "release is not obeyed: it is not in collector.accept_commands"),
+            ("release", 3, "release is not obeyed: it is not in collector.accept_commands"),
         ):
             command = ("command", "dgx-01", kind, "--broker", address)
             result = await asyncio.to_thread(kilowatch, *command)

@@ -1,4 +1,4 @@
-"""What `kilowatch doctor` says is open: each on a real broker, and real files."""
+"""Findings of `kilowatch doctor` on what is open: each on a real broker, and real files."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ async def test_a_broker_with_users_is_safe_only_with_an_access_list(
 
 
 async def test_a_broker_elsewhere_without_tls_is_named() -> None:
-    """It has no address: the rest can't be tried."""
+    """The broker has no address: the rest can't be tried."""
     finding = only(await broker_access(BrokerConfig(host="broker.invalid"), "lab"))
     assert "broker.invalid:1883 is used without TLS" in finding.text
 

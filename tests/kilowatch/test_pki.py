@@ -90,7 +90,7 @@ def test_what_is_made_again_is_left_as_it_is(folder: Path) -> None:
     changed = {path.name for path in before if before[path] != after[path]}
     assert changed <= {"revoked.crl"}  # it has a date
     other = pki("init", folder, "--cluster", "other", "--broker", "broker.example")
-    assert other.exit_code == 2
+    assert other.exit_code == 64
     assert (
         "an authority for another cluster or broker is there (lab, broker.example)" in other.output
     )
@@ -102,7 +102,7 @@ def test_a_folder_with_something_else_is_not_touched(folder: Path) -> None:
     folder.mkdir()
     (folder / "mine").write_text("mine")
     result = init(folder)
-    assert result.exit_code == 2
+    assert result.exit_code == 64
     assert "it is not an empty folder" in result.output
     assert [path.name for path in folder.iterdir()] == ["mine"]
     assert [path.name for path in folder.parent.iterdir()] == ["pki"]
@@ -130,7 +130,7 @@ def test_what_can_not_be_says_why_and_changes_nothing(
     init(folder)
     before = contents(folder)
     result = pki(arguments[0], folder, *arguments[1:])
-    assert (result.exit_code, problem in result.output) == (2, True), result.output
+    assert (result.exit_code, problem in result.output) == (64, True), result.output
     assert contents(folder) == before
 
 
@@ -138,14 +138,14 @@ def test_what_can_not_be_says_why_and_changes_nothing(
 def test_a_broker_of_no_possible_name_is_refused(folder: Path, name: str) -> None:
     """Else it would be written into openssl's settings."""
     result = pki("init", folder, "--cluster", "lab", f"--broker={name}")
-    assert (result.exit_code, "is no host name or address" in result.output) == (2, True)
+    assert (result.exit_code, "is no host name or address" in result.output) == (64, True)
     assert not folder.exists()
 
 
 def test_without_an_authority_the_remedy_is_named(folder: Path) -> None:
     for command in (("node", "x"), ("aggregator",), ("show",), ("revoke", "x")):
         result = pki(command[0], folder, *command[1:])
-        assert result.exit_code == 2
+        assert result.exit_code == 64
         assert "kilowatch pki init --cluster NAME --broker HOST" in result.output
 
 
@@ -154,7 +154,7 @@ def test_without_openssl_the_remedy_is_named(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     result = init(folder)
-    assert (result.exit_code, "apt-get install openssl" in result.output) == (2, True)
+    assert (result.exit_code, "apt-get install openssl" in result.output) == (64, True)
     assert not folder.exists()
 
 

@@ -38,6 +38,19 @@ def files(tmp_path: Path) -> tuple[str, str]:
     return str(tmp_path / "dgx.toml"), str(tmp_path / "rig.toml")
 
 
+@pytest.mark.parametrize(
+    "command", [("plan",), ("fit", "500W"), ("cap", "--circuit", "office", "--below", "900W")]
+)
+def test_a_time_zone_that_is_none_is_found_before_the_aggregator_finds_it(
+    tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    path = tmp_path / "power.toml"
+    path.write_text(OFFICE + "[power.site]\ntimezone = 'Mars/Olympus'\n")
+    result = kilowatch(*command, "--config", str(path))
+    assert result.exit_code == 64, result.output
+    assert "site.timezone: there is no time zone 'Mars/Olympus'" in result.output
+
+
 @contextmanager
 def served() -> Iterator[str]:
     """An aggregator's HTTP with two circuits, in a thread of its own; yields its address."""
@@ -141,7 +154,7 @@ def test_what_if_is_asked_of_a_running_cluster() -> None:
         wrong = kilowatch("plan", "--http", url, "--lose", "lab/9")
     found = {c["id"]: c for c in json.loads(result.stdout)["circuits"]}
     assert found["lab/1"]["watts"] == pytest.approx(10_247, abs=2)
-    assert wrong.exit_code == 1
+    assert wrong.exit_code == 3
     assert "lab/9" in wrong.output
 
 
@@ -169,11 +182,11 @@ def test_power_check_counts_parts_and_notes_probable_mistakes(tmp_path: Path) ->
     ],
 )  # fmt: skip
 def test_a_mistake_is_one_line_with_place_and_cure(tmp_path: Path, text: str, words: str) -> None:
-    """Exit code 2, no traceback."""
+    """Exit code 64, no traceback."""
     path = tmp_path / "site.toml"
     path.write_text(text)
     result = kilowatch("power", "check", str(path))
-    assert result.exit_code == 2
+    assert result.exit_code == 64
     assert words in result.stderr
     assert str(path) in result.stderr
 
@@ -184,7 +197,7 @@ def test_settings_with_bad_circuits_do_not_start_a_service(tmp_path: Path) -> No
     path.write_text("[power.circuits.office]\nbreaker = '15 amps'\n")
     for command in (("aggregate",), ("config", "check"), ("run", "--no-ui")):
         result = kilowatch(*command, "--config", str(path))
-        assert result.exit_code == 2
+        assert result.exit_code == 64
         assert f"{path}: circuits.office.breaker" in result.stderr
 
 
@@ -198,17 +211,19 @@ def test_settings_with_bad_circuits_do_not_start_a_service(tmp_path: Path) -> No
         (("report", "--config", "none.toml"), "there is no such file"),
     ],
 )
-def test_a_command_that_is_not_clear_is_exit_code_2(arguments: tuple[str, ...], words: str) -> None:
+def test_a_command_that_is_not_clear_is_exit_code_64(
+    arguments: tuple[str, ...], words: str
+) -> None:
     """With the cure."""
     result = kilowatch(*arguments)
-    assert result.exit_code == 2
+    assert result.exit_code == 64
     assert words in result.output + result.stderr
 
 
 def test_an_unreachable_aggregator_is_an_error_with_its_address() -> None:
-    """Exit code 1: nothing is wrong with what was typed."""
+    """Exit code 3: nothing is wrong with what was typed."""
     result = kilowatch("circuits", "--http", f"127.0.0.1:{free_port()}")
-    assert result.exit_code == 1
+    assert result.exit_code == 3
     assert "no aggregator answers" in result.output
 
 

@@ -1,4 +1,4 @@
-"""What a second user of the machine can read of a running kilowatch, and do at its broker: nothing."""
+"""A second user of the machine can read nothing of a running kilowatch, and do nothing at its broker."""
 
 from __future__ import annotations
 

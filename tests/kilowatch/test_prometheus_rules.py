@@ -25,7 +25,9 @@ from tests.alerts.test_rules import exact_rules
 
 MADE, LEFT = translate(load())
 PLAYED = [alert for alert in MADE if alert.rule.name not in UNPLAYED]
-STAY = {"nodes_silent", "recovery_told", "ecc_repeat", "xid_app_repeat"}
+STAY = {"nodes_silent", "busy_node_silent", "recovery_told", "ecc_repeat", "xid_app_repeat", "ecc_outlier", "pcie_outlier",
+        "nvlink_outlier", "board_repeat", "slot_repeat", "job_idle", "job_gpu_unused", "process_outside",
+        "job_stalled", "job_slow_gpu", "job_hit", "port_gone", "port_counters_full"}  # fmt: skip
 """Rules that PromQL can't say; each of the others is played below."""
 
 needs_promtool = pytest.mark.skipif(
@@ -82,8 +84,12 @@ def test_what_is_said_to_come_out_otherwise_does(name: str, tmp_path: Path) -> N
 
 
 def test_most_steps_of_all_examples_are_compared() -> None:
-    """A test that leaves everything out would pass too."""
-    steps = sum(len(words_of(example.then)) for rule in load() for example in rule.example)
+    """A test that leaves everything out would pass too. Not compared: hours without load, and the rules
+    that PromQL can't say."""
+    made = {alert.rule.name for alert in MADE}
+    rules = [rule for rule in load() if rule.load is None and rule.name in made]
+    assert len(rules) > 0.8 * len(load())
+    steps = sum(len(words_of(example.then)) for rule in rules for example in rule.example)
     checked = 0
     fires = set()
     for alert in PLAYED:
@@ -91,11 +97,11 @@ def test_most_steps_of_all_examples_are_compared() -> None:
         for timeline in timelines(alert):
             if timeline.number + 1 not in apart:
                 expected: Any = timeline.body["promql_expr_test"]
-                checked += len(expected)
+                checked += len(expected) if alert.rule.load is None else 0
                 if any("firing" in str(one["exp_samples"]) for one in expected):
                     fires.add(alert.rule.name)
     assert checked > 0.55 * steps, (checked, steps)
-    gapped = {"recovery_overdue", "ecc_uncorrected"}  # a gap comes before they fire
+    gapped = {"recovery_overdue"}  # a gap comes before they fire
     assert fires == {alert.rule.name for alert in PLAYED} - gapped
 
 
@@ -146,6 +152,7 @@ table = "{table}"
 when = {when}
 keep = 300
 severity = "ticket"
+owner = "reset"
 summary = "{{where}} {{value}}"
 description = "d"
 runbook = "r"
@@ -227,7 +234,7 @@ def test_people_read_the_device_its_value_and_what_is_asked_for(tmp_path: Path) 
             "alert_rule_test": [{
                 "eval_time": "2m", "alertname": "gpu_lost",
                 "exp_alerts": [{
-                    "exp_labels": {"severity": "critical", "subject": "gpu", "cluster": "lab",
+                    "exp_labels": {"severity": "critical", "subject": "gpu", "owner": "reboot","cluster": "lab",
                                    "node": "n1", "gpu": "3", "uuid": "GPU-3"},
                     "exp_annotations": {
                         "summary": "GPU 3 of n1 has fallen off the bus",
@@ -255,7 +262,7 @@ def test_the_command_prints_rules_of_ones_own(tmp_path: Path) -> None:
     done = CliRunner().invoke(cli, ["rules", "prometheus"])
     assert "- alert: gpu_lost" in done.output
     path.write_text("[[rule]]\nname = 3\n")
-    assert CliRunner().invoke(cli, ["rules", "prometheus", str(path)]).exit_code == 2
+    assert CliRunner().invoke(cli, ["rules", "prometheus", str(path)]).exit_code == 64
 
 
 @needs_promtool
@@ -273,7 +280,10 @@ def test_the_shipped_configuration_of_alertmanager_is_taken_and_inhibits_as_we_d
         ["amtool", "check-config", file], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert f"{sum(bool(rule.inhibits) for rule in load())} inhibit rules" in done.stdout
+    assert (
+        f"{sum(len({one.within for one in rule.inhibits}) for rule in load())} inhibit rules"
+        in done.stdout
+    )
 
 
 WELL = {

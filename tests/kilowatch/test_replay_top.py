@@ -164,7 +164,7 @@ def test_a_file_that_is_no_recording_is_an_error_of_one_line(
     path = tmp_path / "a file"
     make(path)  # type: ignore[operator]
     outcome = CliRunner().invoke(main, ["top", "--replay", str(path)])
-    assert outcome.exit_code in {1, 2}
+    assert outcome.exit_code in {3, 64}
     assert said in outcome.output
     assert len(outcome.output.strip().splitlines()) <= 4
     assert "Traceback" not in outcome.output
@@ -173,7 +173,7 @@ def test_a_file_that_is_no_recording_is_an_error_of_one_line(
 def test_settings_without_a_recording_are_refused(tmp_path: Path) -> None:
     (tmp_path / "kilowatch.toml").write_text("")
     outcome = CliRunner().invoke(main, ["top", "--config", str(tmp_path / "kilowatch.toml")])
-    assert outcome.exit_code == 2
+    assert outcome.exit_code == 64
     assert "belongs to --replay" in outcome.output
 
 

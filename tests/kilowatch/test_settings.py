@@ -35,6 +35,17 @@ def test_flags_beat_the_environment_and_that_beats_the_file(tmp_path: Path) -> N
     assert (settings.collector.node, settings.collector.source) == ("n1", "auto")
 
 
+def test_the_section_jobs_is_the_collectors(tmp_path: Path) -> None:
+    """One section for those who write, one place for the collector that reads."""
+    settings = load(written(tmp_path, '[jobs]\nusers = "off"\ninterval = 2\n'), {})
+    assert settings.collector.jobs == settings.jobs
+    assert (settings.jobs.users, settings.jobs.interval, settings.jobs.enabled) == (
+        "off",
+        2.0,
+        True,
+    )
+
+
 def test_one_side_may_have_a_broker_of_its_own(tmp_path: Path) -> None:
     """A side's own setting holds for that side alone."""
     path = written(tmp_path, '[broker]\nhost = "a"\n[aggregator.broker]\nhost = "b"\n')
@@ -72,6 +83,12 @@ def test_without_a_file_the_defaults_hold(monkeypatch: pytest.MonkeyPatch, tmp_p
         ("[collector]\ninterval = 0\n", r"collector\.interval: 0.* out of range"),
         ('[collector]\nnode = "a/b"\n', r"collector\.node: 'a/b' can't be part of an MQTT topic"),
         ('cluster = ""\n', r"can't be part of an MQTT topic"),
+        ("[jobs]\ninterval = 0.5\n", r"jobs\.interval: 0.5 s is out of range.*1 to 60"),
+        (
+            '[jobs]\nusers = "hashed"\n',
+            r"jobs\.secret_file: .*needs a secret.*the same on all nodes",
+        ),
+        ('[jobs]\nusers = "some"\n', r"jobs\.users: invalid enum value"),
         ("[aggregator.store]\nseal_seconds = 0\n", r"aggregator\.store\.seal_seconds"),
         ("[aggregator.store]\nseal = 0\n", r"aggregator\.store\.seal: there is no such key"),
         ("[", r"not TOML"),
@@ -84,6 +101,26 @@ def test_a_mistake_is_an_error_with_place_and_remedy(
     """The error names file, key and problem."""
     with pytest.raises(ConfigError, match=expected):
         load(written(tmp_path, text), {})
+
+
+@pytest.mark.parametrize(
+    ("shards", "circuits", "refused"),
+    [(["00-7f"], True, True), (["00-ff"], True, False), (["00-7f"], False, False)],
+)
+def test_a_part_of_the_cluster_judges_no_circuits(
+    tmp_path: Path, shards: list[str], circuits: bool, refused: bool
+) -> None:
+    """Two aggregators took each other's nodes for silent: 18 kW on a breaker of 40 A paged nobody."""
+    file = tmp_path / "kilowatch.toml"
+    site = '[power.circuits.a]\nbreaker = 40\nnodes = ["n1", "n2"]\n' if circuits else ""
+    file.write_text(f"[aggregator]\nshards = {shards}\n{site}")
+    if not refused:
+        assert list(load(file, {}).aggregator.shards) == shards
+        return
+    with pytest.raises(
+        ConfigError, match=r"aggregator\.shards.*breaker could trip.*\n?.*Leave shards out"
+    ):
+        load(file, {})
 
 
 def test_a_mistake_in_the_environment_names_the_variable() -> None:

@@ -68,7 +68,7 @@ def test_a_token_is_made_listed_and_revoked_and_its_secret_is_nowhere(tmp_path: 
 def test_a_mistake_is_one_line(tmp_path: Path, arguments: tuple[str, ...], words: str) -> None:
     assert token(tmp_path, "add", "twice").exit_code == 0
     wrong = token(tmp_path, *arguments)
-    assert wrong.exit_code == 2
+    assert wrong.exit_code == 64
     assert words in wrong.stderr
     assert [each.name for each in read(tmp_path / "tokens.json")] == ["twice"]
 
@@ -77,7 +77,7 @@ def test_a_tokens_file_that_others_may_write_is_refused(tmp_path: Path) -> None:
     token(tmp_path, "add", "ann")
     (tmp_path / "tokens.json").chmod(0o666)
     wrong = token(tmp_path, "list")
-    assert wrong.exit_code == 2
+    assert wrong.exit_code == 64
     assert "chmod 600" in wrong.stderr
 
 
@@ -101,7 +101,7 @@ async def test_the_user_of_the_aggregator_needs_no_flag_and_others_may_not_write
         monkeypatch.setattr(local_token, "SYSTEM", ())
         monkeypatch.setenv("HOME", str(tmp_path / "theirs"))
         theirs = await asyncio.to_thread(kilowatch, *asked)
-        assert theirs.exit_code == 1
+        assert theirs.exit_code == 3
         assert "a token is needed" in theirs.stderr
         assert "--token-file FILE" in theirs.stderr
         assert len((await client.get("/api/v1/silences"))["silences"]) == 1
@@ -113,14 +113,14 @@ async def test_the_user_of_the_aggregator_needs_no_flag_and_others_may_not_write
 )
 def test_web_was_removed_and_names_what_to_use(arguments: tuple[str, ...]) -> None:
     gone = kilowatch(*arguments)
-    assert gone.exit_code == 2
+    assert gone.exit_code == 64
     assert "kilowatch web was removed. Use `kilowatch top ADDRESS`" in gone.stderr
     assert "\n  web " not in kilowatch("--help").output
 
 
 def test_top_wants_a_terminal() -> None:
     wrong = kilowatch("top", "127.0.0.1:1")
-    assert wrong.exit_code == 2
+    assert wrong.exit_code == 64
     assert "this is no terminal. For pipes and logs there is `kilowatch status`" in wrong.stderr
 
 

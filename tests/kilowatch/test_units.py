@@ -42,7 +42,7 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can confine
 
 
 def exposure(folder: Path, unit: str) -> float:
-    """What `systemd-analyze security` finds, 0 to 10."""
+    """Exposure that `systemd-analyze security` finds, 0 to 10."""
     text = subprocess.run(
         ["systemd-analyze", "security", "--offline=true", "--no-pager", str(folder / unit)],
         check=True, capture_output=True, text=True,

@@ -99,7 +99,7 @@ class Stage:
         fires = {
             a.rule for a in self.engine.alerts() if a.state is AlertState.FIRING and a.name == name
         }
-        hidden = {other for rule in RULES if rule.name in fires for other in rule.inhibits}
+        hidden = {one.rule for rule in RULES if rule.name in fires for one in rule.inhibits}
         return sorted({rule.id for rule in RULES if rule.name in fires - hidden})
 
     def value(self, quantity: str, name: str) -> float:

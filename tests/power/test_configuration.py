@@ -30,6 +30,7 @@ A = "[circuits.a]\nbreaker = 15\n"
         ("[circuits.a]\nbreaker = '15 amps'\n", "circuits.a.breaker", 'Write 15 or "15A"'),
         ("[circuits.a]\nbreakr = 15\n", "circuits.a", "'breaker'"),
         ("[circuits.a]\nvolts = 120\n", "circuits.a.breaker", "Write breaker = 15"),
+        (A + "wiring = 'single'\npoles = 2\n", "circuits.a.wiring", "Write split, wye or delta, or poles = 1."),
         (A + "parent = 'b'\n[circuits.b]\nbreaker = 15\nparent = 'a'\n", "circuits.a.parent", "a -> b -> a"),
         (A + "parent = 'aa'\n", "circuits.a.parent", "'a'"),
         (A + "[circuits.b]\nbreaker = 20\nparent = 'a'\n", "circuits.b.breaker", "at most 15"),
@@ -37,15 +38,22 @@ A = "[circuits.a]\nbreaker = 15\n"
         (A + "[nodes.n]\nwatts = 1\ncords = [{circuit = 'b'}]\n", "nodes.n.cords[0].circuit", "Known: a"),
         (A + "nodes = ['rig2']\n[nodes.rig1]\nwatts = 1\n", "circuits.a.nodes", "'rig1'"),
         (A + "nodes = ['n']\n[nodes.n]\ngpus = 'rtx-509'\n", "nodes.n.gpus", "'rtx-5090'"),
-        (A + "curve = 'UL498'\n", "circuits.a.curve", "Write UL489, IEC-B, IEC-C, IEC-D or IEC-60947"),
-        (A + "redundancy = {group = 'g', role = 'A', scheme = '3N'}\n", "circuits.a.redundancy.scheme", "Write 2N or N+1."),
+        (A + "curve = 'UL498'\n", "circuits.a.curve", "Write UL489, IEC-B, IEC-C, IEC-D, IEC-60947"),
+        (A + "redundancy = {group = 'g', role = 'A', scheme = '3N'}\n", "circuits.a.redundancy.scheme", "Write 2N, N+1, N or 2(N+1)."),
         (A + "nodes = 'rig1'\n", "circuits.a.nodes", 'as in ["rig1"]'),
         (A + "pf = 'good'\n", "circuits.a.pf", "Write a number."),
         (A + "[budgets.b]\ncircuits = ['c']\n", "budgets.b.circuits", ""),
         (A + "[power.circuits.b]\nbreaker = 20\n", "site.toml: circuits", "Write power.circuits"),
         ("region = 'USA'\n" + A, "region", "two capital letters: US"),
         ("region = 'us'\n" + A, "region", "two capital letters: US"),
-        (A + "[site]\nambient_c = 240\n", "site.ambient_c", "ambient_c = 35"),
+        (A + "[site]\nambient_c = 240\n", "site.ambient_c", "from -40 to 70"),
+        (A + "[sources.a]\n", "circuits.a: a source has this name", "Rename one of them."),
+        (A + "[panels.p]\nsource = 'a'\n", "panels.p.source: 'a' is a circuit", 'Write parent = "a"'),
+        (A + "[ups.u]\nwatts = 3000\nvolts = 400\nsource = 'a'\n", "ups.u.source: 'a' is a circuit", 'Write parent = "a"'),
+        (
+            A + "[transformers.t]\nkva = 50\nsource = 'a'\nprimary.volts = 480\nsecondary.volts = 208\n",
+            "transformers.t.source: 'a' is a circuit", "give the source another name",
+        ),
         ("", "circuits", "[circuits.office]"),
     ],
 )  # fmt: skip
@@ -63,7 +71,7 @@ def test_a_report_checks_its_settings_too(tmp_path: Path) -> None:
     path.write_text("[site]\nhome_watts = 0\n[nodes.n]\ngpus = 'rtx-5090'\n")
     result = CliRunner().invoke(main, ["report", "--config", str(path)])
     assert "site.home_watts" in result.output
-    assert result.exit_code == 2
+    assert result.exit_code == 64
 
 
 def test_three_lines_are_enough_and_15_has_two_spellings() -> None:
@@ -80,6 +88,13 @@ def test_a_pair_on_one_panel_is_not_independent() -> None:
         "volts = 240\npf", "panel = 'p'\npoles = 2\npf"
     )
     assert any("not independent" in notice for notice in planned(text).notices)
+
+
+def test_a_group_of_one_side_only_is_said() -> None:
+    """A slip in a role makes both feeds one side; two of a side beside another side are right."""
+    text = PAIR.replace('role = "B"', 'role = "A2"')
+    assert any("all of group g are side A" in notice for notice in planned(text).notices)
+    assert not any("are side" in notice for notice in planned(PAIR).notices)
 
 
 def test_a_cap_below_the_floor_is_said() -> None:
@@ -129,7 +144,7 @@ def test_what_is_lost_is_off_and_its_nodes_are_dark() -> None:
 def test_what_the_page_shows_can_be_pasted() -> None:
     """docs/power.md: every example by itself, and a row for every rule."""
     examples = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
-    assert len(examples) == 3
+    assert len(examples) == 4
     for example in examples:
         assert lay_out("page", decode("page", tomllib.loads(example))).circuits
     rules = [f"E{number:02}" for number in range(1, 25)]
@@ -154,7 +169,7 @@ def test_a_plan_for_people_fits_a_terminal(tmp_path: Path) -> None:
 
 
 def test_plan_and_report_on_the_command_line(tmp_path: Path) -> None:
-    """The JSON has the shape that is promised; a mistake is one line and exit code 2."""
+    """The JSON has the shape that is promised; a mistake is one line and exit code 64."""
     file = tmp_path / "rig.toml"
     file.write_text(RIG.format(gpus="4x RTX 5090", amps=15, volts=120))
     shown = CliRunner().invoke(main, ["plan", "--config", str(file), "--json"])
@@ -166,7 +181,7 @@ def test_plan_and_report_on_the_command_line(tmp_path: Path) -> None:
     assert "may trip earlier or later" in people.stdout
     assert CliRunner().invoke(main, ["report", "--config", str(file)]).exit_code == 0
     wrong = CliRunner().invoke(main, ["plan", "--config", str(file), "--watts", "rig2=5"])
-    assert wrong.exit_code == 2
+    assert wrong.exit_code == 64
     assert "rig1" in wrong.stderr
 
 
@@ -178,7 +193,16 @@ def test_a_wrong_kind_of_section_is_told_by_its_name() -> None:
 
 @pytest.mark.parametrize(
     ("region", "volts", "curve"),
-    [("US", 120, "UL489"), ("MX", 127, "UL489"), ("JP", 100, "UL489"), ("DE", 230, "IEC-C")],
+    [
+        ("US", 120, "UL489"),
+        ("MX", 127, "UL489"),
+        ("JP", 100, "JIS"),
+        ("DE", 230, "IEC-C"),
+        ("BR", 220, "IEC-C"),
+        ("CN", 220, "IEC-C"),
+        ("KR", 220, "IEC-C"),
+        ("IN", 230, "IEC-C"),
+    ],
 )
 def test_a_region_picks_volts_and_curve(region: str, volts: float, curve: str) -> None:
     text = f"region = '{region}'\n" + A

@@ -147,7 +147,7 @@ def test_an_imported_rating_is_not_derated_twice() -> None:
     """120 V x 15 A x 80 % is 1,440 W, once."""
     text = "[circuits.x]\nrated_amps = 12\nrating_is_derated = true\nvolts = 120\npf = 1.0\nnodes = ['n']"
     found = circuit(planned(text, Suppose(watts={"n": 1440})), "x")
-    assert found.continuous_amps * 120 == 1440
+    assert found.continuous_amps == 12
     assert found.alerts == ["E01"]
     assert set(found.trip_seconds.values()) == {None}
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from power.devices.wall_power import WallSource
 from power.meters.base import Decoder, MqttConfig
 from power.meters.config import TYPES, decode_meter
-from power.meters.sample import MeterSample
+from power.meters.sample import MeterSample, number
 from telemetry.errors import WireError
 
 
@@ -235,3 +235,9 @@ def test_whatever_comes_is_a_finite_number_or_a_wire_error(kind: str, payload: b
         for one in samples:
             for value in (one.watts, one.amps, one.volts, one.energy_joules, one.power_factor):
                 assert value is None or abs(value) < 1e19
+
+
+def test_an_integer_longer_than_a_number_is_no_number() -> None:
+    """JSON has integers of any length, and `float` raises OverflowError for them."""
+    with pytest.raises(WireError, match="more digits"):
+        number(10**400, "watts")

@@ -80,11 +80,28 @@ def test_mixed_models_and_roles_are_counted_and_a_missing_price_is_no_sum() -> N
         report_of("[nodes.nas]\nwatts = 90\n")
 
 
+def test_a_node_without_gpus_counts_with_its_hosts_watts() -> None:
+    """A storage server of 400 W inside draws 444 W; one of which nothing is said is not known."""
+    store = (
+        "[nodes.store]\nhost_watts = 400\n[nodes.store.supply]\npoints = [[0.2, 0.9], [1.0, 0.9]]\n"
+    )
+    alone = report_of(RIG)
+    with_store = report_of(RIG + store + "[nodes.plain]\n")
+    assert with_store.sustained_watts == (alone.sustained_watts or 0) + 400
+    assert with_store.wall_watts == pytest.approx((alone.wall_watts or 0) + 400 / 0.9, abs=0.1)
+    assert report_of(DGX).wall_watts == report_of(DGX).sustained_watts  # published at the wall
+
+
 def test_a_month_costs_what_its_hours_cost() -> None:
-    """730 h at 2,550 W; PUE is paid; a tariff by the hour is weighted by its hours."""
-    month = report_of("[site]\ntariff = 0.2\npue = 1.5\ng_per_kwh = 400\n" + RIG).month
+    """730 h at 2,550 W inside, 2,833 W at the wall; PUE is paid; a tariff by the hour is weighted."""
+    supply = "[nodes.rig.supply]\npoints = [[0.2, 0.9], [0.5, 0.9], [1.0, 0.9]]\n"
+    report = report_of("[site]\ntariff = 0.2\npue = 1.5\ng_per_kwh = 400\n" + RIG + supply)
+    assert (report.sustained_watts, report.wall_watts) == (2550, 2833.3)
+    month = report.month
     assert month is not None
-    assert (month.kwh, month.cost, month.co2_kg) == (1861.5, 558.45, 1116.9)
+    assert month.kwh == pytest.approx(730 * 2.55 / 0.9, abs=0.1)
+    assert month.cost == pytest.approx(730 * 2.55 / 0.9 * 1.5 * 0.2, abs=0.01)
+    assert month.co2_kg == pytest.approx(730 * 2.55 / 0.9 * 1.5 * 0.4, abs=0.1)
     assert mean_price(0.25, (NIGHT,)) == pytest.approx((8 * 0.10 + 16 * 0.25) / 24)
     assert mean_price(None, (NIGHT,)) is None
     with pytest.raises(ConfigError, match="some hours of the week have no price"):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from power.devices.breaker import Curve, Magnetic, band, effective_amps, magnetic
+from power.devices.breaker import Curve, band, effective_amps
 from power.devices.thermal import Element, cold, may_reset, seconds_to_trip, steady, step, used
 
 EDGE = {"earliest": 0, "nominal": 1, "latest": 2}
@@ -157,13 +157,35 @@ def test_cooling_only_falls_and_ends_in_a_reset() -> None:
     assert may_reset(heat, ELEMENT)[0]
 
 
-def test_magnetic_and_derating() -> None:
-    """What trips at once, by the class; heat takes from a rating and never adds."""
-    for curve, low, high in (
-        (Curve.IEC_B, 3, 5), (Curve.IEC_C, 5, 10), (Curve.IEC_D, 10, 20), (Curve.UL489, 5, 10),
-        (Curve.IEC_60947, 8, 12),
-    ):  # fmt: skip
-        found = [magnetic(ratio, curve) for ratio in (low - 0.1, low, high - 0.1, high)]
-        assert found == [Magnetic.HOLDS, Magnetic.MAY_TRIP, Magnetic.MAY_TRIP, Magnetic.MUST_TRIP]
+@pytest.mark.parametrize(
+    ("curve", "may", "must"),
+    [
+        (Curve.IEC_B, 3, 5),
+        (Curve.IEC_C, 5, 10),
+        (Curve.IEC_D, 10, 20),
+        (Curve.IEC_K, 8, 14),
+        (Curve.IEC_Z, 2, 3.6),
+    ],
+)
+def test_the_magnetic_region_is_in_the_band(curve: Curve, may: float, must: float) -> None:
+    """B16 at 4 times its rating: from under 0.1 s, and not from 2 s."""
+    assert trip(curve, 16, may * 0.999, "earliest") > 0.1
+    assert trip(curve, 16, may, "earliest") < 0.1
+    assert trip(curve, 16, must * 0.999, "latest") > 0.1
+    assert trip(curve, 16, must, "latest") == pytest.approx(0.1)
+    middle = (may + must) / 2
+    assert trip(curve, 16, middle, "earliest") < 0.1 < trip(curve, 16, middle, "latest")
+
+
+def test_no_magnetic_must_where_no_standard_fixes_one() -> None:
+    """UL 489: some open at once from 5 times, and at 20 times none must by the standard."""
+    assert trip(Curve.UL489, 20, 5, "earliest") < 0.1
+    assert trip(Curve.UL489, 20, 20, "latest") > 0.1
+
+
+def test_derating() -> None:
+    """Heat takes from a rating and never adds; a hydraulic-magnetic breaker does not feel it."""
     assert effective_amps(16, Curve.IEC_C, 50) == pytest.approx(14.4)
     assert effective_amps(20, Curve.UL489, 10) == 20
+    assert effective_amps(20, Curve.HYDRAULIC_MAGNETIC, 60) == 20
+    assert effective_amps(20, Curve.HYDRAULIC_MAGNETIC, 60, 0.8) == 16

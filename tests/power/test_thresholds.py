@@ -66,6 +66,43 @@ cords = [{ circuit = "rows", phase = "L1" }]
 watts = 600
 cords = [{ circuit = "rows", phase = "L2" }]
 
+[sources.grid]
+kw = 20
+
+[sources.gen]
+kw = 8
+generator = true
+
+[panels.ga]
+volts = 208
+wiring = "3ph-wye"
+breaker = 60
+source = "grid"
+
+[panels.gb]
+volts = 208
+wiring = "3ph-wye"
+breaker = 60
+source = "gen"
+
+[transfers.ats]
+preferred = "ga"
+alternate = "gb"
+
+[ups.u]
+watts = 5000
+parent = "ats"
+modules = 2
+
+[circuits.behind]
+parent = "u"
+breaker = 20
+poles = 3
+
+[nodes.three]
+watts = 2000
+cords = [{ circuit = "behind" }]
+
 [nodes.hot]
 gpus = "4x RTX 5090"
 cords = [{ circuit = "office" }]
@@ -76,8 +113,22 @@ volts = 120
 pf = 0.98
 """
 """Each quantity that a plan evaluates is known on some row."""
-WATTS = {"n": 4320.0, "one": 3000.0, "two": 1200.0, "hot": 1900.0}
-PLANNED = {"E01", "E02", "E03", "E04", "E07", "E08", "E10", "E11", "E12", "E15", "E16", "E22"}
+WATTS = {"n": 4320.0, "one": 3000.0, "two": 1200.0, "hot": 1900.0, "three": 2000.0}
+PLANNED = {
+    "E01",
+    "E02",
+    "E03",
+    "E04",
+    "E07",
+    "E08",
+    "E10",
+    "E11",
+    "E12",
+    "E14",
+    "E15",
+    "E16",
+    "E22",
+}
 
 
 @cache
@@ -226,7 +277,7 @@ def test_a_plan_of_an_aggregators_file_evaluates_its_own_rules(tmp_path: Path) -
     shipped = tomllib.loads((FOLDER / "circuit_rules.toml").read_text())["rule"]
     text = {rule["name"]: rule for rule in shipped}["circuit_load"]["description"]
     (tmp_path / "own_rules.toml").write_text(
-        '[[rule]]\nname = "circuit_load"\nid = "E01"\ntable = "circuit"\nseverity = "ticket"\n'
+        '[[rule]]\nname = "circuit_load"\nid = "E01"\ntable = "circuit"\nseverity = "ticket"\nowner = "facility"\n'
         'when = { type = "above", metric = "circuit_continuous_ratio", level = 0.2 }\n'
         f'summary = "{{where}}"\ndescription = """{text}"""\nrunbook = "circuit-load"\n'
     )

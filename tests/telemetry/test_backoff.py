@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("telemetry", "api", "power", "alerts", "collector", "aggregator", "tui", "kilowatch")
 DOUBLING = r"2(\.0)? \*\* min\(|min\([^()\n]*\b2 \* [\w.]+\)|\* 2, [A-Za-z_.]+\)|\.uniform\("
 """How a second back-off was written in nine files."""
-CLASSIFYING = r"\{[^}]*\b425\b|parsedate_to_datetime|status >= 500 or"
+CLASSIFYING = r"\{[^}()]*\b425\b|parsedate_to_datetime|status >= 500 or"
 
 
 def test_pauses_double_up_to_their_limit() -> None:

@@ -30,6 +30,7 @@ from telemetry.inventory import (
     Inventory,
     NodeState,
 )
+from telemetry.jobs import NodeJobs
 from telemetry.metric import Lane, Table
 from telemetry.schema import Block, Schema
 from telemetry.topics import Topic, shard_of, topic
@@ -212,6 +213,75 @@ def test_every_text_behind_the_border_is_clean(one: str, two: str, three: str) -
     assert_clean(border.decode_event(json.dumps(event).encode(), "a"))
 
 
+# -- Jobs ----------------------------------------------------------------------------------------
+
+JOB = {"scheduler": "slurm", "cluster": "lab", "id": "4711"}
+ALLOCATION = {"job": JOB, "gpu": "GPU-0", "begin": 5, "kind": "used"}
+PROCESS = {"gpu": "GPU-0", "pid": 7}
+JOBS: dict[str, Any] = {
+    "session": 1, "version": 2, "at": WALL, "jobs": [{"key": JOB, "begin": 5}],
+    "allocations": [ALLOCATION, {**ALLOCATION, "begin": 9}, {**ALLOCATION, "instance": 3}],
+    "processes": [PROCESS, {**PROCESS, "gpu": "GPU-1", "sm_ratio": 1}],
+    "sources": [{"name": "process"}, {"name": "slurm", "state": "a word of a later release"}],
+}  # fmt: skip
+
+
+def jobs(**change: object) -> NodeJobs:
+    """Pass jobs through the border."""
+    return border.decode_jobs(json.dumps(JOBS | change).encode())
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"session": 2**63}, "session is 9223372036854775808"),
+        ({"version": -1}, "version is -1"),
+        ({"at": -1}, "at is -1"),
+        ({"left_out": -1}, "left_out is -1"),
+        ({"users": "some"}, "Invalid enum value"),
+        ({"jobs": [{"key": JOB}] * 2}, "jobs: two of one name"),
+        ({"jobs": [{"key": {**JOB, "id": ""}}]}, "without an id"),
+        ({"jobs": [{"key": {**JOB, "id": "\u200b"}}]}, "without an id"),
+        ({"jobs": [{"key": {**JOB, "scheduler": ""}}]}, "without a scheduler"),
+        ({"jobs": [{"key": {**JOB, "restart": -1}}]}, "restart is -1"),
+        ({"jobs": [{"key": JOB, "begin": 9, "end": 8}]}, "job 4711 ends before it begins"),
+        ({"jobs": [{"key": JOB, "submitted": 2**63}]}, "submitted"),
+        ({"jobs": [{"key": JOB, "gpus": -1}]}, "gpus is -1"),
+        ({"jobs": [{"key": JOB, "nodes": 2**31}]}, "nodes is 2147483648"),
+        ({"jobs": [{"key": JOB, "exit_code": 2**40}]}, "exit_code"),
+        ({"allocations": [ALLOCATION] * 2}, "allocations: two of one name"),
+        ({"allocations": [{**ALLOCATION, "begin": 0}]}, "without a begin"),
+        ({"allocations": [{**ALLOCATION, "gpu": ""}]}, "without a GPU"),
+        ({"allocations": [{**ALLOCATION, "end": 4}]}, "ends before it begins"),
+        ({"allocations": [{**ALLOCATION, "instance": -1}]}, "instance is -1"),
+        ({"allocations": [{**ALLOCATION, "kind": "borrowed"}]}, "Invalid enum value"),
+        ({"processes": [PROCESS] * 2}, "processes: two of one name"),
+        ({"processes": [{**PROCESS, "gpu": ""}]}, "process 7: without a GPU"),
+        ({"processes": [{**PROCESS, "pid": -1}]}, "pid is -1"),
+        ({"processes": [{**PROCESS, "memory_bytes": 2**60}]}, "memory_bytes"),
+        ({"processes": [{**PROCESS, "sm_ratio": 80}]}, "sm_ratio is 80"),
+        ({"processes": [{**PROCESS, "started": -1}]}, "started is -1"),
+        ({"processes": [{**PROCESS, "job": {**JOB, "id": ""}}]}, "without an id"),
+        ({"sources": [{"name": "process"}] * 2}, "sources: two of one name"),
+        ({"sources": [{"name": f"s{n}"} for n in range(65)]}, "sources: 65; at most 64"),
+        ({"sources": [{"name": "process", "message": "x" * 70_000}]}, "at most 65536"),
+    ],
+)
+def test_jobs_that_no_collector_sends_are_refused(change: dict[str, Any], said: str) -> None:
+    assert [each.begin for each in jobs().allocations] == [5, 9, 5]
+    assert said in refused(partial(jobs, **change))
+
+
+def test_a_name_of_a_job_or_program_can_break_no_terminal() -> None:
+    hostile = "\x1b[2J\u202eevil\n"
+    found = jobs(
+        jobs=[{"key": {**JOB, "id": hostile}, "name": hostile, "user": hostile}],
+        processes=[{**PROCESS, "name": hostile, "job": {**JOB, "id": hostile}}],
+    )
+    assert_clean(found)
+    assert found.jobs[0].user == "[2Jevil"
+
+
 # -- Status, replies, commands -------------------------------------------------------------------
 
 
@@ -365,6 +435,7 @@ DECODERS: tuple[Callable[[bytes], object], ...] = (
     lambda payload: border.decode_event(payload, "a"),
     border.decode_reply,
     border.decode_command,
+    border.decode_jobs,
 )
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),

@@ -12,6 +12,7 @@ from telemetry.catalogue import BY_NAME, CATALOGUE
 from telemetry.metric import Kind, Lane, Metric, Table, Unit
 from telemetry.nvml import NvmlReader
 from telemetry.schema import GPU_FAST, NODE_FAST, SCHEMA, Schema
+from telemetry.sysfs import PortFile
 
 UNIT_WORDS = {
     Unit.WATTS: "_watts",
@@ -24,7 +25,7 @@ UNIT_WORDS = {
 }
 
 COLLECTOR = Path(__file__).resolve().parents[2] / "collector"
-READERS = {"nvml": NvmlReader, "smi": str}
+READERS = {"nvml": NvmlReader, "smi": str, "host": PortFile}
 """Type of the readers of each source."""
 
 

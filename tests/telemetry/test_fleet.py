@@ -82,7 +82,7 @@ def test_a_lost_gpu_that_leaves_the_inventory_takes_no_other_ones_readings() -> 
 
 
 def test_a_node_that_changes_its_size_again_and_again_needs_the_rows_of_its_largest() -> None:
-    """One node could otherwise fill the matrix: 256 sizes are 32,896 rows."""
+    """A single node could otherwise fill the matrix: 256 sizes are 32,896 rows."""
     fleet = Fleet()
     fleet.place(inventory("a", 2, 3))
     for size in [*range(1, 257), *range(256, 0, -1), *range(1, 257, 7)]:

@@ -325,11 +325,12 @@ def test_a_day_that_is_none_has_no_time() -> None:
     st.text(max_size=200),
 )
 def test_no_text_raises(before: str, middle: str, after: str) -> None:
-    """The kernel log is written by everything that runs."""
+    """The kernel log is written by everything that runs. What is no kernel record is nothing else either."""
     line = before + middle + after
-    parse_line(line)
-    parse_stamp(line, year=2025)
-    Assembler().feed(line)
+    stamp = parse_stamp(line, year=2025)
+    assert isinstance(stamp, Stamp)
+    for record in (parse_line(line), Assembler().feed(line)):
+        assert record is None or isinstance(record, KernelRecord)
 
 
 @given(st.integers(0, 200), st.sampled_from(PREFIXES))

@@ -64,3 +64,19 @@ def test_a_folder_of_another_user_and_one_for_all_stay_as_they_are(
         private_file.claim_folder(path)
     assert (mode(theirs), mode(common)) == (0o755, 0o1777)
     assert caplog.text.count("name a folder of kilowatch's own") == 2
+
+
+def test_a_file_is_written_whole_where_the_system_takes_a_part_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk that is nearly full takes a part of a write, and fails at the next one only."""
+    write, sizes = os.write, list[int]()
+
+    def short(handle: int, body: memoryview) -> int:
+        sizes.append(len(body))
+        return write(handle, body[:7])
+
+    monkeypatch.setattr(os, "write", short)
+    private_file.write(tmp_path / "token", "twenty-three characters")
+    assert (tmp_path / "token").read_text() == "twenty-three characters"
+    assert sizes == [23, 16, 9, 2]

@@ -62,8 +62,11 @@ def test_a_reload_says_when_it_began(manager_socket: NotifySocket) -> None:
     assert int(notice["MONOTONIC_USEC"]) > 0
 
 
-def test_a_manager_that_is_gone_is_no_error(tmp_path: Path) -> None:
+def test_a_manager_that_is_gone_is_no_error(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     ServiceManager(str(tmp_path / "nobody")).send(READY=1)
+    assert "systemd was not notified of READY=1" in caplog.text
 
 
 class Service:

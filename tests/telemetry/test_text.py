@@ -33,6 +33,7 @@ OTHER_TIMES = {
     "aggregator/store/tables.py": "names of sealed files, without colons",
     "tui/frame/export.py": "names of exported files, without colons",
     "power/live/budgets.py": "a month",
+    "power/report/bill.py": "a local time with its offset, of an interval of the bill",
     "aggregator/electrical/energy_sampler.py": "a local day",
 }
 """Files that write a date of their own, and what for."""

@@ -13,6 +13,7 @@ from telemetry.topics import (
     Topic,
     check_name,
     parse,
+    parse_state,
     pattern,
     phase_of,
     shard_of,
@@ -74,3 +75,15 @@ def test_the_topic_of_a_state_has_one_level_for_any_name() -> None:
         "kilowatch/1/home/circuits/R12-A%2Fb1%20%C3%A9/state"
     )
     assert parse(state_topic("home", "circuits", "office")) is None
+
+
+def test_a_state_is_found_again_in_its_topic_and_nothing_else_is_one() -> None:
+    for name in ("R12-A/b1 é", "gpu_lost/n1/GPU-1", "office"):
+        found = parse_state(state_topic("home", "circuits", name))
+        assert found == ("home", "circuits", name)
+    for other in (
+        "kilowatch/1/home/ab/n1/state",
+        "kilowatch/1/home/circuits/x/frame",
+        "zigbee/state",
+    ):
+        assert parse_state(other) is None

@@ -53,6 +53,7 @@ class Cluster(FakeView):
                 Table.GPU: [gpu.uuid for gpu in node.inventory.gpus],
                 Table.NODE: [name],
                 Table.LINK: [],
+                Table.PORT: [],
             }
             blocks = {
                 number: [

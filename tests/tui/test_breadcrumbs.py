@@ -146,7 +146,7 @@ async def test_circuits_open_on_the_most_urgent() -> None:
 
 @pytest.mark.parametrize(
     ("value", "end"),
-    [(770.0, 800.0), (6613.0, 7000.0), (1.03, 1.2), (100.0, 100.0), (500.0, 500.0), (0.3, 0.3), (98.0, 100.0)],
+    [(770.0, 800.0), (6613.0, 8000.0), (311.0, 400.0), (1546.0, 1600.0), (1.03, 1.2), (100.0, 100.0), (500.0, 500.0), (0.3, 0.3), (98.0, 100.0)],
 )  # fmt: skip
 def test_a_scale_ends_at_a_round_value(value: float, end: float) -> None:
     assert rounded(value) == pytest.approx(end)
@@ -169,3 +169,17 @@ def test_percent_goes_beyond_100_only_where_values_do() -> None:
     assert top(1.0, busy) == "100%"
     assert top(1.1, busy) == "120%"
     assert top(650.0, power) == "800"
+
+
+def test_a_chart_says_which_windows_are_lost_and_which_are_means() -> None:
+    """Readings that were shed under load are means until the nodes have sent them again."""
+    minute = 60 * SECOND
+    found = HistoryReply(
+        "d", "m", Unit.RATIO, Kind.GAUGE, 1.0, 0, 20 * minute, [0, SECOND], mean=[0.5, 0.5],
+        low=[], high=[], incomplete=[(minute, 2 * minute)],
+        provisional=[(2 * minute, 3 * minute), (5 * minute, 9 * minute)],
+    )  # fmt: skip
+    plot = Plot("Utilisation", "u", (0.0, 1.0), scale_percent, "")
+    title = line_text(history_lines(found, "", plot, "20 min", 120, 7, utc=True)[0])
+    assert "00:01-00:02 lost" in title
+    assert "2 spans between 00:02 and 00:09 means of 10 s" in title

@@ -29,7 +29,7 @@ def test_the_scale_is_fixed_and_a_limit_is_drawn_across() -> None:
     drawn = text(chart(np.full(66, 350.0), (0.0, 700.0), 40, 6, lambda v: f"{v:.0f}",
                        [Mark(650.0, "cap")], ["12:00", "12:15"]))  # fmt: skip
     assert drawn[0].startswith("   700┤┄")
-    assert drawn[0].endswith(" cap")
+    assert drawn[0].endswith(" cap ")
     assert drawn[-2].startswith("     0┤⣿")
     assert drawn[-1].strip().startswith("12:00")
     assert drawn[-1].endswith("12:15")
@@ -105,3 +105,35 @@ def test_bars_line_up_and_say_when_more_than_full(width: int) -> None:
 def test_a_spark_without_room_is_nothing() -> None:
     """A card may be narrower than what it is drawn from."""
     assert spark(np.linspace(0, 1, 50), (0.0, 1.0), 0) == ""
+
+
+def test_a_limit_leaves_every_dot_and_colours_those_on_its_line() -> None:
+    values = np.linspace(400.0, 800.0, 66)
+    bare = chart(values, (0.0, 800.0), 40, 6, lambda v: f"{v:.0f}")
+    lined = chart(values, (0.0, 800.0), 40, 6, lambda v: f"{v:.0f}", [Mark(700.0, "cap")])
+    assert [line.replace("┄", " ").replace("cap", "   ") for line in text(lined)] == text(bare)
+    tones = {tone for piece, tone in lined[0] if "⣿" in piece}
+    assert tones == {"warn"}
+
+
+def test_the_name_of_a_limit_under_data_moves_to_a_free_line_or_is_left_out() -> None:
+    drawn = text(chart(np.full(66, 640.0), (0.0, 800.0), 40, 6, str, [Mark(620.0, "cap")]))
+    assert "cap" in drawn[0]
+    assert "⣿" * 33 in drawn[1]
+    full = text(chart(np.full(66, 800.0), (0.0, 800.0), 40, 1, str, [Mark(620.0, "cap")]))
+    assert "cap" not in "".join(full)
+
+
+@pytest.mark.parametrize("tall", [5, 8, 10, 11])
+def test_the_middle_of_a_scale_is_half_of_it(tall: int) -> None:
+    drawn = text(chart(np.full(66, 50.0), (0.0, 100.0), 40, tall, lambda v: f"{v:.0f}"))
+    assert [line.split("┤")[0].strip() for line in drawn if line.split("┤")[0].strip()] == [
+        "100",
+        "50",
+        "0",
+    ]
+
+
+def test_bars_leave_a_gap_to_the_line_above() -> None:
+    drawn = text(bar_list([Bar("a", 1.0, "bar", []), Bar("b", 0.5, "bar", [])], 40, 2))
+    assert all("█" not in line and "▆" in line for line in drawn)

@@ -8,13 +8,22 @@ import msgspec
 import numpy as np
 import pytest
 
-from api.power import CircuitsReply, CircuitState, PowerReply, RowsReply, RowState, TripSeconds
+from api.circuit_figures import load, share
+from api.power import (
+    CircuitsReply,
+    CircuitState,
+    LoadState,
+    PowerReply,
+    RowsReply,
+    RowState,
+    TripSeconds,
+)
 from tests.tui.test_lines import LIVE, NOW, line_text, state
 from tui.frame.header import header
 from tui.screens.circuit import circuit_lines
 from tui.screens.overview import circuit_bars
 from tui.state.circuit_loads import Loads
-from tui.state.circuits import Now, countdown, headroom, load, share, worst_line
+from tui.state.circuits import Now, countdown, headroom, worst_line
 from tui.state.dashboard_state import DashboardState
 from tui.state.documents import BUDGETS, CIRCUITS, POWER_PAGE
 from tui.state.row_status import RowStatus
@@ -56,6 +65,15 @@ def test_every_number_on_a_line_is_of_the_load_of_the_countdown() -> None:
     )
     assert as_json(shown, 0.3)["circuits"][0]["sustained_ratio"] == 1.21
     assert circuit_fields(shown, [FALLEN])["load"]() == [1.21]
+
+
+def test_a_load_that_nobody_reports_says_how_it_is_known_and_since_when() -> None:
+    held = msgspec.structs.replace(AFTER, load_state=LoadState.LAST_KNOWN, load_state_seconds=130.0)
+    assert any("last known for 2 m" in line for line in page(held))
+    gone = msgspec.structs.replace(held, load_state=LoadState.UNKNOWN, load_state_seconds=None)
+    assert any("unknown" in line for line in page(gone))
+    metered = msgspec.structs.replace(held, load_state=LoadState.MEASURED)
+    assert not any("measured" in line or "known for" in line for line in page(metered))
 
 
 def test_a_share_is_of_the_breaker_where_it_is_over_another_limit() -> None:

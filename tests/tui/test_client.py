@@ -14,6 +14,7 @@ from aiohttp import web
 
 from aggregator.http.app import listening
 from aggregator.http.config import HttpConfig
+from api.circuit_figures import continuous_watts, load, next_event, share
 from api.power import CircuitReply
 from tests.aggregator.test_http_circuits import lab
 from tests.tui.cluster import Cluster, served
@@ -21,7 +22,7 @@ from tui.feed.connection import ConnectionState
 from tui.feed.feed import DashboardFeed
 from tui.feed.wants import DocumentRequest, Wants
 from tui.state.circuit_columns import page_of
-from tui.state.circuits import Now, headroom, load, most, share, until_full, until_trip
+from tui.state.circuits import headroom
 from tui.state.readings import POWER, TEMPERATURE
 
 TIMEOUT = 30.0
@@ -208,10 +209,10 @@ async def test_circuits_come_by_columns_and_the_open_one_as_a_whole() -> None:
         for line_text in (
             share,
             load,
-            most,
+            continuous_watts,
             headroom,
-            lambda c: until_full(c, Now(0.0)),
-            lambda c: until_trip(c, Now(0.0)),
+            lambda c: next_event(c).kind.value,
+            lambda c: next_event(c).seconds,
         ):
             measured_watts = (line_text(brief), line_text(full))  # type: ignore[operator]
             assert measured_watts[0] == measured_watts[1] or measured_watts[0] == pytest.approx(

@@ -136,7 +136,7 @@ DOES: dict[str, Does] = {
     "unsilence": says("no silence is in force"),
     "mark": changes("marked"),
     "ack_marked": says("nothing is marked"),
-    "runbook": says("docs/runbook.md"),
+    "runbook": says("/runbook/"),
     "pause": changes("paused"),
     "time": changes("bar"),
     "step_back": BACK,

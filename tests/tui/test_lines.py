@@ -10,6 +10,7 @@ import pytest
 from rich.cells import cell_len
 
 from api.alerts import Alert, Incident, IncidentNote, IncidentsReply
+from api.circuit_figures import tree
 from api.errors import ErrorDetail
 from api.fleet import FleetSummary, ModelSummary, NodeReply, StatusReply
 from api.power import CircuitsReply, CircuitState, RowsReply, RowState, TripSeconds
@@ -18,7 +19,7 @@ from tui.feed.connection import Connection, ConnectionState
 from tui.frame.header import header
 from tui.frame.lines import band, nothing_yet, tiny
 from tui.keys import KEYS, READ_ONLY, footer, help_lines
-from tui.state.circuits import Now, countdown, headroom, members, relief, tree, worst_line
+from tui.state.circuits import Now, countdown, headroom, members, relief, worst_line
 from tui.state.dashboard_state import DashboardState
 from tui.state.documents import BUDGETS, CIRCUITS, INCIDENTS, TODAY
 from tui.state.incidents import alert_lines
@@ -61,6 +62,8 @@ def state(found: list[Incident] | None = None, circuits: list[CircuitState] | No
         "models": [ModelSummary(gpus={"reporting": 9968, "silent": 8, "lost": 24})],
         "gpu_power_watts": 6.93e6,
         "gpu_power_limit_watts": 8.4e6,
+        "limited_power_watts": 6.93e6,
+        "limited_power_limit_watts": 8.4e6,
         "temperature_max_celsius": 71.0,
         "utilization_mean_ratio": 0.93,
     }
@@ -364,3 +367,20 @@ def test_the_help_says_why_a_key_does_nothing() -> None:
     assert text.splitlines()[-1] == READ_ONLY
     assert READ_ONLY not in "\n".join(line_text(line) for line in help_lines(KEYS, 50, write=True))
     assert all(key.shown in text for key in KEYS)
+
+
+def test_gpu_power_is_compared_with_limits_only_where_both_are_known() -> None:
+    shown = state()
+    status = shown.status
+    assert status is not None
+    few = msgspec.structs.replace(
+        status.summary,
+        gpu_power_limit_watts=50_400.0,
+        limited_power_watts=40_320.0,
+        limited_power_limit_watts=50_400.0,
+    )
+    first = replace(shown, status=msgspec.structs.replace(status, summary=few))
+    line = line_text(header(first, LIVE, NOW, 160)[1])
+    assert "6.93 MW" in line
+    assert "80%" in line
+    assert "50.4" not in line

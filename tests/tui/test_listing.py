@@ -219,3 +219,13 @@ def test_every_line_of_a_table_is_equally_wide(width: int) -> None:
 def test_numbers_of_json_become_a_column() -> None:
     assert numbers([1.5, None]).tolist()[0] == 1.5
     assert str(numbers([1.5, None])[1]) == "nan"
+
+
+def test_nodes_are_listed_worst_first_and_by_name_when_asked() -> None:
+    shown = state()
+    listing = node_listing(shown, "")
+    assert listing.key(0) == "a", "it is offline"
+    assert [node_listing(shown, "node").key(place) for place in range(3)] == ["a", "b", "c"]
+    hung = NodeReply("z", "online", 0.1, gpus=2, driver_state="hung")
+    shown = DashboardState(nodes=(*shown.nodes, hung))
+    assert [node_listing(shown, "").key(place) for place in range(2)] == ["a", "z"]

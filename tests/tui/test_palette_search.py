@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import csv
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from api.fleet import NodeReply
 from tests.tui.test_lines import HOT, incidents, state
 from tests.tui.test_recent_frames import frame
 from tui.frame.export import _csv, _without_formula
@@ -54,3 +56,18 @@ def test_a_table_without_rows_is_a_file_without_rows(tmp_path: Path) -> None:
         ["node", "watts"],
         ["a,b", ""],
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "found"),
+    [("dgx02", "dgx-h100-02", True), ("dh02", "dgx-h100-02", True), ("dgx02", "dgx-h100-03", False),
+     ("pdu17b", "PDU-17B", True), ("x02", "dgx-h100-02", False), ("h02", "dgx-h100-02", True)],
+)  # fmt: skip
+def test_parts_of_a_name_in_their_order_find_it(text: str, name: str, found: bool) -> None:
+    shown = replace(state(), nodes=(NodeReply(name, "online"),))
+    assert (("node", name) in [(kind, what) for kind, _, what in find(shown, text)]) == found
+
+
+def test_what_has_the_whole_text_comes_before_what_has_its_parts() -> None:
+    shown = replace(state(), nodes=tuple(NodeReply(n, "online") for n in ("a-b", "ab", "axb")))
+    assert [what for kind, _, what in find(shown, "ab") if kind == "node"] == ["ab", "a-b"]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 
@@ -120,3 +122,16 @@ async def test_a_token_that_is_refused_says_where_the_right_one_is_named(tmp_pat
     assert result.exit_code == UNKNOWN
     assert "--token-file FILE" in result.output
     assert "Is it running" not in result.output
+
+
+def test_releases_that_differ_from_the_aggregators_are_named_and_equal_ones_are_not() -> None:
+    def shown(releases: dict[str, int]) -> str:
+        known = state()
+        assert known.status is not None
+        summary = msgspec.structs.replace(known.status.summary, releases=releases)
+        status = msgspec.structs.replace(known.status, version="2026.2", summary=summary)
+        return "\n".join(text_lines(replace(known, status=status), 1.0))
+
+    assert "releases" not in shown({"2026.2": 3})
+    text = shown({"": 1, "2026.1": 2, "2026.2": 1})
+    assert "releases: aggregator 2026.2, 1 node not known, 2 nodes 2026.1, 1 node 2026.2" in text

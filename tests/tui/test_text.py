@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
+from telemetry import number_text
 from tui.kit import text
 
 
@@ -28,11 +29,17 @@ from tui.kit import text
 def test_power_has_the_unit_that_keeps_it_short(
     value: float | None, limit: float | None, line_text: str
 ) -> None:
-    assert text.watts_of(value, limit) == line_text
+    assert number_text.watts_of(value, limit) == line_text
 
 
 def test_a_missing_value_is_a_dash_and_nothing_is_a_zero() -> None:
-    for as_text in (text.number, text.watts, text.percent, text.celsius, text.gibibytes):
+    for as_text in (
+        number_text.number,
+        number_text.watts,
+        number_text.percent,
+        number_text.celsius,
+        number_text.gibibytes,
+    ):
         assert as_text(None) == "—"
         assert as_text(0.0) != "—"
 

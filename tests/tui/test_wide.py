@@ -9,6 +9,7 @@ from api.fleet import StoredEvent
 from telemetry.devices import Event
 from tests.tui.cluster import text_of, until
 from tests.tui.test_app import staged
+from tui.screens.forms import Dialog
 from tui.screens.lists import ListView
 
 DETAIL = {
@@ -62,3 +63,29 @@ async def test_the_third_column_shows_nothing_that_had_not_happened_yet() -> Non
         await pilot.press("2")
         await until(pilot, lambda text: "none in the last day" in text or "XID 31" in text)
         assert "XID 31" not in text_of(app)
+
+
+async def test_a_tall_overview_has_events_below_its_alerts_and_a_legend_of_the_cursor() -> None:
+    async with staged((160, 70)) as (pilot, app, stage):
+        xid = next(event for event in stage.happened if event.kind == "xid")
+        stage.memory.kept.append(StoredEvent(xid, xid.at))
+        text = await until(pilot, lambda text: "XID 79: GPU has fallen" in text)
+        lines = text.splitlines()
+        alerts = next(n for n, line in enumerate(lines) if "Alerts by cause" in line)
+        events = next(n for n, line in enumerate(lines) if line.startswith("│ Events"))
+        assert alerts < events
+        await pilot.press("home")
+        await pilot.pause()
+        row = app.context.shown.gpus.order[0]
+        name = app.context.shown.gpus.who.node[row]
+        await until(
+            pilot,
+            lambda text: any(f"{name}/gpu" in line and "╰" in line for line in text.splitlines()),
+        )
+
+
+async def test_a_dialog_stands_at_the_bottom_so_that_rows_stay_visible() -> None:
+    async with staged((120, 40)) as (pilot, app, _):
+        await pilot.press("5", "colon")
+        await until(pilot, lambda _: isinstance(app.screen, Dialog))
+        await until(pilot, lambda _: app.screen.query("Vertical").first().region.bottom == 40)

@@ -4,23 +4,12 @@ from __future__ import annotations
 
 from rich.cells import cell_len
 
+from api.fleet import FleetSummary
+from telemetry.number_text import celsius, kilowatt_hours, money, number, percent, watts, watts_of
 from telemetry.text import short_duration, time_of_day, timer
 from tui.feed.connection import Connection, ConnectionState
 from tui.kit.surface import WIDE
-from tui.kit.text import (
-    CROSS,
-    DASH,
-    bar,
-    celsius,
-    clean,
-    fit,
-    kilowatt_hours,
-    money,
-    number,
-    percent,
-    watts,
-    watts_of,
-)
+from tui.kit.text import CROSS, DASH, bar, clean, fit
 from tui.state.circuits import worst_line
 from tui.state.dashboard_state import DashboardState
 from tui.state.incidents import counts
@@ -151,8 +140,9 @@ def _power(state: DashboardState, *, short: bool) -> list[Piece]:
         "~" if limit is not None and (state.fullest_budget.get("assumed_watts") or 0.0) > 0 else ""
     )
     if limit is None:
-        used, limit = summary.gpu_power_watts, summary.gpu_power_limit_watts
-        ratio = used / limit if used is not None and limit else None
+        used, ratio = summary.gpu_power_watts, limited_ratio(summary)
+        whole = used is not None and summary.limited_power_watts == used
+        limit = summary.limited_power_limit_watts if whole else None
         word = "" if short else "GPU power "
     else:
         word = "" if short else "Power "
@@ -173,6 +163,13 @@ def _power(state: DashboardState, *, short: bool) -> list[Piece]:
     hot = summary.temperature_max_celsius
     return [*pieces, ("  hottest ", "dim"), (celsius(hot), "strong"),
             ("  util ", "dim"), (percent(summary.utilization_mean_ratio), "strong")]  # fmt: skip
+
+
+def limited_ratio(summary: FleetSummary) -> float | None:
+    """Return GPU power over its limit, of the GPUs that report both; limits are read less often, so that in
+    the first seconds few are known."""
+    used, limit = summary.limited_power_watts, summary.limited_power_limit_watts
+    return used / limit if used is not None and limit else None
 
 
 def energy(state: DashboardState) -> list[Piece]:

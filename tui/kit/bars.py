@@ -23,9 +23,13 @@ class Bar:
     right: Sequence[Piece]
 
 
+_LOW = str.maketrans("█▉▊▋▌▍▎▏", "▆▆▆▆▆   ")
+"""Signs that leave a gap to the line above, so that bars do not run into each other."""
+
+
 def over(ratio: float | None, width: int) -> str:
     """Draw a bar that ends in an arrow when it is over full."""
-    text = bar(ratio, width)
+    text = bar(ratio, width).translate(_LOW)
     return f"{text[:-1]}▶" if ratio is not None and ratio > 1 and width else text
 
 

@@ -5,7 +5,7 @@ Two points a sign across, four up. A gap stays empty, and is never joined by a l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -98,21 +98,49 @@ def chart(
     rows = {
         line_of(mark.value, span, tall): mark for mark in marks if span[0] <= mark.value <= span[1]
     }
-    for y, signs in enumerate(dots(values, span, room, tall)):
-        labelled = y in {0, tall - 1} or (tall >= 5 and y == tall // 2)
-        value = span[1] - (span[1] - span[0]) * (y / max(1, tall - 1))
-        pieces: list[Piece] = [
-            (f"{fit(as_text(value) if labelled else '', 6, right=True)}┤", "dim")
-        ]
-        mark = rows.get(y)
-        if mark is None:
-            pieces.append((signs, "bar"))
-        else:
-            pieces += _crossed(signs, mark)
-        lines.append(pieces)
+    drawn = dots(values, span, room, tall)
+    names = labels(drawn, rows, room)
+    for y, signs in enumerate(drawn):
+        lines.append(
+            [
+                (tick(y, span, tall, as_text), "dim"),
+                *_crossed(signs, rows.get(y), names.get(y, [])),
+            ]
+        )
     if times:
         lines.append([(" " * 7 + spread(times, room), "dim")])
     return lines
+
+
+def tick(y: int, span: tuple[float, float], tall: int, as_text: Callable[[float], str]) -> str:
+    """Return the scale at a line: both ends, and the middle from five lines on."""
+    values = {0: span[1], tall - 1: span[0]}
+    if tall >= 5:
+        values[tall // 2] = (span[0] + span[1]) / 2
+    return f"{fit(as_text(values[y]) if y in values else '', 6, right=True)}┤"
+
+
+Label = tuple[int, str, str]
+"""Column, text and tone of the name of a limit."""
+
+
+def labels(drawn: Sequence[str], rows: Mapping[int, Mark], past: int) -> dict[int, list[Label]]:
+    """Place the name of each limit at the right of its line, or of the line above or below, where it
+    covers no dot, in the first `past` columns if it fits there; a name for which there is no such
+    place is left out."""
+    placed: dict[int, list[Label]] = {}
+    for y, mark in rows.items():
+        text = f" {mark.label} "
+        blank = " " * len(text)
+        near = [
+            at for at in (y, y - 1, y + 1) if at == y or (at not in rows and 0 <= at < len(drawn))
+        ]
+        for line, end in [(at, end) for end in (past, None) for at in near]:
+            column = drawn[line].rfind(blank, 0, end)
+            if column >= 0:
+                placed.setdefault(line, []).append((column, text, mark.tone))
+                break
+    return placed
 
 
 def line_of(value: float, span: tuple[float, float], tall: int) -> int:
@@ -121,18 +149,25 @@ def line_of(value: float, span: tuple[float, float], tall: int) -> int:
     return max(0, min(tall - 1, tall - 1 - int(share * tall - 1e-9)))
 
 
-def _crossed(signs: str, mark: Mark) -> list[Piece]:
-    """Draw a limit where the chart leaves the line free, and its name at the right end."""
-    label = f" {mark.label}"
-    body = signs[: max(0, len(signs) - len(label))]
+def _crossed(signs: str, mark: Mark | None, names: Sequence[Label]) -> list[Piece]:
+    """Draw a line of the chart. A limit is dashes where the line is free; its dots stay, in the limit's
+    tone."""
+    tone = "bar" if mark is None else mark.tone
+    cells: list[Piece] = [("┄" if mark and sign == " " else sign, tone) for sign in signs]
+    for column, text, its in names:
+        cells[column : column + len(text)] = [(sign, its) for sign in text]
+    return joined(cells)
+
+
+def joined(cells: Sequence[Piece]) -> list[Piece]:
+    """Join neighbours of one tone."""
     pieces: list[Piece] = []
-    for sign in body:
-        text, tone = ("┄", mark.tone) if sign == " " else (sign, "bar")
+    for text, tone in cells:
         if pieces and pieces[-1][1] == tone:
             pieces[-1] = (pieces[-1][0] + text, tone)
         else:
             pieces.append((text, tone))
-    return [*pieces, (label[: len(signs)], mark.tone)]
+    return pieces
 
 
 def spread(words: Sequence[str], width: int) -> str:

@@ -12,8 +12,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from power.forecast import AHEAD_SECONDS, WINDOW_SECONDS, trends
-from tui.kit.chart import LEFT_DOTS, RIGHT_DOTS, Floats, Mark, dots, line_of
-from tui.kit.text import fit
+from tui.kit.chart import (
+    LEFT_DOTS,
+    RIGHT_DOTS,
+    Floats,
+    Mark,
+    dots,
+    joined,
+    labels,
+    line_of,
+    tick,
+)
 from tui.theme import Line, Piece
 
 REACH = AHEAD_SECONDS
@@ -23,8 +32,6 @@ _STEP = 5.0
 _LEAST = 5
 """Steps that a trend needs."""
 _SIGMAS = 2.0
-_EVEN = {" ", "\u28ff"}
-"""Signs without an edge: none or all of the dots."""
 
 
 @dataclass(frozen=True)
@@ -101,20 +108,21 @@ def fan_chart(
     was = dots(past, span, before, height)
     may = _band(fan, seconds, span, after, height)
     rows = {line_of(m.value, span, height): m for m in marks if span[0] <= m.value <= span[1]}
+    names = labels([f"{a}│{b}" for a, b in zip(was, may, strict=True)], rows, before)
     column, last = _columns(flag, ahead, after)
     lines: list[Line] = []
     for y in range(height):
         value = span[1] - (span[1] - span[0]) * (y / max(1, height - 1))
-        labelled = y in {0, height - 1} or (height >= 5 and y == height // 2)
         cells: list[Piece] = [(sign, "bar") for sign in was[y]]
         cells.append(("│", "dim"))
         cells += [(sign, _above(value, marks)) for sign in may[y]]
         if y in rows:
-            _cross(cells, rows[y], before)
+            _cross(cells, rows[y])
+        for start, text, its in names.get(y, []):
+            cells[start : start + len(text)] = [(sign, its) for sign in text]
         if flag is not None and column < after:
             _plant(cells, before + 1 + column, before + 1 + last, flag.tone, top=y == 0)
-        scale = f"{fit(as_text(value) if labelled else '', 6, right=True)}┤"
-        lines.append([(scale, "dim"), *_joined(cells)])
+        lines.append([(tick(y, span, height, as_text), "dim"), *joined(cells)])
     return lines
 
 
@@ -157,13 +165,11 @@ def _columns(flag: Flag | None, ahead: float, after: int) -> tuple[int, int]:
     return first, min(max(first, last), after - 1)
 
 
-def _cross(cells: list[Piece], mark: Mark, before: int) -> None:
-    """Draw a limit where its line has no edge, and its name just before now."""
-    cells[:] = [("┄", mark.tone) if text in _EVEN else (text, tone) for text, tone in cells]
-    label = f" {mark.label} "
-    start = before - len(label)
-    if start >= 0:
-        cells[start:before] = [(sign, mark.tone) for sign in label]
+def _cross(cells: list[Piece], mark: Mark) -> None:
+    """Draw a limit: dashes where the line is free; dots stay, in the limit's tone."""
+    cells[:] = [
+        ("┄" if text == " " else text, tone if text == "│" else mark.tone) for text, tone in cells
+    ]
 
 
 def _plant(cells: list[Piece], first: int, last: int, tone: str, *, top: bool) -> None:
@@ -171,16 +177,6 @@ def _plant(cells: list[Piece], first: int, last: int, tone: str, *, top: bool) -
     cells[first] = ("▼" if top else "┊", tone)
     if top:
         cells[first + 1 : last + 1] = [("─", tone)] * (last - first)
-
-
-def _joined(cells: Sequence[Piece]) -> list[Piece]:
-    pieces: list[Piece] = []
-    for text, tone in cells:
-        if pieces and pieces[-1][1] == tone:
-            pieces[-1] = (pieces[-1][0] + text, tone)
-        else:
-            pieces.append((text, tone))
-    return pieces
 
 
 def axis(words: Sequence[tuple[int, str]], width: int) -> str:

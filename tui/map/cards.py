@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 from rich.cells import cell_len
 
-from tui.kit.chart import spark
-from tui.kit.text import DASH, bar, celsius, clean, fit, gibibytes, number, percent
+from telemetry.number_text import celsius, gibibytes, number, percent
+from tui.kit.chart import dots, spark
+from tui.kit.text import DASH, bar, clean, fit
 from tui.state import readings
 from tui.state.dashboard_state import DashboardState
 from tui.state.gpus import Floats
@@ -18,6 +19,15 @@ from tui.theme import Line, Piece
 
 MOST = 16
 TALL, NARROW = 5, 38
+TALLEST, WIDE_CARDS = 14, 110
+"""Lines of a card at most, and the width of the map from which on cards grow."""
+FACTS = (
+    "gpu_memory_temperature_celsius",
+    "gpu_fan_speed_ratio",
+    "gpu_pcie_link_generation",
+    "gpu_pcie_link_width",
+)
+"""Further metrics of a card that has room."""
 _FRAMES = {
     RowStatus.WARN: "warn",
     RowStatus.CRIT: "crit",
@@ -29,6 +39,7 @@ _FRAMES = {
 def columns_of(count: int, width: int, height: int) -> int:
     """Return how many cards fit beside each other; 0 when they don't fit at all."""
     across = max(1, min(width // NARROW, count))
+    across = -(-count // -(-count // across)) if count else across  # rows of one length
     return (
         across
         if 0 < count <= MOST and -(-count // across) * TALL <= height and width >= NARROW
@@ -37,21 +48,21 @@ def columns_of(count: int, width: int, height: int) -> int:
 
 
 def cards(state: DashboardState, rows: Sequence[int], width: int, across: int, past: Floats | None,
-          cursor: int | None) -> list[Line]:  # fmt: skip
-    """Draw a card for each row. `past`: earlier power by time and row, watts."""
+          cursor: int | None, tall: int = TALL) -> list[Line]:  # fmt: skip
+    """Draw a card of `tall` lines for each row. `past`: earlier power by time and row, watts."""
     size = width // across
     lines: list[Line] = []
     for start in range(0, len(rows), across):
         drawn = [
-            _card(state, row, size, None if past is None else past[:, row], row == cursor)
+            _card(state, row, size, None if past is None else past[:, row], row == cursor, tall)
             for row in rows[start : start + across]
         ]
-        lines += [[piece for card in drawn for piece in card[y]] for y in range(TALL)]
+        lines += [[piece for card in drawn for piece in card[y]] for y in range(tall)]
     return lines
 
 
 def _card(
-    state: DashboardState, row: int, width: int, past: Floats | None, here: bool
+    state: DashboardState, row: int, width: int, past: Floats | None, here: bool, tall: int
 ) -> list[list[Piece]]:
     gpus = state.gpus
     status = RowStatus(state.gpu_status[row])
@@ -80,7 +91,9 @@ def _card(
     drawn = f"{number(power)}/{number(limit)} W"
     trace = ""
     room = max(0, inner - len(limit_words) - 1)
-    if past is not None and len(past) and limit:
+    if tall > TALL:
+        limit_words = limit_words.removeprefix("clock limit: ")
+    elif past is not None and len(past) and limit:
         trace = spark(past, (0.0, limit), min(room, 60))
     elif past is not None and len(past):
         trace = spark(past, (0.0, float(np.nanmax(past, initial=1.0))), min(room, 60))
@@ -91,14 +104,39 @@ def _card(
         _gauge("util", percent(util), util, drawn, inner),
         _gauge("mem", f"{gibibytes(used)}/{gibibytes(total)} G",
                used / total if used is not None and total else None, hot, inner),
-        [(fit(trace, room), "bar"), (" ", ""), (limit_words, caution)],
+        *([[(fit(trace, room), "bar"), (" ", ""), (limit_words, caution)]] if tall <= TALL else
+          [_facts(state, row, limit_words, caution), *_trace(past, limit, inner, tall - TALL)]),
         [(f"╰{'─' * (width - 2)}╯", frame)],
     ]  # fmt: skip
     return [
         rows[0],
-        *([("│ ", frame), *_filled(middle, inner), (" │", frame)] for middle in rows[1:4]),
-        rows[4],
+        *([("│ ", frame), *_filled(middle, inner), (" │", frame)] for middle in rows[1:-1]),
+        rows[-1],
     ]
+
+
+def _facts(state: DashboardState, row: int, limited: str, caution: str) -> list[Piece]:
+    value = state.gpus.value
+    clock = value(readings.CLOCK, row)
+    memory, fan, generation, lanes = (value(metric, row) for metric in FACTS)
+    pieces: list[Piece] = [(DASH if clock is None else f"{clock / 1e6:,.0f} MHz", ""), (" ", ""), (limited, caution)]  # fmt: skip
+    if memory is not None:
+        pieces.append((f"  mem {celsius(memory)}", ""))
+    if generation is not None and lanes is not None:
+        pieces.append((f"  PCIe {generation:.0f} x{lanes:.0f}", "dim"))
+    if fan is not None:
+        pieces.append((f"  fan {percent(fan)}", "dim"))
+    return pieces
+
+
+def _trace(past: Floats | None, limit: float | None, width: int, tall: int) -> list[list[Piece]]:
+    """Draw earlier power over several lines, up to the power limit."""
+    if past is None or not len(past):
+        return [[] for _ in range(tall)]
+    newest = past[-2 * width :]
+    padded = np.concatenate([np.full(2 * width - len(newest), np.nan), newest])
+    top = limit or max(1.0, float(np.nanmax(newest, initial=1.0)))
+    return [[(line, "bar")] for line in dots(padded, (0.0, top), width, tall)]
 
 
 def _gauge(word: str, words: str, ratio: float | None, right: str, width: int) -> list[Piece]:
@@ -110,5 +148,12 @@ def _gauge(word: str, words: str, ratio: float | None, right: str, width: int) -
 
 
 def _filled(pieces: list[Piece], width: int) -> list[Piece]:
-    length = sum(cell_len(text) for text, _ in pieces)
-    return [*pieces, (" " * max(0, width - length), "")]
+    kept: list[Piece] = []
+    left = width
+    for text, tone in pieces:
+        size = cell_len(text)
+        if size > left:  # a fact that does not fit is left out whole
+            break
+        kept.append((text, tone))
+        left -= size
+    return [*kept, (" " * left, "")]

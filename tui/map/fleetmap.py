@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import ClassVar
 
 import numpy as np
@@ -11,15 +12,18 @@ from textual.binding import Binding, BindingType
 from textual.message import Message
 
 from api.fleet import NodeReply
+from telemetry.number_text import celsius, percent, watts_of
 from telemetry.text import counted
 from tui.kit.surface import Surface
 from tui.kit.text import clean
-from tui.map.cards import TALL, cards, columns_of
+from tui.map.cards import TALL, TALLEST, WIDE_CARDS, cards, columns_of
 from tui.map.grid import MOST_DIGITS, Grid, Zoom, lay_out
 from tui.map.heatmap import Bytes, HeatmapCells, draw, quantise
+from tui.state import readings
 from tui.state.dashboard_state import DashboardState
 from tui.state.gpus import Floats, natural
 from tui.state.metrics import METRICS, STATE, group_names
+from tui.tables.listing import gpu_mark
 from tui.theme import Line, Tones
 
 
@@ -114,12 +118,16 @@ class FleetMap(Surface, can_focus=True):
         return self._most if self._most[0] else (self.size.width, self.size.height)
 
     _most: tuple[int, int] = (0, 0)
+    _tall = TALL
+    """Lines of a card."""
 
     def need(self, state: DashboardState, width: int, most: int) -> int:
         """Return the lines that the map needs, at most `most`; decides the zoom."""
         self.state, self._most = state, (width, most)
         if (across := self.across) > 0:
-            return -(-len(state.gpus) // across) * TALL
+            rows = -(-len(state.gpus) // across)
+            self._tall = TALL if width < WIDE_CARDS else max(TALL, min(TALLEST, most // rows))
+            return rows * self._tall
         return min(most, max(1, self._layout(width, most).height))
 
     def present(self, state: DashboardState, dimmed: np.ndarray[tuple[int], np.dtype[np.bool_]] | None, *,
@@ -146,7 +154,7 @@ class FleetMap(Surface, can_focus=True):
         row = None if self.cursor is None else state.gpus.row_of.get(self.cursor)
         if (across := self.across) > 0:
             past = np.stack(self._past) if self._past else None
-            return cards(state, state.gpus.order.tolist(), width, across, past, row)
+            return cards(state, state.gpus.order.tolist(), width, across, past, row, self._tall)
         grid = self._layout(width, max(height, self._most[1]))
         return draw(grid, self._cells(grid), shaded=self._shaded, cursor=row)
 
@@ -206,6 +214,8 @@ class FleetMap(Surface, can_focus=True):
                 line, column = line + x, 0 if column >= 0 else slots.shape[1] - 1
             if 0 <= line < len(slots):
                 filled = np.flatnonzero(slots[line] >= 0)
+                if x and line == here[0]:  # over the names between groups
+                    filled = filled[(filled - here[1]) * x > 0]
                 if filled.size:
                     self._go(int(slots[line, filled[np.abs(filled - column).argmin()]]))
 
@@ -237,7 +247,7 @@ class FleetMap(Surface, can_focus=True):
     def on_click(self, event: events.Click) -> None:
         """Put the cursor where the mouse is; a second click opens the GPU."""
         if (across := self.across) > 0:
-            place = event.y // TALL * across + min(
+            place = event.y // self._tall * across + min(
                 across - 1, event.x // (self.size.width // across)
             )
             order = self.state.gpus.order
@@ -274,3 +284,30 @@ def cursor_words(state: DashboardState, uuid: str | None, metric: str) -> str:
         reading = METRICS[metric].values(state)[row]
         value = f" {METRICS[metric].as_text(None if np.isnan(reading) else float(reading))}"
     return f"{clean(who.node[row])}/{who.gpu[row]}{value}"
+
+
+def cursor_legend(state: DashboardState, uuid: str | None) -> str:
+    """Return what is known of the GPU under the cursor, for the frame of the map."""
+    row = None if uuid is None else state.gpus.row_of.get(uuid)
+    if row is None:
+        return ""
+    who, gpus = state.gpus.who, state.gpus
+    at = state.node_row.get(who.node[row])
+    node = None if at is None else state.nodes[at]
+    circuits = ", ".join(map(clean, state.feeds.get(who.node[row], [])[:2]))
+    watts_, limit = gpus.value(readings.POWER, row), gpus.value(readings.LIMIT, row)
+    parts = [
+        f"{clean(who.node[row])}/gpu{who.gpu[row]}",
+        clean(node.rack) if node is not None and node.rack else "",
+        gpu_mark(state, row)[0],
+        "" if watts_ is None else watts_of(watts_, limit),
+        _known(gpus.value(readings.TEMPERATURE, row), celsius),
+        _known(gpus.value(readings.UTILIZATION, row), percent),
+        f"on {circuits}" if circuits else "",
+        clean(who.name[row]),
+    ]
+    return "  ".join(filter(None, parts))
+
+
+def _known(value: float | None, as_text: Callable[[float], str]) -> str:
+    return "" if value is None else as_text(value)

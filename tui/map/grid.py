@@ -42,6 +42,8 @@ class Grid:
     """Labels of lines, before their cells; may be empty."""
     wide: int
     """Signs of a cell."""
+    captions: tuple[tuple[tuple[int, str], ...], ...] = ()
+    """Names of groups that share a line, with the column of each, by line; they stand on empty cells."""
 
     @property
     def margin(self) -> int:
@@ -65,6 +67,12 @@ class Grid:
             return None
         row = int(self.slots[y, column, 0])
         return None if row < 0 else row
+
+
+MOST_ALONE = 8
+"""Lines of groups from which on groups share lines."""
+Grouped = tuple[Ints, tuple[str, ...], tuple[tuple[tuple[int, str], ...], ...]]
+"""Slots, labels and captions."""
 
 
 def lay_out(
@@ -104,8 +112,11 @@ def _grid(
             cells, first = _chunks(order, rank // merge, 0)
             owner, wide = group[first], 2
     grouped = _by_group(cells, owner, names, width, wide) if zoom is not Zoom.RACKS else None
-    if grouped is not None and len(grouped[0]) <= height:
-        return Grid(zoom, *grouped, wide)
+    if grouped is not None:
+        if len(grouped[0]) > MOST_ALONE:
+            grouped = _side_by_side(*grouped, width, wide)
+        if len(grouped[0]) <= height:
+            return Grid(zoom, grouped[0], grouped[1], wide, grouped[2])
     numbered = zoom is Zoom.DOTS
     margin = len(str(len(cells))) + 1 if numbered else 0
     columns = max(1, (width - margin) // wide)
@@ -135,7 +146,7 @@ def _chunks(order: Ints, owner: Ints, size: int) -> tuple[Ints, Ints]:
 
 def _by_group(
     cells: Ints, owner: Ints, names: Sequence[str], width: int, wide: int
-) -> tuple[Ints, tuple[str, ...]] | None:
+) -> Grouped | None:
     """Start a line for each group, with its name before it."""
     if not len(cells):
         return None
@@ -155,4 +166,27 @@ def _by_group(
             lines.append(line)
             name = clean(names[int(owner[first])]) if start == first else ""
             labels.append(fit(name, margin - 1, tail=True))
-    return np.stack(lines), tuple(labels)
+    return np.stack(lines), tuple(labels), ()
+
+
+def _side_by_side(
+    lines: Ints, labels: tuple[str, ...], _: object, width: int, wide: int
+) -> Grouped:
+    """Put groups into columns, as many as fit, each with a border and its name before it."""
+    name = max(map(len, labels)) + 2
+    before = -(-name // wide)
+    block = before + lines.shape[1] + 1
+    across = (width // wide + 1) // block
+    if across < 2:
+        return lines, labels, ()
+    tall = -(-len(lines) // across)
+    across = -(-len(lines) // tall)
+    slots = np.full((tall, across * block - 1, lines.shape[2]), -1, np.intp)
+    captions: list[list[tuple[int, str]]] = [[] for _ in range(tall)]
+    for number, label in enumerate(labels):
+        column, y = divmod(number, tall)
+        start = column * block
+        slots[y, start + before : start + before + lines.shape[1]] = lines[number]
+        border = "│" if column else ""
+        captions[y].append((start * wide, f"{border}{label}"))
+    return slots, (), tuple(map(tuple, captions))

@@ -74,9 +74,29 @@ def draw(grid: Grid, cells: HeatmapCells, *, shaded: bool, cursor: int | None = 
         if grid.labels:
             pieces.append((f"{grid.labels[y]:>{grid.margin - 1}} ", "dim"))
         here = place[1] if place is not None and place[0] == y else None
-        pieces += paint(grid, cells, y, status[y], worst[y], here, shaded)
+        painted = paint(grid, cells, y, status[y], worst[y], here, shaded)
+        pieces += _captioned(painted, grid.captions[y]) if grid.captions else painted
         lines.append(pieces)
     return lines
+
+
+def _captioned(pieces: list[Piece], captions: Sequence[tuple[int, str]]) -> list[Piece]:
+    """Write names over the empty cells before groups."""
+    left = list(captions)
+    drawn: list[Piece] = []
+    x = 0
+    for whole, tone in pieces:
+        text = whole
+        while left and left[0][0] < x + len(text):
+            column, name = left.pop(0)
+            if column > x:
+                drawn.append((text[: column - x], tone))
+            drawn.append((name, "dim"))
+            text, x = text[column - x + len(name) :], column + len(name)
+        if text:
+            drawn.append((text, tone))
+        x += len(text)
+    return drawn
 
 
 def _halves(

@@ -157,6 +157,8 @@ def _status(
         gpus={"reporting": reporting, "silent": len(gpus) - reporting, "lost": 0},
         power_known=int(np.count_nonzero(~np.isnan(watts))),
     )
+    limit = gpus.column(LIMIT)
+    both = ~np.isnan(watts) & ~np.isnan(limit)
     wall_watts = [value for value in frame.nodes.values() if value is not None]
     return msgspec.structs.replace(
         status,
@@ -168,7 +170,9 @@ def _status(
             nodes={"online": online, "stale": len(nodes) - online},
             models=[model],
             gpu_power_watts=_sum(watts),
-            gpu_power_limit_watts=_sum(gpus.column(LIMIT)),
+            gpu_power_limit_watts=_sum(limit),
+            limited_power_watts=_sum(watts[both]),
+            limited_power_limit_watts=_sum(limit[both]),
             wall_power_watts=sum(wall_watts) if wall_watts else None,
             wall_power_known=len(wall_watts),
             temperature_max_celsius=None if np.isnan(heat).all() else float(np.nanmax(heat)),

@@ -6,16 +6,18 @@ import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
-from api.alerts import Incident
+from api.alerts import Alert, Incident
+from telemetry.number_text import number
 from tui.feed.requests import ActionError
-from tui.kit.text import clean, number
+from tui.kit.text import clean
 from tui.screens.forms import AckForm, ManySilenceForm, SilenceForm, default_matchers
 from tui.screens.view import View
 from tui.state.documents import INCIDENTS, SILENCES
 
-RUNBOOK = "docs/runbook.md#"
+RUNBOOK = "/runbook/"
+"""Path of the runbook pages of an aggregator."""
 AT_ONCE = 8
 """Requests under way together."""
 Request = tuple[str, str, object]
@@ -101,11 +103,28 @@ def unsilence(view: View) -> None:
 
 
 def runbook(view: View, incident: Incident | None) -> None:
-    """Copy the place of the runbook, and show it."""
+    """Copy the URL of the runbook page, and show it."""
     alerts = () if incident is None else incident.alerts
-    named = next((alert.runbook for alert in alerts if alert.runbook), "")
-    if named:
-        view.context.frame.copy(named if "://" in named else f"{RUNBOOK}{named}")
+    named = next((alert for alert in alerts if alert.runbook), None)
+    if named is not None:
+        view.context.frame.copy(runbook_url(view.context.feed.url, named))
+
+
+def runbook_url(aggregator: str, alert: Alert) -> str:
+    """Return the URL of the runbook page of an alert's rule, on the aggregator that the dashboard reads,
+    without the password in its URL."""
+    place = runbook_place(alert)
+    if "://" in place:
+        return place
+    parts = urlsplit(aggregator)
+    host = parts.netloc.rpartition("@")[2]
+    return f"{parts.scheme}://{host}{parts.path.rstrip('/')}{place}"
+
+
+def runbook_place(alert: Alert) -> str:
+    """Return the path of the runbook page on the aggregator, or the URL that the rule itself names."""
+    named = clean(alert.runbook)
+    return named if "://" in named else f"{RUNBOOK}{quote(alert.rule, safe='')}"
 
 
 def _ack(incident: Incident) -> str:

@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 
 from api.alerts import Incident, SilencesReply, TimelineReply
+from telemetry.number_text import number
 from telemetry.text import counted, short_duration, time_of_day
 from tui.feed.wants import DocumentRequest, Wants
 from tui.kit.surface import Drawing
-from tui.kit.text import clean, number
+from tui.kit.text import clean
 from tui.screens.actions import (
     acknowledge,
     acknowledge_marked,
@@ -190,7 +191,7 @@ class AlertsView(ListView):
         unsilence(self)
 
     def do_runbook(self) -> None:
-        """Copy the place of the runbook."""
+        """Copy the URL of the runbook page."""
         runbook(self, self.incident)
 
     def do_next_fault(self) -> None:

@@ -5,27 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from api.power import CircuitReply, CircuitState
+from api.circuit_figures import assumed, load, share
+from api.power import CircuitReply, CircuitState, LoadState
+from telemetry.number_text import number, percent, watts
 from telemetry.text import counted, short_duration, timer
 from tui.feed.wants import DocumentRequest, Wants
 from tui.kit.bars import over
 from tui.kit.flow import flow, wrapped
-from tui.kit.text import DASH, clean, fit, number, percent, watts
+from tui.kit.text import DASH, clean, fit
 from tui.screens.load_history import Past, past_lines
 from tui.screens.page import PageView
 from tui.state.circuit_columns import page_of
-from tui.state.circuits import (
-    Now,
-    about,
-    assumed,
-    countdown,
-    headroom,
-    load,
-    members,
-    relief,
-    share,
-    tone_of,
-)
+from tui.state.circuits import Now, about, countdown, headroom, members, relief, tone_of
 from tui.state.dashboard_state import DashboardState
 from tui.state.row_status import RowStatus
 from tui.theme import Line, Piece
@@ -116,10 +107,20 @@ def _now(circuit: CircuitState) -> list[list[Piece]]:
     sigma = f" ± {watts(circuit.sigma_watts)}" if circuit.sigma_watts else ""
     return [
         [("now  ", "dim"), (about(circuit, watts(circuit.watts)), ""), (f"{sigma} by {source}", "dim")],
+        *_known(circuit),
         *([[(f"  {clean(circuit.facts.get('assumed', 'part of it is the assumed power of silent nodes'))}", "stale")]] if assumed(circuit) else []),
         [(f"  {percent(circuit.load_ratio)}", "")],
         [(f"  {amps} A", "")],
     ]  # fmt: skip
+
+
+def _known(circuit: CircuitState) -> list[list[Piece]]:
+    """Draw how the load is known and since when, where nobody reports all of it."""
+    if circuit.load_state in {None, LoadState.MEASURED, LoadState.MODELLED}:
+        return []
+    since = circuit.load_state_seconds
+    words = "" if since is None else f" for {short_duration(since)}"
+    return [[(f"  {circuit.load_state}{words}", "stale")]]
 
 
 def _minute(circuit: CircuitState, status: RowStatus) -> list[list[Piece]]:

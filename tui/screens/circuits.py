@@ -10,31 +10,20 @@ import numpy as np
 from textual.app import ComposeResult
 from textual.containers import Horizontal
 
+from api.circuit_figures import assumed, continuous_watts, load, share, tree
 from api.decoding import decode
-from api.power import CircuitState, PlanRequest, PlanResult
-from telemetry.text import timer
+from api.power import CircuitState, LoadState, LossPlan, PlanRequest, PlanResult, SurvivorPlan
+from telemetry.number_text import number, percent, watts
+from telemetry.text import counted, short_duration, timer
 from tui.feed.requests import ActionError
 from tui.feed.wants import Wants
 from tui.kit.bars import over
 from tui.kit.flow import wrapped
 from tui.kit.surface import Drawing, Surface
-from tui.kit.text import clean, number, percent, watts
+from tui.kit.text import DASH, clean
 from tui.screens.circuit import circuit_documents, circuit_lines, pressed
 from tui.screens.lists import ListView
-from tui.state.circuits import (
-    Now,
-    about,
-    assumed,
-    bar_tone,
-    countdown,
-    headroom,
-    load,
-    most,
-    relief,
-    share,
-    tone_of,
-    tree,
-)
+from tui.state.circuits import Now, about, bar_tone, countdown, headroom, relief, tone_of
 from tui.state.dashboard_state import DashboardState
 from tui.state.row_status import RowStatus
 from tui.tables.columns import TableColumn
@@ -53,7 +42,8 @@ def what_if_lines(name: str, plan: PlanResult, state: DashboardState) -> list[Li
     title = f"what if {clean(name)} is lost"
     if not others:
         return [
-            [(f"{title}: no other circuit takes its load; what hangs on it goes dark", "strong")]
+            [(f"{title}: no other circuit takes its load; what hangs on it goes dark", "strong")],
+            *_second_losses(plan),
         ]
     over_ = sum(c.load_ratio > 1 for c in others)
     lines: list[Line] = [
@@ -66,7 +56,49 @@ def what_if_lines(name: str, plan: PlanResult, state: DashboardState) -> list[Li
                       (words, "crit" if trip is not None else "dim")])  # fmt: skip
     if len(others) > 5:
         lines.append([(f"  and {number(len(others) - 5)} more", "dim")])
+    return [*lines, *_second_losses(plan)]
+
+
+SECOND = 4
+"""Second losses that are listed."""
+
+
+def _second_losses(plan: PlanResult) -> list[Line]:
+    """Draw what another loss on top does: nodes that go dark first, then the worst overload."""
+    found = sorted(plan.losses, key=lambda loss: (-len(loss.unfed), -_worst_ratio(loss)))
+    lines: list[Line] = [[("and if another is lost as well:", "strong")]] if found else []
+    for loss in found[:SECOND]:
+        worst = max(loss.overloaded, key=_limit_share, default=None)
+        parts: list[Piece] = [(f"  {clean(' + '.join(loss.lost)):<20} ", "")]
+        if loss.unfed:
+            parts.append((f"{counted(len(loss.unfed), 'node')} without power  ", "crit"))
+        if worst is not None:
+            more = (
+                f" and {number(len(loss.overloaded) - 1)} more" if len(loss.overloaded) > 1 else ""
+            )
+            over_what = {"rating": "its breaker", "continuous": "its continuous limit"}.get(worst.over, "its rating")  # fmt: skip
+            parts.append(
+                (
+                    f"{clean(worst.id)} {percent(_limit_share(worst) or None)} of {over_what}{more}",
+                    "warn",
+                )
+            )
+        lines.append(parts)
+    if len(found) > SECOND:
+        lines.append([(f"  and {number(len(found) - SECOND)} more losses", "dim")])
     return lines
+
+
+def _worst_ratio(loss: LossPlan) -> float:
+    return max(map(_limit_share, loss.overloaded), default=0.0)
+
+
+def _limit_share(element: SurvivorPlan) -> float:
+    """Return the load over the limit that it is above; 0 where either is not known."""
+    limit = element.continuous_amps if element.over == "continuous" else element.rated_amps
+    if element.over != "limit" and element.amps is not None and limit:
+        return element.amps / limit
+    return element.limit_ratio or 0.0
 
 
 class CircuitSource:
@@ -105,14 +137,24 @@ def _load(circuit: CircuitState) -> Piece:
     return about(circuit, watts(load(circuit))), "stale" if assumed(circuit) else ""
 
 
+def _known(circuit: CircuitState) -> Piece:
+    """Return how the load is known; of one that nobody reports now, since when."""
+    state = circuit.load_state
+    if state in {None, LoadState.MEASURED, LoadState.MODELLED}:
+        return (DASH if state is None else state.value), "dim"
+    since = circuit.load_state_seconds
+    return f"{state}{'' if since is None else f' {short_duration(since)}'}", "stale"
+
+
 COLUMNS: tuple[TableColumn[CircuitSource], ...] = (
     TableColumn("STATE", 6, lambda s, row, _: MARKS[s.status(row)]),
     TableColumn("circuit", 14, _name, grow=2, most=34),
     TableColumn("load 10s", 8, lambda s, row, _: _load(s.circuit(row)), right=True),
+    TableColumn("load is", 10, lambda s, row, _: _known(s.circuit(row)), grow=1, most=16),
     TableColumn("breaker", 8, lambda s, row, _: (percent(share(s.circuit(row))), tone_of(s.status(row))), right=True),
     TableColumn("", 4, lambda s, row, width: (over(share(s.circuit(row)), width), bar_tone(s.status(row))), grow=3, most=30),
     TableColumn("what next", 14, _countdown, grow=1, most=28),
-    TableColumn("continuous", 10, lambda s, row, _: (watts(most(s.circuit(row))), "dim"), right=True),
+    TableColumn("continuous", 10, lambda s, row, _: (watts(continuous_watts(s.circuit(row))), "dim"), right=True, need=92),
     TableColumn("headroom", 9, lambda s, row, _: (headroom(s.circuit(row)), "dim"), right=True),
 )  # fmt: skip
 
@@ -188,7 +230,9 @@ class CircuitsView(ListView):
             self._to_worst()
         super().draw()
         answer = self._answer or self._hint()
-        self.below.styles.height = min(len(answer), max(3, self.size.height // 3))
+        self.below.styles.height = min(
+            len(answer), max(3, self.size.height // (2 if self._answer else 3))
+        )
         self.below.show(lambda _w, _h: answer, faded=self.faded)
 
     def _to_worst(self) -> None:

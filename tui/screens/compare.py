@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 from api.device import GpuPageReply, NodePageReply
+from telemetry.number_text import celsius, gibibytes, number, percent, watts
 from tui.feed.wants import DocumentRequest, Wants
-from tui.kit.text import DASH, celsius, clean, fit, gibibytes, number, percent, watts
+from tui.kit.text import DASH, clean, fit
 from tui.screens import gpu as gpus
 from tui.screens import node as nodes
 from tui.screens.compare_times import Comparison, comparison_lines

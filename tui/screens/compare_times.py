@@ -16,9 +16,10 @@ from textual.widgets import Input, Label
 
 from api.columns import HistoryReply
 from api.device import GpuPageReply, NodePageReply
+from telemetry.number_text import percent
 from telemetry.text import SECONDS_IN, duration, short_duration, time_of_day
 from tui.feed.wants import DocumentRequest
-from tui.kit.text import DASH, clean, fit, percent
+from tui.kit.text import DASH, clean, fit
 from tui.screens.forms import Dialog
 from tui.screens.history import Plot, beside, history_lines, share_room
 from tui.state.dashboard_state import DashboardState

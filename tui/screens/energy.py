@@ -5,19 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+from api.bill import MonthBill
 from api.power import RowsReply
 from api.report import Report, Upkeep
+from telemetry.number_text import kilowatt_hours, money, number, percent, watts
 from telemetry.text import short_duration
 from tui.feed.wants import DocumentRequest, Wants
 from tui.kit.bars import Bar, bar_list
 from tui.kit.flow import flow
-from tui.kit.text import DASH, clean, kilowatt_hours, money, number, percent, watts
+from tui.kit.text import DASH, clean
 from tui.screens.page import PageView
 from tui.state.dashboard_state import DashboardState
 from tui.state.documents import BUDGETS, LOADING, TODAY
 from tui.theme import Line
 
 MONTH = "api/v1/report?days=30"
+BILL = "api/v1/bill"
 
 
 def _energy(word: str, found: Upkeep | None, currency: str | None, width: int) -> list[Line]:
@@ -41,11 +44,39 @@ def _energy(word: str, found: Upkeep | None, currency: str | None, width: int) -
     return [[(f"{word:<14}", "dim"), *first], *([(" " * 14, ""), *line] for line in rest)]
 
 
+def _bill(bill: MonthBill, width: int) -> list[Line]:
+    """Draw this month up to now, and at its end. Energy is at the wall, money and peak are the building's."""
+    so_far = bill.kwh_measured + bill.kwh_recovered + (bill.kwh_filled or 0.0)
+    end = None if bill.kwh_forecast is None else so_far + bill.kwh_forecast
+    parts: list[Line] = [[(_kwh_cost(so_far, bill.total, bill.currency), "strong")]]
+    if bill.peak_kw is not None:
+        when = f" at {clean(bill.peak_at)}" if bill.peak_at else ""
+        parts.append([(f"  peak {number(bill.peak_kw, 1)} kW{when}", "dim")])
+    if bill.kwh_filled:
+        parts.append([(f"  {kilowatt_hours(bill.kwh_filled)} filled in", "dim")])
+    missing = bill.hours_elapsed - bill.hours_known
+    if missing > 0.01:
+        parts.append([(f"  {short_duration(missing * 3600)} not known", "warn")])
+    first, *rest = flow(parts, max(24, width - 14))
+    return [
+        [(f"{'month so far':<14}", "dim"), *first],
+        *([(" " * 14, ""), *line] for line in rest),
+        [(f"{'at its end':<14}", "dim"), (_kwh_cost(end, bill.total_forecast, bill.currency), ""),
+         ("  projected", "dim")],
+    ]  # fmt: skip
+
+
+def _kwh_cost(kwh: float | None, cost: float | None, currency: str) -> str:
+    energy = DASH if kwh is None else kilowatt_hours(kwh)
+    return f"{energy:>12}  {money(cost, currency):>10}"
+
+
 def energy_lines(state: DashboardState, width: int, height: int) -> list[Line]:
     """Draw the page."""
     today, month = state.today, state.doc(MONTH, Report)
     if today is None:
         return [[(state.fault(TODAY) or "loading …", "dim")]]
+    bill = state.doc(BILL, MonthBill)
     _, limit, ratio = state.budget_power
     none = "none configured" if state.doc(BUDGETS, RowsReply) else state.fault(BUDGETS) or LOADING
     wall = state.power.wall_watts if state.power is not None else None
@@ -53,7 +84,11 @@ def energy_lines(state: DashboardState, width: int, height: int) -> list[Line]:
         [("Energy and cost", "head")],
         *_energy("today", today.measured, today.currency, width),
         *_energy("last 30 days", None if month is None else month.measured, today.currency, width),
-        *_energy("month forecast", today.month, today.currency, width),
+        *(
+            _energy("month forecast", today.month, today.currency, width)
+            if bill is None
+            else _bill(bill, width)
+        ),
         [],
         [("Draw", "head")],
         [(f"{'at the wall':<14}", "dim"), (f"{watts(wall):>12}", "strong"), ("  sustained ", "dim"),
@@ -115,7 +150,13 @@ class EnergyView(PageView):
 
     def wants(self) -> Wants:
         """Return the report of thirty days."""
-        return Wants(nodes=(), documents=(DocumentRequest(MONTH, Report, 30.0),))
+        return Wants(
+            nodes=(),
+            documents=(
+                DocumentRequest(MONTH, Report, 30.0),
+                DocumentRequest(BILL, MonthBill, 60.0),
+            ),
+        )
 
     def lines(self, width: int, height: int) -> list[Line]:
         """Draw the page."""

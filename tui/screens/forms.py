@@ -15,9 +15,10 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, Label
 
 from api.alerts import Incident
+from telemetry.number_text import number
 from telemetry.text import counted
 from tui.kit.surface import Surface
-from tui.kit.text import clean, fit, number
+from tui.kit.text import clean, fit
 from tui.state.dashboard_state import DashboardState
 from tui.theme import Line, Tones
 
@@ -26,7 +27,7 @@ class Dialog(ModalScreen[Any]):
     """A window over the screen; escape closes it."""
 
     DEFAULT_CSS = """
-    Dialog { align: center middle; background: $background 40%; }
+    Dialog { align: center bottom; background: $background 20%; }
     Dialog > Vertical { width: 78; max-width: 100%; height: auto; max-height: 100%; border: round $frame;
                         background: $panel; padding: 0 1; border-title-color: $foreground; }
     Dialog Label { width: 1fr; height: 1; color: $dim; }

@@ -8,10 +8,11 @@ from urllib.parse import quote
 
 from api.columns import HistoryReply
 from api.device import GpuPageReply, LinkReply
+from telemetry.number_text import celsius, gibibytes, number, percent
 from telemetry.text import duration, time_of_day
 from tui.feed.wants import DocumentRequest, Wants
 from tui.kit.chart import Mark
-from tui.kit.text import CROSS, DASH, STEP, bar, celsius, clean, fit, gibibytes, number, percent
+from tui.kit.text import CROSS, DASH, STEP, bar, clean, fit
 from tui.screens.history import (
     Plot,
     beside,
@@ -281,8 +282,8 @@ def _plots(page: GpuPageReply) -> list[Plot]:
     top = max(limit or 0.0, power or 0.0) * 1.1 or 1200.0
     return [
         Plot("Power W", readings.POWER, (0.0, top), scale_watts, f"{number(power)} W",
-             [Mark(limit, f"limit {limit:.0f}", "dim")] if limit else []),
-        Plot("Temperature °C", readings.TEMPERATURE, (20.0, max(95.0, (slow or 0) + 3)), scale_number,
+             [Mark(limit, f"limit {limit:.0f}", "strong")] if limit else []),
+        Plot("Temperature °C", readings.TEMPERATURE, (20.0, max(100.0, (slow or 0) + 3)), scale_number,
              celsius(read(readings.TEMPERATURE)), [Mark(slow, f"slows at {slow:.0f}")] if slow else []),
         Plot("Utilisation", readings.UTILIZATION, (0.0, 1.0), scale_percent, percent(util)),
         Plot("Memory GiB", readings.MEMORY_USED, (0.0, total or 80 * 2.0**30), lambda v: f"{v / 2**30:.0f}",

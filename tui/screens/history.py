@@ -97,8 +97,9 @@ def history_lines(
         title.append((f"  max {plot.as_text(float(high)).strip()}", "dim"))
     if plot.as_text is scale_watts:
         top = rounded(top)
-    if found.incomplete:
-        title.append((f"  {incomplete_text(found, utc=utc)}", "warn"))
+    for windows, word in ((found.incomplete, "lost"), (found.provisional, "means of 10 s")):
+        if windows:
+            title.append((f"  {windows_text(windows, utc=utc)} {word}", "warn"))
     times = [time_of_day(int(start + (end - start) * part), utc=utc)[:8] for part in (0, 0.5, 1)]
     return [
         title,
@@ -106,12 +107,11 @@ def history_lines(
     ]
 
 
-def incomplete_text(found: HistoryReply, *, utc: bool) -> str:
-    """Return when stored readings of a history were removed or damaged: `09:00-10:00 lost`."""
-    first, last = found.incomplete[0][0], found.incomplete[-1][1]
-    begin, end = (time_of_day(at, utc=utc)[:5] for at in (first, last))
-    many = len(found.incomplete)
-    return f"{begin}-{end} lost" if many == 1 else f"{many} spans between {begin} and {end} lost"
+def windows_text(windows: Sequence[tuple[int, int]], *, utc: bool) -> str:
+    """Return when stored readings of a history are removed, damaged or provisional: `09:00-10:00`."""
+    begin, end = (time_of_day(at, utc=utc)[:5] for at in (windows[0][0], windows[-1][1]))
+    many = len(windows)
+    return f"{begin}-{end}" if many == 1 else f"{many} spans between {begin} and {end}"
 
 
 def instant(lines: list[Line], found: HistoryReply | None, at: int, width: int) -> list[Line]:
@@ -176,13 +176,14 @@ def grid(
 
 
 def rounded(value: float) -> float:
-    """Return the end of a scale that a value fits on: at most ten steps of 1, 2 or 5 and zeros."""
+    """Return the end of a scale that a value fits on: an even number, at most ten, of steps of 1, 2 or 5
+    and zeros, so that the middle of the scale is round too."""
     if value <= 0:
         return value
     least = value / 10
     unit = 10.0 ** math.floor(math.log10(least))
     step = next(unit * part for part in (1, 2, 5, 10) if unit * part >= least * (1 - 1e-9))
-    return step * math.ceil(value / step - 1e-9)
+    return 2 * step * math.ceil(value / (2 * step) - 1e-9)
 
 
 def scale_watts(value: float) -> str:

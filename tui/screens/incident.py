@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from api.alerts import Incident, SilencesReply, TimelineReply
+from api.evidence import EvidenceReply
+from telemetry.number_text import number
 from telemetry.text import all_firing, counted, short_duration, time_of_day
 from tui.feed.wants import DocumentRequest, Wants
 from tui.kit.flow import flow, wrapped
-from tui.kit.text import DASH, clean, number
-from tui.screens.actions import RUNBOOK, acknowledge, runbook, silence, unsilence
+from tui.kit.text import DASH, clean
+from tui.screens.actions import acknowledge, runbook, runbook_place, silence, unsilence
+from tui.screens.incident_evidence import evidence_drawn, evidence_path, evidence_request
 from tui.screens.incident_timeline import path_of, timeline_lines, timeline_request
 from tui.screens.page import PageView
 from tui.state.dashboard_state import DashboardState
@@ -35,8 +38,9 @@ def incident_lines(
     *,
     utc: bool,
     timeline: TimelineReply | None = None,
+    evidence: EvidenceReply | None = None,
 ) -> list[Line]:
-    """Draw the page of an incident; `timeline`: its events, once they are loaded."""
+    """Draw the page of an incident; `timeline` and `evidence`: once they are loaded."""
     incident = next((i for i in state.incidents if i.key == key), None)
     timeline_drawn = (
         [] if timeline is None else [[], *timeline_lines(timeline, state.at, width, utc=utc)]
@@ -54,6 +58,7 @@ def incident_lines(
         *_lead(incident, width),
     ]
     tail = _silences(state, utc=utc)
+    lines += evidence_drawn(evidence, width, utc=utc)
     lines += [*timeline_drawn, [], [("its alerts", "head")]]
     room = max(3, height - len(lines) - len(tail) - 1)
     return [*lines, *_alerts(incident, room, width, utc=utc), *tail]
@@ -93,8 +98,9 @@ def _lead(incident: Incident, width: int) -> list[Line]:
             lines += [[(f"{name} " if n == 0 else " " * (len(name) + 1), "dim"), (line, "")]
                       for n, line in enumerate(words)]  # fmt: skip
     if lead.runbook:
-        place = f"{RUNBOOK}{clean(lead.runbook)}"
-        lines.append([("runbook ", "dim"), (place, "key"), ("  [o] copies", "dim")])
+        lines.append(
+            [("runbook ", "dim"), (runbook_place(lead), "key"), ("  [o] copies its URL", "dim")]
+        )
     return lines
 
 
@@ -142,6 +148,7 @@ class IncidentView(PageView):
             documents=(
                 DocumentRequest(SILENCES, SilencesReply, 2.0),
                 timeline_request(self.subject),
+                evidence_request(self.subject),
             ),
         )
 
@@ -149,9 +156,11 @@ class IncidentView(PageView):
         """Draw the page."""
         context = self.context
         timeline = context.newest.doc(path_of(self.subject), TimelineReply)
+        evidence = context.newest.doc(evidence_path(self.subject), EvidenceReply)
         return incident_lines(
-            context.shown, self.subject, width, height, utc=context.utc, timeline=timeline
-        )
+            context.shown, self.subject, width, height,
+            utc=context.utc, timeline=timeline, evidence=evidence,
+        )  # fmt: skip
 
     def title(self) -> str:
         """Return its subject."""
@@ -188,7 +197,7 @@ class IncidentView(PageView):
         unsilence(self)
 
     def do_runbook(self) -> None:
-        """Copy the place of its runbook."""
+        """Copy the URL of its runbook page."""
         runbook(self, self.record())
 
     def record(self) -> Any:

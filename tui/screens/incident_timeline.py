@@ -6,16 +6,17 @@ from collections.abc import Sequence
 from urllib.parse import quote
 
 from api.alerts import DeliveryRow, IncidentEvent, TimelineReply
+from telemetry.number_text import number
 from telemetry.text import time_of_day
 from tui.feed.wants import DocumentRequest
 from tui.kit.flow import wrapped
-from tui.kit.text import clean, number
+from tui.kit.text import clean
 from tui.theme import Line
 
 _WORDS = {"taken_back": "{who} withdrew the acknowledgement", "lapsed": "the acknowledgement expired",
-          "acknowledged": "acknowledged by {who}", "told": "notified", "ended": "resolved"}  # fmt: skip
+          "acknowledged": "acknowledged by {who}", "recovery": "recovery by {who}", "told": "notified", "ended": "resolved"}  # fmt: skip
 _REASONS = {"new": "it is new", "worse": "it grew worse", "more": "there is more", "fewer": "there is less",
-            "cause": "its cause was found", "repeat": "not acknowledged", "flapping": "it is flapping",
+            "cause": "its cause was found", "repeat": "not acknowledged", "escalated": "not acknowledged in time", "flapping": "it is flapping",
             "storm": "there are too many", "merged": "it is part of another", "forgotten": "its node was removed", "resolved": ""}  # fmt: skip
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from api.circuit_figures import continuous_watts
 from api.power import CircuitState
 from telemetry.text import short_duration, time_of_day
 from tui.kit.chart import LATE, Floats, Mark, held
 from tui.kit.text import clean
 from tui.kit.trip_forecast import REACH, Fan, Flag, axis, fan_chart, fan_of
-from tui.screens.history import scale_watts
-from tui.state.circuits import most
+from tui.screens.history import rounded, scale_watts
 from tui.theme import Line
 
 Past = tuple[Floats, Floats]
@@ -94,7 +94,7 @@ def horizon(length: float, trip: float | None) -> float:
 
 def limits(circuit: CircuitState) -> list[Mark]:
     """Return the limits in watts at the present mix of poles, lowest first."""
-    continuous = most(circuit)
+    continuous = continuous_watts(circuit)
     if continuous is None or not circuit.continuous_amps:
         return []
     per_amp = continuous / circuit.continuous_amps
@@ -112,7 +112,7 @@ def _top(values: Floats, marks: list[Mark], fan: Fan | None) -> float:
     highest = max([float(np.nanmax(values)), *(mark.value for mark in marks)])
     end = np.array([REACH])
     opened = 0.0 if fan is None else float((fan.middle(end) + fan.half(end))[0])
-    return max(1.0, 1.15 * highest, min(1.05 * opened, 1.4 * highest))
+    return rounded(max(1.0, 1.1 * highest, min(1.05 * opened, 1.4 * highest)))
 
 
 def _trend(fan: Fan | None) -> str:

@@ -7,16 +7,18 @@ from urllib.parse import quote
 
 from textual import on
 
+from api.circuit_figures import share
 from api.device import GpuReply, NodePageReply
+from telemetry.number_text import gibibytes, number, percent, watts
 from telemetry.text import short_duration
 from tui.feed.wants import DocumentRequest, Wants
 from tui.kit.flow import flow
-from tui.kit.text import DASH, clean, fit, gibibytes, number, percent, watts
+from tui.kit.text import DASH, clean, fit
 from tui.screens.history import Plot, history_request, plot_lines, scale_percent, scale_watts
 from tui.screens.page import PageView, Scroll
 from tui.screens.view import COMPARE_KEYS, COPY_KEYS
 from tui.state import readings
-from tui.state.circuits import Now, about, countdown, share
+from tui.state.circuits import Now, about, countdown
 from tui.state.dashboard_state import DashboardState
 from tui.state.incidents import firing_lines
 from tui.state.row_status import RowStatus
@@ -87,6 +89,7 @@ def _head(page: NodePageReply, width: int) -> list[Line]:
         [(f"  rack {clean(node.rack)}", "dim")] if node.rack else [],
         [("  job ", "dim"), (clean(node.job), "")] if node.job else [],
         [(f"  driver {clean(node.driver_version or DASH)}", "dim")],
+        [(f"  kilowatch {clean(node.release)}", "dim")] if node.release else [],
     ]
     now: list[list[Piece]] = [
         [("wall ", "dim"), (watts(read(readings.WALL)), "strong")],

@@ -5,21 +5,28 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import numpy as np
+from rich.text import Text
 from textual import on
 from textual.app import ComposeResult
 from textual.containers import Horizontal
 from textual.widget import Widget
 
+from api.circuit_figures import share
+from api.fleet import EventsReply
+from telemetry.number_text import percent
 from tui.feed.wants import Wants
 from tui.kit.bars import Bar, bar_list
 from tui.kit.surface import WIDE, Surface
-from tui.kit.text import fit, percent
+from tui.kit.text import fit
+from tui.map.cards import FACTS
 from tui.map.cards import MOST as MOST_CARDS
-from tui.map.fleetmap import CARDS, FleetMap, cursor_words
+from tui.map.fleetmap import CARDS, FleetMap, cursor_legend, cursor_words
 from tui.map.grid import Zoom
+from tui.screens.history import share_room
+from tui.screens.lists import EVENTS, third_lines
 from tui.screens.load_history import past_lines
 from tui.screens.view import COMPARE_KEYS, COPY_KEYS, FILTER_KEYS, View
-from tui.state.circuits import Now, about, bar_tone, countdown, headroom, share, tone_of
+from tui.state.circuits import Now, about, bar_tone, countdown, headroom, tone_of
 from tui.state.dashboard_state import DashboardState
 from tui.state.incidents import alert_lines
 from tui.state.metrics import BASE, GROUPS, METRICS, STATE
@@ -29,6 +36,11 @@ from tui.tables.fields import gpu_fields
 from tui.tables.filter import ALL, Mask
 from tui.tables.listing import gpu_mark
 from tui.theme import Line
+
+MOST_LOADS, MOST_LINES = 4, 24
+"""Circuits whose load is drawn at most, and lines of each."""
+ROOM_FOR_EVENTS = 14
+"""Lines of the pane of alerts from which on events are below them."""
 
 
 def circuit_bars(state: DashboardState, since: Now, most: int) -> list[Bar]:
@@ -79,10 +91,11 @@ class Overview(View):
         """Return the metric that the map shows, and those by which a GPU counts as reporting."""
         status = self.context.shown.status
         if status is not None and status.gpus <= MOST_CARDS:
-            return Wants(COLUMNS)
+            return Wants((*COLUMNS, *FACTS), documents=(EVENTS,))
         word = self.map.metric or "power"
         columns = METRICS[word].columns if word in METRICS else ()
-        return Wants(tuple(dict.fromkeys((*BASE, *columns))))
+        events = (EVENTS,) if self.size.width >= WIDE else ()
+        return Wants(tuple(dict.fromkeys((*BASE, *columns))), documents=events)
 
     def first(self) -> Widget:
         """Return the map."""
@@ -104,7 +117,8 @@ class Overview(View):
             return
         wide = width >= WIDE and not self.context.tones.ascii_only
         frame = 2 if wide else 0
-        least = 3 if not wide else max(6, height // 5)
+        few = 0 < len(state.gpus) <= MOST_CARDS
+        least = 3 if not wide else max(6, height // (3 if few else 5))
         need = self.map.need(
             state, width - frame - (2 if wide else 0), max(1, height - least - 2 * frame)
         )
@@ -117,6 +131,9 @@ class Overview(View):
             title = f"{self.map.legend()}  {self._keys()}"
             if title != self._title:
                 self._title = self.map.border_title = title
+            under = cursor_legend(state, self.map.cursor)
+            if under != self.map.border_subtitle:
+                self.map.border_subtitle = Text(self.context.tones.as_text(under))
 
     _shape: object = None
     _title = ""
@@ -167,17 +184,23 @@ class Overview(View):
             if count > room:
                 drawn.append([(f"  and {count - room + 1:,} more", "dim")])
             elif room - count >= 8:
-                worst = state.urgent[0]
-                past = context.circuit_load(worst.id)
-                drawn += [
-                    [],
-                    *past_lines(worst, past, width, min(14, room - count - 1), utc=context.utc),
-                ]
+                plots, tall = share_room(state.urgent[:MOST_LOADS], room - count)
+                for each in plots:
+                    past = context.circuit_load(each.id)
+                    height_ = min(MOST_LINES, tall)
+                    drawn += [[], *past_lines(each, past, width, height_, utc=context.utc)]
             return [*lines, *drawn]
 
         def alerts(width: int, height: int) -> list[Line]:
             lines: list[Line] = [[("Alerts by cause", "head")]] if titled and height > 1 else []
-            return [*lines, *alert_lines(state, width, height - len(lines))]
+            if height < ROOM_FOR_EVENTS:
+                return [*lines, *alert_lines(state, width, height - len(lines))]
+            shown = alert_lines(state, width, max(4, height // 2))
+            events = third_lines(
+                state, state.doc(EVENTS.path, EventsReply), state.fault(EVENTS.path), width,
+                height - len(lines) - len(shown) - 1, utc=context.utc, alerts=False,
+            )  # fmt: skip
+            return [*lines, *shown, [], *events]
 
         self.alerts.show(alerts, faded=self.faded)
         self.circuits.show(circuits, faded=self.faded)

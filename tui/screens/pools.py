@@ -7,10 +7,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from api.device import GpuPageReply, NodePageReply
+from telemetry.number_text import number, percent, watts, watts_of
 from telemetry.text import counted
 from tui.feed.wants import DocumentRequest, Wants
 from tui.kit.surface import WIDE, Drawing
-from tui.kit.text import CROSS, DASH, bar, clean, fit, number, percent, watts, watts_of
+from tui.kit.text import CROSS, DASH, bar, clean, fit
 from tui.screens.gpu import page_of as gpu_page_of
 from tui.screens.lists import ListView
 from tui.screens.node import page_of

@@ -12,16 +12,18 @@ from urllib.parse import quote
 from msgspec import UNSET
 
 from api.columns import Numbers
-from api.power import CircuitsReply, CircuitState, TripSeconds
+from api.power import CircuitsReply, CircuitState, LoadState, TripSeconds
 
 FIELDS = (
     "watts", "assumed_watts", "rated_amps", "effective_amps", "continuous_amps", "headroom_amps", "load_ratio",
     "sustained_ratio", "continuous_ratio", "above_continuous_seconds", "heat_ratio",
-    "forecast_continuous_seconds", "forecast_rated_seconds",
+    "forecast_continuous_seconds", "forecast_rated_seconds", "load_state_seconds",
 )  # fmt: skip
 """Fields of `Circuit` that lists, maps and the header show."""
-_AMPS, _TRIP = "circuit_amps", "circuit_trip_earliest_seconds"
-QUERY = "columns=" + ",".join([*(f"circuit_{field}" for field in FIELDS), _AMPS, _TRIP])
+_AMPS, _TRIP, _STATE = "circuit_amps", "circuit_trip_earliest_seconds", "circuit_load_state"
+_STATES = dict(enumerate(LoadState))
+"""States by the number that stands for each in a column."""
+QUERY = "columns=" + ",".join([*(f"circuit_{field}" for field in FIELDS), _AMPS, _TRIP, _STATE])
 
 
 def page_of(name: str) -> str:
@@ -44,18 +46,21 @@ def whole(found: CircuitsReply) -> CircuitsReply:
     return CircuitsReply(
         at=found.at,
         circuits=[
-            _circuit(*each, row, amps, trip)
-            for each, row, amps, trip in zip(who, values, column(_AMPS), column(_TRIP), strict=True)
+            _circuit(*each, row, amps, trip, state)
+            for each, row, amps, trip, state in zip(
+                who, values, column(_AMPS), column(_TRIP), column(_STATE), strict=True
+            )
         ],
     )
 
 
 def _circuit(
     name: str, kind: str, parent: str | None, nodes: list[str],
-    values: Sequence[float | None], amps: float | None, trip: float | None,
+    values: Sequence[float | None], amps: float | None, trip: float | None, state: float | None,
 ) -> CircuitState:  # fmt: skip
     numbers: dict[str, Any] = dict(zip(FIELDS, values, strict=True))
     return CircuitState(
         id=name, kind=kind, parent=parent, nodes=nodes, trip_seconds=TripSeconds(earliest=trip),
-        amps={} if amps is None else {"": amps}, **numbers,
+        amps={} if amps is None else {"": amps},
+        load_state=None if state is None else _STATES.get(int(state)), **numbers,
     )  # fmt: skip

@@ -7,12 +7,13 @@ trend goes. Both tick on the screen between two answers, and stop when no replie
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 
+from api.circuit_figures import NextKind, assumed, headroom_amps, next_event, share, watts_per_amp
 from api.power import CircuitState
+from telemetry.number_text import percent, watts
 from telemetry.text import short_duration, timer
-from tui.kit.text import DASH, clean, percent, watts
+from tui.kit.text import DASH, clean
 from tui.state.dashboard_state import DashboardState
 from tui.state.row_status import RowStatus
 from tui.theme import Piece
@@ -38,70 +39,34 @@ def bar_tone(status: RowStatus) -> str:
     return {RowStatus.CRIT: "bar_crit", RowStatus.WARN: "bar_warn"}.get(status, "bar")
 
 
-def until_trip(circuit: CircuitState, now: Now) -> float | None:
-    """Return the seconds until the breaker may trip at the earliest; None for never or not known."""
-    edge = circuit.trip_seconds.earliest
-    return None if edge is None else max(0.0, edge - now.elapsed)
-
-
-def until_full(circuit: CircuitState, now: Now) -> float | None:
-    """Return the seconds until the trend reaches the rating; None without such a trend."""
-    edge = circuit.forecast_rated_seconds
-    return None if edge is None else max(0.0, edge - now.elapsed)
-
-
 def countdown(circuit: CircuitState, status: RowStatus, now: Now, *, short: bool = False) -> Piece:
     """Return what happens to it next, in a few words."""
     frozen = (" old" if short else f" as of {now.as_of}") if now.as_of else ""
-    trip = until_trip(circuit, now)
-    if trip is not None:
-        word = "TRIP" if short else "MAY TRIP IN"
-        tone = "crit" if status is RowStatus.CRIT else tone_of(status, "strong")
-        if trip < 1:
-            return f"{'TRIP NOW' if short else 'MAY TRIP NOW'}{frozen}", tone
-        if trip > 86_400:
-            return f"{word} {short_duration(trip)}{frozen}", tone
-        return f"{word} {timer(trip)}{frozen}", tone
-    full = until_full(circuit, now)
-    if full is not None:
-        return f"100% in {short_duration(full)}{frozen}", tone_of(status, "")
-    if over_continuous(circuit):
-        if assumed(circuit) and circuit.continuous_ratio is None:  # not known
+    kind, seconds = next_event(circuit)
+    left = max(0.0, (seconds or 0.0) - now.elapsed)
+    match kind:
+        case NextKind.TRIP:
+            word = "TRIP" if short else "MAY TRIP IN"
+            tone = "crit" if status is RowStatus.CRIT else tone_of(status, "strong")
+            if left < 1:
+                return f"{'TRIP NOW' if short else 'MAY TRIP NOW'}{frozen}", tone
+            until = short_duration(left) if left > 86_400 else timer(left)
+            return f"{word} {until}{frozen}", tone
+        case NextKind.FULL:
+            return f"100% in {short_duration(left)}{frozen}", tone_of(status, "")
+        case NextKind.ASSUMED:
             return ("assumed power" if short else "assumed power of silent nodes"), "stale"
-        since = circuit.above_continuous_seconds
-        if short:
-            return "> continuous", tone_of(status, "")
-        duration = f" for {short_duration(since)}" if since else ""
-        return f"over continuous limit{duration}", tone_of(status, "")
-    if circuit.forecast_continuous_seconds is not None:
-        return (
-            f"80% in {short_duration(max(0.0, circuit.forecast_continuous_seconds - now.elapsed))}",
-            "dim",
-        )
-    if (circuit.continuous_ratio or 0) > 1:  # of the last minute, while the load has fallen
-        return ("was over" if short else "fell below its continuous limit"), "dim"
-    return DASH, "dim"
-
-
-def over_continuous(circuit: CircuitState) -> bool:
-    """Return whether the load of about the last ten seconds is above the continuous limit."""
-    ratio = share(circuit)
-    if ratio is None or circuit.continuous_amps is None or circuit.rated_amps is None:
-        return (circuit.continuous_ratio or 0) > 1
-    return ratio * circuit.rated_amps > circuit.continuous_amps
-
-
-def share(circuit: CircuitState) -> float | None:
-    """Return the amps of the highest pole over the rating, of about the last ten seconds: the load that
-    countdowns are computed with. An older aggregator has only that of now."""
-    if circuit.load_ratio is None:
-        return None
-    return circuit.load_ratio if circuit.sustained_ratio is None else circuit.sustained_ratio
-
-
-def assumed(circuit: CircuitState) -> bool:
-    """Return whether a part of its load is assumed: of silent nodes and unread GPUs."""
-    return (circuit.assumed_watts or 0.0) > 0
+        case NextKind.OVER:
+            if short:
+                return "> continuous", tone_of(status, "")
+            duration = f" for {short_duration(seconds)}" if seconds else ""
+            return f"over continuous limit{duration}", tone_of(status, "")
+        case NextKind.CONTINUOUS:
+            return f"80% in {short_duration(left)}", "dim"
+        case NextKind.WAS_OVER:
+            return ("was over" if short else "fell below its continuous limit"), "dim"
+        case NextKind.NOTHING:
+            return DASH, "dim"
 
 
 def about(circuit: CircuitState, text: str) -> str:
@@ -109,50 +74,14 @@ def about(circuit: CircuitState, text: str) -> str:
     return f"~{text}" if assumed(circuit) and text != DASH else text
 
 
-def measured_watts(circuit: CircuitState) -> float | None:
-    """Return the watts for a chart; None for a load that is mostly assumed."""
-    watts = circuit.watts
-    return None if watts is None or (circuit.assumed_watts or 0.0) > watts / 2 else watts
-
-
-def load(circuit: CircuitState) -> float | None:
-    """Return the watts of the load of about the last ten seconds."""
-    ratio, now = share(circuit), circuit.load_ratio
-    if circuit.watts is None or not ratio or not now:
-        return circuit.watts
-    return circuit.watts * ratio / now
-
-
 def headroom(circuit: CircuitState) -> str:
     """Return the headroom below the continuous limit: signed watts, or amps where watts are not known."""
-    amps, per_amp = _left(circuit), _watts_per_amp(circuit)
+    amps, per_amp = headroom_amps(circuit), watts_per_amp(circuit)
     if amps is None:
         return DASH
     if per_amp is None:
         return f"{amps:+.1f} A"
     return f"{'+' if amps >= 0 else '-'}{watts(abs(amps * per_amp))}"
-
-
-def _left(circuit: CircuitState) -> float | None:
-    if circuit.load_ratio is None or circuit.sustained_ratio is None:
-        return circuit.headroom_amps
-    if circuit.continuous_amps is None or circuit.rated_amps is None:
-        return None
-    return circuit.continuous_amps - circuit.sustained_ratio * circuit.rated_amps
-
-
-def most(circuit: CircuitState) -> float | None:
-    """Return the continuous limit in watts at the present mix of poles."""
-    per_amp = _watts_per_amp(circuit)
-    if circuit.continuous_amps is None or per_amp is None:
-        return None
-    return circuit.continuous_amps * per_amp
-
-
-def _watts_per_amp(circuit: CircuitState) -> float | None:
-    """Return the watts per amp of the pole with the highest load."""
-    highest = max((a for a in circuit.amps.values() if a), default=None)
-    return None if circuit.watts is None or not highest else circuit.watts / highest
 
 
 _COMMAND = re.compile(r"\((nvidia-smi [^)]*)\)")
@@ -197,24 +126,3 @@ def members(state: DashboardState, circuit: str) -> list[str]:
             below.add(each.id)
     found = [node for each in state.circuits if each.id in below for node in each.nodes]
     return list(dict.fromkeys(found))
-
-
-def tree(
-    circuits: Sequence[CircuitState], folded: frozenset[str]
-) -> list[tuple[int, CircuitState]]:
-    """Return depth and circuit, each below its feeder; folded ones without their children."""
-    children: dict[str | None, list[CircuitState]] = {}
-    known = {circuit.id for circuit in circuits}
-    for circuit in circuits:
-        parent = circuit.parent if circuit.parent in known else None
-        children.setdefault(parent, []).append(circuit)
-    found: list[tuple[int, CircuitState]] = []
-
-    def walk(parent: str | None, depth: int) -> None:
-        for circuit in children.get(parent, ()):
-            found.append((depth, circuit))
-            if circuit.id not in folded:
-                walk(circuit.id, depth + 1)
-
-    walk(None, 0)
-    return found

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from api.alerts import Alert
+from api.circuit_figures import by_urgency
 from api.columns import FleetReply
 from api.fleet import NodeReply, NodesReply, StatusReply
 from api.power import CircuitState
@@ -56,15 +57,8 @@ class DashboardState(Documents):
     @cached_property
     def urgent(self) -> tuple[CircuitState, ...]:
         """Every circuit, the most urgent first: by time to trip, alert, time to the rating, load."""
-        status, far = self.circuit_status, 1e12
-
-        def key(circuit: CircuitState) -> tuple[float, float, float, float]:
-            trip, full = circuit.trip_seconds.earliest, circuit.forecast_rated_seconds
-            load = max(circuit.load_ratio or 0.0, circuit.continuous_ratio or 0.0)
-            return (far if trip is None else trip, -status.get(circuit.id, 0),
-                    far if full is None else full, -load)  # fmt: skip
-
-        return tuple(sorted(self.circuits, key=key))
+        status = self.circuit_status
+        return tuple(by_urgency(self.circuits, lambda name: status.get(name, RowStatus.OK)))
 
     @cached_property
     def circuit_status(self) -> dict[str, RowStatus]:

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from api.alerts import Incident
+from api.circuit_figures import load, share
 from api.power import CircuitState
 from tui.state import readings
-from tui.state.circuits import load, share
 from tui.state.dashboard_state import DashboardState
 from tui.state.gpus import Floats, Gpus
 from tui.tables.filter import Fields

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tui.kit.text import DASH, bar, clean, gibibytes, number, percent
+from telemetry.number_text import gibibytes, number, percent
+from tui.kit.text import DASH, bar, clean
 from tui.state.dashboard_state import DashboardState
 from tui.state.gpus import Floats
 from tui.state.readings import (

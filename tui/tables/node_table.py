@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 import numpy as np
 
+from telemetry.number_text import number, percent, watts
 from telemetry.text import short_duration
-from tui.kit.text import DASH, bar, clean, number, percent, watts
+from tui.kit.text import DASH, bar, clean
 from tui.state.dashboard_state import DashboardState
 from tui.state.gpus import Floats
 from tui.state.readings import POWER, TEMPERATURE, UTILIZATION
@@ -29,6 +30,12 @@ class NodeSource:
         self.hottest = state.node_max(TEMPERATURE)
         self.busy = state.node_mean(UTILIZATION)
         self.reporting = state.node_reporting()
+
+    def urgency(self) -> Floats:
+        """Return the status of each node as a number, the worst highest; a driver fault is a warning."""
+        faulty = [node.driver_state in _DRIVER_FAULTS for node in self.state.nodes]
+        floor = np.where(np.array(faulty, bool), int(RowStatus.WARN), 0)
+        return np.maximum(self.status, floor).astype(np.float64)
 
     def tone(self, row: int) -> str:
         """Return the tone of its numbers: dimmed for a silent node."""
@@ -87,8 +94,8 @@ NODE_COLUMNS: tuple[TableColumn[NodeSource], ...] = (
     TableColumn("worst alert", 15, _node_worst, grow=3),
 )  # fmt: skip
 NODE_SORTS: dict[str, Callable[[NodeSource], Floats] | None] = {
-    "": None,
-    "NODES": lambda s: s.status.astype(np.float64),
+    "": lambda s: s.urgency(),
+    "node": None,
     "GPU power": lambda s: s.power,
     "°C": lambda s: s.hottest,
     "util": lambda s: s.busy,
@@ -103,7 +110,7 @@ def node_listing(
     reverse: bool = False,
     faults: bool = False,
 ) -> Listing[NodeSource]:
-    """List the nodes that fit a filter."""
+    """List the nodes that fit a filter, the worst first where `sort` is empty."""
     source, names = NodeSource(state), [node.node for node in state.nodes]
     mask = wanted.mask(node_fields(state), len(names))
     if faults:

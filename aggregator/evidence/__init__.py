@@ -1,0 +1,1 @@
+"""Evidence of incidents: collected from the fleet, the store and the journal when they are notified."""

@@ -1,0 +1,33 @@
+"""The key that signs links to pictures: a file in the data folder that its owner alone may read."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import secrets
+from pathlib import Path
+
+from alerts.message.picture_link import KEY_BYTES, PictureSigner
+from telemetry import private_file
+
+log = logging.getLogger(__name__)
+FILE = "picture.key"
+"""Name in `data_dir`. Who removes it ends all links, at the next start."""
+
+
+def signer_of(folder: Path) -> PictureSigner | None:
+    """Return the signer of a data folder, with a new key where it has none; None where the key can be
+    neither read nor written, which costs the pictures and nothing else."""
+    path = folder / FILE
+    try:
+        with contextlib.suppress(FileNotFoundError, ValueError):
+            key = bytes.fromhex(path.read_text("ascii").strip())
+            if len(key) == KEY_BYTES:
+                return PictureSigner(key)
+        key = secrets.token_bytes(KEY_BYTES)
+        os.close(private_file.write(path, key.hex() + "\n"))
+    except OSError as error:
+        log.warning("%s: no links to pictures are made: %s", path, error)
+        return None
+    return PictureSigner(key)

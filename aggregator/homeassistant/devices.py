@@ -1,0 +1,178 @@
+"""GPUs and circuits of a running aggregator as devices of Home Assistant."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterator
+
+from aggregator.homeassistant.entities import (
+    CIRCUIT_ENTITIES,
+    COST,
+    GPU_ENTITIES,
+    Device,
+    Entity,
+    Value,
+    slug,
+)
+from aggregator.http.node_status import status_of
+from aggregator.mqtt.power_topics import firing, spoken
+from aggregator.view import AggregatorView
+from api.alerts import Alert, AlertState, Severity, Subject
+from api.fleet import NodeStatus
+from api.power import CircuitState
+from power.report.energy import JOULES_PER_KWH
+from power.snapshot.documents import circuit_states
+from telemetry.fleet import Floats
+
+log = logging.getLogger(__name__)
+
+MOST_DEVICES = 512
+"""Devices that are published, circuits first: a home has a dozen, and each is six entities."""
+MOST_LOGGED = 8
+"""Ids that are logged at once."""
+METRICS = ("gpu_power_watts", "gpu_energy_joules_total", "gpu_temperature_celsius")
+
+
+class DeviceReader:
+    """Reads the devices; remembers which warnings were logged."""
+
+    def __init__(self, view: AggregatorView) -> None:
+        self._view = view
+        self._too_many = False
+        self._repeated: frozenset[str] = frozenset()
+
+    def read(self) -> list[Device]:
+        """Return the present devices, circuits first."""
+        view = self._view
+        alerts = [
+            alert
+            for alert in spoken(view.alerts(), view.pipeline.manager.status)
+            if alert.state is AlertState.FIRING and alert.severity is not Severity.INFO
+        ]
+        found = self._distinct([*self._circuits(alerts), *self._gpus(alerts)])
+        if len(found) > MOST_DEVICES and not self._too_many:
+            log.warning("home assistant: %d circuits and GPUs are more than the %d that it is given; "
+                        "the last GPUs are left out", len(found), MOST_DEVICES)  # fmt: skip
+        self._too_many = len(found) > MOST_DEVICES
+        return found[:MOST_DEVICES]
+
+    def _distinct(self, devices: list[Device]) -> list[Device]:
+        """Return the first device of each id: a name that a node sends takes no other's topics."""
+        found: dict[str, Device] = {}
+        for device in devices:
+            found.setdefault(device.id, device)
+        repeated = frozenset(device.id for device in devices if found[device.id] is not device)
+        for identity in sorted(repeated - self._repeated)[:MOST_LOGGED]:
+            log.warning(
+                "home assistant: several devices have the id %s; the first one stays", identity
+            )
+        self._repeated = repeated
+        return list(found.values())
+
+    def _circuits(self, alerts: list[Alert]) -> Iterator[Device]:
+        view = self._view
+        electrical, price = view.electrical, self._price()
+        layout, snapshots = electrical.site.layout, electrical.latest
+        if layout is None:
+            return
+        bad = firing(alerts, Subject.CIRCUIT)
+        states: dict[str, CircuitState] = (
+            {}
+            if snapshots is None
+            else {one.id: one for one in circuit_states(layout, snapshots.circuit, bad)}
+        )
+        for name, circuit in layout.circuits.items():
+            state = states.get(name)
+            values: dict[str, Value] = {} if state is None else circuit_values(state)
+            yield _device(
+                f"{slug(view.cluster)}_circuit_{slug(name)}", f"Circuit {name}",
+                "Panel" if circuit.is_panel else "Circuit", "kilowatch", CIRCUIT_ENTITIES, values,
+                state is not None, price,
+            )  # fmt: skip
+
+    def _gpus(self, alerts: list[Alert]) -> Iterator[Device]:
+        view, now, price = self._view, self._view.now(), self._price()
+        columns: list[Floats] = [view.fleet.column(name, now) for name in METRICS]
+        bad: dict[str, list[str]] = {}
+        for alert in alerts:
+            if alert.gpu is not None:
+                bad.setdefault(alert.gpu, []).append(alert.id or alert.rule)
+        for row, entry in enumerate(view.fleet.gpus):
+            if entry is None:
+                continue
+            node, gpu = entry
+            if view.fleet.by_uuid.get(gpu.uuid) != row:
+                continue  # it moved to another node
+            watts, joules, celsius = (known(float(column[row])) for column in columns)
+            rules = sorted(bad.get(gpu.uuid, ()))
+            values: dict[str, Value] = {
+                "power": watts,
+                "energy": None if joules is None else joules / JOULES_PER_KWH,
+                "temperature": celsius,
+                "problem": "ON" if rules else "OFF",
+                "alerts": rules,
+            }
+            online = status_of(view.fleet.nodes[node], now) is NodeStatus.ONLINE and gpu.present
+            yield _device(
+                f"{slug(view.cluster)}_gpu_{slug(gpu.uuid)}", f"{node} GPU {gpu.index}",
+                gpu.name.removeprefix("NVIDIA "), "NVIDIA", GPU_ENTITIES, values, online, price, gpu.serial,
+            )  # fmt: skip
+
+    def _price(self) -> tuple[float, str] | None:
+        """Return the price of a kWh now, and the currency; None where no tariff is set."""
+        electrical = self._view.electrical
+        price = electrical.price(self._view.wall())
+        return None if price is None else (price, electrical.site.config.site.currency)
+
+
+def _device(
+    identity: str,
+    name: str,
+    model: str,
+    manufacturer: str,
+    entities: tuple[Entity, ...],
+    values: dict[str, Value],
+    available: bool,
+    price: tuple[float, str] | None,
+    serial: str | None = None,
+) -> Device:
+    """Return a device; with a tariff, it has a cost too."""
+    currency = ""
+    if price is not None:
+        amount, currency = price
+        watts = values.get("power")
+        kwh_an_hour = watts / 1000 if isinstance(watts, float) else None
+        values["cost"] = None if kwh_an_hour is None else kwh_an_hour * amount
+        entities = (*entities, COST)
+    return Device(
+        id=identity,
+        name=name,
+        model=model,
+        manufacturer=manufacturer,
+        entities=entities,
+        values=values,
+        available=available,
+        serial=serial,
+        currency=currency,
+    )
+
+
+def known(value: float) -> float | None:
+    """Return a reading, or None for a gap."""
+    return value if math.isfinite(value) else None
+
+
+def circuit_values(state: CircuitState) -> dict[str, Value]:
+    """Return the values of a circuit's entities."""
+    earliest = state.trip_seconds.earliest
+    trip = "unknown" if not state.trip_known else "never" if earliest is None else "in time"
+    return {
+        "power": state.watts,
+        "energy": state.energy_kwh,
+        "load": None if state.load_ratio is None else 100 * state.load_ratio,
+        "trip_seconds": earliest,
+        "trip": trip,
+        "problem": "ON" if state.alerts else "OFF",
+        "alerts": state.alerts,
+    }

@@ -1,0 +1,351 @@
+"""Jobs of the cluster in a running aggregator: lists come in, allocations, use and summaries go out.
+
+Everything runs on the event loop but what the store does. A job is written when it changes, and while
+it runs once a minute, so that a kill -9 costs a minute of use at most; energy goes on by the counters.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from functools import partial
+
+import msgspec
+
+from aggregator.jobs.ledger import JobLedger, TrackedJob
+from aggregator.jobs.stored import JobQuery, StoredJob
+from aggregator.jobs.summary import held_seconds, summarize
+from aggregator.jobs.usage import FOREVER, LAG_SECONDS, GpuAccount, Holder, UsageMeter
+from api.jobs import AllocationRow, JobPhase, JobRow, JobSummary
+from telemetry import border
+from telemetry.devices import Event
+from telemetry.errors import WireError
+from telemetry.fleet import Fleet
+from telemetry.jobs import ENDED_SECONDS, AllocationKind, JobKey, NodeJobs, with_node
+from telemetry.set_aside import SetAside
+
+STEP_SECONDS = 5.0
+"""Seconds between two samples of the fleet."""
+WRITE_SECONDS = 60.0
+"""Seconds between two writes of a job that runs."""
+KEPT_SECONDS = ENDED_SECONDS + 300.0
+"""Seconds for which a job that has ended stays in memory: its node lists it for `ENDED_SECONDS`."""
+AFTER_SECONDS = 60.0
+"""Seconds after a job's end in which an event of its GPUs counts as a fault while it ran."""
+SILENT_SECONDS = 60.0
+"""Seconds without a frame after which a node says nothing of its jobs."""
+MOST_FAULTS = 32
+"""Kinds of faults that are counted of a job."""
+MOST_AT_ONCE = 500
+"""Jobs of one write."""
+
+
+class JobService:
+    """Jobs of all nodes of a cluster or shard. One loop owns it."""
+
+    def __init__(self, currency: Callable[[], str] = lambda: "") -> None:
+        """`currency`: that of the site."""
+        self.ledger = JobLedger()
+        self.meter = UsageMeter()
+        self.lists: dict[str, NodeJobs] = {}
+        """Newest list of each node."""
+        self.on_list: Callable[[str, NodeJobs | None], None] = lambda *_: None
+        """Called with each new list of a node; with None when the node is gone."""
+        self.aside = SetAside("jobs of node")
+        """Nodes, and jobs by `node/scheduler id`, on which an error of our own was raised; the others go on."""
+        self._currency = currency
+        self._faults: dict[JobKey, Counter[str]] = {}
+        self._last_write: dict[JobKey, float] = {}
+        """When each job was written last, monotonic seconds."""
+        self._reporting: set[str] = set()
+        """Nodes that sent a frame lately."""
+
+    # -- In ----------------------------------------------------------------------------------------
+
+    def receive(self, node: str, payload: bytes, gpus: Set[str], wall_ns: int) -> None:
+        """Apply a list of a node that has some GPUs. Raises `WireError`."""
+        message = border.decode_jobs(payload)
+        foreign = {each.gpu for each in message.allocations} - gpus
+        if foreign:
+            raise WireError("foreign", f"jobs on {min(foreign)}, which is not of this node")
+        if message.at > wall_ns:
+            message = msgspec.structs.replace(message, at=wall_ns)
+        message = with_node(message, node)
+        if self.ledger.apply(node, message):
+            self.lists[node] = message
+            self.on_list(node, message)
+
+    def remove(self, node: str) -> None:
+        """Forget a node that is gone: what lasted on it has ended unseen."""
+        self.ledger.remove(node)
+        self.aside.forget(node)
+        if self.lists.pop(node, None) is not None:
+            self.on_list(node, None)
+
+    def note_event(self, event: Event) -> None:
+        """Count an event of a GPU for the jobs that held it, or did until a minute before."""
+        if not event.gpu:
+            return
+        number = event.data.get("xid")
+        kind = f"{event.kind} {number}" if isinstance(number, int) else event.kind
+        for key, row in self.ledger.of_node(event.node):
+            end = FOREVER if row.end is None else row.end + AFTER_SECONDS * 1e9
+            if row.gpu == event.gpu and row.begin <= event.at <= end:
+                found = self._faults.setdefault(key, Counter())
+                if kind in found or len(found) < MOST_FAULTS:
+                    found[kind] += 1
+                    self.ledger.changed.add(key)
+
+    def restore(self, stored: Iterable[StoredJob]) -> None:
+        """Begin with the jobs that had not ended when they were written last."""
+        for each in stored:
+            self._restore_use(each)
+            self.ledger.restore([each.record])
+            self._last_write[each.record.job.key] = -math.inf
+
+    def absorb(self, stored: Iterable[StoredJob], asked: Iterable[JobKey]) -> None:
+        """Add what the store has of jobs that are new in memory; `asked`: all that were asked for."""
+        self.ledger.fresh.difference_update(asked)
+        for each in stored:
+            if each.record.job.key in self.ledger.jobs:
+                self._restore_use(each)
+                self.ledger.absorb(each.record)
+
+    def _restore_use(self, stored: StoredJob) -> None:
+        key = stored.record.job.key
+        for account in stored.accounts:
+            self.meter.restore(key, account)
+        if stored.summary.faults:
+            self._faults.setdefault(key, Counter()).update(stored.summary.faults)
+
+    def steps(
+        self,
+        fleet: Fleet,
+        now: float,
+        wall_ns: int,
+        watts: Mapping[str, float] | None = None,
+        price: float | None = None,
+    ) -> Iterator[None]:
+        """Read the fleet, and count what its jobs used, in steps between which others may have their turn.
+        `now`: the fleet's monotonic seconds; `watts`: at the wall by node; `price`: of a kWh."""
+        self._reporting = {
+            name for name, node in fleet.nodes.items() if now - node.seen < SILENT_SECONDS
+        }
+        self.aside.forget_idle(now)
+        if len(self.aside):  # a job that is gone is never tried again
+            jobs = {_part(key, tracked) for key, tracked in self.ledger.jobs.items()}
+            self.aside.keep(fleet.nodes.keys() | self.lists.keys() | jobs)
+        changed, self.ledger.changed_gpus = self.ledger.changed_gpus, set()
+        by_node: dict[str, set[str]] = {}
+        for name, gpu in changed:
+            by_node.setdefault(name, set()).add(gpu)
+        for name in (self.lists.keys() & self._reporting) | by_node.keys():
+            gpus = by_node.get(name, set())
+            if not self._guarded(name, now, partial(self._follow, fleet, name, gpus)):
+                self.ledger.changed_gpus.update((name, gpu) for gpu in gpus)
+        yield
+        yield from self.meter.steps(fleet, now, wall_ns, watts or {}, price)
+
+    def _follow(self, fleet: Fleet, name: str, gpus: set[str]) -> None:
+        """Note that a node reports, and who holds those of its GPUs that have changed hands."""
+        if name in self.lists and name in self._reporting:
+            node = fleet.nodes[name]
+            self.ledger.confirm(name, node.session, node.sampled_at)
+        if gpus:
+            self._hold(name, gpus)
+
+    def _guarded(self, part: str, now: float, step: Callable[[], object]) -> bool:
+        """Return whether a step for a node, or a job of it, succeeded; one that raises costs no other."""
+        if not self.aside.due(part, now):
+            return False
+        try:
+            step()
+        except Exception as error:  # noqa: BLE001 - reported by the node's name
+            self.aside.fail(part, error, now)
+            return False
+        self.aside.works(part)
+        return True
+
+    def _hold(self, node: str, gpus: set[str]) -> None:
+        """Bring the holders of some GPUs of a node to the meter."""
+        held: dict[str, list[tuple[JobKey, AllocationRow]]] = {gpu: [] for gpu in gpus}
+        for key, row in self.ledger.of_node(node):
+            if row.gpu in gpus:
+                held[row.gpu].append((key, row))
+        use = self._process_use(node)
+        for gpu, rows in held.items():
+            counted = self.meter.counted_until(gpu)
+            self.meter.hold(gpu, holders(rows, use.get(gpu, {}), counted))
+
+    def _process_use(self, node: str) -> dict[str, dict[JobKey, float]]:
+        """Return how much each job's processes use of the GPUs of a node, where it is read."""
+        found: dict[str, dict[JobKey, float]] = {}
+        message = self.lists.get(node)
+        for process in () if message is None else message.processes:
+            if process.job is not None and process.sm_ratio is not None:
+                jobs = found.setdefault(process.gpu, {})
+                jobs[process.job] = jobs.get(process.job, 0.0) + process.sm_ratio
+        return found
+
+    # -- Out ---------------------------------------------------------------------------------------
+
+    def due(self, now: float, wall_ns: int) -> list[StoredJob]:
+        """Return jobs that are to be written: those that have changed, and those that run and were not
+        written for a minute. Call `written` when they are."""
+        ledger, before = self.ledger, now - WRITE_SECONDS
+        keys = [key for key in ledger.changed if key in ledger.jobs and key not in ledger.fresh]
+        keys += [
+            key
+            for key, tracked in ledger.jobs.items()
+            if self._last_write.get(key, now) <= before
+            and key not in ledger.changed
+            and (tracked.open or self._last_write[key] < self._settled(tracked, now, wall_ns))
+        ]
+        found: list[StoredJob] = []
+        for key in keys:
+            part = _part(key, ledger.jobs[key])
+            self._guarded(part, now, partial(self._add_stored, found, key, wall_ns))
+            if len(found) == MOST_AT_ONCE:
+                break
+        return found
+
+    def _add_stored(self, found: list[StoredJob], key: JobKey, wall_ns: int) -> None:
+        found.append(self.stored(key, wall_ns))
+
+    def _settled(self, tracked: TrackedJob, now: float, wall_ns: int) -> float:
+        """Return when the last reading of a job that has ended was counted, monotonic seconds."""
+        return now - (wall_ns - (tracked.end or wall_ns)) / 1e9 + LAG_SECONDS + STEP_SECONDS
+
+    def written(self, jobs: Sequence[StoredJob], now: float) -> None:
+        """Note that jobs are stored."""
+        for each in jobs:
+            key = each.record.job.key
+            tracked = self.ledger.jobs.get(key)
+            if tracked is not None:
+                self._last_write[key] = now
+                if (
+                    tracked.job == each.record.job
+                    and tracked.allocations == each.record.allocations
+                ):
+                    self.ledger.changed.discard(key)
+
+    def forget_ended(self, now: float, wall_ns: int) -> None:
+        """Drop jobs from memory that ended a while ago and are stored."""
+        before = wall_ns - KEPT_SECONDS * 1e9
+        for key, tracked in list(self.ledger.jobs.items()):
+            end = tracked.end
+            if end is None or end >= before or key in self.ledger.changed:
+                continue
+            if key not in self._last_write or key in self.ledger.fresh:
+                continue
+            self._guarded(_part(key, tracked), now, partial(self._forget, key, tracked.gpus))
+
+    def _forget(self, key: JobKey, gpus: Iterable[tuple[str, str]]) -> None:
+        self.ledger.drop(key)
+        for node in {name for name, _ in gpus}:
+            self._hold(node, {gpu for name, gpu in gpus if name == node})
+        self.meter.forget(key, [gpu for _, gpu in gpus])
+        self._faults.pop(key, None)
+        self._last_write.pop(key, None)
+
+    def stored(self, key: JobKey, wall_ns: int) -> StoredJob:
+        """Return a job in memory as it is to be stored. Raises `KeyError`."""
+        tracked = self.ledger.jobs[key]
+        accounts = self._accounts(key, tracked)
+        summary = self._summary(key, tracked, accounts, wall_ns)
+        return StoredJob(
+            row=self._row(tracked, summary),
+            record=tracked.record(),
+            summary=summary,
+            accounts=accounts,
+        )
+
+    def row(self, key: JobKey, wall_ns: int) -> JobRow:
+        """Return a job in memory as a row of a list. Raises `KeyError`."""
+        return self.stored(key, wall_ns).row
+
+    def _accounts(self, key: JobKey, tracked: TrackedJob) -> list[GpuAccount]:
+        return [self.meter.account(key, node, gpu) for node, gpu in tracked.gpus]
+
+    def _summary(
+        self, key: JobKey, tracked: TrackedJob, accounts: Sequence[GpuAccount], wall_ns: int
+    ) -> JobSummary:
+        by_gpu: dict[tuple[str, str], list[AllocationRow]] = {}
+        for row in tracked.allocations:
+            by_gpu.setdefault((row.node, row.gpu), []).append(row)
+        held = {}
+        for (node, gpu), rows in by_gpu.items():
+            counted = self.meter.counted_until(gpu)
+            # What is not counted yet is not unknown.
+            recent = counted if wall_ns - counted < 4 * LAG_SECONDS * 1e9 else wall_ns
+            held[node, gpu] = held_seconds(rows, recent)
+        return summarize(accounts, held, self._faults.get(key, {}), self._currency())
+
+    def _row(self, tracked: TrackedJob, summary: JobSummary) -> JobRow:
+        job, phase, nodes = tracked.job, tracked.phase, tracked.nodes
+        if phase is JobPhase.RUNNING and not self._reporting.intersection(nodes):
+            phase = JobPhase.SILENT
+        return JobRow(
+            scheduler=job.key.scheduler,
+            cluster=job.key.cluster,
+            id=job.key.id,
+            restart=job.key.restart,
+            job_name=job.name,
+            user=job.user,
+            account=job.account,
+            queue=job.queue,
+            owner=job.owner,
+            phase=phase,
+            state=job.state,
+            exit_code=job.exit_code,
+            submitted=job.submitted or None,
+            begin=tracked.begin,
+            end=tracked.end,
+            nodes=nodes,
+            gpus=len(tracked.gpus),
+            gpus_asked=job.gpus or None,
+            summary=msgspec.structs.replace(summary, gpus=[]),
+        )
+
+    def matching(self, query: JobQuery, wall_ns: int) -> list[JobRow]:
+        """Return the jobs in memory that match a query, the newest begin first, without its limit."""
+        keys = [
+            key
+            for key, tracked in self.ledger.jobs.items()
+            if (not query.id or key.id == query.id)
+            and (not query.user or tracked.job.user == query.user)
+            and (not query.account or tracked.job.account == query.account)
+            and (not query.node or query.node in tracked.rows)
+            and tracked.begin < query.until
+            and (tracked.end or FOREVER) >= query.since
+        ]
+        keys.sort(key=lambda key: -self.ledger.jobs[key].begin)
+        return [self.row(key, wall_ns) for key in keys[: query.limit]]
+
+
+def _part(key: JobKey, tracked: TrackedJob) -> str:
+    """Return the name under which a fault of a job is reported: that of a node first."""
+    return f"{min(tracked.rows, default='')}/{key.scheduler} {key.id}"
+
+
+def holders(
+    rows: Sequence[tuple[JobKey, AllocationRow]], use: Mapping[JobKey, float], counted: int
+) -> list[Holder]:
+    """Return who holds a GPU and when, after `counted`: at each instant the jobs that it is allocated
+    to, else those that use it; each with its share by the use of its processes, else an equal one."""
+    ends = {id(row): FOREVER if row.end is None else row.end for _, row in rows}
+    edges = sorted({row.begin for _, row in rows} | set(ends.values()))
+    found: list[Holder] = []
+    for begin, end in itertools.pairwise(edges):
+        if end <= counted:
+            continue
+        there = [(key, row) for key, row in rows if row.begin <= begin and ends[id(row)] >= end]
+        keys = {key for key, row in there if row.kind is AllocationKind.ALLOCATED}
+        keys = keys or {key for key, _ in there}
+        known = sum(use.get(key, 0.0) for key in keys)
+        for key in sorted(keys):
+            share = use.get(key, 0.0) / known if known > 0 else 1 / len(keys)
+            found.append(Holder(key, begin, end, share))
+    return found

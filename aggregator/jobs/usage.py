@@ -1,0 +1,422 @@
+"""Use of GPUs by jobs: readings of the fleet, split among the holders of a GPU by time.
+
+Samples wait some seconds before they are counted, since a node says only afterwards that a job has
+begun or ended; the energy of an interval in which a holder changes is split at that moment. All of it
+is columns: a row a GPU, a row an interval of a holder. Time is an argument.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from telemetry.catalogue import BY_NAME
+from telemetry.fleet import Fleet
+from telemetry.metric import Table
+from telemetry.schema import GPU_FAST
+
+Floats = npt.NDArray[np.float64]
+Index = npt.NDArray[np.intp]
+Times = npt.NDArray[np.int64]
+
+LAG_SECONDS = 15.0
+"""Age at which a sample is counted: by then its node has sent who held its GPUs."""
+LONGEST_HOLD = 30.0
+"""Seconds for which a reading stands at most; a longer interval without one is unknown."""
+MOST_WATTS = 5000.0
+"""Mean power of a GPU above which a difference of counters is a reset or a fault."""
+BINS = 40
+"""Bins of utilisation, 2.5 % each."""
+FOREVER = np.iinfo(np.int64).max
+_REASON = "gpu_clocks_event_"
+LIMITS = tuple(
+    name for name in BY_NAME
+    if name.startswith(_REASON) and not name.endswith("_total") and name != f"{_REASON}idle"
+)  # fmt: skip
+"""Metrics of the reasons for limited clocks."""
+LIMIT_WORDS = tuple(name.removeprefix(_REASON) for name in LIMITS)
+
+
+class Holder(NamedTuple):
+    """A job on a GPU from a time to a time, with its share of the GPU."""
+
+    job: Hashable
+    begin: int
+    """ns since 1970."""
+    end: int
+    """`FOREVER` while it lasts."""
+    share: float
+
+
+class GpuAccount(msgspec.Struct, kw_only=True):
+    """Sums of the use of a GPU by a job so far, as the store keeps them."""
+
+    node: str
+    gpu: str
+    known: float = 0.0
+    """Seconds with a utilisation."""
+    busy: float = 0.0
+    """Utilisation times seconds."""
+    joules: float = 0.0
+    joule_seconds: float = 0.0
+    wall: float = 0.0
+    wall_seconds: float = 0.0
+    cost: float = 0.0
+    cost_seconds: float = 0.0
+    memory_peak: float | None = None
+    limits: dict[str, float] = {}
+    use: dict[int, float] = {}
+    """Seconds by bin of utilisation."""
+    shared: bool = False
+    at: int = 0
+    """When `counter` was read, ns since 1970; 0 where there is none."""
+    counter: float = 0.0
+    """Joules of the GPU's own counter when it was counted last."""
+
+
+_SUMS = ("known", "busy", "joules", "joule_seconds", "wall", "wall_seconds", "cost", "cost_seconds")
+
+
+@dataclass(slots=True)
+class _Sample:
+    """Readings of all GPU rows of the meter at one time."""
+
+    at: Times
+    busy: Floats
+    watts: Floats
+    counter: Floats
+    memory: Floats
+    limits: npt.NDArray[np.bool_]
+    wall: Floats
+    """Watts at the wall of each GPU's part of its node."""
+    price: float
+    """Money for a joule at the wall; NaN without a tariff."""
+    taken: float
+
+
+class UsageMeter:
+    """Accounts of jobs on GPUs. One loop owns it."""
+
+    def __init__(self, lag: float = LAG_SECONDS) -> None:
+        self._lag = lag
+        self._rows: dict[str, int] = {}
+        """Own row of each GPU."""
+        self._free: list[int] = []
+        self._version = -1
+        self._of_fleet: Index = np.empty(0, np.intp)
+        """Own row of each GPU row of the fleet; the last row is for free ones."""
+        self._owner: Index = np.empty(0, np.intp)
+        """Position of the node of each GPU row of the fleet."""
+        self._sizes: Floats = np.empty(0)
+        self._waiting: deque[_Sample] = deque()
+        self._last_at: Times = np.zeros(1, np.int64)
+        """When each row's last counted sample was read."""
+        self._counted_at: Times = np.zeros(1, np.int64)
+        """When each row's counter was counted last."""
+        self._counter: Floats = np.full(1, np.nan)
+        self.joules: Floats = np.zeros(1)
+        """Energy of each row since the start, whoever held it."""
+        self._held: dict[str, tuple[Holder, ...]] = {}
+        self._slots: dict[tuple[Hashable, str], int] = {}
+        self._free_slots: list[int] = []
+        self._sums: Floats = np.zeros((64, len(_SUMS)))
+        self._peak: Floats = np.full(64, np.nan)
+        self._limits: Floats = np.zeros((64, len(LIMITS)))
+        self._use: Floats = np.zeros((64, BINS))
+        self._shared: npt.NDArray[np.bool_] = np.zeros(64, np.bool_)
+        self._dirty = True
+        self._flat: tuple[Index, Times, Times, Index, Floats] = _flat(())
+
+    # -- Holders -----------------------------------------------------------------------------------
+
+    def hold(self, gpu: str, holders: Sequence[Holder]) -> None:
+        """Replace the holders of a GPU: those that last, and those that ended within the lag."""
+        if holders:
+            self._held[gpu] = tuple(holders)
+            self._row(gpu)
+        else:
+            self._held.pop(gpu, None)
+        self._dirty = True
+
+    def holders(self, gpu: str) -> tuple[Holder, ...]:
+        """Return the holders of a GPU."""
+        return self._held.get(gpu, ())
+
+    def account(self, job: Hashable, node: str, gpu: str) -> GpuAccount:
+        """Return what a job used of a GPU so far."""
+        slot = self._slots.get((job, gpu))
+        if slot is None:
+            return GpuAccount(node=node, gpu=gpu)
+        row, peak = self._rows.get(gpu, -1), float(self._peak[slot])
+        counter = float(self._counter[row])
+        return GpuAccount(
+            node=node,
+            gpu=gpu,
+            **dict(zip(_SUMS, np.round(self._sums[slot], 3).tolist(), strict=True)),
+            memory_peak=None if math.isnan(peak) else peak,
+            limits={
+                word: round(seconds, 3)
+                for word, seconds in zip(LIMIT_WORDS, self._limits[slot].tolist(), strict=True)
+                if seconds > 0
+            },
+            use={
+                number: round(seconds, 3)
+                for number, seconds in enumerate(self._use[slot].tolist())
+                if seconds > 0
+            },
+            shared=bool(self._shared[slot]),
+            at=0 if math.isnan(counter) or row < 0 else int(self._counted_at[row]),
+            counter=0.0 if math.isnan(counter) or row < 0 else counter,
+        )
+
+    def restore(self, job: Hashable, account: GpuAccount) -> None:
+        """Add what was stored of a job on a GPU; the counter goes on where it was read last."""
+        slot = self._slot(job, account.gpu)
+        self._sums[slot] += [getattr(account, name) for name in _SUMS]
+        if account.memory_peak is not None:
+            self._peak[slot] = np.fmax(self._peak[slot], account.memory_peak)
+        for number, word in enumerate(LIMIT_WORDS):
+            self._limits[slot, number] += account.limits.get(word, 0.0)
+        for number, seconds in account.use.items():
+            if 0 <= number < BINS:
+                self._use[slot, number] += seconds
+        self._shared[slot] |= account.shared
+        row = self._row(account.gpu)
+        if account.at > self._counted_at[row]:
+            self._counted_at[row], self._counter[row] = account.at, account.counter
+
+    def forget(self, job: Hashable, gpus: Iterable[str]) -> None:
+        """Forget what a job used of some GPUs."""
+        for gpu in gpus:
+            slot = self._slots.pop((job, gpu), None)
+            if slot is not None:
+                self._free_slots.append(slot)
+                self._dirty = True
+
+    def counted_until(self, gpu: str) -> int:
+        """Return until when the readings of a GPU are counted, ns since 1970; 0 before any."""
+        row = self._rows.get(gpu)
+        return 0 if row is None else int(self._last_at[row])
+
+    # -- Readings ----------------------------------------------------------------------------------
+
+    def steps(
+        self,
+        fleet: Fleet,
+        now: float,
+        wall_ns: int,
+        watts: Mapping[str, float],
+        price: float | None,
+    ) -> Iterator[None]:
+        """Add the newest readings, and count those that are old enough; others may have a turn between
+        two steps. `now`: the fleet's monotonic seconds; `watts`: at the wall by node; `price`: of a kWh
+        there, None without a tariff."""
+        if fleet.version != self._version:
+            self._place(fleet)
+        count = fleet.size(Table.GPU)
+        if count:
+            self._waiting.append(self._sample(fleet, count, now, wall_ns, watts, price))
+        while self._waiting and now - self._waiting[0].taken >= self._lag:
+            yield
+            self._count(self._waiting.popleft())
+
+    def _sample(
+        self,
+        fleet: Fleet,
+        count: int,
+        now: float,
+        wall_ns: int,
+        watts: Mapping[str, float],
+        price: float | None,
+    ) -> _Sample:
+        size, rows = len(self._last_at), self._of_fleet
+        seen = fleet.matrices[GPU_FAST].seen[:count]
+        heard = np.isfinite(seen)
+        at = np.zeros(size, np.int64)
+        at[rows] = np.where(heard, wall_ns - ((now - np.where(heard, seen, now)) * 1e9).astype(np.int64), 0)  # fmt: skip
+
+        def column(name: str) -> Floats:
+            found = np.full(size, np.nan)
+            found[rows] = fleet.column(name, now)
+            return found
+
+        drawn = np.array([watts.get(name, math.nan) for name in fleet.nodes] + [math.nan])
+        wall = np.full(size, np.nan)
+        wall[rows] = (drawn / self._sizes)[self._owner]
+        return _Sample(
+            at,
+            column("gpu_utilization_ratio"),
+            column("gpu_power_watts"),
+            column("gpu_energy_joules_total"),
+            column("gpu_memory_used_bytes"),
+            np.stack([column(name) > 0.5 for name in LIMITS], axis=1),
+            wall,
+            math.nan if price is None else price / 3.6e6,
+            now,
+        )
+
+    def _place(self, fleet: Fleet) -> None:
+        """Find the own row of each GPU row of the fleet."""
+        self._version = fleet.version
+        there = {entry[1].uuid for entry in fleet.gpus if entry is not None}
+        for gpu in [gpu for gpu in self._rows if gpu not in there and gpu not in self._held]:
+            row = self._rows.pop(gpu)
+            self._clear(row)
+            self._free.append(row)
+        found = [0 if entry is None else self._row(entry[1].uuid) for entry in fleet.gpus]
+        self._of_fleet = np.array(found, np.intp)
+        self._owner = np.full(len(found), len(fleet.nodes), np.intp)
+        for position, node in enumerate(fleet.nodes.values()):
+            self._owner[node.rows[Table.GPU]] = position
+        sizes = [float(len(node.inventory.gpus)) or math.nan for node in fleet.nodes.values()]
+        self._sizes = np.array([*sizes, math.nan])
+
+    def _row(self, gpu: str) -> int:
+        row = self._rows.get(gpu)
+        if row is None:
+            row = self._rows[gpu] = self._free.pop() if self._free else len(self._rows) + 1
+            if row >= len(self._last_at):
+                more = len(self._last_at)
+                self._last_at = np.concatenate([self._last_at, np.zeros(more, np.int64)])
+                self._counted_at = np.concatenate([self._counted_at, np.zeros(more, np.int64)])
+                self._counter = np.concatenate([self._counter, np.full(more, np.nan)])
+                self.joules = np.concatenate([self.joules, np.zeros(more)])
+            self._dirty = True
+        return row
+
+    def _clear(self, row: int) -> None:
+        self._last_at[row] = self._counted_at[row] = 0
+        self._counter[row], self.joules[row] = np.nan, 0.0
+        for sample in self._waiting:
+            if row < len(sample.at):
+                sample.at[row] = 0
+
+    def _slot(self, job: Hashable, gpu: str) -> int:
+        slot = self._slots.get((job, gpu))
+        if slot is None:
+            slot = self._free_slots.pop() if self._free_slots else len(self._slots)
+            self._slots[job, gpu] = slot
+            if slot >= len(self._sums):
+                for name in ("_sums", "_peak", "_limits", "_use", "_shared"):
+                    old = getattr(self, name)
+                    setattr(self, name, np.concatenate([old, np.zeros_like(old)]))
+            self._sums[slot] = self._limits[slot] = self._use[slot] = 0.0
+            self._peak[slot], self._shared[slot] = np.nan, False
+        return slot
+
+    def _flatten(self) -> None:
+        """Bring the holders of all GPUs into columns."""
+        self._flat = _flat(
+            (self._row(gpu), each.begin, each.end, self._slot(each.job, gpu), each.share)
+            for gpu, holders in self._held.items()
+            for each in holders
+        )
+        self._dirty = False
+
+    def _count(self, sample: _Sample) -> None:
+        """Add a sample to the accounts of the holders."""
+        if self._dirty:
+            self._flatten()
+        size = len(sample.at)
+        last = self._last_at[:size]
+        fresh = sample.at > last
+        fresh[0] = False  # of rows that are free
+        begin = np.where(fresh & (last > 0), last, sample.at)
+        step = np.where(sample.at - begin <= LONGEST_HOLD * 1e9, begin, sample.at)
+        joules, since = self._energy(sample, fresh, step)
+        self.joules[:size] += np.nan_to_num(joules)
+        self._last_at[:size] = np.where(fresh, sample.at, last)
+        rows, starts, ends, slots, share = self._flat
+        known = rows < size
+        if not known.all():
+            rows, slots, share = rows[known], slots[known], share[known]
+            starts, ends = starts[known], ends[known]
+        if not len(rows):
+            return
+        end = sample.at[rows]
+        held = (np.minimum(ends, end) - np.maximum(starts, step[rows])).clip(0) / 1e9
+        energy = (np.minimum(ends, end) - np.maximum(starts, since[rows])).clip(0) / 1e9
+        whole = (end - since[rows]) / 1e9
+        with np.errstate(invalid="ignore", divide="ignore"):
+            drawn = np.where(energy > 0, joules[rows] * energy / whole, np.nan) * share
+        self._add(sample, rows, slots, share, held, energy, drawn)
+
+    def _energy(
+        self, sample: _Sample, fresh: npt.NDArray[np.bool_], step: Times
+    ) -> tuple[Floats, Times]:
+        """Return the joules of each row up to a sample, and since when: by the counter, over any gap;
+        where there is none by its power, over a short one."""
+        size = len(sample.at)
+        before, at = self._counter[:size], self._counted_at[:size]
+        usable = fresh & np.isfinite(sample.counter)
+        grown = sample.counter - before
+        seconds = (sample.at - at) / 1e9
+        counted = usable & np.isfinite(before) & (grown >= 0) & (seconds > 0)
+        counted &= grown <= MOST_WATTS * np.maximum(seconds, 1.0)
+        by_power = fresh & ~counted & np.isfinite(sample.watts) & (step < sample.at)
+        joules = np.where(
+            counted, grown,
+            np.where(by_power, sample.watts * (sample.at - step) / 1e9, np.nan),
+        )  # fmt: skip
+        since = np.where(counted, at, step)
+        self._counter[:size] = np.where(usable, sample.counter, np.where(by_power, np.nan, before))
+        self._counted_at[:size] = np.where(usable | by_power, sample.at, at)
+        return joules, since
+
+    def _add(
+        self,
+        sample: _Sample,
+        rows: Index,
+        slots: Index,
+        share: Floats,
+        held: Floats,
+        energy: Floats,
+        drawn: Floats,
+    ) -> None:
+        counts = len(self._sums)
+
+        def sums(values: Floats) -> Floats:
+            return np.bincount(slots, np.nan_to_num(values), counts).astype(np.float64, copy=False)
+
+        busy, wall = sample.busy[rows].clip(0.0, 1.0), sample.wall[rows]
+        is_busy, is_wall = np.isfinite(busy), np.isfinite(wall)
+        priced = is_wall & math.isfinite(sample.price)
+        at_wall = wall * held * share
+        for number, values in enumerate((
+            np.where(is_busy, held, 0.0), busy * held,
+            drawn, np.where(np.isfinite(drawn), energy, 0.0),
+            at_wall, np.where(is_wall, held, 0.0),
+            at_wall * sample.price, np.where(priced, held, 0.0),
+        )):  # fmt: skip
+            self._sums[:, number] += sums(values)
+        now = held > 0
+        peaks = now & np.isfinite(sample.memory[rows])
+        np.fmax.at(self._peak, slots[peaks], sample.memory[rows][peaks])
+        used = now & is_busy
+        bins = np.minimum((busy[used] * BINS).astype(np.intp), BINS - 1)
+        np.add.at(self._use, (slots[used], bins), held[used])
+        limited = sample.limits[rows]
+        for number in np.flatnonzero(limited[now].any(axis=0)).tolist():
+            self._limits[:, number] += sums(np.where(limited[:, number], held, 0.0))
+        self._shared[slots[now & (share < 1.0)]] = True
+
+
+def _flat(
+    entries: Iterable[tuple[int, int, int, int, float]],
+) -> tuple[Index, Times, Times, Index, Floats]:
+    found = list(entries)
+    columns = list(zip(*found, strict=True)) if found else [()] * 5
+    return (
+        np.array(columns[0], np.intp),
+        np.array(columns[1], np.int64),
+        np.array(columns[2], np.int64),
+        np.array(columns[3], np.intp),
+        np.array(columns[4], np.float64),
+    )

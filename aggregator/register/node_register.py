@@ -1,0 +1,379 @@
+"""The register of nodes: what people have declared of them, in `nodes.json` of the data folder.
+
+The fleet is what is heard; the register is what should be. A node that is expected and not there, and one
+that was retired and sends again, are problems that only the comparison of the two can show. The register also
+knows former names, so that history is found under the present one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from aggregator.electrical.checkpoint import set_aside
+from aggregator.http.node_status import age, status_of
+from api.fleet import NodeStatus
+from api.node_register import RegisterReply, RegisterRow, RegisterState, ReleaseDrift
+from telemetry import private_file
+from telemetry.errors import NodeError
+from telemetry.fleet import Fleet, Node
+from telemetry.release import release
+from telemetry.text import duration, rfc3339
+from telemetry.topics import check_name
+
+log = logging.getLogger(__name__)
+
+FILE = "nodes.json"
+MOST_RECORDS = 100_000
+"""Names that the register holds at most."""
+MOST_TEXT = 200
+"""Characters of a reason."""
+STOPPED_SECONDS = 3600.0
+"""Seconds after which an expected node whose collector was stopped on purpose counts as gone."""
+_NUMBERS = re.compile(r"\d+(?:\.\d+)*")
+_STATES = {
+    NodeStatus.ONLINE: RegisterState.ONLINE,
+    NodeStatus.STALE: RegisterState.STALE,
+    NodeStatus.OFFLINE: RegisterState.OFFLINE,
+}
+
+
+class FormerName(msgspec.Struct, frozen=True, kw_only=True):
+    """A name that a node had before."""
+
+    name: str
+    until: int | None = None
+    """When its present name was heard first, ns since 1970; None before."""
+    renamed: int | None = None
+    """When the present name was given, ns since 1970: frames of that name may be some seconds older than
+    `until`. None where an older release wrote it."""
+
+
+class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A name, and what was declared of it."""
+
+    name: str
+    expected: bool = False
+    retired: bool = False
+    since: int = 0
+    """When that was declared, ns since 1970."""
+    by: str = ""
+    why: str = ""
+    machine: str = ""
+    """Machine that had the name last, as far as it tells."""
+    renamed_to: str = ""
+    formerly: tuple[FormerName, ...] = ()
+    """Oldest first."""
+
+
+class _RegisterFile(msgspec.Struct, frozen=True, kw_only=True):
+    """The content of the file."""
+
+    version: int = 1
+    nodes: list[NodeRecord] = []
+
+
+class NodeRegister:
+    """Declarations of people about nodes; every change is on disk before it is in force."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        """`path`: its file; None keeps nothing."""
+        self._path = path
+        self._records: dict[str, NodeRecord] = {}
+        self._lock = asyncio.Lock()
+        self._unread = ""
+
+    def load(self) -> None:
+        """Read the file. One that does not decode is renamed to `nodes.json.damaged-1`; one that the system
+        does not let us read stays, and is not written either."""
+        if self._path is None:
+            return
+        self._unread = ""
+        try:
+            found = msgspec.json.decode(self._path.read_bytes(), type=_RegisterFile)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            self._unread = (
+                f"{self._path} can't be read: {error.strerror}. No node is expected until it can."
+            )
+            log.error("register: %s", self._unread)  # noqa: TRY400
+            return
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            kept = set_aside(self._path)
+            log.error("register: %s is damaged (%s) and was renamed to %s. No node is expected.", self._path, error, kept.name)  # noqa: TRY400  # fmt: skip
+            return
+        self._records = {each.name: each for each in found.nodes}
+
+    def damage(self) -> str:
+        """Return why declarations may be missing, and the cure; "" where all are known. It stays true over
+        restarts, until a person has looked."""
+        if self._unread:
+            self.load()
+        if self._unread or self._path is None:
+            return self._unread
+        try:
+            kept = sorted(self._path.parent.glob(f"{FILE}.damaged*"))
+        except OSError as error:
+            return f"{self._path.parent} can't be read: {error.strerror}"
+        if not kept:
+            return ""
+        return (
+            f"{kept[0]} was damaged: nodes that it named are not expected. Declare them again "
+            f"(kilowatch nodes expect), then remove that file."
+        )
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    # -- Changes ---------------------------------------------------------------------------------
+
+    async def expect(self, name: str, who: str, why: str, wall: int) -> None:
+        """Declare that a node belongs to the cluster; a retired one is taken back. Raises `ConfigError`,
+        `NodeError`."""
+        check_name("node", name)
+        async with self._lock:
+            before = self._records.get(name, NodeRecord(name=name))
+            await self._put([
+                msgspec.structs.replace(
+                    before, expected=True, retired=False, renamed_to="", since=wall, by=who,
+                    why=why[:MOST_TEXT],
+                )
+            ])  # fmt: skip
+
+    async def retire(self, name: str, who: str, why: str, wall: int) -> None:
+        """Declare that a node has left the cluster. Raises `ConfigError`, `NodeError`."""
+        check_name("node", name)
+        async with self._lock:
+            before = self._records.get(name, NodeRecord(name=name))
+            await self._put([
+                msgspec.structs.replace(
+                    before, expected=False, retired=True, since=wall, by=who, why=why[:MOST_TEXT]
+                )
+            ])  # fmt: skip
+
+    async def rename(self, old: str, new: str, fleet: Fleet, who: str, why: str, wall: int) -> None:
+        """Declare that a node has another name from its next start on. Raises `ConfigError` for a name that
+        no node can have, `NodeError` for one that is not known or is taken."""
+        check_name("node", old)
+        check_name("to", new)
+        async with self._lock:
+            before, taken = self._records.get(old), self._records.get(new)
+            if old == new:
+                raise NodeError(f"{old} has that name already. Choose another.")
+            if old not in fleet.nodes and before is None:
+                raise NodeError(f"{old} is no node that was ever heard or expected. Look at: kilowatch nodes list")  # fmt: skip
+            if before is not None and before.renamed_to:
+                raise NodeError(f"{old} was renamed to {before.renamed_to}. Rename that one.")
+            if new in fleet.nodes or (taken is not None and (taken.expected or taken.formerly)):
+                raise NodeError(f"{new} is the name of another node. Choose another, or retire that one first.")  # fmt: skip
+            if taken is not None and taken.renamed_to and not self._left(taken):
+                raise NodeError(f"{new} is being renamed to {taken.renamed_to}, which was not heard yet. Wait for that, or choose another.")  # fmt: skip
+            before = before or NodeRecord(name=old)
+            known = fleet.nodes.get(old)
+            machine = before.machine if known is None else (machine_of(known) or before.machine)
+            past = tuple(each for each in before.formerly if each.name != new)
+            await self._put([
+                msgspec.structs.replace(
+                    before, expected=False, retired=False, renamed_to=new, since=wall, by=who,
+                    why=why[:MOST_TEXT], machine=machine,
+                ),
+                NodeRecord(
+                    name=new, expected=before.expected, since=wall, by=who, why=why[:MOST_TEXT],
+                    machine=machine, formerly=(*past, FormerName(name=old, renamed=wall)),
+                ),
+            ])  # fmt: skip
+
+    async def note(self, fleet: Fleet, wall: int) -> list[str]:
+        """Note which new names have been heard; return the old names that can leave the fleet."""
+        async with self._lock:
+            changed: list[NodeRecord] = []
+            left: list[str] = []
+            for record in self._records.values():
+                node = fleet.nodes.get(record.name)
+                if not record.formerly or node is None or not math.isfinite(node.seen):
+                    continue
+                if self._conflict(record, node):
+                    continue  # the machine that was renamed has not been heard
+                if record.formerly[-1].until is None:
+                    last = msgspec.structs.replace(record.formerly[-1], until=wall)
+                    changed.append(
+                        msgspec.structs.replace(record, formerly=(*record.formerly[:-1], last))
+                    )
+                left += [
+                    each.name
+                    for each in record.formerly
+                    if each.name in fleet.nodes
+                    and not fleet.nodes[each.name].online
+                    and self._records.get(each.name, record).renamed_to
+                ]
+            if changed:
+                await self._put(changed)
+            return left
+
+    async def _put(self, records: Sequence[NodeRecord]) -> None:
+        """Put records on disk, then in force; the caller holds the lock."""
+        if self._unread:
+            raise NodeError(f"{self._unread} Make it readable, and try again.")
+        fresh = {**self._records, **{each.name: each for each in records}}
+        if len(fresh) > MOST_RECORDS:
+            raise NodeError(f"the register is full: {MOST_RECORDS} names. Expect fewer nodes.")
+        if self._path is not None:
+            body = msgspec.json.encode(_RegisterFile(nodes=list(fresh.values())))
+            text = msgspec.json.format(body).decode()
+            try:
+                await asyncio.to_thread(_write, self._path, f"{text}\n")
+            except OSError as error:
+                raise NodeError(
+                    f"{self._path} can't be written: {error.strerror}. Make room, and try again."
+                ) from error
+        self._records = fresh
+
+    # -- Questions -------------------------------------------------------------------------------
+
+    def names_of(self, node: str, fleet: Fleet) -> list[tuple[str, int | None, int | None]]:
+        """Return the names under which a node's history is stored, oldest first, each with the times between
+        which it had it (ns since 1970; None: always, or it goes on). What another machine stored under one of
+        them, before or after, is not its history; nor is a name in it that was not heard yet."""
+        record = self._records.get(node)
+        if record is None or self._conflict(record, fleet.nodes.get(node)):
+            return [(node, None, None)]
+        found: list[tuple[str, int | None, int | None]] = []
+        since = None
+        for each in record.formerly:
+            found.append((each.name, since, each.until))
+            if each.until is None:
+                return found
+            since = each.until if each.renamed is None else each.renamed
+        return [*found, (node, since, None)]
+
+    def names_then(self, at: int, fleet: Fleet) -> dict[str, str]:
+        """Return by present name the name of each node that had another one at a time, ns since 1970."""
+        found = {}
+        for record in self._records.values():
+            names = self.names_of(record.name, fleet) if record.formerly else []
+            then = next(
+                (name for name, _, until in names if until is None or at < until), record.name
+            )
+            if then != record.name:
+                found[record.name] = then
+        return found
+
+    def problems(self, fleet: Fleet, now: float, started: float) -> Mapping[str, Mapping[str, str]]:
+        """Return by rule of `monitor.toml` the parts with a problem, and the reasons. `started`: monotonic
+        seconds of the aggregator's start."""
+        missing: dict[str, str] = {}
+        returned: dict[str, str] = {}
+        for record in self._records.values():
+            node = fleet.nodes.get(record.name)
+            conflict = self._conflict(record, node)
+            if conflict:
+                missing[f"node/{record.name}"] = f"{conflict}. Stop the one that took its name, or retire {record.name} and rename anew"  # fmt: skip
+            elif record.retired or record.renamed_to:
+                if node is not None and node.online and self._left(record):
+                    returned[f"node/{record.name}"] = _returned(record)
+            elif record.expected and node is None:
+                missing[f"node/{record.name}"] = f"expected since {_day(record.since)}, and nothing of it is known"  # fmt: skip
+            elif record.expected and node is not None and node.ended:
+                silent = now - max(node.seen, started)
+                if silent >= STOPPED_SECONDS:
+                    missing[f"node/{record.name}"] = f"its collector was stopped {duration(silent)} ago"  # fmt: skip
+        return {"node_missing": missing, "node_returned": returned}
+
+    def reply(self, fleet: Fleet, now: float, wall: int) -> RegisterReply:
+        """Return all nodes that are declared or heard, by name."""
+        names = sorted({*self._records, *fleet.nodes})
+        return RegisterReply(wall, release(), [self.row(name, fleet, now) for name in names])
+
+    def row(self, name: str, fleet: Fleet, now: float) -> RegisterRow:
+        """Return a node that is declared or heard."""
+        record = self._records.get(name, NodeRecord(name=name))
+        node = fleet.nodes.get(name)
+        conflict = self._conflict(record, node)
+        its = "" if node is None else node.inventory.kilowatch
+        return RegisterRow(
+            node=name,
+            state=_state(record, node, now, left=self._left(record)),
+            expected=record.expected,
+            since=record.since or None,
+            by=record.by,
+            why=record.why,
+            release=its,
+            drift=drift(its, release()),
+            driver_version=None if node is None else node.inventory.driver_version,
+            gpus=0 if node is None else len(node.inventory.gpus),
+            age_seconds=None if node is None else age(node, now),
+            machine=(record.machine if node is None else machine_of(node)) or record.machine,
+            formerly=[each.name for each in record.formerly],
+            renamed_to=record.renamed_to,
+            conflict=conflict,
+        )
+
+    def _left(self, record: NodeRecord) -> bool:
+        """Return whether a node is not to be heard under a name any more: it was retired, or its new name has
+        been heard."""
+        new = self._records.get(record.renamed_to)
+        return record.retired or (
+            new is not None and bool(new.formerly) and new.formerly[-1].until is not None
+        )
+
+    def _conflict(self, record: NodeRecord, node: Node | None) -> str:
+        """Return why a node is another machine than the one that was renamed; "" where it may be it."""
+        its = "" if node is None else machine_of(node)
+        if not record.formerly or not record.machine or not its or its == record.machine:
+            return ""
+        return (
+            f"{record.name} is another machine than {record.formerly[-1].name} was: "
+            f"{its}, not {record.machine}"
+        )
+
+
+def machine_of(node: Node) -> str:
+    """Return the identity of a node's machine, as its collector tells it; "" where it does not."""
+    return str(node.inventory.host.get("machine", ""))
+
+
+def drift(its: str, ours: str) -> ReleaseDrift:
+    """Compare the release of a node with that of the aggregator."""
+    if its and its == ours:
+        return ReleaseDrift.SAME
+    mine, other = _NUMBERS.match(its), _NUMBERS.match(ours)
+    if mine is None or other is None:
+        return ReleaseDrift.UNKNOWN
+    left, right = (tuple(map(int, each[0].split("."))) for each in (mine, other))
+    if left == right:
+        return ReleaseDrift.UNKNOWN  # of the same numbers with other suffixes
+    return ReleaseDrift.OLDER if left < right else ReleaseDrift.NEWER
+
+
+def _state(record: NodeRecord, node: Node | None, now: float, *, left: bool) -> RegisterState:
+    online = node is not None and node.online
+    if online and left:
+        return RegisterState.RETURNED
+    if record.renamed_to and not online:
+        return RegisterState.RENAMED
+    if record.retired:
+        return RegisterState.RETIRED
+    return RegisterState.MISSING if node is None else _STATES[status_of(node, now)]
+
+
+def _returned(record: NodeRecord) -> str:
+    did = f"renamed to {record.renamed_to}" if record.renamed_to else "retired"
+    by = f" by {record.by}" if record.by else ""
+    return f"{did} on {_day(record.since)}{by}, and sends again"
+
+
+def _day(at: int) -> str:
+    return rfc3339(at)[:10]
+
+
+def _write(path: Path, text: str) -> None:
+    private_file.make_folder(path.parent)
+    os.close(private_file.write(path, text))

@@ -1,0 +1,114 @@
+"""Jobs in the store: one row a job, one an allocation, one a summary; replaced whole when a job changes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+
+from aggregator.jobs.ledger import JobRecord
+from aggregator.jobs.stored import JobQuery, StoredJob
+from aggregator.jobs.usage import GpuAccount
+from aggregator.store.duck import DuckEngine, ReadConnection, texts
+from api.jobs import JobRow, JobSummary
+from telemetry.jobs import JobKey
+
+TABLES = """
+create table if not exists jobs(
+    key varchar primary key, id varchar, "user" varchar, account varchar,
+    begin bigint, "end" bigint, row varchar, record varchar);
+create table if not exists allocations(
+    job varchar, node varchar, gpu varchar, kind varchar, begin bigint, "end" bigint);
+create table if not exists job_summaries(job varchar primary key, body varchar, accounts varchar);
+"""
+
+
+def key_text(key: JobKey) -> str:
+    """Return the key of a job as one text."""
+    return msgspec.json.encode((key.scheduler, key.cluster, key.id, key.restart)).decode()
+
+
+def write_jobs(engine: DuckEngine, jobs: Sequence[StoredJob]) -> None:
+    """Replace what is stored of some jobs; inside the caller's transaction."""
+    keys: list[str | None] = [key_text(each.record.job.key) for each in jobs]
+    for table, name in (("allocations", "job"), ("jobs", "key"), ("job_summaries", "job")):
+        engine.run(f"delete from {table} where list_contains(?, {name})", keys)
+    rows = [each.row for each in jobs]
+    engine.insert(
+        "jobs",
+        {
+            "key": texts(keys),
+            "id": texts([row.id for row in rows]),
+            "user": texts([row.user for row in rows]),
+            "account": texts([row.account for row in rows]),
+            "begin": np.array([row.begin for row in rows], np.int64),
+            "end": _ends([row.end for row in rows]),
+            "row": texts([msgspec.json.encode(row).decode() for row in rows]),
+            "record": texts([msgspec.json.encode(each.record).decode() for each in jobs]),
+        },
+    )
+    held = [(key, row) for key, each in zip(keys, jobs, strict=True) for row in each.record.allocations]  # fmt: skip
+    engine.insert(
+        "allocations",
+        {
+            "job": texts([key for key, _ in held]),
+            "node": texts([row.node for _, row in held]),
+            "gpu": texts([row.gpu for _, row in held]),
+            "kind": texts([row.kind for _, row in held]),
+            "begin": np.array([row.begin for _, row in held], np.int64),
+            "end": _ends([row.end for _, row in held]),
+        },
+    )
+    engine.insert(
+        "job_summaries",
+        {
+            "job": texts(keys),
+            "body": texts([msgspec.json.encode(each.summary).decode() for each in jobs]),
+            "accounts": texts([msgspec.json.encode(each.accounts).decode() for each in jobs]),
+        },
+    )
+
+
+def open_jobs(connection: ReadConnection) -> list[StoredJob]:
+    """Return the jobs that had not ended when they were written last."""
+    return _stored(connection.rows(f'{_WHOLE} where "end" = {RUNNING}'))
+
+
+def jobs_of(connection: ReadConnection, keys: Sequence[JobKey]) -> list[StoredJob]:
+    """Return the jobs of some keys, as far as they are stored."""
+    wanted = [key_text(key) for key in keys]
+    return _stored(connection.rows(f"{_WHOLE} where list_contains(?, key)", wanted))
+
+
+def find_jobs(connection: ReadConnection, query: JobQuery) -> list[JobRow]:
+    """Return the rows of jobs, the newest begin first."""
+    found = connection.rows(
+        'select row from jobs where begin < ? and "end" >= ? '
+        "and (? = '' or id = ?) and (? = '' or \"user\" = ?) and (? = '' or account = ?) "
+        "and (? = '' or key in (select job from allocations where node = ?)) order by begin desc, key limit ?",
+        query.until, query.since, query.id, query.id, query.user, query.user,
+        query.account, query.account, query.node, query.node, query.limit,
+    )  # fmt: skip
+    return [msgspec.json.decode(body, type=JobRow) for (body,) in found]
+
+
+RUNNING = 2**62
+"""End of a job that has none: later than any time that is asked for."""
+_WHOLE = "select row, record, body, accounts from jobs join job_summaries on key = job"
+
+
+def _stored(rows: list[tuple[str, str, str, str]]) -> list[StoredJob]:
+    return [
+        StoredJob(
+            row=msgspec.json.decode(row, type=JobRow),
+            record=msgspec.json.decode(record, type=JobRecord),
+            summary=msgspec.json.decode(body, type=JobSummary),
+            accounts=msgspec.json.decode(accounts, type=list[GpuAccount]),
+        )
+        for row, record, body, accounts in rows
+    ]
+
+
+def _ends(ends: Sequence[int | None]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    return np.array([RUNNING if end is None else end for end in ends], np.int64)

@@ -1,0 +1,1 @@
+"""Web pages for people: read-only, from the types of the API."""

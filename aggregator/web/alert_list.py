@@ -1,0 +1,129 @@
+"""The page of alerts: open incidents worst first, past ones, single alerts, and silences; every filter is
+in the URL."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from aggregator.web.incident_page import subject_link
+from aggregator.web.markup import facts, link, moment, path, section, table, text
+from api.alerts import AlertRow, Incident, NotificationState, Severity, Silence
+from telemetry.text import ABSENT, counted, duration
+
+VIEWS = {"open": "Open", "past": "Past 30 days", "alerts": "Single alerts", "silences": "Silences"}
+"""Views of the page, the first when none is named."""
+FILTERS = ("severity", "node", "rule")
+_NOTIFIED = {
+    NotificationState.NOTIFIED: "",
+    NotificationState.INHIBITED: "inhibited: its cause has an alert",
+    NotificationState.FLAPPING: "flapping",
+    NotificationState.STORM: "part of a storm",
+}
+
+
+def alerts_page(asked: Mapping[str, str], counts: Mapping[str, int], body: str) -> str:
+    """Return the content: views with their counts, the filter, and what was found."""
+    view = asked.get("view", "open")
+    keep: dict[str, str | None] = {name: asked.get(name) for name in FILTERS}
+    tabs = "".join(
+        f'<li><a href="{path("alerts", view=None if name == "open" else name, **keep)}"'
+        f"{' aria-current=page' if name == view else ''}>{words}{_count(counts.get(name))}</a></li>"
+        for name, words in VIEWS.items()
+    )
+    return (
+        f'<nav aria-label="Alerts"><ul class="tabs">{tabs}</ul></nav>{_filter(asked, view)}{body}'
+    )
+
+
+def _count(number: int | None) -> str:
+    return "" if number is None else f' <span class="count">{number:,}</span>'
+
+
+def _filter(asked: Mapping[str, str], view: str) -> str:
+    if view == "silences":
+        return ""
+    choices = "".join(
+        f'<option value="{one.value}"{" selected" if asked.get("severity") == one.value else ""}>{one.value}</option>'
+        for one in (Severity.PAGE, Severity.TICKET, Severity.INFO)
+    )
+    hidden = "" if view == "open" else f'<input type="hidden" name="view" value="{text(view)}">'
+    fields = "".join(
+        f'<label>{name} <input name="{name}" value="{text(asked.get(name, ""))}"></label> '
+        for name in ("node", "rule")
+    )
+    return (
+        f'<form class="filter" role="search" method="get">{hidden}<label>severity '
+        f'<select name="severity"><option value="">all</option>{choices}</select></label> {fields}'
+        f'<button>Filter</button> <a href="{path("alerts", view=None if view == "open" else view)}">all</a></form>'
+    )
+
+
+def incidents_body(incidents: Sequence[Incident], now: int, *, past: bool) -> str:
+    """Return a table of incidents."""
+    heads = ("severity", "incident", "since", "lasts", "alerts", "taken by")
+    rows = [_incident(one, now) for one in incidents]
+    caption = counted(len(rows), "incident")
+    if not rows:
+        return f"<p>{'None in the last 30 days.' if past else 'Nothing is wrong that kilowatch knows of.'}</p>"
+    return table(caption, heads, rows, (4,), "incidents")
+
+
+def _incident(one: Incident, now: int) -> tuple[str, ...]:
+    taken = one.acknowledged
+    length = duration(max(0, (one.ended or now) - one.began) / 1e9)
+    state = ' <span class="badge over">over</span>' if one.ended is not None else ""
+    false = ' <span class="badge">false</span>' if one.false is not None else ""
+    return (
+        f'<span class="badge {text(one.severity)}">{text(one.severity)}</span>{state}{false}',
+        link(one.title or one.key, "incidents", one.key),
+        moment(one.began, now),
+        length,
+        f"{one.firing:,} of {one.total:,}",
+        "not acknowledged" if taken is None else f"{text(taken.who)}",
+    )
+
+
+def alert_rows_body(alerts: Sequence[AlertRow], now: int) -> str:
+    """Return a table of single alerts with who is notified of each."""
+    if not alerts:
+        return "<p>No alert fires.</p>"
+    rows = [
+        (
+            f'<span class="badge {text(one.severity)}">{text(one.severity)}</span> {text(one.state)}',
+            text(one.summary or one.rule) if one.incident is None else link(one.summary or one.rule, "incidents", one.incident),
+            subject_link(one),
+            link(one.rule, "runbook", one.rule),
+            text(one.value_text) or ABSENT,
+            moment(one.since, now),
+            text(_NOTIFIED.get(one.notification, one.notification)),
+        )
+        for one in alerts
+    ]  # fmt: skip
+    heads = ("state", "alert", "where", "rule", "value", "since", "why nobody is notified")
+    return table(counted(len(rows), "alert"), heads, rows, (4,))
+
+
+def silences_body(silences: Sequence[Silence], now: int) -> str:
+    """Return silences and maintenance windows, with a button that ends each."""
+    found = "".join(_silence(one, now) for one in sorted(silences, key=lambda one: one.ends < now))
+    new = '<p class="actions" hidden><button type="button" data-act="silence" data-matchers="">New silence</button></p>'
+    none = "<p>Nothing is silenced.</p>"
+    return new + (section("Silences and maintenance", found, "silences") or none)
+
+
+def _silence(one: Silence, now: int) -> str:
+    state = "over" if one.ends <= now else "planned" if one.starts > now else "in force"
+    matchers = " ".join(map(str, one.matchers))
+    end = "" if one.ends <= now else (
+        f'<p class="actions" hidden><button type="button" data-act="unsilence" data-silence="{text(one.id)}">End it</button></p>'
+    )  # fmt: skip
+    shown = facts(
+        (
+            ("kind", "maintenance window" if one.maintenance else "silence"),
+            ("from", moment(one.starts)),
+            ("until", moment(one.ends)),
+            ("by", text(one.who)),
+            ("why", text(one.why)),
+        )
+    )
+    return f'<article class="card"><h3><span class="badge">{state}</span> <code>{text(matchers)}</code></h3>{shown}{end}</article>'

@@ -1,0 +1,93 @@
+"""Pages of alerts: incidents open and past, single alerts, silences, and an incident."""
+
+from __future__ import annotations
+
+import asyncio
+
+from aiohttp import web
+
+from aggregator.http.alerts import MOST, USUAL, check_choices, fits, row_of, timeline_reply
+from aggregator.http.errors import RequestError, unknown
+from aggregator.http.parameters import query
+from aggregator.http.reply import STORE_SECONDS, VIEW
+from aggregator.view import AggregatorView
+from aggregator.web.alert_list import (
+    VIEWS,
+    alert_rows_body,
+    alerts_page,
+    incidents_body,
+    silences_body,
+)
+from aggregator.web.content import PageContent, shown_to
+from aggregator.web.incident_page import incident_body
+from api.alerts import (
+    AlertsReply,
+    AlertState,
+    Incident,
+    IncidentReply,
+    IncidentsReply,
+    SilencesReply,
+)
+from telemetry.errors import IncidentError
+
+PAST_NS = 30 * 86_400 * 10**9
+
+
+async def alerts(request: web.Request) -> PageContent:
+    """Return the page of alerts."""
+    asked, view = query(request, "view", "severity", "node", "rule"), request.app[VIEW]
+    check_choices(asked)
+    which, now = asked.get("view", "open"), view.wall()
+    if which not in VIEWS:
+        raise unknown("view", which, VIEWS, status=400)
+    manager = view.pipeline.manager
+    wanted = {name: value for name, value in asked.items() if name != "view"}
+    counts = {"open": len(list(manager.incidents())), "alerts": sum(one.state is AlertState.FIRING for one in view.alerts()),
+              "silences": sum(one.ends > now for one in manager.silences())}  # fmt: skip
+    if which == "silences":
+        reply = shown_to(request, SilencesReply(at=now, silences=list(manager.silences())))
+        body = silences_body(reply.silences, now)
+    elif which == "alerts":
+        rows = [row_of(view, one) for one in view.alerts() if one.state is not AlertState.RESOLVED
+                and all(str(getattr(one, name)) == value for name, value in wanted.items())]  # fmt: skip
+        body = alert_rows_body(shown_to(request, AlertsReply(now, rows[:USUAL])).alerts, now)
+    else:
+        past = which == "past"
+        ever = await _past(view) if past else list(manager.incidents())
+        found = view.pipeline.quality.marked([one for one in ever if fits(one, wanted)][:USUAL])
+        shown = shown_to(request, IncidentsReply(now, list(found)))
+        body = incidents_body(shown.incidents, now, past=past)
+    return PageContent("Alerts", alerts_page(asked, counts, body), live=which != "past")
+
+
+async def _past(view: AggregatorView) -> list[Incident]:
+    """Return the incidents of the last 30 days, newest first."""
+    async with asyncio.timeout(STORE_SECONDS):
+        return await view.delivery.history(view.wall() - PAST_NS, MOST)
+
+
+async def incident(request: web.Request) -> PageContent:
+    """Return the page of an incident, open or of the last 30 days, by its key or that of an alert."""
+    query(request)
+    view, key = request.app[VIEW], request.match_info["key"]
+    manager = view.pipeline.manager
+    try:
+        found = manager.incident(key)
+        events = manager.timeline(key)
+    except IncidentError as error:
+        past = next((one for one in await _past(view) if one.key == key), None)
+        if past is None:
+            raise RequestError(
+                404, "incident", str(error), "Those of 30 days are under Alerts."
+            ) from error
+        found, events = past, ()
+    timeline = await timeline_reply(view, found, events)
+    async with asyncio.timeout(STORE_SECONDS):
+        open_now = found.ended is None
+        evidence = await view.delivery.evidence(found.key, found if open_now else None)
+    [found] = view.pipeline.quality.marked([found])
+    shown = shown_to(request, IncidentReply(view.wall(), found)).incident
+    if evidence is not None:
+        evidence = shown_to(request, evidence)
+    body = incident_body(shown, shown_to(request, timeline), evidence, view.wall())
+    return PageContent(shown.title or shown.key, body, live=found.ended is None)

@@ -1,0 +1,32 @@
+"""The choice of the time that charts show, and the link that keeps it when a page is sent to somebody."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from aggregator.web.markup import path
+from telemetry.text import rfc3339
+
+SPANS = {"-15m": "15 min", "-1h": "1 h", "-6h": "6 h", "-1d": "1 day", "-7d": "7 days"}
+USUAL_SPAN = "-1h"
+
+
+def time_tabs(
+    page: tuple[str, str], anchor: str, asked: Mapping[str, str], start: int, end: int
+) -> str:
+    """Return the menu of spans before now, and a link to exactly `start` to `end` (ns since 1970).
+
+    `page`: the parts of its path. `asked`: the parameters `from` and `to` of the page.
+    """
+    chosen = None if "to" in asked else asked.get("from", USUAL_SPAN)
+    spans = "".join(
+        f'<li><a href="{path(*page, **{"from": span})}#{anchor}"'
+        f"{' aria-current=page' if chosen == span else ''}>{words}</a></li>"
+        for span, words in SPANS.items()
+    )
+    kept = path(*page, **{"from": rfc3339(start), "to": rfc3339(end)})
+    mark = " aria-current=page" if "to" in asked else ""
+    return (
+        f'<nav aria-label="Time of the charts"><ul class="tabs">{spans}'
+        f'<li><a href="{kept}#{anchor}"{mark}>link to this time</a></li></ul></nav>'
+    )

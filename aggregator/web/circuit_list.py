@@ -1,0 +1,209 @@
+"""The page of all circuits: a tree, in which the branch with the most urgent circuit comes first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from aggregator.web.markup import link, text
+from api.circuit_figures import (
+    NextKind,
+    assumed,
+    by_urgency,
+    headroom_amps,
+    load,
+    next_event,
+    share,
+    tree,
+)
+from api.power import CircuitState, LoadState, PowerReply
+from telemetry.number_text import percent, watts
+from telemetry.text import ABSENT, counted, duration, estimated_duration, short_duration
+
+STATUS_WORDS = {0: "", 1: "ticket", 2: "page"}
+"""Worst alert of a circuit, as its row is marked."""
+Status = Mapping[str, int]
+
+
+def circuits_body(
+    circuits: Sequence[CircuitState], status: Status, power: PowerReply, filtered: str = ""
+) -> str:
+    """Return the page's content. `filtered`: only circuits whose name or a node of which has it, with
+    the panels above them."""
+    if not circuits:
+        return f"<p>{text(_none(power))}</p>"
+    urgent = by_urgency(circuits, lambda name: status.get(name, 0))
+    shown = _filtered(circuits, filtered.casefold()) if filtered else {one.id for one in circuits}
+    rows = [row for row in tree(_worst_first(circuits, urgent)) if row[1].id in shown]
+    found = counted(len(rows), "circuit") + (f" of {len(circuits):,}" if filtered else "")
+    return (
+        f"{_problems(power)}"
+        '<form class="filter" role="search" method="get"><label>Filter '
+        f'<input name="q" type="search" value="{text(filtered)}" placeholder="circuit or node"></label> '
+        f'<button>Filter</button> <span class="dim">{found}</span></form>'
+        f"{circuits_table(rows, status)}"
+        '<p class="dim">Times are estimates: a breaker may trip earlier or later. Load: about the last ten '
+        "seconds. An unknown load is no number, and is in no sum.</p>"
+    )
+
+
+def _none(power: PowerReply) -> str:
+    if power.failure:
+        return f"Nothing is known of the circuits: {power.failure}"
+    if power.configured:
+        return "The circuits are not computed yet."
+    return "No circuits are configured: write [power.circuits.NAME] in the aggregator's settings."
+
+
+def _problems(power: PowerReply) -> str:
+    fault = power.configuration.error
+    lines = [f"A newer configuration was refused: {fault}"] if fault else []
+    lines += [f"Meter {meter.name}: {meter.error}" for meter in power.meters if meter.error]
+    shown = "".join(f"<li>{text(line)}</li>" for line in lines[:20])
+    return f'<ul class="problems">{shown}</ul>' if shown else ""
+
+
+def _filtered(circuits: Sequence[CircuitState], wanted: str) -> set[str]:
+    by_name = {circuit.id: circuit for circuit in circuits}
+    found: set[str] = set()
+    for circuit in circuits:
+        if any(wanted in name.casefold() for name in (circuit.id, *circuit.nodes)):
+            above: str | None = circuit.id
+            while above is not None and above in by_name and above not in found:
+                found.add(above)
+                above = by_name[above].parent
+    return found
+
+
+def _worst_first(
+    circuits: Sequence[CircuitState], urgent: Sequence[CircuitState]
+) -> list[CircuitState]:
+    """Return circuits so that the tree's branches come by the most urgent circuit in each."""
+    rank = {circuit.id: place for place, circuit in enumerate(urgent)}
+    for circuit in reversed(circuits):  # parents come before what they feed
+        if circuit.parent in rank:
+            rank[circuit.parent] = min(rank[circuit.parent], rank[circuit.id])
+    return sorted(circuits, key=lambda circuit: rank[circuit.id])
+
+
+_HEADS = ("circuit", "load", "of the breaker", "", "next", "headroom", "state of the load", "nodes")
+
+
+def circuits_table(rows: Iterable[tuple[int, CircuitState]], status: Status) -> str:
+    """Return a table of circuits, each with its depth in the tree."""
+    body = "".join(_row(depth, circuit, status.get(circuit.id, 0)) for depth, circuit in rows)
+    heads = "".join(
+        f'<th scope="col"{" class=num" if place in {1, 2, 5, 7} else ""}>{name or "<span class=hidden>bar</span>"}</th>'
+        for place, name in enumerate(_HEADS)
+    )
+    return (
+        '<div class="wide"><table class="circuits"><caption>Circuits and panels, the most urgent first'
+        f"</caption><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table></div>"
+    )
+
+
+def _row(depth: int, circuit: CircuitState, status: int) -> str:
+    mark = STATUS_WORDS.get(status, "")
+    rules = f' <span class="badge {mark}">{text(", ".join(circuit.alerts))}</span>' if mark else ""
+    feeds = " (panel)" if circuit.kind == "panel" else ""
+    cells = (
+        f'<th scope="row" class="tree d{min(depth, 6)}">{link(circuit.id, "circuits", circuit.id)}'
+        f'<span class="dim">{feeds}</span>{rules}</th>',
+        f'<td class="num">{load_text(circuit)}</td>',
+        f'<td class="num">{share_text(circuit)}</td>',
+        f"<td>{bar(circuit, mark)}</td>",
+        f"<td>{next_text(circuit)}</td>",
+        f'<td class="num">{headroom_text(circuit)}</td>',
+        f"<td>{state_text(circuit)}</td>",
+        f'<td class="num">{len(circuit.nodes) or ""}</td>',
+    )
+    return f'<tr class="{mark}">{"".join(cells)}</tr>'
+
+
+def known(circuit: CircuitState) -> bool:
+    """Whether there is a load to show: an unknown one is never a number."""
+    return circuit.load_state is not LoadState.UNKNOWN and circuit.watts is not None
+
+
+def load_text(circuit: CircuitState) -> str:
+    """Return the load as HTML: with `~` where a part is assumed, in words where it is unknown."""
+    return _about(circuit, watts(load(circuit))) if known(circuit) else "unknown"
+
+
+def share_text(circuit: CircuitState) -> str:
+    """Return the load over the breaker's rating."""
+    return _about(circuit, percent(share(circuit))) if known(circuit) else ABSENT
+
+
+def headroom_text(circuit: CircuitState) -> str:
+    """Return the amps that are left below the continuous limit; negative above it."""
+    amps = headroom_amps(circuit) if known(circuit) else None
+    return ABSENT if amps is None else _about(circuit, f"{amps:+.1f} A")
+
+
+def _about(circuit: CircuitState, words: str) -> str:
+    return f"~{words}" if assumed(circuit) and words != ABSENT else words
+
+
+def bar(circuit: CircuitState, mark: str = "") -> str:
+    """Return the load as a bar up to 125 % of the rating, with marks at the continuous limit and at the
+    rating; empty and hatched for an unknown load."""
+    ratio = share(circuit) if known(circuit) else None
+    if circuit.rated_amps is None or ratio is None:
+        return '<svg class="bar" viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true"><rect class="none" width="100" height="10"/></svg>'
+    lines = "".join(
+        f'<line class="{name}" x1="{place:.1f}" x2="{place:.1f}" y1="0" y2="10"/>'
+        for name, place in _marks(circuit)
+    )
+    width = min(100.0, max(0.0, 80 * ratio))
+    return (
+        '<svg class="bar" viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true">'
+        f'<rect class="fill {mark}" width="{width:.1f}" height="10"/>{lines}</svg>'
+    )
+
+
+def _marks(circuit: CircuitState) -> Iterator[tuple[str, float]]:
+    if circuit.continuous_amps and circuit.rated_amps:
+        yield "continuous", 80 * circuit.continuous_amps / circuit.rated_amps
+    yield "rating", 80.0
+
+
+def next_text(circuit: CircuitState) -> str:
+    """Return what happens to it next as HTML; a countdown runs on in the browser."""
+    if not known(circuit):
+        return ABSENT
+    kind, seconds = next_event(circuit)
+    left = seconds or 0.0
+    match kind:
+        case NextKind.TRIP:
+            if left < 1:
+                return '<strong class="page">may trip now</strong>'
+            return f'<strong class="page">may trip in {_countdown(left)}</strong>'
+        case NextKind.FULL:
+            return f"trend: rating in {_countdown(left)}"
+        case NextKind.OVER:
+            since = f" for {duration(seconds)}" if seconds else ""
+            return f"over its continuous limit{since}"
+        case NextKind.ASSUMED:
+            return "over by assumed power"
+        case NextKind.CONTINUOUS:
+            return f"trend: continuous limit in {_countdown(left)}"
+        case NextKind.WAS_OVER:
+            return "fell below its continuous limit"
+        case NextKind.NOTHING:
+            return ABSENT
+
+
+def _countdown(seconds: float) -> str:
+    if seconds > 86_400:
+        return short_duration(seconds)
+    return f'<span data-countdown="{seconds:.0f}">{estimated_duration(seconds)}</span>'
+
+
+def state_text(circuit: CircuitState) -> str:
+    """Return how the load is known, and since when."""
+    if circuit.load_state is None:
+        return ABSENT
+    since = circuit.load_state_seconds
+    words = text(circuit.load_state.value)
+    how_long = "" if since is None else f' <span class="dim">for {duration(since)}</span>'
+    return f'<span class="load-{words.replace(" ", "-")}">{words}</span>{how_long}'

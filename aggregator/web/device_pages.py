@@ -1,0 +1,267 @@
+"""Pages of devices: all nodes worst first, a node with its GPUs, a GPU with its readings."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+from aiohttp import web
+
+from aggregator.http.alerts import row_of
+from aggregator.http.history import series_of
+from aggregator.http.nodes import describe, gpu_reply, node_reply
+from aggregator.http.parameters import between, one_of, query, whole_number
+from aggregator.http.reply import VIEW
+from aggregator.register.node_register import drift
+from aggregator.view import AggregatorView
+from aggregator.web.chart_time import USUAL_SPAN, time_tabs
+from aggregator.web.content import PageContent, shown_to
+from aggregator.web.load_chart import NOTHING_STORED, LoadSeries, load_chart
+from aggregator.web.markup import facts, link, moment, path, section, table, text
+from aggregator.web.node_list import (
+    COLUMNS,
+    WORST,
+    NodeLine,
+    nodes_body,
+    release_text,
+    state_badge,
+)
+from alerts.message.evidence_text import metric_text, reading_text
+from api.alerts import Alert, AlertState, Severity
+from api.device import GpuReply
+from api.fleet import NodeReply, NodesReply
+from telemetry.catalogue import BY_NAME
+from telemetry.devices import Event
+from telemetry.metric import Table, Unit
+from telemetry.release import release
+from telemetry.text import ABSENT, counted, duration
+
+_SHOWN = (
+    "gpu_power_watts", "gpu_temperature_celsius", "gpu_utilization_ratio", "gpu_memory_used_bytes",
+)  # fmt: skip
+"""Readings of a GPU in the table of its node."""
+_CHARTS = (
+    "gpu_power_watts", "gpu_temperature_celsius", "gpu_utilization_ratio", "gpu_sm_clock_hertz",
+)  # fmt: skip
+"""Readings of a GPU that its page draws."""
+_NODE_CHARTS = (
+    "node_wall_power_watts",
+    "node_cpu_utilization_ratio",
+    "node_memory_available_bytes",
+)
+"""Readings of a node that its page draws, below the power of its GPUs."""
+_UNITS = {
+    Unit.WATTS: (1.0, "W"),
+    Unit.CELSIUS: (1.0, "°C"),
+    Unit.RATIO: (100.0, "%"),
+    Unit.HERTZ: (1e-6, "MHz"),
+    Unit.BYTES: (2.0**-30, "GiB"),
+}
+"""Factor and unit of a chart's axis."""
+_FROM_DATA = frozenset({Unit.CELSIUS, Unit.HERTZ})
+"""Units whose zero says nothing: their axis begins near the lowest reading."""
+
+
+async def nodes(request: web.Request) -> PageContent:
+    """Return the page of all nodes, worst first or by the column `sort`; `q` filters by name, rack, job and
+    state; `page` counts from 1."""
+    asked, view = query(request, "q", "sort", "page"), request.app[VIEW]
+    one_of(asked, "sort", (WORST, *COLUMNS))
+    page = whole_number(asked, "page", 1, 100_000)
+    now, lines = view.now(), [describe(node, view.now()) for node in view.fleet.nodes.values()]
+    shown = shown_to(request, NodesReply(view.wall(), lines)).nodes
+    found = list(_lines(view, shown, now))
+    return PageContent("Nodes", await asyncio.to_thread(nodes_body, found, asked, page), live=True)
+
+
+def _lines(view: AggregatorView, shown: Sequence[NodeReply], now: float) -> Iterator[NodeLine]:
+    power = view.fleet.column("gpu_power_watts", now)
+    heat = view.fleet.column("gpu_temperature_celsius", now)
+    firing = Counter(
+        (alert.node, alert.severity) for alert in view.alerts() if alert.state is AlertState.FIRING
+    )
+    for line, node in zip(shown, view.fleet.nodes.values(), strict=True):
+        rows = node.rows[Table.GPU]
+        present = [gpu.present for gpu in node.inventory.gpus]
+        watts, celsius = power[rows][present], heat[rows][present]
+        known = celsius[~np.isnan(celsius)]
+        yield NodeLine(
+            line,
+            float(watts.sum()) if watts.size and not np.isnan(watts).any() else None,
+            float(known.max()) if known.size else None,
+            firing[line.node, Severity.PAGE],
+            firing[line.node, Severity.TICKET],
+            drift(line.release, release()),
+        )
+
+
+async def node(request: web.Request) -> PageContent:
+    """Return the page of a node; `from` and `to` choose the time of its charts."""
+    asked, view = query(request, "from", "to"), request.app[VIEW]
+    reply = shown_to(request, await node_reply(request, {}))
+    one, now = reply.node, reply.at
+    start, end = between(asked.get("from"), asked.get("to"), view.wall(), USUAL_SPAN)
+    charts = time_tabs(("nodes", one.node), "past", asked, start, end)
+    charts += await _node_charts(view, one.node, [each.gpu.uuid for each in reply.gpus], start, end)
+    host = tuple((name.replace("_", " "), text(value)) for name, value in reply.host.items())
+    heads = ("GPU", "model", *map(metric_text, _SHOWN))
+    rows = [_gpu_row(each) for each in reply.gpus]
+    body = (
+        facts((*_node_facts(one), *host))
+        + section("Alerts", alert_table(view, reply.alerts, now), "alerts")
+        + section(
+            "GPUs", table(counted(len(rows), "GPU"), heads, rows, range(2, len(heads))), "gpus"
+        )
+        + section("Past", charts, "past")
+        + section("Readings of the node", readings_table(reply.readings, reply.gaps), "readings")
+        + f'<p><a href="{path("alerts", view="past", node=one.node)}">past incidents of this node</a></p>'
+    )
+    return PageContent(one.node, body, live="to" not in asked)
+
+
+async def _node_charts(
+    view: AggregatorView, name: str, gpus: Sequence[str], start: int, end: int
+) -> str:
+    """Return the charts of what the node has reported; a quantity that it lacks has none."""
+    drawn = [("GPU power", Unit.WATTS, await _gpu_power(view, gpus, start, end))]
+    for each in _NODE_CHARTS:
+        found = await _series(view, Table.NODE, name, each, start, end)
+        drawn.append((metric_text(each), BY_NAME[each].unit, found))
+    known = [one for one in drawn if any(value is not None for value in one[2].values)]
+    charts = (
+        load_chart(series, start, end, (), label, from_zero=unit not in _FROM_DATA)
+        for label, unit, series in known
+    )
+    return "".join(charts) or NOTHING_STORED
+
+
+async def _gpu_power(view: AggregatorView, gpus: Sequence[str], start: int, end: int) -> LoadSeries:
+    """Return the sum over GPUs; not known where one of them is not."""
+    parts = [await _series(view, Table.GPU, uuid, "gpu_power_watts", start, end) for uuid in gpus]
+    by_time = [dict(zip(part.at, part.values, strict=True)) for part in parts]
+    instants = sorted(set().union(*by_time))
+    sums: list[float | None] = []
+    for at in instants:
+        values = [part.get(at) for part in by_time]
+        known = [value for value in values if value is not None]
+        sums.append(sum(known) if len(known) == len(values) else None)
+    step = max((part.step for part in parts), default=1)
+    return LoadSeries(instants, sums, [None] * len(sums), "W", step)
+
+
+def _node_facts(one: NodeReply) -> Iterator[tuple[str, str]]:
+    yield "state", state_badge(one)
+    yield "newest frame", ABSENT if one.age_seconds is None else f"{duration(one.age_seconds)} ago"
+    yield (
+        "driver",
+        text(" ".join(filter(None, (one.driver_version, one.driver_state, one.driver_message)))),
+    )
+    yield "source", text(one.source)
+    yield "rack", text(one.rack)
+    yield "job", text(one.job)
+    yield "release", release_text(one.release, drift(one.release, release()))
+
+
+def _gpu_row(each: GpuReply) -> tuple[str, ...]:
+    cells = (_reading(each.readings, each.gaps, name) for name in _SHOWN)
+    return link(f"GPU {each.gpu.index}", "gpus", each.gpu.uuid), text(each.gpu.name), *cells
+
+
+def _reading(readings: Mapping[str, float], gaps: Mapping[str, str], name: str) -> str:
+    """Return a reading, or the reason of its gap."""
+    if name in readings:
+        return text(reading_text(name, readings[name]))
+    return f'<span class="dim">{text(gaps.get(name, "").replace("_", " ")) or ABSENT}</span>'
+
+
+def readings_table(readings: Mapping[str, float], gaps: Mapping[str, str]) -> str:
+    """Return all readings of a device; a gap with its reason, but for what the device lacks."""
+    shown = [
+        name for name in (*readings, *gaps) if gaps.get(name) not in {"not_supported", "not_read"}
+    ]
+    order = {name: place for place, name in enumerate(BY_NAME)}
+    shown.sort(key=lambda name: order.get(name, len(order)))
+    rows = [(text(metric_text(name)), _reading(readings, gaps, name)) for name in shown]
+    return table(counted(len(rows), "reading"), ("metric", "now"), rows, (1,))
+
+
+def alert_table(view: AggregatorView, alerts: Sequence[Alert], now: int) -> str:
+    """Return the alerts of a device that fire or are pending, with links to their incidents."""
+
+    def summary(one: Alert) -> str:
+        key = row_of(view, one).incident
+        return text(one.summary) if key is None else link(one.summary or one.rule, "incidents", key)
+
+    rows = [
+        (f'<span class="badge {text(one.severity)}">{text(one.severity)}</span>',
+         summary(one),
+         text(one.state), moment(one.since, now))
+        for one in alerts
+        if one.state is not AlertState.RESOLVED
+    ]  # fmt: skip
+    return table(counted(len(rows), "alert"), ("severity", "what", "state", "since"), rows)
+
+
+async def gpu(request: web.Request) -> PageContent:
+    """Return the page of a GPU; `from` and `to` choose the time of its charts."""
+    asked, view = query(request, "from", "to"), request.app[VIEW]
+    reply = shown_to(request, await gpu_reply(request, {}))
+    one, home = reply.gpu, reply.node.node
+    start, end = between(asked.get("from"), asked.get("to"), view.wall(), USUAL_SPAN)
+    limit = reply.readings.get("gpu_power_limit_watts")
+    limits = {"gpu_power_watts": [] if limit is None else [("limit", limit)]}
+    drawn = [
+        await _chart(view, one.uuid, name, start, end, limits.get(name, ())) for name in _CHARTS
+    ]
+    charts = time_tabs(("gpus", one.uuid), "past", asked, start, end) + "".join(drawn)
+    about = facts(
+        (
+            ("node", link(home, "nodes", home)),
+            ("model", text(one.name)),
+            ("UUID", f"<code>{text(one.uuid)}</code>"),
+            ("serial", text(one.serial or "")),
+            ("PCI", text(one.pci or "")),
+            ("slot", text(one.slot or "")),
+        )
+    )
+    body = (
+        about
+        + section("Alerts", alert_table(view, reply.alerts, reply.at), "alerts")
+        + section("Past", charts, "past")
+        + section("Readings", readings_table(reply.readings, reply.gaps), "readings")
+        + section("Events", _events(reply.events, reply.at), "events")
+    )
+    return PageContent(f"{home} GPU {one.index}", body, live="to" not in asked)
+
+
+async def _chart(
+    view: AggregatorView,
+    uuid: str,
+    name: str,
+    start: int,
+    end: int,
+    limits: Sequence[tuple[str, float]],
+) -> str:
+    series = await _series(view, Table.GPU, uuid, name, start, end)
+    from_zero = BY_NAME[name].unit not in _FROM_DATA
+    return load_chart(series, start, end, limits, metric_text(name), from_zero=from_zero)
+
+
+async def _series(
+    view: AggregatorView, kind: Table, device: str, name: str, start: int, end: int
+) -> LoadSeries:
+    """Return the past of a metric of a device, in the unit of its chart."""
+    metric = BY_NAME[name]
+    found = await series_of(view, kind, device, metric, start, end)
+    scale, unit = _UNITS[metric.unit]
+    mean, high = ([None if value is None or value != value else value * scale for value in column]  # noqa: PLR0124 - NaN
+                  for column in (found.mean, found.high))  # fmt: skip
+    step = max(found.step, 15.0)
+    return LoadSeries(found.at, mean, high, unit, round(step * 1e9))
+
+
+def _events(events: Sequence[Event], now: int) -> str:
+    rows = [(moment(one.at, now), text(one.kind), text(one.data.get("line") or one.data.get("message") or "")) for one in events]  # fmt: skip
+    return table(counted(len(rows), "event"), ("when", "kind", "what"), rows)

@@ -1,0 +1,110 @@
+"""Pages of the electrical side: circuits, a circuit, energy and cost."""
+
+from __future__ import annotations
+
+import asyncio
+
+from aiohttp import web
+
+from aggregator.electrical.bill import bill_of
+from aggregator.electrical.plan import live_plan
+from aggregator.electrical.service import SAVE_SECONDS
+from aggregator.http.circuits import circuit_history, circuit_reply, circuits_now
+from aggregator.http.errors import bad
+from aggregator.http.parameters import between, query
+from aggregator.http.power import power_reply
+from aggregator.http.reply import VIEW
+from aggregator.view import AggregatorView
+from aggregator.web.chart_time import USUAL_SPAN, time_tabs
+from aggregator.web.circuit_list import circuits_body
+from aggregator.web.circuit_page import circuit_body, losses_body
+from aggregator.web.content import PageContent, shown_to
+from aggregator.web.energy_page import energy_body
+from aggregator.web.load_chart import LoadSeries, load_chart
+from aggregator.web.markup import path, text
+from api.alerts import AlertState, Severity, Subject
+from api.power import CircuitsReply, CircuitState
+from power.plan.plan import Suppose
+from telemetry.errors import ConfigError
+
+
+def status_of(view: AggregatorView) -> dict[str, int]:
+    """Return how bad the worst alert of each circuit is: 2 a page, 1 a ticket."""
+    found: dict[str, int] = {}
+    bad_of = {Severity.PAGE: 2, Severity.TICKET: 1}
+    for alert in view.alerts():
+        if alert.subject is Subject.CIRCUIT and alert.state is AlertState.FIRING:
+            found[alert.name] = max(found.get(alert.name, 0), bad_of.get(alert.severity, 0))
+    return found
+
+
+async def circuits(request: web.Request) -> PageContent:
+    """Return the page of all circuits."""
+    asked, view = query(request, "q"), request.app[VIEW]
+    found = shown_to(request, CircuitsReply(at=view.wall(), circuits=await circuits_now(view)))
+    power = shown_to(request, power_reply(view))
+    status, wanted = status_of(view), asked.get("q", "")
+    body = await asyncio.to_thread(circuits_body, found.circuits, status, power, wanted)
+    return PageContent("Circuits", body, live=True)
+
+
+async def circuit(request: web.Request) -> PageContent:
+    """Return the page of a circuit; `from` and `to` choose the time of its chart, `lose` asks what its loss
+    would do."""
+    asked, view = query(request, "from", "to", "lose"), request.app[VIEW]
+    name = request.match_info["circuit"]
+    reply = shown_to(request, await circuit_reply(view, name))
+    chart = await _chart(view, reply.circuit, asked)
+    way = path("circuits", name, lose="1", **{"from": asked.get("from")})
+    losses = f'<p><a href="{way}#losses">What would its loss do?</a></p>'
+    if "lose" in asked:
+        losses = await _losses(view, name)
+    return PageContent(
+        name,
+        circuit_body(reply, status_of(view).get(name, 0), chart, losses),
+        live="lose" not in asked and "to" not in asked,
+    )
+
+
+async def _chart(view: AggregatorView, circuit: CircuitState, asked: dict[str, str]) -> str:
+    rated = circuit.rated_amps
+    start, end = between(asked.get("from"), asked.get("to"), view.wall(), USUAL_SPAN)
+    word = "watts" if rated is None else "load_ratio"
+    found = await asyncio.to_thread(circuit_history(view, circuit.id, word, start, end))
+    scale = rated or 1.0
+    values, highs = ([None if one is None else one * scale for one in column] for column in (found.values, found.high))  # fmt: skip
+    series = LoadSeries(found.at, values, highs, "W" if rated is None else "A",
+                        round(max(found.step, SAVE_SECONDS) * 1e9))  # fmt: skip
+    limits = [("continuous limit", circuit.continuous_amps), ("rating", rated)]
+    drawn = load_chart(
+        series,
+        start,
+        end,
+        [(name, value) for name, value in limits if value],
+        "load of the highest pole" if rated else "load",
+    )
+    return time_tabs(("circuits", circuit.id), "load", asked, start, end) + drawn
+
+
+async def _losses(view: AggregatorView, name: str) -> str:
+    try:
+        plan = await asyncio.to_thread(
+            live_plan(
+                view.electrical, view.fleet, Suppose(lose=(name,)), view.pipeline.engine.rules
+            )
+        )
+    except ConfigError as error:
+        return f"<p>{text(error)}</p>"
+    return losses_body(name, plan, await circuits_now(view))
+
+
+async def energy(request: web.Request) -> PageContent:
+    """Return the page of energy and cost."""
+    name, view = query(request, "month").get("month"), request.app[VIEW]
+    try:
+        bill = await asyncio.to_thread(bill_of(view.electrical, name, view.wall()))
+    except ConfigError as error:
+        raise bad("month", str(error)) from error
+    months = await asyncio.to_thread(view.electrical.month_files.names)
+    names = sorted({*months, bill.month})
+    return PageContent(f"Energy and cost, {bill.month}", energy_body(bill, names))

@@ -1,0 +1,244 @@
+"""The frame of the pages: their routes, the head and the menu, who may see them, and their errors.
+
+A page is a function that returns its content. Pages are read-only, and need the same as the API: a token with
+the scope `read` except on loopback. A browser sends no token when a link is followed, so that the
+answer is a page without data then, whose script asks for the token and loads the page with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import hashlib
+import math
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping
+from http import HTTPStatus
+from pathlib import Path
+
+from aiohttp import hdrs, web
+
+from aggregator.http.auth import CALLER, GUARD, READING, AccessRule
+from aggregator.http.errors import Handler, RequestError, printable
+from aggregator.http.reply import VIEW, accepts_gzip, gzipped
+from aggregator.web import (
+    alert_pages,
+    device_pages,
+    electrical_pages,
+    overview_page,
+    runbook_pages,
+)
+from aggregator.web.content import PageContent
+from aggregator.web.markup import path, text
+
+Page = Callable[[web.Request], Awaitable[PageContent]]
+PAGES: dict[str, Page] = {
+    "/": overview_page.overview,
+    "/alerts": alert_pages.alerts,
+    "/incidents/{key:.+}": alert_pages.incident,
+    "/nodes": device_pages.nodes,
+    "/nodes/{node}": device_pages.node,
+    "/gpus/{uuid}": device_pages.gpu,
+    "/circuits": electrical_pages.circuits,
+    "/circuits/{circuit:.+}": electrical_pages.circuit,
+    "/energy": electrical_pages.energy,
+    "/runbook": runbook_pages.index,
+    "/runbook/{rule}": runbook_pages.rule,
+}
+"""Pages by path."""
+MENU = {
+    "": "Overview",
+    "alerts": "Alerts",
+    "nodes": "Nodes",
+    "circuits": "Circuits",
+    "energy": "Energy",
+    "runbook": "Runbook",
+}
+"""Links of the menu, by path."""
+HTML = "text/html; charset=utf-8"
+CSP = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "form-action 'self'; base-uri 'self'; frame-ancestors 'none'"
+)
+_STATIC = Path(__file__).with_name("static")
+_TYPES = {
+    ".js": "text/javascript; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+SHEETS, SCRIPTS = (
+    ("pages.css", "electrical.css", "map.css"),
+    ("pages.js", "actions.js", "countdown.js", "chart.js"),
+)
+ICON = "icon.svg"
+_OPEN = AccessRule("page", None)
+"""Of the frame itself, which has no data."""
+
+
+class SharedContents:
+    """Live pages, made and compressed once for all who look at the same page within a second: a hundred
+    viewers cost as much as one."""
+
+    SECONDS = 1.0
+    MOST = 64
+
+    def __init__(self) -> None:
+        self._made: OrderedDict[
+            tuple[str, bool, bool], tuple[float, asyncio.Future[tuple[bytes, bool]]]
+        ]
+        self._made = OrderedDict()
+
+    async def body(self, page: Page, request: web.Request) -> tuple[bytes, bool]:
+        """Return a page in its frame for a caller, and whether it is compressed; made anew for a person who
+        loads it again. Raises what the page raises."""
+        zipped = accepts_gzip(request.headers.get(hdrs.ACCEPT_ENCODING, ""))
+        key = (str(request.rel_url), request[CALLER].sees_private, zipped)
+        now = asyncio.get_running_loop().time()
+        at, made = self._made.get(key, (-math.inf, None))
+        anew = hdrs.CACHE_CONTROL in request.headers
+        if made is None or anew or now - at > self.SECONDS or made.cancelled():
+            made = asyncio.ensure_future(self._make(page, request, zipped))
+            self._made[key] = (now, made)
+            self._made.move_to_end(key)
+            while (
+                len(self._made) > self.MOST
+                or now - next(iter(self._made.values()))[0] > self.SECONDS
+            ):
+                self._made.popitem(last=False)
+        return await asyncio.shield(made)
+
+    async def _make(self, page: Page, request: web.Request, zipped: bool) -> tuple[bytes, bool]:
+        html = _html(request, await page(request))
+        return await asyncio.to_thread(gzipped, html) if zipped else (html, False)
+
+
+SHARED = web.AppKey("shared_contents", SharedContents)
+
+
+@functools.cache
+def static_files() -> dict[str, tuple[bytes, str, str]]:
+    """Return the files beside the pages by name: body, type, and a version that changes with the body."""
+    return {
+        name: (body, _TYPES[Path(name).suffix], hashlib.sha256(body).hexdigest()[:12])
+        for name in (*SHEETS, *SCRIPTS, ICON)
+        for body in [(_STATIC / name).read_bytes()]
+    }
+
+
+def add_pages(app: web.Application, expect: Callable[[web.Request], Awaitable[None]]) -> None:
+    """Add the routes of the pages to an application. `expect` answers `Expect: 100-continue`."""
+    app[SHARED] = SharedContents()
+    for route, page in PAGES.items():
+        app.router.add_get(route, functools.partial(_answer, page), expect_handler=expect)
+    app.router.add_get("/static/{name}", _static, expect_handler=expect)
+
+
+def page_rules() -> dict[tuple[str, str], AccessRule]:
+    """Return what the guard asks of a caller of the frame: nothing; `_answer` asks for what is in it."""
+    routes = [route.replace(":.+}", "}") for route in PAGES]
+    return {(route, "get"): _OPEN for route in (*routes, "/static/{name}")}
+
+
+async def _static(request: web.Request) -> web.Response:
+    found = static_files().get(request.match_info["name"])
+    if found is None:
+        raise RequestError(404, "path", "there is no such file")
+    body, kind, version = found
+    kept = "max-age=86400"
+    if request.query_string == version:  # another body has another URL
+        kept += ", immutable"
+    headers = {hdrs.CONTENT_TYPE: kind, hdrs.CACHE_CONTROL: kept}
+    return web.Response(body=body, headers=headers)
+
+
+@web.middleware
+async def missing_pages(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Answer a browser with a page where there is nothing; the API and its callers get JSON."""
+    try:
+        return await handler(request)
+    except web.HTTPNotFound:
+        wants_page = "text/html" in request.headers.get(hdrs.ACCEPT, "")
+        if request.method != hdrs.METH_GET or not wants_page or request.path.startswith("/api/"):
+            raise
+        return await _answer(_missing, request)
+
+
+async def _missing(request: web.Request) -> PageContent:
+    cure = f"There are: {', '.join(MENU.values())}; the menu leads to them."
+    raise RequestError(404, "path", f"there is nothing at {request.path}", cure)
+
+
+async def _answer(page: Page, request: web.Request) -> web.StreamResponse:
+    """Answer with a page in its frame; a fault is a page too."""
+    try:
+        request[CALLER] = request.app[GUARD].admit(request, READING)
+        return _reply(*await request.app[SHARED].body(page, request))
+    except RequestError as error:
+        if error.status == HTTPStatus.UNAUTHORIZED:
+            return _framed(
+                request, _sign_in(), error.status, {"WWW-Authenticate": "Bearer", **error.headers}
+            )
+        fault = printable(error.fault)
+        words = f"<p>{text(fault.where)}: {text(fault.what)}.</p><p>{text(fault.cure)}</p>"
+        content = PageContent(HTTPStatus(error.status).phrase, words)
+        return _framed(request, content, error.status, error.headers)
+
+
+def _sign_in() -> PageContent:
+    body = (
+        '<form id="sign-in"><p>A token with the scope read is needed: <code>kilowatch token add NAME</code> on the '
+        "aggregator's machine makes one. It stays in this tab.</p>"
+        '<label>Token <input type="password" name="token" required autocomplete="off"></label> '
+        '<button>Sign in</button><p role="alert" class="status"></p></form>'
+        "<noscript><p>It can only be sent by the script of this page.</p></noscript>"
+    )
+    return PageContent("Sign in", body)
+
+
+def _framed(
+    request: web.Request, content: PageContent, status: int, headers: Mapping[str, str]
+) -> web.Response:
+    """Answer with a page that nobody shares."""
+    html = _html(request, content, status)
+    zipped = accepts_gzip(request.headers.get(hdrs.ACCEPT_ENCODING, ""))
+    return _reply(*(gzipped(html) if zipped else (html, False)), status, headers)
+
+
+def _reply(
+    body: bytes, packed: bool, status: int = 200, headers: Mapping[str, str] | None = None
+) -> web.Response:
+    made = {hdrs.CONTENT_TYPE: HTML, "Content-Security-Policy": CSP, hdrs.VARY: hdrs.ACCEPT_ENCODING, **(headers or {})}  # fmt: skip
+    if packed:
+        made[hdrs.CONTENT_ENCODING] = "gzip"
+    return web.Response(status=status, body=body, headers=made)
+
+
+def _html(request: web.Request, content: PageContent, status: int = 200) -> bytes:
+    """Return a page in its frame."""
+    route = request.match_info.route.resource
+    way = request.rel_url.raw_path if route is None else route.canonical
+    depth = max(0, way.count("/") - 1)
+    here = f"{request.rel_url.raw_path.lstrip('/')}{'?' if request.query_string else ''}{request.rel_url.raw_query_string}"
+    root, first = "../" * depth or "./", request.path.split("/")[1]
+    files = static_files()
+    sheets = "".join(f'<link rel="stylesheet" href="static/{name}?{files[name][2]}">' for name in SHEETS)  # fmt: skip
+    scripts = "".join(f'<script type="module" src="static/{name}?{files[name][2]}"></script>' for name in SCRIPTS)  # fmt: skip
+    icon = f'<link rel="icon" href="static/{ICON}?{files[ICON][2]}">'
+    menu = "".join(
+        f'<li><a href="{path(way) or "./"}"{" aria-current=page" if way == first else ""}>{words}</a></li>'
+        for way, words in MENU.items()
+    )
+    cluster, kind = "", ""
+    if status != HTTPStatus.UNAUTHORIZED:
+        view = request.app[VIEW]
+        cluster = text(view.cluster)
+        if any(node.inventory.source.startswith("simulated") for node in view.fleet.nodes.values()):
+            kind = '<strong class="badge simulated">simulated</strong> '
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f'<base href="{root}"><title>{text(content.title)} - kilowatch {cluster}</title>{icon}{sheets}{scripts}</head>'
+        f'<body><a class="skip" href="{text(here)}#main">To the content</a>'
+        f'<header><strong>kilowatch</strong> <span class="dim">{cluster}</span> {kind}<nav aria-label="Pages"><ul>{menu}</ul></nav></header>'
+        f'<main id="main" tabindex="-1"{" data-live" if content.live else ""}><h1>{text(content.title)}</h1>{content.body}</main></body></html>'
+    ).encode()

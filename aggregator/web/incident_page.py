@@ -1,0 +1,323 @@
+"""The page of an incident: what a pager links to. What is wrong, what to do, its evidence, and what rang
+when; kept as long as the incident is in the journal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from aggregator.web.markup import clock_time, facts, link, moment, prose, section, table, text
+from alerts.message.evidence_text import metric_text, reading_text, shown_columns
+from alerts.message.page import place_of
+from api.alerts import Alert, AlertState, DeliveryRow, Incident, IncidentEvent, TimelineReply
+from api.evidence import Evidence, EvidenceReply, PastFault
+from telemetry.text import all_firing, counted, duration
+
+_EVENTS = {
+    "acknowledged": "acknowledged by {who}",
+    "taken_back": "acknowledgement withdrawn by {who}",
+    "lapsed": "the acknowledgement expired",
+    "marked_false": "marked as false by {who}",
+    "mark_removed": "mark removed by {who}",
+    "recovery": "recovery by {who}",
+    "told": "notified",
+    "ended": "over",
+}
+_REASONS = {
+    "new": "it is new",
+    "worse": "it grew worse",
+    "more": "there is more",
+    "fewer": "there is less",
+    "cause": "its cause was found",
+    "repeat": "not acknowledged",
+    "escalated": "not acknowledged in time",
+    "flapping": "it fires and resolves again and again",
+    "storm": "there are too many at once",
+    "merged": "it is part of another",
+    "forgotten": "its node was removed",
+}
+MOST_ALERTS = 100
+
+
+def incident_body(
+    incident: Incident, timeline: TimelineReply | None, evidence: EvidenceReply | None, now: int
+) -> str:
+    """Return the page's content. `timeline`: None where the incident is too old for one."""
+    lead = incident.alerts[0] if incident.alerts else None
+    cards = () if evidence is None else evidence.cards
+    return (
+        f"{_head(incident, now)}{_actions(incident)}"
+        f"{facts(_facts(incident, lead, now))}"
+        f"{section('What it means', _meaning(lead), 'meaning')}"
+        f"{section('What to do', _steps(cards, lead), 'steps')}"
+        f"{_evidence(evidence, now)}"
+        f"{section('What happened', _timeline(timeline, incident, now), 'timeline')}"
+        f"{section('Its alerts', _alerts(incident, now), 'alerts')}"
+        f"{section('Commands', _commands(cards), 'commands')}"
+    )
+
+
+def _head(incident: Incident, now: int) -> str:
+    if incident.ended is not None:
+        length = duration(max(0, incident.ended - incident.began) / 1e9)
+        state = (
+            f'<span class="badge over">over</span> {moment(incident.ended, now)}, after {length}'
+        )
+    elif incident.acknowledged is not None:
+        note = incident.acknowledged
+        until = "" if note.until is None else f" until {moment(note.until)}"
+        why = f": {text(note.why)}" if note.why else ""
+        state = f'<span class="badge ack">acknowledged</span> by {text(note.who)} {moment(note.at, now)}{until}{why}'
+    else:
+        state = '<span class="badge open">not acknowledged</span>'
+    marked = "" if incident.false is None else f' <span class="badge">marked as false by {text(incident.false.who)}: {text(incident.false.why)}</span>'  # fmt: skip
+    severity = text(incident.severity)
+    return f'<p><span class="badge {severity}">{severity}</span> {state}{marked}</p>'
+
+
+def _actions(incident: Incident) -> str:
+    """Return the buttons; the script shows them, since each needs a token."""
+    if incident.ended is not None:
+        return ""
+    key, what = text(incident.key), "unacknowledge" if incident.acknowledged else "acknowledge"
+    return (
+        f'<p class="actions" data-incident="{key}" hidden>'
+        f'<button type="button" data-act="{what}">{"Withdraw the acknowledgement" if incident.acknowledged else "Acknowledge"}</button> '
+        f'<button type="button" data-act="silence" data-matchers="{text(" ".join(_matchers(incident)))}">Silence</button>'
+        "</p>"
+    )
+
+
+def _matchers(incident: Incident) -> Iterator[str]:
+    """Yield matchers that cover the lead's rule at its place."""
+    if not incident.alerts:
+        return
+    lead = incident.alerts[0]
+    yield f"rule={lead.rule}"
+    yield f"node={lead.node}" if lead.node else f"name={lead.name}"
+
+
+def subject_link(alert: Alert) -> str:
+    """Return the place of an alert with a link to its page."""
+    if alert.gpu:
+        return link(place_of(alert), "gpus", alert.gpu)
+    if alert.node:
+        return link(place_of(alert), "nodes", alert.node)
+    if alert.subject.value == "circuit":
+        return link(place_of(alert), "circuits", alert.name)
+    return text(place_of(alert))
+
+
+def _facts(incident: Incident, lead: Alert | None, now: int) -> Iterator[tuple[str, str]]:
+    yield "began", moment(incident.began, now)
+    yield "alerts", text(all_firing(incident.firing, incident.total))
+    if lead is not None:
+        yield "where", subject_link(lead)
+        limit = f" (limit {text(lead.limit_text)})" if lead.limit_text else ""
+        yield "value", f"{text(lead.value_text)}{limit}" if lead.value_text else ""
+        yield "rule", link(lead.rule, "runbook", lead.rule)
+        yield "remedy", "" if lead.owner is None else text(lead.owner.text)
+        circuits = filter(None, lead.labels.get("circuits", "").split(","))
+        yield "circuits", ", ".join(link(name, "circuits", name) for name in circuits)
+        for name in (
+            "rack",
+            "job",
+            "user",
+            "process",
+            "model",
+            "serial",
+            "pci",
+            "slot",
+        ):
+            yield name, text(lead.labels.get(name, ""))
+    number = max(incident.hidden, len(incident.inhibited))
+    yield (
+        "consequences",
+        f"{counted(number, 'alert')}, of which nobody is notified" if number else "",
+    )
+    yield "key", f"<code>{text(incident.key)}</code>"
+
+
+def _meaning(lead: Alert | None) -> str:
+    return "" if lead is None or not lead.description else f"<p>{prose(lead.description)}</p>"
+
+
+def _steps(cards: Sequence[Evidence], lead: Alert | None) -> str:
+    remedy = cards[0].remedy if cards else None
+    runbook = (
+        ""
+        if lead is None
+        else f"<p>The whole runbook: {link(lead.rule, 'runbook', lead.rule)}.</p>"
+    )
+    if remedy is None or not remedy.steps:
+        return runbook
+    steps = "".join(f"<li>{prose(step)}</li>" for step in remedy.steps)
+    until = f"<p>{text(remedy.until)}</p>" if remedy.until else ""
+    replace = f"<p>When to replace it: {prose(remedy.replace)}</p>" if remedy.replace else ""
+    return f"{until}<ol>{steps}</ol>{replace}{runbook}"
+
+
+def _evidence(evidence: EvidenceReply | None, now: int) -> str:
+    if evidence is None:
+        return ""
+    if not evidence.cards:
+        problem = evidence.problem or "none was collected"
+        return section("Evidence", f"<p>{text(problem)}</p>", "evidence")
+    found = "".join(_card(number, card, now) for number, card in enumerate(evidence.cards))
+    return section("Evidence", found, "evidence")
+
+
+def _card(number: int, card: Evidence, now: int) -> str:
+    def clock(at: int) -> str:
+        return clock_time(at, card.collected)
+
+    place = f"{card.node} GPU {card.index}" if card.index else card.node or card.name
+    lines = "".join(f"<li>{clock(one.at)} <code>{text(one.line)}</code></li>" for one in card.lines)
+    nearby = "".join(
+        f"<li>{clock(one.at)} {text(one.what)}{f' GPU {text(one.index)}' if one.index else ''} {text(one.text or one.line)}</li>"
+        for one in card.nearby
+    )
+    more = card.nearby_total - len(card.nearby)
+    missing = "".join(f"<li>{text(part)}: {text(why)}</li>" for part, why in card.missing.items())
+    return (
+        f'<article class="card" aria-labelledby="card-{number}"><h3 id="card-{number}">{text(place)}: {text(card.summary)}</h3>'
+        f"<p>as it was when it was notified: collected {moment(card.collected, now)}, "
+        f"{duration(max(0, card.collected - card.moment) / 1e9)} after it began</p>"
+        f"{_part('Log', f'<ol class=log>{lines}</ol>' if lines else '')}"
+        f"{_part('Readings around the moment', readings(card))}"
+        f"{_part('Within five minutes on this node', f'<ul>{nearby}</ul>' if nearby else '')}"
+        f"{f'<p>and {more} more</p>' if more > 0 else ''}"
+        f"{_past(card)}"
+        f"{_part('Missing', f'<ul>{missing}</ul>' if missing else '')}</article>"
+    )
+
+
+def _part(title: str, body: str) -> str:
+    return f"<h4>{title}</h4>{body}" if body else ""
+
+
+def readings(card: Evidence) -> str:
+    """Return a chart a metric that changed, and the readings at the moment for the others."""
+    found, at = card.readings, card.readings.at
+    if not at:
+        return ""
+    charts, rows = [], []
+    for name in shown_columns(found):
+        values = found.columns[name]
+        present = [value for value in values if value is not None]
+        last = found.gaps.get(name, "").replace("_", " ") if values[-1] is None else reading_text(name, values[-1])  # fmt: skip
+        if len(present) >= 2 and min(present) < max(present):
+            low, high = reading_text(name, min(present)), reading_text(name, max(present))
+            words = f"{metric_text(name)}: {low} to {high}, last {last or 'none'}"
+            charts.append(
+                f"<figure>{spark(at, values, card.moment)}<figcaption>{text(words)}</figcaption></figure>"
+            )
+        else:
+            rows.append((text(metric_text(name)), text(last or "none")))
+    table_ = table("Readings that did not change", ("metric", "last"), rows, (1,))
+    first, last_at, began = (
+        clock_time(when, card.collected) for when in (at[0], at[-1], card.moment)
+    )
+    axis = f"<p class=dim>{first} to {last_at}; the line is {began}, when it began</p>"
+    return f'<div class="sparks">{"".join(charts)}</div>{axis if charts else ""}{table_}'
+
+
+_WIDTH, _HEIGHT = 300.0, 60.0
+
+
+def spark(at: Sequence[int], values: Sequence[float | None], at_moment: int) -> str:
+    """Return a small chart that needs no script: a gap is empty, the moment is a line."""
+    present = [value for value in values if value is not None]
+    low, high = min(present), max(present)
+    length, span = max(1, at[-1] - at[0]), high - low or 1.0
+
+    def across(when: int) -> float:
+        return _WIDTH * min(1.0, max(0.0, (when - at[0]) / length))
+
+    way, drawing = [], False
+    for when, value in zip(at, values, strict=True):
+        if value is None:
+            drawing = False
+            continue
+        height = 4 + (_HEIGHT - 8) * (1 - (value - low) / span)
+        way.append(f"{'L' if drawing else 'M'}{across(when):.1f} {height:.1f}")
+        drawing = True
+    line = f'<line class="moment" x1="{across(at_moment):.1f}" x2="{across(at_moment):.1f}" y1="0" y2="{_HEIGHT:.0f}"/>'
+    return (
+        f'<svg class="spark" viewBox="0 0 {_WIDTH:.0f} {_HEIGHT:.0f}" preserveAspectRatio="none" aria-hidden="true">'
+        f'{line}<path d="{" ".join(way)}"/></svg>'
+    )
+
+
+def _past(card: Evidence) -> str:
+    history = card.history
+    if history is None or not card.uuid:
+        return ""
+    parts = []
+    for what, known, total in (
+        (f"This board, {card.serial or card.uuid}", history.board, history.board_total),
+        ("This slot", history.slot, history.slot_total),
+    ):
+        head = f"{what}: {counted(total, 'other fault')} in {counted(history.days, 'day')}"
+        parts.append(
+            _part(text(head), f"<ul>{''.join(map(_fault, known))}</ul>" if known else "<p>none</p>")
+        )
+    return "".join(parts)
+
+
+def _fault(fault: PastFault) -> str:
+    words = link(f"{fault.rule} ({fault.severity})", "incidents", fault.incident)
+    return f"<li>{moment(fault.at)} {words} on {link(fault.node, 'nodes', fault.node)} {text(fault.place)}, board {text(fault.serial)}</li>"
+
+
+def _timeline(timeline: TimelineReply | None, incident: Incident, now: int) -> str:
+    if timeline is None:
+        return "<p>Its timeline is kept for an hour after its end.</p>"
+    rest = list(timeline.deliveries)
+    entries = [(timeline.began, "began")]
+    for event in timeline.events:
+        its = [one for one in rest if one.created == event.at]
+        rest = [one for one in rest if one.created != event.at]
+        entries.append((event.at, _event(event, its)))
+    entries += [(one.created, f"notified: {_delivery(one)}") for one in rest]
+    shown = "".join(f"<li>{moment(at, now)} {words}</li>" for at, words in sorted(entries))
+    return f'<ol class="timeline">{shown}</ol>'
+
+
+def _event(event: IncidentEvent, sent: Sequence[DeliveryRow]) -> str:
+    words = text(_EVENTS.get(event.what, event.what).format(who=event.who or "unknown"))
+    if event.what == "told" and not sent:
+        words = "to be notified, but no route has a channel"
+    why = _REASONS.get(event.why, event.why) if event.what in {"told", "ended"} else event.why
+    reason = "" if not why or why == "resolved" else f" ({text(why)})"
+    return f"{words}{reason}" + (f": {', '.join(map(_delivery, sent))}" if sent else "")
+
+
+def _delivery(one: DeliveryRow) -> str:
+    tries = f" after {one.tries} tries" if one.tries > 1 else ""
+    error = f": {text(one.error)}" if one.error and one.outcome != "delivered" else ""
+    return f"{text(one.channel)} {text(one.outcome)}{tries}{error}"
+
+
+def _alerts(incident: Incident, now: int) -> str:
+    rows = [
+        (
+            subject_link(alert),
+            text(alert.summary),
+            text(alert.state if alert.state is not AlertState.RESOLVED else f"resolved {alert.ended}".strip()),
+            moment(alert.since, now),
+            text(alert.value_text),
+        )
+        for alert in incident.alerts[:MOST_ALERTS]
+    ]  # fmt: skip
+    heads = ("where", "what", "state", "since", "value")
+    return table(counted(incident.total, "alert"), heads, rows, (4,))
+
+
+def _commands(cards: Sequence[Evidence]) -> str:
+    if not cards:
+        return ""
+    rows = "".join(
+        f"<dt>{text(one.name)}</dt><dd><code>{text(one.command)}</code></dd>"
+        for one in cards[0].commands
+    )
+    return f'<dl class="facts">{rows}</dl>' if rows else ""

@@ -1,0 +1,91 @@
+"""Small pieces of HTML: every text that comes from outside is escaped here."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterable, Sequence
+from urllib.parse import quote, urlencode
+
+from telemetry.printable import one_line
+from telemetry.text import ABSENT, duration, rfc3339, time_of_day, timestamp
+
+
+def text(words: object) -> str:
+    """Return words for HTML: printable, on one line, escaped."""
+    return html.escape(one_line(str(words)))
+
+
+def prose(words: str) -> str:
+    """Return a sentence of a rule for HTML, with `code` as code."""
+    return re.sub(r"`([^`]*)`", r"<code>\1</code>", text(words))
+
+
+def path(*parts: str, **asked: str | None) -> str:
+    """Return a path below the root of the pages, for `href`: relative, so that a proxy may put a prefix
+    before it. Empty parameters are left out."""
+    query = urlencode({name: value for name, value in asked.items() if value})
+    way = "/".join(quote(part, safe="") for part in parts)
+    return html.escape(f"{way}?{query}" if query else way)
+
+
+def link(words: object, *parts: str, **asked: str | None) -> str:
+    """Return a link to a page."""
+    return f'<a href="{path(*parts, **asked)}">{text(words)}</a>'
+
+
+def moment(at: int, now: int | None = None) -> str:
+    """Return an instant, ns since 1970: the time of day, the whole time for programs and on hover; with
+    `now` also how long ago."""
+    if at <= 0:
+        return ABSENT
+    day = 86_400 * 1_000_000_000
+    shown = time_of_day(at) if now is not None and abs(now - at) < day else timestamp(at)
+    ago = "" if now is None else f' <span class="dim">{duration(max(0, now - at) / 1e9)} ago</span>'
+    return f'<time datetime="{rfc3339(at)}" title="{timestamp(at)}">{shown}</time>{ago}'
+
+
+def clock_time(at: int, near: int) -> str:
+    """Return an instant as the time of day, with its day where it is far from another instant."""
+    shown = time_of_day(at) if abs(near - at) < 20 * 3600 * 1_000_000_000 else timestamp(at)
+    return f'<time datetime="{rfc3339(at)}" title="{timestamp(at)}">{shown}</time>'
+
+
+def facts(pairs: Iterable[tuple[str, str]]) -> str:
+    """Return a list of names and values; values are HTML, empty ones are left out."""
+    rows = "".join(f"<dt>{text(name)}</dt><dd>{value}</dd>" for name, value in pairs if value)
+    return f'<dl class="facts">{rows}</dl>' if rows else ""
+
+
+def section(title: str, body: str, name: str) -> str:
+    """Return a part of a page with its heading; nothing without a body. `name`: its anchor."""
+    if not body:
+        return ""
+    return f'<section aria-labelledby="{name}"><h2 id="{name}">{text(title)}</h2>{body}</section>'
+
+
+def table(
+    caption: str,
+    heads: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    numbers: Iterable[int] = (),
+    name: str = "",
+) -> str:
+    """Return a table; cells are HTML. `numbers`: columns that are right-aligned; `name`: its class."""
+    right = set(numbers)
+
+    def cells(row: Sequence[str], tag: str) -> str:
+        scope = ' scope="col"' if tag == "th" else ""
+        return "".join(
+            f"<{tag}{scope}{' class=num' if place in right else ''}>{cell}</{tag}>"
+            for place, cell in enumerate(row)
+        )
+
+    body = "".join(f"<tr>{cells(row, 'td')}</tr>" for row in rows)
+    if not body:
+        return ""
+    head = cells([text(each) for each in heads], "th")
+    return (
+        f'<div class="wide"><table class="{name}"><caption>{text(caption)}</caption>'
+        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+    )

@@ -1,0 +1,167 @@
+"""The table of nodes: worst first, or by a column; sorting, filter and page are in the URL."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from aggregator.web.markup import link, path, text
+from api.fleet import NodeReply, NodeStatus
+from api.node_register import ReleaseDrift
+from telemetry.number_text import celsius, watts
+from telemetry.text import ABSENT, counted, duration
+
+ROWS = 200
+"""Rows of a page: more would make a browser slow, and nobody reads them."""
+WORST = "worst"
+_BADNESS = {NodeStatus.OFFLINE: 2, NodeStatus.STALE: 1, NodeStatus.ONLINE: 0}
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLine:
+    """A row of the table; None is not known."""
+
+    node: NodeReply
+    watts: float | None
+    """Sum over its GPUs, if all that are present report it."""
+    hottest: float | None
+    """Temperature of its hottest GPU, °C."""
+    pages: int
+    """Firing alerts of the severity `page`."""
+    tickets: int
+    drift: ReleaseDrift
+    """Its release beside the aggregator's."""
+
+    @property
+    def order(self) -> tuple[float, ...]:
+        """How urgent it is: the worst is the smallest."""
+        missing = self.node.gpus - self.node.gpus_present
+        hottest = -math.inf if self.hottest is None else self.hottest
+        return (-self.pages, -_BADNESS.get(self.node.state, 1), -missing, -self.tickets, -hottest)
+
+
+Key = Callable[[NodeLine], tuple[object, ...]]
+COLUMNS: dict[str, tuple[str, Key]] = {
+    "node": ("node", lambda one: (one.node.node,)),
+    "state": ("state", lambda one: (-_BADNESS.get(one.node.state, 1),)),
+    "gpus": ("GPUs", lambda one: (-one.node.gpus,)),
+    "power": ("GPU power", lambda one: _most(one.watts)),
+    "hottest": ("hottest GPU", lambda one: _most(one.hottest)),
+    "alerts": ("alerts", lambda one: (-one.pages, -one.tickets)),
+    "rack": ("rack", lambda one: (not one.node.rack, one.node.rack)),
+    "release": ("release", lambda one: (one.node.release,)),
+    "age": ("last frame", lambda one: _most(one.node.age_seconds)),
+}
+"""Columns by their name in the URL: head, and sort key."""
+_NUMBERS = {"gpus", "power", "hottest", "alerts", "age"}
+
+
+def _most(value: float | None) -> tuple[object, ...]:
+    """Return a key that puts the largest first, and what is not known last."""
+    return (value is None, 0.0 if value is None else -value)
+
+
+def nodes_body(lines: Iterable[NodeLine], asked: Mapping[str, str], page: int) -> str:
+    """Return the page's content. `asked`: parameters `sort` and `q`, valid; `page` counts from 1."""
+    wanted, sort = asked.get("q", "").casefold(), asked.get("sort", WORST)
+    found = [one for one in lines if not wanted or _has(one, wanted)]
+    found.sort(key=lambda one: one.node.node)
+    found.sort(key=(lambda one: one.order) if sort == WORST else COLUMNS[sort][1])
+    pages = max(1, -(-len(found) // ROWS))
+    page = min(page, pages)
+    shown = found[(page - 1) * ROWS : page * ROWS]
+    keep = {"q": asked.get("q"), "sort": None if sort == WORST else sort}
+    hidden = "" if sort == WORST else f'<input type="hidden" name="sort" value="{text(sort)}">'
+    return (
+        f'<form class="filter" role="search" method="get">{hidden}<label>Filter <input name="q" type="search" '
+        f'value="{text(asked.get("q", ""))}" placeholder="node, rack, job, state, release, older"></label> '
+        f"<button>Filter</button></form>"
+        f"{_table(shown, keep, sort, _counted(len(found), page, pages))}{_pages(page, pages, keep)}"
+    )
+
+
+def _has(one: NodeLine, wanted: str) -> bool:
+    node, drift = one.node, one.drift
+    words = (node.node, node.rack, node.job, node.state, node.release)
+    return any(wanted in each.casefold() for each in words) or wanted == drift
+
+
+def _counted(found: int, page: int, pages: int) -> str:
+    words = counted(found, "node")
+    return words if pages == 1 else f"{words}, page {page} of {pages}"
+
+
+def _table(lines: list[NodeLine], keep: Mapping[str, str | None], sort: str, caption: str) -> str:
+    heads = "".join(_head(name, words, keep, sort) for name, (words, _) in COLUMNS.items())
+    rows = "".join(_row(one) for one in lines)
+    return (
+        f'<div class="wide"><table><caption>{text(caption)}, '
+        f"{'worst first' if sort == WORST else f'by {COLUMNS[sort][0]}'}</caption>"
+        f"<thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div>"
+    )
+
+
+def _head(name: str, words: str, keep: Mapping[str, str | None], sort: str) -> str:
+    right = " class=num" if name in _NUMBERS else ""
+    if name == sort:
+        way, order = path("nodes", q=keep["q"]), ' aria-sort="other"'
+    else:
+        way, order = path("nodes", q=keep["q"], sort=name), ""
+    return f'<th scope="col"{right}{order}><a href="{way}">{text(words)}</a></th>'
+
+
+def _row(one: NodeLine) -> str:
+    node = one.node
+    gpus = (
+        f"{node.gpus:,}"
+        if node.gpus == node.gpus_present
+        else f"{node.gpus_present:,} of {node.gpus:,}"
+    )
+    marks = [(one.pages, "page"), (one.tickets, "ticket")]
+    alerts = " ".join(f'<span class="badge {mark}">{n:,} {mark}</span>' for n, mark in marks if n)
+    cells = {
+        "node": link(node.node, "nodes", node.node),
+        "state": state_badge(node),
+        "gpus": gpus,
+        "power": watts(one.watts),
+        "hottest": celsius(one.hottest),
+        "alerts": alerts or "none",
+        "rack": text(node.rack) or ABSENT,
+        "release": release_text(node.release, one.drift),
+        "age": ABSENT if node.age_seconds is None else duration(node.age_seconds),
+    }  # fmt: skip
+    return (
+        "<tr>"
+        + "".join(
+            f"<td{' class=num' if name in _NUMBERS else ''}>{cell}</td>"
+            for name, cell in cells.items()
+        )
+        + "</tr>"
+    )
+
+
+def state_badge(node: NodeReply) -> str:
+    """Return the state of a node, marked unless it is online."""
+    if node.state is NodeStatus.ONLINE:
+        return text(node.state)
+    return f'<span class="badge ticket">{text(node.state)}</span>'
+
+
+def release_text(its: str, drift: ReleaseDrift) -> str:
+    """Return a node's release, marked where it is older or newer than the aggregator's."""
+    if drift in {ReleaseDrift.OLDER, ReleaseDrift.NEWER}:
+        return f'{text(its)} <span class="badge ticket">{text(drift)}</span>'
+    return text(its) or ABSENT
+
+
+def _pages(page: int, pages: int, keep: Mapping[str, str | None]) -> str:
+    if pages == 1:
+        return ""
+    links = [(page - 1, "previous"), (page + 1, "next")]
+    found = " ".join(
+        f'<a href="{path("nodes", page=None if number == 1 else str(number), **keep)}">{words} page</a>'
+        for number, words in links
+        if 1 <= number <= pages
+    )
+    return f'<nav aria-label="More nodes"><p>{found}</p></nav>'

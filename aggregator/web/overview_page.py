@@ -1,0 +1,88 @@
+"""The first page: what is wrong now, the most urgent circuits, and what reports."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator
+
+from aiohttp import web
+
+from aggregator.http.circuits import circuits_now
+from aggregator.http.parameters import one_of, query
+from aggregator.http.power import power_reply
+from aggregator.http.reply import VIEW
+from aggregator.register.node_register import drift
+from aggregator.view import AggregatorView
+from aggregator.web.alert_list import incidents_body
+from aggregator.web.circuit_list import circuits_table
+from aggregator.web.content import PageContent, shown_to
+from aggregator.web.electrical_pages import status_of
+from aggregator.web.fleet_map import QUANTITIES, NodeCells, fleet_map
+from aggregator.web.markup import facts, path, section, text
+from api.alerts import IncidentsReply
+from api.circuit_figures import by_urgency
+from api.node_register import ReleaseDrift
+from api.power import CircuitsReply, PowerReply
+from telemetry.metric import Table
+from telemetry.number_text import watts
+from telemetry.release import release
+
+MOST = 10
+
+
+async def overview(request: web.Request) -> PageContent:
+    """Return the first page."""
+    quantity = one_of(query(request, "map"), "map", tuple(QUANTITIES))
+    view = request.app[VIEW]
+    now, manager = view.wall(), view.pipeline.manager
+    found = view.pipeline.quality.marked(list(manager.incidents())[:MOST])
+    incidents = shown_to(request, IncidentsReply(now, list(found))).incidents
+    circuits = shown_to(request, CircuitsReply(at=now, circuits=await circuits_now(view))).circuits
+    status = status_of(view)
+    urgent = by_urgency(circuits, lambda name: status.get(name, 0))[:MOST]
+    rows = [(0, circuit) for circuit in urgent]
+    every = f'<p><a href="{path("circuits")}">all circuits</a></p>'
+    power = shown_to(request, power_reply(view))
+    cells = _cells(view, quantity)
+    drawn = await asyncio.to_thread(fleet_map, cells, quantity) if cells else ""
+    return PageContent(
+        "Overview",
+        facts(_facts(view, power))
+        + section("What is wrong", incidents_body(incidents, now, past=False), "incidents")
+        + (section("Most urgent circuits", circuits_table(rows, status) + every, "circuits") if rows else "")
+        + section("GPUs", drawn, "map"),
+        live=True,
+    )  # fmt: skip
+
+
+def _cells(view: AggregatorView, quantity: str) -> list[NodeCells]:
+    fleet = view.fleet
+    column = fleet.column(QUANTITIES[quantity], view.now())
+    return [
+        NodeCells(
+            str(node.inventory.host.get("rack", "")), name, column[node.rows[Table.GPU]].tolist()
+        )
+        for name, node in fleet.nodes.items()
+        if node.inventory.gpus
+    ]
+
+
+def _facts(view: AggregatorView, power: PowerReply) -> Iterator[tuple[str, str]]:
+    nodes = view.fleet.nodes.values()
+    yield "nodes", f"{sum(node.online for node in nodes):,} of {len(nodes):,} online"
+    yield "GPUs", f"{sum(len(node.inventory.gpus) for node in nodes):,}"
+    found = Counter(drift(node.inventory.kilowatch, release()) for node in nodes)
+    other = [each for each in (ReleaseDrift.OLDER, ReleaseDrift.NEWER) if found[each]]
+    if other:
+        words = [
+            f'<a href="{path("nodes", q=each)}">{found[each]:,} {text(each)}</a>' for each in other
+        ]
+        yield "releases", f"{' and '.join(words)} than this aggregator's {text(release())}"
+    measured = power.wall_nodes
+    yield (
+        "at the wall",
+        ""
+        if power.wall_watts is None
+        else f"{watts(power.wall_watts)}, reported by {measured or 0:,} nodes",
+    )

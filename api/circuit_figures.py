@@ -1,0 +1,150 @@
+"""Figures of a circuit that screens and pages derive from its state, each in one place: the load that
+countdowns are computed with, its share of the rating, its limits in watts, and the order of urgency."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from enum import Enum, auto
+from typing import NamedTuple
+
+from api.power import CircuitState
+
+FAR = 1e12
+"""Seconds in place of never, for sorting."""
+
+
+def share(circuit: CircuitState) -> float | None:
+    """Return the amps of the highest pole over the rating, of about the last ten seconds: the load that
+    countdowns are computed with. An older aggregator has only that of now."""
+    if circuit.load_ratio is None:
+        return None
+    return circuit.load_ratio if circuit.sustained_ratio is None else circuit.sustained_ratio
+
+
+def load(circuit: CircuitState) -> float | None:
+    """Return the watts of the load of about the last ten seconds."""
+    ratio, now = share(circuit), circuit.load_ratio
+    if circuit.watts is None or not ratio or not now:
+        return circuit.watts
+    return circuit.watts * ratio / now
+
+
+def assumed(circuit: CircuitState) -> bool:
+    """Return whether a part of its load is assumed: of silent nodes and unread GPUs."""
+    return (circuit.assumed_watts or 0.0) > 0
+
+
+def measured_watts(circuit: CircuitState) -> float | None:
+    """Return the watts for a chart; None for a load that is mostly assumed."""
+    watts = circuit.watts
+    return None if watts is None or (circuit.assumed_watts or 0.0) > watts / 2 else watts
+
+
+def over_continuous(circuit: CircuitState) -> bool:
+    """Return whether the load of about the last ten seconds is above the continuous limit."""
+    ratio = share(circuit)
+    if ratio is None or circuit.continuous_amps is None or circuit.rated_amps is None:
+        return (circuit.continuous_ratio or 0) > 1
+    return ratio * circuit.rated_amps > circuit.continuous_amps
+
+
+def headroom_amps(circuit: CircuitState) -> float | None:
+    """Return the amps that the load of about the last ten seconds leaves below the continuous limit."""
+    if circuit.load_ratio is None or circuit.sustained_ratio is None:
+        return circuit.headroom_amps
+    if circuit.continuous_amps is None or circuit.rated_amps is None:
+        return None
+    return circuit.continuous_amps - circuit.sustained_ratio * circuit.rated_amps
+
+
+def watts_per_amp(circuit: CircuitState) -> float | None:
+    """Return the watts per amp of the pole with the highest load."""
+    highest = max((a for a in circuit.amps.values() if a), default=None)
+    return None if circuit.watts is None or not highest else circuit.watts / highest
+
+
+def continuous_watts(circuit: CircuitState) -> float | None:
+    """Return the continuous limit in watts at the present mix of poles."""
+    per_amp = watts_per_amp(circuit)
+    if circuit.continuous_amps is None or per_amp is None:
+        return None
+    return circuit.continuous_amps * per_amp
+
+
+class NextKind(Enum):
+    """Kinds of what is ahead of a circuit, if its load or its trend goes on."""
+
+    TRIP = auto()
+    """The breaker may trip at the earliest: by its curve and the heat in it."""
+    FULL = auto()
+    """The trend reaches the rating."""
+    OVER = auto()
+    """The load is over the continuous limit; the seconds are for how long."""
+    ASSUMED = auto()
+    """The load would be over the continuous limit by the assumed power of silent nodes."""
+    CONTINUOUS = auto()
+    """The trend reaches the continuous limit."""
+    WAS_OVER = auto()
+    """The last minute was over the continuous limit; the load has fallen."""
+    NOTHING = auto()
+
+
+class NextEvent(NamedTuple):
+    """The most urgent thing ahead of a circuit."""
+
+    kind: NextKind
+    seconds: float | None = None
+    """Until then, at the instant of the circuit's state; of OVER, since then."""
+
+
+def next_event(circuit: CircuitState) -> NextEvent:
+    """Return what happens to a circuit next. Trip and trend are never mixed."""
+    if circuit.trip_seconds.earliest is not None:
+        return NextEvent(NextKind.TRIP, circuit.trip_seconds.earliest)
+    if circuit.forecast_rated_seconds is not None:
+        return NextEvent(NextKind.FULL, circuit.forecast_rated_seconds)
+    if over_continuous(circuit):
+        if assumed(circuit) and circuit.continuous_ratio is None:  # not known
+            return NextEvent(NextKind.ASSUMED)
+        return NextEvent(NextKind.OVER, circuit.above_continuous_seconds)
+    if circuit.forecast_continuous_seconds is not None:
+        return NextEvent(NextKind.CONTINUOUS, circuit.forecast_continuous_seconds)
+    if (circuit.continuous_ratio or 0) > 1:
+        return NextEvent(NextKind.WAS_OVER)
+    return NextEvent(NextKind.NOTHING)
+
+
+def by_urgency(
+    circuits: Iterable[CircuitState], status: Callable[[str], int]
+) -> list[CircuitState]:
+    """Return circuits, the most urgent first: by time to trip, alert, time to the rating, load.
+    `status`: how bad the worst alert of a circuit is, 0 for none."""
+
+    def key(circuit: CircuitState) -> tuple[float, float, float, float]:
+        trip, full = circuit.trip_seconds.earliest, circuit.forecast_rated_seconds
+        load = max(circuit.load_ratio or 0.0, circuit.continuous_ratio or 0.0)
+        return (FAR if trip is None else trip, -status(circuit.id), FAR if full is None else full, -load)  # fmt: skip
+
+    return sorted(circuits, key=key)
+
+
+def tree(
+    circuits: Sequence[CircuitState], folded: frozenset[str] = frozenset()
+) -> list[tuple[int, CircuitState]]:
+    """Return depth and circuit, each below its feeder, in the order given; folded ones without what they
+    feed."""
+    children: dict[str | None, list[CircuitState]] = {}
+    known = {circuit.id for circuit in circuits}
+    for circuit in circuits:
+        parent = circuit.parent if circuit.parent in known else None
+        children.setdefault(parent, []).append(circuit)
+    found: list[tuple[int, CircuitState]] = []
+
+    def walk(parent: str | None, depth: int) -> None:
+        for circuit in children.get(parent, ()):
+            found.append((depth, circuit))
+            if circuit.id not in folded:
+                walk(circuit.id, depth + 1)
+
+    walk(None, 0)
+    return found

@@ -1,0 +1,147 @@
+"""Jobs, the GPUs that they hold and what they used: `/api/v1/jobs` and `/api/v1/jobs/{id}`.
+
+A figure is null where it is not known, and stands beside its coverage: the share of the job's GPU time
+that it was computed from. Below 0.9 the figures are partial.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from api.decoding import OpenEnum
+from telemetry.jobs import AllocationKind, Precision
+
+PARTIAL_BELOW = 0.9
+"""Coverage below which a summary is partial."""
+
+
+class JobPhase(OpenEnum):
+    """The state of a job as far as its nodes say."""
+
+    RUNNING = "running"
+    SILENT = "silent"
+    """No node that it runs on reports: whether it still runs is not known."""
+    ENDED = "ended"
+    LOST = "lost"
+    """Ended, and nobody said when: its end is when it was listed last."""
+
+
+class AllocationRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A GPU, or an instance of it, in the hands of a job from a time to a time."""
+
+    node: str
+    gpu: str
+    """UUID."""
+    instance: int | None = None
+    """MIG GPU instance."""
+    step: str = ""
+    kind: AllocationKind = AllocationKind.ALLOCATED
+    begin: int
+    """ns since 1970."""
+    end: int | None = None
+    """Null while it lasts."""
+    begin_from: Precision = Precision.PROCESS
+    end_from: Precision = Precision.PROCESS
+    lost: bool = False
+    """Whether it ended unseen: `end` is when it was listed last."""
+    source: str = ""
+
+
+class GpuUse(msgspec.Struct, frozen=True, kw_only=True):
+    """Use of one GPU by a job."""
+
+    node: str
+    gpu: str
+    held_seconds: float
+    known_seconds: float
+    """Part of `held_seconds` in which utilisation was read."""
+    utilization_ratio: float | None = None
+    """Mean over `known_seconds`."""
+    energy_joules: float | None = None
+    """At the GPU; where several jobs hold it, this job's share."""
+    memory_peak_bytes: float | None = None
+    """Highest reading: the true peak is at least that."""
+    shared: bool = False
+    """Whether another job held the GPU at the same time: utilisation is that of the GPU."""
+
+
+class JobSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """Use, energy and cost of a job."""
+
+    gpu_hours: float
+    coverage: float | None = None
+    """Share of the GPU hours with a known utilisation; null without any GPU time."""
+    partial: bool = True
+    """Whether a coverage is below 0.9."""
+    utilization_ratio: float | None = None
+    """Mean over GPUs and time."""
+    utilization_p10_ratio: float | None = None
+    utilization_p90_ratio: float | None = None
+    energy_joules: float | None = None
+    """At the GPUs, by their counters."""
+    energy_coverage: float | None = None
+    wall_joules: float | None = None
+    """At the wall: of each node's power the share of the job's GPUs among its GPUs."""
+    wall_coverage: float | None = None
+    cost: float | None = None
+    """By the site's tariff and its power usage effectiveness; null without a tariff."""
+    currency: str = ""
+    memory_peak_bytes: float | None = None
+    """Highest of any of its GPUs."""
+    clock_limit_seconds: dict[str, float] = {}
+    """GPU time under each reason for limited clocks, by NVML's names; only those that occurred."""
+    faults: dict[str, int] = {}
+    """Events of its GPUs while it ran, and one minute after, by kind: `xid 79`."""
+    gpus_idle: int | None = None
+    """GPUs whose utilisation was below 1 % in the mean; null where none is known."""
+    gpus: list[GpuUse] = []
+
+
+class JobRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A job in a list; a text is empty where it is not known."""
+
+    scheduler: str
+    cluster: str
+    """The scheduler's name of its cluster."""
+    id: str
+    restart: int = 0
+    job_name: str = ""
+    user: str = ""
+    account: str = ""
+    queue: str = ""
+    owner: str = ""
+    phase: JobPhase = JobPhase.RUNNING
+    state: str = ""
+    """The scheduler's word."""
+    exit_code: int | None = None
+    submitted: int | None = None
+    """ns since 1970."""
+    begin: int
+    """ns since 1970."""
+    end: int | None = None
+    """Null while it runs."""
+    nodes: list[str] = []
+    gpus: int = 0
+    """GPUs that it holds or held."""
+    gpus_asked: int | None = None
+    summary: JobSummary | None = None
+    """Without `gpus`; null where nothing was measured yet."""
+
+
+class JobsReply(msgspec.Struct, frozen=True):
+    """Jobs, the newest begin first."""
+
+    at: int
+    """ns since 1970."""
+    jobs: list[JobRow]
+    more: bool = False
+    """Whether there are more than `limit`."""
+
+
+class JobReply(msgspec.Struct, frozen=True):
+    """A job with its allocations."""
+
+    at: int
+    job: JobRow
+    """Its summary has each GPU."""
+    allocations: list[AllocationRow]

@@ -1,0 +1,201 @@
+"""The web pages of 16 and of 10,000 GPUs in a real Chromium: first paint, interaction, bytes, memory, and what
+a hundred viewers cost the one process that serves them.
+
+python -m bench.web [--nodes 2,1250] [--viewers 100] [--seconds 20]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from bench.processes import children, cpu_seconds, memory
+from bench.report import show
+from tests.web.browser import BrowserPage, browsing
+
+PAGES = {
+    "overview": "/", "nodes": "/nodes", "nodes_by_power": "/nodes?sort=power", "node": "/nodes/node-0001",
+    "gpu": "/gpus/GPU-00000001-0", "circuits": "/circuits", "alerts": "/alerts",
+}  # fmt: skip
+REFRESH_SECONDS = 5.0
+"""As `static/pages.js` loads a live page again."""
+_WATCH = """(() => {
+  window.shown = {keys: [], longest: 0};
+  new PerformanceObserver(list => {
+    for (const each of list.getEntries()) if (each.name === "keydown") shown.keys.push(each.duration);
+  }).observe({type: "event", durationThreshold: 16});
+  new PerformanceObserver(list => {
+    for (const each of list.getEntries()) shown.longest = Math.max(shown.longest, each.duration);
+  }).observe({type: "longtask"});
+})()"""
+_LOADED = """(() => {
+  const all = [...performance.getEntriesByType("navigation"), ...performance.getEntriesByType("resource")];
+  return {
+    paint: performance.getEntriesByName("first-contentful-paint")[0]?.startTime ?? null,
+    answer: all[0].responseStart - all[0].requestStart,
+    bytes: all.reduce((sum, each) => sum + each.transferSize, 0),
+    elements: document.getElementsByTagName("*").length,
+  };
+})()"""
+_AGAIN = """(async () => {
+  const placed = new Promise(done => document.addEventListener("kilowatch:placed", done, {once: true}));
+  shown.longest = 0;
+  await Promise.race([placed, new Promise(done => setTimeout(done, 20000))]);
+  await new Promise(done => setTimeout(done, 300));
+  return shown.longest;
+})()"""
+
+
+@contextmanager
+def _fleet(nodes: int) -> Iterator[tuple[str, int]]:
+    """Run a fleet in a process of its own; yields its URL and its number."""
+    command = [sys.executable, "-m", "bench.live_fleet", "--nodes", str(nodes)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield process.stdout.readline().strip(), process.pid
+        finally:
+            process.terminate()
+
+
+async def _open(page: BrowserPage, url: str, cold: bool) -> dict[str, Any]:
+    if cold:
+        await page.call("Network.clearBrowserCache")
+    await page.open(url)
+    await page.until('performance.getEntriesByName("first-contentful-paint").length === 1')
+    found: dict[str, Any] = await page.value(_LOADED)
+    return found
+
+
+async def _page(page: BrowserPage, url: str, times: int) -> dict[str, Any]:
+    """Measure a page, loaded several times with an empty cache."""
+    loads = [await _open(page, url, cold=True) for _ in range(times)]
+    return {
+        "first_paint_ms": round(statistics.median(one["paint"] for one in loads), 1),
+        "first_paint_worst_ms": round(max(one["paint"] for one in loads), 1),
+        "answer_ms": round(statistics.median(one["answer"] for one in loads), 1),
+        "kilobytes": round(statistics.median(one["bytes"] for one in loads) / 1000, 1),
+        "elements": loads[-1]["elements"],
+    }
+
+
+async def _interaction(page: BrowserPage, url: str, times: int) -> dict[str, Any]:
+    """Measure keys typed into a filter, a column that is sorted by, and the live page's own renewal."""
+    await _open(page, url + "/nodes", cold=False)
+    await page.value(_WATCH)
+    await page.value("document.querySelector('input[type=search]').focus()")
+    for letter in "node-01":
+        key = {"key": letter, "text": letter}
+        await page.call("Input.dispatchKeyEvent", type="keyDown", **key)
+        await page.call("Input.dispatchKeyEvent", type="keyUp", **key)
+    # Shorter ones than 16 ms, a frame, are not told; then the longest is below it.
+    keys = await page.value("new Promise(done => setTimeout(() => done(shown.keys), 1000))")
+    sorts = []
+    for column in ("power", "hottest", "rack", "alerts", "age")[:times]:
+        await _open(page, url + "/nodes", cold=False)
+        await page.click_until_reloaded(f"thead a[href='nodes?sort={column}']")
+        await page.until('performance.getEntriesByName("first-contentful-paint").length === 1')
+        sorts.append((await page.value(_LOADED))["paint"])
+    await _open(page, url + "/", cold=False)
+    await page.value(_WATCH)
+    renewals = [await page.value(_AGAIN) for _ in range(times)]
+    return {
+        "key_worst_ms": max(keys, default=16.0),
+        "sort_median_ms": round(statistics.median(sorts), 1),
+        "sort_worst_ms": round(max(sorts), 1),
+        # Longer than 50 ms, else the browser does not report it; 0 is shorter.
+        "renewal_blocks_median_ms": round(statistics.median(renewals), 1),
+        "renewal_blocks_worst_ms": max(renewals),
+    }
+
+
+def _renderer(browser: int) -> float:
+    """Return the memory (PSS, MiB) of the largest renderer of a browser."""
+    found = [pid for pid in children(browser) if b"--type=renderer" in Path(f"/proc/{pid}/cmdline").read_bytes()]  # fmt: skip
+    return max(memory(pid)["pss_mib"] for pid in found)
+
+
+async def _viewers(url: str, pid: int, viewers: int, seconds: float) -> dict[str, Any]:
+    """Have viewers follow the overview as `static/pages.js` does, at instants spread over its period."""
+    waited: list[float] = []
+    answered = 0
+
+    async def follow(session: aiohttp.ClientSession, number: int, end: float) -> None:
+        nonlocal answered
+        await asyncio.sleep(REFRESH_SECONDS * number / viewers)
+        while True:
+            began = time.perf_counter()
+            async with session.get(url + "/") as answer:
+                answer.raise_for_status()
+                await answer.read()
+            waited.append(time.perf_counter() - began)
+            answered += 1
+            if time.perf_counter() > end - REFRESH_SECONDS:
+                return
+            await asyncio.sleep(REFRESH_SECONDS - waited[-1])
+
+    alone, began = cpu_seconds(pid), time.perf_counter()
+    await asyncio.sleep(seconds / 2)
+    before = (cpu_seconds(pid) - alone) / (time.perf_counter() - began)
+    used, began = cpu_seconds(pid), time.perf_counter()
+    connector = aiohttp.TCPConnector(limit=0)
+    async with aiohttp.ClientSession(connector=connector, auto_decompress=False) as session:
+        await asyncio.gather(
+            *(follow(session, number, began + seconds) for number in range(viewers))
+        )
+    share = (cpu_seconds(pid) - used) / (time.perf_counter() - began)
+    waited.sort()
+    return {
+        "viewers": viewers, "answers": answered, "processes": 1 + len(children(pid)),
+        "cpu_percent_without": round(100 * before, 1), "cpu_percent": round(100 * share, 1),
+        "rss_mib": round(memory(pid)["rss_mib"], 1),
+        "answer_ms_p50": round(1e3 * waited[len(waited) // 2], 1),
+        "answer_ms_p99": round(1e3 * waited[len(waited) * 99 // 100], 1),
+    }  # fmt: skip
+
+
+async def measure(nodes: int, viewers: int, seconds: float, times: int = 5) -> dict[str, Any]:
+    """Return the figures of a fleet of nodes of eight GPUs; `times`: repetitions of each load."""
+    with _fleet(nodes) as (url, pid), tempfile.TemporaryDirectory() as folder:
+        async with browsing(Path(folder)) as page:
+            await page.size("desktop")
+            pages = {name: await _page(page, url + way, times) for name, way in PAGES.items()}
+            interaction = await _interaction(page, url, times)
+            renderer = _renderer(page.process)
+            assert page.errors == [], page.errors
+        crowd = await _viewers(url, pid, viewers, seconds)
+    return {
+        "pages": pages, "first_paint_slowest_ms": max(one["first_paint_ms"] for one in pages.values()),
+        "interaction": interaction, "renderer_pss_mib": round(renderer, 1), "crowd": crowd,
+    }  # fmt: skip
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Measure, and print."""
+    parser = argparse.ArgumentParser(prog="python -m bench.web", description=__doc__)
+    parser.add_argument("--nodes", default="2,1250", help="sizes, with commas between")
+    parser.add_argument("--viewers", type=int, default=100)
+    parser.add_argument("--seconds", type=float, default=20.0)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args(arguments)
+    found = {
+        f"gpus_{8 * nodes}": asyncio.run(measure(nodes, options.viewers, options.seconds))
+        for nodes in map(int, options.nodes.split(","))
+    }
+    show(found, as_json=options.json)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

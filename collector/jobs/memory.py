@@ -1,0 +1,90 @@
+"""Allocations of this node on disk: a collector that starts again goes on with them, and what ended while
+none ran ended when the one before last looked."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from pathlib import Path
+
+import msgspec
+
+from collector.jobs.merge import OpenAllocation
+from telemetry.jobs import Allocation
+
+log = logging.getLogger(__name__)
+
+FILE = "jobs.json"
+"""Name of the file in the state folder."""
+MOST_BYTES = 4 * 1024 * 1024
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+class JobsMemory(msgspec.Struct, frozen=True, kw_only=True):
+    """Content of the file."""
+
+    boot_id: str = ""
+    """Start of the machine: PIDs of another one mean nothing."""
+    boot: int = 0
+    """When that was, as the collector computed it: a part of each process's identity. ns since 1970."""
+    open: tuple[OpenAllocation, ...] = ()
+    ended: tuple[Allocation, ...] = ()
+
+
+def boot_id() -> str:
+    """Return the identity of the machine's start; empty where the kernel gives none."""
+    try:
+        return _BOOT_ID.read_text("ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+class JobsFile:
+    """The file; its modification time is that of the last look."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / FILE
+        self._written: JobsMemory | None = None
+        self._failed = ""
+
+    def load(self) -> tuple[JobsMemory, int]:
+        """Return what was remembered, and when somebody last looked, ns since 1970. Nothing for a file that
+        is missing or damaged: the allocations then begin with their first reading."""
+        try:
+            if (its := self._path.stat()).st_size > MOST_BYTES:
+                log.warning("%s has %d bytes: jobs begin anew", self._path, its.st_size)
+                return JobsMemory(), 0
+            found = msgspec.json.decode(self._path.read_bytes(), type=JobsMemory)
+        except FileNotFoundError:
+            return JobsMemory(), 0
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            log.warning("%s can't be read: %s; jobs begin anew", self._path, error)
+            return JobsMemory(), 0
+        return found, its.st_mtime_ns
+
+    def save(self, memory: JobsMemory, now: int) -> None:
+        """Write the file if it has changed, and note in its time that somebody looked at `now`. A disk that
+        fails is logged once."""
+        try:
+            if memory != self._written:
+                self._write(memory)
+                self._written = memory
+            os.utime(self._path, ns=(now, now))
+            self._failed = ""
+        except OSError as error:
+            self._written = None
+            if str(error) != self._failed:
+                self._failed = str(error)
+                log.warning("%s can't be written: %s", self._path, error.strerror or error)
+
+    def _write(self, memory: JobsMemory) -> None:
+        """Replace the file whole; without fsync, as a machine that crashes starts its jobs anew."""
+        new = self._path.with_suffix(".new")
+        try:
+            new.write_bytes(msgspec.json.encode(memory))
+            new.replace(self._path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                new.unlink()
+            raise

@@ -1,0 +1,118 @@
+"""The message of a node's jobs: bounded, and sent only when it says something new. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from collector.jobs.merge import MergedJobs
+from telemetry import inventory as messages
+from telemetry.jobs import (
+    MAX_MESSAGE_BYTES,
+    Allocation,
+    GpuProcess,
+    Job,
+    JobSourceState,
+    NodeJobs,
+    UserPrivacy,
+)
+
+FIGURES_SECONDS = 60.0
+"""Seconds after which the message is sent again when nothing but memory and use of processes has changed."""
+_SECOND = 1_000_000_000
+_STEADY = tuple({*GpuProcess.__struct_fields__} - {"memory_bytes", "sm_ratio"})
+
+
+class JobsMessage:
+    """The newest message of a session."""
+
+    def __init__(self, session: int, users: UserPrivacy) -> None:
+        self.newest = NodeJobs(session=session, users=users)
+        self._session = session
+        self._users = users
+        self._content: object = None
+        self._figures: object = None
+
+    def encoded(
+        self, merged: MergedJobs, sources: Sequence[JobSourceState], now: int
+    ) -> bytes | None:
+        """Return the message of what is known at `now`, or None when the newest one says the same."""
+        processes = tuple(_unique(merged.processes))
+        content = (
+            merged.jobs,
+            merged.allocations,
+            tuple(_steady(each) for each in processes),
+            tuple(sources),
+        )
+        figures = tuple((each.memory_bytes, each.sm_ratio) for each in processes)
+        if content == self._content:
+            due = now - self.newest.at >= FIGURES_SECONDS * _SECOND
+            if figures == self._figures or not due:
+                return None
+        self._content, self._figures = content, figures
+        message = NodeJobs(
+            session=self._session,
+            version=self.newest.version + 1,
+            at=now,
+            users=self._users,
+            jobs=merged.jobs,
+            allocations=merged.allocations,
+            processes=processes,
+            sources=tuple(sources),
+        )
+        self.newest, payload = _fitting(message)
+        return payload
+
+
+def _steady(process: GpuProcess) -> tuple[object, ...]:
+    """Return what does not change at each reading of a process."""
+    return tuple(getattr(process, name) for name in _STEADY)
+
+
+def _unique(processes: Iterable[GpuProcess]) -> Iterable[GpuProcess]:
+    """Return processes without those that come twice: two that are hidden in other namespaces are both 0."""
+    found = {(each.gpu, each.instance, each.pid): each for each in processes}
+    return found.values()
+
+
+def _fitting(message: NodeJobs) -> tuple[NodeJobs, bytes]:
+    """Return a message of `MAX_MESSAGE_BYTES` at most, and its JSON: processes with the least memory are left
+    out first, then the oldest of the ended allocations, at last those that began first."""
+    payload = messages.encode(message)
+    while len(payload) > MAX_MESSAGE_BYTES:
+        share = 0.9 * MAX_MESSAGE_BYTES / len(payload)
+        if message.processes:
+            message = _with_fewer_processes(message, share)
+        else:
+            message = _with_fewer_allocations(message, share)
+        payload = messages.encode(message)
+    return message, payload
+
+
+def _with_fewer_processes(message: NodeJobs, share: float) -> NodeJobs:
+    keep = int(share * len(message.processes))
+    largest = sorted(message.processes, key=lambda each: each.memory_bytes or 0, reverse=True)
+    kept = {id(each) for each in largest[:keep]}
+    processes = tuple(each for each in message.processes if id(each) in kept)
+    left_out = message.left_out + len(message.processes) - len(processes)
+    return msgspec.structs.replace(message, processes=processes, left_out=left_out)
+
+
+def _with_fewer_allocations(message: NodeJobs, share: float) -> NodeJobs:
+    newest = sorted(message.allocations, key=_age, reverse=True)
+    allocations = tuple(newest[: int(share * len(newest))])
+    jobs = tuple(_needed(message.jobs, allocations))
+    if len(jobs) == len(message.jobs) and len(allocations) == len(message.allocations):
+        jobs = jobs[: int(share * len(jobs))]  # jobs alone are too much: nothing else is left
+    return msgspec.structs.replace(message, jobs=jobs, allocations=allocations)
+
+
+def _age(allocation: Allocation) -> tuple[bool, int]:
+    """Return a key by which allocations that last come after those that ended, the newest last."""
+    return not allocation.end, allocation.end or allocation.begin
+
+
+def _needed(jobs: Iterable[Job], allocations: Iterable[Allocation]) -> Iterable[Job]:
+    keys = {each.job for each in allocations}
+    return (job for job in jobs if job.key in keys)

@@ -1,0 +1,193 @@
+"""From the PIDs that a driver lists to users, programs and cgroups, by /proc.
+
+A driver's PIDs are those of the initial PID namespace. Where ours is another one, a PID here is some other
+process: then nothing is looked up, and each process is hidden. What may not be read is hidden too, and no
+guess takes its place.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from collector.jobs.cgroups import CgroupOwner, owner_of
+from collector.jobs.source import FoundProcess, Ownership
+from collector.jobs.users import PersonFilter, UserNames
+from collector.source import ListedProcess, ListedProcesses
+from telemetry.border import clean
+from telemetry.jobs import GpuProcess, JobKey
+
+INITIAL_NAMESPACE = 0xEFFF_FFFC
+"""Inode of the initial PID namespace: a constant of Linux."""
+NO_PERMISSION, GONE, OTHER_NAMESPACE = "no permission", "gone", "other namespace"
+MPS_SERVER = "nvidia-cuda-mps"
+"""Name of MPS's server, cut as the kernel cuts it: it works for its clients, which are listed themselves."""
+_CHUNK = 65_536
+_CLOCK_STEP = 60_000_000_000
+"""ns by which the wall clock may drift before the times of starts are computed anew."""
+
+
+class ProcessFacts(NamedTuple):
+    """Facts that the kernel has of a process."""
+
+    ticks: int = 0
+    """Start, in clock ticks since boot; 0 of a process that is hidden."""
+    name: str = ""
+    uid: int | None = None
+    cgroup: str = ""
+    owner: CgroupOwner | None = None
+    hidden: str = ""
+
+
+class FoundProcesses(NamedTuple):
+    """Processes on all GPUs, and the jobs of those whose cgroup or user is known."""
+
+    processes: tuple[FoundProcess, ...]
+    owners: Mapping[tuple[int, int], Ownership]
+    refused: int
+    """Processes that may not be looked up."""
+
+
+class ProcReader:
+    """Reader of /proc for the processes of GPUs. Each is read whole once, and then looked at for its start:
+    another start is another process."""
+
+    def __init__(
+        self,
+        names: UserNames,
+        persons: PersonFilter,
+        *,
+        root: Path = Path("/proc"),
+        same_pids: bool = False,
+        boot: int = 0,
+    ) -> None:
+        """`same_pids`: the driver's PIDs are those of this /proc, whatever our namespace is. `boot`: when the
+        machine was booted as a collector before this one computed it, ns since 1970."""
+        self._names = names
+        self._persons = persons
+        self._root = root
+        self._same_pids = same_pids
+        self._known: dict[int, ProcessFacts] = {}
+        self._tick = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+        self.boot = boot
+        """When the machine was booted, ns since 1970."""
+
+    def foreign(self) -> bool:
+        """Return whether the PIDs of the driver are not those that we see."""
+        if self._same_pids:
+            return False
+        try:
+            return (self._root / "self/ns/pid").stat().st_ino != INITIAL_NAMESPACE
+        except OSError:
+            return True
+
+    def find(self, listed: Mapping[str, ListedProcesses]) -> FoundProcesses:
+        """Return the processes of all GPUs, with what is known of each."""
+        self._names.refresh()
+        self._set_boot()
+        foreign = self.foreign()
+        found: list[FoundProcess] = []
+        owners: dict[tuple[int, int], Ownership] = {}
+        seen: dict[int, ProcessFacts] = {}
+        for gpu, its in listed.items():
+            for each in its.processes:
+                if each.pid not in seen:
+                    hidden = foreign or each.pid <= 0
+                    seen[each.pid] = (
+                        ProcessFacts(hidden=OTHER_NAMESPACE) if hidden else self._facts(each.pid)
+                    )
+                process = self._found(gpu, its.read_at, each, seen[each.pid])
+                found.append(process)
+                if (owner := self._owner(seen[each.pid])) is not None:
+                    owners[process.id] = owner
+        self._known = {pid: facts for pid, facts in seen.items() if not facts.hidden}
+        refused = sum(facts.hidden == NO_PERMISSION for facts in seen.values())
+        return FoundProcesses(tuple(found), owners, refused)
+
+    def _found(
+        self, gpu: str, read_at: int, listed: ListedProcess, facts: ProcessFacts
+    ) -> FoundProcess:
+        user = "" if facts.uid is None else self._persons.person(self._names.name(facts.uid))
+        process = GpuProcess(
+            gpu=gpu,
+            instance=listed.instance,
+            pid=listed.pid,
+            started=0 if facts.hidden else self.boot + facts.ticks * self._tick,
+            type=listed.type,
+            user=user,
+            name=facts.name,
+            memory_bytes=listed.memory_bytes,
+            sm_ratio=listed.sm_ratio,
+            hidden=facts.hidden,
+        )
+        return FoundProcess(process=process, uid=facts.uid, cgroup=facts.cgroup, read_at=read_at)
+
+    def _owner(self, facts: ProcessFacts) -> Ownership | None:
+        """Return the job of a process by its cgroup, else that of its user."""
+        if facts.hidden or facts.uid is None or facts.name == MPS_SERVER:
+            return None
+        owner = facts.owner
+        if owner is None or owner.scheduler == "user":
+            uid = facts.uid if owner is None or owner.uid is None else owner.uid
+            return Ownership(self._persons.key(JobKey("user", "", self._names.name(uid))))
+        source = "slurm-cgroup" if owner.scheduler == "slurm" else "process"
+        return Ownership(JobKey(owner.scheduler, "", owner.id), owner.step, source)
+
+    def _facts(self, pid: int) -> ProcessFacts:
+        """Return what the kernel knows of a process."""
+        try:
+            name, ticks = _stat(self._read(pid, "stat"))
+            known = self._known.get(pid)
+            if known is not None and known.ticks == ticks and known.name == name:
+                return known
+            status = self._read(pid, "status")
+            cgroup = self._read(pid, "cgroup").decode(errors="replace")
+            return ProcessFacts(ticks, clean(name), _uid(status), cgroup, owner_of(cgroup))
+        except (FileNotFoundError, ProcessLookupError):
+            return ProcessFacts(hidden=self._why(pid))
+        except (OSError, ValueError, IndexError):
+            return ProcessFacts(hidden=NO_PERMISSION)
+
+    def _why(self, pid: int) -> str:
+        """Return why /proc has no such process: with `hidepid` it hides those of other users."""
+        if self._root != Path("/proc"):
+            return GONE
+        try:
+            os.kill(pid, 0)
+        except PermissionError:
+            return NO_PERMISSION
+        except OSError:
+            return GONE
+        return GONE  # it ended between the two looks, or the PID was given again
+
+    def _read(self, pid: int, file: str) -> bytes:
+        descriptor = os.open(f"{self._root}/{pid}/{file}", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return os.read(descriptor, _CHUNK)
+        finally:
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
+
+    def _set_boot(self) -> None:
+        """Compute when the machine was booted, again only after a step of the clock: the time is part of each
+        process's identity."""
+        boot = time.time_ns() - time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+        if abs(boot - self.boot) > _CLOCK_STEP:
+            self.boot = boot
+
+
+def _stat(content: bytes) -> tuple[str, int]:
+    """Return name and start of a process from its `stat`; a name may hold blanks and brackets. Raises
+    `ValueError` or `IndexError`."""
+    begin, end = content.index(b"("), content.rindex(b")")
+    return content[begin + 1 : end].decode(errors="replace"), int(content[end + 2 :].split()[19])
+
+
+def _uid(status: bytes) -> int:
+    """Return the real user from a process's `status`. Raises `ValueError`."""
+    at = status.index(b"\nUid:")
+    return int(status[at + 5 :].split(None, 1)[0])

@@ -1,0 +1,331 @@
+"""The part of a collector that knows who uses its GPUs: asks all sources of jobs, merges, and publishes.
+
+Everything that may block runs in threads, one question to each source at a time. A source that hangs is a
+state, and the others go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+
+from collector.jobs.config import JobsConfig
+from collector.jobs.memory import JobsFile, JobsMemory, boot_id
+from collector.jobs.merge import PROCESSES, JobMerge, OpenAllocation
+from collector.jobs.message import JobsMessage
+from collector.jobs.processes import NO_PERMISSION, OTHER_NAMESPACE, FoundProcesses, ProcReader
+from collector.jobs.source import JobsAnswer, JobsInput, JobSource, KnowsJobs
+from collector.jobs.sources import job_sources
+from collector.jobs.users import PersonFilter, UserNames
+from collector.source import ListsProcesses, Source
+from telemetry import inventory as messages
+from telemetry.jobs import JobSourceState, NodeJobs
+from telemetry.tasks import unending
+from telemetry.worker_threads import WorkerThreads
+
+log = logging.getLogger(__name__)
+
+LOOP_SECONDS = 1.0
+"""Seconds between two looks at what has come; also the shortest time between two messages."""
+FIND_SECONDS = 0.2
+"""Seconds for which a look waits for the owners of processes; those that come later are for the next."""
+HUNG_SECONDS = 15.0
+"""Seconds without an answer after which a source counts as failing."""
+STALE_LOOKS = 3.0
+"""Looks at its processes that a GPU may miss before they count as unknown."""
+SAVE_SECONDS = 5.0
+"""Seconds between two notes on disk that somebody looked."""
+_SECOND = 1_000_000_000
+FOREIGN = (
+    "kilowatch runs in a PID namespace of its own, where the driver's PIDs mean other processes: run the "
+    "collector on the host, or with hostPID: true."
+)
+HIDEPID = (
+    "/proc hides the processes of other users (hidepid): give the collector the group of its gid=, "
+    "SupplementaryGroups= in the unit."
+)
+REFUSED = (
+    "The driver does not list the processes of a GPU to this user: with MIG only root may see them."
+)
+
+
+class _Question:
+    """A source that is asked again and again, in a thread."""
+
+    def __init__(self, source: JobSource) -> None:
+        self.source = source
+        self.answer: JobsAnswer | None = None
+        self.state = JobSourceState(name=source.name, state="absent", message="not asked yet")
+        self.task: asyncio.Task[JobsAnswer] | None = None
+        self.began = self.due = 0.0
+
+    def has_come(self, now: float) -> bool:
+        """Return whether there is an answer to take in, a question to ask or a hang to notice."""
+        if self.task is None:
+            return now >= self.due
+        return self.task.done() or now - self.began > HUNG_SECONDS
+
+    def note(self, state: JobSourceState, now: int) -> None:
+        """Note the state of the source, with the time since which it has been so."""
+        same = (state.state, state.message) == (self.state.state, self.state.message)
+        since = state.since or (self.state.since if same else 0) or now
+        self.state = msgspec.structs.replace(state, name=self.source.name, since=since)
+
+
+class JobsService:
+    """Jobs of a node."""
+
+    def __init__(
+        self,
+        config: JobsConfig,
+        node: str,
+        session: int,
+        source: Source,
+        publish: Callable[[bytes], None],
+        *,
+        state_dir: Path | None = None,
+        sources: Sequence[JobSource] | None = None,
+        wall_ns: Callable[[], int] = time.time_ns,
+    ) -> None:
+        """`publish` is called with each message; `state_dir`: None keeps nothing over a restart; `sources`:
+        of jobs, in place of those that the settings want. Raises `ConfigError`."""
+        self._config = config
+        self._node = node
+        self._source = source
+        self._publish = publish
+        self._wall_ns = wall_ns
+        persons = PersonFilter(config)
+        self._persons = persons
+        if sources is None:
+            sources = [source.job_source] if isinstance(source, KnowsJobs) else job_sources(config)
+        self._questions = [_Question(each) for each in sources]
+        self._file = None if state_dir is None else JobsFile(state_dir)
+        self._message = JobsMessage(session, config.users)
+        self._threads = WorkerThreads(len(self._questions) + 2, "jobs")
+        self._boot_id = boot_id()
+        self._simulated = isinstance(source, KnowsJobs)
+        self._lister = source if isinstance(source, ListsProcesses) else None
+        self._reader: ProcReader | None = None
+        self._merge = JobMerge()
+        self._finding: asyncio.Task[FoundProcesses] | None = None
+        self._saving: asyncio.Task[None] | None = None
+        self._saved_at = self._merged_at = -math.inf
+        self._found = FoundProcesses((), {}, 0)
+        self._read_at: dict[str, int] = {}
+        """When the processes of each GPU were read that we know the owners of."""
+        self._finding_at: dict[str, int] = {}
+        self._state = JobSourceState(name=PROCESSES)
+        if self._lister is not None:
+            self._lister.list_processes(config.interval)
+
+    @property
+    def newest(self) -> NodeJobs:
+        """The newest message."""
+        return self._message.newest
+
+    async def run(self) -> None:
+        """Look once a second until cancelled."""
+        if self._reader is None:
+            await self._restore()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(unending(self._threads.watch(), lambda: False))
+            while True:
+                self._find(self._wall_ns())
+                if self._finding is not None:  # most often a millisecond: not a second later
+                    await asyncio.wait({self._finding}, timeout=FIND_SECONDS)
+                self.look()
+                await asyncio.sleep(LOOP_SECONDS)
+
+    async def once(self, seconds: float) -> NodeJobs:
+        """Look until each source has answered, for so many seconds at most, and return what is known."""
+        if self._reader is None:
+            await self._restore()
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + seconds
+        while True:
+            self.look()
+            answered = all(each.answer is not None for each in self._questions)
+            if (answered and self._finding is None) or loop.time() >= deadline:
+                return self.newest
+            await asyncio.sleep(0.02)
+
+    async def _restore(self) -> None:
+        """Go on with the allocations of the collector before this one."""
+        memory, seen = JobsMemory(), 0
+        if self._file is not None:
+            memory, seen = await self._threads.run(self._file.load)
+        same = bool(self._boot_id) and memory.boot_id == self._boot_id
+        self._reader = ProcReader(
+            UserNames(),
+            self._persons,
+            same_pids=self._config.same_pids,
+            boot=memory.boot if same else 0,
+        )
+        opened = memory.open if same else tuple(_without_processes(each) for each in memory.open)
+        self._merge = JobMerge(opened, memory.ended, seen)
+
+    def look(self) -> None:
+        """Ask whoever is due, take in the answers that have come, and publish what is new. Never waits."""
+        now, wall = asyncio.get_running_loop().time(), self._wall_ns()
+        new = self._find(wall)
+        merging = new or now - self._merged_at >= self._config.interval
+        if not merging and not any(each.has_come(now) for each in self._questions):
+            return
+        gpus = self._source.inventory.gpus
+        read = {gpu for gpu, at in self._read_at.items() if self._recent(at, wall)}
+        given = JobsInput(
+            at=wall,
+            node=self._node,
+            gpus=gpus,
+            processes=tuple(each for each in self._found.processes if each.process.gpu in read),
+            unread=frozenset(gpu.uuid for gpu in gpus if gpu.uuid not in read),
+        )
+        for question in self._questions:
+            new = self._ask(question, given, now) or new
+        if not new and not merging:
+            return
+        self._merged_at = now
+        answers = {
+            each.source.name: _with_state(each.answer, each.state)
+            for each in self._questions
+            if each.answer is not None
+        }
+        merged = self._merge.update(given, self._found.owners, answers)
+        states = [each.state for each in self._questions]
+        if not self._simulated:
+            states.insert(0, self._own_state(given, wall))
+        payload = self._message.encoded(merged, states, wall)
+        if payload is not None:
+            self._publish(payload)
+        if payload is not None or now - self._saved_at >= SAVE_SECONDS:
+            self._save(now, wall)
+
+    def close(self) -> None:
+        """Close all sources. The file was written at the last change: no disk is waited for here."""
+        self._threads.close(cancel=True)
+        for question in self._questions:
+            question.source.close()
+
+    # ---- processes ----
+
+    def _recent(self, at: int, wall: int) -> bool:
+        """Return whether the processes of a GPU that were read at a time are those of now."""
+        return wall - at <= STALE_LOOKS * self._config.interval * _SECOND
+
+    def _find(self, wall: int) -> bool:
+        """Have the owners of processes looked up when a GPU's list is new; return whether such a look has
+        ended."""
+        new = self._finding is not None and self._finding.done()
+        if self._finding is not None and new:
+            task, self._finding = self._finding, None
+            self._found = task.result()  # what it raises is a bug: the supervisor starts us again
+            self._read_at = self._finding_at
+        if self._lister is None or self._reader is None or self._finding is not None:
+            return new
+        listed = {
+            gpu: each
+            for gpu, each in self._lister.listed_processes().items()
+            if not each.problem and self._recent(each.read_at, wall)
+        }
+        stamps = {gpu: each.read_at for gpu, each in listed.items()}
+        if stamps != self._finding_at:
+            self._finding_at = stamps
+            self._finding = asyncio.create_task(self._threads.run(self._reader.find, listed))
+        return new
+
+    def _own_state(self, given: JobsInput, wall: int) -> JobSourceState:
+        """Return whether the processes of the GPUs can be read, and their owners."""
+        state = self._process_state(given)
+        before = self._state
+        same = (state.state, state.message) == (before.state, before.message)
+        since = before.since if same and before.since else wall
+        self._state = msgspec.structs.replace(state, since=since)
+        return self._state
+
+    def _process_state(self, given: JobsInput) -> JobSourceState:
+        if self._lister is None:
+            text = f"The source {self._source.inventory.source} lists no processes: use nvml."
+            return JobSourceState(name=PROCESSES, state="absent", message=text)
+        hidden = {each.process.hidden for each in given.processes}
+        if OTHER_NAMESPACE in hidden:
+            return JobSourceState(name=PROCESSES, state="no permission", message=FOREIGN)
+        if self._found.refused and NO_PERMISSION in hidden:
+            return JobSourceState(name=PROCESSES, state="no permission", message=HIDEPID)
+        problems = {
+            each.problem
+            for gpu, each in self._lister.listed_processes().items()
+            if gpu in given.unread and each.problem
+        }
+        if "no permission" in problems:
+            return JobSourceState(name=PROCESSES, state="no permission", message=REFUSED)
+        if problems:
+            text = f"The driver does not list the processes of a GPU: {min(problems)}."
+            return JobSourceState(name=PROCESSES, state="failing", message=text)
+        return JobSourceState(name=PROCESSES)
+
+    # ---- other sources ----
+
+    def _ask(self, question: _Question, given: JobsInput, now: float) -> bool:
+        """Take in the answer of a source that has come, and ask it again when it is due. Return whether there
+        is news of it."""
+        task, name, before = question.task, question.source.name, question.answer
+        if task is not None and task.done():
+            question.task = None
+            error = task.exception()
+            if error is None:
+                question.answer = self._persons.answer(task.result())
+                question.note(question.answer.state, given.at)
+            else:
+                log.error("jobs: the source %s raised", name, exc_info=error)
+                self._failing(question, f"{type(error).__name__}: {error}", given.at)
+        elif task is not None and now - question.began > HUNG_SECONDS:
+            text = f"It has not answered for more than {HUNG_SECONDS:.0f} s."
+            self._failing(question, text, given.at)
+        if question.task is None and now >= question.due:
+            question.began, question.due = now, now + question.source.interval
+            question.task = asyncio.create_task(self._threads.run(question.source.read, given))
+        return question.answer is not before
+
+    @staticmethod
+    def _failing(question: _Question, message: str, wall: int) -> None:
+        state = JobSourceState(name=question.source.name, state="failing", message=message)
+        question.note(state, wall)
+        question.answer = JobsAnswer(state=question.state)
+
+    # ---- the file ----
+
+    def _memory(self) -> JobsMemory:
+        boot = 0 if self._reader is None else self._reader.boot
+        opened = tuple(msgspec.structs.replace(each, seen=0) for each in self._merge.open)
+        return JobsMemory(boot_id=self._boot_id, boot=boot, open=opened, ended=self._merge.ended)
+
+    def _save(self, now: float, wall: int) -> None:
+        """Have the file written, unless the disk has not finished the last time."""
+        if self._file is None or (self._saving is not None and not self._saving.done()):
+            return
+        self._saved_at = now
+        memory = self._memory()
+        self._saving = asyncio.create_task(self._threads.run(self._file.save, memory, wall))
+
+
+def jobs_switched_off(session: int, now: int) -> bytes:
+    """Return the message of a node whose settings want no jobs: it replaces the one that is retained."""
+    text = "Switched off: [jobs] enabled = false."
+    state = JobSourceState(name=PROCESSES, state="absent", message=text, since=now)
+    return messages.encode(NodeJobs(session=session, at=now, sources=(state,)))
+
+
+def _with_state(answer: JobsAnswer, state: JobSourceState) -> JobsAnswer:
+    return replace(answer, state=state)
+
+
+def _without_processes(record: OpenAllocation) -> OpenAllocation:
+    """Return an allocation of before the machine's last start: its processes are gone."""
+    return msgspec.structs.replace(record, processes=())

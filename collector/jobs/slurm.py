@@ -1,0 +1,298 @@
+"""Slurm as a source of jobs: what its prolog and epilog have written on this node.
+
+A file for each job and restart, of lines `key=value` (deploy/slurm/prolog): it is there while the job has the GPUs,
+and for an hour after with its end, so that a collector that was away learns both times to the second. Slurm itself is
+never asked: a cluster whose nodes all ask its controller has no controller for long.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from collector.jobs.cgroups import owner_of
+from collector.jobs.source import JobsAnswer, JobsInput, Ownership, ProcessId
+from telemetry.devices import Gpu
+from telemetry.jobs import Allocation, Job, JobKey, JobSourceState, Precision
+
+NAME = "slurm-hook"
+SCHEDULER = "slurm"
+FOLDER = Path("/run/kilowatch/jobs")
+MOST_BYTES = 4096
+"""Bytes of a file at most; a hook writes about 250."""
+MOST_FILES = 2000
+MOST_NAMES = 65_536
+"""Names of one list at most, Slurm's own limit of nodes."""
+_FILE = re.compile(r"slurm-(\d{1,12})-(\d{1,6})")
+_DEVICE = re.compile(r"/nvidia(\d+)$")
+_RANGE = re.compile(r"\[([0-9,-]+)\]")
+_FIRST, _LAST = 946_684_800 * 10**9, 4_102_444_800 * 10**9
+"""2000 and 2100, ns since 1970: between them lies every time that a hook can have written."""
+_MOST_NAMED = 3
+
+
+class SlurmConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Jobs of Slurm on the GPUs of a node."""
+
+    folder: Path = FOLDER
+    """Folder into which the prolog and the epilog write; `KILOWATCH_JOBS` in their environment."""
+    gres_file: Path = Path("/etc/slurm/gres.conf")
+    """Slurm's gres.conf: the order of its `File=` is that of Slurm's numbers of GPUs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HookFile:
+    """Content of the file of one job."""
+
+    key: JobKey
+    array: str
+    component: str
+    user: str
+    account: str
+    partition: str
+    nodes: int
+    gpus: tuple[int, ...]
+    """Slurm's numbers of the GPUs on this node."""
+    begin: int
+    """ns since 1970."""
+    end: int
+    exit_code: int | None
+    """Negative: the signal that ended it. None while it runs, and for 0: the epilog of a cancelled job is told 0, too."""
+
+
+class SlurmJobs:
+    """Jobs that have, or lately had, GPUs of this node."""
+
+    name = NAME
+    interval = 1.0
+
+    def __init__(self, config: SlurmConfig) -> None:
+        """Nothing is read before the first question."""
+        self._config = config
+        self._read: dict[str, tuple[tuple[int, int, int], HookFile]] = {}
+        """By file name: inode, size and time of change when it was read, and its content."""
+
+    def read(self, given: JobsInput) -> JobsAnswer:
+        """Return the jobs whose files are there."""
+        folder = self._config.folder
+        try:
+            check_ours(folder.stat())
+            names = [entry.name for entry in os.scandir(folder) if _FILE.fullmatch(entry.name)]
+        except FileNotFoundError:
+            return _nothing("absent", f"no prolog has written to {folder}")
+        except PermissionError as error:
+            return _nothing("no permission", f"{folder}: {error.strerror}")
+        except (OSError, ValueError) as error:
+            return _nothing("failing", f"{folder}: {getattr(error, 'strerror', None) or error}")
+        problems = []
+        if len(names) > MOST_FILES:
+            problems.append(f"{folder} has more than {MOST_FILES} files; the newest jobs are read")
+            names = sorted(names, key=_number)[-MOST_FILES:]
+        files = self._files(folder, names, problems)
+        order, assumed = gres_order(self._config.gres_file, given.node, given.gpus)
+        by_minor = {gpu.minor: gpu.uuid for gpu in given.gpus if gpu.minor is not None}
+        allocations = []
+        for file in files:
+            for number in file.gpus:
+                gpu = by_minor.get(order[number]) if number < len(order) else None
+                if gpu is None:
+                    problems.append(f"job {file.key.id} has GPU {number} of Slurm, which is none of this node's")  # fmt: skip
+                else:
+                    allocations.append(_allocation(file, gpu))
+        if assumed and allocations:
+            problems.append(
+                f"{assumed}: Slurm's numbers of GPUs are taken for those of /dev/nvidiaN"
+            )
+        return JobsAnswer(
+            state=JobSourceState(name=NAME, message=_joined(problems)),
+            jobs=tuple(_job(file) for file in files),
+            allocations=tuple(allocations),
+            owners=_owners(files, given),
+        )
+
+    def close(self) -> None:
+        """Nothing stays open between two questions."""
+
+    def _files(self, folder: Path, names: Sequence[str], problems: list[str]) -> list[HookFile]:
+        kept: dict[str, tuple[tuple[int, int, int], HookFile]] = {}
+        for name in names:
+            try:
+                kept[name] = self._file(folder / name, self._read.get(name))
+            except FileNotFoundError:
+                continue  # removed since
+            except (OSError, ValueError) as error:
+                problems.append(
+                    f"{name} is not believed: {getattr(error, 'strerror', None) or error}"
+                )
+        self._read = kept
+        return [file for _, file in kept.values()]
+
+    def _file(
+        self, path: Path, before: tuple[tuple[int, int, int], HookFile] | None
+    ) -> tuple[tuple[int, int, int], HookFile]:
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            found = os.fstat(handle)
+            version = (found.st_ino, found.st_size, found.st_mtime_ns)
+            if before is not None and before[0] == version:
+                return before
+            check_ours(found)
+            if not stat.S_ISREG(found.st_mode) or found.st_size > MOST_BYTES:
+                raise ValueError(f"no plain file of at most {MOST_BYTES} bytes")
+            return version, parse(path.name, os.read(handle, MOST_BYTES))
+        finally:
+            os.close(handle)
+
+
+def check_ours(found: os.stat_result) -> None:
+    """Raise `ValueError` for a file that somebody else than root or ourselves could have written: anybody could
+    blame anybody."""
+    if found.st_uid not in {0, os.geteuid()}:
+        raise ValueError(f"it belongs to user {found.st_uid}, not to root")
+    if found.st_mode & 0o022:
+        raise ValueError(
+            f"others may write it (mode {stat.S_IMODE(found.st_mode):04o}): chmod go-w"
+        )
+
+
+def parse(name: str, content: bytes) -> HookFile:
+    """Return what a file says. Raises `ValueError` for one that no hook has written."""
+    lines = content.decode("ascii", "strict").splitlines()
+    its = dict(line.split("=", 1) for line in lines if "=" in line)
+    match = _FILE.fullmatch(name)
+    if match is None or its.get("job") != match[1] or its.get("restart") != match[2]:
+        raise ValueError("its name and its content are of different jobs")
+    begin, end = _time(its, "begin"), _time(its, "end")
+    if not begin or (end and end < begin):
+        raise ValueError("it has no begin, or ends before it")
+    gpus = tuple(int(each) for each in its.get("gpus", "").split(",") if each)
+    if len(set(gpus)) != len(gpus) or any(not 0 <= each < 1024 for each in gpus):
+        raise ValueError("its gpus are no numbers of GPUs")
+    code, _, signal = its.get("exit", "").partition(":")
+    return HookFile(
+        key=JobKey(SCHEDULER, its.get("cluster", ""), match[1], int(match[2])),
+        array=its.get("array", ""), component=its.get("component", ""), user=its.get("user", ""),
+        account=its.get("account", ""), partition=its.get("partition", ""),
+        nodes=int(its.get("nodes") or 0), gpus=gpus, begin=begin, end=end,
+        exit_code=(int(code or 0) or -int(signal or 0)) or None,
+    )  # fmt: skip
+
+
+def gres_order(file: Path, node: str, gpus: Sequence[Gpu]) -> tuple[list[int], str]:
+    """Return the minor number of each of Slurm's GPUs of a node, and why that is assumed; "" where gres.conf
+    says it."""
+    minors = sorted(gpu.minor for gpu in gpus if gpu.minor is not None)
+    usual = list(range(minors[-1] + 1)) if minors else []
+    try:
+        text = file.read_text(errors="replace")
+    except OSError as error:
+        return usual, f"{file}: {error.strerror}"
+    try:
+        found = _minors(text, node)
+    except ValueError as error:
+        return usual, f"{file}: {error}"
+    return (found, "") if found else (usual, f"{file} names no File= of this node")
+
+
+def _minors(text: str, node: str) -> list[int]:
+    """Return the minor numbers of the devices of a node in the order of gres.conf. Raises `ValueError`."""
+    found: list[int] = []
+    for line in text.splitlines():
+        words = [word.partition("=") for word in line.partition("#")[0].split()]
+        keys = {key.lower(): value for key, _, value in words}
+        if keys.get("name", "").lower() != "gpu" or "file" not in keys:
+            continue
+        names = keys.get("nodename")
+        if names is not None and not _names(names, node):
+            continue
+        for path in expanded(keys["file"]):
+            match = _DEVICE.search(path)
+            if match is None:
+                raise ValueError(f"{path} is no /dev/nvidiaN")
+            found.append(int(match[1]))
+    return found
+
+
+def expanded(text: str) -> list[str]:
+    """Return the names of a list of Slurm: `n[1-3,7]` are four, with leading zeros kept, and `r[1-2]n[1-2]` are
+    four. Raises `ValueError` for a range that is none, and for more than `MOST_NAMES` names."""
+    found = []
+    for part in re.split(r",(?![^\[]*\])", text):
+        match = _RANGE.search(part)
+        if match is None:
+            found.append(part)
+            continue
+        tails = expanded(part[match.end() :])
+        for span in match[1].split(","):
+            first, _, last = span.partition("-")
+            numbers = range(int(first), int(last or first) + 1)
+            if len(found) + len(numbers[: MOST_NAMES + 1]) * len(tails) > MOST_NAMES:
+                raise ValueError(f"more than {MOST_NAMES} names")
+            found += [
+                f"{part[: match.start()]}{str(n).zfill(len(first))}{tail}"
+                for n in numbers
+                for tail in tails
+            ]
+    return found
+
+
+def _names(names: str, node: str) -> bool:
+    short = node.partition(".")[0]
+    return not {node, short}.isdisjoint(expanded(names))
+
+
+def _time(its: Mapping[str, str], key: str) -> int:
+    value = int(its.get(key) or 0)
+    if value and not _FIRST < value < _LAST:
+        raise ValueError(f"its {key} is no time in ns since 1970")
+    return value
+
+
+def _number(name: str) -> int:
+    return int(name.split("-")[1])
+
+
+def _nothing(state: str, message: str) -> JobsAnswer:
+    return JobsAnswer(state=JobSourceState(name=NAME, state=state, message=message))
+
+
+def _joined(problems: Sequence[str]) -> str:
+    more = f"; and {len(problems) - _MOST_NAMED} more" if len(problems) > _MOST_NAMED else ""
+    return "; ".join(problems[:_MOST_NAMED]) + more
+
+
+def _job(file: HookFile) -> Job:
+    state = "RUNNING" if not file.end else "FAILED" if file.exit_code else "ended"
+    return Job(
+        key=file.key, user=file.user, account=file.account, queue=file.partition,
+        owner=f"Array/{file.array}" if file.array else f"Component/{file.component}" if file.component else "",
+        begin=file.begin, end=file.end, state=state, exit_code=file.exit_code, nodes=file.nodes,
+    )  # fmt: skip
+
+
+def _allocation(file: HookFile, gpu: str) -> Allocation:
+    return Allocation(
+        job=file.key, gpu=gpu, begin=file.begin, end=file.end, begin_from=Precision.HOOK,
+        end_from=Precision.HOOK, source=NAME,
+    )  # fmt: skip
+
+
+def _owners(files: Sequence[HookFile], given: JobsInput) -> dict[ProcessId, Ownership]:
+    """Return the job of each process in a cgroup of Slurm: a cgroup has the job's number alone, which is that of
+    its newest start."""
+    newest = {
+        file.key.id: file.key
+        for file in sorted(files, key=lambda each: (each.key.id, each.key.restart))
+    }
+    found = {}
+    for each in given.processes:
+        owner = owner_of(each.cgroup)
+        if owner is not None and owner.scheduler == SCHEDULER and owner.id in newest:
+            found[each.id] = Ownership(newest[owner.id], owner.step, NAME)
+    return found

@@ -1,0 +1,138 @@
+"""A month's bill as a table and as an HTML page: one file, without scripts or anything from elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+
+from alerts.message.text import clean
+from api.bill import BillLine, MonthBill
+from telemetry.text import duration
+
+_MOST_NODES = 10
+_STYLE = (
+    "body{font:15px/1.5 system-ui,sans-serif;max-width:54em;margin:2em auto;padding:0 1em;color:#1b1f24}"
+    "table{border-collapse:collapse;width:100%;margin:1em 0}td,th{padding:.3em .6em;text-align:right;"
+    "border-bottom:1px solid #d0d7de;vertical-align:top}td:first-child,th:first-child,.text{text-align:left}"
+    ".total td{font-weight:600;border-top:2px solid #57606a}.note{color:#57606a;font-size:13px}"
+)
+Row = Sequence[str]
+
+
+def bill_lines(bill: MonthBill) -> list[str]:
+    """Return the bill as lines of a terminal."""
+    lines = [f"{bill.month}, {_state(bill)}", f"time zone: {clean(bill.timezone)}", ""]
+    lines += _aligned(_summary(bill))
+    lines += ["", *_aligned(_charges(bill))]
+    if len(bill.bands) > 1:
+        lines += ["", *_aligned(_bands(bill))]
+    if bill.idle:
+        lines += ["", *_aligned(_idle(bill)[: _MOST_NODES + 1])]
+        if len(bill.idle) > _MOST_NODES:
+            lines.append(f"and {len(bill.idle) - _MOST_NODES} more nodes: --json has them")
+    if bill.unknown:
+        lines += ["", f"not in these numbers, for nothing is known of them: {clean(', '.join(bill.unknown))}"]  # fmt: skip
+    return [*lines, "", *bill.rules]
+
+
+def bill_html(bill: MonthBill) -> str:
+    """Return the bill as one self-contained page."""
+    parts = [
+        "<!DOCTYPE html>",
+        '<html lang="en"><head><meta charset="utf-8">',
+        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">",
+        f"<title>{escape(f'Energy bill {bill.month}')}</title><style>{_STYLE}</style></head><body>",
+        f"<h1>Energy bill {escape(bill.month)}</h1>",
+        f"<p>{escape(_state(bill))}. Time zone: {escape(clean(bill.timezone))}.</p>",
+        _table(_summary(bill), heading=False),
+        "<h2>Charges</h2>",
+        _table(_charges(bill), total=True),
+    ]
+    if len(bill.bands) > 1:
+        parts += ["<h2>Energy by price</h2>", _table(_bands(bill))]
+    if bill.idle:
+        parts += ["<h2>Idle GPUs by node</h2>", _table(_idle(bill))]
+    if bill.unknown:
+        parts.append(f"<p>Not in these numbers, for nothing is known of them: {escape(clean(', '.join(bill.unknown)))}.</p>")  # fmt: skip
+    parts += [f'<p class="note">{escape(rule)}</p>' for rule in bill.rules]
+    return "\n".join([*parts, "</body></html>", ""])
+
+
+def _state(bill: MonthBill) -> str:
+    known = f"hours known: {bill.hours_known:,.1f} of {bill.hours_elapsed:,.1f}"
+    return f"finished, {known}" if bill.finished else f"up to now, {known}, of {bill.hours:,.0f} in the month"  # fmt: skip
+
+
+def _summary(bill: MonthBill) -> list[Row]:
+    rows: list[Row] = [["measured", f"{bill.kwh_measured:,.1f} kWh"]]
+    if bill.kwh_recovered:
+        rows.append(["recovered by meters", f"{bill.kwh_recovered:,.1f} kWh"])
+    rows.append(["filled", _number(bill.kwh_filled, "kWh")])
+    if not bill.finished:
+        rows.append(["forecast for the rest", _number(bill.kwh_forecast, "kWh")])
+    peak = _number(bill.peak_kw, "kW") + (f" in {duration(60 * bill.demand_minutes)} from {bill.peak_at}" if bill.peak_at else "")  # fmt: skip
+    rows.append(["highest demand", peak])
+    if bill.intervals_unknown:
+        rows.append(["intervals without one", f"{bill.intervals_unknown:,}: the highest may have been in them"])  # fmt: skip
+    if bill.power_factor is not None:
+        rows.append(["power factor", f"{bill.power_factor:.3f}"])
+    if bill.pue != 1.0:
+        rows.append(["PUE", f"{bill.pue:g}: charges and demand are the building's"])
+    return rows
+
+
+def _charges(bill: MonthBill) -> list[Row]:
+    currency = clean(bill.currency)
+    rows: list[Row] = [["charge", "quantity", "price", currency, "note"]]
+    rows += [_charge(line) for line in bill.lines]
+    missing = [line.name for line in bill.lines if line.amount is None]
+    note = f"without {', '.join(missing)}" if missing else ""
+    rows.append(["total", "", "", _money(bill.total), note])
+    if not bill.finished:
+        rows.append(["by the month's end", "", "", _money(bill.total_forecast), "if no higher demand comes"])  # fmt: skip
+    return rows
+
+
+def _charge(line: BillLine) -> Row:
+    price = "by the hour" if line.price is None else f"{line.price:,.4g}"
+    return [line.name, _number(line.quantity, line.unit), price, _money(line.amount), line.note]
+
+
+def _bands(bill: MonthBill) -> list[Row]:
+    rows: list[Row] = [["price", "kWh", clean(bill.currency)]]
+    return [*rows, *([f"{b.price:g}", f"{b.kwh:,.1f}", _money(b.amount)] for b in bill.bands)]
+
+
+def _idle(bill: MonthBill) -> list[Row]:
+    rows: list[Row] = [["node", "idle GPU hours", "of all", "kWh", clean(bill.currency)]]
+    return [
+        *rows,
+        *([clean(n.node), f"{n.idle_gpu_hours:,.1f}", f"{n.ratio:.0%}", f"{n.kwh:,.1f}", _money(n.cost)] for n in bill.idle),
+    ]  # fmt: skip
+
+
+def _number(value: float | None, unit: str) -> str:
+    return "not known" if value is None else f"{value:,.1f} {unit}"
+
+
+def _money(value: float | None) -> str:
+    return "not known" if value is None else f"{value:,.2f}"
+
+
+def _aligned(rows: Sequence[Row]) -> list[str]:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]  # fmt: skip
+
+
+def _table(rows: Sequence[Row], *, heading: bool = True, total: bool = False) -> str:
+    found = []
+    for number, row in enumerate(rows):
+        tag = "th" if heading and number == 0 else "td"
+        mark = ' class="total"' if total and row[0] == "total" else ""
+        notes = rows[0][-1] == "note"
+        cells = "".join(
+            f"<{tag}{' class=text' if notes and column == len(row) - 1 else ''}>{escape(clean(cell))}</{tag}>"
+            for column, cell in enumerate(row)
+        )
+        found.append(f"<tr{mark}>{cells}</tr>")
+    return f"<table>{''.join(found)}</table>"

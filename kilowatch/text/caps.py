@@ -1,0 +1,58 @@
+"""A plan of caps as text: each GPU from and to, what it costs, and the commands."""
+
+from __future__ import annotations
+
+import textwrap
+
+from alerts.message.text import clean
+from api.power import CapPlan, GpuCap, ModelThroughput
+from kilowatch.text.table import columns
+
+WIDTH = 80
+
+
+def cap_lines(answer: CapPlan) -> list[str]:
+    """Return the plan, no line wider than `WIDTH`."""
+    head = f"{clean(answer.circuit)}  may draw {answer.from_watts:,.0f} W"
+    if not answer.caps and answer.met:
+        lines = [f"{head}, below {answer.below_watts:,.0f} W: no cap is needed"]
+    else:
+        lines = [f"{head}; with these caps {answer.to_watts:,.0f} W"]
+        if answer.met is False:
+            lines.append(
+                f"    caps alone are not enough: {answer.over_watts:,.0f} W too much are left"
+            )
+    lines += columns([_row(cap) for cap in answer.caps], width=WIDTH)
+    if answer.caps:
+        lines.append(f"throughput of all GPUs here: {_loss(answer.throughput_loss)}")
+    for model in answer.throughput:
+        lines += _model(model)
+    for notice in answer.notices:
+        lines += textwrap.wrap(f"note: {clean(notice)}", WIDTH, subsequent_indent="    ")
+    if answer.commands:
+        lines.append("nothing was applied; the commands, each on its node:")
+        lines += [f"    {clean(command)}" for command in answer.commands]
+    return lines
+
+
+def _row(cap: GpuCap) -> tuple[str, ...]:
+    floor = "floor not known" if cap.floor_watts is None else f"floor {cap.floor_watts:.0f} W"
+    now = "" if cap.watts_now is None else f"draws {cap.watts_now:.0f} W"
+    return (
+        f"{cap.node}", f"GPU {cap.index}", f"{cap.from_watts:.0f} W", f"to {cap.to_watts:.0f} W",
+        floor, now, _loss(cap.throughput_loss),
+    )  # fmt: skip
+
+
+def _loss(loss: float | None) -> str:
+    if loss is None:
+        return "not known"
+    return "costs nothing" if loss == 0 else f"-{loss:.1%}"
+
+
+def _model(model: ModelThroughput) -> list[str]:
+    points = ", ".join(
+        f"{point.sm_clock_hertz / 1e6:,.0f} MHz at {point.watts:.0f} W ({point.hertz_per_watt / 1e6:.2f} MHz/W)"
+        for point in model.points
+    )
+    return textwrap.wrap(f"{clean(model.model)}: {points}", WIDTH, subsequent_indent="    ")

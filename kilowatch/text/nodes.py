@@ -1,0 +1,66 @@
+"""The register of nodes as text."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from api.node_register import RegisterReply, RegisterRow, RegisterState, ReleaseDrift
+from kilowatch.text.table import columns
+from telemetry.text import counted, duration, rfc3339
+
+_HEAD = ("NODE", "STATE", "EXPECTED", "KILOWATCH", "DRIVER", "LAST FRAME", "SINCE", "MACHINE", "")
+_ORDER = (
+    RegisterState.RETURNED, RegisterState.MISSING, RegisterState.OFFLINE, RegisterState.STALE,
+    RegisterState.ONLINE, RegisterState.RENAMED, RegisterState.RETIRED,
+)  # fmt: skip
+"""Order of the list: first comes what a person should look at."""
+_WIDTH = 160
+
+
+def node_lines(reply: RegisterReply) -> list[str]:
+    """Return a line a node, what needs a person first, and one that sums up."""
+    if not reply.nodes:
+        return ["no node was heard or expected yet"]
+    rows = sorted(reply.nodes, key=lambda row: (_place(row.state), row.node))
+    lines = columns([_HEAD, *map(_cells, rows)], width=_WIDTH)
+    states = Counter(row.state for row in rows)
+    parts = [f"{states[each]} {each}" for each in _ORDER if states[each]]
+    drifted = sum(row.drift in {ReleaseDrift.OLDER, ReleaseDrift.NEWER} for row in rows)
+    release = f"the aggregator is {reply.release}"
+    if drifted:
+        release += f", {counted(drifted, 'node')} not"
+    return [*lines, f"{', '.join(parts)}; {release}"]
+
+
+def _place(state: RegisterState) -> int:
+    return _ORDER.index(state) if state in _ORDER else -1
+
+
+def _cells(row: RegisterRow) -> tuple[str, ...]:
+    drifts = row.drift in {ReleaseDrift.OLDER, ReleaseDrift.NEWER}
+    return (
+        row.node,
+        str(row.state),
+        "yes" if row.expected else "-",
+        f"{row.release} ({row.drift})" if drifts else row.release or "-",
+        row.driver_version or "-",
+        "-" if row.age_seconds is None else f"{duration(row.age_seconds)} ago",
+        "-" if row.since is None else rfc3339(row.since)[:10],
+        row.machine or "-",
+        "; ".join(_notes(row)),
+    )
+
+
+def _notes(row: RegisterRow) -> list[str]:
+    notes = []
+    if row.renamed_to:
+        notes.append(f"now {row.renamed_to}")
+    if row.formerly:
+        notes.append(f"formerly {', '.join(row.formerly)}")
+    if row.conflict:
+        notes.append(row.conflict)
+    if row.by:
+        notes.append(f"by {row.by}")
+    if row.why:
+        notes.append(row.why)
+    return notes

@@ -1,0 +1,108 @@
+"""Load that only a silent meter knew: held for a while with a growing spread, then unknown.
+
+A meter measures what no node reports. When it falls silent, that part of its circuit's load is neither 0
+nor measured: it counts as last known, with the time since the last reading, and is assumed power for
+every rule. Over a restart it comes from the checkpoint, until the meter's first reading.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from power.live.loads import CircuitLoads, CircuitMeters, Held
+from power.live.undeclared import undeclared
+from power.live.wall_power import WallPower
+from power.network.topology import SiteTopology
+from power.network.wiring import Complex, Flags, Floats
+
+LAST_KNOWN_SECONDS = 900.0
+"""Age of the last reading up to which the held part is last known; after it, it is unknown."""
+SPREAD_AT_ONCE = 0.15
+"""Standard deviation of the held part over its watts when the meter falls silent; it grows evenly to all
+of it."""
+_SETTLING_SECONDS = 60.0
+"""Time after a change of the reading in which its nodes' readings follow."""
+
+
+class HeldLoad:
+    """The last undeclared load of every circuit with a meter."""
+
+    def __init__(self, topology: SiteTopology) -> None:
+        count = len(topology.network.names)
+        self._topology = topology
+        self._watts: Floats = np.full(count, np.nan)
+        self._total: Floats = np.full(count, np.nan)
+        """Last watts by the meter."""
+        self._currents: Complex = np.zeros((count, 3), complex)
+        """Phasors of the undeclared part, amps."""
+        self.at: Floats = np.full(count, -np.inf)
+        """Monotonic time of the meter's last reading."""
+        self.begun: Flags = np.zeros(count, bool)
+        """Circuits whose meter has reported since the start."""
+        self._changed_at: Floats = np.full(count, -np.inf)
+        """Time of the last change of each meter that is learnt."""
+
+    def held(self, now: float) -> Held:
+        """Return what is held at `now`; it counts only where no meter reports."""
+        age = now - self.at
+        with np.errstate(invalid="ignore"):
+            grown = SPREAD_AT_ONCE + (1 - SPREAD_AT_ONCE) * np.clip(age / LAST_KNOWN_SECONDS, 0, 1)
+        watts = np.nan_to_num(self._watts)
+        return Held(
+            watts, self._total, self._currents, grown * watts, age > LAST_KNOWN_SECONDS,
+            ~np.isnan(self._watts),
+        )  # fmt: skip
+
+    def learn(self, now: float, wall_power: WallPower, loads: CircuitLoads, meters: CircuitMeters) -> Flags:  # fmt: skip
+        """Remember what the meters know beyond the nodes; return the circuits metered for the first
+        time since the start."""
+        metered = ~np.isnan(loads.metered)
+        first = metered & ~self.begun
+        changed_now = meters.changed_at != self._changed_at
+        self._changed_at = meters.changed_at
+        if not metered.any():
+            return first
+        self.begun |= metered
+        excess = np.maximum(undeclared(self._topology, wall_power, loads), 0.0)
+        # A frozen meter knows nothing of the load beyond its nodes.
+        quiet = now - meters.changed_at
+        excess = np.where(changed_now, excess, np.fmin(self._watts, excess))
+        take = metered & ~np.isnan(excess) & ((quiet <= _SETTLING_SECONDS) | np.isnan(self._watts))
+        self.at = np.where(metered, np.fmax(self.at, meters.heard_at), self.at)
+        self._total = np.where(metered, loads.metered, self._total)
+        changed = take & (excess != self._watts)
+        if changed.any():
+            rows = np.flatnonzero(changed)
+            self._watts[rows] = excess[rows]
+            whole = self._topology.single_feed[rows] >= 0
+            with np.errstate(invalid="ignore", divide="ignore"):
+                part = np.nan_to_num(excess[rows] / loads.watts[rows])
+            self._currents[rows] = np.where(
+                whole[:, None], loads.currents[rows] * part[:, None], loads.excess_currents[rows]
+            )
+        return first
+
+    def checkpoint(self, row: int, now: float) -> dict[str, Any] | None:
+        """Return the part of the checkpoint about one circuit; None where no meter has reported."""
+        if math.isnan(self._watts[row]) or not math.isfinite(self.at[row]):
+            return None
+        currents = self._currents[row]
+        return {
+            "watts": float(self._watts[row]), "total": float(self._total[row]), "age": float(now - self.at[row]),
+            "real": currents.real.tolist(), "imaginary": currents.imag.tolist(),
+        }  # fmt: skip
+
+    def restore(self, row: int, found: Mapping[str, Any], before: float) -> None:
+        """Restore one circuit; the checkpoint is from `before`, monotonic seconds of this process. Raises
+        `KeyError`, `TypeError` or `ValueError` for anything else."""
+        numbers = [float(found[name]) for name in ("watts", "total", "age")]
+        poles = [float(x) for name in ("real", "imaginary") for x in found[name]]
+        if len(poles) != 6 or not all(map(math.isfinite, numbers + poles)) or min(numbers) < 0:
+            raise ValueError("no held load")
+        self._watts[row], self._total[row] = numbers[:2]
+        self.at[row] = before - numbers[2]
+        self._currents[row] = np.array(poles[:3]) + 1j * np.array(poles[3:])

@@ -1,0 +1,217 @@
+"""Meters that report and are wrong: frozen, in a wrong unit, or below the GPUs that they feed.
+
+Such a reading is not used: the next source counts, as when the meter is silent, and the fault is named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from power import thresholds
+from power.live.inputs import PowerInputs
+from power.live.metering import NODE, STALE_PERIODS, Metering
+from power.live.wall_power import SILENT_LEAST
+from power.network.feeds import sum_by_circuit
+from power.network.flow import Ints
+from power.network.topology import SiteTopology
+from power.network.wiring import Flags, Floats
+
+FROZEN_SECONDS = 300.0
+"""Time without any change of a reading from which its nodes' load may not have moved."""
+APART_SECONDS = 60.0
+"""Time, and three of the meter's periods, for which its nodes' load may be another than at the last change
+of the reading."""
+_SETTLING_SECONDS = 15.0
+"""Time after a change of a reading in which its nodes' load follows: not all are read at one instant."""
+_AT_THE_WALL = 1.08
+"""Watts at the wall for one more inside: supplies of about 92 %."""
+LOW_SECONDS = 15.0
+"""Time below the GPUs' watts: those of a node that lost its power are older by then and do not count."""
+LOW_RATIO = 0.5
+"""Part of the GPUs' watts that a meter must read: drivers err by a few percent."""
+_LEAST_WATTS = 100.0
+"""GPU watts from which a meter is compared."""
+_KILO = (0.8, 3.0)
+"""Watts over GPU watts of a reading in kW taken for watts: the host and losses are in it."""
+
+
+_FROZEN, _UNIT, _LOW = 1, 2, 3
+
+
+class MeterFaults:
+    """Faults of each meter's reading; slots as in `Metering`."""
+
+    def __init__(self, topology: SiteTopology) -> None:
+        self._topology = topology
+        self._low_since: Floats = np.zeros(0)
+        """Monotonic time since which a meter reads less than its GPUs; NaN where it does not."""
+        self._trusted: Flags = np.zeros(0, bool)
+        self._least: Floats = np.zeros(0)
+        self._most: Floats = np.zeros(0)
+        """Lowest and highest load of its nodes since the reading changed."""
+        self._reference: Floats = np.zeros(0)
+        """Load of its nodes when the reading changed."""
+        self._apart_since: Floats = np.zeros(0)
+        """Monotonic time since which their load is another one; NaN where it is not."""
+        self._risen: Floats = np.zeros(0)
+        """Watts by which it is higher, at the wall."""
+        self._changed: Floats = np.zeros(0)
+        self.measured: Floats = np.zeros(0)
+        """Watts measured in the GPUs behind each slot's target."""
+
+    def update(self, now: float, tick: PowerInputs, metering: Metering, left: Flags | None = None) -> None:  # fmt: skip
+        """Find the meters at fault, and note them in `metering.faults`. `left`: circuits that don't carry
+        what hangs on them by their usual input; their meters are not compared."""
+        count = len(metering)
+        if not count:
+            return
+        self._grow(count)
+        kind, target = metering.whole("kind"), metering.whole("target")
+        gpus, load = self._below(tick)
+        node = kind == NODE
+        gpu = _behind(node, target, *gpus)
+        drawn = _behind(node, target, *load)
+        if left is not None and left.any():
+            apart = ~node & left[np.where(node, 0, target)]
+            gpu, drawn = (np.where(apart, np.nan, values) for values in (gpu, drawn))
+        watts = self.sums(metering)
+        self.measured = gpu
+        reporting = metering.reporting(now)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            low = reporting & (gpu > _LEAST_WATTS) & (watts < LOW_RATIO * gpu)
+            kilo = 1000 * watts / gpu
+        fine = reporting & (watts >= LOW_RATIO * gpu)
+        self._trusted |= fine
+        self._low_since = np.where(low, np.fmin(self._low_since, now), np.nan)
+        long = low & (~self._trusted | (now - self._low_since >= LOW_SECONDS))
+        unit = long & (kilo >= _KILO[0]) & (kilo <= _KILO[1])
+
+        changed = metering.number("changed_at")
+        fresh = (changed != self._changed) | (now - changed < _SETTLING_SECONDS)
+        self._changed = changed.copy()
+        self._least = np.where(fresh, drawn, np.fmin(self._least, drawn))
+        self._most = np.where(fresh, drawn, np.fmax(self._most, drawn))
+        moved = self._most - self._least
+        may = np.fmax(thresholds.DEVIATION_RATIO * self._most, thresholds.DEVIATION_WATTS)
+        with np.errstate(invalid="ignore"):
+            frozen = reporting & (now - changed >= FROZEN_SECONDS) & (moved > may)
+        frozen |= reporting & self._apart(now, fresh, drawn, metering)
+        metering.faults = np.where(unit, _UNIT, np.where(long, _LOW, np.where(frozen, _FROZEN, 0)))  # fmt: skip
+
+    def _apart(self, now: float, fresh: Flags, drawn: Floats, metering: Metering) -> Flags:
+        """Return the slots whose reading stays as it was though their nodes' load has moved for long."""
+        self._reference = np.where(fresh, drawn, self._reference)
+        risen = drawn - self._reference
+        most = np.fmax(drawn, self._reference)
+        with np.errstate(invalid="ignore"):
+            apart = np.abs(risen) > np.fmax(
+                thresholds.DEVIATION_RATIO * most, thresholds.DEVIATION_WATTS
+            )
+            self._apart_since = np.where(apart, np.fmin(self._apart_since, now), np.nan)
+            long = np.fmax(APART_SECONDS, STALE_PERIODS * metering.number("period"))
+            self._risen = np.where(apart & (risen > 0), _AT_THE_WALL * risen, 0.0)
+            found: Flags = now - self._apart_since >= long
+        return found
+
+    def risen(self, metering: Metering) -> Floats:
+        """Return the watts by which the load of each circuit's nodes has risen since its meter's reading
+        changed last: what a slow or frozen meter has not said. 0 where its meter is not used."""
+        found = np.zeros(len(self._topology.single_feed))
+        risen = self._risen[: len(metering)]
+        if risen.any():
+            kind, target = metering.whole("kind"), metering.whole("target")
+            use = np.flatnonzero((kind != NODE) & (metering.faults[: len(risen)] == 0))
+            np.maximum.at(found, target[use], risen[use])
+        return found
+
+    def by_circuit(self, metering: Metering) -> Floats:
+        """Return the fault about any meter of each circuit or of a node on it, as `power.meters.reading.MeterFault` numbers them."""
+        found = np.zeros(len(self._topology.single_feed))
+        faults = metering.faults
+        rows = np.flatnonzero(faults)
+        if not len(rows):
+            return found
+        kind, target = metering.whole("kind")[rows], metering.whole("target")[rows]
+        node = kind == NODE
+        np.maximum.at(found, target[~node], faults[rows][~node])
+        network = self._topology.network
+        worst = np.zeros(len(network.machines))
+        np.maximum.at(worst, target[node], faults[rows][node])
+        np.maximum.at(found, network.cord_circuit, worst[network.cord_machine])
+        return found
+
+    def words(self, metering: Metering, row: int) -> str:
+        """Return which meters of a circuit are at fault, and why; empty without one."""
+        network = self._topology.network
+        mine = set(network.cord_machine[network.cord_circuit == row].tolist())
+        texts = []
+        for slot in np.flatnonzero(metering.faults):
+            node = metering.whole("kind")[slot] == NODE
+            target = int(metering.whole("target")[slot])
+            if (target in mine) if node else (target == row):
+                texts.append(self._one(metering, int(slot)))
+        return "; ".join(dict.fromkeys(texts))
+
+    def _one(self, metering: Metering, slot: int) -> str:
+        fault, name = int(metering.faults[slot]), metering.meter_of(slot)
+        watts, gpu = float(metering.number("watts")[slot]), float(self.measured[slot])
+        if fault == _FROZEN:
+            return f"{name} has read {watts:,.0f} W without any change while its nodes' load moved by {self._most[slot] - self._least[slot]:,.0f} W"  # fmt: skip
+        less = f"{name} reads {watts:,.1f} W where the GPUs behind it measure {gpu:,.0f} W"
+        return f"{less} (kW taken for W?)" if fault == _UNIT else less
+
+    def _below(self, tick: PowerInputs) -> tuple[tuple[Floats, Floats], tuple[Floats, Floats]]:
+        """Return the watts measured in GPUs, and the load that moves, of each node and of each circuit:
+        the GPUs of nodes that hang on the circuit alone, and the load of all of its nodes."""
+        circuits, machines, shares = self._topology.below
+        whole, count = self._topology.whole, len(self._topology.single_feed)
+        heard = tick.silent_seconds <= SILENT_LEAST
+        gpu = np.where(heard, tick.gpu_watts, np.nan)
+        host = np.where(tick.module_scope, 0.0, np.nan_to_num(tick.host_watts))
+        own = np.where(tick.gpus_unread > 0, np.nan, gpu + host)
+        known = np.nan_to_num(gpu)[machines[whole]]
+        sums = sum_by_circuit(circuits[whole], known, count)
+        drawn = sum_by_circuit(circuits, own[machines] * shares, count)
+        return (gpu, sums), (own, drawn)
+
+    def sums(self, metering: Metering) -> Floats:
+        """Return the watts of each slot's target by its meters: of all poles, or of all outlets. NaN
+        where some are missing."""
+        kind, target, pole = (metering.whole(name) for name in ("kind", "target", "pole"))
+        watts, rank = metering.number("watts"), metering.whole("rank")
+        part = (pole >= 0) | (kind == NODE)
+        if not part.any():
+            return watts
+        found = watts.copy()
+        rows = np.flatnonzero(part)
+        keys = np.stack([kind[rows], target[rows], rank[rows], (pole[rows] >= 0).astype(np.int64)])
+        _, inverse, number = np.unique(keys, axis=1, return_inverse=True, return_counts=True)
+        inverse = inverse.reshape(-1)
+        total = np.bincount(inverse, watts[rows])[inverse]
+        poles: Ints = self._topology.poles.sum(axis=1)
+        clamps = pole[rows] >= 0
+        wanted = np.where(clamps & (kind[rows] != NODE), poles[np.where(kind[rows] != NODE, target[rows], 0)], 1)  # fmt: skip
+        found[rows] = np.where(number[inverse] >= wanted, total, np.nan)
+        return found
+
+    def _grow(self, count: int) -> None:
+        for name, empty in (("_low_since", np.nan), ("_least", np.nan), ("_most", np.nan), ("_changed", np.nan), ("_reference", np.nan), ("_apart_since", np.nan), ("_risen", 0.0), ("_trusted", False)):  # fmt: skip
+            old = getattr(self, name)
+            if len(old) < count:
+                setattr(self, name, np.concatenate([old, np.full(count - len(old), empty)]))
+
+
+def _behind(node: Flags, target: Ints, nodes: Floats, circuits: Floats) -> Floats:
+    """Return the value of each slot's target."""
+    found = np.full(len(node), np.nan)
+    found[node] = nodes[target[node]]
+    found[~node] = circuits[target[~node]]
+    return found
+
+
+def fault_facts(faults: MeterFaults, metering: Metering, row: int) -> Mapping[str, str]:
+    """Return the fact about a circuit's meters at fault, if there are any."""
+    words = faults.words(metering, row) if len(metering.faults) else ""
+    return {"meter": f"{words}; it is not used"} if words else {}

@@ -1,0 +1,74 @@
+"""Jobs over a real broker: lists become stored jobs, and a job goes on after the aggregator died."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from telemetry.jobs import Allocation, Job, JobKey, NodeJobs, Precision
+from telemetry.topics import Topic
+from tests.aggregator.node import START, ScriptedNode
+from tests.aggregator.test_service import config, running, until
+from tests.brokers import Mosquitto
+
+pytestmark = pytest.mark.systems
+
+KEY = JobKey("slurm", "lab", "7")
+SECOND = 10**9
+
+
+def jobs(version: int, end: int = 0, gpu: str = "GPU-a-0") -> bytes:
+    """A node's list with one job."""
+    held = Allocation(
+        job=KEY, gpu=gpu, begin=START, end=end, begin_from=Precision.HOOK, end_from=Precision.HOOK
+    )
+    message = NodeJobs(
+        session=1, version=version, at=START + version * SECOND,
+        jobs=(Job(key=KEY, user="ada", name="train"),), allocations=(held,),
+    )  # fmt: skip
+    return msgspec.json.encode(message)
+
+
+async def test_a_job_outlives_a_dead_aggregator_and_ends_as_its_hook_said(
+    mosquitto: Mosquitto, tmp_path: Path
+) -> None:
+    """The first aggregator's files are copied while it runs, as a kill -9 leaves them; its end comes while
+    none runs."""
+    async with ScriptedNode(mosquitto.config, "a") as node:
+        async with running(config(mosquitto.config, tmp_path / "first")) as aggregator:
+            await node.publish(Topic.JOBS, jobs(1), retain=True)  # before the first frame
+            await until(lambda: "a" in aggregator.fleet.nodes)  # it has subscribed
+            assert KEY not in aggregator.jobs.ledger.jobs
+            await node.tick()
+            await until(lambda: KEY in aggregator.jobs.ledger.jobs)
+            await until(lambda: not aggregator.jobs.ledger.changed)
+            assert aggregator.pipeline.engine.jobs.newest["a"].jobs[0].user == "ada"
+            shutil.copytree(tmp_path / "first", tmp_path / "second")
+        await node.publish(Topic.JOBS, jobs(2, START + 60 * SECOND), retain=True)
+        async with running(config(mosquitto.config, tmp_path / "second")) as aggregator:
+            assert KEY in aggregator.jobs.ledger.jobs  # open, before any message came
+            await until(lambda: aggregator.jobs.ledger.jobs[KEY].end is not None)
+            await until(lambda: not aggregator.jobs.ledger.changed)
+            (stored,) = await aggregator.store.jobs_of([KEY])
+            assert [(row.begin, row.end, row.lost) for row in stored.record.allocations] == [
+                (START, START + 60 * SECOND, False)
+            ]
+            assert await aggregator.store.open_jobs() == []
+
+
+async def test_jobs_on_a_gpu_of_another_node_are_refused(
+    mosquitto: Mosquitto, tmp_path: Path
+) -> None:
+    async with (
+        running(config(mosquitto.config, tmp_path / "data")) as aggregator,
+        ScriptedNode(mosquitto.config, "a") as node,
+    ):
+        await until(lambda: "a" in aggregator.fleet.nodes)  # it has subscribed
+        await node.tick()
+        await until(lambda: aggregator.stats.frames_stored == 1)
+        await node.publish(Topic.JOBS, jobs(1, gpu="GPU-b-0"))
+        await until(lambda: aggregator.stats.dropped.get("foreign") == 1)
+        assert KEY not in aggregator.jobs.ledger.jobs

@@ -1,0 +1,1 @@
+"""A healthy fleet with its ordinary noise, and the faults that are planted into it."""

@@ -1,0 +1,239 @@
+"""docs/deploy.md from its first command to its last, on real processes and without systemd.
+
+Three collectors, mosquitto with TLS and access list, an aggregator, Prometheus and Alertmanager, from the
+commands of the page: a node is added, renamed and retired, and the aggregator restarted as in an upgrade.
+What needs systemd is replaced by what the page's own table says.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.brokers import free_port, wait_for_port
+from tests.endtoend.cluster import wait_until
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "deploy.md").read_text()
+COMMANDS: list[str] = [
+    line.strip() for line in re.findall(r"^    kilowatch .*$", PAGE, re.MULTILINE)
+]
+INSTEAD = dict(re.findall(r"^\| `(systemctl [^`]*)` \| `([^`]*)` \|$", PAGE, re.MULTILINE))
+"""Commands of the page for machines without systemd, by those that they replace."""
+SECONDS = 300.0
+SIMULATED = {"dgx01": "node-00001", "dgx02": "node-00002", "dgx03": "node-00003"}
+
+pytestmark = [
+    pytest.mark.systems,
+    pytest.mark.timeout(1500),
+    pytest.mark.skipif(
+        any(shutil.which(name) is None for name in ("mosquitto", "openssl", "prometheus", "prometheus-alertmanager")),
+        reason="apt-get install mosquitto openssl prometheus prometheus-alertmanager",
+    ),
+]  # fmt: skip
+
+
+def typed(beginning: str) -> str:
+    """The first command of the page with this beginning."""
+    return next(each for each in COMMANDS if each.startswith(beginning))
+
+
+def reply(url: str) -> Any:
+    """Decoded JSON, or None while nobody answers."""
+    with (
+        contextlib.suppress(urllib.error.URLError, ConnectionError, TimeoutError),
+        urllib.request.urlopen(url, timeout=30) as answer,
+    ):
+        return json.load(answer)
+    return None
+
+
+class Hall:
+    """The machines of the page, each a root folder of its own, all on this one."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.broker, self.http, self.prometheus, self.alertmanager = (free_port() for _ in range(4))
+        self.running: dict[str, subprocess.Popen[bytes]] = {}
+        (folder / "kilowatch.toml").write_text(
+            f'[aggregator]\nlisten = "127.0.0.1:{self.http}"\ndata_dir = "{folder}/aggregator/var/lib/kilowatch-data"\n'
+        )
+
+    def environment(self, machine: str) -> dict[str, str]:
+        return {
+            **os.environ, "PYTHONPATH": str(ROOT), "STATE_DIRECTORY": "",
+            "XDG_STATE_HOME": str(self.folder / "state"),
+            "KILOWATCH__COLLECTOR__STATE_DIR": str(self.folder / machine / "var/lib/kilowatch"),
+            "KILOWATCH__AGGREGATOR__LISTEN": f"127.0.0.1:{self.http}",
+        }  # fmt: skip
+
+    def here(self, command: str, machine: str) -> list[str]:
+        """A command of the page with the files of this machine."""
+        root = self.folder / machine
+        words = shlex.split(re.sub(r"/(etc|var/lib)/", rf"{root}/\1/", command))
+        return [sys.executable, "-m", *words] if words[0] == "kilowatch" else words
+
+    def type(self, command: str) -> str:
+        """Run a command of the page where the authority is; the broker's name is this machine's."""
+        words = self.here(
+            command.replace("broker.example", f"127.0.0.1 --port {self.broker}"), "head"
+        )
+        done = subprocess.run(
+            words, cwd=self.folder, env=self.environment("head"), check=False, capture_output=True, text=True, timeout=SECONDS,
+        )  # fmt: skip
+        assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    def unpack(self, archive: str, machine: str) -> None:
+        """The page's own `tar`, into the root of the machine, whose settings then name that root."""
+        line = re.search(r"^    (tar -xpf dgx01\.tar .*)$", PAGE, re.MULTILINE)
+        assert line is not None
+        root = self.folder / machine
+        root.mkdir(exist_ok=True)
+        command = line[1].replace("dgx01.tar", str(self.folder / "kilowatch-cluster" / archive))
+        words = shlex.split(command.replace("-C /", f"-C {root}"))
+        subprocess.run([*words, "--no-same-owner"], check=True)
+        for pattern in ("etc/kilowatch/*.toml", "etc/mosquitto/kilowatch/*.conf"):
+            for path in root.glob(pattern):
+                text = re.sub(r"(?<=[\" ])/etc/", f"{root}/etc/", path.read_text())
+                user = "\nuser root\n" if path.suffix == ".conf" and os.geteuid() == 0 else ""
+                path.write_text(text + user)
+
+    def start(self, machine: str, service: str, *more: str) -> None:
+        """Start a service by what the page has for machines without systemd."""
+        words = [*self.here(INSTEAD[service], machine), *more]
+        self.running[machine] = subprocess.Popen(words, cwd=self.folder / machine, env=self.environment(machine))  # fmt: skip
+
+    def collect(self, machine: str, simulated: str) -> None:
+        self.start(machine, "systemctl enable --now kilowatch-collector",
+                   "--source", f"simulated:fleet/{simulated}")  # fmt: skip
+
+    def aggregate(self) -> None:
+        self.start("aggregator", "systemctl enable --now kilowatch-aggregator")
+
+    def stop(self, machine: str) -> None:
+        process = self.running.pop(machine)
+        process.terminate()
+        process.wait(SECONDS)
+
+    def reload_broker(self) -> None:
+        """The broker's files of the authority, and what the page has for a reload."""
+        self.type("kilowatch init")
+        self.unpack("broker.tar", "broker")
+        command = INSTEAD["systemctl reload mosquitto"]
+        subprocess.run(shlex.split(command.replace("PID", str(self.running["broker"].pid))), check=True)  # fmt: skip
+
+    def online(self) -> set[str]:
+        answer = reply(f"http://127.0.0.1:{self.http}/api/v1/nodes") or {"nodes": ()}
+        return {row["node"] for row in answer["nodes"] if row["state"] == "online"}
+
+    def scraped(self) -> set[str]:
+        """Nodes whose pages Prometheus reads."""
+        answer = reply(f"http://127.0.0.1:{self.prometheus}/api/v1/targets?state=active")
+        targets = answer["data"]["activeTargets"] if answer else ()
+        return {
+            target["labels"]["instance"] for target in targets
+            if target["health"] == "up" and target["labels"]["job"] == "kilowatch"
+        }  # fmt: skip
+
+    def until(self, *names: str) -> None:
+        wait_until(f"aggregator with {names}", lambda: self.online() == set(names), SECONDS)
+        wait_until(f"Prometheus with {names}", lambda: self.scraped() == set(names), SECONDS)
+
+    def watch(self) -> None:
+        """Prometheus and Alertmanager with the files of the page, on ports of this test."""
+        folder = self.folder / "kilowatch-cluster" / "prometheus"
+        path = folder / "prometheus.yml"
+        text = re.sub(r"(?m)^#(?=alerting:|  alertmanagers:|  - static_configs:|    - targets:)", "", path.read_text())  # fmt: skip
+        assert "\nalerting:" in text
+        for old, new in (
+            ("9400", self.http),
+            ("9093", self.alertmanager),
+            ("15s", "1s"),
+            ("30s", "1s"),
+        ):
+            text = text.replace(str(old), str(new))
+        path.write_text(text)
+        self.running["alertmanager"] = subprocess.Popen([
+            "prometheus-alertmanager", f"--config.file={folder}/alertmanager.yml", f"--storage.path={self.folder}/am",
+            f"--web.listen-address=127.0.0.1:{self.alertmanager}", "--cluster.listen-address=",
+        ])  # fmt: skip
+        self.running["prometheus"] = subprocess.Popen([
+            "prometheus", f"--config.file={path}", f"--storage.tsdb.path={self.folder}/tsdb",
+            f"--web.listen-address=127.0.0.1:{self.prometheus}",
+        ])  # fmt: skip
+
+
+@pytest.fixture
+def hall(tmp_path: Path) -> Iterator[Hall]:
+    made = Hall(tmp_path)
+    yield made
+    for process in made.running.values():
+        process.kill()
+        process.wait(60)
+
+
+def test_a_cluster_is_set_up_and_lives_as_the_page_says(hall: Hall) -> None:
+    hall.type(typed("kilowatch init --cluster"))
+    hall.unpack("broker.tar", "broker")
+    hall.start("broker", "systemctl restart mosquitto")
+    wait_for_port(hall.broker, SECONDS)
+    hall.unpack("aggregator.tar", "aggregator")
+    hall.aggregate()
+    for name in ("dgx01", "dgx02"):
+        hall.unpack(f"nodes/{name}.tar", name)
+        hall.collect(name, SIMULATED[name])
+    hall.watch()
+    hall.until("dgx01", "dgx02")
+    hall.type(typed("kilowatch nodes expect dgx01 dgx02"))
+
+    with_new = re.search(r"`(kilowatch init --node dgx03)`", PAGE)
+    assert with_new is not None
+    hall.type(with_new[1])
+    hall.reload_broker()
+    hall.unpack("nodes/dgx03.tar", "dgx03")
+    hall.collect("dgx03", SIMULATED["dgx03"])
+    hall.until("dgx01", "dgx02", "dgx03")
+    hall.type(typed("kilowatch nodes expect dgx03"))
+
+    hall.type(typed("kilowatch nodes rename dgx03 dgx13"))
+    hall.type(typed("kilowatch pki node dgx13") + " --folder kilowatch-cluster/pki")
+    hall.reload_broker()
+    hall.stop("dgx03")
+    hall.unpack("nodes/dgx13.tar", "dgx03")
+    hall.collect("dgx03", SIMULATED["dgx03"])
+    hall.until("dgx01", "dgx02", "dgx13")
+    hall.type(typed("kilowatch pki revoke dgx03") + " --folder kilowatch-cluster/pki")
+
+    hall.stop("dgx02")
+    wait_until("dgx02 offline", lambda: "dgx02" not in hall.online(), SECONDS)
+    hall.type(typed("kilowatch nodes retire dgx02"))
+    hall.type(typed("kilowatch pki revoke dgx02") + " --folder kilowatch-cluster/pki")
+    hall.reload_broker()
+    hall.until("dgx01", "dgx13")
+
+    hall.stop("aggregator")
+    hall.aggregate()
+    hall.until("dgx01", "dgx13")
+    listed = hall.type(typed("kilowatch nodes list"))
+    assert {"dgx01", "dgx13"} <= set(re.findall(r"dgx\d\d", listed))
+    address = f"http://127.0.0.1:{hall.prometheus}/api/v1/alertmanagers"
+    wait_until(
+        "Alertmanager of Prometheus",
+        lambda: len((reply(address) or {"data": {"activeAlertmanagers": ()}})["data"]["activeAlertmanagers"]) == 1,
+        SECONDS,
+    )  # fmt: skip
+    assert all(process.poll() is None for process in hall.running.values())

@@ -1,0 +1,151 @@
+"""docs/home.md: its settings are read, its commands run, its table is that of the program."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import shlex
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+from click.testing import CliRunner
+
+from aggregator.electrical.site_loader import load_site
+from aggregator.homeassistant.entities import (
+    CIRCUIT_ENTITIES,
+    COST,
+    GPU_ENTITIES,
+    STATES,
+    TRIP_STATES,
+    Topics,
+)
+from alerts.notifiers.ntfy import Ntfy
+from kilowatch import settings
+from kilowatch.__main__ import main
+from tests.aggregator.test_homeassistant import home
+from tests.aggregator.test_service import until
+from tests.brokers import Mosquitto, free_port
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "home.md").read_text()
+(TOML,) = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
+COMMANDS = [
+    line for block in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines()
+]
+NTFY = "https://ntfy.sh/CHOOSE-A-LONG-RANDOM-NAME"
+HERE = 'host = "homeassistant.local"'
+
+
+def written(folder: Path, text: str = TOML) -> Path:
+    """The settings of the page, with the password that they name."""
+    password = folder / "mqtt.password"
+    password.write_text("secret\n")
+    password.chmod(0o600)
+    path = folder / "kilowatch.toml"
+    path.write_text(text)
+    return path
+
+
+def test_its_settings_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = written(tmp_path)
+    loaded = settings.load(path, {})
+    assert loaded.aggregator.homeassistant.enabled
+    assert loaded.aggregator.homeassistant.broker is not None
+    site = load_site("power", loaded.aggregator.power)
+    assert site.layout is not None
+    assert list(site.layout.circuits) == ["office"]
+    result = CliRunner().invoke(main, ["config", "check"])
+    assert (result.exit_code, result.output) == (0, "kilowatch.toml: ok\n")
+
+
+def test_a_phone_takes_three_lines(tmp_path: Path) -> None:
+    section = TOML.partition("[alerts.channels.phone]")[2].partition("\n\n")[0].splitlines()
+    lines = ["[alerts.channels.phone]", *filter(None, section)]
+    assert len(lines) == 3
+    (channel,) = settings.load(written(tmp_path, "\n".join(lines)), {}).alerts.notifiers().values()
+    assert isinstance(channel, Ntfy)
+
+
+def test_its_commands_are_those_of_the_program() -> None:
+    ours = [
+        shlex.split(line)[1:] for line in COMMANDS if shlex.split(line)[0].endswith("kilowatch")
+    ]
+    assert ["notify", "test", "phone"] in ours
+    ours += [shlex.split(found)[1:] for found in re.findall(r"`(kilowatch [^`]+)`", PAGE)]
+    for words in ours:
+        while words:  # the longest beginning that is a command
+            result = CliRunner().invoke(main, [*words, "--help"])
+            if result.exit_code == 0 and " ".join(w for w in words if w[0] != "-") in result.output:
+                break
+            words.pop()
+        assert words
+
+
+def test_its_table_has_every_entity() -> None:
+    rows = dict(re.findall(r"^\| ([A-Z][\w ]+) \| ([\w, ]+) \|", PAGE, re.MULTILINE))
+    for kind, entities in (("GPU", (*GPU_ENTITIES, COST)), ("circuit", (*CIRCUIT_ENTITIES, COST))):
+        assert {name for name, of in rows.items() if kind in of} == {each.name for each in entities}
+    assert all(f"`{state}`" in PAGE for state in TRIP_STATES)
+
+
+def test_what_it_lets_home_assistant_read_is_what_is_published() -> None:
+    topics = Topics("homeassistant", "lab", "all")
+    assert topics.announced.startswith("homeassistant/")
+    assert f"topic read {STATES}/#" in PAGE
+    assert f"topic write {topics.birth}" in PAGE
+
+
+@asynccontextmanager
+async def phone() -> AsyncIterator[tuple[str, list[dict[str, Any]]]]:
+    """An ntfy server: the address of a topic, and the messages that it took."""
+    taken: list[dict[str, Any]] = []
+
+    async def take(request: web.Request) -> web.Response:
+        taken.append(await request.json())
+        return web.json_response({"id": "1"})
+
+    app = web.Application()
+    app.router.add_post("/", take)
+    async with TestServer(app) as server:
+        yield str(server.make_url("/CHOOSE-A-LONG-RANDOM-NAME")), taken
+
+
+@pytest.mark.systems
+async def test_the_page_as_it_is_written(mosquitto: Mosquitto, tmp_path: Path) -> None:
+    """A simulated desktop, an ntfy server and Home Assistant's broker, by the settings of the page."""
+    environment = {
+        **os.environ,
+        "XDG_STATE_HOME": str(tmp_path / "state"),
+        "STATE_DIRECTORY": "",
+        "PYTHONPATH": str(ROOT),
+    }
+    address, program = f"127.0.0.1:{free_port()}", (sys.executable, "-m", "kilowatch")
+    async with phone() as (url, taken), home(mosquitto.config) as seen:
+        broker = f'host = "127.0.0.1", port = {mosquitto.port}'
+        written(tmp_path, TOML.replace(NTFY, url).replace(HERE, broker))
+        running = await asyncio.create_subprocess_exec(
+            *program, "run", "--no-ui", "--source", "simulated:desktop-4x5090", "--http", address,
+            "--data", str(tmp_path / "state"),
+            cwd=tmp_path, env=environment, stderr=asyncio.subprocess.DEVNULL,
+        )  # fmt: skip
+        try:
+            await until(lambda: seen.value("kilowatch_default_circuit_office_power") not in {"unavailable", None})  # fmt: skip
+            await until(lambda: sum("temperature" in topic for topic in seen.found) == 4)
+            test = await asyncio.create_subprocess_exec(
+                *program, "notify", "test", "phone", "--http", address,
+                cwd=tmp_path, env=environment, stdout=asyncio.subprocess.PIPE,
+            )  # fmt: skip
+            text, _ = await test.communicate()
+            assert text.startswith(b"phone: delivered"), text
+            assert {one["topic"] for one in taken} == {"CHOOSE-A-LONG-RANDOM-NAME"}
+        finally:
+            running.terminate()
+            await running.wait()

@@ -1,0 +1,1 @@
+"""Parts of Kubernetes that tests start themselves."""

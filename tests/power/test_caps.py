@@ -1,0 +1,292 @@
+"""`kilowatch cap`: caps of single GPUs, what they hold, and what they cost."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from api.power import CapPlan, CapRequest, ModelThroughput, ThroughputPoint
+from kilowatch.__main__ import main
+from power.plan.caps import CappableGpu, plan_caps
+from power.plan.throughput import ThroughputLedger, clock_at
+from power.site.config import NodeConfig, PowerConfig
+from power.site.decode import decode
+from telemetry.errors import ConfigError
+from tests.power.sites import planned
+
+ROW = """
+region = "US"
+[circuits.row]
+volts = 208
+poles = 3
+breaker = 125
+nodes = ["d1", "d2"]
+other_w = 500
+[nodes.d1]
+profile = "dgx-h100"
+priority = 5
+[nodes.d2]
+profile = "dgx-h100"
+"""
+MOST = 2 * 10_200 + 500
+
+
+def capped(
+    text: str, below: float, by: Literal["ratio", "priority"] = "ratio", circuit: str = "row",
+    gpus: tuple[CappableGpu, ...] = (), measured: tuple[ModelThroughput, ...] = (),
+) -> CapPlan:  # fmt: skip
+    """The plan of a site that is written as TOML."""
+    site = decode("site.toml", tomllib.loads(text))
+    asked = CapRequest(circuit=circuit, below_watts=below, by=by)
+    return plan_caps("site.toml", site, asked, gpus=gpus, measured=measured)
+
+
+def committed_with(text: str, plan: CapPlan, circuit: str = "row") -> float:
+    """The circuit's power commitment by `kilowatch plan` when every node has its cap."""
+    site = decode("site.toml", tomllib.loads(text))
+    nodes = {
+        name: msgspec.structs.replace(spec, cap_watts=next((c.to_watts for c in plan.caps if c.node == name), None))
+        for name, spec in site.nodes.items()
+    }  # fmt: skip
+    changed: PowerConfig = msgspec.structs.replace(site, nodes=nodes)
+    answer = planned(_toml(changed))
+    return next(one.committed_watts for one in answer.circuits if one.id == circuit)
+
+
+def _toml(site: PowerConfig) -> str:
+    """A site of these tests as TOML again."""
+    lines = ['region = "US"']
+    for name, circuit in site.circuits.items():
+        lines += [f"[circuits.{name}]", f"volts = {circuit.volts}", f"poles = {circuit.poles}",
+                  f"breaker = {circuit.breaker}", f"nodes = {list(circuit.nodes)}", f"other_w = {circuit.other_w}"]  # fmt: skip
+    for name, node in site.nodes.items():
+        lines += [f"[nodes.{name}]", f'profile = "{node.profile}"']
+        lines += [] if node.cap_watts is None else [f"cap_watts = {node.cap_watts}"]
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize("below", [20_000.0, 18_500.0, 14_000.0])
+def test_all_gpus_are_capped_at_one_ratio_and_the_plan_of_it_is_below(below: float) -> None:
+    """No further below than whole watts make it."""
+    plan = capped(ROW, below)
+    assert plan.from_watts == pytest.approx(MOST)
+    assert plan.met
+    assert len(plan.caps) == 16
+    assert len({cap.to_watts for cap in plan.caps}) == 1
+    assert all(200 <= cap.to_watts < 700 for cap in plan.caps)
+    assert committed_with(ROW, plan) == pytest.approx(plan.to_watts, abs=1)
+    assert below - 16 * 1.1 <= plan.to_watts <= below
+
+
+def test_a_lower_priority_is_capped_first_and_to_its_floor_before_the_next() -> None:
+    """The node of priority 5 keeps its limits while the other has something to give."""
+    plan = capped(ROW, 18_500.0, "priority")
+    assert {cap.node for cap in plan.caps} == {"d2"}
+    assert plan.to_watts == pytest.approx(18_500, abs=10)
+    deeper = capped(ROW, 14_000.0, "priority")
+    assert {cap.to_watts for cap in deeper.caps if cap.node == "d2"} == {200}
+    assert all(cap.to_watts > 200 for cap in deeper.caps if cap.node == "d1")
+    assert deeper.met
+
+
+def test_a_target_that_caps_alone_can_t_meet_says_what_is_left() -> None:
+    """All GPUs are at their floors then."""
+    plan = capped(ROW, 10_000.0)
+    assert plan.met is False
+    assert {cap.to_watts for cap in plan.caps} == {200}
+    assert plan.over_watts == pytest.approx(plan.to_watts - 10_000)
+    assert plan.over_watts > 0
+
+
+def test_no_cap_is_planned_where_none_is_needed() -> None:
+    """The limits in force do already."""
+    plan = capped(ROW, 25_000.0)
+    assert (plan.met, plan.caps, plan.commands, plan.over_watts) == (True, [], [], 0)
+
+
+def test_half_of_a_node_with_two_cords_counts_on_each_circuit() -> None:
+    """A watt less in a GPU is half a watt less here."""
+    pair = ROW.replace('nodes = ["d1", "d2"]', "") + (
+        "cords = [{ circuit = 'row' }, { circuit = 'b' }]\n[circuits.b]\nvolts = 208\npoles = 3\nbreaker = 60\n"
+    )
+    plan = capped(pair, 5_000.0)
+    assert plan.from_watts == pytest.approx(500 + 5_100)
+    assert plan.met
+    saved = sum(cap.from_watts - cap.to_watts for cap in plan.caps)
+    assert plan.from_watts - plan.to_watts == pytest.approx(0.5 * saved, rel=0.1)
+    assert {cap.node for cap in plan.caps} == {"d2"}
+
+
+def gpu(index: int, **more: float | None) -> CappableGpu:
+    """A running GPU of `d1`."""
+    fields = {"limit_watts": 700.0, "floor_watts": 200.0, "default_watts": 700.0} | more
+    return CappableGpu("d1", index, "NVIDIA H100 80GB HBM3", **fields)  # type: ignore[arg-type]
+
+
+def test_no_cap_is_above_the_default_and_none_below_the_floor() -> None:
+    """A raised limit comes down to the default at least; what has no known floor stays as it is."""
+    gpus = (gpu(0, limit_watts=800.0), gpu(1, floor_watts=None), gpu(2, floor_watts=650.5), gpu(3))
+    text = ROW.replace('"d1", "d2"', '"d1"').replace('[nodes.d2]\nprofile = "dgx-h100"\n', "")
+    slight = {cap.index: cap.to_watts for cap in capped(text, 7_550.0, gpus=gpus).caps}
+    assert slight[0] <= 700
+    deep = capped(text, 1_000.0, gpus=gpus)
+    assert {cap.index: cap.to_watts for cap in deep.caps} == {0: 200, 2: 651, 3: 200}
+    assert any("d1 is not known" in notice for notice in deep.notices)
+
+
+@given(
+    limits=st.lists(st.tuples(st.integers(100, 800), st.integers(50, 700), st.integers(100, 800)), min_size=1, max_size=8),
+    below=st.integers(500, 9_000),
+    by=st.sampled_from(["ratio", "priority"]),
+)  # fmt: skip
+def test_caps_stay_in_bounds_and_meet_what_the_floors_allow(
+    limits: list[tuple[int, int, int]], below: int, by: Literal["ratio", "priority"]
+) -> None:
+    """Whatever the cards: the target is met exactly where all cards at their floors would."""
+    gpus = tuple(
+        gpu(n, limit_watts=float(limit), floor_watts=float(min(floor, default)), default_watts=float(default))
+        for n, (limit, floor, default) in enumerate(limits)
+    )  # fmt: skip
+    text = ROW.replace('"d1", "d2"', '"d1"').replace('[nodes.d2]\nprofile = "dgx-h100"\n', "")
+    plan = capped(text, float(below), by, gpus=gpus)
+    least = capped(text, 1.0, gpus=gpus)
+    for cap in plan.caps:
+        one = gpus[cap.index]
+        assert one.floor_watts is not None
+        assert one.default_watts is not None
+        assert cap.to_watts < one.limit_watts
+        assert cap.to_watts <= one.default_watts
+        assert cap.to_watts >= min(one.floor_watts, one.limit_watts)
+    assert plan.met == (least.to_watts <= below)
+    assert plan.met == (plan.to_watts <= below)
+
+
+def test_a_node_of_unknown_draw_leaves_the_answer_open() -> None:
+    """It is named."""
+    plan = capped(ROW.replace('"d1", "d2"', '"d1", "d2", "x"') + "[nodes.x]\n", 18_500.0)
+    assert plan.met is None
+    assert any(notice.startswith("x:") for notice in plan.notices)
+
+
+def test_what_a_meter_reads_beyond_the_gpus_is_not_capped_away() -> None:
+    """8 kW now with GPUs at 100 W: all but the GPUs draws 7.15 kW, and stays."""
+    text = ROW.replace('"d1", "d2"', '"d1"').replace('[nodes.d2]\nprofile = "dgx-h100"\n', "")
+    site = decode("site.toml", tomllib.loads(text))
+    gpus = tuple(gpu(n, watts=100.0) for n in range(8))
+    asked = CapRequest(circuit="row", below_watts=9_000.0)
+    plan = plan_caps("site.toml", site, asked, {"d1": 8_000.0}, gpus)
+    per_watt = (plan.from_watts - 500 - 8_000) / (8 * 600)
+    assert 1.0 < per_watt < 1.1
+    assert plan.met is False
+    assert plan.to_watts == pytest.approx(500 + 8_000 + 8 * 100 * per_watt, abs=2)
+
+
+def test_several_models_in_one_node_have_limits_of_their_own() -> None:
+    """Each card keeps between its own floor and its own default."""
+    text = (
+        "[circuits.row]\nbreaker = 40\nvolts = 240\nnodes = ['rig']\n"
+        "[nodes.rig]\ngpus = ['2x RTX 4090', '1x RTX 3090']\n"
+    )
+    plan = capped(text, 1_200.0)
+    assert plan.met
+    assert [(cap.index, cap.default_watts) for cap in plan.caps] == [(0, 450), (1, 450), (2, 350)]
+    assert plan.caps[0].to_watts / 450 == pytest.approx(plan.caps[2].to_watts / 350, abs=0.01)
+
+
+# Throughput, as measured.
+
+POINTS = [
+    ThroughputPoint(watts=400.0, sm_clock_hertz=1.4e9, hertz_per_watt=3.5e6, samples=99),
+    ThroughputPoint(watts=700.0, sm_clock_hertz=1.9e9, hertz_per_watt=2.7e6, samples=99),
+]
+
+
+def test_throughput_is_known_where_it_was_measured_and_nowhere_else() -> None:
+    """Between two powers by a line; never beyond them."""
+    assert clock_at(POINTS, 550) == pytest.approx(1.65e9)
+    assert clock_at(POINTS, 405) == pytest.approx(1.4083e9, rel=1e-3)
+    assert clock_at(POINTS, 300) is None
+    assert clock_at(POINTS, 800) is None
+    assert clock_at([], 500) is None
+
+
+def test_a_cap_costs_the_clock_that_it_takes_from_a_gpu_that_draws_more() -> None:
+    """Nothing where the GPU draws less than the cap; not known where nothing is measured there."""
+    text = ROW.replace('"d1", "d2"', '"d1"').replace('[nodes.d2]\nprofile = "dgx-h100"\n', "")
+    model = ModelThroughput(model="NVIDIA H100 80GB HBM3", points=POINTS)
+    gpus = (gpu(0, watts=690.0, sm_clock_hertz=1.9e9), gpu(1, watts=90.0, sm_clock_hertz=1.98e9))
+    plan = capped(text, 6_100.0, gpus=gpus, measured=(model,))
+    first, second = plan.caps
+    assert 400 < first.to_watts < 690
+    clock = np.interp(first.to_watts, [400, 700], [1.4e9, 1.9e9])
+    assert first.throughput_loss == pytest.approx(1 - clock / 1.9e9, abs=1e-4)
+    assert second.throughput_loss == 0
+    assert first.throughput_loss is not None
+    assert plan.throughput_loss == pytest.approx(first.throughput_loss / 2, abs=1e-4)
+    assert plan.throughput == [model]
+    unknown = capped(text, 6_100.0, gpus=gpus)
+    assert unknown.caps[0].throughput_loss is None
+    assert unknown.throughput_loss is None
+    assert any("not known" in notice for notice in unknown.notices)
+
+
+def test_the_ledger_means_only_busy_gpus_that_their_limit_holds() -> None:
+    """By model and power; a few samples are no mean."""
+    ledger = ThroughputLedger()
+    models, model_of = ["b", "a"], np.array([1, 1, 1, 0])
+    watts, hertz = np.array([500.0, 510.0, 200.0, 300.0]), np.array([1.5e9, 1.6e9, 1.9e9, np.nan])
+    busy, held = np.array([0.95, 1.0, 0.2, 1.0]), np.array([True, True, True, True])
+    for _ in range(20):
+        ledger.add(models, model_of, watts, hertz, busy, held)
+    ledger.add(models, model_of, watts, np.full(4, 3e9), busy, ~held)
+    (model,) = ledger.measured()
+    assert model.model == "a"
+    (point,) = model.points
+    assert (point.watts, point.sm_clock_hertz, point.samples) == (505.0, 1.55e9, 40)
+    assert point.hertz_per_watt == pytest.approx(1.55e9 / 505, rel=1e-6)
+
+
+# The command.
+
+
+def test_the_command_prints_the_caps_and_the_commands_and_applies_nothing(tmp_path: Path) -> None:
+    """0 when the caps are enough, 1 when they are not, 3 when that is not known, 64 for what can't be."""
+    path = tmp_path / "row.toml"
+
+    def run(text: str, *arguments: str) -> tuple[int, str]:
+        path.write_text(text)
+        result = CliRunner().invoke(main, ["cap", "--config", str(path), *arguments])
+        return result.exit_code, result.output
+
+    code, text = run(ROW, "--circuit", "row", "--below", "18.5kW")
+    assert code == 0
+    assert "row  may draw 20,900 W; with these caps 18,5" in text
+    assert "nvidia-smi -i 7 -pl 556 # d2" in text
+    assert "nothing was applied" in text
+    assert max(map(len, text.splitlines())) <= 80
+    code, text = run(ROW, "--circuit", "row", "--below", "18500W", "--by", "priority", "--json")
+    assert (code, {cap["node"] for cap in json.loads(text)["caps"]}) == (0, {"d2"})
+    code, text = run(ROW, "--circuit", "row", "--below", "9kW")
+    assert (code, "caps alone are not enough" in text) == (1, True)
+    assert run(ROW.replace('"d2"]', '"d2", "x"]') + "[nodes.x]\n", "--circuit", "row", "--below", "18kW")[0] == 3  # fmt: skip
+    code, text = run(ROW, "--circuit", "rows", "--below", "18kW")
+    assert (code, "there is no 'rows'" in text) == (64, True)
+    assert run(ROW, "--circuit", "row", "--below", "much")[0] == 64
+    with pytest.raises(ConfigError, match="no power"):
+        capped(ROW, -1.0)
+
+
+def test_a_priority_may_be_negative() -> None:
+    """Below the default of 0."""
+    site = decode("site.toml", tomllib.loads(ROW.replace("priority = 5", "priority = -5")))
+    assert site.nodes["d1"].priority == -5
+    assert NodeConfig().priority == 0

@@ -1,0 +1,107 @@
+"""Transfer switches: which input carries the load, by the meters of both."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.power.stage import Stage, meter
+
+SITE = """
+region = "EU"
+[panels.PA]
+breaker = 32
+volts = 400
+wiring = "3ph-wye"
+[panels.PB]
+breaker = 32
+volts = 400
+wiring = "3ph-wye"
+[transfers.ats]
+preferred = "PA"
+alternate = "PB"
+[circuits.c1]
+parent = "ats"
+breaker = 20
+phase = "L1"
+nodes = ["n1"]
+[nodes.n1]
+gpus = "4x RTX 5090"
+"""
+NODE, OTHERS = 1500.0, 300.0
+
+
+def site() -> Stage:
+    """A node behind a switch between two panels, each of which feeds other things too."""
+    return Stage(SITE, gpus=4, limits={"n1": 2300.0})
+
+
+def reading(stage: Stage, seconds: float, pa: float | None, pb: float | None) -> None:
+    """Let the meters of the panels report; None: silent."""
+    told = [
+        meter(name, watts=watts) for name, watts in (("PA", pa), ("PB", pb)) if watts is not None
+    ]
+    stage.play(seconds, gpu={"n1": NODE}, meters=told)
+
+
+def on_alternate(stage: Stage) -> bool:
+    """Whether the switch stands on its alternate input."""
+    (found,) = stage.live.transfers.alternate.tolist()
+    return bool(found)
+
+
+def test_a_switch_moves_when_one_input_gives_its_load_to_the_other() -> None:
+    """And back."""
+    stage = site()
+    load = 1.1 * NODE
+    reading(stage, 300, OTHERS + load, OTHERS)
+    assert not on_alternate(stage)
+    reading(stage, 30, OTHERS, OTHERS + load)
+    assert on_alternate(stage)
+    assert "C08" not in stage.ids("PA"), "the meter of the input that was left is right"
+    reading(stage, 300, OTHERS, OTHERS + load)
+    reading(stage, 30, OTHERS + load, OTHERS)
+    assert not on_alternate(stage)
+
+
+@pytest.mark.parametrize("others", [300.0, 1000.0, 3000.0])
+def test_a_meter_that_reads_kilowatts_as_watts_is_no_move(others: float) -> None:
+    """The load of the input stays what its nodes draw, whatever else hangs on the other one."""
+    stage = site()
+    reading(stage, 300, 1.8, others)
+    assert not on_alternate(stage)
+    assert stage.value("circuit_watts", "PA") > NODE
+    assert stage.value("circuit_meter_fault", "PA") > 0
+
+
+def test_a_load_that_comes_up_elsewhere_is_no_move() -> None:
+    """The alternate panel gains as much as the switch carries while the preferred one keeps its load."""
+    stage = site()
+    reading(stage, 300, OTHERS + NODE, OTHERS)
+    reading(stage, 60, OTHERS + NODE, OTHERS + 2 * NODE)
+    assert not on_alternate(stage)
+
+
+def test_a_meter_that_reports_a_minute_after_the_other_shows_the_same_move() -> None:
+    stage = site()
+    reading(stage, 300, OTHERS + NODE, OTHERS)
+    reading(stage, 45, OTHERS, OTHERS)
+    assert not on_alternate(stage), "one side alone shows no move"
+    reading(stage, 10, OTHERS, OTHERS + NODE)
+    assert on_alternate(stage)
+
+
+def test_a_switch_stands_where_it_did_before_a_restart() -> None:
+    """Its meters alone no longer show the move."""
+    stage = site()
+    reading(stage, 300, OTHERS + NODE, OTHERS)
+    reading(stage, 30, OTHERS, OTHERS + NODE)
+    memory = json.loads(json.dumps(stage.live.checkpoint()))
+    other = site()
+    other.now = stage.now + 20
+    other.live.restore(memory, other.now, other.wall())
+    assert on_alternate(other)
+    reading(other, 30, OTHERS, OTHERS + NODE)
+    assert on_alternate(other)
+    assert other.value("circuit_watts", "PB") == pytest.approx(OTHERS + NODE)

@@ -1,0 +1,1 @@
+"""A Slurm that tests start themselves."""

@@ -1,0 +1,255 @@
+"""The pages in a real Chromium: they work at both sizes, act with a token, and call no other host."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import quote, urlsplit
+
+import pytest
+
+from aggregator.http.config import HttpConfig
+from bench.live_fleet import LiveFleet
+from tests.aggregator.http_client import Door, door
+from tests.aggregator.test_http_alerts import hot
+from tests.aggregator.test_http_circuits import lab
+from tests.web.browser import SIZES, BrowserPage, browsing, needed
+
+pytestmark = [needed, pytest.mark.systems]
+PATHS = ("/", "/?map=power", "/nodes", "/nodes?sort=power&q=n", "/nodes/n1", "/gpus/GPU-n1-0", "/alerts", "/alerts?view=alerts", "/alerts?view=silences", "/circuits",
+         "/circuits/lab%2F2?lose=1", "/energy", "/runbook", "/runbook/gpu_lost", "/circuits/none")  # fmt: skip
+LOOK = """(() => {
+  const faults = [];
+  const wide = document.documentElement.scrollWidth - innerWidth;
+  if (wide > 1) faults.push(`it is ${wide} px too wide`);
+  if (document.querySelectorAll("h1").length !== 1) faults.push("it has not one h1");
+  const levels = [...document.querySelectorAll("h1, h2, h3, h4, h5, h6")].map(each => Number(each.tagName[1]));
+  levels.forEach((level, place) => {
+    if (level > (levels[place - 1] ?? 0) + 1) faults.push(`h${level} after h${levels[place - 1] ?? 0}`);
+  });
+  if (!document.title) faults.push("it has no title");
+  for (const each of document.querySelectorAll("input, select"))
+    if (each.type !== "hidden" && !each.labels?.length) faults.push(`no label: ${each.name}`);
+  for (const each of document.querySelectorAll("a, button"))
+    if (!each.textContent.trim()) faults.push("a link or button without words");
+  for (const each of document.querySelectorAll("table"))
+    if (!each.caption || !each.querySelector("th[scope]")) faults.push("a table without caption or heads");
+  for (const each of document.querySelectorAll("[aria-labelledby]"))
+    if (!document.getElementById(each.getAttribute("aria-labelledby"))) faults.push("a label that is not there");
+  const ids = [...document.querySelectorAll("[id]")].map(each => each.id);
+  if (new Set(ids).size < ids.length) faults.push("an id is there twice");
+  const light = (colour) => {
+    const [r, g, b] = colour.match(/[\\d.]+/g).slice(0, 3).map(part => {
+      const value = part / 255;
+      return value <= 0.03928 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4;
+    });
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const ground = (each) => {
+    for (let at = each; at; at = at.parentElement) {
+      const colour = getComputedStyle(at).backgroundColor;
+      if (!/, 0\\)|transparent/.test(colour)) return colour;
+    }
+    return "rgb(255, 255, 255)";
+  };
+  for (const each of document.querySelectorAll("main *, header *")) {
+    const words = [...each.childNodes].some(node => node.nodeType === 3 && node.data.trim());
+    if (!words || each.namespaceURI.endsWith("svg") || !each.checkVisibility()) continue;
+    if (each.matches("button, option, select")) continue;
+    const [a, b] = [light(getComputedStyle(each).color), light(ground(each))].sort((x, y) => y - x);
+    if ((a + 0.05) / (b + 0.05) < 4.5) faults.push(`too little contrast: ${each.textContent.trim().slice(0, 40)}`);
+  }
+  return faults;
+})()"""
+"""Faults of a page: layout, labels, headings, contrast."""
+
+
+def only_from(page: BrowserPage, client: Door) -> bool:
+    """Whether all requests went to the aggregator."""
+    own = urlsplit(client.url).netloc
+    return all(urlsplit(url).netloc == own for url in page.requests)
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("size", list(SIZES))
+async def test_every_page_is_sound_at_every_size(tmp_path: Path, size: str, dark: bool) -> None:
+    """No console error, no request to another host, no sideways scrolling, labels, contrast."""
+    async with door(await lab()) as client, browsing(tmp_path / "profile") as page:
+        await page.size(size)
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        await page.call("Emulation.setEmulatedMedia", features=[scheme])
+        for path in PATHS:
+            await page.open(client.url + path)
+            assert await page.value(LOOK) == [], path
+        assert only_from(page, client)
+        page.errors = [each for each in page.errors if "/circuits/none" not in each]  # its 404
+        assert page.errors == []
+
+
+async def test_an_incident_is_acknowledged_and_silenced_with_a_token(tmp_path: Path) -> None:
+    """Typed once, kept in the tab, gone with it; a wrong one is said and forgotten."""
+    async with hot(tmp_path / "hot") as client, browsing(tmp_path / "profile") as page:
+        (found,) = (await client.get("/api/v1/incidents"))["incidents"]
+        await page.open(f"{client.door.url}/incidents/{quote(found['key'], safe='')}")
+        await page.click("button[data-act=acknowledge]")
+        await page.value("document.querySelector('dialog [name=token]').value = 'wrong'")
+        await page.click("dialog form button:not([type])")
+        await page.until(
+            "document.querySelector('.actions [role=alert]')?.textContent.includes('token is wrong')"
+        )
+        assert await page.value("sessionStorage.length") == 0
+        await page.click("button[data-act=acknowledge]")
+        await page.value(
+            f"document.querySelector('dialog [name=token]').value = {client.door.secret!r}"
+        )
+        await page.value("document.querySelector('dialog [name=why]').value = 'on my way'")
+        await page.click_until_reloaded("dialog form button:not([type])")
+        await page.until(
+            "document.querySelector('main').textContent.includes('acknowledged by ann')"
+        )
+        (taken,) = (await client.get("/api/v1/incidents"))["incidents"]
+        assert (taken["acknowledged"]["who"], taken["acknowledged"]["why"]) == ("ann", "on my way")
+        await page.click("button[data-act=silence]")
+        assert await page.value("document.querySelector('dialog [name=token]')") is None
+        await page.value("document.querySelector('dialog [name=why]').value = 'a new fan comes'")
+        await page.click_until_reloaded("dialog form button:not([type])")
+        await page.open(f"{client.door.url}/alerts?view=silences")
+        await page.until("document.querySelector('main').textContent.includes('a new fan comes')")
+        assert client.door.secret not in str(await page.value("document.documentElement.outerHTML"))
+        assert await page.value("document.cookie + localStorage.length") == "0"
+        await page.click("button[data-act=unsilence]")
+        await page.click_until_reloaded("dialog form button:not([type])")
+        await page.until("!document.querySelector('button[data-act=unsilence]')")
+        (silence,) = (await client.get("/api/v1/silences"))["silences"]
+        assert silence["who"] == "ann"
+        assert only_from(page, client.door)
+
+
+async def test_a_page_asks_for_the_token_where_reading_needs_one(tmp_path: Path) -> None:
+    """And keeps its URL; links and the back button work."""
+    config = HttpConfig(listen="127.0.0.1:0", tokens_file=tmp_path / "t", anonymous_read=False)
+    async with door(await lab(), config) as client, browsing(tmp_path / "profile") as page:
+        await page.open(f"{client.url}/circuits?q=n2")
+        assert "lab/2" not in await page.value("document.body.textContent")
+        await page.value(
+            f"document.querySelector('#sign-in [name=token]').value = {client.secret!r}"
+        )
+        await page.click("#sign-in button")
+        await page.until("document.querySelector('main').textContent.includes('lab/2')")
+        assert await page.value("location.search") == "?q=n2"
+        await page.click("a[href='circuits/lab%2F2']")
+        await page.until("document.querySelector('h1').textContent === 'lab/2'")
+        await page.do("history.back()")
+        await page.until("document.querySelector('h1').textContent === 'Circuits'")
+        await page.until("document.querySelector('main').textContent.includes('lab/2')")
+        assert only_from(page, client)
+
+
+async def test_a_live_page_follows_and_a_countdown_runs(tmp_path: Path) -> None:
+    view = await lab()
+    async with door(view) as client, browsing(tmp_path / "profile") as page:
+        await page.open(f"{client.url}/circuits")
+        await page.until(
+            r"/\d\d:\d\d/.test(document.querySelector('[data-countdown]').textContent)"
+        )
+        first = await page.value("document.querySelector('[data-countdown]').textContent")
+        await page.until(f"document.querySelector('[data-countdown]').textContent < {first!r}")
+        view.raised = []
+        await page.until("!document.querySelector('main').textContent.includes('E03')")
+        assert page.errors == []
+
+
+async def test_a_chart_shows_its_readings_and_zooms_by_the_keyboard(tmp_path: Path) -> None:
+    """An arrow key shows the reading with its unit; `+` puts a shorter time into the URL."""
+    async with door(await lab()) as client, browsing(tmp_path / "profile") as page:
+        await page.open(f"{client.url}/gpus/GPU-n1-0")
+        chart = "document.querySelector('figure.chart svg[data-points]')"
+        await page.until(f"{chart} !== null")
+        press = (
+            "{chart}.dispatchEvent(new KeyboardEvent('keydown', {{key: '{key}', bubbles: true}}))"
+        )
+        shown = "document.querySelector('figure.chart output').textContent"
+        await page.until(
+            f"{press.format(chart=chart, key='ArrowLeft')}; /UTC: (\\d+\\.\\d W|not known)$/.test({shown})"
+        )
+        before = await page.value(f"Number({chart}.dataset.seconds)")
+        await page.value(press.format(chart=chart, key="+"))
+        await page.until(
+            f"location.search.includes('to=') && Number({chart}?.dataset.seconds) < {before}"
+        )
+        assert page.errors == []
+
+
+FLEET_PATHS = ("/", "/?map=use", "/nodes", "/nodes/node-0001", "/gpus/GPU-00000001-3", "/alerts", "/circuits",
+               "/circuits/PDU-001A?lose=1", "/energy")  # fmt: skip
+LARGE_PATHS = ("/", "/nodes?sort=power", "/circuits")
+"""Pages whose length depends on the fleet."""
+
+
+async def fleet_of(nodes: int) -> LiveFleet:
+    """A fleet of eight GPUs a node, with faults and incidents, whose clock only `beat` moves."""
+    fleet = LiveFleet(nodes, still=True)
+    for _ in range(5):
+        await fleet.beat()
+    return fleet
+
+
+@pytest.mark.parametrize("size", list(SIZES))
+@pytest.mark.parametrize(("nodes", "paths"), [(2, FLEET_PATHS), (1250, LARGE_PATHS)], ids=["16 GPUs", "10,000 GPUs"])  # fmt: skip
+async def test_the_pages_of_a_small_and_a_large_fleet_are_sound(
+    tmp_path: Path, nodes: int, paths: tuple[str, ...], size: str
+) -> None:
+    """As those of the laboratory: console, hosts, width, labels, contrast; and an incident with its evidence."""
+    async with door(await fleet_of(nodes)) as client, browsing(tmp_path / "profile") as page:
+        _, found = await client.json("/api/v1/incidents")
+        incident = found["incidents"][0]["key"]
+        await page.size(size)
+        for path in (*paths, f"/incidents/{quote(incident, safe='')}"):
+            await page.open(client.url + path)
+            assert await page.value(LOOK) == [], path
+            status = await page.value(
+                "performance.getEntriesByType('navigation')[0].responseStatus"
+            )
+            assert status == 200, path
+        assert only_from(page, client)
+        assert page.errors == []
+
+
+async def test_the_nodes_of_ten_thousand_gpus_are_sorted_by_a_click(tmp_path: Path) -> None:
+    """Over all pages of the table, not within the one that is shown; the back button leads to the worst."""
+    watts = """[...document.querySelectorAll("tbody tr")].map(row => parseFloat(row.cells[3].textContent))"""
+    async with door(await fleet_of(1250)) as client, browsing(tmp_path / "profile") as page:
+        await page.open(f"{client.url}/nodes")
+        first = await page.value("document.querySelector('tbody a').textContent")
+        await page.click_until_reloaded("thead a[href='nodes?sort=power']")
+        top: list[float] = await page.value(watts)
+        assert len(top) == 200
+        assert top == sorted(top, reverse=True)
+        await page.click_until_reloaded("nav[aria-label='More nodes'] a")
+        assert await page.value("location.search") == "?page=2&sort=power"
+        assert (await page.value(watts))[0] <= top[-1]
+        await page.do("history.go(-2)")
+        await page.until(
+            f"document.querySelector('tbody a')?.textContent === {first!r} && !location.search"
+        )
+        assert page.errors == []
+
+
+async def test_a_renewed_page_is_the_served_one_and_keeps_what_has_not_changed(
+    tmp_path: Path,
+) -> None:
+    fleet = await fleet_of(2)
+    async with door(fleet) as client, browsing(tmp_path / "profile") as page:
+        await page.open(f"{client.url}/nodes")
+        await page.value("document.querySelector('tbody a').kept = true")
+        await page.value("document.querySelector('thead a').focus()")
+        before = await page.value("document.querySelector('tbody').textContent")
+        await fleet.beat()
+        await page.until(f"document.querySelector('tbody').textContent !== {before!r}")
+        assert await page.value("document.querySelector('tbody a').kept === true")
+        assert await page.value("document.activeElement === document.querySelector('thead a')")
+        served = """fetch(location.href, {headers: {"Cache-Control": "no-cache"}}).then(answer => answer.text()).then(text =>
+          new DOMParser().parseFromString(text, "text/html").querySelector("main").innerHTML)"""
+        assert await page.value("document.querySelector('main').innerHTML") == await page.value(
+            served
+        )
+        assert page.errors == []

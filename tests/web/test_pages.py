@@ -1,0 +1,567 @@
+"""What the server sends as pages: their content, who may see it, and what is not in them."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import re
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import urljoin, urlsplit
+
+import msgspec
+import pytest
+from aiohttp import web
+
+from aggregator.http.config import HttpConfig
+from aggregator.web import frame, overview_page
+from aggregator.web.circuit_list import circuits_body
+from aggregator.web.circuit_page import circuit_body
+from aggregator.web.content import PageContent
+from aggregator.web.fleet_map import NodeCells, fleet_map
+from aggregator.web.frame import CSP, MENU, PAGES
+from aggregator.web.incident_page import incident_body
+from aggregator.web.load_chart import LoadSeries, load_chart
+from aggregator.web.node_list import NodeLine, nodes_body
+from api.alerts import AlertState, Incident, IncidentNote, Severity
+from api.fleet import NodeReply, NodeStatus
+from api.node_register import ReleaseDrift
+from api.power import CircuitReply, CircuitState, LoadState, PowerReply, TripSeconds
+from telemetry.text import rfc3339
+from tests.aggregator.fake_view import FakeView
+from tests.aggregator.http_client import Door, bearer, door
+from tests.aggregator.test_http_alerts import hot
+from tests.aggregator.test_http_circuits import lab
+from tests.alerts.notices import MINUTE, NOON, alert, incident
+from tests.alerts.test_evidence import card, reply
+
+EVIL = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>"
+ANEW = {"Cache-Control": "max-age=0"}
+"""As a browser sends it when a person loads a page again."""
+VOID = {"meta", "link", "input", "base", "line", "rect", "path", "br"}
+
+
+class Page(HTMLParser):
+    """Parsed HTML: its links, texts, and what must not be there."""
+
+    def __init__(self, body: str) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.base = ""
+        self.words: list[str] = []
+        self.faults: list[str] = []
+        self._open: list[str] = []
+        self.feed(body)
+        self.faults += [f"<{tag}> stays open" for tag in self._open]
+
+    @property
+    def text(self) -> str:
+        """Everything that is read."""
+        return " ".join(" ".join(self.words).split())
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Note links, inline scripts and styles, and elements that take their files from elsewhere."""
+        found = dict(attrs)
+        self.faults += [
+            f"{tag} has {name}" for name in found if name == "style" or name[:2] == "on"
+        ]
+        if tag == "script" and not found.get("src"):
+            self.faults.append("a script in the page")
+        if tag == "base":
+            self.base = found["href"] or ""
+        for name in ("href", "src", "action"):
+            if (way := found.get(name)) is not None and tag != "base":
+                self.links.append(way)
+                if urlsplit(way).netloc or way.startswith("/"):
+                    self.faults.append(f"{tag} leads to {way}")
+        if tag not in VOID:
+            self._open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """An element without content."""
+        self.handle_starttag(tag, attrs)
+        if tag not in VOID:
+            self._open.pop()
+
+    def handle_endtag(self, tag: str) -> None:
+        """Note what is closed in the wrong order."""
+        if not self._open or self._open.pop() != tag:
+            self.faults.append(f"</{tag}> closes another element")
+
+    def handle_data(self, data: str) -> None:
+        """Keep what is read."""
+        self.words.append(data)
+
+
+async def read(client: Door, path: str, headers: dict[str, str] | None = None) -> Page:
+    """Return a page that must be there."""
+    status, body, sent = await client.text(path, headers={**ANEW, **(headers or {})})
+    assert status == 200, (path, status, body)
+    assert sent["Content-Security-Policy"] == CSP
+    assert "unsafe" not in CSP
+    page = Page(body)
+    assert page.faults == [], path
+    return page
+
+
+async def crawled(client: Door, first: str) -> dict[str, Page]:
+    """Return every page that can be reached by links; each must be there."""
+    found: dict[str, Page] = {}
+    waiting = deque([first])
+    while waiting:
+        path = waiting.popleft()
+        if path in found or (path.startswith("/runbook/") and len(found) > 60):
+            continue
+        page = found[path] = await read(client, path)
+        for link in page.links:
+            whole = urljoin(urljoin(f"http://x{path}", page.base), link)
+            way = whole.removeprefix("http://x").partition("#")[0]
+            if way.startswith("/static/"):
+                assert (await client.text(way))[0] == 200, way
+            elif way != path:
+                waiting.append(way)
+    return found
+
+
+async def test_every_link_of_every_page_leads_somewhere() -> None:
+    async with door(await lab()) as client:
+        found = await crawled(client, "/")
+    for way in MENU:
+        assert f"/{way}" in found
+    assert "/circuits/lab%2F2" in found
+    assert "/alerts?view=silences" in found
+    assert any(path.startswith("/runbook/") for path in found)
+    assert any(path.startswith("/gpus/") for path in found)
+
+
+async def test_circuits_are_a_tree_with_the_most_urgent_first() -> None:
+    async with door(await lab()) as client:
+        page = await read(client, "/circuits")
+        names = [link for link in page.links if link.startswith("circuits/")]
+        assert names == ["circuits/main", "circuits/lab%2F2", "circuits/lab%2F1"]
+        assert "may trip in" in page.text
+        assert "E03" in page.text
+        assert "measured" in page.text
+        only = await read(client, "/circuits?q=N1")
+        assert [link for link in only.links if link.startswith("circuits/")] == [
+            "circuits/main", "circuits/lab%2F1",
+        ]  # fmt: skip
+        one = await read(client, "/circuits/lab%2F2?lose=1")
+        assert "Without power then: n2" in one.text
+        assert "fed by main" in one.text
+        assert (await client.text("/circuits/none"))[0] == 404
+        assert (await client.text("/circuits?x=1"))[0] == 400
+
+
+async def test_devices_show_readings_and_the_reasons_of_gaps() -> None:
+    view = await lab()
+    view.raised = [alert(node="n2", gpu=1, severity=Severity.TICKET)]
+    async with door(view) as client:
+        listed = await read(client, "/nodes")
+        assert [way for way in listed.links if way.startswith("nodes/")] == ["nodes/n2", "nodes/n1"]
+        only = await read(client, "/nodes?q=N1")
+        assert [way for way in only.links if way.startswith("nodes/")] == ["nodes/n1"]
+        one = await read(client, "/nodes/n2")
+        assert "GPU 1" in one.text
+        assert "305 W" in one.text
+        assert "lab simulated Overview" in one.text  # beside the name of the cluster, on every page
+        gpu = await read(client, "/gpus/GPU-n1-0")
+        assert "power 305 W" in gpu.text
+        assert (await client.text("/nodes/none"))[0] == 404
+        assert (await client.text("/gpus/none"))[0] == 404
+        assert (await client.text("/nodes?sort=none"))[0] == 400
+        assert (await client.text("/?map=none"))[0] == 400
+
+
+def unknown(**more: object) -> CircuitState:
+    """A circuit of which nothing is known by now."""
+    known = CircuitState(
+        id="office", watts=1234.5, load_ratio=0.617, sustained_ratio=0.617, rated_amps=20,
+        continuous_amps=16, load_state=LoadState.UNKNOWN, load_state_seconds=300.0,
+        assumed_watts=1234.5, amps={"L1": 12.34}, trip_seconds=TripSeconds(41.0), source="committed",
+    )  # fmt: skip
+    return msgspec.structs.replace(known, **more)
+
+
+@pytest.mark.parametrize("whole", [False, True], ids=["list", "page"])
+def test_an_unknown_load_is_never_a_number(whole: bool) -> None:
+    def drawn(circuit: CircuitState) -> str:
+        if whole:
+            return circuit_body(CircuitReply(at=1, circuit=circuit), 0, "", "")
+        return circuits_body([circuit], {}, PowerReply(configured=True))
+
+    text = Page(drawn(unknown())).text
+    assert "unknown" in text
+    assert "5 min" in text
+    for number in ("1.2 kW", "1234", "62%", "12.3", "41 s"):
+        assert number not in text, number
+    known = Page(drawn(unknown(load_state=LoadState.ASSUMED))).text
+    assert "~1.2 kW" in known
+    assert "~62%" in known
+    assert "assumed for 5 min" in known
+
+
+def test_no_circuits_are_said_with_their_reason() -> None:
+    assert "No circuits are configured" in circuits_body([], {}, PowerReply())
+    assert "not computed yet" in circuits_body([], {}, PowerReply(configured=True))
+    broken = circuits_body([], {}, PowerReply(configured=True, failure="division by zero"))
+    assert "division by zero" in broken
+
+
+async def test_an_incident_has_what_the_pager_links_to(tmp_path: Path) -> None:
+    """By its whole key, and when it is over too; who acknowledged it, and what was sent when."""
+    async with hot(tmp_path) as client:
+        (found,) = (await client.get("/api/v1/incidents"))["incidents"]
+        listed = await read(client.door, "/alerts")
+        (way,) = [link for link in listed.links if link.startswith("incidents/")]
+        page = await read(client.door, f"/{way}")
+        assert found["title"] in page.text
+        assert "not acknowledged" in page.text
+        assert "notified (it is new)" in page.text
+        assert "runbook/hot" in page.links
+        await client.send("POST", f"/api/v1/incidents/{found['key']}/ack", {"why": "<b>mine</b>"})
+        page = await read(client.door, f"/{way}")
+        assert "acknowledged by ann" in page.text
+        assert "<b>mine</b>" in page.text
+        filtered = await read(client.door, "/alerts?rule=none")
+        assert found["title"] not in filtered.text
+        single = await read(client.door, "/alerts?view=alerts&severity=page")
+        assert "93 °C" in single.text
+        scene = client.stage.scene
+        scene.set(60.0, 60.0)
+        await scene.until(lambda: "resolved" in client.stage.pager.state.values())
+        await client.stage.delivery.saved(10)
+        past = await read(client.door, "/alerts?view=past")
+        assert way in past.links
+        assert "over" in (await read(client.door, f"/{way}")).text
+        assert (await client.door.text("/incidents/none"))[0] == 404
+        assert (await client.door.text("/alerts?view=none"))[0] == 400
+
+
+async def test_without_a_token_a_page_elsewhere_has_no_data(tmp_path: Path) -> None:
+    """Not even the name of the cluster: only a form for the token."""
+    config = HttpConfig(listen="127.0.0.1:0", tokens_file=tmp_path / "t", anonymous_read=False)
+    view = await lab()
+    async with door(view, config) as client:
+        for path in ("/", "/circuits", "/alerts", "/circuits/none"):
+            status, body, headers = await client.text(path)
+            assert (status, headers["WWW-Authenticate"]) == (401, "Bearer")
+            page = Page(body)
+            assert page.faults == []
+            assert "A token with the scope read is needed" in page.text
+            assert view.cluster not in page.text
+        page = await read(client, "/circuits", client.bearer)
+        assert "lab/2" in page.text
+        status, body, _ = await client.text("/circuits", headers=bearer("wrong"))
+        assert status == 401
+        assert "lab/2" not in body
+
+
+async def test_who_reads_anonymously_sees_nothing_of_people(tmp_path: Path) -> None:
+    config = HttpConfig(listen="0.0.0.0:0", tokens_file=tmp_path / "t", anonymous_read=True)
+    async with hot(tmp_path / "hot", config) as client:
+        (found,) = (await client.get("/api/v1/incidents"))["incidents"]
+        path = f"/api/v1/incidents/{found['key']}/ack"
+        await client.send("POST", path, {"why": "dinner with berta"})
+        page = await read(client.door, f"/incidents/{found['key']}")
+        assert "acknowledged" in page.text
+        assert "berta" not in page.text
+        known = await read(client.door, f"/incidents/{found['key']}", client.door.bearer)
+        assert "berta" in known.text
+
+
+def hostile() -> Iterator[str]:
+    """Content made of hostile texts."""
+    bad = alert(node=EVIL, labels={"job": EVIL, "rack": EVIL, "serial": EVIL})
+    bad = msgspec.structs.replace(bad, summary=EVIL, description=EVIL, value_text=EVIL, rule="x")
+    about = msgspec.structs.replace(
+        incident(alerts=[bad]), title=EVIL, acknowledged=IncidentNote(who=EVIL, why=EVIL, at=NOON)
+    )
+    evidence = msgspec.structs.replace(card(), summary=EVIL, node=EVIL)
+    yield incident_body(about, None, reply(evidence), NOON + MINUTE)
+    yield incident_body(about, None, reply(problem=EVIL), NOON + MINUTE)
+    circuit = unknown(id=EVIL, facts={"remedy": EVIL, "band": EVIL}, nodes=[EVIL], alerts=[EVIL])
+    power = PowerReply(configured=True, failure=EVIL)
+    yield circuits_body([circuit], {EVIL: 2}, power, EVIL)
+    yield circuit_body(CircuitReply(at=1, circuit=circuit, children=[EVIL]), 2, "", "")
+
+
+def test_hostile_names_are_text() -> None:
+    for body in hostile():
+        page = Page(body)
+        assert page.faults == []
+        assert "<script>alert(1)</script>" in page.text
+        assert "<img" not in body
+
+
+def test_a_card_shows_clock_times_readings_and_gaps() -> None:
+    lead = msgspec.structs.replace(alert(), state=AlertState.FIRING)
+    about: Incident = incident(alerts=[lead])
+    body = incident_body(about, None, reply(card()), NOON + 5 * MINUTE)
+    page = Page(body)
+    assert page.faults == []
+    assert "12:00:00Z" in page.text
+    assert 'class="spark"' in body
+    assert "temperature: 61 °C to 92 °C, last device lost" in page.text
+    assert re.search(r'<path d="M[^"]*M', body), "the gap between two readings is drawn over"
+    assert "device lost" in page.text
+    assert about.severity is Severity.PAGE
+
+
+async def test_behind_a_prefix_all_links_stay_below_it() -> None:
+    """A proxy takes the prefix away: every page must find its way back by relative links."""
+    async with door(await lab()) as client:
+        for path in ("/", "/circuits", "/circuits/lab%2F2", "/runbook/gpu_lost"):
+            page = await read(client, path)
+            root = urljoin(f"https://proxy.example/gpu/kilowatch{path}", page.base)
+            assert root == "https://proxy.example/gpu/kilowatch/"
+            for link in page.links:
+                assert urljoin(root, link).startswith(root), link
+
+
+async def test_pages_are_compressed_where_that_pays_and_files_are_kept() -> None:
+    view: FakeView = await lab()
+    async with door(view) as client:
+        status, _, headers = await client.text("/runbook", headers={"Accept-Encoding": "gzip"})
+        assert (status, headers["Content-Encoding"]) == (200, "gzip")
+        status, _, headers = await client.text("/static/pages.js")
+        assert (status, headers["Content-Type"].partition(";")[0]) == (200, "text/javascript")
+        assert headers["Cache-Control"] == "max-age=86400", "its URL names no version"
+        page = await read(client, "/")
+        (script,) = [link for link in page.links if link.startswith("static/pages.js")]
+        _, _, headers = await client.text(f"/{script}")
+        assert headers["Cache-Control"] == "max-age=86400, immutable"
+        for path in ("/static/none", "/static/..%2Fframe.py", "/static/../frame.py"):
+            assert (await client.text(path))[0] == 404
+
+
+def test_a_chart_leaves_out_unknown_highs_and_stays_within_its_axes() -> None:
+    step = 60 * 10**9
+    at = [n * step for n in range(4)]
+    series = LoadSeries(at, [10.0, 10.0, -5.0, 10.0], [12.0, None, -4.0, 12.0], "W", step)
+    body = load_chart(series, 0, 4 * step, [], "load")
+    (high,) = re.findall(r'class="high" d="([^"]*)"', body)
+    assert (high.count("M"), high.count("L")) == (2, 1)
+    (line_path,) = re.findall(r'class="line" d="([^"]*)"', body)
+    heights = [float(one.split()[1]) for one in re.split("[ML]", f"{line_path} {high}") if one]
+    assert max(heights) == 280.0 - 24.0, "the bottom of the plot"
+
+
+def heights(body: str) -> list[float]:
+    """How far down the points of a chart's line are, in units of the view box."""
+    (line_path,) = re.findall(r'class="line" d="([^"]*)"', body)
+    return [float(one.split()[1]) for one in re.split("[ML]", line_path) if one]
+
+
+def ticks(body: str, unit: str) -> list[float]:
+    """The numbers beside the axis of a chart."""
+    return [float(one) for one in re.findall(rf'text-anchor="end">(-?[\d.]+) {unit}<', body)]
+
+
+def test_temperatures_and_clocks_fill_their_chart_and_power_begins_at_zero() -> None:
+    step = 60 * 10**9
+    at = [n * step for n in range(3)]
+    heat = LoadSeries(at, [61.0, 66.0, 64.0], [None] * 3, "°C", step)
+    near = load_chart(heat, 0, 3 * step, [], "temperature", from_zero=False)
+    assert ticks(near, "°C") == [61.0, 62.0, 63.0, 64.0, 65.0, 66.0]
+    assert max(heights(near)) - min(heights(near)) > 200, "five degrees fill the chart"
+    watts = LoadSeries(at, [661.0, 666.0, 664.0], [None] * 3, "W", step)
+    whole = load_chart(watts, 0, 3 * step, [], "power")
+    assert ticks(whole, "W")[0] == 0.0
+    assert max(heights(whole)) - min(heights(whole)) < 10, "one percent stays small"
+    still = LoadSeries(at, [1980.0] * 3, [None] * 3, "MHz", step)
+    found = ticks(load_chart(still, 0, 3 * step, [], "clock", from_zero=False), "MHz")
+    assert (found[0], found[-1]) == (1980.0, 1985.0)
+    cold = LoadSeries(at, [-3.0, -1.0, 4.0], [None] * 3, "°C", step)
+    assert ticks(load_chart(cold, 0, 3 * step, [], "inlet", from_zero=False), "°C")[0] == -4.0
+
+
+def points(body: str, label: str) -> dict[float, float]:
+    """Readings of a chart by seconds since its start."""
+    (found,) = re.findall(rf'aria-label="{label}: [^"]*"[^>]* data-points="([^"]*)"', body)
+    pairs = (pair.split(":") for pair in found.split())
+    return {float(at): float(value) for at, value in pairs}
+
+
+async def test_the_power_of_a_node_is_the_sum_over_its_gpus_or_not_known() -> None:
+    """Where one of them is not known there is no sum; what the node never reported has no chart."""
+    view = await lab()
+    now = view.wall()
+    span = f"?from={rfc3339(now - 60 * 10**9)}&to={rfc3339(now)}"
+    async with door(view) as client:
+        _, body, _ = await client.text(f"/nodes/n1{span}")
+        parts = [
+            points((await client.text(f"/gpus/GPU-n1-{index}{span}"))[1], "power")
+            for index in (0, 1)
+        ]
+        shown = points(body, "GPU power")
+        sums = {at: parts[0][at] + parts[1][at] for at in parts[0]}
+        assert len(sums) >= 5
+        assert shown == pytest.approx(sums, abs=0.2), "each is shown in tenths"
+        assert "wall power" in body
+        del view.memory.values["GPU-n1-1", "gpu_power_watts"][
+            -2:
+        ]  # the last is after the chart's end
+        view.memory.values.pop(("n1", "node_wall_power_watts"))
+        _, later, _ = await client.text(f"/nodes/n1{span}", headers=ANEW)
+        assert points(later, "GPU power") == dict(list(shown.items())[:-1])
+        assert "wall power: up to" not in later
+
+
+async def test_a_link_keeps_the_time_of_the_charts_for_who_opens_it_later() -> None:
+    """A span such as the last hour moves on; the link names both ends, and its page stays as it is."""
+    view = await lab()
+    async with door(view) as client:
+        for path in ("/gpus/GPU-n1-0", "/nodes/n1", "/circuits/lab%2F2"):
+            page = await read(client, f"{path}?from=-6h")
+            (way,) = [link for link in page.links if "from=20" in link and "to=20" in link]
+            status, body, _ = await client.text(f"/{way.partition('#')[0]}")
+            assert status == 200
+            assert "data-live" not in body, "what is past does not follow the cluster"
+            assert re.search(r"aria-current=page>link to this time", body)
+            assert way.partition("#")[0] in {each.partition("#")[0] for each in Page(body).links}
+
+
+def test_a_release_other_than_the_aggregators_is_marked_and_found() -> None:
+    lines = [
+        line("same"),
+        line("behind", drift=ReleaseDrift.OLDER),
+        line("ahead", drift=ReleaseDrift.NEWER),
+        line("odd", drift=ReleaseDrift.UNKNOWN),
+    ]
+    body = nodes_body(lines, {}, 1)
+    assert (body.count('badge ticket">older<'), body.count('badge ticket">newer<')) == (1, 1)
+    assert nodes_of(nodes_body(lines, {"q": "older"}, 1)) == ["behind"]
+
+
+async def test_the_first_page_counts_the_nodes_of_other_releases(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with door(await lab()) as client:
+        monkeypatch.setattr(overview_page, "release", lambda: "2026.2")
+        page = await read(client, "/")
+        assert "2 older than this aggregator's 2026.2" in page.text
+        assert "nodes?q=older" in page.links
+        monkeypatch.setattr(overview_page, "release", lambda: "2026.1")
+        assert "than this aggregator's" not in (await read(client, "/")).text
+
+
+async def test_a_browser_gets_a_page_where_there_is_nothing() -> None:
+    browser = {"Accept": "text/html,*/*;q=0.8"}
+    async with door(await lab()) as client:
+        for path in ("/nosuch", "/no/such/page"):
+            status, body, headers = await client.text(path, headers=browser)
+            assert (status, headers["Content-Type"]) == (404, frame.HTML)
+            page = Page(body)
+            assert page.faults == []
+            assert f"there is nothing at {path}" in page.text
+            assert urljoin(f"http://x{path}", page.base) == "http://x/"
+            assert "circuits" in page.links
+        for path, sent in (("/api/v1/nosuch", browser), ("/nosuch", {"Accept": "*/*"})):
+            status, _, headers = await client.text(path, headers=sent)
+            assert (status, headers["Content-Type"].partition(";")[0]) == (404, "application/json")
+
+
+async def test_a_hundred_viewers_cost_as_much_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """But who loads a page again after an action sees what it did."""
+    calls: list[str] = []
+    page = frame.PAGES["/circuits"]
+
+    async def counted(request: web.Request) -> PageContent:
+        calls.append(request.path_qs)
+        return await page(request)
+
+    monkeypatch.setitem(frame.PAGES, "/circuits", counted)
+    monkeypatch.setattr(frame.SharedContents, "SECONDS", 3600.0)
+    async with door(await lab()) as client:
+        answers = await asyncio.gather(*(client.text("/circuits") for _ in range(100)))
+        assert {status for status, _, _ in answers} == {200}
+        assert calls == ["/circuits"]
+        await client.text("/circuits?q=n1")
+        assert calls == ["/circuits", "/circuits?q=n1"]
+        await client.text("/circuits", headers=ANEW)
+        assert len(calls) == 3
+        plain = await client.text("/circuits", headers={"Accept-Encoding": "identity"})
+        assert "Content-Encoding" not in plain[2], (
+            "the compressed page is not sent to who can't read it"
+        )
+
+
+def test_every_page_of_the_menu_is_served() -> None:
+    assert {f"/{way}" for way in MENU} <= set(PAGES)
+
+
+def line(name: str, **more: object) -> NodeLine:
+    """A healthy node."""
+    node = NodeReply(
+        name, NodeStatus.ONLINE, age_seconds=1.0, gpus=8, gpus_present=8, release="2026.2"
+    )
+    known = NodeLine(node, 4000.0, 60.0, 0, 0, ReleaseDrift.SAME)
+    own = ("watts", "hottest", "pages", "tickets", "drift")
+    fields = {key: more.pop(key) for key in own if key in more}
+    return replace(known, node=msgspec.structs.replace(node, **more), **fields)  # type: ignore[arg-type]
+
+
+def nodes_of(body: str) -> list[str]:
+    """Names of the rows of a table of nodes."""
+    return [each.removeprefix("nodes/") for each in Page(body).links if each.startswith("nodes/")]
+
+
+def test_nodes_are_listed_worst_first_or_by_a_column() -> None:
+    lines = [
+        line("calm"),
+        line("hot", hottest=90.0),
+        line("gone", state=NodeStatus.OFFLINE, watts=None, hottest=None),
+        line("lacking", gpus_present=7),
+        line("paged", pages=1, watts=9000.0),
+        line("ticket", tickets=1),
+    ]
+    worst = nodes_body(lines, {}, 1)
+    assert nodes_of(worst) == ["paged", "gone", "lacking", "ticket", "hot", "calm"]
+    by_power = nodes_of(nodes_body(lines, {"sort": "power"}, 1))
+    assert (by_power[0], by_power[-1]) == ("paged", "gone")
+    assert nodes_of(nodes_body(lines, {"sort": "node"}, 1)) == sorted(nodes_of(worst))
+    assert nodes_of(nodes_body(lines, {"q": "OFFLINE"}, 1)) == ["gone"]
+    assert "7 of 8" in Page(worst).text
+    row = Page(nodes_body([lines[2]], {}, 1)).text
+    assert "offline" in row
+    assert "0 W" not in row, "what is not known is no number"
+
+
+def test_ten_thousand_gpus_are_pages_of_nodes() -> None:
+    lines = [line(f"node-{number:04}") for number in range(1250)]
+    first, last = nodes_body(lines, {"sort": "node"}, 1), nodes_body(lines, {"sort": "node"}, 7)
+    assert (len(nodes_of(first)), len(nodes_of(last))) == (200, 50)
+    assert nodes_of(last)[-1] == "node-1249"
+    assert "nodes?page=2&sort=node" in Page(first).links
+    assert Page(nodes_body(lines, {}, 99)).text.count("page 7 of 7") == 1
+
+
+def test_the_map_is_by_rack_and_hatches_what_is_not_known() -> None:
+    nan = float("nan")
+    cells = [
+        NodeCells("r2", "b", [20.0, nan]),
+        NodeCells("r1", "a", [95.0] * 9),
+        NodeCells("", EVIL, [50.0]),
+    ]
+    body = fleet_map(cells, "temperature")
+    page = Page(body)
+    assert page.faults == []
+    assert page.text.index("r1") < page.text.index("r2") < page.text.index("in no rack")
+    assert "12 GPUs, 1 not known (hatched)" in page.text
+    hot, unknown = (re.findall(rf'<path class="{name}" d="([^"]+)"', body) for name in ("q7", "qx"))
+    assert [way.count("M") for way in (*hot, *unknown)] == [9, 1], "a cell for each GPU"
+    assert "<script>" not in body
+
+
+def test_the_map_of_ten_thousand_gpus_is_small_on_the_wire() -> None:
+    cells = [
+        NodeCells(f"r{n // 8}", f"node-{n:04}", [40.0 + (n * 7 + k) % 50 for k in range(8)])
+        for n in range(1250)
+    ]
+    body = fleet_map(cells, "temperature").encode()
+    assert body.count(b"<path") < 8 * 1250, "cells of one colour are one shape"
+    assert len(gzip.compress(body, 6)) < 150_000
