@@ -46,7 +46,7 @@ from aggregator.view import AggregatorView
 from aggregator.web.frame import add_pages, missing_pages, page_rules
 from telemetry import local_token
 from telemetry.errors import ConfigError
-from telemetry.supervision import Supervisor
+from telemetry.supervision import Supervisor, in_thread
 
 log = logging.getLogger(__name__)
 
@@ -132,12 +132,15 @@ async def _keep_liveness(app: web.Application) -> AsyncIterator[None]:
 
 
 def _supervised(
-    view: AggregatorView, name: str, work: Callable[[], Awaitable[None]]
+    view: AggregatorView,
+    name: str,
+    work: Callable[[], Awaitable[None]],
+    over: Callable[[], bool] = lambda: False,
 ) -> asyncio.Task[None]:
     """Start a task of the server, which is started again whatever ends it."""
     supervisor = Supervisor(functools.partial(report_task, view.impairments))
     supervisor.started()
-    return asyncio.create_task(supervisor.run(name, work), name=name)
+    return asyncio.create_task(supervisor.run(name, work, over=over), name=name)
 
 
 def _server_log() -> logging.Logger:
@@ -173,21 +176,29 @@ async def listening(
     )
     await runner.setup()
     try:
-        site = BoundedSite(runner, config, certificate, app[CONNECTIONS])
+        site = BoundedSite(
+            runner, config, certificate, app[CONNECTIONS],
+            functools.partial(health.health_of, view, app[health.LIVENESS]), app[GUARD].called,
+        )  # fmt: skip
         try:
             await site.start()
         except OSError as error:
             raise _unbound(config, error) from error
         host, port = runner.addresses[0][:2]
         addresses = [each[:2] for each in runner.addresses]
-        upkeep = _supervised(view, "http connections", site.upkeep)
+        tasks = [_supervised(view, "http connections", site.upkeep)]
+        if (thread := site.health) is not None:
+            serve = functools.partial(in_thread, "http-health", thread.serve)
+            tasks.append(_supervised(view, "http health", serve, thread.ended))
         try:
             with _local_token(config, app[GUARD].tokens, addresses):
                 log.info("http listens address=%s port=%d tls=%s", host, port, bool(certificate))
                 yield host, port
         finally:
-            upkeep.cancel()
-            await asyncio.gather(upkeep, return_exceptions=True)
+            await site.stop()
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
     finally:
         await runner.cleanup()
 

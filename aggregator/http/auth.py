@@ -26,7 +26,7 @@ from aggregator.http.tokens import AccessScope, AccessToken, TokenRegister
 
 log = logging.getLogger(__name__)
 
-_HEADERS = {
+SECURITY_HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
@@ -97,6 +97,10 @@ class AccessGuard:
         self._rules = rules
         self._names = {name.lower() for name in config.names}
         self._own_names = self._names | {socket.gethostname().lower()}
+
+    def called(self, host: str) -> bool:
+        """Whether this listener may be called by a `Host` header's name."""
+        return not self._config.loopback or _own(host_of(host), self._names)
 
     def middleware(self) -> Middleware:
         """Return the middleware that asks this guard."""
@@ -203,7 +207,7 @@ def _too_many(wait: float) -> RequestError:
 
 async def harden(_: web.Request, response: web.StreamResponse) -> None:
     """Add modest security headers to every answer, errors too."""
-    for name, value in _HEADERS.items():
+    for name, value in SECURITY_HEADERS.items():
         response.headers.setdefault(name, value)
 
 
@@ -233,7 +237,7 @@ def _peer(request: web.Request) -> str:
 
 def _check_host(request: web.Request, names: set[str], *, any_address: bool = False) -> None:
     host = host_of(request.headers.get(hdrs.HOST, ""))
-    if is_loopback(host) or host in names or (any_address and _is_address(host)):
+    if _own(host, names) or (any_address and _is_address(host)):
         return
     raise RequestError(
         421,
@@ -241,6 +245,10 @@ def _check_host(request: web.Request, names: set[str], *, any_address: bool = Fa
         f"this listener is not called {host!r}",
         "Use 127.0.0.1 or localhost, or add the name to aggregator.names.",
     )
+
+
+def _own(host: str, names: set[str]) -> bool:
+    return is_loopback(host) or host in names
 
 
 def _is_address(host: str) -> bool:

@@ -44,7 +44,7 @@ class Liveness:
         self._failing_since: float | None = None
 
     def check(self) -> None:
-        """Compare the counters with those of the last check."""
+        """Compare the counters with those of the last check. Any thread may: the last one wins."""
         now, stats = self._view.now(), self._view.stats
         if stats.flush.count != self._flushes:
             self._flushes, self._flushed_at = stats.flush.count, now
@@ -109,7 +109,13 @@ def newest_age(fleet: Fleet, now: float) -> float | None:
     return age_of(count_nodes(fleet, now).seen, now)
 
 
-def _health(view: AggregatorView, liveness: Liveness, reasons: list[str]) -> web.Response:
+def health_of(view: AggregatorView, liveness: Liveness, path: str) -> tuple[int, bytes]:
+    """Return status and body of `/healthz` or `/readyz`. Any thread may call it: it only reads, and raises
+    `RuntimeError` where the loop adds to what is being read."""
+    liveness.check()
+    reasons = liveness.faults()
+    if path == "/readyz":
+        reasons += unready(view)
     now = view.now()
     nodes = count_nodes(view.fleet, now)
     impairments = [
@@ -137,9 +143,7 @@ def _health(view: AggregatorView, liveness: Liveness, reasons: list[str]) -> web
         impairments=impairments,
         progress={part: round(age, 3) for part, age in view.marks.ages().items()},
     )
-    return web.Response(
-        status=503 if reasons else 200, body=json_bytes(body), content_type=JSON
-    )  # fmt: skip
+    return 503 if reasons else 200, json_bytes(body)
 
 
 def _warnings(view: AggregatorView) -> list[str]:
@@ -160,15 +164,8 @@ def _warnings(view: AggregatorView) -> list[str]:
     return found
 
 
-async def healthz(request: web.Request) -> web.Response:
-    """Answer whether the process is alive."""
-    liveness = request.app[LIVENESS]
-    liveness.check()
-    return _health(request.app[VIEW], liveness, liveness.faults())
-
-
-async def readyz(request: web.Request) -> web.Response:
-    """Answer whether there are fresh readings."""
-    liveness, view = request.app[LIVENESS], request.app[VIEW]
-    liveness.check()
-    return _health(view, liveness, [*liveness.faults(), *unready(view)])
+async def health(request: web.Request) -> web.Response:
+    """Answer whether the process is alive, or whether there are fresh readings."""
+    app = request.app
+    status, body = health_of(app[VIEW], app[LIVENESS], request.path)
+    return web.Response(status=status, body=body, content_type=JSON)

@@ -2,15 +2,18 @@
 
 aiohttp closes a connection on which no whole request comes in time. This bounds how many there are, in all and
 for each address, and closes those whose reader does not read. TLS begins only when a connection is
-counted, so that handshakes are bounded too.
+counted, so that handshakes are bounded too. Without TLS a thread accepts (`health_thread`).
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import socket
 import ssl
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 from weakref import WeakKeyDictionary, WeakSet
@@ -20,6 +23,7 @@ from aiohttp import web
 
 from aggregator.http.config import HttpConfig, is_loopback
 from aggregator.http.guests import neighbourhood
+from aggregator.http.health_thread import HealthThread
 from aggregator.http.tls import ServerCertificate
 from api.errors import ErrorDetail, ErrorReply
 
@@ -27,6 +31,8 @@ log = logging.getLogger(__name__)
 
 HANDSHAKE_SECONDS = 10.0
 UPKEEP_SECONDS = 1.0
+BACKLOG = 100
+"""Connections that may wait in the kernel."""
 LONGEST_ANSWER = 300.0
 """Seconds in which an answer must be read whole."""
 _FULL = (
@@ -61,13 +67,20 @@ class BoundedSite(web.BaseSite):
         config: HttpConfig,
         certificate: ServerCertificate | None,
         stats: ConnectionStats,
+        answer_health: Callable[[str], tuple[int, bytes]],
+        called: Callable[[str], bool],
     ) -> None:
+        """`answer_health`, `called`: as of `HealthThread`."""
         super().__init__(runner)
         self.certificate = certificate
+        self.health: HealthThread | None = None
+        """The thread that accepts, once started without TLS."""
         self.handshakes: set[HttpArrival] = set()
         """Connections that are not encrypted yet."""
         self.stats = stats
         self._config = config
+        self._answer_health, self._called = answer_health, called
+        self._adopting: set[asyncio.Task[None]] = set()
         self._unread: WeakKeyDictionary[asyncio.Transport, UnreadAnswer] = WeakKeyDictionary()
 
     @property
@@ -79,13 +92,52 @@ class BoundedSite(web.BaseSite):
         """Listen. Raises `OSError`."""
         await super().start()
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(
-            lambda: HttpArrival(self), self._config.host, self._config.port
-        )
+        self._server = server = await loop.create_server(
+            lambda: HttpArrival(self), self._config.host, self._config.port,
+            start_serving=self.certificate is not None,
+        )  # fmt: skip
+        if self.certificate is None:
+            listening = [each.dup() for each in server.sockets]
+            for each in listening:
+                each.listen(BACKLOG)
+            self.health = HealthThread(
+                listening,
+                self._answer_health,
+                self._called,
+                lambda: self._from_thread(loop),
+                self._config.idle_seconds,
+            )
+
+    async def stop(self) -> None:
+        """Accept no more."""
+        if self.health is not None:
+            await asyncio.to_thread(self.health.stop)
+        await super().stop()
+
+    def _from_thread(self, loop: asyncio.AbstractEventLoop) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop has ended, and the process with it
+            loop.call_soon_threadsafe(self._adopt)
+
+    def _adopt(self) -> None:
+        """Take over the connections that the thread passes on."""
+        assert self.health is not None  # noqa: S101 - it calls this
+        while self.health.passed:
+            task = asyncio.create_task(self._arrive(self.health.passed.popleft()))
+            self._adopting.add(task)
+            task.add_done_callback(self._adopting.discard)
+
+    async def _arrive(self, sock: socket.socket) -> None:
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(
+                lambda: HttpArrival(self), sock
+            )
+        except OSError:  # the peer is gone
+            sock.close()
 
     @property
     def connections(self) -> Counter[str]:
-        """Connections by the address of the peer, those in a handshake too."""
+        """Connections of the loop by the address of the peer, those in a handshake too. Those that the thread
+        still keeps have a bound of their own."""
         return Counter(
             [each.guest for each in self.handshakes]
             + [guest_of(each) for each in self._transports()]
@@ -112,7 +164,8 @@ class BoundedSite(web.BaseSite):
         while True:
             await asyncio.sleep(UPKEEP_SECONDS)
             try:
-                self.stats.open = self.connections.total()
+                held = 0 if self.health is None else len(self.health.held)
+                self.stats.open = self.connections.total() + held
                 self._drop_unread(asyncio.get_running_loop().time())
                 if self.certificate is not None:
                     await asyncio.to_thread(self.certificate.refresh)

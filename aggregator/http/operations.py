@@ -154,7 +154,7 @@ _READ, _ACK, _SILENCE, _ADMIN = AccessScope
 OPERATIONS: tuple[Operation, ...] = (
     Operation(
         "/healthz",
-        health.healthz,
+        health.health,
         "healthz",
         "Whether the process is alive.",
         HealthReply,
@@ -163,7 +163,7 @@ OPERATIONS: tuple[Operation, ...] = (
     ),
     Operation(
         "/readyz",
-        health.readyz,
+        health.health,
         "readyz",
         "Whether there are fresh readings.",
         HealthReply,
