@@ -12,10 +12,10 @@ import msgspec
 from aggregator.http.openapi import Operation, field_texts
 from aggregator.http.operations import OPERATIONS
 from alerts.rules.events import Happens
-from alerts.rules.rule import OF_JOBS, Rule, conditions_of, load, monitor_rules
+from alerts.rules.rule import FOLDER, Rule, conditions_of, load, monitor_rules, read
 from alerts.xid.event import event_data
 from alerts.xid.sxids import Fatality, sxids
-from api.alerts import Owner, Subject
+from api.alerts import Owner
 from power.snapshot.quantities import QUANTITIES
 from telemetry.catalogue import CATALOGUE
 from telemetry.devices import Event
@@ -167,7 +167,7 @@ def runbook_page() -> str:
             f"{rule.owner.text}.",
             f"- Fires {f'after {rule.hold:g} s' if rule.hold else 'at once'}; resolves "
             f"{f'{rule.keep:g} s after the condition ends' if rule.keep else 'when the condition ends'}.",
-            f"- Rule: `{rule.name}`, in `alerts/rules/{_file(rule)}`, with example timelines.",
+            f"- Rule: `{rule.name}`, in `alerts/rules/{_files()[rule.name]}`, with example timelines.",
             *_consequences(rule),
         ]
     lines += own_lines()
@@ -190,13 +190,11 @@ def _consequences(rule: Rule) -> list[str]:
     ]
 
 
-def _file(rule: Rule) -> str:
-    if rule.table is Subject.PORT:
-        return "port_rules.toml"
-    on_node = rule.table in {Subject.GPU, Subject.LINK, Subject.NODE}
-    if any(isinstance(part, OF_JOBS) for part in conditions_of(rule.when)):
-        return "job_rules.toml"
-    return "rules.toml" if on_node else "circuit_rules.toml"
+@cache
+def _files() -> dict[str, str]:
+    """Return the file of each shipped rule, by the rule's name."""
+    paths = sorted(FOLDER.glob("*rules.toml"))
+    return {rule.name: path.name for path in paths for rule in read(path)}
 
 
 def own_lines() -> list[str]:

@@ -14,7 +14,7 @@ from itertools import chain
 import msgspec
 
 from telemetry.errors import WireError
-from telemetry.schema import SCHEMA, SCHEMA_ID, Schema
+from telemetry.schema import SCHEMA, SCHEMA_ID, Block, Schema
 
 MAX_FRAME_BYTES = 4 * 1024 * 1024
 """A larger message is refused: 72 GPUs with all their links need less than 1 MiB."""
@@ -122,17 +122,22 @@ def decode(payload: bytes) -> Frame:
     return frame
 
 
+def holds(packed: PackedBlock, block: Block) -> bool:
+    """Return whether packed rows have the size that they claim."""
+    return (
+        packed.rows >= 0
+        and len(packed.gauges) == 4 * packed.rows * len(block.gauges)
+        and len(packed.counters) == 8 * packed.rows * len(block.counters)
+    )
+
+
 def check(frame: Frame, schema: Schema) -> None:
     """Raise `WireError` (`malformed`) unless every block has the size that `schema` defines."""
     for packed in frame.blocks:
         if not 0 <= packed.block < len(schema.blocks):
             raise WireError("malformed", f"no block {packed.block} in schema")
         block = schema.blocks[packed.block]
-        if (
-            packed.rows < 0
-            or len(packed.gauges) != 4 * packed.rows * len(block.gauges)
-            or len(packed.counters) != 8 * packed.rows * len(block.counters)
-        ):
+        if not holds(packed, block):
             raise WireError("malformed", f"block {block.name} does not hold {packed.rows} rows")
 
 

@@ -15,16 +15,37 @@ import msgspec
 from telemetry.catalogue import CATALOGUE
 from telemetry.metric import Kind, Lane, Table
 
+_TABLES, _LANES = frozenset(Table), frozenset(Lane)
+
 
 class Block(msgspec.Struct, frozen=True):
-    """A table on a lane: the columns of two packed arrays in a frame."""
+    """A table on a lane: the columns of two packed arrays in a frame.
 
-    table: Table
-    lane: Lane
+    Both may be of a newer release, which `known` says; their names are kept, because the id of the
+    schema and the numbers of the blocks behind this one depend on them.
+    """
+
+    table_name: str = msgspec.field(name="table")
+    lane_name: str = msgspec.field(name="lane")
     gauges: tuple[str, ...]
     """Metric names; float32 on the wire."""
     counters: tuple[str, ...]
     """Metric names; float64, because a float32 loses joules after a day."""
+
+    @property
+    def known(self) -> bool:
+        """Return whether this release has the table and the lane."""
+        return self.table_name in _TABLES and self.lane_name in _LANES
+
+    @property
+    def table(self) -> Table:
+        """Return the table. Raises `ValueError` where this release has none such."""
+        return Table(self.table_name)
+
+    @property
+    def lane(self) -> Lane:
+        """Return the lane. Raises `ValueError` where this release has none such."""
+        return Lane(self.lane_name)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -34,7 +55,7 @@ class Block(msgspec.Struct, frozen=True):
     @property
     def name(self) -> str:
         """Name of the block, and of its table in the store: `gpu_fast`."""
-        return f"{self.table}_{self.lane}"
+        return f"{self.table_name}_{self.lane_name}"
 
 
 class Schema(msgspec.Struct, frozen=True):
@@ -50,7 +71,7 @@ class Schema(msgspec.Struct, frozen=True):
     def index(self, table: Table, lane: Lane) -> int:
         """Return the number of a block. Raises `KeyError` when the schema has none such."""
         for number, block in enumerate(self.blocks):
-            if block.table == table and block.lane == lane:
+            if block.table_name == table and block.lane_name == lane:
                 return number
         raise KeyError(f"{table}_{lane}")
 

@@ -290,7 +290,9 @@ class Batcher:
 def _slow_blocks(arrival: ArrivedFrame) -> tuple[PackedBlock, ...]:
     blocks = arrival.layout.blocks
     return tuple(
-        packed for packed in arrival.frame.blocks if blocks[packed.block].source.lane is Lane.SLOW
+        packed
+        for packed in arrival.frame.blocks
+        if (block := blocks[packed.block]).target >= 0 and block.source.lane is Lane.SLOW
     )
 
 

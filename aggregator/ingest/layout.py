@@ -1,7 +1,7 @@
 """The layout of a node's frames: where their rows and columns go.
 
 Made once from an inventory, used for every frame. A frame of this release's schema is copied as it
-is; one of another release is mapped by metric names: unknown columns are left out, missing
+is; one of another release is mapped by metric names: unknown columns and tables are left out, missing
 columns are the gap `not_supported`.
 """
 
@@ -16,11 +16,13 @@ import numpy.typing as npt
 from aggregator.ingest.ids import IdRegistry
 from telemetry.errors import WireError
 from telemetry.fleet import Floats, gaps32, gaps64
-from telemetry.frame import Frame, check
+from telemetry.frame import Frame, check, holds
 from telemetry.gap import Gap
 from telemetry.inventory import Inventory
 from telemetry.metric import Table
 from telemetry.schema import SCHEMA, SCHEMA_ID, Block
+
+_NO_DEVICES = np.zeros(0, np.int32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +33,8 @@ class BlockLayout:
     """The schema of the frame."""
     target: int
     """Block of our schema, or -1 for a block that our schema does not have: its rows are left out."""
-    rows: int
+    rows: int | None
+    """Rows of the block; None where the devices of its table are unknown to this release."""
     gauge_bytes: int
     counter_bytes: int
     devices: npt.NDArray[np.int32]
@@ -61,7 +64,10 @@ class NodeLayout:
                 return False
             last = number
             block = self.blocks[number]
-            if (
+            if block.rows is None:
+                if not holds(packed, block.source):
+                    return False
+            elif (
                 packed.rows != block.rows
                 or len(packed.gauges) != block.gauge_bytes
                 or len(packed.counters) != block.counter_bytes
@@ -83,8 +89,9 @@ def fits_inventory(frame: Frame, inventory: Inventory) -> bool:
         check(frame, schema)
     except WireError:
         return False
+    blocks = ((schema.blocks[packed.block], packed) for packed in frame.blocks)
     return frame.schema == schema.id and all(
-        packed.rows == rows[schema.blocks[packed.block].table] for packed in frame.blocks
+        packed.rows == rows[block.table] for block, packed in blocks if block.known
     )
 
 
@@ -119,6 +126,8 @@ def _block(
     *,
     same: bool,
 ) -> BlockLayout:
+    if not block.known:
+        return BlockLayout(block, -1, None, 0, 0, _NO_DEVICES, False)
     rows = len(devices[block.table])
     try:
         target = number if same else SCHEMA.index(block.table, block.lane)

@@ -7,11 +7,13 @@ A value that can't be read is a gap with its reason, never 0: `not_supported` wh
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import shutil
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from collector.host import proc
@@ -32,6 +34,10 @@ COUNT_SECONDS = 60.0
 """Seconds between two counts of the processes in uninterruptible sleep."""
 
 
+HUNG_TASKS = "sys/kernel/hung_task_detect_count"
+"""Count of tasks that hung, below /proc; older kernels have none."""
+
+
 class Host:
     """Reader of this machine. A fast reading takes about 100 us and waits for nothing slow."""
 
@@ -49,7 +55,8 @@ class Host:
         installed = (found for name in PROGRAMS if (found := shutil.which(name)))
         path = next(installed, None) if ipmitool is None else ipmitool
         self._wall = WallMeter(root, path or None, monotonic=monotonic)
-        names = ("stat", "loadavg", "meminfo", "uptime", "net/dev", "diskstats")
+        names = ("stat", "loadavg", "meminfo", "uptime", "net/dev", "diskstats", "vmstat",
+                 "pressure/cpu", "pressure/io", "pressure/memory", HUNG_TASKS)  # fmt: skip
         self._files = {name: OpenFile(root / "proc" / name) for name in names}
         self._packages: Zones | None = None
         self._memory: Zones | None = None
@@ -88,8 +95,13 @@ class Host:
             found |= self._guard(self._read_total, "memory_total_bytes")
             found |= self._guard(self._read_sleepers, "processes_uninterruptible")
             found |= self._guard(self._read_uptime, "uptime_seconds")
-            found |= self._guard(self._read_disk_space, "filesystem_free_bytes")
+            found |= self._guard(
+                self._read_disk_space, "filesystem_free_bytes", "filesystem_free_ratio"
+            )
+            found |= self._guard(self._read_root_space, "root_free_ratio")
             found |= self._guard(self._read_clock, "clock_offset_seconds")
+            found |= self._guard(self._read_synchronised, "clock_synchronised")
+            found |= self._read_health()
             rows[NODE_SLOW] = [_row(NODE_SLOW, found)]
         return rows
 
@@ -195,9 +207,62 @@ class Host:
     def _read_uptime(self) -> tuple[float]:
         return (proc.uptime(self._files["uptime"].read()),)
 
-    def _read_disk_space(self) -> tuple[float]:
+    def _read_health(self) -> Found:
+        """Return pressure, errors of the memory, and what the kernel counts of killed and hung tasks."""
+        found = self._guard(self._read_cpu_pressure, "pressure_cpu_waiting_seconds_total")
+        for resource in ("io", "memory"):
+            found |= self._guard(
+                partial(self._read_pressure, resource),
+                f"pressure_{resource}_waiting_seconds_total",
+                f"pressure_{resource}_stalled_seconds_total",
+            )
+        found |= self._guard(
+            self._read_edac, "edac_correctable_errors_total", "edac_uncorrectable_errors_total"
+        )
+        found |= self._guard(self._read_oom_kills, "oom_kills_total")
+        return found | self._guard(self._read_hung_tasks, "hung_tasks_total")
+
+    def _pressure(self, resource: str) -> bytes:
+        """Return a file of /proc/pressure. Raises `FileNotFoundError` where it is switched off."""
+        try:
+            return self._files[f"pressure/{resource}"].read()
+        except OSError as error:
+            if error.errno == errno.EOPNOTSUPP:  # `psi=0` at boot leaves the files
+                raise FileNotFoundError("pressure is not recorded") from error
+            raise
+
+    def _read_cpu_pressure(self) -> tuple[float]:
+        return (proc.pressure(self._pressure("cpu"), "some"),)
+
+    def _read_pressure(self, resource: str) -> tuple[float, float]:
+        text = self._pressure(resource)
+        return proc.pressure(text, "some"), proc.pressure(text, "full")
+
+    def _read_edac(self) -> tuple[float, float]:
+        controllers = list((self._root / "sys/devices/system/edac/mc").glob("mc[0-9]*"))
+        if not controllers:  # no ECC, or no driver for it: nobody counts
+            raise FileNotFoundError("no memory controller")
+        corrected, uncorrected = (
+            sum(int((controller / name).read_text()) for controller in controllers)
+            for name in ("ce_count", "ue_count")
+        )
+        return float(corrected), float(uncorrected)
+
+    def _read_oom_kills(self) -> tuple[float]:
+        return (float(proc.statistic(self._files["vmstat"].read(), "oom_kill")),)
+
+    def _read_hung_tasks(self) -> tuple[float]:
+        return (float(int(self._files[HUNG_TASKS].read())),)
+
+    def _read_disk_space(self) -> tuple[float, float]:
         state = os.statvfs(self._disk)
-        return (float(state.f_bavail * state.f_frsize),)
+        return float(state.f_bavail * state.f_frsize), _free_share(state)
+
+    def _read_root_space(self) -> tuple[float]:
+        state = os.statvfs(self._root)
+        if state.f_flag & os.ST_RDONLY:  # an image is full by its nature
+            raise FileNotFoundError("nobody can write to it")
+        return (_free_share(state),)
 
     @staticmethod
     def _read_clock() -> tuple[float]:
@@ -205,6 +270,19 @@ class Host:
         if not clock.synchronised:  # no chrony, no ntpd: then there is no estimate
             raise FileNotFoundError("the clock is not synchronised")
         return (clock.estimated_error,)
+
+    @staticmethod
+    def _read_synchronised() -> tuple[float]:
+        return (float(read_clock().synchronised),)
+
+
+def _free_share(state: os.statvfs_result) -> float:
+    """Return the free share of a file system, of what `df` counts: without the blocks kept for root.
+    Raises `FileNotFoundError` where a file system has no size of its own, as one of proc."""
+    used = state.f_blocks - state.f_bfree
+    if not used + state.f_bavail:
+        raise FileNotFoundError("a file system without a size")
+    return state.f_bavail / (used + state.f_bavail)
 
 
 def _count_asleep(folder: Path) -> int:

@@ -60,6 +60,27 @@ def uptime(text: bytes) -> float:
     return float(text.split()[0])
 
 
+def pressure(text: bytes, word: str) -> float:
+    """Read a file of /proc/pressure: seconds for which `some` or `full` of its tasks have waited since
+    boot. Raises `KeyError` where the kernel has no such line."""
+    for line in text.splitlines():
+        words = line.split()
+        if words[0].decode() == word:
+            name, _, total = words[-1].partition(b"=")
+            if name != b"total":
+                raise ValueError("no total")
+            return int(total) * 1e-6
+    raise KeyError(word)
+
+
+def statistic(text: bytes, word: str) -> int:
+    """Read one count of /proc/vmstat. Raises `KeyError` where the kernel has none."""
+    at = (b"\n" + text).find(b"\n%s " % word.encode())
+    if at < 0:
+        raise KeyError(word)
+    return int(text[at:].split(None, 2)[1])
+
+
 def network(text: bytes, names: Collection[str]) -> tuple[int, int]:
     """Read /proc/net/dev: bytes received and sent by the interfaces `names`."""
     received = sent = 0

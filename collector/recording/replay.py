@@ -189,6 +189,8 @@ def translated(packed: frame.PackedBlock, schema: Schema) -> tuple[int | None, l
     its rows, with the gap `not_supported` in columns that the recording does not have."""
     rows = frame.unpack(packed, schema)
     old = schema.blocks[packed.block]
+    if not old.known:
+        return None, []
     try:
         number = SCHEMA.index(old.table, old.lane)
     except KeyError:

@@ -49,7 +49,19 @@ _SLOW = (
     "node_processes_uninterruptible",
     "node_uptime_seconds",
     "node_filesystem_free_bytes",
+    "node_filesystem_free_ratio",
+    "node_root_free_ratio",
+    "node_clock_synchronised",
     "node_clock_offset_seconds",
+    "node_pressure_cpu_waiting_seconds_total",
+    "node_pressure_io_waiting_seconds_total",
+    "node_pressure_io_stalled_seconds_total",
+    "node_pressure_memory_waiting_seconds_total",
+    "node_pressure_memory_stalled_seconds_total",
+    "node_edac_correctable_errors_total",
+    "node_edac_uncorrectable_errors_total",
+    "node_oom_kills_total",
+    "node_hung_tasks_total",
 )
 _PICK_FAST = layout(NODE_FAST, _FAST)
 _PICK_SLOW = layout(NODE_SLOW, _SLOW)
@@ -121,6 +133,7 @@ class SimulatedHost:
         """Return the row of the slow block."""
         chassis, programme = self.chassis, self.job.programme
         deep = programme.deep[(second + self.job.shift) % HOUR]
+        since = second - boot + 1
         luck = self.noise[(second * 3 + self.offset) & NOISE_MASK]
         return list(
             _PICK_SLOW(
@@ -134,7 +147,14 @@ class SimulatedHost:
                     hung,
                     second - boot + 90,
                     int(chassis.disk_bytes * (self.free + 0.01 * luck)),
+                    self.free + 0.01 * luck,
+                    self.free,
+                    1.0,
                     self.clock + 2e-5 * (luck - 0.5),
+                    0.02 * since,
+                    0.01 * since,
+                    0.004 * since,
+                    *(0.0,) * 6,
                 )
             )
         )

@@ -130,9 +130,9 @@ class TapReader:
                 named = dict(zip(block.names, values, strict=True))
                 rows.append(
                     {
-                        "table": block.table,
+                        "table": block.table_name,
                         "row": number,
-                        "device": _device(inventory, block.table, number),
+                        "device": _device(inventory, block.table, number) if block.known else None,
                         "readings": {
                             name: _tidy(name, value)
                             for name, value in named.items()

@@ -29,6 +29,7 @@ def _counter(name: str, unit: Unit, text: str, origin: str, lane: Lane = Lane.FA
 
 _STAT, _NET, _DISK, _MEM = "/proc/stat", "/proc/net/dev", "/proc/diskstats", "/proc/meminfo"
 _SELF = "the collector itself"
+_PRESSURE, _EDAC = "/proc/pressure", "EDAC, /sys/devices/system/edac/mc"
 
 METRICS = (
     _gauge("driver_up", Unit.FLAG, "1 while the GPU driver answers.", _SELF, span=(0, 1)),
@@ -86,6 +87,95 @@ METRICS = (
         Unit.BYTES,
         "Free space of the file system that holds the ring.",
         "statvfs",
+        Lane.SLOW,
+    ),
+    _gauge(
+        "filesystem_free_ratio",
+        Unit.RATIO,
+        "Free share of the file system that holds the ring, of what users without privileges may fill.",
+        "statvfs",
+        Lane.SLOW,
+        (0, 1),
+    ),
+    _gauge(
+        "root_free_ratio",
+        Unit.RATIO,
+        "Free share of the root file system; none where it is read-only, as that of a live image.",
+        "statvfs",
+        Lane.SLOW,
+        (0, 1),
+    ),
+    _gauge(
+        "clock_synchronised",
+        Unit.FLAG,
+        "1 while a time service (chrony, ntpd, PTP) disciplines the clock.",
+        "adjtimex",
+        Lane.SLOW,
+        (0, 1),
+    ),
+    _counter(
+        "pressure_cpu_waiting_seconds",
+        Unit.SECONDS,
+        "Time in which at least one task waited for a CPU.",
+        f"{_PRESSURE}/cpu (some)",
+        Lane.SLOW,
+    ),
+    _counter(
+        "pressure_io_waiting_seconds",
+        Unit.SECONDS,
+        "Time in which at least one task waited for a disk.",
+        f"{_PRESSURE}/io (some)",
+        Lane.SLOW,
+    ),
+    _counter(
+        "pressure_io_stalled_seconds",
+        Unit.SECONDS,
+        "Time in which all tasks that had work waited for a disk.",
+        f"{_PRESSURE}/io (full)",
+        Lane.SLOW,
+    ),
+    _counter(
+        "pressure_memory_waiting_seconds",
+        Unit.SECONDS,
+        "Time in which at least one task waited for memory.",
+        f"{_PRESSURE}/memory (some)",
+        Lane.SLOW,
+    ),
+    _counter(
+        "pressure_memory_stalled_seconds",
+        Unit.SECONDS,
+        "Time in which all tasks that had work waited for memory: the node swaps, or evicts the programs "
+        "that it runs.",
+        f"{_PRESSURE}/memory (full)",
+        Lane.SLOW,
+    ),
+    _counter(
+        "edac_correctable_errors",
+        Unit.COUNT,
+        "Corrected errors of the main memory, all controllers. It begins at 0 when the EDAC driver is loaded.",
+        f"{_EDAC} (ce_count)",
+        Lane.SLOW,
+    ),
+    _counter(
+        "edac_uncorrectable_errors",
+        Unit.COUNT,
+        "Errors of the main memory that could not be corrected, all controllers.",
+        f"{_EDAC} (ue_count)",
+        Lane.SLOW,
+    ),
+    _counter(
+        "oom_kills",
+        Unit.COUNT,
+        "Processes that the kernel killed for want of memory, those at the limit of their own cgroup included.",
+        "/proc/vmstat (oom_kill)",
+        Lane.SLOW,
+    ),
+    _counter(
+        "hung_tasks",
+        Unit.COUNT,
+        "Times that the kernel found a task in uninterruptible sleep for two minutes; one that stays so counts "
+        "again. Older kernels do not count.",
+        "/proc/sys/kernel/hung_task_detect_count",
         Lane.SLOW,
     ),
     _counter("network_receive_bytes", Unit.BYTES, "Bytes received, all but loopback.", _NET),

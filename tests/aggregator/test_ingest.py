@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from aggregator.config import BackfillConfig, StoreConfig
+from aggregator.ingest.ids import IdRegistry
+from aggregator.ingest.layout import fits_inventory, make_layout
 from telemetry import frame as frames
 from telemetry import inventory as messages
 from telemetry.devices import Event
@@ -174,6 +176,46 @@ def test_another_release_is_understood_by_names(tmp_path: Path) -> None:
     assert feed.store.history("GPU-a-1", ours.gauges[5], 0, 1 << 62, 0).mean == [None]
     row = feed.fleet.by_uuid["GPU-a-0"]
     assert gaps_of(feed.fleet.matrices[GPU_FAST].gauges)[row, 5] == Gap.NOT_SUPPORTED
+
+
+def test_a_table_of_a_newer_release_costs_the_node_no_other_reading(tmp_path: Path) -> None:
+    feed = Feed(tmp_path / "data")
+    switch = Block("switch", "slow", ("switch_up", "switch_watts"), ("switch_errors_total",))
+    schema = Schema((switch, SCHEMA.blocks[GPU_FAST], Block("gpu", "daily", ("gpu_age",), ())))
+    feed.inventory(msgspec.structs.replace(inventory("a", 2), schema=schema))
+    rows = [[float(row), *(9.0,) * (len(NAMES) - 1)] for row in range(2)]
+    theirs = frames.pack(0, [[1.0, 2.0, 3.0]] * 5, schema)
+    blocks = (theirs, frames.pack(1, rows, schema), frames.pack(2, [[4.0]], schema))
+    sent = frames.Frame(schema.id, 1, 0, START, blocks)
+    feed.publish("a", Topic.FRAME, frames.encode(sent))
+    feed.commit()
+    assert feed.stats.dropped == {}
+    assert stored(feed, "GPU-a-0") == [0.0]
+    assert stored(feed, "GPU-a-1") == [1.0]
+    assert shown(feed, "GPU-a-1") == 1.0
+    feed.reopen()  # the schema is as it was when it comes back from the store
+    feed.publish("a", Topic.FRAME, frames.encode(msgspec.structs.replace(sent, seq=1)))
+    feed.commit()
+    assert stored(feed, "GPU-a-1") == [1.0, 1.0]
+
+
+def test_a_block_that_nobody_knows_must_still_have_the_size_that_it_claims(tmp_path: Path) -> None:
+    switch = Block("switch", "slow", ("switch_up",), ("switch_errors_total",))
+    schema = Schema((switch, SCHEMA.blocks[GPU_FAST]))
+    newer = msgspec.structs.replace(inventory("a", 2), schema=schema)
+    layout = make_layout(newer, IdRegistry(Feed(tmp_path / "data").store.known()))
+    whole = frames.pack(0, [[1.0, 2.0]] * 3, schema)
+    spoiled = {
+        "counters": whole.counters[8:], "gauges": whole.gauges + b"    ", "rows": -1,
+    }  # fmt: skip
+    for name, wrong in spoiled.items():
+        part = msgspec.structs.replace(whole, **{name: wrong})
+        frame = frames.Frame(schema.id, 1, 0, START, (part,))
+        assert not layout.fits(frame), name
+        assert not fits_inventory(frame, newer), name
+    frame = frames.Frame(schema.id, 1, 0, START, (whole,))
+    assert layout.fits(frame)
+    assert fits_inventory(frame, newer)
 
 
 def test_holes_are_asked_for_and_what_is_gone_is_counted(feed: Feed) -> None:

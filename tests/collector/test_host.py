@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from collector.host import Host, facts, proc
+from collector.host.clock import read_clock
+from collector.host.open_file import OpenFile
 from telemetry.gap import Gap, reason_of
 from telemetry.metric import Lane
 from telemetry.schema import NODE_FAST, NODE_SLOW, SCHEMA
@@ -42,6 +47,12 @@ DISKS = """   7       0 loop0 5 0 900 0 5 0 900 0 0 0 0
 """
 
 
+PRESSURE = """some avg10=0.00 avg60=1.25 avg300=0.10 total={some}
+full avg10=0.00 avg60=0.00 avg300=0.00 total={full}
+"""
+EDAC = "sys/devices/system/edac/mc"
+
+
 def write(root: Path, files: dict[str, str]) -> None:
     for name, text in files.items():
         path = root / name
@@ -62,6 +73,15 @@ def root(tmp_path: Path) -> Path:
             "proc/uptime": "12345.67 99.00\n",
             "proc/net/dev": NET.format(received=30),
             "proc/diskstats": DISKS.format(sectors=100),
+            "proc/vmstat": "nr_free_pages 7\noom_killer 9\noom_kill 3\n",
+            "proc/sys/kernel/hung_task_detect_count": "4\n",
+            "proc/pressure/cpu": PRESSURE.format(some=1_500_000, full=0),
+            "proc/pressure/io": PRESSURE.format(some=2_500_000, full=2_000_000),
+            "proc/pressure/memory": PRESSURE.format(some=750_000, full=250_000),
+            f"{EDAC}/mc0/ce_count": "5\n",
+            f"{EDAC}/mc0/ue_count": "0\n",
+            f"{EDAC}/mc1/ce_count": "2\n",
+            f"{EDAC}/mc1/ue_count": "1\n",
             "proc/cpuinfo": "processor\t: 0\nmodel name\t: Fast CPU @ 3 GHz\n\nprocessor\t: 1\n"
             "model name\t: Fast CPU @ 3 GHz\n",
             "proc/sys/kernel/hostname": "box\n",
@@ -131,7 +151,21 @@ def test_every_reading_is_right(root: Path) -> None:
     assert got["network_transmit_bytes_total"] == 50 + 2000
     assert got["disk_read_bytes_total"] == (100 + 10) * 512
     assert got["disk_written_bytes_total"] == (4 + 20) * 512
+    assert got["pressure_cpu_waiting_seconds_total"] == 1.5
+    assert got["pressure_io_waiting_seconds_total"] == 2.5
+    assert got["pressure_io_stalled_seconds_total"] == 2.0
+    assert got["pressure_memory_waiting_seconds_total"] == 0.75
+    assert got["pressure_memory_stalled_seconds_total"] == 0.25
+    assert got["edac_correctable_errors_total"] == 7
+    assert got["edac_uncorrectable_errors_total"] == 1
+    assert got["oom_kills_total"] == 3
+    assert got["hung_tasks_total"] == 4
+    assert got["clock_synchronised"] == read_clock().synchronised
     state = os.statvfs(root)
+    share = shutil.disk_usage(root)
+    free = share.free / (share.used + share.free)
+    assert got["filesystem_free_ratio"] == pytest.approx(free, rel=0.2)
+    assert got["root_free_ratio"] == pytest.approx(free, rel=0.2)
     assert got["filesystem_free_bytes"] == pytest.approx(state.f_bavail * state.f_frsize, rel=0.2)
 
 
@@ -184,6 +218,8 @@ def test_what_is_not_there_is_a_gap_and_never_0(tmp_path: Path) -> None:
     own = ("driver_up", "gpus_expected", "gpus_answering", "ticks_skipped_total",
            "collector_cpu_seconds_total", "collector_memory_bytes", "probes_abandoned_total", "collector_tasks_failing")  # fmt: skip
     got.pop("clock_offset_seconds")  # of the kernel, not of the tree
+    got.pop("clock_synchronised")
+    assert 0 < got.pop("root_free_ratio") <= 1  # of the file system, not of the tree
     got.pop("wall_power_watts")  # in test_host_wall
     for name, value in got.items():
         assert reason_of(value) is (Gap.NOT_READ if name in own else Gap.NOT_SUPPORTED), name
@@ -218,6 +254,11 @@ def test_a_card_that_is_plugged_in_is_found_with_the_slow_lane(root: Path) -> No
         ("diskstats", "8 0\n", "disk_read_bytes_total"),
         ("net/dev", "a\nb\neth0: x\n", "network_receive_bytes_total"),
         ("uptime", "\n", "uptime_seconds"),
+        ("vmstat", "oom_kill many\n", "oom_kills_total"),
+        ("sys/kernel/hung_task_detect_count", "", "hung_tasks_total"),
+        ("pressure/memory", "some avg10=0.00\n", "pressure_memory_waiting_seconds_total"),
+        ("pressure/io", "some total=1\nfull total=x\n", "pressure_io_stalled_seconds_total"),
+        ("../sys/devices/system/edac/mc/mc1/ue_count", "?\n", "edac_uncorrectable_errors_total"),
     ],
 )
 def test_text_that_makes_no_sense_is_an_error_gap(
@@ -229,6 +270,77 @@ def test_text_that_makes_no_sense_is_an_error_gap(
     host.close()
     assert reason_of(got[metric]) is Gap.ERROR
     assert reason_of(got["memory_available_bytes"]) is None  # one bad file spoils no other
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "metric"),
+    [
+        ("vmstat", "nr_free_pages 7\noom_killer 9\n", "oom_kills_total"),
+        ("pressure/memory", "some total=1\n", "pressure_memory_stalled_seconds_total"),
+        ("pressure/cpu", "", "pressure_cpu_waiting_seconds_total"),
+    ],
+)
+def test_a_count_that_the_kernel_does_not_keep_is_not_supported(
+    root: Path, file: str, text: str, metric: str
+) -> None:
+    write(root, {f"proc/{file}": text})
+    host = Host(root, ipmitool="")
+    got = readings(host)
+    host.close()
+    assert reason_of(got[metric]) is Gap.NOT_SUPPORTED
+
+
+def test_pressure_that_is_switched_off_at_boot_is_not_supported(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such a kernel has the files, and refuses to read them; none here is booted so."""
+    host = Host(root, ipmitool="")
+
+    def refuse(file: OpenFile) -> bytes:
+        if "pressure" in file.path.parts:
+            raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+        return file.path.read_bytes()
+
+    monkeypatch.setattr(OpenFile, "read", refuse)
+    got = readings(host)
+    host.close()
+    assert reason_of(got["pressure_cpu_waiting_seconds_total"]) is Gap.NOT_SUPPORTED
+    assert reason_of(got["pressure_memory_stalled_seconds_total"]) is Gap.NOT_SUPPORTED
+    assert got["oom_kills_total"] == 3
+
+
+def test_memory_controllers_without_a_driver_are_not_supported_and_never_0(root: Path) -> None:
+    host = Host(root, ipmitool="")
+    shutil.rmtree(root / EDAC)
+    (root / EDAC / "power").mkdir(parents=True)
+    got = readings(host)
+    assert reason_of(got["edac_correctable_errors_total"]) is Gap.NOT_SUPPORTED
+    assert reason_of(got["edac_uncorrectable_errors_total"]) is Gap.NOT_SUPPORTED
+    write(root, {f"{EDAC}/mc0/ce_count": "8\n", f"{EDAC}/mc0/ue_count": "0\n"})
+    got = readings(host)  # the driver is loaded now
+    host.close()
+    assert got["edac_correctable_errors_total"] == 8
+    assert got["edac_uncorrectable_errors_total"] == 0
+
+
+def test_the_free_share_is_what_df_shows_and_none_of_an_image_that_is_full_by_nature(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = Host(root, disk=root, ipmitool="")
+    fields = dict.fromkeys(("f_frsize", "f_bsize"), 4096)
+    sizes = {"f_blocks": 1000, "f_bfree": 200, "f_bavail": 100, "f_flag": 0}
+    monkeypatch.setattr(os, "statvfs", lambda path: SimpleNamespace(**fields, **sizes))
+    got = readings(host)
+    assert got["filesystem_free_bytes"] == 409_600
+    assert got["filesystem_free_ratio"] == got["root_free_ratio"] == pytest.approx(1 / 9)
+    sizes |= {"f_bfree": 0, "f_bavail": 0, "f_flag": os.ST_RDONLY}
+    got = readings(host)
+    assert reason_of(got["root_free_ratio"]) is Gap.NOT_SUPPORTED
+    assert got["filesystem_free_ratio"] == 0
+    sizes["f_blocks"] = 0
+    got = readings(host)
+    host.close()
+    assert reason_of(got["filesystem_free_ratio"]) is Gap.NOT_SUPPORTED
 
 
 def test_an_old_kernel_without_available_memory(root: Path) -> None:
@@ -290,7 +402,8 @@ def test_this_very_machine() -> None:
     host.close()
     assert busy > 0
     for name in ("load_1m", "processes_blocked", "processes_uninterruptible", "memory_available_bytes", "memory_total_bytes",
-                 "cpus", "uptime_seconds", "filesystem_free_bytes"):  # fmt: skip
+                 "cpus", "uptime_seconds", "filesystem_free_bytes", "filesystem_free_ratio", "oom_kills_total",
+                 "clock_synchronised"):  # fmt: skip
         assert reason_of(got[name]) is None, name
     assert 0 < got["memory_available_bytes"] <= got["memory_total_bytes"]
     assert got["cpus"] == os.sysconf("SC_NPROCESSORS_ONLN")

@@ -17,7 +17,7 @@ from collector.recording.file import (
     read_header,
 )
 from collector.recording.recorder import record_bus, record_source
-from collector.recording.replay import RecordingSource
+from collector.recording.replay import RecordingSource, translated
 from collector.sampling.sampler import BOTH, FAST
 from telemetry import frame
 from telemetry import inventory as messages
@@ -192,6 +192,17 @@ async def test_a_recording_of_another_release_is_read_by_names(tmp_path: Path) -
     assert reason_of(row[0]) is Gap.NOT_SUPPORTED
     assert row[len(block.gauges) - 1] == value(0, 1, 1)
     assert row[-1] == value(0, 1, len(block.names) - 1)
+
+
+async def test_a_table_of_a_newer_release_is_skipped(tmp_path: Path) -> None:
+    newer = Schema((*SCHEMA.blocks, Block("switch", "slow", ("switch_up",), ())))
+    packed = frame.pack(len(SCHEMA.blocks), [[1.0]], newer)
+    assert translated(packed, newer) == (None, [])
+    path = tmp_path / "a.kwrec"
+    record(path, schema=newer)
+    source = RecordingSource(path)
+    await source.open()
+    assert (await source.read(FAST, 7, 0, 1.0))[GPU_FAST][1][0] == value(0, 1, 0)
 
 
 async def test_of_many_nodes_one_must_be_chosen(tmp_path: Path) -> None:

@@ -200,6 +200,33 @@ def test_another_release_may_send_more_fields_and_other_blocks() -> None:
     assert inventory(body).schema.blocks[0].gauges == ("gpu_new_thing",)
 
 
+def test_tables_and_lanes_of_a_newer_release_pass_and_keep_their_places() -> None:
+    body = honest()
+    known = {"table": "node", "lane": "fast", "gauges": ["node_load_1m"], "counters": []}
+    switch = {"table": "switch", "lane": "slow", "gauges": ["switch_up"], "counters": []}
+    rare = {"table": "gpu", "lane": "daily", "gauges": ["gpu_age"], "counters": []}
+    body["schema"] = {"blocks": [switch, known, rare]}
+    found = inventory(body).schema
+    assert [(block.name, block.known) for block in found.blocks] == [
+        ("switch_slow", False), ("node_fast", True), ("gpu_daily", False)
+    ]  # fmt: skip
+    assert json.loads(messages.encode(inventory(body)))["schema"] == body["schema"]
+    body["schema"] = {"blocks": [known]}
+    assert inventory(body).schema.id != found.id
+
+
+def test_a_table_of_a_newer_release_is_bounded_as_ours_are() -> None:
+    body = honest()
+    names = [f"switch_{n}" for n in range(border.MOST_COLUMNS + 1)]
+    block = {"table": "switch", "lane": "slow", "gauges": names, "counters": []}
+    body["schema"] = {"blocks": [block]}
+    assert "schema: switch_slow: 2049; at most 2048" in refused(lambda: inventory(body))
+    body["schema"] = {"blocks": [{**block, "gauges": ["switch_up"]}] * 2}
+    assert "schema.blocks: two" in refused(lambda: inventory(body))
+    body["schema"] = {"blocks": [{**block, "table": 7}]}
+    assert "table" in refused(lambda: inventory(body))
+
+
 @given(st.text(max_size=30), st.text(max_size=30), st.text(min_size=1, max_size=30))
 @example("\u2028", "\x85", "\ufeff")
 def test_every_text_behind_the_border_is_clean(one: str, two: str, three: str) -> None:

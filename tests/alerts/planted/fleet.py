@@ -267,7 +267,11 @@ class PlantedFleet:
                 "node_load_15m": 20.0, "node_filesystem_free_bytes": 800e9,
                 "node_collector_memory_bytes": 60e6, "node_collector_cpu_seconds_total": 100.0,
                 "node_probes_abandoned_total": 0, "node_uptime_seconds": 2.6e6,
-                "node_clock_offset_seconds": 0.0}  # fmt: skip
+                "node_clock_offset_seconds": 0.0, "node_clock_synchronised": 1,
+                "node_filesystem_free_ratio": 0.8, "node_root_free_ratio": 0.8,
+                "node_edac_correctable_errors_total": 0, "node_edac_uncorrectable_errors_total": 0,
+                "node_oom_kills_total": 0, "node_hung_tasks_total": 0,
+                "node_pressure_memory_stalled_seconds_total": 0}  # fmt: skip
         for number, values in (
             (GPU_FAST, fast | memory), (GPU_SLOW, slow), (LINK_FAST, {"link_state": 1}),
             (LINK_SLOW, links), (NODE_FAST, node), (NODE_SLOW, host),
