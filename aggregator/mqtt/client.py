@@ -49,17 +49,23 @@ def filters(cluster: str, shards: Sequence[str]) -> list[tuple[str, int]]:
     """Return the subscription filters of a cluster or of some of its shards, with their QoS.
 
     The status is subscribed to in all versions of the topic tree, so that a collector of another
-    release is noticed (`version` among the dropped) instead of just missing.
+    release is noticed (`version` among the dropped) instead of just missing. A shard has one filter for
+    everything: by kinds, half of a cluster would be 896, more than some brokers grant a client. Its
+    frames may so come before their inventory, and wait for it.
     """
-    found = []
-    for kind, qos in KINDS.items():
-        for shard in shards or ["+"]:
-            text = pattern(cluster, shard, kind=kind)
-            if kind is Topic.STATUS:
-                root, _, rest = text.partition("/")
-                text = f"{root}/+/{rest.partition('/')[2]}"
-            found.append((text, qos))
-    return found
+    if shards:
+        return [(_any_version(pattern(cluster, shard)), 1) for shard in shards]
+    return [
+        (_any_version(text) if kind is Topic.STATUS else text, qos)
+        for kind, qos in KINDS.items()
+        for text in [pattern(cluster, kind=kind)]
+    ]
+
+
+def _any_version(text: str) -> str:
+    """Return a filter for all versions of the topic tree."""
+    root, _, rest = text.partition("/")
+    return f"{root}/+/{rest.partition('/')[2]}"
 
 
 class FanInClient:
@@ -107,16 +113,18 @@ class FanInClient:
                 self._stats.bus_connected = False
 
     def command(self, node: str, command: Command) -> bool:
-        """Send a command to a node; False when there is no connection to send it on."""
-        return self.publish(topic(self._cluster, node, Topic.COMMAND), messages.encode(command))
+        """Send a command to a node; False when there is no connection to send it on. At QoS 0: what a
+        lost one would have brought is requested again."""
+        name = topic(self._cluster, node, Topic.COMMAND)
+        return self.publish(name, messages.encode(command), qos=0)
 
-    def publish(self, name: str, payload: bytes, *, retain: bool = False) -> bool:
-        """Send a message at QoS 1; False when there is no connection to send it on. An empty payload
-        clears a retained message."""
+    def publish(self, name: str, payload: bytes, *, retain: bool = False, qos: int = 1) -> bool:
+        """Send a message; False when there is no connection to send it on. An empty payload clears a
+        retained message."""
         client = self._client
         if client is None or not client.is_connected:
             return False
-        client.publish(name, payload, qos=1, retain=retain)
+        client.publish(name, payload, qos=qos, retain=retain)
         return True
 
     async def _session(self) -> None:

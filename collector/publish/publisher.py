@@ -204,7 +204,7 @@ class Publisher:
         outbox = self.outbox
         # First, because an aggregator may answer the status with a command; and in a task of its
         # own, because aiomqtt would wait ten seconds for a broker that has gone.
-        await client.subscribe([(self._topic(Topic.COMMAND), 1), (self._topic(Topic.STATUS), 1)])
+        await client.subscribe([(self._topic(Topic.COMMAND), 0), (self._topic(Topic.STATUS), 1)])
         while True:
             await outbox.frames_waiting.wait()
             outbox.frames_waiting.clear()

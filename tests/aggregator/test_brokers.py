@@ -8,16 +8,21 @@ import logging
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from aggregator.mqtt.client import FanInClient
+from aggregator.ingest import sequence
+from aggregator.mqtt.client import FanInClient, filters
 from api.stats import Stats
 from kilowatch.doctor.checks import brokers as check_brokers
 from kilowatch.settings import load
 from telemetry.errors import BusError, ConfigError
+from telemetry.inventory import CommandKind
 from telemetry.mqtt import BrokerConfig, client_id, connect
+from telemetry.topics import Topic, shard_of, topic
+from tests.aggregator.node import ScriptedNode
 from tests.aggregator.test_service import config, running, until
-from tests.brokers import Mosquitto, free_port
+from tests.brokers import Broker, Mosquitto, free_port, plain_client
 from tests.collector.bus import NODE, collecting, config_of
 from tests.fakes import FakeSource
 
@@ -32,8 +37,26 @@ def pair(mosquitto: Mosquitto, tmp_path: Path) -> Iterator[tuple[Mosquitto, Mosq
     second.kill()
 
 
+class Deaf(ScriptedNode):
+    """A node whose inventory is unknown until it hears a command, of which the bus loses some."""
+
+    def __init__(self, broker: BrokerConfig, name: str, deaf_to: int) -> None:
+        super().__init__(broker, name)
+        self._deaf_to = deaf_to
+
+    async def hello(self) -> None:
+        if len(self.commands) > self._deaf_to:
+            await super().hello()
+
+
 def both(pair: tuple[Mosquitto, Mosquitto]) -> BrokerConfig:
     return BrokerConfig(hosts=tuple(f"127.0.0.1:{one.port}" for one in pair))
+
+
+async def more_frames(stats: Stats, count: int) -> None:
+    """Wait until so many more have come."""
+    before = stats.frames_received
+    await until(lambda: stats.frames_received > before + count)
 
 
 async def test_two_brokers_die_in_turn_and_no_frame_is_lost(
@@ -49,15 +72,75 @@ async def test_two_brokers_die_in_turn_and_no_frame_is_lost(
             for dying, next_one in ((first, second), (second, first)):
                 dying.kill()
                 await until(lambda: not stats.bus_connected)
-                before = stats.frames_received
                 next_one.start()
-                await until(lambda before=before: stats.frames_received > before + 20)
+                await more_frames(stats, 20)
+            # Whoever has ended answers no request.
+            await until(lambda: stats.frames_stored > aggregator.fleet.nodes[NODE].seq)
             summary = await collector.end()
         await until(lambda: stats.frames_stored == summary.frames)
         assert stats.frames_lost == 0
         assert stats.frames_backfilled > 0
         assert stats.bus_connects == 3
         assert list(aggregator.fleet.nodes) == [NODE]
+
+
+async def test_a_lost_command_is_sent_again(
+    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Commands are at QoS 0: neither a request for frames nor one for an inventory needs more."""
+    monkeypatch.setattr(sequence, "REQUEST_INVENTORY_EVERY", 0.2)
+    async with (
+        running(config(broker.config, tmp_path / "data")) as aggregator,
+        ScriptedNode(broker.config, "a") as node,
+        plain_client(broker.config) as bus,
+    ):
+        await bus.subscribe(topic("default", "a", Topic.COMMAND), qos=1)
+
+        def requests() -> int:
+            return sum(each.kind is CommandKind.RESEND for each in node.commands)
+
+        node.silent = True
+        for number in range(5):
+            await node.tick(lost=number == 2)
+        await until(lambda: requests() >= 3)
+        assert aggregator.stats.frames_stored < 5
+        node.silent = False
+        await until(lambda: aggregator.stats.frames_stored == 5)
+        assert aggregator.stats.frames_lost == 0
+        message = await asyncio.wait_for(anext(aiter(bus.messages)), 20)
+        if isinstance(broker, Mosquitto):  # the embedded one delivers at the subscriber's QoS
+            assert message.qos == 0
+        async with Deaf(broker.config, "b", deaf_to=2) as deaf:
+            async with asyncio.timeout(60):
+                while "b" not in aggregator.fleet.nodes:
+                    await deaf.tick()
+                    await asyncio.sleep(0.02)
+            assert [each.kind for each in deaf.commands[:3]] == [CommandKind.INVENTORY] * 3
+
+
+async def test_an_aggregator_of_some_shards_has_one_subscription_each_and_misses_nothing(
+    broker: Broker, tmp_path: Path
+) -> None:
+    """By kinds, half of a cluster was 896 subscriptions. Nodes elsewhere are not heard."""
+    half = [f"{number:02x}" for number in range(128)]
+    assert len(filters("default", half)) == 128
+    ours = next(name for name in map(str, range(99)) if shard_of(name) in half)
+    other = next(name for name in map(str, range(99)) if shard_of(name) not in half)
+    settings = msgspec.structs.replace(config(broker.config, tmp_path / "data"), shards=("00-7f",))
+    async with (
+        ScriptedNode(broker.config, other) as elsewhere,
+        ScriptedNode(broker.config, ours) as node,
+        running(settings) as aggregator,
+    ):
+        await until(lambda: aggregator.stats.bus_connected)
+        for number in range(20):
+            await elsewhere.tick()
+            await node.tick(lost=number % 5 == 1)
+        await node.event(1)
+        await until(lambda: aggregator.stats.frames_stored == 20)
+        await until(lambda: bool(aggregator.stats.messages.get(Topic.EVENT)))
+        assert list(aggregator.fleet.nodes) == [ours]
+        assert aggregator.stats.frames_lost == 0
 
 
 async def test_a_client_says_which_broker_it_uses_and_which_it_passed_over(
