@@ -23,6 +23,8 @@ from telemetry.topics import check_name
 DAY = 86_400.0
 MIB = 1024 * 1024
 GIB = 1024 * MIB
+WHOLE_CLUSTER = ("circuits", "budgets", "ups", "meters")
+"""Tables of [power] that only an aggregator of all nodes can judge."""
 _SHARDS = re.compile(r"([0-9a-f]{2})(?:-([0-9a-f]{2}))?")
 
 
@@ -220,10 +222,11 @@ class AggregatorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     def check(self) -> None:
         """Raise `ConfigError` for settings that can't work."""
         check_name("aggregator.cluster", self.cluster)
-        if shard_names(self.shards) and self.power.get("circuits"):
+        found = [name for name in WHOLE_CLUSTER if self.power.get(name)]
+        if found and shard_names(self.shards):
             raise ConfigError(
                 "aggregator.shards",
-                "a part of the cluster can't judge circuits: nodes of the other parts on them would count as "
+                f"a part of the cluster can't judge {', '.join(found)}: nodes of the other parts on them would count as "
                 "silent, and a breaker could trip without a page",
                 "Leave shards out and run one aggregator (docs/benchmarks.md says what one carries), or leave "
                 "[power] out.",

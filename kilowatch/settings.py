@@ -28,7 +28,7 @@ from collector.config import CollectorConfig
 from collector.jobs.config import JobsConfig
 from kilowatch.recovery.config import RecoverConfig
 from telemetry.errors import ConfigError, did_you_mean
-from telemetry.mqtt import BrokerConfig
+from telemetry.mqtt import BOTH_GIVEN, BOTH_REMEDY, BrokerConfig
 from telemetry.settings import convert, fields_of, read_toml, structs_in
 from telemetry.topics import check_name
 
@@ -91,7 +91,7 @@ def load(
     for dotted, value in (flags or {}).items():
         if value is not None:
             _put(tree, dotted.split("."), value, dotted)
-    _share(tree)
+    _share(tree, origin)
     settings = convert(Settings, tree, f"{origin}:", strict=False)
     check_name(f"{origin}: cluster", settings.cluster)
     settings.aggregator.check()
@@ -141,18 +141,31 @@ def _put(tree: dict[str, Any], keys: list[str], value: object, where: str) -> No
     tree[keys[-1]] = value
 
 
-def _share(tree: dict[str, Any]) -> None:
+def _share(tree: dict[str, Any], origin: str) -> None:
     """Apply cluster and broker to both sides, unless a side has its own, [power], [alerts] and
-    [homeassistant] of the top level to the aggregator, and [jobs] to the collector."""
+    [homeassistant] of the top level to the aggregator, and [jobs] to the collector. A side that names
+    its own host, or hosts, has none of the shared addresses."""
+    _check_one_address(origin, "broker", tree.get("broker", {}))
     for side in ("collector", "aggregator"):
         section = tree.setdefault(side, {})
         section.setdefault("cluster", tree.get("cluster", "default"))
-        section["broker"] = {**tree.get("broker", {}), **section.get("broker", {})}
+        shared, own = dict(tree.get("broker", {})), section.get("broker", {})
+        for mine, theirs in (("hosts", ("host", "port")), ("host", ("hosts",))):
+            for key in theirs if own.get(mine) else ():
+                shared.pop(key, None)
+        section["broker"] = {**shared, **own}
+        _check_one_address(origin, f"{side}.broker", section["broker"])
     for name in ("power", "alerts", "homeassistant"):
         if name in tree:
             tree["aggregator"].setdefault(name, tree[name])
     if "jobs" in tree:
         tree["collector"].setdefault("jobs", tree["jobs"])
+
+
+def _check_one_address(origin: str, section: str, broker: Mapping[str, Any]) -> None:
+    """Raise `ConfigError` for one address beside a list, also where it is the default's text."""
+    if broker.get("hosts") and not {"host", "port"}.isdisjoint(broker):
+        raise ConfigError(f"{origin}: {section}.hosts", BOTH_GIVEN, BOTH_REMEDY)
 
 
 def shown(settings: Settings) -> dict[str, Any]:

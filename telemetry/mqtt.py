@@ -10,8 +10,8 @@ import logging
 import secrets
 import socket
 import ssl
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,11 @@ CHECK_SECONDS = 1.5
 """Seconds between two checks whether the broker still answers, where nothing is sent."""
 
 
+DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 1883
+BOTH_GIVEN = "it is given beside host or port, and only one of them can be meant"
+BOTH_REMEDY = 'Write all addresses in hosts, as ["a:1883", "b:1883"], and remove host and port.'
+
+
 def client_id(name: str) -> str:
     """Return an MQTT client id that only its maker and the broker know: a name and 128 random bits.
 
@@ -47,8 +52,11 @@ def client_id(name: str) -> str:
 class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Address and credentials of the MQTT broker."""
 
-    host: str = "127.0.0.1"
-    port: int = 1883
+    host: str = DEFAULT_HOST
+    port: int = DEFAULT_PORT
+    hosts: tuple[str, ...] = ()
+    """Brokers of one cluster in place of `host` and `port`, as `["a:1883", "b:1883"]`: the first that
+    lets us in is used."""
     username: str | None = None
     password_file: Path | None = None
     """File with the password alone, which so appears in no process list and no log."""
@@ -63,10 +71,35 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         """Raise `ConfigError` for values that no broker has."""
         if not 1 <= self.port <= 65535:
             raise ConfigError("broker.port", f"{self.port} is no port", "Write 1 to 65535.")
+        if self.hosts and (self.host, self.port) != (DEFAULT_HOST, DEFAULT_PORT):
+            raise ConfigError("broker.hosts", BOTH_GIVEN, BOTH_REMEDY)
+        for text in self.hosts:
+            _address(text)
+        if len(set(self.hosts)) < len(self.hosts):
+            raise ConfigError("broker.hosts", "an address is there twice", "Write each once.")
         if not 1 <= self.keepalive <= 65535:
             raise ConfigError(
                 "broker.keepalive", f"{self.keepalive} s is out of range", "10 is usual."
             )
+
+    @property
+    def address(self) -> str:
+        """Addresses as a person writes them."""
+        return ", ".join(self.hosts) or f"{self.host}:{self.port}"
+
+    def each(self) -> list[BrokerConfig]:
+        """Return the settings for each address, in the order in which they are tried.
+
+        It is the order of the list, from its first address at each try, and the same for all: brokers
+        that share no messages, of which one stands by, so still bring nodes and aggregator together.
+        """
+        if not self.hosts:
+            return [self]
+        found = []
+        for text in self.hosts:
+            host, port = _address(text)
+            found.append(msgspec.structs.replace(self, host=host, port=port, hosts=()))
+        return found
 
     def password(self) -> str | None:
         """Read the password. Raises `ConfigError` when its file can't be read."""
@@ -109,6 +142,20 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         return found
 
 
+def _address(text: str) -> tuple[str, int]:
+    """Split `a.example:1883` or `[::1]:1883`. Raises `ConfigError`."""
+    host, colon, port = text.rpartition(":")
+    bare = host.removeprefix("[").removesuffix("]")
+    if (
+        not bare
+        or (":" in bare and host != f"[{bare}]")
+        or not colon
+        or not (port.isascii() and port.isdigit() and 1 <= int(port) <= 65535)
+    ):
+        raise ConfigError("broker.hosts", f"{text!r} is no address", "Write host:port, as a:1883.")
+    return bare, int(port)
+
+
 class MqttClient(aiomqtt.Client):
     """aiomqtt with fewer wake-ups: at one message a second they are most of what it costs.
 
@@ -117,6 +164,8 @@ class MqttClient(aiomqtt.Client):
     closes before it answers, as for a certificate that it refuses, is an error at once.
     """
 
+    address = ""
+    """Broker that it is for, as `host:port`."""
     _check_timer: asyncio.TimerHandle | None = None
     _failure = "it closed the connection unanswered: does it ask for a password or a certificate?"
 
@@ -178,11 +227,44 @@ async def connect(
     client_id: str,
     will: aiomqtt.Will | None = None,
     send_buffer: int | None = None,
-) -> AsyncIterator[aiomqtt.Client]:
-    """Connect once. Raises `BusError` when the broker can't be reached, refuses, or goes away.
+) -> AsyncIterator[MqttClient]:
+    """Connect once, to the first of the brokers that lets us in. Raises `BusError` when none can be
+    reached, all refuse, or the one that is used goes away.
 
     `send_buffer` bounds how many bytes the kernel holds for a slow connection.
     """
+    failures: list[BusError] = []
+    async with AsyncExitStack() as stack:
+        for one in broker.each():
+            try:
+                client = await stack.enter_async_context(
+                    _connect_one(one, client_id, will, send_buffer)
+                )
+            except BusError as error:
+                failures.append(error)
+                continue
+            passed_over(failures, client.address)
+            yield client
+            return
+        raise unreachable(failures)
+
+
+def passed_over(failures: Sequence[BusError], used: str) -> None:
+    """Log the brokers of the list that did not let us in before the one that did."""
+    for failure in failures:
+        log.warning("bus: %s; %s is used instead", failure, used)
+
+
+def unreachable(failures: Sequence[BusError]) -> BusError:
+    """Return the error of a list of brokers of which none lets us in."""
+    return BusError("; ".join(map(str, failures)))
+
+
+@asynccontextmanager
+async def _connect_one(
+    broker: BrokerConfig, client_id: str, will: aiomqtt.Will | None, send_buffer: int | None
+) -> AsyncIterator[MqttClient]:
+    """Connect to one address. Raises `BusError`."""
     username, password = broker.login()
     client = MqttClient(
         broker.host,
@@ -200,13 +282,14 @@ async def connect(
         max_queued_incoming_messages=10_000,
         socket_options=[(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)] if send_buffer else (),
     )
+    client.address = broker.address
     entered = False
     try:
         async with client:
             entered = True
             yield client
     except aiomqtt.MqttError as error:
-        raise BusError(f"MQTT broker {broker.host}:{broker.port}: {error}") from error
+        raise BusError(f"MQTT broker {broker.address}: {error}") from error
     finally:
         if not entered:  # aiomqtt leaves the socket of an abandoned connection open
             client._client.disconnect()  # noqa: SLF001

@@ -32,7 +32,7 @@ class Topic(StrEnum):
     EVENT = "event"
     """QoS 1: JSON `Event`."""
     COMMAND = "command"
-    """QoS 1, to the collector: JSON `Command`."""
+    """QoS 0, to the collector: JSON `Command`. What a lost one would have brought is requested again."""
     REPLY = "reply"
     """QoS 1: JSON `CommandReply` of the collector: the frames that it no longer has."""
     JOBS = "jobs"

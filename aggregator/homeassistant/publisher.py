@@ -132,7 +132,7 @@ class HomeAssistantPublisher:
         self._sent.clear()
         async with connect(self._broker, client_id("kilowatch-homeassistant"), will) as client:
             await client.subscribe([(topics.announced, 1), (topics.birth, 1)])
-            log.info("home assistant: MQTT broker %s:%d: connected", self._broker.host, self._broker.port)  # fmt: skip
+            log.info("home assistant: MQTT broker %s: connected", client.address)  # fmt: skip
             receiving = asyncio.create_task(self._receive(client), name="home assistant messages")
             try:
                 await client.publish(topics.status, b"online", qos=1, retain=True)

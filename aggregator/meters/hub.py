@@ -108,7 +108,7 @@ class MeterHub:
         config = meter.config
         if isinstance(config, MqttConfig):
             broker = self._broker_of(config.broker, site)
-            return f"MQTT {broker.host}:{broker.port} {config.topic}"
+            return f"MQTT {broker.address} {config.topic}"
         if isinstance(config, Nut):
             return f"upsd {config.host}:{config.port}"
         assert isinstance(config, Redfish)  # noqa: S101 - the union has no other member

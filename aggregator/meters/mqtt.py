@@ -81,7 +81,7 @@ class MeterBus:
             for member in self._members:
                 member.record.note("")
             await self._subscribe(client)
-            log.info("meters: MQTT broker %s:%d: connected", self._broker.host, self._broker.port)
+            log.info("meters: MQTT broker %s: connected", client.address)
             what = f"polling of {name}"
             work = functools.partial(self._ask, client)
             asking = asyncio.create_task(supervisor.run(what, work, over=lambda: True), name=what)
@@ -101,8 +101,8 @@ class MeterBus:
             granted = await client.subscribe([(one, 0) for one in some])
             refused = [one for one, qos in zip(some, granted, strict=True) if int(getattr(qos, "value", qos)) >= 0x80]  # fmt: skip
             if refused:
-                log.error("MQTT broker %s:%d refuses to let us read %s: allow this user to.",
-                          self._broker.host, self._broker.port, ", ".join(refused))  # fmt: skip
+                log.error("MQTT broker %s refuses to let us read %s: allow this user to.",
+                          client.address, ", ".join(refused))  # fmt: skip
             for member in self._members:
                 if not set(member.filters).isdisjoint(refused):
                     member.record.note(

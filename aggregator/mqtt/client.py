@@ -22,7 +22,7 @@ from telemetry import inventory as messages
 from telemetry.backoff import Backoff
 from telemetry.errors import BusError
 from telemetry.inventory import Command
-from telemetry.mqtt import FIRST_PAUSE, BrokerConfig, client_id, pause
+from telemetry.mqtt import FIRST_PAUSE, BrokerConfig, client_id, passed_over, pause, unreachable
 from telemetry.topics import Topic, pattern, topic
 
 log = logging.getLogger(__name__)
@@ -49,17 +49,23 @@ def filters(cluster: str, shards: Sequence[str]) -> list[tuple[str, int]]:
     """Return the subscription filters of a cluster or of some of its shards, with their QoS.
 
     The status is subscribed to in all versions of the topic tree, so that a collector of another
-    release is noticed (`version` among the dropped) instead of just missing.
+    release is noticed (`version` among the dropped) instead of just missing. A shard has one filter for
+    everything: by kinds, half of a cluster would be 896, more than some brokers grant a client. Its
+    frames may so come before their inventory, and wait for it.
     """
-    found = []
-    for kind, qos in KINDS.items():
-        for shard in shards or ["+"]:
-            text = pattern(cluster, shard, kind=kind)
-            if kind is Topic.STATUS:
-                root, _, rest = text.partition("/")
-                text = f"{root}/+/{rest.partition('/')[2]}"
-            found.append((text, qos))
-    return found
+    if shards:
+        return [(_any_version(pattern(cluster, shard)), 1) for shard in shards]
+    return [
+        (_any_version(text) if kind is Topic.STATUS else text, qos)
+        for kind, qos in KINDS.items()
+        for text in [pattern(cluster, kind=kind)]
+    ]
+
+
+def _any_version(text: str) -> str:
+    """Return a filter for all versions of the topic tree."""
+    root, _, rest = text.partition("/")
+    return f"{root}/+/{rest.partition('/')[2]}"
 
 
 class FanInClient:
@@ -81,6 +87,8 @@ class FanInClient:
         self._receive = receive
         self._stats = stats
         self._client: Client | None = None
+        self._address = ""
+        """Broker of the newest connection."""
         self._backlog = BacklogClock()
 
     def backlog(self, now: float) -> float:
@@ -105,29 +113,46 @@ class FanInClient:
                 self._stats.bus_connected = False
 
     def command(self, node: str, command: Command) -> bool:
-        """Send a command to a node; False when there is no connection to send it on."""
-        return self.publish(topic(self._cluster, node, Topic.COMMAND), messages.encode(command))
+        """Send a command to a node; False when there is no connection to send it on. At QoS 0: what a
+        lost one would have brought is requested again."""
+        name = topic(self._cluster, node, Topic.COMMAND)
+        return self.publish(name, messages.encode(command), qos=0)
 
-    def publish(self, name: str, payload: bytes, *, retain: bool = False) -> bool:
-        """Send a message at QoS 1; False when there is no connection to send it on. An empty payload
-        clears a retained message."""
+    def publish(self, name: str, payload: bytes, *, retain: bool = False, qos: int = 1) -> bool:
+        """Send a message; False when there is no connection to send it on. An empty payload clears a
+        retained message."""
         client = self._client
         if client is None or not client.is_connected:
             return False
-        client.publish(name, payload, qos=1, retain=retain)
+        client.publish(name, payload, qos=qos, retain=retain)
         return True
 
     async def _session(self) -> None:
         """Connect, subscribe, and stay until the connection breaks. Raises `BusError`."""
-        broker = self._broker
-        where = f"MQTT broker {broker.host}:{broker.port}"
-        client = self._make_client()
-        lost = asyncio.Event()
-        client.on_disconnect = lambda *_: lost.set()
+        failures: list[BusError] = []
+        for broker in self._broker.each():
+            client, lost = self._make_client(broker), asyncio.Event()
+            client.on_disconnect = lambda *_, lost=lost: lost.set()
+            try:
+                await self._connect(client, lost, broker)
+            except BusError as error:
+                failures.append(error)
+                await _drop(client)
+            except BaseException:
+                await _drop(client)
+                raise
+            else:
+                passed_over(failures, broker.address)
+                await self._serve(client, lost, broker.address)
+        raise unreachable(failures)
+
+    async def _serve(self, client: Client, lost: asyncio.Event, address: str) -> None:
+        """Subscribe on a new connection, and stay until it breaks. Raises `BusError`."""
+        where = f"MQTT broker {address}"
+        self._address = address
         client.on_message = self._on_message
         client.on_subscribe = self._on_subscribe
         try:
-            await self._connect(client, lost, where)
             subscriptions = [Subscription(text, qos) for text, qos in self._filters]
             for start in range(0, len(subscriptions), _FILTERS_AT_ONCE):
                 client.subscribe(subscriptions[start : start + _FILTERS_AT_ONCE])
@@ -148,8 +173,8 @@ class FanInClient:
             self._client = None
             await _drop(client)
 
-    async def _connect(self, client: Client, lost: asyncio.Event, where: str) -> None:
-        broker = self._broker
+    async def _connect(self, client: Client, lost: asyncio.Event, broker: BrokerConfig) -> None:
+        where = f"MQTT broker {broker.address}"
         # gmqtt gives up a silent connection after two to two and a half of its keepalives: this
         # keeps the promise of `BrokerConfig.keepalive`, one and a half of the setting.
         keepalive = max(1, math.ceil(0.6 * broker.keepalive))
@@ -183,14 +208,14 @@ class FanInClient:
                 task.cancel()
             await asyncio.gather(connecting, losing, return_exceptions=True)
 
-    def _make_client(self) -> Client:
+    def _make_client(self, broker: BrokerConfig) -> Client:
         client = Client(
             client_id("kilowatch-aggregator"),
             clean_session=True,
             logger=logging.getLogger("gmqtt"),
         )
         client.set_config({"reconnect_retries": _NO_RECONNECT})
-        username, password = self._broker.login()
+        username, password = broker.login()
         if username is not None:
             client.set_auth_credentials(username, password)
         return client
@@ -199,9 +224,9 @@ class FanInClient:
         self, _client: Client, _mid: int, granted: Sequence[int], _properties: object
     ) -> None:
         if any(qos >= 0x80 for qos in granted):
-            log.error("MQTT broker %s:%d refuses a subscription to cluster %s: nothing of that kind "
-                      "will come. Allow this user to read kilowatch/+/%s/#.", self._broker.host,
-                      self._broker.port, self._cluster, self._cluster)  # fmt: skip
+            log.error("MQTT broker %s refuses a subscription to cluster %s: nothing of that kind "
+                      "will come. Allow this user to read kilowatch/+/%s/#.", self._address,
+                      self._cluster, self._cluster)  # fmt: skip
 
     def _on_message(
         self, _client: Client, name: str, payload: bytes, _qos: int, _properties: object

@@ -146,7 +146,7 @@ class Publisher:
                     self._config.broker, self._client_id, will, send_buffer=SEND_BUFFER
                 ) as client:
                     began = loop.time()
-                    self._log_up()
+                    self._log_up(client.address)
                     self.connected = True
                     await self._serve(client)
             except KilowattError as error:
@@ -204,7 +204,7 @@ class Publisher:
         outbox = self.outbox
         # First, because an aggregator may answer the status with a command; and in a task of its
         # own, because aiomqtt would wait ten seconds for a broker that has gone.
-        await client.subscribe([(self._topic(Topic.COMMAND), 1), (self._topic(Topic.STATUS), 1)])
+        await client.subscribe([(self._topic(Topic.COMMAND), 0), (self._topic(Topic.STATUS), 1)])
         while True:
             await outbox.frames_waiting.wait()
             outbox.frames_waiting.clear()
@@ -366,10 +366,9 @@ class Publisher:
     def _topic(self, kind: Topic) -> str:
         return topic(self._config.cluster, self._config.node, kind)
 
-    def _log_up(self) -> None:
-        broker = self._config.broker
+    def _log_up(self, address: str) -> None:
         self.counters.connects += 1
-        log.info("node=%s broker=%s:%d connected", self._config.node, broker.host, broker.port)
+        log.info("node=%s broker=%s connected", self._config.node, address)
         self._down = ""
 
     def _log_down(self, problem: str, stood: float | None) -> None:

@@ -59,7 +59,7 @@ async def record_bus(
 
     Raises `ConfigError` when the file is there already, `StoreError` when it can't be written.
     """
-    what = f"mqtt://{broker.host}:{broker.port} {pattern(cluster=cluster, node=node)}"
+    what = f"mqtt://{broker.address} {pattern(cluster=cluster, node=node)}"
 
     async def listen(writer: RecordingWriter) -> None:
         backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE)

@@ -114,7 +114,9 @@ def broker_option(command: Command) -> Command:
 
 def broker_flags(broker: tuple[str, int] | None) -> dict[str, object]:
     """Return the settings that `--broker` replaces."""
-    return {"broker.host": broker and broker[0], "broker.port": broker and broker[1]}
+    if broker is None:
+        return {}
+    return {"broker.host": broker[0], "broker.port": broker[1], "broker.hosts": []}
 
 
 def json_option(command: Command) -> Command:

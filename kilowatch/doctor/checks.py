@@ -41,8 +41,12 @@ async def run_checks(settings: Settings, role: MachineRole, why: str) -> list[Do
         found += [await driver(settings), await gpu_processes(settings), kernel_log(settings)]
     if role is not MachineRole.VIEWER:
         found += [
-            await broker(settings.broker),
-            *await broker_access(settings.broker, settings.cluster),
+            *await brokers(settings.broker),
+            *[
+                finding
+                for one in settings.broker.each()
+                for finding in await broker_access(one, settings.cluster)
+            ],
             *await bus_rights(settings, role),
         ]
     if role.aggregates:
@@ -144,6 +148,22 @@ def kernel_log(settings: Settings, path: Path = Path("/dev/kmsg")) -> DoctorFind
             cure="give the service AmbientCapabilities=CAP_SYSLOG, or run it as root",
         )
     return DoctorFinding(subject="kernel log", level="ok", text=f"{path} can be read")
+
+
+async def brokers(config: BrokerConfig) -> list[DoctorFinding]:
+    """Connect to each broker of the list. One that does not let us in is a fault only where no other
+    does: those are used in its place."""
+    found = await asyncio.gather(*(broker(one) for one in config.each()))
+    if not any(each.level == "ok" for each in found):
+        return found
+    return [
+        each
+        if each.level == "ok"
+        else msgspec.structs.replace(
+            each, level="warning", text=f"{each.text}; another of broker.hosts is used meanwhile"
+        )
+        for each in found
+    ]
 
 
 async def broker(config: BrokerConfig) -> DoctorFinding:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from aggregator.config import AggregatorConfig
 from kilowatch.settings import load, shown
 from telemetry.errors import ConfigError
 
@@ -121,6 +122,16 @@ def test_a_part_of_the_cluster_judges_no_circuits(
         ConfigError, match=r"aggregator\.shards.*breaker could trip.*\n?.*Leave shards out"
     ):
         load(file, {})
+
+
+@pytest.mark.parametrize("table", ["budgets", "ups", "meters"])
+def test_a_part_of_the_cluster_judges_nothing_that_nodes_share(table: str) -> None:
+    """What the others' nodes draw would be missing from it as it is from a circuit."""
+    part = AggregatorConfig(shards=("00-7f",), power={table: {"a": {}}})
+    with pytest.raises(ConfigError, match=rf"aggregator\.shards: .*can't judge {table}.*Leave sh"):
+        part.check()
+    AggregatorConfig(power={table: {"a": {}}}).check()
+    AggregatorConfig(shards=("00-7f",), power={table: {}}).check()
 
 
 def test_a_mistake_in_the_environment_names_the_variable() -> None:
