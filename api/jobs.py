@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import msgspec
 
+from api.alerts import Severity
 from api.decoding import OpenEnum
-from telemetry.jobs import AllocationKind, Precision
+from telemetry.jobs import AllocationKind, GpuProcess, Precision
 
 PARTIAL_BELOW = 0.9
 """Coverage below which a summary is partial."""
@@ -126,6 +127,12 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     gpus_asked: int | None = None
     summary: JobSummary | None = None
     """Without `gpus`; null where nothing was measured yet."""
+    power_watts: float | None = None
+    """Of the GPUs that it holds, now; null where one of them is not read, and of a job that has ended."""
+    severity: Severity | None = None
+    """The worst of the alerts that fire on its GPUs and nodes, while it holds them."""
+    hints: list[str] = []
+    """Remarks that its figures suggest, a line each: `3 of 8 GPUs never worked`."""
 
 
 class JobsReply(msgspec.Struct, frozen=True):
@@ -138,6 +145,20 @@ class JobsReply(msgspec.Struct, frozen=True):
     """Whether there are more than `limit`."""
 
 
+class JobAlert(msgspec.Struct, frozen=True, kw_only=True):
+    """An alert that fires on a GPU or a node of a job."""
+
+    rule: str
+    severity: Severity
+    node: str
+    gpu: str = ""
+    """UUID; empty for the node."""
+    since: int
+    """ns since 1970."""
+    summary: str = ""
+    """Empty for the token of a user where it may tell of somebody else."""
+
+
 class JobReply(msgspec.Struct, frozen=True):
     """A job with its allocations."""
 
@@ -145,3 +166,7 @@ class JobReply(msgspec.Struct, frozen=True):
     job: JobRow
     """Its summary has each GPU."""
     allocations: list[AllocationRow]
+    processes: list[GpuProcess] = []
+    """Its processes on its GPUs, as its nodes listed them last; none of a job that has ended."""
+    alerts: list[JobAlert] = []
+    """Alerts that fire on its GPUs and nodes while it holds them, the worst first."""
