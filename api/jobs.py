@@ -145,6 +145,20 @@ class JobsReply(msgspec.Struct, frozen=True):
     """Whether there are more than `limit`."""
 
 
+class GpuHolder(msgspec.Struct, frozen=True, kw_only=True):
+    """A job that holds a GPU now."""
+
+    scheduler: str
+    job: str
+    """Id of the job."""
+    job_name: str = ""
+    user: str = ""
+    account: str = ""
+    kind: AllocationKind = AllocationKind.ALLOCATED
+    begin: int = 0
+    """ns since 1970; 0 where nobody says."""
+
+
 class JobAlert(msgspec.Struct, frozen=True, kw_only=True):
     """An alert that fires on a GPU or a node of a job."""
 

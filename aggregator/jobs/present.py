@@ -11,9 +11,9 @@ from aggregator.jobs.hints import hints
 from aggregator.jobs.ledger import JobLedger
 from aggregator.view import AggregatorView
 from api.alerts import Alert, AlertState, Severity
-from api.jobs import JobAlert, JobRow
+from api.jobs import GpuHolder, JobAlert, JobRow
 from telemetry.gap import reason_of
-from telemetry.jobs import GpuProcess, JobKey
+from telemetry.jobs import Allocation, AllocationKind, GpuProcess, Job, JobKey, NodeJobs
 
 _WORST = {Severity.PAGE: 0, Severity.TICKET: 1, Severity.INFO: 2}
 _PERSONAL_LABELS = ("user", "job", "account", "process")
@@ -23,6 +23,29 @@ _PERSONAL_LABELS = ("user", "job", "account", "process")
 def key_of(row: JobRow) -> JobKey:
     """Return the key of a row."""
     return JobKey(row.scheduler, row.cluster, row.id, row.restart)
+
+
+def holders_of(message: NodeJobs, gpu: str) -> list[Allocation]:
+    """Return an allocation of each job that holds a GPU: those to whom it is allocated, else those who
+    use it."""
+    retained = [each for each in message.allocations if each.gpu == gpu and not each.end]
+    given = [each for each in retained if each.kind is AllocationKind.ALLOCATED]
+    return list({each.job: each for each in given or retained}.values())
+
+
+def gpu_holders(message: NodeJobs | None, gpu: str) -> list[GpuHolder] | None:
+    """Return the jobs that hold a GPU as its page has them; None where its node does not say."""
+    if message is None:
+        return None
+    facts = {job.key: job for job in message.jobs}
+    found = [(facts.get(each.job, Job(key=each.job)), each) for each in holders_of(message, gpu)]
+    return [
+        GpuHolder(
+            scheduler=job.key.scheduler, job=job.key.id, job_name=job.name, user=job.user,
+            account=job.account, kind=each.kind, begin=each.begin,
+        )
+        for job, each in found
+    ]  # fmt: skip
 
 
 class PresentJobs:

@@ -18,7 +18,7 @@ from telemetry.errors import ConfigError
 from telemetry.secrets import read_token
 
 HOME = "http://127.0.0.1:9400"
-VIEWS = ("overview", "nodes", "gpus", "circuits", "alerts", "pools", "energy")
+VIEWS = ("overview", "nodes", "gpus", "circuits", "alerts", "pools", "energy", "jobs")
 _token = click.option(
     "--token-file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),

@@ -21,7 +21,7 @@ from aggregator.http.tokens import AccessScope
 from bench.live_fleet import LiveFleet
 from telemetry.gap import Gap
 from tests.aggregator.http_client import add_token
-from tests.tui.cluster import Cluster, served, text_of, until
+from tests.tui.cluster import Cluster, give_jobs, served, text_of, until
 from tui.app import Top
 from tui.keys import KEYS
 from tui.kit.text import CROSS
@@ -42,6 +42,7 @@ async def staged(
     stage = LiveFleet(nodes, still=True)
     for _ in range(9):
         await stage.beat()
+    give_jobs(stage, ("node-0000", "8800", "ada", (0, 1)), ("node-0001", "8801", "bob", (0,)))
     with tempfile.TemporaryDirectory() as folder:
         tokens = Path(folder) / "tokens.json"
         secret = add_token(tokens, "ops", AccessScope.ADMIN) if options.get("write") else None
