@@ -20,8 +20,9 @@ from aggregator.http.config import HttpConfig
 from aggregator.http.tokens import AccessScope
 from bench.live_fleet import LiveFleet
 from telemetry.gap import Gap
+from tests.aggregator.fake_view import give_jobs
 from tests.aggregator.http_client import add_token
-from tests.tui.cluster import Cluster, give_jobs, served, text_of, until
+from tests.tui.cluster import Cluster, served, text_of, until
 from tui.app import Top
 from tui.keys import KEYS
 from tui.kit.text import CROSS

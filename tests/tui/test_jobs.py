@@ -10,7 +10,8 @@ from aggregator.http.config import HttpConfig
 from api.alerts import Severity
 from api.jobs import GpuHolder, GpuUse, JobAlert, JobPhase, JobReply, JobRow, JobSummary
 from telemetry.jobs import GpuProcess
-from tests.tui.cluster import Cluster, give_jobs, served, text_of, until
+from tests.aggregator.fake_view import give_jobs
+from tests.tui.cluster import Cluster, served, text_of, until
 from tests.tui.test_app import press_until, shown
 from tui.app import Top
 from tui.kit.text import STEP

@@ -13,8 +13,9 @@ from textual.widgets import Input
 from aggregator.http.app import listening
 from aggregator.http.config import HttpConfig
 from bench.live_fleet import LiveFleet
-from tests.tui.cluster import give_jobs, until
+from tests.aggregator.fake_view import give_jobs
 from tests.tui.cluster import text_of as plain
+from tests.tui.cluster import until
 from tests.tui.picture import FOLDER, differs, svg_of, text_of
 from tui.app import Top
 from tui.feed.connection import ConnectionState

@@ -56,7 +56,7 @@ def job_name(row: JobRow) -> str:
 
 
 @dataclass(frozen=True)
-class JobSource:
+class JobTable:
     """The data of the cells."""
 
     jobs: Sequence[JobRow]
@@ -78,13 +78,13 @@ def _urgency(row: JobRow) -> float:
     return tones.get(job_mark(row)[1], 0.0) + (0.5 if row.hints else 0.0)
 
 
-def _since(source: JobSource, row: int, width: int) -> Piece:
+def _since(source: JobTable, row: int, width: int) -> Piece:
     job = source.jobs[row]
     seconds = None if not job.begin else ((job.end or source.at) - job.begin) / 1e9
     return short_duration(seconds), ""
 
 
-def _use(source: JobSource, row: int, width: int) -> Piece:
+def _use(source: JobTable, row: int, width: int) -> Piece:
     summary = source.jobs[row].summary
     if summary is None or summary.utilization_ratio is None:
         return DASH, "dim"
@@ -92,18 +92,18 @@ def _use(source: JobSource, row: int, width: int) -> Piece:
     return f"{mark}{percent(summary.utilization_ratio)}", ""
 
 
-def _nodes(source: JobSource, row: int, width: int) -> Piece:
+def _nodes(source: JobTable, row: int, width: int) -> Piece:
     nodes = source.jobs[row].nodes
     return (clean(nodes[0]) if len(nodes) == 1 else counted(len(nodes), "node")), ""
 
 
-def _hints(source: JobSource, row: int, width: int) -> Piece:
+def _hints(source: JobTable, row: int, width: int) -> Piece:
     found = source.jobs[row].hints
     more = f" +{len(found) - 1}" if len(found) > 1 else ""
     return (f"{clean(found[0])}{more}" if found else ""), "warn"
 
 
-JOB_COLUMNS: tuple[TableColumn[JobSource], ...] = (
+JOB_COLUMNS: tuple[TableColumn[JobTable], ...] = (
     TableColumn("JOBS", 9, lambda s, row, _: job_mark(s.jobs[row])),
     TableColumn("user", 7, lambda s, row, _: (clean(s.jobs[row].user) or DASH, ""), grow=1, most=20),
     TableColumn("job", 12, lambda s, row, _: (job_name(s.jobs[row]), "strong"), grow=2, most=36),
@@ -114,8 +114,8 @@ JOB_COLUMNS: tuple[TableColumn[JobSource], ...] = (
     TableColumn("power", 7, lambda s, row, _: (watts(s.jobs[row].power_watts), ""), right=True),
     TableColumn("hints", 10, _hints, grow=3),
 )  # fmt: skip
-JOB_SORTS: dict[str, Callable[[JobSource], Floats]] = {
-    "": JobSource.urgency,
+JOB_SORTS: dict[str, Callable[[JobTable], Floats]] = {
+    "": JobTable.urgency,
     "GPUs": lambda s: s.numbers(lambda row: row.gpus),
     "for": lambda s: s.numbers(lambda row: -row.begin),
     "use": lambda s: s.numbers(lambda j: None if j.summary is None else j.summary.utilization_ratio),
@@ -132,9 +132,9 @@ def job_listing(
     reverse: bool = False,
     faults: bool = False,
     nothing: str = "no job holds a GPU",
-) -> Listing[JobSource]:
+) -> Listing[JobTable]:
     """List the jobs that fit a filter, the worst first where `sort` is empty. `nothing`: why there is none."""
-    source = JobSource(jobs, at)
+    source = JobTable(jobs, at)
     mask = wanted.mask(job_fields(jobs), len(jobs))
     if faults:
         mask &= source.urgency() >= 1
