@@ -143,6 +143,8 @@ class JobsReply(msgspec.Struct, frozen=True):
     jobs: list[JobRow]
     more: bool = False
     """Whether there are more than `limit`."""
+    user: str = ""
+    """The user whose jobs are all that the caller's token shows; empty for one that shows all."""
 
 
 class GpuHolder(msgspec.Struct, frozen=True, kw_only=True):
@@ -184,3 +186,5 @@ class JobReply(msgspec.Struct, frozen=True):
     """Its processes on its GPUs, as its nodes listed them last; none of a job that has ended."""
     alerts: list[JobAlert] = []
     """Alerts that fire on its GPUs and nodes while it holds them, the worst first."""
+    indices: dict[str, int] = {}
+    """Number of each of its GPUs on its node, by UUID, as far as the GPU is there."""

@@ -51,7 +51,7 @@ async def jobs(request: web.Request) -> web.Response:
     ]
     present = PresentJobs(view, own)
     shown = [present.row(row) for row in found[:limit]]
-    reply = JobsReply(view.wall(), shown, more=len(found) > limit)
+    reply = JobsReply(view.wall(), shown, more=len(found) > limit, user=own)
     return await send_json(request, reply, values=30 * len(reply.jobs))
 
 
@@ -85,6 +85,7 @@ async def job(request: web.Request) -> web.Response:
             sorted(found.record.allocations, key=lambda a: a.begin),
             present.processes(key),
             present.alerts(key),
+            present.indices(found.record.allocations),
         ),
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 
 import msgspec
@@ -11,7 +11,7 @@ from aggregator.jobs.hints import hints
 from aggregator.jobs.ledger import JobLedger
 from aggregator.view import AggregatorView
 from api.alerts import Alert, AlertState, Severity
-from api.jobs import GpuHolder, JobAlert, JobRow
+from api.jobs import AllocationRow, GpuHolder, JobAlert, JobRow
 from telemetry.gap import reason_of
 from telemetry.jobs import Allocation, AllocationKind, GpuProcess, Job, JobKey, NodeJobs
 
@@ -93,6 +93,15 @@ class PresentJobs:
         nodes = dict.fromkeys(node for node, _ in self._held(key))
         lists = [self._view.jobs.lists[node] for node in nodes if node in self._view.jobs.lists]
         return [each for listed in lists for each in listed.processes if each.job == key]
+
+    def indices(self, rows: Iterable[AllocationRow]) -> dict[str, int]:
+        """Return the number of each GPU of some allocations on its node, by UUID."""
+        fleet, found = self._view.fleet, {}
+        for gpu in {row.gpu for row in rows}:
+            entry = fleet.gpus[fleet.by_uuid[gpu]] if gpu in fleet.by_uuid else None
+            if entry is not None:
+                found[gpu] = entry[1].index
+        return found
 
     def _held(self, key: JobKey) -> list[tuple[str, str]]:
         """Return node and UUID of the GPUs that a job holds."""

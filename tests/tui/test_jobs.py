@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
 import numpy as np
 import pytest
+from click.testing import CliRunner
+from textual.pilot import Pilot
 
 from aggregator.http.app import listening
 from aggregator.http.config import HttpConfig
+from aggregator.http.tokens import AccessScope, write
 from api.alerts import Severity
 from api.jobs import GpuHolder, GpuUse, JobAlert, JobPhase, JobReply, JobRow, JobSummary
+from kilowatch.__main__ import main
 from telemetry.jobs import GpuProcess
 from tests.aggregator.fake_view import give_jobs
+from tests.aggregator.http_client import add_token
 from tests.tui.cluster import Cluster, served, text_of, until
 from tests.tui.test_app import press_until, shown
 from tui.app import Top
+from tui.frame.own_jobs import ME, OwnJobs
 from tui.kit.text import STEP
 from tui.screens.job_text import (
     circuit_job_lines,
@@ -25,7 +35,7 @@ from tui.screens.job_text import (
 from tui.tables.fields import JOB_KEYS, job_fields
 from tui.tables.filter import parse
 from tui.tables.job_table import JOB_SORTS, job_listing, page_of
-from tui.theme import Line
+from tui.theme import THEMES, Line, Tones
 
 SECOND = 10**9
 AT = 10_000 * SECOND
@@ -61,9 +71,11 @@ JOBS = [
 ]
 
 
-def ids(sort: str = "", wanted: str = "", **more: bool) -> list[str]:
+def ids(
+    sort: str = "", wanted: str = "", *, reverse: bool = False, faults: bool = False
+) -> list[str]:
     """Ids in the order of the table."""
-    found = job_listing(JOBS, AT, sort, parse(wanted, JOB_KEYS), **more)
+    found = job_listing(JOBS, AT, sort, parse(wanted, JOB_KEYS), reverse=reverse, faults=faults)
     return [JOBS[row].id for row in found.order.tolist()]
 
 
@@ -238,3 +250,97 @@ async def test_jobs_of_a_past_time_are_not_those_of_now() -> None:
             await until(pilot, lambda text: "nothing of this is kept" in text)
             assert "4711" not in text_of(app)
             await press_until(pilot, "L", holds=lambda text: "4711" in text)
+
+
+@asynccontextmanager
+async def own(
+    cluster: Cluster, folder: Path, user: str, asked: str = ME
+) -> AsyncIterator[tuple[Pilot[None], OwnJobs, Path]]:
+    """The dashboard of one person, with the token of `user` ("": one that reads all), and its tokens file."""
+    tokens = folder / "tokens.json"
+    secret = add_token(tokens, "mine", *(() if user else (AccessScope.READ,)), user=user)
+    async with listening(cluster, HttpConfig(listen="127.0.0.1:0", tokens_file=tokens)) as (_, port):  # fmt: skip
+        url = f"http://127.0.0.1:{port}"
+        app = OwnJobs(url, secret, asked, Tones(THEMES["dark"]), every=0.1)
+        async with app.run_test(size=(90, 24)) as pilot:
+            yield pilot, app, tokens
+
+
+async def busy() -> Cluster:
+    """Two nodes with jobs of two users, of which one has an alert."""
+    cluster = Cluster()
+    await cluster.beat()
+    give_jobs(cluster, ("dgx-00", "4711", "ada", (0, 1)), ("dgx-01", "4712", "grace", (3,)), ("dgx-01", "4713", "ada", (4,)))  # fmt: skip
+    cluster.raise_alert("gpu_hot", "GPU-dgx-01-4", "GPU 4 is hot", Severity.TICKET, node="dgx-01")
+    return cluster
+
+
+async def test_a_person_sees_the_own_jobs_and_what_is_wrong_with_them(tmp_path: Path) -> None:
+    async with own(await busy(), tmp_path, "ada") as (pilot, app, _):
+        text = await until(pilot, lambda text: "jobs of ada" in text and "4711" in text)
+        lines = text.splitlines()
+        assert lines[0].startswith("● LIVE")
+        assert lines[1].startswith("2 jobs run on 3 GPUs  1.8 kW  0 ended in the last 24 h  1 with an alert")  # fmt: skip
+        assert lines[3].startswith("! WARN    ada        4713")
+        assert "grace" not in text
+        await pilot.press("enter")
+        text = await until(pilot, lambda text: "1 process" in text)
+        assert f"gpu_hot on dgx-01 {STEP} gpu4" in text
+        await pilot.press("escape")
+        await until(pilot, lambda text: "hints" in text)
+        await pilot.press("s", "s", "s", "s")
+        await until(pilot, lambda text: "▼power" in text)
+        await pilot.press("r")
+        await until(pilot, lambda text: "4713" in text.splitlines()[3])
+        await pilot.press("q")
+        assert not app.is_running or app._exit
+
+
+async def test_a_token_that_reads_all_shows_the_user_that_is_named(tmp_path: Path) -> None:
+    async with own(await busy(), tmp_path, "", "grace") as (pilot, _, _tokens):
+        text = await until(pilot, lambda text: "4712" in text)
+        assert "4711" not in text
+    (tmp_path / "tokens.json").unlink()
+    async with own(await busy(), tmp_path, "ada", "nobody") as (pilot, _, _tokens):
+        text = await until(pilot, lambda text: "REFUSED" in text)
+        assert "sees the jobs of the user 'ada' alone" in text
+
+
+async def test_who_has_no_job_is_told_so_and_a_revoked_token_shows_nothing_more(
+    tmp_path: Path,
+) -> None:
+    cluster = await busy()
+    async with own(cluster, tmp_path, "zoe") as (pilot, _, tokens):
+        text = await until(pilot, lambda text: "no job of zoe" in text)
+        assert "0 jobs run on 0 GPUs" in text
+        assert " 0 W" not in text
+        give_jobs(cluster, ("dgx-00", "5000", "zoe", (2,)))
+    async with own(cluster, tmp_path / "more", "ada") as (pilot, _, tokens):
+        await until(pilot, lambda text: "4713" in text)
+        write(tokens, [])
+        text = await until(pilot, lambda text: "○ REFUSED" in text)
+        assert "4713" not in text
+        assert "the token is wrong" in text
+
+
+async def test_a_dead_aggregator_is_named_and_old_jobs_are_marked_as_old(tmp_path: Path) -> None:
+    secret = add_token(tmp_path / "tokens.json", "mine", user="ada")
+    config = HttpConfig(listen="127.0.0.1:0", tokens_file=tmp_path / "tokens.json")
+    async with AsyncExitStack() as stack:
+        _, port = await stack.enter_async_context(listening(await busy(), config))
+        app = OwnJobs(f"http://127.0.0.1:{port}", secret, ME, Tones(THEMES["dark"]), every=0.1)
+        async with app.run_test(size=(90, 24)) as pilot:
+            await until(pilot, lambda text: "4713" in text)
+            await stack.aclose()
+            text = await until(pilot, lambda text: "○ DISCONNECTED" in text)
+            assert "jobs as of" in text
+            assert "LIVE" not in text
+            assert app.table.faded
+
+
+def test_the_person_s_dashboard_changes_nothing() -> None:
+    for more in (["--write"], ["--replay", "x"]):
+        found = CliRunner().invoke(main, ["top", "--user", "me", *more])
+        assert found.exit_code == 64
+        assert "changes nothing" in found.output
+    assert CliRunner().invoke(main, ["top", "--user", ""]).exit_code == 64

@@ -36,6 +36,10 @@ class ApiRequests:
         self._long: set[str] = set()
         """Paths of documents that this aggregator has in no short form."""
 
+    def close(self) -> None:
+        """Close idle connections."""
+        self._http.close()
+
     async def act(self, method: str, path: str, body: object) -> bytes:
         """Send a request that changes something. Raises `ActionError`."""
         try:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from api.jobs import GpuHolder, GpuUse, JobReply, JobRow, JobSummary
 from telemetry.jobs import AllocationKind, GpuProcess
 from telemetry.number_text import gibibytes, kilowatt_hours, money, number, percent, watts
 from telemetry.text import counted, duration, short_duration, timestamp
 from tui.kit.flow import flow
-from tui.kit.text import DASH, clean, fit
+from tui.kit.text import DASH, STEP, clean, fit
 from tui.state.incidents import severity_mark
 from tui.tables.job_table import job_mark, job_name
 from tui.theme import Line, Piece
@@ -24,6 +24,18 @@ Place = Callable[[str, str], str]
 def by_uuid(node: str, uuid: str) -> str:
     """Return a GPU's name where its number is not known."""
     return clean(f"{node}/{uuid}" if node else uuid)
+
+
+def numbered(indices: Mapping[str, int]) -> Place:
+    """Return what names GPUs by their node and number; `indices`: by UUID, as far as they are known."""
+
+    def place(node: str, uuid: str) -> str:
+        index = indices.get(uuid)
+        if index is None:
+            return by_uuid(node, uuid)
+        return clean(f"{node} {STEP} gpu{index}" if node else f"gpu{index}")
+
+    return place
 
 
 def job_lines(reply: JobReply, width: int, place: Place = by_uuid) -> list[Line]:

@@ -74,7 +74,7 @@ class JobTable:
 
 
 def _urgency(row: JobRow) -> float:
-    tones = {"crit": 5.0, "down": 4.0, "warn": 3.0, "stale": 2.0}
+    tones = {"crit": 5.0, "down": 4.0, "warn": 3.0, "stale": 2.0, "dim": -1.0}
     return tones.get(job_mark(row)[1], 0.0) + (0.5 if row.hints else 0.0)
 
 
