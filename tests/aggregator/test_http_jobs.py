@@ -12,6 +12,7 @@ from aggregator.http.config import HttpConfig
 from aggregator.jobs.hints import hints
 from api.alerts import Alert, AlertState, Severity
 from api.decoding import decode
+from api.device import GpuPageReply, NodePageReply
 from api.jobs import JobPhase, JobReply, JobsReply, JobSummary
 from kilowatch.text.jobs import job_lines, summary_lines
 from telemetry.jobs import GpuProcess, Job, JobKey, NodeJobs
@@ -168,6 +169,11 @@ async def test_the_token_of_a_user_shows_that_user_s_jobs_alone(tmp_path: Path) 
         assert status == 200
         assert "bob" not in body
         mine = decode(body.encode(), JobReply)
+        assert mine.indices == {site.uuid(0): 0, site.uuid(2): 2}
+        listed = [
+            decode((await text("", admin=all_))[1].encode(), JobsReply) for all_ in (False, True)
+        ]
+        assert [reply.user for reply in listed] == ["ada", ""]
         assert [each.name for each in mine.processes] == ["ada.py", "ada.py"]
         assert [(one.rule, one.summary) for one in mine.alerts] == [
             ("job_hit", ""),  # that it fires is hers to know, of whom it tells is not
@@ -192,6 +198,20 @@ async def test_a_row_has_the_power_and_the_worst_alert_of_what_it_holds_now() ->
         assert [severity for _, severity in (await rows()).values()].count(None) == 1
         view.monotonic += 1000.0  # a reading that is old is none, and a part is not the sum
         assert {watts for watts, _ in (await rows()).values()} == {None}
+
+
+async def test_the_pages_of_a_gpu_and_its_node_name_who_holds_it_now() -> None:
+    view, site = shared()
+    async with door(view) as client:
+        gpu = decode((await client.text(f"/api/v1/gpus/{site.uuid(2)}"))[1].encode(), GpuPageReply)
+        assert gpu.holders is not None
+        assert [(each.job, each.user) for each in gpu.holders] == [("1", "ada"), ("2", "bob")]
+        assert [each.name for each in gpu.processes] == ["ada.py", "bob.py"]
+        node = decode((await client.text("/api/v1/nodes/n0"))[1].encode(), NodePageReply)
+        assert [len(each.holders or ()) for each in node.gpus] == [1, 1, 2]
+        site.jobs.remove("n0")
+        node = decode((await client.text("/api/v1/nodes/n0"))[1].encode(), NodePageReply)
+        assert [each.holders for each in node.gpus] == [None] * 3  # nobody says: that is not none
 
 
 async def test_who_may_not_see_persons_can_t_ask_about_them(tmp_path: Path) -> None:
