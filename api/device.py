@@ -6,7 +6,9 @@ import msgspec
 
 from api.alerts import Alert
 from api.fleet import NodeReply
+from api.jobs import GpuHolder
 from telemetry.devices import Event, Gpu, Link, MemoryPool, Port
+from telemetry.jobs import GpuProcess
 
 
 class GpuReply(msgspec.Struct, frozen=True):
@@ -16,6 +18,8 @@ class GpuReply(msgspec.Struct, frozen=True):
     readings: dict[str, float] = {}
     gaps: dict[str, str] = {}
     """The reason for each metric that is absent."""
+    holders: list[GpuHolder] | None = None
+    """Jobs that hold it now; null where its node does not say, and at a past time."""
 
 
 class LinkReply(msgspec.Struct, frozen=True):
@@ -64,3 +68,7 @@ class GpuPageReply(msgspec.Struct, frozen=True, kw_only=True):
     events: list[Event] = []
     """The last ones in memory, newest first."""
     alerts: list[Alert] = []
+    holders: list[GpuHolder] | None = None
+    """Jobs that hold it now; null where its node does not say, and at a past time."""
+    processes: list[GpuProcess] = []
+    """Processes on it, as its node listed them last; none at a past time."""

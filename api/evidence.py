@@ -56,6 +56,23 @@ class NearbyEvent(msgspec.Struct, frozen=True, kw_only=True):
     job: str = ""
 
 
+class AffectedJob(msgspec.Struct, frozen=True, kw_only=True):
+    """A job that held the GPU, or GPUs of the node, at the moment."""
+
+    scheduler: str
+    job: str
+    """Id of the job."""
+    job_name: str = ""
+    user: str = ""
+    account: str = ""
+    gpus: tuple[str, ...] = ()
+    """Indices of its GPUs on this node, for people; 16 at most."""
+    begin: int = 0
+    """ns since 1970."""
+    end: int | None = None
+    """Null while it ran when the card was made."""
+
+
 class PastFault(msgspec.Struct, frozen=True, kw_only=True):
     """An earlier page or ticket about the same board or slot."""
 
@@ -135,7 +152,14 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     """Physical slot, as the platform reports it."""
     rack: str = ""
     job: str = ""
+    user: str = ""
+    """Whose job it is."""
+    account: str = ""
     process: str = ""
+    jobs: tuple[AffectedJob, ...] = ()
+    """Jobs that held the GPU, or GPUs of the node, at the moment, those with the most GPUs first; 8 at most."""
+    jobs_total: int | None = None
+    """Null where the node does not say, and of what is on no node."""
     labels: dict[str, str] = {}
     """Further labels of the alert: `user`, `circuits`, ...; 32 at most."""
     lines: tuple[EvidenceLine, ...] = ()

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import msgspec
 
+from api.alerts import Severity
 from api.decoding import OpenEnum
-from telemetry.jobs import AllocationKind, Precision
+from telemetry.jobs import AllocationKind, GpuProcess, Precision
 
 PARTIAL_BELOW = 0.9
 """Coverage below which a summary is partial."""
@@ -126,6 +127,12 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     gpus_asked: int | None = None
     summary: JobSummary | None = None
     """Without `gpus`; null where nothing was measured yet."""
+    power_watts: float | None = None
+    """Of the GPUs that it holds, now; null where one of them is not read, and of a job that has ended."""
+    severity: Severity | None = None
+    """The worst of the alerts that fire on its GPUs and nodes, while it holds them."""
+    hints: list[str] = []
+    """Remarks that its figures suggest, a line each: `3 of 8 GPUs never worked`."""
 
 
 class JobsReply(msgspec.Struct, frozen=True):
@@ -136,6 +143,36 @@ class JobsReply(msgspec.Struct, frozen=True):
     jobs: list[JobRow]
     more: bool = False
     """Whether there are more than `limit`."""
+    user: str = ""
+    """The user whose jobs are all that the caller's token shows; empty for one that shows all."""
+
+
+class GpuHolder(msgspec.Struct, frozen=True, kw_only=True):
+    """A job that holds a GPU now."""
+
+    scheduler: str
+    job: str
+    """Id of the job."""
+    job_name: str = ""
+    user: str = ""
+    account: str = ""
+    kind: AllocationKind = AllocationKind.ALLOCATED
+    begin: int = 0
+    """ns since 1970; 0 where nobody says."""
+
+
+class JobAlert(msgspec.Struct, frozen=True, kw_only=True):
+    """An alert that fires on a GPU or a node of a job."""
+
+    rule: str
+    severity: Severity
+    node: str
+    gpu: str = ""
+    """UUID; empty for the node."""
+    since: int
+    """ns since 1970."""
+    summary: str = ""
+    """Empty for the token of a user where it may tell of somebody else."""
 
 
 class JobReply(msgspec.Struct, frozen=True):
@@ -145,3 +182,9 @@ class JobReply(msgspec.Struct, frozen=True):
     job: JobRow
     """Its summary has each GPU."""
     allocations: list[AllocationRow]
+    processes: list[GpuProcess] = []
+    """Its processes on its GPUs, as its nodes listed them last; none of a job that has ended."""
+    alerts: list[JobAlert] = []
+    """Alerts that fire on its GPUs and nodes while it holds them, the worst first."""
+    indices: dict[str, int] = {}
+    """Number of each of its GPUs on its node, by UUID, as far as the GPU is there."""

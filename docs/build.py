@@ -308,7 +308,8 @@ def api_page() -> str:
         "it must have: `read`, `ack`, `silence` or `admin`, which permits everything. On a loopback",
         "listener `read` needs no token. `kilowatch token add NAME --scope SCOPE` makes one, `list` and",
         "`revoke` do the rest, and the aggregator follows at once; commands and the dashboard of the user who",
-        "runs the aggregator need none. An unknown token is answered 401, a lacking scope 403, too many",
+        "runs the aggregator need none. `kilowatch token add NAME --user USER` makes the token of a user: it has",
+        "no scope, and sees the jobs of that user alone. An unknown token is answered 401, a lacking scope 403, too many",
         "tries 429. `who` of an action is the name of the token; a `who` in the body is noted in parentheses.",
         "A body is plain JSON, declared in `Content-Type`; a page of another site can send nothing.",
     ]
@@ -337,7 +338,10 @@ def _operation(operation: Operation) -> list[str]:
 
 
 def _scope(operation: Operation) -> str:
-    return "none, no token is needed" if operation.scope is None else f"`{operation.scope}`"
+    if operation.scope is None:
+        return "none, no token is needed"
+    own = "; the token of a user sees what is its own" if operation.own else ""
+    return f"`{operation.scope}`{own}"
 
 
 def glossary_page() -> str:

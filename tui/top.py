@@ -44,22 +44,10 @@ def run_top(
     `recorded`: whether the aggregator serves a recording, which is played from its beginning.
     """
     far = "SSH_CONNECTION" in os.environ
-    if "NO_COLOR" in os.environ or theme in {"mono", "sixteen"}:
-        # With NO_COLOR alone Textual still sends shades of grey as true colour; this theme sends
-        # none, and only works when it is chosen before Textual is loaded.
-        os.environ.setdefault("TEXTUAL_THEME", "ansi-dark")
-    elif theme is None and os.environ.get("TERM") == "dumb":  # a terminal without colours
-        theme, ascii_only = "mono", True
-        os.environ.setdefault("TEXTUAL_THEME", "ansi-dark")
-    elif theme is None and os.environ.get("TERM") in {"linux", "vt100", "vt220", "ansi"}:
-        theme = "sixteen"
-        os.environ.setdefault("TEXTUAL_THEME", "ansi-dark")
-    if far:
-        os.environ.setdefault("TEXTUAL_COLOR_SYSTEM", "256")  # half the bytes of true colour
-    os.environ.setdefault("TEXTUAL_ANIMATIONS", "none")
+    theme, ascii_only = _colours(theme, ascii_only=ascii_only)
     prepare()
     try:
-        from tui.app import Top  # noqa: PLC0415 - see above
+        from tui.app import Top  # noqa: PLC0415 - see `_colours`
 
         app = Top(
             url, token, every=every or (SLOW if far else 1.0), theme=theme or "dark",
@@ -73,6 +61,53 @@ def run_top(
         gc.unfreeze()  # or DuckDB, if the caller has loaded it, reports leaks at exit
     if app.return_code:  # an exception, shown on the terminal: the exit code reports it too
         raise SystemExit(_UNJUDGED)
+
+
+def run_own_jobs(
+    url: str,
+    token: str | None,
+    user: str,
+    *,
+    theme: str | None = None,
+    ascii_only: bool = False,
+    every: float | None = None,
+) -> None:
+    """Show the jobs of a user until he quits: `user` is a name, or `me` for that of the token."""
+    theme, ascii_only = _colours(theme, ascii_only=ascii_only)
+    prepare()
+    try:
+        from tui.frame.own_jobs import OwnJobs  # noqa: PLC0415 - see `_colours`
+        from tui.theme import MONO, THEMES, Tones  # noqa: PLC0415
+
+        plain = MONO if "NO_COLOR" in os.environ else THEMES[theme or "dark"]
+        tones = Tones(plain, ascii_only=ascii_only)
+        app = OwnJobs(url, token, user, tones, every=every or SLOW, settled=settle)
+        _need_terminal()
+        app.run()
+    finally:
+        gc.enable()
+        gc.unfreeze()
+    if app.return_code:
+        raise SystemExit(_UNJUDGED)
+
+
+def _colours(theme: str | None, *, ascii_only: bool) -> tuple[str | None, bool]:
+    """Set the environment from which Textual takes its colours, before it is loaded; return the theme and
+    whether only ASCII is shown."""
+    if "NO_COLOR" in os.environ or theme in {"mono", "sixteen"}:
+        # With NO_COLOR alone Textual still sends shades of grey as true colour; this theme sends
+        # none, and only works when it is chosen before Textual is loaded.
+        os.environ.setdefault("TEXTUAL_THEME", "ansi-dark")
+    elif theme is None and os.environ.get("TERM") == "dumb":  # a terminal without colours
+        theme, ascii_only = "mono", True
+        os.environ.setdefault("TEXTUAL_THEME", "ansi-dark")
+    elif theme is None and os.environ.get("TERM") in {"linux", "vt100", "vt220", "ansi"}:
+        theme = "sixteen"
+        os.environ.setdefault("TEXTUAL_THEME", "ansi-dark")
+    if "SSH_CONNECTION" in os.environ:
+        os.environ.setdefault("TEXTUAL_COLOR_SYSTEM", "256")  # half the bytes of true colour
+    os.environ.setdefault("TEXTUAL_ANIMATIONS", "none")
+    return theme, ascii_only
 
 
 _UNJUDGED = 3

@@ -17,6 +17,7 @@ from typing import Protocol, TypeVar
 import msgspec
 import numpy as np
 
+from aggregator.jobs.service import JobService
 from aggregator.store.executor import StoreExecutor
 from aggregator.store.protocol import PastInstants
 from alerts.engine.fault_history import KEPT_NS, FaultIndex
@@ -35,13 +36,15 @@ from alerts.message.page import Links
 from alerts.notice import Notice
 from alerts.rules.rule import Rule
 from api.alerts import Action, Alert, Incident
-from api.evidence import Evidence, EvidenceReadings, EvidenceReply
+from api.evidence import AffectedJob, Evidence, EvidenceReadings, EvidenceReply
+from api.jobs import AllocationRow
 from telemetry.catalogue import BY_NAME
 from telemetry.decimals import plain
 from telemetry.devices import Event
 from telemetry.errors import StoreError
 from telemetry.fleet import STALE_INTERVALS, Fleet
 from telemetry.gap import GAP, Gap, reason_of
+from telemetry.jobs import Job, JobKey
 from telemetry.metric import Kind, Lane, Table
 from telemetry.set_aside import reason_of as fault_of
 from telemetry.tasks import unending
@@ -82,6 +85,10 @@ class EvidenceView(Protocol):
     @property
     def store(self) -> StoreExecutor:
         """Readings and events of the past."""
+
+    @property
+    def jobs(self) -> JobService:
+        """Jobs, and the GPUs that they hold or held."""
 
     def now(self) -> float:
         """The monotonic clock that the fleet's ages are counted with, seconds."""
@@ -443,6 +450,7 @@ class EvidenceCollector:
             history=None if self._no_past else self._faults.of(alert, wanted.incident.key, wall),
             missing=missing,
             now=wall,
+            jobs=self._jobs_or_none(alert, moment, missing),
         )  # fmt: skip
 
     async def _bounded(
@@ -459,6 +467,31 @@ class EvidenceCollector:
         except Exception as error:  # noqa: BLE001 - reported by its rule
             self._fail(alert.rule, error)
             return f"the store can't be read: {fault_of(error)}"[:200]
+
+    def _jobs_or_none(
+        self, alert: Alert, moment: int, missing: dict[str, str]
+    ) -> list[AffectedJob] | None:
+        """Return the jobs of a card; a fault of ours costs them, not the card."""
+        try:
+            return self._jobs(alert, moment)
+        except Exception as error:  # noqa: BLE001 - reported by its rule
+            self._fail(alert.rule, error)
+            missing["jobs"] = f"they can't be read: {fault_of(error)}"[:200]
+            return None
+
+    def _jobs(self, alert: Alert, moment: int) -> list[AffectedJob] | None:
+        """Return the jobs that held an alert's GPU, or GPUs of its node, at a time; None where its node does
+        not say."""
+        jobs, node = self._view.jobs, self._view.fleet.nodes.get(alert.node)
+        if alert.node not in jobs.lists:
+            return None
+        index = {} if node is None else {gpu.uuid: gpu.index for gpu in node.inventory.gpus}
+        held: dict[JobKey, list[AllocationRow]] = {}
+        for key, row in jobs.ledger.of_node(alert.node):
+            there = row.begin <= moment and (row.end is None or row.end >= moment)
+            if there and alert.gpu in {None, row.gpu}:
+                held.setdefault(key, []).append(row)
+        return [_affected(jobs.ledger.jobs[key].job, rows, index) for key, rows in held.items()]
 
     # -- Parts -----------------------------------------------------------------------------------
 
@@ -520,6 +553,17 @@ class _Device:
     key: str
     row: int | None
     """Its row in the fleet; None where it has none on this node now."""
+
+
+def _affected(job: Job, rows: Sequence[AllocationRow], index: Mapping[str, int]) -> AffectedJob:
+    """Return a job with its GPUs of a node; `index`: by UUID."""
+    ends = [row.end for row in rows if row.end is not None]
+    return AffectedJob(
+        scheduler=job.key.scheduler, job=job.key.id, job_name=job.name, user=job.user,
+        account=job.account, begin=min(row.begin for row in rows),
+        end=max(ends) if len(ends) == len(rows) else None,
+        gpus=tuple(map(str, sorted({index[row.gpu] for row in rows if row.gpu in index}))),
+    )  # fmt: skip
 
 
 def _lacks(card: Evidence) -> bool:

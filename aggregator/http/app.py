@@ -55,7 +55,7 @@ SHUTDOWN_SECONDS = 2.0
 
 
 RULES = page_rules() | {
-    (op.path, op.method): AccessRule(op.id, op.scope, op.most_bytes) for op in OPERATIONS
+    (op.path, op.method): AccessRule(op.id, op.scope, op.most_bytes, op.own) for op in OPERATIONS
 }
 
 

@@ -46,6 +46,8 @@ class AccessRule:
     """None: anybody may call it, without a token."""
     most_bytes: int = 0
     """Bytes of a body at most."""
+    own: bool = False
+    """Whether a token of a user may call it too, and then sees its user's part alone."""
 
 
 READING = AccessRule("", AccessScope.READ)
@@ -62,6 +64,11 @@ class Caller:
     sees_private: bool
     """Whether fields of `aggregator.http.private_fields` are for it."""
     address: str
+
+    @property
+    def own(self) -> str:
+        """The user whose jobs are all that it sees; empty for any other caller."""
+        return "" if self.token is None else self.token.user
 
     @property
     def guest(self) -> str:
@@ -138,9 +145,19 @@ class AccessGuard:
         if rule.scope is None:
             return Caller("", None, sees_private=False, address=_peer(request))
         caller = self._caller(request)
+        if caller.own and rule.own:
+            return caller
         if not caller.allows(rule.scope):
+            if caller.own:
+                raise RequestError(
+                    403,
+                    "scope",
+                    f"the token {caller.name!r} sees the jobs of the user {caller.own!r} alone",
+                    "Ask for /api/v1/jobs, or use a token with the scope "
+                    f"{str(rule.scope)!r}: kilowatch token add NAME --scope {rule.scope}",
+                )
             if caller.token is None:
-                raise _no_token(rule.scope)
+                raise no_token(rule.scope)
             has = ", ".join(caller.token.scopes) or "none"
             raise RequestError(
                 403,
@@ -161,7 +178,7 @@ class AccessGuard:
         if self._config.anonymous_read:
             _check_host(request, self._own_names, any_address=True)
             return Caller("", None, sees_private=False, address=neighbourhood(peer))
-        raise _no_token(AccessScope.READ)
+        raise no_token(AccessScope.READ)
 
     def _token(self, secret: str, peer: str) -> AccessToken:
         token = self.tokens.find(secret)
@@ -192,7 +209,8 @@ GUARD = web.AppKey("guard", AccessGuard)
 _CURE = "Send 'Authorization: Bearer TOKEN'; `kilowatch token add NAME` on the aggregator's machine makes one."
 
 
-def _no_token(scope: AccessScope) -> RequestError:
+def no_token(scope: AccessScope) -> RequestError:
+    """Return the refusal of a caller who shows no token."""
     return RequestError(
         401, hdrs.AUTHORIZATION, f"a token is needed, with the scope {str(scope)!r}", _CURE
     )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from aggregator.jobs.present import holders_of
 from aggregator.view import AggregatorView
 from telemetry.exposition import GAUGE, PREFIX, Family, Sample, gpu_pairs, labels
 from telemetry.fleet import Node
-from telemetry.jobs import Allocation, AllocationKind, Job, NodeJobs
+from telemetry.jobs import Job
 
 
 def job_families(view: AggregatorView, nodes: list[Node], scope: bool) -> list[Family]:
@@ -19,7 +20,7 @@ def job_families(view: AggregatorView, nodes: list[Node], scope: bool) -> list[F
             continue  # nobody says who holds them: that is not 0
         facts = {job.key: job for job in message.jobs}
         for gpu in node.inventory.gpus:
-            held = _holders(message, gpu.uuid)
+            held = holders_of(message, gpu.uuid)
             pairs = gpu_pairs(node.inventory, gpu, scope)
             count.append((labels(pairs), float(len(held))))
             if len(held) == 1:
@@ -34,11 +35,3 @@ def job_families(view: AggregatorView, nodes: list[Node], scope: bool) -> list[F
         Family(f"{PREFIX}gpu_job_info", "1 for the job that holds a GPU alone; to join with.", GAUGE, info),
         Family(f"{PREFIX}gpu_holders", "Jobs that hold a GPU; absent where its node does not say.", GAUGE, count),
     ]  # fmt: skip
-
-
-def _holders(message: NodeJobs, gpu: str) -> list[Allocation]:
-    """Return an allocation of each job that holds a GPU: those to whom it is allocated, else those who
-    use it."""
-    retained = [each for each in message.allocations if each.gpu == gpu and not each.end]
-    given = [each for each in retained if each.kind is AllocationKind.ALLOCATED]
-    return list({each.job: each for each in given or retained}.values())

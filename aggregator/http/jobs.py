@@ -1,22 +1,32 @@
-"""`/api/v1/jobs` and `/api/v1/jobs/<id>`: who had which GPUs, and what they used."""
+"""`/api/v1/jobs` and `/api/v1/jobs/<id>`: who had which GPUs, and what they used.
+
+The token of a user gets the jobs of that user alone. A caller from whom persons are hidden can't ask by
+job, user or account: whether there is an answer would tell what the answer hides.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 import msgspec
 from aiohttp import web
 
-from aggregator.http.errors import bad, unknown
+from aggregator.http.auth import CALLER, no_token
+from aggregator.http.errors import RequestError, bad, unknown
 from aggregator.http.parameters import between, query, whole_number
 from aggregator.http.reply import VIEW, send_json
+from aggregator.http.tokens import AccessScope
+from aggregator.jobs.present import PresentJobs, key_of
 from aggregator.jobs.stored import JobQuery, StoredJob
 from aggregator.view import AggregatorView
 from api.jobs import JobPhase, JobReply, JobRow, JobsReply
-from telemetry.jobs import JobKey
 
 USUAL, MOST = 100, 5000
 USUAL_FROM = "-24h"
 RUNNING_PHASES = frozenset({JobPhase.RUNNING, JobPhase.SILENT})
 STATES = ("running", "ended")
+_PERSONAL = ("job", "user", "account")
+"""Parameters that ask about somebody."""
 
 
 async def jobs(request: web.Request) -> web.Response:
@@ -26,63 +36,96 @@ async def jobs(request: web.Request) -> web.Response:
     if state and state not in STATES:
         raise unknown("state", state, STATES, status=400)
     limit = whole_number(asked, "limit", USUAL, MOST)
-    view = request.app[VIEW]
+    view, own = request.app[VIEW], _own_user(request, asked)
+    if any(asked.get(name) for name in _PERSONAL):
+        _check_personal(request)
     since, until = between(asked.get("from"), asked.get("to"), view.wall(), USUAL_FROM)
     wanted = JobQuery(
-        id=asked.get("job", ""), user=asked.get("user", ""), account=asked.get("account", ""),
+        id=asked.get("job", ""), user=own or asked.get("user", ""), account=asked.get("account", ""),
         node=asked.get("node", ""), since=since, until=until, limit=MOST + 1,
     )  # fmt: skip
     found = [
         row
-        for row in await _rows(view, wanted)
+        for row in await _rows(view, wanted, own)
         if not state or (row.phase in RUNNING_PHASES) is (state == "running")
     ]
-    reply = JobsReply(view.wall(), found[:limit], more=len(found) > limit)
+    present = PresentJobs(view, own)
+    shown = [present.row(row) for row in found[:limit]]
+    reply = JobsReply(view.wall(), shown, more=len(found) > limit, user=own)
     return await send_json(request, reply, values=30 * len(reply.jobs))
 
 
 async def job(request: web.Request) -> web.Response:
     """Answer with all about one job: its newest run, where it was requeued."""
     asked = query(request, "scheduler", "node", "restart")
-    view, name = request.app[VIEW], request.match_info["id"]
+    view, name, own = request.app[VIEW], request.match_info["id"], _own_user(request, asked)
+    _check_personal(request)
     restart = asked.get("restart", "")
     if restart and not restart.isdecimal():
         raise bad("restart", f"{restart!r} is not a number", "Leave it out for the newest run.")
     rows = [
         row
-        for row in await _rows(view, JobQuery(id=name, limit=MOST))
+        for row in await _rows(view, JobQuery(id=name, user=own, limit=MOST), own)
         if asked.get("scheduler", row.scheduler) == row.scheduler
         and (not asked.get("node") or asked["node"] in row.nodes)
         and (not restart or int(restart) == row.restart)
     ]
     if not rows:
-        raise unknown("job", name, [key.id for key in view.jobs.ledger.jobs])
+        known = view.jobs.ledger.jobs.items()
+        raise unknown("job", name, [key.id for key, it in known if own in {"", it.job.user}])
     found = await _whole(view, max(rows, key=lambda row: (row.begin, row.restart)))
     if found is None:
         raise unknown("job", name, ())
-    row = msgspec.structs.replace(found.row, summary=found.summary)
+    present, key = PresentJobs(view, own), key_of(found.row)
     return await send_json(
-        request, JobReply(view.wall(), row, sorted(found.record.allocations, key=lambda a: a.begin))
+        request,
+        JobReply(
+            view.wall(),
+            present.row(msgspec.structs.replace(found.row, summary=found.summary)),
+            sorted(found.record.allocations, key=lambda a: a.begin),
+            present.processes(key),
+            present.alerts(key),
+            present.indices(found.record.allocations),
+        ),
     )
 
 
-async def _rows(view: AggregatorView, wanted: JobQuery) -> list[JobRow]:
-    """Return jobs in memory and in the store, the newest begin first; memory is newer."""
+def _own_user(request: web.Request, asked: Mapping[str, str]) -> str:
+    """Return the user whose jobs are all that the caller sees; empty for one who sees all. Raises a 403
+    where he asks for another's."""
+    caller = request[CALLER]
+    user = asked.get("user", "")
+    if caller.own and user not in {"", caller.own}:
+        raise RequestError(
+            403,
+            "user",
+            f"the token {caller.name!r} sees the jobs of the user {caller.own!r} alone",
+            "Leave `user` out.",
+        )
+    return caller.own
+
+
+def _check_personal(request: web.Request) -> None:
+    """Raise a 401 for a caller from whom persons are hidden."""
+    if not request[CALLER].sees_private:
+        raise no_token(AccessScope.READ)
+
+
+async def _rows(view: AggregatorView, wanted: JobQuery, own: str) -> list[JobRow]:
+    """Return jobs in memory and in the store, the newest begin first; memory is newer. `own`: the user
+    whose jobs are all that may be seen, or ``."""
     live = view.jobs.matching(wanted, view.wall())
-    known = {_key(row) for row in live}
+    known = {key_of(row) for row in live}
     kept = view.jobs.ledger.jobs
     stored = [
-        row for row in await view.store.find_jobs(wanted) if _key(row) not in known | kept.keys()
+        row for row in await view.store.find_jobs(wanted) if key_of(row) not in known | kept.keys()
     ]
-    return sorted([*live, *stored], key=lambda row: -row.begin)
+    seen = [row for row in (*live, *stored) if own in {"", row.user}]
+    return sorted(seen, key=lambda row: -row.begin)
 
 
 async def _whole(view: AggregatorView, row: JobRow) -> StoredJob | None:
-    key = _key(row)
+    key = key_of(row)
     if key in view.jobs.ledger.jobs:
         return view.jobs.stored(key, view.wall())
     return next(iter(await view.store.jobs_of([key])), None)
-
-
-def _key(row: JobRow) -> JobKey:
-    return JobKey(row.scheduler, row.cluster, row.id, row.restart)

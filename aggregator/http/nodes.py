@@ -23,6 +23,7 @@ from aggregator.http.node_status import age, status_of
 from aggregator.http.parameters import query
 from aggregator.http.past import PAST_SECONDS, SECOND
 from aggregator.http.reply import VIEW, send_json
+from aggregator.jobs.present import gpu_holders
 from api.device import GpuPageReply, GpuReply, LinkReply, NodePageReply, PortReply
 from api.fleet import NodeReply, NodesReply, NodeStatus
 from telemetry.decimals import plain
@@ -119,7 +120,7 @@ async def node_reply(request: web.Request, asked: Mapping[str, str]) -> NodePage
         ports: Mapping[str, DeviceReadings] = {}
         if inventory.ports:
             ports = (await _rows_then(request, name, Table.PORT, asked)).devices
-        at, line, alerts = then.at, _line_then(request, found, then), []
+        at, line, alerts, listed = then.at, _line_then(request, found, then), [], None
         own = then.devices.get(name, _NOTHING)
     else:
         now, first = view.now(), found.rows[Table.GPU].start
@@ -134,6 +135,7 @@ async def node_reply(request: web.Request, asked: Mapping[str, str]) -> NodePage
         at, line = view.wall(), describe(found, now)
         own = device(view.fleet, Table.NODE, found.rows[Table.NODE].start, now)
         alerts = [alert for alert in view.alerts() if alert.node == name]
+        listed = view.jobs.lists.get(name)
     return NodePageReply(
         at=at,
         node=line,
@@ -142,7 +144,10 @@ async def node_reply(request: web.Request, asked: Mapping[str, str]) -> NodePage
         pools=list(inventory.pools),
         readings=own.readings,
         gaps=own.gaps,
-        gpus=[GpuReply(gpu, *gpus.get(gpu.uuid, _NOTHING)) for gpu in inventory.gpus],
+        gpus=[
+            GpuReply(gpu, *gpus.get(gpu.uuid, _NOTHING), gpu_holders(listed, gpu.uuid))
+            for gpu in inventory.gpus
+        ],
         ports=[PortReply(port, *ports.get(port.id, _NOTHING)) for port in inventory.ports],
         alerts=alerts,
     )
@@ -166,7 +171,7 @@ async def gpu_reply(request: web.Request, asked: Mapping[str, str]) -> GpuPageRe
     if asked.get("at", "now") != "now":
         then = await _rows_then(request, name, Table.GPU, asked)
         links = (await _rows_then(request, name, Table.LINK, asked)).devices
-        at, line, alerts = then.at, _line_then(request, home, then), []
+        at, line, alerts, listed = then.at, _line_then(request, home, then), [], None
         own = then.devices.get(uuid, _NOTHING)
         events = await _events_then(request, name, uuid, then.at)
     else:
@@ -180,6 +185,7 @@ async def gpu_reply(request: web.Request, asked: Mapping[str, str]) -> GpuPageRe
         own = device(view.fleet, Table.GPU, row, now)
         events = [event for event in view.recent_events() if event.gpu == uuid][:RECENT]
         alerts = [alert for alert in view.alerts() if alert.gpu == uuid]
+        listed = view.jobs.lists.get(name)
     return GpuPageReply(
         at=at,
         node=line,
@@ -193,6 +199,8 @@ async def gpu_reply(request: web.Request, asked: Mapping[str, str]) -> GpuPageRe
         ],
         events=events,
         alerts=alerts,
+        holders=gpu_holders(listed, uuid),
+        processes=[] if listed is None else [one for one in listed.processes if one.gpu == uuid],
     )
 
 

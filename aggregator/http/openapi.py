@@ -138,6 +138,8 @@ class Operation:
     """Scope that the token of a caller must have; None: it needs no token, wherever the listener is."""
     most_bytes: int = 16 * 1024
     """Bytes of a body at most."""
+    own: bool = False
+    """Whether the token of a user may call it too, and then gets what belongs to its user alone."""
     text_type: str = CONTENT_TYPE
     """Content type of an answer that is no JSON."""
 

@@ -709,6 +709,7 @@ OPERATIONS: tuple[Operation, ...] = (
             ),
         ),
         scope=_READ,
+        own=True,
     ),
     Operation(
         "/api/v1/jobs/{id}",
@@ -730,6 +731,7 @@ OPERATIONS: tuple[Operation, ...] = (
         ),
         (404,),
         scope=_READ,
+        own=True,
     ),
     Operation(
         "/api/v1/stream",

@@ -26,6 +26,8 @@ log = logging.getLogger(__name__)
 
 MOST_TOKENS = 256
 """Every one is compared with what is shown."""
+MOST_USER = 128
+"""Characters of a user's name."""
 _MOST_BYTES = 256 * 1024
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
 
@@ -55,9 +57,13 @@ class AccessToken(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """ns since 1970."""
     expires: int | None = None
     """ns since 1970; none is never."""
+    user: str = ""
+    """User whose jobs are all that it shows; empty for a token with scopes."""
 
     def allows(self, scope: AccessScope) -> bool:
         """Whether it permits something."""
+        if self.user:  # whatever scopes somebody wrote beside it
+            return False
         return scope in self.scopes or AccessScope.ADMIN in self.scopes
 
 
@@ -82,15 +88,31 @@ def check_name(name: str) -> None:
         )
 
 
+def check_user(user: str) -> None:
+    """Raise `ConfigError` for a user who can't be told from others."""
+    if not user.strip() or not user.isprintable() or len(user) > MOST_USER:
+        raise ConfigError(
+            "--user",
+            f"{user[:80]!r} is no user",
+            "Write the name as `kilowatch jobs` shows it in USER; where users are hashed, the hash.",
+        )
+
+
 def make(
-    name: str, scopes: Iterable[AccessScope], now: int, expires: int | None = None
+    name: str,
+    scopes: Iterable[AccessScope],
+    now: int,
+    expires: int | None = None,
+    user: str = "",
 ) -> tuple[AccessToken, str]:
-    """Return a new token and its secret. Raises `ConfigError` for an invalid name."""
+    """Return a new token and its secret. Raises `ConfigError` for an invalid name or user."""
     check_name(name)
+    if user:
+        check_user(user)
     secret, asked = local_token.make(), set(scopes)
     kept = tuple(scope for scope in AccessScope if scope in asked)
     return AccessToken(
-        name=name, scopes=kept, sha256=hashed(secret), created=now, expires=expires
+        name=name, scopes=kept, sha256=hashed(secret), created=now, expires=expires, user=user
     ), secret
 
 
@@ -124,6 +146,8 @@ def read(path: Path) -> list[AccessToken]:
         raise _unreadable(path, f"it has {len(found)} tokens, and {MOST_TOKENS} are the most")
     for token in found:
         check_name(token.name)
+        if token.user:
+            check_user(token.user)
     return found
 
 

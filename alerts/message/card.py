@@ -20,6 +20,7 @@ from alerts.message.page import Links
 from alerts.message.text import clean
 from api.alerts import Alert, AlertState, Incident, Owner, Severity
 from api.evidence import (
+    AffectedJob,
     Evidence,
     EvidenceCommand,
     EvidenceLine,
@@ -35,6 +36,8 @@ AROUND_NS = 300_000_000_000
 MOST_CARDS = 8
 """Cards of one incident."""
 LINES, NEARBY = 20, 40
+MOST_JOBS, MOST_INDICES = 8, 16
+"""Jobs of a card, and GPUs that are named of each."""
 _LABELS = 32
 _PLACED = frozenset({
     "gpu", "link", "model", "uuid", "serial", "pci", "slot", "rack", "job", "process",
@@ -121,9 +124,13 @@ def card_of(
     history: FaultHistory | None,
     missing: dict[str, str],
     now: int,
+    jobs: Sequence[AffectedJob] | None = None,
 ) -> Evidence:
-    """Return the card of an alert. `events` and `alerts`: those of its node, of any time."""
+    """Return the card of an alert. `events` and `alerts`: those of its node, of any time; `jobs`: those that
+    held it at the moment, None where that is not known."""
     labels = {name: clean(value, _FIELD) for name, value in alert.labels.items()}
+    affected = sorted(map(_printable, jobs or ()), key=lambda one: (-len(one.gpus), one.job))
+    alone = affected[0] if len(affected) == 1 and not labels.get("job") else None
     around = sorted(
         {one.id: one for one in events if abs(one.at - alert.since) <= AROUND_NS}.values(),
         key=lambda one: -one.at,
@@ -157,8 +164,12 @@ def card_of(
         pci=labels.get("pci", ""),
         slot=labels.get("slot", ""),
         rack=labels.get("rack", ""),
-        job=labels.get("job", ""),
+        job=alone.job if alone else labels.get("job", ""),
+        user=alone.user if alone else labels.get("user", ""),
+        account=alone.account if alone else labels.get("account", ""),
         process=labels.get("process", ""),
+        jobs=tuple(affected[:MOST_JOBS]),
+        jobs_total=None if jobs is None else len(affected),
         labels=dict(
             [(clean(name, _FIELD), value) for name, value in labels.items() if name not in _PLACED][
                 :_LABELS
@@ -173,6 +184,16 @@ def card_of(
         commands=tuple(commands_of(incident, alert)),
         missing=missing,
     )
+
+
+def _printable(job: AffectedJob) -> AffectedJob:
+    """Return a job with printable texts that are cut."""
+    return AffectedJob(
+        scheduler=clean(job.scheduler, _FIELD), job=clean(job.job, _FIELD),
+        job_name=clean(job.job_name, _FIELD), user=clean(job.user, _FIELD),
+        account=clean(job.account, _FIELD), begin=job.begin, end=job.end,
+        gpus=tuple(clean(index, _FIELD) for index in job.gpus[:MOST_INDICES]),
+    )  # fmt: skip
 
 
 def commands_of(incident: Incident, alert: Alert) -> Iterator[EvidenceCommand]:

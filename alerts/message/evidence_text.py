@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from alerts.message.commands import show_of
 from api.evidence import (
+    AffectedJob,
     Evidence,
     EvidenceReadings,
     EvidenceReply,
@@ -22,6 +23,7 @@ from telemetry.value_text import value_text
 _SECOND = 1_000_000_000
 _PAGE_LINES = 2
 _PAGE_NEARBY = 4
+_PAGE_JOBS = 3
 _PAGE_INSTANTS = (-300, -60, 0)
 """Seconds from the moment whose readings a page has, beside those of the collection."""
 _PAGE_METRICS = (
@@ -46,6 +48,7 @@ def facts_of(evidence: EvidenceReply) -> Iterator[tuple[str, str]]:
     card = evidence.cards[0]
     for line in card.lines[:_PAGE_LINES]:
         yield "Log", f"{time_of_day(line.at)} {line.line}"
+    yield "Jobs there", _short_jobs(card)
     yield "Readings", _short_readings(card)
     yield "Within 5 min", _short_nearby(card)
     if card.history is not None and card.uuid:
@@ -74,6 +77,11 @@ def card_lines(card: Evidence) -> Iterator[str]:
     yield f"{card.severity.upper()} {card.summary}"
     for name, value in _identity(card):
         yield f"  {name:<9} {value}"
+    if card.jobs_total is not None:
+        held = [job_text(one) for one in card.jobs]
+        if card.jobs_total > len(held):
+            held.append(f"and {card.jobs_total - len(held)} more")
+        yield from block("jobs at the moment", held or ["no job held a GPU"])
     yield from block("log", [f"{time_of_day(one.at)}  {one.line}" for one in card.lines])
     yield from block("readings", _table(card.readings, card.moment))
     nearby = [
@@ -107,11 +115,20 @@ def _identity(card: Evidence) -> Iterator[tuple[str, str]]:
         "rule": card.rule, "node": card.node, "name": card.name, "gpu": card.index,
         "link": card.link, "model": card.model, "uuid": card.uuid, "serial": card.serial,
         "pci": card.pci, "slot": card.slot, "rack": card.rack, "job": card.job,
-        "process": card.process, "since": timestamp(card.moment),
+        "user": card.user, "account": card.account, "process": card.process, "since": timestamp(card.moment),
     }  # fmt: skip
     for name, value in facts.items():
         if value:
             yield name, value
+
+
+def job_text(job: AffectedJob) -> str:
+    """Return a job in a few words: `slurm 4711 pretrain of ada (physics) on GPU 0, 1`."""
+    words = [job.scheduler, job.job, job.job_name if job.job_name != job.job else ""]
+    words.append(f"of {job.user}" if job.user else "of an unknown user")
+    words.append(f"({job.account})" if job.account else "")
+    words.append(f"on GPU {', '.join(job.gpus)}" if job.gpus else "")
+    return " ".join(filter(None, words))
 
 
 def block(head: str, lines: Iterable[str], *, empty: bool = False) -> Iterator[str]:
@@ -216,6 +233,15 @@ def readings_table(
         cells = [row[0].ljust(widths[0])]
         cells += [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
         yield "  ".join(cells).rstrip()
+
+
+def _short_jobs(card: Evidence) -> str:
+    """Return the jobs that the alert itself does not name."""
+    if not card.jobs or (len(card.jobs) == 1 and card.labels.get("user")):
+        return ""
+    named = "; ".join(map(job_text, card.jobs[:_PAGE_JOBS]))
+    rest = (card.jobs_total or 0) - _PAGE_JOBS
+    return f"{named}; and {rest} more" if rest > 0 else named
 
 
 def _short_readings(card: Evidence) -> str:

@@ -172,7 +172,7 @@ def _facts(notice: Notice, links: Links, now: int) -> Iterator[tuple[str, str]]:
         yield "Limit", lead.limit_text or ("" if lead.limit is None else f"{lead.limit:g}")
         yield (
             "Runs there",
-            _joined(_named("job", labels), _named("user", labels), _named("process", labels)),
+            _joined(*(_named(name, labels) for name in ("job", "user", "account", "process"))),
         )
     end = incident.ended if incident.ended is not None else now
     length = duration(max(0, (end - incident.began) // _SECOND))

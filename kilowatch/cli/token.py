@@ -11,7 +11,15 @@ import click
 import msgspec
 
 from aggregator.http.config import TOKENS
-from aggregator.http.tokens import MOST_TOKENS, AccessScope, AccessToken, make, read, write
+from aggregator.http.tokens import (
+    MOST_TOKENS,
+    AccessScope,
+    AccessToken,
+    check_user,
+    make,
+    read,
+    write,
+)
 from kilowatch import settings
 from kilowatch.cli.arguments import DurationParam, json_option, settings_option
 from kilowatch.cli.output import echo, print_json
@@ -56,13 +64,29 @@ def token() -> None:
     type=click.Choice([str(scope) for scope in AccessScope]),
     help="What it permits; again for more. admin permits everything. [default: read]",
 )
+@click.option("--user", help="A token of this user: it shows the user's own jobs alone, and has no scope.")  # fmt: skip
 @click.option("--for", "seconds", type=DurationParam(), help="Expire after this time: 90d. [default: never]")  # fmt: skip
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Write the token to this file, mode 0600, instead of showing it.")  # fmt: skip
 @_file_options
 def add(
-    name: str, scopes: tuple[str, ...], seconds: float | None, out: Path | None, path: Path
+    name: str,
+    scopes: tuple[str, ...],
+    user: str | None,
+    seconds: float | None,
+    out: Path | None,
+    path: Path,
 ) -> None:
     """Make a token for NAME, a person or a program, and show it once. NAME signs what is done with it."""
+    if user is not None:
+        check_user(
+            user
+        )  # an empty one, of a variable that is not set, must not become a reader of all
+    if user is not None and scopes:
+        raise ConfigError(
+            "--scope",
+            f"a token of the user {user} has none: it shows that user's jobs alone",
+            "Leave --scope or --user out.",
+        )
     known = read(path)
     if any(each.name == name for each in known):
         raise ConfigError(name, "there is a token of that name", f"Revoke it first: kilowatch token revoke {name}")  # fmt: skip
@@ -70,15 +94,16 @@ def add(
         raise ConfigError(str(path), f"it has {len(known)} tokens already", "Revoke some.")
     now = time.time_ns()
     expires = None if seconds is None else now + round(seconds * 1e9)
-    made, secret = make(name, map(AccessScope, scopes or ("read",)), now, expires)
+    permitted = scopes or ("read",) if user is None else ()
+    made, secret = make(name, map(AccessScope, permitted), now, expires, user or "")
     if out is not None:
         _write_secret(out, secret)
     write(path, [*known, made])
     if out is None:
         echo(secret)
     where = f"It is in {out}" if out is not None else "It is shown this once"
-    echo(f"{name}: {', '.join(made.scopes)}. {where}; {path} has its hash.", err=True)
-    if not made.allows(AccessScope.READ):
+    echo(f"{name}: {_scopes(made)}. {where}; {path} has its hash.", err=True)
+    if not made.user and not made.allows(AccessScope.READ):
         echo("Without the scope read it sees nothing: --scope read --scope ...", err=True)
 
 
@@ -121,7 +146,11 @@ def _row(token: AccessToken) -> tuple[str, ...]:
         end = timestamp(token.expires)
         if token.expires <= time.time_ns():
             end += " (expired)"
-    return token.name, ", ".join(token.scopes), timestamp(token.created), end
+    return token.name, _scopes(token), timestamp(token.created), end
+
+
+def _scopes(token: AccessToken) -> str:
+    return f"jobs of {token.user}" if token.user else ", ".join(token.scopes)
 
 
 def _write_secret(path: Path, secret: str) -> None:

@@ -18,7 +18,7 @@ from telemetry.errors import ConfigError
 from telemetry.secrets import read_token
 
 HOME = "http://127.0.0.1:9400"
-VIEWS = ("overview", "nodes", "gpus", "circuits", "alerts", "pools", "energy")
+VIEWS = ("overview", "nodes", "gpus", "circuits", "alerts", "pools", "energy", "jobs")
 _token = click.option(
     "--token-file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -54,6 +54,7 @@ def _secret(token_file: Path | None) -> str | None:
 @click.option("--ascii", "ascii_only", is_flag=True, help="ASCII characters only.")
 @click.option("--every", type=click.FloatRange(0.2, 60), help="Seconds between two updates. [default: 1; 2 over ssh]")  # fmt: skip
 @click.option("--view", type=click.Choice(VIEWS), default="overview", help="First view.")
+@click.option("--user", help="Only the jobs of this user; `me`: of the token's user, else of the login name. Read-only.")  # fmt: skip
 @click.option("--replay", type=click.Path(dir_okay=False, path_type=Path), help="Show a recording (`kilowatch record FILE`) from its beginning, instead of a cluster.")  # fmt: skip
 @click.option("--config", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="With --replay: settings with circuits and rules.")  # fmt: skip
 @click.option("--serve", type=AddressParam(), hidden=True, help="Only serve the recording, there.")
@@ -67,6 +68,7 @@ def top(
     ascii_only: bool,
     every: float | None,
     view: str,
+    user: str | None,
     replay: Path | None,
     config: Path | None,
     serve: tuple[str, int] | None,
@@ -85,6 +87,11 @@ def top(
 
         serve_recording(replay, config, serve, until_eof=until_eof)
         return
+    if user is not None:
+        _show_jobs_of(
+            user, url, token_file, theme, ascii_only, every, other=write or replay is not None
+        )
+        return
     from tui.top import run_top  # noqa: PLC0415 - Textual takes a while to load
 
     def show(where: str) -> None:
@@ -99,6 +106,31 @@ def top(
     from kilowatch.replay.server import watch_recording  # noqa: PLC0415
 
     watch_recording(replay, config, show)
+
+
+def _show_jobs_of(
+    user: str,
+    url: str,
+    token_file: Path | None,
+    theme: str | None,
+    ascii_only: bool,
+    every: float | None,
+    *,
+    other: bool,
+) -> None:
+    if not user:
+        raise ConfigError("--user", "it is empty", "Write a name, or `me`.")
+    if other:
+        raise ConfigError(
+            "--user",
+            "it shows the jobs of now and changes nothing",
+            "Leave --write and --replay out.",
+        )
+    from tui.top import run_own_jobs  # noqa: PLC0415 - Textual takes a while to load
+
+    run_own_jobs(
+        url, _secret(token_file), user, theme=theme, ascii_only=ascii_only, every=every
+    )  # fmt: skip
 
 
 def _remedy(fault: str) -> str:

@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import msgspec
 import numpy as np
 
 from aggregator.alerting.pipeline import AlertPipeline
@@ -48,7 +49,7 @@ from telemetry.fleet import Fleet
 from telemetry.gap import NOT_SUPPORTED
 from telemetry.intervals import IntervalSet
 from telemetry.inventory import Inventory
-from telemetry.jobs import JobKey
+from telemetry.jobs import Allocation, GpuProcess, Job, JobKey, NodeJobs
 from telemetry.metric import Lane, Table
 from telemetry.schema import SCHEMA
 from telemetry.supervision import ProgressMarks
@@ -439,6 +440,33 @@ class FakeView:
         """Count a flush and wake the viewers."""
         self.stats.flush.add(0.001)
         self.flushes.tick()
+
+
+def give_jobs(view: FakeView, *jobs: tuple[str, str, str, tuple[int, ...]]) -> None:
+    """Let GPUs of nodes be held for two hours by jobs: node, id, user and numbers of GPUs; with a process on
+    each."""
+    begin = view.wall() - 7200 * 10**9
+    for node in dict.fromkeys(each[0] for each in jobs):
+        what = view.fleet.nodes[node].inventory
+        its = [
+            (JobKey("slurm", "lab", name), user, gpus)
+            for at, name, user, gpus in jobs
+            if at == node
+        ]
+        held = [(key, user, what.gpus[number].uuid) for key, user, gpus in its for number in gpus]
+        message = NodeJobs(
+            session=7, version=1, at=view.wall(),
+            jobs=tuple(Job(key=key, user=user, account="physics", name="pretrain") for key, user, _ in its),
+            allocations=tuple(Allocation(job=key, gpu=gpu, begin=begin) for key, _, gpu in held),
+            processes=tuple(
+                GpuProcess(gpu=gpu, pid=4000 + number, user=user, name="python", job=key, memory_bytes=2**36)
+                for number, (key, user, gpu) in enumerate(held)
+            ),
+        )  # fmt: skip
+        own = {gpu.uuid for gpu in what.gpus}
+        view.jobs.receive(node, msgspec.json.encode(message), own, view.wall())
+    for _ in view.jobs.steps(view.fleet, view.now(), view.wall()):
+        pass
 
 
 def devices(what: Inventory, table: Table) -> list[str]:

@@ -56,10 +56,15 @@ def bearer(secret: str) -> dict[str, str]:
 
 
 def add_token(
-    path: Path, name: str, *scopes: AccessScope, expires: int | None = None, now: int | None = None
+    path: Path,
+    name: str,
+    *scopes: AccessScope,
+    expires: int | None = None,
+    now: int | None = None,
+    user: str = "",
 ) -> str:
     """Add a token to a tokens file; returns its secret."""
-    token, secret = make(name, scopes, time.time_ns() if now is None else now, expires)
+    token, secret = make(name, scopes, time.time_ns() if now is None else now, expires, user)
     write(path, [*read(path), token])
     return secret
 

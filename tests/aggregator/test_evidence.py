@@ -33,6 +33,7 @@ from telemetry.gap import TIMED_OUT
 from telemetry.inventory import Inventory
 from telemetry.metric import Table
 from telemetry.topics import Topic
+from tests.aggregator.fake_view import FakeView, give_jobs
 from tests.aggregator.http_client import small_cluster
 from tests.aggregator.node import ScriptedNode, payload
 from tests.aggregator.node import inventory as bare
@@ -505,6 +506,42 @@ async def test_readings_of_the_past_that_are_no_numbers_are_gaps_on_the_card(
     for name, values in card.readings.columns.items():
         assert values[:2] == (5.0, None), name
         assert set(values[2:-1]) <= {None}
+
+
+async def test_a_card_has_the_jobs_that_held_the_gpu_or_the_node_at_the_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with collecting(tmp_path) as (collector, _):
+        view = collector._view
+        assert isinstance(view, FakeView)
+        lead = msgspec.structs.replace(
+            alert(node="n1", gpu=0), gpu="GPU-n1-0", labels={}, since=view.wall()
+        )
+
+        async def card(number: int, **more: Any) -> Evidence:
+            about = incident(f"i-{number}", [msgspec.structs.replace(lead, **more)])
+            return (await collector.of_incident(about)).cards[0]
+
+        assert (await card(1)).jobs_total is None  # nobody says: that is not none
+        give_jobs(
+            view, ("n1", "4711", "ada", (0,)), ("n1", "4712", "bob", (1,)), ("n2", "1", "eve", (0,))
+        )
+        found = await card(2)
+        assert (found.job, found.user, found.account) == ("4711", "ada", "physics")
+        assert [one.gpus for one in found.jobs] == [("0",)]
+        found = await card(3, gpu=None)
+        assert ({one.user for one in found.jobs}, found.jobs_total, found.job) == (
+            {"ada", "bob"},
+            2,
+            "",
+        )
+        found = await card(4, since=view.wall() - 3 * 3600 * 10**9)
+        assert (found.jobs, found.jobs_total) == ((), 0)  # it began an hour before them
+        with monkeypatch.context() as patch:
+            patch.setattr(view.jobs.ledger, "of_node", lambda _: 1 / 0)
+            found = await card(5)
+        assert (found.jobs_total, found.missing["jobs"][:20]) == (None, "they can't be read: ")
+        assert "division" in collector.faults()[lead.rule]
 
 
 async def test_who_asks_for_an_incident_gets_the_cards_that_it_lacks(tmp_path: Path) -> None:

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import msgspec
+import pytest
 from click.testing import CliRunner
 
+from aggregator.http.config import HttpConfig
+from aggregator.jobs.hints import hints
+from api.alerts import Alert, AlertState, Severity
 from api.decoding import decode
-from api.jobs import JobPhase, JobReply, JobsReply
+from api.device import GpuPageReply, NodePageReply
+from api.jobs import JobPhase, JobReply, JobsReply, JobSummary
 from kilowatch.text.jobs import job_lines, summary_lines
-from telemetry.jobs import JobKey
+from telemetry.jobs import GpuProcess, Job, JobKey, NodeJobs
 from tests.aggregator.fake_view import FakeView
-from tests.aggregator.http_client import door
+from tests.aggregator.http_client import add_token, bearer, door
 from tests.aggregator.test_jobs_usage import KEYS, SECOND, Site
 
 
@@ -89,6 +97,154 @@ async def test_a_gpu_s_job_is_a_series_to_join_with_where_it_has_one_holder() ->
         site.send("n0", *both)
         page = (await client.text("/metrics/node/n0"))[1]
         assert "kilowatch_gpu_job_info{" not in page
+
+
+def shared() -> tuple[FakeView, Site]:
+    """A view with a job of ada and one of bob on one node, each with a process and an alert, and on one
+    more GPU both at once."""
+    view, site = FakeView(), Site(nodes=1, gpus=3)
+    view.jobs, view.fleet = site.jobs, site.fleet
+    ada, bob = KEYS[1], KEYS[2]
+    given = [site.held(ada, 0, site.wall), site.held(bob, 1, site.wall)]
+    given += [site.held(ada, 2, site.wall), site.held(bob, 2, site.wall)]
+    processes = tuple(
+        GpuProcess(gpu=site.uuid(row), pid=number, user=user, name=f"{user}.py", job=key, memory_bytes=2**30)
+        for number, (row, user, key) in enumerate(
+            ((0, "ada", ada), (1, "bob", bob), (2, "ada", ada), (2, "bob", bob))
+        )
+    )  # fmt: skip
+    message = NodeJobs(
+        session=7, version=99, at=site.wall, allocations=tuple(given), processes=processes,
+        jobs=(Job(key=ada, user="ada", name="mine"), Job(key=bob, user="bob", name="his")),
+    )  # fmt: skip
+    gpus = {gpu.uuid for gpu in site.fleet.nodes["n0"].inventory.gpus}
+    site.jobs.receive("n0", msgspec.json.encode(message), gpus, site.wall)
+    site.run(10)
+    view.monotonic = site.now
+    view.raised = [
+        Alert(key="hot", rule="gpu_hot", state=AlertState.FIRING, severity=Severity.TICKET, node="n0",
+              gpu=site.uuid(0), summary="GPU 0 is hot"),
+        Alert(key="hit", rule="job_hit", state=AlertState.FIRING, severity=Severity.PAGE, node="n0",
+              gpu=site.uuid(2), labels={"user": "bob"}, summary="a fault hit job 2 of bob"),
+        Alert(key="slow", rule="gpu_slow", state=AlertState.PENDING, severity=Severity.PAGE, node="n0",
+              gpu=site.uuid(0), summary="not yet"),
+    ]  # fmt: skip
+    return view, site
+
+
+async def test_the_token_of_a_user_shows_that_user_s_jobs_alone(tmp_path: Path) -> None:
+    """By every way of asking: list, filter, id, and the names that an error suggests."""
+    view, site = shared()
+    view.memory.write_jobs([site.jobs.stored(key, site.wall) for key in (KEYS[1], KEYS[2])])
+    for key in (KEYS[1], KEYS[2]):  # the store has another of each
+        stored = view.memory.jobs.pop(key)
+        other = msgspec.structs.replace(key, id=f"{key.id}0")
+        row = msgspec.structs.replace(stored.row, id=other.id)
+        record = msgspec.structs.replace(
+            stored.record, job=msgspec.structs.replace(stored.record.job, key=other)
+        )
+        view.memory.jobs[other] = msgspec.structs.replace(stored, row=row, record=record)
+    path = tmp_path / "tokens.json"
+    secret = add_token(path, "laptop", user="ada")
+    async with door(view, HttpConfig(listen="0.0.0.0:0", tokens_file=path)) as client:
+
+        async def text(asked: str, *, admin: bool = False) -> tuple[int, str]:
+            headers = client.bearer if admin else bearer(secret)
+            return (await client.text(f"/api/v1/jobs{asked}", headers=headers))[:2]
+
+        every = decode((await text("", admin=True))[1].encode(), JobsReply)
+        assert {row.id for row in every.jobs} == {"1", "2", "10", "20"}
+        for asked in ("", "?user=ada", "?state=running", "?node=n0", "?job=1", "?job=2", "?job=20"):
+            status, body = await text(asked)
+            assert status == 200
+            assert {row.user for row in decode(body.encode(), JobsReply).jobs} <= {"ada"}, asked
+            assert "bob" not in body
+        assert {row.id for row in decode((await text(""))[1].encode(), JobsReply).jobs} == {"1", "10"}  # fmt: skip
+        assert (await text("?user=bob"))[0] == 403
+        for foreign in ("/2", "/20", "/2?scheduler=slurm", "/2?node=n0", "/3"):
+            status, body = await text(foreign)
+            assert status == 404, foreign
+            assert "Known: 1." in body, body
+        status, body = await text("/1")
+        assert status == 200
+        assert "bob" not in body
+        mine = decode(body.encode(), JobReply)
+        assert mine.indices == {site.uuid(0): 0, site.uuid(2): 2}
+        listed = [
+            decode((await text("", admin=all_))[1].encode(), JobsReply) for all_ in (False, True)
+        ]
+        assert [reply.user for reply in listed] == ["ada", ""]
+        assert [each.name for each in mine.processes] == ["ada.py", "ada.py"]
+        assert [(one.rule, one.summary) for one in mine.alerts] == [
+            ("job_hit", ""),  # that it fires is hers to know, of whom it tells is not
+            ("gpu_hot", "GPU 0 is hot"),
+        ]
+        whole = decode((await text("/1", admin=True))[1].encode(), JobReply)
+        assert whole.alerts[0].summary == "a fault hit job 2 of bob"
+
+
+async def test_a_row_has_the_power_and_the_worst_alert_of_what_it_holds_now() -> None:
+    view, _ = shared()
+    async with door(view) as client:
+
+        async def rows() -> dict[str, tuple[float | None, Severity | None]]:
+            reply = decode((await client.text("/api/v1/jobs"))[1].encode(), JobsReply)
+            return {row.id: (row.power_watts, row.severity) for row in reply.jobs}
+
+        assert await rows() == {
+            "1": (pytest.approx(200.0), Severity.PAGE), "2": (pytest.approx(200.0), Severity.PAGE),
+        }  # fmt: skip
+        view.raised = view.raised[:1]
+        assert [severity for _, severity in (await rows()).values()].count(None) == 1
+        view.monotonic += 1000.0  # a reading that is old is none, and a part is not the sum
+        assert {watts for watts, _ in (await rows()).values()} == {None}
+
+
+async def test_the_pages_of_a_gpu_and_its_node_name_who_holds_it_now() -> None:
+    view, site = shared()
+    async with door(view) as client:
+        gpu = decode((await client.text(f"/api/v1/gpus/{site.uuid(2)}"))[1].encode(), GpuPageReply)
+        assert gpu.holders is not None
+        assert [(each.job, each.user) for each in gpu.holders] == [("1", "ada"), ("2", "bob")]
+        assert [each.name for each in gpu.processes] == ["ada.py", "bob.py"]
+        node = decode((await client.text("/api/v1/nodes/n0"))[1].encode(), NodePageReply)
+        assert [len(each.holders or ()) for each in node.gpus] == [1, 1, 2]
+        site.jobs.remove("n0")
+        node = decode((await client.text("/api/v1/nodes/n0"))[1].encode(), NodePageReply)
+        assert [each.holders for each in node.gpus] == [None] * 3  # nobody says: that is not none
+
+
+async def test_who_may_not_see_persons_can_t_ask_about_them(tmp_path: Path) -> None:
+    view, _ = shared()
+    config = HttpConfig(listen="0.0.0.0:0", tokens_file=tmp_path / "t.json", anonymous_read=True)
+    async with door(view, config) as client:
+        status, body, _ = await client.text("/api/v1/jobs")
+        assert status == 200
+        assert "ada" not in body
+        assert "bob" not in body
+        for asked in ("?user=ada", "?user=nobody", "?account=x", "?job=1", "/1", "/nothing"):
+            assert (await client.text(f"/api/v1/jobs{asked}"))[0] == 401, asked
+            assert (await client.text(f"/api/v1/jobs{asked}", headers=client.bearer))[0] in {200, 404}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("figures", "wanted"),
+    [
+        ({"gpus_idle": 3, "utilization_ratio": 0.6}, ["3 of 8 GPUs never worked"]),
+        ({"utilization_ratio": 0.2}, ["use 20% in the mean: the GPUs mostly wait"]),
+        ({"utilization_ratio": 0.0, "gpus_idle": 8}, ["8 of 8 GPUs never worked"]),
+        ({"faults": {"xid 79": 2}, "gpu_hours": 0.01}, ["xid 79 2 times while it ran"]),
+        ({"utilization_ratio": 0.1, "gpus_idle": 2, "gpu_hours": 1.0}, []),  # 7.5 min: too early
+        ({"clock_limit_seconds": {"sw_power_cap": 28_000.0, "gpu_idle": 28_000.0}},
+         ["97% of the GPU time under the clock limit sw_power_cap"]),
+        ({"partial": True, "coverage": 0.5}, ["use read for 50% of its time"]),
+        ({"partial": True, "coverage": None}, ["no use was read"]),
+        ({}, []),
+    ],
+)  # fmt: skip
+def test_hints_say_what_was_read(figures: dict[str, object], wanted: list[str]) -> None:
+    usual = {"gpu_hours": 8.0, "partial": False, "coverage": 1.0}
+    assert hints(msgspec.convert(usual | figures, JobSummary), 8) == wanted
 
 
 def test_the_commands_are_there() -> None:

@@ -36,7 +36,7 @@ from alerts.notifiers.result import Delivered
 from alerts.notifiers.webhook import Webhook
 from alerts.rules.rule import load
 from api.alerts import Alert, AlertState, Severity, matches_all
-from api.evidence import Evidence, EvidenceReadings, EvidenceReply
+from api.evidence import AffectedJob, Evidence, EvidenceReadings, EvidenceReply
 from telemetry.devices import Event
 from tests.alerts.notices import MINUTE, NOON, alert, incident, notice
 from tests.alerts.test_notifiers import extra
@@ -117,6 +117,61 @@ def test_a_card_has_the_place_the_lines_the_neighbours_and_what_to_do() -> None:
     assert made.remedy.replace
     names = ["Acknowledge", "Silence", "Recover", "Evidence", "Past"]
     assert [one.name for one in made.commands] == names
+
+
+def affected(number: int = 1, **more: object) -> AffectedJob:
+    """A job of ada on two GPUs."""
+    facts = {"scheduler": "slurm", "job": f"47{number:02d}", "job_name": "pretrain", "user": "ada",
+             "account": "physics", "gpus": ("0", "1"), "begin": NOON - MINUTE}  # fmt: skip
+    return AffectedJob(**(facts | more))  # type: ignore[arg-type]
+
+
+def of_jobs(lead: Alert, jobs: list[AffectedJob] | None) -> Evidence:
+    """The card of an alert while some jobs ran."""
+    return card_of(lead, incident(alerts=[lead]), None, LINKS, events=(), alerts=(), readings=READINGS,
+                   history=None, missing={}, now=NOON + MINUTE, jobs=jobs)  # fmt: skip
+
+
+NODE_ALERT = msgspec.structs.replace(alert(), gpu=None, labels={}, summary="dgx-01 is silent")
+
+
+def test_a_card_names_the_job_its_user_and_account_also_in_a_text_message() -> None:
+    lead = msgspec.structs.replace(alert(), labels={**alert().labels, "account": "physics"})
+    made = of_jobs(lead, [affected(11)])
+    assert (made.job, made.user, made.account) == ("4711", "ada", "physics")
+    terminal = "\n".join(evidence_lines(reply(made)))
+    for words in ("user      ada", "account   physics", "slurm 4711 pretrain of ada (physics) on GPU 0, 1"):  # fmt: skip
+        assert words in terminal
+    sent = text(page_of(notice(about=incident(alerts=[lead])), LINKS, NOON + MINUTE, reply(made)))  # fmt: skip
+    assert "job 4711 · user ada · account physics" in sent
+    assert "Jobs there" not in sent  # once is enough
+
+
+def test_an_alert_of_a_node_names_every_job_on_it() -> None:
+    one = of_jobs(NODE_ALERT, [affected(1)])
+    assert (one.job, one.user, one.account, one.jobs_total) == ("4701", "ada", "physics", 1)
+    many = of_jobs(NODE_ALERT, [affected(n, gpus=("0",) * (n == 5)) for n in range(12)])
+    assert (many.job, many.user) == ("", "")  # several: none of them is *the* job
+    assert (len(many.jobs), many.jobs_total, many.jobs[0].job) == (8, 12, "4705")
+    assert "and 4 more" in "\n".join(evidence_lines(reply(many)))
+    sent = text(page_of(notice(about=incident(alerts=[NODE_ALERT])), LINKS, NOON, reply(many)))
+    assert "Jobs there: slurm 4705 pretrain of ada (physics) on GPU 0; slurm 4700" in sent
+    assert "; and 9 more" in sent
+
+
+def test_that_no_job_ran_differs_from_that_nobody_says() -> None:
+    nobody, none = of_jobs(NODE_ALERT, None), of_jobs(NODE_ALERT, [])
+    assert (nobody.jobs_total, none.jobs_total) == (None, 0)
+    assert "no job held a GPU" in "\n".join(evidence_lines(reply(none)))
+    assert "job" not in "\n".join(evidence_lines(reply(nobody))).partition("commands")[0].casefold()  # fmt: skip
+    assert "of an unknown user" in "\n".join(evidence_lines(reply(of_jobs(NODE_ALERT, [affected(user="")]))))  # fmt: skip
+
+
+def test_a_job_on_a_card_is_printable_and_cut() -> None:
+    evil = affected(job="\x1b[2J" * 400, user="a\nb", job_name=EVIL, account=EVIL, gpus=("7",) * 64)
+    made = of_jobs(NODE_ALERT, [evil])
+    assert (len(made.jobs[0].job), len(made.jobs[0].gpus)) == (128, 16)
+    assert all(line.isprintable() for line in evidence_lines(reply(made)))
 
 
 def test_a_gap_is_no_number_in_any_form() -> None:

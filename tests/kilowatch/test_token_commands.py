@@ -56,12 +56,24 @@ def test_a_token_is_made_listed_and_revoked_and_its_secret_is_nowhere(tmp_path: 
     assert [each.name for each in read(path)] == ["grafana"]
 
 
+def test_a_token_of_a_user_is_named_as_such(tmp_path: Path) -> None:
+    made = token(tmp_path, "add", "ada-laptop", "--user", "ada")
+    assert made.exit_code == 0, made.output
+    assert "ada-laptop: jobs of ada." in made.stderr
+    (found,) = read(tmp_path / "tokens.json")
+    assert (found.user, found.scopes) == ("ada", ())
+    assert "jobs of ada" in token(tmp_path, "list").stdout
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (("add", "ann (root)"), "is no name of a token"),
         (("add", "twice"), "there is a token of that name"),
         (("add", "bob", "--scope", "write"), "'write' is not one of"),
+        (("add", "ada", "--user", ""), "'' is no user"),
+        (("add", "ada", "--user", "a\nb"), "is no user"),
+        (("add", "ada", "--user", "ada", "--scope", "read"), "a token of the user ada has none"),
         (("revoke", "twic"), "Did you mean 'twice'?"),
     ],
 )

@@ -20,6 +20,7 @@ from aggregator.http.config import HttpConfig
 from aggregator.http.tokens import AccessScope
 from bench.live_fleet import LiveFleet
 from telemetry.gap import Gap
+from tests.aggregator.fake_view import give_jobs
 from tests.aggregator.http_client import add_token
 from tests.tui.cluster import Cluster, served, text_of, until
 from tui.app import Top
@@ -42,6 +43,7 @@ async def staged(
     stage = LiveFleet(nodes, still=True)
     for _ in range(9):
         await stage.beat()
+    give_jobs(stage, ("node-0000", "8800", "ada", (0, 1)), ("node-0001", "8801", "bob", (0,)))
     with tempfile.TemporaryDirectory() as folder:
         tokens = Path(folder) / "tokens.json"
         secret = add_token(tokens, "ops", AccessScope.ADMIN) if options.get("write") else None

@@ -30,11 +30,13 @@ SCREENS: dict[str, tuple[str, ...]] = {
     "alerts": ("5", "down"),
     "pools": ("6",),
     "energy": ("7",),
+    "jobs": ("8", "down"),
     "node": ("2", "down", "enter"),
     "gpu": ("3", "down", "enter"),
     "circuit": ("4", "down", "enter"),
     "incident": ("5", "down", "enter"),
     "compare": ("3", "c", "down", "c", "C"),
+    "job": ("8", "enter"),
 }
 """Keys that lead to each."""
 _NAMES = tuple(SCREENS)

@@ -13,6 +13,7 @@ from textual.widgets import Input
 from aggregator.http.app import listening
 from aggregator.http.config import HttpConfig
 from bench.live_fleet import LiveFleet
+from tests.aggregator.fake_view import give_jobs
 from tests.tui.cluster import text_of as plain
 from tests.tui.cluster import until
 from tests.tui.picture import FOLDER, differs, svg_of, text_of
@@ -28,6 +29,7 @@ SCREENS: dict[str, tuple[tuple[str, ...], str]] = {
     "alerts": (("5", "space"), "1 marked"),
     "pools": (("6",), "islands"),
     "energy": (("7",), "Energy and cost"),
+    "jobs": (("8",), "8801 pretrain"),
     "node": (("2", "down", "enter"), "mem°C"),
     "gpu": (("2", "down", "enter", "down", "enter"), "Power W"),
     "circuit": (("4", "s", "enter"), "of what trips it"),
@@ -137,6 +139,10 @@ async def test_every_screen_looks_as_it_did() -> None:
         for _ in range(12):
             await beat(stage)
             await follow(app, pilot, stage)
+        give_jobs(
+            stage, ("node-0002", "8800", "ada", tuple(range(8))), ("node-0003", "8800", "ada", (0, 1)),
+            ("node-0003", "8801", "bob", (4, 5, 6)), ("node-0005", "8802", "carol", (0,)),
+        )  # fmt: skip
         for name, (keys, word) in SCREENS.items():
             await pilot.press(*keys)
             await settled(pilot, app, word)

@@ -36,6 +36,10 @@ class ApiRequests:
         self._long: set[str] = set()
         """Paths of documents that this aggregator has in no short form."""
 
+    def close(self) -> None:
+        """Close idle connections."""
+        self._http.close()
+
     async def act(self, method: str, path: str, body: object) -> bytes:
         """Send a request that changes something. Raises `ActionError`."""
         try:
@@ -57,7 +61,8 @@ class ApiRequests:
     async def document(self, ask: DocumentRequest) -> object:
         """Fetch a document; returns an `ErrorDetail` where it is refused."""
         short = ask.short if ask.path not in self._long else None
-        answer = await self._answer(ask.path if short is None else f"{ask.path}?{short.query}")
+        path = ask.path if short is None else f"{ask.path}?{short.query}"
+        answer = await self._answer(path, part=True)
         if short is not None and answer.status == 400:
             self._long.add(ask.path)
             return await self.document(ask)
@@ -72,13 +77,14 @@ class ApiRequests:
         async with asyncio.timeout(within):
             return await self._http.request("GET", path)
 
-    async def _answer(self, path: str) -> HttpReply:
-        """Fetch a path. Raises for a failure of the aggregator, and where it refuses the dashboard."""
+    async def _answer(self, path: str, *, part: bool = False) -> HttpReply:
+        """Fetch a path. Raises for a failure of the aggregator, and where it refuses the dashboard; that of a
+        `part` may be refused alone: who may see no persons may see no job, and yet all GPUs."""
         async with asyncio.timeout(TIMEOUT):
             answer = await self._http.request("GET", path)
         if outcome_of(answer.status) is HttpOutcome.RETRY:
             raise ConnectionError(refusal(answer.body) or f"it answers {answer.status}")
-        if answer.status in {401, 403, 421}:
+        if answer.status in {401, 403, 421} and not part:
             raise ActionRefusedError(f"it refuses us. {refusal(answer.body)}")
         return answer
 

@@ -1,7 +1,7 @@
 """The screens: each is a view in a file of its own (`tui.screens.view`).
 
 To add one: write `tui/screens/NAME.py` with a class of `View`, `ListView` or `PageView`, and name
-it here. The first seven are reached by `1` to `7`.
+it here. The first eight are reached by `1` to `8`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from tui.screens.compare import CompareView
 from tui.screens.energy import EnergyView
 from tui.screens.gpu import GpuView
 from tui.screens.incident import IncidentView
+from tui.screens.jobs import JobsView, JobView
 from tui.screens.lists import GpusView, NodesView
 from tui.screens.node import NodeView
 from tui.screens.overview import Overview
@@ -23,6 +24,7 @@ VIEWS: dict[str, type[View]] = {
     view.NAME: view
     for view in (
         Overview, NodesView, GpusView, CircuitsView, AlertsView,
-        PoolsView, EnergyView, GpuView, NodeView, CircuitView, IncidentView, CompareView,
+        PoolsView, EnergyView, JobsView,
+        GpuView, NodeView, CircuitView, IncidentView, CompareView, JobView,
     )
 }  # fmt: skip

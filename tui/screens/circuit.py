@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from api.circuit_figures import assumed, load, share
+from api.jobs import JobsReply
 from api.power import CircuitReply, CircuitState, LoadState
 from telemetry.number_text import number, percent, watts
 from telemetry.text import counted, short_duration, timer
@@ -13,18 +14,23 @@ from tui.feed.wants import DocumentRequest, Wants
 from tui.kit.bars import over
 from tui.kit.flow import flow, wrapped
 from tui.kit.text import DASH, clean, fit
+from tui.screens.job_text import circuit_job_lines
 from tui.screens.load_history import Past, past_lines
 from tui.screens.page import PageView
 from tui.state.circuit_columns import page_of
 from tui.state.circuits import Now, about, countdown, headroom, members, relief, tone_of
 from tui.state.dashboard_state import DashboardState
+from tui.state.documents import JOBS
 from tui.state.row_status import RowStatus
 from tui.theme import Line, Piece
 
 
 def circuit_documents(name: str) -> tuple[DocumentRequest, ...]:
     """Return the documents of its page."""
-    return (DocumentRequest(page_of(name), CircuitReply, 1.0),)
+    return (
+        DocumentRequest(page_of(name), CircuitReply, 1.0),
+        DocumentRequest(JOBS, JobsReply, 5.0),
+    )
 
 
 def circuit_lines(
@@ -42,7 +48,11 @@ def circuit_lines(
         *flow(_carries(circuit), width), _heat(circuit, width), *flow(_now(circuit), width),
         *flow(_minute(circuit, status), width), *flow(_could(circuit), width), *_relief(circuit, status, width),
     ]  # fmt: skip
-    tail = _members(state, members(state, name), width)
+    nodes = members(state, name)
+    tail = [
+        *_members(state, nodes, width),
+        *circuit_job_lines(state.jobs, nodes, state.jobs_unknown, width),
+    ]
     room = height - len(lines) - len(tail)
     if room >= 6:
         lines += past_lines(circuit, past, width, min(room, 18), utc=utc, within=within)

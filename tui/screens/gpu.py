@@ -25,6 +25,7 @@ from tui.screens.history import (
     scale_watts,
     share_of,
 )
+from tui.screens.job_text import MOST_SHOWN, holder_lines, process_lines
 from tui.screens.page import PageView
 from tui.screens.view import COMPARE_KEYS, COPY_KEYS
 from tui.state import readings
@@ -189,6 +190,9 @@ def gpu_lines(
     lines += _now(page, width)
     lines += firing_lines(state, page.alerts, width) or [[("· nothing fires on it", "dim")]]
     lines.append(clock_limits(state, page, uuid, span))
+    lines += holder_lines(page.holders, page.at)
+    if page.processes:
+        lines += process_lines(page.processes, width, most=MOST_SHOWN)
     tables = gpu_tables(page, width, utc=utc)
     room = height - len(lines) - min(len(tables), 9)
     plots = _plots(page)
@@ -217,7 +221,7 @@ def _head(state: DashboardState, page: GpuPageReply, width: int) -> list[Line]:
         [(f"{clean(page.node.node)}/gpu{gpu.index}", "strong"), ("  ", ""), (clean(gpu.name), ""),
          *([(f"  rack {clean(page.node.rack)}", "dim")] if page.node.rack else []),
          ("  circuit ", "dim"), (feeds, ""),
-         *([("  job ", "dim"), (clean(page.node.job), "")] if page.node.job else [])],
+         *([("  job ", "dim"), (clean(page.node.job), "")] if page.node.job and page.holders is None else [])],
         [(fit(clean("  ".join(filter(None, facts))), width).rstrip(), "dim")],
     ]  # fmt: skip
 

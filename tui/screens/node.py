@@ -15,6 +15,7 @@ from tui.feed.wants import DocumentRequest, Wants
 from tui.kit.flow import flow
 from tui.kit.text import DASH, clean, fit
 from tui.screens.history import Plot, history_request, plot_lines, scale_percent, scale_watts
+from tui.screens.job_text import node_job_lines
 from tui.screens.page import PageView, Scroll
 from tui.screens.view import COMPARE_KEYS, COPY_KEYS
 from tui.state import readings
@@ -50,7 +51,7 @@ def node_lines(state: DashboardState, name: str, span: int, width: int, height: 
     if page is None:
         return [[(state.fault(path) or "loading …", "dim")]]
     lines = [*_head(page, width), *firing_lines(state, page.alerts, width), *_gpus(page, width, cursor),
-             *_circuits(state, page, since)]  # fmt: skip
+             *node_job_lines((part.gpu.index, part.holders) for part in page.gpus), *_circuits(state, page, since)]  # fmt: skip
     room = height - len(lines)
     if room >= 6:
         top = max((page.readings.get(readings.WALL) or 0.0) * 1.25, 1000.0)
@@ -87,7 +88,9 @@ def _head(page: NodePageReply, width: int) -> list[Line]:
         [(clean(node.node), "strong"), ("  ", ""), (node.state, state)],
         [(f"  data {short_duration(node.age_seconds)} old", "dim")],
         [(f"  rack {clean(node.rack)}", "dim")] if node.rack else [],
-        [("  job ", "dim"), (clean(node.job), "")] if node.job else [],
+        [("  job ", "dim"), (clean(node.job), "")]
+        if node.job and all(part.holders is None for part in page.gpus)
+        else [],
         [(f"  driver {clean(node.driver_version or DASH)}", "dim")],
         [(f"  kilowatch {clean(node.release)}", "dim")] if node.release else [],
     ]

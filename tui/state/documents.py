@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from api.alerts import Incident, IncidentsReply, Silence, SilencesReply
 from api.errors import ErrorDetail
+from api.jobs import JobRow, JobsReply
 from api.power import CircuitReply, CircuitsReply, CircuitState, PowerReply, RowsReply, RowState
 from api.report import Report
 from tui.state.circuit_columns import page_of
@@ -21,6 +22,7 @@ SILENCES = "api/v1/silences"
 POWER_PAGE = "api/v1/power"
 BUDGETS = "api/v1/budgets"
 TODAY = "api/v1/report?days=1"
+JOBS = "api/v1/jobs?state=running&limit=1000"
 LOADING = "loading …"
 """Text for what was requested and has not come."""
 PAGE_WITHIN = 5_000_000_000
@@ -108,6 +110,19 @@ class Documents:
         if self.doc(INCIDENTS, IncidentsReply) is not None:
             return ""
         return self.fault(INCIDENTS) or LOADING
+
+    @property
+    def jobs(self) -> tuple[JobRow, ...]:
+        """Jobs that run, the newest begin first."""
+        found = self.doc(JOBS, JobsReply)
+        return () if found is None else tuple(found.jobs)
+
+    @property
+    def jobs_unknown(self) -> str:
+        """The reason why jobs are not known, or ``."""
+        if self.doc(JOBS, JobsReply) is not None:
+            return ""
+        return self.fault(JOBS) or LOADING
 
     @property
     def silences(self) -> tuple[Silence, ...]:

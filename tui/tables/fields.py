@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from api.alerts import Incident
+from api.alerts import Incident, Severity
 from api.circuit_figures import load, share
+from api.jobs import JobRow
 from api.power import CircuitState
 from tui.state import readings
 from tui.state.dashboard_state import DashboardState
@@ -42,6 +43,7 @@ CIRCUIT_KEYS = (
     "trip",
     "sev",
 )
+JOB_KEYS = ("job", "user", "account", "node", "scheduler", "state", "gpus", "use", "power", "sev")
 ALERT_KEYS = ("sev", "rule", "node", "circuit", "gpu", "title", "age", "acked")
 
 _PLAIN = {
@@ -142,6 +144,28 @@ def circuit_fields(state: DashboardState, circuits: Sequence[CircuitState]) -> F
         "heat": numbers(lambda c: c.heat_ratio),
         "trip": numbers(lambda c: c.trip_seconds.earliest),
         "sev": lambda: np.array([state.circuit_status.get(c.id, 0) for c in circuits], np.float64),
+    }
+
+
+def job_fields(jobs: Sequence[JobRow]) -> Fields:
+    """Return the columns of jobs: a share, watts."""
+    of = {Severity.PAGE: 3.0, Severity.TICKET: 2.0}
+
+    def numbers(get: Callable[[JobRow], float | None]) -> Callable[[], Floats]:
+        return lambda: np.array([get(each) for each in jobs], np.float64)
+
+    return {
+        "": lambda: [f"{j.id} {j.job_name} {j.user} {' '.join(j.nodes)}".casefold() for j in jobs],
+        "job": lambda: [j.id for j in jobs],
+        "user": lambda: [j.user for j in jobs],
+        "account": lambda: [j.account for j in jobs],
+        "node": lambda: [",".join(j.nodes) for j in jobs],
+        "scheduler": lambda: [j.scheduler for j in jobs],
+        "state": lambda: [j.phase.value for j in jobs],
+        "gpus": numbers(lambda j: j.gpus),
+        "use": numbers(lambda j: None if j.summary is None else j.summary.utilization_ratio),
+        "power": numbers(lambda j: j.power_watts),
+        "sev": numbers(lambda j: 0.0 if j.severity is None else of.get(j.severity, 0.0)),
     }
 
 

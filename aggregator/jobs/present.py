@@ -1,0 +1,138 @@
+"""Present state of a job: power, processes and alerts of the GPUs that it holds now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+
+import msgspec
+
+from aggregator.jobs.hints import hints
+from aggregator.jobs.ledger import JobLedger
+from aggregator.view import AggregatorView
+from api.alerts import Alert, AlertState, Severity
+from api.jobs import AllocationRow, GpuHolder, JobAlert, JobRow
+from telemetry.gap import reason_of
+from telemetry.jobs import Allocation, AllocationKind, GpuProcess, Job, JobKey, NodeJobs
+
+_WORST = {Severity.PAGE: 0, Severity.TICKET: 1, Severity.INFO: 2}
+_PERSONAL_LABELS = ("user", "job", "account", "process")
+"""Labels by which an alert, and so its summary, may tell of somebody."""
+
+
+def key_of(row: JobRow) -> JobKey:
+    """Return the key of a row."""
+    return JobKey(row.scheduler, row.cluster, row.id, row.restart)
+
+
+def holders_of(message: NodeJobs, gpu: str) -> list[Allocation]:
+    """Return an allocation of each job that holds a GPU: those to whom it is allocated, else those who
+    use it."""
+    retained = [each for each in message.allocations if each.gpu == gpu and not each.end]
+    given = [each for each in retained if each.kind is AllocationKind.ALLOCATED]
+    return list({each.job: each for each in given or retained}.values())
+
+
+def gpu_holders(message: NodeJobs | None, gpu: str) -> list[GpuHolder] | None:
+    """Return the jobs that hold a GPU as its page has them; None where its node does not say."""
+    if message is None:
+        return None
+    facts = {job.key: job for job in message.jobs}
+    found = [(facts.get(each.job, Job(key=each.job)), each) for each in holders_of(message, gpu)]
+    return [
+        GpuHolder(
+            scheduler=job.key.scheduler, job=job.key.id, job_name=job.name, user=job.user,
+            account=job.account, kind=each.kind, begin=each.begin,
+        )
+        for job, each in found
+    ]  # fmt: skip
+
+
+class PresentJobs:
+    """The jobs of a view as they are at one instant; `own`: for a user who sees nobody else's, or ``."""
+
+    def __init__(self, view: AggregatorView, own: str = "") -> None:
+        self._view, self._own, self._now = view, own, view.now()
+
+    @property
+    def _ledger(self) -> JobLedger:
+        return self._view.jobs.ledger
+
+    @cached_property
+    def _firing(self) -> dict[tuple[str, str], list[Alert]]:
+        """Alerts that fire by node and UUID; those of a node under ``."""
+        found: dict[tuple[str, str], list[Alert]] = {}
+        for alert in self._view.alerts():
+            if alert.state is AlertState.FIRING and alert.node:
+                found.setdefault((alert.node, alert.gpu or ""), []).append(alert)
+        return found
+
+    def row(self, row: JobRow) -> JobRow:
+        """Return a row with what is the case now."""
+        fires = [alert.severity for alert in self._alerts(key_of(row))]
+        return msgspec.structs.replace(
+            row,
+            power_watts=self._watts(key_of(row)),
+            severity=min(fires, key=_rank, default=None),
+            hints=[] if row.summary is None else hints(row.summary, row.gpus),
+        )
+
+    def alerts(self, key: JobKey) -> list[JobAlert]:
+        """Return the alerts on what a job holds, the worst first."""
+        found = [
+            JobAlert(
+                rule=alert.rule, severity=alert.severity, node=alert.node, gpu=alert.gpu or "",
+                since=alert.since, summary=alert.summary if self._may_see(alert) else "",
+            )
+            for alert in self._alerts(key)
+        ]  # fmt: skip
+        return sorted(found, key=lambda one: (_rank(one.severity), one.since))
+
+    def processes(self, key: JobKey) -> list[GpuProcess]:
+        """Return the processes of a job on the GPUs that it holds."""
+        nodes = dict.fromkeys(node for node, _ in self._held(key))
+        lists = [self._view.jobs.lists[node] for node in nodes if node in self._view.jobs.lists]
+        return [each for listed in lists for each in listed.processes if each.job == key]
+
+    def indices(self, rows: Iterable[AllocationRow]) -> dict[str, int]:
+        """Return the number of each GPU of some allocations on its node, by UUID."""
+        fleet, found = self._view.fleet, {}
+        for gpu in {row.gpu for row in rows}:
+            entry = fleet.gpus[fleet.by_uuid[gpu]] if gpu in fleet.by_uuid else None
+            if entry is not None:
+                found[gpu] = entry[1].index
+        return found
+
+    def _held(self, key: JobKey) -> list[tuple[str, str]]:
+        """Return node and UUID of the GPUs that a job holds."""
+        tracked = self._ledger.jobs.get(key)
+        rows = () if tracked is None else tracked.allocations
+        return list(dict.fromkeys((row.node, row.gpu) for row in rows if row.end is None))
+
+    def _alerts(self, key: JobKey) -> Iterator[Alert]:
+        held = self._held(key)
+        for place in (*held, *dict.fromkeys((node, "") for node, _ in held)):
+            yield from self._firing.get(place, ())
+
+    def _watts(self, key: JobKey) -> float | None:
+        """Return the power of what a job holds; None where a part of it is not known."""
+        total, held = 0.0, self._held(key)
+        for _, gpu in held:
+            row = self._view.fleet.by_uuid.get(gpu)
+            if row is None:
+                return None
+            value = self._view.fleet.reading("gpu_power_watts", row, self._now)
+            if reason_of(value) is not None:
+                return None
+            total += value
+        return total if held else None
+
+    def _may_see(self, alert: Alert) -> bool:
+        """Whether the words of an alert are for the caller: of others he learns that it fires."""
+        if not self._own or alert.labels.get("user") == self._own:
+            return True
+        return not any(alert.labels.get(name) for name in _PERSONAL_LABELS)
+
+
+def _rank(severity: Severity) -> int:
+    return _WORST.get(severity, len(_WORST))
