@@ -34,7 +34,7 @@ async def jobs(request: web.Request) -> web.Response:
     )  # fmt: skip
     found = [
         row
-        for row in await _rows(view, wanted)
+        for row in await find_rows(view, wanted)
         if not state or (row.phase in RUNNING_PHASES) is (state == "running")
     ]
     reply = JobsReply(view.wall(), found[:limit], more=len(found) > limit)
@@ -50,14 +50,14 @@ async def job(request: web.Request) -> web.Response:
         raise bad("restart", f"{restart!r} is not a number", "Leave it out for the newest run.")
     rows = [
         row
-        for row in await _rows(view, JobQuery(id=name, limit=MOST))
+        for row in await find_rows(view, JobQuery(id=name, limit=MOST))
         if asked.get("scheduler", row.scheduler) == row.scheduler
         and (not asked.get("node") or asked["node"] in row.nodes)
         and (not restart or int(restart) == row.restart)
     ]
     if not rows:
         raise unknown("job", name, [key.id for key in view.jobs.ledger.jobs])
-    found = await _whole(view, max(rows, key=lambda row: (row.begin, row.restart)))
+    found = await whole_job(view, max(rows, key=lambda row: (row.begin, row.restart)))
     if found is None:
         raise unknown("job", name, ())
     row = msgspec.structs.replace(found.row, summary=found.summary)
@@ -66,7 +66,7 @@ async def job(request: web.Request) -> web.Response:
     )
 
 
-async def _rows(view: AggregatorView, wanted: JobQuery) -> list[JobRow]:
+async def find_rows(view: AggregatorView, wanted: JobQuery) -> list[JobRow]:
     """Return jobs in memory and in the store, the newest begin first; memory is newer."""
     live = view.jobs.matching(wanted, view.wall())
     known = {_key(row) for row in live}
@@ -77,7 +77,8 @@ async def _rows(view: AggregatorView, wanted: JobQuery) -> list[JobRow]:
     return sorted([*live, *stored], key=lambda row: -row.begin)
 
 
-async def _whole(view: AggregatorView, row: JobRow) -> StoredJob | None:
+async def whole_job(view: AggregatorView, row: JobRow) -> StoredJob | None:
+    """Return all that is known of a job; memory is newer than the store."""
     key = _key(row)
     if key in view.jobs.ledger.jobs:
         return view.jobs.stored(key, view.wall())
