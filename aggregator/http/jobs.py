@@ -46,7 +46,7 @@ async def jobs(request: web.Request) -> web.Response:
     )  # fmt: skip
     found = [
         row
-        for row in await _rows(view, wanted, own)
+        for row in await find_rows(view, wanted, own)
         if not state or (row.phase in RUNNING_PHASES) is (state == "running")
     ]
     present = PresentJobs(view, own)
@@ -65,7 +65,7 @@ async def job(request: web.Request) -> web.Response:
         raise bad("restart", f"{restart!r} is not a number", "Leave it out for the newest run.")
     rows = [
         row
-        for row in await _rows(view, JobQuery(id=name, user=own, limit=MOST), own)
+        for row in await find_rows(view, JobQuery(id=name, user=own, limit=MOST), own)
         if asked.get("scheduler", row.scheduler) == row.scheduler
         and (not asked.get("node") or asked["node"] in row.nodes)
         and (not restart or int(restart) == row.restart)
@@ -73,7 +73,7 @@ async def job(request: web.Request) -> web.Response:
     if not rows:
         known = view.jobs.ledger.jobs.items()
         raise unknown("job", name, [key.id for key, it in known if own in {"", it.job.user}])
-    found = await _whole(view, max(rows, key=lambda row: (row.begin, row.restart)))
+    found = await whole_job(view, max(rows, key=lambda row: (row.begin, row.restart)))
     if found is None:
         raise unknown("job", name, ())
     present, key = PresentJobs(view, own), key_of(found.row)
@@ -111,20 +111,19 @@ def _check_personal(request: web.Request) -> None:
         raise no_token(AccessScope.READ)
 
 
-async def _rows(view: AggregatorView, wanted: JobQuery, own: str) -> list[JobRow]:
+async def find_rows(view: AggregatorView, wanted: JobQuery, own: str = "") -> list[JobRow]:
     """Return jobs in memory and in the store, the newest begin first; memory is newer. `own`: the user
     whose jobs are all that may be seen, or ``."""
     live = view.jobs.matching(wanted, view.wall())
-    known = {key_of(row) for row in live}
-    kept = view.jobs.ledger.jobs
-    stored = [
-        row for row in await view.store.find_jobs(wanted) if key_of(row) not in known | kept.keys()
-    ]
+    found = await view.store.find_jobs(wanted)
+    known = {key_of(row) for row in live} | view.jobs.ledger.jobs.keys()
+    stored = [row for row in found if key_of(row) not in known]
     seen = [row for row in (*live, *stored) if own in {"", row.user}]
     return sorted(seen, key=lambda row: -row.begin)
 
 
-async def _whole(view: AggregatorView, row: JobRow) -> StoredJob | None:
+async def whole_job(view: AggregatorView, row: JobRow) -> StoredJob | None:
+    """Return all that is known of a job; memory is newer than the store."""
     key = key_of(row)
     if key in view.jobs.ledger.jobs:
         return view.jobs.stored(key, view.wall())

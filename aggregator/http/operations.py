@@ -24,6 +24,7 @@ from aggregator.http import (
     quality,
     sd,
     stream,
+    use,
 )
 from aggregator.http.openapi import Operation, Parameter, build
 from aggregator.http.parameters import query
@@ -89,6 +90,7 @@ from api.power import (
 from api.quality import QualityReply, SuggestionsReply
 from api.recovery import RecoveryStepReply, RecoveryStepRequest
 from api.report import Report
+from api.use import BY, UseReply
 from telemetry.metric import Table
 
 
@@ -688,6 +690,19 @@ OPERATIONS: tuple[Operation, ...] = (
         "demand, contract, power factor, and idle GPUs by node.",
         MonthBill,
         (Parameter("month", "A stored month; the present one if absent.", "2026-10"),),
+        scope=_READ,
+    ),
+    Operation(
+        "/api/v1/use",
+        use.use,
+        "use",
+        "Use of the GPUs in a month of the site's time zone by user, account or job: GPU hours, utilisation, "
+        "energy, cost. Only what jobs held; a job over the month's edge is split by time.",
+        UseReply,
+        (
+            Parameter("by", "What a row is; user if absent.", "user", BY),
+            Parameter("month", "A month; the present one if absent.", "2026-10"),
+        ),
         scope=_READ,
     ),
     Operation(

@@ -9,12 +9,14 @@ import msgspec
 
 from api.bill import MonthBill
 from api.report import Report
+from api.use import BY, UseReply
 from kilowatch.cli.aggregator import HOME, address_argument, ca_option, web_address
 from kilowatch.cli.output import echo, print_json
 from kilowatch.cli.power import read_site
 from kilowatch.clients.api import ApiClient, read_token
 from kilowatch.text.bill import bill_html, bill_lines
 from kilowatch.text.report import cheaper, report_lines
+from kilowatch.text.use import use_lines
 from power.report.cluster_parts import parts_of
 from power.report.report import describe, times_cheaper
 
@@ -30,6 +32,7 @@ from power.report.report import describe, times_cheaper
 @click.option("--compare", metavar="FILE|HOST:PORT", help="Another cluster to compare with.")
 @click.option("--days", type=click.IntRange(1, 400), default=30, show_default=True, help="Of a running cluster: measured days, up to today.")  # fmt: skip
 @click.option("--month", metavar="YYYY-MM", help="The bill of a month of a running cluster, by the hour's price; `now` for the present one.")  # fmt: skip
+@click.option("--by", type=click.Choice(BY), help="With --month: who used the GPUs in it, by user, account or job.")  # fmt: skip
 @click.option("--html", type=click.Path(dir_okay=False, path_type=Path), help="With --month: write one self-contained page to this file.")  # fmt: skip
 @ca_option
 @click.option("--token-file", type=click.Path(dir_okay=False, path_type=Path), help="File with the aggregator's token, where it requires one.")  # fmt: skip
@@ -40,6 +43,7 @@ def report(
     compare: str | None,
     days: int,
     month: str | None,
+    by: str | None,
     html: Path | None,
     token_file: Path | None,
     as_json: bool,
@@ -51,8 +55,15 @@ def report(
     if month is not None:
         if config is not None or compare is not None:
             raise click.UsageError("--month is of a running cluster: give its ADDRESS, without --config and --compare.")  # fmt: skip
+        if by is not None:
+            if html is not None:
+                raise click.UsageError("--html writes the bill of a month: leave out --by.")
+            _show_use(http or HOME, month, by, read_token(token_file), as_json=as_json)
+            return
         _show_bill(http or HOME, month, read_token(token_file), html=html, as_json=as_json)
         return
+    if by is not None:
+        raise click.UsageError("--by is of a month: give --month 2026-10, or --month now.")
     if html is not None:
         raise click.UsageError("--html writes the bill of a month: give --month 2026-10.")
     first = str(config) if config is not None else http or HOME
@@ -106,3 +117,13 @@ def _show_bill(
         print_json(bill)
     elif html is None:
         echo("\n".join(bill_lines(bill)))
+
+
+def _show_use(address: str, month: str, by: str, token: str | None, *, as_json: bool) -> None:
+    asked = {"by": by} if month == "now" else {"by": by, "month": month}
+    reply = ApiClient(web_address(address), token).get("/api/v1/use", UseReply, **asked)
+    if as_json:
+        print_json(reply)
+        return
+    for line in use_lines(reply):
+        echo(line)

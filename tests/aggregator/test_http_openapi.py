@@ -163,6 +163,7 @@ EXAMPLES = [
     ("/api/v1/power", "/api/v1/power"),
     ("/api/v1/report", "/api/v1/report?days=1"),
     ("/api/v1/bill", "/api/v1/bill"),
+    ("/api/v1/use", "/api/v1/use?by=job&month=2026-01"),
     ("/api/v1/jobs", "/api/v1/jobs?from=2026-01-01T00:00:00Z"),
     ("/api/v1/jobs/{id}", "/api/v1/jobs/4711"),
 ]
@@ -202,6 +203,7 @@ FAULTS = [
     ("/api/v1/silences", "/api/v1/silences?maintenance=x", 400),
     ("/api/v1/rules", "/api/v1/rules?subject=x", 400),
     ("/api/v1/deliveries", "/api/v1/deliveries?outcome=x", 400),
+    ("/api/v1/use", "/api/v1/use?by=x", 400),
     ("/api/v1/jobs", "/api/v1/jobs?state=x", 400),
     ("/api/v1/jobs/{id}", "/api/v1/jobs/x", 404),
     ("/api/v1/stream", "/api/v1/stream", 426),

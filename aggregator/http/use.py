@@ -1,0 +1,57 @@
+"""`/api/v1/use`: who used the GPUs in a month."""
+
+from __future__ import annotations
+
+import asyncio
+
+from aiohttp import web
+
+from aggregator.electrical.energy_sampler import zone_text
+from aggregator.http.errors import bad, unknown
+from aggregator.http.jobs import find_rows, whole_job
+from aggregator.http.parameters import query
+from aggregator.http.reply import VIEW, send_json
+from aggregator.jobs.stored import JobQuery
+from aggregator.jobs.use import JobPart, crosses, share_of_time, use_rows
+from api.use import BY, UseReply
+from power.report.months import month_at, month_named
+from telemetry.errors import ConfigError
+
+MOST_JOBS = 100_000
+"""Jobs of a month above which the answer is an error: a sum over a part of them would look whole."""
+
+
+async def use(request: web.Request) -> web.Response:
+    """Answer with the use of a month by user, account or job."""
+    asked = query(request, "by", "month")
+    by = asked.get("by", "user")
+    if by not in BY:
+        raise unknown("by", by, BY, status=400)
+    view = request.app[VIEW]
+    now, site = view.wall(), view.electrical.site
+    try:
+        month = month_named(asked["month"], site.zone) if "month" in asked else month_at(now / 1e9, site.zone)  # fmt: skip
+    except ConfigError as error:
+        raise bad("month", str(error)) from error
+    start, end = month.start * 10**9, month.end * 10**9
+    rows = await find_rows(view, JobQuery(since=start, until=end, limit=MOST_JOBS + 1))
+    if len(rows) > MOST_JOBS:
+        raise bad("month", f"{month.name} has more than {MOST_JOBS} jobs", "Ask /api/v1/jobs for shorter times.")  # fmt: skip
+    parts = []
+    for row in rows:
+        if not crosses(row, start, end, now):
+            parts.append(JobPart(row, 1.0, split=False))
+            continue
+        found = await whole_job(view, row)
+        share = None if found is None else share_of_time(found.record.allocations, start, end, now)
+        parts.append(JobPart(row, share, split=True))
+    currency = next((row.summary.currency for row in rows if row.summary and row.summary.currency), "")  # fmt: skip
+    reply = UseReply(
+        at=now,
+        by=by,
+        month=month.name,
+        timezone=zone_text(site.zone, configured=site.config.site.timezone is not None),
+        currency=currency,
+        rows=await asyncio.to_thread(use_rows, parts, by),
+    )
+    return await send_json(request, reply, values=16 * len(reply.rows))

@@ -1,0 +1,113 @@
+"""Use of the GPUs in a month by user, account or job, from the jobs' summaries. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from aggregator.jobs.summary import held_seconds
+from api.jobs import AllocationRow, JobRow, JobSummary
+from api.use import UseRow
+
+
+class JobPart(NamedTuple):
+    """A job with the share of it that lies in a month."""
+
+    row: JobRow
+    share: float | None
+    """None where it is not known."""
+    split: bool
+    """Whether the job reaches over an edge of the month."""
+
+
+def crosses(row: JobRow, start: int, end: int, now: int) -> bool:
+    """Return whether a job reaches over an edge of a span, ns since 1970."""
+    return row.begin < start or (now if row.end is None else row.end) > end
+
+
+def share_of_time(rows: Iterable[AllocationRow], start: int, end: int, now: int) -> float | None:
+    """Return which share of a job's GPU time lies in a span, ns since 1970; None without any GPU time."""
+    by_gpu: defaultdict[tuple[str, str], list[AllocationRow]] = defaultdict(list)
+    for row in rows:
+        by_gpu[row.node, row.gpu].append(row)
+    whole = within = 0.0
+    for held in by_gpu.values():
+        edges = [held_seconds(_until(held, at), at) for at in (start, min(end, now), now)]
+        within += max(0.0, edges[1] - edges[0])
+        whole += edges[2]
+    return within / whole if whole > 0 else None
+
+
+def use_rows(parts: Sequence[JobPart], by: str) -> list[UseRow]:
+    """Return a row a user, account or job, the most GPU hours first."""
+    groups: defaultdict[tuple[str, str, str], list[JobPart]] = defaultdict(list)
+    for part in parts:
+        if part.share != 0:
+            row = part.row
+            key = (
+                (row.id, row.scheduler, row.cluster) if by == "job" else (getattr(row, by), "", "")
+            )
+            groups[key].append(part)
+    rows = [_row(by, key, group) for key, group in groups.items()]
+    return sorted(rows, key=lambda row: (-(row.gpu_hours or 0.0), row.user, row.account, row.job))
+
+
+def _until(rows: Sequence[AllocationRow], at: int) -> list[AllocationRow]:
+    """Return the allocations as they stood at a time."""
+    return [
+        AllocationRow(node=row.node, gpu=row.gpu, begin=row.begin, end=min(at, at if row.end is None else row.end))
+        for row in rows
+        if row.begin < at
+    ]  # fmt: skip
+
+
+def _row(by: str, key: tuple[str, str, str], group: Sequence[JobPart]) -> UseRow:
+    known = [
+        (part.row.summary, part.share)
+        for part in group
+        if part.row.summary is not None and part.share is not None
+    ]
+    hours = sum(summary.gpu_hours * share for summary, share in known)
+    busy = [
+        (summary.utilization_ratio, summary.gpu_hours * share * summary.coverage)
+        for summary, share in known
+        if summary.utilization_ratio is not None and summary.coverage
+    ]
+    read = sum(weight for _, weight in busy)
+    return UseRow(
+        **{by: key[0]},
+        scheduler=key[1],
+        cluster=key[2],
+        jobs=len(group),
+        gpu_hours=hours if known else None,
+        hours_coverage=len(known) / len(group),
+        utilization_ratio=sum(ratio * weight for ratio, weight in busy) / read if read else None,
+        utilization_coverage=min(1.0, read / hours) if hours else None,
+        energy_joules=_sum([(each.energy_joules, share) for each, share in known]),
+        energy_coverage=_covered([(each, share, each.energy_coverage) for each, share in known]),
+        wall_joules=_sum([(each.wall_joules, share) for each, share in known]),
+        wall_coverage=_covered([(each, share, each.wall_coverage) for each, share in known]),
+        cost=_sum([(each.cost, share) for each, share in known]),
+        cost_coverage=_covered(
+            [
+                (each, share, None if each.cost is None else each.wall_coverage)
+                for each, share in known
+            ]
+        ),
+        split_by_time=sum(part.split for part in group),
+    )
+
+
+def _sum(values: Sequence[tuple[float | None, float]]) -> float | None:
+    found = [value * share for value, share in values if value is not None]
+    return sum(found) if found else None
+
+
+def _covered(values: Sequence[tuple[JobSummary, float, float | None]]) -> float | None:
+    hours = sum(each.gpu_hours * share for each, share, _ in values)
+    if hours <= 0:
+        return None
+    return min(
+        1.0, sum(each.gpu_hours * share * (cover or 0.0) for each, share, cover in values) / hours
+    )

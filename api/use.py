@@ -1,0 +1,55 @@
+"""Use of the GPUs in a month by user, account or job: `/api/v1/use`.
+
+A figure is null where it is not known, and stands beside its coverage: the share of the GPU hours that it
+was computed from.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+BY = ("user", "account", "job")
+
+
+class UseRow(msgspec.Struct, frozen=True, kw_only=True):
+    """Use by one user, account or job; of the three texts the one that was asked for, empty where not known."""
+
+    user: str = ""
+    account: str = ""
+    job: str = ""
+    scheduler: str = ""
+    """Of a job."""
+    cluster: str = ""
+    """Of a job: the scheduler's name of its cluster."""
+    jobs: int
+    """Jobs that held a GPU in the month; each run of a requeued one counts."""
+    gpu_hours: float | None = None
+    hours_coverage: float
+    """Share of the jobs whose GPU hours are known."""
+    utilization_ratio: float | None = None
+    """Mean over GPUs and time with a reading."""
+    utilization_coverage: float | None = None
+    energy_joules: float | None = None
+    """At the GPUs."""
+    energy_coverage: float | None = None
+    wall_joules: float | None = None
+    """At the wall."""
+    wall_coverage: float | None = None
+    cost: float | None = None
+    """By the site's tariff; null without one."""
+    cost_coverage: float | None = None
+    """Share of the GPU hours with a power at the wall, of jobs that have a cost."""
+    split_by_time: int = 0
+    """Jobs over an edge of the month: their figures are divided by the time that they held GPUs."""
+
+
+class UseReply(msgspec.Struct, frozen=True, kw_only=True):
+    """Use of the GPUs in a month, the most GPU hours first; GPUs that no job held are in no row."""
+
+    at: int
+    """ns since 1970."""
+    by: str
+    month: str
+    timezone: str
+    currency: str = ""
+    rows: list[UseRow]

@@ -1,0 +1,79 @@
+"""Use of the GPUs in a month: sums, the edges of a month, and what is not known."""
+
+from __future__ import annotations
+
+import pytest
+
+from aggregator.jobs.use import JobPart, crosses, share_of_time, use_rows
+from api.decoding import decode
+from api.jobs import AllocationRow, JobRow, JobSummary
+from api.use import UseReply
+from kilowatch.text.use import use_lines
+from power.report.months import month_at
+from tests.aggregator.http_client import door
+from tests.aggregator.test_http_jobs import filled
+
+HOUR = 3600 * 10**9
+
+
+def part(name: str, user: str, summary: JobSummary | None, share: float | None = 1.0) -> JobPart:
+    row = JobRow(scheduler="slurm", cluster="", id=name, user=user, begin=0, end=1, summary=summary)
+    return JobPart(row, share, split=share != 1.0)
+
+
+def used(hours: float, joules: float | None, ratio: float | None = 0.5) -> JobSummary:
+    known = None if joules is None else 1.0
+    return JobSummary(gpu_hours=hours, coverage=1.0, utilization_ratio=ratio, energy_joules=joules, energy_coverage=known)  # fmt: skip
+
+
+def test_jobs_of_a_user_are_added_and_weighted_by_their_hours() -> None:
+    rows = use_rows([part("1", "ada", used(1, 10, 0.2)), part("2", "ada", used(3, 30, 1.0)), part("3", "bob", used(2, 5))], "user")  # fmt: skip
+    assert [(row.user, row.jobs, row.gpu_hours, row.energy_joules) for row in rows] == [("ada", 2, 4, 40), ("bob", 1, 2, 5)]  # fmt: skip
+    assert rows[0].utilization_ratio == pytest.approx(0.8)
+
+
+def test_what_is_not_known_is_null_and_lowers_the_coverage() -> None:
+    (mixed,) = use_rows([part("1", "ada", used(1, 10)), part("2", "ada", used(3, None))], "user")
+    assert (mixed.energy_joules, mixed.energy_coverage, mixed.cost) == (10, 0.25, None)
+    (nothing,) = use_rows([part("1", "ada", None)], "user")
+    assert (nothing.jobs, nothing.gpu_hours, nothing.energy_joules) == (1, None, None)
+    reply = UseReply(at=0, by="user", month="2026-10", timezone="UTC", rows=[mixed, nothing])
+    text = "\n".join(use_lines(reply))
+    assert "not known" in text
+    assert "~ partial" in text
+
+
+def test_a_job_over_the_edge_is_split_by_the_time_that_it_held_gpus() -> None:
+    held = [
+        AllocationRow(node="n0", gpu="a", begin=0, end=4 * HOUR),
+        AllocationRow(node="n0", gpu="b", begin=2 * HOUR, end=None),
+    ]
+    first = share_of_time(held, 0, 3 * HOUR, 6 * HOUR)
+    second = share_of_time(held, 3 * HOUR, 100 * HOUR, 6 * HOUR)
+    assert first == pytest.approx(4 / 8)
+    assert second == pytest.approx(4 / 8)
+    assert share_of_time(held, 50 * HOUR, 60 * HOUR, 6 * HOUR) == 0
+    assert share_of_time([], 0, HOUR, HOUR) is None
+    row = part("1", "ada", used(8, 80)).row
+    assert crosses(row, 1, HOUR, HOUR)
+    assert not crosses(row, 0, HOUR, HOUR)
+    rows = [use_rows([part("1", "ada", used(8, 80), share)], "job")[0] for share in (first, second)]
+    assert sum(row.energy_joules or 0 for row in rows) == pytest.approx(80)
+    assert [row.split_by_time for row in rows] == [1, 1]
+
+
+async def test_the_month_of_memory_and_store_is_one_answer() -> None:
+    view, site = filled()
+    month = month_at(site.wall / 1e9, view.electrical.site.zone).name
+    async with door(view) as client:
+        by_job = decode(
+            (await client.text(f"/api/v1/use?by=job&month={month}"))[1].encode(), UseReply
+        )
+        assert {row.job for row in by_job.rows} == {"1", "2", "3"}
+        by_user = decode((await client.text(f"/api/v1/use?month={month}"))[1].encode(), UseReply)
+        assert sum(row.jobs for row in by_user.rows) == 3
+        assert sum(row.gpu_hours or 0 for row in by_user.rows) == pytest.approx(sum(row.gpu_hours or 0 for row in by_job.rows))  # fmt: skip
+        earlier = decode((await client.text("/api/v1/use?month=2020-01"))[1].encode(), UseReply)
+        assert earlier.rows == []
+        assert (await client.text("/api/v1/use?month=2026-13"))[0] == 400
+        assert (await client.text("/api/v1/use?by=node"))[0] == 400
