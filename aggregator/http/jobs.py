@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 from aiohttp import web
 
-from aggregator.http.errors import bad, unknown
+from aggregator.http.auth import CALLER
+from aggregator.http.errors import RequestError, bad, unknown
 from aggregator.http.parameters import between, query, whole_number
 from aggregator.http.reply import VIEW, send_json
 from aggregator.jobs.stored import JobQuery, StoredJob
@@ -17,16 +20,33 @@ USUAL, MOST = 100, 5000
 USUAL_FROM = "-24h"
 RUNNING_PHASES = frozenset({JobPhase.RUNNING, JobPhase.SILENT})
 STATES = ("running", "ended")
+FILTERS = ("job", "user", "account", "node", "state", "from", "to")
+"""Parameters that choose jobs."""
+PERSONS = ("user", "account")
+"""Parameters that name persons."""
+RUN = ("scheduler", "node", "restart")
+"""Parameters that choose among jobs of one id."""
 
 
 async def jobs(request: web.Request) -> web.Response:
     """Answer with jobs that ran at some time between `from` and `to`."""
-    asked = query(request, "job", "user", "account", "node", "state", "from", "to", "limit")
-    state = asked.get("state", "")
+    asked = query(request, *FILTERS, "limit")
+    reply = await jobs_reply(request, asked, whole_number(asked, "limit", USUAL, MOST))
+    return await send_json(request, reply, values=30 * len(reply.jobs))
+
+
+async def job(request: web.Request) -> web.Response:
+    """Answer with all about one job: its newest run, where it was requeued."""
+    return await send_json(request, await job_reply(request, query(request, *RUN)))
+
+
+async def jobs_reply(request: web.Request, asked: Mapping[str, str], limit: int) -> JobsReply:
+    """Return jobs that ran at some time between `from` and `to`, the newest begin first. `asked`: parameters
+    of `FILTERS`. Raises a 400 for a value that can't be, a 401 for names of persons without a token."""
+    _check_persons(request, asked)
+    view, state = request.app[VIEW], asked.get("state", "")
     if state and state not in STATES:
         raise unknown("state", state, STATES, status=400)
-    limit = whole_number(asked, "limit", USUAL, MOST)
-    view = request.app[VIEW]
     since, until = between(asked.get("from"), asked.get("to"), view.wall(), USUAL_FROM)
     wanted = JobQuery(
         id=asked.get("job", ""), user=asked.get("user", ""), account=asked.get("account", ""),
@@ -37,13 +57,22 @@ async def jobs(request: web.Request) -> web.Response:
         for row in await _rows(view, wanted)
         if not state or (row.phase in RUNNING_PHASES) is (state == "running")
     ]
-    reply = JobsReply(view.wall(), found[:limit], more=len(found) > limit)
-    return await send_json(request, reply, values=30 * len(reply.jobs))
+    return JobsReply(view.wall(), found[:limit], more=len(found) > limit)
 
 
-async def job(request: web.Request) -> web.Response:
-    """Answer with all about one job: its newest run, where it was requeued."""
-    asked = query(request, "scheduler", "node", "restart")
+def _check_persons(request: web.Request, asked: Mapping[str, str]) -> None:
+    """Raise a 401 for a question about a person from a caller to whom persons are not shown: the jobs that
+    it found would tell whose they are."""
+    named = next((name for name in PERSONS if name in asked), None)
+    if named is not None and not request[CALLER].sees_private:
+        raise RequestError(
+            401, named, "jobs are not searched by it without a token",
+            "Send a token with the scope read, or leave it out.",
+        )  # fmt: skip
+
+
+async def job_reply(request: web.Request, asked: Mapping[str, str]) -> JobReply:
+    """Return all about the job of a path, its newest run. `asked`: parameters of `RUN`. Raises a 404."""
     view, name = request.app[VIEW], request.match_info["id"]
     restart = asked.get("restart", "")
     if restart and not restart.isdecimal():
@@ -61,9 +90,14 @@ async def job(request: web.Request) -> web.Response:
     if found is None:
         raise unknown("job", name, ())
     row = msgspec.structs.replace(found.row, summary=found.summary)
-    return await send_json(
-        request, JobReply(view.wall(), row, sorted(found.record.allocations, key=lambda a: a.begin))
-    )
+    return JobReply(view.wall(), row, sorted(found.record.allocations, key=lambda a: a.begin))
+
+
+async def job_key(view: AggregatorView, name: str, at: int) -> JobKey | None:
+    """Return the job of an id that ran at a time, ns since 1970, else the newest; None where none is known."""
+    rows = await _rows(view, JobQuery(id=name, limit=MOST))
+    then = [row for row in rows if row.begin <= at <= (row.end or at)]
+    return next((_key(row) for row in then or rows), None)
 
 
 async def _rows(view: AggregatorView, wanted: JobQuery) -> list[JobRow]:
