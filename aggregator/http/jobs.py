@@ -20,23 +20,39 @@ from aggregator.jobs.present import PresentJobs, key_of
 from aggregator.jobs.stored import JobQuery, StoredJob
 from aggregator.view import AggregatorView
 from api.jobs import JobPhase, JobReply, JobRow, JobsReply
+from telemetry.jobs import JobKey
 
 USUAL, MOST = 100, 5000
 USUAL_FROM = "-24h"
 RUNNING_PHASES = frozenset({JobPhase.RUNNING, JobPhase.SILENT})
 STATES = ("running", "ended")
+FILTERS = ("job", "user", "account", "node", "state", "from", "to")
+"""Parameters that choose jobs."""
 _PERSONAL = ("job", "user", "account")
 """Parameters that ask about somebody."""
+RUN = ("scheduler", "node", "restart")
+"""Parameters that choose among jobs of one id."""
 
 
 async def jobs(request: web.Request) -> web.Response:
     """Answer with jobs that ran at some time between `from` and `to`."""
-    asked = query(request, "job", "user", "account", "node", "state", "from", "to", "limit")
-    state = asked.get("state", "")
+    asked = query(request, *FILTERS, "limit")
+    reply = await jobs_reply(request, asked, whole_number(asked, "limit", USUAL, MOST))
+    return await send_json(request, reply, values=30 * len(reply.jobs))
+
+
+async def job(request: web.Request) -> web.Response:
+    """Answer with all about one job: its newest run, where it was requeued."""
+    return await send_json(request, await job_reply(request, query(request, *RUN)))
+
+
+async def jobs_reply(request: web.Request, asked: Mapping[str, str], limit: int) -> JobsReply:
+    """Return jobs that ran at some time between `from` and `to`, the newest begin first. `asked`: parameters
+    of `FILTERS`. Raises a 400 for a value that can't be, a 401 for names of persons without a token, and
+    a 403 for a user who asks about another."""
+    view, own, state = request.app[VIEW], _own_user(request, asked), asked.get("state", "")
     if state and state not in STATES:
         raise unknown("state", state, STATES, status=400)
-    limit = whole_number(asked, "limit", USUAL, MOST)
-    view, own = request.app[VIEW], _own_user(request, asked)
     if any(asked.get(name) for name in _PERSONAL):
         _check_personal(request)
     since, until = between(asked.get("from"), asked.get("to"), view.wall(), USUAL_FROM)
@@ -51,13 +67,12 @@ async def jobs(request: web.Request) -> web.Response:
     ]
     present = PresentJobs(view, own)
     shown = [present.row(row) for row in found[:limit]]
-    reply = JobsReply(view.wall(), shown, more=len(found) > limit, user=own)
-    return await send_json(request, reply, values=30 * len(reply.jobs))
+    return JobsReply(view.wall(), shown, more=len(found) > limit, user=own)
 
 
-async def job(request: web.Request) -> web.Response:
-    """Answer with all about one job: its newest run, where it was requeued."""
-    asked = query(request, "scheduler", "node", "restart")
+async def job_reply(request: web.Request, asked: Mapping[str, str]) -> JobReply:
+    """Return all about the job of a path, its newest run. `asked`: parameters of `RUN`. Raises a 401
+    without a token where persons are hidden, and a 404."""
     view, name, own = request.app[VIEW], request.match_info["id"], _own_user(request, asked)
     _check_personal(request)
     restart = asked.get("restart", "")
@@ -77,17 +92,21 @@ async def job(request: web.Request) -> web.Response:
     if found is None:
         raise unknown("job", name, ())
     present, key = PresentJobs(view, own), key_of(found.row)
-    return await send_json(
-        request,
-        JobReply(
-            view.wall(),
-            present.row(msgspec.structs.replace(found.row, summary=found.summary)),
-            sorted(found.record.allocations, key=lambda a: a.begin),
-            present.processes(key),
-            present.alerts(key),
-            present.indices(found.record.allocations),
-        ),
+    return JobReply(
+        view.wall(),
+        present.row(msgspec.structs.replace(found.row, summary=found.summary)),
+        sorted(found.record.allocations, key=lambda a: a.begin),
+        present.processes(key),
+        present.alerts(key),
+        present.indices(found.record.allocations),
     )
+
+
+async def job_key(view: AggregatorView, name: str, at: int) -> JobKey | None:
+    """Return the job of an id that ran at a time, ns since 1970, else the newest; None where none is known."""
+    rows = await find_rows(view, JobQuery(id=name, limit=MOST))
+    then = [row for row in rows if row.begin <= at <= (row.end or at)]
+    return next((key_of(row) for row in then or rows), None)
 
 
 def _own_user(request: web.Request, asked: Mapping[str, str]) -> str:

@@ -713,8 +713,8 @@ OPERATIONS: tuple[Operation, ...] = (
         JobsReply,
         (
             Parameter("job", "Only the job of this id.", "4711"),
-            Parameter("user", "Only those of this user.", "ada"),
-            Parameter("account", "Only those of this account.", "physics"),
+            Parameter("user", "Only those of this user; refused without a token (401).", "ada"),
+            Parameter("account", "Only those of this account; likewise.", "physics"),
             _OF_NODE,
             Parameter("state", "Only those that run, or that ended.", "running", jobs.STATES),
             Parameter("from", f"Start of the time; a day ago if absent. {_WHEN}", "-1h"),

@@ -8,6 +8,7 @@ from aiohttp import web
 
 from aggregator.http.alerts import MOST, USUAL, check_choices, fits, row_of, timeline_reply
 from aggregator.http.errors import RequestError, unknown
+from aggregator.http.jobs import job_key
 from aggregator.http.parameters import query
 from aggregator.http.reply import STORE_SECONDS, VIEW
 from aggregator.view import AggregatorView
@@ -19,7 +20,8 @@ from aggregator.web.alert_list import (
     silences_body,
 )
 from aggregator.web.content import PageContent, shown_to
-from aggregator.web.incident_page import incident_body
+from aggregator.web.incident_page import incident_body, jobs_named
+from aggregator.web.job_words import job_link
 from api.alerts import (
     AlertsReply,
     AlertState,
@@ -28,8 +30,11 @@ from api.alerts import (
     IncidentsReply,
     SilencesReply,
 )
+from api.evidence import EvidenceReply
 from telemetry.errors import IncidentError
 
+MOST_JOBS = 32
+"""Jobs of an incident that have links: each is a question to the store."""
 PAST_NS = 30 * 86_400 * 10**9
 
 
@@ -89,5 +94,18 @@ async def incident(request: web.Request) -> PageContent:
     shown = shown_to(request, IncidentReply(view.wall(), found)).incident
     if evidence is not None:
         evidence = shown_to(request, evidence)
-    body = incident_body(shown, shown_to(request, timeline), evidence, view.wall())
+    jobs = await _job_links(view, shown, evidence)
+    body = incident_body(shown, shown_to(request, timeline), evidence, view.wall(), jobs)
     return PageContent(shown.title or shown.key, body, live=found.ended is None)
+
+
+async def _job_links(
+    view: AggregatorView, incident: Incident, evidence: EvidenceReply | None
+) -> dict[str, str]:
+    """Return links to the pages of the jobs that an incident names, as far as there are any."""
+    found = {}
+    for name in sorted(jobs_named(incident, evidence))[:MOST_JOBS]:
+        key = await job_key(view, name, incident.began)
+        if key is not None:
+            found[name] = job_link(name, key, run=True)
+    return found

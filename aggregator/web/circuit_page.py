@@ -23,8 +23,8 @@ MOST_NODES = 500
 """Nodes that are listed."""
 
 
-def circuit_body(reply: CircuitReply, status: int, chart: str, losses: str) -> str:
-    """Return the page's content; `chart` and `losses` are HTML."""
+def circuit_body(reply: CircuitReply, status: int, chart: str, losses: str, jobs: str = "") -> str:
+    """Return the page's content; `chart`, `losses` and `jobs` are HTML."""
     circuit = reply.circuit
     mark = STATUS_WORDS.get(status, "")
     fed = f", fed by {link(circuit.parent, 'circuits', circuit.parent)}" if circuit.parent else ""
@@ -35,6 +35,7 @@ def circuit_body(reply: CircuitReply, status: int, chart: str, losses: str) -> s
         f"{facts(_facts(circuit))}{_remarks(circuit)}"
         f"{section('Load', chart, 'load')}"
         f"{section('What hangs on it', _members(reply), 'members')}"
+        f"{jobs}"
         f"{section('If it is lost', losses, 'losses')}"
     )
 

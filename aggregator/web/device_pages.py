@@ -10,7 +10,7 @@ import numpy as np
 from aiohttp import web
 
 from aggregator.http.alerts import row_of
-from aggregator.http.history import series_of
+from aggregator.http.auth import CALLER
 from aggregator.http.nodes import describe, gpu_reply, node_reply
 from aggregator.http.parameters import between, one_of, query, whole_number
 from aggregator.http.reply import VIEW
@@ -18,7 +18,8 @@ from aggregator.register.node_register import drift
 from aggregator.view import AggregatorView
 from aggregator.web.chart_time import USUAL_SPAN, time_tabs
 from aggregator.web.content import PageContent, shown_to
-from aggregator.web.load_chart import NOTHING_STORED, LoadSeries, load_chart
+from aggregator.web.gpu_holders import holders_section
+from aggregator.web.load_chart import NOTHING_STORED, load_chart
 from aggregator.web.markup import facts, link, moment, path, section, table, text
 from aggregator.web.node_list import (
     COLUMNS,
@@ -28,6 +29,7 @@ from aggregator.web.node_list import (
     release_text,
     state_badge,
 )
+from aggregator.web.past_readings import FROM_DATA, power_of_gpus, readings_of
 from alerts.message.evidence_text import metric_text, reading_text
 from api.alerts import Alert, AlertState, Severity
 from api.device import GpuReply
@@ -52,16 +54,6 @@ _NODE_CHARTS = (
     "node_memory_available_bytes",
 )
 """Readings of a node that its page draws, below the power of its GPUs."""
-_UNITS = {
-    Unit.WATTS: (1.0, "W"),
-    Unit.CELSIUS: (1.0, "°C"),
-    Unit.RATIO: (100.0, "%"),
-    Unit.HERTZ: (1e-6, "MHz"),
-    Unit.BYTES: (2.0**-30, "GiB"),
-}
-"""Factor and unit of a chart's axis."""
-_FROM_DATA = frozenset({Unit.CELSIUS, Unit.HERTZ})
-"""Units whose zero says nothing: their axis begins near the lowest reading."""
 
 
 async def nodes(request: web.Request) -> PageContent:
@@ -100,7 +92,7 @@ def _lines(view: AggregatorView, shown: Sequence[NodeReply], now: float) -> Iter
 async def node(request: web.Request) -> PageContent:
     """Return the page of a node; `from` and `to` choose the time of its charts."""
     asked, view = query(request, "from", "to"), request.app[VIEW]
-    reply = shown_to(request, await node_reply(request, {}))
+    reply, private = shown_to(request, await node_reply(request, {})), request[CALLER].sees_private
     one, now = reply.node, reply.at
     start, end = between(asked.get("from"), asked.get("to"), view.wall(), USUAL_SPAN)
     charts = time_tabs(("nodes", one.node), "past", asked, start, end)
@@ -114,6 +106,7 @@ async def node(request: web.Request) -> PageContent:
         + section(
             "GPUs", table(counted(len(rows), "GPU"), heads, rows, range(2, len(heads))), "gpus"
         )
+        + holders_section(view, one.node, [each.gpu for each in reply.gpus], private=private)
         + section("Past", charts, "past")
         + section("Readings of the node", readings_table(reply.readings, reply.gaps), "readings")
         + f'<p><a href="{path("alerts", view="past", node=one.node)}">past incidents of this node</a></p>'
@@ -125,30 +118,16 @@ async def _node_charts(
     view: AggregatorView, name: str, gpus: Sequence[str], start: int, end: int
 ) -> str:
     """Return the charts of what the node has reported; a quantity that it lacks has none."""
-    drawn = [("GPU power", Unit.WATTS, await _gpu_power(view, gpus, start, end))]
+    drawn = [("GPU power", Unit.WATTS, await power_of_gpus(view, gpus, start, end))]
     for each in _NODE_CHARTS:
-        found = await _series(view, Table.NODE, name, each, start, end)
+        found = await readings_of(view, Table.NODE, name, each, start, end)
         drawn.append((metric_text(each), BY_NAME[each].unit, found))
     known = [one for one in drawn if any(value is not None for value in one[2].values)]
     charts = (
-        load_chart(series, start, end, (), label, from_zero=unit not in _FROM_DATA)
+        load_chart(series, start, end, (), label, from_zero=unit not in FROM_DATA)
         for label, unit, series in known
     )
     return "".join(charts) or NOTHING_STORED
-
-
-async def _gpu_power(view: AggregatorView, gpus: Sequence[str], start: int, end: int) -> LoadSeries:
-    """Return the sum over GPUs; not known where one of them is not."""
-    parts = [await _series(view, Table.GPU, uuid, "gpu_power_watts", start, end) for uuid in gpus]
-    by_time = [dict(zip(part.at, part.values, strict=True)) for part in parts]
-    instants = sorted(set().union(*by_time))
-    sums: list[float | None] = []
-    for at in instants:
-        values = [part.get(at) for part in by_time]
-        known = [value for value in values if value is not None]
-        sums.append(sum(known) if len(known) == len(values) else None)
-    step = max((part.step for part in parts), default=1)
-    return LoadSeries(instants, sums, [None] * len(sums), "W", step)
 
 
 def _node_facts(one: NodeReply) -> Iterator[tuple[str, str]]:
@@ -229,6 +208,7 @@ async def gpu(request: web.Request) -> PageContent:
     body = (
         about
         + section("Alerts", alert_table(view, reply.alerts, reply.at), "alerts")
+        + holders_section(view, home, [one], private=request[CALLER].sees_private)
         + section("Past", charts, "past")
         + section("Readings", readings_table(reply.readings, reply.gaps), "readings")
         + section("Events", _events(reply.events, reply.at), "events")
@@ -244,22 +224,9 @@ async def _chart(
     end: int,
     limits: Sequence[tuple[str, float]],
 ) -> str:
-    series = await _series(view, Table.GPU, uuid, name, start, end)
-    from_zero = BY_NAME[name].unit not in _FROM_DATA
+    series = await readings_of(view, Table.GPU, uuid, name, start, end)
+    from_zero = BY_NAME[name].unit not in FROM_DATA
     return load_chart(series, start, end, limits, metric_text(name), from_zero=from_zero)
-
-
-async def _series(
-    view: AggregatorView, kind: Table, device: str, name: str, start: int, end: int
-) -> LoadSeries:
-    """Return the past of a metric of a device, in the unit of its chart."""
-    metric = BY_NAME[name]
-    found = await series_of(view, kind, device, metric, start, end)
-    scale, unit = _UNITS[metric.unit]
-    mean, high = ([None if value is None or value != value else value * scale for value in column]  # noqa: PLR0124 - NaN
-                  for column in (found.mean, found.high))  # fmt: skip
-    step = max(found.step, 15.0)
-    return LoadSeries(found.at, mean, high, unit, round(step * 1e9))
 
 
 def _events(events: Sequence[Event], now: int) -> str:

@@ -9,6 +9,7 @@ from aiohttp import web
 from aggregator.electrical.bill import bill_of
 from aggregator.electrical.plan import live_plan
 from aggregator.electrical.service import SAVE_SECONDS
+from aggregator.http.auth import CALLER
 from aggregator.http.circuits import circuit_history, circuit_reply, circuits_now
 from aggregator.http.errors import bad
 from aggregator.http.parameters import between, query
@@ -20,6 +21,7 @@ from aggregator.web.circuit_list import circuits_body
 from aggregator.web.circuit_page import circuit_body, losses_body
 from aggregator.web.content import PageContent, shown_to
 from aggregator.web.energy_page import energy_body
+from aggregator.web.gpu_holders import circuit_jobs
 from aggregator.web.load_chart import LoadSeries, load_chart
 from aggregator.web.markup import path, text
 from api.alerts import AlertState, Severity, Subject
@@ -59,9 +61,11 @@ async def circuit(request: web.Request) -> PageContent:
     losses = f'<p><a href="{way}#losses">What would its loss do?</a></p>'
     if "lose" in asked:
         losses = await _losses(view, name)
+    fed = [row.id for row in reply.supplies]
+    jobs = circuit_jobs(view, fed, private=request[CALLER].sees_private)
     return PageContent(
         name,
-        circuit_body(reply, status_of(view).get(name, 0), chart, losses),
+        circuit_body(reply, status_of(view).get(name, 0), chart, losses, jobs),
         live="lose" not in asked and "to" not in asked,
     )
 

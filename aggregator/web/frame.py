@@ -25,10 +25,12 @@ from aggregator.web import (
     alert_pages,
     device_pages,
     electrical_pages,
+    job_pages,
     overview_page,
     runbook_pages,
 )
 from aggregator.web.content import PageContent
+from aggregator.web.gpu_holders import jobs_on
 from aggregator.web.markup import path, text
 
 Page = Callable[[web.Request], Awaitable[PageContent]]
@@ -39,6 +41,8 @@ PAGES: dict[str, Page] = {
     "/nodes": device_pages.nodes,
     "/nodes/{node}": device_pages.node,
     "/gpus/{uuid}": device_pages.gpu,
+    "/jobs": job_pages.jobs,
+    "/jobs/{id:.+}": job_pages.job,
     "/circuits": electrical_pages.circuits,
     "/circuits/{circuit:.+}": electrical_pages.circuit,
     "/energy": electrical_pages.energy,
@@ -50,11 +54,12 @@ MENU = {
     "": "Overview",
     "alerts": "Alerts",
     "nodes": "Nodes",
+    "jobs": "Jobs",
     "circuits": "Circuits",
     "energy": "Energy",
     "runbook": "Runbook",
 }
-"""Links of the menu, by path."""
+"""Links of the menu, by path; "jobs" where a node says who holds its GPUs."""
 HTML = "text/html; charset=utf-8"
 CSP = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -164,7 +169,7 @@ async def missing_pages(request: web.Request, handler: Handler) -> web.StreamRes
 
 
 async def _missing(request: web.Request) -> PageContent:
-    cure = f"There are: {', '.join(MENU.values())}; the menu leads to them."
+    cure = f"There are: {', '.join(_menu(request, 404).values())}; the menu leads to them."
     raise RequestError(404, "path", f"there is nothing at {request.path}", cure)
 
 
@@ -213,6 +218,13 @@ def _reply(
     return web.Response(status=status, body=body, headers=made)
 
 
+def _menu(request: web.Request, status: int) -> Mapping[str, str]:
+    """Return the links of the menu; who may see nothing does not learn whether there are jobs."""
+    if status != HTTPStatus.UNAUTHORIZED and jobs_on(request.app[VIEW]):
+        return MENU
+    return {way: words for way, words in MENU.items() if way != "jobs"}
+
+
 def _html(request: web.Request, content: PageContent, status: int = 200) -> bytes:
     """Return a page in its frame."""
     route = request.match_info.route.resource
@@ -226,7 +238,7 @@ def _html(request: web.Request, content: PageContent, status: int = 200) -> byte
     icon = f'<link rel="icon" href="static/{ICON}?{files[ICON][2]}">'
     menu = "".join(
         f'<li><a href="{path(way) or "./"}"{" aria-current=page" if way == first else ""}>{words}</a></li>'
-        for way, words in MENU.items()
+        for way, words in _menu(request, status).items()
     )
     cluster, kind = "", ""
     if status != HTTPStatus.UNAUTHORIZED:

@@ -3,7 +3,7 @@ when; kept as long as the incident is in the journal."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from aggregator.web.markup import clock_time, facts, link, moment, prose, section, table, text
 from alerts.message.evidence_text import metric_text, reading_text, shown_columns
@@ -36,20 +36,27 @@ _REASONS = {
     "forgotten": "its node was removed",
 }
 MOST_ALERTS = 100
+JobLinks = Mapping[str, str]
+"""Links to pages of jobs, HTML by id."""
 
 
 def incident_body(
-    incident: Incident, timeline: TimelineReply | None, evidence: EvidenceReply | None, now: int
+    incident: Incident,
+    timeline: TimelineReply | None,
+    evidence: EvidenceReply | None,
+    now: int,
+    jobs: JobLinks | None = None,
 ) -> str:
-    """Return the page's content. `timeline`: None where the incident is too old for one."""
+    """Return the page's content. `timeline`: None where the incident is too old for one; `jobs`: links to the
+    pages of the jobs that it names, as far as there are any."""
     lead = incident.alerts[0] if incident.alerts else None
     cards = () if evidence is None else evidence.cards
     return (
         f"{_head(incident, now)}{_actions(incident)}"
-        f"{facts(_facts(incident, lead, now))}"
+        f"{facts(_facts(incident, lead, now, jobs or {}))}"
         f"{section('What it means', _meaning(lead), 'meaning')}"
         f"{section('What to do', _steps(cards, lead), 'steps')}"
-        f"{_evidence(evidence, now)}"
+        f"{_evidence(evidence, now, jobs or {})}"
         f"{section('What happened', _timeline(timeline, incident, now), 'timeline')}"
         f"{section('Its alerts', _alerts(incident, now), 'alerts')}"
         f"{section('Commands', _commands(cards), 'commands')}"
@@ -107,7 +114,23 @@ def subject_link(alert: Alert) -> str:
     return text(place_of(alert))
 
 
-def _facts(incident: Incident, lead: Alert | None, now: int) -> Iterator[tuple[str, str]]:
+def jobs_named(incident: Incident, evidence: EvidenceReply | None) -> set[str]:
+    """Return the ids of the jobs that an incident and its evidence name."""
+    cards = () if evidence is None else evidence.cards
+    texts = [alert.labels.get("job", "") for alert in incident.alerts[:MOST_ALERTS]]
+    for card in cards:
+        texts += [card.job, *(one.job for one in card.nearby)]
+    return {word for words in texts for word in words.split(",")} - {""}
+
+
+def _jobs(names: str, jobs: JobLinks) -> str:
+    """Return jobs with links; `names`: their ids, joined by commas."""
+    return ", ".join(jobs.get(name) or text(name) for name in names.split(",") if name)
+
+
+def _facts(
+    incident: Incident, lead: Alert | None, now: int, jobs: JobLinks
+) -> Iterator[tuple[str, str]]:
     yield "began", moment(incident.began, now)
     yield "alerts", text(all_firing(incident.firing, incident.total))
     if lead is not None:
@@ -118,16 +141,9 @@ def _facts(incident: Incident, lead: Alert | None, now: int) -> Iterator[tuple[s
         yield "remedy", "" if lead.owner is None else text(lead.owner.text)
         circuits = filter(None, lead.labels.get("circuits", "").split(","))
         yield "circuits", ", ".join(link(name, "circuits", name) for name in circuits)
-        for name in (
-            "rack",
-            "job",
-            "user",
-            "process",
-            "model",
-            "serial",
-            "pci",
-            "slot",
-        ):
+        yield "rack", text(lead.labels.get("rack", ""))
+        yield "job", _jobs(lead.labels.get("job", ""), jobs)
+        for name in ("user", "account", "process", "model", "serial", "pci", "slot"):
             yield name, text(lead.labels.get(name, ""))
     number = max(incident.hidden, len(incident.inhibited))
     yield (
@@ -156,24 +172,24 @@ def _steps(cards: Sequence[Evidence], lead: Alert | None) -> str:
     return f"{until}<ol>{steps}</ol>{replace}{runbook}"
 
 
-def _evidence(evidence: EvidenceReply | None, now: int) -> str:
+def _evidence(evidence: EvidenceReply | None, now: int, jobs: JobLinks) -> str:
     if evidence is None:
         return ""
     if not evidence.cards:
         problem = evidence.problem or "none was collected"
         return section("Evidence", f"<p>{text(problem)}</p>", "evidence")
-    found = "".join(_card(number, card, now) for number, card in enumerate(evidence.cards))
+    found = "".join(_card(number, card, now, jobs) for number, card in enumerate(evidence.cards))
     return section("Evidence", found, "evidence")
 
 
-def _card(number: int, card: Evidence, now: int) -> str:
+def _card(number: int, card: Evidence, now: int, jobs: JobLinks) -> str:
     def clock(at: int) -> str:
         return clock_time(at, card.collected)
 
     place = f"{card.node} GPU {card.index}" if card.index else card.node or card.name
     lines = "".join(f"<li>{clock(one.at)} <code>{text(one.line)}</code></li>" for one in card.lines)
     nearby = "".join(
-        f"<li>{clock(one.at)} {text(one.what)}{f' GPU {text(one.index)}' if one.index else ''} {text(one.text or one.line)}</li>"
+        f"<li>{clock(one.at)} {text(one.what)}{f' GPU {text(one.index)}' if one.index else ''} {text(one.text or one.line)}{f' (job {_jobs(one.job, jobs)})' if one.job else ''}</li>"
         for one in card.nearby
     )
     more = card.nearby_total - len(card.nearby)
@@ -182,6 +198,7 @@ def _card(number: int, card: Evidence, now: int) -> str:
         f'<article class="card" aria-labelledby="card-{number}"><h3 id="card-{number}">{text(place)}: {text(card.summary)}</h3>'
         f"<p>as it was when it was notified: collected {moment(card.collected, now)}, "
         f"{duration(max(0, card.collected - card.moment) / 1e9)} after it began</p>"
+        f"{_hit(card, jobs)}"
         f"{_part('Log', f'<ol class=log>{lines}</ol>' if lines else '')}"
         f"{_part('Readings around the moment', readings(card))}"
         f"{_part('Within five minutes on this node', f'<ul>{nearby}</ul>' if nearby else '')}"
@@ -189,6 +206,14 @@ def _card(number: int, card: Evidence, now: int) -> str:
         f"{_past(card)}"
         f"{_part('Missing', f'<ul>{missing}</ul>' if missing else '')}</article>"
     )
+
+
+def _hit(card: Evidence, jobs: JobLinks) -> str:
+    """Return the jobs that the evidence has, and whose they are."""
+    if not card.job:
+        return ""
+    user = card.labels.get("user", "")
+    return f"<p>It hit job {_jobs(card.job, jobs)}{f' of {text(user)}' if user else ''}.</p>"
 
 
 def _part(title: str, body: str) -> str:

@@ -158,7 +158,11 @@ async def test_each_task_that_ends_is_an_alert_and_a_restart_and_costs_no_frame(
         assert supervisor.states.keys() == TASKS
         await node.tick()
         await end_each(aggregator, node)
-        for name in ("http connections", "http health", "http liveness"):  # supervised by the server
+        for name in (
+            "http connections",
+            "http health",
+            "http liveness",
+        ):  # supervised by the server
             await until(lambda name=name: fail_all(name))  # type: ignore[misc]
             key = f"task_restarted/task/{name}"
             await until(lambda key=key: firing(aggregator, key))  # type: ignore[misc]

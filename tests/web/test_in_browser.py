@@ -13,10 +13,12 @@ from tests.aggregator.http_client import Door, door
 from tests.aggregator.test_http_alerts import hot
 from tests.aggregator.test_http_circuits import lab
 from tests.web.browser import SIZES, BrowserPage, browsing, needed
+from tests.web.busy_lab import busy_lab
 
 pytestmark = [needed, pytest.mark.systems]
 PATHS = ("/", "/?map=power", "/nodes", "/nodes?sort=power&q=n", "/nodes/n1", "/gpus/GPU-n1-0", "/alerts", "/alerts?view=alerts", "/alerts?view=silences", "/circuits",
-         "/circuits/lab%2F2?lose=1", "/energy", "/runbook", "/runbook/gpu_lost", "/circuits/none")  # fmt: skip
+         "/circuits/lab%2F2?lose=1", "/energy", "/runbook", "/runbook/gpu_lost", "/jobs", "/jobs?user=ada&sort=use", "/jobs/4711", "/jobs/lab%2Ftrain-0",
+         "/circuits/none")  # fmt: skip
 LOOK = """(() => {
   const faults = [];
   const wide = document.documentElement.scrollWidth - innerWidth;
@@ -73,7 +75,7 @@ def only_from(page: BrowserPage, client: Door) -> bool:
 @pytest.mark.parametrize("size", list(SIZES))
 async def test_every_page_is_sound_at_every_size(tmp_path: Path, size: str, dark: bool) -> None:
     """No console error, no request to another host, no sideways scrolling, labels, contrast."""
-    async with door(await lab()) as client, browsing(tmp_path / "profile") as page:
+    async with door(await busy_lab()) as client, browsing(tmp_path / "profile") as page:
         await page.size(size)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         await page.call("Emulation.setEmulatedMedia", features=[scheme])

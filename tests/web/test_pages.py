@@ -129,8 +129,9 @@ async def crawled(client: Door, first: str) -> dict[str, Page]:
 async def test_every_link_of_every_page_leads_somewhere() -> None:
     async with door(await lab()) as client:
         found = await crawled(client, "/")
-    for way in MENU:
-        assert f"/{way}" in found
+    assert {f"/{way}" for way in MENU} - found.keys() == {"/jobs"}, (
+        "no node has said a word of jobs"
+    )
     assert "/circuits/lab%2F2" in found
     assert "/alerts?view=silences" in found
     assert any(path.startswith("/runbook/") for path in found)

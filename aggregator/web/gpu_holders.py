@@ -1,0 +1,214 @@
+"""Who holds GPUs now, by the newest list of each node: the jobs and processes of a GPU, of a node, and of what
+a circuit feeds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from aggregator.http.node_status import status_of
+from aggregator.view import AggregatorView
+from aggregator.web.job_words import UNKNOWN, job_link
+from aggregator.web.markup import link, moment, path, section, table, text
+from api.fleet import NodeStatus
+from telemetry.devices import Gpu
+from telemetry.jobs import Allocation, AllocationKind, GpuProcess, Job, JobKey, NodeJobs
+from telemetry.number_text import number, percent, watts
+from telemetry.text import counted, duration
+
+PROCESSES = "process"
+"""Name of the source that lists processes."""
+_WITHHELD = "<p>Jobs and processes are shown to callers with a token.</p>"
+MOST_JOBS = 200
+"""Jobs of a circuit that are listed."""
+
+
+def jobs_on(view: AggregatorView) -> bool:
+    """Return whether any node says who holds its GPUs, or one did lately."""
+    return bool(view.jobs.ledger.jobs) or any(map(_speaks, view.jobs.lists.values()))
+
+
+def _speaks(message: NodeJobs) -> bool:
+    """Return whether a list says anything: that of a node where jobs are off is empty."""
+    return bool(message.sources or message.allocations or message.processes)
+
+
+def _lists_processes(message: NodeJobs) -> bool:
+    """Return whether a GPU of which a list has no process has none."""
+    states = {source.name: source.state for source in message.sources}
+    return states.get(PROCESSES) == "reading" and not message.left_out
+
+
+def gpus_without_process(view: AggregatorView) -> Iterator[JobKey]:
+    """Yield a job for each GPU that is allocated to it and has no process now, where that is known."""
+    now = view.now()
+    for name, message in view.jobs.lists.items():
+        node = view.fleet.nodes.get(name)
+        if node is None or status_of(node, now) is not NodeStatus.ONLINE:
+            continue
+        if _lists_processes(message):
+            used = {process.gpu for process in message.processes}
+            given = {(one.job, one.gpu) for one in _live(message.allocations)
+                     if one.kind is AllocationKind.ALLOCATED}  # fmt: skip
+            yield from (key for key, gpu in given if gpu not in used)
+
+
+def power_now(view: AggregatorView, gpus: Iterable[str]) -> dict[str, float | None]:
+    """Return the power of GPUs in W by UUID; None where it is not known."""
+    column = view.fleet.column("gpu_power_watts", view.now())
+    found: dict[str, float | None] = {}
+    for uuid in gpus:
+        row = view.fleet.by_uuid.get(uuid)
+        value = math.nan if row is None else float(column[row])
+        found[uuid] = None if math.isnan(value) else value
+    return found
+
+
+def holders_section(view: AggregatorView, node: str, gpus: Sequence[Gpu], *, private: bool) -> str:
+    """Return who uses some GPUs of a node: a line a process, and one for each GPU that is allocated or free
+    without one; nothing where nobody has ever said. `private`: whether the caller sees persons."""
+    message = view.jobs.lists.get(node)
+    if message is None or not gpus:
+        return ""
+    if not private:
+        return section("Who uses it", _WITHHELD, "jobs")
+    if not _speaks(message):
+        return section("Who uses it", "<p>Jobs are switched off on this node.</p>", "jobs")
+    known = view.fleet.nodes.get(node)
+    remarks = []
+    if known is None or status_of(known, view.now()) is not NodeStatus.ONLINE:
+        remarks.append(
+            f"The node is silent: this is what it said {moment(message.at, view.wall())}."
+        )
+    remarks += [
+        f"{text(source.name)}: {text(source.state)}: {text(source.message)}"
+        for source in message.sources
+        if source.state != "reading" and (source.state != "absent" or source.name == PROCESSES)
+    ]
+    if message.left_out:
+        words = "1 process" if message.left_out == 1 else f"{message.left_out:,} processes"
+        remarks.append(f"{words} found no room in the node's message.")
+    rows = [row for gpu in gpus for row in _rows(message, gpu, view.wall())]
+    heads = ("GPU", "job", "user", "PID", "program", "memory", "use", "for")
+    shown_remarks = "".join(f"<p class=problems>{remark}</p>" for remark in remarks)
+    shown = table(f"Processes on {counted(len(gpus), 'GPU')}", heads, rows, (3, 5, 6))
+    return section("Who uses it", shown_remarks + shown, "jobs")
+
+
+def _live(allocations: Iterable[Allocation]) -> Iterator[Allocation]:
+    return (one for one in allocations if not one.end)
+
+
+def _rows(message: NodeJobs, gpu: Gpu, now: int) -> Iterator[tuple[str, ...]]:
+    jobs = {job.key: job for job in message.jobs}
+    its = [each for each in message.processes if each.gpu == gpu.uuid]
+    held = [each for each in _live(message.allocations) if each.gpu == gpu.uuid]
+    used = {each.job for each in its}
+    for process in its:
+        yield _process_row(gpu, process, jobs, now)
+    without = "no process" if _lists_processes(message) else "processes not known"
+    given = [one for one in held if one.kind is AllocationKind.ALLOCATED]
+    for one in given:
+        if one.job not in used:
+            yield (
+                _gpu(gpu, one.instance), _job(one.job, jobs), _user(jobs.get(one.job)), "",
+                f"allocated by {text(one.source) or 'its scheduler'}, {without}", "", "",
+                _age(one.begin, now),
+            )  # fmt: skip
+    if not its and not given:
+        yield _gpu(gpu, None), "", "", "", without, "", "", ""
+
+
+def _process_row(
+    gpu: Gpu, process: GpuProcess, jobs: Mapping[JobKey, Job], now: int
+) -> tuple[str, ...]:
+    kind = "" if process.type == "compute" else f" ({text(process.type)})"
+    hidden = f'<span class="dim">{text(process.hidden)}</span>' if process.hidden else UNKNOWN
+    job = hidden if process.job is None else _job(process.job, jobs)
+    memory = process.memory_bytes
+    return (
+        _gpu(gpu, process.instance), job, text(process.user) or hidden, str(process.pid),
+        f"{text(process.name) or hidden}{kind}",
+        UNKNOWN if memory is None else f"{number(memory / 2**30, 1)} GiB",
+        UNKNOWN if process.sm_ratio is None else percent(process.sm_ratio),
+        _age(process.started, now),
+    )  # fmt: skip
+
+
+def _gpu(gpu: Gpu, instance: int | None) -> str:
+    way = link(f"GPU {gpu.index}", "gpus", gpu.uuid)
+    return way if instance is None else f"{way} instance {instance}"
+
+
+def _job(key: JobKey, jobs: Mapping[JobKey, Job]) -> str:
+    """Return a link to a job; that of a user outside all schedulers is said to be none."""
+    if key.scheduler == "user":
+        return job_link("no job", key)
+    job = jobs.get(key)
+    name = f" {text(job.name)}" if job is not None and job.name else ""
+    return f"{job_link(f'{key.scheduler} {key.id}', key)}{name}"
+
+
+def _user(job: Job | None) -> str:
+    if job is None or not job.user:
+        return UNKNOWN
+    return f'<a href="{path("jobs", user=job.user)}">{text(job.user)}</a>'
+
+
+def _age(since: int, now: int) -> str:
+    return duration(max(0, now - since) / 1e9) if since else UNKNOWN
+
+
+def circuit_jobs(view: AggregatorView, nodes: Sequence[str], *, private: bool) -> str:
+    """Return the jobs on the nodes that a circuit feeds, with the power of their GPUs there, the most first.
+    A GPU that several jobs hold counts for each, and is marked."""
+    listed = {name: view.jobs.lists[name] for name in nodes if name in view.jobs.lists}
+    if not any(map(_speaks, listed.values())):
+        return ""
+    if not private:
+        return section("Jobs", _WITHHELD, "jobs")
+    gpus: dict[JobKey, dict[str, str]] = {}
+    facts: dict[JobKey, Job] = {}
+    holders: dict[str, set[JobKey]] = {}
+    for name, message in listed.items():
+        facts |= {job.key: job for job in message.jobs}
+        for one in _holding(message):
+            gpus.setdefault(one.job, {})[one.gpu] = name
+            holders.setdefault(one.gpu, set()).add(one.job)
+    power = power_now(view, holders)
+    totals = {key: sum(power[uuid] or 0.0 for uuid in its) for key, its in gpus.items()}
+    shown = [
+        (
+            _job(key, facts),
+            _user(facts.get(key)),
+            f"{len(its):,}",
+            _power(totals[key], [power[uuid] for uuid in its]),
+            ", ".join(link(name, "nodes", name) for name in sorted(set(its.values()))[:8]),
+            "shared with others" if any(len(holders[uuid]) > 1 for uuid in its) else "",
+        )
+        for key, its in sorted(gpus.items(), key=lambda pair: (-totals[pair[0]], pair[0]))[
+            :MOST_JOBS
+        ]
+    ]
+    silent = len(set(nodes) - {name for name, message in listed.items() if _speaks(message)})
+    more = f"<p>{counted(silent, 'node')} of it {'does' if silent == 1 else 'do'} not say who uses their GPUs.</p>" if silent else ""  # fmt: skip
+    heads = ("job", "user", "GPUs", "at the GPUs", "nodes", "")
+    caption = f"{counted(len(gpus), 'job')} on the nodes that it feeds, the most power first"
+    return section("Jobs", table(caption, heads, shown, (2, 3)) + more, "jobs")
+
+
+def _holding(message: NodeJobs) -> Iterator[Allocation]:
+    """Yield the allocations of each GPU: those of a scheduler, else those by processes."""
+    live = list(_live(message.allocations))
+    given = {one.gpu for one in live if one.kind is AllocationKind.ALLOCATED}
+    for one in live:
+        if one.kind is AllocationKind.ALLOCATED or one.gpu not in given:
+            yield one
+
+
+def _power(total: float, parts: Sequence[float | None]) -> str:
+    """Return the power of some GPUs, and of how many it is not known."""
+    missing = sum(part is None for part in parts)
+    if missing == len(parts):
+        return UNKNOWN
+    return watts(total) + (f', <span class="dim">{missing:,} not known</span>' if missing else "")

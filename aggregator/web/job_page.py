@@ -1,0 +1,194 @@
+"""The page of a job: what it did, its GPUs by node, its past, and the faults of its GPUs while it ran."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from aggregator.web.job_words import (
+    UNKNOWN,
+    cost_text,
+    energy_text,
+    known,
+    lasted,
+    mark_of,
+    nodes_text,
+    phase_badge,
+    times_text,
+    use_text,
+)
+from aggregator.web.markup import facts, link, moment, path, section, table, text
+from api.jobs import AllocationRow, GpuUse, JobReply, JobRow, JobSummary
+from telemetry.devices import Event
+from telemetry.jobs import AllocationKind
+from telemetry.number_text import gibibytes, percent, watts
+from telemetry.text import counted, duration
+
+MOST_GPUS = 1024
+"""GPUs, and allocations, that are listed."""
+GpuName = Callable[[str], str]
+"""Returns the HTML that names a GPU by its UUID."""
+
+
+def job_body(
+    reply: JobReply,
+    hints: Sequence[str],
+    charts: str,
+    faults: str,
+    name: GpuName,
+    power: Mapping[str, float | None],
+) -> str:
+    """Return the page's content. `charts` and `faults` are HTML; `power`: W now by UUID of the GPUs that it
+    holds."""
+    job, summary = reply.job, reply.job.summary
+    listed = "".join(f"<li>{text(hint)}</li>" for hint in hints)
+    return (
+        f"<p>{phase_badge(job)}</p>"
+        f"{f'<ul class=problems>{listed}</ul>' if listed else ''}"
+        f"{facts(_facts(job, reply.at))}"
+        f"{section('What it did', _figures(summary), 'figures')}"
+        f"{section('Its GPUs', _gpus(summary, name, power), 'gpus')}"
+        f"{section('Past', charts, 'past')}"
+        f"{section('Faults while it ran', faults, 'faults')}"
+        f"{section('Allocations', _allocations(reply.allocations, name), 'allocations')}"
+    )
+
+
+def _facts(job: JobRow, at: int) -> Iterator[tuple[str, str]]:
+    yield "name", known(job.job_name)
+    yield "user", _search("user", job.user)
+    yield "account", _search("account", job.account)
+    cluster = f" ({text(job.cluster)})" if job.cluster else ""
+    yield "scheduler", f"{text(job.scheduler)}{cluster}"
+    yield "queue", text(job.queue)
+    yield "owner", text(job.owner)
+    if job.restart:
+        runs = f'<a href="{path("jobs", job=job.id, **{"from": "-30d"})}">all its runs</a>'
+        yield "run", f"{job.restart + 1}, {runs}"
+    if job.submitted is not None:
+        waited = duration(max(0, job.begin - job.submitted) / 1e9)
+        yield "submitted", f"{moment(job.submitted)}, waited {waited}"
+    yield "began", moment(job.begin, at)
+    yield "ended", "" if job.end is None else moment(job.end, at)
+    yield "runs for" if job.end is None else "ran for", lasted(job, at)
+    wanted = job.gpus_asked
+    asked = "" if wanted in {None, job.gpus} else f", asked for {wanted:,}"
+    yield "GPUs", f"{job.gpus:,}{asked}"
+    yield "nodes", nodes_text(job.nodes)
+
+
+def _search(name: str, word: str) -> str:
+    if not word:
+        return UNKNOWN
+    return f'<a href="{path("jobs", **{name: word, "from": "-30d"})}">{text(word)}</a>'
+
+
+def _figures(summary: JobSummary | None) -> str:
+    if summary is None:
+        return "<p>Nothing was measured of it yet.</p>"
+    return facts(_figure_facts(summary))
+
+
+def _figure_facts(summary: JobSummary) -> Iterator[tuple[str, str]]:
+    read = "nothing was read" if summary.coverage is None else f"{percent(summary.coverage)} of its GPU time"  # fmt: skip
+    yield "GPU hours", f"{summary.gpu_hours:,.2f}"
+    yield "read", f"{read}{', so that figures are partial (~)' if summary.partial else ''}"
+    low, high = summary.utilization_p10_ratio, summary.utilization_p90_ratio
+    spread = (
+        ""
+        if low is None or high is None
+        else f", a tenth of the time below {percent(low)}, a tenth above {percent(high)}"
+    )
+    yield "use, mean", use_text(summary) + spread
+    idle = summary.gpus_idle
+    yield "GPUs below 1% use", UNKNOWN if idle is None else f"{idle:,}" if idle else "none"
+    yield "memory", UNKNOWN if summary.memory_peak_bytes is None else f"at least {gibibytes(summary.memory_peak_bytes)} GiB at its peak on a GPU"  # fmt: skip
+    yield "energy at the GPUs", energy_text(summary.energy_joules, summary.energy_coverage)
+    yield "energy at the wall", energy_text(summary.wall_joules, summary.wall_coverage)
+    yield "cost", cost_text(summary)
+    limits = sorted(summary.clock_limit_seconds.items(), key=lambda pair: -pair[1])
+    words = ", ".join(f"{text(word.replace('_', ' '))} {duration(seconds)}" for word, seconds in limits)  # fmt: skip
+    yield "GPU time at limited clocks", words or ("none" if summary.coverage else UNKNOWN)
+
+
+def _gpus(summary: JobSummary | None, name: GpuName, power: Mapping[str, float | None]) -> str:
+    uses = (
+        [] if summary is None else sorted(summary.gpus, key=lambda one: (one.node, name(one.gpu)))
+    )
+    heads = ("node", "GPU", "held", "use", "energy", "memory, peak", "power now", "")
+    rows = [_gpu(one, name, power) for one in uses[:MOST_GPUS]]
+    return table(_caption(len(uses), "GPU"), heads, rows, range(2, 7))
+
+
+def _gpu(one: GpuUse, name: GpuName, power: Mapping[str, float | None]) -> tuple[str, ...]:
+    part = one.known_seconds / one.held_seconds if one.held_seconds else None
+    use = (
+        UNKNOWN
+        if one.utilization_ratio is None
+        else f"{mark_of(part)}{percent(one.utilization_ratio)}"
+    )
+    now = power.get(one.gpu)
+    return (
+        link(one.node, "nodes", one.node),
+        name(one.gpu),
+        duration(one.held_seconds),
+        use,
+        energy_text(one.energy_joules, 1.0),
+        UNKNOWN if one.memory_peak_bytes is None else f"{gibibytes(one.memory_peak_bytes)} GiB",
+        ("given back" if one.gpu not in power else UNKNOWN) if now is None else watts(now),
+        "shared with others" if one.shared else "",
+    )
+
+
+def _allocations(allocations: Sequence[AllocationRow], name: GpuName) -> str:
+    heads = ("node", "GPU", "what", "from", "until", "source")
+    rows = [
+        (
+            link(one.node, "nodes", one.node),
+            name(one.gpu) + ("" if one.instance is None else f" instance {one.instance}"),
+            _kind(one),
+            f"{moment(one.begin)} <span class=dim>{text(one.begin_from)}</span>",
+            _end(one),
+            known(one.source),
+        )
+        for one in allocations[:MOST_GPUS]
+    ]
+    return table(_caption(len(allocations), "allocation"), heads, rows)
+
+
+def _kind(one: AllocationRow) -> str:
+    words = "allocated" if one.kind is AllocationKind.ALLOCATED else "used by a process"
+    return f"{words}, step {text(one.step)}" if one.step else words
+
+
+def _end(one: AllocationRow) -> str:
+    if one.end is None:
+        return "it lasts"
+    how = "unseen: listed last" if one.lost else text(one.end_from)
+    return f"{moment(one.end)} <span class=dim>{how}</span>"
+
+
+def _caption(count: int, word: str) -> str:
+    words = counted(count, word)
+    return words if count <= MOST_GPUS else f"{words}, of which {MOST_GPUS:,} are listed"
+
+
+def faults_body(
+    summary: JobSummary | None, events: Sequence[Event], name: GpuName, incidents: str
+) -> str:
+    """Return the faults of a job's GPUs: as they were counted, those that are stored, and the incidents.
+    `incidents` is HTML."""
+    found = {} if summary is None else summary.faults
+    kinds = ", ".join(f"{text(kind)} {times_text(times)}" for kind, times in sorted(found.items()))
+    words = f"<p>Counted: {kinds}.</p>" if kinds else "<p>None was counted.</p>"
+    rows = [
+        (
+            moment(one.at),
+            link(one.node, "nodes", one.node),
+            name(one.gpu) if one.gpu else "",
+            text(one.kind),
+            text(one.data.get("line") or one.message),
+        )
+        for one in events
+    ]
+    heads = ("when", "node", "GPU", "kind", "what")
+    return f"{words}{table(counted(len(rows), 'event'), heads, rows)}{incidents}"

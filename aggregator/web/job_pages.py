@@ -1,0 +1,158 @@
+"""Pages of jobs: those that had GPUs in a time, and one with all about it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from aiohttp import web
+
+from aggregator.http.auth import CALLER
+from aggregator.http.errors import RequestError
+from aggregator.http.history import MOST_EVENTS, events_of
+from aggregator.http.jobs import FILTERS, MOST, RUN, USUAL_FROM, job_reply, jobs_reply
+from aggregator.http.parameters import between, one_of, query, whole_number
+from aggregator.http.reply import STORE_SECONDS, VIEW
+from aggregator.jobs.service import AFTER_SECONDS
+from aggregator.view import AggregatorView
+from aggregator.web.alert_list import incidents_body
+from aggregator.web.content import PageContent, shown_to
+from aggregator.web.gpu_holders import gpus_without_process, power_now
+from aggregator.web.job_list import COLUMNS, NEWEST, jobs_body
+from aggregator.web.job_page import GpuName, faults_body, job_body
+from aggregator.web.job_words import hints, key_of
+from aggregator.web.load_chart import load_chart
+from aggregator.web.markup import link, path, text
+from aggregator.web.past_readings import power_and_use
+from api.alerts import Incident
+from api.jobs import AllocationRow, JobReply, JobRow
+from telemetry.devices import Event
+from telemetry.text import rfc3339
+
+MOST_CHARTED = 32
+"""GPUs of a job whose past is drawn: each costs two questions to the store."""
+MOST_ASKED = 8
+"""Nodes of a job that are asked for events one by one; of more, the whole cluster is."""
+MOST_SHOWN = 200
+"""Events that are listed."""
+MOST_INCIDENTS = 1000
+_LEAST_NS = 60 * 10**9
+"""Length of the charts of a job that has just begun."""
+
+
+async def jobs(request: web.Request) -> PageContent:
+    """Return the page of the jobs that had GPUs in a time, the newest first or by the column `sort`."""
+    asked, view = query(request, *FILTERS, "sort", "page"), request.app[VIEW]
+    one_of(asked, "sort", (NEWEST, *COLUMNS))
+    page = whole_number(asked, "page", 1, 100_000)
+    reply = shown_to(request, await jobs_reply(request, asked, MOST))
+    unused = Counter(gpus_without_process(view))
+    private = request[CALLER].sees_private
+    body = await asyncio.to_thread(jobs_body, reply, unused, asked, page, private=private)
+    return PageContent("Jobs", body, live="to" not in asked)
+
+
+async def job(request: web.Request) -> PageContent:
+    """Return the page of a job: its newest run, or that of `restart`; `from` and `to` choose the time of its
+    charts, its whole run if absent."""
+    if not request[CALLER].sees_private:
+        raise RequestError(401, "job", "it is shown to callers with a token", "Sign in.")
+    asked, view = query(request, *RUN, "from", "to"), request.app[VIEW]
+    reply = await job_reply(request, asked)
+    row = reply.job
+    unused = sum(key == key_of(row) for key in gpus_without_process(view))
+    held = {each.gpu for each in reply.allocations if each.end is None}
+    names = _names(view, {each.gpu for each in reply.allocations})
+
+    def name(uuid: str) -> str:
+        return names.get(uuid) or f"<code>{text(uuid)}</code>"
+
+    body = job_body(
+        reply, list(hints(row, reply.at, unused)), await _charts(view, reply, asked),
+        await _faults(view, reply, name), name, power_now(view, held),
+    )  # fmt: skip
+    live = row.end is None and "to" not in asked
+    return PageContent(f"Job {row.id} {row.job_name}".rstrip(), body, live=live)
+
+
+def _names(view: AggregatorView, gpus: set[str]) -> Mapping[str, str]:
+    """Return links to the pages of those GPUs that the fleet still has."""
+    found = {}
+    for uuid in gpus & view.fleet.by_uuid.keys():
+        entry = view.fleet.gpus[view.fleet.by_uuid[uuid]]
+        if entry is not None:
+            found[uuid] = link(f"GPU {entry[1].index}", "gpus", uuid)
+    return found
+
+
+async def _charts(view: AggregatorView, reply: JobReply, asked: Mapping[str, str]) -> str:
+    """Return the charts of a job's power and use, from its begin to its end or as `from` and `to` say."""
+    row, held = reply.job, _spans(reply.allocations, reply.at)
+    if len(held) > MOST_CHARTED:
+        return (
+            f"<p>Its {len(held):,} GPUs are too many to draw: the pages of its nodes have charts, of "
+            f"up to {MOST_CHARTED} GPUs this one has.</p>"
+        )
+    end = reply.at if row.end is None else row.end
+    end = max(end, row.begin + _LEAST_NS)
+    start, end = between(
+        asked.get("from", rfc3339(row.begin)), asked.get("to", rfc3339(end)), reply.at, USUAL_FROM
+    )
+    power, use = await power_and_use(view, held, start, end)
+    run = {name: asked.get(name) for name in RUN}
+    whole = ' aria-current="page"' if not asked.keys() & {"from", "to"} else ""
+    tabs = (
+        f'<nav aria-label="Time of the charts"><ul class="tabs"><li><a href="{path("jobs", row.id, **run)}#past"{whole}>'
+        "its whole run</a></li></ul></nav>"
+    )
+    return (
+        tabs
+        + load_chart(power, start, end, (), "power of its GPUs")
+        + load_chart(use, start, end, (), "use of its GPUs")
+    )
+
+
+def _spans(
+    allocations: Sequence[AllocationRow], now: int
+) -> Mapping[str, Sequence[tuple[int, int]]]:
+    """Return when a job held each GPU."""
+    found: dict[str, list[tuple[int, int]]] = {}
+    for one in allocations:
+        found.setdefault(one.gpu, []).append((one.begin, now if one.end is None else one.end))
+    return found
+
+
+async def _faults(view: AggregatorView, reply: JobReply, name: GpuName) -> str:
+    row = reply.job
+    end = reply.at if row.end is None else row.end + round(AFTER_SECONDS * 1e9)
+    async with asyncio.timeout(STORE_SECONDS):
+        events = await _events(view, reply.allocations, row, end)
+        ever = await view.delivery.history(row.begin, MOST_INCIDENTS)
+    gpus = {each.gpu for each in reply.allocations}
+    incidents = [one for one in ever if one.began < end and _concerns(one, row, gpus)]
+    shown = incidents_body(incidents, reply.at, past=False) if incidents else ""
+    return faults_body(row.summary, events, name, shown)
+
+
+async def _events(
+    view: AggregatorView, allocations: Sequence[AllocationRow], row: JobRow, end: int
+) -> list[Event]:
+    """Return the events of a job's GPUs while it ran, and those of its nodes as a whole."""
+    wanted = row.nodes if len(row.nodes) <= MOST_ASKED else [None]
+    nodes, gpus = set(row.nodes), {each.gpu for each in allocations}
+    found = [
+        stored.event
+        for node in wanted
+        for stored in await events_of(view, row.begin, end, node, None, MOST_EVENTS)
+        if stored.event.node in nodes and stored.event.gpu in {None, *gpus}
+    ]
+    return sorted(found, key=lambda one: one.at)[-MOST_SHOWN:]
+
+
+def _concerns(incident: Incident, row: JobRow, gpus: set[str]) -> bool:
+    """Return whether an incident is of a job's GPUs, or names the job."""
+    return any(
+        alert.gpu in gpus or row.id in alert.labels.get("job", "").split(",")
+        for alert in incident.alerts
+    )

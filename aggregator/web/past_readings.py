@@ -1,0 +1,98 @@
+"""The past of devices as series of charts, in the units of people."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from statistics import fmean
+
+from aggregator.http.history import USUAL_POINTS, series_of
+from aggregator.view import AggregatorView
+from aggregator.web.load_chart import LoadSeries
+from telemetry.catalogue import BY_NAME
+from telemetry.metric import Table, Unit
+
+_UNITS = {
+    Unit.WATTS: (1.0, "W"),
+    Unit.CELSIUS: (1.0, "°C"),
+    Unit.RATIO: (100.0, "%"),
+    Unit.HERTZ: (1e-6, "MHz"),
+    Unit.BYTES: (2.0**-30, "GiB"),
+}
+"""Factor and unit of a chart's axis."""
+FROM_DATA = frozenset({Unit.CELSIUS, Unit.HERTZ})
+"""Units whose zero says nothing: their axis begins near the lowest reading."""
+_LEAST_BUCKET = 10
+"""Seconds: a node that reads once a second has several readings in it, whatever its phase."""
+
+
+async def readings_of(
+    view: AggregatorView,
+    kind: Table,
+    device: str,
+    name: str,
+    start: int,
+    end: int,
+    bucket: int | None = None,
+) -> LoadSeries:
+    """Return the past of a metric of a device, in the unit of its chart; `bucket`: seconds of each mean."""
+    metric = BY_NAME[name]
+    step = None if bucket is None else f"{bucket}s"
+    found = await series_of(view, kind, device, metric, start, end, step)
+    scale, unit = _UNITS[metric.unit]
+    mean, high = ([None if value is None or value != value else value * scale for value in column]  # noqa: PLR0124 - NaN
+                  for column in (found.mean, found.high))  # fmt: skip
+    return LoadSeries(found.at, mean, high, unit, round(max(found.step, 15.0) * 1e9))
+
+
+async def power_of_gpus(
+    view: AggregatorView, gpus: Sequence[str], start: int, end: int
+) -> LoadSeries:
+    """Return the sum over GPUs of a node; not known where one of them is not."""
+    parts = [
+        await readings_of(view, Table.GPU, uuid, "gpu_power_watts", start, end) for uuid in gpus
+    ]
+    return _over_gpus([(part, lambda _: True) for part in parts], sum)
+
+
+async def power_and_use(
+    view: AggregatorView, held: Mapping[str, Sequence[tuple[int, int]]], start: int, end: int
+) -> tuple[LoadSeries, LoadSeries]:
+    """Return the sum of the power of some GPUs and the mean of their use, each counted only while it was
+    held; not known where one of those that were is not. `held`: begins and ends by UUID, ns since 1970.
+
+    The readings of different nodes never have the same instant: they meet in buckets.
+    """
+    length = (end - start) / 1e9
+    bucket = max(_LEAST_BUCKET, math.ceil(length / USUAL_POINTS))
+
+    async def total(name: str, of: Callable[[list[float]], float]) -> LoadSeries:
+        parts = [
+            (await readings_of(view, Table.GPU, uuid, name, start, end, bucket), _within(spans, bucket))
+            for uuid, spans in held.items()
+        ]  # fmt: skip
+        return _over_gpus(parts, of)
+
+    return await total("gpu_power_watts", sum), await total("gpu_utilization_ratio", fmean)
+
+
+def _within(spans: Sequence[tuple[int, int]], bucket: int) -> Callable[[int], bool]:
+    """Return whether the middle of a bucket that begins at a time lies within one of some spans."""
+    half = bucket * 500_000_000
+    return lambda at: any(begin <= at + half < end for begin, end in spans)
+
+
+def _over_gpus(
+    parts: Sequence[tuple[LoadSeries, Callable[[int], bool]]], of: Callable[[list[float]], float]
+) -> LoadSeries:
+    """Return a figure over the GPUs that count at each instant; None where one of them is not known."""
+    by_time = [(dict(zip(part.at, part.values, strict=True)), counts) for part, counts in parts]
+    instants = sorted({at for values, _ in by_time for at in values})
+    found: list[float | None] = []
+    for at in instants:
+        values = [values.get(at) for values, counts in by_time if counts(at)]
+        known = [value for value in values if value is not None]
+        found.append(of(known) if known and len(known) == len(values) else None)
+    step = max((part.step for part, _ in parts), default=1)
+    unit = parts[0][0].unit if parts else ""
+    return LoadSeries(instants, found, [None] * len(found), unit, step)
