@@ -1,14 +1,15 @@
 """Hints about a job: what its figures suggest, in a line each. Pure.
 
-A hint says what was read, never what somebody should do; nothing is said of a job whose GPUs were held
-too shortly to judge, nor of a figure that is not known.
+A hint says what was read, never what somebody should do; nothing is said of the use of a job whose GPUs were
+held too shortly to judge, nor of a figure that is not known.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from api.jobs import JobSummary
+from api.jobs import JobPhase, JobRow, JobSummary
+from telemetry.number_text import percent
 from telemetry.text import counted
 
 LEAST_SECONDS = 600.0
@@ -17,29 +18,48 @@ LOW_USE = 0.35
 """Mean utilisation below which GPUs mostly wait."""
 LIMITED = 0.1
 """Share of the GPU time under a clock limit that is worth a line."""
-_USUAL = frozenset({"gpu_idle", "none"})
-"""Reasons of clocks that limit no work."""
+_FAULTY_LIMITS = (
+    "hw_thermal_slowdown", "sw_thermal_slowdown", "hw_power_brake_slowdown", "hw_slowdown",
+)  # fmt: skip
+"""Reasons for limited clocks that a healthy GPU at full load does not have, as it has the power limit."""
 
 
-def hints(summary: JobSummary, gpus: int) -> list[str]:
-    """Return the hints about a job of some GPUs, the most important first."""
-    return list(_hints(summary, gpus))
+def hints(row: JobRow, unused: int = 0) -> list[str]:
+    """Return the hints about a job, the most important first. `unused`: GPUs that are allocated to it and have
+    no process now."""
+    return list(_hints(row, unused))
 
 
-def _hints(summary: JobSummary, gpus: int) -> Iterator[str]:
-    for kind, count in sorted(summary.faults.items()):
-        yield f"{kind} {counted(count, 'time')} while it ran"
-    seconds = summary.gpu_hours * 3600
-    if not gpus or seconds / gpus < LEAST_SECONDS:
-        return
-    if summary.gpus_idle:
-        yield f"{summary.gpus_idle} of {counted(gpus, 'GPU')} never worked"
-    use = summary.utilization_ratio
-    if use is not None and use < LOW_USE and summary.gpus_idle != gpus:
-        yield f"use {use:.0%} in the mean: the GPUs mostly wait"
-    for word, limited in sorted(summary.clock_limit_seconds.items(), key=lambda pair: -pair[1]):
-        if word not in _USUAL and limited / seconds >= LIMITED:
-            yield f"{limited / seconds:.0%} of the GPU time under the clock limit {word}"
-    if summary.partial:
-        known = summary.coverage
-        yield "no use was read" if known is None else f"use read for {known:.0%} of its time"
+def _hints(row: JobRow, unused: int) -> Iterator[str]:
+    if row.phase is JobPhase.SILENT:
+        yield "its nodes are silent: whether it runs is not known"
+    if row.phase is JobPhase.LOST:
+        yield "ended unseen"
+    found = row.summary
+    for kind, count in sorted(() if found is None else found.faults.items()):
+        yield f"{kind} {'once' if count == 1 else f'{count:,} times'} while it ran"
+    if unused:
+        yield f"{unused:,} of {counted(row.gpus, 'GPU')} without a process now"
+    if row.gpus_asked is not None and row.gpus_asked != row.gpus:
+        yield f"asked for {counted(row.gpus_asked, 'GPU')}, {row.gpus:,} seen"
+    if found is not None and row.gpus and found.gpu_hours * 3600 / row.gpus >= LEAST_SECONDS:
+        yield from _use(found, row.gpus)
+
+
+def _use(found: JobSummary, gpus: int) -> Iterator[str]:
+    if found.gpus_idle:
+        yield f"{found.gpus_idle:,} of {counted(gpus, 'GPU')} never worked"
+    use = found.utilization_ratio
+    if use is not None and use < LOW_USE and found.gpus_idle != gpus:
+        yield f"use {percent(use)} in the mean: the GPUs mostly wait"
+    limited, reason = max(
+        (found.clock_limit_seconds.get(name, 0.0), name) for name in _FAULTY_LIMITS
+    )
+    share = limited / (found.gpu_hours * 3600)
+    if share >= LIMITED:
+        yield f"clocks limited by {reason.replace('_', ' ')} for {percent(min(1.0, share))} of its GPU time"
+    if found.partial:
+        read = [each for each in (found.coverage, found.energy_coverage) if each is not None]
+        yield (
+            f"partial: {percent(min(read))} of its GPU time was read" if read else "no use was read"
+        )

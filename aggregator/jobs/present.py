@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 
 import msgspec
 
+from aggregator.http.node_status import status_of
 from aggregator.jobs.hints import hints
 from aggregator.jobs.ledger import JobLedger
 from aggregator.view import AggregatorView
 from api.alerts import Alert, AlertState, Severity
+from api.fleet import NodeStatus
 from api.jobs import AllocationRow, GpuHolder, JobAlert, JobRow
 from telemetry.gap import reason_of
 from telemetry.jobs import Allocation, AllocationKind, GpuProcess, Job, JobKey, NodeJobs
 
+PROCESSES = "process"
+"""Name of the source that lists processes."""
 _WORST = {Severity.PAGE: 0, Severity.TICKET: 1, Severity.INFO: 2}
 _PERSONAL_LABELS = ("user", "job", "account", "process")
 """Labels by which an alert, and so its summary, may tell of somebody."""
@@ -48,6 +53,26 @@ def gpu_holders(message: NodeJobs | None, gpu: str) -> list[GpuHolder] | None:
     ]  # fmt: skip
 
 
+def lists_processes(message: NodeJobs) -> bool:
+    """Return whether a GPU of which a list has no process has none."""
+    states = {source.name: source.state for source in message.sources}
+    return states.get(PROCESSES) == "reading" and not message.left_out
+
+
+def gpus_without_process(view: AggregatorView) -> Iterator[JobKey]:
+    """Yield a job for each GPU that is allocated to it and has no process now, where that is known."""
+    now = view.now()
+    for name, message in view.jobs.lists.items():
+        node = view.fleet.nodes.get(name)
+        if node is None or status_of(node, now) is not NodeStatus.ONLINE:
+            continue
+        if lists_processes(message):
+            used = {process.gpu for process in message.processes}
+            given = {(one.job, one.gpu) for one in message.allocations
+                     if one.kind is AllocationKind.ALLOCATED and not one.end}  # fmt: skip
+            yield from (key for key, gpu in given if gpu not in used)
+
+
 class PresentJobs:
     """The jobs of a view as they are at one instant; `own`: for a user who sees nobody else's, or ``."""
 
@@ -67,6 +92,11 @@ class PresentJobs:
                 found.setdefault((alert.node, alert.gpu or ""), []).append(alert)
         return found
 
+    @cached_property
+    def _unused(self) -> Counter[JobKey]:
+        """Count of the GPUs without a process, by job."""
+        return Counter(gpus_without_process(self._view))
+
     def row(self, row: JobRow) -> JobRow:
         """Return a row with what is the case now."""
         fires = [alert.severity for alert in self._alerts(key_of(row))]
@@ -74,7 +104,7 @@ class PresentJobs:
             row,
             power_watts=self._watts(key_of(row)),
             severity=min(fires, key=_rank, default=None),
-            hints=[] if row.summary is None else hints(row.summary, row.gpus),
+            hints=hints(row, self._unused[key_of(row)]),
         )
 
     def alerts(self, key: JobKey) -> list[JobAlert]:

@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from aggregator.http.node_status import status_of
+from aggregator.jobs.present import PROCESSES, lists_processes
 from aggregator.view import AggregatorView
 from aggregator.web.job_words import UNKNOWN, job_link
 from aggregator.web.markup import link, moment, path, section, table, text
@@ -16,8 +17,6 @@ from telemetry.jobs import Allocation, AllocationKind, GpuProcess, Job, JobKey, 
 from telemetry.number_text import number, percent, watts
 from telemetry.text import counted, duration
 
-PROCESSES = "process"
-"""Name of the source that lists processes."""
 _WITHHELD = "<p>Jobs and processes are shown to callers with a token.</p>"
 MOST_JOBS = 200
 """Jobs of a circuit that are listed."""
@@ -31,26 +30,6 @@ def jobs_on(view: AggregatorView) -> bool:
 def _speaks(message: NodeJobs) -> bool:
     """Return whether a list says anything: that of a node where jobs are off is empty."""
     return bool(message.sources or message.allocations or message.processes)
-
-
-def _lists_processes(message: NodeJobs) -> bool:
-    """Return whether a GPU of which a list has no process has none."""
-    states = {source.name: source.state for source in message.sources}
-    return states.get(PROCESSES) == "reading" and not message.left_out
-
-
-def gpus_without_process(view: AggregatorView) -> Iterator[JobKey]:
-    """Yield a job for each GPU that is allocated to it and has no process now, where that is known."""
-    now = view.now()
-    for name, message in view.jobs.lists.items():
-        node = view.fleet.nodes.get(name)
-        if node is None or status_of(node, now) is not NodeStatus.ONLINE:
-            continue
-        if _lists_processes(message):
-            used = {process.gpu for process in message.processes}
-            given = {(one.job, one.gpu) for one in _live(message.allocations)
-                     if one.kind is AllocationKind.ALLOCATED}  # fmt: skip
-            yield from (key for key, gpu in given if gpu not in used)
 
 
 def power_now(view: AggregatorView, gpus: Iterable[str]) -> dict[str, float | None]:
@@ -106,7 +85,7 @@ def _rows(message: NodeJobs, gpu: Gpu, now: int) -> Iterator[tuple[str, ...]]:
     used = {each.job for each in its}
     for process in its:
         yield _process_row(gpu, process, jobs, now)
-    without = "no process" if _lists_processes(message) else "processes not known"
+    without = "no process" if lists_processes(message) else "processes not known"
     given = [one for one in held if one.kind is AllocationKind.ALLOCATED]
     for one in given:
         if one.job not in used:

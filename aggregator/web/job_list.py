@@ -7,11 +7,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from aggregator.jobs.present import key_of
 from aggregator.web.job_words import (
     energy_text,
-    hints,
     job_link,
-    key_of,
     known,
     lasted,
     nodes_text,
@@ -20,7 +19,6 @@ from aggregator.web.job_words import (
 )
 from aggregator.web.markup import clock_time, path, text
 from api.jobs import JobPhase, JobRow, JobsReply
-from telemetry.jobs import JobKey
 from telemetry.text import ABSENT, counted
 
 ROWS = 200
@@ -38,7 +36,6 @@ class JobLine:
     """A row of the table."""
 
     job: JobRow
-    hints: Sequence[str]
 
     @property
     def use(self) -> float | None:
@@ -64,7 +61,7 @@ COLUMNS: dict[str, tuple[str, Key]] = {
     NEWEST: ("since", lambda one: (-one.job.begin,)),
     "use": ("use", lambda one: (one.use is None, 0.0 if one.use is None else one.use)),
     "energy": ("energy", lambda one: (-one.joules,)),
-    "hints": ("hints", lambda one: (-len(one.hints),)),
+    "hints": ("hints", lambda one: (-len(one.job.hints),)),
 }
 """Columns by their name in the URL: head, and sort key."""
 _ORDER = {NEWEST: "newest first", "use": "least use first", "energy": "most energy first", "gpus": "most GPUs first"}  # fmt: skip
@@ -74,18 +71,15 @@ _NUMBERS = {"gpus", "use", "energy"}
 
 def jobs_body(
     reply: JobsReply,
-    unused: Mapping[JobKey, int],
     asked: Mapping[str, str],
     page: int,
     *,
     private: bool,
 ) -> str:
-    """Return the page's content. `unused`: GPUs without a process by job; `asked`: valid parameters; `page`
-    counts from 1; `private`: whether the caller sees what says something of persons."""
+    """Return the page's content. `asked`: valid parameters; `page` counts from 1; `private`: whether the
+    caller sees what says something of persons."""
     sort = asked.get("sort", NEWEST)
-    lines = [
-        JobLine(job, tuple(hints(job, reply.at, unused.get(key_of(job), 0)))) for job in reply.jobs
-    ]
+    lines = [JobLine(job) for job in reply.jobs]
     lines.sort(key=lambda one: -one.job.begin)
     lines.sort(key=COLUMNS[sort][1])
     pages = max(1, -(-len(lines) // ROWS))
@@ -181,7 +175,7 @@ def _row(one: JobLine, at: int, *, run: bool, private: bool) -> str:
         "use": use_text(summary),
         "energy": energy_text(None if summary is None else summary.energy_joules,
                               None if summary is None else summary.energy_coverage),
-        "hints": "<br>".join(map(text, one.hints)) or ABSENT,
+        "hints": "<br>".join(map(text, one.job.hints)) or ABSENT,
     }  # fmt: skip
     return (
         "<tr>"

@@ -31,7 +31,6 @@ GpuName = Callable[[str], str]
 
 def job_body(
     reply: JobReply,
-    hints: Sequence[str],
     charts: str,
     faults: str,
     name: GpuName,
@@ -40,7 +39,7 @@ def job_body(
     """Return the page's content. `charts` and `faults` are HTML; `power`: W now by UUID of the GPUs that it
     holds."""
     job, summary = reply.job, reply.job.summary
-    listed = "".join(f"<li>{text(hint)}</li>" for hint in hints)
+    listed = "".join(f"<li>{text(hint)}</li>" for hint in reply.job.hints)
     return (
         f"<p>{phase_badge(job)}</p>"
         f"{f'<ul class=problems>{listed}</ul>' if listed else ''}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from aiohttp import web
@@ -18,10 +17,9 @@ from aggregator.jobs.service import AFTER_SECONDS
 from aggregator.view import AggregatorView
 from aggregator.web.alert_list import incidents_body
 from aggregator.web.content import PageContent, shown_to
-from aggregator.web.gpu_holders import gpus_without_process, power_now
+from aggregator.web.gpu_holders import power_now
 from aggregator.web.job_list import COLUMNS, NEWEST, jobs_body
 from aggregator.web.job_page import GpuName, faults_body, job_body
-from aggregator.web.job_words import hints, key_of
 from aggregator.web.load_chart import load_chart
 from aggregator.web.markup import link, path, text
 from aggregator.web.past_readings import power_and_use
@@ -43,13 +41,12 @@ _LEAST_NS = 60 * 10**9
 
 async def jobs(request: web.Request) -> PageContent:
     """Return the page of the jobs that had GPUs in a time, the newest first or by the column `sort`."""
-    asked, view = query(request, *FILTERS, "sort", "page"), request.app[VIEW]
+    asked = query(request, *FILTERS, "sort", "page")
     one_of(asked, "sort", (NEWEST, *COLUMNS))
     page = whole_number(asked, "page", 1, 100_000)
     reply = shown_to(request, await jobs_reply(request, asked, MOST))
-    unused = Counter(gpus_without_process(view))
     private = request[CALLER].sees_private
-    body = await asyncio.to_thread(jobs_body, reply, unused, asked, page, private=private)
+    body = await asyncio.to_thread(jobs_body, reply, asked, page, private=private)
     return PageContent("Jobs", body, live="to" not in asked)
 
 
@@ -61,7 +58,6 @@ async def job(request: web.Request) -> PageContent:
     asked, view = query(request, *RUN, "from", "to"), request.app[VIEW]
     reply = await job_reply(request, asked)
     row = reply.job
-    unused = sum(key == key_of(row) for key in gpus_without_process(view))
     held = {each.gpu for each in reply.allocations if each.end is None}
     names = _names(view, {each.gpu for each in reply.allocations})
 
@@ -69,7 +65,7 @@ async def job(request: web.Request) -> PageContent:
         return names.get(uuid) or f"<code>{text(uuid)}</code>"
 
     body = job_body(
-        reply, list(hints(row, reply.at, unused)), await _charts(view, reply, asked),
+        reply, await _charts(view, reply, asked),
         await _faults(view, reply, name), name, power_now(view, held),
     )  # fmt: skip
     live = row.end is None and "to" not in asked

@@ -2,33 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from aggregator.web.markup import link, text
 from api.jobs import PARTIAL_BELOW, JobPhase, JobRow, JobSummary
 from telemetry.jobs import OF_A_NODE, JobKey
 from telemetry.number_text import kilowatt_hours, money, percent
-from telemetry.text import counted, duration
+from telemetry.text import duration
 
 UNKNOWN = '<span class="dim">not known</span>'
 HIDDEN = '<span class="dim">with a token</span>'
 """In place of what says something of persons, for a caller without a token."""
-_IDLE_BELOW = 0.15
-"""Mean use below which a job is said to use little."""
-_FAULTY_LIMITS = (
-    "hw_thermal_slowdown", "sw_thermal_slowdown", "hw_power_brake_slowdown", "hw_slowdown",
-)  # fmt: skip
-"""Reasons for limited clocks that a healthy GPU at full load does not have, as it has the power limit."""
-_LONG_LIMIT = 0.1
-"""Share of its GPU time above which a limit of its clocks is named."""
-_WARM_UP = 300.0
-"""Seconds in which a job may load its program before its use says anything."""
 MOST_NAMED = 8
-
-
-def key_of(row: JobRow) -> JobKey:
-    """Return the key of a job."""
-    return JobKey(row.scheduler, row.cluster, row.id, row.restart)
 
 
 def job_link(words: object, key: JobKey, *, run: bool = False) -> str:
@@ -89,48 +72,6 @@ def times_text(times: int) -> str:
 def mark_of(coverage: float | None) -> str:
     """Return the mark of a figure that covers too little of a job's time to be whole."""
     return "~" if coverage is None or coverage < PARTIAL_BELOW else ""
-
-
-def hints(row: JobRow, at: int, unused: int) -> Iterator[str]:
-    """Yield what somebody should know of a job, the most urgent first. `at`: now, ns since 1970; `unused`:
-    GPUs that are allocated to it and have no process now."""
-    if row.phase is JobPhase.SILENT:
-        yield "its nodes are silent: whether it runs is not known"
-    if row.phase is JobPhase.LOST:
-        yield "ended unseen"
-    found = row.summary
-    if found is not None:
-        yield from (f"{kind}, {times_text(times)}" for kind, times in sorted(found.faults.items()))
-    if unused:
-        yield f"{unused:,} of {counted(row.gpus, 'GPU')} without a process now"
-    if row.gpus_asked is not None and row.gpus_asked != row.gpus:
-        yield f"asked for {counted(row.gpus_asked, 'GPU')}, {row.gpus:,} seen"
-    if found is None:
-        return
-    if ((row.end or at) - row.begin) / 1e9 >= _WARM_UP:
-        yield from _little_use(row, found)
-    yield from _slowed(found)
-    if found.partial and found.gpu_hours:
-        least = min(each or 0.0 for each in (found.coverage, found.energy_coverage))
-        yield f"partial: {percent(least)} of its GPU time was read"
-
-
-def _little_use(row: JobRow, found: JobSummary) -> Iterator[str]:
-    if found.gpus_idle:
-        yield f"{found.gpus_idle:,} of {counted(row.gpus, 'GPU')} below 1% use in the mean"
-    elif found.utilization_ratio is not None and found.utilization_ratio < _IDLE_BELOW:
-        yield f"use {percent(found.utilization_ratio)} in the mean"
-
-
-def _slowed(found: JobSummary) -> Iterator[str]:
-    """Yield the fault that has limited the clocks of a job's GPUs the longest."""
-    seconds = 3600 * found.gpu_hours
-    limited, reason = max(
-        (found.clock_limit_seconds.get(name, 0.0), name) for name in _FAULTY_LIMITS
-    )
-    if seconds and limited / seconds >= _LONG_LIMIT:
-        share = percent(min(1.0, limited / seconds))
-        yield f"clocks limited by {reason.replace('_', ' ')} for {share} of its GPU time"
 
 
 def nodes_text(names: list[str]) -> str:

@@ -13,7 +13,7 @@ from aggregator.jobs.hints import hints
 from api.alerts import Alert, AlertState, Severity
 from api.decoding import decode
 from api.device import GpuPageReply, NodePageReply
-from api.jobs import JobPhase, JobReply, JobsReply, JobSummary
+from api.jobs import JobPhase, JobReply, JobRow, JobsReply, JobSummary
 from kilowatch.text.jobs import job_lines, summary_lines
 from telemetry.jobs import GpuProcess, Job, JobKey, NodeJobs
 from tests.aggregator.fake_view import FakeView
@@ -235,16 +235,39 @@ async def test_who_may_not_see_persons_can_t_ask_about_them(tmp_path: Path) -> N
         ({"utilization_ratio": 0.0, "gpus_idle": 8}, ["8 of 8 GPUs never worked"]),
         ({"faults": {"xid 79": 2}, "gpu_hours": 0.01}, ["xid 79 2 times while it ran"]),
         ({"utilization_ratio": 0.1, "gpus_idle": 2, "gpu_hours": 1.0}, []),  # 7.5 min: too early
-        ({"clock_limit_seconds": {"sw_power_cap": 28_000.0, "gpu_idle": 28_000.0}},
-         ["97% of the GPU time under the clock limit sw_power_cap"]),
-        ({"partial": True, "coverage": 0.5}, ["use read for 50% of its time"]),
+        ({"clock_limit_seconds": {"sw_power_cap": 28_000.0, "gpu_idle": 28_000.0}}, []),
+        ({"clock_limit_seconds": {"sw_power_cap": 28_000.0, "hw_slowdown": 7200.0}},
+         ["clocks limited by hw slowdown for 25% of its GPU time"]),
+        ({"partial": True, "coverage": 0.5}, ["partial: 50% of its GPU time was read"]),
+        ({"partial": True, "coverage": 0.9, "energy_coverage": 0.4},
+         ["partial: 40% of its GPU time was read"]),
         ({"partial": True, "coverage": None}, ["no use was read"]),
         ({}, []),
     ],
 )  # fmt: skip
 def test_hints_say_what_was_read(figures: dict[str, object], wanted: list[str]) -> None:
     usual = {"gpu_hours": 8.0, "partial": False, "coverage": 1.0}
-    assert hints(msgspec.convert(usual | figures, JobSummary), 8) == wanted
+    row = JobRow(
+        scheduler="slurm",
+        cluster="c",
+        id="1",
+        begin=0,
+        gpus=8,
+        summary=msgspec.convert(usual | figures, JobSummary),
+    )
+    assert hints(row) == wanted
+
+
+def test_hints_of_a_job_without_figures() -> None:
+    """What its nodes and its scheduler say is known without them."""
+    row = JobRow(
+        scheduler="slurm", cluster="c", id="1", begin=0, gpus=8, gpus_asked=4, phase=JobPhase.SILENT
+    )
+    assert hints(row, 2) == [
+        "its nodes are silent: whether it runs is not known",
+        "2 of 8 GPUs without a process now",
+        "asked for 4 GPUs, 8 seen",
+    ]
 
 
 def test_the_commands_are_there() -> None:

@@ -76,7 +76,7 @@ async def test_a_job_has_what_it_did_its_gpus_its_past_and_its_faults() -> None:
         page = await read(client, "/jobs/4711")
         for words in (
             "Job 4711 pretrain", "user ada", "account physics", "waited 90 s", "3, asked for 4",
-            "xid 79, once", "fell off the bus", "allocated, step 0",
+            "xid 79 once while it ran", "fell off the bus", "allocated, step 0",
             "a tenth of the time below", "1 of 3 GPUs without a process now",
         ):  # fmt: skip
             assert words in page.text, words
@@ -242,7 +242,7 @@ def used(ratio: float | None, joules: float | None) -> JobSummary:
 
 def drawn(rows: list[JobRow], asked: dict[str, str] | None = None, page: int = 1) -> Page:
     """The table of some jobs."""
-    return Page(jobs_body(JobsReply(START, rows), {}, asked or {}, page, private=True))
+    return Page(jobs_body(JobsReply(START, rows), asked or {}, page, private=True))
 
 
 @pytest.mark.parametrize(
@@ -264,14 +264,14 @@ def test_five_thousand_jobs_are_pages_of_a_table() -> None:
     assert (len(ids(first)), ids(last)[-1]) == (200, "5000")
     assert "page 1 of 25" in first.text
     assert "jobs?page=24&state=running" in last.links
-    body = jobs_body(JobsReply(START, rows, more=True), {}, {}, 1, private=True)
+    body = jobs_body(JobsReply(START, rows, more=True), {}, 1, private=True)
     assert "There are more than these 5,000" in body
     assert all(f'sort={name}"' in body for name in COLUMNS if name != "since")
 
 
 def test_hostile_names_of_jobs_are_text() -> None:
     bad = row(1, id=EVIL, job_name=EVIL, user=EVIL, account=EVIL, scheduler=EVIL, cluster=EVIL, nodes=[EVIL], state=EVIL)  # fmt: skip
-    body = jobs_body(JobsReply(START, [bad, bad]), {}, {"q": EVIL, "from": EVIL, "job": EVIL}, 1, private=True)  # fmt: skip
+    body = jobs_body(JobsReply(START, [bad, bad]), {"q": EVIL, "from": EVIL, "job": EVIL}, 1, private=True)  # fmt: skip
     page = Page(body)
     assert page.faults == []
     assert "<img" not in body
