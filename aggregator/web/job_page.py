@@ -45,7 +45,7 @@ def job_body(
         f"{f'<ul class=problems>{listed}</ul>' if listed else ''}"
         f"{facts(_facts(job, reply.at))}"
         f"{section('What it did', _figures(summary), 'figures')}"
-        f"{section('Its GPUs', _gpus(summary, name, power), 'gpus')}"
+        f"{section('Its GPUs', _gpus(summary, name, reply.indices, power), 'gpus')}"
         f"{section('Past', charts, 'past')}"
         f"{section('Faults while it ran', faults, 'faults')}"
         f"{section('Allocations', _allocations(reply.allocations, name), 'allocations')}"
@@ -109,16 +109,26 @@ def _figure_facts(summary: JobSummary) -> Iterator[tuple[str, str]]:
     yield "GPU time at limited clocks", words or ("none" if summary.coverage else UNKNOWN)
 
 
-def _gpus(summary: JobSummary | None, name: GpuName, power: Mapping[str, float | None]) -> str:
-    uses = (
-        [] if summary is None else sorted(summary.gpus, key=lambda one: (one.node, name(one.gpu)))
-    )
+def _gpus(
+    summary: JobSummary | None,
+    name: GpuName,
+    indices: Mapping[str, int],
+    power: Mapping[str, float | None],
+) -> str:
+    """Return the table of the GPUs; `indices`: their numbers on their nodes, where they are known."""
+    uses = [] if summary is None else list(summary.gpus)
+    uses.sort(key=lambda one: (one.node, indices.get(one.gpu, MOST_GPUS), one.gpu))
+    energy_read = None if summary is None else summary.energy_coverage
     heads = ("node", "GPU", "held", "use", "energy", "memory, peak", "power now", "")
-    rows = [_gpu(one, name, power) for one in uses[:MOST_GPUS]]
+    rows = [_gpu(one, name, power, energy_read) for one in uses[:MOST_GPUS]]
     return table(_caption(len(uses), "GPU"), heads, rows, range(2, 7))
 
 
-def _gpu(one: GpuUse, name: GpuName, power: Mapping[str, float | None]) -> tuple[str, ...]:
+def _gpu(
+    one: GpuUse, name: GpuName, power: Mapping[str, float | None], energy_read: float | None
+) -> tuple[str, ...]:
+    """Return a row. `energy_read`: coverage of the energy of all, which marks each: that of one GPU is not
+    kept."""
     part = one.known_seconds / one.held_seconds if one.held_seconds else None
     use = (
         UNKNOWN
@@ -131,7 +141,7 @@ def _gpu(one: GpuUse, name: GpuName, power: Mapping[str, float | None]) -> tuple
         name(one.gpu),
         duration(one.held_seconds),
         use,
-        energy_text(one.energy_joules, 1.0),
+        energy_text(one.energy_joules, energy_read),
         UNKNOWN if one.memory_peak_bytes is None else f"{gibibytes(one.memory_peak_bytes)} GiB",
         ("given back" if one.gpu not in power else UNKNOWN) if now is None else watts(now),
         "shared with others" if one.shared else "",

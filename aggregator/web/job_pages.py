@@ -131,17 +131,29 @@ async def _faults(view: AggregatorView, reply: JobReply, name: GpuName) -> str:
     return faults_body(row.summary, events, name, shown)
 
 
+COLLECTORS_OWN = frozenset({
+    "collector_started", "collector_stopped", "ticks_skipped", "ring_down", "ring_up", "name_in_use",
+    "command_refused", "task_failed", "task_works", "recovery",
+})  # fmt: skip
+"""Kinds of events of a node that are no fault of what a job runs on."""
+
+
 async def _events(
     view: AggregatorView, allocations: Sequence[AllocationRow], row: JobRow, end: int
 ) -> list[Event]:
-    """Return the events of a job's GPUs while it ran, and those of its nodes as a whole."""
+    """Return the events of a job's GPUs while it ran, and those of its nodes as a whole, but for what their
+    collectors say of themselves."""
     wanted = row.nodes if len(row.nodes) <= MOST_ASKED else [None]
     nodes, gpus = set(row.nodes), {each.gpu for each in allocations}
     found = [
         stored.event
         for node in wanted
         for stored in await events_of(view, row.begin, end, node, None, MOST_EVENTS)
-        if stored.event.node in nodes and stored.event.gpu in {None, *gpus}
+        if stored.event.node in nodes
+        and (
+            stored.event.gpu in gpus
+            or (stored.event.gpu is None and stored.event.kind not in COLLECTORS_OWN)
+        )
     ]
     return sorted(found, key=lambda one: one.at)[-MOST_SHOWN:]
 

@@ -69,7 +69,8 @@ async def test_a_job_has_what_it_did_its_gpus_its_past_and_its_faults() -> None:
     at = view.wall() - 30 * SECOND
     xid = Event(id="7-1", node="n1", at=at, kind="xid", gpu="GPU-n1-1", data={"xid": 79, "line": "fell off the bus"})  # fmt: skip
     other = Event(id="7-2", node="n2", at=at, kind="xid", gpu="GPU-n2-1", data={"line": "of another"})  # fmt: skip
-    for event in (xid, other):
+    own = Event(id="7-3", node="n1", at=at, kind="collector_started", data={"line": "hello"})
+    for event in (xid, other, own):
         view.record_event(event)
         view.jobs.note_event(event)
     async with door(view) as client:
@@ -81,6 +82,7 @@ async def test_a_job_has_what_it_did_its_gpus_its_past_and_its_faults() -> None:
         ):  # fmt: skip
             assert words in page.text, words
         assert "of another" not in page.text
+        assert "collector_started" not in page.text
         assert re.search(r"cost \d+\.\d\d EUR", page.text)
         assert {"gpus/GPU-n1-0", "gpus/GPU-n1-1", "gpus/GPU-n2-0", "nodes/n1"} <= set(page.links)
         _, body, _ = await client.text("/jobs/4711")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-from api.jobs import GpuHolder, GpuUse, JobReply, JobRow, JobSummary
+from api.jobs import PARTIAL_BELOW, GpuHolder, GpuUse, JobReply, JobRow, JobSummary
 from telemetry.jobs import AllocationKind, GpuProcess
 from telemetry.number_text import gibibytes, kilowatt_hours, money, number, percent, watts
 from telemetry.text import counted, duration, short_duration, timestamp
@@ -77,7 +77,7 @@ def job_lines(reply: JobReply, width: int, place: Place = by_uuid) -> list[Line]
         lines.append([("· nothing fires on what it holds", "dim")])
     lines += [[("! ", "warn"), (clean(hint), "")] for hint in row.hints]
     if summary is not None:
-        lines += [[], *_gpus(summary.gpus, width, place)]
+        lines += [[], *_gpus(summary.gpus, summary.energy_coverage, width, place)]
     if row.end is None:
         lines += [[], *process_lines(reply.processes, width, place)]
     return lines
@@ -93,8 +93,8 @@ def _figures(row: JobRow, summary: JobSummary | None, width: int) -> list[Line]:
             [(f" ({known})", "warn" if summary.partial else "dim")],
             [("  power ", "dim"), (watts(row.power_watts), "strong")],
             [("  memory peak ", "dim"), (_memory(summary.memory_peak_bytes), "")],
-            [("  energy ", "dim"), (_energy(summary.energy_joules), "")],
-            [("  at the wall ", "dim"), (_energy(summary.wall_joules), "")],
+            [("  energy ", "dim"), (_energy(summary.energy_joules, summary.energy_coverage), "")],
+            [("  at the wall ", "dim"), (_energy(summary.wall_joules, summary.wall_coverage), "")],
             [("  cost ", "dim"), (money(summary.cost, summary.currency), "")],
             [(f"  {number(summary.gpu_hours, 1)} GPU hours", "dim")],
         ],
@@ -102,8 +102,11 @@ def _figures(row: JobRow, summary: JobSummary | None, width: int) -> list[Line]:
     )
 
 
-def _energy(joules: float | None) -> str:
-    return DASH if joules is None else kilowatt_hours(joules / 3.6e6)
+def _energy(joules: float | None, coverage: float | None) -> str:
+    """Return energy, marked where less than it should is read."""
+    if joules is None:
+        return DASH
+    return f"{'~' if (coverage or 0.0) < PARTIAL_BELOW else ''}{kilowatt_hours(joules / 3.6e6)}"
 
 
 def _memory(size: float | None) -> str:
@@ -116,7 +119,9 @@ def _numbered(name: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdecimal() else (0, part) for part in parts]
 
 
-def _gpus(uses: Sequence[GpuUse], width: int, place: Place) -> list[Line]:
+def _gpus(
+    uses: Sequence[GpuUse], energy_read: float | None, width: int, place: Place
+) -> list[Line]:
     room = max(12, min(44, width - 36))
     head = f"{fit('GPUs', room)}  held    use      energy   GiB"
     lines: list[Line] = [[(head, "head")]]
@@ -125,7 +130,7 @@ def _gpus(uses: Sequence[GpuUse], width: int, place: Place) -> list[Line]:
     ):
         figures = (
             f"{short_duration(each.held_seconds):>6}  {percent(each.utilization_ratio):>5}"
-            f"  {_energy(each.energy_joules):>10}  {gibibytes(each.memory_peak_bytes):>4}"
+            f"  {_energy(each.energy_joules, energy_read):>10}  {gibibytes(each.memory_peak_bytes):>4}"
         )
         lines.append(
             [(fit(name, room, tail=True), ""), (figures, ""),
