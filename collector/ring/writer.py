@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 import time
 from collections import deque
 from collections.abc import Callable
@@ -57,6 +58,9 @@ class RingWriter:
         self._synced = 0.0
         self._unkept = 0
         """Frames that could not be written; counted by the thread."""
+        self._working = threading.Lock()
+        """Held by the one thread that writes: one that was started beside it waits for its end."""
+        self._closed = False
         self._refused = 0
         """Frames beyond `MOST_WAITING`; counted by the loop."""
         self.ready = asyncio.Event()
@@ -127,10 +131,13 @@ class RingWriter:
     # -- In the thread -------------------------------------------------------------------------
 
     def _work(self) -> None:
-        self._try(self._open_ring)
-        self._in_loop(self.ready.set)
-        while (job := self._jobs.get()) is not None:
-            job()
+        with self._working:
+            if self._closed:
+                return
+            self._try(self._open_ring)
+            self._in_loop(self.ready.set)
+            while (job := self._jobs.get()) is not None:
+                job()
 
     def _store_oldest(self) -> None:
         """Write the oldest waiting frame."""
@@ -156,6 +163,7 @@ class RingWriter:
             self._synced = time.monotonic()
 
     def _end(self) -> None:
+        self._closed = True
         if self._open:
             self._try(self._ring.close)
 
