@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import shutil
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -96,10 +97,22 @@ async def prometheus(folder: Path, settings: str) -> AsyncIterator[Prometheus]:
         )
     try:
         async with aiohttp.ClientSession() as session:
+            await _ready(session, port)
             yield Prometheus(session, port)
     finally:
         process.kill()
         await process.wait()
+
+
+async def _ready(session: aiohttp.ClientSession, port: int) -> None:
+    """Wait until it answers queries: while it reads its data, it answers 503 in plain text."""
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            with contextlib.suppress(aiohttp.ClientError):
+                async with session.get(f"http://127.0.0.1:{port}/-/ready") as answer:
+                    if answer.status == 200:
+                        return
+            await asyncio.sleep(0.05)
 
 
 async def until(view: FakeView, look: Callable[[], Any]) -> Any:

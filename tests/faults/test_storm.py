@@ -37,8 +37,8 @@ class Session(Publisher):
         self.came: list[float] = []
         """When it was connected, monotonic seconds."""
 
-    def _log_up(self) -> None:
-        super()._log_up()
+    def _log_up(self, address: str) -> None:
+        super()._log_up(address)
         self.came.append(time.monotonic())
 
 
