@@ -111,8 +111,17 @@ class Asked:
         """Acknowledge an incident that was sent, as a person does."""
         url = self.url("kilowatch")
         token = local_token.find(url)
-        wait_until("an incident", lambda: ask(f"{url}/api/v1/incidents")["incidents"], 90)
-        key = ask(f"{url}/api/v1/incidents")["incidents"][0]["key"]
+
+        def sent() -> list[str]:
+            """Return the keys of incidents of rules that have notified somebody."""
+            told = set(
+                re.findall(r'alerts_sent_total{[^}]*rule="([^"]+)"[^}]*} [1-9]', self.page())
+            )
+            found = ask(f"{url}/api/v1/incidents")["incidents"]
+            return [one["key"] for one in found if {each["rule"] for each in one["alerts"]} & told]
+
+        wait_until("an incident that was sent", sent, 90)
+        key = sent()[0]
         request = urllib.request.Request(
             f"{url}/api/v1/incidents/{key}/ack",
             json.dumps({"why": "seen"}).encode(),
