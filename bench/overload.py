@@ -1,7 +1,8 @@
 """The load that a machine carries, and twice that: `python -m bench.ingest --overload`.
 
-The aggregator is held to `--cap` of one core (`bench.processes.CpuCap`), so that neither broker nor
-generator is what saturates; on a machine of two cores that leaves the rest to them. The load that is
+The aggregator is held to `--cap` cores, so that neither broker nor generator is what saturates: whole
+cores are its own (`bench.processes.own_cores`) and the rest is for the others; a share of one is a quota
+(`bench.processes.CpuCap`). The load that is
 *carried* is the highest of a ladder at which no frame is shed, dropped or lost and the p99 from sample
 to store is at most three seconds. Then twice that is sent for `--seconds`, and half of what is carried
 afterwards, while the rings refill what was shed. Messages that the broker itself dropped are its own
@@ -12,11 +13,12 @@ from __future__ import annotations
 
 import http.client
 import math
+import os
 import socket
 import sys
 import threading
 import time
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from types import TracebackType
 from typing import Any
 
@@ -25,7 +27,7 @@ import duckdb
 from aggregator.load.controller import SIGNALS
 from aggregator.store.provisional import PREFIX
 from bench import wire
-from bench.processes import CpuCap, CpuMeter, MemoryTrend
+from bench.processes import CpuCap, CpuMeter, MemoryTrend, own_cores
 from bench.testbed import ScrapedPage, Testbed, wait_until
 from telemetry.schema import GPU_FAST, SCHEMA
 
@@ -314,8 +316,16 @@ def _begin(stack: ExitStack, testbed: Testbed, cap: float, **options: int) -> Br
     testbed.proceed()
     # The tables and names of a fleet are stored once: that is no part of its load.
     wait_until("the first commit", lambda: testbed.page().own("store_seconds_count") > 0)
-    stack.enter_context(CpuCap(testbed.pids["aggregator"], cap))
+    stack.enter_context(_held(testbed, cap))
     return drops
+
+
+def _held(testbed: Testbed, cap: float) -> AbstractContextManager[object]:
+    pid = testbed.pids["aggregator"]
+    if cap != int(cap) or cap >= len(os.sched_getaffinity(0)):
+        return CpuCap(pid, cap)
+    others = [each for each in testbed.pids.values() if each != pid]
+    return own_cores(pid, int(cap), [*others, os.getpid()])
 
 
 def wait_until_still(testbed: Testbed) -> None:

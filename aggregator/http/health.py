@@ -16,7 +16,7 @@ import asyncio
 
 from aiohttp import web
 
-from aggregator.http.node_status import age_of, count_nodes
+from aggregator.http.node_status import NodeCounts, age_of, count_nodes
 from aggregator.http.reply import JSON, VIEW, json_bytes
 from aggregator.impairments import MOST_PARTS
 from aggregator.view import AggregatorView
@@ -26,6 +26,8 @@ from telemetry.fleet import Fleet
 DEAD_AFTER = 10.0
 """Seconds without a flush, or with a store that fails, after which the process counts as dead."""
 CHECK_SECONDS = 1.0
+COUNTED_SECONDS = 0.5
+"""Seconds for which a count of the nodes serves: one of 20,000 takes milliseconds, and a probe may ask often."""
 _FOUND_ANYWAY = frozenset({"bus_lost", "store_failing"})
 """Impairments that `unready` finds by itself, at once."""
 
@@ -42,6 +44,8 @@ class Liveness:
         self._waiting_since: float | None = None
         """When frames first came that no flush has followed."""
         self._failing_since: float | None = None
+        self._counted: tuple[float, NodeCounts] | None = None
+        """The last count of the nodes, and when it was made."""
 
     def check(self) -> None:
         """Compare the counters with those of the last check. Any thread may: the last one wins."""
@@ -55,6 +59,13 @@ class Liveness:
             self._failing_since = None
         elif self._failing_since is None:
             self._failing_since = now
+
+    def nodes(self) -> NodeCounts:
+        """Return the states of all nodes, at most half a second old."""
+        now, counted = self._view.now(), self._counted
+        if counted is None or not 0.0 <= now - counted[0] < COUNTED_SECONDS:
+            self._counted = counted = now, count_nodes(self._view.fleet, now)
+        return counted[1]
 
     def flush_age(self) -> float:
         """Return the seconds since the last flush that was seen."""
@@ -84,7 +95,7 @@ class Liveness:
 LIVENESS = web.AppKey("liveness", Liveness)
 
 
-def unready(view: AggregatorView) -> list[str]:
+def unready(view: AggregatorView, nodes: NodeCounts) -> list[str]:
     """Return the reasons why the aggregator is not ready."""
     found: list[str] = []
     if not view.stats.bus_connected:
@@ -96,7 +107,6 @@ def unready(view: AggregatorView) -> list[str]:
         for one in view.impairments.current()
         if one.whole and one.rule not in _FOUND_ANYWAY
     ]
-    nodes = count_nodes(view.fleet, view.now())
     if nodes.expected and nodes.expected == len(nodes.stale):
         found.append(
             f"No frame of {nodes.expected} expected node(s) is younger than three intervals."
@@ -113,11 +123,9 @@ def health_of(view: AggregatorView, liveness: Liveness, path: str) -> tuple[int,
     """Return status and body of `/healthz` or `/readyz`. Any thread may call it: it only reads, and raises
     `RuntimeError` where the loop adds to what is being read."""
     liveness.check()
-    reasons = liveness.faults()
+    reasons, nodes, now = liveness.faults(), liveness.nodes(), view.now()
     if path == "/readyz":
-        reasons += unready(view)
-    now = view.now()
-    nodes = count_nodes(view.fleet, now)
+        reasons += unready(view, nodes)
     impairments = [
         ImpairmentRow(one.rule, one.part, one.reason, one.since_ns, one.whole)
         for one in view.impairments.current()

@@ -7,6 +7,7 @@ import contextlib
 import http.client
 import json
 import socket
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -158,15 +159,16 @@ def serving(body: bytes) -> Iterator[tuple[HealthThread, int, threading.Event]]:
     listening = socket.create_server(("127.0.0.1", 0), backlog=512)
     passed = threading.Event()
     served = HealthThread([listening], lambda _: (200, body), lambda _: True, passed.set, 30.0)
+    port, before = listening.getsockname()[1], sys.getswitchinterval()
     thread = threading.Thread(target=served.serve, daemon=True)
     thread.start()
-    port = listening.getsockname()[1]
     try:
         yield served, port, passed
     finally:
         served.stop()
     thread.join(60)
     assert not thread.is_alive()
+    assert sys.getswitchinterval() == before
     with pytest.raises(OSError, match="refused"):
         socket.create_connection(("127.0.0.1", port), 5).close()
 

@@ -51,6 +51,19 @@ async def test_nodes_that_said_good_bye_are_not_expected() -> None:
         assert (await client.json("/readyz"))[0] == 200
 
 
+async def test_a_count_of_the_nodes_serves_for_half_a_second() -> None:
+    """Of 20,000 nodes it takes milliseconds, and a probe may ask often."""
+    view = await small_cluster()
+    async with door(view) as client:
+        assert (await client.json("/healthz"))[1]["nodes_expected"] == 2
+        for node in view.fleet.nodes.values():
+            node.online = False
+        view.monotonic += 0.4
+        assert (await client.json("/healthz"))[1]["nodes_expected"] == 2
+        view.monotonic += 0.1
+        assert (await client.json("/healthz"))[1]["nodes_expected"] == 0
+
+
 async def test_without_the_bus_it_is_alive_but_not_ready() -> None:
     """Restarting the aggregator does not bring the broker back."""
     view = await small_cluster()

@@ -194,9 +194,11 @@ def test_a_loop_that_is_held_up_counts_for_a_second() -> None:
 def test_memory_is_measured_against_the_setting() -> None:
     shedding = Shedding()
     shedder = LoadShedder(shedding, Impairments(), memory_bytes=resident_bytes())
+    readings = []
     for second in range(3):
         shedder.decide(float(second), {})
-    assert shedding.readings["memory"] > 0.9
+        readings.append(shedding.readings["memory"])  # the step up gives memory back
+    assert max(readings) > 0.9
     assert shedding.step is not ShedStep.NOTHING
     assert "memory is at this share of its limit" in shedding.reason
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -27,7 +28,7 @@ from bench import (
 )
 from bench.exposition import make_fleet
 from bench.load import make_load
-from bench.processes import CpuCap, cpu_seconds
+from bench.processes import CpuCap, cpu_seconds, own_cores
 from telemetry.schema import GPU_FAST, SCHEMA
 from tests.web.browser import needed
 
@@ -87,6 +88,28 @@ def test_a_capped_process_uses_no_more_than_its_share(
     finally:
         busy.kill()
         busy.wait()
+
+
+@pytest.mark.skipif(
+    len(os.sched_getaffinity(0)) < 2, reason="a machine of one core has none to give"
+)
+def test_a_process_has_cores_of_its_own_while_the_others_have_the_rest() -> None:
+    allowed = os.sched_getaffinity(0)
+    command = [sys.executable, "-c", "input()"]
+    with (
+        subprocess.Popen(command, stdin=subprocess.PIPE) as one,
+        subprocess.Popen(command, stdin=subprocess.PIPE) as other,
+    ):
+        with own_cores(one.pid, 1, [other.pid]):
+            own, rest = os.sched_getaffinity(one.pid), os.sched_getaffinity(other.pid)
+            assert len(own) == 1
+            assert own | rest == allowed
+            assert not own & rest
+        assert os.sched_getaffinity(one.pid) == os.sched_getaffinity(other.pid) == allowed
+        one.communicate(b"\n")
+        other.communicate(b"\n")
+    with pytest.raises(FileNotFoundError), own_cores(one.pid, 1, []):
+        pytest.fail("it has ended")
 
 
 @needs_broker
