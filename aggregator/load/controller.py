@@ -30,6 +30,8 @@ REFILL_SECONDS = 5.0
 """Seconds between two changes of the share of requests for missing frames."""
 LEAST_REFILL = 1 / 16
 """Share of requests that may be under way just after shedding has ended."""
+RETRY_SECONDS = 60.0
+"""Seconds before a share at which something lagged is tried again."""
 
 
 class ShedStep(IntEnum):
@@ -117,6 +119,11 @@ class LoadController:
         self._moved_at = -math.inf
         self._down_at = -math.inf
         self._refilled_at = -math.inf
+        self._shed_at = -math.inf
+        """When something was shed last."""
+        self._most = 1.0
+        """Share that may be tried: half of that at which something lagged."""
+        self._most_at = -math.inf
 
     def update(self, now: float, readings: Mapping[str, float]) -> ShedStep:
         """Return the step for the readings of now, by the name of their signal; one that is missing
@@ -144,7 +151,9 @@ class LoadController:
     def _rise(self, now: float, high: list[tuple[LoadSignal, float]]) -> None:
         if self._high_since is None:
             self._high_since = now
-            self._refilling = 0.0 < self.refill < 1.0
+            self._refilling = self.refill > 0.0 and now - self._shed_at < FORGIVEN_SECONDS
+            if self._refilling:
+                self._most, self._most_at = max(LEAST_REFILL, self.refill / 2), now
         severe = any(value > signal.severe for signal, value in high)
         since = max(self._high_since, self._moved_at)
         further = self.step >= ShedStep.HISTORY or self._refilling
@@ -176,8 +185,12 @@ class LoadController:
         self.step, self._moved_at, self._calm_for = step, now, 0.0
 
     def _update_refill(self, now: float) -> None:
-        """Double the share while all is calm, halve it while it is not, and refill nothing while
-        anything lags: that is given up before any live frame is."""
+        """Double the share while all is calm, up to what was carried, halve it while it is not, and refill
+        nothing while anything lags: that is given up before any live frame is."""
+        if self.step:
+            self._shed_at = now
+        if now - self._most_at >= RETRY_SECONDS:
+            self._most, self._most_at = min(1.0, 2 * self._most), now
         if self.step or self._high_since is not None:
             self.refill, self._refilled_at = 0.0, now
         elif self.refill == 0.0:
@@ -185,4 +198,4 @@ class LoadController:
         elif self.refill < 1.0 and now - self._refilled_at >= REFILL_SECONDS:
             calm = self._calm_for >= REFILL_SECONDS and self._calm_at is not None
             share = 2 * self.refill if calm else self.refill / 2
-            self.refill, self._refilled_at = min(1.0, max(LEAST_REFILL, share)), now
+            self.refill, self._refilled_at = min(self._most, max(LEAST_REFILL, share)), now

@@ -126,6 +126,22 @@ def test_missing_frames_are_requested_again_little_by_little() -> None:
     assert controller.refill == 1.0
 
 
+def test_a_share_at_which_something_lagged_is_not_tried_again_at_once() -> None:
+    """Else it would overshoot, shed and begin again, for as long as frames are missing."""
+    controller = LoadController()
+    play("hhh" + "c" * 60, controller)
+    assert controller.refill == 1.0
+    assert play("hhhhh", controller, 63.0) == "00000", "as while it was refilling less"
+    play("c" * 25, controller, 68.0)
+    assert controller.refill == 0.5
+    play("hh" + "c" * 25, controller, 93.0)
+    assert controller.refill == 0.25
+    play("c" * 45, controller, 120.0)
+    assert controller.refill == 0.5, "a minute later"
+    play("c" * 60, controller, 165.0)
+    assert controller.refill == 1.0
+
+
 def test_refilling_is_given_up_before_any_live_frame() -> None:
     controller = LoadController()
     play("hhh" + "c" * 20, controller)
