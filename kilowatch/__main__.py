@@ -52,6 +52,7 @@ COMMANDS = {
     "nodes": "nodes",
     "forget": "forget",
     "verify": "verify",
+    "check": "check",
     "diagnose": "diagnose",
     "xid": "diagnose",
 }

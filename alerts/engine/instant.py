@@ -1,12 +1,13 @@
-"""Rules on power snapshots without history: what fires now, whatever its hold time."""
+"""Rules without history, on power snapshots or on one reading of a node: what fires now, whatever its hold time."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-from alerts.rules.condition import BAD
+from alerts.rules.condition import BAD, GOOD
 from alerts.rules.gpu_jobs import GpuJobs
 from alerts.rules.input import FleetSnapshot, RuleInput
 from alerts.rules.row_memory import Flags, RowMemory
@@ -15,6 +16,9 @@ from api.alerts import Subject
 from api.power import SnapshotKind
 from power.snapshot.snapshot import PowerSnapshot
 from telemetry.fleet import Fleet
+from telemetry.inventory import Inventory
+from telemetry.metric import Table
+from telemetry.schema import SCHEMA
 
 
 def firing_ids(
@@ -26,6 +30,52 @@ def firing_ids(
     that another firing rule inhibits on the same row.
     """
     return {snapshot.kind: _ids(rules, snapshot) for snapshot in snapshots}
+
+
+class NodeVerdict(NamedTuple):
+    """Answer of one rule about one reading of a node."""
+
+    rule: Rule
+    verdict: int
+    """`GOOD`, `BAD`, or `UNKNOWN` where a metric that it reads is absent."""
+    value: float
+    """Of the metric that it compares; NaN where that is absent."""
+
+
+def node_verdicts(
+    rules: Sequence[Rule], inventory: Inventory, rows: Mapping[int, Sequence[Sequence[float]]]
+) -> list[NodeVerdict]:
+    """Return what the rules about nodes say of a reading. `rows`: by block of the schema, as a source reads
+    them. A rule that needs history, or silence, which one reading can't show, is left out."""
+    fleet = Fleet()
+    node = fleet.place(inventory)
+    for number, block in enumerate(SCHEMA.blocks):
+        if block.table is Table.NODE and number in rows:
+            values = np.asarray(rows[number], np.float64)
+            split = len(block.gauges)
+            fleet.store(
+                number, node.rows[Table.NODE], values[:, :split].astype(np.float32), values[:, split:], 0.0
+            )  # fmt: skip
+    size = fleet.size(Table.NODE)
+    none = np.zeros(0, np.intp)
+    snapshot = FleetSnapshot(
+        fleet, {}, {Table.NODE: np.arange(size)}, 0.0, 0, -np.inf, {}, {},
+        lambda states: np.full(size, inventory.driver_state in states), lambda _: (none, 0),
+        GpuJobs(), lambda *_: {},
+    )  # fmt: skip
+    inputs = RuleInput(snapshot, Subject.NODE, size, np.zeros(size, np.int8))
+    names = {name for block in SCHEMA.blocks if block.table is Table.NODE for name in block.names}
+    row = node.rows[Table.NODE].start
+    found = []
+    for rule in rules:
+        if rule.table is Subject.NODE and any(rule.when.metrics()) and _instant(rule, names):
+            verdicts = rule.when.evaluate(inputs, RowMemory(size))
+            verdict = int(verdicts.verdicts[row])
+            if verdict == BAD and not _bad(rule, inputs)[row]:
+                verdict = GOOD
+            value = inputs.values(next(iter(rule.when.metrics())))[row]
+            found.append(NodeVerdict(rule, verdict, float(value)))
+    return found
 
 
 def _ids(rules: Sequence[Rule], snapshot: PowerSnapshot) -> dict[str, list[str]]:
@@ -49,7 +99,7 @@ def _ids(rules: Sequence[Rule], snapshot: PowerSnapshot) -> dict[str, list[str]]
     return {name: sorted(ids) for name, ids in found.items()}
 
 
-def _instant(rule: Rule, columns: Mapping[str, object]) -> bool:
+def _instant(rule: Rule, columns: Container[str]) -> bool:
     parts = [*conditions_of(rule.when), *(conditions_of(rule.unless) if rule.unless else ())]
     known = all(name in columns for part in parts for name in part.metrics())
     return known and not any(part.edge or part.remembers for part in parts)

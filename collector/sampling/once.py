@@ -11,7 +11,7 @@ import logging
 import math
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -43,11 +43,24 @@ OPENING_POLL = 0.2
 Document = dict[str, Any]
 
 
+class NodeReading(NamedTuple):
+    """Readings of a node at one moment, of both lanes."""
+
+    inventory: Inventory
+    rows: Rows
+    events: list[DeviceEvent]
+
+
 async def once(config: CollectorConfig, source: Source | None = None) -> Document:
     """Open the source, read both lanes, and return the document.
 
     Raises `ConfigError` or `SourceError` when the source can't be opened.
     """
+    return document(*await read_node(config, source))
+
+
+async def read_node(config: CollectorConfig, source: Source | None = None) -> NodeReading:
+    """Open the source, read both lanes, and close it. Raises as `once`."""
     if source is None:
         source = make_source(config.source, config, time.time_ns() / 1e9)
     host = host_of(config)
@@ -91,7 +104,7 @@ async def once(config: CollectorConfig, source: Source | None = None) -> Documen
         ports=found.ports if ports is None else ports.ports,
     )
     known = node_metrics(inventory, rows, len(inventory.gpus))
-    return document(inventory, {**rows, **overlaid(rows, known)}, events)
+    return NodeReading(inventory, {**rows, **overlaid(rows, known)}, events)
 
 
 async def _opened(source: Source, config: CollectorConfig) -> None:
