@@ -9,7 +9,7 @@ import click
 
 from collector.config import short_hostname
 from kilowatch.cli.output import echo
-from kilowatch.cli.pki import CA_DAYS, LEAF_DAYS
+from kilowatch.cli.pki import CA_DAYS, CLUSTER_FOLDER, LEAF_DAYS
 from kilowatch.init.cluster_folder import BROKER_PLACE, ClusterFolder, exists
 from kilowatch.pki.authority import PkiSettings
 from telemetry.errors import ConfigError
@@ -20,7 +20,7 @@ PORT = 8883
 @click.command()
 @click.argument("nodes", nargs=-1, metavar="[NODE]...")
 @click.option(
-    "--folder", type=click.Path(file_okay=False, path_type=Path), default="kilowatch-cluster",
+    "--folder", type=click.Path(file_okay=False, path_type=Path), default=CLUSTER_FOLDER,
     show_default=True, help="Where to write. Keep it off the nodes, and keep a copy of it.",
 )  # fmt: skip
 @click.option("--cluster", help="The cluster's name. [asked for]")

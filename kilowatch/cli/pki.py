@@ -11,6 +11,7 @@ import click
 
 from kilowatch.cli.arguments import json_option
 from kilowatch.cli.output import echo, print_json
+from kilowatch.init.cluster_folder import exists
 from kilowatch.pki.access_list import access_list
 from kilowatch.pki.authority import (
     AGGREGATOR,
@@ -30,15 +31,32 @@ BROKER_FOLDER = "/etc/mosquitto/kilowatch"
 CA_DAYS, LEAF_DAYS = 3650, 825
 
 
+OWN_FOLDER, CLUSTER_FOLDER = Path("kilowatch-pki"), Path("kilowatch-cluster")
+"""Folders of `kilowatch pki init` and of `kilowatch init`, unless others are named."""
+
+
 def folder_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `--folder`."""
+    """Add `--folder`, of an authority that is there."""
     return click.option(
         "--folder",
         type=click.Path(file_okay=False, path_type=Path),
-        default="kilowatch-pki",
-        show_default=True,
-        help="Folder of the authority. Keep it off the nodes, and keep a copy of it.",
+        callback=lambda _context, _option, value: _authority_folder(value),
+        help="Folder of the authority, or of the whole cluster that `kilowatch init` has made. "
+        f"[default: {OWN_FOLDER} or {CLUSTER_FOLDER}]",
     )(command)
+
+
+def _authority_folder(named: Path | None) -> Path:
+    """Return the folder of the authority: the one that is named, or the only one here. Raises `ConfigError`."""
+    if named is not None:
+        return named / "pki" if exists(named) else named
+    found = [path for path in (OWN_FOLDER, CLUSTER_FOLDER / "pki") if (path / "pki.json").exists()]
+    if len(found) > 1:
+        raise ConfigError(
+            "kilowatch pki", f"there are two authorities here, {OWN_FOLDER} and {CLUSTER_FOLDER}",
+            f"Name one: --folder {OWN_FOLDER} or --folder {CLUSTER_FOLDER}.",
+        )  # fmt: skip
+    return found[0] if found else OWN_FOLDER
 
 
 def days_option(default: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -55,7 +73,10 @@ def pki() -> None:
 
 
 @pki.command()
-@folder_option
+@click.option(
+    "--folder", type=click.Path(file_okay=False, path_type=Path), default=OWN_FOLDER, show_default=True,
+    help="Folder of the authority. Keep it off the nodes, and keep a copy of it.",
+)  # fmt: skip
 @click.option("--cluster", required=True, help="The cluster's name in the settings of all nodes.")
 @click.option(
     "--broker", "names", required=True, multiple=True,
@@ -86,7 +107,7 @@ def init(
     echo(
         f"{folder}: authority for the cluster {cluster}, valid until {date(authority.until)}\n"
         f"{folder}/broker: put it on the broker as {asked.place}, owned by mosquitto's user\n"
-        f"Next: kilowatch pki aggregator; kilowatch pki node NAME..."
+        f"Next: kilowatch pki aggregator{_words(folder)}; kilowatch pki node NAME...{_words(folder)}"
     )
 
 
@@ -119,7 +140,7 @@ def _issue(folder: Path, role: Role, names: tuple[str, ...], days: int) -> None:
             if old is not None:
                 echo(
                     f"{name}: has a certificate until {date(old.until)}; a new one: "
-                    f"kilowatch pki renew {name}"
+                    f"kilowatch pki renew {name}{_words(folder)}"
                 )
                 continue
             place = authority.issue(role, name, days)
@@ -145,7 +166,7 @@ def renew(folder: Path, names: tuple[str, ...], broker: bool, days: int) -> None
             raise ConfigError(
                 "kilowatch pki renew",
                 f"{missing[0]!r} has no certificate" if missing else "no name was given",
-                "`kilowatch pki show` lists those that are issued; --broker is the broker's.",
+                f"`kilowatch pki show{_words(folder)}` lists those that are issued; --broker is the broker's.",
             )
         roles = {name: old.role for name, old in found.items() if old is not None}
         if broker:
@@ -169,7 +190,27 @@ def revoke(folder: Path, names: tuple[str, ...]) -> None:
         _published(authority)
 
 
+def _words(folder: Path) -> str:
+    """Return what a suggested command needs to find an authority again: nothing where it is the one here."""
+    try:
+        found = _authority_folder(None)
+    except ConfigError:
+        found = None
+    whole = folder.parent if folder.name == "pki" and exists(folder.parent) else folder
+    return (
+        "" if found is not None and found.absolute() == folder.absolute() else f" --folder {whole}"
+    )
+
+
 def _published(authority: Authority) -> None:
+    whole = authority.folder.parent
+    if authority.folder.name == "pki" and exists(whole):
+        authority.publish()
+        echo(
+            f"{whole}: kilowatch init --folder {whole} writes its archives anew; unpack broker.tar on the "
+            "broker again, and systemctl reload mosquitto"
+        )
+        return
     echo(
         f"{authority.publish()}: copy it to the broker, then have mosquitto read it: "
         "systemctl reload mosquitto"

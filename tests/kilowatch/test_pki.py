@@ -149,6 +149,47 @@ def test_without_an_authority_the_remedy_is_named(folder: Path) -> None:
         assert "kilowatch pki init --cluster NAME --broker HOST" in result.output
 
 
+@needs_openssl
+def test_the_authority_of_a_whole_cluster_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The commands that are suggested work as they are printed."""
+    monkeypatch.chdir(tmp_path)
+
+    def typed(line: str) -> Result:
+        return CliRunner().invoke(main, line.split()[1:])
+
+    made = typed("kilowatch init dgx01 dgx02 --cluster lab --broker broker.example")
+    assert made.exit_code == 0, made.output
+    before = (tmp_path / "kilowatch-cluster" / "broker.tar").read_bytes()
+    for named in ("", " --folder kilowatch-cluster", " --folder kilowatch-cluster/pki"):
+        assert "dgx01" in typed(f"kilowatch pki show{named}").output
+    revoked = typed("kilowatch pki revoke dgx02")
+    (command,) = re.findall(r"kilowatch init --folder \S+", revoked.output)
+    assert typed(command).exit_code == 0
+    assert (tmp_path / "kilowatch-cluster" / "broker.tar").read_bytes() != before
+    again = typed("kilowatch pki node dgx01").output
+    (command,) = re.findall(r"kilowatch pki renew \S+$", again.splitlines()[0])
+    assert typed(command).exit_code == 0
+
+
+@needs_openssl
+def test_of_two_authorities_one_must_be_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = CliRunner().invoke
+    arguments = ["--cluster", "lab", "--broker", "broker.example"]
+    first = run(main, ["pki", "init", "--folder", "elsewhere", *arguments])
+    assert "kilowatch pki aggregator --folder elsewhere" in first.output
+    assert "kilowatch pki aggregator;" in run(main, ["pki", "init", *arguments]).output
+    assert run(main, ["init", "dgx01", *arguments]).exit_code == 0
+    result = run(main, ["pki", "show"])
+    assert result.exit_code == 64
+    assert "--folder kilowatch-pki or --folder kilowatch-cluster" in result.output
+    assert run(main, ["pki", "show", "--folder", "kilowatch-pki"]).exit_code == 0
+
+
 def test_without_openssl_the_remedy_is_named(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
