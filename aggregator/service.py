@@ -43,6 +43,7 @@ from aggregator.load.meter import ArrivalClock
 from aggregator.load.round_robin import RoundRobin
 from aggregator.load.shedder import LoadShedder
 from aggregator.load.shedding import Shedding
+from aggregator.mqtt.broker_watch import BrokerWatch
 from aggregator.mqtt.client import FanInClient
 from aggregator.mqtt.power_topics import PowerTopics, spoken
 from aggregator.register.node_register import FILE as REGISTER_FILE
@@ -352,6 +353,8 @@ class Aggregator:
             "progress": lambda: report_blocked(self.impairments, marks),
             **{f"threads {threads.name}": threads.watch for threads in store.threads},
         }
+        if config.broker.hosts:
+            works["brokers"] = BrokerWatch(config.broker, self.impairments, lambda: bus.used).run
         works |= self._configured_works()
         committed = asyncio.Event()
         async with asyncio.TaskGroup() as group:

@@ -91,6 +91,11 @@ class FanInClient:
         """Broker of the newest connection."""
         self._backlog = BacklogClock()
 
+    @property
+    def used(self) -> str:
+        """Address of the broker that we are connected to; "" without one."""
+        return "" if self._client is None else self._address
+
     def backlog(self, now: float) -> float:
         """Return for how many seconds messages have been waiting unread in the connection, without
         a moment in which none did. `now`: monotonic seconds."""

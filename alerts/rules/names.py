@@ -17,6 +17,7 @@ MONITOR_QUANTITIES = tuple(
     Quantity(name=f"monitor_{name}", unit=Unit.FLAG, help=text, snapshot_kind=SnapshotKind.MONITOR)
     for name, text in {
         "bus_lost": "1 while the aggregator has no connection to the broker.",
+        "broker_lost": "1 while a broker of the list can't be reached.",
         "rules_failing": "1 while the rules can't be evaluated.",
         "rule_set_aside": "1 while a rule can't be evaluated.",
         "node_set_aside": "1 while a node can't be evaluated or stored.",

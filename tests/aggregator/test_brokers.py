@@ -11,7 +11,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from aggregator.impairments import SHOWN, Impairments
 from aggregator.ingest import sequence
+from aggregator.mqtt.broker_watch import BrokerWatch
 from aggregator.mqtt.client import FanInClient, filters
 from api.stats import Stats
 from kilowatch.doctor.checks import brokers as check_brokers
@@ -259,3 +261,55 @@ def test_a_list_holds_for_both_sides_unless_one_has_its_own(tmp_path: Path) -> N
     assert (near.host, near.port, near.keepalive) == ("near", 1883, 7)
     flags = {"broker.host": "c", "broker.port": 5, "broker.hosts": []}  # as --broker c:5 does
     assert [(one.host, one.port) for one in load(file, {}, flags).broker.each()] == [("c", 5)]
+
+
+async def test_a_broker_of_the_list_that_is_gone_is_known_before_it_is_needed(
+    pair: tuple[Mosquitto, Mosquitto],
+) -> None:
+    """The one in use is known by its connection, and is not tried."""
+    now = [100.0]
+    known, brokers = Impairments(clock=lambda: now[0]), both(pair)
+    first, second = brokers.hosts
+    used = [first]
+    watch = BrokerWatch(brokers, known, lambda: used[0])
+
+    async def said() -> dict[str, str]:
+        await watch.check()
+        now[0] += SHOWN + 1
+        return {one.part: one.reason for one in known.current() if one.rule == "broker_lost"}
+
+    reason = f"Connection refused; {first} is used"
+    assert await said() == {f"broker/{second}": reason}
+    pair[1].start()
+    assert await said() == {}
+    pair[0].kill()
+    assert await said() == {}, "the connection says so"
+    used[0] = ""
+    assert await said() == {f"broker/{first}": "Connection refused"}
+    used[0] = second
+    assert await said() == {f"broker/{first}": f"Connection refused; {second} is used"}
+
+
+async def test_a_broker_without_tls_is_no_broker_where_tls_is_set(mosquitto: Mosquitto) -> None:
+    hosts = (f"127.0.0.1:{mosquitto.port}", f"127.0.0.1:{free_port()}")
+    known = Impairments()
+    watch = BrokerWatch(BrokerConfig(hosts=hosts, tls=True), known, lambda: hosts[1])
+    await watch.check()
+    (found,) = known.current()
+    assert (found.part, found.whole) == (f"broker/{hosts[0]}", False)
+    assert found.reason.startswith(("the handshake of TLS fails", "Connection reset"))
+
+
+async def test_an_aggregator_with_a_dead_standby_works_and_says_so(
+    pair: tuple[Mosquitto, Mosquitto], tmp_path: Path
+) -> None:
+    async with (
+        running(config(both(pair), tmp_path)) as aggregator,
+        ScriptedNode(BrokerConfig(port=pair[0].port), "a") as node,
+    ):
+        await until(
+            lambda: [one.rule for one in aggregator.impairments.current()] == ["broker_lost"]
+        )
+        await node.tick()
+        await until(lambda: aggregator.stats.frames_received > 0)
+        assert aggregator.stats.bus_connected

@@ -28,7 +28,7 @@ from alerts.config import AlertsConfig, HeartbeatConfig
 from api.alerts import AlertState
 from telemetry.errors import ConfigError
 from telemetry.intervals import IntervalSet
-from telemetry.mqtt import BrokerConfig
+from telemetry.mqtt import DEFAULT_HOST, DEFAULT_PORT, BrokerConfig
 from telemetry.systemd import ServiceManager
 from tests.aggregator.node import ScriptedNode
 from tests.aggregator.test_service import audit, config, running, until
@@ -54,7 +54,7 @@ on = "lab"
 """
 
 TASKS = {
-    "alerting", "bus", "channel hook", "channel states", "checkpoint", "circuits on the bus",
+    "alerting", "brokers", "bus", "channel hook", "channel states", "checkpoint", "circuits on the bus",
     "electrical", "evidence", "expiry", "feed managers 0", "feed managers 1", "flush", "heartbeat", "held messages",
     "home assistant", "http",
     "jobs", "journal", "load", "meter ups", "meters", "meters of our broker", "outbox",
@@ -67,6 +67,8 @@ TASKS = {
 def everything(broker: BrokerConfig, folder: Path) -> AggregatorConfig:
     """Settings with which all tasks run; nobody answers at the other ends."""
     gone = f"http://127.0.0.1:{free_port()}/"
+    names = tuple(f"{name}:{broker.port}" for name in (broker.host, "localhost"))
+    broker = msgspec.structs.replace(broker, host=DEFAULT_HOST, port=DEFAULT_PORT, hosts=names)
     return msgspec.structs.replace(
         config(broker, folder, listen="127.0.0.1:0"),
         rule_seconds=0.2,
