@@ -68,7 +68,9 @@ async def _fault(broker: BrokerConfig) -> str:
     except ssl.SSLError as error:
         return f"the handshake of TLS fails: {error.reason or error}"
     except OSError as error:
-        if error.errno is not None and error.errno > 0:  # asyncio's own words name the address again
+        if (
+            error.errno is not None and error.errno > 0
+        ):  # asyncio's own words name the address again
             return os.strerror(error.errno)
         return error.strerror or str(error)
     except ConfigError as error:
