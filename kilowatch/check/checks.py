@@ -242,7 +242,7 @@ def kernel_log_results(setting: str | None, seconds: float) -> list[CheckResult]
     """Judge the lines of the kernel log that are at most so many seconds old. `setting`: of the collector;
     a log file is read from its end, whatever the age of its lines."""
     if setting is None:
-        text = "the settings leave it out"
+        text = "not read: the settings leave it out, or the readings are of another machine"
         return [CheckResult(check="kernel log", verdict=Verdict.LEFT_OUT, text=text)]
     path = KERNEL_LOG if setting == "auto" else Path(setting)
     try:
