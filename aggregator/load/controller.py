@@ -32,6 +32,8 @@ LEAST_REFILL = 1 / 16
 """Share of requests that may be under way just after shedding has ended."""
 RETRY_SECONDS = 60.0
 """Seconds before a share at which something lagged is tried again."""
+RETRY_FACTOR = 2.0
+"""Factor by which the share that may be tried grows then."""
 
 
 class ShedStep(IntEnum):
@@ -190,7 +192,7 @@ class LoadController:
         if self.step:
             self._shed_at = now
         if now - self._most_at >= RETRY_SECONDS:
-            self._most, self._most_at = min(1.0, 2 * self._most), now
+            self._most, self._most_at = min(1.0, self._most * RETRY_FACTOR), now
         if self.step or self._high_since is not None:
             self.refill, self._refilled_at = 0.0, now
         elif self.refill == 0.0:

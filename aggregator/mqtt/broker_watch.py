@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import random
 import ssl
 from collections.abc import Callable
 
@@ -19,7 +18,7 @@ from telemetry.mqtt import BrokerConfig
 
 RULE = "broker_lost"
 WATCH_SECONDS = 30.0
-"""Mean seconds between two tries of an address."""
+"""Seconds between two tries of an address."""
 ANSWER_SECONDS = 8.0
 """Seconds in which a broker must take the connection."""
 
@@ -39,7 +38,7 @@ class BrokerWatch:
         """Watch until cancelled."""
         while True:
             await self.check()
-            await asyncio.sleep(WATCH_SECONDS * random.uniform(0.5, 1.5))  # noqa: S311 - spreads the tries
+            await asyncio.sleep(WATCH_SECONDS)
 
     async def check(self) -> None:
         """Try each address that is not in use, once."""

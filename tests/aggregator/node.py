@@ -30,6 +30,7 @@ from telemetry.inventory import (
 )
 from telemetry.mqtt import BrokerConfig
 from telemetry.schema import GPU_FAST, NODE_FAST, SCHEMA
+from telemetry.tasks import end
 from telemetry.topics import Topic, topic
 from tests.brokers import plain_client
 
@@ -134,9 +135,9 @@ class ScriptedNode:
 
     async def __aexit__(self, *_: object) -> None:
         if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+            assert await end([self._task], 30.0)
+            if not self._task.cancelled():
+                self._task.result()
 
     def restart(self) -> None:
         """A new session; the ring keeps the old one's frames."""
