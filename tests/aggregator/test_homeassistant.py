@@ -342,8 +342,8 @@ async def test_devices_appear_update_and_vanish(
             await until(lambda: seen.value(GPU) == "offline" or seen.states[
                 seen.entity(GPU)["state_topic"]]["available"] == "offline")  # type: ignore[index]  # fmt: skip
             assert await aggregator.forget("rig")
-            await until(lambda: seen.entity(GPU) is None)
-            assert all("circuit" in topic for topic in seen.found)
+            await until(lambda: all("circuit" in topic for topic in seen.found))
+            assert seen.entity(GPU) is None
         await until(lambda: set(seen.status.values()) == {"offline"})
         assert seen.found, "what is announced stays while the aggregator is away, as unavailable"
 
