@@ -125,12 +125,12 @@ class HttpConnection:
         return ssl.create_default_context()
 
     async def _ask(self, line: _Line, method: str, path: str, body: bytes | None) -> HttpReply:
-        headers = self._fixed()
-        if self.host not in _NEAR:
-            headers["Accept-Encoding"] = "gzip"
-        if body is not None:
-            headers |= {"Content-Type": "application/json", "Content-Length": str(len(body))}
         try:
+            headers = self._fixed()
+            if self.host not in _NEAR:
+                headers["Accept-Encoding"] = "gzip"
+            if body is not None:
+                headers |= {"Content-Type": "application/json", "Content-Length": str(len(body))}
             line.send(method, f"{self._base}/{path}", headers, body)
             answer = await line.answer()
         except BaseException:  # a request that is given up leaves its answer on the line
