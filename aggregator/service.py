@@ -37,6 +37,7 @@ from aggregator.ingest.dead_letters import DeadLetters
 from aggregator.ingest.held_messages import HeldMessages, when_idle
 from aggregator.ingest.ids import IdRegistry
 from aggregator.ingest.router import MessageRouter
+from aggregator.jobs import unheld
 from aggregator.jobs.service import MOST_AT_ONCE, STEP_SECONDS, JobService
 from aggregator.load.heap import HeapFreezer, keep_heap, release_heap
 from aggregator.load.meter import ArrivalClock
@@ -59,6 +60,7 @@ from alerts.rules.rule import monitor_rules
 from api.alerts import Alert
 from api.fleet import NodeStatus
 from api.stats import Stats
+from power.report.months import month_at
 from power.snapshot.snapshot import PowerSnapshot
 from telemetry.devices import Event
 from telemetry.errors import BusError, ConfigError, KilowattError, NodeError, StoreError, WireError
@@ -73,6 +75,8 @@ from telemetry.topics import Topic, check_name, shard_of, topic
 
 log = logging.getLogger(__name__)
 
+UNHELD_SECONDS = 60.0
+"""Seconds between two writes of the use of GPUs that no job holds."""
 UPKEEP_SECONDS = 5.0
 """Seconds between two runs of the store's upkeep."""
 PROGRESS_LIMITS = {"flush": 10.0, "rules": 30.0, "commit": 90.0, "checkpoint": 90.0}
@@ -110,6 +114,8 @@ class Aggregator:
             (lambda: reread().power) if reread else None,
             config.broker,
         )
+        self._unheld_saved = -math.inf
+        """When the use of GPUs that no job held was saved last, monotonic seconds."""
         self.jobs = JobService(lambda: self.electrical.site.config.site.currency)
         self.impairments = Impairments()
         self._turns = LoopTurns(self.impairments)
@@ -296,6 +302,7 @@ class Aggregator:
         store.content.lost = lambda node, part, why: ingest.lose(node, part, why, time.time_ns())
         ingest.restore(await store.inventories(), await store.accounted(), time.monotonic())
         self.jobs.restore(await store.open_jobs())
+        self.jobs.meter.unheld = await asyncio.to_thread(unheld.load, self.config.data_dir)
         keep_heap()
         return ingest
 
@@ -569,10 +576,25 @@ class Aggregator:
                 price = electrical.price(wall)
                 if price is not None:
                     price *= electrical.site.config.site.pue
-                for _ in self.jobs.steps(self.fleet, now, wall, electrical.node_watts(), price):
+                month = month_at(wall / 1e9, electrical.site.zone).name
+                for _ in self.jobs.steps(
+                    self.fleet, now, wall, electrical.node_watts(), price, month
+                ):
                     await self._round_robin.turn()
                 await self._write_jobs(store)
+                await self._save_unheld(now)
                 self.jobs.forget_ended(now, wall)
+
+    async def _save_unheld(self, now: float) -> None:
+        """Save the use of GPUs that no job held, once a minute."""
+        if now - self._unheld_saved < UNHELD_SECONDS:
+            return
+        self._unheld_saved = now
+        content = unheld.encode(self.jobs.meter.unheld)
+        try:
+            await asyncio.to_thread(unheld.save, self.config.data_dir, content)
+        except OSError as error:  # the store has its own troubles then, which are reported
+            log.warning("%s: %s", self.config.data_dir / unheld.NAME, error.strerror)
 
     async def _write_jobs(self, store: StoreExecutor) -> None:
         """Store the jobs that are due; those that can't be stored now are due again."""

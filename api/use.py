@@ -44,7 +44,8 @@ class UseRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UseReply(msgspec.Struct, frozen=True, kw_only=True):
-    """Use of the GPUs in a month, the most GPU hours first; GPUs that no job held are in no row."""
+    """Use of the GPUs in a month, the most GPU hours first. With `unheld` and `unsaid` it adds up to all that the
+    aggregator has read of GPUs in the month."""
 
     at: int
     """ns since 1970."""
@@ -53,3 +54,7 @@ class UseReply(msgspec.Struct, frozen=True, kw_only=True):
     timezone: str
     currency: str = ""
     rows: list[UseRow]
+    unheld: UseRow | None = None
+    """GPUs while no job held them; null where that was not counted in the month."""
+    unsaid: UseRow | None = None
+    """GPUs of nodes that did not say who held them: nobody knows whether they were free."""

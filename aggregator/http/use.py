@@ -12,8 +12,11 @@ from aggregator.http.jobs import find_rows, whole_job
 from aggregator.http.parameters import query
 from aggregator.http.reply import VIEW, send_json
 from aggregator.jobs.stored import JobQuery
+from aggregator.jobs.unheld import row_of
+from aggregator.jobs.usage import UnheldKey
 from aggregator.jobs.use import JobPart, crosses, share_of_time, use_rows
-from api.use import BY, UseReply
+from aggregator.view import AggregatorView
+from api.use import BY, UseReply, UseRow
 from power.report.months import month_at, month_named
 from telemetry.errors import ConfigError
 
@@ -53,5 +56,12 @@ async def use(request: web.Request) -> web.Response:
         timezone=zone_text(site.zone, configured=site.config.site.timezone is not None),
         currency=currency,
         rows=await asyncio.to_thread(use_rows, parts, by),
+        unheld=_unheld(view, month.name, said=True),
+        unsaid=_unheld(view, month.name, said=False),
     )
     return await send_json(request, reply, values=16 * len(reply.rows))
+
+
+def _unheld(view: AggregatorView, month: str, *, said: bool) -> UseRow | None:
+    found = view.jobs.meter.unheld.get(UnheldKey(month, said))
+    return None if found is None else row_of(found)

@@ -127,9 +127,11 @@ class JobService:
         wall_ns: int,
         watts: Mapping[str, float] | None = None,
         price: float | None = None,
+        period: str = "",
     ) -> Iterator[None]:
         """Read the fleet, and count what its jobs used, in steps between which others may have their turn.
-        `now`: the fleet's monotonic seconds; `watts`: at the wall by node; `price`: of a kWh."""
+        `now`: the fleet's monotonic seconds; `watts`: at the wall by node; `price`: of a kWh; `period`: name
+        of the month."""
         self._reporting = {
             name for name, node in fleet.nodes.items() if now - node.seen < SILENT_SECONDS
         }
@@ -146,7 +148,8 @@ class JobService:
             if not self._guarded(name, now, partial(self._follow, fleet, name, gpus)):
                 self.ledger.changed_gpus.update((name, gpu) for gpu in gpus)
         yield
-        yield from self.meter.steps(fleet, now, wall_ns, watts or {}, price)
+        said = self.lists.keys() & self._reporting
+        yield from self.meter.steps(fleet, now, wall_ns, watts or {}, price, said, period)
 
     def _follow(self, fleet: Fleet, name: str, gpus: set[str]) -> None:
         """Note that a node reports, and who holds those of its GPUs that have changed hands."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -81,6 +81,30 @@ class GpuAccount(msgspec.Struct, kw_only=True):
     """Joules of the GPU's own counter when it was counted last."""
 
 
+class UnheldUse(msgspec.Struct, kw_only=True):
+    """Sums of the GPUs that no job held."""
+
+    seconds: float = 0.0
+    known: float = 0.0
+    """As those of an account."""
+    busy: float = 0.0
+    joules: float = 0.0
+    joule_seconds: float = 0.0
+    wall: float = 0.0
+    wall_seconds: float = 0.0
+    cost: float = 0.0
+    cost_seconds: float = 0.0
+
+
+class UnheldKey(NamedTuple):
+    """What a sum of unheld GPUs is of."""
+
+    period: str
+    """`2026-11`."""
+    said: bool
+    """Whether their nodes say who holds each GPU: of others nobody knows whether they were free."""
+
+
 _SUMS = ("known", "busy", "joules", "joule_seconds", "wall", "wall_seconds", "cost", "cost_seconds")
 
 
@@ -99,6 +123,9 @@ class _Sample:
     price: float
     """Money for a joule at the wall; NaN without a tariff."""
     taken: float
+    said: npt.NDArray[np.bool_]
+    """Whether the node of each row says who holds its GPUs."""
+    period: str
 
 
 class UsageMeter:
@@ -123,6 +150,8 @@ class UsageMeter:
         self._counter: Floats = np.full(1, np.nan)
         self.joules: Floats = np.zeros(1)
         """Energy of each row since the start, whoever held it."""
+        self.unheld: dict[UnheldKey, UnheldUse] = {}
+        """Use of the GPUs that no job held."""
         self._held: dict[str, tuple[Holder, ...]] = {}
         self._slots: dict[tuple[Hashable, str], int] = {}
         self._free_slots: list[int] = []
@@ -214,15 +243,22 @@ class UsageMeter:
         wall_ns: int,
         watts: Mapping[str, float],
         price: float | None,
+        said: Container[str] = (),
+        period: str = "",
     ) -> Iterator[None]:
         """Add the newest readings, and count those that are old enough; others may have a turn between
         two steps. `now`: the fleet's monotonic seconds; `watts`: at the wall by node; `price`: of a kWh
-        there, None without a tariff."""
+        there, None without a tariff; `said`: the nodes that say who holds their GPUs; `period`: to which
+        the use of GPUs that no job holds is counted."""
         if fleet.version != self._version:
             self._place(fleet)
         count = fleet.size(Table.GPU)
         if count:
-            self._waiting.append(self._sample(fleet, count, now, wall_ns, watts, price))
+            sample = self._sample(fleet, count, now, wall_ns, watts, price)
+            names = np.array([name in said for name in fleet.nodes] + [False])
+            sample.said[self._of_fleet] = names[self._owner]
+            sample.period = period
+            self._waiting.append(sample)
         while self._waiting and now - self._waiting[0].taken >= self._lag:
             yield
             self._count(self._waiting.popleft())
@@ -260,6 +296,8 @@ class UsageMeter:
             wall,
             math.nan if price is None else price / 3.6e6,
             now,
+            np.zeros(size, np.bool_),
+            "",
         )
 
     def _place(self, fleet: Fleet) -> None:
@@ -338,8 +376,6 @@ class UsageMeter:
         if not known.all():
             rows, slots, share = rows[known], slots[known], share[known]
             starts, ends = starts[known], ends[known]
-        if not len(rows):
-            return
         end = sample.at[rows]
         held = (np.minimum(ends, end) - np.maximum(starts, step[rows])).clip(0) / 1e9
         energy = (np.minimum(ends, end) - np.maximum(starts, since[rows])).clip(0) / 1e9
@@ -347,6 +383,39 @@ class UsageMeter:
         with np.errstate(invalid="ignore", divide="ignore"):
             drawn = np.where(energy > 0, joules[rows] * energy / whole, np.nan) * share
         self._add(sample, rows, slots, share, held, energy, drawn)
+
+        def of_jobs(values: Floats) -> Floats:
+            return np.bincount(rows, np.nan_to_num(values), size).astype(np.float64, copy=False)
+
+        self._add_unheld(
+            sample,
+            np.where(fresh, (sample.at - step) / 1e9 - of_jobs(share * held), 0.0).clip(0),
+            np.where(np.isfinite(joules), (sample.at - since) / 1e9 - of_jobs(share * energy), 0.0).clip(0),
+            (joules - of_jobs(drawn)).clip(0),
+        )  # fmt: skip
+
+    def _add_unheld(
+        self, sample: _Sample, seconds: Floats, joule_seconds: Floats, joules: Floats
+    ) -> None:
+        """Add the part of each row that no job had: seconds, those with an energy, and that."""
+        busy = sample.busy.clip(0.0, 1.0)
+        is_busy, is_wall = np.isfinite(busy), np.isfinite(sample.wall)
+        drawn = np.where(is_wall, sample.wall * seconds, 0.0)
+        for said in (True, False):
+            rows = (sample.said if said else ~sample.said) & ((seconds > 0) | (joule_seconds > 0))
+            if not rows.any():
+                continue
+            sums = self.unheld.setdefault(UnheldKey(sample.period, said), UnheldUse())
+            sums.seconds += float(seconds[rows].sum())
+            sums.known += float(seconds[rows & is_busy].sum())
+            sums.busy += float((busy * seconds)[rows & is_busy].sum())
+            sums.joules += float(np.nan_to_num(joules[rows & (joule_seconds > 0)]).sum())
+            sums.joule_seconds += float(joule_seconds[rows].sum())
+            sums.wall += float(drawn[rows].sum())
+            sums.wall_seconds += float(seconds[rows & is_wall].sum())
+            if math.isfinite(sample.price):
+                sums.cost += float(drawn[rows].sum()) * sample.price
+                sums.cost_seconds += float(seconds[rows & is_wall].sum())
 
     def _energy(
         self, sample: _Sample, fresh: npt.NDArray[np.bool_], step: Times

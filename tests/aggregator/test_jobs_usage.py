@@ -265,6 +265,10 @@ def test_jobs_and_what_nobody_held_add_up_to_the_energy_of_the_gpus(counters: bo
     }
     assert len(used) > 150
     assert sum(used.values()) + idle == pytest.approx(total.sum(), rel=0.005)
+    nobody = sum(one.joules for one in site.jobs.meter.unheld.values())
+    assert sum(used.values()) + nobody == pytest.approx(site.jobs.meter.joules.sum(), rel=0.001)
+    before = 16 * 100 * 20  # before the first list
+    assert 0.98 * idle <= nobody <= 1.02 * idle + before
     for key, energy in used.items():
         assert energy == pytest.approx(
             true[key], rel=0.02, abs=1200

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from aggregator.jobs import unheld
+from aggregator.jobs.usage import UnheldKey, UnheldUse
 from aggregator.jobs.use import JobPart, crosses, share_of_time, use_rows
 from api.decoding import decode
 from api.jobs import AllocationRow, JobRow, JobSummary
@@ -12,6 +16,8 @@ from kilowatch.text.use import use_lines
 from power.report.months import month_at
 from tests.aggregator.http_client import door
 from tests.aggregator.test_http_jobs import filled
+from tests.aggregator.test_service import config, running, until
+from tests.brokers import Mosquitto
 
 HOUR = 3600 * 10**9
 
@@ -77,3 +83,64 @@ async def test_the_month_of_memory_and_store_is_one_answer() -> None:
         assert earlier.rows == []
         assert (await client.text("/api/v1/use?month=2026-13"))[0] == 400
         assert (await client.text("/api/v1/use?by=node"))[0] == 400
+
+
+async def test_gpus_that_no_job_held_have_a_row_of_their_own() -> None:
+    view, site = filled()
+    month = month_at(site.wall / 1e9, view.electrical.site.zone).name
+    view.jobs.meter.unheld = {
+        UnheldKey(month, said=True): UnheldUse(
+            seconds=7200, known=3600, busy=360, joules=720_000, joule_seconds=7200
+        ),
+        UnheldKey("2020-01", said=True): UnheldUse(seconds=1),
+    }
+    async with door(view) as client:
+        reply = decode((await client.text(f"/api/v1/use?month={month}"))[1].encode(), UseReply)
+        assert reply.unheld is not None
+        assert reply.unsaid is None
+        assert (reply.unheld.gpu_hours, reply.unheld.energy_joules) == (2.0, 720_000)
+        assert (reply.unheld.utilization_ratio, reply.unheld.utilization_coverage) == (0.1, 0.5)
+        assert (reply.unheld.wall_joules, reply.unheld.cost) == (None, None), "not read is not 0"
+        lines = use_lines(reply)
+        (nobody,) = [line for line in lines if line.startswith("nobody")]
+        assert nobody.split()[1:] == ["0", "2.00", "10%~", "0.200", "not", "known", "not", "known"]
+        before = decode((await client.text("/api/v1/use?month=2019-01"))[1].encode(), UseReply)
+        assert before.unheld is None
+    other = UseReply(at=0, by="user", month="2019-01", timezone="UTC", rows=reply.rows, unsaid=reply.unheld)  # fmt: skip
+    text = "\n".join(use_lines(other))
+    assert "(not said)" in text
+    assert "were not counted in that month" in text
+
+
+def test_what_no_job_held_is_kept_over_a_restart(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    found = {
+        UnheldKey(f"20{10 + number // 12}-{number % 12 + 1:02}", said): UnheldUse(
+            seconds=number + 1.5
+        )
+        for number in range(unheld.KEPT_MONTHS + 5)
+        for said in (True, False)
+    }
+    assert unheld.load(tmp_path) == {}
+    unheld.save(tmp_path, unheld.encode(found))
+    kept = unheld.load(tmp_path)
+    assert len(kept) == 2 * unheld.KEPT_MONTHS
+    assert kept.items() <= found.items()
+    assert UnheldKey("2013-05", said=False) in kept
+    (tmp_path / unheld.NAME).write_bytes(b"[{")
+    assert unheld.load(tmp_path) == {}
+    assert "is damaged" in caplog.text
+    assert len(list(tmp_path.iterdir())) == 1, "it is set aside, and not deleted"
+
+
+async def test_the_use_of_free_gpus_goes_on_after_a_restart(
+    mosquitto: Mosquitto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("aggregator.service.STEP_SECONDS", 0.2)
+    before = {UnheldKey("2020-01", said=True): UnheldUse(seconds=7.5)}
+    async with running(config(mosquitto.config, tmp_path)) as aggregator:
+        aggregator.jobs.meter.unheld |= before
+        await until(lambda: unheld.load(tmp_path) == before)
+    async with running(config(mosquitto.config, tmp_path)) as aggregator:
+        assert aggregator.jobs.meter.unheld == before

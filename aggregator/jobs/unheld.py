@@ -1,0 +1,81 @@
+"""The use of GPUs that no job held, by month, in a file: with the jobs it is the use of all GPUs."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import msgspec
+
+from aggregator.electrical.checkpoint import replace_file, set_aside
+from aggregator.jobs.usage import UnheldKey, UnheldUse
+from api.use import UseRow
+
+log = logging.getLogger(__name__)
+
+NAME = "unheld.json"
+KEPT_MONTHS = 36
+
+
+class UnheldRecord(msgspec.Struct, kw_only=True):
+    """A month in the file."""
+
+    month: str
+    said: bool
+    use: UnheldUse
+
+
+def load(folder: Path) -> dict[UnheldKey, UnheldUse]:
+    """Return what was saved; nothing where there is no file, or it can't be read."""
+    path = folder / NAME
+    try:
+        found = msgspec.json.decode(path.read_bytes(), type=list[UnheldRecord])
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        log.warning("%s: it can't be read: %s. The use of free GPUs begins anew.", path, error.strerror)  # fmt: skip
+        return {}
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        kept = set_aside(path)
+        log.warning("%s: it is damaged (%s) and was renamed to %s. The use of free GPUs begins anew.",
+                    path, error, kept.name)  # fmt: skip
+        return {}
+    return {UnheldKey(one.month, one.said): one.use for one in found}
+
+
+def encode(unheld: dict[UnheldKey, UnheldUse]) -> bytes:
+    """Return the newest months as the file has them."""
+    months = sorted({key.period for key in unheld})[-KEPT_MONTHS:]
+    return msgspec.json.encode(
+        [
+            UnheldRecord(month=key.period, said=key.said, use=use)
+            for key, use in sorted(unheld.items())
+            if key.period in months
+        ]
+    )
+
+
+def save(folder: Path, content: bytes) -> None:
+    """Replace the file, whole or not at all. Raises `OSError`."""
+    replace_file(folder / NAME, content)
+
+
+def row_of(use: UnheldUse) -> UseRow:
+    """Return a sum as a row beside those of users."""
+
+    def share(seconds: float) -> float | None:
+        return min(1.0, seconds / use.seconds) if use.seconds > 0 else None
+
+    return UseRow(
+        jobs=0,
+        gpu_hours=use.seconds / 3600,
+        hours_coverage=1.0,
+        utilization_ratio=use.busy / use.known if use.known > 0 else None,
+        utilization_coverage=share(use.known),
+        energy_joules=use.joules if use.joule_seconds > 0 else None,
+        energy_coverage=share(use.joule_seconds),
+        wall_joules=use.wall if use.wall_seconds > 0 else None,
+        wall_coverage=share(use.wall_seconds),
+        cost=use.cost if use.cost_seconds > 0 else None,
+        cost_coverage=share(use.cost_seconds),
+    )
