@@ -49,6 +49,7 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """The embedded store, and its retention."""
 
     kind: StoreKind = StoreKind.EMBEDDED
+    """`embedded` is DuckDB and Parquet files in `data_dir`."""
     influxdb: InfluxConfig = InfluxConfig()
     """Used with kind "influxdb" (docs/influxdb.md)."""
     write_seconds: float = 1.0
@@ -71,6 +72,7 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     rollup_seconds: tuple[int, ...] = (10, 60, 3600)
     """Steps of the roll-ups, each a multiple of the one before."""
     raw_age_seconds: float = 7 * DAY
+    """Age of readings."""
     rollup_age_seconds: tuple[float, ...] = (30 * DAY, 365 * DAY, 5 * 365 * DAY)
     """Age of each roll-up, in the order of `rollup_seconds`."""
     events_age_seconds: float = 5 * 365 * DAY
@@ -131,9 +133,11 @@ class BackfillConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     nodes_at_once: int = 64
     """Requests under way at a time, over the fleet: new frames must not wait for old ones."""
     frames_per_request: int = 128
+    """Most frames that one request names."""
     first_wait_seconds: float = 2.0
     """Seconds to wait for the first answer; doubles to `longest_wait_seconds`."""
     longest_wait_seconds: float = 30.0
+    """Longest pause before a request is repeated; it doubles up to that."""
     max_age_seconds: float = 0.0
     """Frames of a session older than that when it is first seen are recorded as lost (`too_old`)
     instead of requested; 0 requests all that the ring holds."""
@@ -154,6 +158,7 @@ class AggregatorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """An aggregator: its nodes, its store, and where it serves."""
 
     cluster: str = "default"
+    """Name in the MQTT topics; usually `cluster` at the top of the settings."""
     shards: tuple[str, ...] = ()
     """Two hex digits each, or ranges (`00-7f`): the part of the cluster that it serves; none is all."""
     broker: BrokerConfig = BrokerConfig()

@@ -48,9 +48,11 @@ class HeartbeatConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     that pages when the pings end."""
 
     url: str = ""
+    """URL that is pinged."""
     url_file: Path | None = None
     """A file with the URL: most services accept a ping from anyone who has it."""
     url_env: str = ""
+    """Variable of the environment with the URL."""
     every: float = 60.0
     """Seconds between two pings."""
     limit: float = 0.0
@@ -61,7 +63,9 @@ class RepeatConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Hours after which an incident that nobody has acknowledged is notified again."""
 
     page: float = 4.0
+    """Hours, for a page."""
     ticket: float = 24.0
+    """Hours, for a ticket."""
 
 
 class EscalationConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -95,6 +99,7 @@ class AlertsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     page_expiry_hours: float = 6.0
     """A page that could not be delivered for so long expires; its repetition does not."""
     ticket_expiry_hours: float = 36.0
+    """The same for a ticket."""
     external_url: str = ""
     """URL of the aggregator's HTTP server for people; links in pages begin with it. [none]"""
     runbook_url: str = ""

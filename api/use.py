@@ -44,7 +44,7 @@ class UseRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UseReply(msgspec.Struct, frozen=True, kw_only=True):
-    """Use of the GPUs in a month, the most GPU hours first. With `unheld` and `unsaid` it adds up to all that the
+    """Use of the GPUs in a month, the most GPU hours first. With `unheld` and `unreported` it adds up to all that the
     aggregator has read of GPUs in the month."""
 
     at: int
@@ -56,5 +56,5 @@ class UseReply(msgspec.Struct, frozen=True, kw_only=True):
     rows: list[UseRow]
     unheld: UseRow | None = None
     """GPUs while no job held them; null where that was not counted in the month."""
-    unsaid: UseRow | None = None
+    unreported: UseRow | None = None
     """GPUs of nodes that did not say who held them: nobody knows whether they were free."""

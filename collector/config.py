@@ -49,6 +49,7 @@ class CollectorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     node: str = msgspec.field(default_factory=short_hostname)
     """Name of this node on the bus: the short host name by default."""
     cluster: str = "default"
+    """Name in the MQTT topics; usually `cluster` at the top of the settings."""
     source: str = "auto"
     """`auto`, `nvml`, `nvidia-smi`, `nvidia-smi:FILE`, `simulated:SCENARIO` or `recording:FILE`;
     see `collector.sources`."""
@@ -59,6 +60,7 @@ class CollectorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     state_dir: Path = msgspec.field(default_factory=default_state_dir)
     """Folder of the ring and of the list of known GPUs; used by one collector only."""
     ring_enabled: bool = True
+    """Whether frames are kept on disk, from which an aggregator requests what it missed."""
     ring_bytes: int = 256 * 1024 * 1024
     """Disk space of the ring at most; 256 MiB hold 14 hours of eight GPUs at 1 Hz."""
     backfill_bytes_per_second: float = 2e6

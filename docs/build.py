@@ -9,16 +9,18 @@ from pathlib import Path
 
 import msgspec
 
-from aggregator.http.openapi import Operation, field_texts
+from aggregator.http.openapi import Operation
 from aggregator.http.operations import OPERATIONS
 from alerts.rules.events import Happens
 from alerts.rules.rule import FOLDER, Rule, conditions_of, load, monitor_rules, read
 from alerts.xid.event import event_data
 from alerts.xid.sxids import Fatality, sxids
 from api.alerts import Owner
+from docs.reference import commands_page, settings_page
 from power.snapshot.quantities import QUANTITIES
 from telemetry.catalogue import CATALOGUE
 from telemetry.devices import Event
+from telemetry.field_texts import field_texts
 from telemetry.kernel_log import parse_line
 from telemetry.metric import Lane, Metric, Table
 from telemetry.nvml import ALL_LINKS, EACH_LINK, Call, Field, Gpm, NvmlReader
@@ -378,6 +380,8 @@ PAGES = {
     "runbook.md": runbook_page,
     "statements.md": statements_page,
     "api.md": api_page,
+    "settings.md": settings_page,
+    "commands.md": commands_page,
 }
 
 

@@ -53,17 +53,24 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Address and credentials of the MQTT broker."""
 
     host: str = DEFAULT_HOST
+    """Name or address of the broker."""
     port: int = DEFAULT_PORT
+    """1883 is usual, 8883 with TLS."""
     hosts: tuple[str, ...] = ()
     """Brokers of one cluster in place of `host` and `port`, as `["a:1883", "b:1883"]`: the first that
     lets us in is used."""
     username: str | None = None
+    """User of the broker, where it asks for one."""
     password_file: Path | None = None
     """File with the password alone, which so appears in no process list and no log."""
     tls: bool = False
+    """Whether the connection is encrypted; the three files below need it."""
     ca_file: Path | None = None
+    """Authority that the broker's certificate must be signed by. [the system's]"""
     cert_file: Path | None = None
+    """Our certificate, for a broker that asks for one."""
     key_file: Path | None = None
+    """The key of `cert_file`."""
     keepalive: int = 10
     """Seconds; a dead connection is noticed after one and a half. rumqttd refuses 0."""
 

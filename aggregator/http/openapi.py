@@ -6,12 +6,9 @@ test.
 
 from __future__ import annotations
 
-import ast
-import inspect
 from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass
 from functools import cache
-from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -32,57 +29,30 @@ from api.stream import (
 )
 from telemetry import devices
 from telemetry.exposition import CONTENT_TYPE
+from telemetry.field_texts import field_texts
 
 Json = dict[str, Any]
-
-# The sentences under the fields of our types, for the schemas that are made from them.
-#
-# Python drops a field's docstring, so it is read from the source: written once, and shown to readers of
-# the code and of the API's document.
 
 _MODULES = (alerts, columns, device, devices, errors, fleet, power, report, stats, stream)
 
 
 @cache
-def _structs() -> dict[str, tuple[type[msgspec.Struct], dict[str, str]]]:
-    """Return each type of the API by name, with the sentences under its fields."""
-    found: dict[str, tuple[type[msgspec.Struct], dict[str, str]]] = {}
-    for module in _MODULES:
-        for node in ast.parse(inspect.getsource(module)).body:
-            if isinstance(node, ast.ClassDef) and issubclass(
-                getattr(module, node.name), msgspec.Struct
-            ):
-                found[node.name] = getattr(module, node.name), _sentences(node)
-    return found
-
-
-def _sentences(kind: ast.ClassDef) -> dict[str, str]:
-    """Return each string right below an annotated name, by that name."""
-    found: dict[str, str] = {}
-    for field, text in pairwise(kind.body):
-        if (
-            isinstance(field, ast.AnnAssign)
-            and isinstance(field.target, ast.Name)
-            and isinstance(text, ast.Expr)
-            and isinstance(text.value, ast.Constant)
-            and isinstance(text.value.value, str)
-        ):
-            found[field.target.id] = " ".join(text.value.value.split())
-    return found
-
-
-def field_texts(kind: type) -> dict[str, str]:
-    """Return the sentences under the fields of a type and of those that it extends, by field."""
-    found: dict[str, str] = {}
-    for base in reversed(kind.__mro__):
-        found |= _structs().get(base.__name__, (base, {}))[1]
-    return found
+def _structs() -> dict[str, type[msgspec.Struct]]:
+    """Return each type of the API by name."""
+    return {
+        name: kind
+        for module in _MODULES
+        for name, kind in vars(module).items()
+        if isinstance(kind, type)
+        and issubclass(kind, msgspec.Struct)
+        and kind.__module__ == module.__name__
+    }
 
 
 def describe(schema: Json) -> None:
     """Add to each property of a schema the sentence in the source. Fields of an answer are required:
     their defaults are for clients of a server that does not know them."""
-    kind, _ = _structs().get(schema.get("title", ""), (None, {}))
+    kind = _structs().get(schema.get("title", ""))
     if kind is None:
         return
     texts, config = field_texts(kind), kind.__struct_config__

@@ -56,12 +56,12 @@ async def use(request: web.Request) -> web.Response:
         timezone=zone_text(site.zone, configured=site.config.site.timezone is not None),
         currency=currency,
         rows=await asyncio.to_thread(use_rows, parts, by),
-        unheld=_unheld(view, month.name, said=True),
-        unsaid=_unheld(view, month.name, said=False),
+        unheld=_unheld(view, month.name, reported=True),
+        unreported=_unheld(view, month.name, reported=False),
     )
     return await send_json(request, reply, values=16 * len(reply.rows))
 
 
-def _unheld(view: AggregatorView, month: str, *, said: bool) -> UseRow | None:
-    found = view.jobs.meter.unheld.get(UnheldKey(month, said))
+def _unheld(view: AggregatorView, month: str, *, reported: bool) -> UseRow | None:
+    found = view.jobs.meter.unheld.get(UnheldKey(month, reported))
     return None if found is None else row_of(found)

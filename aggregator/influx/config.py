@@ -34,12 +34,15 @@ class InfluxConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """The server, what is written there, and how much may wait for it."""
 
     url: str = "http://127.0.0.1:8086"
+    """Address of the server."""
     api: InfluxApi = InfluxApi.V1
+    """Interface for writing: `v1` or `v2`."""
     database: str = "kilowatch"
     """With v2 the buckets are `<database>/raw`, `<database>/rollup_1m` and so on."""
     org: str = ""
     """Organisation, for v2."""
     username: str = ""
+    """User, for 1.x."""
     password_file: Path | None = None
     """A file with the password of `username` (1.x)."""
     token_file: Path | None = None
@@ -57,6 +60,7 @@ class InfluxConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     raw_age_seconds: float = 7 * DAY
     """Retention of means and readings, on the server and in the spool."""
     rollup_age_seconds: tuple[float, ...] = (365 * DAY, 5 * 365 * DAY)
+    """Retention of each roll-up, in the order of `rollup_seconds`."""
     events_age_seconds: float = 5 * 365 * DAY
     """Retention of events and announced holes on the server."""
     spool_bytes: int = 4 * GIB

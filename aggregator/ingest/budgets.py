@@ -55,6 +55,7 @@ class IngestBudgets(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     gpus_per_node: int = 256
     """A rack of 72 GPUs is one node."""
     links_per_node: int = 8192
+    """NVLinks that one node may have."""
     sessions_per_node: int = 2048
     """Sessions of a node in memory; the oldest that its ring has no more make room."""
     spans_per_status: int = 1024

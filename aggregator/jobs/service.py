@@ -148,8 +148,8 @@ class JobService:
             if not self._guarded(name, now, partial(self._follow, fleet, name, gpus)):
                 self.ledger.changed_gpus.update((name, gpu) for gpu in gpus)
         yield
-        said = self.lists.keys() & self._reporting
-        yield from self.meter.steps(fleet, now, wall_ns, watts or {}, price, said, period)
+        reported = self.lists.keys() & self._reporting
+        yield from self.meter.steps(fleet, now, wall_ns, watts or {}, price, reported, period)
 
     def _follow(self, fleet: Fleet, name: str, gpus: set[str]) -> None:
         """Note that a node reports, and who holds those of its GPUs that have changed hands."""

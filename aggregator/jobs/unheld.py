@@ -21,7 +21,7 @@ class UnheldRecord(msgspec.Struct, kw_only=True):
     """A month in the file."""
 
     month: str
-    said: bool
+    reported: bool
     use: UnheldUse
 
 
@@ -40,7 +40,7 @@ def load(folder: Path) -> dict[UnheldKey, UnheldUse]:
         log.warning("%s: it is damaged (%s) and was renamed to %s. The use of free GPUs begins anew.",
                     path, error, kept.name)  # fmt: skip
         return {}
-    return {UnheldKey(one.month, one.said): one.use for one in found}
+    return {UnheldKey(one.month, one.reported): one.use for one in found}
 
 
 def encode(unheld: dict[UnheldKey, UnheldUse]) -> bytes:
@@ -48,7 +48,7 @@ def encode(unheld: dict[UnheldKey, UnheldUse]) -> bytes:
     months = sorted({key.period for key in unheld})[-KEPT_MONTHS:]
     return msgspec.json.encode(
         [
-            UnheldRecord(month=key.period, said=key.said, use=use)
+            UnheldRecord(month=key.period, reported=key.reported, use=use)
             for key, use in sorted(unheld.items())
             if key.period in months
         ]

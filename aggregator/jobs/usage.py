@@ -97,11 +97,11 @@ class UnheldUse(msgspec.Struct, kw_only=True):
 
 
 class UnheldKey(NamedTuple):
-    """What a sum of unheld GPUs is of."""
+    """The month of a sum of unheld GPUs, and of which nodes it is."""
 
     period: str
     """`2026-11`."""
-    said: bool
+    reported: bool
     """Whether their nodes say who holds each GPU: of others nobody knows whether they were free."""
 
 
@@ -123,7 +123,7 @@ class _Sample:
     price: float
     """Money for a joule at the wall; NaN without a tariff."""
     taken: float
-    said: npt.NDArray[np.bool_]
+    reported: npt.NDArray[np.bool_]
     """Whether the node of each row says who holds its GPUs."""
     period: str
 
@@ -243,20 +243,20 @@ class UsageMeter:
         wall_ns: int,
         watts: Mapping[str, float],
         price: float | None,
-        said: Container[str] = (),
+        reported: Container[str] = (),
         period: str = "",
     ) -> Iterator[None]:
         """Add the newest readings, and count those that are old enough; others may have a turn between
         two steps. `now`: the fleet's monotonic seconds; `watts`: at the wall by node; `price`: of a kWh
-        there, None without a tariff; `said`: the nodes that say who holds their GPUs; `period`: to which
+        there, None without a tariff; `reported`: the nodes that say who holds their GPUs; `period`: to which
         the use of GPUs that no job holds is counted."""
         if fleet.version != self._version:
             self._place(fleet)
         count = fleet.size(Table.GPU)
         if count:
             sample = self._sample(fleet, count, now, wall_ns, watts, price)
-            names = np.array([name in said for name in fleet.nodes] + [False])
-            sample.said[self._of_fleet] = names[self._owner]
+            names = np.array([name in reported for name in fleet.nodes] + [False])
+            sample.reported[self._of_fleet] = names[self._owner]
             sample.period = period
             self._waiting.append(sample)
         while self._waiting and now - self._waiting[0].taken >= self._lag:
@@ -401,11 +401,13 @@ class UsageMeter:
         busy = sample.busy.clip(0.0, 1.0)
         is_busy, is_wall = np.isfinite(busy), np.isfinite(sample.wall)
         drawn = np.where(is_wall, sample.wall * seconds, 0.0)
-        for said in (True, False):
-            rows = (sample.said if said else ~sample.said) & ((seconds > 0) | (joule_seconds > 0))
+        for reported in (True, False):
+            rows = (sample.reported if reported else ~sample.reported) & (
+                (seconds > 0) | (joule_seconds > 0)
+            )
             if not rows.any():
                 continue
-            sums = self.unheld.setdefault(UnheldKey(sample.period, said), UnheldUse())
+            sums = self.unheld.setdefault(UnheldKey(sample.period, reported), UnheldUse())
             sums.seconds += float(seconds[rows].sum())
             sums.known += float(seconds[rows & is_busy].sum())
             sums.busy += float((busy * seconds)[rows & is_busy].sum())

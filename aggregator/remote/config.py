@@ -21,6 +21,7 @@ class RemoteWriteConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     token_file: Path | None = None
     """A file with a token, sent as `Authorization: Bearer`."""
     timeout_seconds: float = 10.0
+    """How long one request may take."""
     waiting: int = 200
     """Requests, of 10,000 series at most, that are kept in memory while the receiver is away; the
     oldest goes, and is counted."""

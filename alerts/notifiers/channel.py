@@ -128,6 +128,7 @@ class TokenChannel(Channel, frozen=True):
     token_file: Path | None = None
     """A file with a token, sent as `Authorization: Bearer`."""
     token_env: str = ""
+    """Variable of the environment with the token."""
 
     def problems(self) -> Iterator[tuple[str, str, str]]:
         """Yield invalid settings."""
@@ -150,6 +151,7 @@ class UrlChannel(TokenChannel, frozen=True):
     """A channel with one URL, to which JSON is posted."""
 
     url: str = ""
+    """URL of the receiver."""
     url_file: Path | None = None
     """A file with the URL, when the URL itself is a secret."""
     url_env: str = ""

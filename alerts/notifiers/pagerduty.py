@@ -40,6 +40,7 @@ class PagerDuty(Channel, frozen=True, kw_only=True, tag="pagerduty"):
     key_env: str = ""
     """The name of an environment variable with it."""
     region: Literal["us", "eu"] = "us"
+    """The service region of the account."""
     url: str = ""
     """Another place that speaks the same. [that of `region`]"""
     at_once: int = 2

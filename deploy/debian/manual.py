@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import click
 
 from kilowatch import version
 from kilowatch.__main__ import main
+from kilowatch.cli.tree import contexts
 
 
 def quoted(text: str) -> str:
@@ -19,19 +19,6 @@ def quoted(text: str) -> str:
     return "\n".join(
         f"\\&{line}" if line[:1] in {".", "'"} else line for line in escaped.splitlines()
     )
-
-
-def contexts(
-    command: click.Command, name: str, parent: click.Context | None
-) -> Iterator[click.Context]:
-    """Yield the context of a command and of everything below it, hidden commands left out."""
-    context = click.Context(command, info_name=name, parent=parent)
-    yield context
-    if isinstance(command, click.Group):
-        for each in command.list_commands(context):
-            found = command.get_command(context, each)
-            if found is not None and not found.hidden:
-                yield from contexts(found, each, context)
 
 
 def page(context: click.Context) -> str:
@@ -76,6 +63,6 @@ def page(context: click.Context) -> str:
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
-    for each in contexts(main, "kilowatch", None):
+    for each in contexts(main, "kilowatch"):
         name = each.command_path.replace(" ", "-")
         (folder / f"{name}.1").write_text(page(each), encoding="utf-8")

@@ -9,8 +9,8 @@ from telemetry.text import counted
 
 _WIDTH = 160
 UNKNOWN = "not known"
-UNSAID = "(not said)"
-"""Name of the row of GPUs whose holder is not said."""
+UNREPORTED = "(not reported)"
+"""Name of the row of GPUs whose holder is not reported."""
 PARTIAL = "~"
 """Mark of a figure that covers less than 90 % of the GPU hours."""
 
@@ -20,7 +20,7 @@ def use_lines(reply: UseReply) -> list[str]:
     title = f"{reply.month}, time zone {reply.timezone}"
     others = [
         (name, row)
-        for name, row in (("nobody", reply.unheld), (UNSAID, reply.unsaid))
+        for name, row in (("nobody", reply.unheld), (UNREPORTED, reply.unreported))
         if row is not None
     ]
     if not reply.rows and not others:
@@ -35,8 +35,8 @@ def use_lines(reply: UseReply) -> list[str]:
         lines.append(f"{counted(split, 'job')} over an edge of the month: split by time")
     if reply.unheld is None:
         lines.append("GPUs that no job held were not counted in that month, and are in no row")
-    if reply.unsaid is not None:
-        lines.append(f"{UNSAID}: GPUs of nodes that do not say who holds them")
+    if reply.unreported is not None:
+        lines.append(f"{UNREPORTED}: GPUs of nodes that do not say who holds them")
     return lines
 
 

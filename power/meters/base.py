@@ -31,6 +31,7 @@ class MeterConfig(
     limit_watts: float | None = None
     """The plug's own limit: it cuts off by itself."""
     limit_amps: float | None = None
+    """The same in amps."""
 
     period_default: ClassVar[float] = 10.0
 
@@ -115,6 +116,7 @@ class MqttConfig(MeterConfig, frozen=True):
     """A meter that publishes over MQTT."""
 
     topic: str
+    """Its topic; see the text above the table."""
     broker: str | None = None
     """Name of an entry of [power.brokers]. [kilowatch's own broker]"""
 

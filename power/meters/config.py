@@ -49,14 +49,21 @@ class MeterBroker(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """An MQTT broker of meters, beside kilowatch's own."""
 
     host: str
+    """Name or address of the broker."""
     port: int = 1883
+    """1883 is usual, 8883 with TLS."""
     username: str | None = None
+    """User of the broker, where it asks for one."""
     password_file: str | None = None
     """A file with the password alone."""
     tls: bool = False
+    """Whether the connection is encrypted."""
     ca_file: str | None = None
+    """Authority that the broker's certificate must be signed by. [the system's]"""
     cert_file: str | None = None
+    """Our certificate, for a broker that asks for one."""
     key_file: str | None = None
+    """The key of `cert_file`."""
     keepalive: int = 30
     """Seconds."""
 

@@ -13,9 +13,11 @@ class HomeAssistant(MqttConfig, frozen=True, tag="home-assistant"):
     its sisters, if it has any."""
 
     unit: str = "W"
+    """Unit of the power, `W` or `kW`."""
     current: str | None = None
     """Topic of the current in A."""
     voltage: str | None = None
+    """Topic of the voltage in V."""
     energy: str | None = None
     """Topic of the energy in kWh."""
 

@@ -42,6 +42,7 @@ class Value(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     path: str = ""
     """`ENERGY.Power[0]`, `["switch.0"].w`; empty where the payload is the number."""
     unit: str = "W"
+    """Unit in which it is written: `W`, `kW`, `A`, `V`, `kWh` and others."""
     scale: float = 1.0
     """Factor in addition to the unit's: 0.1 for tenths."""
 
@@ -50,9 +51,13 @@ class Json(MqttConfig, frozen=True, tag="json"):
     """A JSON or plain number: `path`, `unit` and `scale` of one, or `values` for several of a payload."""
 
     path: str = ""
+    """Path of the number within the payload: `power.total`, `[0].w`. [the payload is the number]"""
     unit: str = "W"
+    """Unit of the number."""
     scale: float = 1.0
+    """Factor on the number."""
     values: tuple[Value, ...] = ()
+    """Several numbers of one payload, each with `path`, `unit` and `scale`."""
 
     @property
     def wanted(self) -> tuple[Value, ...]:

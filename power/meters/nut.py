@@ -25,10 +25,13 @@ class Nut(MeterConfig, frozen=True, tag="nut"):
     that it feeds and makes it that one's wall meter, too."""
 
     host: str = "127.0.0.1"
+    """Name or address of upsd."""
     port: int = PORT
+    """Port of upsd."""
     ups: str | None = None
     """Name of one UPS of several. [all]"""
     username: str | None = None
+    """User, with `password_file`."""
     password_file: str | None = None
     """A file with the password alone. Reading needs neither on most servers."""
     timeout: float = 5.0

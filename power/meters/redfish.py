@@ -40,6 +40,7 @@ class Redfish(MeterConfig, frozen=True, tag="redfish"):
     """
 
     url: str | None = None
+    """URL of one service, `https://bmc.example`."""
     hosts: tuple[str, ...] | dict[str, str] = ()
     """Nodes whose controllers are asked: names that are hosts too, or { node = "https://..." }."""
     scope: Literal["node"] | None = None
@@ -47,9 +48,11 @@ class Redfish(MeterConfig, frozen=True, tag="redfish"):
     path: str | None = None
     """The chassis or resource with the power reading. [discovered]"""
     username: str | None = None
+    """User, with `password_file`."""
     password_file: str | None = None
     """A file with the password alone."""
     login: Literal["basic", "session"] = "basic"
+    """Whether each request carries the password, or a session is opened."""
     verify: bool = True
     """Whether the certificate must be one that this machine trusts."""
     ca_file: str | None = None

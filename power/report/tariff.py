@@ -23,6 +23,7 @@ class TariffRate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     price: float
     """Money per kWh; below 0 where taking energy is paid for."""
     start: Clock = msgspec.field(name="from", default="00:00")
+    """Time of day at which it begins, `HH:MM`."""
     end: Clock = msgspec.field(name="to", default="24:00")
     """Not after `from` means the next morning."""
     days: tuple[Weekday, ...] = _DAYS

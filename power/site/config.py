@@ -37,6 +37,7 @@ class SiteConfig(_Strict, frozen=True):
     timezone: str | None = None
     """Time zone of tariffs and days: `Europe/Berlin`. [the machine's]"""
     currency: str = "USD"
+    """Letters of the currency of all prices."""
     pue: float = 1.0
     """Energy of the building over energy of the machines."""
     g_per_kwh: float = 475.0
@@ -61,8 +62,11 @@ class RedundancyConfig(_Strict, frozen=True):
     sources. N+1 bears the loss of one, 2N that of all of one side, 2(N+1) that of a side and one more."""
 
     group: str
+    """Name of the group."""
     role: str
+    """Its place in the group, as A or B2."""
     scheme: Scheme = "2N"
+    """Redundancy of the group."""
     side: str | None = None
     """Members of one side are lost together under 2N and 2(N+1). [the role without its number: A of A2]"""
 
@@ -73,7 +77,9 @@ class SourceConfig(_Strict, frozen=True):
     kw: float | None = None
     """Most that it can deliver, kW."""
     kva: float | None = None
+    """Rating, kVA."""
     generator: bool = False
+    """Whether it is a generator, which swinging loads disturb."""
     redundancy: RedundancyConfig | None = None
 
 
@@ -84,15 +90,19 @@ class PanelConfig(_Strict, frozen=True):
     """Element that feeds it; several feed it together, as parallel UPSs do."""
     redundancy: RedundancyConfig | None = None
     volts: float | None = None
+    """Between lines on three-phase and split-phase panels. [by region]"""
     wiring: Wiring | None = None
+    """How its conductors relate. [that of what feeds it]"""
     breaker: float | str | None = None
     """Amps of the main breaker."""
     budget_kw: float | None = None
+    """Ceiling on its power, kW."""
     source: str | None = None
     """The utility or generator behind it."""
     generator: bool = False
     """Whether its source is a generator, which swinging loads disturb."""
     curve: Curve | None = None
+    """Standard and class of its main breaker. [by region]"""
     lsi: LsiSettings | None = None
     """Dials of its electronic trip unit."""
     continuous: float | None = None
@@ -113,10 +123,13 @@ class CircuitConfig(_Strict, frozen=True):
     volts: float | None = None
     """Between lines on three-phase and split-phase circuits. [120 in the US, 100 in JP, else 230]"""
     poles: int | None = None
+    """Poles of its breaker: 1, 2 or 3. [by `phase` and `wiring`]"""
     phase: str | None = None
     """The poles it takes of its parent: L1, or L1-L2."""
     wiring: Wiring | None = None
+    """How its conductors relate. [that of its panel]"""
     curve: Curve | None = None
+    """Standard and class of its breaker. [by region]"""
     lsi: LsiSettings | None = None
     """Dials of an electronic trip unit, with `curve = "LSI"`."""
     continuous: float | None = None
@@ -127,11 +140,15 @@ class CircuitConfig(_Strict, frozen=True):
     grouping: float = 1.0
     """Derating factor for a row of loaded breakers."""
     pf: float = 0.97
+    """Power factor of its load, where no meter reads it."""
     sag: float = 1.0
     """Real voltage over nominal; 0.97 plans for a weak line, where constant power draws more amps."""
     panel: str | None = None
+    """The panel that feeds it."""
     parent: str | None = None
+    """The element that feeds it, where that is no panel."""
     nodes: tuple[str, ...] = ()
+    """Nodes that are plugged in, each with all of its supplies; cords of a node say it in detail."""
     other_w: float = 0.0
     """Watts of loads that kilowatch does not monitor."""
     neutral_amps: float | None = None
@@ -151,9 +168,11 @@ class CordConfig(_Strict, frozen=True):
     """A power cord of a node."""
 
     circuit: str
+    """The circuit that it is plugged into."""
     psu: str | int | None = None
     """Supplies behind it: 1, or "1-3"."""
     share: float | None = None
+    """Part of the node's power that it carries. [by the supplies behind it]"""
     phase: str | None = None
     """Poles of the circuit that it uses: L1 or L1-L2. [all of them, evenly]"""
     connector: str | None = None
@@ -164,11 +183,13 @@ class SupplyConfig(_Strict, frozen=True):
     """A node's power supplies."""
 
     tier: Tier = Tier.GOLD
+    """80 PLUS grade: `white` to `titanium`."""
     watts: float | None = None
     """Rating of one."""
     low_line_watts: float | None = None
     """Rating of one at 100 to 127 V, where that is less. [`watts`]"""
     count: int = 1
+    """How many there are."""
     needed: int | None = None
     """How many must work for full performance. [all]"""
     points: tuple[tuple[float, float], ...] | None = None
@@ -248,7 +269,9 @@ class TransferConfig(_Strict, frozen=True):
     """A transfer switch: feeds what is behind it from the preferred input, else from the alternate one."""
 
     preferred: str
+    """Element that feeds it as a rule."""
     alternate: str
+    """Element that feeds it otherwise."""
     kind: Literal["ATS", "STS"] = "ATS"
     """Automatic (contacts) or static (semiconductors)."""
     on: Literal["preferred", "alternate"] = "preferred"
@@ -280,6 +303,7 @@ class UpsConfig(_Strict, frozen=True):
     modules: int = 1
     """Power modules that share the load; the loss of one leaves the rest."""
     conversion: Conversion = Conversion.DOUBLE_CONVERSION
+    """How it converts."""
     efficiency: EfficiencyPoints | None = None
     """[typical for its conversion and rating]"""
     redundancy: RedundancyConfig | None = None
@@ -297,12 +321,19 @@ class BudgetConfig(_Strict, frozen=True):
     """A ceiling on power, or on a month's energy or cost."""
 
     circuits: tuple[str, ...]
+    """Circuits and panels whose sum it limits."""
     kw: float | None = None
+    """Ceiling on power, kW."""
     warn: float = thresholds.BUDGET
+    """Part of the ceiling from which it is near."""
     crit: float = thresholds.BUDGET_NEAR
+    """Part of the ceiling from which it is a breach soon."""
     clear: float = thresholds.BUDGET_CLEAR
+    """Part of the ceiling below which all is well again."""
     kwh_month: float | None = None
+    """Ceiling on a calendar month's energy, kWh."""
     cost_month: float | None = None
+    """Ceiling on a calendar month's cost."""
 
 
 class BillConfig(_Strict, frozen=True):
@@ -323,6 +354,7 @@ class BillConfig(_Strict, frozen=True):
     ratchet: float = 0.0
     """Part of the highest demand of the months before that is billed at least."""
     ratchet_months: int = 11
+    """Months before that `ratchet` looks at."""
     power_factor: float | None = None
     """Least power factor of a month."""
     reactive_charge: float = 0.0

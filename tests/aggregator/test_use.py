@@ -89,15 +89,15 @@ async def test_gpus_that_no_job_held_have_a_row_of_their_own() -> None:
     view, site = filled()
     month = month_at(site.wall / 1e9, view.electrical.site.zone).name
     view.jobs.meter.unheld = {
-        UnheldKey(month, said=True): UnheldUse(
+        UnheldKey(month, reported=True): UnheldUse(
             seconds=7200, known=3600, busy=360, joules=720_000, joule_seconds=7200
         ),
-        UnheldKey("2020-01", said=True): UnheldUse(seconds=1),
+        UnheldKey("2020-01", reported=True): UnheldUse(seconds=1),
     }
     async with door(view) as client:
         reply = decode((await client.text(f"/api/v1/use?month={month}"))[1].encode(), UseReply)
         assert reply.unheld is not None
-        assert reply.unsaid is None
+        assert reply.unreported is None
         assert (reply.unheld.gpu_hours, reply.unheld.energy_joules) == (2.0, 720_000)
         assert (reply.unheld.utilization_ratio, reply.unheld.utilization_coverage) == (0.1, 0.5)
         assert (reply.unheld.wall_joules, reply.unheld.cost) == (None, None), "not read is not 0"
@@ -106,9 +106,9 @@ async def test_gpus_that_no_job_held_have_a_row_of_their_own() -> None:
         assert nobody.split()[1:] == ["0", "2.00", "10%~", "0.200", "not", "known", "not", "known"]
         before = decode((await client.text("/api/v1/use?month=2019-01"))[1].encode(), UseReply)
         assert before.unheld is None
-    other = UseReply(at=0, by="user", month="2019-01", timezone="UTC", rows=reply.rows, unsaid=reply.unheld)  # fmt: skip
+    other = UseReply(at=0, by="user", month="2019-01", timezone="UTC", rows=reply.rows, unreported=reply.unheld)  # fmt: skip
     text = "\n".join(use_lines(other))
-    assert "(not said)" in text
+    assert "(not reported)" in text
     assert "were not counted in that month" in text
 
 
@@ -127,7 +127,7 @@ def test_what_no_job_held_is_kept_over_a_restart(
     kept = unheld.load(tmp_path)
     assert len(kept) == 2 * unheld.KEPT_MONTHS
     assert kept.items() <= found.items()
-    assert UnheldKey("2013-05", said=False) in kept
+    assert UnheldKey("2013-05", reported=False) in kept
     (tmp_path / unheld.NAME).write_bytes(b"[{")
     assert unheld.load(tmp_path) == {}
     assert "is damaged" in caplog.text
@@ -138,7 +138,7 @@ async def test_the_use_of_free_gpus_goes_on_after_a_restart(
     mosquitto: Mosquitto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("aggregator.service.STEP_SECONDS", 0.2)
-    before = {UnheldKey("2020-01", said=True): UnheldUse(seconds=7.5)}
+    before = {UnheldKey("2020-01", reported=True): UnheldUse(seconds=7.5)}
     async with running(config(mosquitto.config, tmp_path)) as aggregator:
         aggregator.jobs.meter.unheld |= before
         await until(lambda: unheld.load(tmp_path) == before)
