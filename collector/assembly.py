@@ -153,7 +153,10 @@ class CollectorAssembly:
             self.events,
             [self],
             host,
-            [] if kernel is None else [kernel.drain],
+            [
+                *([] if kernel is None else [kernel.drain]),
+                *([] if host is None else [host.drain_events]),
+            ],
             facts,
             failing=self.failing,
             sampled=self._sampled,

@@ -18,10 +18,12 @@ from pathlib import Path
 
 from collector.host import proc
 from collector.host.clock import read_clock
+from collector.host.hardware import Hardware
+from collector.host.mounts import Mounts
 from collector.host.open_file import OpenFile
 from collector.host.rapl import Zones, memory, packages
 from collector.host.wall import PROGRAMS, WallMeter
-from collector.source import Rows
+from collector.source import DeviceEvent, Rows
 from telemetry.gap import ERROR, NO_PERMISSION, NOT_READ, NOT_SUPPORTED
 from telemetry.metric import Lane
 from telemetry.schema import NODE_FAST, NODE_SLOW, SCHEMA
@@ -58,6 +60,8 @@ class Host:
         names = ("stat", "loadavg", "meminfo", "uptime", "net/dev", "diskstats", "vmstat",
                  "pressure/cpu", "pressure/io", "pressure/memory", HUNG_TASKS)  # fmt: skip
         self._files = {name: OpenFile(root / "proc" / name) for name in names}
+        self._hardware = Hardware(root, monotonic)
+        self._mounts = Mounts(root, monotonic=monotonic)
         self._packages: Zones | None = None
         self._memory: Zones | None = None
         self._nics: list[str] = []
@@ -102,12 +106,23 @@ class Host:
             found |= self._guard(self._read_clock, "clock_offset_seconds")
             found |= self._guard(self._read_synchronised, "clock_synchronised")
             found |= self._read_health()
+            found |= self._read_devices()
             rows[NODE_SLOW] = [_row(NODE_SLOW, found)]
         return rows
 
+    @property
+    def pending(self) -> bool:
+        """Whether a reading is still to come that was begun."""
+        return self._mounts.pending
+
+    def drain_events(self) -> list[DeviceEvent]:
+        """Return what happened to network file systems since the last call."""
+        return self._mounts.drain_events()
+
     def close(self) -> None:
-        """Close all files and end the thread."""
+        """Close all files, end the thread, and kill the children."""
         self._wall.close()
+        self._mounts.close()
         for file in self._files.values():
             file.close()
         for zones in (self._packages, self._memory):
@@ -222,6 +237,25 @@ class Host:
         found |= self._guard(self._read_oom_kills, "oom_kills_total")
         return found | self._guard(self._read_hung_tasks, "hung_tasks_total")
 
+    def _read_devices(self) -> Found:
+        """Return errors of PCI Express, heat of the CPUs, drives, and network file systems."""
+        hardware = self._hardware
+        hardware.find()
+        found = self._guard(
+            hardware.pcie_errors, "pcie_correctable_errors_total", "pcie_nonfatal_errors_total",
+            "pcie_fatal_errors_total",
+        )  # fmt: skip
+        found |= self._guard(hardware.cpu_temperature, "cpu_temperature_celsius")
+        found |= self._guard(hardware.cpu_headroom, "cpu_headroom_celsius")
+        found |= self._guard(hardware.nvme, "nvme_drives", "nvme_drives_live")
+        found |= self._guard(self._read_only, "root_read_only")
+        return found | self._guard(
+            self._read_mounts,
+            "network_mounts",
+            "network_mounts_failing",
+            "network_mounts_missing",
+        )
+
     def _pressure(self, resource: str) -> bytes:
         """Return a file of /proc/pressure. Raises `FileNotFoundError` where it is switched off."""
         try:
@@ -263,6 +297,13 @@ class Host:
         if state.f_flag & os.ST_RDONLY:  # an image is full by its nature
             raise FileNotFoundError("nobody can write to it")
         return (_free_share(state),)
+
+    def _read_mounts(self) -> tuple[float, float, float]:
+        mounts, failing, missing = self._mounts.counts()
+        return float(mounts), NOT_READ if failing is None else float(failing), float(missing)
+
+    def _read_only(self) -> tuple[float]:
+        return (float(bool(os.statvfs(self._root).f_flag & os.ST_RDONLY)),)
 
     @staticmethod
     def _read_clock() -> tuple[float]:

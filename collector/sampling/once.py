@@ -18,14 +18,14 @@ import msgspec
 from collector.config import CollectorConfig
 from collector.sampling.reading import read
 from collector.sampling.rows import blocks, filled, has_node, overlaid
-from collector.sampling.sampler import BOTH, LONGEST_DEADLINE
+from collector.sampling.sampler import BOTH, LONGEST_DEADLINE, HostRows
 from collector.sampling.self_metrics import node_metrics
 from collector.service import facts_of, host_of, ports_of
 from collector.source import DeviceEvent, Rows, Source
 from collector.sources import is_elsewhere, make_source
 from telemetry.gap import NOT_READ, NOT_SUPPORTED, Gap, reason_of
 from telemetry.inventory import Inventory
-from telemetry.metric import Table
+from telemetry.metric import Lane, Table
 from telemetry.release import release
 from telemetry.schema import SCHEMA
 
@@ -36,9 +36,13 @@ GRACE_SECONDS = 0.5
 SECOND_READING = 0.25
 """Seconds between the two readings: rates, such as CPU utilisation, need two."""
 
+ANSWER_SECONDS = 11.0
+"""Seconds that readings may take which were begun: a network file system that does not answer."""
 OPENING_SECONDS = 30.0
 """Seconds that a driver may take to open."""
 OPENING_POLL = 0.2
+ANSWER_POLL = 0.02
+SLOW = frozenset({Lane.SLOW})
 
 Document = dict[str, Any]
 
@@ -83,10 +87,13 @@ async def read_node(config: CollectorConfig, source: Source | None = None) -> No
             events += source.drain_events()
             if problem:
                 log.error("source=%s: %s", config.source, problem)
-            if not has_node(fresh):
+            has_host = not has_node(fresh)
+            if has_host:
                 rows |= filled(source.inventory, blocks(BOTH, Table.NODE), NOT_SUPPORTED)
                 rows |= {} if host is None else host.read(BOTH, now_ns)
                 rows |= {} if ports is None else await ports.finish()
+        if host is not None and has_host:
+            rows |= await _answered(host)
     finally:
         await source.close()
         for part in (host, ports):
@@ -105,6 +112,16 @@ async def read_node(config: CollectorConfig, source: Source | None = None) -> No
     )
     known = node_metrics(inventory, rows, len(inventory.gpus))
     return NodeReading(inventory, {**rows, **overlaid(rows, known)}, events)
+
+
+async def _answered(host: HostRows) -> Rows:
+    """Return the host's readings again once all that was begun has answered, or has had its time."""
+    deadline = asyncio.get_running_loop().time() + ANSWER_SECONDS
+    rows: Rows = {}
+    while host.pending and asyncio.get_running_loop().time() < deadline:
+        await asyncio.sleep(ANSWER_POLL)
+        rows = host.read(SLOW, time.time_ns())
+    return rows
 
 
 async def _opened(source: Source, config: CollectorConfig) -> None:

@@ -113,8 +113,15 @@ class Sink(Protocol):
 class HostRows(Protocol):
     """Reader of the host around the GPUs."""
 
+    @property
+    def pending(self) -> bool:
+        """Whether a reading is still to come that was begun."""
+
     def read(self, lanes: frozenset[Lane], now_ns: int) -> Rows:
         """Return the blocks of the `node` table on these lanes."""
+
+    def drain_events(self) -> list[DeviceEvent]:
+        """Return what happened to the host since the last call."""
 
     def close(self) -> None:
         """Close everything."""

@@ -20,6 +20,10 @@ class NodeChassis:
     """Logical CPUs."""
     memory_bytes: int
     disk_bytes: int
+    drives: int
+    """Local NVMe drives."""
+    mounts: int
+    """Network file systems."""
     sustained: float
     """Watts at the wall, mean of a long training run with `gpus` GPUs of the usual model."""
     gpus: int
@@ -58,6 +62,8 @@ WORKSTATION = NodeChassis(
     cpus=64,
     memory_bytes=256 * _GIB,
     disk_bytes=4_000_787_030_016,
+    drives=1,
+    mounts=0,
     sustained=2550.0,
     gpus=4,
     efficiency=0.90,  # 80 PLUS Gold on 115 V between half and full load
@@ -75,6 +81,8 @@ DGX = NodeChassis(
     cpus=224,
     memory_bytes=2048 * _GIB,
     disk_bytes=30_725_970_923_520,
+    drives=10,
+    mounts=2,
     sustained=8500.0,
     gpus=8,
     efficiency=0.94,  # 80 PLUS Titanium at 200 to 240 V

@@ -62,6 +62,17 @@ _SLOW = (
     "node_edac_uncorrectable_errors_total",
     "node_oom_kills_total",
     "node_hung_tasks_total",
+    "node_pcie_correctable_errors_total",
+    "node_pcie_nonfatal_errors_total",
+    "node_pcie_fatal_errors_total",
+    "node_root_read_only",
+    "node_network_mounts_failing",
+    "node_network_mounts_missing",
+    "node_network_mounts",
+    "node_nvme_drives",
+    "node_nvme_drives_live",
+    "node_cpu_temperature_celsius",
+    "node_cpu_headroom_celsius",
 )
 _PICK_FAST = layout(NODE_FAST, _FAST)
 _PICK_SLOW = layout(NODE_SLOW, _SLOW)
@@ -135,6 +146,7 @@ class SimulatedHost:
         deep = programme.deep[(second + self.job.shift) % HOUR]
         since = second - boot + 1
         luck = self.noise[(second * 3 + self.offset) & NOISE_MASK]
+        heat = 41.0 + 22.0 * deep + 2.0 * luck
         return list(
             _PICK_SLOW(
                 (
@@ -154,7 +166,12 @@ class SimulatedHost:
                     0.02 * since,
                     0.01 * since,
                     0.004 * since,
-                    *(0.0,) * 6,
+                    *(0.0,) * 12,
+                    chassis.mounts,
+                    chassis.drives,
+                    chassis.drives,
+                    heat,
+                    100.0 - heat,
                 )
             )
         )

@@ -29,6 +29,8 @@ def _counter(name: str, unit: Unit, text: str, origin: str, lane: Lane = Lane.FA
 
 _STAT, _NET, _DISK, _MEM = "/proc/stat", "/proc/net/dev", "/proc/diskstats", "/proc/meminfo"
 _SELF = "the collector itself"
+_AER = "AER, /sys/bus/pci/devices/*/aer_dev_"
+_MOUNTS = "/proc/self/mountinfo"
 _PRESSURE, _EDAC = "/proc/pressure", "EDAC, /sys/devices/system/edac/mc"
 
 METRICS = (
@@ -176,6 +178,88 @@ METRICS = (
         "Times that the kernel found a task in uninterruptible sleep for two minutes; one that stays so counts "
         "again. Older kernels do not count.",
         "/proc/sys/kernel/hung_task_detect_count",
+        Lane.SLOW,
+    ),
+    _counter(
+        "pcie_correctable_errors",
+        Unit.COUNT,
+        "PCI Express errors that the hardware corrected: of network adapters, NVMe drives, NVSwitches, and the "
+        "bridges above these and above GPUs. Those of NVIDIA's GPUs themselves are rows of the GPU.",
+        f"{_AER}correctable",
+        Lane.SLOW,
+    ),
+    _counter(
+        "pcie_nonfatal_errors",
+        Unit.COUNT,
+        "PCI Express transactions of these devices that were lost; their link goes on.",
+        f"{_AER}nonfatal",
+        Lane.SLOW,
+    ),
+    _counter(
+        "pcie_fatal_errors",
+        Unit.COUNT,
+        "PCI Express errors of these devices after which a link is not to be trusted.",
+        f"{_AER}fatal",
+        Lane.SLOW,
+    ),
+    _gauge(
+        "cpu_temperature_celsius",
+        Unit.CELSIUS,
+        "Temperature of the hottest CPU.",
+        "hwmon (coretemp, k10temp)",
+        Lane.SLOW,
+        (-20, 130),
+    ),
+    _gauge(
+        "cpu_headroom_celsius",
+        Unit.CELSIUS,
+        "Degrees that the CPU nearest to its critical temperature has left.",
+        "hwmon (temp*_crit)",
+        Lane.SLOW,
+        (-50, 150),
+    ),
+    _gauge(
+        "nvme_drives",
+        Unit.COUNT,
+        "Local NVMe drives that this node has had since the collector started.",
+        "/sys/class/nvme",
+        Lane.SLOW,
+    ),
+    _gauge(
+        "nvme_drives_live",
+        Unit.COUNT,
+        "Local NVMe drives whose controller is live.",
+        "/sys/class/nvme/*/state",
+        Lane.SLOW,
+    ),
+    _gauge(
+        "root_read_only",
+        Unit.FLAG,
+        "1 while nothing can be written to the root file system.",
+        "statvfs",
+        Lane.SLOW,
+        (0, 1),
+    ),
+    _gauge(
+        "network_mounts",
+        Unit.COUNT,
+        "Network file systems that are mounted (NFS, Lustre, BeeGFS, Ceph, Weka and others), at most 64.",
+        _MOUNTS,
+        Lane.SLOW,
+    ),
+    _gauge(
+        "network_mounts_failing",
+        Unit.COUNT,
+        "Those that do not answer within 10 s, are stale, or were cut off. A child of its own tries each once a "
+        "minute.",
+        "stat -f",
+        Lane.SLOW,
+    ),
+    _gauge(
+        "network_mounts_missing",
+        Unit.COUNT,
+        "Network file systems of /etc/fstab that are not mounted.",
+        "/etc/fstab",
         Lane.SLOW,
     ),
     _counter("network_receive_bytes", Unit.BYTES, "Bytes received, all but loopback.", _NET),

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from alerts.engine.rule_tests import failures, play
-from alerts.rules.rule import KINDS, Example, Rule, load, monitor_rules, read, words_of
+from alerts.rules.rule import FOLDER, KINDS, Example, Rule, load, monitor_rules, read, words_of
 from api.alerts import Severity, Subject
 from telemetry.errors import ConfigError
 from tests.alerts.mutants import mutated
@@ -24,6 +24,12 @@ EXAMPLES = [(rule, example) for rule in (*RULES, *MONITOR) for example in rule.e
 )
 def test_every_rule_does_what_its_examples_say(rule: Rule, example: Example) -> None:
     assert play(rule, example) == words_of(example.then)
+
+
+def test_no_two_shipped_rules_have_a_name() -> None:
+    """The later one would take the place of the other, as an operator's rule does on purpose."""
+    names = [rule.name for path in sorted(FOLDER.glob("*rules.toml")) for rule in read(path)]
+    assert [name for name in names if names.count(name) > 1] == []
 
 
 @pytest.mark.parametrize("rule", [*RULES, *MONITOR], ids=lambda rule: rule.name)

@@ -3,12 +3,15 @@ on a tree of files, the shipped rules and the incident manager."""
 
 from __future__ import annotations
 
+import contextlib
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from api.alerts import Action, Severity
 from collector.host import Host
+from collector.host.mounts import Mounts
 from collector.simulated import SimulatedSource, scenario
 from collector.source import Rows
 from telemetry.gap import Gap, reason_of
@@ -16,12 +19,25 @@ from telemetry.metric import Lane
 from telemetry.schema import NODE_SLOW, SCHEMA
 from tests.alerts.scenes import Scene
 from tests.alerts.test_scenes import CALM, roomy
+from tests.collector.network_tree import Tree
+from tests.collector.node_trees import NETWORK, chip, counts, device, drive
 
 EDAC = "sys/devices/system/edac/mc/mc0"
 COLUMNS = tuple(
     number
     for number, name in enumerate(SCHEMA.blocks[NODE_SLOW].names)
-    if name.startswith(("node_edac_", "node_oom_", "node_hung_", "node_pressure_"))
+    if name.startswith(
+        (
+            "node_edac_",
+            "node_oom_",
+            "node_hung_",
+            "node_pressure_",
+            "node_pcie_",
+            "node_cpu_",
+            "node_nvme_",
+            "node_network_mounts_",
+        )
+    )
 )
 
 
@@ -58,6 +74,21 @@ def put(root: Path, **files: int) -> None:
                 lines = [f"{word} avg10=0.00 avg60=0.00 avg300=0.00 total={value}\n"
                          for word in ("some", "full")]  # fmt: skip
                 (root / "proc/pressure/memory").write_text("".join(lines))
+            case "heat":
+                chip(Tree(root), 0, "coretemp", temp1_label="Package id 0", temp1_input=value * 1000,
+                     temp1_crit=100_000)  # fmt: skip
+            case "drives":
+                for number in range(8):
+                    state = "live" if number < value else "dead"
+                    drive(Tree(root), number, state=state)
+            case "correctable" | "nonfatal" | "fatal":
+                counts(device(Tree(root), "0000:01:00.0", "pci0000:00", NETWORK), **{name: value})
+            case "missing":
+                line = "filer:/data /kilowatch-none nfs4 defaults 0 0\n"
+                (root / "etc").mkdir(exist_ok=True)
+                (root / "proc/self").mkdir(exist_ok=True)
+                (root / "proc/self/mountinfo").write_text("28 1 0:1 / / rw - ext4 /dev/sda rw\n")
+                (root / "etc/fstab").write_text(line * value)
             case _:
                 (root / EDAC / name).write_text(f"{value}\n")
 
@@ -65,7 +96,8 @@ def put(root: Path, **files: int) -> None:
 async def calm(tmp_path: Path) -> tuple[Scene, Path]:
     """Return a node that has been well for a while, with counts from before, and its tree."""
     root = tmp_path / "root"
-    put(root, ce_count=40, ue_count=1, oom_kill=7, hung=2, stalled=9_000_000)
+    put(root, ce_count=40, ue_count=1, oom_kill=7, hung=2, stalled=9_000_000, heat=60, drives=8, fatal=0,
+        missing=0)  # fmt: skip
     simulated = scenario("two-dgx-h100", faults="")
     sources = {name: OnTree(simulated, name) for name in simulated.nodes}
     for source in sources.values():
@@ -83,6 +115,12 @@ async def calm(tmp_path: Path) -> tuple[Scene, Path]:
         ({"ce_count": 141}, Severity.TICKET, "the main memory of dgx-01 is corrected"),
         ({"hung": 3}, Severity.TICKET, "a task of dgx-01 hangs in the kernel"),
         ({"stalled": 40_000_000}, Severity.TICKET, "dgx-01 stands still for want of memory"),
+        ({"fatal": 1}, Severity.TICKET, "a PCI Express link of dgx-01 had a fatal error"),
+        ({"nonfatal": 1}, Severity.TICKET, "PCI Express of dgx-01 lost transactions"),
+        ({"correctable": 500}, Severity.TICKET, "PCI Express of dgx-01 is corrected"),
+        ({"heat": 96}, Severity.TICKET, "a CPU of dgx-01 is 4"),
+        ({"drives": 7}, Severity.TICKET, "an NVMe drive of dgx-01 is gone"),
+        ({"missing": 1}, Severity.TICKET, "network file systems of dgx-01 are not mounted: 1"),
     ],
 )
 async def test_a_count_that_grows_is_told_once(
@@ -90,10 +128,59 @@ async def test_a_count_that_grows_is_told_once(
 ) -> None:
     scene, root = await calm(tmp_path)
     put(root, **counts)
-    await scene.play(120, every=15)
+    await scene.play(420, every=15)
     [notice] = [one for one in scene.notices if one.action is Action.TRIGGER]
     assert notice.incident.severity is severity
     assert notice.incident.title.startswith(title)
+
+
+async def test_file_systems_that_several_nodes_lose_are_one_incident(tmp_path: Path) -> None:
+    """The children stay, as those of an NFS mount whose server is gone do. A failover is none."""
+    simulated = scenario("two-dgx-h100", faults="")
+    nodes = {name: OnTree(simulated, name) for name in simulated.nodes}
+    now, holds = [0.0], tmp_path / "holds"
+    watchers = []
+    for name, source in nodes.items():
+        root = tmp_path / name
+        put(root, ce_count=0, ue_count=0, missing=0)
+        (root / "proc/self/mountinfo").write_text(
+            "40 28 0:52 / /scratch rw - nfs4 filer:/scratch rw\n"
+        )
+        source.read_from(root)
+        source.host._mounts.close()
+        watchers.append(
+            Mounts(root, ("sh", "-c", f"[ ! -e {holds} ] || exec sleep 600"), lambda: now[0])
+        )
+        source.host._mounts = watchers[-1]
+    scene = Scene(nodes, roomy(simulated), tmp_path)
+
+    async def play(seconds: int) -> None:
+        for _ in range(seconds // 15):
+            now[0] += 15
+            await scene.play(15, every=15)
+            for watcher in watchers:  # an answer takes a moment
+                for one in watcher._tries.values():
+                    with contextlib.suppress(subprocess.TimeoutExpired):
+                        one.child.wait(0.0 if holds.exists() else 60.0)
+
+    try:
+        await play(int(CALM))
+        assert scene.notices == []
+        holds.touch()
+        await play(240)
+        [notice] = [one for one in scene.notices if one.action is Action.TRIGGER]
+        assert notice.incident.severity is Severity.PAGE
+        assert {one.node for one in scene.pipeline.alerts() if one.rule == "mount_failing"} == set(
+            nodes
+        )
+        told = [event.message for source in nodes.values() for event in source.host.drain_events()]
+        assert told == ["/scratch (nfs4 of filer:/scratch) does not answer"] * 2
+        holds.unlink()
+        await play(420)
+        assert [one.action for one in scene.notices] == [Action.TRIGGER, Action.RESOLVE]
+    finally:
+        for watcher in watchers:
+            watcher.close()
 
 
 async def test_traps_tell_nobody(tmp_path: Path) -> None:

@@ -220,6 +220,7 @@ def test_what_is_not_there_is_a_gap_and_never_0(tmp_path: Path) -> None:
     got.pop("clock_offset_seconds")  # of the kernel, not of the tree
     got.pop("clock_synchronised")
     assert 0 < got.pop("root_free_ratio") <= 1  # of the file system, not of the tree
+    assert got.pop("root_read_only") == 0
     got.pop("wall_power_watts")  # in test_host_wall
     for name, value in got.items():
         assert reason_of(value) is (Gap.NOT_READ if name in own else Gap.NOT_SUPPORTED), name

@@ -53,6 +53,7 @@ class Node:
             ("node_root_free_ratio", 0.5),
             ("node_filesystem_free_ratio", 0.5),
             ("node_driver_up", 1.0),
+            ("node_cpu_headroom_celsius", 40.0),
             ("node_gpus_answering", gpus),
             ("node_gpus_expected", gpus),
         ):

@@ -28,6 +28,7 @@ PLACES = {
     "collector/host/kernel_log.py": "for tests; the service runs it supervised",
     "collector/host/fabric.py": "each round looks whether it lives",
     "collector/host/wall.py": "each tick looks whether it lives",
+    "collector/host/mounts.py": "each slow tick looks at its result",
     "collector/sampling/known_devices.py": "short: it writes one file",
     "collector/jobs/service.py": "each look takes the results that have come",
     "collector/nvml/probe_supervisor.py": "each tick looks at its result",

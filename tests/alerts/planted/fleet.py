@@ -271,7 +271,12 @@ class PlantedFleet:
                 "node_filesystem_free_ratio": 0.8, "node_root_free_ratio": 0.8,
                 "node_edac_correctable_errors_total": 0, "node_edac_uncorrectable_errors_total": 0,
                 "node_oom_kills_total": 0, "node_hung_tasks_total": 0,
-                "node_pressure_memory_stalled_seconds_total": 0}  # fmt: skip
+                "node_pressure_memory_stalled_seconds_total": 0,
+                "node_pcie_correctable_errors_total": 0, "node_pcie_nonfatal_errors_total": 0,
+                "node_pcie_fatal_errors_total": 0, "node_root_read_only": 0, "node_network_mounts": 2,
+                "node_network_mounts_failing": 0, "node_network_mounts_missing": 0,
+                "node_nvme_drives": 8, "node_nvme_drives_live": 8,
+                "node_cpu_temperature_celsius": 60, "node_cpu_headroom_celsius": 40}  # fmt: skip
         for number, values in (
             (GPU_FAST, fast | memory), (GPU_SLOW, slow), (LINK_FAST, {"link_state": 1}),
             (LINK_SLOW, links), (NODE_FAST, node), (NODE_SLOW, host),
