@@ -27,7 +27,7 @@ def job_families(view: AggregatorView, nodes: list[Node], scope: bool) -> list[F
                 key = held[0].job
                 job = facts.get(key, Job(key=key))
                 more = {
-                    "job": key.id, "user": job.user, "account": job.account,
+                    "job_id": key.id, "user": job.user, "account": job.account,
                     "scheduler": key.scheduler, "kind": held[0].kind.value,
                 }  # fmt: skip
                 info.append((labels({**pairs, **more}), 1.0))

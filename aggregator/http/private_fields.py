@@ -18,6 +18,7 @@ PRIVATE = {
     "comm": "name of a process",
     "command": "command line of a process",
     "job": "the job that runs on a node",
+    "job_id": "the job that holds a GPU",
     "job_name": "name of a job",
     "line": "a line of the kernel's log, which names processes",
     "output": "what a hook of a recovery printed: jobs, users, processes",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from grafana.dashboard import Dashboard
-from grafana.prometheus import alerts, circuits, energy, fleet, gpu, itself, node
+from grafana.prometheus import alerts, circuits, energy, fleet, gpu, itself, jobs, node, users
 
 DASHBOARDS: tuple[Dashboard, ...] = (
     fleet.DASHBOARD,
@@ -11,6 +11,8 @@ DASHBOARDS: tuple[Dashboard, ...] = (
     gpu.DASHBOARD,
     circuits.DASHBOARD,
     energy.DASHBOARD,
+    jobs.DASHBOARD,
+    users.DASHBOARD,
     alerts.DASHBOARD,
     itself.DASHBOARD,
 )

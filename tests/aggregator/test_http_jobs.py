@@ -89,7 +89,13 @@ async def test_a_gpu_s_job_is_a_series_to_join_with_where_it_has_one_holder() ->
     async with door(view) as client:
         page = (await client.text("/metrics/node/n0"))[1]
         (info,) = [line for line in page.splitlines() if line.startswith("kilowatch_gpu_job_info{")]
-        for label in ('job="1"', 'user="ada"', 'scheduler="slurm"', 'kind="allocated"', "GPU-n0-0"):
+        for label in (
+            'job_id="1"',
+            'user="ada"',
+            'scheduler="slurm"',
+            'kind="allocated"',
+            "GPU-n0-0",
+        ):
             assert label in info
         holders = [line.split()[-1] for line in page.splitlines() if line.startswith("kilowatch_gpu_holders{")]  # fmt: skip
         assert len(holders) == 2

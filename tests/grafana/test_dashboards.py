@@ -84,7 +84,7 @@ def test_every_metric_that_a_board_asks_for_exists() -> None:
     ours |= {f"kilowatch_{quantity.name}" for quantity in QUANTITIES}
     ours |= {f"kilowatch_{quantity.name}_total" for quantity in QUANTITIES}
     pages = (
-        "kilowatch_node_", "kilowatch_cluster_", "kilowatch_aggregator_", "kilowatch_gpu_info", "kilowatch_gpu_present",
+        "kilowatch_node_", "kilowatch_cluster_", "kilowatch_aggregator_", "kilowatch_gpu_info", "kilowatch_gpu_present", "kilowatch_gpu_job_info", "kilowatch_gpu_holders",
         "kilowatch_alerts", "kilowatch_incidents_", "kilowatch_silences_", "kilowatch_deliveries_", "kilowatch_channel_",
         "kilowatch_heartbeat_", "kilowatch_event_", "kilowatch_circuit_info", "kilowatch_circuit_pole_amps",
     )  # fmt: skip
