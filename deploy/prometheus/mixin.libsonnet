@@ -37,6 +37,8 @@ local records(group) = group.name == 'kilowatch-records';
     'kilowatch-fleet.json': import '../../grafana/dashboards/kilowatch-fleet.json',
     'kilowatch-gpu.json': import '../../grafana/dashboards/kilowatch-gpu.json',
     'kilowatch-itself.json': import '../../grafana/dashboards/kilowatch-itself.json',
+    'kilowatch-jobs.json': import '../../grafana/dashboards/kilowatch-jobs.json',
     'kilowatch-node.json': import '../../grafana/dashboards/kilowatch-node.json',
+    'kilowatch-users.json': import '../../grafana/dashboards/kilowatch-users.json',
   },
 }

@@ -11,7 +11,8 @@ def contexts(
     command: click.Command, name: str, parent: click.Context | None = None
 ) -> Iterator[click.Context]:
     """Yield the context of a command and of everything below it, hidden commands left out."""
-    context = click.Context(command, info_name=name, parent=parent)
+    # With its settings: click keeps the help option that it first makes, and `-h` is one of them.
+    context = click.Context(command, info_name=name, parent=parent, **command.context_settings)
     yield context
     if isinstance(command, click.Group):
         for each in command.list_commands(context):

@@ -69,11 +69,11 @@ def dropped_in(folder: Path, *names: str) -> Path:
     ("unit", "drop_ins", "most"),
     [
         (AGGREGATOR, (), 1.2),
-        (COLLECTOR, (), 2.0),
-        (COLLECTOR, ("kernel-log.conf",), 2.4),
-        (COLLECTOR, ("nvidia-modprobe.conf",), 2.0),
-        (COLLECTOR, ("wall-power.conf",), 2.1),
-        (COLLECTOR, ("kernel-log.conf", "nvidia-modprobe.conf", "wall-power.conf"), 2.5),
+        (COLLECTOR, (), 2.1),
+        (COLLECTOR, ("kernel-log.conf",), 2.5),
+        (COLLECTOR, ("nvidia-modprobe.conf",), 2.1),
+        (COLLECTOR, ("wall-power.conf",), 2.2),
+        (COLLECTOR, ("kernel-log.conf", "nvidia-modprobe.conf", "wall-power.conf"), 2.6),
     ],
 )
 def test_the_exposure_is_what_the_docs_say(
