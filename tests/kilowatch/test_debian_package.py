@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -86,6 +87,24 @@ def test_units_completion_and_manual_are_where_debian_looks(installed: Path) -> 
     manual = gzip.decompress((installed / "usr/share/man/man1/kilowatch-nodes-retire.1.gz").read_bytes())  # fmt: skip
     assert rb"\-\-why" in manual
     assert (installed / "etc/kilowatch").is_dir()
+
+
+def test_the_examples_are_the_files_of_the_checkout(installed: Path) -> None:
+    """Where docs/deploy.md says that they lie."""
+    page = (ROOT / "docs/deploy.md").read_text()
+    examples = re.search(r"`/(usr/share/doc/kilowatch/examples)/`", page)
+    assert examples is not None
+    named = {
+        f"deploy/{name}": name
+        for name in ("mosquitto", "prometheus", "node", "slurm", "kubernetes")
+    }
+    for source, name in (
+        named | {each: each for each in ("grafana/dashboards", "grafana/provisioning")}
+    ).items():
+        shipped = {path: (ROOT / source / path).read_bytes() for path in files(ROOT / source)}
+        assert shipped
+        folder = installed / examples[1] / name
+        assert {path: (folder / path).read_bytes() for path in files(folder)} == shipped
 
 
 def test_no_script_names_the_folder_of_the_build(installed: Path) -> None:
