@@ -45,7 +45,9 @@ units=$root/usr/lib/systemd/system examples=$root/usr/share/doc/kilowatch/exampl
 mkdir -p "$units" "$examples" "$root/etc/kilowatch"
 ln -s /opt/kilowatch/bin/kilowatch "$root/usr/bin/kilowatch"
 cp deploy/systemd/*.service "$units"
-cp -R deploy/systemd/kilowatch-collector.service.d deploy/mosquitto deploy/prometheus deploy/node deploy/slurm deploy/kubernetes "$examples"
+cp -RL deploy/systemd/kilowatch-collector.service.d deploy/mosquitto deploy/prometheus deploy/node deploy/slurm deploy/kubernetes "$examples"
+mkdir "$examples/grafana"
+cp -RL grafana/dashboards grafana/provisioning "$examples/grafana"
 cp docs/*.md "$examples/.."
 cp LICENSE "$examples/../copyright"
 
