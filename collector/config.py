@@ -70,7 +70,7 @@ class CollectorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """`host:port` of the node's own `/metrics` page; none by default."""
     kernel_log: str | None = "auto"
     """Kernel log to read XIDs from: `auto` is /dev/kmsg for a source that reads real GPUs and none
-    for simulations and recordings; a path; or null for none."""
+    for simulations and recordings; a path; or `none`, as in a container, where XIDs come from NVML alone."""
     accept_commands: tuple[CommandKind, ...] = (CommandKind.RESEND, CommandKind.INVENTORY)
     """Commands from the bus that are obeyed: `resend`, `inventory`, `release`, `resume`. `release`
     closes the driver, which leaves the node without readings: accept it where the broker lets only
@@ -84,6 +84,8 @@ class CollectorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
     def __post_init__(self) -> None:
         """Raise `ConfigError` for values that can't work."""
+        if self.kernel_log == "none":  # TOML has no word for it
+            msgspec.structs.force_setattr(self, "kernel_log", None)
         check_name("collector.node", self.node)
         check_name("collector.cluster", self.cluster)
         if not SHORTEST_INTERVAL <= self.interval <= 3600:

@@ -2,8 +2,8 @@
 # Install what the tests start: a broker, Prometheus with promtool, Alertmanager with amtool, InfluxDB,
 # VictoriaMetrics, jsonnet for the mixin, upsd with its dummy driver, a C compiler for the fake
 # driver, tmux for the dashboard on a real terminal, a browser for hostile pages, systemd to rate its
-# units (it is not started), Slurm and fuser for the hooks of `kilowatch recover`, debootstrap for a bare machine,
-# and the font of the pictures.
+# units (it is not started), Slurm and fuser for the hooks of `kilowatch recover`, buildah and debootstrap for the
+# image on a bare Debian, rpm to look into the RPM, and the font of the pictures.
 set -eu
 missing=""
 command -v mosquitto >/dev/null 2>&1 || [ -x /usr/sbin/mosquitto ] || missing="$missing mosquitto"
@@ -19,8 +19,10 @@ command -v tmux >/dev/null 2>&1 || missing="$missing tmux"
 command -v chromium >/dev/null 2>&1 || missing="$missing chromium"
 command -v systemd-analyze >/dev/null 2>&1 || missing="$missing systemd"
 command -v slurmctld >/dev/null 2>&1 || [ -x /usr/sbin/slurmctld ] || missing="$missing slurm-wlm slurm-wlm-basic-plugins munge"
-command -v fuser >/dev/null 2>&1 || missing="$missing psmisc"
+command -v buildah >/dev/null 2>&1 || missing="$missing buildah"
 command -v debootstrap >/dev/null 2>&1 || [ -x /usr/sbin/debootstrap ] || missing="$missing debootstrap"
+command -v rpm >/dev/null 2>&1 || missing="$missing rpm"
+command -v fuser >/dev/null 2>&1 || missing="$missing psmisc"
 [ -d /usr/share/fonts/truetype/dejavu ] || missing="$missing fonts-dejavu-core"
 [ -n "$missing" ] || exit 0
 if ! command -v apt-get >/dev/null 2>&1; then

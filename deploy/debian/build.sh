@@ -5,6 +5,7 @@
 # the python3 of the release of Debian on which it is built. Nothing is enabled and no settings are
 # made: `kilowatch init` writes them, and the units bring their own users (DynamicUser=).
 set -eu
+unset PYTHONPATH  # pip would take a package of there for installed
 cd "$(dirname "$0")/../.."
 out=${1:?"name the folder for the package: sh deploy/debian/build.sh dist"}
 mkdir -p "$out"
