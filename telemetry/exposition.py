@@ -68,7 +68,7 @@ def header(name: str, text: str, kind: str) -> str:
 
 def number(value: float) -> str:
     """Return a double as the shortest text that reads back as the same double."""
-    return str(int(value)) if value.is_integer() else repr(value)
+    return repr(value) if value % 1 else str(int(value))
 
 
 def number32(value: float) -> str:
@@ -76,7 +76,7 @@ def number32(value: float) -> str:
 
     A frame's gauges are float32: 67.03 W comes back as 67.02999877929688, and is 67.03 here.
     """
-    if value.is_integer():
+    if not value % 1:  # of an int too, which Python 3.11 knows no `is_integer` of
         return str(int(value))
     try:
         narrow = struct.pack("<f", value)

@@ -180,7 +180,12 @@ class _Clients:
         method, _, rest = request.split(b"\r\n", 1)[0].decode("latin-1").partition(" ")
         path = rest.partition(" ")[0].partition("?")[0]
         if method in {"GET", "HEAD"}:
-            found = self._answer_to(path)
+            try:
+                found = self._answer_to(path)
+            except Exception:  # what fails on one page must reach its reader
+                log.exception("the page %s could not be made", path)
+                text = b"the page could not be made; the collector's log says why\n"
+                found = PageReply(HTTPStatus.INTERNAL_SERVER_ERROR, text)
         else:
             found = PageReply(HTTPStatus.METHOD_NOT_ALLOWED, b"only GET\n")
         head = (

@@ -96,8 +96,9 @@ async def reading(broker: BrokerConfig) -> AsyncIterator[Reader]:
 
 
 @contextlib.asynccontextmanager
-async def collecting(config: CollectorConfig, source: Source) -> AsyncIterator[Running]:
-    """Run a collector meanwhile; stops it in the planned way at the end."""
+async def collecting(config: CollectorConfig, source: Source | None) -> AsyncIterator[Running]:
+    """Run a collector meanwhile, on the source of its settings if no other is given; stops it in the planned way
+    at the end."""
     stop = asyncio.Event()
     running = Running(asyncio.create_task(run_collector(config, stop=stop, source=source)), stop)
     try:

@@ -103,6 +103,47 @@ def test_what_is_stale_is_left_out(tmp_path: Path) -> None:
     assert 'kilowatch_node_up{node="n1",cluster="default"} 0' in stale or "node_up" in stale
 
 
+async def test_the_page_has_every_reading_of_a_real_node_s_rows(tmp_path: Path) -> None:
+    """Whole numbers too, which a source may give as `int`."""
+    port = free_port()
+    config = config_of(
+        BrokerConfig(port=free_port()), tmp_path, metrics_listen=f"127.0.0.1:{port}", interval=0.2,
+        slow_interval=0.2, source="simulated:two-dgx-h100/dgx-01",
+    )  # fmt: skip
+    async with collecting(config, None):
+
+        async def page() -> str:
+            try:
+                return (await ask(port, get("/metrics")))[1].decode()
+            except ConnectionError:  # not yet
+                return ""
+
+        async with asyncio.timeout(60):
+            while "kilowatch_node_network_mounts{" not in await page():
+                await asyncio.sleep(0.05)
+        assert "kilowatch_node_cpu_temperature_celsius{" in await page()
+
+
+async def test_a_page_that_cannot_be_made_is_an_answer_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails(*_: object) -> bytes:
+        raise ArithmeticError("planted")
+
+    port = free_port()
+    config = config_of(
+        BrokerConfig(port=free_port()), tmp_path, metrics_listen=f"127.0.0.1:{port}", interval=0.2
+    )
+    source = FakeSource()
+    monkeypatch.setattr("collector.publish.metrics_page.metrics_page", fails)
+    async with collecting(config, source):
+        await until(lambda: len(source.calls) >= 3)
+        status, body = await ask(port, get("/metrics"))
+        assert (status, body) == (500, b"the page could not be made; the collector's log says why\n")
+        assert (await ask(port, get("/healthz")))[0] == 200
+    assert "planted" in caplog.text
+
+
 async def test_a_port_that_is_taken_is_an_error_of_configuration(tmp_path: Path) -> None:
     server = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
     async with server:

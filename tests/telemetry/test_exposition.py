@@ -130,6 +130,7 @@ def test_without_scope_the_scrape_target_brings_cluster_and_node() -> None:
         (0.67, "0.67"),
         (85520809984.0, "85520809984"),
         (0.0, "0"),
+        (3, "3"),
         (-3.5, "-3.5"),
         (1e-15, "1e-15"),
         (1e300, "1" + "0" * 300),
