@@ -7,7 +7,7 @@ INPUTS  ?= 1000000
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup packages run demo stack test test-systems fuzz deb homeassistant search check format bench faults docs site screens clean
+.PHONY: help setup packages run demo stack test test-systems fuzz deb rpm image homeassistant search check format bench faults docs site screens clean
 
 help:  ## list what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,6 +42,12 @@ fuzz: setup packages  ## a million changed messages beside an honest fleet: `mak
 
 deb: setup  ## build the Debian package into dist/
 	@sh deploy/debian/build.sh dist
+
+rpm: deb  ## build the RPM into dist/, from the Debian package
+	@sh deploy/rpm/build.sh "$$(ls -t dist/kilowatch_*.deb | head -1)" dist
+
+image: setup  ## gather in dist/image what a container engine builds
+	@sh deploy/container/build.sh dist/image
 
 homeassistant:  ## install Home Assistant's own schemas beside, to test what is published to it
 	$(PYTHON) -m venv .homeassistant

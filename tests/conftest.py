@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[1]
 REAL_PARTS = (
     "mosquitto", "prometheus", "promtool", "prometheus-alertmanager", "amtool", "influxd",
     "victoria-metrics", "jsonnet", "gcc", "tmux", "openssl", "chromium", "systemd-analyze",
-    "slurmctld", "fuser", "debootstrap",
+    "slurmctld", "fuser", "debootstrap", "buildah", "rpm",
 )  # fmt: skip
 """What tests start; where one is missing they skip with a reason, but never in CI."""
 

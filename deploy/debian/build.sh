@@ -46,7 +46,8 @@ units=$root/usr/lib/systemd/system examples=$root/usr/share/doc/kilowatch/exampl
 mkdir -p "$units" "$examples" "$root/etc/kilowatch"
 ln -s /opt/kilowatch/bin/kilowatch "$root/usr/bin/kilowatch"
 cp deploy/systemd/*.service "$units"
-cp -RL deploy/systemd/kilowatch-collector.service.d deploy/mosquitto deploy/prometheus deploy/node deploy/slurm deploy/kubernetes "$examples"
+cp -RL deploy/systemd/kilowatch-collector.service.d deploy/mosquitto deploy/prometheus deploy/node deploy/slurm deploy/kubernetes \
+    deploy/container deploy/helm deploy/ansible "$examples"
 mkdir "$examples/grafana"
 cp -RL grafana/dashboards grafana/provisioning "$examples/grafana"
 cp docs/*.md "$examples/.."

@@ -119,7 +119,7 @@ async def test_the_page_has_every_reading_of_a_real_node_s_rows(tmp_path: Path) 
                 return ""
 
         async with asyncio.timeout(60):
-            while "kilowatch_node_network_mounts{" not in await page():
+            while "kilowatch_node_network_mounts{" not in await page():  # noqa: ASYNC110 - a server has no event for us
                 await asyncio.sleep(0.05)
         assert "kilowatch_node_cpu_temperature_celsius{" in await page()
 
@@ -139,7 +139,10 @@ async def test_a_page_that_cannot_be_made_is_an_answer_of_its_own(
     async with collecting(config, source):
         await until(lambda: len(source.calls) >= 3)
         status, body = await ask(port, get("/metrics"))
-        assert (status, body) == (500, b"the page could not be made; the collector's log says why\n")
+        assert (status, body) == (
+            500,
+            b"the page could not be made; the collector's log says why\n",
+        )
         assert (await ask(port, get("/healthz")))[0] == 200
     assert "planted" in caplog.text
 

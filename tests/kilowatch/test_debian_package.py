@@ -9,7 +9,6 @@ import gzip
 import hashlib
 import json
 import os
-import platform
 import pty
 import re
 import shutil
@@ -21,6 +20,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.bare_debian import BARE, debootstrap
 from tests.tui.test_robustness import follow
 
 ROOT = Path(__file__).parents[2]
@@ -148,10 +148,6 @@ def test_removal_leaves_nothing_but_settings_and_data(installed: Path) -> None:
 
 # -- A bare Debian: what debootstrap makes of the packages that every Debian has --------------------
 
-BARE = pytest.mark.skipif(
-    (os.geteuid() != 0 or shutil.which("debootstrap") is None) and not os.environ.get("CI"),
-    reason="needs root and debootstrap: sudo sh deploy/packages.sh",
-)
 ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root", "DEBIAN_FRONTEND": "noninteractive"}  # fmt: skip
 """All that a command has there: no language, no name of a terminal."""
 DATA = "var/lib/kilowatch"
@@ -197,17 +193,8 @@ def tree(root: Path) -> dict[str, str]:
 def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A folder with two times the same bare Debian, of this machine's release and from its own mirror, as `with` and
     `never`."""
-    release = platform.freedesktop_os_release()["VERSION_CODENAME"]
-    listed = subprocess.run(
-        ["apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages", f"Codename: {release}"],
-        check=True, capture_output=True, text=True,
-    ).stdout.split()  # fmt: skip
-    assert listed, f"no source of apt has {release}: apt-get update"
     folder = tmp_path_factory.mktemp("bare")
-    subprocess.run(
-        ["unshare", "--mount", "debootstrap", "--variant=minbase", release, str(folder / "with"), listed[0]],
-        check=True, stdout=subprocess.DEVNULL,
-    )  # fmt: skip
+    debootstrap(folder / "with")
     there(folder / "with", "apt-get", "update", "-q")
     subprocess.run(["cp", "-a", str(folder / "with"), str(folder / "never")], check=True)
     yield folder
