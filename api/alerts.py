@@ -67,6 +67,7 @@ class Subject(OpenEnum):
     LINK = "link"
     NODE = "node"
     PORT = "port"
+    INSTANCE = "instance"
     CIRCUIT = "circuit"
     BUDGET = "budget"
     UPS = "ups"

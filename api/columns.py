@@ -32,6 +32,8 @@ class ColumnRows(msgspec.Struct, frozen=True, omit_defaults=True):
     """UUID, PCI address or kind of what a link leads to."""
     port: list[str] | None = None
     """Identity of the port; `name` has its adapter and number."""
+    instance: list[str] | None = None
+    """UUID of the MIG instance; `name` has its numbers and profile, `uuid` is that of its GPU."""
 
 
 class FleetReply(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ import msgspec
 from api.alerts import Alert
 from api.fleet import NodeReply
 from api.jobs import GpuHolder
-from telemetry.devices import Event, Gpu, Link, MemoryPool, Port
+from telemetry.devices import Event, Gpu, Link, MemoryPool, MigInstance, Port
 from telemetry.jobs import GpuProcess
 
 
@@ -34,6 +34,14 @@ class PortReply(msgspec.Struct, frozen=True):
     """A port of a node's network adapters."""
 
     port: Port
+    readings: dict[str, float] = {}
+    gaps: dict[str, str] = {}
+
+
+class InstanceReply(msgspec.Struct, frozen=True):
+    """A MIG instance of a GPU."""
+
+    instance: MigInstance
     readings: dict[str, float] = {}
     gaps: dict[str, str] = {}
 
@@ -65,6 +73,7 @@ class GpuPageReply(msgspec.Struct, frozen=True, kw_only=True):
     readings: dict[str, float] = {}
     gaps: dict[str, str] = {}
     links: list[LinkReply] = []
+    instances: list[InstanceReply] = []
     events: list[Event] = []
     """The last ones in memory, newest first."""
     alerts: list[Alert] = []

@@ -45,7 +45,7 @@ class Source(Protocol):
         such file, no such scenario)."""
 
     async def read(self, lanes: frozenset[Lane], tick: int, now_ns: int, deadline: float) -> Rows:
-        """Return the blocks of the `gpu` and `link` tables on these lanes (and of `node`, where the
+        """Return the blocks of the `gpu`, `link` and `instance` tables on these lanes (and of `node`, where the
         source knows better than the host it runs on), with gaps for devices that did not answer
         within `deadline` seconds. `tick` counts intervals since 1970, `now_ns` is the wall clock.
         Always returns, never raises: a failure is a gap, and a `DeviceEvent` when it begins."""

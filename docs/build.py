@@ -34,6 +34,9 @@ _TABLES = {
     Table.NODE: "One row for each machine.",
     Table.PORT: "One row for each port of an InfiniBand or RoCE adapter, labelled `port` (`mlx5_0/1`); "
     "files are below `/sys/class/infiniband/ADAPTER/ports/NUMBER`.",
+    Table.INSTANCE: "One row for each MIG instance (NVML's MIG devices), labelled as its GPU and `instance_uuid`, "
+    "`gpu_instance`, `compute_instance` and `profile`. On the page with dcgm-exporter's names, memory used and "
+    "activity stand under `GPU_I_ID` and `GPU_I_PROFILE` too.",
 }
 
 
@@ -53,7 +56,8 @@ def metrics_page() -> str:
         "it is never 0. The *fast* lane is read every second, the *slow* one every 15 s, unless configured",
         "otherwise. `F` is a field of `nvmlDeviceGetFieldValues`, `GPM` a performance metric.",
     ]
-    for table, text in _TABLES.items():
+    for table in Table:
+        text = _TABLES[table]
         rows = [metric for metric in CATALOGUE if metric.table is table]
         lines += [
             "",

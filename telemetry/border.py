@@ -14,7 +14,8 @@ Pure: the time is an argument.
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterable, Mapping, Sized
+from collections.abc import Hashable, Iterable, Mapping, Sequence, Sized
+from collections.abc import Set as AbstractSet
 from functools import cache
 from typing import Any, TypeVar
 
@@ -22,7 +23,7 @@ import msgspec
 
 from telemetry import frame as frames
 from telemetry import inventory as messages
-from telemetry.devices import PORT_PREFIX, Event, Gpu
+from telemetry.devices import INSTANCE_PREFIX, PORT_PREFIX, Event, Gpu, MigInstance
 from telemetry.errors import WireError
 from telemetry.frame import MAX_FRAME_BYTES, Frame
 from telemetry.inventory import CollectorStatus, Command, CommandReply, Inventory
@@ -47,6 +48,7 @@ MOST_STATE_BYTES = 256 * 1024
 MOST_GPUS = 1024
 MOST_LINKS = 65_536
 MOST_PORTS = 1024
+MOST_INSTANCES = 4096
 MOST_SPANS = 8192
 """Spans of a ring, or of lost frames in a reply."""
 MOST_BLOCKS = 64
@@ -299,6 +301,7 @@ def check_inventory(inventory: Inventory) -> None:
             raise WireError("malformed", f"ports[{number}] has no identity of a port")
         if port.gpu is not None and port.gpu not in uuids:
             raise WireError("malformed", f"ports[{number}] is near no GPU of the inventory")
+    _check_instances(inventory.instances, uuids)
     pooled = [uuid for pool in inventory.pools for uuid in pool.gpus]
     if not uuids >= _check_unique("pools", pooled):
         raise WireError("malformed", "pools: one has a GPU that is none of the inventory")
@@ -307,6 +310,21 @@ def check_inventory(inventory: Inventory) -> None:
         _within("pools: bytes", pool.bytes, 0, MOST_BYTES)
     if inventory.schema != SCHEMA:
         _check_schema(inventory.schema)
+
+
+def _check_instances(instances: Sequence[MigInstance], gpus: AbstractSet[Hashable]) -> None:
+    _bounded("instances", instances, MOST_INSTANCES)
+    _check_unique("instances", (each.uuid for each in instances))
+    for number, each in enumerate(instances):
+        where = f"instances[{number}]"
+        if not each.uuid.startswith(INSTANCE_PREFIX):
+            raise WireError("malformed", f"{where} has no identity of a MIG instance")
+        if each.gpu not in gpus:
+            raise WireError("malformed", f"{where} is of no GPU of the inventory")
+        _within(f"{where}.gpu_instance", each.gpu_instance, 0, MOST_INDEX)
+        _within(f"{where}.compute_instance", each.compute_instance, 0, MOST_INDEX)
+        _within(f"{where}.memory_bytes", each.memory_bytes, 0, MOST_BYTES)
+        _within(f"{where}.multiprocessors", each.multiprocessors, 0, MOST_INDEX)
 
 
 def _check_gpu(where: str, gpu: Gpu) -> None:

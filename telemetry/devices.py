@@ -82,6 +82,36 @@ class Port(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.adapter}/{self.number}"
 
 
+INSTANCE_PREFIX = "MIG-"
+"""Beginning of the UUID of a MIG instance."""
+
+
+class MigInstance(msgspec.Struct, frozen=True, kw_only=True):
+    """A compute instance of a GPU that MIG has split: a row of the `instance` table.
+
+    NVML calls it a MIG device. Its memory is that of its GPU instance, which several compute
+    instances may share.
+    """
+
+    uuid: str
+    """`MIG-` and the driver's own identity."""
+    gpu: str
+    """UUID of the GPU."""
+    gpu_instance: int
+    """Number of the GPU instance, as processes and schedulers name it."""
+    compute_instance: int = 0
+    """Number within the GPU instance."""
+    profile: str = ""
+    """`1g.10gb`, or `1c.3g.40gb` for a part of a GPU instance; empty where the driver says no sizes."""
+    memory_bytes: int | None = None
+    multiprocessors: int | None = None
+
+    @property
+    def name(self) -> str:
+        """Numbers and profile: `7/0 1g.10gb`."""
+        return f"{self.gpu_instance}/{self.compute_instance} {self.profile}".rstrip()
+
+
 class MemoryPool(msgspec.Struct, frozen=True, kw_only=True):
     """GPUs that reach each other's memory over NVLink; a lone GPU is a pool of one."""
 

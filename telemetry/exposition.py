@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from telemetry.catalogue import BY_NAME
-from telemetry.devices import Gpu, Link, Port
+from telemetry.devices import Gpu, Link, MigInstance, Port
 from telemetry.frame import Readings, Row
 from telemetry.inventory import Inventory
 from telemetry.metric import Kind, Metric, Table
@@ -141,6 +141,18 @@ def port_pairs(inventory: Inventory, port: Port, scope: bool = True) -> dict[str
     return {**node_pairs(inventory, scope), "port": port.name}
 
 
+def instance_pairs(
+    inventory: Inventory, instance: MigInstance, scope: bool = True
+) -> dict[str, str | None]:
+    """Return the labels of a MIG instance's series: its GPU's, and those that dcgm-exporter gives it."""
+    index = next((str(gpu.index) for gpu in inventory.gpus if gpu.uuid == instance.gpu), None)
+    return {
+        **node_pairs(inventory, scope), "gpu": index, "uuid": instance.gpu,
+        "instance_uuid": instance.uuid, "gpu_instance": str(instance.gpu_instance),
+        "compute_instance": str(instance.compute_instance), "profile": instance.profile or None,
+    }  # fmt: skip
+
+
 def fragments(inventory: Inventory, table: Table, scope: bool = True) -> list[str]:
     """Return the label fragment of each row of a table, in inventory order."""
     match table:
@@ -152,6 +164,8 @@ def fragments(inventory: Inventory, table: Table, scope: bool = True) -> list[st
             return [labels(node_pairs(inventory, scope))]
         case Table.PORT:
             return [labels(port_pairs(inventory, port, scope)) for port in inventory.ports]
+        case Table.INSTANCE:
+            return [labels(instance_pairs(inventory, each, scope)) for each in inventory.instances]
 
 
 def up_families(
@@ -216,6 +230,15 @@ def info_families(inventory: Inventory, scope: bool = True) -> list[Family]:
                 if port.present
             ],
         ),
+        Family(
+            f"{PREFIX}instance_info",
+            "Facts about a MIG instance of a GPU.",
+            GAUGE,
+            [
+                (labels({**instance_pairs(inventory, each, scope), **_sizes(each)}), 1.0)
+                for each in inventory.instances
+            ],
+        ),
     ]
 
 
@@ -232,6 +255,15 @@ def _facts(inventory: Inventory, gpu: Gpu) -> dict[str, str | None]:
 
 def _far_end(link: Link) -> dict[str, str | None]:
     return {"peer_kind": link.peer_kind, "peer_pci": link.peer_pci, "peer": link.peer}
+
+
+def _sizes(instance: MigInstance) -> dict[str, str | None]:
+    return {
+        "memory_bytes": None if instance.memory_bytes is None else str(instance.memory_bytes),
+        "multiprocessors": None
+        if instance.multiprocessors is None
+        else str(instance.multiprocessors),
+    }
 
 
 def _port_facts(port: Port) -> dict[str, str | None]:

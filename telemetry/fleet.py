@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from telemetry.devices import Gpu, Link, Port
+from telemetry.devices import Gpu, Link, MigInstance, Port
 from telemetry.gap import REASON_MASK, Gap, bits32, gap
 from telemetry.inventory import Inventory
 from telemetry.metric import Lane, Table
@@ -137,6 +137,7 @@ class Fleet:
     """Node name and GPU of each row of the `gpu` table; None for a row that is free."""
     links: list[tuple[str, Link] | None] = field(default_factory=list)
     ports: list[tuple[str, Port] | None] = field(default_factory=list)
+    instances: list[tuple[str, MigInstance] | None] = field(default_factory=list)
     hosts: list[str | None] = field(default_factory=list)
     """Node name of each row of the `node` table."""
     by_uuid: dict[str, int] = field(default_factory=dict)
@@ -161,6 +162,7 @@ class Fleet:
             Table.LINK: self._allocate(Table.LINK, len(inventory.links)),
             Table.NODE: self._allocate(Table.NODE, 1),
             Table.PORT: self._allocate(Table.PORT, len(inventory.ports)),
+            Table.INSTANCE: self._allocate(Table.INSTANCE, len(inventory.instances)),
         }
         node = Node(inventory, rows)
         if before is not None:
@@ -247,6 +249,7 @@ class Fleet:
             Table.LINK: self.links,
             Table.NODE: self.hosts,
             Table.PORT: self.ports,
+            Table.INSTANCE: self.instances,
         }
         return tables[table]
 
@@ -296,6 +299,8 @@ class Fleet:
             self.links[start + offset] = (name, link)
         for row, port in enumerate(inventory.ports, node.rows[Table.PORT].start):
             self.ports[row] = (name, port)
+        for row, instance in enumerate(inventory.instances, node.rows[Table.INSTANCE].start):
+            self.instances[row] = (name, instance)
         self.hosts[node.rows[Table.NODE].start] = name
         self.version += 1
 
@@ -306,4 +311,5 @@ def _same_devices(old: Inventory, new: Inventory) -> bool:
         and [(link.gpu, link.number) for link in old.links]
         == [(link.gpu, link.number) for link in new.links]
         and [port.id for port in old.ports] == [port.id for port in new.ports]
+        and [each.uuid for each in old.instances] == [each.uuid for each in new.instances]
     )

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import msgspec
 
-from telemetry.devices import Gpu, Link, MemoryPool, Port
+from telemetry.devices import Gpu, Link, MemoryPool, MigInstance, Port
 from telemetry.errors import WireError
 from telemetry.schema import SCHEMA, Schema
 
@@ -46,6 +46,8 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True):
     """In the order of the rows of the frame's `link` blocks."""
     ports: tuple[Port, ...] = ()
     """In the order of the rows of the frame's `port` blocks."""
+    instances: tuple[MigInstance, ...] = ()
+    """In the order of the rows of the frame's `instance` blocks."""
     pools: tuple[MemoryPool, ...] = ()
     schema: Schema = SCHEMA
 

@@ -47,6 +47,8 @@ class Table(StrEnum):
     LINK = "link"
     NODE = "node"
     PORT = "port"
+    INSTANCE = "instance"
+    """Part of a GPU that MIG has split off."""
 
 
 class Lane(StrEnum):

@@ -38,6 +38,7 @@ DEFAULT_COLUMNS: dict[Table, tuple[str, ...]] = {
     ),
     Table.LINK: ("link_state",),
     Table.PORT: ("port_state", "port_speed_bytes_per_second"),
+    Table.INSTANCE: ("instance_memory_used_bytes", "instance_sm_active_ratio"),
     Table.NODE: ("node_wall_power_watts", "node_cpu_utilization_ratio", "node_gpus_answering"),
 }
 """Columns of a request that names none."""
@@ -158,6 +159,15 @@ def _identity(fleet: Fleet, table: Table, index: list[int]) -> ColumnRows:
                 name=[its.name for _, its in ports],
                 present=[its.present for _, its in ports],
                 port=[its.id for _, its in ports],
+            )
+        case Table.INSTANCE:
+            parts = [part for row in index if (part := fleet.instances[row]) is not None]
+            return ColumnRows(
+                [node for node, _ in parts],
+                [_index_of(fleet, its.gpu) for _, its in parts],
+                [its.gpu for _, its in parts],
+                [its.name for _, its in parts],
+                instance=[its.uuid for _, its in parts],
             )
 
 

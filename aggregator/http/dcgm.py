@@ -42,6 +42,8 @@ class Counter:
     metric: str
     scale: float = 1.0
     kind: str = GAUGE
+    of_instance: str = ""
+    """The metric of a MIG instance that it equals."""
 
 
 COUNTERS = (
@@ -57,14 +59,14 @@ COUNTERS = (
     Counter("DCGM_FI_DEV_ENC_UTIL", "Encoder utilization (in %).", "gpu_encoder_utilization_ratio", 100),
     Counter("DCGM_FI_DEV_DEC_UTIL", "Decoder utilization (in %).", "gpu_decoder_utilization_ratio", 100),
     Counter("DCGM_FI_DEV_FB_FREE", "Framebuffer memory free (in MiB).", "gpu_memory_free_bytes", _MIB),
-    Counter("DCGM_FI_DEV_FB_USED", "Framebuffer memory used (in MiB).", "gpu_memory_used_bytes", _MIB),
+    Counter("DCGM_FI_DEV_FB_USED", "Framebuffer memory used (in MiB).", "gpu_memory_used_bytes", _MIB, of_instance="instance_memory_used_bytes"),
     Counter("DCGM_FI_DEV_FB_RESERVED", "Framebuffer memory reserved (in MiB).", "gpu_memory_reserved_bytes", _MIB),
     Counter("DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS", "Rows remapped for uncorrectable errors.", "gpu_remapped_rows_uncorrectable", kind=COUNTER),
     Counter("DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS", "Rows remapped for correctable errors.", "gpu_remapped_rows_correctable", kind=COUNTER),
     Counter("DCGM_FI_DEV_ROW_REMAP_FAILURE", "Whether remapping of rows has failed.", "gpu_remapped_rows_failure"),
-    Counter("DCGM_FI_PROF_SM_ACTIVE", "Part of the time that an SM had a warp (0 to 1).", "gpu_sm_active_ratio"),
-    Counter("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", "Part of the time that the tensor pipe was active (0 to 1).", "gpu_tensor_active_ratio"),
-    Counter("DCGM_FI_PROF_DRAM_ACTIVE", "Part of the time that the memory interface was active (0 to 1).", "gpu_dram_active_ratio"),
+    Counter("DCGM_FI_PROF_SM_ACTIVE", "Part of the time that an SM had a warp (0 to 1).", "gpu_sm_active_ratio", of_instance="instance_sm_active_ratio"),
+    Counter("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", "Part of the time that the tensor pipe was active (0 to 1).", "gpu_tensor_active_ratio", of_instance="instance_tensor_active_ratio"),
+    Counter("DCGM_FI_PROF_DRAM_ACTIVE", "Part of the time that the memory interface was active (0 to 1).", "gpu_dram_active_ratio", of_instance="instance_dram_active_ratio"),
 )  # fmt: skip
 XID = "DCGM_FI_DEV_XID_ERRORS"
 
@@ -81,10 +83,15 @@ def families(view: AggregatorView, node: Node, host_label: str) -> Iterator[Fami
     ]
     pairs = [_pairs(node, gpu, host_label) for gpu in gpus]
     fragments = [labels(each) for each in pairs]
+    parts, where = list(_instances(node, gpus, pairs)), node.rows[Table.INSTANCE]
     for counter in COUNTERS:
         column = plain(view.fleet.column(counter.metric, view.now())[rows])
         values = np.round(column * counter.scale, 6).tolist()
         samples = list(zip(fragments, values, strict=True))
+        if counter.of_instance and parts:
+            column = plain(view.fleet.column(counter.of_instance, view.now())[where])
+            values = np.round(column * counter.scale, 6).tolist()
+            samples += [(its, value) for its, value in zip(parts, values, strict=True) if its]
         yield Family(counter.name, counter.help, counter.kind, samples)
     yield Family(XID, "The last XID error of this GPU; 0 while none is known.", GAUGE,
                  list(_xids(view, gpus, pairs)))  # fmt: skip
@@ -101,6 +108,19 @@ def _pairs(node: Node, gpu: Gpu, host_label: str) -> dict[str, str | None]:
         host_label: node.inventory.node,
         "DCGM_FI_DRIVER_VERSION": node.inventory.driver_version,
     }
+
+
+def _instances(
+    node: Node, gpus: Iterable[Gpu], pairs: Iterable[dict[str, str | None]]
+) -> Iterator[str]:
+    """Yield the labels of each MIG instance; "" for one of a GPU that is gone."""
+    its = {gpu.uuid: pair for gpu, pair in zip(gpus, pairs, strict=True)}
+    for each in node.inventory.instances:
+        if each.gpu not in its:
+            yield ""
+            continue
+        own = {"GPU_I_PROFILE": each.profile or None, "GPU_I_ID": str(each.gpu_instance)}
+        yield labels({**its[each.gpu], **own})
 
 
 def _xids(

@@ -141,6 +141,10 @@ def _node_of(fleet: Fleet, table: Table, name: str) -> str | None:
         return name if name in fleet.nodes else None
     if table is Table.PORT:
         return next((entry[0] for entry in fleet.ports if entry and entry[1].id == name), None)
+    if table is Table.INSTANCE:
+        return next(
+            (entry[0] for entry in fleet.instances if entry and entry[1].uuid == name), None
+        )
     row = fleet.by_uuid.get(name.partition("/")[0])
     entry = None if row is None else fleet.gpus[row]
     return None if entry is None else entry[0]
@@ -161,6 +165,8 @@ def _devices(fleet: Fleet, table: Table) -> list[str]:
             return [f"{entry[1].gpu}/{entry[1].number}" for entry in fleet.links if entry]
         case Table.PORT:
             return [entry[1].id for entry in fleet.ports if entry]
+        case Table.INSTANCE:
+            return [entry[1].uuid for entry in fleet.instances if entry]
 
 
 def _interval(fleet: Fleet, table: Table, name: str, metric: Metric) -> float:

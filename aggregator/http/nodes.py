@@ -24,7 +24,7 @@ from aggregator.http.parameters import query
 from aggregator.http.past import PAST_SECONDS, SECOND
 from aggregator.http.reply import VIEW, send_json
 from aggregator.jobs.present import gpu_holders
-from api.device import GpuPageReply, GpuReply, LinkReply, NodePageReply, PortReply
+from api.device import GpuPageReply, GpuReply, InstanceReply, LinkReply, NodePageReply, PortReply
 from api.fleet import NodeReply, NodesReply, NodeStatus
 from telemetry.decimals import plain
 from telemetry.devices import Event, Link
@@ -171,6 +171,9 @@ async def gpu_reply(request: web.Request, asked: Mapping[str, str]) -> GpuPageRe
     if asked.get("at", "now") != "now":
         then = await _rows_then(request, name, Table.GPU, asked)
         links = (await _rows_then(request, name, Table.LINK, asked)).devices
+        instances: Mapping[str, DeviceReadings] = {}
+        if home.inventory.instances:
+            instances = (await _rows_then(request, name, Table.INSTANCE, asked)).devices
         at, line, alerts, listed = then.at, _line_then(request, home, then), [], None
         own = then.devices.get(uuid, _NOTHING)
         events = await _events_then(request, name, uuid, then.at)
@@ -180,6 +183,13 @@ async def gpu_reply(request: web.Request, asked: Mapping[str, str]) -> GpuPageRe
             _key(link): device(view.fleet, Table.LINK, first + place, now)
             for place, link in enumerate(home.inventory.links)
             if link.gpu == uuid
+        }
+        instances = {
+            each.uuid: device(
+                view.fleet, Table.INSTANCE, home.rows[Table.INSTANCE].start + place, now
+            )
+            for place, each in enumerate(home.inventory.instances)
+            if each.gpu == uuid
         }
         at, line = view.wall(), describe(home, now)
         own = device(view.fleet, Table.GPU, row, now)
@@ -196,6 +206,11 @@ async def gpu_reply(request: web.Request, asked: Mapping[str, str]) -> GpuPageRe
             LinkReply(link, *links.get(_key(link), _NOTHING))
             for link in home.inventory.links
             if link.gpu == uuid
+        ],
+        instances=[
+            InstanceReply(each, *instances.get(each.uuid, _NOTHING))
+            for each in home.inventory.instances
+            if each.gpu == uuid
         ],
         events=events,
         alerts=alerts,

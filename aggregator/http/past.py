@@ -190,6 +190,8 @@ def keys_of(rows: ColumnRows, table: Table) -> list[tuple[str, str]]:
             return [(node, f"{uuid}/{number}") for node, uuid, number in wires]
         case Table.PORT:
             return list(zip(rows.node, rows.port or (), strict=True))
+        case Table.INSTANCE:
+            return list(zip(rows.node, rows.instance or (), strict=True))
 
 
 def _reach(today: _Today, lane: Lane) -> int:
@@ -249,6 +251,15 @@ def _rows(
             port=[*((rows.port or [])[row] for row in kept), *(each.key for each in gone)],
         )
     uuids = [(rows.uuid or [])[row] for row in kept]
+    if table is Table.INSTANCE:
+        names = [each.name.partition(" ") for each in gone]
+        return ColumnRows(
+            nodes,
+            [*((rows.gpu or [])[row] for row in kept), *(-1 for _ in gone)],
+            [*uuids, *(gpu for gpu, _, _ in names)],
+            [*((rows.name or [])[row] for row in kept), *(name for _, _, name in names)],
+            instance=[*((rows.instance or [])[row] for row in kept), *(each.key for each in gone)],
+        )
     gpus = [(rows.gpu or [])[row] for row in kept]
     if table is Table.LINK:
         parts = [each.key.rpartition("/") for each in gone]

@@ -130,6 +130,8 @@ def device_tags(cluster: str, table: Table, device: StoredDevice, gpu: StoredDev
             named |= {"uuid": uuid, "link": number, "gpu": None if gpu is None else gpu.index}
         case Table.PORT:
             named |= {"id": device.key, "port": device.name}
+        case Table.INSTANCE:
+            named |= {"id": device.key, "instance": device.name, "gpu_instance": device.index}
         case Table.NODE:
             pass
     return tags(named)

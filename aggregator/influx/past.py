@@ -106,6 +106,7 @@ _TAGS = {
     Table.LINK: ("node", "uuid", "link"),
     Table.NODE: ("node",),
     Table.PORT: ("node", "id", "port"),
+    Table.INSTANCE: ("node", "id", "instance", "gpu_instance"),
 }
 """The tags of a series, by table."""
 Series = dict[str, Any]
@@ -241,12 +242,12 @@ def _devices(table: Table, found: Sequence[Series]) -> list[StoredDevice]:
             newest[key] = (at, tags)
     return [
         StoredDevice(number, node, key, _number(tags.get(_INDEX.get(table, ""), "")),
-               tags.get("model", tags.get("port", "")))
+               tags.get("model", tags.get("port", tags.get("instance", ""))))
         for number, ((node, key), (_, tags)) in enumerate(newest.items())
     ]  # fmt: skip
 
 
-_INDEX = {Table.GPU: "gpu", Table.LINK: "link"}
+_INDEX = {Table.GPU: "gpu", Table.LINK: "link", Table.INSTANCE: "gpu_instance"}
 
 
 def _key(table: Table, tags: dict[str, str]) -> tuple[str, str]:
@@ -258,7 +259,7 @@ def _key(table: Table, tags: dict[str, str]) -> tuple[str, str]:
             return node, f"{tags['uuid']}/{tags['link']}"
         case Table.NODE:
             return node, node
-        case Table.PORT:
+        case Table.PORT | Table.INSTANCE:
             return node, tags["id"]
 
 

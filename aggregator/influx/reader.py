@@ -164,7 +164,7 @@ class InfluxReader:
                 its["uuid"], _, its["link"] = device.rpartition("/")
             case Table.NODE:
                 its["node"] = device
-            case Table.PORT:
+            case Table.PORT | Table.INSTANCE:
                 its["id"] = device
         named = " AND ".join(f'"{key}" = {quoted(value)}' for key, value in its.items())
         return f"{named} AND {_span(start, end)}"

@@ -50,6 +50,7 @@ class IdRegistry:
         keys = [gpu.uuid for gpu in inventory.gpus]
         keys += [f"{link.gpu}/{link.number}" for link in inventory.links]
         keys += [port.id for port in inventory.ports]
+        keys += [each.uuid for each in inventory.instances]
         return sum((node, key) not in known for key in keys)
 
     def end_run(self, node: str, session: int) -> None:

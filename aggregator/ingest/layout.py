@@ -84,6 +84,7 @@ def fits_inventory(frame: Frame, inventory: Inventory) -> bool:
         Table.LINK: len(inventory.links),
         Table.NODE: 1,
         Table.PORT: len(inventory.ports),
+        Table.INSTANCE: len(inventory.instances),
     }
     try:
         check(frame, schema)
@@ -107,6 +108,10 @@ def make_layout(inventory: Inventory, registry: IdRegistry) -> NodeLayout:
         Table.NODE: [registry.device(node, node, None, "")],
         Table.PORT: [
             registry.device(node, port.id, port.number, port.name) for port in inventory.ports
+        ],
+        Table.INSTANCE: [
+            registry.device(node, each.uuid, each.gpu_instance, f"{each.gpu} {each.name}")
+            for each in inventory.instances
         ],
     }
     devices = {table: np.array(found, np.int32) for table, found in numbers.items()}

@@ -22,7 +22,7 @@ from aggregator.store.provisional import PREFIX, spanning_means
 from aggregator.store.rollup import readings
 from aggregator.store.sealed_files import FileChoice
 from aggregator.store.tables import BLOCKS
-from telemetry.devices import PORT_PREFIX
+from telemetry.devices import INSTANCE_PREFIX, PORT_PREFIX
 from telemetry.errors import StoreError
 from telemetry.metric import Lane, Table
 from telemetry.schema import Block
@@ -128,9 +128,12 @@ def later_than(reader: EngineReader, table: Table, at: int) -> set[tuple[str, st
     """Return node and key of the devices of a table that came only after `at`."""
     its = {
         Table.NODE: "key = node",
-        Table.LINK: f"key <> node and contains(key, '/') and not starts_with(key, '{PORT_PREFIX}')",
+        Table.LINK: "key <> node and contains(key, '/') and not starts_with(key, "
+        f"'{PORT_PREFIX}') and not starts_with(key, '{INSTANCE_PREFIX}')",
+        Table.INSTANCE: f"key <> node and starts_with(key, '{INSTANCE_PREFIX}')",
         Table.PORT: f"starts_with(key, '{PORT_PREFIX}')",
-        Table.GPU: "key <> node and not contains(key, '/')",
+        Table.GPU: "key <> node and not contains(key, '/') and "
+        f"not starts_with(key, '{INSTANCE_PREFIX}')",
     }[table]
     found = reader.rows(f"select node, key from devices where since > ? and {its}", at)
     return {(node, key) for node, key in found}

@@ -45,9 +45,10 @@ class StoredDevice:
     id: int
     node: str
     key: str
-    """GPU UUID; `<uuid>/<link number>` in link blocks; node name in node blocks; a port's identity."""
+    """GPU UUID; `<uuid>/<link number>` in link blocks; node name in node blocks; the identity of a port
+    or of a MIG instance."""
     index: int | None = None
-    """GPU index, link or port number, for people."""
+    """GPU index, number of the link, port or GPU instance, for people."""
     name: str = ""
 
 

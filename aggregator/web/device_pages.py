@@ -32,7 +32,7 @@ from aggregator.web.node_list import (
 from aggregator.web.past_readings import FROM_DATA, power_of_gpus, readings_of
 from alerts.message.evidence_text import metric_text, reading_text
 from api.alerts import Alert, AlertState, Severity
-from api.device import GpuReply
+from api.device import GpuReply, InstanceReply
 from api.fleet import NodeReply, NodesReply
 from telemetry.catalogue import BY_NAME
 from telemetry.devices import Event
@@ -44,6 +44,10 @@ _SHOWN = (
     "gpu_power_watts", "gpu_temperature_celsius", "gpu_utilization_ratio", "gpu_memory_used_bytes",
 )  # fmt: skip
 """Readings of a GPU in the table of its node."""
+_SHOWN_OF_INSTANCE = (
+    "instance_memory_used_bytes", "instance_memory_total_bytes", "instance_sm_active_ratio",
+    "instance_tensor_active_ratio", "instance_dram_active_ratio", "instance_processes",
+)  # fmt: skip
 _CHARTS = (
     "gpu_power_watts", "gpu_temperature_celsius", "gpu_utilization_ratio", "gpu_sm_clock_hertz",
 )  # fmt: skip
@@ -209,11 +213,28 @@ async def gpu(request: web.Request) -> PageContent:
         about
         + section("Alerts", alert_table(view, reply.alerts, reply.at), "alerts")
         + holders_section(view, home, [one], private=request[CALLER].sees_private)
+        + _instances(reply.instances)
         + section("Past", charts, "past")
         + section("Readings", readings_table(reply.readings, reply.gaps), "readings")
         + section("Events", _events(reply.events, reply.at), "events")
     )
     return PageContent(f"{home} GPU {one.index}", body, live="to" not in asked)
+
+
+def _instances(instances: Sequence[InstanceReply]) -> str:
+    """Return the MIG instances of a GPU with their readings; nothing without any."""
+    if not instances:
+        return ""
+    heads = ("instance", *map(metric_text, _SHOWN_OF_INSTANCE))
+    rows = [
+        (
+            text(each.instance.name),
+            *(_reading(each.readings, each.gaps, name) for name in _SHOWN_OF_INSTANCE),
+        )
+        for each in instances
+    ]
+    body = table(counted(len(rows), "instance"), heads, rows, range(1, len(heads)))
+    return section("MIG instances", body, "instances")
 
 
 async def _chart(

@@ -100,6 +100,8 @@ def commands(rule: Rule) -> Iterator[str]:
             where = "node=NODE"
         case Subject.PORT:
             where = "node=NODE port=PORT"
+        case Subject.INSTANCE:
+            where = "node=NODE uuid=UUID"
         case _:
             where = "name=NAME"
     yield f"kilowatch silence rule={rule.name} {where} --for 2h --why '...'"

@@ -819,6 +819,9 @@ class RuleEngine:
         if subject is Subject.PORT and (port := fleet.ports[row]) is not None:
             node, where = port[0], f"{port[0]} port {port[1].name}"
             return SubjectInfo(subject, node, port[1].id, node, "", where, None, {}, {})
+        if subject is Subject.INSTANCE and (part := fleet.instances[row]) is not None:
+            node, where = part[0], f"{part[0]} MIG {part[1].name}"
+            return SubjectInfo(subject, node, part[1].uuid, node, "", where, None, {}, {})
         raise KeyError(row)
 
     def _note_text(self, rule: str, error: Exception) -> None:

@@ -60,6 +60,7 @@ class FleetWithout:
                 list(fleet.gpus),
                 list(fleet.links),
                 list(fleet.ports),
+                list(fleet.instances),
                 list(fleet.hosts),
                 fleet.by_uuid,
                 fleet.free,
@@ -72,6 +73,7 @@ class FleetWithout:
                     (view.links, rows[Table.LINK]),
                     (view.hosts, rows[Table.NODE]),
                     (view.ports, rows[Table.PORT]),
+                    (view.instances, rows[Table.INSTANCE]),
                 ):
                     names_of[at] = [None] * (at.stop - at.start)
         return self._view

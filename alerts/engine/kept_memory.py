@@ -175,6 +175,8 @@ def _keys(inventory: Inventory, table: Table) -> list[str]:
         return [gpu.uuid for gpu in inventory.gpus]
     if table is Table.PORT:
         return [port.id for port in inventory.ports]
+    if table is Table.INSTANCE:
+        return [each.uuid for each in inventory.instances]
     return [f"{link.gpu}/{link.number}" for link in inventory.links]
 
 

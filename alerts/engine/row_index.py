@@ -45,7 +45,7 @@ class RowIndex:
     owner: dict[Table, Index] = field(
         default_factory=lambda: {table: np.full(0, -1, np.intp) for table in Table}
     )
-    """For each row of a table, the row of its holder: a link's GPU, a GPU's or port's node, the node itself;
+    """For each row of a table, the row of its holder: a link's GPU, the node of a GPU, port or MIG instance, the node itself;
     -1 for a row without one."""
     arrived: list[str] = field(default_factory=list)
     """Nodes whose inventory has changed since the update before."""
@@ -201,6 +201,8 @@ def device_subject(fleet: Fleet, table: Table, row: int) -> DeviceSubject | None
             name = (fleet.links[row] or (None,))[0]
         case Table.PORT:
             name = (fleet.ports[row] or (None,))[0]
+        case Table.INSTANCE:
+            name = (fleet.instances[row] or (None,))[0]
     if name is None:
         return None
     node = fleet.nodes[name]
@@ -219,6 +221,8 @@ def devices(inventory: Inventory, rows: slice, table: Table) -> dict[Hashable, i
             keys = ["node"]
         case Table.PORT:
             keys = [port.id for port in inventory.ports]
+        case Table.INSTANCE:
+            keys = [each.uuid for each in inventory.instances]
     return dict(zip(keys, range(rows.start, rows.stop), strict=False))
 
 

@@ -80,6 +80,13 @@ def subject_info(
     if subject.table is Table.PORT:
         port = inventory.ports[subject.position]
         labels |= {"port": port.name} | ({"pci": port.pci} if port.pci else {})
+    if subject.table is Table.INSTANCE:
+        instance = inventory.instances[subject.position]
+        labels |= {
+            "instance_uuid": instance.uuid,
+            "gpu_instance": str(instance.gpu_instance),
+            "compute_instance": str(instance.compute_instance),
+        } | ({"profile": instance.profile} if instance.profile else {})
     return SubjectInfo(
         Subject(subject.table),
         inventory.node,
@@ -117,6 +124,8 @@ def _device(subject: DeviceSubject) -> str:
             return f"{link.gpu}/{link.number}"
         case Table.PORT:
             return subject.inventory.ports[subject.position].id
+        case Table.INSTANCE:
+            return subject.inventory.instances[subject.position].uuid
 
 
 def gpu_and_place(subject: DeviceSubject) -> tuple[Gpu | None, str]:
@@ -135,3 +144,8 @@ def gpu_and_place(subject: DeviceSubject) -> tuple[Gpu | None, str]:
             return owner, f"{inventory.node} GPU {index} link {link.number}"
         case Table.PORT:
             return None, f"{inventory.node} port {inventory.ports[subject.position].name}"
+        case Table.INSTANCE:
+            instance = inventory.instances[subject.position]
+            owner = next((one for one in inventory.gpus if one.uuid == instance.gpu), None)
+            index = "?" if owner is None else owner.index
+            return owner, f"{inventory.node} GPU {index} MIG {instance.name}"

@@ -20,7 +20,7 @@ def own(alert: Alert) -> Place:
             return ("node", alert.node)
         case Subject.GPU:
             return ("gpu", alert.gpu or alert.key)
-        case Subject.LINK | Subject.PORT:
+        case Subject.LINK | Subject.PORT | Subject.INSTANCE:
             return (alert.subject.value, alert.key.partition("/")[2])
         case subject:
             return (subject.value, alert.name)

@@ -21,7 +21,9 @@ from telemetry.fleet import Fleet, Node, gaps_of
 from telemetry.gap import Gap, gap
 from telemetry.metric import Table
 
-_HOLDER = {Subject.LINK: Subject.GPU, Subject.GPU: Subject.NODE, Subject.PORT: Subject.NODE}
+_HOLDER = {
+    Subject.LINK: Subject.GPU, Subject.GPU: Subject.NODE, Subject.PORT: Subject.NODE, Subject.INSTANCE: Subject.NODE,
+}  # fmt: skip
 
 
 class RepeatedFaults(Protocol):

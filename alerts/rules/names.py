@@ -48,7 +48,7 @@ WORDS: dict[str, Word] = {
     **QUANTITY_BY_NAME,
     **{quantity.name: quantity for quantity in MONITOR_QUANTITIES},
 }
-"""By name. The prefixes keep them apart: `gpu_`, `link_`, `node_`, `port_`, and one for each snapshot."""
+"""By name. The prefixes keep them apart: `gpu_`, `link_`, `node_`, `port_`, `instance_`, and one for each snapshot."""
 
 
 def home(name: str) -> Subject:
@@ -61,6 +61,7 @@ _ABOVE = {
     Subject.GPU: (Subject.GPU, Subject.NODE),
     Subject.LINK: (Subject.LINK, Subject.GPU, Subject.NODE),
     Subject.PORT: (Subject.PORT, Subject.NODE),
+    Subject.INSTANCE: (Subject.INSTANCE, Subject.NODE),
 }
 
 

@@ -168,6 +168,7 @@ _SPANS = {
     Subject.LINK: "gpu",
     Subject.NODE: "node",
     Subject.PORT: "node",
+    Subject.INSTANCE: "gpu",
     Subject.MONITOR: "gpu",
 }
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from collector.jobs.grpc_call import CallError, call, fields
-from telemetry.devices import Gpu
+from telemetry.devices import INSTANCE_PREFIX, Gpu, MigInstance
 
 SOCKET = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
 METHOD = "/v1.PodResourcesLister/List"
@@ -82,7 +82,9 @@ def _text(parts: Mapping[int, Sequence[bytes | int]], number: int) -> str:
     return str(value, "utf-8", "replace") if isinstance(value, bytes) else ""
 
 
-def place(device: str, gpus: Sequence[Gpu]) -> PlacedDevice | None:
+def place(
+    device: str, gpus: Sequence[Gpu], instances: Sequence[MigInstance] = ()
+) -> PlacedDevice | None:
     """Return the GPU of a device's id; None for a device of another kind, and for one that no GPU has. Raises
     `KeyError` for an id that means a GPU of this node which can't be told."""
     known = {gpu.uuid for gpu in gpus}
@@ -91,8 +93,9 @@ def place(device: str, gpus: Sequence[Gpu]) -> PlacedDevice | None:
         return _of(bare, None, known)
     if match := _INSTANCE_OF_GPU.fullmatch(bare):
         return _of(match[1], int(match[2]), known)
-    if bare.startswith("MIG-"):
-        raise KeyError(device)
+    if bare.startswith(INSTANCE_PREFIX):
+        each = next((each for each in instances if each.uuid == bare), None)
+        return _of(each and each.gpu, each and each.gpu_instance, known)
     if match := _MINOR.fullmatch(bare):
         return _of(
             _by_minor(gpus, int(match[1])), None if match[2] is None else int(match[2]), known

@@ -113,7 +113,7 @@ def _placed(
     unknown = []
     for device in devices:
         try:
-            where = place(device.device, given.gpus)
+            where = place(device.device, given.gpus, given.instances)
         except KeyError:
             unknown.append(device.device)
             continue

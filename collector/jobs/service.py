@@ -178,12 +178,13 @@ class JobsService:
         merging = new or now - self._merged_at >= self._config.interval
         if not merging and not any(each.has_come(now) for each in self._questions):
             return
-        gpus = self._source.inventory.gpus
+        gpus, instances = self._source.inventory.gpus, self._source.inventory.instances
         read = {gpu for gpu, at in self._read_at.items() if self._recent(at, wall)}
         given = JobsInput(
             at=wall,
             node=self._node,
             gpus=gpus,
+            instances=instances,
             processes=tuple(each for each in self._found.processes if each.process.gpu in read),
             unread=frozenset(gpu.uuid for gpu in gpus if gpu.uuid not in read),
         )

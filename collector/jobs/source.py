@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
-from telemetry.devices import Gpu
+from telemetry.devices import Gpu, MigInstance
 from telemetry.jobs import Allocation, GpuProcess, Job, JobKey, JobSourceState
 
 ProcessId = tuple[int, int]
@@ -48,6 +48,8 @@ class JobsInput:
     """Name of this node in kilowatch; a scheduler may have another one for it."""
     gpus: tuple[Gpu, ...] = ()
     """GPUs that the node has or had, with UUID, index, minor number and MIG mode."""
+    instances: tuple[MigInstance, ...] = ()
+    """MIG instances of these GPUs."""
     processes: tuple[FoundProcess, ...] = ()
     """Processes with a context on a GPU, from their newest reading."""
     unread: frozenset[str] = frozenset()

@@ -146,9 +146,11 @@ def gpm_samples() -> tuple[Any, Any] | None:
     return None if None in samples else samples
 
 
-def gpm_request(ids: list[int]) -> tuple[Any, memoryview, Function, Function]:
+def gpm_request(
+    ids: list[int], *, of_instance: bool = False
+) -> tuple[Any, memoryview, Function, Function]:
     """Return the struct that requests `ids`, the bytes of its metrics (id, code, number and three
-    pointers each), the call that samples and the call that computes."""
+    pointers each), the call that samples (a GPU, or an instance of it) and the call that computes."""
     request = pynvml.c_nvmlGpmMetricsGet_t()
     request.version = pynvml.NVML_GPM_METRICS_GET_VERSION
     request.numMetrics = len(ids)
@@ -157,7 +159,8 @@ def gpm_request(ids: list[int]) -> tuple[Any, memoryview, Function, Function]:
     start = type(request).metrics.offset
     size = sizeof(pynvml.c_nvmlGpmMetric_t) * len(ids)
     answers = memoryview(request).cast("B")[start : start + size]
-    return request, answers, function("nvmlGpmSampleGet"), function("nvmlGpmMetricsGet")
+    sampling = function("nvmlGpmMigSampleGet" if of_instance else "nvmlGpmSampleGet")
+    return request, answers, sampling, function("nvmlGpmMetricsGet")
 
 
 # ---- events ----

@@ -8,10 +8,21 @@ from __future__ import annotations
 
 import math
 import struct
-from ctypes import byref
+from collections.abc import Iterable
+from ctypes import byref, c_uint
 
-from collector.nvml.binding import Code, Function, Handle, gpm_request, gpm_samples, gpm_supported
+from collector.nvml.binding import (
+    Code,
+    Function,
+    Handle,
+    gpm_request,
+    gpm_samples,
+    gpm_supported,
+    once,
+)
+from collector.nvml.capability import Cell
 from telemetry.gap import GAP, Gap
+from telemetry.nvml import Gpm
 
 SHORTEST = 0.1
 """Minimum seconds between two samples, by NVML's documentation."""
@@ -24,10 +35,18 @@ _ABSENT = {
 }
 
 
-class GpmReader:
-    """Two samples of one GPU, a tick apart, and the metrics between them."""
+def gpm_ids(cells: Iterable[Cell]) -> list[int]:
+    """Return the ids of the GPM metrics that some cells may be read from."""
+    return sorted(
+        {each.id for cell in cells for each in cell.alternatives if isinstance(each, Gpm)}
+    )
 
-    def __init__(self, handle: Handle, ids: list[int]) -> None:
+
+class GpmReader:
+    """Two samples of one GPU or MIG instance, a reading apart, and the metrics between them."""
+
+    def __init__(self, handle: Handle, ids: list[int], instance: int | None = None) -> None:
+        """Prepare the reader of a GPU, or of one of its MIG GPU instances."""
         samples = gpm_samples() if gpm_supported(handle) else None
         self.supported = samples is not None
         self.suspect = False
@@ -39,7 +58,10 @@ class GpmReader:
         self._older, self._newer = samples
         self._sampled_at = -math.inf
         self._has_sample = False
-        self._request, self._answers, self._sample_call, self._compute = gpm_request(ids)
+        self._instance = instance
+        self._request, self._answers, self._sample_call, self._compute = gpm_request(
+            ids, of_instance=instance is not None
+        )
 
     def read(self, now: float) -> tuple[int, dict[int, float]]:
         """Sample the counters; return NVML's code, and for each id its number or gap.
@@ -63,7 +85,16 @@ class GpmReader:
         return code, self._numbers()
 
     def _sample(self, call: Function) -> int:
+        if self._instance is not None:
+            return call(self._handle, c_uint(self._instance), self._newer)
         return call(self._handle, self._newer)
+
+    def close(self) -> None:
+        """Give the samples back."""
+        if self.supported:
+            for sample in (self._older, self._newer):
+                once("nvmlGpmSampleFree", sample)
+            self.supported = False
 
     def _numbers(self) -> dict[int, float]:
         numbers: dict[int, float] = {}

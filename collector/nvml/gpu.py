@@ -11,10 +11,11 @@ import msgspec
 
 from collector.nvml.binding import LOST, Code, Handle, device, once, platform
 from collector.nvml.capability import absent_for_good, blocks_of, cells, exclude_remaps
-from collector.nvml.gpm import GpmReader
+from collector.nvml.gpm import GpmReader, gpm_ids
+from collector.nvml.mig import MigReader
 from collector.nvml.processes import ProcessReader
 from collector.nvml.queries import bind
-from collector.nvml.readings import ReadPlan
+from collector.nvml.readings import KeptPlan
 from collector.probe.driver import Turn
 from collector.probe.protocol import (
     FAST,
@@ -27,7 +28,7 @@ from collector.probe.protocol import (
 from telemetry.devices import Gpu, Link
 from telemetry.errors import DriverError
 from telemetry.metric import Lane, Table
-from telemetry.nvml import Call, Gpm
+from telemetry.nvml import Call
 from telemetry.schema import SCHEMA
 
 # Description of a GPU: name, address, limits, links. Read once, when the GPU is opened.
@@ -174,7 +175,6 @@ PROBE_AGAIN = 600.0
 """Seconds after which unsupported metrics are tried again."""
 OPEN_AGAIN = 5.0
 """Seconds between attempts to open a GPU that was lost before the start."""
-LARGEST_BATCH = 100_000
 _LANES = {FAST: Lane.FAST, SLOW: Lane.SLOW}
 _BLOCKS = {bit: blocks_of(lane) for bit, lane in _LANES.items()}
 _GPU_FAST = SCHEMA.blocks[SCHEMA.index(Table.GPU, Lane.FAST)].names
@@ -190,6 +190,7 @@ class GpuReader:
         self.handle: Handle | None = None
         self.gpm: GpmReader | None = None
         self._processes: ProcessReader | None = None
+        self._mig: MigReader | None = None
         self.asked_at: float | None = None
         """Monotonic start of the reading under way."""
         self._index = index
@@ -235,17 +236,22 @@ class GpuReader:
     def _read(self, lanes: int, turn: Turn) -> ProbeReading:
         values = array("d")
         status = ProbeStatus.OK
+        slow = 0
         for bit in (FAST, SLOW):
             if lanes & bit and status is ProbeStatus.OK:
+                slow = len(values)
                 status, part = self._read_lane(bit, turn)
                 values += part
+        if lanes & SLOW and status is ProbeStatus.OK and self._mig is not None:
+            status, part = self._mig.read(turn)
+            values += part
         if turn.abandoned:
             return ProbeReading(ProbeStatus.HUNG)  # the result is discarded
         self._status = status
         if status is not ProbeStatus.OK:
             return ProbeReading(status)
         if lanes & SLOW:
-            self._notice_mig(values[-self._widths[SLOW] + _MIG])
+            self._notice_mig(values[slow + _MIG], turn)
         processes = None
         if lanes & PROCESSES and self._processes is not None:
             processes = self._processes.read(turn)
@@ -258,45 +264,29 @@ class GpuReader:
             return
         found = links(handle, gpu.uuid)
         self._cells = {bit: cells(blocks, len(found)) for bit, blocks in _BLOCKS.items()}
-        self._widths = {bit: len(parts) for bit, parts in self._cells.items()}
         if not can_remap_rows(handle, gpu.name):
             for parts in self._cells.values():
                 exclude_remaps(parts)
-        ids = {
-            origin.id
-            for cell in self._cells[FAST]
-            for origin in cell.alternatives
-            if isinstance(origin, Gpm)
-        }
-        self.gpm = GpmReader(handle, sorted(ids))
+        self.gpm = GpmReader(handle, gpm_ids(self._cells[FAST]))
         self._processes = ProcessReader(handle)
-        self._plans: dict[int, ReadPlan] = {}
-        self._batch = LARGEST_BATCH
+        self._plans = {bit: KeptPlan(handle, parts, self.gpm) for bit, parts in self._cells.items()}
         self._settled: set[int] = set()
         self._probe_at = time.monotonic() + PROBE_AGAIN
+        self._mig = MigReader(handle, gpu.uuid)
+        if gpu.mig:
+            self._mig.update(turn)
         self.handle, self._gpu = handle, gpu
-        self._described = ProbeDescription(gpu, found)
+        self._described = ProbeDescription(gpu, found, self._mig.instances)
         self._status = ProbeStatus.OK
 
     def _read_lane(self, bit: int, turn: Turn) -> tuple[ProbeStatus, array[float]]:
-        """Read one lane, repeatedly while cells skip unsupported alternatives."""
+        """Read one lane of the GPU and its links."""
         if bit == SLOW and time.monotonic() >= self._probe_at:
             self._forget()
-        while True:
-            plan = self._plans.get(bit)
-            if plan is None or plan.stale:
-                if plan is not None:
-                    self._batch = min(self._batch, plan.batch)
-                if self.gpm is None:
-                    return ProbeStatus.LATE, array("d")
-                plan = ReadPlan(self.handle, self._cells[bit], self._batch, self.gpm)
-                self._plans[bit] = plan
-            begin = time.perf_counter()
-            status, values = plan.read(turn, begin)
-            if bit == FAST:
-                values[_LATENCY] = time.perf_counter() - begin
-            if not plan.stale or status is not ProbeStatus.OK or turn.abandoned:
-                break
+        begin = time.perf_counter()
+        status, values = self._plans[bit].read(turn, begin)
+        if bit == FAST:
+            values[_LATENCY] = time.perf_counter() - begin
         if status is ProbeStatus.OK and bit not in self._settled:
             self._settled.add(bit)
             self._report_capabilities()
@@ -310,23 +300,33 @@ class GpuReader:
         for parts in self._cells.values():
             absent |= absent_for_good(parts)
         gpu = msgspec.structs.replace(self._described.gpu, capabilities=absent)
-        self._described = ProbeDescription(gpu, self._described.links)
+        self._described = msgspec.structs.replace(self._described, gpu=gpu)
 
-    def _notice_mig(self, mode: float) -> None:
-        if self._described is None or mode not in {0.0, 1.0}:
+    def _notice_mig(self, mode: float, turn: Turn) -> None:
+        """Note whether MIG is on, and its instances: they have their rows from the next reading on."""
+        if self._described is None or self._mig is None or mode not in {0.0, 1.0}:
             return
         mig = mode == 1.0
-        if mig != self._described.gpu.mig:
-            gpu = msgspec.structs.replace(self._described.gpu, mig=mig)
-            self._described = ProbeDescription(gpu, self._described.links)
+        if mig:
+            self._mig.update(turn)
+        else:
+            self._mig.clear()
+        gpu, instances = self._described.gpu, self._mig.instances
+        if mig != gpu.mig:
+            gpu = msgspec.structs.replace(gpu, mig=mig)
             self._forget()  # capabilities depend on MIG
+        if (gpu, instances) != (self._described.gpu, self._described.instances):
+            self._described = ProbeDescription(gpu, self._described.links, instances)
 
     def _forget(self) -> None:
         """Probe the capabilities again."""
         for parts in self._cells.values():
             for cell in parts:
                 cell.forget()
-        self._plans.clear()
+        for plan in self._plans.values():
+            plan.forget()
+        if self._mig is not None:
+            self._mig.forget()
         self._settled.clear()
         self._probe_at = time.monotonic() + PROBE_AGAIN
 

@@ -12,7 +12,7 @@ import msgspec
 
 from collector.probe.protocol import ProbeDescription, ProbeStatus
 from collector.source import DeviceEvent
-from telemetry.devices import Gpu, Link
+from telemetry.devices import Gpu, Link, MigInstance
 
 HUNG_TICKS = 2
 """Ticks in a row without an answer after which a GPU is reported as hung."""
@@ -25,11 +25,14 @@ _LOST = {
 class Row:
     """Row of a GPU."""
 
-    __slots__ = ("gpu", "hung", "links", "silent")
+    __slots__ = ("gpu", "hung", "instances", "links", "silent")
 
-    def __init__(self, gpu: Gpu, links: tuple[Link, ...] = ()) -> None:
+    def __init__(
+        self, gpu: Gpu, links: tuple[Link, ...] = (), instances: tuple[MigInstance, ...] = ()
+    ) -> None:
         self.gpu = gpu
         self.links = links
+        self.instances = instances
         self.silent = 0
         """Ticks in a row without an answer."""
         self.hung = False
@@ -136,6 +139,11 @@ class GpuTable:
         return tuple(link for row in self.rows for link in row.links)
 
     @property
+    def instances(self) -> tuple[MigInstance, ...]:
+        """MIG instances in the order of their rows."""
+        return tuple(each for row in self.rows for each in row.instances)
+
+    @property
     def missing(self) -> set[str]:
         """UUIDs of GPUs that are gone."""
         return {row.gpu.uuid for row in self.rows if not row.gpu.present}
@@ -153,19 +161,20 @@ class GpuTable:
                 gpu = msgspec.structs.replace(gpu, capabilities=row.gpu.capabilities)
             # Only its first reading tells whether it is present.
             gpu = msgspec.structs.replace(gpu, present=row.gpu.present)
-            if (row.gpu, row.links) != (gpu, description.links):
-                row.gpu, row.links = gpu, description.links
+            found = gpu, description.links, description.instances
+            if (row.gpu, row.links, row.instances) != found:
+                row.gpu, row.links, row.instances = found
                 self.changed = True
             return number
         self.changed = True
         place = self._replaced(gpu)
         if place is None:
-            self.rows.append(Row(gpu, description.links))
+            self.rows.append(Row(gpu, description.links, description.instances))
             return len(self.rows) - 1
         before = self.rows[place].gpu.uuid
         text = f"It replaces {before}."
         events.append(_event("gpu_replaced", gpu, now, text, replaced=before))
-        self.rows[place] = Row(gpu, description.links)
+        self.rows[place] = Row(gpu, description.links, description.instances)
         return place
 
     def _replaced(self, gpu: Gpu) -> int | None:

@@ -288,3 +288,31 @@ class ReadPlan:
             self.stale = True
             return GAP[cell.gap or Gap.NOT_READ]
         return _ERROR
+
+
+LARGEST_BATCH = 100_000
+
+
+class KeptPlan:
+    """Read plan of some cells, made anew while cells skip unsupported alternatives."""
+
+    def __init__(self, handle: Handle, cells: list[Cell], gpm: GpmReader) -> None:
+        self._handle, self._cells, self._gpm = handle, cells, gpm
+        self._batch = LARGEST_BATCH
+        self._plan: ReadPlan | None = None
+
+    def forget(self) -> None:
+        """Make another plan at the next reading: the cells have started over."""
+        self._plan = None
+
+    def read(self, turn: Turn, now: float) -> tuple[ProbeStatus, array[float]]:
+        """Read all cells, as `ReadPlan.read` does."""
+        while True:
+            plan = self._plan
+            if plan is None or plan.stale:
+                if plan is not None:
+                    self._batch = min(self._batch, plan.batch)
+                plan = self._plan = ReadPlan(self._handle, self._cells, self._batch, self._gpm)
+            status, values = plan.read(turn, now)
+            if not plan.stale or status is not ProbeStatus.OK or turn.abandoned:
+                return status, values

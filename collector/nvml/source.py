@@ -34,7 +34,7 @@ from telemetry.devices import Gpu, Link, MemoryPool
 from telemetry.gap import GAP, Gap
 from telemetry.inventory import Inventory
 from telemetry.metric import Lane
-from telemetry.schema import GPU_FAST, GPU_SLOW, LINK_FAST, LINK_SLOW, SCHEMA
+from telemetry.schema import GPU_FAST, GPU_SLOW, INSTANCE_SLOW, LINK_FAST, LINK_SLOW, SCHEMA
 from telemetry.text import duration
 
 # NVLink topology: the peers of links, and memory pools. Pure.
@@ -93,8 +93,8 @@ def _pool(group: list[Gpu], switched: set[str]) -> MemoryPool:
 
 # From the probe's packed readings to rows of a frame, with gaps for missing ones. Pure.
 
-_LAYOUT = ((Lane.FAST, GPU_FAST, LINK_FAST), (Lane.SLOW, GPU_SLOW, LINK_SLOW))
-"""The order of a reading's values: lane by lane, the GPU's row and then one for each link."""
+_LAYOUT = ((Lane.FAST, (GPU_FAST, LINK_FAST)), (Lane.SLOW, (GPU_SLOW, LINK_SLOW, INSTANCE_SLOW)))
+"""The order of a reading's values: lane by lane, the GPU's row, one for each link and MIG instance."""
 _WIDTH = tuple(len(block.names) for block in SCHEMA.blocks)
 _GAPS = {
     ProbeStatus.LOST: Gap.DEVICE_LOST,
@@ -108,18 +108,18 @@ _GAPS = {
 class Shape(NamedTuple):
     """Rows that a tick needs."""
 
-    links: tuple[int, ...]
-    """Links of each GPU, in the order of the rows."""
+    devices: tuple[tuple[int, int], ...]
+    """Links and MIG instances of each GPU, in the order of the rows."""
     lanes: frozenset[Lane]
 
 
 def assemble(shape: Shape, readings: Sequence[ProbeReading | None], absent: Gap) -> Rows:
     """Return the blocks of `shape` from one reading per GPU; None is a GPU that is `absent`."""
     rows: Rows = {}
-    for lane, gpu_block, link_block in _LAYOUT:
+    for lane, blocks in _LAYOUT:
         if lane in shape.lanes:
-            rows[gpu_block], rows[link_block] = [], []
-    for links, reading in zip(shape.links, readings, strict=True):
+            rows |= {block: [] for block in blocks}
+    for devices, reading in zip(shape.devices, readings, strict=True):
         values: list[float] | None = None
         reason = absent
         if reading is not None:
@@ -128,26 +128,32 @@ def assemble(shape: Shape, readings: Sequence[ProbeReading | None], absent: Gap)
                 packed.frombytes(reading.values)
                 values = packed.tolist()
             reason = _GAPS.get(reading.status, Gap.ERROR)
-        _add(rows, links, values, GAP[reason])
+        _add(rows, devices, values, GAP[reason])
     return rows
 
 
 def _add(
-    rows: dict[int, list[list[float]]], links: int, values: list[float] | None, gap: float
+    rows: dict[int, list[list[float]]],
+    devices: tuple[int, int],
+    values: list[float] | None,
+    gap: float,
 ) -> None:
     """Add the rows of one GPU; values of another shape than expected are gaps."""
-    size = sum(_WIDTH[g] + links * _WIDTH[k] for _, g, k in _LAYOUT if g in rows)
+    places = [
+        (block, count)
+        for _, blocks in _LAYOUT
+        for block, count in zip(blocks, (1, *devices), strict=False)
+        if block in rows
+    ]
+    size = sum(_WIDTH[block] * count for block, count in places)
     if values is None or len(values) != size:
         values = [gap] * size
     start = 0
-    for _, gpu_block, link_block in _LAYOUT:
-        if gpu_block not in rows:
-            continue
-        for block, count in ((gpu_block, 1), (link_block, links)):
-            width = _WIDTH[block]
-            stop = start + count * width
-            rows[block] += [values[at : at + width] for at in range(start, stop, width)]
-            start = stop
+    for block, count in places:
+        width = _WIDTH[block]
+        stop = start + count * width
+        rows[block] += [values[at : at + width] for at in range(start, stop, width)]
+        start = stop
 
 
 def _listed(found: ProbeProcesses, now: int) -> ListedProcesses:
@@ -237,7 +243,7 @@ class NvmlSource:
         await self._begin(self._open_wait)
 
     async def read(self, lanes: frozenset[Lane], tick: int, now_ns: int, deadline: float) -> Rows:
-        """Return the GPU and link blocks of `lanes`, within `deadline` seconds."""
+        """Return the GPU, link and instance blocks of `lanes`, within `deadline` seconds."""
         del tick
         self._now = now_ns
         answer: ProbeReply | None = None
@@ -256,7 +262,8 @@ class NvmlSource:
             self._apply(answer)
         readings = self._readings(answer)
         self._list(readings)
-        shape = Shape(tuple(len(row.links) for row in self._table.rows), lanes)
+        devices = tuple((len(row.links), len(row.instances)) for row in self._table.rows)
+        shape = Shape(devices, lanes)
         rows = assemble(shape, readings, self._absent_gap(answer))
         if answer is not None and Lane.FAST in lanes:
             present = [
@@ -484,5 +491,6 @@ class NvmlSource:
             driver_message=self._state.message,
             gpus=gpus,
             links=links,
+            instances=self._table.instances,
             pools=pools(gpus, links),
         )

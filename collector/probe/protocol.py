@@ -11,7 +11,7 @@ from enum import IntEnum
 
 import msgspec
 
-from telemetry.devices import Gpu, Link
+from telemetry.devices import Gpu, Link, MigInstance
 
 FAST, SLOW = 1, 2
 """Bits of `ProbeRequest.lanes`."""
@@ -56,6 +56,7 @@ class ProbeDescription(msgspec.Struct, frozen=True, array_like=True):
 
     gpu: Gpu
     links: tuple[Link, ...] = ()
+    instances: tuple[MigInstance, ...] = ()
 
 
 class ProbeProcess(msgspec.Struct, frozen=True, array_like=True):

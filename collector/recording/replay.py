@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from collector.recording.file import RecordedMessage, read
-from collector.sampling.rows import blocks, filled, misshapen
+from collector.sampling.rows import OF_SOURCES, blocks, filled, misshapen
 from collector.source import DeviceEvent, Rows
 from telemetry import frame, inventory
 from telemetry.devices import Event
@@ -95,7 +95,7 @@ class RecordingSource:
         rows = {number: self._newest[number] for number in wanted if number in self._newest}
         if misshapen(self.inventory, rows):  # a new inventory came, and no frame after it yet
             rows = {}
-        tables = blocks(lanes, Table.GPU, Table.LINK, Table.PORT)
+        tables = blocks(lanes, *OF_SOURCES)
         return filled(self.inventory, tables, NOT_READ) | rows
 
     def drain_events(self) -> list[DeviceEvent]:

@@ -161,6 +161,14 @@ def document(inventory: Inventory, rows: Rows, events: Sequence[DeviceEvent]) ->
                 inventory.ports, _table(rows, Table.PORT, len(inventory.ports)), strict=True
             )
         ],
+        "instances": [
+            {"instance": each.uuid, "gpu": each.gpu, "name": each.name, **readings}
+            for each, readings in zip(
+                inventory.instances,
+                _table(rows, Table.INSTANCE, len(inventory.instances)),
+                strict=True,
+            )
+        ],
         "node": nodes[0],
         "events": [_event(event) for event in events],
     }

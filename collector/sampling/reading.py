@@ -7,7 +7,7 @@ import asyncio
 from collector.sampling import rows as readings
 from collector.source import Rows, Source
 from telemetry.gap import ERROR, TIMED_OUT
-from telemetry.metric import Lane, Table
+from telemetry.metric import Lane
 
 
 async def read(
@@ -15,7 +15,7 @@ async def read(
 ) -> tuple[Rows, str]:
     """Return the rows of a tick and the problem, "" without one; always within `deadline` plus
     `grace` seconds. When a source raises, overruns or returns misshapen rows, all are gaps."""
-    numbers = readings.blocks(lanes, Table.GPU, Table.LINK, Table.PORT)
+    numbers = readings.blocks(lanes, *readings.OF_SOURCES)
     try:
         async with asyncio.timeout(deadline + grace):
             rows = await source.read(lanes, tick, now_ns, deadline)

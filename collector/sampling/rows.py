@@ -18,6 +18,8 @@ WIDTHS = tuple(len(block.names) for block in SCHEMA.blocks)
 _COLUMNS = tuple(
     {name: number for number, name in enumerate(block.names)} for block in SCHEMA.blocks
 )
+OF_SOURCES = tuple(table for table in Table if table is not Table.NODE)
+"""Tables that a source of readings fills; the host fills the other."""
 _UNREAD = {Gap.NOT_READ, Gap.NOT_SUPPORTED}
 _BLOCKS = {
     (table, lane): tuple(
@@ -41,6 +43,8 @@ def count(inventory: Inventory, block: int) -> int:
             return 1
         case Table.PORT:
             return len(inventory.ports)
+        case Table.INSTANCE:
+            return len(inventory.instances)
 
 
 def blocks(lanes: frozenset[Lane], *tables: Table) -> list[int]:
@@ -73,7 +77,7 @@ def checked(inventory: Inventory, rows: Rows, lanes: frozenset[Lane]) -> tuple[R
     """Return rows that fit the inventory, and the problem. Misshapen rows are replaced by gaps."""
     problem = misshapen(inventory, rows)
     if problem:
-        return filled(inventory, blocks(lanes, Table.GPU, Table.LINK, Table.PORT), ERROR), problem
+        return filled(inventory, blocks(lanes, *OF_SOURCES), ERROR), problem
     return rows, ""
 
 

@@ -172,6 +172,8 @@ def _device(inventory: Inventory | None, table: Table, row: int) -> str | None:
         return inventory.gpus[row].uuid if row < len(inventory.gpus) else None
     if table is Table.PORT:
         return inventory.ports[row].name if row < len(inventory.ports) else None
+    if table is Table.INSTANCE:
+        return inventory.instances[row].uuid if row < len(inventory.instances) else None
     link = inventory.links[row] if row < len(inventory.links) else None
     return f"{link.gpu}/{link.number}" if link else None
 

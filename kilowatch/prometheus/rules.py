@@ -33,6 +33,7 @@ _WHERE = {
     Subject.LINK: "link {{ $labels.link }} of GPU {{ $labels.gpu }} of {{ $labels.node }}",
     Subject.NODE: "{{ $labels.node }}",
     Subject.PORT: "port {{ $labels.port }} of {{ $labels.node }}",
+    Subject.INSTANCE: "MIG {{ $labels.gpu_instance }}/{{ $labels.compute_instance }} of GPU {{ $labels.gpu }} of {{ $labels.node }}",
 }
 _OF_A_GPU = frozenset({Subject.GPU, Subject.LINK})
 _UNITS = {
@@ -113,7 +114,13 @@ def alert_of(rule: Rule) -> AlertRule:
         records += unless.records
     if rule.load is not None:
         notes.append(_LOAD)
-    if rule.settle and rule.table in {Subject.GPU, Subject.LINK, Subject.NODE, Subject.PORT}:
+    if rule.settle and rule.table in {
+        Subject.GPU,
+        Subject.LINK,
+        Subject.NODE,
+        Subject.PORT,
+        Subject.INSTANCE,
+    }:
         text = f"({text}){unless_disturbed(rule.settle)}"
     keep = rule.keep - bad.spare if rule.when.edge else rule.keep
     return AlertRule(rule, text, rule.hold, max(0.0, keep), tuple(notes), tuple(records), bad.spare)
@@ -123,7 +130,7 @@ def _there(subject: Subject) -> str:
     """Return the series of every device of a kind."""
     if subject is Subject.GPU:
         return f"{PREFIX}gpu_present"
-    return f"{PREFIX}port_info" if subject is Subject.PORT else f"{PREFIX}link_info"
+    return f"{PREFIX}{subject}_info"
 
 
 def recordings(made: Sequence[AlertRule]) -> dict[str, str]:

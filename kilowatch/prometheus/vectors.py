@@ -32,6 +32,8 @@ def identity(subject: Subject) -> tuple[str, ...]:
             return _NODE
         case Subject.PORT:
             return (*_NODE, "port")
+        case Subject.INSTANCE:
+            return (*_NODE, "instance_uuid")
         case Subject.MONITOR:
             raise NotExpressible("rules about kilowatch itself are exported apart")
         case _:

@@ -43,7 +43,7 @@ from api.jobs import JobRow
 from api.stats import Stats
 from telemetry import frame as frames
 from telemetry.catalogue import BY_NAME
-from telemetry.devices import PORT_PREFIX, Event, Gpu, Link, Port
+from telemetry.devices import INSTANCE_PREFIX, PORT_PREFIX, Event, Gpu, Link, MigInstance, Port
 from telemetry.errors import NodeError
 from telemetry.fleet import Fleet
 from telemetry.gap import NOT_SUPPORTED
@@ -84,12 +84,13 @@ def inventory(node: str, gpus: int = 2, links: int = 2, version: int = 0) -> Inv
         source="simulated:test", driver_version="595.10", driver_state="up",
         gpus=devices, links=wires,
         ports=(Port(id=f"{PORT_PREFIX}{node}:0000:19:00.1/1", adapter="mlx5_0", number=1),),
+        instances=(MigInstance(uuid=f"{INSTANCE_PREFIX}{node}-7", gpu=devices[0].uuid, gpu_instance=7, profile="1g.10gb"),),
     )  # fmt: skip
 
 
 def readings(what: Inventory, tick: int) -> dict[int, list[list[float]]]:
     """Every block of a node: values that name their place, some gaps."""
-    counts = {Table.GPU: len(what.gpus), Table.LINK: len(what.links), Table.NODE: 1, Table.PORT: len(what.ports)}  # fmt: skip
+    counts = {Table.GPU: len(what.gpus), Table.LINK: len(what.links), Table.NODE: 1, Table.PORT: len(what.ports), Table.INSTANCE: len(what.instances)}  # fmt: skip
     blocks: dict[int, list[list[float]]] = {}
     for number, block in enumerate(SCHEMA.blocks):
         blocks[number] = [
@@ -480,3 +481,5 @@ def devices(what: Inventory, table: Table) -> list[str]:
             return [what.node]
         case Table.PORT:
             return [port.id for port in what.ports]
+        case Table.INSTANCE:
+            return [each.uuid for each in what.instances]

@@ -71,6 +71,7 @@ class Plant:
                 Table.LINK: [f"{link.gpu}/{link.number}" for link in inventory.links],
                 Table.NODE: [name],
                 Table.PORT: [],
+                Table.INSTANCE: [],
             }
             for number, matrix in enumerate(self.fleet.matrices):
                 block = matrix.block

@@ -184,6 +184,44 @@ class FakeDriver:
         self._put(self._who(gpu), f"gpm {number}", ("d", str(value)))
         self._write()
 
+    def mig(self, gpu: int, *parts: Mapping[str, int | str | float]) -> None:
+        """Split a GPU into instances, or make it whole again without any. A part has `instance` (its GPU
+        instance) and may have `compute`, `profile`, `slices`, `memory` (MiB), `used`, `processes` and GPM
+        metrics by id (`gpm 2`)."""
+        for key in [key for key in self._facts if key.startswith(f"{gpu} mig")]:
+            del self._facts[key]
+        self._put(gpu, "nvmlDeviceGetMigMode", ("u", f"{int(bool(parts))} {int(bool(parts))}"))
+        self._put(gpu, "nvmlDeviceGetMaxMigDeviceCount", ("u", "7"))
+        name = self._facts["* nvmlDeviceGetName"][1]
+        for number, part in enumerate(parts, 1):
+            own, mib = f"mig{number}", int(part.get("memory", 9856))
+            used, slices = int(part.get("used", 1024)), int(part.get("slices", 1))
+            facts: dict[str, Fact] = {
+                "nvmlDeviceGetUUID": ("t", self.mig_uuid(gpu, int(part["instance"]))),
+                "nvmlDeviceGetName": (
+                    "t",
+                    f"{name} MIG {part['profile']}" if "profile" in part else name,
+                ),
+                "nvmlDeviceGetGpuInstanceId": ("u", str(part["instance"])),
+                "nvmlDeviceGetComputeInstanceId": ("u", str(part.get("compute", 0))),
+                "nvmlDeviceGetAttributes_v2": ("u", f"{16 * slices} {slices} {slices} {mib}"),
+                "nvmlDeviceGetMemoryInfo_v2": (
+                    "u",
+                    f"{mib << 20} 0 {mib - used << 20} {used << 20}",
+                ),
+                "nvmlDeviceGetComputeRunningProcesses_v3": ("u", str(part.get("processes", 0))),
+            }
+            for key, fact in facts.items():
+                self._put(gpu, f"{own} {key}", fact)
+            for key in [key for key in part if key.startswith("gpm ")]:
+                self._put(gpu, f"{key}/{part['instance']}", ("d", str(part[key])))
+        self._write()
+
+    @staticmethod
+    def mig_uuid(gpu: int, instance: int) -> str:
+        """The UUID of a MIG instance by the index of its GPU and its number."""
+        return f"MIG-fade0000-0000-4000-{instance:04}-{gpu:012}"
+
     def link(
         self, gpu: int, number: int, *, state: int | None = None, peer: int | None = None
     ) -> None:

@@ -14,6 +14,7 @@ static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER;
 static fact_t *table[BUCKETS];
 static uint64_t known = UINT64_MAX; /* of calls[WRITTEN] */
 struct nvmlDevice_st fake_gpus[MAX_GPUS];
+struct nvmlDevice_st fake_parts[MAX_GPUS][MAX_PARTS];
 static volatile uint64_t *calls;
 int fake_users;
 
@@ -159,17 +160,19 @@ nvmlReturn_t fake_enter(int function, nvmlDevice_t device) {
     }
     if (now.all) return (nvmlReturn_t)now.all;
     uint64_t code = now.code;
-    if (code == NVML_ERROR_GPU_IS_LOST) device->lost = 1;
-    if (device->lost) return NVML_ERROR_GPU_IS_LOST;
+    struct nvmlDevice_st *gpu = &fake_gpus[device->index];
+    if (code == NVML_ERROR_GPU_IS_LOST) gpu->lost = 1;
+    if (gpu->lost) return NVML_ERROR_GPU_IS_LOST;
     return (nvmlReturn_t)code;
 }
 
 nvmlReturn_t fake_answer(nvmlDevice_t device, const char *function, long argument, fact_t *fact) {
-    char key[96];
+    char key[96], part[16] = "";
+    if (device->part) snprintf(part, sizeof part, "mig%d ", device->part);
     if (argument >= 0)
-        snprintf(key, sizeof key, "%s/%ld", function, argument);
+        snprintf(key, sizeof key, "%s%s/%ld", part, function, argument);
     else
-        snprintf(key, sizeof key, "%s", function);
+        snprintf(key, sizeof key, "%s%s", part, function);
     if (!fake_lookup(device->index, key, fact)) return NVML_ERROR_NOT_SUPPORTED;
     return fact->type == 'e' ? (nvmlReturn_t)fact->whole[0] : NVML_SUCCESS;
 }

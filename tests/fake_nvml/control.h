@@ -26,10 +26,12 @@
 
 #define MAX_GPUS 64
 #define MAX_VALUES 32
+#define MAX_PARTS 8
 
 struct nvmlDevice_st {
     int index;
     int lost; /* a lost GPU stays lost until the library is initialised anew */
+    int part; /* of a MIG device: its number on the GPU from 1 on; its facts are "mig<part> <key>" */
 };
 struct nvmlEventSet_st {
     uint64_t mask;
@@ -39,6 +41,7 @@ struct nvmlEventSet_st {
 };
 struct nvmlGpmSample_st {
     int gpu;
+    int instance; /* MIG GPU instance; -1: the whole GPU */
     struct timespec at;
 };
 
@@ -53,6 +56,7 @@ typedef struct fact {
 } fact_t;
 
 extern struct nvmlDevice_st fake_gpus[MAX_GPUS];
+extern struct nvmlDevice_st fake_parts[MAX_GPUS][MAX_PARTS];
 extern int fake_users; /* nvmlInit less nvmlShutdown */
 
 const char *fake_folder(void);

@@ -31,6 +31,9 @@ ONE(nvmlDeviceGetPowerUsage, unsigned int)
 ONE(nvmlDeviceGetMinorNumber, unsigned int)
 ONE(nvmlDeviceGetIndex, unsigned int)
 ONE(nvmlDeviceGetModuleId, unsigned int)
+ONE(nvmlDeviceGetMaxMigDeviceCount, unsigned int)
+ONE(nvmlDeviceGetGpuInstanceId, unsigned int)
+ONE(nvmlDeviceGetComputeInstanceId, unsigned int)
 ONE(nvmlDeviceGetFanSpeed, unsigned int)
 ONE(nvmlDeviceGetEnforcedPowerLimit, unsigned int)
 ONE(nvmlDeviceGetPowerManagementLimit, unsigned int)
@@ -64,6 +67,30 @@ TEXT(nvmlDeviceGetName)
 TEXT(nvmlDeviceGetSerial)
 TEXT(nvmlDeviceGetVbiosVersion)
 TEXT(nvmlDeviceGetBoardPartNumber)
+
+/* ---- MIG devices: those of which the control file has a UUID ---- */
+
+nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(
+    nvmlDevice_t device, unsigned int index, nvmlDevice_t *out) {
+    ENTER(nvmlDeviceGetMigDeviceHandleByIndex);
+    if (device->part || index >= MAX_PARTS) return NVML_ERROR_INVALID_ARGUMENT;
+    nvmlDevice_t part = &fake_parts[device->index][index];
+    part->index = device->index, part->part = (int)index + 1;
+    fact_t fact;
+    if (fake_answer(part, "nvmlDeviceGetUUID", -1, &fact)) return NVML_ERROR_NOT_FOUND;
+    *out = part;
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetAttributes_v2(nvmlDevice_t device, nvmlDeviceAttributes_t *out) {
+    ANSWER(nvmlDeviceGetAttributes_v2, -1);
+    memset(out, 0, sizeof *out);
+    out->multiprocessorCount = (unsigned int)fact.whole[0];
+    out->gpuInstanceSliceCount = (unsigned int)fact.whole[1];
+    out->computeInstanceSliceCount = (unsigned int)fact.whole[2];
+    out->memorySizeMB = fact.whole[3];
+    return NVML_SUCCESS;
+}
 
 /* ---- one GPU: answers that are structs ---- */
 

@@ -66,6 +66,7 @@ H100: dict[str, Fact] = {
     "nvmlDeviceGetSupportedEventTypes": _ull(0xFF9F),
     "nvmlDeviceRegisterEvents": _uint(1),
     "nvmlGpmSampleGet": _uint(1),
+    "nvmlGpmMigSampleGet": _uint(1),
     "gpm": _uint(1),
     "gpm 2": ("d", "91.5"),
     "gpm 5": ("d", "43.25"),

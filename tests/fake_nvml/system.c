@@ -111,7 +111,7 @@ nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t device, int number, nvmlField
     return NVML_SUCCESS;
 }
 
-/* ---- GPM: values of "gpm <id>", only between two samples of the same GPU ---- */
+/* ---- GPM: values of "gpm <id>", of a MIG instance "gpm <id>/<instance>", only between two samples of the same GPU ---- */
 
 nvmlReturn_t nvmlGpmQueryDeviceSupport(nvmlDevice_t device, nvmlGpmSupport_t *out) {
     ENTER(nvmlGpmQueryDeviceSupport);
@@ -135,6 +135,15 @@ nvmlReturn_t nvmlGpmSampleFree(nvmlGpmSample_t sample) {
 nvmlReturn_t nvmlGpmSampleGet(nvmlDevice_t device, nvmlGpmSample_t sample) {
     ANSWER(nvmlGpmSampleGet, -1);
     sample->gpu = device->index;
+    sample->instance = -1;
+    clock_gettime(CLOCK_MONOTONIC, &sample->at);
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlGpmMigSampleGet(nvmlDevice_t device, unsigned int instance, nvmlGpmSample_t sample) {
+    ANSWER(nvmlGpmMigSampleGet, -1);
+    sample->gpu = device->index;
+    sample->instance = (int)instance;
     clock_gettime(CLOCK_MONOTONIC, &sample->at);
     return NVML_SUCCESS;
 }
@@ -142,11 +151,14 @@ nvmlReturn_t nvmlGpmSampleGet(nvmlDevice_t device, nvmlGpmSample_t sample) {
 nvmlReturn_t nvmlGpmMetricsGet(nvmlGpmMetricsGet_t *get) {
     fake_count(F_nvmlGpmMetricsGet);
     if (get->version != NVML_GPM_METRICS_GET_VERSION) return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
-    if (get->sample1->gpu < 0 || get->sample1->gpu != get->sample2->gpu) return NVML_ERROR_INVALID_ARGUMENT;
+    if (get->sample1->gpu < 0 || get->sample1->gpu != get->sample2->gpu ||
+        get->sample1->instance != get->sample2->instance)
+        return NVML_ERROR_INVALID_ARGUMENT;
     for (unsigned int row = 0; row < get->numMetrics; row++) {
         fact_t fact;
         char key[32];
-        snprintf(key, sizeof key, "gpm %u", get->metrics[row].metricId);
+        int instance = get->sample1->instance;
+        snprintf(key, sizeof key, instance < 0 ? "gpm %u" : "gpm %u/%d", get->metrics[row].metricId, instance);
         int found = fake_lookup(get->sample1->gpu, key, &fact);
         get->metrics[row].nvmlReturn = found ? NVML_SUCCESS : NVML_ERROR_NOT_SUPPORTED;
         if (found && fact.type == 'e') get->metrics[row].nvmlReturn = (nvmlReturn_t)fact.whole[0];

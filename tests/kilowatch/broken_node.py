@@ -86,6 +86,7 @@ class BrokenNode(FakeView):
             Table.LINK: len(what.links),
             Table.NODE: 1,
             Table.PORT: len(what.ports),
+            Table.INSTANCE: len(what.instances),
         }
         blocks: dict[int, list[list[float]]] = {}
         for number, block in enumerate(SCHEMA.blocks):

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from telemetry.devices import Gpu, Link, Port
+from telemetry.devices import Gpu, Link, MigInstance, Port
 from telemetry.exposition import (
     COUNTER,
     GAUGE,
@@ -46,12 +46,13 @@ def lab() -> Inventory:
         ),
         links=(Link(gpu="GPU-a", number=3, peer_kind="gpu", peer="GPU-b"),),
         ports=(Port(id="port:n1:0000:19:00.0/1", adapter="mlx5_0", number=1),),
+        instances=(MigInstance(uuid="MIG-1", gpu="GPU-a", gpu_instance=7, profile="1g.10gb"),),
     )
 
 
 def rows(value: float = 1.5) -> dict[int, list[list[float]]]:
     """Every metric of every block; the second GPU is lost."""
-    counts = {Table.GPU: 2, Table.LINK: 1, Table.NODE: 1, Table.PORT: 1}
+    counts = {Table.GPU: 2, Table.LINK: 1, Table.NODE: 1, Table.PORT: 1, Table.INSTANCE: 1}
     blocks = {
         place: [[value] * len(block.names) for _ in range(counts[block.table])]
         for place, block in enumerate(SCHEMA.blocks)

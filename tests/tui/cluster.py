@@ -54,6 +54,7 @@ class Cluster(FakeView):
                 Table.NODE: [name],
                 Table.LINK: [],
                 Table.PORT: [],
+                Table.INSTANCE: [],
             }
             blocks = {
                 number: [

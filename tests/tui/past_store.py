@@ -56,7 +56,9 @@ def payload(gpus: int, second: int, seq: int) -> bytes:
     }  # fmt: skip
     blocks = {}
     for number, block in enumerate(SCHEMA.blocks):
-        count = {Table.GPU: gpus, Table.NODE: 1, Table.LINK: 0, Table.PORT: 0}[block.table]
+        count = {Table.GPU: gpus, Table.NODE: 1, Table.LINK: 0, Table.PORT: 0, Table.INSTANCE: 0}[
+            block.table
+        ]
         if count:
             blocks[number] = [
                 [

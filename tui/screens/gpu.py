@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from urllib.parse import quote
 
 from api.columns import HistoryReply
-from api.device import GpuPageReply, LinkReply
+from api.device import GpuPageReply, InstanceReply, LinkReply
 from telemetry.number_text import celsius, gibibytes, number, percent
 from telemetry.text import duration, time_of_day
 from tui.feed.wants import DocumentRequest, Wants
@@ -38,7 +38,13 @@ _GOOD_LINK = 1.0
 
 
 def gpu_tables(page: GpuPageReply, width: int, *, utc: bool) -> list[Line]:
-    blocks = [_ecc(page), _links(page.links), _pcie(page), _events(page, utc=utc)]
+    blocks = [
+        _instances(page.instances),
+        _ecc(page),
+        _links(page.links),
+        _pcie(page),
+        _events(page, utc=utc),
+    ]
     blocks = [block for block in blocks if len(block) > 1]
     if width < 96:
         return [line for block in blocks for line in block]
@@ -96,6 +102,18 @@ def _ecc(page: GpuPageReply) -> list[Line]:
                 (words, "warn" if pending or failed else "dim"),
             ]
         )
+    return lines
+
+
+def _instances(instances: list[InstanceReply]) -> list[Line]:
+    if not instances:
+        return []
+    lines: list[Line] = [[("MIG          GiB used    of  SM", "head")]]
+    for each in instances:
+        read = each.readings.get
+        used, total = read("instance_memory_used_bytes"), read("instance_memory_total_bytes")
+        text = f"{fit(each.instance.name, 13)}{gibibytes(used):>8} {gibibytes(total):>5}"
+        lines.append([(f"{text} {percent(read('instance_sm_active_ratio')):>4}", "")])
     return lines
 
 

@@ -21,7 +21,7 @@ from collector.jobs.grpc_call import CallError, call, fields
 from collector.jobs.kubelet import ContainerDevice, container_devices, place
 from collector.jobs.kubernetes import KubernetesConfig, KubernetesJobs
 from collector.jobs.source import JobsAnswer, JobsInput
-from telemetry.devices import Gpu
+from telemetry.devices import Gpu, MigInstance
 from telemetry.errors import ConfigError
 from telemetry.jobs import Precision
 from tests.collector.jobs.given import START, at, process
@@ -105,7 +105,10 @@ def test_a_device_id_names_its_gpu(
     ("device", "gpus"),
     [
         ("GPU-ffffffff-0000-0000-0000-000000000000", GPUS),  # of another node
-        ("MIG-b6ba6b2a-1cd4-5f1e-9a4c-1f2b3c4d5e6f", GPUS),  # its parent is not in the id
+        (
+            "MIG-b6ba6b2a-1cd4-5f1e-9a4c-1f2b3c4d5e6f",
+            GPUS,
+        ),  # an instance of which the driver says nothing
         ("nvidia9", GPUS),
         ("gpu.nvidia.com/n1/gpu-5", RENUMBERED),  # index or minor number? releases differ
         ("gpu.nvidia.com/n1/gpu-0-mig-1g10gb-19-0", GPUS),
@@ -122,6 +125,16 @@ def test_a_gpu_that_can_not_be_told_is_not_guessed(
     answer = read(tmp_path, JobsInput(at=START, node="n1", gpus=gpus))
     assert answer.allocations == ()
     assert "no GPU of this node's inventory: " in answer.state.message
+
+
+def test_an_instance_is_of_the_gpu_that_the_driver_says(kubelet: Kubelet, tmp_path: Path) -> None:
+    part = MigInstance(
+        uuid="MIG-b6ba6b2a-1cd4-5f1e-9a4c-1f2b3c4d5e6f", gpu=UUIDS[2], gpu_instance=7
+    )
+    kubelet.pods = [pod("part", {"main": [("nvidia.com/mig-1g.10gb", [part.uuid])]})]
+    answer = read(tmp_path, JobsInput(at=START, node="n1", gpus=GPUS, instances=(part,)))
+    assert held(answer) == {("team/part", "main", "2", 7)}
+    assert answer.state.message == ""
 
 
 @pytest.mark.parametrize("device", ["mlx5_0", "tpu-1", "", "nvidia", "gpu.amd.com/n1/gpu-1"])
