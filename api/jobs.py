@@ -89,6 +89,15 @@ class JobSummary(msgspec.Struct, frozen=True, kw_only=True):
     currency: str = ""
     memory_peak_bytes: float | None = None
     """Highest of any of its GPUs."""
+    sm_active_ratio: float | None = None
+    """Share of the multiprocessors that had a warp, mean over GPUs and time: by GPM, from Hopper on."""
+    sm_occupancy_ratio: float | None = None
+    """Warps on the multiprocessors, of the most that they can hold."""
+    tensor_active_ratio: float | None = None
+    dram_active_ratio: float | None = None
+    """Memory bandwidth used, of its maximum."""
+    activity_coverage: float | None = None
+    """Share of the GPU hours in which the activity was read."""
     clock_limit_seconds: dict[str, float] = {}
     """GPU time under each reason for limited clocks, by NVML's names; only those that occurred."""
     faults: dict[str, int] = {}

@@ -57,6 +57,11 @@ def summarize(
         cost=_sum(accounts, "cost", "cost_seconds"),
         currency=currency,
         memory_peak_bytes=max(peaks, default=None),
+        sm_active_ratio=_mean(accounts, "sm_active", "activity_seconds"),
+        sm_occupancy_ratio=_mean(accounts, "sm_occupancy", "occupancy_seconds"),
+        tensor_active_ratio=_mean(accounts, "tensor_active", "activity_seconds"),
+        dram_active_ratio=_mean(accounts, "dram_active", "activity_seconds"),
+        activity_coverage=_share(sum(each.activity_seconds for each in accounts), seconds),
         clock_limit_seconds=dict(limits),
         faults=dict(faults),
         gpus_idle=sum(each.busy / each.known < IDLE_BELOW for each in counted) if counted else None,
@@ -96,6 +101,12 @@ def _sum(accounts: Sequence[GpuAccount], name: str, seconds: str) -> float | Non
     if not any(getattr(each, seconds) for each in accounts):
         return None
     return float(sum(getattr(each, name) for each in accounts))
+
+
+def _mean(accounts: Sequence[GpuAccount], name: str, seconds: str) -> float | None:
+    """Return the mean of a share over the time in which it was read; None without any."""
+    known = sum(getattr(each, seconds) for each in accounts)
+    return float(sum(getattr(each, name) for each in accounts) / known) if known else None
 
 
 def _share(part: float, whole: float) -> float | None:

@@ -70,6 +70,14 @@ class GpuAccount(msgspec.Struct, kw_only=True):
     wall_seconds: float = 0.0
     cost: float = 0.0
     cost_seconds: float = 0.0
+    activity_seconds: float = 0.0
+    """Seconds with the activity of multiprocessors, tensor cores and memory."""
+    sm_active: float = 0.0
+    """Share times seconds, as the next two."""
+    tensor_active: float = 0.0
+    dram_active: float = 0.0
+    occupancy_seconds: float = 0.0
+    sm_occupancy: float = 0.0
     memory_peak: float | None = None
     limits: dict[str, float] = {}
     use: dict[int, float] = {}
@@ -123,7 +131,11 @@ class CountedMonth(NamedTuple):
 
 NO_MONTH = CountedMonth()
 
-SUMS = ("known", "busy", "joules", "joule_seconds", "wall", "wall_seconds", "cost", "cost_seconds")
+SUMS = (
+    "known", "busy", "joules", "joule_seconds", "wall", "wall_seconds", "cost", "cost_seconds",
+    "activity_seconds", "sm_active", "tensor_active", "dram_active", "occupancy_seconds", "sm_occupancy",
+)  # fmt: skip
+ACTIVITY = ("gpu_sm_active_ratio", "gpu_tensor_active_ratio", "gpu_dram_active_ratio")
 
 
 @dataclass(slots=True)
@@ -136,6 +148,10 @@ class _Sample:
     counter: Floats
     memory: Floats
     limits: npt.NDArray[np.bool_]
+    activity: Floats
+    """Shape (rows, 3): shares as in `ACTIVITY`."""
+    occupancy: Floats
+    """Shape (rows, 1)."""
     wall: Floats
     """Watts at the wall of each GPU's part of its node."""
     price: float
@@ -370,6 +386,8 @@ class UsageMeter:
             column("gpu_energy_joules_total"),
             column("gpu_memory_used_bytes"),
             np.stack([column(name) > 0.5 for name in LIMITS], axis=1),
+            np.stack([column(name) for name in ACTIVITY], axis=1),
+            column("gpu_sm_occupancy_ratio")[:, np.newaxis],
             wall,
             math.nan if price is None else price / 3.6e6,
             now,
@@ -578,6 +596,8 @@ class UsageMeter:
             drawn, np.where(np.isfinite(drawn), energy, 0.0),
             at_wall, np.where(is_wall, held, 0.0),
             at_wall * sample.price, np.where(priced, held, 0.0),
+            *_with_seconds(sample.activity[rows], held),
+            *_with_seconds(sample.occupancy[rows], held),
         )):  # fmt: skip
             self._sums[:, number] += sums(values)
         now = held > 0
@@ -590,6 +610,12 @@ class UsageMeter:
         for number in np.flatnonzero(limited[now].any(axis=0)).tolist():
             self._limits[:, number] += sums(np.where(limited[:, number], held, 0.0))
         self._shared[slots[now & (share < 1.0)]] = True
+
+
+def _with_seconds(shares: Floats, held: Floats) -> list[Floats]:
+    """Return the seconds for which all of some shares (rows, shares) are known, and each share times them."""
+    seconds = np.where(np.isfinite(shares).all(axis=1), held, 0.0)
+    return [seconds, *(np.nan_to_num(shares).clip(0.0, 1.0) * seconds[:, np.newaxis]).T]
 
 
 def _flat(

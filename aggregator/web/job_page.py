@@ -98,6 +98,13 @@ def _figure_facts(summary: JobSummary) -> Iterator[tuple[str, str]]:
         else f", a tenth of the time below {percent(low)}, a tenth above {percent(high)}"
     )
     yield "use, mean", use_text(summary) + spread
+    if summary.sm_active_ratio is not None:
+        share = summary.activity_coverage
+        part = "" if share is None else f", read for {percent(share)} of its GPU time"
+        yield "multiprocessors active", percent(summary.sm_active_ratio) + part
+        yield "multiprocessors occupied", percent(summary.sm_occupancy_ratio)
+        yield "tensor cores active", percent(summary.tensor_active_ratio)
+        yield "memory bandwidth used", percent(summary.dram_active_ratio)
     idle = summary.gpus_idle
     yield "GPUs below 1% use", UNKNOWN if idle is None else f"{idle:,}" if idle else "none"
     yield "memory", UNKNOWN if summary.memory_peak_bytes is None else f"at least {gibibytes(summary.memory_peak_bytes)} GiB at its peak on a GPU"  # fmt: skip

@@ -95,7 +95,7 @@ def place(
         return _of(match[1], int(match[2]), known)
     if bare.startswith(INSTANCE_PREFIX):
         each = next((each for each in instances if each.uuid == bare), None)
-        return _of(each and each.gpu, each and each.gpu_instance, known)
+        return _of(None, None, known) if each is None else _of(each.gpu, each.gpu_instance, known)
     if match := _MINOR.fullmatch(bare):
         return _of(
             _by_minor(gpus, int(match[1])), None if match[2] is None else int(match[2]), known

@@ -85,8 +85,7 @@ class EventWatch:
         device = self._registered.get(handle)
         if not kind & XID_EVENT:
             return None
-        gpm = self._gpus[device].gpm if device is not None else None
-        if gpm is not None:
+        for gpm in self._gpus[device].gpm.values() if device is not None else ():
             gpm.suspect = True  # zeros may from now on come from stopped counters
         message = f"XID {data}"
         if data == UNKNOWN_XID:

@@ -188,7 +188,8 @@ class GpuReader:
 
     def __init__(self, index: int) -> None:
         self.handle: Handle | None = None
-        self.gpm: GpmReader | None = None
+        self.gpm: dict[int, GpmReader] = {}
+        """By the bit of the lane."""
         self._processes: ProcessReader | None = None
         self._mig: MigReader | None = None
         self.asked_at: float | None = None
@@ -267,9 +268,12 @@ class GpuReader:
         if not can_remap_rows(handle, gpu.name):
             for parts in self._cells.values():
                 exclude_remaps(parts)
-        self.gpm = GpmReader(handle, gpm_ids(self._cells[FAST]))
+        # Each lane has samples of its own: a metric is the mean since that lane's reading before.
+        self.gpm = {bit: GpmReader(handle, gpm_ids(parts)) for bit, parts in self._cells.items()}
         self._processes = ProcessReader(handle)
-        self._plans = {bit: KeptPlan(handle, parts, self.gpm) for bit, parts in self._cells.items()}
+        self._plans = {
+            bit: KeptPlan(handle, parts, self.gpm[bit]) for bit, parts in self._cells.items()
+        }
         self._settled: set[int] = set()
         self._probe_at = time.monotonic() + PROBE_AGAIN
         self._mig = MigReader(handle, gpu.uuid)

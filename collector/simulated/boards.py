@@ -47,7 +47,7 @@ class GpuBoard:
     fan: bool
     ecc: bool
     gpm: bool
-    """Whether tensor and DRAM activity can be read."""
+    """Whether activity can be read."""
     mig: bool
     banks: int
     """Memory banks with spare rows."""

@@ -35,6 +35,14 @@ _CONSTANT: dict[str, str] = {
 }
 """Columns that are a constant of the board, and its field."""
 
+_UNITS_ACTIVE = {
+    "gpu_sm_occupancy_ratio": 0.46,
+    "gpu_integer_active_ratio": 0.17,
+    "gpu_fp64_active_ratio": 0.0,
+    "gpu_fp32_active_ratio": 0.21,
+    "gpu_fp16_active_ratio": 0.04,
+}
+"""Activity at full load, as of a transformer in training."""
 _COMPUTED = (
     "gpu_fan_speed_ratio",
     "gpu_bar1_used_bytes",
@@ -46,6 +54,7 @@ _COMPUTED = (
     "gpu_pcie_link_width_max",
     "gpu_fabric_state",
     "gpu_processes",
+    *_UNITS_ACTIVE,
     "gpu_ecc_mode",
     "gpu_pcie_replays_total",
     "gpu_pcie_correctable_errors_total",
@@ -119,6 +128,8 @@ def _absent(board: GpuBoard) -> Iterator[str]:
         yield "gpu_fabric_state"
         yield "gpu_nvlink_transmit_bytes_total"
         yield "gpu_nvlink_receive_bytes_total"
+    if not board.gpm:
+        yield from _UNITS_ACTIVE
     if not board.ecc:
         for name in SCHEMA.blocks[GPU_SLOW].names:
             if "_ecc_" in name or "_remap" in name:
@@ -169,7 +180,8 @@ def slow(gpu: SimulatedGpu, second: int, span: EffectSpan) -> list[float]:
     """Return the row of the slow block at a second, which lies in `span`."""
     board, programme, own, course = gpu.board, gpu.job.programme, gpu.seed, gpu.course
     index = (second + gpu.shift) % HOUR
-    idle = programme.level[index] < IDLE_LEVEL
+    level = programme.level[index]
+    idle = level < IDLE_LEVEL
     phase = programme.phase[index]
     since = second - span.boot + 1
     load = programme.levels_until(second + gpu.shift) - programme.levels_until(
@@ -199,6 +211,7 @@ def slow(gpu: SimulatedGpu, second: int, span: EffectSpan) -> list[float]:
                 16,
                 3,
                 0 if phase is LoadPhase.IDLE else 1,
+                *(round(level * most, 3) for most in _UNITS_ACTIVE.values()),
                 1,
                 140 + draw(own, "replays") % 12 + since // 700_000,
                 since // 90_000,

@@ -66,6 +66,7 @@ def _figures(summary: JobSummary) -> list[str]:
         f"{summary.gpu_hours:.2f} GPU hours, {covered}" + (", partial" if summary.partial else ""),
         f"utilisation {_percent(summary.utilization_ratio)} (p10 {_percent(summary.utilization_p10_ratio)}, "
         f"p90 {_percent(summary.utilization_p90_ratio)}), memory at least {_gib(summary.memory_peak_bytes)}",
+        *_activity(summary),
         f"energy {_kwh(summary.energy_joules)} kWh at the GPUs, {_kwh(summary.wall_joules)} kWh at the wall, "
         f"cost {cost}",
     ]
@@ -77,6 +78,16 @@ def _figures(summary: JobSummary) -> list[str]:
     if summary.faults:
         lines.append("faults: " + ", ".join(f"{kind} {count} times" for kind, count in sorted(summary.faults.items())))  # fmt: skip
     return lines
+
+
+def _activity(summary: JobSummary) -> list[str]:
+    """Return what the parts of the GPUs did, where GPM says so."""
+    if summary.sm_active_ratio is None:
+        return []
+    return [
+        f"multiprocessors active {_percent(summary.sm_active_ratio)}, occupied {_percent(summary.sm_occupancy_ratio)}, "
+        f"tensor cores {_percent(summary.tensor_active_ratio)}, memory bandwidth {_percent(summary.dram_active_ratio)}"
+    ]
 
 
 def _cells(row: JobRow, now: int) -> tuple[str, ...]:

@@ -228,6 +228,23 @@ METRICS = (
         sources={"nvml": (Gpm(10, _PERCENT),)},
         span=(0, 1),
     ),
+    *(
+        Metric(
+            name=f"gpu_{word}_ratio",
+            unit=Unit.RATIO,
+            help=f"{text}, from GPM: the mean since the reading before.",
+            lane=Lane.SLOW,
+            sources={"nvml": (Gpm(number, _PERCENT),)},
+            span=(0, 1),
+        )
+        for word, number, text in (
+            ("sm_occupancy", 3, "Warps on the multiprocessors, of the most that they can hold"),
+            ("integer_active", 4, "Share of the time in which the integer units were active"),
+            ("fp64_active", 11, "Share of the time in which the FP64 units were active"),
+            ("fp32_active", 12, "Share of the time in which the FP32 units were active"),
+            ("fp16_active", 13, "Share of the time in which the FP16 units were active"),
+        )
+    ),
     Metric(
         name="gpu_driver_latency_seconds",
         unit=Unit.SECONDS,

@@ -80,6 +80,9 @@ class Site:
                 "gpu_utilization_ratio": self.use,
                 "gpu_memory_used_bytes": self.use * 80e9,
                 "gpu_clocks_event_sw_power_cap": self.use > 0.9,
+                "gpu_sm_active_ratio": self.use * 0.8,
+                "gpu_tensor_active_ratio": self.use * 0.5,
+                "gpu_dram_active_ratio": np.where(self.watts > 200, self.use * 0.4, NOT_SUPPORTED),
             }.items():
                 matrix.gauges[rows, matrix.columns[name]] = values
             at = matrix.columns["gpu_energy_joules_total"] - len(matrix.block.gauges)
@@ -133,6 +136,11 @@ def test_a_job_has_the_energy_between_its_begin_and_end() -> None:
     assert summary.memory_peak_bytes == pytest.approx(0.95 * 80e9, rel=1e-3)
     assert summary.clock_limit_seconds["sw_power_cap"] == pytest.approx(seconds, rel=0.01)
     assert summary.gpus_idle == 0
+    assert summary.sm_active_ratio == pytest.approx(0.95 * 0.8, rel=1e-3)
+    assert summary.tensor_active_ratio == pytest.approx(0.95 * 0.5, rel=1e-3)
+    assert summary.dram_active_ratio == pytest.approx(0.95 * 0.4, rel=1e-3)
+    assert summary.activity_coverage == pytest.approx(1.0, abs=0.01)
+    assert summary.sm_occupancy_ratio is None  # nothing read it
 
 
 def test_what_was_not_read_is_no_number_and_makes_a_summary_partial() -> None:
@@ -148,6 +156,8 @@ def test_what_was_not_read_is_no_number_and_makes_a_summary_partial() -> None:
     summary = site.jobs.stored(KEYS[1], site.wall).summary
     assert summary.coverage is not None
     assert 0 < summary.coverage < 0.1
+    assert summary.activity_coverage == 0.0
+    assert summary.sm_active_ratio is None
     assert summary.partial
 
 

@@ -69,8 +69,13 @@ H100: dict[str, Fact] = {
     "nvmlGpmMigSampleGet": _uint(1),
     "gpm": _uint(1),
     "gpm 2": ("d", "91.5"),
+    "gpm 3": ("d", "44"),
+    "gpm 4": ("d", "16"),
     "gpm 5": ("d", "43.25"),
     "gpm 10": ("d", "61"),
+    "gpm 11": ("d", "0"),
+    "gpm 12": ("d", "21"),
+    "gpm 13": ("d", "4"),
     # error counters: severity, period, location (SRAM)
     "nvmlDeviceGetMemoryErrorCounter/7": _ull(5),
     "nvmlDeviceGetMemoryErrorCounter/17": _ull(6),

@@ -93,6 +93,7 @@ def _figures(row: JobRow, summary: JobSummary | None, width: int) -> list[Line]:
             [(f" ({known})", "warn" if summary.partial else "dim")],
             [("  power ", "dim"), (watts(row.power_watts), "strong")],
             [("  memory peak ", "dim"), (_memory(summary.memory_peak_bytes), "")],
+            *_activity(summary),
             [("  energy ", "dim"), (_energy(summary.energy_joules, summary.energy_coverage), "")],
             [("  at the wall ", "dim"), (_energy(summary.wall_joules, summary.wall_coverage), "")],
             [("  cost ", "dim"), (money(summary.cost, summary.currency), "")],
@@ -100,6 +101,19 @@ def _figures(row: JobRow, summary: JobSummary | None, width: int) -> list[Line]:
         ],
         width,
     )
+
+
+def _activity(summary: JobSummary) -> list[Line]:
+    """Return what the parts of the GPUs did; nothing where GPM does not say so."""
+    shares = (
+        ("SM", summary.sm_active_ratio),
+        ("occupied", summary.sm_occupancy_ratio),
+        ("tensor", summary.tensor_active_ratio),
+        ("DRAM", summary.dram_active_ratio),
+    )
+    return [
+        [(f"  {word} ", "dim"), (percent(share), "")] for word, share in shares if share is not None
+    ]
 
 
 def _energy(joules: float | None, coverage: float | None) -> str:
