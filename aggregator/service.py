@@ -39,6 +39,7 @@ from aggregator.ingest.ids import IdRegistry
 from aggregator.ingest.router import MessageRouter
 from aggregator.jobs import unheld
 from aggregator.jobs.service import MOST_AT_ONCE, STEP_SECONDS, JobService
+from aggregator.jobs.usage import CountedMonth
 from aggregator.load.heap import HeapFreezer, keep_heap, release_heap
 from aggregator.load.meter import ArrivalClock
 from aggregator.load.round_robin import RoundRobin
@@ -576,9 +577,13 @@ class Aggregator:
                 price = electrical.price(wall)
                 if price is not None:
                     price *= electrical.site.config.site.pue
-                month = month_at(wall / 1e9, electrical.site.zone).name
+                zone = electrical.site.zone
+                month = month_at(wall / 1e9, zone)
+                counted = CountedMonth(
+                    month.name, month.start * 10**9, month_at(month.start - 1, zone).name
+                )
                 for _ in self.jobs.steps(
-                    self.fleet, now, wall, electrical.node_watts(), price, month
+                    self.fleet, now, wall, electrical.node_watts(), price, counted
                 ):
                     await self._round_robin.turn()
                 await self._write_jobs(store)

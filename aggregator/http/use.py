@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 from aiohttp import web
 
 from aggregator.electrical.energy_sampler import zone_text
@@ -11,11 +12,13 @@ from aggregator.http.errors import bad, unknown
 from aggregator.http.jobs import find_rows, whole_job
 from aggregator.http.parameters import query
 from aggregator.http.reply import VIEW, send_json
-from aggregator.jobs.stored import JobQuery
+from aggregator.jobs.months import is_split, month_summary
+from aggregator.jobs.stored import JobQuery, StoredJob
 from aggregator.jobs.unheld import row_of
 from aggregator.jobs.usage import UnheldKey
-from aggregator.jobs.use import JobPart, crosses, share_of_time, use_rows
+from aggregator.jobs.use import JobPart, crosses, held_between, share_of_time, use_rows
 from aggregator.view import AggregatorView
+from api.jobs import JobRow
 from api.use import BY, UseReply, UseRow
 from power.report.months import month_at, month_named
 from telemetry.errors import ConfigError
@@ -37,6 +40,7 @@ async def use(request: web.Request) -> web.Response:
     except ConfigError as error:
         raise bad("month", str(error)) from error
     start, end = month.start * 10**9, month.end * 10**9
+    after = month_at(month.end, site.zone).name
     rows = await find_rows(view, JobQuery(since=start, until=end, limit=MOST_JOBS + 1))
     if len(rows) > MOST_JOBS:
         raise bad("month", f"{month.name} has more than {MOST_JOBS} jobs", "Ask /api/v1/jobs for shorter times.")  # fmt: skip
@@ -45,9 +49,7 @@ async def use(request: web.Request) -> web.Response:
         if not crosses(row, start, end, now):
             parts.append(JobPart(row, 1.0, split=False))
             continue
-        found = await whole_job(view, row)
-        share = None if found is None else share_of_time(found.record.allocations, start, end, now)
-        parts.append(JobPart(row, share, split=True))
+        parts.append(_part(await whole_job(view, row), row, month.name, after, (start, end, now)))
     currency = next((row.summary.currency for row in rows if row.summary and row.summary.currency), "")  # fmt: skip
     reply = UseReply(
         at=now,
@@ -60,6 +62,23 @@ async def use(request: web.Request) -> web.Response:
         unreported=_unheld(view, month.name, reported=False),
     )
     return await send_json(request, reply, values=16 * len(reply.rows))
+
+
+def _part(
+    found: StoredJob | None, row: JobRow, month: str, after: str, span: tuple[int, int, int]
+) -> JobPart:
+    """Return the part of a job in a month, by its sums at the edges, else by the time that it held GPUs.
+    `span`: begin and end of the month, and the present."""
+    if found is None:
+        return JobPart(row, None, split=True)
+    start, end, now = span
+    held = held_between(found.record.allocations, start, min(end, now))
+    if not sum(held.values()):
+        return JobPart(row, 0.0, split=True)
+    if is_split(found.accounts):
+        summary = month_summary(found.accounts, held, month, after, found.summary.currency)
+        return JobPart(msgspec.structs.replace(row, summary=summary), 1.0, split=False)
+    return JobPart(row, share_of_time(found.record.allocations, start, end, now), split=True)
 
 
 def _unheld(view: AggregatorView, month: str, *, reported: bool) -> UseRow | None:

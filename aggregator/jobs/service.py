@@ -17,7 +17,15 @@ import msgspec
 from aggregator.jobs.ledger import JobLedger, TrackedJob
 from aggregator.jobs.stored import JobQuery, StoredJob
 from aggregator.jobs.summary import held_seconds, summarize
-from aggregator.jobs.usage import FOREVER, LAG_SECONDS, GpuAccount, Holder, UsageMeter
+from aggregator.jobs.usage import (
+    FOREVER,
+    LAG_SECONDS,
+    NO_MONTH,
+    CountedMonth,
+    GpuAccount,
+    Holder,
+    UsageMeter,
+)
 from api.jobs import AllocationRow, JobPhase, JobRow, JobSummary
 from telemetry import border
 from telemetry.devices import Event
@@ -127,11 +135,11 @@ class JobService:
         wall_ns: int,
         watts: Mapping[str, float] | None = None,
         price: float | None = None,
-        period: str = "",
+        month: CountedMonth = NO_MONTH,
     ) -> Iterator[None]:
         """Read the fleet, and count what its jobs used, in steps between which others may have their turn.
-        `now`: the fleet's monotonic seconds; `watts`: at the wall by node; `price`: of a kWh; `period`: name
-        of the month."""
+        `now`: the fleet's monotonic seconds; `watts`: at the wall by node; `price`: of a kWh; `month`: the
+        present one."""
         self._reporting = {
             name for name, node in fleet.nodes.items() if now - node.seen < SILENT_SECONDS
         }
@@ -149,7 +157,7 @@ class JobService:
                 self.ledger.changed_gpus.update((name, gpu) for gpu in gpus)
         yield
         reported = self.lists.keys() & self._reporting
-        yield from self.meter.steps(fleet, now, wall_ns, watts or {}, price, reported, period)
+        yield from self.meter.steps(fleet, now, wall_ns, watts or {}, price, reported, month)
 
     def _follow(self, fleet: Fleet, name: str, gpus: set[str]) -> None:
         """Note that a node reports, and who holds those of its GPUs that have changed hands."""

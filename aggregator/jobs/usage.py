@@ -79,6 +79,12 @@ class GpuAccount(msgspec.Struct, kw_only=True):
     """When `counter` was read, ns since 1970; 0 where there is none."""
     counter: float = 0.0
     """Joules of the GPU's own counter when it was counted last."""
+    first: str = ""
+    """Month that was counted first; empty where the sums at the edges of months are not known."""
+    month: str = ""
+    """Month that was counted last."""
+    edges: dict[str, dict[str, float]] = {}
+    """Sums at the begin of each month that the job ran into, by its name."""
 
 
 class UnheldUse(msgspec.Struct, kw_only=True):
@@ -105,7 +111,19 @@ class UnheldKey(NamedTuple):
     """Whether their nodes say who holds each GPU: of others nobody knows whether they were free."""
 
 
-_SUMS = ("known", "busy", "joules", "joule_seconds", "wall", "wall_seconds", "cost", "cost_seconds")
+class CountedMonth(NamedTuple):
+    """The month of a sample. A reading from before its begin is counted to the month before."""
+
+    name: str = ""
+    start: int = 0
+    """ns since 1970."""
+    before: str = ""
+    """Name of the month before."""
+
+
+NO_MONTH = CountedMonth()
+
+SUMS = ("known", "busy", "joules", "joule_seconds", "wall", "wall_seconds", "cost", "cost_seconds")
 
 
 @dataclass(slots=True)
@@ -125,7 +143,17 @@ class _Sample:
     taken: float
     reported: npt.NDArray[np.bool_]
     """Whether the node of each row says who holds its GPUs."""
-    period: str
+    month: CountedMonth
+
+
+class _Reach(NamedTuple):
+    """Part of the time of a sample, by row, ns since 1970."""
+
+    step: Times
+    """Begin of the time for which readings stand."""
+    until: Times
+    since: Times
+    """Begin of the time whose energy is known."""
 
 
 class UsageMeter:
@@ -155,11 +183,21 @@ class UsageMeter:
         self._held: dict[str, tuple[Holder, ...]] = {}
         self._slots: dict[tuple[Hashable, str], int] = {}
         self._free_slots: list[int] = []
-        self._sums: Floats = np.zeros((64, len(_SUMS)))
+        self._sums: Floats = np.zeros((64, len(SUMS)))
         self._peak: Floats = np.full(64, np.nan)
         self._limits: Floats = np.zeros((64, len(LIMITS)))
         self._use: Floats = np.zeros((64, BINS))
         self._shared: npt.NDArray[np.bool_] = np.zeros(64, np.bool_)
+        self._month = ""
+        """Newest month that was counted."""
+        self._edges: dict[int, dict[str, Floats]] = {}
+        """Sums of each slot at the begin of the months that it ran into."""
+        self._first: dict[int, str] = {}
+        """Month that was counted first of each slot."""
+        self._stored_month: dict[int, str] = {}
+        """Month of what was stored of a slot, until a month is counted here."""
+        self._no_edges: set[int] = set()
+        """Slots of which sums were stored without their month."""
         self._dirty = True
         self._flat: tuple[Index, Times, Times, Index, Floats] = _flat(())
 
@@ -188,7 +226,7 @@ class UsageMeter:
         return GpuAccount(
             node=node,
             gpu=gpu,
-            **dict(zip(_SUMS, np.round(self._sums[slot], 3).tolist(), strict=True)),
+            **dict(zip(SUMS, np.round(self._sums[slot], 3).tolist(), strict=True)),
             memory_peak=None if math.isnan(peak) else peak,
             limits={
                 word: round(seconds, 3)
@@ -203,12 +241,20 @@ class UsageMeter:
             shared=bool(self._shared[slot]),
             at=0 if math.isnan(counter) or row < 0 else int(self._counted_at[row]),
             counter=0.0 if math.isnan(counter) or row < 0 else counter,
+            first="" if slot in self._no_edges else self._first.get(slot, self._month),
+            month=self._stored_month.get(slot, self._month),
+            edges={
+                month: dict(zip(SUMS, np.round(sums, 3).tolist(), strict=True))
+                for month, sums in self._edges.get(slot, {}).items()
+            },
         )
 
     def restore(self, job: Hashable, account: GpuAccount) -> None:
         """Add what was stored of a job on a GPU; the counter goes on where it was read last."""
         slot = self._slot(job, account.gpu)
-        self._sums[slot] += [getattr(account, name) for name in _SUMS]
+        stored = np.array([getattr(account, name) for name in SUMS])
+        self._sums[slot] += stored
+        self._restore_edges(slot, account, stored)
         if account.memory_peak is not None:
             self._peak[slot] = np.fmax(self._peak[slot], account.memory_peak)
         for number, word in enumerate(LIMIT_WORDS):
@@ -221,12 +267,43 @@ class UsageMeter:
         if account.at > self._counted_at[row]:
             self._counted_at[row], self._counter[row] = account.at, account.counter
 
+    def _restore_edges(self, slot: int, account: GpuAccount, stored: Floats) -> None:
+        """Add the sums at the edges of months; where a month has begun since, all that was stored."""
+        for month, sums in account.edges.items():
+            self._add_edge(slot, month, np.array([sums.get(name, 0.0) for name in SUMS]))
+        if not account.first:
+            if stored.any():
+                self._no_edges.add(slot)
+            return
+        self._first[slot] = min(self._first.get(slot, account.first), account.first)
+        if not self._month:
+            self._stored_month[slot] = account.month
+        elif account.month < self._month:
+            self._add_edge(slot, self._month, stored)
+
+    def _add_edge(self, slot: int, month: str, sums: Floats) -> None:
+        found = self._edges.setdefault(slot, {})
+        found[month] = found.get(month, 0.0) + sums
+
+    def _begin_month(self, month: str) -> None:
+        """Note the sums of all that was counted in an earlier month."""
+        for slot in self._slots.values():
+            if (self._stored_month.get(slot, month) if not self._month else self._month) < month:
+                self._edges.setdefault(slot, {}).setdefault(month, self._sums[slot].copy())
+            self._first.setdefault(slot, month)
+        self._stored_month.clear()
+        self._month = month
+
     def forget(self, job: Hashable, gpus: Iterable[str]) -> None:
         """Forget what a job used of some GPUs."""
         for gpu in gpus:
             slot = self._slots.pop((job, gpu), None)
             if slot is not None:
                 self._free_slots.append(slot)
+                self._edges.pop(slot, None)
+                self._first.pop(slot, None)
+                self._stored_month.pop(slot, None)
+                self._no_edges.discard(slot)
                 self._dirty = True
 
     def counted_until(self, gpu: str) -> int:
@@ -244,12 +321,12 @@ class UsageMeter:
         watts: Mapping[str, float],
         price: float | None,
         reported: Container[str] = (),
-        period: str = "",
+        month: CountedMonth = NO_MONTH,
     ) -> Iterator[None]:
         """Add the newest readings, and count those that are old enough; others may have a turn between
         two steps. `now`: the fleet's monotonic seconds; `watts`: at the wall by node; `price`: of a kWh
-        there, None without a tariff; `reported`: the nodes that say who holds their GPUs; `period`: to which
-        the use of GPUs that no job holds is counted."""
+        there, None without a tariff; `reported`: the nodes that say who holds their GPUs; `month`: the present
+        one of the site."""
         if fleet.version != self._version:
             self._place(fleet)
         count = fleet.size(Table.GPU)
@@ -257,7 +334,7 @@ class UsageMeter:
             sample = self._sample(fleet, count, now, wall_ns, watts, price)
             names = np.array([name in reported for name in fleet.nodes] + [False])
             sample.reported[self._of_fleet] = names[self._owner]
-            sample.period = period
+            sample.month = month
             self._waiting.append(sample)
         while self._waiting and now - self._waiting[0].taken >= self._lag:
             yield
@@ -297,7 +374,7 @@ class UsageMeter:
             math.nan if price is None else price / 3.6e6,
             now,
             np.zeros(size, np.bool_),
-            "",
+            NO_MONTH,
         )
 
     def _place(self, fleet: Fleet) -> None:
@@ -341,6 +418,8 @@ class UsageMeter:
         if slot is None:
             slot = self._free_slots.pop() if self._free_slots else len(self._slots)
             self._slots[job, gpu] = slot
+            if self._month:
+                self._first[slot] = self._month
             if slot >= len(self._sums):
                 for name in ("_sums", "_peak", "_limits", "_use", "_shared"):
                     old = getattr(self, name)
@@ -372,30 +451,64 @@ class UsageMeter:
         self.joules[:size] += np.nan_to_num(joules)
         self._last_at[:size] = np.where(fresh, sample.at, last)
         rows, starts, ends, slots, share = self._flat
+        with np.errstate(invalid="ignore", divide="ignore"):
+            density = joules / (sample.at - since)
         known = rows < size
         if not known.all():
             rows, slots, share = rows[known], slots[known], share[known]
             starts, ends = starts[known], ends[known]
-        end = sample.at[rows]
-        held = (np.minimum(ends, end) - np.maximum(starts, step[rows])).clip(0) / 1e9
-        energy = (np.minimum(ends, end) - np.maximum(starts, since[rows])).clip(0) / 1e9
-        whole = (end - since[rows]) / 1e9
-        with np.errstate(invalid="ignore", divide="ignore"):
-            drawn = np.where(energy > 0, joules[rows] * energy / whole, np.nan) * share
+        month, holders = sample.month, (rows, starts, ends, slots, share)
+        if month.name > self._month:
+            self._begin_month(month.name)
+        if (fresh & (np.minimum(step, since) < month.start)).any():
+            sums = self._sums.copy()
+            reach = _Reach(step, np.minimum(sample.at, month.start), since)
+            self._count_part(sample, fresh, density, reach, holders, month.before)
+            grown = self._sums - sums
+            for slot in np.flatnonzero(grown.any(axis=1)).tolist():
+                self._add_edge(slot, month.name, grown[slot])
+            step, since = np.maximum(step, month.start), np.maximum(since, month.start)
+        self._count_part(
+            sample, fresh, density, _Reach(step, sample.at, since), holders, month.name
+        )
+
+    def _count_part(
+        self,
+        sample: _Sample,
+        fresh: npt.NDArray[np.bool_],
+        density: Floats,
+        reach: _Reach,
+        holders: tuple[Index, Times, Times, Index, Floats],
+        month: str,
+    ) -> None:
+        """Add the part of a sample that lies in one month. `density`: joules a ns."""
+        rows, starts, ends, slots, share = holders
+        step, until, since = reach
+
+        def within(begin: Times) -> Floats:
+            """Return the seconds for which each holder had its row."""
+            shared = np.minimum(ends, until[rows]) - np.maximum(starts, begin[rows])
+            return np.asarray(shared.clip(0) / 1e9, np.float64)
+
+        held, energy = within(step), within(since)
+        drawn = np.where(energy > 0, density[rows] * energy * 1e9, np.nan) * share
         self._add(sample, rows, slots, share, held, energy, drawn)
 
         def of_jobs(values: Floats) -> Floats:
-            return np.bincount(rows, np.nan_to_num(values), size).astype(np.float64, copy=False)
+            found = np.bincount(rows, np.nan_to_num(values), len(step))
+            return found.astype(np.float64, copy=False)
 
+        counted = (until - since).clip(0)
         self._add_unheld(
             sample,
-            np.where(fresh, (sample.at - step) / 1e9 - of_jobs(share * held), 0.0).clip(0),
-            np.where(np.isfinite(joules), (sample.at - since) / 1e9 - of_jobs(share * energy), 0.0).clip(0),
-            (joules - of_jobs(drawn)).clip(0),
-        )  # fmt: skip
+            np.where(fresh, (until - step) / 1e9 - of_jobs(share * held), 0.0).clip(0),
+            np.where(np.isfinite(density), counted / 1e9 - of_jobs(share * energy), 0.0).clip(0),
+            (density * counted - of_jobs(drawn)).clip(0),
+            month,
+        )
 
     def _add_unheld(
-        self, sample: _Sample, seconds: Floats, joule_seconds: Floats, joules: Floats
+        self, sample: _Sample, seconds: Floats, joule_seconds: Floats, joules: Floats, month: str
     ) -> None:
         """Add the part of each row that no job had: seconds, those with an energy, and that."""
         busy = sample.busy.clip(0.0, 1.0)
@@ -407,7 +520,7 @@ class UsageMeter:
             )
             if not rows.any():
                 continue
-            sums = self.unheld.setdefault(UnheldKey(sample.period, reported), UnheldUse())
+            sums = self.unheld.setdefault(UnheldKey(month, reported), UnheldUse())
             sums.seconds += float(seconds[rows].sum())
             sums.known += float(seconds[rows & is_busy].sum())
             sums.busy += float((busy * seconds)[rows & is_busy].sum())

@@ -26,16 +26,24 @@ def crosses(row: JobRow, start: int, end: int, now: int) -> bool:
     return row.begin < start or (now if row.end is None else row.end) > end
 
 
-def share_of_time(rows: Iterable[AllocationRow], start: int, end: int, now: int) -> float | None:
-    """Return which share of a job's GPU time lies in a span, ns since 1970; None without any GPU time."""
+def held_between(
+    rows: Iterable[AllocationRow], start: int, end: int
+) -> dict[tuple[str, str], float]:
+    """Return for how many seconds of a span a job had each GPU, by node and UUID; ns since 1970."""
     by_gpu: defaultdict[tuple[str, str], list[AllocationRow]] = defaultdict(list)
     for row in rows:
         by_gpu[row.node, row.gpu].append(row)
-    whole = within = 0.0
-    for held in by_gpu.values():
-        edges = [held_seconds(_until(held, at), at) for at in (start, min(end, now), now)]
-        within += max(0.0, edges[1] - edges[0])
-        whole += edges[2]
+    found = {}
+    for key, held in by_gpu.items():
+        before, until = (held_seconds(_until(held, at), at) for at in (start, end))
+        found[key] = max(0.0, until - before)
+    return found
+
+
+def share_of_time(rows: Sequence[AllocationRow], start: int, end: int, now: int) -> float | None:
+    """Return which share of a job's GPU time lies in a span, ns since 1970; None without any GPU time."""
+    within = sum(held_between(rows, start, min(end, now)).values())
+    whole = sum(held_between(rows, 0, now).values())
     return within / whole if whole > 0 else None
 
 
