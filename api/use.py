@@ -40,7 +40,8 @@ class UseRow(msgspec.Struct, frozen=True, kw_only=True):
     cost_coverage: float | None = None
     """Share of the GPU hours with a power at the wall, of jobs that have a cost."""
     split_by_time: int = 0
-    """Jobs over an edge of the month: their figures are divided by the time that they held GPUs."""
+    """Jobs over an edge of the month whose sums at it are not known: their figures are divided by the time that
+    they held GPUs."""
 
 
 class UseReply(msgspec.Struct, frozen=True, kw_only=True):
