@@ -36,7 +36,7 @@ _TABLES = {
     "files are below `/sys/class/infiniband/ADAPTER/ports/NUMBER`.",
     Table.INSTANCE: "One row for each MIG instance (NVML's MIG devices), labelled as its GPU and `instance_uuid`, "
     "`gpu_instance`, `compute_instance` and `profile`. On the page with dcgm-exporter's names, memory used and "
-    "activity stand under `GPU_I_ID` and `GPU_I_PROFILE` too.",
+    "activity of instances stand in place of their GPU's, with `GPU_I_ID` and `GPU_I_PROFILE`.",
 }
 
 

@@ -43,7 +43,7 @@ class Counter:
     scale: float = 1.0
     kind: str = GAUGE
     of_instance: str = ""
-    """The metric of a MIG instance that it equals."""
+    """The metric of a MIG instance that it equals. Instances stand in place of their GPU, as at the exporter."""
 
 
 COUNTERS = (
@@ -84,6 +84,8 @@ def families(view: AggregatorView, node: Node, host_label: str) -> Iterator[Fami
     pairs = [_pairs(node, gpu, host_label) for gpu in gpus]
     fragments = [labels(each) for each in pairs]
     parts, where = list(_instances(node, gpus, pairs)), node.rows[Table.INSTANCE]
+    split = {each.gpu for each in node.inventory.instances}
+    whole = [gpu.uuid not in split for gpu in gpus]
     for counter in COUNTERS:
         column = plain(view.fleet.column(counter.metric, view.now())[rows])
         values = np.round(column * counter.scale, 6).tolist()
@@ -91,6 +93,7 @@ def families(view: AggregatorView, node: Node, host_label: str) -> Iterator[Fami
         if counter.of_instance and parts:
             column = plain(view.fleet.column(counter.of_instance, view.now())[where])
             values = np.round(column * counter.scale, 6).tolist()
+            samples = [sample for sample, alone in zip(samples, whole, strict=True) if alone]
             samples += [(its, value) for its, value in zip(parts, values, strict=True) if its]
         yield Family(counter.name, counter.help, counter.kind, samples)
     yield Family(XID, "The last XID error of this GPU; 0 while none is known.", GAUGE,

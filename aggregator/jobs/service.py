@@ -38,6 +38,8 @@ STEP_SECONDS = 5.0
 """Seconds between two samples of the fleet."""
 WRITE_SECONDS = 60.0
 """Seconds between two writes of a job that runs."""
+LOOK_SECONDS = 30.0
+"""Seconds between two searches for jobs that need not stay in memory."""
 KEPT_SECONDS = ENDED_SECONDS + 300.0
 """Seconds for which a job that has ended stays in memory: its node lists it for `ENDED_SECONDS`."""
 AFTER_SECONDS = 60.0
@@ -67,6 +69,8 @@ class JobService:
         self._faults: dict[JobKey, Counter[str]] = {}
         self._last_write: dict[JobKey, float] = {}
         """When each job was written last, monotonic seconds."""
+        self._looked = -math.inf
+        """Monotonic seconds of the last search of `forget_ended`."""
         self._reporting: set[str] = set()
         """Nodes that sent a frame lately."""
 
@@ -243,7 +247,10 @@ class JobService:
                     self.ledger.changed.discard(key)
 
     def forget_ended(self, now: float, wall_ns: int) -> None:
-        """Drop jobs from memory that ended a while ago and are stored."""
+        """Drop jobs from memory that ended a while ago and are stored; looks at all once in a while."""
+        if now - self._looked < LOOK_SECONDS:
+            return
+        self._looked = now
         before = wall_ns - KEPT_SECONDS * 1e9
         for key, tracked in list(self.ledger.jobs.items()):
             end = tracked.end

@@ -11,6 +11,7 @@ import math
 from collections import deque
 from collections.abc import Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import NamedTuple
 
 import msgspec
@@ -197,6 +198,8 @@ class UsageMeter:
         self.unheld: dict[UnheldKey, UnheldUse] = {}
         """Use of the GPUs that no job held."""
         self._held: dict[str, tuple[Holder, ...]] = {}
+        self._columns: dict[str, list[_HolderColumns]] = {}
+        """The same as numbers: a GPU keeps its row and a holder its slot while the GPU is held."""
         self._slots: dict[tuple[Hashable, str], int] = {}
         self._free_slots: list[int] = []
         self._sums: Floats = np.zeros((64, len(SUMS)))
@@ -223,9 +226,14 @@ class UsageMeter:
         """Replace the holders of a GPU: those that last, and those that ended within the lag."""
         if holders:
             self._held[gpu] = tuple(holders)
-            self._row(gpu)
+            row = self._row(gpu)
+            self._columns[gpu] = [
+                (row, each.begin, each.end, self._slot(each.job, gpu), each.share)
+                for each in holders
+            ]
         else:
             self._held.pop(gpu, None)
+            self._columns.pop(gpu, None)
         self._dirty = True
 
     def holders(self, gpu: str) -> tuple[Holder, ...]:
@@ -320,7 +328,7 @@ class UsageMeter:
                 self._first.pop(slot, None)
                 self._stored_month.pop(slot, None)
                 self._no_edges.discard(slot)
-                self._dirty = True
+                self.hold(gpu, self.holders(gpu))  # another one may have the slot from now on
 
     def counted_until(self, gpu: str) -> int:
         """Return until when the readings of a GPU are counted, ns since 1970; 0 before any."""
@@ -448,11 +456,7 @@ class UsageMeter:
 
     def _flatten(self) -> None:
         """Bring the holders of all GPUs into columns."""
-        self._flat = _flat(
-            (self._row(gpu), each.begin, each.end, self._slot(each.job, gpu), each.share)
-            for gpu, holders in self._held.items()
-            for each in holders
-        )
+        self._flat = _flat(chain.from_iterable(self._columns.values()))
         self._dirty = False
 
     def _count(self, sample: _Sample) -> None:
@@ -618,15 +622,20 @@ def _with_seconds(shares: Floats, held: Floats) -> list[Floats]:
     return [seconds, *(np.nan_to_num(shares).clip(0.0, 1.0) * seconds[:, np.newaxis]).T]
 
 
-def _flat(
-    entries: Iterable[tuple[int, int, int, int, float]],
-) -> tuple[Index, Times, Times, Index, Floats]:
-    found = list(entries)
-    columns = list(zip(*found, strict=True)) if found else [()] * 5
-    return (
-        np.array(columns[0], np.intp),
-        np.array(columns[1], np.int64),
-        np.array(columns[2], np.int64),
-        np.array(columns[3], np.intp),
-        np.array(columns[4], np.float64),
-    )
+_HolderColumns = tuple[int, int, int, int, float]
+"""Row, begin, end, slot and share."""
+_FLAT = np.dtype(
+    [
+        ("row", np.intp),
+        ("begin", np.int64),
+        ("end", np.int64),
+        ("slot", np.intp),
+        ("share", np.float64),
+    ]
+)
+
+
+def _flat(entries: Iterable[_HolderColumns]) -> tuple[Index, Times, Times, Index, Floats]:
+    found = np.fromiter(entries, _FLAT)
+    row, begin, end, slot, share = (np.ascontiguousarray(found[name]) for name in _FLAT.names or ())
+    return row, begin, end, slot, share

@@ -1,4 +1,7 @@
-"""Jobs in the store: one row a job, one an allocation, one a summary; replaced whole when a job changes."""
+"""Jobs in the store: one row a job and one a summary, replaced whole by their keys when a job changes.
+
+A write finds rows by their keys' index: one that reads a column would grow with all jobs that ever were.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +20,8 @@ from telemetry.jobs import JobKey
 TABLES = """
 create table if not exists jobs(
     key varchar primary key, id varchar, "user" varchar, account varchar,
-    begin bigint, "end" bigint, row varchar, record varchar);
-create table if not exists allocations(
-    job varchar, node varchar, gpu varchar, kind varchar, begin bigint, "end" bigint);
+    begin bigint, "end" bigint, nodes varchar, row varchar, record varchar);
+alter table jobs add column if not exists nodes varchar;
 create table if not exists job_summaries(job varchar primary key, body varchar, accounts varchar);
 """
 
@@ -32,8 +34,6 @@ def key_text(key: JobKey) -> str:
 def write_jobs(engine: DuckEngine, jobs: Sequence[StoredJob]) -> None:
     """Replace what is stored of some jobs; inside the caller's transaction."""
     keys: list[str | None] = [key_text(each.record.job.key) for each in jobs]
-    for table, name in (("allocations", "job"), ("jobs", "key"), ("job_summaries", "job")):
-        engine.run(f"delete from {table} where list_contains(?, {name})", keys)
     rows = [each.row for each in jobs]
     engine.insert(
         "jobs",
@@ -44,21 +44,11 @@ def write_jobs(engine: DuckEngine, jobs: Sequence[StoredJob]) -> None:
             "account": texts([row.account for row in rows]),
             "begin": np.array([row.begin for row in rows], np.int64),
             "end": _ends([row.end for row in rows]),
+            "nodes": texts([_nodes(row.nodes) for row in rows]),
             "row": texts([msgspec.json.encode(row).decode() for row in rows]),
             "record": texts([msgspec.json.encode(each.record).decode() for each in jobs]),
         },
-    )
-    held = [(key, row) for key, each in zip(keys, jobs, strict=True) for row in each.record.allocations]  # fmt: skip
-    engine.insert(
-        "allocations",
-        {
-            "job": texts([key for key, _ in held]),
-            "node": texts([row.node for _, row in held]),
-            "gpu": texts([row.gpu for _, row in held]),
-            "kind": texts([row.kind for _, row in held]),
-            "begin": np.array([row.begin for _, row in held], np.int64),
-            "end": _ends([row.end for _, row in held]),
-        },
+        "or replace",
     )
     engine.insert(
         "job_summaries",
@@ -67,7 +57,13 @@ def write_jobs(engine: DuckEngine, jobs: Sequence[StoredJob]) -> None:
             "body": texts([msgspec.json.encode(each.summary).decode() for each in jobs]),
             "accounts": texts([msgspec.json.encode(each.accounts).decode() for each in jobs]),
         },
+        "or replace",
     )
+
+
+def _nodes(names: Sequence[str]) -> str:
+    """Return nodes as one text that contains that of each of them."""
+    return "".join(f"\n{name}\n" for name in names)
 
 
 def open_jobs(connection: ReadConnection) -> list[StoredJob]:
@@ -78,7 +74,7 @@ def open_jobs(connection: ReadConnection) -> list[StoredJob]:
 def jobs_of(connection: ReadConnection, keys: Sequence[JobKey]) -> list[StoredJob]:
     """Return the jobs of some keys, as far as they are stored."""
     wanted = [key_text(key) for key in keys]
-    return _stored(connection.rows(f"{_WHOLE} where list_contains(?, key)", wanted))
+    return _stored(connection.rows(f"{_WHOLE} where key in (select unnest(?))", wanted))
 
 
 def find_jobs(connection: ReadConnection, query: JobQuery) -> list[JobRow]:
@@ -86,9 +82,9 @@ def find_jobs(connection: ReadConnection, query: JobQuery) -> list[JobRow]:
     found = connection.rows(
         'select row from jobs where begin < ? and "end" >= ? '
         "and (? = '' or id = ?) and (? = '' or \"user\" = ?) and (? = '' or account = ?) "
-        "and (? = '' or key in (select job from allocations where node = ?)) order by begin desc, key limit ?",
+        "and (? = '' or contains(nodes, ?)) order by begin desc, key limit ?",
         query.until, query.since, query.id, query.id, query.user, query.user,
-        query.account, query.account, query.node, query.node, query.limit,
+        query.account, query.account, query.node, _nodes([query.node]), query.limit,
     )  # fmt: skip
     return [msgspec.json.decode(body, type=JobRow) for (body,) in found]
 

@@ -26,7 +26,7 @@ _MIB = 1 << 20
 _GIB = 1 << 30
 
 
-class _Part(NamedTuple):
+class _InstanceReader(NamedTuple):
     handle: Handle
     instance: MigInstance
     cells: list[Cell]
@@ -40,7 +40,7 @@ class MigReader:
     def __init__(self, gpu: Handle, uuid: str) -> None:
         self._gpu = gpu
         self._uuid = uuid
-        self._parts: list[_Part] = []
+        self._parts: list[_InstanceReader] = []
 
     @property
     def instances(self) -> tuple[MigInstance, ...]:
@@ -86,10 +86,10 @@ class MigReader:
             values += row
         return ProbeStatus.OK, values
 
-    def _part(self, handle: Handle, instance: MigInstance) -> _Part:
+    def _part(self, handle: Handle, instance: MigInstance) -> _InstanceReader:
         cells = [Cell(BY_NAME[name], position, None) for position, name in enumerate(NAMES)]
         gpm = GpmReader(self._gpu, gpm_ids(cells), instance.gpu_instance)
-        return _Part(handle, instance, cells, gpm, KeptPlan(handle, cells, gpm))
+        return _InstanceReader(handle, instance, cells, gpm, KeptPlan(handle, cells, gpm))
 
 
 def _describe(handle: Handle, gpu: str) -> MigInstance | None:

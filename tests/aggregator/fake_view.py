@@ -84,7 +84,7 @@ def inventory(node: str, gpus: int = 2, links: int = 2, version: int = 0) -> Inv
         source="simulated:test", driver_version="595.10", driver_state="up",
         gpus=devices, links=wires,
         ports=(Port(id=f"{PORT_PREFIX}{node}:0000:19:00.1/1", adapter="mlx5_0", number=1),),
-        instances=(MigInstance(uuid=f"{INSTANCE_PREFIX}{node}-7", gpu=devices[0].uuid, gpu_instance=7, profile="1g.10gb"),),
+        instances=(MigInstance(uuid=f"{INSTANCE_PREFIX}{node}-7", gpu=devices[-1].uuid, gpu_instance=7, profile="1g.10gb"),),
     )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from aggregator.config import StoreConfig
-from aggregator.jobs.service import JobService
+from aggregator.jobs.service import LOOK_SECONDS, JobService
 from aggregator.jobs.stored import JobQuery
 from aggregator.jobs.summary import quantile
 from aggregator.store.embedded import EmbeddedStore
@@ -359,7 +359,7 @@ def test_jobs_that_ended_leave_memory_once_they_are_stored() -> None:
     assert KEYS[1] in site.jobs.ledger.jobs  # it is not stored
     site.jobs.absorb([], [KEYS[1]])
     site.jobs.written(site.jobs.due(site.now, site.wall), site.now)
-    site.jobs.forget_ended(site.now, site.wall)
+    site.jobs.forget_ended(site.now + LOOK_SECONDS, site.wall)
     assert not site.jobs.ledger.jobs
     assert site.jobs.meter.holders(site.uuid(0)) == ()
 

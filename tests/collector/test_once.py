@@ -30,7 +30,7 @@ async def test_the_document_holds_every_metric_once(tmp_path: Path) -> None:
     source.lose(1)
     found = await once(config_of(tmp_path, node_readings=False), source)
     assert json.loads(json.dumps(found, allow_nan=False)) == found
-    assert list(found) == ["inventory", "gpus", "links", "ports", "node", "events"]
+    assert list(found) == ["inventory", "gpus", "links", "ports", "instances", "node", "events"]
     assert "schema" not in found["inventory"]
     alive, lost = found["gpus"]
     assert (alive["uuid"], alive["index"], alive["name"]) == ("GPU-0000", 0, "Fake H100")

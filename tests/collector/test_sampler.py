@@ -19,7 +19,16 @@ from telemetry.devices import Event
 from telemetry.gap import NOT_READ, Gap, reason_of
 from telemetry.inventory import CommandKind, Inventory
 from telemetry.metric import Lane
-from telemetry.schema import GPU_FAST, GPU_SLOW, LINK_FAST, NODE_FAST, NODE_SLOW, PORT_SLOW, SCHEMA
+from telemetry.schema import (
+    GPU_FAST,
+    GPU_SLOW,
+    INSTANCE_SLOW,
+    LINK_FAST,
+    NODE_FAST,
+    NODE_SLOW,
+    PORT_SLOW,
+    SCHEMA,
+)
 from telemetry.topics import phase_of
 from tests.fakes import FakeSource, until
 
@@ -168,7 +177,10 @@ async def test_a_tick_is_a_frame_with_the_rows_of_the_source(bench: Bench) -> No
     assert bench.sink.rows(GPU_FAST)[1][:3] == pytest.approx([124.0, 124.001, 124.002], rel=1e-6)
     found = bench.sink.frames[0]
     assert (found.session, found.seq, found.sampled_at) == (0xABC, 0, bench.clock.wall_ns())
-    assert {packed.block for packed in found.blocks} == set(range(len(SCHEMA.blocks))) - {PORT_SLOW}
+    assert {packed.block for packed in found.blocks} == set(range(len(SCHEMA.blocks))) - {
+        PORT_SLOW,
+        INSTANCE_SLOW,
+    }
     assert bench.source.calls == [(123, BOTH, 0.8)]
 
 

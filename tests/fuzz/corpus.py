@@ -16,7 +16,7 @@ from collector.simulated.expect import expected_rows
 from collector.simulated.inventory import uuid_of
 from telemetry import frame as frames
 from telemetry import inventory as messages
-from telemetry.devices import Event, Gpu, Link, MemoryPool
+from telemetry.devices import Event, Gpu, Link, MemoryPool, MigInstance
 from telemetry.inventory import (
     CollectorStatus,
     Command,
@@ -82,6 +82,14 @@ def inventory(node: str, session: int = 1, version: int = 0) -> Inventory:
         source="nvml", host={"kernel": "6.8", "product": "DGX"}, driver_version="595.10",
         cuda_version="13.1", driver_state="up", gpus=gpus, links=links,
         pools=pools if gpus else (),
+        instances=tuple(
+            MigInstance(
+                uuid=f"MIG-{gpu.uuid[4:]}", gpu=gpu.uuid, gpu_instance=7, profile="1g.10gb",
+                memory_bytes=10**10, multiprocessors=16,
+            )
+            for gpu in gpus
+            if gpu.mig
+        ),
     )  # fmt: skip
 
 
@@ -97,7 +105,10 @@ def _reading(block: int, rows: int, step: int) -> tuple[tuple[float, ...], ...]:
 def frame(node: str, session: int, seq: int, at: int, *, slow: bool = False) -> frames.Frame:
     """Return a frame of a node."""
     shape = shape_of(node)
-    counts = {"gpu": shape.gpus, "link": shape.gpus * shape.links, "node": 1, "port": 0}
+    counts = {
+        "gpu": shape.gpus, "link": shape.gpus * shape.links, "node": 1, "port": 0,
+        "instance": len(inventory(node).instances),
+    }  # fmt: skip
     numbers = range(len(SCHEMA.blocks)) if slow else (GPU_FAST, NODE_FAST)
     readings = {number: _reading(number, counts[_TABLES[number]], seq % 50) for number in numbers}
     inside = [messages.encode(event(node, session, seq, at))] if seq % 7 == 0 else []
