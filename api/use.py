@@ -39,6 +39,8 @@ class UseRow(msgspec.Struct, frozen=True, kw_only=True):
     """By the site's tariff; null without one."""
     cost_coverage: float | None = None
     """Share of the GPU hours with a power at the wall, of jobs that have a cost."""
+    co2_kg: float | None = None
+    """Kilograms of CO2 of the energy at the wall that is known, the building's overhead with it."""
     split_by_time: int = 0
     """Jobs over an edge of the month whose sums at it are not known: their figures are divided by the time that
     they held GPUs."""
@@ -54,6 +56,8 @@ class UseReply(msgspec.Struct, frozen=True, kw_only=True):
     month: str
     timezone: str
     currency: str = ""
+    g_per_kwh: float | None = None
+    """Grams of CO2 per kWh by which `co2_kg` was computed; null of an aggregator that does not compute it."""
     rows: list[UseRow]
     unheld: UseRow | None = None
     """GPUs while no job held them; null where that was not counted in the month."""

@@ -16,7 +16,14 @@ from aggregator.jobs.months import is_split, month_summary
 from aggregator.jobs.stored import JobQuery, StoredJob
 from aggregator.jobs.unheld import row_of
 from aggregator.jobs.usage import UnheldKey
-from aggregator.jobs.use import JobPart, crosses, held_between, share_of_time, use_rows
+from aggregator.jobs.use import (
+    JobPart,
+    crosses,
+    held_between,
+    share_of_time,
+    use_rows,
+    with_co2,
+)
 from aggregator.view import AggregatorView
 from api.jobs import JobRow
 from api.use import BY, UseReply, UseRow
@@ -51,13 +58,15 @@ async def use(request: web.Request) -> web.Response:
             continue
         parts.append(_part(await whole_job(view, row), row, month.name, after, (start, end, now)))
     currency = next((row.summary.currency for row in rows if row.summary and row.summary.currency), "")  # fmt: skip
+    place = site.config.site
     reply = UseReply(
         at=now,
         by=by,
         month=month.name,
         timezone=zone_text(site.zone, configured=site.config.site.timezone is not None),
         currency=currency,
-        rows=await asyncio.to_thread(use_rows, parts, by),
+        g_per_kwh=place.g_per_kwh,
+        rows=[with_co2(row, place) for row in await asyncio.to_thread(use_rows, parts, by)],
         unheld=_unheld(view, month.name, reported=True),
         unreported=_unheld(view, month.name, reported=False),
     )
@@ -83,4 +92,4 @@ def _part(
 
 def _unheld(view: AggregatorView, month: str, *, reported: bool) -> UseRow | None:
     found = view.jobs.meter.unheld.get(UnheldKey(month, reported))
-    return None if found is None else row_of(found)
+    return None if found is None else with_co2(row_of(found), view.electrical.site.config.site)

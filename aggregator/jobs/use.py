@@ -6,9 +6,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+import msgspec
+
 from aggregator.jobs.summary import held_seconds
 from api.jobs import AllocationRow, JobRow, JobSummary
 from api.use import UseRow
+from power.report.energy import carbon_kg
+from power.site.config import SiteConfig
 
 
 class JobPart(NamedTuple):
@@ -61,6 +65,14 @@ def use_rows(parts: Sequence[JobPart], by: str) -> list[UseRow]:
     return sorted(rows, key=lambda row: (-(row.gpu_hours or 0.0), row.user, row.account, row.job))
 
 
+def with_co2(row: UseRow, place: SiteConfig) -> UseRow:
+    """Return a row with the CO2 of what is known of its energy at the wall."""
+    if row.wall_joules is None:
+        return row
+    kilograms = carbon_kg(row.wall_joules / 3.6e6, place.g_per_kwh, place.pue)
+    return msgspec.structs.replace(row, co2_kg=kilograms)
+
+
 def _until(rows: Sequence[AllocationRow], at: int) -> list[AllocationRow]:
     """Return the allocations as they stood at a time."""
     return [
@@ -103,6 +115,7 @@ def _row(by: str, key: tuple[str, str, str], group: Sequence[JobPart]) -> UseRow
                 for each, share in known
             ]
         ),
+        co2_kg=None,  # of the site: `with_co2`
         split_by_time=sum(part.split for part in group),
     )
 

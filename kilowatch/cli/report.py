@@ -16,7 +16,7 @@ from kilowatch.cli.power import read_site
 from kilowatch.clients.api import ApiClient, read_token
 from kilowatch.text.bill import bill_html, bill_lines
 from kilowatch.text.report import cheaper, report_lines
-from kilowatch.text.use import use_lines
+from kilowatch.text.use import use_csv, use_html, use_lines
 from power.report.cluster_parts import parts_of
 from power.report.report import describe, times_cheaper
 
@@ -33,7 +33,8 @@ from power.report.report import describe, times_cheaper
 @click.option("--days", type=click.IntRange(1, 400), default=30, show_default=True, help="Of a running cluster: measured days, up to today.")  # fmt: skip
 @click.option("--month", metavar="YYYY-MM", help="The bill of a month of a running cluster, by the hour's price; `now` for the present one.")  # fmt: skip
 @click.option("--by", type=click.Choice(BY), help="With --month: who used the GPUs in it, by user, account or job.")  # fmt: skip
-@click.option("--html", type=click.Path(dir_okay=False, path_type=Path), help="With --month: write one self-contained page to this file.")  # fmt: skip
+@click.option("--html", type=click.Path(dir_okay=False, path_type=Path), help="With --month, also with --by: write one self-contained page to this file.")  # fmt: skip
+@click.option("--csv", "as_csv", is_flag=True, help="With --by: as CSV, energy in joules; what is not known is empty.")  # fmt: skip
 @ca_option
 @click.option("--token-file", type=click.Path(dir_okay=False, path_type=Path), help="File with the aggregator's token, where it requires one.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="As JSON, by name.")
@@ -45,6 +46,7 @@ def report(
     month: str | None,
     by: str | None,
     html: Path | None,
+    as_csv: bool,
     token_file: Path | None,
     as_json: bool,
 ) -> None:
@@ -56,16 +58,19 @@ def report(
         if config is not None or compare is not None:
             raise click.UsageError("--month is of a running cluster: give its ADDRESS, without --config and --compare.")  # fmt: skip
         if by is not None:
-            if html is not None:
-                raise click.UsageError("--html writes the bill of a month: leave out --by.")
-            _show_use(http or HOME, month, by, read_token(token_file), as_json=as_json)
+            if as_csv and as_json:
+                raise click.UsageError("Give --csv or --json.")
+            _show_use(http or HOME, month, by, read_token(token_file), html=html, as_csv=as_csv, as_json=as_json)  # fmt: skip
             return
+        if as_csv:
+            raise click.UsageError("--csv is of who used the GPUs: give --by user, account or job.")
         _show_bill(http or HOME, month, read_token(token_file), html=html, as_json=as_json)
         return
     if by is not None:
         raise click.UsageError("--by is of a month: give --month 2026-10, or --month now.")
-    if html is not None:
-        raise click.UsageError("--html writes the bill of a month: give --month 2026-10.")
+    if html is not None or as_csv:
+        option = "--html" if html is not None else "--csv"
+        raise click.UsageError(f"{option} is of a month: give --month 2026-10.")
     first = str(config) if config is not None else http or HOME
     names = [first] if compare is None else [first, compare]
     if len(set(names)) < len(names):
@@ -109,21 +114,37 @@ def _show_bill(
     asked = {} if month == "now" else {"month": month}
     bill = ApiClient(web_address(address), token).get("/api/v1/bill", MonthBill, **asked)
     if html is not None:
-        try:
-            html.write_text(bill_html(bill), encoding="utf-8")
-        except OSError as error:
-            raise click.ClickException(f"{html}: {error.strerror}.") from error
+        _write(html, bill_html(bill))
     if as_json:
         print_json(bill)
     elif html is None:
         echo("\n".join(bill_lines(bill)))
 
 
-def _show_use(address: str, month: str, by: str, token: str | None, *, as_json: bool) -> None:
+def _show_use(
+    address: str,
+    month: str,
+    by: str,
+    token: str | None,
+    *,
+    html: Path | None,
+    as_csv: bool,
+    as_json: bool,
+) -> None:
     asked = {"by": by} if month == "now" else {"by": by, "month": month}
     reply = ApiClient(web_address(address), token).get("/api/v1/use", UseReply, **asked)
+    if html is not None:
+        _write(html, use_html(reply))
     if as_json:
         print_json(reply)
-        return
-    for line in use_lines(reply):
-        echo(line)
+    elif as_csv:
+        echo(use_csv(reply), nl=False)
+    elif html is None:
+        echo("\n".join(use_lines(reply)))
+
+
+def _write(path: Path, page: str) -> None:
+    try:
+        path.write_text(page, encoding="utf-8")
+    except OSError as error:
+        raise click.ClickException(f"{path}: {error.strerror}.") from error

@@ -1,21 +1,15 @@
-"""A month's bill as a table and as an HTML page: one file, without scripts or anything from elsewhere."""
+"""A month's bill as a table and as an HTML page."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
 
 from alerts.message.text import clean
 from api.bill import BillLine, MonthBill
+from kilowatch.text.page import html_page, html_table, note, text
 from telemetry.text import duration
 
 _MOST_NODES = 10
-_STYLE = (
-    "body{font:15px/1.5 system-ui,sans-serif;max-width:54em;margin:2em auto;padding:0 1em;color:#1b1f24}"
-    "table{border-collapse:collapse;width:100%;margin:1em 0}td,th{padding:.3em .6em;text-align:right;"
-    "border-bottom:1px solid #d0d7de;vertical-align:top}td:first-child,th:first-child,.text{text-align:left}"
-    ".total td{font-weight:600;border-top:2px solid #57606a}.note{color:#57606a;font-size:13px}"
-)
 Row = Sequence[str]
 
 
@@ -38,24 +32,19 @@ def bill_lines(bill: MonthBill) -> list[str]:
 def bill_html(bill: MonthBill) -> str:
     """Return the bill as one self-contained page."""
     parts = [
-        "<!DOCTYPE html>",
-        '<html lang="en"><head><meta charset="utf-8">',
-        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">",
-        f"<title>{escape(f'Energy bill {bill.month}')}</title><style>{_STYLE}</style></head><body>",
-        f"<h1>Energy bill {escape(bill.month)}</h1>",
-        f"<p>{escape(_state(bill))}. Time zone: {escape(clean(bill.timezone))}.</p>",
-        _table(_summary(bill), heading=False),
+        f"<p>{text(_state(bill))}. Time zone: {text(bill.timezone)}.</p>",
+        html_table(_summary(bill), heading=False),
         "<h2>Charges</h2>",
-        _table(_charges(bill), total=True),
+        html_table(_charges(bill), total=True),
     ]
     if len(bill.bands) > 1:
-        parts += ["<h2>Energy by price</h2>", _table(_bands(bill))]
+        parts += ["<h2>Energy by price</h2>", html_table(_bands(bill))]
     if bill.idle:
-        parts += ["<h2>Idle GPUs by node</h2>", _table(_idle(bill))]
+        parts += ["<h2>Idle GPUs by node</h2>", html_table(_idle(bill))]
     if bill.unknown:
-        parts.append(f"<p>Not in these numbers, for nothing is known of them: {escape(clean(', '.join(bill.unknown)))}.</p>")  # fmt: skip
-    parts += [f'<p class="note">{escape(rule)}</p>' for rule in bill.rules]
-    return "\n".join([*parts, "</body></html>", ""])
+        parts.append(f"<p>Not in these numbers, for nothing is known of them: {text(', '.join(bill.unknown))}.</p>")  # fmt: skip
+    parts += [note(rule) for rule in bill.rules]
+    return html_page(f"Energy bill {bill.month}", parts)
 
 
 def _state(bill: MonthBill) -> str:
@@ -122,17 +111,3 @@ def _money(value: float | None) -> str:
 def _aligned(rows: Sequence[Row]) -> list[str]:
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]  # fmt: skip
-
-
-def _table(rows: Sequence[Row], *, heading: bool = True, total: bool = False) -> str:
-    found = []
-    for number, row in enumerate(rows):
-        tag = "th" if heading and number == 0 else "td"
-        mark = ' class="total"' if total and row[0] == "total" else ""
-        notes = rows[0][-1] == "note"
-        cells = "".join(
-            f"<{tag}{' class=text' if notes and column == len(row) - 1 else ''}>{escape(clean(cell))}</{tag}>"
-            for column, cell in enumerate(row)
-        )
-        found.append(f"<tr{mark}>{cells}</tr>")
-    return f"<table>{''.join(found)}</table>"

@@ -1,36 +1,107 @@
-"""Use of the GPUs in a month as text."""
+"""Use of the GPUs in a month as text, as CSV and as an HTML page."""
 
 from __future__ import annotations
 
+import csv
+import io
+
+from alerts.message.text import clean
 from api.jobs import PARTIAL_BELOW
 from api.use import UseReply, UseRow
+from kilowatch.text.page import html_page, html_table, note, text
 from kilowatch.text.table import columns
 from telemetry.text import counted
 
 _WIDTH = 160
 UNKNOWN = "not known"
+NOBODY = "nobody"
+"""Name of the row of GPUs that no job held."""
 UNREPORTED = "(not reported)"
 """Name of the row of GPUs whose holder is not reported."""
 PARTIAL = "~"
 """Mark of a figure that covers less than 90 % of the GPU hours."""
+CSV_COLUMNS = (
+    "month", "row", "name", "scheduler", "cluster", "jobs", "gpu_hours", "hours_coverage", "utilization_ratio",
+    "utilization_coverage", "energy_joules", "energy_coverage", "wall_joules", "wall_coverage", "cost", "cost_coverage",
+    "currency", "co2_kg", "split_by_time",
+)  # fmt: skip
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+"""Begins of a cell that a spreadsheet computes."""
 
 
 def use_lines(reply: UseReply) -> list[str]:
     """Return a line a user, account or job, and what the figures leave out."""
-    title = f"{reply.month}, time zone {reply.timezone}"
-    others = [
-        (name, row)
-        for name, row in (("nobody", reply.unheld), (UNREPORTED, reply.unreported))
-        if row is not None
-    ]
-    if not reply.rows and not others:
-        return [title, "no job is known that had a GPU in that month"]
-    head = (reply.by.upper(), "JOBS", "GPU HOURS", "USE", "KWH", "KWH AT THE WALL", f"COST {reply.currency}".strip())  # fmt: skip
+    body = _body(reply)
+    if not body:
+        return [_title(reply), "no job is known that had a GPU in that month"]
+    return [_title(reply), *columns([_head(reply), *body], width=_WIDTH), *_notes(reply, body)]
+
+
+def use_html(reply: UseReply) -> str:
+    """Return the use of a month as one self-contained page."""
+    body = _body(reply)
+    parts = [f"<p>By {text(reply.by)}. Time zone: {text(reply.timezone)}.</p>"]
+    if body:
+        parts.append(html_table([[name.lower() for name in _head(reply)], *body]))
+    else:
+        parts.append("<p>No job is known that had a GPU in that month.</p>")
+    return html_page(f"Use of the GPUs {reply.month}", [*parts, *map(note, _notes(reply, body))])
+
+
+def use_csv(reply: UseReply) -> str:
+    """Return the use of a month as CSV, in base units; what is not known is an empty cell."""
+    found = io.StringIO()
+    writer = csv.writer(found, lineterminator="\n")
+    writer.writerow(CSV_COLUMNS)
+    for row in reply.rows:
+        writer.writerow(_values(reply, row, reply.by, getattr(row, reply.by)))
+    for name, other in _others(reply):
+        writer.writerow(_values(reply, other, name, ""))
+    return found.getvalue()
+
+
+def _values(reply: UseReply, row: UseRow, kind: str, name: str) -> list[object]:
+    known = {"month": reply.month, "row": kind, "name": name}
+    if row.cost is not None:
+        known["currency"] = reply.currency
+    values = [known.get(column, getattr(row, column, "")) for column in CSV_COLUMNS]
+    return [_cell(value) if isinstance(value, str) else value for value in values]
+
+
+def _cell(value: str) -> str:
+    """Return a text as it stands in a cell: a spreadsheet must not compute the name of a job."""
+    shown = clean(value)
+    return f"'{shown}" if shown.startswith(_FORMULA) else shown
+
+
+def _others(reply: UseReply) -> list[tuple[str, UseRow]]:
+    rows = ((NOBODY, reply.unheld), (UNREPORTED, reply.unreported))
+    return [(name, row) for name, row in rows if row is not None]
+
+
+def _title(reply: UseReply) -> str:
+    return f"{reply.month}, time zone {reply.timezone}"
+
+
+def _head(reply: UseReply) -> tuple[str, ...]:
+    return (reply.by.upper(), "JOBS", "GPU HOURS", "USE", "KWH", "KWH AT THE WALL",
+            f"COST {reply.currency}".strip(), "KG CO2")  # fmt: skip
+
+
+def _body(reply: UseReply) -> list[tuple[str, ...]]:
     body = [_cells(row, getattr(row, reply.by) or UNKNOWN) for row in reply.rows]
-    body += [_cells(row, name) for name, row in others]
-    lines = [title, *columns([head, *body], width=_WIDTH)]
+    return body + [_cells(row, name) for name, row in _others(reply)]
+
+
+def _notes(reply: UseReply, body: list[tuple[str, ...]]) -> list[str]:
+    """Return what the figures leave out."""
+    if not body:
+        return []
+    lines = []
     if any(cell.endswith(PARTIAL) for cells in body for cell in cells[1:]):
         lines.append(f"{PARTIAL} partial: known for less than 90 % of the GPU hours")
+    if reply.g_per_kwh is not None:
+        lines.append(f"CO2: of the energy at the wall, at {reply.g_per_kwh:g} g a kWh")
     if split := sum(row.split_by_time for row in reply.rows):
         lines.append(f"{counted(split, 'job')} over an edge of the month: split by time")
     if reply.unheld is None:
@@ -55,4 +126,5 @@ def _cells(row: UseRow, name: str) -> tuple[str, ...]:
         cell(row.energy_joules, row.energy_coverage, ".3f", 3.6e6),
         cell(row.wall_joules, row.wall_coverage, ".3f", 3.6e6),
         cell(row.cost, row.cost_coverage, ".2f"),
+        cell(row.co2_kg, row.wall_coverage, ".3f"),
     )

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from aggregator.jobs import unheld
 from aggregator.jobs.usage import UnheldKey, UnheldUse
-from aggregator.jobs.use import JobPart, crosses, share_of_time, use_rows
+from aggregator.jobs.use import JobPart, crosses, share_of_time, use_rows, with_co2
 from api.decoding import decode
 from api.jobs import AllocationRow, JobRow, JobSummary
 from api.use import UseReply
 from kilowatch.text.use import use_lines
 from power.report.months import month_at
+from power.site.config import SiteConfig
 from tests.aggregator.http_client import door
 from tests.aggregator.test_http_jobs import filled
 from tests.aggregator.test_service import config, running, until
@@ -100,16 +102,25 @@ async def test_gpus_that_no_job_held_have_a_row_of_their_own() -> None:
         assert reply.unreported is None
         assert (reply.unheld.gpu_hours, reply.unheld.energy_joules) == (2.0, 720_000)
         assert (reply.unheld.utilization_ratio, reply.unheld.utilization_coverage) == (0.1, 0.5)
-        assert (reply.unheld.wall_joules, reply.unheld.cost) == (None, None), "not read is not 0"
+        assert (reply.unheld.wall_joules, reply.unheld.cost, reply.unheld.co2_kg) == (None,) * 3, "not read is not 0"  # fmt: skip
         lines = use_lines(reply)
         (nobody,) = [line for line in lines if line.startswith("nobody")]
-        assert nobody.split()[1:] == ["0", "2.00", "10%~", "0.200", "not", "known", "not", "known"]
+        assert nobody.split()[1:] == ["0", "2.00", "10%~", "0.200", *["not", "known"] * 3]
         before = decode((await client.text("/api/v1/use?month=2019-01"))[1].encode(), UseReply)
         assert before.unheld is None
     other = UseReply(at=0, by="user", month="2019-01", timezone="UTC", rows=reply.rows, unreported=reply.unheld)  # fmt: skip
     text = "\n".join(use_lines(other))
     assert "(not reported)" in text
     assert "were not counted in that month" in text
+
+
+def test_co2_is_of_the_energy_at_the_wall_that_is_known() -> None:
+    place = SiteConfig(g_per_kwh=400, pue=1.5)
+    rows = use_rows([part("1", "ada", msgspec.structs.replace(used(1, 3.6e6), wall_joules=7.2e6)), part("2", "bob", used(1, 3.6e6))], "user")  # fmt: skip
+    found = {row.user: with_co2(row, place).co2_kg for row in rows}
+    assert found == {"ada": pytest.approx(2 * 1.5 * 0.4), "bob": None}
+    clean = with_co2(rows[0], SiteConfig(g_per_kwh=0))
+    assert clean.co2_kg == 0, "a site without CO2 has said so"
 
 
 def test_what_no_job_held_is_kept_over_a_restart(

@@ -30,7 +30,7 @@ BILL = MonthBill(
 )  # fmt: skip
 
 
-class _Page(HTMLParser):
+class Page(HTMLParser):
     """Tags and attributes of a page."""
 
     def __init__(self, text: str) -> None:
@@ -52,7 +52,7 @@ class _Page(HTMLParser):
 def test_the_page_has_no_scripts_and_asks_nobody() -> None:
     """Names of nodes are escaped; no address, no handler, and a policy that forbids both."""
     text = bill_html(BILL)
-    page = _Page(text)
+    page = Page(text)
     assert page.tags <= {"html", "head", "meta", "title", "style", "body", "h1", "h2", "p", "table", "tr", "td", "th"}  # fmt: skip
     assert set(page.attributes) <= {"lang", "charset", "http-equiv", "content", "class"}
     assert page.depth == 0

@@ -16,6 +16,7 @@ from api.power import CircuitState, TripSeconds
 from kilowatch.__main__ import main
 from kilowatch.stack.demo_site import plugged
 from kilowatch.text.circuits import bar, circuit_lines
+from tests.aggregator.fake_view import FakeView
 from tests.aggregator.http_client import door
 from tests.aggregator.test_http_circuits import lab
 from tests.brokers import free_port
@@ -52,14 +53,14 @@ def test_a_time_zone_that_is_none_is_found_before_the_aggregator_finds_it(
 
 
 @contextmanager
-def served() -> Iterator[str]:
-    """An aggregator's HTTP with two circuits, in a thread of its own; yields its address."""
+def served(view: FakeView | None = None) -> Iterator[str]:
+    """An aggregator's HTTP with a view, else two circuits, in a thread of its own; yields its address."""
     address: list[str] = []
     ready, loop = threading.Event(), asyncio.new_event_loop()
     stop = asyncio.Event()
 
     async def serve() -> None:
-        async with door(await lab()) as client:
+        async with door(await lab() if view is None else view) as client:
             address.append(client.url)
             ready.set()
             await stop.wait()

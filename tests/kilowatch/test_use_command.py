@@ -1,20 +1,103 @@
-"""`kilowatch report --by` as people type it."""
+"""`kilowatch report --by` as people type it: table, CSV, JSON, and a page that needs nothing else."""
 
 from __future__ import annotations
 
+import csv
+import io
 import json
+from pathlib import Path
 
+import pytest
+
+from api.use import UseReply, UseRow
 from kilowatch.exit_codes import ExitCode
+from kilowatch.text.use import CSV_COLUMNS, use_csv, use_html, use_lines
+from tests.aggregator.test_http_jobs import filled
+from tests.kilowatch.test_bill_command import EVIL, Page
 from tests.kilowatch.test_power_commands import kilowatch, served
 
+KNOWN = UseRow(
+    user="ada", jobs=2, gpu_hours=4.0, hours_coverage=1.0, utilization_ratio=0.5, utilization_coverage=1.0,
+    energy_joules=3.6e6, energy_coverage=1.0, wall_joules=7.2e6, wall_coverage=1.0, cost=0.5, cost_coverage=1.0, co2_kg=0.95,
+)  # fmt: skip
+UNKNOWN = UseRow(user="=cmd|x", jobs=1, hours_coverage=0.0)
+REPLY = UseReply(
+    at=0, by="user", month="2026-10", timezone="UTC", currency="EUR", g_per_kwh=475.0,
+    rows=[KNOWN, UNKNOWN], unheld=UseRow(jobs=0, gpu_hours=1.0, hours_coverage=1.0),
+)  # fmt: skip
 
-def test_by_needs_a_month_and_has_no_page() -> None:
-    alone = kilowatch("report", "--by", "user")
-    assert (alone.exit_code, "--month 2026-10" in alone.output) == (ExitCode.USAGE, True)
-    page = kilowatch("report", "--by", "user", "--month", "now", "--html", "x.html")
-    assert (page.exit_code, "leave out --by" in page.output) == (ExitCode.USAGE, True)
-    odd = kilowatch("report", "--by", "node", "--month", "now")
-    assert odd.exit_code == ExitCode.USAGE
+
+def test_csv_leaves_empty_what_is_not_known_and_has_no_formulas() -> None:
+    ada, other, nobody = csv.DictReader(io.StringIO(use_csv(REPLY)))
+    assert tuple(ada) == CSV_COLUMNS
+    assert (ada["row"], ada["name"], ada["month"], ada["currency"]) == ("user", "ada", "2026-10", "EUR")  # fmt: skip
+    assert (float(ada["wall_joules"]), float(ada["co2_kg"])) == (7.2e6, 0.95)
+    assert other["name"] == "'=cmd|x"
+    unknown = ("gpu_hours", "utilization_ratio", "energy_joules", "wall_joules", "cost", "currency", "co2_kg")  # fmt: skip
+    assert [other[name] for name in unknown] == [""] * len(unknown)
+    assert (nobody["row"], nobody["name"], nobody["gpu_hours"]) == ("nobody", "", "1.0")
+
+
+def test_the_page_has_no_scripts_and_names_are_escaped() -> None:
+    text = use_html(UseReply(at=0, by="user", month="2026-10", timezone="UTC", g_per_kwh=475.0,
+                             rows=[KNOWN, UseRow(user=EVIL, jobs=1, hours_coverage=0.0)]))  # fmt: skip
+    page = Page(text)
+    assert page.tags <= {"html", "head", "meta", "title", "style", "body", "h1", "p", "table", "tr", "td", "th"}  # fmt: skip
+    assert set(page.attributes) <= {"lang", "charset", "http-equiv", "content", "class"}
+    assert page.depth == 0
+    assert "&lt;script" in text
+    assert "\x1b" not in text
+    for shown in ("<td>0.950</td>", "<td>not known</td>", "at 475 g a kWh", "GPUs that no job held were not"):  # fmt: skip
+        assert shown in text
+
+
+def test_the_table_names_co2_and_where_there_is_none() -> None:
+    lines = use_lines(REPLY)
+    assert lines[1].split()[-2:] == ["KG", "CO2"]
+    assert lines[2].split()[-1] == "0.950"
+    assert lines[3].split()[-2:] == ["not", "known"]
+    older = UseReply(at=0, by="user", month="2026-10", timezone="UTC", rows=[UNKNOWN])
+    assert not any(line.startswith("CO2") for line in use_lines(older))
+
+
+def test_a_month_of_an_aggregator_in_all_four_forms(tmp_path: Path) -> None:
+    path = tmp_path / "use.html"
+    view, _ = filled()
+    with served(view) as url:
+        asked = ("report", url, "--month", "now", "--by", "user")
+        table, as_csv, as_json = (kilowatch(*asked, *form) for form in ((), ("--csv",), ("--json",)))  # fmt: skip
+        page = kilowatch(*asked, "--html", str(path))
+        closed = kilowatch(*asked, "--html", str(tmp_path / "none" / "use.html"))
+    assert {table.exit_code, as_csv.exit_code, as_json.exit_code, page.exit_code} == {ExitCode.CLEAN}  # fmt: skip
+    reply = json.loads(as_json.output)
+    users = [row["user"] for row in reply["rows"]]
+    assert users
+    written = path.read_text()
+    assert page.output == ""
+    for row, parsed in zip(reply["rows"], csv.DictReader(io.StringIO(as_csv.output)), strict=False):
+        assert parsed["name"] == row["user"]
+        assert float(parsed["gpu_hours"]) == row["gpu_hours"]
+        assert (parsed["co2_kg"] == "") == (row["wall_joules"] is None)
+        assert row["user"] in table.output
+        assert row["user"] in written
+    assert closed.exit_code != ExitCode.CLEAN
+    assert "No such file" in closed.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--by", "user"), "--month 2026-10"),
+        (("--by", "node", "--month", "now"), "'user', 'account', 'job'"),
+        (("--csv",), "--csv is of a month"),
+        (("--csv", "--month", "now"), "give --by user"),
+        (("--csv", "--json", "--by", "user", "--month", "now"), "Give --csv or --json"),
+    ],
+)
+def test_what_does_not_go_together_is_said(arguments: tuple[str, ...], words: str) -> None:
+    result = kilowatch("report", *arguments)
+    assert result.exit_code == ExitCode.USAGE
+    assert words in " ".join(result.output.split())
 
 
 def test_a_month_without_jobs_says_so_and_not_zero() -> None:
