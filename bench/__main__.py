@@ -21,6 +21,7 @@ SHORT = {
     "frames": "bench.frames",
     "collector": "bench.collector --seconds 24",
     "jobs": "bench.jobs --seconds 40",
+    "job_turnover": "bench.job_turnover --minutes 1",
     "ingest": "bench.ingest --gpus 10000 --seconds 30 --common",
     "ingest_embedded": "bench.ingest --gpus 10000 --seconds 15 --broker embedded",
     "ingest_large": "bench.ingest --gpus 100000 --seconds 40",
@@ -41,6 +42,7 @@ SHORT = {
 LONG = SHORT | {
     "collector": "bench.collector --seconds 240",
     "jobs": "bench.jobs --seconds 240",
+    "job_turnover": "bench.job_turnover",
     "ingest": "bench.ingest --gpus 10000 --seconds 600 --common",
     "ingest_embedded": "bench.ingest --gpus 10000 --seconds 600 --broker embedded",
     "ingest_large": "bench.ingest --gpus 100000 --seconds 600",

@@ -25,7 +25,7 @@ import numpy as np
 from aggregator.config import StoreConfig
 from aggregator.jobs.ledger import JobRecord
 from aggregator.jobs.service import MOST_AT_ONCE, STEP_SECONDS, JobService
-from aggregator.jobs.stored import StoredJob
+from aggregator.jobs.stored import JobQuery, StoredJob
 from aggregator.jobs.usage import GpuAccount
 from aggregator.store.embedded import EmbeddedStore
 from api.jobs import AllocationRow, JobPhase, JobRow, JobSummary
@@ -227,10 +227,11 @@ def measure(gpus: int, jobs_a_minute: float, stored: int, minutes: float) -> dic
             turnover.receive(changed)
             if second % STEP_SECONDS == 0:
                 turnover.step()
+        written = len(turnover.store.find_jobs(JobQuery(since=START, limit=1_000_000)))
         turnover.store.close()
     found = {f"{part}_percent": 100 * spent / seconds for part, spent in turnover.spent.items()}
     return {
-        "gpus": gpus, "jobs_a_minute": jobs_a_minute, "jobs_stored": stored,
+        "gpus": gpus, "jobs_a_minute": jobs_a_minute, "jobs_stored": stored, "jobs_begun": next(turnover.numbers), "jobs_written": written,
         "cpu_percent": sum(found.values()), **found,
     }  # fmt: skip
 

@@ -75,6 +75,8 @@ LINES = (
          "the collector without", "without.cpu_percent"),
     Line("jobs", "jobs and processes: added memory (PSS)", "added_pss_mib", "MiB"),
     Line("jobs", "jobs and processes: driver calls a second more", "added_calls_a_second"),
+    *(Line("job_turnover", f"aggregator, 10,000 GPUs all held, 500 jobs a minute, 100,000 stored: {what}", f"{part}_percent", "% of a core")
+      for what, part in (("CPU", "cpu"), ("lists of nodes", "lists"), ("counting", "steps"), ("writing", "writes"))),
     *(line for bench, words in (("ingest", "10,000 GPUs"), ("ingest_large", "100,000 GPUs"),
                                 ("ingest_embedded", "10,000 GPUs, embedded broker"))
       for line in (

@@ -18,6 +18,7 @@ from bench import (
     common_way,
     exposition,
     ingest,
+    job_turnover,
     jobs,
     overload,
     paging,
@@ -160,6 +161,17 @@ def test_two_collectors_run_at_once_and_one_of_them_knows_the_processes() -> Non
     for name in ("with", "without"):
         assert found[name]["cpu_percent"] > 0
         assert found[name]["calls_a_second"] > 0
+
+
+def test_jobs_that_come_and_go_are_all_written() -> None:
+    """Those of the last step but one, at least: it counts the cost of work that is done."""
+    found = job_turnover.measure(80, 60, 50, 0.5)
+    assert found["cpu_percent"] == pytest.approx(
+        sum(found[f"{part}_percent"] for part in ("lists", "steps", "writes"))
+    )
+    assert min(found[f"{part}_percent"] for part in ("lists", "steps", "writes")) > 0
+    assert 0 <= found["jobs_begun"] - found["jobs_written"] <= 12
+    assert found["jobs_begun"] == 40 + 330
 
 
 def test_both_ways_write_the_same_series() -> None:
