@@ -30,6 +30,8 @@ PLACE = "/etc/kilowatch"
 UNITS = "/etc/systemd/system"
 BROKER_PLACE = "/etc/mosquitto/kilowatch"
 BROKER_USER = "mosquitto"
+DATA = "/var/lib/kilowatch-data"
+"""Data folder of an aggregator that is not started by its unit."""
 NODE_UNIT = ("kilowatch-collector.service", "kilowatch-collector.service.d/kernel-log.conf")
 AGGREGATOR_UNIT = ("kilowatch-aggregator.service",)
 _SECRET, _PUBLIC = 0o600, 0o644
@@ -183,9 +185,19 @@ class ClusterFolder:
     def _steps(self, one_machine: bool) -> str:
         settings = self.authority.settings
         steps = "\n".join(_one_machine() if one_machine else _cluster(settings))
-        return _INSTALL.format(cluster=settings.cluster, steps=steps, folder=self.folder)
+        rows = "\n".join(f"| `{unit}` | `{command}` |" for unit, command in WITHOUT_SYSTEMD)
+        return _INSTALL.format(
+            cluster=settings.cluster, steps=steps, folder=self.folder, rows=rows, data=DATA
+        )
 
 
+WITHOUT_SYSTEMD = (
+    ("systemctl restart mosquitto", f"mosquitto -c {BROKER_PLACE}/kilowatch.conf"),
+    ("systemctl reload mosquitto", "kill -HUP PID"),
+    ("systemctl enable --now kilowatch-aggregator", f"kilowatch aggregate --config {PLACE}/kilowatch.toml --data {DATA}"),
+    ("systemctl enable --now kilowatch-collector", f"kilowatch collect --config {PLACE}/kilowatch.toml"),
+)  # fmt: skip
+"""Commands of the steps, and what does the same in the foreground."""
 _INSTALL = """\
 # The cluster {cluster}
 
@@ -201,6 +213,17 @@ can make certificates.
 
 To add a node: `kilowatch init --folder {folder} --node NAME`, unpack `nodes/NAME.tar` there and `broker.tar` on
 the broker again, and `systemctl reload mosquitto`.
+
+## Without systemd
+
+The same in the foreground, as a user who may read the keys, in a container or under a supervisor that starts again
+what ends. Leave out `systemctl daemon-reload`. The aggregator makes its data folder, `{data}`, for
+its own user alone (0700); the collector keeps its frames in `/var/lib/kilowatch`, or as another user than root in its own
+`.local/state/kilowatch`. PID is the broker's.
+
+| with systemd | the same without |
+| --- | --- |
+{rows}
 """
 
 

@@ -2,7 +2,7 @@
 
 Three collectors, mosquitto with TLS and access list, an aggregator, Prometheus and Alertmanager, from the
 commands of the page: a node is added, renamed and retired, and the aggregator restarted as in an upgrade.
-What needs systemd is replaced by what the page's own table says.
+What needs systemd is replaced by what the table of INSTALL.md says, which `kilowatch init` writes beside the archives.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ PAGE = (ROOT / "docs" / "deploy.md").read_text()
 COMMANDS: list[str] = [
     line.strip() for line in re.findall(r"^    kilowatch .*$", PAGE, re.MULTILINE)
 ]
-INSTEAD = dict(re.findall(r"^\| `(systemctl [^`]*)` \| `([^`]*)` \|$", PAGE, re.MULTILINE))
-"""Commands of the page for machines without systemd, by those that they replace."""
+INSTEAD = re.compile(r"^\| `(systemctl [^`]*)` \| `([^`]*)` \|$", re.MULTILINE)
+"""Row of a table: a command, and what does the same on machines without systemd."""
 SECONDS = 300.0
 SIMULATED = {"dgx01": "node-00001", "dgx02": "node-00002", "dgx03": "node-00003"}
 
@@ -112,9 +112,15 @@ class Hall:
                 user = "\nuser root\n" if path.suffix == ".conf" and os.geteuid() == 0 else ""
                 path.write_text(text + user)
 
+    def instead(self, command: str) -> str:
+        """What INSTALL.md has in place of a command of systemd."""
+        return dict(INSTEAD.findall((self.folder / "kilowatch-cluster/INSTALL.md").read_text()))[
+            command
+        ]
+
     def start(self, machine: str, service: str, *more: str) -> None:
-        """Start a service by what the page has for machines without systemd."""
-        words = [*self.here(INSTEAD[service], machine), *more]
+        """Start a service by what there is for machines without systemd."""
+        words = [*self.here(self.instead(service), machine), *more]
         self.running[machine] = subprocess.Popen(words, cwd=self.folder / machine, env=self.environment(machine))  # fmt: skip
 
     def collect(self, machine: str, simulated: str) -> None:
@@ -133,7 +139,7 @@ class Hall:
         """The broker's files of the authority, and what the page has for a reload."""
         self.type("kilowatch init")
         self.unpack("broker.tar", "broker")
-        command = INSTEAD["systemctl reload mosquitto"]
+        command = self.instead("systemctl reload mosquitto")
         subprocess.run(shlex.split(command.replace("PID", str(self.running["broker"].pid))), check=True)  # fmt: skip
 
     def online(self) -> set[str]:
@@ -237,3 +243,5 @@ def test_a_cluster_is_set_up_and_lives_as_the_page_says(hall: Hall) -> None:
         SECONDS,
     )  # fmt: skip
     assert all(process.poll() is None for process in hall.running.values())
+    data = hall.folder / "aggregator/var/lib/kilowatch-data"
+    assert data.stat().st_mode & 0o777 == 0o700, "as INSTALL.md says"

@@ -7,6 +7,7 @@ import contextlib
 import io
 import os
 import pty
+import re
 import shutil
 import signal
 import subprocess
@@ -23,6 +24,7 @@ from click.testing import CliRunner, Result
 from kilowatch import settings
 from kilowatch.__main__ import main
 from kilowatch.init.archive import Member, archive
+from kilowatch.init.cluster_folder import WITHOUT_SYSTEMD
 from kilowatch.pki.authority import Authority
 from tests.brokers import free_port, wait_for_port
 
@@ -173,6 +175,21 @@ def test_the_page_names_its_files_and_options(tmp_path: Path) -> None:
     assert b"tar -xpf NAME.tar -C / --no-overwrite-dir" in found["INSTALL.md"]
     usage = CliRunner().invoke(main, ["init", "--help"]).output
     assert all(word in usage for word in ("--node", "--one-machine", "--overwrite"))
+
+
+@pytest.mark.parametrize("more", [("dgx01", "dgx02"), ("--one-machine", "rig")])
+def test_every_step_of_systemd_has_one_without(tmp_path: Path, more: tuple[str, ...]) -> None:
+    """The table is that of docs/deploy.md, whose commands tests/endtoend/test_deploy_page.py runs."""
+    folder = tmp_path / "kilowatch-cluster"
+    assert init(folder, "--cluster", "lab", "--broker", "broker.example", *more).exit_code == 0
+    steps, _, table = (folder / "INSTALL.md").read_text().partition("## Without systemd")
+    row = re.compile(r"^\| `(systemctl [^`]*)` \| `([^`]*)` \|$", re.MULTILINE)
+    instead = dict(row.findall(table))
+    assert instead == dict(row.findall((ROOT / "docs/deploy.md").read_text()))
+    assert instead == dict(WITHOUT_SYSTEMD)
+    for verb, units in re.findall(r"systemctl (restart|reload|enable --now) ([^&`\n]+)", steps):
+        for unit in units.split():
+            assert f"systemctl {verb} {unit}" in instead
 
 
 @pytest.mark.parametrize(
