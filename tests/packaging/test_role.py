@@ -15,6 +15,7 @@ from click.testing import CliRunner
 
 from kilowatch import settings
 from kilowatch.__main__ import main
+from tests.packaging.built import wheel
 
 ROOT = Path(__file__).parents[2]
 PLAYBOOK = Path(sys.executable).with_name("ansible-playbook")
@@ -51,7 +52,7 @@ def inventory(tmp_path: Path) -> Path:
                         "ansible_become": False,
                         "kilowatch_cluster": str(folder),
                         "kilowatch_start": False,
-                        "kilowatch_pip": str(_wheel(tmp_path)),
+                        "kilowatch_pip": str(wheel(tmp_path)),
                         "kilowatch_pip_arguments": "--no-deps --no-index",
                         "kilowatch_python": sys.executable,
                         "kilowatch_home": str(tmp_path / "{{ inventory_hostname }}/opt/kilowatch"),
@@ -66,22 +67,6 @@ def inventory(tmp_path: Path) -> Path:
         )
     )
     return file
-
-
-def _wheel(folder: Path) -> Path:
-    """The wheel of this checkout's files. What it needs is left out: test_image.py installs that."""
-    source = folder / "source"
-    source.mkdir()
-    subprocess.run(
-        ["sh", "-c", 'git ls-files -z | xargs -0 tar -cf - --dereference | tar -xf - -C "$0"', str(source)],
-        cwd=ROOT, check=True,
-    )  # fmt: skip
-    subprocess.run(
-        [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(folder), str(source)],
-        check=True, capture_output=True,
-    )  # fmt: skip
-    (found,) = folder.glob("kilowatch-*.whl")
-    return found
 
 
 def play(inventory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
