@@ -196,6 +196,7 @@ def info_families(inventory: Inventory, scope: bool = True) -> list[Family]:
         "release": inventory.kilowatch,
     }
     pairs = [(gpu, gpu_pairs(inventory, gpu, scope)) for gpu in inventory.gpus]
+    there = {gpu.uuid for gpu in inventory.gpus if gpu.present}
     return [
         Family(f"{PREFIX}node_info", "Facts about a node.", GAUGE, [(labels(node), 1.0)]),
         Family(
@@ -237,6 +238,7 @@ def info_families(inventory: Inventory, scope: bool = True) -> list[Family]:
             [
                 (labels({**instance_pairs(inventory, each, scope), **_sizes(each)}), 1.0)
                 for each in inventory.instances
+                if each.gpu in there
             ],
         ),
     ]

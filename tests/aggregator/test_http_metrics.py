@@ -204,6 +204,8 @@ def _without_gpu(what: Any) -> dict[int, list[list[float]]]:
     for number, block in enumerate(SCHEMA.blocks):
         if block.table is Table.GPU:
             blocks[number][1] = [DEVICE_LOST] * len(block.names)
+        if block.table is Table.INSTANCE:  # its only one
+            blocks[number] = [[DEVICE_LOST] * len(block.names) for _ in what.instances]
     return blocks
 
 
