@@ -50,6 +50,8 @@ COMMANDS = {
     "rules": "rules",
     "replay": "rules",
     "nodes": "nodes",
+    "drift": "drift",
+    "diff": "drift",
     "forget": "forget",
     "verify": "verify",
     "check": "check",

@@ -11,6 +11,7 @@ from aggregator.http import (
     alerts,
     circuits,
     dcgm,
+    drift,
     evidence_picture,
     fleet,
     health,
@@ -54,6 +55,7 @@ from api.alerts import (
 from api.bill import MonthBill
 from api.columns import FleetReply, FramesReply, HistoryReply
 from api.device import GpuPageReply, NodePageReply
+from api.drift import DriftReply, NodeDifferenceReply
 from api.evidence import EvidenceReply
 from api.fleet import (
     CatalogueReply,
@@ -319,6 +321,26 @@ OPERATIONS: tuple[Operation, ...] = (
         "register",
         "All nodes that are expected, retired, renamed or heard, with their releases.",
         RegisterReply,
+        scope=_READ,
+    ),
+    Operation(
+        "/api/v1/drift",
+        drift.drift,
+        "drift",
+        "Nodes whose driver, firmware, GPUs or ports are others than those of most nodes of their kind.",
+        DriftReply,
+        scope=_READ,
+    ),
+    Operation(
+        "/api/v1/drift/{node}/{other}",
+        drift.between,
+        "differenceOfNodes",
+        "The facts in which two nodes differ.",
+        NodeDifferenceReply,
+        (
+            _NODE,
+            Parameter("other", "Name of the other node.", "dgx-02", required=True, place="path"),
+        ),
         scope=_READ,
     ),
     Operation(

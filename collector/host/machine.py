@@ -351,7 +351,7 @@ def _row(block: int, found: Found) -> list[float]:
 
 
 def facts(root: Path = Path("/")) -> dict[str, str]:
-    """Return host name, kernel, operating system, CPU, product, serial number and identity for the
+    """Return host name, kernel, operating system, CPU, product, BIOS, serial number and identity for the
     inventory, as far as this process may read them (serial numbers are root's)."""
     cpuinfo = _text(root / "proc/cpuinfo")
     dmi = root / "sys/class/dmi/id"
@@ -364,6 +364,7 @@ def facts(root: Path = Path("/")) -> dict[str, str]:
         "vendor": _text(dmi / "sys_vendor"),
         # boards without DMI (Arm) have their name in the device tree
         "product": _text(dmi / "product_name") or _text(root / "proc/device-tree/model"),
+        "bios": _text(dmi / "bios_version"),
         "serial": _text(dmi / "product_serial"),
         "machine": _identity(_text(root / "etc/machine-id")),
     }

@@ -139,6 +139,8 @@ EXAMPLES = [
     ("/api/v1/fleet/frames", "/api/v1/fleet/frames?from=-3s&step=1s&table=node"),
     ("/api/v1/nodes", "/api/v1/nodes"),
     ("/api/v1/register", "/api/v1/register"),
+    ("/api/v1/drift", "/api/v1/drift"),
+    ("/api/v1/drift/{node}/{other}", "/api/v1/drift/n1/n2"),
     ("/api/v1/nodes/{node}", "/api/v1/nodes/n1"),
     ("/api/v1/gpus/{uuid}", "/api/v1/gpus/GPU-n1-0"),
     ("/api/v1/history", "/api/v1/history?gpu=GPU-n1-0&metric=gpu_power_watts&step=10s"),

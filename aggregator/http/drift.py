@@ -1,0 +1,36 @@
+"""How nodes differ from nodes of their kind, and from each other."""
+
+from __future__ import annotations
+
+import asyncio
+
+from aiohttp import web
+
+from aggregator.http.errors import unknown
+from aggregator.http.parameters import query
+from aggregator.http.reply import VIEW, send_json
+from aggregator.register.drift import difference, drift_of
+
+
+async def drift(request: web.Request) -> web.Response:
+    """Answer with all kinds of nodes, and who differs from most of its kind."""
+    query(request)
+    view = request.app[VIEW]
+    inventories = [node.inventory for node in view.fleet.nodes.values()]
+    reply = await asyncio.to_thread(drift_of, inventories, view.wall())
+    return await send_json(
+        request, reply, values=5 * sum(len(group.deviations) for group in reply.groups)
+    )
+
+
+async def between(request: web.Request) -> web.Response:
+    """Answer with the facts in which two nodes differ."""
+    query(request)
+    view = request.app[VIEW]
+    found = []
+    for part in ("node", "other"):
+        name = request.match_info[part]
+        if name not in view.fleet.nodes:
+            raise unknown("node", name, view.fleet.nodes)
+        found.append(view.fleet.nodes[name].inventory)
+    return await send_json(request, difference(*found))
