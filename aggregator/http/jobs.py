@@ -19,12 +19,11 @@ from aggregator.http.tokens import AccessScope
 from aggregator.jobs.present import PresentJobs, key_of
 from aggregator.jobs.stored import JobQuery, StoredJob
 from aggregator.view import AggregatorView
-from api.jobs import JobPhase, JobReply, JobRow, JobsReply
+from api.jobs import JobReply, JobRow, JobsReply
 from telemetry.jobs import JobKey
 
 USUAL, MOST = 100, 5000
 USUAL_FROM = "-24h"
-RUNNING_PHASES = frozenset({JobPhase.RUNNING, JobPhase.SILENT})
 STATES = ("running", "ended")
 FILTERS = ("job", "user", "account", "node", "state", "from", "to")
 """Parameters that choose jobs."""
@@ -59,12 +58,9 @@ async def jobs_reply(request: web.Request, asked: Mapping[str, str], limit: int)
     wanted = JobQuery(
         id=asked.get("job", ""), user=own or asked.get("user", ""), account=asked.get("account", ""),
         node=asked.get("node", ""), since=since, until=until, limit=MOST + 1,
+        running=state == "running" if state else None,
     )  # fmt: skip
-    found = [
-        row
-        for row in await find_rows(view, wanted, own)
-        if not state or (row.phase in RUNNING_PHASES) is (state == "running")
-    ]
+    found = await find_rows(view, wanted, own)
     present = PresentJobs(view, own)
     shown = [present.row(row) for row in found[:limit]]
     return JobsReply(view.wall(), shown, more=len(found) > limit, user=own)

@@ -336,6 +336,7 @@ class JobService:
             and (not query.user or tracked.job.user == query.user)
             and (not query.account or tracked.job.account == query.account)
             and (not query.node or query.node in tracked.rows)
+            and (query.running is None or query.running is tracked.open)
             and tracked.begin < query.until
             and (tracked.end or FOREVER) >= query.since
         ]

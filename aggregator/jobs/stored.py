@@ -30,4 +30,6 @@ class JobQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Jobs that ended before are left out, ns since 1970."""
     until: int = 2**62
     """Jobs that began later are left out."""
+    running: bool | None = None
+    """Only those that have not ended, or only those that have; None stands for both."""
     limit: int = 1000

@@ -255,9 +255,10 @@ class MemoryStore:
         return [self.jobs[key] for key in keys if key in self.jobs]
 
     def find_jobs(self, query: JobQuery) -> list[JobRow]:
-        """By id only."""
+        """By id and whether they run only."""
         rows = [each.row for each in self.jobs.values()]
-        return [row for row in rows if query.id in {"", row.id}][: query.limit]
+        found = [row for row in rows if query.running in {None, row.end is None}]
+        return [row for row in found if query.id in {"", row.id}][: query.limit]
 
     def tidy(self) -> bool:
         """Do nothing."""

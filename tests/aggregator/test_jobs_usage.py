@@ -325,6 +325,8 @@ def test_the_store_returns_what_was_written_and_finds_jobs(tmp_path: Path) -> No
         JobQuery(user="bob"): set(),
         JobQuery(node="n9"): set(),
         JobQuery(since=site.wall): {"1"},
+        JobQuery(running=True, limit=1): {"1"},  # before the limit: one of the two is the newer
+        JobQuery(running=False, limit=1): {"2"},
     }.items():
         assert {row.id for row in store.find_jobs(query)} == wanted, query
     store.close()
