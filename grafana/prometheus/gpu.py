@@ -20,7 +20,6 @@ from telemetry.catalogue import BY_NAME
 
 G = 'cluster=~"$cluster",node=~"$node",uuid=~"$uuid"'
 WHO = "{{node}} GPU {{gpu}}"
-PART = "{{gpu_instance}}/{{compute_instance}} {{profile}}"
 _COLOURS = {0: GREEN, 4: ORANGE}
 
 DASHBOARD = Dashboard(
@@ -50,9 +49,6 @@ DASHBOARD = Dashboard(
         lines("Utilisation", "GPU, memory controller, encoder and decoder.",
               PanelQuery(f"kilowatch_gpu_utilization_ratio{{{G}}}", "GPU"), PanelQuery(f"kilowatch_gpu_memory_utilization_ratio{{{G}}}", "memory"), PanelQuery(f"kilowatch_gpu_encoder_utilization_ratio{{{G}}}", "encoder"), PanelQuery(f"kilowatch_gpu_decoder_utilization_ratio{{{G}}}", "decoder"), unit="percentunit", low=0, high=1),
         lines("Memory", "Used, of all.", PanelQuery(f"kilowatch_gpu_memory_used_bytes{{{G}}}", "used"), PanelQuery(f"kilowatch_gpu_memory_total_bytes{{{G}}}", "all"), unit="bytes", low=0),
-        PanelRow("MIG instances"),
-        lines("Memory of instances", "Used by each MIG instance; empty while MIG is off.", PanelQuery(f"kilowatch_instance_memory_used_bytes{{{G}}}", PART), unit="bytes", low=0),
-        lines("Activity of instances", "Part of the time in which the instance's multiprocessors had work (Hopper and newer).", PanelQuery(f"kilowatch_instance_sm_active_ratio{{{G}}}", PART), unit="percentunit", low=0, high=1),
         PanelRow("Health"),
         states("Recovery action", "Action that the driver requests.", PanelQuery(f"kilowatch_gpu_recovery_action{{{G}}}", WHO),
                words={value: (word, _COLOURS.get(value, RED)) for value, word in BY_NAME["gpu_recovery_action"].states}),

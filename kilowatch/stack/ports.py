@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import secrets
 import socket
 
 from telemetry.errors import ConfigError
+
+LOWEST, HIGHEST = 12_000, 32_000
+"""Linux gives ports from 32,768 on to outgoing connections (ip_local_port_range)."""
 
 
 def is_free(host: str, port: int) -> bool:
@@ -20,8 +24,15 @@ def is_free(host: str, port: int) -> bool:
 
 
 def free_port(host: str = "127.0.0.1") -> int:
-    """Return a port that is free now."""
-    with socket.socket() as probe:
+    """Return a port that is free now; of those that the kernel gives to no connection, so that none takes it
+    before it is listened on."""
+    for _ in range(100):
+        port = LOWEST + secrets.randbelow(HIGHEST - LOWEST)
+        if is_free(host, port):
+            return port
+    with (
+        socket.socket() as probe
+    ):  # nearly all are taken, or the host is not this one: the kernel says it
         probe.bind((host, 0))
         return int(probe.getsockname()[1])
 
