@@ -164,7 +164,7 @@ def test_two_collectors_run_at_once_and_one_of_them_knows_the_processes() -> Non
 
 
 def test_jobs_that_come_and_go_are_all_written() -> None:
-    """Those of the last step but one, at least: it counts the cost of work that is done."""
+    """All but those of the last step: the bench counts the cost of work that is done."""
     found = job_turnover.measure(80, 60, 50, 0.5)
     assert found["cpu_percent"] == pytest.approx(
         sum(found[f"{part}_percent"] for part in ("lists", "steps", "writes"))

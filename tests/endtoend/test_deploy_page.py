@@ -113,7 +113,7 @@ class Hall:
                 path.write_text(text + user)
 
     def instead(self, command: str) -> str:
-        """What INSTALL.md has in place of a command of systemd."""
+        """Return the command of INSTALL.md in place of one of systemd."""
         return dict(INSTEAD.findall((self.folder / "kilowatch-cluster/INSTALL.md").read_text()))[
             command
         ]
