@@ -6,8 +6,12 @@ SECONDS ?= 600
 INPUTS  ?= 1000000
 STAMP  := $(VENV)/.installed
 
+# Bytecode is kept, whatever the environment says: the tests start a thousand processes of kilowatch, and each
+# would compile it first, for longer than it then works.
+export PYTHONDONTWRITEBYTECODE :=
+
 .DEFAULT_GOAL := help
-.PHONY: help setup packages run demo stack test test-systems fuzz deb rpm image homeassistant search check format bench faults docs site screens clean
+.PHONY: help setup packages run demo stack cluster test test-systems inject fuzz deb rpm image homeassistant search check format bench faults cluster-faults docs site screens clean
 
 help:  ## list what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -16,7 +20,7 @@ setup: $(STAMP)  ## create .venv with everything that kilowatch needs
 
 $(STAMP): pyproject.toml constraints.txt
 	@sh deploy/venv.sh $(PYTHON) $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,bench,site]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,bench,site,ray]'
 	@touch $@
 
 packages:  ## install the servers that the tests start, where that is allowed
@@ -31,11 +35,18 @@ demo: setup  ## watch a simulated cluster of two DGX H100
 stack: setup packages  ## a simulated cluster with mosquitto, InfluxDB, Prometheus and Alertmanager
 	$(BIN)/python -m deploy.stack
 
+cluster: setup  ## three aggregators as one on this machine, to kill one of them (docs/cluster.md)
+	$(BIN)/python -m deploy.cluster
+
 test: setup packages  ## run the fast tests: under 12 minutes on two cores
 	$(BIN)/python -m pytest -q -n 3 --dist loadfile -m "not systems"
 
 test-systems: setup packages  ## run the slow tests: whole clusters, faults, kills, benches in short
-	$(BIN)/python -m pytest -q -n 3 --dist loadfile -m systems
+	$(BIN)/python -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder -m "systems and not alone"
+	$(BIN)/python -m pytest -q -m "alone and not long"
+
+inject: setup packages  ## an exception in every function; `make test-systems` takes every sixth
+	KILOWATCH_INJECT=all $(BIN)/python -m pytest -q -n 3 --dist load -m systems tests/faults/test_faults_in_*.py
 
 fuzz: setup packages  ## a million changed messages beside an honest fleet: `make fuzz INPUTS=20000`
 	$(BIN)/python -m tests.fuzz --inputs $(INPUTS)
@@ -77,6 +88,10 @@ bench: setup packages  ## measure, and write the figures beside their commands (
 
 faults: setup packages  ## the long fault campaign; rewrites docs/faults.md
 	$(BIN)/python -m tests.faults
+
+cluster-faults: setup packages  ## all rows of the failure matrix, then random faults for an hour; rewrites docs/cluster-faults.md
+	$(BIN)/python -m pytest -q -m alone
+	$(BIN)/python -m tests.cluster
 
 site: setup  ## build the documentation site into build/site
 	$(BIN)/python -m mkdocs build --quiet

@@ -11,10 +11,14 @@ from typing import Any
 
 import msgspec
 
+from aggregator.cluster.config import MembersConfig
 from aggregator.homeassistant.config import HomeAssistantConfig
 from aggregator.influx.config import InfluxConfig
 from aggregator.ingest.budgets import IngestBudgets
+from aggregator.register.drift_watch import DriftConfig
+from aggregator.register.expected import ExpectedState, check_expected
 from aggregator.remote.config import RemoteWriteConfig
+from aggregator.scheduler.config import SlurmAskConfig
 from alerts.config import AlertsConfig
 from telemetry.errors import ConfigError
 from telemetry.mqtt import BrokerConfig
@@ -23,8 +27,6 @@ from telemetry.topics import check_name
 DAY = 86_400.0
 MIB = 1024 * 1024
 GIB = 1024 * MIB
-WHOLE_CLUSTER = ("circuits", "budgets", "ups", "meters")
-"""Tables of [power] that only an aggregator of all nodes can judge."""
 _SHARDS = re.compile(r"([0-9a-f]{2})(?:-([0-9a-f]{2}))?")
 
 
@@ -160,7 +162,9 @@ class AggregatorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     cluster: str = "default"
     """Name in the MQTT topics; usually `cluster` at the top of the settings."""
     shards: tuple[str, ...] = ()
-    """Two hex digits each, or ranges (`00-7f`): the part of the cluster that it serves; none is all."""
+    """Refused: `[cluster]` divides the nodes among several aggregators (docs/cluster.md)."""
+    members: MembersConfig = MembersConfig()
+    """Several aggregators as one (docs/cluster.md); written as `[cluster]`."""
     broker: BrokerConfig = BrokerConfig()
     data_dir: Path = msgspec.field(default_factory=default_data_dir)
     """Folder of the store, for one aggregator only."""
@@ -209,8 +213,14 @@ class AggregatorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     alerts: AlertsConfig = AlertsConfig()
     remote_write: RemoteWriteConfig = RemoteWriteConfig()
     """Where to push what the metrics pages show, where nothing can scrape (docs/prometheus.md)."""
+    slurm: SlurmAskConfig = SlurmAskConfig()
+    """Slurm's own word on its jobs (docs/slurm.md)."""
     homeassistant: HomeAssistantConfig = HomeAssistantConfig()
     """GPUs and circuits as devices of Home Assistant (docs/home.md)."""
+    expected: tuple[ExpectedState, ...] = ()
+    """Expected state of the nodes; the first entry that matches a node counts (docs/drift.md)."""
+    drift: DriftConfig = DriftConfig()
+    """When a node that differs is an alert."""
     power: dict[str, Any] = {}
     """The electrical site as written (docs/power.md); decoded by `power.site.config`."""
 
@@ -227,14 +237,13 @@ class AggregatorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     def check(self) -> None:
         """Raise `ConfigError` for settings that can't work."""
         check_name("aggregator.cluster", self.cluster)
-        found = [name for name in WHOLE_CLUSTER if self.power.get(name)]
-        if found and shard_names(self.shards):
+        if shard_names(self.shards):
             raise ConfigError(
                 "aggregator.shards",
-                f"a part of the cluster can't judge {', '.join(found)}: nodes of the other parts on them would count as "
-                "silent, and a breaker could trip without a page",
-                "Leave shards out and run one aggregator (docs/benchmarks.md says what one carries), or leave "
-                "[power] out.",
+                "aggregators divide the nodes among themselves: a part given by hand has nobody when its aggregator is "
+                "gone, and a breaker of two parts could trip without a page",
+                'Leave shards out. Where one aggregator is too few, write [cluster] nats = ["nats://HOST:4222"] for '
+                "each (docs/cluster.md).",
             )
         if not 0.01 <= self.flush_seconds <= 10:
             raise ConfigError("aggregator.flush_seconds", "it must be 0.01 to 10 seconds")
@@ -255,12 +264,16 @@ class AggregatorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
             raise ConfigError(
                 "aggregator.longest_silence_seconds", "it must be more than 0 seconds"
             )
+        self.members.check("cluster")
         self.store.check("aggregator.store")
         self.backfill.check("aggregator.backfill")
         self.budgets.check("aggregator.budgets")
         self.alerts.check()
         self.remote_write.check("aggregator.remote_write")
+        self.slurm.check("aggregator.slurm")
         self.homeassistant.check("homeassistant")
+        check_expected(self.expected)
+        self.drift.check("drift")
 
 
 def shard_names(shards: tuple[str, ...]) -> list[str]:

@@ -12,7 +12,8 @@ import functools
 import logging
 import math
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -22,6 +23,8 @@ from aggregator.alerting.service import AlertingService
 from aggregator.config import AggregatorConfig, shard_names
 from aggregator.electrical.service import ElectricalService
 from aggregator.evidence.collector import EvidenceCollector
+from aggregator.fitness.service import FILE as FITNESS_FILE
+from aggregator.fitness.service import FitnessTracker, node_states, nodes_of_jobs
 from aggregator.homeassistant.publisher import HomeAssistantPublisher
 from aggregator.http.app import listening
 from aggregator.http.config import HttpConfig
@@ -38,6 +41,7 @@ from aggregator.ingest.held_messages import HeldMessages, when_idle
 from aggregator.ingest.ids import IdRegistry
 from aggregator.ingest.router import MessageRouter
 from aggregator.jobs import unheld
+from aggregator.jobs.scheduled import SchedulerWord
 from aggregator.jobs.service import MOST_AT_ONCE, STEP_SECONDS, JobService
 from aggregator.jobs.usage import CountedMonth
 from aggregator.load.heap import HeapFreezer, keep_heap, release_heap
@@ -48,14 +52,18 @@ from aggregator.load.shedding import Shedding
 from aggregator.mqtt.broker_watch import BrokerWatch
 from aggregator.mqtt.client import FanInClient
 from aggregator.mqtt.power_topics import PowerTopics, spoken
+from aggregator.register.drift_tracker import FILE as DRIFT_FILE
+from aggregator.register.drift_tracker import DriftTracker
 from aggregator.register.node_register import FILE as REGISTER_FILE
 from aggregator.register.node_register import NodeRegister
 from aggregator.remote.push import Pusher
+from aggregator.scheduler.listed import JobListing
+from aggregator.scheduler.poll import SlurmPoll
 from aggregator.stats import add_lags
 from aggregator.store.executor import StoreExecutor
 from aggregator.store.open import Lock, open_store
 from aggregator.store.protocol import Batch
-from aggregator.view import DeliveryView, FlushBroadcast
+from aggregator.view import AggregatorView, DeliveryView, FlushBroadcast, SingleView
 from alerts.rules.rule import load as load_rules
 from alerts.rules.rule import monitor_rules
 from api.alerts import Alert
@@ -63,21 +71,30 @@ from api.fleet import NodeStatus
 from api.stats import Stats
 from power.report.months import month_at
 from power.snapshot.snapshot import PowerSnapshot
-from telemetry.devices import Event
+from telemetry.devices import Event, Gpu
 from telemetry.errors import BusError, ConfigError, KilowattError, NodeError, StoreError, WireError
 from telemetry.fleet import Fleet
 from telemetry.jobs import NodeJobs
 from telemetry.local_token import state_folders
 from telemetry.service_log import log_refused, log_reload
+from telemetry.slurm import gres_order
 from telemetry.supervision import ProgressMarks, Supervisor
 from telemetry.tasks import end, first_error
 from telemetry.text import counted
 from telemetry.topics import Topic, check_name, shard_of, topic
 
+if TYPE_CHECKING:
+    from aggregator.alerting.shared_incidents import SharedIncidents
+    from aggregator.cluster.member import ClusterMember
+    from aggregator.site.role import SiteRole
+    from aggregator.store.shared.groups import SharedGroups
+
 log = logging.getLogger(__name__)
 
 UNHELD_SECONDS = 60.0
 """Seconds between two writes of the use of GPUs that no job holds."""
+DRIFT_SECONDS = 5.0
+"""Seconds between two comparisons of the nodes with each other."""
 UPKEEP_SECONDS = 5.0
 """Seconds between two runs of the store's upkeep."""
 PROGRESS_LIMITS = {"flush": 10.0, "rules": 30.0, "commit": 90.0, "checkpoint": 90.0}
@@ -90,12 +107,25 @@ VITAL = frozenset({"flush", "rules", "commit"})
 """Parts that must make progress, or a restart may help."""
 LAST_SECONDS = 5.0
 """Seconds that tasks have to end by themselves, and then to be ended."""
+LAST_SPILL_SECONDS = 10.0
+"""Seconds that the end of a member may wait until the shared storage has what it stored."""
 LAST_COMMIT_SECONDS = 4.0
 """Seconds that the end may wait for the last commit."""
 
 
-class Aggregator:
+class Aggregator(SingleView):
     """An aggregator; `run` it once."""
+
+    cluster_member: ClusterMember | None = None
+    """This aggregator among others; None for a single one."""
+    http_address: tuple[str, int] | None = None
+    """Where HTTP listens, once it does."""
+    started_at = 0
+    _unheld_saved = -math.inf
+    """When the use of GPUs that no job held was saved last, monotonic seconds."""
+    _shared: SharedGroups | None = None
+    _batch: Batch | None = None
+    """The batch that is being written."""
 
     def __init__(
         self, config: AggregatorConfig, reread: Callable[[], AggregatorConfig] | None = None
@@ -108,19 +138,23 @@ class Aggregator:
         self.stats = Stats()
         self.store: StoreExecutor
         """Only while `run` runs."""
-        self.started_at = 0
+        self.impairments = Impairments()
+        self.site_role = self._site_role()
         self.electrical = ElectricalService(
             config.power,
             config.data_dir,
             (lambda: reread().power) if reread else None,
             config.broker,
+            **({} if self.site_role is None else self.site_role.electrical()),
         )
-        self._unheld_saved = -math.inf
-        """When the use of GPUs that no job held was saved last, monotonic seconds."""
-        self.jobs = JobService(lambda: self.electrical.site.config.site.currency)
-        self.impairments = Impairments()
+        self.jobs = JobService(
+            lambda: self.electrical.site.config.site.currency, self._word(),
+            shares=bool(config.members.nats),
+        )  # fmt: skip
         self._turns = LoopTurns(self.impairments)
         self.register = NodeRegister(config.data_dir / REGISTER_FILE)
+        self.fitness = FitnessTracker(config.data_dir / FITNESS_FILE)
+        self.drift = DriftTracker(config.expected, config.drift, config.data_dir / DRIFT_FILE)
         self._register_faults = {rule: ReportedFaults(rule, self.impairments) for rule in ("node_missing", "node_returned")}  # fmt: skip
         self._circuit_faults = ReportedFaults("circuit_set_aside", self.impairments)
         self._no_circuits = ReportedFaults("circuits_failing", self.impairments)
@@ -128,6 +162,8 @@ class Aggregator:
         self._store_faults = ReportedFaults("loop_failing", self.impairments)
         self.supervisor = Supervisor(functools.partial(report_task, self.impairments))
         """Runs every task of the aggregator that lives as long as it does."""
+        self._commit_done: asyncio.Event
+        """Set at the end of the commit under way, and then another one. Only while `run` runs."""
         self._held: HeldMessages
         """Only while `run` runs."""
         self.shedding = Shedding()
@@ -144,7 +180,9 @@ class Aggregator:
             supervisor=self.supervisor,
             marks=self.marks,
             round_robin=self._round_robin,
+            more_parts=self.drift.parts,
         )
+        self.alerting.shared = self._shared_incidents()
         self.alerting.evidence_of = lambda journal: EvidenceCollector(
             self, journal, [*rules, *monitor_rules()], config.alerts.links(config.cluster)
         )
@@ -152,17 +190,15 @@ class Aggregator:
         self.flushes = FlushBroadcast()
         self._ingest: MessageRouter | None = None
         self._bus: FanInClient | None = None
-        self._batch: Batch | None = None
-        """The batch that is being written."""
         self.ready = asyncio.Event()
         """Set when the store is open and messages are received."""
         self.serving = asyncio.Event()
         """Set when HTTP listens too, where the settings want it: the start has succeeded."""
-        self.http_address: tuple[str, int] | None = None
-        """Where HTTP listens, once it does."""
         self.when_serving: Callable[[tuple[str, int] | None], None] = lambda _: None
         """Called with this address when the start has succeeded."""
         self._reread = reread
+        self._view: AggregatorView = self
+        """The view that HTTP shows: this aggregator, or all of its cluster as one."""
 
     # -- `aggregator.view.AggregatorView`, for HTTP ----------------------------------------------
 
@@ -208,13 +244,14 @@ class Aggregator:
         known. Its history stays. Raises `NodeError`, `BusError` or `ConfigError`."""
         check_name("node", node)
         await when_idle(self.alerting.idle)  # the rules are evaluated on a fleet that stays
-        ingest, bus, shards = self._ingest, self._bus, shard_names(self.config.shards)
-        if shards and shard_of(node) not in shards:
-            raise NodeError(
-                f"{node} is in shard {shard_of(node)}, which another aggregator serves. Ask that one."
-            )
+        ingest, bus = self._ingest, self._bus
         if ingest is None or bus is None:
             raise BusError("the aggregator is starting. Try again.")
+        if ingest.shards is not None and shard_of(node) not in ingest.shards:
+            raise NodeError(
+                f"{node} is in shard group {shard_of(node)}, which another aggregator has. Ask that "
+                "one: `kilowatch cluster` says which."
+            )
         if ingest.online(node, self.now()):
             raise NodeError(
                 f"{node} is online. Stop its collector first: systemctl stop kilowatch-collector."
@@ -230,9 +267,9 @@ class Aggregator:
         self.stats.nodes_forgotten += known
         return known
 
-    def _forget_faults_and_alerts(self, node: str) -> None:
+    def _forget_faults_and_alerts(self, node: str, why: str = "forgotten") -> None:
         """Forget what other parts than ingest know of a node that was removed."""
-        self.pipeline.engine.forget(node)
+        self.pipeline.engine.forget(node, why)
         self.electrical.forget(node)
         self.jobs.remove(node)
         self.store.content.aside.forget(node)
@@ -248,10 +285,13 @@ class Aggregator:
         except ConfigError as error:
             log_refused(error)
             return
+        self.drift.configure(fresh.expected, fresh.drift)
         applied = self.electrical.configuration.version != in_force
-        log_reload("aggregator", self.config, fresh, applied="power")
-        if applied:
-            self.config = msgspec.structs.replace(self.config, power=fresh.power)
+        log_reload("aggregator", self.config, fresh, applied=("power", "expected", "drift"))
+        self.config = msgspec.structs.replace(
+            self.config, expected=fresh.expected, drift=fresh.drift,
+            power=fresh.power if applied else self.config.power,
+        )  # fmt: skip
 
     def status(self) -> str:
         """Return its state in a line, for the service manager."""
@@ -273,6 +313,8 @@ class Aggregator:
         try:
             opened = await asyncio.to_thread(open_store, config)
             self.register.load()
+            self.drift.load()
+            self.fitness.load()
             self.electrical.load_checkpoint()
             store = self.store = StoreExecutor(
                 opened, self.stats, lambda: self.marks.mark("commit")
@@ -301,9 +343,13 @@ class Aggregator:
         )
         store.content.run_of = registry.run_of
         store.content.lost = lambda node, part, why: ingest.lose(node, part, why, time.time_ns())
-        ingest.restore(await store.inventories(), await store.accounted(), time.monotonic())
+        if self.config.members.nats:  # its groups come and go; each is restored when it comes
+            ingest.shards = set()
+        else:
+            ingest.restore(await store.inventories(), await store.accounted(), time.monotonic())
         self.jobs.restore(await store.open_jobs())
         self.jobs.meter.unheld = await asyncio.to_thread(unheld.load, self.config.data_dir)
+        self._commit_done = asyncio.Event()
         keep_heap()
         return ingest
 
@@ -343,7 +389,8 @@ class Aggregator:
                 with self._turns.turn("arrival of messages"):
                     pass
 
-        bus = FanInClient(config.broker, config.cluster, shard_names(config.shards), receive, self.stats,
+        shards = None if config.members.nats else shard_names(config.shards)
+        bus = FanInClient(config.broker, config.cluster, shards, receive, self.stats,
                   more=[f"{states.prefix}+/state", *circuits.filters()])  # fmt: skip
         self._bus = bus
         supervisor, marks = self.supervisor, self.marks
@@ -355,6 +402,7 @@ class Aggregator:
             "jobs": lambda: self._jobs_loop(store),
             "upkeep": lambda: self._upkeep_loop(store, ingest),
             "expiry": lambda: self._expiry_loop(ingest),
+            "drift": self._drift_loop,
             "load": lambda: self._shed(ingest, bus),
             "electrical": lambda: self.electrical.run(supervisor, marks),
             "circuits on the bus": lambda: self._publish_circuits(circuits, bus),
@@ -364,7 +412,8 @@ class Aggregator:
         if config.broker.hosts:
             works["brokers"] = BrokerWatch(config.broker, self.impairments, lambda: bus.used).run
         works |= self._configured_works()
-        committed = asyncio.Event()
+        works |= self._cluster_works(ingest, bus, store)
+        over, committed = asyncio.Event(), asyncio.Event()
         async with asyncio.TaskGroup() as group:
             tasks = [
                 group.create_task(supervisor.run(name, work), name=name)
@@ -372,7 +421,7 @@ class Aggregator:
             ]
             storing = group.create_task(
                 supervisor.run(
-                    "store", lambda: self._store_loop(store, ingest, stop), over=stop.is_set
+                    "store", lambda: self._store_loop(store, ingest, over), over=over.is_set
                 ),
                 name="store",
             )
@@ -381,16 +430,150 @@ class Aggregator:
             if not config.listen:
                 self._started()
             await stop.wait()
-            for task in tasks:
-                task.cancel()
-            try:
-                await asyncio.wait_for(committed.wait(), LAST_COMMIT_SECONDS)
-            except TimeoutError:
-                log.warning("store: the last commit does not end; its frames are requested again")
-                storing.cancel()
-            # A task can lose its cancellation, as when its connection breaks at the same moment.
-            _, left = await asyncio.wait(tasks, timeout=LAST_SECONDS)
-            await end(left, LAST_SECONDS)
+            await self._leave()
+            over.set()
+            await self._end(tasks, storing, committed)
+
+    async def _leave(self) -> None:
+        """Hand over what other members can receive, and put into the shared storage what was stored."""
+        if self.cluster_member is not None:
+            await self.cluster_member.leave()
+        if self.site_role is not None:
+            await self.site_role.resign()
+        if self._shared is not None:
+            await self._shared.settle(None, LAST_SPILL_SECONDS)
+
+    async def _end(
+        self,
+        tasks: Sequence[asyncio.Task[None]],
+        storing: asyncio.Task[None],
+        committed: asyncio.Event,
+    ) -> None:
+        """End the tasks, at last the store's commits."""
+        for task in tasks:
+            task.cancel()
+        try:
+            await asyncio.wait_for(committed.wait(), LAST_COMMIT_SECONDS)
+        except TimeoutError:
+            log.warning("store: the last commit does not end; its frames are requested again")
+            storing.cancel()
+        # A task can lose its cancellation, as when its connection breaks at the same moment.
+        _, left = await asyncio.wait(tasks, timeout=LAST_SECONDS)
+        await end(left, LAST_SECONDS)
+        if self._shared is not None:
+            self._shared.close()
+
+    def _shared_storage(self, store: StoreExecutor) -> SharedGroups | None:
+        """Return the groups of this member in the shared storage, where the settings want one."""
+        if not self.config.members.storage.url:
+            return None
+        from aggregator.store.shared.groups import SharedGroups  # noqa: PLC0415 - not for a single aggregator
+        from aggregator.store.shared.store import SharedStore  # noqa: PLC0415
+        from aggregator.store.shared.upkeep import SharedUpkeep  # noqa: PLC0415
+
+        if not isinstance(store.store, SharedStore):
+            return None  # one that all members share by itself
+        return SharedGroups(store, store.store, SharedUpkeep(store.store, self.impairments))
+
+    def _member(
+        self, ingest: MessageRouter, bus: FanInClient, store: StoreExecutor
+    ) -> ClusterMember | None:
+        """Return what makes this aggregator one of several, where the settings want it."""
+        if self.site_role is None:
+            return None
+        from aggregator.cluster.holder import GroupHolder  # noqa: PLC0415 - not for a single aggregator
+        from aggregator.cluster.member import ClusterMember  # noqa: PLC0415
+
+        self._shared = self._shared_storage(store)
+        holder = GroupHolder(
+            ingest,
+            bus,
+            store,
+            idle=self.alerting.idle,
+            moved=lambda node: self._forget_faults_and_alerts(node, "moved"),
+            committed=self._next_commit,
+            now=self.now,
+            shared=self._shared,
+        )
+        self.cluster_member = ClusterMember(
+            self.config.members,
+            self.site_role.coordination,
+            holder,
+            self.impairments,
+            lambda: ":".join(map(str, self.http_address)) if self.http_address else "",
+        )
+        return self.cluster_member
+
+    def _site_role(self) -> SiteRole | None:
+        """Return the part that this aggregator has in what one place must judge, if it is one of several."""
+        if not self.config.members.nats:
+            return None
+        from aggregator.cluster.nats import NatsCoordination  # noqa: PLC0415 - not for a single aggregator
+        from aggregator.site.role import SiteRole  # noqa: PLC0415
+
+        coordination = NatsCoordination(self.config.members, self.cluster)
+        return SiteRole(self.config.members, coordination, self.impairments)
+
+    def _shared_incidents(self) -> SharedIncidents | None:
+        """Return the incidents that this aggregator has in common with others; None for a single one."""
+        if self.site_role is None:
+            return None
+        from aggregator.site.incidents import ClusterIncidents  # noqa: PLC0415 - not for a single aggregator
+
+        def groups() -> dict[str, int]:
+            return {} if self.cluster_member is None else dict(self.cluster_member.planner.held)
+
+        return ClusterIncidents(self.site_role, groups)
+
+    def _cluster_works(
+        self, ingest: MessageRouter, bus: FanInClient, store: StoreExecutor
+    ) -> dict[str, Callable[[], Awaitable[None]]]:
+        """Return the tasks of one of several aggregators; none of a single one."""
+        role, member = self.site_role, self._member(ingest, bus, store)
+        if role is None or member is None:
+            return {}
+        role.admitted = lambda: member.admitted
+        works = {"cluster": member.run, **self._one_view(member, store)}
+        works["peers at other members"] = self._peers(member)
+        return works | role.works(
+            self.fleet,
+            held=lambda: member.planner.held,
+            owners=member.planner.epochs,
+            listening=lambda: self.stats.bus_connected,
+            beacon=self.electrical.own_meters,
+        )
+
+    @property
+    def judges_site(self) -> bool:
+        """Whether circuits and incidents of all nodes are this aggregator's to page about and to publish."""
+        return self.site_role is None or self.site_role.leads
+
+    def _one_view(
+        self, member: ClusterMember, store: StoreExecutor
+    ) -> dict[str, Callable[[], Awaitable[None]]]:
+        """Have HTTP show all members as one; return the tasks for what they share."""
+        from aggregator.cluster.cluster_view import ClusterView  # noqa: PLC0415 - not for a single aggregator
+
+        view = self._view = ClusterView(self, member)
+        store.others = view
+        works: dict[str, Callable[[], Awaitable[None]]] = {"answers to members": view.run}
+        if self._shared is not None:
+            works["shared storage"] = self._shared.upkeep.run
+            works["threads shared storage"] = self._shared.upkeep.threads.watch
+        return works
+
+    def _peers(self, member: ClusterMember) -> Callable[[], Awaitable[None]]:
+        """Have the rules compare jobs over several members; return the task that asks the others."""
+        from aggregator.cluster.cluster_peers import ClusterPeers  # noqa: PLC0415 - not for a single aggregator
+        from alerts.rules.peers_elsewhere import PeersElsewhere  # noqa: PLC0415
+
+        elsewhere = PeersElsewhere()
+        self.pipeline.engine.join(elsewhere)
+        return ClusterPeers(elsewhere, member, self.impairments, self.now).run
+
+    async def _next_commit(self) -> None:
+        """Wait for the end of the next commit."""
+        await self._commit_done.wait()
 
     def _configured_works(self) -> dict[str, Callable[[], Awaitable[None]]]:
         """Return the tasks that run only where the settings want them."""
@@ -399,13 +582,20 @@ class Aggregator:
             works["http"] = self._http
         if config.remote_write.url:
             works["remote write"] = Pusher(self, config.remote_write).run
+        if config.slurm.enabled:
+            poll = SlurmPoll(
+                config.slurm, self.impairments, self._hear_scheduler,
+                lambda: self.jobs.without_account(self.wall()), self.jobs.settle,
+            )  # fmt: skip
+            self.jobs.sources = lambda: poll.sources
+            works["scheduler"] = poll.run
         home_assistant = HomeAssistantPublisher(self, config)
         if home_assistant.wanted:
             works["home assistant"] = home_assistant.run
         return works
 
     async def _http(self) -> None:
-        async with listening(self, HttpConfig.of(self.config, state_folders()[0])) as address:
+        async with listening(self._view, HttpConfig.of(self.config, state_folders()[0])) as address:
             self.http_address = address
             self._started()
             await asyncio.Event().wait()
@@ -496,6 +686,8 @@ class Aggregator:
         elif self.stats.store_ok:
             self.alerting.progress("store")
         self._batch = None
+        self._commit_done.set()
+        self._commit_done = asyncio.Event()
         ingest.stored()
         self.marks.mark("commit")
 
@@ -516,7 +708,8 @@ class Aggregator:
         """Evaluate the rules on the fleet and its circuits, and notify people."""
 
         def snapshots(now: float, wall: int) -> Sequence[PowerSnapshot]:
-            listening = self.stats.bus_connected
+            role = self.site_role
+            listening = self.stats.bus_connected if role is None else role.coordination.connected
             found = self.electrical.snapshots(
                 self.fleet, now, wall, listening=listening, count=False
             )
@@ -525,7 +718,8 @@ class Aggregator:
             self._no_circuits.update(
                 {f"circuits/{self.cluster}": failure} if failure else {}, whole=True
             )
-            return () if found is None else found.all()
+            judges = role is None or role.candidate  # ready to, with what each rule waits for
+            return found.all() if found is not None and judges else ()
 
         await self.alerting.run(
             self.fleet, ingest, snapshots, lambda topic, body: bus.publish(topic, body, retain=True),
@@ -554,7 +748,7 @@ class Aggregator:
                 states.show(
                     self.electrical, spoken(self.alerts(), self.pipeline.manager.status), now
                 )
-                if self.stats.bus_connected:
+                if self.stats.bus_connected and self.judges_site:
                     states.send(
                         lambda topic, body: bus.publish(topic, body, retain=True),
                         self.stats.bus_connects,
@@ -567,6 +761,25 @@ class Aggregator:
             index.remove(node)
         else:
             index.put(node, jobs)
+
+    def _word(self) -> SchedulerWord | None:
+        """Return the place of the scheduler's word, where the settings want it."""
+        config = self.config.slurm
+        if not config.enabled:
+            return None
+        order = functools.partial(gres_order, config.gres_file)
+        return SchedulerWord(order, self._gpus_of, self.wall())
+
+    def _gpus_of(self, node: str) -> Sequence[Gpu]:
+        known = self.fleet.nodes.get(node)
+        return () if known is None else known.inventory.gpus
+
+    async def _hear_scheduler(self, listing: JobListing) -> Sequence[str]:
+        """Apply what the scheduler lists; return what does not fit in it."""
+        await when_idle(self.alerting.idle)
+        for _ in self.jobs.hear(listing, self.now(), self.wall()):
+            await self._round_robin.turn()
+        return self.jobs.unfit()
 
     async def _jobs_loop(self, store: StoreExecutor) -> None:
         """Count what jobs use, and store them."""
@@ -644,6 +857,34 @@ class Aggregator:
             with self._turns.turn("register of nodes"):
                 await self._compare_register()
 
+    async def _drift_loop(self) -> None:
+        """Compare the nodes with what is declared and with each other."""
+        async for now in _every(DRIFT_SECONDS):
+            with self._turns.turn("drift"):
+                labels, _ = self._site_facts(self.fleet, self.wall())
+                await self.drift.update(self.fleet, labels, now, self.wall())
+            with self._turns.turn("fitness"):
+                await self._score(now)
+
+    async def _score(self, now: float) -> None:
+        """Compute whether the fleet is good."""
+        wall, site = self.wall(), self.electrical.site.config.site
+        price = self.electrical.price(wall)
+        states = node_states(
+            self.fleet, now, self.alerts(), self.drift.newest, self.electrical.node_watts()
+        )
+        self.fitness.compute(
+            states, nodes_of_jobs(self.jobs.lists), None if price is None else price * site.pue,
+            site.currency, wall,
+        )  # fmt: skip
+        await self.fitness.save()
+
+    def _of_our_nodes(self, parts: Mapping[str, str]) -> dict[str, str]:
+        """Return the parts `node/NAME` of the nodes that this aggregator looks after, of several."""
+        held = None if self._ingest is None else self._ingest.shards
+        return {part: why for part, why in parts.items()
+                if held is None or shard_of(part.partition("/")[2]) in held}  # fmt: skip
+
     async def _compare_register(self) -> None:
         """Compare the nodes that are declared with those that are heard; remove what has a new name now."""
         if damage := self.register.damage():
@@ -653,7 +894,7 @@ class Aggregator:
         now = self.now()
         began = now - (self.wall() - self.started_at) / 1e9
         for rule, parts in self.register.problems(self.fleet, now, began).items():
-            self._register_faults[rule].update(parts)
+            self._register_faults[rule].update(self._of_our_nodes(parts))
         for old in await self.register.note(self.fleet, self.wall()):
             with contextlib.suppress(BusError):  # until the broker is back
                 await self.forget(old)

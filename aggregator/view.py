@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import Protocol
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Protocol, Self
 
 import msgspec
 
 from aggregator.alerting.pipeline import AlertPipeline
 from aggregator.electrical.service import ElectricalService
 from aggregator.impairments import Impairments
+from aggregator.jobs.lookup import find_here, unheld_here, whole_here
 from aggregator.jobs.service import JobService
+from aggregator.jobs.stored import FoundJobs, JobQuery, UnheldMonth, WholeJobs
 from aggregator.load.shedding import Shedding
+from aggregator.register.drift_tracker import Labels
 from aggregator.register.node_register import NodeRegister
 from aggregator.store.executor import StoreExecutor
 from alerts.message.picture_link import PictureLink
 from alerts.notice import Delivery
 from api.alerts import Alert, ChannelRow, Incident, TestReply
+from api.drift import DriftReply
 from api.evidence import EvidenceReply
+from api.fitness import FitnessReply
+from api.fleet import AggregatorRow
 from api.stats import Stats
 from telemetry.devices import Event
 from telemetry.fleet import Fleet
+from telemetry.jobs import JobKey, JobSourceState, NodeJobs
 from telemetry.supervision import ProgressMarks
 
 
@@ -93,6 +101,62 @@ class FlushBroadcast:
         return self.number
 
 
+class SiteView(Protocol):
+    """The part of one aggregator of several in what one place must judge."""
+
+    @property
+    def leads(self) -> bool:
+        """Whether this aggregator judges circuits and incidents of all nodes now."""
+
+    @property
+    def leader(self) -> str:
+        """Name of the aggregator that does; "" where none is known."""
+
+    @property
+    def problem(self) -> str:
+        """Why none does now; "" where one does."""
+
+
+class FitnessView(Protocol):
+    """Whether the fleet is good."""
+
+    @property
+    def newest(self) -> FitnessReply | None:
+        """The newest scores; None before the first time that they were computed."""
+
+
+class DriftView(Protocol):
+    """How nodes differ."""
+
+    @property
+    def newest(self) -> DriftReply | None:
+        """The last comparison; None before the first."""
+
+    async def compare(self, fleet: Fleet, labels: Labels, now: float, wall: int) -> DriftReply:
+        """Return how the nodes of a fleet differ now. `now`: its monotonic seconds."""
+
+    def beside(self) -> DriftView:
+        """Return the same for another fleet."""
+
+
+class HoldersView(Protocol):
+    """Who holds which GPU now."""
+
+    @property
+    def lists(self) -> Mapping[str, NodeJobs]:
+        """The newest list of each node."""
+
+    def held(self, key: JobKey) -> list[tuple[str, str]]:
+        """Return node and UUID of the GPUs that a job holds."""
+
+    def ids(self, own: str = "") -> Iterator[str]:
+        """Yield the ids of jobs that run or did lately; `own`: those of a user alone."""
+
+    @property
+    def sources(self) -> Callable[[], list[JobSourceState]]:
+        """Returns the state of the scheduler's word."""
+
+
 class AggregatorView(Protocol):
     """The parts of an aggregator that HTTP reads and controls."""
 
@@ -115,8 +179,44 @@ class AggregatorView(Protocol):
     register: NodeRegister
     """The nodes that are expected, retired and renamed."""
 
-    jobs: JobService
-    """Jobs, their allocations and use."""
+    missing: Sequence[str]
+    """Aggregators of the cluster that do not answer, with the number of their shard groups."""
+
+    @property
+    def fitness(self) -> FitnessView:
+        """Whether the fleet is good."""
+
+    @property
+    def drift(self) -> DriftView:
+        """Who differs from what is declared, or from nodes of its kind."""
+
+    @property
+    def jobs(self) -> HoldersView:
+        """Who holds the GPUs."""
+
+    async def find_jobs(self, wanted: JobQuery) -> FoundJobs:
+        """Return jobs in memory and in the store, the newest begin first; memory is newer. Of a user who is
+        asked for, none of which a part is another's."""
+
+    async def whole_jobs(self, keys: Sequence[JobKey]) -> WholeJobs:
+        """Return all that is known of some jobs, as far as they are known."""
+
+    async def unheld(self, month: str) -> UnheldMonth:
+        """Return the use of GPUs that no job held in a month."""
+
+    def members(self) -> Sequence[AggregatorRow]:
+        """Return the aggregators of the cluster, by name; none for a single one."""
+
+    @property
+    def here(self) -> AggregatorView:
+        """This aggregator without the others of its cluster: for its own health."""
+
+    async def refresh(self) -> None:
+        """Bring in what other aggregators of the cluster know now, if that is a second ago."""
+
+    @property
+    def site_role(self) -> SiteView | None:
+        """Our part among several aggregators; None for a single one."""
 
     @property
     def pipeline(self) -> AlertPipeline:
@@ -145,3 +245,39 @@ class AggregatorView(Protocol):
 
     def recent_events(self) -> Sequence[Event]:
         """The last events in memory, newest first, a thousand at most."""
+
+
+class SingleView:
+    """The part of an `AggregatorView` that is about others, where there are none."""
+
+    missing: Sequence[str] = ()
+    jobs: JobService
+    store: StoreExecutor
+
+    @abstractmethod
+    def wall(self) -> int:
+        """The wall clock, ns since 1970."""
+
+    async def find_jobs(self, wanted: JobQuery) -> FoundJobs:
+        """Return the jobs of memory and store."""
+        return FoundJobs(await find_here(self.jobs, self.store, wanted, self.wall()))
+
+    async def whole_jobs(self, keys: Sequence[JobKey]) -> WholeJobs:
+        """Return what memory, else the store, has of some jobs."""
+        return WholeJobs(await whole_here(self.jobs, self.store, keys, self.wall()))
+
+    async def unheld(self, month: str) -> UnheldMonth:
+        """Return what was counted of free GPUs."""
+        return unheld_here(self.jobs, month)
+
+    def members(self) -> Sequence[AggregatorRow]:
+        """Return nothing: there is no cluster."""
+        return ()
+
+    @property
+    def here(self) -> Self:
+        """This aggregator."""
+        return self
+
+    async def refresh(self) -> None:
+        """Do nothing: this one knows all."""

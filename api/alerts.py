@@ -78,15 +78,16 @@ class Subject(OpenEnum):
     @property
     def table(self) -> Table | None:
         """The fleet's table; None for a row of a power snapshot."""
-        return Table(self.value) if self.value in _TABLES else None
+        return _TABLES.get(self)
 
     @property
     def snapshot_kind(self) -> SnapshotKind | None:
         """The kind of power snapshot; None for a device of the fleet."""
-        return None if self.value in _TABLES else SnapshotKind(self.value)
+        return None if self in _TABLES else (_KINDS.get(self) or SnapshotKind(self.value))
 
 
-_TABLES = frozenset(table.value for table in Table)
+_TABLES: dict[str, Table] = {table.value: table for table in Table}
+_KINDS: dict[str, SnapshotKind] = {kind.value: kind for kind in SnapshotKind}
 
 
 class Alert(msgspec.Struct, frozen=True):
@@ -127,7 +128,8 @@ class Alert(msgspec.Struct, frozen=True):
     """The meaning of the alert, and what to do."""
     runbook: str = ""
     ended: str = ""
-    """Why it resolved, if not because all is well: `forgotten`, its node was removed, by a person or at its expiry."""
+    """Why it resolved, if not because all is well: `forgotten`, its node was removed, by a person or at its expiry;
+    `moved`, another aggregator of the cluster has its node now."""
     owner: Owner | None = None
     """Owner of the remedy, by its rule; null of an alert of a release before 2026.2."""
     faults: tuple[str, ...] = ()

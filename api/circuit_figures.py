@@ -7,23 +7,35 @@ from collections.abc import Callable, Iterable, Sequence
 from enum import Enum, auto
 from typing import NamedTuple
 
-from api.power import CircuitState
+from api.power import CircuitState, LoadState
+from telemetry.number_text import watts
+from telemetry.text import ABSENT
 
 FAR = 1e12
 """Seconds in place of never, for sorting."""
 
 
+def known(circuit: CircuitState) -> bool:
+    """Return whether there is a load to show: of an unknown one only a part that was reported is a number."""
+    if circuit.load_state is not LoadState.UNKNOWN:
+        return True
+    return circuit.watts is not None and circuit.watts > (circuit.assumed_watts or 0.0)
+
+
 def share(circuit: CircuitState) -> float | None:
     """Return the amps of the highest pole over the rating, of about the last ten seconds: the load that
-    countdowns are computed with. An older aggregator has only that of now."""
-    if circuit.load_ratio is None:
+    countdowns are computed with. An older aggregator has only that of now; so has a circuit whose breaker is
+    taken for open, though its nodes may draw what is assumed of them."""
+    if circuit.load_ratio is None or not known(circuit):
         return None
-    return circuit.load_ratio if circuit.sustained_ratio is None else circuit.sustained_ratio
+    return circuit.sustained_ratio or circuit.load_ratio
 
 
 def load(circuit: CircuitState) -> float | None:
     """Return the watts of the load of about the last ten seconds."""
     ratio, now = share(circuit), circuit.load_ratio
+    if not known(circuit):
+        return None
     if circuit.watts is None or not ratio or not now:
         return circuit.watts
     return circuit.watts * ratio / now
@@ -32,6 +44,12 @@ def load(circuit: CircuitState) -> float | None:
 def assumed(circuit: CircuitState) -> bool:
     """Return whether a part of its load is assumed: of silent nodes and unread GPUs."""
     return (circuit.assumed_watts or 0.0) > 0
+
+
+def about(circuit: CircuitState, words: str) -> str:
+    """Return a figure of its load, with `~` where a part of it is assumed or not known."""
+    whole = not assumed(circuit) and circuit.load_state is not LoadState.UNKNOWN
+    return words if whole or words == ABSENT else f"~{words}"
 
 
 def measured_watts(circuit: CircuitState) -> float | None:
@@ -50,11 +68,12 @@ def over_continuous(circuit: CircuitState) -> bool:
 
 def headroom_amps(circuit: CircuitState) -> float | None:
     """Return the amps that the load of about the last ten seconds leaves below the continuous limit."""
-    if circuit.load_ratio is None or circuit.sustained_ratio is None:
-        return circuit.headroom_amps
+    ratio = share(circuit)
+    if circuit.sustained_ratio is None or ratio is None:
+        return circuit.headroom_amps if known(circuit) else None
     if circuit.continuous_amps is None or circuit.rated_amps is None:
         return None
-    return circuit.continuous_amps - circuit.sustained_ratio * circuit.rated_amps
+    return circuit.continuous_amps - ratio * circuit.rated_amps
 
 
 def watts_per_amp(circuit: CircuitState) -> float | None:
@@ -69,6 +88,16 @@ def continuous_watts(circuit: CircuitState) -> float | None:
     if circuit.continuous_amps is None or per_amp is None:
         return None
     return circuit.continuous_amps * per_amp
+
+
+def headroom_text(circuit: CircuitState) -> str:
+    """Return the headroom below the continuous limit: signed watts, or amps where watts are not known."""
+    amps, per_amp = headroom_amps(circuit), watts_per_amp(circuit)
+    if amps is None:
+        return ABSENT
+    if per_amp is None:
+        return f"{amps:+.1f} A"
+    return f"{'+' if amps >= 0 else '-'}{watts(abs(amps * per_amp))}"
 
 
 class NextKind(Enum):

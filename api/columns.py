@@ -54,6 +54,9 @@ class FleetReply(msgspec.Struct, frozen=True, kw_only=True):
     gaps: Gaps = {}
     incomplete: list[tuple[int, int]] = []
     """As of `FramesReply`, for a past time."""
+    missing: list[str] = []
+    """Aggregators of the cluster that do not answer: the readings of their nodes are not known now, or lack the
+    newest of a past time."""
 
 
 class FrameReply(msgspec.Struct, frozen=True):
@@ -84,6 +87,8 @@ class FramesReply(msgspec.Struct, frozen=True):
     incomplete: list[tuple[int, int]] = []
     """Windows (ns since 1970) whose stored files were removed or damaged: what is shown there is
     coarser than what was stored, or absent."""
+    missing: list[str] = []
+    """As of `FleetReply`."""
 
 
 class PackedFrame(msgspec.Struct, frozen=True):
@@ -108,6 +113,7 @@ class PackedFramesReply(msgspec.Struct, frozen=True):
     frames: list[PackedFrame]
     begins: int | None = None
     incomplete: list[tuple[int, int]] = []
+    missing: list[str] = []
 
 
 class HistoryReply(msgspec.Struct, frozen=True):
@@ -134,3 +140,5 @@ class HistoryReply(msgspec.Struct, frozen=True):
     provisional: list[tuple[int, int]] = []
     """Windows in which means of ten seconds stand for readings that were shed under load, and that the
     nodes send again, ns since 1970."""
+    missing: list[str] = []
+    """The aggregator that holds the device, where it does not answer: the newest minute may be missing."""

@@ -44,6 +44,8 @@ class InstanceReply(msgspec.Struct, frozen=True):
     instance: MigInstance
     readings: dict[str, float] = {}
     gaps: dict[str, str] = {}
+    holders: list[GpuHolder] | None = None
+    """Jobs that hold its GPU instance now; null where its node does not say, and at a past time."""
 
 
 class NodePageReply(msgspec.Struct, frozen=True, kw_only=True):

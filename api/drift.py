@@ -1,4 +1,4 @@
-"""How nodes differ from nodes of their kind: `/api/v1/drift`."""
+"""How nodes differ from what is declared, or from nodes of their kind: `/api/v1/drift`."""
 
 from __future__ import annotations
 
@@ -6,17 +6,20 @@ import msgspec
 
 
 class Deviation(msgspec.Struct, frozen=True, kw_only=True):
-    """A fact of a node that is another one than that of most nodes of its kind."""
+    """A fact of a node that is another one than that which is declared, or that of most nodes of its kind."""
 
     node: str
     fact: str
     """`driver`, `gpu vbios`, `port firmware MT4129` ..."""
     has: str
     most_have: str
+    """The value of most; of a declared fact what is declared."""
     nodes: int
     """How many nodes of its kind have what most have."""
     of: int
     """How many nodes of its kind say what they have."""
+    declared: bool = False
+    """Whether an entry of `[[expected]]` declares it: then `nodes` and `of` are 0."""
 
 
 class MixedFact(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,6 +38,8 @@ class NodeGroup(msgspec.Struct, frozen=True, kw_only=True):
     nodes: int
     evaluated: bool
     """False for fewer than five nodes: then nobody is most."""
+    declared: int = 0
+    """Nodes for which there is an entry of `[[expected]]`."""
     deviations: list[Deviation] = []
     mixed: list[MixedFact] = []
     unknown: dict[str, int] = {}

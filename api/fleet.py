@@ -6,6 +6,7 @@ from __future__ import annotations
 import msgspec
 
 from api.decoding import OpenEnum
+from api.fitness import FleetFitness
 from api.stats import Stats
 from telemetry.devices import Event
 from telemetry.metric import Kind, Lane, Table, Unit
@@ -119,7 +120,9 @@ class FleetSummary(msgspec.Struct, frozen=True, kw_only=True):
     """The cluster at one instant. A sum is over the devices that report; null when none does."""
 
     nodes: dict[str, int] = {}
-    """How many there are in each of the states `online`, `stale`, `offline`."""
+    """How many there are in each of the states `online`, `stale`, `offline`, `unheard`."""
+    roles: dict[str, int] = {}
+    """How many nodes have each role; "" is not known."""
     releases: dict[str, int] = {}
     """How many nodes have each release of kilowatch; "" is not known."""
     models: list[ModelSummary] = []
@@ -139,6 +142,23 @@ class FleetSummary(msgspec.Struct, frozen=True, kw_only=True):
     memory_total_bytes: float | None = None
 
 
+class AggregatorRow(msgspec.Struct, frozen=True, kw_only=True):
+    """An aggregator of a cluster of several, as the one that answers knows it."""
+
+    name: str
+    groups: int = 0
+    """Shard groups that it has, of 256."""
+    nodes: int = 0
+    """Nodes of these groups, when it was last heard."""
+    silent_seconds: float | None = None
+    """How long nothing was heard of it; null while it is heard."""
+    leads: bool = False
+    """Whether it judges circuits and sends pages, for all."""
+    load: float | None = None
+    """CPU seconds of its process in a second; null where not known."""
+    version: str = ""
+
+
 class StatusReply(msgspec.Struct, frozen=True, kw_only=True):
     """The aggregator and its cluster at one instant: the header of a dashboard."""
 
@@ -154,7 +174,14 @@ class StatusReply(msgspec.Struct, frozen=True, kw_only=True):
     alerts: dict[str, int] = {}
     """How many are pending, firing and resolved."""
     summary: FleetSummary = FleetSummary()
+    fitness: FleetFitness | None = None
+    """Whether the fleet is good; null before it is known. `/api/v1/fitness` has the nodes."""
     stats: Stats = msgspec.field(default_factory=Stats)
+    missing: list[str] = []
+    """Aggregators of the cluster that do not answer, with the number of their shard groups: their nodes are
+    `unheard`, and no sum has them."""
+    members: list[AggregatorRow] = []
+    """Aggregators of the cluster, by name; empty for a single one."""
 
 
 class NodeStatus(OpenEnum):
@@ -166,6 +193,8 @@ class NodeStatus(OpenEnum):
     """Its collector runs, but its frames do not arrive."""
     OFFLINE = "offline"
     """Its collector has signed off, or the broker reports it gone."""
+    UNHEARD = "unheard"
+    """The aggregator that has it does not answer: nothing is known of it now."""
 
 
 class NodeReply(msgspec.Struct, frozen=True):
@@ -193,6 +222,8 @@ class NodeReply(msgspec.Struct, frozen=True):
     """As configured on the node; empty where it is not."""
     job: str = ""
     """The job that runs on it, as the node reports it; empty where it does not."""
+    role: str = ""
+    """`gpu`, `head`, `login`, `compute`, `storage` or `switch`; empty where it is not known."""
 
 
 class NodesReply(msgspec.Struct, frozen=True):
@@ -201,6 +232,8 @@ class NodesReply(msgspec.Struct, frozen=True):
     at: int
     """ns since 1970."""
     nodes: list[NodeReply]
+    missing: list[str] = []
+    """As of `StatusReply`."""
 
 
 class StoredEvent(msgspec.Struct, frozen=True):
@@ -221,3 +254,5 @@ class EventsReply(msgspec.Struct, frozen=True):
     more: bool
     """True when there are as many as the limit: there may be more."""
     events: list[StoredEvent]
+    missing: list[str] = []
+    """As of `StatusReply`."""

@@ -10,7 +10,7 @@ import msgspec
 
 from api.alerts import Severity
 from api.decoding import OpenEnum
-from telemetry.jobs import AllocationKind, GpuProcess, Precision
+from telemetry.jobs import AllocationKind, GpuProcess, JobSourceState, Precision
 
 PARTIAL_BELOW = 0.9
 """Coverage below which a summary is partial."""
@@ -46,6 +46,19 @@ class AllocationRow(msgspec.Struct, frozen=True, kw_only=True):
     lost: bool = False
     """Whether it ended unseen: `end` is when it was listed last."""
     source: str = ""
+    assumed: bool = False
+    """Whether the scheduler's number of the GPU was taken for that of `/dev/nvidiaN`, which nothing has shown."""
+
+
+class JobAccount(msgspec.Struct, frozen=True, kw_only=True):
+    """The scheduler's accounting of a run that has ended."""
+
+    state: str
+    begin: int | None = None
+    """ns since 1970, to a second; null where the accounting lost it, as of a run that was requeued at once."""
+    end: int | None = None
+    exit_code: int | None = None
+    """Negative: the signal that ended it."""
 
 
 class GpuUse(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,6 +100,15 @@ class JobSummary(msgspec.Struct, frozen=True, kw_only=True):
     cost: float | None = None
     """By the site's tariff and its power usage effectiveness; null without a tariff."""
     currency: str = ""
+    co2_kg: float | None = None
+    """Of the energy at the wall that is known, the building's overhead with it, by the site's `g_per_kwh` at the time
+    of the answer."""
+    idle_gpu_hours: float | None = None
+    """GPU hours with a utilisation below 5 %, of those read: idle as on the site's bill."""
+    idle_coverage: float | None = None
+    """Share of the GPU hours of which it is known whether they were idle."""
+    idle_cost: float | None = None
+    """The part of `cost` in that time."""
     memory_peak_bytes: float | None = None
     """Highest of any of its GPUs."""
     sm_active_ratio: float | None = None
@@ -98,6 +120,12 @@ class JobSummary(msgspec.Struct, frozen=True, kw_only=True):
     """Memory bandwidth used, of its maximum."""
     activity_coverage: float | None = None
     """Share of the GPU hours in which the activity was read."""
+    pcie_bytes_per_second: float | None = None
+    """Sent and received by a GPU over PCIe, mean over GPUs and time; of the whole GPU, also where others share it."""
+    pcie_coverage: float | None = None
+    nvlink_bytes_per_second: float | None = None
+    """Sent and received over all NVLinks of a GPU, in the same way."""
+    nvlink_coverage: float | None = None
     clock_limit_seconds: dict[str, float] = {}
     """GPU time under each reason for limited clocks, by NVML's names; only those that occurred."""
     faults: dict[str, int] = {}
@@ -134,6 +162,10 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     gpus: int = 0
     """GPUs that it holds or held."""
     gpus_asked: int | None = None
+    account_of_run: JobAccount | None = None
+    """The scheduler's accounting of it; null while it runs, and where there is none."""
+    differences: list[str] = []
+    """Where its sources disagree, a line each: `its end is 12 s later in sacct`."""
     summary: JobSummary | None = None
     """Without `gpus`; null where nothing was measured yet."""
     power_watts: float | None = None
@@ -154,6 +186,11 @@ class JobsReply(msgspec.Struct, frozen=True):
     """Whether there are more than `limit`."""
     user: str = ""
     """The user whose jobs are all that the caller's token shows; empty for one that shows all."""
+    sources: list[JobSourceState] = []
+    """State of the scheduler's own word, where the aggregator asks for it: `squeue` and `sacct`. Those of the
+    nodes are in their lists."""
+    missing: list[str] = []
+    """Aggregators of the cluster whose part is not in it: jobs of theirs may be missing, or be more than is shown."""
 
 
 class GpuHolder(msgspec.Struct, frozen=True, kw_only=True):
@@ -197,3 +234,5 @@ class JobReply(msgspec.Struct, frozen=True):
     """Alerts that fire on its GPUs and nodes while it holds them, the worst first."""
     indices: dict[str, int] = {}
     """Number of each of its GPUs on its node, by UUID, as far as the GPU is there."""
+    missing: list[str] = []
+    """Aggregators of the cluster whose part is not in it: it may be more than is shown."""

@@ -13,6 +13,8 @@ class RegisterState(OpenEnum):
     ONLINE = "online"
     STALE = "stale"
     OFFLINE = "offline"
+    UNHEARD = "unheard"
+    """The aggregator that has it does not answer."""
     MISSING = "missing"
     """Expected, and not known to the aggregator: never heard, or gone."""
     RETIRED = "retired"
@@ -47,6 +49,8 @@ class RegisterRow(msgspec.Struct, frozen=True, kw_only=True):
     drift: ReleaseDrift = ReleaseDrift.UNKNOWN
     driver_version: str | None = None
     gpus: int = 0
+    role: str = ""
+    """Empty where it is not known."""
     age_seconds: float | None = None
     """Age of its newest frame; null when there was none."""
     machine: str = ""

@@ -269,6 +269,10 @@ class PowerReply(msgspec.Struct, frozen=True, kw_only=True):
     meters: list[MeterReply] = []
     tick_seconds: float = 0.0
     """Duration of the last computation."""
+    site_leader: str = ""
+    """Of several aggregators, the one that pages about circuits, publishes them and reads the meters."""
+    site_problem: str = ""
+    """Why no aggregator does so now."""
 
 
 class PlanRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -480,9 +484,10 @@ class CapRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     circuit: str
     """A circuit, panel or another element of the tree."""
     below_watts: float
-    by: Literal["ratio", "priority"] = "ratio"
+    by: Literal["ratio", "priority", "job"] = "ratio"
     """`ratio`: all GPUs at one ratio of their default limits. `priority`: the nodes of the lowest `priority`
-    first, each down to its floor before the next."""
+    first, each down to its floor before the next. `job`: the GPUs that nobody holds first, then those of one job after the
+    other, of that which draws most there first."""
 
 
 class GpuCap(msgspec.Struct, frozen=True, kw_only=True):
@@ -498,6 +503,8 @@ class GpuCap(msgspec.Struct, frozen=True, kw_only=True):
     """Lowest limit that it accepts."""
     default_watts: float | None
     priority: int = 0
+    job: str = ""
+    """Jobs that hold it, as `slurm 4711 of ada`; empty where nobody does, and where that is not known or was not asked for."""
     watts_now: float | None = None
     """Draw now; null when not known."""
     throughput_loss: float | None = None

@@ -41,6 +41,11 @@ class UseRow(msgspec.Struct, frozen=True, kw_only=True):
     """Share of the GPU hours with a power at the wall, of jobs that have a cost."""
     co2_kg: float | None = None
     """Kilograms of CO2 of the energy at the wall that is known, the building's overhead with it."""
+    idle_gpu_hours: float | None = None
+    """GPU hours with a utilisation below 5 %, of those read."""
+    idle_coverage: float | None = None
+    idle_cost: float | None = None
+    """The part of `cost` in that time."""
     split_by_time: int = 0
     """Jobs over an edge of the month whose sums at it are not known: their figures are divided by the time that
     they held GPUs."""
@@ -63,3 +68,5 @@ class UseReply(msgspec.Struct, frozen=True, kw_only=True):
     """GPUs while no job held them; null where that was not counted in the month."""
     unreported: UseRow | None = None
     """GPUs of nodes that did not say who held them: nobody knows whether they were free."""
+    missing: list[str] = []
+    """Aggregators of the cluster whose part is in no sum."""

@@ -20,6 +20,8 @@ from bench import page
 SHORT = {
     "frames": "bench.frames",
     "collector": "bench.collector --seconds 24",
+    "node": "bench.collector --node --windows 1 --seconds 45",
+    "check": "bench.check",
     "jobs": "bench.jobs --seconds 40",
     "job_turnover": "bench.job_turnover --minutes 1",
     "ingest": "bench.ingest --gpus 10000 --seconds 30 --common",
@@ -41,6 +43,7 @@ SHORT = {
 """Arguments of `python -m` by name of the benchmark."""
 LONG = SHORT | {
     "collector": "bench.collector --seconds 240",
+    "node": "bench.collector --node --windows 3 --seconds 45",
     "jobs": "bench.jobs --seconds 240",
     "job_turnover": "bench.job_turnover",
     "ingest": "bench.ingest --gpus 10000 --seconds 600 --common",

@@ -10,7 +10,6 @@ import fcntl
 import json
 import os
 import pty
-import select
 import statistics
 import struct
 import subprocess
@@ -21,7 +20,9 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from multiprocessing.connection import wait
 from pathlib import Path
+from typing import Self
 
 from bench.report import show
 
@@ -105,13 +106,22 @@ class Terminal:
         os.close(theirs)
         self.file = ours
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End the dashboard, if it has not ended."""
+        self.process.kill()
+        self.process.wait()
+        os.close(self.file)
+
     def read(self, seconds: float, word: bytes | None = None) -> int:
         """Read for a time, or until a word arrives. Returns the number of bytes."""
         end = time.perf_counter() + seconds
         count = 0
         tail = b""
         while (left := end - time.perf_counter()) > 0:
-            if select.select([self.file], [], [], left)[0]:
+            if wait([self.file], left):
                 came = os.read(self.file, 1 << 20)
                 count += len(came)
                 tail = tail[-64:] + came
@@ -131,11 +141,11 @@ class Terminal:
 
     def key(self, key: bytes) -> float:
         """Press a key while the dashboard is idle; return the milliseconds to the first byte of the reply."""
-        while select.select([self.file], [], [], 0.12)[0]:
+        while wait([self.file], 0.12):
             os.read(self.file, 1 << 20)
         began = time.perf_counter()
         os.write(self.file, key)
-        select.select([self.file], [], [], 2.0)
+        wait([self.file], 2.0)
         return 1e3 * (time.perf_counter() - began)
 
 
@@ -145,21 +155,20 @@ def measure(
     """Run the measurement. `settling`: seconds in which first layouts are made and all documents come."""
     with served_fleet(nodes) as url, tempfile.TemporaryDirectory() as folder:
         answer = Path(folder) / "lags"
-        terminal = Terminal(url, columns, rows, answer)
-        terminal.read(60.0, LIVE)
-        first = time.perf_counter() - terminal.began
-        started = terminal.cpu()
-        terminal.read(settling)
-        cpu, began = terminal.cpu(), time.perf_counter()
-        count = terminal.read(seconds)
-        passed = time.perf_counter() - began
-        used = (terminal.cpu() - cpu) / passed
-        keys = [terminal.key(key) for key in (b"l", b"j", b"l", b"j", b"h", b"k") * 3]
-        rss = terminal.rss()
-        os.write(terminal.file, b"q")
-        terminal.read(10.0, b"\x1b[?1049l")
-        terminal.process.wait(20)
-        os.close(terminal.file)
+        with Terminal(url, columns, rows, answer) as terminal:
+            terminal.read(60.0, LIVE)
+            first = time.perf_counter() - terminal.began
+            started = terminal.cpu()
+            terminal.read(settling)
+            cpu, began = terminal.cpu(), time.perf_counter()
+            count = terminal.read(seconds)
+            passed = time.perf_counter() - began
+            used = (terminal.cpu() - cpu) / passed
+            keys = [terminal.key(key) for key in (b"l", b"j", b"l", b"j", b"h", b"k") * 3]
+            rss = terminal.rss()
+            os.write(terminal.file, b"q")
+            terminal.read(10.0, b"\x1b[?1049l")
+            terminal.process.wait(20)
         samples = json.loads(answer.read_text())[int(25 * settling) :]
         lags = sorted(lag for lag, _ in samples)
     return Result(

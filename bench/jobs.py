@@ -1,17 +1,19 @@
 """Cost of knowing who uses the GPUs: a collector with `[jobs]` beside one without, at the same time.
 
-    python -m bench.jobs [--gpus 8] [--processes 8] [--seconds 60] [--json]
+    python -m bench.jobs [--gpus 8] [--processes 8] [--seconds 80] [--json]
 
 Both are `kilowatch collect` as it is installed, parent and child, at 1 Hz on a compiled stand-in of
-libnvidia-ml of their own. The drivers list real processes of this machine; each has another program as its
-owner's. The figure is the difference of the two, in percent of a core; the order of the two is no matter, as
-they run at once.
+libnvidia-ml of their own. The drivers list real processes of this machine. The figure is the median, over windows
+in which both run at once, of the difference in percent of a core, with the lowest and the highest window; they
+are started twice, the other one first.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
+import statistics
 import subprocess
 import sys
 import time
@@ -30,54 +32,76 @@ GIB = 1 << 30
 
 
 def measure(
-    gpus: int, processes: int, seconds: float, settle: float = SETTLE_SECONDS
+    gpus: int, processes: int, seconds: float, settle: float = SETTLE_SECONDS, windows: int = 2
 ) -> dict[str, Any]:
-    """Run both at once, with so many processes on each GPU."""
+    """Run both at once, with so many processes on each GPU, twice for so many windows: `seconds` in all."""
     sleepers = [
         subprocess.Popen(["sleep", f"{seconds + 600 + number}"])
         for number in range(gpus * processes)
     ]
     pids = [process.pid for process in sleepers]
+    rows: list[dict[str, dict[str, float]]] = []
     try:
-        with Testbed() as testbed:
-            drivers = {}
-            for name in ("with", "without"):
-                drivers[name] = FakeDriver(testbed.folder / name, gpus=gpus)
-                for gpu in range(gpus):
-                    _place(drivers[name], gpu, pids[gpu * processes : (gpu + 1) * processes])
-                testbed.start(name, _collect(testbed, name), os.environ | drivers[name].environment)
-            files = {name: testbed.folder / f"ring-{name}" / "ring" for name in drivers}
-            wait_until("the first frames", lambda: all(each.exists() for each in files.values()))
-            time.sleep(settle)
-            parents = {name: testbed.pids[name] for name in drivers}
-            watched = {f"{name}.parent": pid for name, pid in parents.items()}
-            watched |= {
-                f"{name}.child{number}": child
-                for name, pid in parents.items()
-                for number, child in enumerate(children(pid))
-            }
+        for names in (("with", "without"), ("without", "with")):
+            rows += _windows(names, pids, gpus, seconds / 2 / windows, settle, windows)
+    finally:
+        for process in sleepers:
+            process.kill()
+            process.wait()
+    found: dict[str, Any] = {"gpus": gpus, "processes": len(pids), "windows": len(rows)}
+    for name in ("with", "without"):
+        found[name] = {
+            figure: statistics.median(row[name][figure] for row in rows) for figure in rows[0][name]
+        }
+    for figure in found["with"]:
+        added = [row["with"][figure] - row["without"][figure] for row in rows]
+        found[f"added_{figure}"] = statistics.median(added)
+        if figure == "cpu_percent":
+            found["added_cpu_percent_lowest"] = min(added)
+            found["added_cpu_percent_highest"] = max(added)
+    return found
+
+
+def _windows(
+    names: tuple[str, ...], pids: list[int], gpus: int, seconds: float, settle: float, windows: int
+) -> list[dict[str, dict[str, float]]]:
+    """Start collectors in an order, and return the figures of each window by name."""
+    processes = len(pids) // gpus
+    rows = []
+    with Testbed() as testbed, contextlib.ExitStack() as stack:
+        drivers = {}
+        for name in names:
+            drivers[name] = FakeDriver(testbed.folder / name, gpus=gpus)
+            stack.callback(drivers[name].close)
+            for gpu in range(gpus):
+                _place(drivers[name], gpu, pids[gpu * processes : (gpu + 1) * processes])
+            testbed.start(name, _collect(testbed, name), os.environ | drivers[name].environment)
+        files = [testbed.folder / f"ring-{name}" / "ring" for name in names]
+        wait_until("the first frames", lambda: all(each.exists() for each in files))
+        time.sleep(settle)
+        parents = {name: testbed.pids[name] for name in names}
+        watched = {f"{name}.parent": pid for name, pid in parents.items()}
+        watched |= {
+            f"{name}.child{number}": child
+            for name, pid in parents.items()
+            for number, child in enumerate(children(pid))
+        }
+        for _ in range(windows):
             meter = CpuMeter(**watched)
             calls = {name: sum(driver.calls().values()) for name, driver in drivers.items()}
             meter.start()
             _wait(drivers, pids, gpus, processes, seconds)
             costs = meter.stop()
-            found: dict[str, Any] = {"gpus": gpus, "processes": len(pids)}
+            row = {}
             for name, driver in drivers.items():
                 its = [cost for key, cost in costs.items() if key.startswith(f"{name}.")]
-                made = sum(driver.calls().values()) - calls[name]
-                found[name] = {
+                row[name] = {
                     "cpu_percent": sum(cost.cpu_percent for cost in its),
                     "pss_mib": sum(cost.pss_mib for cost in its),
-                    "calls_a_second": made / seconds,
+                    "calls_a_second": (sum(driver.calls().values()) - calls[name]) / seconds,
                 }
-                driver.close()
-    finally:
-        for process in sleepers:
-            process.kill()
-            process.wait()
-    for figure in ("cpu_percent", "pss_mib", "calls_a_second"):
-        found[f"added_{figure}"] = found["with"][figure] - found["without"][figure]
-    return found
+            rows.append(row)
+    return rows
 
 
 def _wait(
@@ -115,7 +139,7 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.jobs", description=__doc__)
     parser.add_argument("--gpus", type=int, default=8)
     parser.add_argument("--processes", type=int, default=8, help="on each GPU")
-    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--seconds", type=float, default=80)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
     show(measure(options.gpus, options.processes, options.seconds), as_json=options.json)

@@ -18,9 +18,11 @@ import numpy as np
 import numpy.typing as npt
 
 from aggregator.alerting.pipeline import AlertPipeline
+from aggregator.alerting.service import SlicedCpu
 from aggregator.electrical.service import ElectricalService
 from aggregator.http.app import listening
 from aggregator.http.config import HttpConfig
+from aggregator.load.round_robin import RoundRobin
 from alerts.rules.rule import load
 from api.alerts import Alert
 from telemetry.devices import Event, Gpu, MemoryPool
@@ -45,6 +47,7 @@ class LiveFleet(FakeView):
         """`still`: a clock that only `beat` moves, for tests."""
         super().__init__("site-a")
         self._still = still
+        self._round_robin = RoundRobin()
         self.started_at = self.wall()
         self._chance = np.random.default_rng(seed)
         names = [f"node-{number:04d}" for number in range(nodes)]
@@ -76,7 +79,9 @@ class LiveFleet(FakeView):
         return self.pipeline.alerts()
 
     async def beat(self) -> None:
-        """Advance by a second: readings of all nodes, circuits, rules, viewers."""
+        """Advance by a second: readings of all nodes, circuits, rules, viewers; in slices, as the aggregator's
+        rules are evaluated, unless the clock is still."""
+        spent = SlicedCpu(self._round_robin)
         self.monotonic += 1.0
         now, wall = self.now(), self.wall()
         gpus = self._gpu()
@@ -92,27 +97,34 @@ class LiveFleet(FakeView):
                 )
                 rows = self._speaking(block.table, count)
                 self.fleet.store(number, rows, _narrow(gauges[rows]), tall[rows], now)
+                await self._pause(spent)
         quiet = set(_picked(SILENT, len(self.fleet.nodes))) if self.second > 2 else set()
         for number, node in enumerate(self.fleet.nodes.values()):
             if number not in quiet:
                 node.seen, node.sampled_at, node.seq = now, wall, self.second
         snapshots = self.electrical.snapshots(self.fleet, now, wall)
+        await self._pause(spent)
         events = (
             [_xid(self, number, wall) for number in _picked(LOST, len(self.fleet.nodes))]
             if self.second == 3
             else []
         )
         self.happened = [*events, *self.happened]
-        self.pipeline.evaluate(
+        for _ in self.pipeline.steps(
             self.fleet,
             now,
             wall,
             events,
             listening=True,
             snapshots=() if snapshots is None else snapshots.all(),
-        )
+        ):
+            await self._pause(spent)
         self.second += 1
         await self.flush()
+
+    async def _pause(self, spent: SlicedCpu) -> None:
+        if not self._still:
+            await spent.pause()
 
     def _speaking(self, table: Table, count: int) -> npt.NDArray[np.intp]:
         each = GPUS if table is Table.GPU else 1

@@ -1,11 +1,13 @@
 """Evaluation of all shipped rules over a whole fleet in one tick, against one plain comparison a rule.
 
-python -m bench.rules [--gpus 100000] [--links 0] [--ticks 40] [--circuits 2000] [--kinds K,...] [--json]
+python -m bench.rules [--gpus 100000] [--links 0] [--ticks 40] [--circuits 2000] [--kinds K,...] [--jobs whole|split] [--json]
 
 The fleet does what simulated training nodes do; one GPU in a thousand is too hot, one in ten
 thousand is lost. `floor` is what NumPy needs to compare the first metric of every rule with a
 number: no engine can be faster. With `--kinds` only the rules that have a condition of one of these kinds
-are evaluated, and counters of errors grow, a hundred times as fast on the GPUs that are too hot.
+are evaluated, and counters of errors grow, a hundred times as fast on the GPUs that are too hot. With `--jobs`
+each node has a job of its own; with `split` half of it is at another aggregator, which is asked every ten seconds: `exchange` is what
+question, answer and hearing cost, `answer_bytes` what is sent.
 """
 
 from __future__ import annotations
@@ -13,14 +15,24 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+import zlib
 from collections.abc import Collection, Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 
+from aggregator.cluster.cluster_peers import (
+    ASK_SECONDS,
+    PeersPart,
+    answer_to,
+    question_to,
+    stated_values,
+)
 from alerts.engine.engine import RuleEngine
 from alerts.rules.condition import ConditionKind
 from alerts.rules.names import home
+from alerts.rules.peers_elsewhere import PeersElsewhere
 from alerts.rules.rule import Rule, conditions_of, load
 from api.alerts import Subject
 from api.power import SnapshotKind
@@ -33,6 +45,7 @@ from telemetry.devices import Gpu, Link
 from telemetry.fleet import Fleet
 from telemetry.gap import GAP, Gap
 from telemetry.inventory import Inventory
+from telemetry.jobs import Allocation, Job, JobKey, JobSourceState, NodeJobs
 from telemetry.metric import Lane, Table, Unit
 from telemetry.schema import SCHEMA
 
@@ -62,19 +75,18 @@ class MovingFleet:
         """Store what every node reads at a second; return the monotonic time of it."""
         now = 1000.0 + second
         for number, block in enumerate(SCHEMA.blocks):
-            if block.lane is Lane.SLOW and second % 15:
+            count = self.fleet.size(block.table)
+            if not count or (block.lane is Lane.SLOW and second % 15):
                 continue
             rows = np.concatenate([self._rows(base, number, second) for base in self._bases])
             matrix = self.fleet.matrices[number]
-            count = self.fleet.size(block.table)
-            if count:
-                tiled = np.resize(rows, (count, rows.shape[1]))
-                split = len(block.gauges)
-                matrix.gauges[:count], matrix.counters[:count] = tiled[:, :split], tiled[:, split:]
-                matrix.seen[:count] = now
-                self._spoil(number, matrix.columns, matrix.gauges)
-                if self._errors and block.table is Table.GPU:
-                    self._err(second, matrix.columns, matrix.counters, len(block.gauges))
+            tiled = np.resize(rows, (count, rows.shape[1]))
+            split = len(block.gauges)
+            matrix.gauges[:count], matrix.counters[:count] = tiled[:, :split], tiled[:, split:]
+            matrix.seen[:count] = now
+            self._spoil(number, matrix.columns, matrix.gauges)
+            if self._errors and block.table is Table.GPU:
+                self._err(second, matrix.columns, matrix.counters, len(block.gauges))
         for node in self.nodes:
             node.seen, node.sampled_at = now, _EPOCH + second * 10**9
         return now
@@ -147,9 +159,9 @@ def floor(moving: MovingFleet, rules: Sequence[Rule], now: float) -> float:
 
 
 def measure(
-    gpus: int, links: int, ticks: int, circuits: int, kinds: Collection[str] = ()
+    gpus: int, links: int, ticks: int, circuits: int, kinds: Collection[str] = (), jobs: str = ""
 ) -> dict[str, Any]:
-    """Return ms a tick, bytes a GPU, and the ratio to the floor; `kinds`: as `--kinds`."""
+    """Return ms a tick, bytes a GPU, and the ratio to the floor; `kinds` and `jobs`: as `--kinds` and `--jobs`."""
     rules = [
         rule
         for rule in load()
@@ -157,6 +169,7 @@ def measure(
     ]
     moving, engine = MovingFleet(gpus, links, errors=bool(kinds)), RuleEngine(rules)
     alike = snapshots(circuits)
+    other = OtherHalves(moving, engine, split=jobs == "split") if jobs else None
     times, floors, changes = [], [], 0
     for second in range(ticks + 5):
         now = moving.move(second)
@@ -165,6 +178,8 @@ def measure(
         if second >= 5:  # the first build memory and place all devices
             times.append(time.process_time() - began)
             floors.append(floor(moving, rules, now))
+        if other is not None and second % ASK_SECONDS == 0:
+            other.exchange(now)
     of_gpus = sum(1 for rule in rules if rule.table is Subject.GPU)
     median = float(np.median(times))
     return {
@@ -182,7 +197,50 @@ def measure(
         "floor_milliseconds": float(np.median(floors)) * 1e3,
         "times_the_floor": median / float(np.median(floors)),
         "bytes_per_gpu": engine.bytes / (len(moving.nodes) * GPUS),
+        "mean_milliseconds": float(np.mean(times)) * 1e3,
+        **({} if other is None else other.figures()),
     }
+
+
+class OtherHalves:
+    """A job on each node, and a member that has as many GPUs of each as this one: it states what this one states."""
+
+    def __init__(self, moving: MovingFleet, engine: RuleEngine, *, split: bool) -> None:
+        for number, node in enumerate(moving.nodes):
+            key, gpus = JobKey("slurm", "bench", str(number)), node.inventory.gpus
+            job = Job(key=key, user="ada", gpus=len(gpus) * (2 if split else 1))
+            held = tuple(Allocation(job=key, gpu=gpu.uuid, begin=_EPOCH) for gpu in gpus)
+            sources = (JobSourceState(name="slurm"),)
+            engine.jobs.put(
+                node.inventory.node,
+                NodeJobs(session=1, jobs=(job,), allocations=held, sources=sources),
+            )
+        self._elsewhere = PeersElsewhere()
+        self._times: list[float] = []
+        self._bytes: list[int] = []
+        if split:
+            engine.join(self._elsewhere)
+
+    def exchange(self, now: float) -> None:
+        """Ask once, answer the same question, and hear the answer."""
+        its = self._elsewhere
+        if not len(its.wanted):
+            return
+        began = time.process_time()
+        body = zlib.compress(answer_to(question_to("other", its), its), 1)
+        part = msgspec.msgpack.decode(zlib.decompress(body), type=PeersPart)
+        its.hear(its.wanted, {"other": stated_values(part, its.wanted)}, {"other": "p"}, now)
+        self._times.append(time.process_time() - began)
+        self._bytes.append(len(body))
+
+    def figures(self) -> dict[str, Any]:
+        """Return what a question costs."""
+        if not self._times:
+            return {}
+        return {
+            "exchange_milliseconds": float(np.mean(self._times)) * 1e3,
+            "answer_bytes": float(np.mean(self._bytes)),
+        }
 
 
 def _kind(condition: ConditionKind) -> str:
@@ -198,10 +256,13 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--ticks", type=int, default=40)
     parser.add_argument("--circuits", type=int, default=2000)
     parser.add_argument("--kinds", default="", help="kinds of conditions, with commas between them")
+    parser.add_argument("--jobs", choices=("", "whole", "split"), default="", help="where jobs are")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
     kinds = {word for word in options.kinds.split(",") if word}
-    found = measure(options.gpus, options.links, options.ticks, options.circuits, kinds)
+    found = measure(
+        options.gpus, options.links, options.ticks, options.circuits, kinds, options.jobs
+    )
     show(found, as_json=options.json)
     return 0
 

@@ -1,7 +1,7 @@
 """Slow GPUs, stalled jobs and idle allocations among 100 jobs on 64 nodes, found by the shipped rules, and
 false alarms in a simulated day.
 
-python -m bench.stragglers [--hours 24] [--seed 0] [--json]
+python -m bench.stragglers [--hours 24] [--seed 0] [--members 1] [--apart] [--json]
 
 The engine and the rules about jobs are the real ones; the readings are drawn, every five seconds. Jobs of 1 to 32
 GPUs begin and end all day, each in a phase of its own: training in step, pipelines whose stages draw different
@@ -10,12 +10,15 @@ ranks, lose readings and whole nodes for a minute. Boards differ by their silico
 slow nodes, 8 to 40 % slow, in jobs of 16 GPUs and more, by heat on three GPUs, a link that repeats, or a GPU that
 does less at the same clock; four jobs that stand still for ten minutes; and three allocations that do nothing.
 A slow node is found when an alert names a GPU of it while it is slow; an alert of anything else is false.
+With `--members` each of several aggregators has some of the nodes, drawn once, and asks the others every ten seconds for GPUs
+of its jobs; with `--apart` it does not.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -24,7 +27,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from aggregator.cluster.cluster_peers import ASK_SECONDS
 from alerts.engine.engine import RuleEngine
+from alerts.rules.peers_elsewhere import PeersElsewhere
 from alerts.rules.rule import FOLDER, read
 from api.alerts import Alert, AlertState
 from bench.report import show
@@ -250,37 +255,89 @@ def _uuid(gpu: int) -> str:
     return f"GPU-{gpu:04d}"
 
 
-def measure(hours: float, seed: int, span: tuple[int, int] | None = None) -> dict[str, Any]:
-    """Return how many planted faults were found and how soon, and the false alarms, of a simulated time;
-    `span`: the seconds of it that are played, all if it is not given."""
+def measure(
+    hours: float,
+    seed: int,
+    span: tuple[int, int] | None = None,
+    members: int = 1,
+    *,
+    apart: bool = False,
+) -> dict[str, Any]:
+    """Return how many planted faults were found and how soon, and the false alarms, of a simulated time; `span`: the
+    seconds of it that are played, all if it is not given."""
     seconds = int(hours * 3600)
     cluster = Cluster(seed, seconds)
-    fleet = Fleet()
-    for node in range(NODES):
-        gpus = tuple(
-            Gpu(uuid=_uuid(node * GPUS + n), index=n, name="NVIDIA H100 80GB HBM3")
-            for n in range(GPUS)
-        )
-        placed = fleet.place(Inventory(node=f"node-{node:02d}", gpus=gpus, driver_state="up"))
-        fleet.set_intervals(placed, TICK, TICK)
-    engine = RuleEngine(read(FOLDER / "job_rules.toml"))
-    known: dict[int, NodeJobs] = {}
+    places = np.random.default_rng(seed).integers(0, members, NODES)
+    parts = [MemberNodes(np.flatnonzero(places == number)) for number in range(members)]
+    if members > 1 and not apart:
+        for part in parts:
+            part.engine.join(part.elsewhere)
     running: list[Run] = []
     false: Counter[str] = Counter()
+    spent, ticks = 0.0, 0
     for second in range(*(span or (0, seconds)), TICK):
         now = [run for run in cluster.runs if run.begin <= second < run.end]
         if now != running:
             running = now
-            for node, jobs in lists(now).items():
-                if known.get(node) != jobs:
-                    known[node] = jobs
-                    engine.jobs.put(f"node-{node:02d}", jobs)
-        _store(fleet, cluster.readings(second, now), 1000.0 + second)
-        changes = engine.evaluate(fleet, 1000.0 + second, _WALL + second * 10**9)
-        for alert in changes:
-            if alert.state is AlertState.FIRING and not _finds(alert, cluster, second):
-                false[alert.rule] += 1
-    return _figures(cluster, false, hours)
+            for part in parts:
+                part.list_jobs(lists(now))
+        readings = cluster.readings(second, now)
+        began = time.process_time()
+        for part in parts:
+            for alert in part.tick(readings, second):
+                if alert.state is AlertState.FIRING and not _finds(alert, cluster, second):
+                    false[alert.rule] += 1
+        spent, ticks = spent + time.process_time() - began, ticks + 1
+        if second % ASK_SECONDS == 0:
+            _exchange(parts, float(second))
+    found = _figures(cluster, false, hours)
+    return found | {"members": members, "milliseconds_a_tick": spent / max(1, ticks) * 1e3}
+
+
+class MemberNodes:
+    """Nodes of one aggregator."""
+
+    def __init__(self, nodes: npt.NDArray[np.intp]) -> None:
+        self.nodes = nodes
+        self.gpus = (nodes[:, None] * GPUS + np.arange(GPUS)).ravel()
+        self.fleet = Fleet()
+        for node in nodes.tolist():
+            gpus = tuple(
+                Gpu(uuid=_uuid(node * GPUS + n), index=n, name="NVIDIA H100 80GB HBM3")
+                for n in range(GPUS)
+            )
+            placed = self.fleet.place(
+                Inventory(node=f"node-{node:02d}", gpus=gpus, driver_state="up")
+            )
+            self.fleet.set_intervals(placed, TICK, TICK)
+        self.engine = RuleEngine(read(FOLDER / "job_rules.toml"))
+        self.elsewhere = PeersElsewhere()
+        self._known: dict[int, NodeJobs] = {}
+
+    def list_jobs(self, jobs: dict[int, NodeJobs]) -> None:
+        """Hand over the lists of nodes that have changed."""
+        for node in self.nodes.tolist():
+            if self._known.get(node) != jobs[node]:
+                self._known[node] = jobs[node]
+                self.engine.jobs.put(f"node-{node:02d}", jobs[node])
+
+    def tick(self, readings: dict[str, Floats], second: int) -> list[Alert]:
+        """Return the alerts that begin or end with the readings of a second."""
+        its = {name: values[self.gpus] for name, values in readings.items()}
+        _store(self.fleet, its, 1000.0 + second)
+        return self.engine.evaluate(self.fleet, 1000.0 + second, _WALL + second * 10**9)
+
+
+def _exchange(parts: list[MemberNodes], now: float) -> None:
+    """Have each ask the others once."""
+    for number, part in enumerate(parts):
+        its = part.elsewhere
+        answers = {
+            str(other): theirs.elsewhere.answer(its.wanted, its.moments(str(other)))
+            for other, theirs in enumerate(parts)
+            if other != number
+        }
+        its.hear(its.wanted, answers, dict.fromkeys(answers, ""), now)
 
 
 def _store(fleet: Fleet, readings: dict[str, Floats], at: float) -> None:
@@ -359,9 +416,12 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.stragglers", description=__doc__)
     parser.add_argument("--hours", type=float, default=24.0)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--members", type=int, default=1, help="aggregators that have the nodes")
+    parser.add_argument("--apart", action="store_true", help="they don't ask each other")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
-    show(measure(options.hours, options.seed), as_json=options.json)
+    found = measure(options.hours, options.seed, members=options.members, apart=options.apart)
+    show(found, as_json=options.json)
     return 0
 
 

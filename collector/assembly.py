@@ -6,11 +6,12 @@ import asyncio
 import math
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 from collector.config import CollectorConfig
+from collector.host.check_results import CheckResults
 from collector.jobs.service import JobsService, jobs_switched_off
 from collector.jobs.source import KnowsJobs
 from collector.publish.publisher import Publisher
@@ -20,8 +21,8 @@ from collector.sampling.event_queue import EventQueue
 from collector.sampling.known_devices import RememberedDevices
 from collector.sampling.sampler import HostRows, PortRows, Sampler
 from collector.source import DeviceEvent, Source
-from collector.sources import is_elsewhere
-from telemetry.inventory import CommandKind, Inventory
+from collector.sources import is_elsewhere, is_probed
+from telemetry.inventory import CommandKind, Inventory, NodeRole
 from telemetry.supervision import ProgressMarks, Supervisor, TaskState
 
 SLOWEST_SAMPLE = 10.0
@@ -87,6 +88,8 @@ class CollectorAssembly:
         host: HostRows | None,
         facts: Mapping[str, str],
         ports: PortRows | None = None,
+        changing: Callable[[], Mapping[str, str]] = dict,
+        guessed: NodeRole | None = None,
     ) -> None:
         self.config = config
         self.source = source
@@ -118,7 +121,7 @@ class CollectorAssembly:
             self.ring_writer = RingWriter(
                 ring, self.session, self._ring_changed, lambda: self.marks.mark("frame stored")
             )
-            if source.inventory.source == "nvml":
+            if is_probed(source):
                 self._memory = RememberedDevices(config.state_dir, time.time_ns())
         self.publisher = Publisher(
             config,
@@ -146,6 +149,7 @@ class CollectorAssembly:
         self.events = EventQueue(
             config.node, self.session, lambda _, payload: self.publisher.event(payload)
         )
+        checks = None if is_elsewhere(config.source) else CheckResults(config.state_dir)
         self.sampler = Sampler(
             config,
             source,
@@ -156,8 +160,11 @@ class CollectorAssembly:
             [
                 *([] if kernel is None else [kernel.drain]),
                 *([] if host is None else [host.drain_events]),
+                *([] if checks is None else [checks.drain_events]),
             ],
             facts,
+            changing if checks is None else lambda: {**changing(), **checks.facts()},
+            guessed,
             failing=self.failing,
             sampled=self._sampled,
             ports=ports,

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import re
 import socket
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
 from collector.jobs.config import JobsConfig
+from telemetry.devices import PORT_ROLES as ROLES
 from telemetry.errors import ConfigError
-from telemetry.inventory import CommandKind
+from telemetry.inventory import CommandKind, NodeRole
 from telemetry.mqtt import BrokerConfig
+from telemetry.secrets import read_secret
 from telemetry.topics import check_name
 
 SHORTEST_INTERVAL = 0.05
 """Seconds; the driver updates its sensors no faster."""
+_UNIT = re.compile(r"[A-Za-z0-9][A-Za-z0-9:_.@-]{0,99}(?<!\.service)")
+MOST_LABELS = 16
 SMALLEST_RING = 64 * 1024
 """Bytes; a smaller ring would not hold a minute of one node."""
 
@@ -43,6 +49,59 @@ def listen_address(where: str, text: str) -> tuple[str, int]:
     return host.strip("[]") or "127.0.0.1", int(port)
 
 
+SERVICES = (
+    "nvidia-fabricmanager", "nvidia-imex", "nvidia-persistenced", "nvidia-dcgm", "opensm", "nvlsm",
+    "slurmd", "slurmctld", "slurmdbd", "munge", "kubelet", "containerd", "docker",
+    "chronyd", "chrony", "ntpd", "systemd-timesyncd", "sssd", "sshd", "ssh", "rasdaemon",
+    "beegfs-client", "beegfs-storage", "beegfs-meta",
+)  # fmt: skip
+"""Services that work on a node depends on."""
+
+
+class BmcConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The node's own management controller over Redfish: fans, power supplies and the log of the hardware, in place
+    of `ipmitool`. An account that may read is enough."""
+
+    url: str = ""
+    """Base of the service: `https://169.254.0.17` of the host interface, or the controller's own address; without
+    one `ipmitool` is used, where it is installed."""
+    username: str | None = None
+    """User, with `password_file`."""
+    password_file: Path | None = None
+    """A file with the password alone."""
+    login: Literal["session", "basic"] = "session"
+    """Whether a session is opened, or each request carries the password."""
+    verify: bool = True
+    """Whether the certificate must be one that this machine trusts."""
+    ca_file: Path | None = None
+    """Certificates to trust; those of this machine by default."""
+    timeout: float = 20.0
+    """Seconds for all requests of one reading."""
+
+    def __post_init__(self) -> None:
+        """Raise `ConfigError` for settings that can't work."""
+        where = "collector.bmc"
+        if not self.url and self.username:
+            raise ConfigError(
+                where, "it has a login and no url", 'Write url = "https://169.254.0.17".'
+            )
+        if self.url and not re.fullmatch(r"https?://[^\s/@?#]+", self.url.rstrip("/")):
+            raise ConfigError(f"{where}.url", f"{self.url!r} is no address of a service", 'Write "https://169.254.0.17".')  # fmt: skip
+        if (self.username is None) != (self.password_file is None):
+            raise ConfigError(where, "a login needs username and password_file", "Write both or neither.")  # fmt: skip
+        if not 1.0 <= self.timeout <= 120.0:
+            raise ConfigError(f"{where}.timeout", f"{self.timeout:g} s is out of range", "Write 1 to 120.")  # fmt: skip
+
+    def password(self) -> str:
+        """Return the password. Raises `ConfigError` where its file can't be read."""
+        file = self.password_file
+        return "" if file is None else read_secret("collector.bmc.password_file", file, "password")
+
+    def basic(self) -> str:
+        """Return the header of a basic login. Raises `ConfigError`."""
+        return f"Basic {base64.b64encode(f'{self.username}:{self.password()}'.encode()).decode()}"
+
+
 class CollectorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Settings of one collector: source, intervals, ring and broker."""
 
@@ -51,8 +110,13 @@ class CollectorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     cluster: str = "default"
     """Name in the MQTT topics; usually `cluster` at the top of the settings."""
     source: str = "auto"
-    """`auto`, `nvml`, `nvidia-smi`, `nvidia-smi:FILE`, `simulated:SCENARIO` or `recording:FILE`;
+    """`auto`, `none`, `nvml`, `amd`, `nvml+amd`, `nvidia-smi`, `nvidia-smi:FILE`, `simulated:SCENARIO` or `recording:FILE`;
     see `collector.sources`."""
+    role: NodeRole | None = None
+    """Purpose of the node: `gpu`, `head`, `login`, `compute`, `storage` or `switch`; if absent, by its PCI bus
+    and services (docs/roles.md)."""
+    labels: dict[str, str] = {}
+    """Labels of the node, by which `[[expected]]` may choose it: `{ pool = "training" }`."""
     interval: float = 1.0
     """Seconds between frames."""
     slow_interval: float = 15.0
@@ -76,7 +140,27 @@ class CollectorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     closes the driver, which leaves the node without readings: accept it where the broker lets only
     the aggregator send commands, as with `kilowatch pki` (docs/deploy.md)."""
     node_readings: bool = True
-    """Whether to read the host too: CPU, memory, disk, network, wall power."""
+    """Whether to read the host too: CPU, memory, disk, network, wall power, ports, services, fans."""
+    host_root: Path = Path("/")
+    """Where the node's own /proc, /sys, /etc and /dev are; in a container that has them elsewhere, there."""
+    ports: bool = True
+    """Whether to read the ports of network adapters: InfiniBand, RoCE, Ethernet."""
+    port_roles: dict[str, str] = {}
+    """Roles of ports by pattern of the adapter's or interface's name: `{"mlx5_1[0-9]" = "storage"}`.
+    `compute` and `storage` page when they go down, `management` is a ticket; the others are found by
+    the PCI Express switch that they share with a GPU."""
+    topology: Path | None = None
+    """File that says which switch each port is cabled to: `lldpcli show neighbors -f json`, `iblinkinfo -l`,
+    or lines of `PORT SWITCH PORT`. It is read again when it changes. Ports that go down together at one
+    switch are one incident then."""
+    services: tuple[str, ...] = SERVICES
+    """systemd services whose state is read, without `.service`. One that is not enabled on the node counts for
+    nothing, unless an `[[expected]]` of the aggregator names it."""
+    bmc_readings: bool = True
+    """Whether fans, power supplies and the log of the hardware are read from the BMC: fans and supplies once a
+    minute, the log every five."""
+    bmc: BmcConfig = BmcConfig()
+    """The BMC over Redfish."""
     jobs: JobsConfig = JobsConfig()
     """Who uses the GPUs (docs/jobs.md); usually the section `[jobs]` of the settings."""
     seed: int = 1
@@ -106,11 +190,33 @@ class CollectorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
                 f"{self.ring_bytes} bytes are too few",
                 f"Give the ring at least {SMALLEST_RING}, or switch it off: ring_enabled = false.",
             )
+        if len(self.labels) > MOST_LABELS or any(
+            not _UNIT.fullmatch(name) or len(value) > 200 for name, value in self.labels.items()
+        ):
+            raise ConfigError(
+                "collector.labels",
+                "one has no name, or a long one, or there are many",
+                f"Write {MOST_LABELS} at most, of letters, digits, _ and -.",
+            )
+        for name in self.services:
+            if not _UNIT.fullmatch(name):
+                raise ConfigError(
+                    "collector.services",
+                    f"{name!r} is no service",
+                    "Write slurmd, without .service.",
+                )
         if self.backfill_bytes_per_second <= 0:
             raise ConfigError(
                 "collector.backfill_bytes_per_second",
                 f"{self.backfill_bytes_per_second} is no rate",
                 "Choose a number of bytes a second above 0; 2000000 is usual.",
             )
+        for pattern, role in self.port_roles.items():
+            if role not in ROLES:
+                raise ConfigError(
+                    f"collector.port_roles.{pattern}",
+                    f"{role!r} is no role",
+                    f"Write {', '.join(ROLES)}.",
+                )
         if self.metrics_listen is not None:
             listen_address("collector.metrics_listen", self.metrics_listen)

@@ -16,7 +16,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -29,6 +30,7 @@ from collector.source import Paced, Source
 from collector.sources import is_elsewhere, make_source
 from telemetry import private_file
 from telemetry.errors import ConfigError
+from telemetry.inventory import LABEL_FACT, NodeRole
 from telemetry.release import release
 from telemetry.systemd import ServiceManager
 from telemetry.tasks import end, first_error
@@ -85,18 +87,28 @@ LEAVING = 0.2
 """Seconds that threads may take to end."""
 
 
+@dataclass(slots=True)
+class Linger:
+    """The time between the last frame of a collector and its end."""
+
+    over: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when its frames have been received."""
+    frames: int | None = None
+    """Number of frames that it sampled; None until it samples no more."""
+
+
 async def run_collector(
     config: CollectorConfig,
     *,
     stop: asyncio.Event | None = None,
     source: Source | None = None,
-    linger: asyncio.Event | None = None,
+    linger: Linger | None = None,
     manager: ServiceManager | None = None,
 ) -> CollectorSummary:
     """Collect until `stop` is set; then end within two seconds, whatever hangs.
 
-    With `linger`, sampling ends at `stop`, but the connection stays open until `linger` is set
-    too, so that an aggregator can request the last frames. `manager` is notified of the progress.
+    With `linger`, sampling ends at `stop`, but the connection stays open until its `over` is set, so that
+    an aggregator can request the last frames. `manager` is notified of the progress.
 
     Raises `ConfigError` (or `SourceError`) for a fault that an operator must correct before the
     start. A driver, a disk or a broker that is away does not end it: each is a state and an event.
@@ -122,7 +134,10 @@ async def run_collector(
         for part in (host, kernel, ports):
             if part is not None:
                 stack.callback(part.close)
-        parts = CollectorAssembly(config, source, kernel, host, facts_of(config), ports)
+        parts = CollectorAssembly(
+            config, source, kernel, host, facts_of(config), ports,
+            changing_facts_of(config), guessed_role_of(config),
+        )  # fmt: skip
         work = _run(parts, stop, linger)
         if manager is None:
             return await work
@@ -130,7 +145,7 @@ async def run_collector(
 
 
 async def _run(
-    parts: CollectorAssembly, stop: asyncio.Event, linger: asyncio.Event | None
+    parts: CollectorAssembly, stop: asyncio.Event, linger: Linger | None
 ) -> CollectorSummary:
     node = parts.config.node
     closing: asyncio.Future[None] | None = None
@@ -161,7 +176,8 @@ async def _run(
                     await end({sampler}, STOPPING)
                     await _publish_last_frame(parts)
                     parts.publisher.announce()
-                    await linger.wait()
+                    linger.frames = parts.summary().frames
+                    await linger.over.wait()
             finally:  # also when we are cancelled, or one of the tasks has failed
                 parts.closing = True
                 await end({sampler, *others}, STOPPING)
@@ -171,7 +187,8 @@ async def _run(
                 closing = asyncio.ensure_future(parts.source.close())
                 await _finish(parts)
                 await asyncio.wait(ending, timeout=PARTING)
-                await end(ending, STOPPING)
+                while not await end({sampler, *others, *ending}, STOPPING):
+                    pass  # the group would wait for it without cancelling it again
     except BaseExceptionGroup as errors:
         raise first_error(errors) from errors
     finally:
@@ -279,25 +296,51 @@ def host_of(config: CollectorConfig) -> HostRows | None:
     disk = config.state_dir
     while not disk.exists() and disk != disk.parent:
         disk = disk.parent
-    return Host(disk=disk)
+    return Host(
+        config.host_root,
+        disk,
+        None if config.bmc_readings else "",
+        services=config.services,
+        bmc=config.bmc if config.bmc_readings and config.bmc.url else None,
+        state_dir=config.state_dir,
+    )
 
 
 def ports_of(config: CollectorConfig) -> PortRows | None:
-    """Return the reader of this host's network ports, or None as for `host_of`."""
-    if not config.node_readings or is_elsewhere(config.source):
+    """Return the reader of this host's network ports, or None as for `host_of` and for `ports = false`."""
+    if not config.node_readings or not config.ports or is_elsewhere(config.source):
         return None
     from collector.host.fabric import Fabric  # noqa: PLC0415 - as above
 
-    return Fabric(config.node)
+    return Fabric(config.node, config.host_root, roles=config.port_roles, topology=config.topology)
 
 
 def facts_of(config: CollectorConfig) -> dict[str, str]:
-    """Return facts about this machine for the inventory; none when the source is of another."""
+    """Return facts about this machine for the inventory, of the settings alone when the source is of another."""
+    labels = {f"{LABEL_FACT}{name}": value for name, value in config.labels.items()}
     if is_elsewhere(config.source):
-        return {}
+        return labels
     from collector.host import facts  # noqa: PLC0415 - as above
 
-    return facts()
+    return {**facts(config.host_root), **labels}
+
+
+def changing_facts_of(config: CollectorConfig) -> Callable[[], Mapping[str, str]]:
+    """Return a reader of the facts of this machine that may change; of nothing for a source of another."""
+    if is_elsewhere(config.source):
+        return dict
+    from collector.host.configuration import configuration  # noqa: PLC0415 - as above
+
+    return functools.partial(configuration, config.host_root, config.services)
+
+
+def guessed_role_of(config: CollectorConfig) -> NodeRole | None:
+    """Return the role of this machine by its hardware; None for a source of another."""
+    if is_elsewhere(config.source):
+        return None
+    from collector.host.role import guessed_role  # noqa: PLC0415 - as above
+
+    return guessed_role(config.host_root)
 
 
 def kernel_log_of(config: CollectorConfig) -> KernelLines | None:

@@ -2,8 +2,9 @@
 # Install what the tests start: a broker, Prometheus with promtool, Alertmanager with amtool, InfluxDB,
 # VictoriaMetrics, jsonnet for the mixin, upsd with its dummy driver, a C compiler for the fake
 # driver, tmux for the dashboard on a real terminal, a browser for hostile pages, systemd to rate its
-# units (it is not started), Slurm and fuser for the hooks of `kilowatch recover`, buildah and debootstrap for the
-# image on a bare Debian, rpm to look into the RPM, and the font of the pictures.
+# units (it is not started), Slurm with its accounting and MariaDB for jobs, fuser for the hooks of `kilowatch recover`,
+# buildah and debootstrap for the image on a bare Debian, podman with crun and busybox for a rootless container, rpm to
+# look into the RPM, and the font of the pictures.
 set -eu
 missing=""
 command -v mosquitto >/dev/null 2>&1 || [ -x /usr/sbin/mosquitto ] || missing="$missing mosquitto"
@@ -19,7 +20,12 @@ command -v tmux >/dev/null 2>&1 || missing="$missing tmux"
 command -v chromium >/dev/null 2>&1 || missing="$missing chromium"
 command -v systemd-analyze >/dev/null 2>&1 || missing="$missing systemd"
 command -v slurmctld >/dev/null 2>&1 || [ -x /usr/sbin/slurmctld ] || missing="$missing slurm-wlm slurm-wlm-basic-plugins munge"
+command -v slurmdbd >/dev/null 2>&1 || [ -x /usr/sbin/slurmdbd ] || missing="$missing slurmdbd"
+command -v mariadbd >/dev/null 2>&1 || [ -x /usr/sbin/mariadbd ] || missing="$missing mariadb-server"
 command -v buildah >/dev/null 2>&1 || missing="$missing buildah"
+command -v podman >/dev/null 2>&1 || missing="$missing podman"
+command -v crun >/dev/null 2>&1 || missing="$missing crun"
+command -v busybox >/dev/null 2>&1 || missing="$missing busybox-static"
 command -v debootstrap >/dev/null 2>&1 || [ -x /usr/sbin/debootstrap ] || missing="$missing debootstrap"
 command -v rpm >/dev/null 2>&1 || missing="$missing rpm"
 command -v fuser >/dev/null 2>&1 || missing="$missing psmisc"

@@ -16,8 +16,20 @@ from alerts.rules.rule import FOLDER, Rule, conditions_of, load, monitor_rules, 
 from alerts.xid.event import event_data
 from alerts.xid.sxids import Fatality, sxids
 from api.alerts import Owner
+from docs.dcgm_names import dcgm_page
 from docs.reference import commands_page, settings_page
 from power.snapshot.quantities import QUANTITIES
+from telemetry.amd import (
+    AmdReader,
+    BadPages,
+    Binary,
+    File,
+    KfdProcesses,
+    LibraryAnswer,
+    Ras,
+    Residency,
+    Sensor,
+)
 from telemetry.catalogue import CATALOGUE
 from telemetry.devices import Event
 from telemetry.field_texts import field_texts
@@ -30,9 +42,9 @@ DOCS = Path(__file__).parent
 
 _TABLES = {
     Table.GPU: "One row for each GPU, labelled `cluster`, `node`, `gpu` (index) and `uuid`.",
-    Table.LINK: "One row for each NVLink of each GPU, labelled also `link`.",
+    Table.LINK: "One row for each NVLink or xGMI link of each GPU, labelled also `link`.",
     Table.NODE: "One row for each machine.",
-    Table.PORT: "One row for each port of an InfiniBand or RoCE adapter, labelled `port` (`mlx5_0/1`); "
+    Table.PORT: "One row for each port of an InfiniBand, RoCE or Ethernet adapter and each bond, labelled `port` (`mlx5_0/1`, `eno1`); "
     "files are below `/sys/class/infiniband/ADAPTER/ports/NUMBER`.",
     Table.INSTANCE: "One row for each MIG instance (NVML's MIG devices), labelled as its GPU and `instance_uuid`, "
     "`gpu_instance`, `compute_instance` and `profile`. On the page with dcgm-exporter's names, memory used and "
@@ -40,7 +52,7 @@ _TABLES = {
 }
 
 
-SOURCES = {"nvml": "NVML", "smi": "nvidia-smi -q", "host": "the host"}
+SOURCES = {"nvml": "NVML", "smi": "nvidia-smi -q", "amd": "amdgpu", "host": "the host"}
 """Title of each source's column in docs/metrics.md."""
 
 
@@ -55,6 +67,7 @@ def metrics_page() -> str:
         "that could not be read is absent there, `null` in JSON and a gap with a reason on the bus;",
         "it is never 0. The *fast* lane is read every second, the *slow* one every 15 s, unless configured",
         "otherwise. `F` is a field of `nvmlDeviceGetFieldValues`, `GPM` a performance metric.",
+        "For AMD: files below the PCI device of the GPU, `M` a field of its binary table `gpu_metrics`.",
     ]
     for table in Table:
         text = _TABLES[table]
@@ -104,6 +117,8 @@ def _readers(metric: Metric, source: str) -> str:
     readers = metric.readers(source)
     if source == "nvml":
         return " or ".join(_nvml(reader) for reader in readers)
+    if source == "amd":
+        return " or ".join(_amd(reader) for reader in readers)
     if source == "host":
         return " or ".join(f"`{reader.path}`" for reader in readers)
     return f"`{readers[0]}`" if readers else ""
@@ -120,6 +135,26 @@ def _nvml(source: NvmlReader) -> str:
             inside = ", ".join(str(argument) for argument in args)
             bits = f" & {mask:#x}" if mask else ""
             return f"`{function}({inside})`{bits}"
+
+
+def _amd(reader: AmdReader) -> str:
+    match reader:
+        case File(path=path, minus=minus):
+            return f"`{path}` - `{minus}`" if minus else f"`{path}`"
+        case Sensor(name=name):
+            return f"hwmon `{name}`"
+        case Binary(field=field, fold=fold):
+            return f"M `{field}`{f' ({fold})' if fold else ''}"
+        case Ras(severity=severity, block=block):
+            return f"`ras/{block or '*'}_err_count` {severity}"
+        case Residency(throttlers=throttlers):
+            return f"M {' or '.join(f'`{each}`' for each in throttlers)}"
+        case BadPages(status=status):
+            return f"`ras/gpu_vram_bad_pages` {status}"
+        case LibraryAnswer(answer=answer):
+            return f"`amdsmi_get_{answer}`"
+        case KfdProcesses():
+            return "KFD `proc/*/vram_*`"
 
 
 _NOTIFIED = {
@@ -381,6 +416,7 @@ def glossary_page() -> str:
 PAGES = {
     "glossary.md": glossary_page,
     "metrics.md": metrics_page,
+    "dcgm.md": dcgm_page,
     "runbook.md": runbook_page,
     "statements.md": statements_page,
     "api.md": api_page,

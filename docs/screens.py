@@ -1,15 +1,17 @@
-"""Draws the pictures of the README and of docs/screens.md from seeded demos: `make screens`. Look at
-them afterwards.
+"""Draws the pictures of the README, of docs/screens.md and, by Chromium, of docs/web.md from seeded demos:
+`make screens`. Look at them afterwards.
 
-python -m docs.screens [--scenario two-dgx-h100] [--seconds 12]
+python -m docs.screens [--scenario two-dgx-h100] [--screen overview] [--web overview] [--seconds 12]
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import base64
 import subprocess
 import sys
+import tempfile
 import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -19,6 +21,7 @@ from textual.pilot import Pilot
 
 from docs.palette import small
 from kilowatch.stack.ports import free_port
+from tests.web.browser import browsing
 from tui.app import Top
 from tui.frame.export import png
 from tui.top import screenshot
@@ -50,6 +53,14 @@ SCREENS: dict[str, tuple[str, tuple[str, ...]]] = {
     "energy": ("Energy and cost", ("7",)),
 }
 """What each is, and the keys that lead there."""
+WEB: dict[str, tuple[str, str, str, str]] = {
+    "overview": ("fleet", "desktop", "/", "The overview of 10,000 GPUs"),
+    "incident": ("two-dgx-h100", "desktop", "", "An incident, where a page's link leads"),
+    "nodes": ("fleet", "desktop", "/nodes?sort=hottest", "1,250 nodes, sorted by a click"),
+    "circuits": ("fleet", "phone", "/circuits", "Circuits on a phone"),
+}
+"""Web pages: scenario, size, path (empty: the worst incident), and what each is."""
+_WORST = "document.querySelector('table.incidents tbody a').getAttribute('href')"
 
 
 @contextmanager
@@ -97,10 +108,32 @@ async def draw(
     drawn: dict[str, str] = {}
     async with app.run_test(size=size) as pilot:
         await quiet(pilot, seconds)
+        async with asyncio.timeout(120):
+            while not app.feed.state.ready:
+                await quiet(pilot, 0.5)
         for name in screens:
             await pilot.press(*SCREENS[name][1])
             await quiet(pilot, 5.0)
             drawn[name] = screenshot(app)
+    return drawn
+
+
+async def draw_web(url: str, seconds: float, names: Sequence[str]) -> dict[str, bytes]:
+    """Show web pages in Chromium; return the PNG of each."""
+    await wait_for(url)
+    await asyncio.sleep(seconds)
+    drawn: dict[str, bytes] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        async with browsing(Path(folder)) as tab:
+            for name in names:
+                _, size, path, _ = WEB[name]
+                await tab.size(size)
+                if not path:
+                    await tab.open(f"{url}/alerts")
+                    path = "/" + await tab.value(_WORST)
+                await tab.open(url + path)
+                shot = await tab.call("Page.captureScreenshot", format="png")
+                drawn[name] = base64.b64decode(shot["data"])
     return drawn
 
 
@@ -131,13 +164,21 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m docs.screens", description=__doc__)
     parser.add_argument("--scenario", choices=SCENARIOS)
     parser.add_argument("--screen", choices=SCREENS, action="append")
+    parser.add_argument("--web", choices=WEB, action="append", help="these web pages alone")
     parser.add_argument("--seconds", type=float, default=12.0)
     options = parser.parse_args(arguments)
     PICTURES.mkdir(exist_ok=True)
-    screens = options.screen or list(SCREENS)
+    screens = options.screen or ([] if options.web else list(SCREENS))
+    web = options.web or ([] if options.screen else list(WEB))
     for scenario in [options.scenario] if options.scenario else SCENARIOS:
         with running(scenario) as url:
-            for number, size in enumerate(SIZES):
+            here = [name for name in web if WEB[name][0] == scenario]
+            drawn = asyncio.run(draw_web(url, options.seconds, here)) if here else {}
+            for name, shot in drawn.items():
+                path = PICTURES / f"web-{name}.png"
+                path.write_bytes(small(shot))
+                print(f"wrote {path.relative_to(PICTURES.parents[1])}")  # noqa: T201
+            for number, size in enumerate(SIZES if screens else ()):
                 seconds = options.seconds if number == 0 else 4.0
                 for name, svg in asyncio.run(draw(url, size, seconds, screens)).items():
                     path = PICTURES / picture(scenario, name, size)

@@ -35,6 +35,7 @@ COMMANDS = {
     "doctor": "doctor",
     "pki": "pki",
     "init": "init",
+    "cluster": "cluster",
     "circuits": "circuits",
     "plan": "power",
     "fit": "power",

@@ -23,6 +23,8 @@ import msgspec
 
 from aggregator.config import AggregatorConfig
 from aggregator.homeassistant.config import HomeAssistantConfig
+from aggregator.register.drift_watch import DriftConfig
+from aggregator.register.expected import ExpectedState
 from alerts.config import AlertsConfig
 from collector.config import CollectorConfig
 from collector.jobs.config import JobsConfig
@@ -47,6 +49,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Circuits, panels, cords, meters, budgets (docs/power.md)."""
     alerts: AlertsConfig = AlertsConfig()
     """Notifications (docs/alerts.md)."""
+    expected: tuple[ExpectedState, ...] = ()
+    """Expected state of the nodes (docs/drift.md)."""
+    drift: DriftConfig = DriftConfig()
+    """When a node that differs from what is declared, or from its like, is an alert."""
     homeassistant: HomeAssistantConfig = HomeAssistantConfig()
     """GPUs and circuits as devices of Home Assistant (docs/home.md)."""
     recover: RecoverConfig = RecoverConfig()
@@ -82,6 +88,7 @@ def load(
     path = find_file(named)
     origin = where(named)
     tree = read_toml(path) if path else {}
+    _split_cluster(tree)
     check_keys(origin, tree, Settings)
     for name, text in environment.items():
         if name.startswith(PREFIX):
@@ -141,9 +148,23 @@ def _put(tree: dict[str, Any], keys: list[str], value: object, where: str) -> No
     tree[keys[-1]] = value
 
 
+def _split_cluster(tree: dict[str, Any]) -> None:
+    """Take `[cluster]` apart: its `name` is what `cluster = "name"` says, and the rest is of the aggregator's
+    members."""
+    table = tree.get("cluster")
+    if not isinstance(table, dict):
+        return
+    tree["cluster"] = table.pop("name", "default")
+    if isinstance(table.get("storage"), str):
+        table["storage"] = {"url": table["storage"]}
+    aggregator = tree.setdefault("aggregator", {})
+    if table and isinstance(aggregator, dict):
+        aggregator.setdefault("members", {}).update(table)
+
+
 def _share(tree: dict[str, Any], origin: str) -> None:
-    """Apply cluster and broker to both sides, unless a side has its own, [power], [alerts] and
-    [homeassistant] of the top level to the aggregator, and [jobs] to the collector. A side that names
+    """Apply cluster and broker to both sides, unless a side has its own, [power], [alerts], [homeassistant],
+    [[expected]] and [drift] of the top level to the aggregator, and [jobs] to the collector. A side that names
     its own host, or hosts, has none of the shared addresses."""
     _check_one_address(origin, "broker", tree.get("broker", {}))
     for side in ("collector", "aggregator"):
@@ -155,7 +176,7 @@ def _share(tree: dict[str, Any], origin: str) -> None:
                 shared.pop(key, None)
         section["broker"] = {**shared, **own}
         _check_one_address(origin, f"{side}.broker", section["broker"])
-    for name in ("power", "alerts", "homeassistant"):
+    for name in ("power", "alerts", "homeassistant", "expected", "drift"):
         if name in tree:
             tree["aggregator"].setdefault(name, tree[name])
     if "jobs" in tree:

@@ -330,6 +330,7 @@ def _check_instances(instances: Sequence[MigInstance], gpus: AbstractSet[Hashabl
 def _check_gpu(where: str, gpu: Gpu) -> None:
     _within(f"{where}.index", gpu.index, 0, MOST_INDEX)
     _within(f"{where}.minor", gpu.minor, 0, MOST_INDEX)
+    _within(f"{where}.pcie_width", gpu.pcie_width, 0, MOST_INDEX)
     _within(f"{where}.memory_bytes", gpu.memory_bytes, 0, MOST_BYTES)
     _within(f"{where}.power_limit_watts", gpu.power_limit_watts, 0, MOST_WATTS)
     _bounded(f"{where}.capabilities", gpu.capabilities, MOST_COLUMNS)

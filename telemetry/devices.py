@@ -24,18 +24,29 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     power_limit_watts: float | None = None
     """Limit in force when the inventory was taken."""
     minor: int | None = None
+    """Number of `/dev/nvidiaN`, or of AMD's render node `/dev/dri/renderDN`."""
     mig: bool = False
+    pcie_width: int | None = None
+    """Lanes of PCI Express in use when the GPU was opened."""
+    ecc: bool | None = None
+    """Whether ECC is on; None where it can't be, or is not told."""
+    persistence: bool | None = None
+    """Whether persistence mode is on."""
     slot: str | None = None
     """Place in the rack as the platform reports it: `slot 14, tray 4, host 1, module 2, chassis 1820...`,
     or the slot's number alone."""
     present: bool = True
     """False for a GPU that was there and is gone: its rows stay, all gaps."""
+    fabric_cluster: str | None = None
+    """UUID of the NVLink domain that the GPU has joined; none where it has joined none."""
+    fabric_clique: int | None = None
+    """Part of that domain whose GPUs reach each other."""
     capabilities: dict[str, str] = {}
     """Reason by metric for each metric that this GPU never has: `{"gpu_fan_speed_ratio": "not_supported"}`."""
 
 
 class Link(msgspec.Struct, frozen=True, kw_only=True):
-    """An NVLink of a GPU: a row of the `link` table."""
+    """An NVLink or xGMI link of a GPU: a row of the `link` table."""
 
     gpu: str
     """UUID of the GPU that the link belongs to."""
@@ -51,15 +62,20 @@ PORT_PREFIX = "port:"
 """Beginning of the identity of a port, which no UUID of a GPU and no name of a node has."""
 
 
+PORT_ROLES = ("compute", "storage", "management")
+"""Roles of ports that settings may give."""
+
+
 class Port(msgspec.Struct, frozen=True, kw_only=True):
-    """A port of a network adapter: a row of the `port` table."""
+    """A port of a network adapter, or a bond of ports: a row of the `port` table."""
 
     id: str
     """Identity within the cluster, `port:<node>:<PCI address or adapter>/<number>`: an adapter may
     have another name after a restart."""
     adapter: str
-    """Name that the kernel gives the adapter: `mlx5_0`."""
+    """Name that the kernel gives the adapter: `mlx5_0`; of plain Ethernet that of the interface."""
     number: int
+    """From 1; 0 for plain Ethernet."""
     pci: str | None = None
     """Normal form, as that of a GPU."""
     numa_node: int | None = None
@@ -73,13 +89,29 @@ class Port(msgspec.Struct, frozen=True, kw_only=True):
     """Network interface over the port: `ibp24s0`."""
     gpu: str | None = None
     """UUID of the nearest GPU: below the same PCI Express switch, where only one is nearest."""
+    role: str = ""
+    """`compute`, `storage`, `management` or `member` (of a bond); empty where it is not known."""
+    rail: int | None = None
+    """Place among the node's compute ports, in the order of their GPUs: ports of one rail of all nodes
+    are mostly on one leaf switch."""
+    bond: str | None = None
+    """Bond that the port is a member of: `bond0`."""
+    switch: str | None = None
+    """Switch at the far end, by `collector.topology`."""
+    switch_port: str | None = None
+    """Port of that switch."""
     present: bool = True
     """False for a port that was there and is gone: its row stays, all gaps."""
 
     @property
     def name(self) -> str:
-        """Adapter and number: `mlx5_0/1`."""
-        return f"{self.adapter}/{self.number}"
+        """Adapter and number: `mlx5_0/1`; of plain Ethernet the interface alone."""
+        return f"{self.adapter}/{self.number}" if self.is_rdma else self.adapter
+
+    @property
+    def is_rdma(self) -> bool:
+        """Whether it is a port of an RDMA adapter, whose ports are numbered from 1."""
+        return self.number > 0
 
 
 INSTANCE_PREFIX = "MIG-"
@@ -113,13 +145,13 @@ class MigInstance(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MemoryPool(msgspec.Struct, frozen=True, kw_only=True):
-    """GPUs that reach each other's memory over NVLink; a lone GPU is a pool of one."""
+    """GPUs that reach each other's memory over NVLink or xGMI; a lone GPU is a pool of one."""
 
     gpus: tuple[str, ...]
     """UUIDs."""
     bytes: int | None = None
     over: str = "none"
-    """`nvlink`, `nvswitch` or `none`."""
+    """`nvlink`, `nvswitch`, `xgmi` or `none`."""
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
@@ -136,7 +168,8 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     `driver_down`, `driver_up`, `driver_reloaded`, `clocks_down`, `clocks_free`, `mig_changed`,
     `recovery_action`, `collector_started`, `collector_stopped`, `ticks_skipped`, `ring_down`,
     `ring_up`, `name_in_use` (another collector uses the node's name), `command_refused`,
-    `task_failed` and `task_works` (a task or thread of the collector, `data.task`),
+    `mount` and `service` (one began to fail, or is well again), `task_failed` and `task_works` (a task or
+    thread of the collector, `data.task`), `check` (results of `kilowatch check --full`, `data.measured`),
     `driver_log` (a statement of the driver that is no XID, `data.what` is its name in
     `telemetry/statements`; or the state of the reader of the kernel's log), `xid_repeated`,
     `sxid_repeated`, `gpu_lost_repeated`, `driver_log_repeated` (how often a fault came again in its

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from telemetry.catalogue import BY_NAME
 from telemetry.devices import Gpu, Link, MigInstance, Port
 from telemetry.frame import Readings, Row
-from telemetry.inventory import Inventory
+from telemetry.inventory import Inventory, role_of
 from telemetry.metric import Kind, Metric, Table
 from telemetry.schema import SCHEMA
 
@@ -192,6 +192,7 @@ def info_families(inventory: Inventory, scope: bool = True) -> list[Family]:
         "driver": inventory.driver_version,
         "cuda": inventory.cuda_version,
         "driver_state": inventory.driver_state,
+        "role": role_of(inventory),
         "source": inventory.source,
         "release": inventory.kilowatch,
     }

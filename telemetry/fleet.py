@@ -26,6 +26,8 @@ STALE_INTERVALS = 3.0
 """Intervals after which a value is stale."""
 
 Floats = npt.NDArray[np.float32] | npt.NDArray[np.float64]
+StaleRows = dict[int, npt.NDArray[np.bool_] | None]
+"""Stale rows of each block at one instant, as far as they were asked for."""
 
 
 def gaps_of(values: Floats) -> npt.NDArray[np.uint8]:
@@ -88,16 +90,20 @@ class Matrix:
         self.counters[rows] = gaps64((1,), Gap.NOT_READ)
         self.seen[rows] = -np.inf
 
-    def column(self, name: str, count: int, now: float) -> Floats:
-        """Return one metric of the first `count` rows; stale values are gaps. A copy."""
+    def stale(self, count: int, now: float) -> npt.NDArray[np.bool_] | None:
+        """Return which of the first `count` rows are stale; None where none is."""
+        seen = self.seen[:count]
+        stale: npt.NDArray[np.bool_] = (now - seen > self.max_age[:count]) & (seen > -np.inf)
+        return stale if np.count_nonzero(stale) else None
+
+    def column(self, name: str, count: int, stale: npt.NDArray[np.bool_] | None) -> Floats:
+        """Return one metric of the first `count` rows; values of `stale` rows are gaps. A copy."""
         number = self.columns[name]
         split = len(self.block.gauges)
         values: Floats = (
             self.gauges[:count, number] if number < split else self.counters[:count, number - split]
         ).copy()
-        seen = self.seen[:count]
-        stale = (now - seen > self.max_age[:count]) & (seen > -np.inf)
-        if stale.any():
+        if stale is not None:
             values[stale] = gap(Gap.STALE)
         return values
 
@@ -122,6 +128,8 @@ class Node:
     """ns that were added to the node's clock because it is far off."""
     session: int = 0
     seq: int = -1
+    unheard: bool = False
+    """Whether the aggregator that has it does not answer, so that nothing is known of it."""
 
 
 @dataclass(slots=True)
@@ -217,11 +225,18 @@ class Fleet:
         """Return the number of rows of a table, free ones included."""
         return len(self._names(table))
 
-    def column(self, name: str, now: float) -> Floats:
-        """Return one metric of every row of its table; gaps are NaN. Raises `KeyError`."""
-        for matrix in self.matrices:
+    def column(self, name: str, now: float, stale: StaleRows | None = None) -> Floats:
+        """Return one metric of every row of its table; gaps are NaN. Raises `KeyError`.
+
+        `stale`: kept by a caller that reads many columns at one `now` while the fleet does not change.
+        """
+        for number, matrix in enumerate(self.matrices):
             if name in matrix.columns:
-                return matrix.column(name, self.size(matrix.block.table), now)
+                count = self.size(matrix.block.table)
+                if stale is None or number not in stale:
+                    stale = {} if stale is None else stale
+                    stale[number] = matrix.stale(count, now)
+                return matrix.column(name, count, stale[number])
         raise KeyError(name)
 
     def reading(self, name: str, row: int, now: float) -> float:
@@ -244,14 +259,17 @@ class Fleet:
                 yield number, entry if isinstance(entry, str) else entry[0]
 
     def _names(self, table: Table) -> list[Any]:
-        tables: dict[Table, list[Any]] = {
-            Table.GPU: self.gpus,
-            Table.LINK: self.links,
-            Table.NODE: self.hosts,
-            Table.PORT: self.ports,
-            Table.INSTANCE: self.instances,
-        }
-        return tables[table]
+        match table:
+            case Table.GPU:
+                return self.gpus
+            case Table.LINK:
+                return self.links
+            case Table.NODE:
+                return self.hosts
+            case Table.PORT:
+                return self.ports
+            case Table.INSTANCE:
+                return self.instances
 
     def _allocate(self, table: Table, count: int) -> slice:
         """Return rows: of the smallest free span that has as many, else new ones at the end, which

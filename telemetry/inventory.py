@@ -17,6 +17,38 @@ from telemetry.schema import SCHEMA, Schema
 T = TypeVar("T")
 
 
+class NodeRole(StrEnum):
+    """Purpose of a node. Only nodes of the role `gpu` must have GPUs."""
+
+    GPU = "gpu"
+    HEAD = "head"
+    LOGIN = "login"
+    COMPUTE = "compute"
+    """Runs jobs without GPUs."""
+    STORAGE = "storage"
+    SWITCH = "switch"
+
+
+# Facts of a host that nodes of a kind are compared by; others are for display.
+
+MEMORY_FACT = "memory_bytes"
+"""Installed memory, or what the kernel has of it."""
+MEMORY_BLOCKS_FACT = "memory_blocks"
+"""There where that is the size of the installed memory, to the byte."""
+DRIVES_FACT = "nvme_drives"
+ARGUMENTS_FACT = "kernel_args"
+MOUNTS_FACT = "mounts"
+"""Number of mounts: there where they are known."""
+MOUNT_FACT = "mount:"
+"""Beginning of a fact: `mount:/scratch` is the type of the file system there."""
+MEASURED_FACT = "measured:"
+"""Beginning of a fact: a rate that `kilowatch check --full` measured, in base units a second."""
+LABEL_FACT = "label:"
+"""Beginning of a fact: a label of the settings."""
+SERVICE_FACT = "service:"
+"""Beginning of a fact: `service:slurmd` is `running` or `not running`."""
+
+
 class Inventory(msgspec.Struct, frozen=True, kw_only=True):
     """The devices and facts of a node; retained on the bus, sent again when it changes."""
 
@@ -30,7 +62,9 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True):
     kilowatch: str = ""
     """Release of the collector."""
     source: str = ""
-    """Source of the readings: `nvml`, `nvidia-smi`, `simulated:two-dgx-h100` ..."""
+    """Source of the readings: `nvml`, `amd`, `nvml+amd`, `nvidia-smi`, `simulated:two-dgx-h100` ..."""
+    role: str = ""
+    """A `NodeRole`, by the settings of the node or else by its PCI bus and services; "" where neither tells."""
     host: dict[str, str] = {}
     """Facts for display: kernel, CPU model, product name, serial."""
     driver_version: str | None = None
@@ -50,6 +84,18 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True):
     """In the order of the rows of the frame's `instance` blocks."""
     pools: tuple[MemoryPool, ...] = ()
     schema: Schema = SCHEMA
+
+
+_ROLES = {str(role): role for role in NodeRole}
+
+
+def role_of(inventory: Inventory) -> NodeRole | None:
+    """Return the role of a node; of an older collector that does not say it, by its GPUs; None where nothing
+    tells, or where it is a role of a newer release."""
+    found = _ROLES.get(inventory.role)
+    if found is not None:
+        return found
+    return NodeRole.GPU if inventory.gpus and not inventory.role else None
 
 
 class FrameSpan(msgspec.Struct, frozen=True, array_like=True):

@@ -7,6 +7,7 @@ aggregator that was away makes intervals of the difference.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import StrEnum
 
 import msgspec
@@ -108,7 +109,9 @@ class Allocation(msgspec.Struct, frozen=True, kw_only=True):
     begin_from: Precision = Precision.PROCESS
     end_from: Precision = Precision.PROCESS
     source: str = ""
-    """The source that said so: `slurm-cgroup`, `slurm-hook`, `pod-resources`, `ray`, `process`."""
+    """The source that said so: `slurm-cgroup`, `slurm-hook`, `squeue`, `pod-resources`, `ray`, `process`."""
+    assumed: bool = False
+    """Whether the scheduler's number of the GPU was taken for that of `/dev/nvidiaN`, which nothing has shown."""
 
 
 class GpuProcess(msgspec.Struct, frozen=True, kw_only=True):
@@ -170,14 +173,8 @@ OF_A_NODE = frozenset({"user", "systemd", "container"})
 node is another job."""
 
 
-def with_node(message: NodeJobs, node: str) -> NodeJobs:
-    """Return a node's list in which ids that mean something there only have its name as their cluster."""
-    if not any(each.job.scheduler in OF_A_NODE for each in message.allocations):
-        return message
-
-    def key(known: JobKey) -> JobKey:
-        return replace(known, cluster=node) if known.scheduler in OF_A_NODE else known
-
+def with_keys(message: NodeJobs, key: Callable[[JobKey], JobKey]) -> NodeJobs:
+    """Return a node's list with other keys of its jobs."""
     return replace(
         message,
         jobs=tuple(replace(job, key=key(job.key)) for job in message.jobs),
@@ -186,3 +183,14 @@ def with_node(message: NodeJobs, node: str) -> NodeJobs:
             one if one.job is None else replace(one, job=key(one.job)) for one in message.processes
         ),
     )
+
+
+def with_node(message: NodeJobs, node: str) -> NodeJobs:
+    """Return a node's list in which ids that mean something there only have its name as their cluster."""
+    if not any(each.job.scheduler in OF_A_NODE for each in message.allocations):
+        return message
+
+    def key(known: JobKey) -> JobKey:
+        return replace(known, cluster=node) if known.scheduler in OF_A_NODE else known
+
+    return with_keys(message, key)

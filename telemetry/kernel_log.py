@@ -1,11 +1,11 @@
-"""The grammar of the NVIDIA driver's lines in the kernel log. Pure: text in, records out.
+"""The grammar of the lines of GPU drivers in the kernel log. Pure: text in, records out.
 
 Lines come from /dev/kmsg, `dmesg` in any of its forms, the journal or syslog; drivers of ten years
 write them differently. An unknown line is skipped, never an error: an Xid is known by its number
 even where the rest of the line is cut off. Sources: NVIDIA's Xid catalogue, and the lines under
 `captures/kernel_log`.
 
-What the driver, its daemons and the kernel state about a GPU without a number is a `DriverNote`, by the
+What drivers, their daemons and the kernel state about a GPU without a number is a `DriverNote`, by the
 catalogue of `telemetry/statements`.
 
 A record counts only where the driver's own prefix begins the message. The kernel prints names of
@@ -41,7 +41,8 @@ _FRONT = re.compile(
 """A node may be in front of all, as `pdsh` and `clush` print it, but only before a stamp."""
 _OURS = re.compile(
     r"NVRM:|nvidia-nvswitch\d{0,4}:|INFO: task |nvidia-uvm: |nvidia-modeset: |nvidia: |\[drm:nv_drm_"
-    r"|(?:nvidia|pcieport|pci) [0-9a-f]{4,8}:"
+    r"|(?:kfd kfd: )?amdgpu: |\[drm:amdgpu_\w{1,60} \[amdgpu\]\] "
+    r"|(?:nvidia|amdgpu|pcieport|pci) [0-9a-f]{4,8}:"
 )
 _OF_DAEMON = re.compile(rf"(?:[\w.:-]{{1,253}} )?(?=(?:{DAEMONS})(?:\[\d{{1,10}}\])?: )")
 """Text before the name of a daemon in syslog: the node, or nothing."""
@@ -75,7 +76,7 @@ _LOST_BEGINS = re.compile(rf"NVRM: The NVIDIA GPU ({_ADDRESS})")
 _LOST_ENDS = re.compile(r"NVRM:[\w :.,()-]{0,80}\bfallen off the bus")
 _MARKS = (
     "NVRM", "nvidia", "SXid", "INFO: task nv", "pcieport ", "pci 0", "nv-fabricmanager", "[tid ",
-    "[drm:nv_drm_",
+    "[drm:nv_drm_", "amdgpu",
 )  # fmt: skip
 """A line without any of these is of nobody here: a cheap test before any expression."""
 _MAX_LINE = 2048

@@ -77,13 +77,15 @@ class Metric:
 
     `nvml`: calls (`telemetry.nvml`). `smi`: slash paths below a GPU in `nvidia-smi -q`, whose XML
     tags and text labels are both written as words in lower case joined by `_`. `host`: files of a
-    port (`telemetry.sysfs`). Another vendor is another key, which its folder in `collector/` reads."""
+    port (`telemetry.sysfs`). `amd`: files of amdgpu and answers of libamd_smi (`telemetry.amd`). Another vendor is another key, which its folder in `collector/` reads."""
     origin: str = ""
     """Where the number comes from, if from no source."""
     span: tuple[float, float] | None = None
     """Scale for the whole fleet, so that two GPUs compare by eye."""
     states: tuple[tuple[int, str], ...] = ()
     """For `Unit.STATE`: number and word of each member."""
+    is_fault: bool = False
+    """Whether each count is a fault of the device itself: lists add these up as its errors."""
 
     def readers(self, source: str) -> tuple[Any, ...]:
         """Return the readers of a source, preferred first; none where it lacks the metric."""

@@ -46,7 +46,8 @@ def client_id(name: str) -> str:
     user of the broker throw off any other. Make it once and keep it: a client that returns with its
     own id replaces its old connection, and the last will of that one is sent before anything new.
     """
-    return f"{name}-{secrets.token_hex(16)}"
+    # nats-server refuses an id with a dot, which node names have.
+    return f"{name.replace('.', '_')}-{secrets.token_hex(16)}"
 
 
 class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -51,11 +51,16 @@ def log_start(role: str, release: str, facts: Mapping[str, str]) -> None:
     log.info("%s %s; %s", role, release, words)
 
 
-def log_reload(section: str, before: msgspec.Struct, after: msgspec.Struct, applied: str) -> None:
+def log_reload(
+    section: str, before: msgspec.Struct, after: msgspec.Struct, applied: str | tuple[str, ...]
+) -> None:
     """Log which settings differ from those in force, after a reload. Those whose key begins with `applied`
     are in force; the others need a restart."""
     changed = [_as_written(key) for key in changed_keys(before, after, section)]
-    now = [key for key in changed if applied and f"{key}.".startswith(f"{applied}.")]
+    begins = (applied,) if isinstance(applied, str) else applied
+    now = [
+        key for key in changed if any(each and f"{key}.".startswith(f"{each}.") for each in begins)
+    ]
     later = [key for key in changed if key not in now]
     if now:
         log.info("reload: in force now: %s", ", ".join(now))
@@ -86,7 +91,7 @@ def changed_keys(before: Any, after: Any, where: str) -> Iterator[str]:
             yield from changed_keys(left[key], right[key], name)
 
 
-_SHARED = ("alerts", "broker", "cluster", "power")
+_SHARED = ("alerts", "broker", "cluster", "drift", "expected", "power")
 """Settings that are usually written at the top of the file, for both sides."""
 
 

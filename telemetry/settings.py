@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, get_args, get_type_hints
 
@@ -81,7 +82,8 @@ def convert(
         raise ConfigError(_join(where, place), problem, hint(fault)) from error
 
 
-def fields_of(kind: Any) -> dict[str, Any]:
+@cache
+def fields_of(kind: Any) -> Mapping[str, Any]:
     """Return the type of each key of a struct, by the name that it has in a file."""
     hints = get_type_hints(kind)
     return {field.encode_name: hints[field.name] for field in msgspec.structs.fields(kind)}

@@ -29,6 +29,8 @@ def value_text(unit: Unit, states: Iterable[tuple[int, str]], value: float) -> s
             return duration(value)
         case Unit.HERTZ:
             return f"{value / 1e6:.0f} MHz"
+        case Unit.BYTES_PER_SECOND:
+            return f"{value * 8e-9:.4g} Gb/s"
         case Unit.BYTES:
             return f"{value / 2**30:.1f} GiB"
         case Unit.JOULES:

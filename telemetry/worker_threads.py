@@ -41,17 +41,20 @@ class WorkerThreads:
         return await asyncio.wrap_future(future)
 
     async def watch(self) -> None:
-        """Check once a second that all threads live; otherwise replace the pool, and raise
-        `RuntimeError`. What waits for a dead thread is cancelled."""
+        """Check once a second that all threads live."""
         while True:
-            dead = [thread.name for thread in self._threads if not thread.is_alive()]
-            if dead and not self._closed:
-                old, self._pool = self._pool, self._make()
-                old.shutdown(wait=False, cancel_futures=True)
-                for future in list(self._pending):  # what the thread had taken when it died
-                    future.cancel()  # without effect on one that another thread works at
-                raise RuntimeError(f"thread {dead[0]} has died")
+            self.check()
             await asyncio.sleep(CHECK_SECONDS)
+
+    def check(self) -> None:
+        """Replace the pool and raise `RuntimeError` where a thread has died. What waits for it is cancelled."""
+        dead = [thread.name for thread in self._threads if not thread.is_alive()]
+        if dead and not self._closed:
+            old, self._pool = self._pool, self._make()
+            old.shutdown(wait=False, cancel_futures=True)
+            for future in list(self._pending):  # what the thread had taken when it died
+                future.cancel()  # without effect on one that another thread works at
+            raise RuntimeError(f"thread {dead[0]} has died")
 
     def close(self, *, cancel: bool = False) -> None:
         """End the threads when they have done what they were given; with `cancel`, what they do now."""

@@ -21,14 +21,20 @@ import aiomqtt
 from kilowatch.stack.broker import EmbeddedBroker
 from telemetry.mqtt import BrokerConfig
 
+_RETURNED: set[int] = set()
+
 
 def free_port() -> int:
     """Return a TCP port of the loopback address that is free now; below those that the
-    kernel gives to connections, so that none of them takes it before it is used."""
+    kernel gives to connections, so that none of them takes it before it is used; never one that was returned
+    before."""
     while True:
         port = 12_000 + secrets.randbelow(20_000)
+        if port in _RETURNED:
+            continue
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("127.0.0.1", port))
+            _RETURNED.add(port)
             return port
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
+import atexit
 import gc
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +33,45 @@ SYSTEMS = ("bench", "endtoend", "faults")
 """Folders whose tests need minutes of real time or several servers: `make test-systems`."""
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect without the garbage collector, and leave what was collected out of its later passes: these are
+    millions of objects, and all of them stay."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+        atexit.register(
+            gc.unfreeze
+        )  # else libraries in C report what the end of Python leaves alone
+
+
+LONGEST = frozenset(
+    {
+        "tests/alerts/test_planted.py",
+        "tests/cluster/test_try.py",
+        "tests/endtoend/test_counters.py",
+        "tests/endtoend/test_deploy_page.py",
+        "tests/endtoend/test_nodes_of_each_kind.py",
+        "tests/faults/test_circuit_faults.py",
+        "tests/faults/test_faults_in_alerts.py",
+        "tests/kilowatch/test_debian_package.py",
+        "tests/packaging/test_image.py",
+        "tests/packaging/test_role.py",
+        "tests/packaging/test_rpm.py",
+        "tests/packaging/test_wheel.py",
+        "tests/power/test_fit.py",
+    }
+)
+"""Files of the slow tier that take more than a minute."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark every test of such a folder as `systems`; `make test` leaves those out."""
+    """Mark every test of such a folder as `systems`; `make test` leaves those out. Files that take minutes come
+    first, so that no worker begins with one when all others are done."""
+    items.sort(key=lambda item: item.path.relative_to(ROOT).as_posix() not in LONGEST)
     for item in items:
         if item.path.relative_to(ROOT / "tests").parts[0] in SYSTEMS:
             item.add_marker(pytest.mark.systems)

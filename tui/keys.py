@@ -78,7 +78,7 @@ KEYS: tuple[Key, ...] = (
     *(
         Key(str(n), str(n), word, f"view_{n}", "views", shy=True, everywhere=True)
         for n, word in enumerate(
-            ("Overview", "Nodes", "GPUs", "Circuits", "Alerts", "Pools", "Energy", "Jobs"), 1
+            ("Overview", "Nodes", "GPUs", "Circuits", "Alerts", "Pools", "Energy", "Jobs", "Fleet"), 1
         )
     ),
 )  # fmt: skip

@@ -13,7 +13,8 @@ from typing import Any
 
 import msgspec
 
-from api.circuit_figures import load, share
+from api.circuit_figures import about, load, share
+from api.fitness import FleetFitness
 from telemetry.errors import ConfigError
 from telemetry.number_text import kilowatt_hours, money, number, percent, watts
 from telemetry.text import counted, short_duration
@@ -23,7 +24,7 @@ from tui.feed.feed import DashboardFeed
 from tui.feed.requests import ActionRefusedError
 from tui.frame.header import header
 from tui.kit.text import clean
-from tui.state.circuits import Now, about, countdown
+from tui.state.circuits import Now, countdown
 from tui.state.dashboard_state import DashboardState
 from tui.state.incidents import alert_lines
 from tui.state.row_status import RowStatus
@@ -98,6 +99,20 @@ def releases(state: DashboardState) -> str:
     return f"releases: aggregator {clean(status.version)}, {', '.join(parts)}"
 
 
+def fitness_line(fleet: FleetFitness | None) -> str:
+    """Return whether the fleet is good in one line: `fitness 87 of 100: 14 nodes fit, 1 degraded, 1 out (5.10 EUR an
+    hour)`; "" before it is known."""
+    if fleet is None or fleet.score is None:
+        return ""
+    parts = []
+    for state, its in fleet.states.items():
+        if its.nodes:
+            cost = "" if its.cost_per_hour is None else f" ({money(its.cost_per_hour, fleet.currency)} an hour)"  # fmt: skip
+            parts.append(f"{its.nodes:,} {state}{cost}")
+    why = ", ".join(f"{clean(name)} {count}" for name, count in list(fleet.reasons.items())[:4])
+    return f"fitness {fleet.score} of 100: nodes {', '.join(parts)}{f'; {why}' if why else ''}"
+
+
 def text_lines(
     state: DashboardState, age: float | None, width: int = 100, alerts: int = 10, circuits: int = 8
 ) -> list[str]:
@@ -115,9 +130,11 @@ def text_lines(
     if limit is not None:
         words += f"; budget {watts(used)} of {watts(limit)}, {percent(ratio)}"
     drifted = releases(state)
+    good = fitness_line(None if state.status is None else state.status.fitness)
     lines += [
         [(words, "")],
         *([[(drifted, "")]] if drifted else []),
+        *([[(good, "")]] if good else []),
         [],
         [("alerts by cause", "")],
         *alert_lines(state, width, alerts),

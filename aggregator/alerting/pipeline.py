@@ -13,12 +13,14 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
+from aggregator.alerting.incident_actions import IncidentActions, LocalActions
 from aggregator.alerting.self_alerts import (
     MonitorPart,
     aggregator_key,
     impairment_parts,
     monitor_snapshot,
 )
+from aggregator.alerting.shared_incidents import SharedIncidents
 from aggregator.impairments import SHOWN, Impairments, ReportedFaults
 from alerts.config import AlertsConfig
 from alerts.engine.engine import RuleEngine, outcome
@@ -82,11 +84,18 @@ class AlertPipeline:
         records: Iterable[AlertRecord] = (),
         past: Iterable[Incident] = (),
         impairments: Impairments | None = None,
+        shared: SharedIncidents | None = None,
         now: float,
         wall: int,
     ) -> None:
         """Continue from `memory` and `records`, as the journal returns them. `past`: the incidents of
-        the last 30 days, oldest first."""
+        the last 30 days, oldest first. `shared`: the incidents of several aggregators, which come by
+        `follow`."""
+        self._shared = shared
+        self.actions: IncidentActions = (
+            LocalActions(lambda: self.manager, self.commit) if shared is None else shared.actions
+        )
+        """Actions of people on incidents."""
         self.impairments = impairments or Impairments()
         """Problems of the aggregator itself."""
         self.engine = RuleEngine(rules)
@@ -94,7 +103,7 @@ class AlertPipeline:
         self.manager = IncidentManager(
             policies_of(rules), memory, timings=timings, now=now, wall_ns=wall
         )
-        """For its queries; the result of an action goes through `commit`."""
+        """For its queries; actions go through `actions`."""
         self.fired = 0
         """Alerts that began to fire since the start."""
         self._changed: list[Incident] = []
@@ -146,6 +155,8 @@ class AlertPipeline:
             engine.restore(
                 [one for one in found.values() if (one.alert.rule in own) is its], now, wall
             )
+        if self._shared is not None:
+            return
         firing = [alert for alert in self.alerts() if alert.state is AlertState.FIRING]
         self._keep(self.manager.reconcile(firing, now, wall), None)
         self._changed = [*self.manager.incidents(), *self.manager.recent()]
@@ -200,6 +211,8 @@ class AlertPipeline:
         own: list[Alert] = []
         with self._step("rules: those about kilowatch itself were not evaluated", faults):
             found = [*impairment_parts(self._cluster, self.impairments), *parts]
+            if self._shared is not None:
+                found = [self._shared.own_part(part) for part in found]
             own = self.monitor.evaluate(_NO_FLEET, now, wall, snapshots=[monitor_snapshot(found)])
         with self._step("alerts: their texts were not made", faults):
             yield from self.engine.refresh()
@@ -234,10 +247,21 @@ class AlertPipeline:
 
     def advance(self, now: float, wall: int) -> None:
         """Do what the incident manager has to do at this time, without evaluating the rules."""
+        if self._shared is not None:
+            return
         faults: list[Exception] = []
         self._receive((), now, wall, None, faults)
         if faults:
             self._end(faults, now, wall)
+
+    def next_due(self) -> float | None:
+        """Return when `advance` must be called at the latest, monotonic seconds; None: any time."""
+        return None if self._shared is not None else self.manager.next_due()
+
+    def follow(self, manager: IncidentManager, changes: IncidentChanges) -> None:
+        """Show the incidents of several aggregators, and store what changed of them."""
+        self.manager = manager
+        self._keep(changes, None)
 
     # -- Faults of our own -----------------------------------------------------------------------
 
@@ -269,6 +293,15 @@ class AlertPipeline:
     ) -> None:
         """Give changes to the incident manager. Where it fails as a whole, each alert that began is
         notified by itself."""
+        if self._shared is not None:
+            shared = self._shared
+            with self._step(
+                "incidents: the alerts of this tick were not said to the others", faults
+            ):
+                shared.relay(changes, self.alerts, self._recovering)
+            if records is not None:
+                self._keep(IncidentChanges(wall_ns=wall), records)
+            return
         done = False
         with self._step("incidents: the alerts of this tick were not grouped", faults):
             step = self.manager.receive(changes, now, wall, self._recovering)
@@ -286,6 +319,8 @@ class AlertPipeline:
     def _missed_changes(self, changes: Sequence[Alert], *, whole: bool) -> list[Alert]:
         """Return the begins and ends of alerts that an exception may have lost: what differs between
         the alerts and what the incident manager knows. `whole`: all alerts are listed."""
+        if self._shared is not None:  # what fires is said again all the time
+            return []
         there = {alert.key for alert in changes}
         firing = {one.key: one for one in self.alerts() if one.state is AlertState.FIRING}
         missed = [
@@ -351,7 +386,9 @@ class AlertPipeline:
                 log.exception("rules: the alerts can't be listed")
             own = [one for one in listed if one.rule == "rules_failing"]
             # One that has fired since an earlier failure says nothing of this one.
-            if not any(one.changed >= self._failing_wall or reason in one.summary for one in own):
+            if self._shared is not None:
+                self._shared.relay([self._self_alert(reason, wall)], self.alerts, ())
+            elif not any(one.changed >= self._failing_wall or reason in one.summary for one in own):
                 notice = plain_notice(self._self_alert(reason, wall), wall)
                 self._keep(IncidentChanges(notices=(notice,), wall_ns=wall), None)
 
@@ -381,6 +418,7 @@ class AlertPipeline:
         """Mark what was sent of an incident as false, and acknowledge it where it goes on. `key` as in
         `IncidentManager.acknowledge`, also of one that ended long ago. Raises `IncidentError`."""
         who, why = required("false: who", who), required("false: why", why)
+        self._check_single()
         known = self._known(key)
         name = self.quality.find(key) if known is None else known.key
         self.quality.markable(name)
@@ -394,10 +432,23 @@ class AlertPipeline:
     def unmark_false(self, key: str, *, who: str, why: str, now: float, wall: int) -> Incident:
         """Remove the mark that an incident was false. Raises `IncidentError`."""
         who, why = required("false: who", who), " ".join(why.split())[:500]
+        self._check_single()
         known = self._known(key)
         name = self.quality.find(key) if known is None else known.key
         self.quality.markable(name, remove=True)
         return self._marked(known, name, None, "mark_removed", who, why, now, wall)
+
+    def _check_single(self) -> None:
+        if self._shared is not None:
+            raise IncidentError(
+                "several aggregators have no marks of false pages yet. Acknowledge it, with the reason."
+            )
+
+    def note_on(self, key: str, what: str, *, who: str, why: str, now: float, wall: int) -> None:
+        """Add an event to an incident's timeline; of several aggregators' incidents there is none of the
+        members' own. Raises `IncidentError`."""
+        if self._shared is None:
+            self.commit(self.manager.annotate(key, what, who=who, why=why, now=now, wall_ns=wall))
 
     def _known(self, key: str) -> Incident | None:
         """Return an incident that is open or ended within the hour; None for any other."""

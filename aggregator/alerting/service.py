@@ -26,6 +26,7 @@ from aggregator.alerting.self_alerts import (
     channel_parts,
     journal_part,
 )
+from aggregator.alerting.shared_incidents import SharedIncidents
 from aggregator.config import AggregatorConfig, shard_names
 from aggregator.evidence.picture_key import signer_of
 from aggregator.impairments import SHOWN, Impairments, LoopTurns, ReportedFaults
@@ -37,8 +38,8 @@ from alerts.delivery.heartbeat import Heartbeat
 from alerts.delivery.outbox import Outbox, deliver_test
 from alerts.delivery.routing import Router
 from alerts.engine.restore import AlertRecord
-from alerts.incidents.policy import NotificationTimings
-from alerts.incidents.state import IncidentChanges
+from alerts.incidents.policy import NotificationTimings, policies_of
+from alerts.incidents.state import IncidentChanges, IncidentMemory
 from alerts.journal.journal import KEPT_INCIDENTS, KEPT_NS, Journal
 from alerts.message.picture import picture_of
 from alerts.message.picture_link import PictureLink, PictureSigner
@@ -135,8 +136,10 @@ class AlertingService:
         supervisor: Supervisor | None = None,
         marks: ProgressMarks | None = None,
         round_robin: RoundRobin | None = None,
+        more_parts: Callable[[], Sequence[MonitorPart]] = list,
     ) -> None:
-        """`timings`: instead of those of the settings. `supervisor` runs its tasks; `marks` and
+        """`timings`: instead of those of the settings. `more_parts` returns what other parts of the aggregator
+        report by rules of `monitor.toml`. `supervisor` runs its tasks; `marks` and
         `round_robin`: those of the aggregator."""
         self._round_robin = round_robin or RoundRobin()
         self._supervisor = supervisor or Supervisor()
@@ -157,6 +160,10 @@ class AlertingService:
             self.heartbeat = Heartbeat(beat, proxy=config.alerts.proxy)
         self.evidence_of: Callable[[Journal], EvidenceSource] | None = None
         """Makes what collects evidence; without it there is none."""
+        self._more_parts = more_parts
+        self.shared: SharedIncidents | None = None
+        """The incidents of several aggregators; set before `opened`."""
+        self._shared_works: dict[str, Callable[[], Awaitable[None]]] = {}
         self._parts: _Parts | None = None
         self._late: list[Event] = []
         """Events of before the start that may not have been evaluated."""
@@ -295,9 +302,12 @@ class AlertingService:
         outbox = Outbox(
             config.alerts, journal, cluster=config.cluster,
             evidence=None if evidence is None else evidence.of_notice, pictures=signer,
+            gate=None if self.shared is None else self.shared.gate,
         )  # fmt: skip
         router = Router(config.alerts)
         writer = JournalWriter(journal, router.route, outbox.wake)
+
+        shared = self.shared
 
         def store(step: IncidentChanges, records: Sequence[AlertRecord] | None) -> None:
             if (
@@ -313,13 +323,20 @@ class AlertingService:
                 store,
                 cluster=config.cluster,
                 timings=self._timings,
-                memory=journal.memory,
-                records=journal.alert_records,
+                memory=journal.memory
+                if shared is None
+                else IncidentMemory(quality=journal.memory.quality),
+                records=journal.alert_records if shared is None else (),
                 past=_past_incidents(journal, time.time_ns()),
                 impairments=self.impairments,
                 now=time.monotonic(),
                 wall=time.time_ns(),
+                shared=shared,
             )
+            if shared is not None:
+                self._shared_works = shared.open(
+                    journal, policies_of(self._rules), self._timings, pipeline.follow, outbox.wake
+                )
             self._parts = _Parts(pipeline, journal, writer, outbox, router, evidence, signer)
             clock = journal.memory.clock
             await self._recall(
@@ -390,6 +407,7 @@ class AlertingService:
             works["evidence"] = parts.evidence.run
         if self.heartbeat is not None:
             works["heartbeat"] = self.heartbeat.run
+        works |= self._shared_works
         async with asyncio.TaskGroup() as group:
             for name, work in works.items():
                 group.create_task(supervisor.run(name, work), name=name)
@@ -435,7 +453,7 @@ class AlertingService:
                 return
             due = None
             with self._turns.turn("schedule of notifications"):
-                due = pipeline.manager.next_due()
+                due = pipeline.next_due()
             if due is not None and due <= now and now - advanced >= LEAST_PAUSE:
                 pipeline.advance(now, time.time_ns())
                 advanced = now
@@ -463,6 +481,8 @@ class AlertingService:
             monitored.append(journal_part(parts.journal, wall))
             channels = parts.outbox.channels()
             monitored += channel_parts(channels)
+        with turn("reports of other parts"):
+            monitored += self._more_parts()
         with turn("faults of the outbox"):
             self._own_faults.update(self._delivery_faults(parts))
         found: Sequence[PowerSnapshot] = ()
@@ -558,7 +578,7 @@ class AlertingService:
                 with self._turns.turn("an incident on the bus"):
                     self.topics.show((incident,), now)
             self.topics.show((), now)
-            if self._stats.bus_connected:
+            if self._stats.bus_connected and (self.shared is None or self.shared.publishes):
                 self.topics.states.send(publish, self._stats.bus_connects)
 
     @property

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -48,6 +49,16 @@ class _MachineRows:
     gpus: Floats
     """Number of GPUs of each machine; NaN where the fleet has no such node."""
     jobs: dict[str, str] = field(default_factory=dict)
+
+
+class PowerReader(Protocol):
+    """A reader of machines' power inputs: from the fleet, or from what members say."""
+
+    faults: dict[str, Exception]
+    """Exceptions by the node whose rows could not be read: its power is unknown."""
+
+    def read(self, fleet: Fleet, now: float, listening_since: float = -np.inf) -> PowerInputs:
+        """Return the inputs of all machines at `now`, the fleet's monotonic seconds; without meters."""
 
 
 class FleetPowerReader:

@@ -82,16 +82,20 @@ def live_fit(
 
 
 def live_cap(
-    electrical: ElectricalService, fleet: Fleet, asked: CapRequest, now: float
+    electrical: ElectricalService,
+    fleet: Fleet,
+    asked: CapRequest,
+    now: float,
+    jobs: Mapping[str, str],
 ) -> Callable[[], CapPlan]:
     """Return the computation of a plan of caps from the limits in force, which may run in a thread of its
-    own. It raises `ConfigError` for a circuit that does not exist."""
+    own. `jobs`: who holds each GPU, by UUID. It raises `ConfigError` for a circuit that does not exist."""
     layout = electrical.site.layout
     if layout is None:
         raise ConfigError(WHERE, "there is no circuit", "Write [power.circuits.office] and breaker = 15.")  # fmt: skip
     site = _with_undeclared(_as_it_is(electrical.site.config, fleet), electrical)
     return partial(
-        plan_caps, WHERE, site, asked, _drawn(electrical), cappable(fleet, layout.machines, now),
+        plan_caps, WHERE, site, asked, _drawn(electrical), cappable(fleet, layout.machines, now, jobs),
         electrical.throughput.measured(),
     )  # fmt: skip
 

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 import numpy as np
@@ -23,7 +23,7 @@ import numpy as np
 from aggregator.electrical import checkpoint as checkpoints
 from aggregator.electrical.checkpoint import ElectricalCheckpoint
 from aggregator.electrical.energy_sampler import EnergySampler, local, reported_watts
-from aggregator.electrical.fleet_power import FleetPowerReader
+from aggregator.electrical.fleet_power import FleetPowerReader, PowerReader
 from aggregator.electrical.month_files import MonthCopy, MonthFiles, copy_of
 from aggregator.electrical.site_loader import WHERE, load_site, log_notices
 from aggregator.electrical.snapshot_log import SnapshotLog
@@ -33,6 +33,7 @@ from api.power import SiteConfiguration
 from power.devices.thermal import Heat
 from power.live import LivePower, PowerSnapshots
 from power.meters.meter_record import MeterState
+from power.meters.reading import MeterReading
 from power.network.wiring import Floats
 from power.plan.throughput import ThroughputLedger
 from power.report.bill import highest_demand, months_before
@@ -58,6 +59,21 @@ from telemetry.supervision import ProgressMarks, Supervisor
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
+
+class RemoteMeters(Protocol):
+    """Meters that another aggregator reads, as it tells of them."""
+
+    @property
+    def readings(self) -> Sequence[MeterReading]:
+        """Newest readings, with times of our clock."""
+
+    @property
+    def states(self) -> Sequence[MeterState]:
+        """State of each meter, with times of our clock."""
+
+
+MeterSource = Callable[[], RemoteMeters | None]
+"""Returns the meters as another aggregator reads them; None where this one does."""
 SAVE_SECONDS = 10.0
 """Seconds between two checkpoints: a crash loses at most so much heat, and a breaker warms in minutes."""
 _OLDER_SECONDS = 60.0
@@ -78,9 +94,14 @@ class ElectricalService:
         reread: Callable[[], Mapping[str, Any]] | None = None,
         broker: BrokerConfig | None = None,
         clock: Callable[[], int] = time.time_ns,
+        reader_of: Callable[[Sequence[str]], PowerReader] = FleetPowerReader,
+        meters_of: MeterSource | None = None,
     ) -> None:
         """`tree`: the [power] section. `reread` reads it again. `broker`: for meters without a broker of
-        their own. Raises `ConfigError`."""
+        their own. `reader_of`: returns the reader of some machines; of a site it reads what members
+        say. `meters_of`: who reads the meters now, where that may be another aggregator. Raises
+        `ConfigError`."""
+        self._meters_of = meters_of
         self.site = load_site(WHERE, tree)
         self.configuration = SiteConfiguration(version=1, loaded_at=clock())
         self.latest: PowerSnapshots | None = None
@@ -122,10 +143,10 @@ class ElectricalService:
         self._sampler = EnergySampler(self.site.config.nodes)
         self._node_watts: tuple[tuple[str, ...], Floats] = (), np.zeros(0)
         self._live: LivePower | None = None
-        self._reader = FleetPowerReader(())
+        self._reader_of = reader_of
+        self._reader: PowerReader = reader_of(())
         self._ticked_at = -np.inf
-        self._listening_since = -np.inf
-        self._listened = True
+        self._listening_since, self._listened = -np.inf, True
         self._fleet_version = -1
         self._reported_unmapped: set[str] = set()
         self._hub = MeterHub(self.site.config, broker or BrokerConfig(), where=WHERE)
@@ -176,7 +197,7 @@ class ElectricalService:
         """Return the power snapshots; None when they can't be computed: circuits are then unknown, and
         everything else goes on. The nodes and meters that are the cause are set aside."""
         try:
-            readings = self._guarded("meters", now, self._hub.readings) or ()
+            readings = self._guarded("meters", now, self._readings) or ()
             tick = replace(
                 self._reader.read(fleet, now, self._listening_since),
                 listening=listening,
@@ -257,7 +278,32 @@ class ElectricalService:
 
     def meters(self) -> Sequence[MeterState]:
         """Return the state of each meter."""
-        return self._hub.states()
+        other = None if self._meters_of is None else self._meters_of()
+        return self._hub.states() if other is None else other.states
+
+    def own_meters(self) -> tuple[Sequence[MeterReading], Sequence[MeterState]]:
+        """Return the readings and states of the meters as they are read here."""
+        return self._hub.readings(), self._hub.states()
+
+    def _readings(self) -> Sequence[MeterReading]:
+        other = None if self._meters_of is None else self._meters_of()
+        return self._hub.readings() if other is None else other.readings
+
+    async def _read_meters(self, supervisor: Supervisor) -> None:
+        """Read the meters until cancelled, while no other aggregator does: some devices answer one alone."""
+        if self._meters_of is None:
+            await self._hub.run(supervisor)
+            return
+        while True:
+            while self._meters_of() is not None:  # noqa: ASYNC110 - a lease ends by time alone
+                await asyncio.sleep(0.2)
+            reading = asyncio.create_task(self._hub.run(supervisor), name="meters of the site")
+            try:
+                while self._meters_of() is None and not reading.done():  # noqa: ASYNC110
+                    await asyncio.sleep(0.2)
+            finally:
+                reading.cancel()
+                await asyncio.gather(reading, return_exceptions=True)
 
     def counting(self, fleet: Fleet, now: float, wall_ns: int) -> Iterator[None]:
         """Count energy, idle GPUs and throughput at `now`, in steps between which others may have their
@@ -378,7 +424,7 @@ class ElectricalService:
         self._sampler.last_unmapped = last
         version = self.configuration.version
         self._live = None if layout is None else LivePower(layout, version, self.months)
-        self._reader = FleetPowerReader(() if self._live is None else self._live.machines)
+        self._reader = self._reader_of(() if self._live is None else self._live.machines)
         self.latest, self._ticked_at, self._fleet_version = None, -np.inf, -1
         log_notices(self.site)
 
@@ -529,7 +575,7 @@ class ElectricalService:
         one = supervisor or Supervisor()
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(one.run("meters", lambda: self._hub.run(one)), name="meters")
+                group.create_task(one.run("meters", lambda: self._read_meters(one)), name="meters")
                 group.create_task(
                     one.run("checkpoint", lambda: self._save_regularly(marks)), name="checkpoint"
                 )

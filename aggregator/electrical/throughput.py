@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 import numpy as np
 
@@ -40,9 +40,11 @@ class ThroughputSampler:
         ledger.add(self._models, self._model, watts, hertz, busy, held)
 
 
-def cappable(fleet: Fleet, nodes: Collection[str], now: float) -> list[CappableGpu]:
+def cappable(
+    fleet: Fleet, nodes: Collection[str], now: float, jobs: Mapping[str, str]
+) -> list[CappableGpu]:
     """Return the GPUs of some nodes with their limits, draw and clock; those without a known limit are
-    left out."""
+    left out. `jobs`: who holds each, by UUID, as far as that is known."""
     names = (
         "gpu_power_limit_watts", "gpu_power_limit_min_watts", "gpu_power_limit_default_watts",
         "gpu_power_watts", "gpu_sm_clock_hertz",
@@ -55,10 +57,16 @@ def cappable(fleet: Fleet, nodes: Collection[str], now: float) -> list[CappableG
             continue
         start = known.rows[Table.GPU].start
         for number, gpu in enumerate(known.inventory.gpus):
-            limit, *rest = (_known(column[start + number]) for column in columns)
+            limit, floor, default, watts, clock = (
+                _known(column[start + number]) for column in columns
+            )
             limit = gpu.power_limit_watts if limit is None else limit
             if limit is not None:
-                found.append(CappableGpu(node, gpu.index, gpu.name, limit, *rest))
+                found.append(
+                    CappableGpu(
+                        node, gpu.index, gpu.name, limit, floor, default, watts, clock, jobs.get(gpu.uuid)
+                    )
+                )  # fmt: skip
     return found
 
 

@@ -53,10 +53,8 @@ async def acknowledge(request: web.Request) -> web.Response:
                 key, who=who, why=asked.why, until=until, now=now, wall=wall
             )
         else:
-            found = view.pipeline.commit(
-                view.pipeline.manager.acknowledge(
-                    key, who=who, why=asked.why, until=until, now=now, wall_ns=wall
-                )
+            found = await view.pipeline.actions.acknowledge(
+                key, who=who, why=asked.why, until=until, now=now, wall=wall
             )
     return await _incident(request, view, found)
 
@@ -71,10 +69,8 @@ async def unacknowledge(request: web.Request) -> web.Response:
         if asked.false:
             found = view.pipeline.unmark_false(key, who=who, why=asked.why, now=now, wall=wall)
         else:
-            found = view.pipeline.commit(
-                view.pipeline.manager.unacknowledge(
-                    key, who=who, why=asked.why, now=now, wall_ns=wall
-                )
+            found = await view.pipeline.actions.unacknowledge(
+                key, who=who, why=asked.why, now=now, wall=wall
             )
     return await _incident(request, view, found)
 
@@ -90,11 +86,9 @@ async def silence(request: web.Request) -> web.Response:
     starts, ends = _times(asked, wall)
     _check_length(request, (ends - (starts or wall)) / 1e9)
     with refusals("silence"):
-        found = view.pipeline.commit(
-            view.pipeline.manager.silence(
-                matchers, who=signed(request, asked.who), why=asked.why, starts=starts, ends=ends,
-                maintenance=asked.maintenance, now=now, wall_ns=wall,
-            )
+        found = await view.pipeline.actions.silence(
+            matchers, who=signed(request, asked.who), why=asked.why, starts=starts, ends=ends,
+            maintenance=asked.maintenance, now=now, wall=wall,
         )  # fmt: skip
     return await _silence(request, view, found)
 
@@ -105,14 +99,8 @@ async def unsilence(request: web.Request) -> web.Response:
     view, key = request.app[VIEW], request.match_info["id"]
     asked = await _done(request)
     with refusals("silence"):
-        found = view.pipeline.commit(
-            view.pipeline.manager.unsilence(
-                key,
-                who=signed(request, asked.who),
-                why=asked.why,
-                now=view.now(),
-                wall_ns=view.wall(),
-            )
+        found = await view.pipeline.actions.unsilence(
+            key, who=signed(request, asked.who), why=asked.why, now=view.now(), wall=view.wall()
         )
     return await _silence(request, view, found)
 

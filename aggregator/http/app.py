@@ -29,7 +29,7 @@ from aggregator.http import (
 )
 from aggregator.http.auth import GUARD, AccessGuard, AccessRule, harden
 from aggregator.http.config import CONFIG, HttpConfig
-from aggregator.http.errors import errors
+from aggregator.http.errors import Handler, errors
 from aggregator.http.exposition import ExpositionPages
 from aggregator.http.guests import GuestCounter
 from aggregator.http.listener import CONNECTIONS, BoundedSite, ConnectionStats
@@ -69,6 +69,26 @@ async def _expect(request: web.Request) -> None:
         request.writer.output_size = 0
 
 
+_OWN = ("/healthz", "/readyz", "/static/", "/api/v1/openapi.json", "/api/v1/catalogue")
+"""Paths that this aggregator answers by itself."""
+MISSING = "Kilowatch-Missing"
+"""Header that names the aggregators of the cluster that an answer lacks."""
+
+
+@web.middleware
+async def _of_all(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Have an answer made of what all aggregators of a cluster know now."""
+    if not request.path.startswith(_OWN):
+        await request.app[VIEW].refresh()
+    return await handler(request)
+
+
+async def _say_who_is_missing(request: web.Request, response: web.StreamResponse) -> None:
+    missing = request.app[VIEW].missing
+    if missing and response.status < 400 and not request.path.startswith(_OWN):
+        response.headers[MISSING] = "; ".join(missing)
+
+
 class _Unmatched(MatchInfoError):  # noqa: N818 - no exception
     """A request that no route matches: what it expects is judged as on any other."""
 
@@ -93,12 +113,12 @@ def make_app(view: AggregatorView, config: HttpConfig | None = None) -> web.Appl
         # A router of one's own is deprecated, and aiohttp has no other way to it.
         warnings.simplefilter("ignore", DeprecationWarning)
         app = web.Application(
-            router=_Routes(), middlewares=[errors, missing_pages, guard.middleware()]
+            router=_Routes(), middlewares=[errors, missing_pages, guard.middleware(), _of_all]
         )
     app[GUARD] = guard
     app[VIEW] = view
     app[CONFIG] = config
-    app[health.LIVENESS] = health.Liveness(view)
+    app[health.LIVENESS] = health.Liveness(view.here)
     app[metrics.PAGES] = ExpositionPages()
     app[PAGE_TURN] = asyncio.Lock()
     app[SUGGESTION_TURN] = asyncio.Lock()
@@ -117,6 +137,7 @@ def make_app(view: AggregatorView, config: HttpConfig | None = None) -> web.Appl
             app.router.add_route(op.method, op.path, op.handler, expect_handler=_expect)
     add_pages(app, _expect)
     app.on_response_prepare.append(harden)
+    app.on_response_prepare.append(_say_who_is_missing)
     app.on_shutdown.append(stream.close_all)
     app.cleanup_ctx.append(_keep_liveness)
     return app
@@ -178,7 +199,7 @@ async def listening(
     try:
         site = BoundedSite(
             runner, config, certificate, app[CONNECTIONS],
-            functools.partial(health.health_of, view, app[health.LIVENESS]), app[GUARD].called,
+            functools.partial(health.health_of, view.here, app[health.LIVENESS]), app[GUARD].called,
         )  # fmt: skip
         try:
             await site.start()

@@ -2,8 +2,8 @@
 
 Existing dashboards and alert rules keep working: Grafana's dashboard 12239 does, unchanged, with the
 targets of `/sd/dcgm`. Of the exporter's default counters those are left out that equal no metric of
-the catalogue (NVLink bandwidth, whose unit differs by release, PCIe rates and the vGPU licence); one
-that a GPU does not support is absent.
+the catalogue (NVLink bandwidth, whose unit differs by release, PCIe rates and the vGPU licence); of those that
+it serves on request, the errors, retired pages, power limit and fan are here. One that a GPU does not support is absent.
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ from dataclasses import dataclass
 import numpy as np
 from aiohttp import web
 
+from aggregator.http.auth import CALLER
 from aggregator.http.errors import unknown
 from aggregator.http.load_metrics import shed_family
 from aggregator.http.node_status import status_of
 from aggregator.http.parameters import one_of, query
 from aggregator.http.reply import VIEW, send
+from aggregator.jobs.present import holders_of
 from aggregator.view import AggregatorView
 from alerts.xid.catalogue import meaning_of
 from api.fleet import NodeStatus
@@ -26,10 +28,13 @@ from telemetry.decimals import plain
 from telemetry.devices import Gpu
 from telemetry.exposition import CONTENT_TYPE, COUNTER, GAUGE, Family, labels, render
 from telemetry.fleet import Node
+from telemetry.jobs import NodeJobs
 from telemetry.metric import Table
 
 HOST_LABELS = ("Hostname", "hostname")
 """The label of dcgm-exporter with the node's name: the first up to release 4.8.2, the second since."""
+JOB_LABELS = ("no", "yes")
+"""Whether readings have the labels of the job that has their GPU, as the exporter writes them where it is told to."""
 _MIB = 1 / (1 << 20)
 
 
@@ -64,6 +69,15 @@ COUNTERS = (
     Counter("DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS", "Rows remapped for uncorrectable errors.", "gpu_remapped_rows_uncorrectable", kind=COUNTER),
     Counter("DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS", "Rows remapped for correctable errors.", "gpu_remapped_rows_correctable", kind=COUNTER),
     Counter("DCGM_FI_DEV_ROW_REMAP_FAILURE", "Whether remapping of rows has failed.", "gpu_remapped_rows_failure"),
+    Counter("DCGM_FI_DEV_ECC_SBE_VOL_TOTAL", "ECC errors corrected since the driver was loaded.", "gpu_ecc_volatile_corrected_total", kind=COUNTER),
+    Counter("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", "ECC errors not corrected since the driver was loaded.", "gpu_ecc_volatile_uncorrected_total", kind=COUNTER),
+    Counter("DCGM_FI_DEV_ECC_SBE_AGG_TOTAL", "ECC errors corrected in the life of the board.", "gpu_ecc_aggregate_corrected_total", kind=COUNTER),
+    Counter("DCGM_FI_DEV_ECC_DBE_AGG_TOTAL", "ECC errors not corrected in the life of the board.", "gpu_ecc_aggregate_uncorrected_total", kind=COUNTER),
+    Counter("DCGM_FI_DEV_RETIRED_SBE", "Pages retired for single-bit errors.", "gpu_retired_pages_single_bit", kind=COUNTER),
+    Counter("DCGM_FI_DEV_RETIRED_DBE", "Pages retired for double-bit errors.", "gpu_retired_pages_double_bit", kind=COUNTER),
+    Counter("DCGM_FI_DEV_RETIRED_PENDING", "Whether pages wait to be retired.", "gpu_retired_pages_pending", kind=COUNTER),
+    Counter("DCGM_FI_DEV_ENFORCED_POWER_LIMIT", "Power limit in force (in W).", "gpu_power_limit_watts"),
+    Counter("DCGM_FI_DEV_FAN_SPEED", "Fan speed (in %).", "gpu_fan_speed_ratio", 100),
     Counter("DCGM_FI_PROF_SM_ACTIVE", "Part of the time that an SM had a warp (0 to 1).", "gpu_sm_active_ratio", of_instance="instance_sm_active_ratio"),
     Counter("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", "Part of the time that the tensor pipe was active (0 to 1).", "gpu_tensor_active_ratio", of_instance="instance_tensor_active_ratio"),
     Counter("DCGM_FI_PROF_DRAM_ACTIVE", "Part of the time that the memory interface was active (0 to 1).", "gpu_dram_active_ratio", of_instance="instance_dram_active_ratio"),
@@ -71,8 +85,11 @@ COUNTERS = (
 XID = "DCGM_FI_DEV_XID_ERRORS"
 
 
-def families(view: AggregatorView, node: Node, host_label: str) -> Iterator[Family]:
-    """Return a node's readings as the exporter would show them; nothing while it is not online."""
+def families(
+    view: AggregatorView, node: Node, host_label: str, jobs: NodeJobs | None = None
+) -> Iterator[Family]:
+    """Return a node's readings as the exporter would show them; nothing while it is not online. `jobs`: who has its
+    GPUs, where readings are to say so."""
     if status_of(node, view.now()) is not NodeStatus.ONLINE:
         return
     gpus = [gpu for gpu in node.inventory.gpus if gpu.present]
@@ -82,8 +99,10 @@ def families(view: AggregatorView, node: Node, host_label: str) -> Iterator[Fami
         if gpu.present
     ]
     pairs = [_pairs(node, gpu, host_label) for gpu in gpus]
-    fragments = [labels(each) for each in pairs]
-    parts, where = list(_instances(node, gpus, pairs)), node.rows[Table.INSTANCE]
+    fragments = [
+        labels({**each, **_of_job(jobs, gpu.uuid)}) for gpu, each in zip(gpus, pairs, strict=True)
+    ]
+    parts, where = list(_instances(node, gpus, pairs, jobs)), node.rows[Table.INSTANCE]
     split = {each.gpu for each in node.inventory.instances}
     whole = [gpu.uuid not in split for gpu in gpus]
     for counter in COUNTERS:
@@ -114,7 +133,10 @@ def _pairs(node: Node, gpu: Gpu, host_label: str) -> dict[str, str | None]:
 
 
 def _instances(
-    node: Node, gpus: Iterable[Gpu], pairs: Iterable[dict[str, str | None]]
+    node: Node,
+    gpus: Iterable[Gpu],
+    pairs: Iterable[dict[str, str | None]],
+    jobs: NodeJobs | None,
 ) -> Iterator[str]:
     """Yield the labels of each MIG instance; "" for one of a GPU that is gone."""
     its = {gpu.uuid: pair for gpu, pair in zip(gpus, pairs, strict=True)}
@@ -123,7 +145,22 @@ def _instances(
             yield ""
             continue
         own = {"GPU_I_PROFILE": each.profile or None, "GPU_I_ID": str(each.gpu_instance)}
-        yield labels({**its[each.gpu], **own})
+        yield labels({**its[each.gpu], **own, **_of_job(jobs, each.gpu, each.gpu_instance)})
+
+
+def _of_job(message: NodeJobs | None, gpu: str, instance: int | None = None) -> dict[str, str]:
+    """Return the exporter's labels of the only job that has a GPU or an instance of it: `hpc_job` of a batch system,
+    `pod`, `namespace` and `container` of Kubernetes. None where several have it."""
+    if message is None:
+        return {}
+    found = holders_of(message, gpu, (instance,))
+    if len(found) != 1:
+        return {}
+    ((key, step),) = [(each.job, each.step) for each in found]
+    if key.scheduler == "kubernetes":
+        namespace, _, pod = key.id.partition("/")
+        return {"namespace": namespace, "pod": pod, "container": step}
+    return {"hpc_job": key.id} if key.scheduler == "slurm" else {}
 
 
 def _xids(
@@ -146,12 +183,14 @@ async def node_page(request: web.Request) -> web.Response:
     node = view.fleet.nodes.get(name)
     if node is None:
         raise unknown("node", name, view.fleet.nodes)
-    label = host_label(request)
+    asked = query(request, "host_label", "job_labels")
+    label = one_of(asked, "host_label", HOST_LABELS)
+    wanted = one_of(asked, "job_labels", JOB_LABELS) == "yes" and request[CALLER].sees_private
     if view.shedding.sheds("device_metrics"):
         view.shedding.pages_reduced += 1
         page = [shed_family(view.shedding)]
     else:
-        page = list(families(view, node, label))
+        page = list(families(view, node, label, view.jobs.lists.get(name) if wanted else None))
     return await send(request, lambda: render(page), CONTENT_TYPE)
 
 

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from aiohttp import web
 
+from aggregator.alerting.node_labels import labels_of
 from aggregator.http.errors import unknown
 from aggregator.http.parameters import query
 from aggregator.http.reply import VIEW, send_json
-from aggregator.register.drift import difference, drift_of
+from aggregator.register.drift import difference
 
 
 async def drift(request: web.Request) -> web.Response:
     """Answer with all kinds of nodes, and who differs from most of its kind."""
     query(request)
     view = request.app[VIEW]
-    inventories = [node.inventory for node in view.fleet.nodes.values()]
-    reply = await asyncio.to_thread(drift_of, inventories, view.wall())
+    labels = labels_of(view.fleet, view.electrical.site.layout)
+    reply = await view.drift.compare(view.fleet, labels, view.now(), view.wall())
     return await send_json(
         request, reply, values=5 * sum(len(group.deviations) for group in reply.groups)
     )

@@ -24,11 +24,12 @@ async def fleet(request: web.Request) -> web.Response:
     view = request.app[VIEW]
     choice = by_columns.chosen(asked)
     incomplete: list[tuple[int, int]] = []
+    missing = list(view.missing)
     if asked.get("at", "now") != "now":
         version = 0  # rows are numbered so only for this time
         at, was = await past.then(request, choice, asked)
         (readings,), rows, count = was.frames, was.rows, was.count
-        incomplete = was.past.incomplete
+        incomplete, missing = was.past.incomplete, was.past.missing
     else:
         for name in choice.nodes or ():
             if name not in view.fleet.nodes:
@@ -49,6 +50,7 @@ async def fleet(request: web.Request) -> web.Response:
             columns=by_columns.numbers(readings),
             gaps=by_columns.gaps(readings),
             incomplete=incomplete,
+            missing=missing,
         )
         return json_bytes(body)
 
@@ -89,7 +91,10 @@ async def status(request: web.Request) -> web.Response:
         nodes=len(view.fleet.nodes),
         gpus=len(view.fleet.by_uuid),
         alerts=alerts,
+        fitness=None if view.fitness.newest is None else view.fitness.newest.fleet,
         summary=request.app[SUMMARIZER].summary(view.fleet, now),
         stats=view.stats,
+        missing=list(view.missing),
+        members=list(view.members()),
     )
     return await send_json(request, body)

@@ -175,5 +175,5 @@ def _warnings(view: AggregatorView) -> list[str]:
 async def health(request: web.Request) -> web.Response:
     """Answer whether the process is alive, or whether there are fresh readings."""
     app = request.app
-    status, body = health_of(app[VIEW], app[LIVENESS], request.path)
+    status, body = health_of(app[VIEW].here, app[LIVENESS], request.path)
     return web.Response(status=status, body=body, content_type=JSON)

@@ -105,6 +105,7 @@ def joined(device: str, parts: Sequence[HistorySeries]) -> HistorySeries:
         parts[-1], device=device, at=order, mean=mean, low=low, high=high,
         incomplete=[each for part in parts for each in part.incomplete],
         provisional=[each for part in parts for each in part.provisional],
+        missing=sorted({each for part in parts for each in part.missing}),
     )  # fmt: skip
 
 
@@ -183,7 +184,7 @@ def _reply(found: HistorySeries, metric: Metric, start: int, end: int) -> Histor
     return HistoryReply(
         found.device, found.metric, metric.unit, metric.kind, found.step, start, end, found.at,
         _short(found.mean, narrow), _short(found.low, narrow), _short(found.high, narrow),
-        found.incomplete, found.provisional,
+        found.incomplete, found.provisional, found.missing,
     )  # fmt: skip
 
 
@@ -216,5 +217,5 @@ async def events(request: web.Request) -> web.Response:
     limit = whole_number(asked, "limit", USUAL_EVENTS, MOST_EVENTS)
     async with asyncio.timeout(STORE_SECONDS):
         found = await events_of(view, start, end, asked.get("node"), asked.get("kind"), limit)
-    body = EventsReply(start, end, limit, len(found) == limit, found)
+    body = EventsReply(start, end, limit, len(found) == limit, found, list(view.missing))
     return await send_json(request, body, values=10 * len(found))

@@ -1,19 +1,23 @@
-"""Metrics of who holds a GPU: a series to join with, at most one a GPU."""
+"""Metrics of who holds a GPU or a MIG instance: a series to join with, at most one each."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from aggregator.jobs.present import holders_of
 from aggregator.view import AggregatorView
-from telemetry.exposition import GAUGE, PREFIX, Family, Sample, gpu_pairs, labels
+from telemetry.exposition import GAUGE, PREFIX, Family, Sample, gpu_pairs, instance_pairs, labels
 from telemetry.fleet import Node
-from telemetry.jobs import Job
+from telemetry.jobs import Allocation, Job, JobKey
 
 
 def job_families(view: AggregatorView, nodes: list[Node], scope: bool) -> list[Family]:
-    """Return how many jobs hold each GPU of some nodes, and which one where it is one: with several, a
-    join by GPU would match none."""
+    """Return how many jobs hold each GPU and MIG instance of some nodes, and which one where it is one: with
+    several, a join would match none."""
     info: list[Sample] = []
     count: list[Sample] = []
+    instance_info: list[Sample] = []
+    instance_count: list[Sample] = []
     for node in nodes:
         message = view.jobs.lists.get(node.inventory.node)
         if message is None:
@@ -23,15 +27,29 @@ def job_families(view: AggregatorView, nodes: list[Node], scope: bool) -> list[F
             held = holders_of(message, gpu.uuid)
             pairs = gpu_pairs(node.inventory, gpu, scope)
             count.append((labels(pairs), float(len(held))))
-            if len(held) == 1:
-                key = held[0].job
-                job = facts.get(key, Job(key=key))
-                more = {
-                    "job_id": key.id, "user": job.user, "account": job.account,
-                    "scheduler": key.scheduler, "kind": held[0].kind.value,
-                }  # fmt: skip
-                info.append((labels({**pairs, **more}), 1.0))
+            info += _only(held, pairs, facts)
+        for instance in node.inventory.instances:
+            held = holders_of(message, instance.gpu, (instance.gpu_instance,))
+            pairs = instance_pairs(node.inventory, instance, scope)
+            instance_count.append((labels(pairs), float(len(held))))
+            instance_info += _only(held, pairs, facts)
     return [
         Family(f"{PREFIX}gpu_job_info", "1 for the job that holds a GPU alone; to join with.", GAUGE, info),
         Family(f"{PREFIX}gpu_holders", "Jobs that hold a GPU; absent where its node does not say.", GAUGE, count),
+        Family(f"{PREFIX}instance_job_info", "1 for the job that holds a MIG instance alone; to join with.", GAUGE, instance_info),
+        Family(f"{PREFIX}instance_holders", "Jobs that hold a MIG instance; absent where its node does not say.", GAUGE, instance_count),
     ]  # fmt: skip
+
+
+def _only(
+    held: list[Allocation], pairs: dict[str, str | None], facts: dict[JobKey, Job]
+) -> Iterator[Sample]:
+    """Yield the sample of the job that holds something alone."""
+    if len(held) == 1:
+        key = held[0].job
+        job = facts.get(key, Job(key=key))
+        more = {
+            "job_id": key.id, "user": job.user, "account": job.account,
+            "scheduler": key.scheduler, "kind": held[0].kind.value,
+        }  # fmt: skip
+        yield labels({**pairs, **more}), 1.0

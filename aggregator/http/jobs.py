@@ -16,10 +16,10 @@ from aggregator.http.errors import RequestError, bad, unknown
 from aggregator.http.parameters import between, query, whole_number
 from aggregator.http.reply import VIEW, send_json
 from aggregator.http.tokens import AccessScope
-from aggregator.jobs.present import PresentJobs, key_of
-from aggregator.jobs.stored import JobQuery, StoredJob
+from aggregator.jobs.present import PresentJobs
+from aggregator.jobs.stored import JobQuery, key_of
 from aggregator.view import AggregatorView
-from api.jobs import JobReply, JobRow, JobsReply
+from api.jobs import JobReply, JobsReply
 from telemetry.jobs import JobKey
 
 USUAL, MOST = 100, 5000
@@ -60,10 +60,13 @@ async def jobs_reply(request: web.Request, asked: Mapping[str, str], limit: int)
         node=asked.get("node", ""), since=since, until=until, limit=MOST + 1,
         running=state == "running" if state else None,
     )  # fmt: skip
-    found = await find_rows(view, wanted, own)
+    found, missing = await view.find_jobs(wanted)
     present = PresentJobs(view, own)
     shown = [present.row(row) for row in found[:limit]]
-    return JobsReply(view.wall(), shown, more=len(found) > limit, user=own)
+    sources = [] if own else view.jobs.sources()  # their words may name jobs of others
+    return JobsReply(
+        view.wall(), shown, len(found) > limit, own, sources, list(missing)
+    )  # fmt: skip
 
 
 async def job_reply(request: web.Request, asked: Mapping[str, str]) -> JobReply:
@@ -76,18 +79,19 @@ async def job_reply(request: web.Request, asked: Mapping[str, str]) -> JobReply:
         raise bad("restart", f"{restart!r} is not a number", "Leave it out for the newest run.")
     rows = [
         row
-        for row in await find_rows(view, JobQuery(id=name, user=own, limit=MOST), own)
+        for row in (await view.find_jobs(JobQuery(id=name, user=own, limit=MOST))).rows
         if asked.get("scheduler", row.scheduler) == row.scheduler
         and (not asked.get("node") or asked["node"] in row.nodes)
         and (not restart or int(restart) == row.restart)
     ]
     if not rows:
-        known = view.jobs.ledger.jobs.items()
-        raise unknown("job", name, [key.id for key, it in known if own in {"", it.job.user}])
-    found = await whole_job(view, max(rows, key=lambda row: (row.begin, row.restart)))
-    if found is None:
+        raise unknown("job", name, list(view.jobs.ids(own)))
+    key = key_of(max(rows, key=lambda row: (row.begin, row.restart)))
+    whole = await view.whole_jobs([key])
+    found = whole.jobs.get(key)
+    if found is None or own not in {"", found.row.user}:
         raise unknown("job", name, ())
-    present, key = PresentJobs(view, own), key_of(found.row)
+    present = PresentJobs(view, own)
     return JobReply(
         view.wall(),
         present.row(msgspec.structs.replace(found.row, summary=found.summary)),
@@ -95,12 +99,13 @@ async def job_reply(request: web.Request, asked: Mapping[str, str]) -> JobReply:
         present.processes(key),
         present.alerts(key),
         present.indices(found.record.allocations),
+        list(whole.missing),
     )
 
 
 async def job_key(view: AggregatorView, name: str, at: int) -> JobKey | None:
     """Return the job of an id that ran at a time, ns since 1970, else the newest; None where none is known."""
-    rows = await find_rows(view, JobQuery(id=name, limit=MOST))
+    rows = (await view.find_jobs(JobQuery(id=name, limit=MOST))).rows
     then = [row for row in rows if row.begin <= at <= (row.end or at)]
     return next((key_of(row) for row in then or rows), None)
 
@@ -124,22 +129,3 @@ def _check_personal(request: web.Request) -> None:
     """Raise a 401 for a caller from whom persons are hidden."""
     if not request[CALLER].sees_private:
         raise no_token(AccessScope.READ)
-
-
-async def find_rows(view: AggregatorView, wanted: JobQuery, own: str = "") -> list[JobRow]:
-    """Return jobs in memory and in the store, the newest begin first; memory is newer. `own`: the user
-    whose jobs are all that may be seen, or ``."""
-    live = view.jobs.matching(wanted, view.wall())
-    found = await view.store.find_jobs(wanted)
-    known = {key_of(row) for row in live} | view.jobs.ledger.jobs.keys()
-    stored = [row for row in found if key_of(row) not in known]
-    seen = [row for row in (*live, *stored) if own in {"", row.user}]
-    return sorted(seen, key=lambda row: -row.begin)
-
-
-async def whole_job(view: AggregatorView, row: JobRow) -> StoredJob | None:
-    """Return all that is known of a job; memory is newer than the store."""
-    key = key_of(row)
-    if key in view.jobs.ledger.jobs:
-        return view.jobs.stored(key, view.wall())
-    return next(iter(await view.store.jobs_of([key])), None)

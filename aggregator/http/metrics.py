@@ -14,9 +14,11 @@ from prometheus_client import CollectorRegistry, ProcessCollector, generate_late
 from aggregator.http.access_metrics import access_families
 from aggregator.http.alert_metrics import alert_families
 from aggregator.http.circuit_metrics import circuit_families
+from aggregator.http.drift_metrics import drift_families
 from aggregator.http.errors import RequestError, unknown
 from aggregator.http.exposition import ExpositionPages, joined
 from aggregator.http.exposition import render as render_pages
+from aggregator.http.fitness import fitness_families
 from aggregator.http.load_metrics import load_families
 from aggregator.http.node_metrics import PAGE_TURN, snapshots_of, wait_for_turn
 from aggregator.http.parameters import one_of, query
@@ -129,6 +131,8 @@ def cluster_families(summary: FleetSummary, view: AggregatorView) -> list[Family
         _family("cluster_nodes_by_release", "Nodes by the release of their collector.", GAUGE,
                 [(labels({**its, "release": release}), float(n))
                  for release, n in summary.releases.items()]),
+        _family("cluster_nodes_by_role", "Nodes by what they are for.", GAUGE,
+                [(labels({**its, "role": role}), float(n)) for role, n in summary.roles.items()]),
         _family("cluster_gpus", "GPUs by model and state.", GAUGE,
                 [(by_model(m.model, state=state), float(n))
                  for m in models for state, n in m.gpus.items()]),
@@ -278,7 +282,9 @@ async def metrics(request: web.Request) -> web.Response:
         _family("aggregator_store_files_lost", "Sealed files that another program removed or "
                 "damaged, and that are missing now.", GAUGE, [("", float(store.lost_files))]),
         *alert_families(view),
-        *circuit_families(view.electrical, view.cluster, view.now()),
+        *fitness_families(view.fitness.newest, view.cluster),
+        *drift_families(view.drift.newest, view.cluster),
+        *site_families(view),
     ]  # fmt: skip
     return await send(request, lambda: render(families) + generate_latest(_registry), CONTENT_TYPE)
 
@@ -320,3 +326,11 @@ async def _send_nodes(request: web.Request, nodes: list[Node], scope: bool) -> w
     parts = await snapshots_of(request.app[VIEW], pages, inputs, nodes, scope)
     work = sum(part.cells for part in parts)
     return await send(request, lambda: render_pages(joined(parts)), CONTENT_TYPE, work=work)
+
+
+def site_families(view: AggregatorView) -> list[Family]:
+    """Return all families, of several aggregators from the one that judges circuits alone: sums count each
+    circuit once."""
+    if view.site_role is not None and not view.site_role.leads:
+        return []
+    return circuit_families(view.electrical, view.cluster, view.now())

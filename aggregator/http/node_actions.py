@@ -167,11 +167,9 @@ def _annotate(view: AggregatorView, event: Event) -> None:
         theirs = {one.gpu for one in incident.alerts if one.node == event.node}
         if not theirs or (event.gpu is not None and not theirs & {None, event.gpu}):
             continue
-        view.pipeline.commit(
-            manager.annotate(
-                incident.key, "recovery", who=event.data["who"], why=f"{event.data['step']} {event.data['outcome']}",
-                now=view.now(), wall_ns=view.wall(),
-            )
+        view.pipeline.note_on(
+            incident.key, "recovery", who=event.data["who"], why=f"{event.data['step']} {event.data['outcome']}",
+            now=view.now(), wall=view.wall(),
         )  # fmt: skip
 
 

@@ -11,6 +11,8 @@ from telemetry.fleet import STALE_INTERVALS, Fleet, Node
 
 def status_of(node: Node, now: float) -> NodeStatus:
     """Return the state of a node at `now`, the fleet's monotonic seconds."""
+    if node.unheard:
+        return NodeStatus.UNHEARD
     if not node.online:
         return NodeStatus.OFFLINE
     return NodeStatus.ONLINE if fresh(node, now) else NodeStatus.STALE

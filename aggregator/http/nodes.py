@@ -30,6 +30,7 @@ from telemetry.decimals import plain
 from telemetry.devices import Event, Link
 from telemetry.fleet import Fleet, Node, gaps_of
 from telemetry.gap import Gap, reason_of
+from telemetry.inventory import role_of
 from telemetry.metric import Lane, Table
 
 RECENT = 50
@@ -62,7 +63,7 @@ def describe(node: Node, now: float) -> NodeReply:
         session=node.session,
         seq=node.seq,
         gpus=len(inventory.gpus),
-        gpus_present=sum(gpu.present for gpu in inventory.gpus),
+        gpus_present=sum([gpu.present for gpu in inventory.gpus]),
         source=inventory.source,
         driver_state=inventory.driver_state,
         driver_message=inventory.driver_message,
@@ -70,6 +71,7 @@ def describe(node: Node, now: float) -> NodeReply:
         release=inventory.kilowatch,
         rack=str(inventory.host.get("rack", "")),
         job=str(inventory.host.get("job", "")),
+        role=role_of(inventory) or "",
     )
 
 
@@ -99,7 +101,9 @@ async def nodes(request: web.Request) -> web.Response:
     view = request.app[VIEW]
     now = view.now()
     found = [describe(node, now) for _, node in sorted(view.fleet.nodes.items())]
-    return await send_json(request, NodesReply(view.wall(), found), values=20 * len(found))
+    return await send_json(
+        request, NodesReply(view.wall(), found, list(view.missing)), values=20 * len(found)
+    )
 
 
 async def node(request: web.Request) -> web.Response:
@@ -208,7 +212,11 @@ async def gpu_reply(request: web.Request, asked: Mapping[str, str]) -> GpuPageRe
             if link.gpu == uuid
         ],
         instances=[
-            InstanceReply(each, *instances.get(each.uuid, _NOTHING))
+            InstanceReply(
+                each,
+                *instances.get(each.uuid, _NOTHING),
+                gpu_holders(listed, uuid, (each.gpu_instance,)),
+            )
             for each in home.inventory.instances
             if each.gpu == uuid
         ],

@@ -13,6 +13,7 @@ from aggregator.http import (
     dcgm,
     drift,
     evidence_picture,
+    fitness,
     fleet,
     health,
     history,
@@ -21,6 +22,7 @@ from aggregator.http import (
     node_actions,
     nodes,
     past,
+    ports,
     power,
     quality,
     sd,
@@ -57,6 +59,7 @@ from api.columns import FleetReply, FramesReply, HistoryReply
 from api.device import GpuPageReply, NodePageReply
 from api.drift import DriftReply, NodeDifferenceReply
 from api.evidence import EvidenceReply
+from api.fitness import FitnessReply
 from api.fleet import (
     CatalogueReply,
     EventsReply,
@@ -74,6 +77,7 @@ from api.node_register import (
     RegisterRequest,
     RenameRequest,
 )
+from api.ports import PortsReply
 from api.power import (
     CapPlan,
     CapRequest,
@@ -117,6 +121,12 @@ _HOST_LABEL = Parameter(
     "Label with the node's name: dcgm-exporter renamed it after release 4.8.2.",
     "Hostname",
     dcgm.HOST_LABELS,
+)
+_JOB_LABELS = Parameter(
+    "job_labels",
+    "Whether readings have hpc_job, or pod, namespace and container, of the only job on their GPU.",
+    "yes",
+    dcgm.JOB_LABELS,
 )
 _COLUMNS = Parameter(
     "columns",
@@ -205,7 +215,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "dcgmOfNode",
         "A node under the names of dcgm-exporter.",
         None,
-        (_NODE, _HOST_LABEL),
+        (_NODE, _HOST_LABEL, _JOB_LABELS),
         (404,),
         scope=_READ,
     ),
@@ -329,6 +339,29 @@ OPERATIONS: tuple[Operation, ...] = (
         "drift",
         "Nodes whose driver, firmware, GPUs or ports are others than those of most nodes of their kind.",
         DriftReply,
+        scope=_READ,
+    ),
+    Operation(
+        "/api/v1/fitness",
+        fitness.fitness,
+        "fitness",
+        "Whether the fleet is good: a score of it, its nodes and its running jobs, with the reasons.",
+        FitnessReply,
+        scope=_READ,
+    ),
+    Operation(
+        "/api/v1/ports",
+        ports.ports,
+        "ports",
+        "All ports of network adapters, by switch and rail, and each of them, worst first.",
+        PortsReply,
+        (
+            Parameter(
+                "limit",
+                f"Highest number of them, 1 to {ports.MOST}; {ports.USUAL_LINES} if absent.",
+                "100",
+            ),
+        ),
         scope=_READ,
     ),
     Operation(

@@ -101,16 +101,15 @@ async def frames(request: web.Request) -> web.Response:
     moments = PastInstants(start, width, count).all().tolist()
 
     about = (view.cluster, choice.table, step, was.count, was.rows)
+    rest = (was.past.begins, was.past.incomplete, was.past.missing)
 
     def make() -> bytes:
         both = list(zip(moments, was.frames, strict=True))
         if is_packed:
             packed = [PackedFrame(at, *_packed(each, was.count)) for at, each in both]
-            return msgspec.msgpack.encode(
-                PackedFramesReply(*about, packed, was.past.begins, was.past.incomplete)
-            )
+            return msgspec.msgpack.encode(PackedFramesReply(*about, packed, *rest))
         plain = [FrameReply(at, *_plain(each, was.count)) for at, each in both]
-        return json_bytes(FramesReply(*about, plain, was.past.begins, was.past.incomplete))
+        return json_bytes(FramesReply(*about, plain, *rest))
 
     kind = MSGPACK if is_packed else JSON
     cells = sum(each.cells for each in was.frames)

@@ -14,6 +14,7 @@ from aggregator.electrical.report import running_report
 from aggregator.http.errors import bad
 from aggregator.http.parameters import query, read_body, whole_number
 from aggregator.http.reply import VIEW, send_json
+from aggregator.jobs.present import held_gpus
 from aggregator.view import AggregatorView
 from alerts.incidents.quality_ledger import DAY_NS
 from alerts.incidents.quality_summary import overall
@@ -48,6 +49,8 @@ def power_reply(view: AggregatorView) -> PowerReply:
         notices=[] if layout is None else list(layout.notices),
         meters=[_meter(meter, view.now()) for meter in electrical.meters()],
         tick_seconds=round(electrical.seconds, 6),
+        site_leader="" if view.site_role is None else view.site_role.leader,
+        site_problem="" if view.site_role is None else view.site_role.problem,
     )
 
 
@@ -88,7 +91,10 @@ async def cap(request: web.Request) -> web.Response:
     asked = await read_body(request, CapRequest)
     view = request.app[VIEW]
     try:
-        answer = await asyncio.to_thread(live_cap(view.electrical, view.fleet, asked, view.now()))
+        jobs = dict(held_gpus(view)) if asked.by == "job" else {}
+        answer = await asyncio.to_thread(
+            live_cap(view.electrical, view.fleet, asked, view.now(), jobs)
+        )
     except ConfigError as error:
         raise bad("body", str(error)) from error
     return await send_json(request, answer)

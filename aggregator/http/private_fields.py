@@ -39,14 +39,34 @@ _NAMED = re.compile(
 _LABELLED = re.compile(rf'[\w:]+\{{(?:\w+="(?:[^"\\]|\\.)*",)*(?:{"|".join(PRIVATE)})="[^"]')
 """A sample of a metrics page that has a private label."""
 HIDDEN = "…"
+_BEFORE = (
+    r"\bjobs? |\busers? |\baccounts? |\b[Bb]y |\ballocation: |\bpid \d+\)? of "
+    rf"|\bjob (?:\S+|{HIDDEN}) of |\bof (?:slurm|kubernetes|ray|container|systemd|user) |\((?=[^()]*\))|[\"'`]"
+)
+"""Words after which our texts name a person, a job or a program: a name that is a number, or as short as other words,
+is hidden there alone."""
 
 
 def public_json(body: bytes) -> bytes:
     """Return a document without what is private."""
     tree = msgspec.json.decode(body)
-    words = sorted({word for word in _words(tree) if _identifies(word)}, key=len, reverse=True)
-    named = re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, words))})(?!\w)") if words else None
-    return msgspec.json.encode(_hide(tree, named))
+    return msgspec.json.encode(_hide(tree, _quotes(set(_words(tree)))))
+
+
+def _quotes(words: set[str]) -> list[re.Pattern[str]]:
+    """Return where texts may quote some private words, in the order in which to look."""
+    found = []
+    names = [word for word in words if _identifies(word)]
+    if names:
+        found.append(re.compile(rf"()(?<!\w)(?:{_any(names)})(?!\w)"))
+    if common := [word for word in words - set(names) if word.strip()]:
+        # Twice: what a job's user follows is hidden first.
+        found += [re.compile(rf"({_BEFORE})(?:{_any(common)})(?!\w)")] * 2
+    return found
+
+
+def _any(words: list[str]) -> str:
+    return "|".join(map(re.escape, sorted(words, key=len, reverse=True)))
 
 
 def public_page(page: bytes) -> bytes:
@@ -77,7 +97,7 @@ def _texts(value: object) -> Iterator[str]:
 
 
 def _identifies(word: str) -> bool:
-    """Whether a text may be hidden wherever it stands: not numbers, nor what is too short."""
+    """Return whether a text may be hidden wherever it stands: no number, nor what is as short as other words."""
     return len(word) > 2 and not word.isdecimal()
 
 
@@ -86,17 +106,19 @@ def _is_private(tree: dict[str, Any], name: str) -> bool:
     return name in PRIVATE or (name == "value" and str(tree.get("label")) in PRIVATE)
 
 
-def _hide(tree: Any, named: re.Pattern[str] | None) -> Any:
+def _hide(tree: Any, quotes: list[re.Pattern[str]]) -> Any:
     if isinstance(tree, dict):
         return {
-            name: _empty(value) if _is_private(tree, name) else _hide(value, named)
+            name: _empty(value) if _is_private(tree, name) else _hide(value, quotes)
             for name, value in tree.items()
         }
     if isinstance(tree, list):
-        return [_hide(value, named) for value in tree]
+        return [_hide(value, quotes) for value in tree]
     if isinstance(tree, str):
         tree = _NAMED.sub(rf"\1={HIDDEN}", tree)
-        return tree if named is None else named.sub(HIDDEN, tree)
+        for quote in quotes:
+            tree = quote.sub(rf"\1{HIDDEN}", tree)
+        return tree
     return tree
 
 

@@ -101,6 +101,7 @@ class Viewer:
         choice, request = self._choice, self._request
         if choice is None:
             return
+        await self._view.refresh()
         snapshot = self._hub.snapshot(choice)
         if self._before is None or self._before.layout is not snapshot.layout:
             self._before = None

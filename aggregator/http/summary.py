@@ -12,6 +12,7 @@ from aggregator.http.node_status import status_of
 from api.fleet import FleetSummary, ModelSummary, NodeStatus
 from telemetry.decimals import Wide
 from telemetry.fleet import Fleet, Floats
+from telemetry.inventory import role_of
 from telemetry.metric import Table
 from telemetry.schema import GPU_FAST
 
@@ -41,12 +42,14 @@ class Summarizer:
         """Return the cluster at `now`, the fleet's monotonic seconds."""
         states = Counter(status_of(node, now) for node in fleet.nodes.values())
         releases = Counter(node.inventory.kilowatch for node in fleet.nodes.values())
+        roles = Counter(str(role_of(node.inventory) or "") for node in fleet.nodes.values())
         power = fleet.column("gpu_power_watts", now)
         limit = fleet.column("gpu_power_limit_watts", now)
         both = np.isfinite(power) & np.isfinite(limit)
         wall = fleet.column("node_wall_power_watts", now)
         return FleetSummary(
             nodes={state.value: states[state] for state in NodeStatus},
+            roles=dict(sorted(roles.items())),
             releases=dict(sorted(releases.items())),
             models=self._by_model(fleet, power, now),
             gpu_power_watts=_sum(power),

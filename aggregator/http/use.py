@@ -9,13 +9,12 @@ from aiohttp import web
 
 from aggregator.electrical.energy_sampler import zone_text
 from aggregator.http.errors import bad, unknown
-from aggregator.http.jobs import find_rows, whole_job
 from aggregator.http.parameters import query
 from aggregator.http.reply import VIEW, send_json
 from aggregator.jobs.months import is_split, month_summary
-from aggregator.jobs.stored import JobQuery, StoredJob
+from aggregator.jobs.stored import JobQuery, StoredJob, key_of
 from aggregator.jobs.unheld import row_of
-from aggregator.jobs.usage import UnheldKey
+from aggregator.jobs.usage import UnheldUse
 from aggregator.jobs.use import (
     JobPart,
     crosses,
@@ -24,10 +23,10 @@ from aggregator.jobs.use import (
     use_rows,
     with_co2,
 )
-from aggregator.view import AggregatorView
 from api.jobs import JobRow
 from api.use import BY, UseReply, UseRow
 from power.report.months import month_at, month_named
+from power.site.config import SiteConfig
 from telemetry.errors import ConfigError
 
 MOST_JOBS = 100_000
@@ -48,15 +47,18 @@ async def use(request: web.Request) -> web.Response:
         raise bad("month", str(error)) from error
     start, end = month.start * 10**9, month.end * 10**9
     after = month_at(month.end, site.zone).name
-    rows = await find_rows(view, JobQuery(since=start, until=end, limit=MOST_JOBS + 1))
+    rows, missing = await view.find_jobs(
+        JobQuery(since=start, until=end, limit=MOST_JOBS + 1, sums=True)
+    )
     if len(rows) > MOST_JOBS:
         raise bad("month", f"{month.name} has more than {MOST_JOBS} jobs", "Ask /api/v1/jobs for shorter times.")  # fmt: skip
-    parts = []
-    for row in rows:
-        if not crosses(row, start, end, now):
-            parts.append(JobPart(row, 1.0, split=False))
-            continue
-        parts.append(_part(await whole_job(view, row), row, month.name, after, (start, end, now)))
+    over = [key_of(row) for row in rows if crosses(row, start, end, now)]
+    whole, free = await view.whole_jobs(over), await view.unheld(month.name)
+    parts = [
+        _part(whole.jobs.get(key_of(row)), row, month.name, after, (start, end, now))
+        if crosses(row, start, end, now) else JobPart(row, 1.0, split=False)
+        for row in rows
+    ]  # fmt: skip
     currency = next((row.summary.currency for row in rows if row.summary and row.summary.currency), "")  # fmt: skip
     place = site.config.site
     reply = UseReply(
@@ -67,8 +69,9 @@ async def use(request: web.Request) -> web.Response:
         currency=currency,
         g_per_kwh=place.g_per_kwh,
         rows=[with_co2(row, place) for row in await asyncio.to_thread(use_rows, parts, by)],
-        unheld=_unheld(view, month.name, reported=True),
-        unreported=_unheld(view, month.name, reported=False),
+        unheld=_unheld(free.reported, place),
+        unreported=_unheld(free.unreported, place),
+        missing=sorted({*missing, *whole.missing, *free.missing}),
     )
     return await send_json(request, reply, values=16 * len(reply.rows))
 
@@ -90,6 +93,5 @@ def _part(
     return JobPart(row, share_of_time(found.record.allocations, start, end, now), split=True)
 
 
-def _unheld(view: AggregatorView, month: str, *, reported: bool) -> UseRow | None:
-    found = view.jobs.meter.unheld.get(UnheldKey(month, reported))
-    return None if found is None else with_co2(row_of(found), view.electrical.site.config.site)
+def _unheld(found: UnheldUse | None, place: SiteConfig) -> UseRow | None:
+    return None if found is None else with_co2(row_of(found), place)

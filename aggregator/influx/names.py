@@ -18,6 +18,7 @@ from telemetry.text import exact_duration
 RAW = "raw"
 EVENTS = "events"
 HOLES = "holes"
+JOBS = "jobs"
 
 METRICS: dict[str, Metric] = {metric.name: metric for metric in CATALOGUE}
 _WHOLE = (Unit.COUNT, Unit.BYTES)

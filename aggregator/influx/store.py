@@ -24,7 +24,7 @@ from aggregator.influx.sender import SpoolSender
 from aggregator.influx.span_ladder import FinishedSpan, SpanLadder, some
 from aggregator.influx.spool import Spool
 from aggregator.influx.state_changes import ChangeWatcher
-from aggregator.influx.writer import Lines, Writer, packed
+from aggregator.influx.writer import SECOND, Lines, Writer, packed
 from aggregator.jobs.stored import JobQuery, StoredJob
 from aggregator.store.ledger import LedgerStore
 from aggregator.store.past import PastQuery
@@ -51,6 +51,12 @@ from telemetry.schema import SCHEMA
 
 log = logging.getLogger(__name__)
 
+MOST_JOBS = 500
+"""Jobs that are sent at once: some 30 ms."""
+SETTLED_NS = 900 * SECOND
+"""Time after its end in which a job may still change: its node lists it for ten minutes."""
+JOBS_EVERY_NS = 60 * SECOND
+"""Time between two looks for jobs to send."""
 MOST_AT_ONCE = 400_000
 """Values of finished spans in one commit: about a quarter of a second."""
 
@@ -80,6 +86,8 @@ class InfluxStore:
         """The batch that was accepted, and could not be written: it comes again."""
         self.dropped: Counter[str] = Counter()
         """Points that the spool had no room for, or kept too long, by reason."""
+        self._jobs_sent = self._ledger.jobs_sent_until()
+        """End of the time whose jobs the server has got."""
         known = self._ledger.known()
         self._writer.add_devices(known.devices)
         self._runs = {(run.node, run.session): run.id for run in known.runs}
@@ -233,8 +241,30 @@ class InfluxStore:
         return self._ledger.events(start, end, node, kind, limit)
 
     def write_jobs(self, jobs: Sequence[StoredJob]) -> None:
-        """Store jobs in the ledger: the server has readings and events only."""
+        """Store jobs in the ledger. The server gets those that have ended when nothing of them changes any more; one that
+        changes after that comes again."""
         self._ledger.write_jobs(jobs)
+        late = {
+            each.row.end // SECOND
+            for each in jobs
+            if each.row.end is not None and each.row.end < self._jobs_sent
+        }
+        for second in sorted(late):
+            self._send(self._ledger.ended_jobs(second * SECOND, (second + 1) * SECOND))
+
+    def _send_jobs(self, now: int) -> None:
+        """Write the jobs to the spool that ended a while ago, some at a time."""
+        until = (now - SETTLED_NS) // SECOND * SECOND
+        if until - self._jobs_sent < JOBS_EVERY_NS:
+            return
+        oldest = max(0, now - int(self._config.events_age_seconds * SECOND))
+        rows, until = self._ledger.unsent_jobs(oldest, until, MOST_JOBS)
+        self._send(rows)
+        self._ledger.note_sent(until)
+        self._jobs_sent = until
+
+    def _send(self, ended: Sequence[JobRow]) -> None:
+        self.spool.append(packed(self._writer.jobs(ended), self._config.batch_lines))
 
     def open_jobs(self) -> list[StoredJob]:
         """Return the jobs that had not ended when they were written last."""
@@ -275,6 +305,7 @@ class InfluxStore:
         """Close finished spans although no frame comes; drop points that are too old to be sent."""
         if self._failed is None:
             self._finish(now)
+            self._send_jobs(now)
         self.spool.age((now - int(self._config.raw_age_seconds * 1e9)) // MILLISECOND)
         return self._ledger.maintain(now)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -15,6 +16,7 @@ from aggregator.influx.names import (
     ANNOUNCED,
     EVENTS,
     HOLES,
+    JOBS,
     METRICS,
     RAW,
     device_tags,
@@ -34,7 +36,16 @@ from aggregator.influx.state_changes import StateChanges, names_of
 from aggregator.store.protocol import Hole, StoredDevice
 from aggregator.store.rollup import high, low, readings
 from api.fleet import StoredEvent
+from api.jobs import JobRow
 from telemetry.schema import SCHEMA
+
+SECOND = 1_000_000_000
+JOB_FIGURES = (
+    "gpu_hours", "coverage", "utilization_ratio", "energy_joules", "energy_coverage", "wall_joules",
+    "wall_coverage", "cost", "memory_peak_bytes", "sm_active_ratio", "tensor_active_ratio",
+    "dram_active_ratio",
+)  # fmt: skip
+"""Figures of a job's summary that are fields, all of them floats."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +145,22 @@ class Writer:
                          f"{at // MILLISECOND}\n")  # fmt: skip
         yield from _texts(texts, [at // MILLISECOND] * len(texts))
 
+    def jobs(self, ended: Iterable[JobRow]) -> Iterator[Lines]:
+        """Yield lines with jobs that have ended; `ended`: all of each second in which one of them did, in an order
+        that lasts. Those of one user that ended in one second are a millisecond apart, for points with the
+        same tags and time are one; written again, they replace themselves."""
+        texts, moments, ranks = [], [], Counter[tuple[str, int]]()
+        for row in ended:
+            if row.end is None:
+                continue
+            named = tags({"cluster": self._cluster, "scheduler": row.scheduler, "user": row.user, "account": row.account})  # fmt: skip
+            second = row.end // SECOND
+            moment = second * 1000 + ranks[named, second] % 1000
+            ranks[named, second] += 1
+            texts.append(f"{JOBS}{named} {_job_fields(row, row.end)} {moment}\n")
+            moments.append(moment)
+        yield from _texts(texts, moments)
+
     def losses(self, losses: Iterable[Loss], at: int) -> Iterator[Lines]:
         """Yield lines that announce what the spool had no room for."""
         texts = []
@@ -142,6 +169,29 @@ class Writer:
             texts.append(f"{HOLES}{named} points={loss.points}i,from_ms={loss.first}i,"
                          f"to_ms={loss.last}i {at // MILLISECOND + number}\n")  # fmt: skip
         yield from _texts(texts, [at // MILLISECOND] * len(texts))
+
+
+def _job_fields(row: JobRow, end: int) -> str:
+    """Return the fields of a job; what is not known is left out."""
+    fields: dict[str, str] = {
+        name: text_field(text)
+        for name, text in (
+            ("id", row.id), ("name", row.job_name), ("queue", row.queue), ("owner", row.owner),
+            ("phase", row.phase), ("state", row.state), ("first_node", min(row.nodes, default="")),
+        )
+        if text
+    }  # fmt: skip
+    whole_ones = {
+        "restart": row.restart, "nodes": len(row.nodes), "gpus": row.gpus, "exit_code": row.exit_code,
+        "begin_ms": row.begin // MILLISECOND, "end_ms": end // MILLISECOND,
+    }  # fmt: skip
+    numbers: dict[str, float | None] = {"seconds": (end - row.begin) / SECOND}
+    if (summary := row.summary) is not None:
+        whole_ones["gpus_idle"] = summary.gpus_idle
+        numbers |= {name: getattr(summary, name) for name in JOB_FIGURES}
+    fields |= {name: f"{value}i" for name, value in whole_ones.items() if value is not None}
+    fields |= {name: repr(float(value)) for name, value in numbers.items() if value is not None}
+    return ",".join(f"{name}={value}" for name, value in fields.items())
 
 
 def _is_code(code: object) -> bool:

@@ -65,6 +65,11 @@ class SessionAccount:
             holes.append(Hole(self.node, self.session, begin, end, reason))
         return holes
 
+    def settle(self, spans: Iterable[tuple[int, int]]) -> None:
+        """Account for frames that another aggregator has stored."""
+        for first, last in spans:
+            self.lose(first, last, "")
+
     def forget(self, seq: int) -> None:
         """Undo `receive`: the frame was dropped from memory before it was stored."""
         if self.have.remove(seq):

@@ -113,7 +113,8 @@ class _BlockMeans:
     def drain(self, wall: int) -> list[MeanRows]:
         self._close(np.flatnonzero((self._frames > 0) & (wall - self._received > IDLE_NS)))
         ready, self._ready = self._ready, []
-        return ready
+        # As one: the store's statement for each part costs more than its rows.
+        return [MeanRows.join(ready)] if ready else []
 
     def _close(self, slots: npt.NDArray[np.integer]) -> None:
         """Make the open means of these rows ready."""

@@ -41,7 +41,7 @@ from telemetry.frame import Frame
 from telemetry.intervals import IntervalSet
 from telemetry.inventory import Inventory, NodeState, encode
 from telemetry.schema import SCHEMA, Schema
-from telemetry.topics import Address, Topic, topic
+from telemetry.topics import Address, Topic, shard_of, topic
 
 log = logging.getLogger(__name__)
 
@@ -206,6 +206,8 @@ class MessageRouter:
         """Nodes that the store is to remove from its inventories."""
         self._unfinished: Batch | None = None
         """The batch in which an exception occurred before it was whole."""
+        self.shards: set[str] | None = None
+        """Shards whose nodes are received; None for all. `acquire` and `release` change it."""
         self._routes: dict[str, tuple[NodeTracker, Topic]] = {}
         self._swept = float("-inf")
         self.nodes = self._sequence.nodes
@@ -323,6 +325,8 @@ class MessageRouter:
     ) -> tuple[NodeTracker, Topic] | None:
         """Return the node and kind of a topic; None for a message that is dealt with already."""
         address = border.check_topic(topic, self._config.cluster)
+        if self.shards is not None and address.shard not in self.shards:
+            return None  # came while its shard went to another member
         node = self.nodes.get(address.node) or self._newcomer(address, payload, now, wall)
         if node is None:
             return None
@@ -558,21 +562,72 @@ class MessageRouter:
 
     # -- Removal ---------------------------------------------------------------------------------
 
+    def acquire(
+        self,
+        shard: str,
+        inventories: Iterable[Inventory],
+        accounted: Mapping[tuple[str, int], IntervalSet],
+        now: float,
+    ) -> None:
+        """Begin with a shard: with what is known of its nodes and stored of their frames. Nothing is
+        requested of them before `confirm`."""
+        if self.shards is None:
+            self.shards = set()
+        self.shards.add(shard)
+        self._sequence.withheld_shards.add(shard)
+        self.restore(inventories, accounted, now)
+
+    def confirm(
+        self, shard: str, accounted: Mapping[tuple[str, int], IntervalSet], now: float
+    ) -> None:
+        """Go on to request what is missing of a shard: nobody else receives it, and this is what was stored
+        of it."""
+        for (name, session), stored in accounted.items():
+            node = self.nodes.get(name)
+            if node is None:
+                continue
+            account = node.accounts.get(session)
+            if account is None:
+                self._sequence.restore(node, session, stored)
+            else:
+                account.settle(stored)
+        self._sequence.withheld_shards.discard(shard)
+        for name, node in self.nodes.items():
+            if shard_of(name) == shard:
+                self._sequence.wake(node, now)
+
+    def release(self, shard: str) -> list[str]:
+        """End with a shard: remove its nodes from memory, and return them. The store keeps what it has,
+        and what no batch has yet is stored."""
+        if self.shards is not None:
+            self.shards.discard(shard)
+        self._sequence.withheld_shards.discard(shard)
+        names = [name for name in self.nodes if shard_of(name) == shard]
+        for name in names:
+            self._drop(name)
+            self._sequence.remove(name)
+        return names
+
     def remove(self, name: str) -> bool:
         """Remove a node from memory, and its inventory from the store; return whether it was known.
         Its history stays."""
-        self._newcomers.remove(name)
-        held = bool(self._newcomers.release(name))
-        for kind in Topic:
-            self._routes.pop(topic(self._config.cluster, name, kind), None)
+        held = self._drop(name)
         self._inventories = [each for each in self._inventories if each.node != name]
-        self._clocks.offsets.pop(name, None)
-        self._coalesced.pop(name, None)
-        self._batcher.aside.forget(name)
         node = self.nodes.get(name)
         if node is not None and node.proven:
             self._removed.append(name)
         return self._sequence.remove(name) or held
+
+    def _drop(self, name: str) -> bool:
+        """Drop what is in memory of a node beside its frames; return whether messages of it were held."""
+        self._newcomers.remove(name)
+        held = bool(self._newcomers.release(name))
+        for kind in Topic:
+            self._routes.pop(topic(self._config.cluster, name, kind), None)
+        self._clocks.offsets.pop(name, None)
+        self._coalesced.pop(name, None)
+        self._batcher.aside.forget(name)
+        return held
 
     def online(self, name: str, now: float) -> bool:
         """Return whether the collector of a node runs: it is connected, or something came lately."""

@@ -45,6 +45,7 @@ from telemetry.inventory import (
     NodeState,
 )
 from telemetry.metric import Table
+from telemetry.topics import shard_of
 
 log = logging.getLogger(__name__)
 
@@ -267,6 +268,8 @@ class FrameSequence:
         self._holes: list[Hole] = []
         self.waiting_bytes = 0
         """Bytes of frames that wait for an inventory."""
+        self.withheld_shards: set[str] = set()
+        """Shards of whose nodes nothing is requested now: another member still receives them."""
 
     def node(self, name: str, now: float) -> NodeTracker:
         """Return a node, a new one if need be."""
@@ -535,6 +538,8 @@ class FrameSequence:
     def _ready(self, name: str, now: float) -> bool:
         node = self.nodes.get(name)
         if node is None or now < node.withheld_until:
+            return False
+        if self.withheld_shards and shard_of(name) in self.withheld_shards:
             return False
         return node.online and bool(node.layouts)
 

@@ -11,11 +11,14 @@ from collections.abc import Iterator
 from api.jobs import JobPhase, JobRow, JobSummary
 from telemetry.number_text import percent
 from telemetry.text import counted
+from telemetry.units import rate_text
 
 LEAST_SECONDS = 600.0
 """Mean time that a job must have held its GPUs: programs load their data before they compute."""
 LOW_USE = 0.35
 """Mean utilisation below which GPUs mostly wait."""
+MUCH_PCIE = 2e9
+"""Bytes a second over PCIe that are worth a word: an eighth of what 16 lanes of version 3 carry one way."""
 LIMITED = 0.1
 """Share of the GPU time under a clock limit that is worth a line."""
 _FAULTY_LIMITS = (
@@ -35,6 +38,9 @@ def _hints(row: JobRow, unused: int) -> Iterator[str]:
         yield "its nodes are silent: whether it runs is not known"
     if row.phase is JobPhase.LOST:
         yield "ended unseen"
+    if row.state == "SUSPENDED" and row.phase is JobPhase.RUNNING:
+        yield "suspended by its scheduler: its GPUs wait"
+    yield from row.differences
     found = row.summary
     for kind, count in sorted(() if found is None else found.faults.items()):
         yield f"{kind} {'once' if count == 1 else f'{count:,} times'} while it ran"
@@ -51,7 +57,9 @@ def _use(found: JobSummary, gpus: int) -> Iterator[str]:
         yield f"{found.gpus_idle:,} of {counted(gpus, 'GPU')} never worked"
     use = found.utilization_ratio
     if use is not None and use < LOW_USE and found.gpus_idle != gpus:
-        yield f"use {percent(use)} in the mean: the GPUs mostly wait"
+        moved = found.pcie_bytes_per_second or 0.0
+        data = f", and PCIe moves {rate_text('pcie', moved)} a GPU" if moved >= MUCH_PCIE else ""
+        yield f"use {percent(use)} in the mean: the GPUs mostly wait{data}"
     limited, reason = max(
         (found.clock_limit_seconds.get(name, 0.0), name) for name in _FAULTY_LIMITS
     )

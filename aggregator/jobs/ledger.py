@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 import msgspec
 from msgspec.structs import replace
 
-from api.jobs import AllocationRow, JobPhase
+from aggregator.jobs.scheduled import SAYS_NOTHING, SOURCE, merged
+from api.jobs import AllocationRow, JobAccount, JobPhase
 from telemetry.errors import WireError
 from telemetry.jobs import Allocation, Job, JobKey, NodeJobs, Precision
 
@@ -33,6 +34,9 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     job: Job
     allocations: list[AllocationRow]
+    reported: Job | None = None
+    """As its scheduler said last."""
+    account: JobAccount | None = None
 
 
 @dataclass(slots=True)
@@ -40,8 +44,26 @@ class TrackedJob:
     """A job in memory."""
 
     job: Job
+    """As its nodes say."""
     rows: dict[str, list[AllocationRow]] = field(default_factory=dict)
     """Its allocations by node."""
+    reported: Job | None = None
+    """As its scheduler said last."""
+    account: JobAccount | None = None
+    """As the scheduler's accounting says, once it has ended."""
+
+    @property
+    def known(self) -> Job:
+        """Facts of nodes and scheduler together."""
+        return self.job if self.reported is None else merged(self.job, self.reported)
+
+    @property
+    def facts(self) -> Job:
+        """Known facts: the accounting says how it ended where nobody else does."""
+        known, account = self.known, self.account
+        if account is None or known.state not in SAYS_NOTHING | _ENDED_STATES:
+            return known
+        return replace(known, state=account.state, exit_code=account.exit_code)
 
     @property
     def allocations(self) -> list[AllocationRow]:
@@ -56,14 +78,16 @@ class TrackedJob:
     @property
     def begin(self) -> int:
         """When it began: as its scheduler says, else its first allocation; ns since 1970."""
-        return self.job.begin or min(row.begin for row in self.allocations)
+        reported = 0 if self.reported is None else self.reported.begin
+        return reported or self.job.begin or min(row.begin for row in self.allocations)
 
     @property
     def end(self) -> int | None:
         """When it ended: as its scheduler says, else its last allocation; None while it runs."""
         if self.open:
             return None
-        return max(self.job.end, *(row.end or 0 for row in self.allocations))
+        reported = 0 if self.reported is None else self.reported.end
+        return reported or max(self.job.end, *(row.end or 0 for row in self.allocations))
 
     @property
     def nodes(self) -> list[str]:
@@ -80,12 +104,15 @@ class TrackedJob:
         """Its phase; `silent` is for who knows the fleet."""
         if self.open:
             return JobPhase.RUNNING
-        unseen = any(row.lost for row in self.allocations) and self.job.state in _ENDED_STATES
-        return JobPhase.LOST if unseen or self.job.state == LOST else JobPhase.ENDED
+        state = self.facts.state
+        unseen = any(row.lost for row in self.allocations) and state in _ENDED_STATES
+        return JobPhase.LOST if unseen or state == LOST else JobPhase.ENDED
 
     def record(self) -> JobRecord:
         """Return what the store keeps."""
-        return JobRecord(job=self.job, allocations=self.allocations)
+        return JobRecord(
+            job=self.job, allocations=self.allocations, reported=self.reported, account=self.account
+        )
 
 
 @dataclass(slots=True)
@@ -133,9 +160,29 @@ class JobLedger:
         before = self._nodes.get(node)
         if before is not None and before.supersedes(message):
             return False
+        self._check_room(node, message)
+        self._compare(node, message)
+        past = () if before is None else before.past
+        if before is not None and before.session != message.session:
+            past = (*past, before.session)[-MOST_SESSIONS:]
+        self._nodes[node] = _NodeLists(
+            message.session, message.version, message.at, message.at, past
+        )
+        return True
+
+    def amend(self, node: str, message: NodeJobs, at: int) -> None:
+        """Compare the list that a node sent last with what is known, now that its scheduler has said more, at a
+        time. Raises `WireError` as `apply` does."""
+        self._check_room(node, message)
+        self._compare(node, replace(message, at=max(at, message.at)))
+
+    def _check_room(self, node: str, message: NodeJobs) -> None:
         new = sum(self._find(node, each) is None for each in message.allocations)
         if new and self._count(node) + new > MOST_ALLOCATIONS:
             raise WireError("budget", f"more than {MOST_ALLOCATIONS} allocations of GPUs")
+
+    def _compare(self, node: str, message: NodeJobs) -> None:
+        before = self._nodes.get(node)
         facts = {job.key: job for job in message.jobs}
         listed: set[tuple[JobKey, int]] = set()
         for each in sorted(message.allocations, key=lambda each: each.begin):
@@ -146,13 +193,26 @@ class JobLedger:
                 self._merge(tracked, job)
         seen = before.seen if before is not None else 0
         self._end_unlisted(node, listed, message.at, seen)
-        past = () if before is None else before.past
-        if before is not None and before.session != message.session:
-            past = (*past, before.session)[-MOST_SESSIONS:]
-        self._nodes[node] = _NodeLists(
-            message.session, message.version, message.at, message.at, past
-        )
-        return True
+
+    def report(self, reported: Job) -> None:
+        """Note what its scheduler says of a job in memory."""
+        tracked = self.jobs.get(reported.key)
+        if tracked is not None and tracked.reported != reported:
+            tracked.reported = reported
+            self.changed.add(reported.key)
+
+    def settle(self, key: JobKey, account: JobAccount) -> None:
+        """Note what the accounting says of a job in memory that has ended: also when, where nobody saw it."""
+        tracked = self.jobs[key]
+        tracked.account = account
+        self.changed.add(key)
+        for node, rows in tracked.rows.items():
+            for number, row in enumerate(rows):
+                if row.lost and account.end is not None and account.end >= row.begin:
+                    rows[number] = replace(
+                        row, end=account.end, end_from=Precision.ACCOUNTING, lost=False
+                    )
+                    self.changed_gpus.add((node, row.gpu))
 
     def confirm(self, node: str, session: int, at: int) -> None:
         """Note that a node whose list is of `session` still reported at a time, ns since 1970."""
@@ -172,6 +232,7 @@ class JobLedger:
             if record.allocations and key not in self.jobs:
                 for row in record.allocations:
                     self._add(record.job, row)
+                self.jobs[key].reported, self.jobs[key].account = record.reported, record.account
 
     def absorb(self, record: JobRecord) -> None:
         """Add what the store has of a job that was no longer in memory."""
@@ -182,7 +243,9 @@ class JobLedger:
         for row in record.allocations:
             if not any(_same(row, other) for other in tracked.rows.get(row.node, ())):
                 self._add(record.job, row)
-        tracked.job = _merged(record.job, tracked.job)
+        tracked.job = newer_facts(record.job, tracked.job)
+        tracked.reported = tracked.reported or record.reported
+        tracked.account = tracked.account or record.account
         self.changed.add(key)
 
     def drop(self, key: JobKey) -> None:
@@ -237,6 +300,7 @@ class JobLedger:
                 node=node, gpu=each.gpu, instance=each.instance, step=each.step, kind=each.kind,
                 begin=begin, end=max(begin, each.end) if each.end else None,
                 begin_from=each.begin_from, end_from=each.end_from, source=each.source,
+                assumed=each.assumed,
             )  # fmt: skip
             if each.job not in self.jobs:
                 self.fresh.add(each.job)
@@ -270,9 +334,9 @@ class JobLedger:
                 self.changed_gpus.add((row.node, row.gpu))
 
     def _merge(self, tracked: TrackedJob, job: Job) -> None:
-        merged = _merged(tracked.job, job)
-        if merged != tracked.job:
-            tracked.job = merged
+        newer = newer_facts(tracked.job, job)
+        if newer != tracked.job:
+            tracked.job = newer
             self.changed.add(job.key)
 
 
@@ -301,12 +365,14 @@ def _updated(row: AllocationRow, each: Allocation, at: int) -> AllocationRow:
         row = replace(row, end=None, lost=False)
     if row.end is not None and row.end < row.begin:
         row = replace(row, end=row.begin)
-    if each.source and each.source != row.source and not row.source:
+    if each.source and each.source != row.source and row.source in {"", SOURCE}:
         row = replace(row, source=each.source)
+    if row.assumed and not each.assumed:
+        row = replace(row, assumed=False)
     return row
 
 
-def _merged(old: Job, new: Job) -> Job:
+def newer_facts(old: Job, new: Job) -> Job:
     """Return a job with the newest known facts; begin and end are the widest."""
     known = {name: getattr(new, name) for name in Job.__struct_fields__ if getattr(new, name)}
     if new.exit_code is not None:

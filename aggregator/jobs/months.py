@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
@@ -37,13 +38,43 @@ def month_account(account: GpuAccount, month: str, after: str) -> GpuAccount:
     )
 
 
+def joined_account(accounts: Sequence[GpuAccount]) -> GpuAccount:
+    """Return the accounts of one GPU and job that several aggregators counted, one after the other, as one."""
+    newest = max(accounts, key=lambda each: each.at)
+    counted = [each for each in accounts if any(_totals(each).values())]
+    split = is_split(counted)
+    limits: Counter[str] = Counter()
+    use: Counter[int] = Counter()
+    for each in accounts:
+        limits.update(each.limits)
+        use.update(each.use)
+    months = sorted({month for each in accounts for month in each.edges}) if split else ()
+    peaks = [each.memory_peak for each in accounts if each.memory_peak is not None]
+    return msgspec.structs.replace(
+        newest,
+        **{name: sum(getattr(each, name) for each in accounts) for name in SUMS},
+        memory_peak=max(peaks, default=None),
+        limits=dict(limits),
+        use=dict(use),
+        shared=any(each.shared for each in accounts),
+        first=min((each.first for each in counted), default="") if split else "",
+        month=max(each.month for each in accounts),
+        edges={
+            month: {name: sum(its[name] for its in edge) for name in SUMS}
+            for month in months
+            if (edge := [_sums_at(each, month) for each in accounts])
+        },
+    )
+
+
 def _sums_at(account: GpuAccount, month: str) -> dict[str, float]:
     """Return the sums at the begin of a month. A month that was not seen to begin has those of the next
     one that was."""
     if month not in account.edges and month <= account.first:
         return dict.fromkeys(SUMS, 0.0)
     name = min((name for name in account.edges if name >= month), default=None)
-    return _totals(account) if name is None else account.edges[name]
+    # An older release may have stored fewer sums.
+    return _totals(account) if name is None else dict.fromkeys(SUMS, 0.0) | account.edges[name]
 
 
 def _totals(account: GpuAccount) -> dict[str, float]:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from functools import cached_property
 
 import msgspec
 
 from aggregator.http.node_status import status_of
 from aggregator.jobs.hints import hints
-from aggregator.jobs.ledger import JobLedger
+from aggregator.jobs.stored import key_of
+from aggregator.jobs.use import co2_kg
 from aggregator.view import AggregatorView
 from api.alerts import Alert, AlertState, Severity
 from api.fleet import NodeStatus
@@ -25,25 +26,30 @@ _PERSONAL_LABELS = ("user", "job", "account", "process")
 """Labels by which an alert, and so its summary, may tell of somebody."""
 
 
-def key_of(row: JobRow) -> JobKey:
-    """Return the key of a row."""
-    return JobKey(row.scheduler, row.cluster, row.id, row.restart)
-
-
-def holders_of(message: NodeJobs, gpu: str) -> list[Allocation]:
-    """Return an allocation of each job that holds a GPU: those to whom it is allocated, else those who
-    use it."""
-    retained = [each for each in message.allocations if each.gpu == gpu and not each.end]
+def holders_of(
+    message: NodeJobs, gpu: str, instances: Container[int | None] | None = None
+) -> list[Allocation]:
+    """Return an allocation of each job that holds a GPU, or one of some GPU instances of it: those to whom it is
+    allocated, else those who use it."""
+    retained = [
+        each
+        for each in message.allocations
+        if each.gpu == gpu and not each.end and (instances is None or each.instance in instances)
+    ]
     given = [each for each in retained if each.kind is AllocationKind.ALLOCATED]
     return list({each.job: each for each in given or retained}.values())
 
 
-def gpu_holders(message: NodeJobs | None, gpu: str) -> list[GpuHolder] | None:
-    """Return the jobs that hold a GPU as its page has them; None where its node does not say."""
+def gpu_holders(
+    message: NodeJobs | None, gpu: str, instances: Container[int | None] | None = None
+) -> list[GpuHolder] | None:
+    """Return the jobs that hold a GPU, or one of some GPU instances of it, as its page has them; None where its node
+    does not say."""
     if message is None:
         return None
     facts = {job.key: job for job in message.jobs}
-    found = [(facts.get(each.job, Job(key=each.job)), each) for each in holders_of(message, gpu)]
+    held = holders_of(message, gpu, instances)
+    found = [(facts.get(each.job, Job(key=each.job)), each) for each in held]
     return [
         GpuHolder(
             scheduler=job.key.scheduler, job=job.key.id, job_name=job.name, user=job.user,
@@ -51,6 +57,23 @@ def gpu_holders(message: NodeJobs | None, gpu: str) -> list[GpuHolder] | None:
         )
         for job, each in found
     ]  # fmt: skip
+
+
+def held_gpus(view: AggregatorView) -> Iterator[tuple[str, str]]:
+    """Yield the UUID of each GPU of a node that says who holds its GPUs, and the jobs that do, in words; empty where
+    none does."""
+    now = view.now()
+    for name, message in view.jobs.lists.items():
+        node = view.fleet.nodes.get(name)
+        if node is None or status_of(node, now) is not NodeStatus.ONLINE:
+            continue
+        for gpu in node.inventory.gpus:
+            held = gpu_holders(message, gpu.uuid) or ()
+            yield gpu.uuid, ", ".join(sorted(map(_in_words, held)))
+
+
+def _in_words(holder: GpuHolder) -> str:
+    return f"{holder.scheduler} {holder.job}" + (f" of {holder.user}" if holder.user else "")
 
 
 def lists_processes(message: NodeJobs) -> bool:
@@ -79,10 +102,6 @@ class PresentJobs:
     def __init__(self, view: AggregatorView, own: str = "") -> None:
         self._view, self._own, self._now = view, own, view.now()
 
-    @property
-    def _ledger(self) -> JobLedger:
-        return self._view.jobs.ledger
-
     @cached_property
     def _firing(self) -> dict[tuple[str, str], list[Alert]]:
         """Alerts that fire by node and UUID; those of a node under ``."""
@@ -100,8 +119,13 @@ class PresentJobs:
     def row(self, row: JobRow) -> JobRow:
         """Return a row with what is the case now."""
         fires = [alert.severity for alert in self._alerts(key_of(row))]
+        summary = row.summary
+        if summary is not None:
+            place = self._view.electrical.site.config.site
+            summary = msgspec.structs.replace(summary, co2_kg=co2_kg(summary.wall_joules, place))
         return msgspec.structs.replace(
             row,
+            summary=summary,
             power_watts=self._watts(key_of(row)),
             severity=min(fires, key=_rank, default=None),
             hints=hints(row, self._unused[key_of(row)]),
@@ -120,7 +144,7 @@ class PresentJobs:
 
     def processes(self, key: JobKey) -> list[GpuProcess]:
         """Return the processes of a job on the GPUs that it holds."""
-        nodes = dict.fromkeys(node for node, _ in self._held(key))
+        nodes = dict.fromkeys(node for node, _ in self._view.jobs.held(key))
         lists = [self._view.jobs.lists[node] for node in nodes if node in self._view.jobs.lists]
         return [each for listed in lists for each in listed.processes if each.job == key]
 
@@ -133,20 +157,14 @@ class PresentJobs:
                 found[gpu] = entry[1].index
         return found
 
-    def _held(self, key: JobKey) -> list[tuple[str, str]]:
-        """Return node and UUID of the GPUs that a job holds."""
-        tracked = self._ledger.jobs.get(key)
-        rows = () if tracked is None else tracked.allocations
-        return list(dict.fromkeys((row.node, row.gpu) for row in rows if row.end is None))
-
     def _alerts(self, key: JobKey) -> Iterator[Alert]:
-        held = self._held(key)
+        held = self._view.jobs.held(key)
         for place in (*held, *dict.fromkeys((node, "") for node, _ in held)):
             yield from self._firing.get(place, ())
 
     def _watts(self, key: JobKey) -> float | None:
         """Return the power of what a job holds; None where a part of it is not known."""
-        total, held = 0.0, self._held(key)
+        total, held = 0.0, self._view.jobs.held(key)
         for _, gpu in held:
             row = self._view.fleet.by_uuid.get(gpu)
             if row is None:
@@ -159,9 +177,18 @@ class PresentJobs:
 
     def _may_see(self, alert: Alert) -> bool:
         """Whether the words of an alert are for the caller: of others he learns that it fires."""
-        if not self._own or alert.labels.get("user") == self._own:
+        if not self._own:
             return True
-        return not any(alert.labels.get(name) for name in _PERSONAL_LABELS)
+        if alert.labels.get("user") != self._own:
+            return not any(alert.labels.get(name) for name in _PERSONAL_LABELS)
+        process = alert.labels.get("process")  # on a GPU of his, and perhaps not his own
+        return not process or process not in alert.summary or process in self._own_programs
+
+    @cached_property
+    def _own_programs(self) -> set[str]:
+        """Names of the processes of the user."""
+        lists = self._view.jobs.lists.values()
+        return {one.name for each in lists for one in each.processes if one.user == self._own}
 
 
 def _rank(severity: Severity) -> int:

@@ -15,7 +15,8 @@ from functools import partial
 import msgspec
 
 from aggregator.jobs.ledger import JobLedger, TrackedJob
-from aggregator.jobs.stored import JobQuery, StoredJob
+from aggregator.jobs.scheduled import SOURCE, SchedulerWord, short
+from aggregator.jobs.stored import JobQuery, StoredJob, row_of_job
 from aggregator.jobs.summary import held_seconds, summarize
 from aggregator.jobs.usage import (
     FOREVER,
@@ -26,13 +27,22 @@ from aggregator.jobs.usage import (
     Holder,
     UsageMeter,
 )
-from api.jobs import AllocationRow, JobPhase, JobRow, JobSummary
+from aggregator.scheduler.listed import JobListing
+from api.jobs import AllocationRow, JobAccount, JobPhase, JobRow, JobSummary
 from telemetry import border
 from telemetry.devices import Event
 from telemetry.errors import WireError
 from telemetry.fleet import Fleet
-from telemetry.jobs import ENDED_SECONDS, AllocationKind, JobKey, NodeJobs, with_node
+from telemetry.jobs import (
+    ENDED_SECONDS,
+    AllocationKind,
+    JobKey,
+    JobSourceState,
+    NodeJobs,
+    with_node,
+)
 from telemetry.set_aside import SetAside
+from telemetry.slurm import SCHEDULER
 
 STEP_SECONDS = 5.0
 """Seconds between two samples of the fleet."""
@@ -48,6 +58,10 @@ SILENT_SECONDS = 60.0
 """Seconds without a frame after which a node says nothing of its jobs."""
 MOST_FAULTS = 32
 """Kinds of faults that are counted of a job."""
+UNLISTED_SECONDS = 60.0
+"""Seconds after its begin from which on a job that runs has to be in the scheduler's listing."""
+MOST_NAMED = 5
+"""Names of jobs or nodes in a line."""
 MOST_AT_ONCE = 500
 """Jobs of one write."""
 
@@ -55,8 +69,15 @@ MOST_AT_ONCE = 500
 class JobService:
     """Jobs of all nodes of a cluster or shard. One loop owns it."""
 
-    def __init__(self, currency: Callable[[], str] = lambda: "") -> None:
-        """`currency`: that of the site."""
+    def __init__(
+        self,
+        currency: Callable[[], str] = lambda: "",
+        word: SchedulerWord | None = None,
+        *,
+        shares: bool = False,
+    ) -> None:
+        """`currency`: that of the site; `word`: of the scheduler, None where nobody asks it; `shares`: whether other
+        aggregators may have counted what this one did not."""
         self.ledger = JobLedger()
         self.meter = UsageMeter()
         self.lists: dict[str, NodeJobs] = {}
@@ -65,7 +86,7 @@ class JobService:
         """Called with each new list of a node; with None when the node is gone."""
         self.aside = SetAside("jobs of node")
         """Nodes, and jobs by `node/scheduler id`, on which an error of our own was raised; the others go on."""
-        self._currency = currency
+        self._currency, self._shares = currency, shares
         self._faults: dict[JobKey, Counter[str]] = {}
         self._last_write: dict[JobKey, float] = {}
         """When each job was written last, monotonic seconds."""
@@ -73,6 +94,12 @@ class JobService:
         """Monotonic seconds of the last search of `forget_ended`."""
         self._reporting: set[str] = set()
         """Nodes that sent a frame lately."""
+        self._own: dict[str, NodeJobs] = {}
+        """Newest list of each node as it said it, without the word of the scheduler."""
+        self.word = word
+        """Newest word of the scheduler; None where nobody asks it."""
+        self.sources: Callable[[], list[JobSourceState]] = list
+        """Returns the state of the scheduler's word."""
 
     # -- In ----------------------------------------------------------------------------------------
 
@@ -84,14 +111,95 @@ class JobService:
             raise WireError("foreign", f"jobs on {min(foreign)}, which is not of this node")
         if message.at > wall_ns:
             message = msgspec.structs.replace(message, at=wall_ns)
-        message = with_node(message, node)
+        own = with_node(message, node)
+        message = self._with_word(node, own, wall_ns)
         if self.ledger.apply(node, message):
-            self.lists[node] = message
-            self.on_list(node, message)
+            self._own[node] = own
+            self._show(node, message)
+
+    def _show(self, node: str, message: NodeJobs) -> None:
+        self.lists[node] = message
+        if self.word is not None:
+            for key in {each.job for each in message.allocations}:
+                reported = self.word.reported(key, message.users)
+                if reported is not None:
+                    self.ledger.report(reported)
+        self.on_list(node, message)
+
+    def _with_word(self, node: str, own: NodeJobs, wall_ns: int) -> NodeJobs:
+        """Return a node's list with what the scheduler says."""
+        if self.word is None:
+            return own
+        rows = list(self.ledger.of_node(node))
+        return self.word.list_of(own, node, rows, wall_ns)
+
+    def hear(self, listing: JobListing, now: float, wall_ns: int) -> Iterator[None]:
+        """Apply a listing of the scheduler, in steps between which others may have their turn."""
+        word = self.word
+        if word is None:
+            return
+        named = word.hear(listing)
+        for node, own in list(self._own.items()):
+            jobs = {each.job for each in own.allocations}
+            if short(node) in named or any(word.of(key) for key in jobs) or self._rests(node):
+                self._guarded(node, now, partial(self._amend, node, own, listing.at, wall_ns))
+            yield
+
+    def _rests(self, node: str) -> bool:
+        """Return whether a row of a node that lasts is known by the scheduler alone."""
+        return any(row.source == SOURCE and row.end is None for _, row in self.ledger.of_node(node))
+
+    def _amend(self, node: str, own: NodeJobs, at: int, wall_ns: int) -> None:
+        message = self._with_word(node, own, wall_ns)
+        if message != self.lists.get(node):
+            self.ledger.amend(node, message, at)
+            self._show(node, message)
+
+    def unfit(self) -> list[str]:
+        """Return what in the newest listing does not fit to what the nodes say, in a line each."""
+        word = self.word
+        if word is None or word.listing is None:
+            return []
+        listing, lines = word.listing, []
+        missing = sorted(word.unknown - {short(node) for node in self._own})
+        if missing:
+            lines.append(
+                f"Slurm's {_some(missing)}: no node of ours that sends its jobs is called so"
+            )
+        before = listing.at - int(UNLISTED_SECONDS * 1e9)
+        unlisted = [
+            key.id for key, tracked in self.ledger.jobs.items()
+            if key.scheduler == SCHEDULER and key.cluster in {"", word.cluster} and word.of(key) is None
+            and tracked.open and tracked.begin < before
+        ]  # fmt: skip
+        if unlisted:
+            lines.append(f"it does not list {_some(unlisted)}, which run here: may its user see them (PrivateData)?")  # fmt: skip
+        return lines
+
+    def without_account(self, wall_ns: int) -> list[JobKey]:
+        """Return runs of Slurm that ended lately and of which the accounting has said nothing yet."""
+        since = wall_ns - int(KEPT_SECONDS * 1e9)
+        return [
+            key for key, tracked in self.ledger.jobs.items()
+            if key.scheduler == SCHEDULER and tracked.account is None
+            and tracked.end is not None and tracked.end >= since
+        ]  # fmt: skip
+
+    def settle(self, accounts: Mapping[JobKey, JobAccount]) -> None:
+        """Note what the accounting says of runs that have ended."""
+        newest = {key.id: key for key in sorted(accounts)}
+        for key, tracked in list(self.ledger.jobs.items()):
+            if key.scheduler != SCHEDULER or tracked.account is not None or tracked.open:
+                continue
+            account = accounts.get(key if key.cluster else newest.get(key.id, key))
+            if account is not None:
+                self.ledger.settle(key, account)
 
     def remove(self, node: str) -> None:
         """Forget a node that is gone: what lasted on it has ended unseen."""
         self.ledger.remove(node)
+        self.meter.leave({row.gpu for _, row in self.ledger.of_node(node)})
+        self._own.pop(node, None)
         self.aside.forget(node)
         if self.lists.pop(node, None) is not None:
             self.on_list(node, None)
@@ -128,6 +236,8 @@ class JobService:
     def _restore_use(self, stored: StoredJob) -> None:
         key = stored.record.job.key
         for account in stored.accounts:
+            if self._shares:  # the counter does not go on over a time that another one counted
+                account = msgspec.structs.replace(account, at=0, counter=0.0)  # noqa: PLW2901
             self.meter.restore(key, account)
         if stored.summary.faults:
             self._faults.setdefault(key, Counter()).update(stored.summary.faults)
@@ -240,10 +350,7 @@ class JobService:
             tracked = self.ledger.jobs.get(key)
             if tracked is not None:
                 self._last_write[key] = now
-                if (
-                    tracked.job == each.record.job
-                    and tracked.allocations == each.record.allocations
-                ):
+                if tracked.record() == each.record:
                     self.ledger.changed.discard(key)
 
     def forget_ended(self, now: float, wall_ns: int) -> None:
@@ -302,30 +409,20 @@ class JobService:
         return summarize(accounts, held, self._faults.get(key, {}), self._currency())
 
     def _row(self, tracked: TrackedJob, summary: JobSummary) -> JobRow:
-        job, phase, nodes = tracked.job, tracked.phase, tracked.nodes
-        if phase is JobPhase.RUNNING and not self._reporting.intersection(nodes):
+        phase = tracked.phase
+        if phase is JobPhase.RUNNING and not self._reporting.intersection(tracked.nodes):
             phase = JobPhase.SILENT
-        return JobRow(
-            scheduler=job.key.scheduler,
-            cluster=job.key.cluster,
-            id=job.key.id,
-            restart=job.key.restart,
-            job_name=job.name,
-            user=job.user,
-            account=job.account,
-            queue=job.queue,
-            owner=job.owner,
-            phase=phase,
-            state=job.state,
-            exit_code=job.exit_code,
-            submitted=job.submitted or None,
-            begin=tracked.begin,
-            end=tracked.end,
-            nodes=nodes,
-            gpus=len(tracked.gpus),
-            gpus_asked=job.gpus or None,
-            summary=msgspec.structs.replace(summary, gpus=[]),
-        )
+        return row_of_job(tracked, summary, phase)
+
+    def held(self, key: JobKey) -> list[tuple[str, str]]:
+        """Return node and UUID of the GPUs that a job holds."""
+        tracked = self.ledger.jobs.get(key)
+        rows = () if tracked is None else tracked.allocations
+        return list(dict.fromkeys((row.node, row.gpu) for row in rows if row.end is None))
+
+    def ids(self, own: str = "") -> Iterator[str]:
+        """Yield the ids of the jobs in memory; `own`: those of a user alone."""
+        return (key.id for key, its in self.ledger.jobs.items() if own in {"", its.job.user})
 
     def matching(self, query: JobQuery, wall_ns: int) -> list[JobRow]:
         """Return the jobs in memory that match a query, the newest begin first, without its limit."""
@@ -333,8 +430,8 @@ class JobService:
             key
             for key, tracked in self.ledger.jobs.items()
             if (not query.id or key.id == query.id)
-            and (not query.user or tracked.job.user == query.user)
-            and (not query.account or tracked.job.account == query.account)
+            and (not query.user or tracked.facts.user == query.user)
+            and (not query.account or tracked.facts.account == query.account)
             and (not query.node or query.node in tracked.rows)
             and (query.running is None or query.running is tracked.open)
             and tracked.begin < query.until
@@ -342,6 +439,11 @@ class JobService:
         ]
         keys.sort(key=lambda key: -self.ledger.jobs[key].begin)
         return [self.row(key, wall_ns) for key in keys[: query.limit]]
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return ", ".join(names[:MOST_NAMED]) + more
 
 
 def _part(key: JobKey, tracked: TrackedJob) -> str:

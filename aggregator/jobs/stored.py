@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
 import msgspec
 
-from aggregator.jobs.ledger import JobRecord
-from aggregator.jobs.usage import GpuAccount
-from api.jobs import JobRow, JobSummary
+from aggregator.jobs.differences import differences
+from aggregator.jobs.ledger import JobRecord, TrackedJob
+from aggregator.jobs.usage import GpuAccount, UnheldUse
+from api.jobs import JobPhase, JobRow, JobSummary
+from telemetry.jobs import JobKey
 
 
 class StoredJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,3 +38,75 @@ class JobQuery(msgspec.Struct, frozen=True, kw_only=True):
     running: bool | None = None
     """Only those that have not ended, or only those that have; None stands for both."""
     limit: int = 1000
+    sums: bool = False
+    """Whether only sums are wanted, as for a month: of a job of several aggregators there may be no quantiles then."""
+
+    def matches(self, row: JobRow) -> bool:
+        """Return whether a job is wanted."""
+        return (
+            self.id in {"", row.id}
+            and self.user in {"", row.user}
+            and self.account in {"", row.account}
+            and (not self.node or self.node in row.nodes)
+            and self.running in {None, row.end is None}
+            and row.begin < self.until
+            and (row.end is None or row.end >= self.since)
+        )
+
+
+class FoundJobs(NamedTuple):
+    """Jobs that match a query."""
+
+    rows: list[JobRow]
+    """The newest begin first."""
+    missing: Sequence[str] = ()
+    """Aggregators of the cluster whose part is not in it."""
+
+
+class WholeJobs(NamedTuple):
+    """Some jobs with their allocations and accounts, by key."""
+
+    jobs: Mapping[JobKey, StoredJob]
+    missing: Sequence[str] = ()
+
+
+class UnheldMonth(NamedTuple):
+    """Use of the GPUs that no job held in a month; None where that was not counted."""
+
+    reported: UnheldUse | None
+    """Of nodes that say who holds their GPUs."""
+    unreported: UnheldUse | None
+    missing: Sequence[str] = ()
+
+
+def key_of(row: JobRow) -> JobKey:
+    """Return the key of a row."""
+    return JobKey(row.scheduler, row.cluster, row.id, row.restart)
+
+
+def row_of_job(tracked: TrackedJob, summary: JobSummary, phase: JobPhase) -> JobRow:
+    """Return a job as a row of a list."""
+    job = tracked.facts
+    return JobRow(
+        scheduler=job.key.scheduler,
+        cluster=job.key.cluster,
+        id=job.key.id,
+        restart=job.key.restart,
+        job_name=job.name,
+        user=job.user,
+        account=job.account,
+        queue=job.queue,
+        owner=job.owner,
+        phase=phase,
+        state=job.state,
+        exit_code=job.exit_code,
+        submitted=job.submitted or None,
+        begin=tracked.begin,
+        end=tracked.end,
+        nodes=tracked.nodes,
+        gpus=len(tracked.gpus),
+        gpus_asked=job.gpus or None,
+        account_of_run=tracked.account,
+        differences=differences(tracked.known, tracked.allocations, tracked.account),
+        summary=msgspec.structs.replace(summary, gpus=[]),
+    )

@@ -42,6 +42,7 @@ def summarize(
     wall_coverage = _share(sum(each.wall_seconds for each in accounts), seconds)
     peaks = [each.memory_peak for each in accounts if each.memory_peak is not None]
     counted = [each for each in accounts if each.known > 0]
+    idle_known = sum(each.idle_known for each in accounts)
     shares = [coverage, energy_coverage]
     return JobSummary(
         gpu_hours=seconds / 3600,
@@ -62,6 +63,13 @@ def summarize(
         tensor_active_ratio=_mean(accounts, "tensor_active", "activity_seconds"),
         dram_active_ratio=_mean(accounts, "dram_active", "activity_seconds"),
         activity_coverage=_share(sum(each.activity_seconds for each in accounts), seconds),
+        pcie_bytes_per_second=_mean(accounts, "pcie_bytes", "pcie_seconds"),
+        nvlink_bytes_per_second=_mean(accounts, "nvlink_bytes", "nvlink_seconds"),
+        pcie_coverage=_share(sum(each.pcie_seconds for each in accounts), seconds),
+        nvlink_coverage=_share(sum(each.nvlink_seconds for each in accounts), seconds),
+        idle_gpu_hours=sum(each.idle_seconds for each in accounts) / 3600 if idle_known else None,
+        idle_coverage=_share(idle_known, seconds),
+        idle_cost=_sum(accounts, "idle_cost", "cost_seconds") if idle_known else None,
         clock_limit_seconds=dict(limits),
         faults=dict(faults),
         gpus_idle=sum(each.busy / each.known < IDLE_BELOW for each in counted) if counted else None,
@@ -104,7 +112,7 @@ def _sum(accounts: Sequence[GpuAccount], name: str, seconds: str) -> float | Non
 
 
 def _mean(accounts: Sequence[GpuAccount], name: str, seconds: str) -> float | None:
-    """Return the mean of a share over the time in which it was read; None without any."""
+    """Return the mean of a sum over the time in which it was read; None without any."""
     known = sum(getattr(each, seconds) for each in accounts)
     return float(sum(getattr(each, name) for each in accounts) / known) if known else None
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
@@ -60,6 +62,14 @@ def save(folder: Path, content: bytes) -> None:
     replace_file(folder / NAME, content)
 
 
+def joined_use(parts: Iterable[UnheldUse | None]) -> UnheldUse | None:
+    """Return the sums of several aggregators as one; None where none of them counted."""
+    sums: Counter[str] = Counter()
+    for each in parts:
+        sums.update({} if each is None else msgspec.structs.asdict(each))
+    return UnheldUse(**sums) if sums else None
+
+
 def row_of(use: UnheldUse) -> UseRow:
     """Return a sum as a row beside those of users."""
 
@@ -78,4 +88,7 @@ def row_of(use: UnheldUse) -> UseRow:
         wall_coverage=share(use.wall_seconds),
         cost=use.cost if use.cost_seconds > 0 else None,
         cost_coverage=share(use.cost_seconds),
+        idle_gpu_hours=use.idle_seconds / 3600 if use.idle_known > 0 else None,
+        idle_coverage=share(use.idle_known),
+        idle_cost=use.idle_cost if use.idle_known > 0 and use.cost_seconds > 0 else None,
     )

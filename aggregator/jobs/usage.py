@@ -18,10 +18,12 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from aggregator.jobs.traffic import COUNTERS, TrafficRates
+from power.report.energy_ledger import IDLE_BELOW
 from telemetry.catalogue import BY_NAME
 from telemetry.fleet import Fleet
 from telemetry.metric import Table
-from telemetry.schema import GPU_FAST
+from telemetry.schema import GPU_FAST, GPU_SLOW
 
 Floats = npt.NDArray[np.float64]
 Index = npt.NDArray[np.intp]
@@ -79,6 +81,16 @@ class GpuAccount(msgspec.Struct, kw_only=True):
     dram_active: float = 0.0
     occupancy_seconds: float = 0.0
     sm_occupancy: float = 0.0
+    pcie_seconds: float = 0.0
+    """Seconds with a rate of the traffic over PCIe."""
+    pcie_bytes: float = 0.0
+    nvlink_seconds: float = 0.0
+    nvlink_bytes: float = 0.0
+    idle_known: float = 0.0
+    """Seconds of which it is known whether the GPU was idle; an older release did not count it."""
+    idle_seconds: float = 0.0
+    """Seconds with a utilisation below `IDLE_BELOW`."""
+    idle_cost: float = 0.0
     memory_peak: float | None = None
     limits: dict[str, float] = {}
     use: dict[int, float] = {}
@@ -109,6 +121,9 @@ class UnheldUse(msgspec.Struct, kw_only=True):
     wall_seconds: float = 0.0
     cost: float = 0.0
     cost_seconds: float = 0.0
+    idle_known: float = 0.0
+    idle_seconds: float = 0.0
+    idle_cost: float = 0.0
 
 
 class UnheldKey(NamedTuple):
@@ -135,6 +150,8 @@ NO_MONTH = CountedMonth()
 SUMS = (
     "known", "busy", "joules", "joule_seconds", "wall", "wall_seconds", "cost", "cost_seconds",
     "activity_seconds", "sm_active", "tensor_active", "dram_active", "occupancy_seconds", "sm_occupancy",
+    "pcie_seconds", "pcie_bytes", "nvlink_seconds", "nvlink_bytes",
+    "idle_known", "idle_seconds", "idle_cost",
 )  # fmt: skip
 ACTIVITY = ("gpu_sm_active_ratio", "gpu_tensor_active_ratio", "gpu_dram_active_ratio")
 
@@ -153,6 +170,8 @@ class _Sample:
     """Shape (rows, 3): shares as in `ACTIVITY`."""
     occupancy: Floats
     """Shape (rows, 1)."""
+    traffic: Floats
+    """Bytes a second, shape (rows, 2): over PCIe and over NVLink."""
     wall: Floats
     """Watts at the wall of each GPU's part of its node."""
     price: float
@@ -182,12 +201,15 @@ class UsageMeter:
         """Own row of each GPU."""
         self._free: list[int] = []
         self._version = -1
+        self._gone: set[str] = set()
+        """GPUs whose readings begin anew should they come back."""
         self._of_fleet: Index = np.empty(0, np.intp)
         """Own row of each GPU row of the fleet; the last row is for free ones."""
         self._owner: Index = np.empty(0, np.intp)
         """Position of the node of each GPU row of the fleet."""
         self._sizes: Floats = np.empty(0)
         self._waiting: deque[_Sample] = deque()
+        self._traffic = TrafficRates()
         self._last_at: Times = np.zeros(1, np.int64)
         """When each row's last counted sample was read."""
         self._counted_at: Times = np.zeros(1, np.int64)
@@ -330,6 +352,10 @@ class UsageMeter:
                 self._no_edges.discard(slot)
                 self.hold(gpu, self.holders(gpu))  # another one may have the slot from now on
 
+    def leave(self, gpus: Iterable[str]) -> None:
+        """Note that GPUs are gone: what they used until they come back, another aggregator may have counted."""
+        self._gone.update(gpus)
+
     def counted_until(self, gpu: str) -> int:
         """Return until when the readings of a GPU are counted, ns since 1970; 0 before any."""
         row = self._rows.get(gpu)
@@ -384,6 +410,9 @@ class UsageMeter:
             found[rows] = fleet.column(name, now)
             return found
 
+        read_at = np.zeros(size)
+        read_at[rows] = np.maximum(0.0, fleet.matrices[GPU_SLOW].seen[:count])
+        read_at[0] = 0.0  # of rows that are free
         drawn = np.array([watts.get(name, math.nan) for name in fleet.nodes] + [math.nan])
         wall = np.full(size, np.nan)
         wall[rows] = (drawn / self._sizes)[self._owner]
@@ -396,6 +425,9 @@ class UsageMeter:
             np.stack([column(name) > 0.5 for name in LIMITS], axis=1),
             np.stack([column(name) for name in ACTIVITY], axis=1),
             column("gpu_sm_occupancy_ratio")[:, np.newaxis],
+            self._traffic.update(
+                np.stack([sum(map(column, names)) for names in COUNTERS], axis=1), read_at, now
+            ),
             wall,
             math.nan if price is None else price / 3.6e6,
             now,
@@ -407,6 +439,9 @@ class UsageMeter:
         """Find the own row of each GPU row of the fleet."""
         self._version = fleet.version
         there = {entry[1].uuid for entry in fleet.gpus if entry is not None}
+        for gpu in self._gone & there & self._rows.keys():
+            self._clear(self._rows[gpu])
+        self._gone -= there
         for gpu in [gpu for gpu in self._rows if gpu not in there and gpu not in self._held]:
             row = self._rows.pop(gpu)
             self._clear(row)
@@ -435,6 +470,7 @@ class UsageMeter:
     def _clear(self, row: int) -> None:
         self._last_at[row] = self._counted_at[row] = 0
         self._counter[row], self.joules[row] = np.nan, 0.0
+        self._traffic.clear(row)
         for sample in self._waiting:
             if row < len(sample.at):
                 sample.at[row] = 0
@@ -535,6 +571,7 @@ class UsageMeter:
         """Add the part of each row that no job had: seconds, those with an energy, and that."""
         busy = sample.busy.clip(0.0, 1.0)
         is_busy, is_wall = np.isfinite(busy), np.isfinite(sample.wall)
+        idle = busy < IDLE_BELOW
         drawn = np.where(is_wall, sample.wall * seconds, 0.0)
         for reported in (True, False):
             rows = (sample.reported if reported else ~sample.reported) & (
@@ -545,6 +582,8 @@ class UsageMeter:
             sums = self.unheld.setdefault(UnheldKey(month, reported), UnheldUse())
             sums.seconds += float(seconds[rows].sum())
             sums.known += float(seconds[rows & is_busy].sum())
+            sums.idle_known += float(seconds[rows & is_busy].sum())
+            sums.idle_seconds += float(seconds[rows & idle].sum())
             sums.busy += float((busy * seconds)[rows & is_busy].sum())
             sums.joules += float(np.nan_to_num(joules[rows & (joule_seconds > 0)]).sum())
             sums.joule_seconds += float(joule_seconds[rows].sum())
@@ -553,6 +592,7 @@ class UsageMeter:
             if math.isfinite(sample.price):
                 sums.cost += float(drawn[rows].sum()) * sample.price
                 sums.cost_seconds += float(seconds[rows & is_wall].sum())
+                sums.idle_cost += float(drawn[rows & idle].sum()) * sample.price
 
     def _energy(
         self, sample: _Sample, fresh: npt.NDArray[np.bool_], step: Times
@@ -594,7 +634,7 @@ class UsageMeter:
         busy, wall = sample.busy[rows].clip(0.0, 1.0), sample.wall[rows]
         is_busy, is_wall = np.isfinite(busy), np.isfinite(wall)
         priced = is_wall & math.isfinite(sample.price)
-        at_wall = wall * held * share
+        at_wall, idle = wall * held * share, busy < IDLE_BELOW
         for number, values in enumerate((
             np.where(is_busy, held, 0.0), busy * held,
             drawn, np.where(np.isfinite(drawn), energy, 0.0),
@@ -602,6 +642,9 @@ class UsageMeter:
             at_wall * sample.price, np.where(priced, held, 0.0),
             *_with_seconds(sample.activity[rows], held),
             *_with_seconds(sample.occupancy[rows], held),
+            *_amounts(sample.traffic[rows], held),
+            np.where(is_busy, held, 0.0), np.where(idle, held, 0.0),
+            np.where(idle, at_wall * sample.price, 0.0),
         )):  # fmt: skip
             self._sums[:, number] += sums(values)
         now = held > 0
@@ -620,6 +663,13 @@ def _with_seconds(shares: Floats, held: Floats) -> list[Floats]:
     """Return the seconds for which all of some shares (rows, shares) are known, and each share times them."""
     seconds = np.where(np.isfinite(shares).all(axis=1), held, 0.0)
     return [seconds, *(np.nan_to_num(shares).clip(0.0, 1.0) * seconds[:, np.newaxis]).T]
+
+
+def _amounts(rates: Floats, held: Floats) -> Iterator[Floats]:
+    """Yield for each of some rates (rows, rates) the seconds for which it is known, and it times them."""
+    for rate in rates.T:
+        seconds = np.where(np.isfinite(rate), held, 0.0)
+        yield from (seconds, np.nan_to_num(rate) * seconds)
 
 
 _HolderColumns = tuple[int, int, int, int, float]

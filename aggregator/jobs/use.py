@@ -67,10 +67,15 @@ def use_rows(parts: Sequence[JobPart], by: str) -> list[UseRow]:
 
 def with_co2(row: UseRow, place: SiteConfig) -> UseRow:
     """Return a row with the CO2 of what is known of its energy at the wall."""
-    if row.wall_joules is None:
-        return row
-    kilograms = carbon_kg(row.wall_joules / 3.6e6, place.g_per_kwh, place.pue)
-    return msgspec.structs.replace(row, co2_kg=kilograms)
+    return msgspec.structs.replace(row, co2_kg=co2_kg(row.wall_joules, place))
+
+
+def co2_kg(wall_joules: float | None, place: SiteConfig) -> float | None:
+    """Return the kilograms of CO2 of an energy at the wall, the building's overhead with it; None where that is not
+    known."""
+    if wall_joules is None:
+        return None
+    return carbon_kg(wall_joules / 3.6e6, place.g_per_kwh, place.pue)
 
 
 def _until(rows: Sequence[AllocationRow], at: int) -> list[AllocationRow]:
@@ -116,6 +121,9 @@ def _row(by: str, key: tuple[str, str, str], group: Sequence[JobPart]) -> UseRow
             ]
         ),
         co2_kg=None,  # of the site: `with_co2`
+        idle_gpu_hours=_sum([(each.idle_gpu_hours, share) for each, share in known]),
+        idle_coverage=_covered([(each, share, each.idle_coverage) for each, share in known]),
+        idle_cost=_sum([(each.idle_cost, share) for each, share in known]),
         split_by_time=sum(part.split for part in group),
     )
 

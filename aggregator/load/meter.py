@@ -98,6 +98,8 @@ class BacklogClock:
         """When the socket's buffer was last not full."""
         self._at = -math.inf
         self._received = 0
+        self._none_at = -math.inf
+        """When the bytes that wait last were few."""
         self._rate = 0.0
         """Bytes a second that were read: a mean of the last second or so."""
 
@@ -112,9 +114,11 @@ class BacklogClock:
         self._at, self._received = now, received
         if unread <= HIGH_WATER or math.isinf(self._free_at):
             self._free_at = now
+        if unread <= LOW_WATER or math.isinf(self._none_at):
+            self._none_at = now
         if unread <= LOW_WATER:
             return 0.0
-        waits = unread / self._rate if self._rate else LONGEST_BACKLOG
+        waits = unread / self._rate if self._rate else now - self._none_at
         return min(LONGEST_BACKLOG, max(waits, now - self._free_at))
 
 

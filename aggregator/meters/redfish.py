@@ -16,19 +16,10 @@ import aiohttp
 from aggregator.meters.poller import Poller, PollError
 from aggregator.meters.secrets import secret, trust
 from power.meters.meter_record import MeterRecord
-from power.meters.redfish import (
-    EQUIPMENT,
-    ROOT,
-    Redfish,
-    link,
-    members,
-    of_resource,
-    of_supplies,
-    path_of,
-    type_of,
-)
+from power.meters.redfish import EQUIPMENT, Redfish, of_resource, of_supplies, path_of
 from power.meters.sample import WHOLE, MeterSample, parse, table
 from telemetry.errors import WireError
+from telemetry.redfish import ROOT, SESSIONS, link, members, session_path, type_of
 
 # One Redfish service over HTTP: get a resource, bounded in time, size and where it may lead.
 
@@ -36,7 +27,6 @@ LARGEST = 1 << 20
 """Bytes of one resource."""
 AT_ONCE = 4
 """Concurrent requests: management controllers are small machines."""
-_SESSIONS = f"{ROOT}/SessionService/Sessions"
 
 
 class GoneError(PollError):
@@ -98,15 +88,13 @@ class Service:
             name = {"UserName": self._config.username, "Password": password}
             with _our_words():
                 async with self._open().post(
-                    f"{self._base}{_SESSIONS}", json=name, allow_redirects=False
+                    f"{self._base}{SESSIONS}", json=name, allow_redirects=False
                 ) as answer:
                     status, headers = answer.status, answer.headers
             self._token = headers.get("X-Auth-Token") if status in {200, 201} else None
             if not self._token:
                 raise PollError(f'it gives us no session ({status}): check username and password_file, or set login = "basic"')  # fmt: skip
-            # Some say the whole address: only the path counts, on the host that we know.
-            _, found, rest = headers.get("Location", "").partition("/redfish/")
-            self._session_path = f"/redfish/{rest}" if found else None
+            self._session_path = session_path(headers.get("Location", ""))
 
     async def _request(self, method: str, path: str) -> tuple[int, bytes]:
         with _our_words():

@@ -28,6 +28,8 @@ from telemetry.topics import Topic, pattern, topic
 log = logging.getLogger(__name__)
 
 CONNECT_SECONDS = 10.0
+REFUSED_SECONDS = 5.0
+"""Seconds after which a subscription that was refused is asked for again."""
 WATCH_SECONDS = 0.5
 LONGEST_PAUSE = 3.0
 """Seconds between two tries to connect: aggregators are few, and no herd."""
@@ -75,15 +77,23 @@ class FanInClient:
         self,
         broker: BrokerConfig,
         cluster: str,
-        shards: Sequence[str],
+        shards: Sequence[str] | None,
         receive: Callable[[str, bytes], None],
         stats: Stats,
         more: Sequence[str] = (),
     ) -> None:
-        """`more`: further filters to subscribe to, at QoS 1."""
+        """`shards`: those to subscribe to, all where it is empty; None where they come and go by
+        `add_shards` and `remove_shards`. `more`: further filters to subscribe to, at QoS 1."""
         self._broker = broker
         self._cluster = cluster
-        self._filters = [*filters(cluster, shards), *((text, 1) for text in more)]
+        self._filters = [*([] if shards is None else filters(cluster, shards)),
+                         *((text, 1) for text in more)]  # fmt: skip
+        self._granted: dict[int, asyncio.Future[None]] = {}
+        """Subscriptions that wait for the broker's answer, by message id."""
+        self._asked: dict[int, list[tuple[str, int]]] = {}
+        """Filters of subscriptions that the broker has not answered, by message id."""
+        self._refused: set[str] = set()
+        """Filters that it refused, and is asked for again."""
         self._receive = receive
         self._stats = stats
         self._client: Client | None = None
@@ -132,6 +142,39 @@ class FanInClient:
         client.publish(name, payload, qos=qos, retain=retain)
         return True
 
+    async def add_shards(self, shards: Sequence[str]) -> bool:
+        """Subscribe to shards, at QoS 0: QoS 1 would cost a NATS broker a consumer each. Return whether the
+        broker has granted it; without a connection it is done with the next."""
+        new = [(text, 0) for text, _ in filters(self._cluster, shards)] if shards else []
+        new = [each for each in new if each not in self._filters]
+        self._filters += new
+        client = self._client
+        if client is None or not client.is_connected:
+            return False
+        waiting = []
+        for start in range(0, len(new), _FILTERS_AT_ONCE):
+            granted = asyncio.get_running_loop().create_future()
+            self._granted[self._ask(client, new[start : start + _FILTERS_AT_ONCE])] = granted
+            waiting.append(granted)
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                await asyncio.gather(*waiting)
+        except TimeoutError:
+            return False
+        finally:
+            for granted in waiting:
+                granted.cancel()
+            self._granted = {mid: one for mid, one in self._granted.items() if not one.done()}
+        return True
+
+    def remove_shards(self, shards: Sequence[str]) -> None:
+        """End the subscriptions to shards."""
+        gone = {text for text, _ in filters(self._cluster, shards)} if shards else set()
+        self._filters = [each for each in self._filters if each[0] not in gone]
+        client = self._client
+        if gone and client is not None and client.is_connected:
+            client.unsubscribe(sorted(gone))
+
     async def _session(self) -> None:
         """Connect, subscribe, and stay until the connection breaks. Raises `BusError`."""
         failures: list[BusError] = []
@@ -158,9 +201,10 @@ class FanInClient:
         client.on_message = self._on_message
         client.on_subscribe = self._on_subscribe
         try:
-            subscriptions = [Subscription(text, qos) for text, qos in self._filters]
-            for start in range(0, len(subscriptions), _FILTERS_AT_ONCE):
-                client.subscribe(subscriptions[start : start + _FILTERS_AT_ONCE])
+            self._asked.clear()
+            self._refused.clear()
+            for start in range(0, len(self._filters), _FILTERS_AT_ONCE):
+                self._ask(client, self._filters[start : start + _FILTERS_AT_ONCE])
             self._client = client
             self._stats.bus_connects += 1
             self._stats.bus_connected = True
@@ -225,13 +269,39 @@ class FanInClient:
             client.set_auth_credentials(username, password)
         return client
 
+    def _ask(self, client: Client, part: list[tuple[str, int]]) -> int:
+        """Subscribe to filters; return the id of the message."""
+        mid: int = client.subscribe([Subscription(text, qos) for text, qos in part])
+        self._asked[mid] = part
+        return mid
+
+    def _ask_again(self, client: Client, part: list[tuple[str, int]]) -> None:
+        """Subscribe to filters that were refused, those that are still wanted on this connection."""
+        wanted = [each for each in part if each in self._filters]
+        current = self._client
+        if wanted and current is not None and current is client and current.is_connected:
+            self._ask(current, wanted)
+
     def _on_subscribe(
-        self, _client: Client, _mid: int, granted: Sequence[int], _properties: object
+        self, client: Client, mid: int, granted: Sequence[int], _properties: object
     ) -> None:
-        if any(qos >= 0x80 for qos in granted):
-            log.error("MQTT broker %s refuses a subscription to cluster %s: nothing of that kind "
-                      "will come. Allow this user to read kilowatch/+/%s/#.", self._address,
+        waiting = self._granted.pop(mid, None)
+        if waiting is not None and not waiting.done():
+            waiting.set_result(None)
+        asked = self._asked.pop(mid, [])
+        refused = [each for each, qos in zip(asked, granted, strict=False) if qos >= 0x80]
+        before = len(self._refused)
+        self._refused -= {text for text, _ in asked}
+        self._refused |= {text for text, _ in refused}
+        if refused:  # a NATS server does so too while its JetStream has no leader
+            loop = asyncio.get_running_loop()
+            loop.call_later(REFUSED_SECONDS, self._ask_again, client, refused)
+        if len(self._refused) > before:
+            log.error("MQTT broker %s refuses a subscription to cluster %s: nothing of that kind comes until it is "
+                      "granted. Allow this user to read kilowatch/+/%s/#.", self._address,
                       self._cluster, self._cluster)  # fmt: skip
+        elif before and not self._refused:
+            log.warning("MQTT broker %s grants all subscriptions now", self._address)
 
     def _on_message(
         self, _client: Client, name: str, payload: bytes, _qos: int, _properties: object
@@ -244,7 +314,7 @@ def _unread(client: Client) -> int:
     connection = client._connection  # noqa: SLF001 - there is no public way to its socket
     try:
         return unread_bytes(connection._transport.get_extra_info("socket").fileno())  # noqa: SLF001
-    except (AttributeError, OSError):  # it is just closing
+    except (AttributeError, OSError, ValueError):  # it is just closing: no socket, or number -1
         return 0
 
 

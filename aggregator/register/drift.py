@@ -1,18 +1,21 @@
-"""Who differs from nodes of its kind, by the inventories of the fleet. Pure.
+"""Who differs from what is declared, or else from nodes of its kind, by the inventories of the fleet. Pure.
 
-A kind is a product with a model of GPU. What at least four fifths of a kind have is what its nodes should have,
-if these are four nodes at least; what fewer have is a deviation. Where no value has so many, the fact is mixed,
-as while a release is rolled out, and nobody deviates. What a node does not say is unknown, never a difference.
-
-Not compared: what is a node's own (serials, addresses, names), and power limits, which are set for each node by
-intention.
+A kind is a role with a product and a model of GPU. What at least four fifths of a kind have is what its nodes
+should have, if these are four nodes at least; what fewer have is a deviation. Where no value has so many, the
+fact is mixed, as while a release is rolled out, and nobody deviates. A fact that `[[expected]]` declares is
+compared with that alone. What a node does not say is unknown, never a difference.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
+from aggregator.register.domains import outside_their_domain
+from aggregator.register.expected import ExpectedState, shortfalls
+from aggregator.register.facts import Facts, facts_of, kind_of
+from aggregator.register.measured import slow_nodes
 from api.drift import (
     Deviation,
     DriftReply,
@@ -29,91 +32,55 @@ LEAST_ALIKE = 4
 """Nodes that must have a value for it to be that of most."""
 MOST = 0.8
 """Share of the nodes that say what they have."""
-_HOST_FACTS = ("kernel", "os", "cpu", "cpus", "bios")
-"""Facts of the host that like nodes share."""
-
-Facts = Mapping[str, str]
-"""Value by fact; without those that are not known."""
 
 
-def facts_of(inventory: Inventory) -> dict[str, str]:
-    """Return what a node says of itself, as far as nodes of a kind should be alike in it."""
-    there = [gpu for gpu in inventory.gpus if gpu.present]
-    found: dict[str, str | None] = {
-        "driver": inventory.driver_version,
-        "cuda": inventory.cuda_version,
-        "kilowatch": inventory.kilowatch,
-        **{name: inventory.host.get(name) for name in _HOST_FACTS},
-    }
-    # A driver that is gone lists no GPU: that is a fault, which rings, and no deviation.
-    if inventory.gpus:
-        linked = Counter(link.gpu for link in inventory.links)
-        found |= {
-            "gpus": str(len(there)),
-            "gpu model": _of_each(gpu.name for gpu in there),
-            "gpu vbios": _of_each(gpu.vbios for gpu in there),
-            "gpu part number": _of_each(gpu.part_number for gpu in there),
-            "gpu memory": _of_each(
-                None if gpu.memory_bytes is None else f"{gpu.memory_bytes / 2**30:.0f} GiB"
-                for gpu in there
-            ),
-            "gpu mig": _of_each("on" if gpu.mig else "off" for gpu in there),
-            "nvlinks": _of_each(str(linked[gpu.uuid]) for gpu in there),
-        }
-    ports = [port for port in inventory.ports if port.present]
-    if inventory.ports:
-        found["ports"] = _counted(f"{port.link_layer} {port.model or ''}".strip() for port in ports)
-        for model in {port.model for port in ports if port.model}:
-            found[f"port firmware {model}"] = _of_each(
-                port.firmware for port in ports if port.model == model
-            )
-    return {fact: value for fact, value in found.items() if value}
+class ComparedNode(NamedTuple):
+    """A node with what it says and what is declared for it."""
+
+    inventory: Inventory
+    kind: str
+    facts: Facts
+    wanted: ExpectedState | None = None
 
 
-def _of_each(values: Iterable[str | None]) -> str | None:
-    """Return what all have, without their number, for one that is missing is another fact; else the counts."""
-    listed = list(values)
-    return listed[0] if len(set(listed)) == 1 else _counted(listed)
+def compared(inventory: Inventory, wanted: ExpectedState | None = None) -> ComparedNode:
+    """Return a node as it is compared."""
+    return ComparedNode(inventory, kind_of(inventory), facts_of(inventory), wanted)
 
 
-def _counted(values: Iterable[str | None]) -> str | None:
-    """Return the counts: `7 x 96.00.61.00.01, 1 x 96.00.5F.00.03`, the commonest first; None where one is not
-    known."""
-    listed = list(values)
-    if not listed or None in listed:
-        return None
-    each = sorted(Counter(listed).items(), key=lambda pair: (-pair[1], str(pair[0])))
-    return ", ".join(f"{count} x {value}" for value, count in each)
-
-
-def group_of(inventory: Inventory) -> str:
-    """Return the kind of a node: its product and the model of most of its GPUs, gone ones too; "" where neither
-    is known."""
-    models = Counter(gpu.name for gpu in inventory.gpus)
-    model = min(models, key=lambda name: (-models[name], name), default="")
-    return ", ".join(filter(None, (inventory.host.get("product"), model)))
-
-
-def drift_of(inventories: Iterable[Inventory], at: int) -> DriftReply:
-    """Return how the nodes of each kind differ. `at`: ns since 1970."""
-    by_group: defaultdict[str, dict[str, Facts]] = defaultdict(dict)
-    for inventory in inventories:
-        by_group[group_of(inventory)][inventory.node] = facts_of(inventory)
-    groups = [_evaluated(name, nodes) for name, nodes in sorted(by_group.items())]
+def drift_of(
+    nodes: Iterable[ComparedNode], at: int, speeds: Mapping[str, float] | None = None
+) -> DriftReply:
+    """Return how the nodes of each kind differ. `at`: ns since 1970; `speeds`: bytes a second of the ports that
+    are up, by port."""
+    by_kind: defaultdict[str, list[ComparedNode]] = defaultdict(list)
+    for node in nodes:
+        by_kind[node.kind].append(node)
+    groups = [_evaluated(name, its, speeds or {}) for name, its in sorted(by_kind.items())]
     groups.sort(key=lambda group: (-len(group.deviations), -len(group.mixed)))
     return DriftReply(at=at, nodes=sum(group.nodes for group in groups), groups=groups)
 
 
-def _evaluated(name: str, nodes: Mapping[str, Facts]) -> NodeGroup:
-    if not name or len(nodes) < LEAST_NODES:
-        return NodeGroup(name=name or "of no known kind", nodes=len(nodes), evaluated=False)
-    deviations: list[Deviation] = []
+def _evaluated(name: str, nodes: Sequence[ComparedNode], speeds: Mapping[str, float]) -> NodeGroup:
+    deviations = [
+        Deviation(
+            node=node.inventory.node, fact=each.fact, has=each.has, most_have=each.wanted, nodes=0, of=0, declared=True
+        )
+        for node in nodes
+        if node.wanted is not None
+        for each in shortfalls(node.inventory, node.wanted, speeds)
+    ]  # fmt: skip
+    declared = sum(node.wanted is not None for node in nodes)
+    enough = bool(name) and len(nodes) >= LEAST_NODES
     mixed: list[MixedFact] = []
     unknown: dict[str, int] = {}
-    for fact in sorted({fact for facts in nodes.values() for fact in facts}):
-        its = {node: facts[fact] for node, facts in nodes.items() if fact in facts}
-        if len(its) < len(nodes):
-            unknown[fact] = len(nodes) - len(its)
+    for fact in sorted({fact for node in nodes for fact in node.facts}) if enough else ():
+        open_ = [node for node in nodes if node.wanted is None or not node.wanted.covers(fact)]
+        its = {node.inventory.node: node.facts[fact] for node in open_ if fact in node.facts}
+        if len(its) < len(open_):
+            unknown[fact] = len(open_) - len(its)
+        if not its:
+            continue
         counts = Counter(its.values()).most_common()
         usual, count = counts[0]
         if count < LEAST_ALIKE or count < MOST * len(its):
@@ -125,11 +92,16 @@ def _evaluated(name: str, nodes: Mapping[str, Facts]) -> NodeGroup:
             for node, value in sorted(its.items())
             if value != usual
         ]
+    if enough:
+        inventories = [node.inventory for node in nodes]
+        deviations += slow_nodes(inventories)
+        deviations += outside_their_domain(inventories, LEAST_ALIKE, MOST)
     deviations.sort(key=lambda one: (one.node, one.fact))
     return NodeGroup(
-        name=name,
+        name=name or "of no known kind",
         nodes=len(nodes),
-        evaluated=True,
+        evaluated=enough,
+        declared=declared,
         deviations=deviations,
         mixed=mixed,
         unknown=unknown,

@@ -24,6 +24,7 @@ from api.node_register import RegisterReply, RegisterRow, RegisterState, Release
 from telemetry import private_file
 from telemetry.errors import NodeError
 from telemetry.fleet import Fleet, Node
+from telemetry.inventory import role_of
 from telemetry.release import release
 from telemetry.text import duration, rfc3339
 from telemetry.topics import check_name
@@ -42,6 +43,7 @@ _STATES = {
     NodeStatus.ONLINE: RegisterState.ONLINE,
     NodeStatus.STALE: RegisterState.STALE,
     NodeStatus.OFFLINE: RegisterState.OFFLINE,
+    NodeStatus.UNHEARD: RegisterState.UNHEARD,
 }
 
 
@@ -308,6 +310,7 @@ class NodeRegister:
             release=its,
             drift=drift(its, release()),
             driver_version=None if node is None else node.inventory.driver_version,
+            role="" if node is None else role_of(node.inventory) or "",
             gpus=0 if node is None else len(node.inventory.gpus),
             age_seconds=None if node is None else age(node, now),
             machine=(record.machine if node is None else machine_of(node)) or record.machine,

@@ -14,10 +14,9 @@ from itertools import chain
 import aiohttp
 
 from aggregator.http.alert_metrics import alert_families
-from aggregator.http.circuit_metrics import circuit_families
 from aggregator.http.exposition import ExpositionPages, ExpositionSnapshot
 from aggregator.http.load_metrics import load_families
-from aggregator.http.metrics import cluster_families, self_families
+from aggregator.http.metrics import cluster_families, self_families, site_families
 from aggregator.http.node_metrics import snapshots_of
 from aggregator.http.rule_input_metrics import RuleInputMetrics
 from aggregator.http.summary import Summarizer
@@ -61,7 +60,7 @@ class Gatherer:
             *self_families(view.stats, {}, (view.wall() - view.started_at) / 1e9),
             *load_families(view.shedding),
             *alert_families(view),
-            *circuit_families(view.electrical, view.cluster, now),
+            *site_families(view),
         ]
         return [*found, ExpositionSnapshot(own, [])]
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 from enum import StrEnum
 from pathlib import Path
+from typing import BinaryIO
 
 KEY = "kilowatch_sha256"
 PLACEHOLDER = "0" * 64
@@ -42,19 +43,21 @@ def sidecar_of(path: Path) -> Path:
 def stamp(path: Path, name: str) -> str:
     """Write the checksum into a new file that has the placeholder, and the sidecar for a file that
     will be called `name`; return the checksum. Raises `OSError`, `ValueError` without placeholder."""
-    at = _digits_at(path)
-    if at is None:
-        raise ValueError(f"{path}: no placeholder for a checksum in its footer")
-    before = _hashed(path, 0, at)
-    blank = before.copy()
-    blank.update(PLACEHOLDER.encode())
-    blank.update(_bytes_from(path, at + 64))
-    digest = blank.hexdigest()
     with path.open("r+b") as file:
+        at = _digits_at(file)
+        if at is None:
+            raise ValueError(f"{path}: no placeholder for a checksum in its footer")
+        before = _hashed(file, at)
+        blank = before.copy()
+        blank.update(PLACEHOLDER.encode())
+        file.seek(at + 64)
+        end = file.read()
+        blank.update(end)
+        digest = blank.hexdigest()
         file.seek(at)
         file.write(digest.encode())
     before.update(digest.encode())
-    before.update(_bytes_from(path, at + 64))
+    before.update(end)
     sidecar_of(path).write_text(f"{before.hexdigest()}  {name}\n")
     return digest
 
@@ -63,58 +66,60 @@ def verify(path: Path, expected: str = "") -> FileState:
     """Return the state of a file; `expected`: the checksum that it must have, where it is known.
     Raises `OSError` for a file that can't be read now."""
     try:
-        at = _digits_at(path)
-        if at is None:
-            return _by_sidecar(path, expected)
         with path.open("rb") as file:
-            file.seek(at)
-            found = file.read(64).decode("ascii", "replace")
-        whole = _hashed(path, 0, at)
-        whole.update(PLACEHOLDER.encode())
-        whole.update(_bytes_from(path, at + 64))
+            state = verify_stream(file, expected)
     except FileNotFoundError:
         return FileState.GONE
+    # Without a checksum in its footer it was written before there was one, unless a checksum is
+    # known from elsewhere.
+    if state is FileState.UNPROVEN and sidecar_of(path).exists():
+        return FileState.DAMAGED
+    return state
+
+
+def verify_stream(file: BinaryIO, expected: str = "") -> FileState:
+    """Return the state of an open file, wherever it lies; as `verify`, without a sidecar."""
+    at = _digits_at(file)
+    if at is None:
+        return FileState.DAMAGED if expected else FileState.UNPROVEN
+    file.seek(at)
+    found = file.read(64).decode("ascii", "replace")
+    whole = _hashed(file, at)
+    whole.update(PLACEHOLDER.encode())
+    file.seek(at + 64)
+    whole.update(file.read())
     is_good = whole.hexdigest() == found and expected in {"", found}
     return FileState.GOOD if is_good else FileState.DAMAGED
 
 
-def _by_sidecar(path: Path, expected: str) -> FileState:
-    """Return the state of a file whose footer has no checksum: written before there was one, unless a
-    checksum is known from elsewhere."""
-    sidecar = sidecar_of(path)
-    return FileState.DAMAGED if expected or sidecar.exists() else FileState.UNPROVEN
+def is_whole(file: BinaryIO) -> bool:
+    """Return whether an open file ends as one of ours does; reads its footer alone."""
+    return _digits_at(file) is not None
 
 
-def _digits_at(path: Path) -> int | None:
+def _digits_at(file: BinaryIO) -> int | None:
     """Return where the digits of the checksum begin, or None."""
-    with path.open("rb") as file:
-        size = file.seek(0, 2)
-        if size < _TAIL:
-            return None
-        file.seek(size - _TAIL)
-        tail = file.read(_TAIL)
-        length = int.from_bytes(tail[:4], "little")
-        if tail[4:] != b"PAR1" or length > size - _TAIL:
-            return None
-        begin = size - _TAIL - length
-        file.seek(begin)
-        found = file.read(length).rfind(_FIELD)
+    size = file.seek(0, 2)
+    if size < _TAIL:
+        return None
+    file.seek(size - _TAIL)
+    tail = file.read(_TAIL)
+    length = int.from_bytes(tail[:4], "little")
+    if tail[4:] != b"PAR1" or length > size - _TAIL:
+        return None
+    begin = size - _TAIL - length
+    file.seek(begin)
+    found = file.read(length).rfind(_FIELD)
     at = begin + found + len(_FIELD)
     return None if found < 0 or at + 64 > size - _TAIL else at
 
 
-def _hashed(path: Path, start: int, end: int) -> hashlib._Hash:
+def _hashed(file: BinaryIO, end: int) -> hashlib._Hash:
+    """Return the hash of the bytes before `end`."""
     digest = hashlib.sha256()
-    with path.open("rb") as file:
-        file.seek(start)
-        while start < end and (piece := file.read(min(_PIECE, end - start))):
-            digest.update(piece)
-            start += len(piece)
+    file.seek(0)
+    left = end
+    while left > 0 and (piece := file.read(min(_PIECE, left))):
+        digest.update(piece)
+        left -= len(piece)
     return digest
-
-
-def _bytes_from(path: Path, start: int) -> bytes:
-    """Return the rest of a file: the end of its footer."""
-    with path.open("rb") as file:
-        file.seek(start)
-        return file.read()

@@ -79,6 +79,10 @@ class EngineReader:
         """Execute a statement that does not change the database: a copy to a file."""
         self._cursor.execute(sql)
 
+    def register(self, name: str, columns: Columns) -> None:
+        """Offer arrays to the queries of this reader as a table."""
+        self._cursor.register(name, dict(columns))
+
     def columns(self, sql: str) -> dict[str, npt.NDArray[Any]]:
         """Return the columns of a query; a NULL of a float is a NaN."""
         found = self._cursor.execute(sql).fetchnumpy()
@@ -101,6 +105,7 @@ class DuckEngine:
         self._readers: set[duckdb.DuckDBPyConnection] = set()
         self._reader_ended = threading.Condition()
         """Guards `_readers`."""
+        self._filesystem: Any = None
         self.opened = 0
         """How often it was opened: copies of its content must be read again after that."""
         self.open()
@@ -120,6 +125,12 @@ class DuckEngine:
         finally:
             self._copy.unlink(missing_ok=True)
         self.opened += 1
+
+    def read_from(self, filesystem: Any) -> None:
+        """Read files of another file system (fsspec's), also after the file was opened again."""
+        known, self._filesystem = self._filesystem, filesystem
+        if self._connection is not None and known is not filesystem:
+            self._connection.register_filesystem(filesystem)
 
     def ensure(self) -> None:
         """Open again after a fatal error. Raises `StoreError` while that fails."""
@@ -199,6 +210,21 @@ class DuckEngine:
                 cursor.close()
                 self._readers.discard(cursor)
                 self._reader_ended.notify_all()
+
+    @contextmanager
+    def apart(self, folder: Path, memory_bytes: int) -> Iterator[EngineReader]:
+        """Work on files in memory of its own, of so many bytes: commits keep theirs. What takes more goes into a
+        folder that is made for it. Raises `StoreError`."""
+        shutil.rmtree(folder, ignore_errors=True)
+        try:
+            with duckdb.connect(config=_settings(1, memory_bytes, folder)) as connection:
+                if self._filesystem is not None:
+                    connection.register_filesystem(self._filesystem)
+                yield EngineReader(connection)
+        except duckdb.Error as error:
+            raise self._translated(error) from error
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
 
     def _cancel(self, cursor: duckdb.DuckDBPyConnection, late: threading.Event) -> None:
         with self._reader_ended:
@@ -287,15 +313,15 @@ class DuckEngine:
         connection = duckdb.connect(
             str(self.path),
             config={
-                "threads": str(config.threads),
-                "memory_limit": f"{config.memory_limit_bytes}B",
+                **_settings(
+                    config.threads, config.memory_limit_bytes, self.path.with_name("spill")
+                ),
                 "checkpoint_threshold": f"{LATE * config.checkpoint_bytes}B",
-                "temp_directory": str(self.path.with_name("spill")),
-                "autoinstall_known_extensions": "false",
-                "autoload_known_extensions": "false",
             },
         )
         connection.execute("set parquet_metadata_cache = true")  # sealed files never change
+        if self._filesystem is not None:
+            connection.register_filesystem(self._filesystem)
         return connection
 
     def _repaired(self, error: duckdb.Error) -> duckdb.DuckDBPyConnection:
@@ -380,6 +406,19 @@ class DuckEngine:
         cure = next((cure for word, cure in _CURES if word in text.lower()), "")
         kind = ContentError if isinstance(error, _OF_CONTENT) else StoreError
         return kind(f"{self.path}: {text}. {cure}".rstrip())
+
+
+def _settings(
+    threads: int, memory_bytes: int, spill: Path
+) -> dict[str, str | bool | int | float | list[str]]:
+    """Return the settings of a database; `spill`: the folder for what does not fit into memory."""
+    return {
+        "threads": str(threads),
+        "memory_limit": f"{memory_bytes}B",
+        "temp_directory": str(spill),
+        "autoinstall_known_extensions": "false",
+        "autoload_known_extensions": "false",
+    }
 
 
 def _first_difference(copy: Path, path: Path) -> int | None:

@@ -121,7 +121,7 @@ class EmbeddedStore(LedgerStore):
         for a metric that does not exist."""
         return self._answer(
             lambda reader, periods, sealed: read_history(
-                reader, self._root, sealed, periods, device, metric, start, end, step
+                reader, sealed, periods, device, metric, start, end, step
             )
         )
 
@@ -136,7 +136,7 @@ class EmbeddedStore(LedgerStore):
         """Return the newest readings of all devices at each instant; as `history`, in any thread."""
         query = PastQuery(table, tuple(columns), when, dict(reach), nodes)
         return self._answer(
-            lambda reader, periods, sealed: read_past(reader, self._root, sealed, periods, query)
+            lambda reader, periods, sealed: read_past(reader, sealed, periods, query)
         )
 
     def _answer(self, query: Callable[[EngineReader, Periods, FileChoice], Answer]) -> Answer:

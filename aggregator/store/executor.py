@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar, TypeVarTuple, Unpack
 
 from aggregator.jobs.stored import JobQuery, StoredJob
 from aggregator.stats import add_lags
@@ -25,6 +26,7 @@ from aggregator.store.protocol import (
     FleetPast,
     HistorySeries,
     LostFrames,
+    OtherStores,
     PastInstants,
     Store,
     StoredState,
@@ -44,6 +46,8 @@ from telemetry.worker_threads import WorkerThreads
 
 log = logging.getLogger(__name__)
 
+Arguments = TypeVarTuple("Arguments")
+Answer = TypeVar("Answer")
 FIRST_RETRY, LONGEST_RETRY = 0.5, 30.0
 """Seconds between two tries of a batch."""
 CHECK_PAUSE = 300.0
@@ -61,6 +65,8 @@ class StoreExecutor:
         self._store = store
         self._stats = stats
         self._attempted = attempted
+        self.others: OtherStores | None = None
+        """The stores of the other aggregators of a cluster, this one among them."""
         self.content = ContentFaults()
         """Nodes whose content could not be written."""
         self.faults: dict[str, str] = {}
@@ -72,11 +78,21 @@ class StoreExecutor:
         self._check_at = -math.inf
         """Monotonic seconds before which no sealed file is checked."""
         self._upkeep = WorkerThreads(1, "store-upkeep", _lower_priority)
+        self._maintaining = asyncio.Lock()
 
     @property
     def threads(self) -> list[WorkerThreads]:
         """The threads of the store."""
         return [self._thread, self._beside, self._upkeep]
+
+    @property
+    def store(self) -> Store:
+        """The store itself, for what is not in the protocol; `run` its methods."""
+        return self._store
+
+    async def run(self, method: Callable[[Unpack[Arguments]], Answer], *args: *Arguments) -> Answer:
+        """Run a method of the store in its thread, between two commits."""
+        return await self._thread.run(method, *args)
 
     async def known(self) -> StoredState:
         """Return the runs and devices that have a number already."""
@@ -93,7 +109,16 @@ class StoreExecutor:
     async def history(
         self, device: str, metric: str, start: int, end: int, step: float
     ) -> HistorySeries:
-        """Return one metric of one device, `start` <= time < `end` in ns since 1970."""
+        """Return one metric of one device, `start` <= time < `end` in ns since 1970; of a cluster's
+        aggregators from the one that holds it."""
+        if self.others is not None:
+            return await self.others.history(device, metric, start, end, step)
+        return await self.own_history(device, metric, start, end, step)
+
+    async def own_history(
+        self, device: str, metric: str, start: int, end: int, step: float
+    ) -> HistorySeries:
+        """Return what this store has of a device."""
         return await self._beside.run(self._store.history, device, metric, start, end, step)
 
     async def past(
@@ -104,13 +129,35 @@ class StoreExecutor:
         reach: Mapping[Lane, int],
         nodes: Sequence[str] | None,
     ) -> FleetPast:
-        """Return the newest readings of a table's devices, or of some nodes, at each instant."""
+        """Return the newest readings of a table's devices, or of some nodes, at each instant; of all
+        aggregators of a cluster."""
+        if self.others is not None:
+            return await self.others.past(table, columns, when, reach, nodes)
+        return await self.own_past(table, columns, when, reach, nodes)
+
+    async def own_past(
+        self,
+        table: Table,
+        columns: Sequence[str],
+        when: PastInstants,
+        reach: Mapping[Lane, int],
+        nodes: Sequence[str] | None,
+    ) -> FleetPast:
+        """Return what this store has of a table's devices."""
         return await self._beside.run(self._store.past, table, columns, when, reach, nodes)
 
     async def events(
         self, start: int, end: int, node: str | None, kind: str | None, limit: int
     ) -> list[StoredEvent]:
-        """Return events, newest first."""
+        """Return events, newest first; of all aggregators of a cluster."""
+        if self.others is not None:
+            return await self.others.events(start, end, node, kind, limit)
+        return await self.own_events(start, end, node, kind, limit)
+
+    async def own_events(
+        self, start: int, end: int, node: str | None, kind: str | None, limit: int
+    ) -> list[StoredEvent]:
+        """Return the events that this store has."""
         return await self._thread.run(self._store.events, start, end, node, kind, limit)
 
     async def write_jobs(self, jobs: Sequence[StoredJob]) -> None:
@@ -196,6 +243,10 @@ class StoreExecutor:
 
     async def maintain(self, wall: int) -> bool:
         """Do one piece of upkeep; return whether there is more to do now."""
+        async with self._maintaining:
+            return await self._maintain(wall)
+
+    async def _maintain(self, wall: int) -> bool:
         try:
             more = await self._thread.run(self._store.maintain, wall)
             if more:

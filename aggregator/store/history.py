@@ -8,15 +8,17 @@ and are sorted by device, so that one device's hour touches a row group or two.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from typing import Protocol
 
 from aggregator.store.duck import ReadConnection, column, quoted
+from aggregator.store.manifest import SealedFile
 from aggregator.store.protocol import HistorySeries
-from aggregator.store.provisional import PREFIX, provisional_windows
+from aggregator.store.provisional import PREFIX, provisional_windows, without_replaced
 from aggregator.store.rollup import high, low, readings
-from aggregator.store.sealed_files import FileChoice, TimeWindow
+from aggregator.store.sealed_files import TimeWindow
 from aggregator.store.tables import BLOCKS
 from telemetry.errors import StoreError
+from telemetry.intervals import IntervalSet
 from telemetry.schema import Block
 
 MOST_BUCKETS = 1_000_000
@@ -24,25 +26,39 @@ HistoryRow = tuple[int, float | None, float | None, float | None]
 """Start of a bucket, ns; mean or last, lowest, highest."""
 
 
+class SealedChoice(Protocol):
+    """The sealed files that one query reads, wherever they lie."""
+
+    def find(self, block: str, device: str, start: int, end: int, step: float) -> list[SealedFile]:
+        """Return the files of a device (`Index.find`)."""
+
+    def source(self, files: Sequence[SealedFile]) -> str:
+        """Return the SQL of the rows of files of one block and step."""
+
+    def incomplete(self) -> list[TimeWindow]:
+        """Return the windows whose files are lost, joined and in order."""
+
+
 def read_history(
     engine: ReadConnection,
-    root: Path,
-    sealed: FileChoice,
+    sealed: SealedChoice,
     periods: Mapping[int, Mapping[str, str]],
     device: str,
     metric: str,
     start: int,
     end: int,
     step: float,
+    but: Mapping[int, IntervalSet] | None = None,
 ) -> HistorySeries:
     """Return buckets of `step` seconds, or every reading when it is 0; wider ones where nothing finer
-    is kept. Times in ns since 1970."""
+    is kept. Times in ns since 1970. `but`: by run, frames of the hot tables that are left out, for
+    they are among the sealed ones too."""
     block = next((block for block in BLOCKS.values() if metric in block.names), None)
     if block is None:
         raise StoreError(f"history: there is no metric {metric!r}; docs/metrics.md names them all")
     width = bucket_width(step, start, end)
-    sources = _hot(engine, periods, block, device, metric, start, end)
-    files, widest = _sealed(root, sealed, block, device, metric, start, end, step)
+    sources = _hot(engine, periods, block, device, metric, start, end, but or {})
+    files, widest = _sealed(sealed, block, device, metric, start, end, step)
     sources += files
     if widest * 1e9 > width:  # nothing finer is kept: shorter buckets would look like gaps
         step, width = float(widest), widest * 1_000_000_000
@@ -58,7 +74,7 @@ def read_history(
             f"from ({union}) group by bucket order by bucket"
         )
         rows = filled(rows, width)
-    means = provisional_windows(engine, block, device, start, end)
+    means = provisional_windows(engine, block, device, start, end, but)
     return series_of(device, metric, step, rows, sealed.incomplete(), means)
 
 
@@ -70,21 +86,31 @@ def _hot(
     metric: str,
     start: int,
     end: int,
+    but: Mapping[int, IntervalSet],
 ) -> list[str]:
     ids = [number for (number,) in engine.rows("select id from devices where key = ?", device)]
     if not ids:
         return []
     among = ", ".join(str(number) for number in ids)
     where = f" where device in ({among}) and ts >= {start} and ts < {end}"
+    unless = "".join(
+        f" and not (run = {run} and seq between {first} and {last})"
+        for run, spans in but.items()
+        for first, last in spans
+    )
     return [
-        *(_readings("ts", column(metric), each[block.name]) + where for each in periods.values()),
-        _readings("ts", column(metric), PREFIX + block.name, weight="frames") + where,
+        *(
+            _readings("ts", column(metric), each[block.name]) + where + unless
+            for each in periods.values()
+        ),
+        _readings("ts", column(metric), PREFIX + block.name, weight="frames")
+        + where
+        + without_replaced(but),
     ]
 
 
 def _sealed(
-    root: Path,
-    sealed: FileChoice,
+    sealed: SealedChoice,
     block: Block,
     device: str,
     metric: str,
@@ -93,13 +119,13 @@ def _sealed(
     step: float,
 ) -> tuple[list[str], int]:
     """Return queries, and the seconds of the widest bucket among what they find."""
-    chosen: dict[int, list[str]] = {}
+    chosen: dict[int, list[SealedFile]] = {}
     for file in sealed.find(block.name, device, start, end, step):
         if metric in file.columns:
-            chosen.setdefault(file.step, []).append(quoted(str(root / file.path)))
+            chosen.setdefault(file.step, []).append(file)
     queries = []
-    for width, paths in chosen.items():
-        source = f"read_parquet([{', '.join(paths)}], union_by_name = true)"
+    for width, files in chosen.items():
+        source = sealed.source(files)
         value = column(metric)
         first = start - start % (width * 1_000_000_000) if width else start
         where = (

@@ -23,6 +23,7 @@ create table if not exists jobs(
     begin bigint, "end" bigint, nodes varchar, row varchar, record varchar);
 alter table jobs add column if not exists nodes varchar;
 create table if not exists job_summaries(job varchar primary key, body varchar, accounts varchar);
+create table if not exists jobs_sent(until bigint);
 """
 
 
@@ -88,6 +89,40 @@ def find_jobs(connection: ReadConnection, query: JobQuery) -> list[JobRow]:
         query.account, query.account, query.running, query.running, query.node, _nodes([query.node]), query.limit,
     )  # fmt: skip
     return [msgspec.json.decode(body, type=JobRow) for (body,) in found]
+
+
+def ended_jobs(connection: ReadConnection, first: int, until: int) -> list[JobRow]:
+    """Return the jobs that ended from `first` on and before `until`, ns since 1970, in the order of end and key."""
+    found = connection.rows(
+        'select row from jobs where "end" >= ? and "end" < ? order by "end", key', first, until
+    )
+    return [msgspec.json.decode(body, type=JobRow) for (body,) in found]
+
+
+def full_until(connection: ReadConnection, first: int, until: int, most: int) -> int:
+    """Return an end of whole seconds, `until` at most, before which about `most` jobs ended from `first` on: more
+    where more did in one second."""
+    found = connection.rows(
+        'select (max("end") // 1000000000 + 1) * 1000000000 from (select "end" from jobs '
+        'where "end" >= ? and "end" < ? order by "end" limit ?)',
+        first, until, most,
+    )  # fmt: skip
+    counted = connection.rows(
+        'select count(*) from jobs where "end" >= ? and "end" < ?', first, until
+    )
+    return until if counted[0][0] <= most else min(until, int(found[0][0]))
+
+
+def sent_until(connection: ReadConnection) -> int:
+    """Return the end of the time whose jobs were sent elsewhere; 0 where none was."""
+    ((until,),) = connection.rows("select coalesce(max(until), 0) from jobs_sent")
+    return int(until)
+
+
+def note_sent(engine: DuckEngine, until: int) -> None:
+    """Note that jobs were sent; inside the caller's transaction."""
+    engine.run("delete from jobs_sent")
+    engine.run("insert into jobs_sent values (?)", until)
 
 
 RUNNING = 2**62

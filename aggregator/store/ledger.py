@@ -21,7 +21,17 @@ from aggregator.config import NameLimits, StoreConfig
 from aggregator.jobs.stored import JobQuery, StoredJob
 from aggregator.store import manifest, retention
 from aggregator.store.duck import Columns, DuckEngine, texts
-from aggregator.store.jobs import find_jobs, jobs_of, open_jobs, write_jobs
+from aggregator.store.job_months import FOLDER, JobMonths
+from aggregator.store.jobs import (
+    ended_jobs,
+    find_jobs,
+    full_until,
+    jobs_of,
+    note_sent,
+    open_jobs,
+    sent_until,
+    write_jobs,
+)
 from aggregator.store.manifest import SealedFile
 from aggregator.store.past import later_than
 from aggregator.store.protocol import (
@@ -82,6 +92,9 @@ class LedgerStore:
         """Lost files of which nothing is missing any more."""
         self._fold_at = config.checkpoint_bytes
         """Bytes of the log at which it is folded in."""
+        self._job_months = JobMonths(folder)
+        self._months_at: int | None = None
+        """When it was found that a month of jobs may be missing in Parquet, until that is done."""
         self._load()
 
     def write(self, batch: Batch) -> int:
@@ -208,6 +221,29 @@ class LedgerStore:
         with self._engine.reader() as reader:
             return find_jobs(reader, query)
 
+    def ended_jobs(self, first: int, until: int) -> list[JobRow]:
+        """Return the jobs that ended from `first` on and before `until`."""
+        self._ready()
+        return ended_jobs(self._engine, first, until)
+
+    def unsent_jobs(self, first: int, until: int, most: int) -> tuple[list[JobRow], int]:
+        """Return about `most` jobs that ended after those that `note_sent` has, from `first` on and before `until`, and
+        the end of the time whose jobs these are."""
+        self._ready()
+        first = max(first, sent_until(self._engine))
+        until = full_until(self._engine, first, until, most)
+        return ended_jobs(self._engine, first, until), until
+
+    def jobs_sent_until(self) -> int:
+        """Return the end of the time whose jobs were sent elsewhere."""
+        self._ready()
+        return sent_until(self._engine)
+
+    def note_sent(self, until: int) -> None:
+        """Note that all jobs that ended before a time were sent elsewhere."""
+        with self._engine.transaction():
+            note_sent(self._engine, until)
+
     def later(self, table: Table, at: int) -> set[tuple[str, str]]:
         """Return node and key of the devices of a table that came only after `at`, from any
         thread."""
@@ -269,7 +305,8 @@ class LedgerStore:
             if self._sealer.made:
                 self._finish(self._sealer)
             return True
-        return False
+        self._months_at = now if self._job_months.is_due(self._engine, now) else None
+        return self._months_at is not None
 
     def _retain(self, now: int) -> None:
         if now - self._retained_at < RETAIN_EVERY_NS and now >= self._retained_at:
@@ -339,12 +376,20 @@ class LedgerStore:
             log.warning("%s: all of its readings have come again", self._root / file.path)
 
     def seal(self) -> None:
-        """Make the next file of a period that is being sealed, beside commits: in any thread, while
-        no `maintain` runs. Raises `StoreError`."""
+        """Make the next file of a period that is being sealed, or those of months of jobs, beside commits: in any
+        thread, while no `maintain` runs. Raises `StoreError`."""
         sealer = self._sealer
         if sealer is not None and not sealer.made:
             with self._abandon_on_error(sealer):
                 sealer.step()
+        elif sealer is None and self._months_at is not None:
+            try:
+                with self._engine.reader() as reader:
+                    made = self._job_months.make(reader, self._months_at)
+            except OSError as error:
+                raise StoreError(f"{self._root}: can't write jobs to Parquet: {error.strerror}") from error  # fmt: skip
+            if made:
+                log.info("jobs of %s are in %s", ", ".join(made), self._root / FOLDER)
 
     def _finish(self, sealer: Sealer) -> None:
         with self._abandon_on_error(sealer):

@@ -77,4 +77,15 @@ def open_store(config: AggregatorConfig) -> Store:
     if waits:
         log.warning("store: %d bytes wait in %s for InfluxDB, which is no longer the store; delete them, "
                     'or go back to kind = "influxdb"', waits, config.data_dir / "spool")  # fmt: skip
+    members = config.members
+    if members.nats and members.storage.url:
+        from aggregator.store.shared.store import SharedStore  # noqa: PLC0415 - not for a single aggregator
+
+        return SharedStore(
+            config.store,
+            config.data_dir,
+            members.storage,
+            config.name_limits,
+            grace_seconds=2 * members.dead_after_seconds,
+        )
     return EmbeddedStore(config.store, config.data_dir, config.name_limits)

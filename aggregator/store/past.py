@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +19,7 @@ from aggregator.store.manifest import SealedFile
 from aggregator.store.protocol import FleetPast, PastInstants, StoredDevice
 from aggregator.store.provisional import PREFIX, spanning_means
 from aggregator.store.rollup import readings
-from aggregator.store.sealed_files import FileChoice
+from aggregator.store.sealed_files import TimeWindow
 from aggregator.store.tables import BLOCKS
 from telemetry.devices import INSTANCE_PREFIX, PORT_PREFIX
 from telemetry.errors import StoreError
@@ -31,6 +30,23 @@ SECOND = 1_000_000_000
 Longs = npt.NDArray[np.int64]
 Found = dict[str, npt.NDArray[Any]]
 """Rows by columns: `k` (number of the instant), `id`, `ts`, `wide` (ns of its bucket), the metrics."""
+
+
+class PastChoice(Protocol):
+    """The sealed files that one query reads, wherever they lie."""
+
+    @property
+    def files(self) -> list[SealedFile]:
+        """The files that can be read."""
+
+    def spanning(self, block: str, start: int, end: int, step: float) -> list[SealedFile]:
+        """Return the files of all devices (`Index.spanning`)."""
+
+    def source(self, files: Sequence[SealedFile]) -> str:
+        """Return the SQL of the rows of files of one block and step."""
+
+    def incomplete(self) -> list[TimeWindow]:
+        """Return the windows whose files are lost, joined and in order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +67,7 @@ bounded; a usual reach has few readings, and choosing among them here is cheaper
 
 def read_past(
     reader: EngineReader,
-    root: Path,
-    sealed: FileChoice,
+    sealed: PastChoice,
     periods: Mapping[int, Mapping[str, str]],
     query: PastQuery,
 ) -> FleetPast:
@@ -69,7 +84,7 @@ def read_past(
         if metrics and ids == {}:
             found[block.lane] = {}  # no device of these nodes yet: all columns, all gaps
         elif metrics:
-            sources, wide = _sources(reader, root, sealed, periods, block, metrics, query, ids)
+            sources, wide = _sources(reader, sealed, periods, block, metrics, query, ids)
             slack[block.lane] = wide
             sql = " union all ".join(sources)
             found[block.lane] = reader.columns(
@@ -99,7 +114,7 @@ def _keys(reader: EngineReader, nodes: Sequence[str] | None) -> dict[int, str] |
 
 def _begins(
     reader: EngineReader,
-    sealed: FileChoice,
+    sealed: PastChoice,
     periods: Mapping[int, Mapping[str, str]],
     blocks: Sequence[Block],
 ) -> int | None:
@@ -144,8 +159,7 @@ def later_than(reader: EngineReader, table: Table, at: int) -> set[tuple[str, st
 
 def _sources(
     reader: EngineReader,
-    root: Path,
-    sealed: FileChoice,
+    sealed: PastChoice,
     periods: Mapping[int, Mapping[str, str]],
     block: Block,
     metrics: Sequence[str],
@@ -177,12 +191,12 @@ def _sources(
             continue
         by_step.setdefault(file.step, []).append(file)
     for width, files in by_step.items():
-        queries.append(_sealed(root, files, width, block, metrics, start, end, ids))
+        queries.append(_sealed(sealed.source(files), files, width, block, metrics, start, end, ids))
     return queries, max(by_step, default=spans) * SECOND
 
 
 def _sealed(
-    root: Path,
+    source: str,
     files: Sequence[SealedFile],
     width: int,
     block: Block,
@@ -191,9 +205,7 @@ def _sealed(
     end: int,
     ids: Mapping[int, str] | None,
 ) -> str:
-    paths = [quoted(str(root / file.path)) for file in files]
     there = set[str]().union(*(file.columns for file in files))
-    source = f"read_parquet([{', '.join(paths)}], union_by_name = true)"
     at = "f.last_ts" if width else "f.ts"
     among = ""
     if (

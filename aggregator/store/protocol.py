@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -152,6 +152,15 @@ class MeanRows:
     counters: npt.NDArray[np.float64]
     """Last readings."""
 
+    @staticmethod
+    def join(parts: Sequence[MeanRows]) -> MeanRows:
+        """Return all rows of several parts of one block."""
+        columns = [each.name for each in fields(MeanRows)[1:]]
+        return MeanRows(
+            parts[0].block,
+            *(np.concatenate([getattr(part, name) for part in parts]) for name in columns),
+        )
+
     def only(self, wanted: npt.NDArray[np.bool_]) -> MeanRows:
         """Return some of the rows."""
         return MeanRows(
@@ -216,6 +225,8 @@ class HistorySeries(msgspec.Struct, frozen=True):
     what was stored, or nothing."""
     provisional: list[tuple[int, int]] = []
     """Windows in which means stand for readings that were shed, and that the nodes may send again."""
+    missing: list[str] = []
+    """Aggregators of the cluster that did not answer: the newest readings are theirs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,6 +266,8 @@ class FleetPast:
     """ns since 1970: about the time of the table's oldest reading; None where it is not known."""
     incomplete: list[tuple[int, int]] = field(default_factory=list)
     """As of `HistorySeries`."""
+    missing: list[str] = field(default_factory=list)
+    """As of `HistorySeries`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,6 +284,30 @@ class StoreStatus:
     """Sealed files that another program removed or damaged, and that are missing now."""
     families: tuple[Family, ...] = ()
     """Metrics of the store's own, for `/metrics`."""
+
+
+class OtherStores(Protocol):
+    """The stores of other aggregators of a cluster: who asks one of them is answered from all."""
+
+    async def history(
+        self, device: str, metric: str, start: int, end: int, step: float
+    ) -> HistorySeries:
+        """Return the history of a device that any of them holds."""
+
+    async def past(
+        self,
+        table: Table,
+        columns: Sequence[str],
+        when: PastInstants,
+        reach: Mapping[Lane, int],
+        nodes: Sequence[str] | None,
+    ) -> FleetPast:
+        """Return the past of all of their devices, or of those of some nodes."""
+
+    async def events(
+        self, start: int, end: int, node: str | None, kind: str | None, limit: int
+    ) -> list[StoredEvent]:
+        """Return events of all of them, newest first."""
 
 
 class Store(Protocol):

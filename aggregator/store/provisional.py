@@ -8,17 +8,17 @@ readings may be, or until there are too many.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from aggregator.store.duck import DuckEngine, ReadConnection, column
+from aggregator.store.duck import DuckEngine, ReadConnection
 from aggregator.store.protocol import SPAN_SECONDS, Frames, MeanRows
 from aggregator.store.sealed_files import TimeWindow
 from aggregator.store.stored_spans import Fresh, Span, StoredSpans
-from aggregator.store.tables import BLOCKS, columns_of
+from aggregator.store.tables import BLOCKS, make_block_tables
 from telemetry.intervals import IntervalSet
 from telemetry.schema import SCHEMA, Block
 
@@ -29,16 +29,11 @@ MOST_ROWS = 20_000_000
 
 def create_provisional(engine: DuckEngine) -> None:
     """Make the tables, or bring those of an older release up to date."""
-    for name, block in BLOCKS.items():
-        engine.run(
-            f"create table if not exists {PREFIX}{name}(run integer, device integer, seq bigint, "
-            "last_seq bigint, ts bigint, received bigint, frames integer)"
-        )
-        there = set(columns_of(engine, PREFIX + name))
-        for metric in block.names:
-            if metric not in there:
-                kind = "float" if metric in block.gauges else "double"
-                engine.run(f"alter table {PREFIX}{name} add column {column(metric)} {kind}")
+    keys = (
+        "run integer, device integer, seq bigint, last_seq bigint, ts bigint, received bigint, "
+        "frames integer"
+    )
+    make_block_tables(engine, {PREFIX + name: block for name, block in BLOCKS.items()}, keys)
 
 
 class ProvisionalSpans:
@@ -193,15 +188,30 @@ def spanning_means(engine: ReadConnection, block: Block, start: int, end: int) -
     return SPAN_SECONDS if found else 0
 
 
+def without_replaced(but: Mapping[int, IntervalSet] | None) -> str:
+    """Return a condition, after others, that leaves out means whose frames are all among those of `but`, by
+    run: they are stored elsewhere."""
+    return "".join(
+        f" and not (run = {run} and seq >= {first} and last_seq <= {last})"
+        for run, spans in (but or {}).items()
+        for first, last in spans
+    )
+
+
 def provisional_windows(
-    engine: ReadConnection, block: Block, device: str, start: int, end: int
+    engine: ReadConnection,
+    block: Block,
+    device: str,
+    start: int,
+    end: int,
+    but: Mapping[int, IntervalSet] | None = None,
 ) -> list[TimeWindow]:
     """Return the windows of a device's means between two times, ns since 1970, joined where they
-    touch. A mean stands for the ten seconds before its last frame."""
+    touch. A mean stands for the ten seconds before its last frame. `but`: as of `without_replaced`."""
     found: list[TimeWindow] = []
     for (last,) in engine.rows(
         f"select p.ts from {PREFIX}{block.name} p join devices d on d.id = p.device "
-        "where d.key = ? and p.ts >= ? and p.ts < ? order by p.ts",
+        f"where d.key = ? and p.ts >= ? and p.ts < ?{without_replaced(but)} order by p.ts",
         device, start, end,
     ):  # fmt: skip
         first = last - SPAN_SECONDS * 1_000_000_000

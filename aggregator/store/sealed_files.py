@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from aggregator.store.checksum import FileState, verify
+from aggregator.store.duck import quoted
 from aggregator.store.index import Index
 from aggregator.store.manifest import RAW, SealedFile
 from telemetry.text import rfc3339
@@ -70,15 +71,25 @@ class FileChoice:
                 self._incomplete.append((max(start, file.first_ts), min(end, last)))
         return found
 
+    def source(self, files: Sequence[SealedFile]) -> str:
+        """Return the SQL of the rows of files of one block and step."""
+        paths = ", ".join(quoted(str(self._sealed.root / file.path)) for file in files)
+        return f"read_parquet([{paths}], union_by_name = true)"
+
     def incomplete(self) -> list[TimeWindow]:
         """Return the windows whose files are lost, joined and in order."""
-        joined: list[TimeWindow] = []
-        for start, end in sorted(one for one in self._incomplete if one[0] < one[1]):
-            if joined and start <= joined[-1][1]:
-                joined[-1] = joined[-1][0], max(end, joined[-1][1])
-            else:
-                joined.append((start, end))
-        return joined
+        return joined(self._incomplete)
+
+
+def joined(windows: Iterable[TimeWindow]) -> list[TimeWindow]:
+    """Return windows in order, those that meet as one, without those that are empty."""
+    found: list[TimeWindow] = []
+    for start, end in sorted(one for one in windows if one[0] < one[1]):
+        if found and start <= found[-1][1]:
+            found[-1] = found[-1][0], max(end, found[-1][1])
+        else:
+            found.append((start, end))
+    return found
 
 
 def _replaces(file: SealedFile, lost: SealedFile) -> bool:
@@ -96,7 +107,7 @@ class SealedFiles:
 
     def __init__(self, root: Path) -> None:
         self.index = Index([])
-        self._root = root
+        self.root = root
         self._lock = threading.Lock()
         self._lost: dict[str, SealedFile] = {}
         """Lost files by path, until their age."""
@@ -217,7 +228,7 @@ class SealedFiles:
         if absent is not None:
             return absent
         try:
-            state = verify(self._root / file.path, file.sha256)
+            state = verify(self.root / file.path, file.sha256)
         except OSError:
             return None
         if state in {FileState.GOOD, FileState.UNPROVEN}:
@@ -227,7 +238,7 @@ class SealedFiles:
 
     def _absent(self, file: SealedFile) -> FileState | None:
         try:
-            size = (self._root / file.path).stat().st_size
+            size = (self.root / file.path).stat().st_size
         except FileNotFoundError:
             return FileState.GONE
         except OSError:
@@ -249,7 +260,7 @@ class SealedFiles:
 
     def _log(self, lost: list[SealedFile]) -> None:
         for file in lost[:NAMED]:
-            path = self._root / file.path
+            path = self.root / file.path
             what = (
                 "it is not there any more"
                 if file.lost == FileState.GONE
@@ -261,4 +272,4 @@ class SealedFiles:
                       path, what, file.rows, file.block, rfc3339(file.first_ts), rfc3339(file.last_ts))  # fmt: skip
         if len(lost) > NAMED:
             log.error("%s: %d more sealed files are not there any more, or damaged",
-                      self._root, len(lost) - NAMED)  # fmt: skip
+                      self.root, len(lost) - NAMED)  # fmt: skip

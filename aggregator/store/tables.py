@@ -8,6 +8,7 @@ nothing, instead of deleting rows. Readings of a device that have no value are N
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from aggregator.store import jobs
@@ -76,18 +77,30 @@ def create_period(engine: DuckEngine, period: int) -> dict[str, str]:
         f"create table if not exists {tables[FRAMES]}("
         "run integer, seq bigint, ts bigint, received bigint, backfilled boolean)"
     )
-    for name, block in BLOCKS.items():
-        table = tables[name] = f"{name}_{period}"
-        engine.run(
-            f"create table if not exists {table}("
-            "run integer, device integer, seq bigint, ts bigint, received bigint)"
-        )
-        there = set(columns_of(engine, table))
-        for metric in block.names:
-            if metric not in there:
-                kind = "float" if metric in block.gauges else "double"
-                engine.run(f"alter table {table} add column {column(metric)} {kind}")
+    tables |= {name: f"{name}_{period}" for name in BLOCKS}
+    keys = "run integer, device integer, seq bigint, ts bigint, received bigint"
+    make_block_tables(engine, {tables[name]: block for name, block in BLOCKS.items()}, keys)
     return tables
+
+
+def make_block_tables(engine: DuckEngine, blocks: Mapping[str, Block], keys: str) -> None:
+    """Make a table of readings for each block, by its name, with the columns `keys` first; add to those of an
+    older release the columns that they lack.
+
+    A table is made in one statement: the engine takes as long for each column that it adds to one.
+    """
+    there: dict[str, set[str]] = {}
+    for table, name in engine.rows("select table_name, column_name from duckdb_columns()"):
+        there.setdefault(table, set()).add(name)
+    for table, block in blocks.items():
+        kinds = dict.fromkeys(block.gauges, "float") | dict.fromkeys(block.counters, "double")
+        typed = {metric: f"{column(metric)} {kind}" for metric, kind in kinds.items()}
+        if table not in there:
+            engine.run(f"create table {table}({', '.join([keys, *typed.values()])})")
+            continue
+        for metric, text in typed.items():
+            if metric not in there[table]:
+                engine.run(f"alter table {table} add column {text}")
 
 
 def period_of(at: int, seal_seconds: float) -> int:

@@ -103,9 +103,10 @@ async def _job_links(
     view: AggregatorView, incident: Incident, evidence: EvidenceReply | None
 ) -> dict[str, str]:
     """Return links to the pages of the jobs that an incident names, as far as there are any."""
-    found = {}
-    for name in sorted(jobs_named(incident, evidence))[:MOST_JOBS]:
-        key = await job_key(view, name, incident.began)
-        if key is not None:
-            found[name] = job_link(name, key, run=True)
-    return found
+    names = sorted(jobs_named(incident, evidence))[:MOST_JOBS]
+    keys = await asyncio.gather(*(job_key(view, name, incident.began) for name in names))
+    return {
+        name: job_link(name, key, run=True)
+        for name, key in zip(names, keys, strict=True)
+        if key is not None
+    }

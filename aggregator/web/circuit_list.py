@@ -7,15 +7,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from aggregator.web.markup import link, text
 from api.circuit_figures import (
     NextKind,
-    assumed,
+    about,
     by_urgency,
-    headroom_amps,
+    headroom_text,
     load,
     next_event,
     share,
     tree,
 )
-from api.power import CircuitState, LoadState, PowerReply
+from api.power import CircuitState, PowerReply
 from telemetry.number_text import percent, watts
 from telemetry.text import ABSENT, counted, duration, estimated_duration, short_duration
 
@@ -57,6 +57,8 @@ def _none(power: PowerReply) -> str:
 def _problems(power: PowerReply) -> str:
     fault = power.configuration.error
     lines = [f"A newer configuration was refused: {fault}"] if fault else []
+    if power.site_problem:
+        lines.insert(0, power.site_problem)
     lines += [f"Meter {meter.name}: {meter.error}" for meter in power.meters if meter.error]
     shown = "".join(f"<li>{text(line)}</li>" for line in lines[:20])
     return f'<ul class="problems">{shown}</ul>' if shown else ""
@@ -112,42 +114,33 @@ def _row(depth: int, circuit: CircuitState, status: int) -> str:
         f'<td class="num">{share_text(circuit)}</td>',
         f"<td>{bar(circuit, mark)}</td>",
         f"<td>{next_text(circuit)}</td>",
-        f'<td class="num">{headroom_text(circuit)}</td>',
+        f'<td class="num">{headroom(circuit)}</td>',
         f"<td>{state_text(circuit)}</td>",
         f'<td class="num">{len(circuit.nodes) or ""}</td>',
     )
     return f'<tr class="{mark}">{"".join(cells)}</tr>'
 
 
-def known(circuit: CircuitState) -> bool:
-    """Whether there is a load to show: an unknown one is never a number."""
-    return circuit.load_state is not LoadState.UNKNOWN and circuit.watts is not None
-
-
 def load_text(circuit: CircuitState) -> str:
-    """Return the load as HTML: with `~` where a part is assumed, in words where it is unknown."""
-    return _about(circuit, watts(load(circuit))) if known(circuit) else "unknown"
+    """Return the load as HTML: with `~` where a part is assumed or not known, in words where all is unknown."""
+    its = load(circuit)
+    return "unknown" if its is None else about(circuit, watts(its))
 
 
 def share_text(circuit: CircuitState) -> str:
     """Return the load over the breaker's rating."""
-    return _about(circuit, percent(share(circuit))) if known(circuit) else ABSENT
+    return about(circuit, percent(share(circuit)))
 
 
-def headroom_text(circuit: CircuitState) -> str:
-    """Return the amps that are left below the continuous limit; negative above it."""
-    amps = headroom_amps(circuit) if known(circuit) else None
-    return ABSENT if amps is None else _about(circuit, f"{amps:+.1f} A")
-
-
-def _about(circuit: CircuitState, words: str) -> str:
-    return f"~{words}" if assumed(circuit) and words != ABSENT else words
+def headroom(circuit: CircuitState) -> str:
+    """Return what is left below the continuous limit; negative above it."""
+    return about(circuit, headroom_text(circuit))
 
 
 def bar(circuit: CircuitState, mark: str = "") -> str:
     """Return the load as a bar up to 125 % of the rating, with marks at the continuous limit and at the
     rating; empty and hatched for an unknown load."""
-    ratio = share(circuit) if known(circuit) else None
+    ratio = share(circuit)
     if circuit.rated_amps is None or ratio is None:
         return '<svg class="bar" viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true"><rect class="none" width="100" height="10"/></svg>'
     lines = "".join(
@@ -169,7 +162,7 @@ def _marks(circuit: CircuitState) -> Iterator[tuple[str, float]]:
 
 def next_text(circuit: CircuitState) -> str:
     """Return what happens to it next as HTML; a countdown runs on in the browser."""
-    if not known(circuit):
+    if load(circuit) is None:
         return ABSENT
     kind, seconds = next_event(circuit)
     left = seconds or 0.0

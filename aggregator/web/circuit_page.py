@@ -7,14 +7,14 @@ from collections.abc import Iterator, Sequence
 from aggregator.web.circuit_list import (
     STATUS_WORDS,
     bar,
-    headroom_text,
-    known,
+    headroom,
     load_text,
     next_text,
     share_text,
     state_text,
 )
 from aggregator.web.markup import facts, link, section, table, text
+from api.circuit_figures import load
 from api.power import CircuitPlan, CircuitReply, CircuitState, PlanResult, RowState
 from telemetry.number_text import kilowatt_hours, number, percent, watts
 from telemetry.text import ABSENT, counted, duration, estimated_duration
@@ -42,7 +42,7 @@ def circuit_body(reply: CircuitReply, status: int, chart: str, losses: str, jobs
 
 def _next(circuit: CircuitState) -> str:
     words = next_text(circuit)
-    if not known(circuit):
+    if load(circuit) is None:
         return "Its load is unknown, and with it when it trips."
     trip = circuit.trip_seconds
     if trip.earliest is None:
@@ -57,9 +57,9 @@ def _next(circuit: CircuitState) -> str:
 def _facts(circuit: CircuitState) -> Iterator[tuple[str, str]]:
     yield "load, last 10 s", load_text(circuit)
     yield "of the breaker", f"{share_text(circuit)} of {number(circuit.rated_amps)} A"
-    yield "headroom", headroom_text(circuit)
+    yield "headroom", headroom(circuit)
     yield "state of the load", state_text(circuit)
-    if known(circuit):
+    if load(circuit) is not None:
         sigma = f" ± {watts(circuit.sigma_watts)}" if circuit.sigma_watts else ""
         yield "now", f"{watts(circuit.watts)}{sigma} by {text(circuit.source or ABSENT)}"
         yield "amps now", " ".join(f"{text(pole)} {number(amps, 1)}" for pole, amps in circuit.amps.items())  # fmt: skip
@@ -74,7 +74,7 @@ def _facts(circuit: CircuitState) -> Iterator[tuple[str, str]]:
     yield "breaker heat", f"{heat} (an estimate)"
     yield (
         "assumed power",
-        watts(circuit.assumed_watts) if known(circuit) and circuit.assumed_watts else "",
+        watts(circuit.assumed_watts) if load(circuit) is not None and circuit.assumed_watts else "",
     )
     committed = f"{watts(circuit.committed_watts)}, {percent(circuit.committed_continuous_ratio)} of the continuous limit"  # fmt: skip
     yield "power commitment", "" if circuit.committed_watts is None else committed

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
+import numpy.typing as npt
 from aiohttp import web
 
-from aggregator.http.alerts import row_of
 from aggregator.http.auth import CALLER
 from aggregator.http.nodes import describe, gpu_reply, node_reply
 from aggregator.http.parameters import between, one_of, query, whole_number
@@ -18,6 +19,7 @@ from aggregator.register.node_register import drift
 from aggregator.view import AggregatorView
 from aggregator.web.chart_time import USUAL_SPAN, time_tabs
 from aggregator.web.content import PageContent, shown_to
+from aggregator.web.device_tables import alert_table, reading_cell, readings_table
 from aggregator.web.gpu_holders import holders_section
 from aggregator.web.load_chart import NOTHING_STORED, load_chart
 from aggregator.web.markup import facts, link, moment, path, section, table, text
@@ -30,8 +32,9 @@ from aggregator.web.node_list import (
     state_badge,
 )
 from aggregator.web.past_readings import FROM_DATA, power_of_gpus, readings_of
-from alerts.message.evidence_text import metric_text, reading_text
-from api.alerts import Alert, AlertState, Severity
+from aggregator.web.port_pages import ports_of_node
+from alerts.message.evidence_text import metric_text
+from api.alerts import AlertState, Severity
 from api.device import GpuReply, InstanceReply
 from api.fleet import NodeReply, NodesReply
 from telemetry.catalogue import BY_NAME
@@ -40,6 +43,7 @@ from telemetry.metric import Table, Unit
 from telemetry.release import release
 from telemetry.text import ABSENT, counted, duration
 
+Floats = npt.NDArray[np.floating]
 _SHOWN = (
     "gpu_power_watts", "gpu_temperature_celsius", "gpu_utilization_ratio", "gpu_memory_used_bytes",
 )  # fmt: skip
@@ -75,22 +79,39 @@ async def nodes(request: web.Request) -> PageContent:
 def _lines(view: AggregatorView, shown: Sequence[NodeReply], now: float) -> Iterator[NodeLine]:
     power = view.fleet.column("gpu_power_watts", now)
     heat = view.fleet.column("gpu_temperature_celsius", now)
-    firing = Counter(
-        (alert.node, alert.severity) for alert in view.alerts() if alert.state is AlertState.FIRING
+    rows = [node.rows[Table.GPU] for node in view.fleet.nodes.values()]
+    sums, most = _of_each(np.add, power, rows), _of_each(np.fmax, heat, rows)
+    firing = [alert for alert in view.alerts() if alert.state is AlertState.FIRING]
+    pages, tickets = (
+        Counter(alert.node for alert in firing if alert.severity is severity)
+        for severity in (Severity.PAGE, Severity.TICKET)
     )
-    for line, node in zip(shown, view.fleet.nodes.values(), strict=True):
-        rows = node.rows[Table.GPU]
-        present = [gpu.present for gpu in node.inventory.gpus]
-        watts, celsius = power[rows][present], heat[rows][present]
-        known = celsius[~np.isnan(celsius)]
+    ours = release()
+    for number, node in enumerate(view.fleet.nodes.values()):
+        line, watts, celsius = shown[number], sums[number], most[number]
+        if line.gpus_present < line.gpus:  # those that are gone are no gap
+            present = [gpu.present for gpu in node.inventory.gpus]
+            its = rows[number]
+            watts = float(power[its][present].sum()) if any(present) else math.nan
+            celsius = float(np.fmax.reduce(heat[its][present], initial=math.nan))
         yield NodeLine(
             line,
-            float(watts.sum()) if watts.size and not np.isnan(watts).any() else None,
-            float(known.max()) if known.size else None,
-            firing[line.node, Severity.PAGE],
-            firing[line.node, Severity.TICKET],
-            drift(line.release, release()),
+            None if math.isnan(watts) else watts,
+            None if math.isnan(celsius) else celsius,
+            pages[line.node],
+            tickets[line.node],
+            drift(line.release, ours),
         )
+
+
+def _of_each(reduce: np.ufunc, values: Floats, rows: Sequence[slice]) -> list[float]:
+    """Return a column reduced over the rows of each node, at once for all; NaN where a node has none."""
+    ends = np.array([(one.start, one.stop) for one in rows], np.intp).reshape(-1, 2)
+    if not len(ends):
+        return []
+    found = reduce.reduceat(np.append(values, math.nan), ends.ravel())[::2].astype(np.float64)
+    found[ends[:, 0] == ends[:, 1]] = math.nan
+    return list(found.tolist())
 
 
 async def node(request: web.Request) -> PageContent:
@@ -101,16 +122,22 @@ async def node(request: web.Request) -> PageContent:
     start, end = between(asked.get("from"), asked.get("to"), view.wall(), USUAL_SPAN)
     charts = time_tabs(("nodes", one.node), "past", asked, start, end)
     charts += await _node_charts(view, one.node, [each.gpu.uuid for each in reply.gpus], start, end)
-    host = tuple((name.replace("_", " "), text(value)) for name, value in reply.host.items())
+    host = tuple(
+        (name.replace("_", " "), text(value))
+        for name, value in reply.host.items()
+        if name not in {"rack", "job"}  # they stand above
+    )
     heads = ("GPU", "model", *map(metric_text, _SHOWN))
     rows = [_gpu_row(each) for each in reply.gpus]
+    gpus = [each.gpu for each in reply.gpus]
     body = (
         facts((*_node_facts(one), *host))
         + section("Alerts", alert_table(view, reply.alerts, now), "alerts")
         + section(
             "GPUs", table(counted(len(rows), "GPU"), heads, rows, range(2, len(heads))), "gpus"
         )
-        + holders_section(view, one.node, [each.gpu for each in reply.gpus], private=private)
+        + section("Ports", ports_of_node(reply.ports, gpus, reply.alerts), "ports")
+        + holders_section(view, one.node, gpus, private=private)
         + section("Past", charts, "past")
         + section("Readings of the node", readings_table(reply.readings, reply.gaps), "readings")
         + f'<p><a href="{path("alerts", view="past", node=one.node)}">past incidents of this node</a></p>'
@@ -141,6 +168,7 @@ def _node_facts(one: NodeReply) -> Iterator[tuple[str, str]]:
         "driver",
         text(" ".join(filter(None, (one.driver_version, one.driver_state, one.driver_message)))),
     )
+    yield "role", text(one.role)
     yield "source", text(one.source)
     yield "rack", text(one.rack)
     yield "job", text(one.job)
@@ -148,43 +176,8 @@ def _node_facts(one: NodeReply) -> Iterator[tuple[str, str]]:
 
 
 def _gpu_row(each: GpuReply) -> tuple[str, ...]:
-    cells = (_reading(each.readings, each.gaps, name) for name in _SHOWN)
+    cells = (reading_cell(each.readings, each.gaps, name) for name in _SHOWN)
     return link(f"GPU {each.gpu.index}", "gpus", each.gpu.uuid), text(each.gpu.name), *cells
-
-
-def _reading(readings: Mapping[str, float], gaps: Mapping[str, str], name: str) -> str:
-    """Return a reading, or the reason of its gap."""
-    if name in readings:
-        return text(reading_text(name, readings[name]))
-    return f'<span class="dim">{text(gaps.get(name, "").replace("_", " ")) or ABSENT}</span>'
-
-
-def readings_table(readings: Mapping[str, float], gaps: Mapping[str, str]) -> str:
-    """Return all readings of a device; a gap with its reason, but for what the device lacks."""
-    shown = [
-        name for name in (*readings, *gaps) if gaps.get(name) not in {"not_supported", "not_read"}
-    ]
-    order = {name: place for place, name in enumerate(BY_NAME)}
-    shown.sort(key=lambda name: order.get(name, len(order)))
-    rows = [(text(metric_text(name)), _reading(readings, gaps, name)) for name in shown]
-    return table(counted(len(rows), "reading"), ("metric", "now"), rows, (1,))
-
-
-def alert_table(view: AggregatorView, alerts: Sequence[Alert], now: int) -> str:
-    """Return the alerts of a device that fire or are pending, with links to their incidents."""
-
-    def summary(one: Alert) -> str:
-        key = row_of(view, one).incident
-        return text(one.summary) if key is None else link(one.summary or one.rule, "incidents", key)
-
-    rows = [
-        (f'<span class="badge {text(one.severity)}">{text(one.severity)}</span>',
-         summary(one),
-         text(one.state), moment(one.since, now))
-        for one in alerts
-        if one.state is not AlertState.RESOLVED
-    ]  # fmt: skip
-    return table(counted(len(rows), "alert"), ("severity", "what", "state", "since"), rows)
 
 
 async def gpu(request: web.Request) -> PageContent:
@@ -229,7 +222,7 @@ def _instances(instances: Sequence[InstanceReply]) -> str:
     rows = [
         (
             text(each.instance.name),
-            *(_reading(each.readings, each.gaps, name) for name in _SHOWN_OF_INSTANCE),
+            *(reading_cell(each.readings, each.gaps, name) for name in _SHOWN_OF_INSTANCE),
         )
         for each in instances
     ]

@@ -33,6 +33,35 @@ class NodeCells(NamedTuple):
     """NaN is not known."""
 
 
+class OtherNode(NamedTuple):
+    """A node that has no GPUs, and need not have any."""
+
+    role: str
+    node: str
+    state: str
+    """Of its collector: `online`, `stale`, `offline` or `unheard`."""
+
+
+def other_nodes(nodes: Sequence[OtherNode]) -> str:
+    """Return the band of the nodes without GPUs, by role."""
+    listed = sorted(nodes, key=lambda one: (one.role, one.node))
+    groups = "".join(
+        f'<section class="rack"><h3>{text(role) or "no role"}</h3><p>'
+        f"{' '.join(_other(one) for one in inside)}</p></section>"
+        for role, inside in groupby(listed, key=lambda one: one.role)
+    )
+    return f'<div class="map">{groups}</div>'
+
+
+def _other(one: OtherNode) -> str:
+    name = link(one.node, "nodes", one.node)
+    return (
+        name
+        if one.state == "online"
+        else f'{name} <span class="badge ticket">{text(one.state)}</span>'
+    )
+
+
 def fleet_map(nodes: Sequence[NodeCells], quantity: str) -> str:
     """Return the map with its legend and a choice of the quantity."""
     low, high = _scale(quantity, nodes)

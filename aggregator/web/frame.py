@@ -25,8 +25,10 @@ from aggregator.web import (
     alert_pages,
     device_pages,
     electrical_pages,
+    fleet_pages,
     job_pages,
     overview_page,
+    port_pages,
     runbook_pages,
 )
 from aggregator.web.content import PageContent
@@ -41,6 +43,10 @@ PAGES: dict[str, Page] = {
     "/nodes": device_pages.nodes,
     "/nodes/{node}": device_pages.node,
     "/gpus/{uuid}": device_pages.gpu,
+    "/ports": port_pages.ports,
+    "/ports/{id:.+}": port_pages.port,
+    "/fitness": fleet_pages.fitness,
+    "/drift": fleet_pages.drift,
     "/jobs": job_pages.jobs,
     "/jobs/{id:.+}": job_pages.job,
     "/circuits": electrical_pages.circuits,
@@ -54,6 +60,9 @@ MENU = {
     "": "Overview",
     "alerts": "Alerts",
     "nodes": "Nodes",
+    "ports": "Ports",
+    "fitness": "Fitness",
+    "drift": "Drift",
     "jobs": "Jobs",
     "circuits": "Circuits",
     "energy": "Energy",
@@ -246,6 +255,8 @@ def _html(request: web.Request, content: PageContent, status: int = 200) -> byte
         cluster = text(view.cluster)
         if any(node.inventory.source.startswith("simulated") for node in view.fleet.nodes.values()):
             kind = '<strong class="badge simulated">simulated</strong> '
+        if view.missing:
+            kind += f'<strong class="badge unheard" role="status">no answer: {text("; ".join(view.missing))}</strong> '
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'

@@ -24,7 +24,7 @@ MOST_JOBS = 200
 
 def jobs_on(view: AggregatorView) -> bool:
     """Return whether any node says who holds its GPUs, or one did lately."""
-    return bool(view.jobs.ledger.jobs) or any(map(_speaks, view.jobs.lists.values()))
+    return any(True for _ in view.jobs.ids()) or any(map(_speaks, view.jobs.lists.values()))
 
 
 def _speaks(message: NodeJobs) -> bool:

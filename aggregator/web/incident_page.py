@@ -10,6 +10,7 @@ from alerts.message.evidence_text import metric_text, reading_text, shown_column
 from alerts.message.page import place_of
 from api.alerts import Alert, AlertState, DeliveryRow, Incident, IncidentEvent, TimelineReply
 from api.evidence import Evidence, EvidenceReply, PastFault
+from api.ports import port_of
 from telemetry.text import all_firing, counted, duration
 
 _EVENTS = {
@@ -108,6 +109,9 @@ def subject_link(alert: Alert) -> str:
     if alert.gpu:
         return link(place_of(alert), "gpus", alert.gpu)
     if alert.node:
+        port = port_of(alert)
+        if port:
+            return link(place_of(alert), "ports", port)
         return link(place_of(alert), "nodes", alert.node)
     if alert.subject.value == "circuit":
         return link(place_of(alert), "circuits", alert.name)

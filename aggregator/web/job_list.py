@@ -7,11 +7,12 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from aggregator.jobs.present import key_of
+from aggregator.jobs.stored import key_of
 from aggregator.web.job_words import (
     energy_text,
     job_link,
     known,
+    lacking,
     lasted,
     nodes_text,
     phase_badge,
@@ -96,6 +97,12 @@ def jobs_body(
     again = {job_id for job_id, count in Counter(one.job.id for one in lines).items() if count > 1}
     words = _counted(lines, page, pages)
     table = _table(shown, keep, sort, words, again, reply.at, private=private)
+    unread = "".join(
+        f"<li>{text(each.name)}: {text(each.state)}{f', {text(each.message)}' if each.message else ''}</li>"
+        for each in reply.sources
+        if each.state != "reading" or each.message
+    )
+    more += (f"<ul class=problems>{unread}</ul>" if unread else "") + lacking(reply.missing)
     return f"{_filter(asked, keep, private=private)}{more}{table}{_pages(page, pages, keep)}"
 
 

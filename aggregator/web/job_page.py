@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from aggregator.web.job_words import (
     UNKNOWN,
+    co2_text,
     cost_text,
     energy_text,
     known,
+    lacking,
     lasted,
     mark_of,
     nodes_text,
@@ -20,8 +22,9 @@ from aggregator.web.markup import facts, link, moment, path, section, table, tex
 from api.jobs import AllocationRow, GpuUse, JobReply, JobRow, JobSummary
 from telemetry.devices import Event
 from telemetry.jobs import AllocationKind
-from telemetry.number_text import gibibytes, percent, watts
+from telemetry.number_text import gibibytes, money, percent, watts
 from telemetry.text import counted, duration
+from telemetry.units import rate_text
 
 MOST_GPUS = 1024
 """GPUs, and allocations, that are listed."""
@@ -43,7 +46,7 @@ def job_body(
     return (
         f"<p>{phase_badge(job)}</p>"
         f"{f'<ul class=problems>{listed}</ul>' if listed else ''}"
-        f"{facts(_facts(job, reply.at))}"
+        f"{lacking(reply.missing)}{facts(_facts(job, reply.at))}"
         f"{section('What it did', _figures(summary), 'figures')}"
         f"{section('Its GPUs', _gpus(summary, name, reply.indices, power), 'gpus')}"
         f"{section('Past', charts, 'past')}"
@@ -68,6 +71,10 @@ def _facts(job: JobRow, at: int) -> Iterator[tuple[str, str]]:
         yield "submitted", f"{moment(job.submitted)}, waited {waited}"
     yield "began", moment(job.begin, at)
     yield "ended", "" if job.end is None else moment(job.end, at)
+    if (account := job.account_of_run) is not None:
+        begin = UNKNOWN if account.begin is None else moment(account.begin)
+        end = UNKNOWN if account.end is None else moment(account.end)
+        yield "in the accounting", f"{text(account.state)}, from {begin} to {end}"
     yield "runs for" if job.end is None else "ran for", lasted(job, at)
     wanted = job.gpus_asked
     asked = "" if wanted in {None, job.gpus} else f", asked for {wanted:,}"
@@ -105,15 +112,34 @@ def _figure_facts(summary: JobSummary) -> Iterator[tuple[str, str]]:
         yield "multiprocessors occupied", percent(summary.sm_occupancy_ratio)
         yield "tensor cores active", percent(summary.tensor_active_ratio)
         yield "memory bandwidth used", percent(summary.dram_active_ratio)
+    yield from _traffic("PCIe", summary.pcie_bytes_per_second, summary.pcie_coverage)
+    yield from _traffic("NVLink", summary.nvlink_bytes_per_second, summary.nvlink_coverage)
+    if summary.idle_gpu_hours is not None:
+        lost = (
+            ""
+            if summary.idle_cost is None
+            else f", {text(money(summary.idle_cost, summary.currency))} of the cost"
+        )
+        yield (
+            "below 5% use",
+            f"{mark_of(summary.idle_coverage)}{summary.idle_gpu_hours:,.2f} GPU hours{lost}",
+        )
     idle = summary.gpus_idle
     yield "GPUs below 1% use", UNKNOWN if idle is None else f"{idle:,}" if idle else "none"
     yield "memory", UNKNOWN if summary.memory_peak_bytes is None else f"at least {gibibytes(summary.memory_peak_bytes)} GiB at its peak on a GPU"  # fmt: skip
     yield "energy at the GPUs", energy_text(summary.energy_joules, summary.energy_coverage)
     yield "energy at the wall", energy_text(summary.wall_joules, summary.wall_coverage)
     yield "cost", cost_text(summary)
+    yield "CO2", co2_text(summary)
     limits = sorted(summary.clock_limit_seconds.items(), key=lambda pair: -pair[1])
     words = ", ".join(f"{text(word.replace('_', ' '))} {duration(seconds)}" for word, seconds in limits)  # fmt: skip
     yield "GPU time at limited clocks", words or ("none" if summary.coverage else UNKNOWN)
+
+
+def _traffic(words: str, rate: float | None, coverage: float | None) -> Iterator[tuple[str, str]]:
+    """Yield what went over the links of a GPU, where it was read."""
+    if rate is not None:
+        yield f"over {words}", f"{mark_of(coverage)}{rate_text(words, rate)} a GPU, both ways"
 
 
 def _gpus(
@@ -164,7 +190,7 @@ def _allocations(allocations: Sequence[AllocationRow], name: GpuName) -> str:
             _kind(one),
             f"{moment(one.begin)} <span class=dim>{text(one.begin_from)}</span>",
             _end(one),
-            known(one.source),
+            known(one.source) + (", its number assumed" if one.assumed else ""),
         )
         for one in allocations[:MOST_GPUS]
     ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from aggregator.web.markup import link, text
 from api.jobs import PARTIAL_BELOW, JobPhase, JobRow, JobSummary
 from telemetry.jobs import OF_A_NODE, JobKey
@@ -64,6 +66,13 @@ def cost_text(summary: JobSummary) -> str:
     return f"{mark_of(summary.wall_coverage)}{text(money(summary.cost, summary.currency))}"
 
 
+def co2_text(summary: JobSummary) -> str:
+    """Return the CO2 of a job, or why it has none."""
+    if summary.co2_kg is None:
+        return f'{UNKNOWN} <span class="dim">without power at the wall</span>'
+    return f"{mark_of(summary.wall_coverage)}{summary.co2_kg:,.3f} kg"
+
+
 def times_text(times: int) -> str:
     """Return how often something happened: `once`, `3 times`."""
     return "once" if times == 1 else f"{times:,} times"
@@ -84,3 +93,13 @@ def nodes_text(names: list[str]) -> str:
 def lasted(row: JobRow, at: int) -> str:
     """Return for how long a job has run or ran."""
     return duration(max(0, (row.end or at) - row.begin) / 1e9)
+
+
+def lacking(missing: Sequence[str]) -> str:
+    """Return a line about the aggregators whose part is missing; nothing where none is."""
+    names = ", ".join(map(text, missing))
+    return (
+        f"<p class=problems>Without what {names} {'know' if len(missing) > 1 else 'knows'}: no answer came.</p>"
+        if missing
+        else ""
+    )

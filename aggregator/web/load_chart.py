@@ -14,7 +14,7 @@ from telemetry.text import day_of_month, time_of_day
 NOTHING_STORED = "<p>Nothing of this time is stored.</p>"
 _LEAST_SPAN = 5.0
 """Of an axis that does not begin at 0, in its unit: noise must not look like a fault."""
-_WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP = 900.0, 280.0, 56.0, 24.0, 10.0
+_WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP = 900.0, 280.0, 68.0, 24.0, 10.0
 
 
 @dataclass(frozen=True, slots=True)

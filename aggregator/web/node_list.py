@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from aggregator.web.markup import link, path, text
 from api.fleet import NodeReply, NodeStatus
 from api.node_register import ReleaseDrift
+from telemetry.inventory import NodeRole
 from telemetry.number_text import celsius, watts
 from telemetry.text import ABSENT, counted, duration
 
-ROWS = 200
-"""Rows of a page: more would make a browser slow, and nobody reads them."""
+ROWS = 100
+"""Rows of a page: more would make a browser slow to sort them, and nobody reads them."""
 WORST = "worst"
-_BADNESS = {NodeStatus.OFFLINE: 2, NodeStatus.STALE: 1, NodeStatus.ONLINE: 0}
+_BADNESS = {NodeStatus.OFFLINE: 2, NodeStatus.UNHEARD: 2, NodeStatus.STALE: 1, NodeStatus.ONLINE: 0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,7 @@ Key = Callable[[NodeLine], tuple[object, ...]]
 COLUMNS: dict[str, tuple[str, Key]] = {
     "node": ("node", lambda one: (one.node.node,)),
     "state": ("state", lambda one: (-_BADNESS.get(one.node.state, 1),)),
+    "role": ("role", lambda one: (not one.node.role, one.node.role)),
     "gpus": ("GPUs", lambda one: (-one.node.gpus,)),
     "power": ("GPU power", lambda one: _most(one.watts)),
     "hottest": ("hottest GPU", lambda one: _most(one.hottest)),
@@ -75,7 +77,7 @@ def nodes_body(lines: Iterable[NodeLine], asked: Mapping[str, str], page: int) -
     hidden = "" if sort == WORST else f'<input type="hidden" name="sort" value="{text(sort)}">'
     return (
         f'<form class="filter" role="search" method="get">{hidden}<label>Filter <input name="q" type="search" '
-        f'value="{text(asked.get("q", ""))}" placeholder="node, rack, job, state, release, older"></label> '
+        f'value="{text(asked.get("q", ""))}" placeholder="node, role, rack, job, state, release, older"></label> '
         f"<button>Filter</button></form>"
         f"{_table(shown, keep, sort, _counted(len(found), page, pages))}{_pages(page, pages, keep)}"
     )
@@ -83,7 +85,7 @@ def nodes_body(lines: Iterable[NodeLine], asked: Mapping[str, str], page: int) -
 
 def _has(one: NodeLine, wanted: str) -> bool:
     node, drift = one.node, one.drift
-    words = (node.node, node.rack, node.job, node.state, node.release)
+    words = (node.node, node.role, node.rack, node.job, node.state, node.release)
     return any(wanted in each.casefold() for each in words) or wanted == drift
 
 
@@ -96,7 +98,7 @@ def _table(lines: list[NodeLine], keep: Mapping[str, str | None], sort: str, cap
     heads = "".join(_head(name, words, keep, sort) for name, (words, _) in COLUMNS.items())
     rows = "".join(_row(one) for one in lines)
     return (
-        f'<div class="wide"><table><caption>{text(caption)}, '
+        f'<div class="wide"><table class="nodes"><caption aria-live="polite">{text(caption)}, '
         f"{'worst first' if sort == WORST else f'by {COLUMNS[sort][0]}'}</caption>"
         f"<thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div>"
     )
@@ -123,7 +125,8 @@ def _row(one: NodeLine) -> str:
     cells = {
         "node": link(node.node, "nodes", node.node),
         "state": state_badge(node),
-        "gpus": gpus,
+        "role": text(node.role) or ABSENT,
+        "gpus": gpus if node.gpus or node.role in {"", NodeRole.GPU} else "none",
         "power": watts(one.watts),
         "hottest": celsius(one.hottest),
         "alerts": alerts or "none",

@@ -9,7 +9,10 @@ from collections.abc import Iterator
 from aiohttp import web
 
 from aggregator.http.circuits import circuits_now
+from aggregator.http.metrics import SUMMARIZER
+from aggregator.http.node_status import status_of as status_of_node
 from aggregator.http.parameters import one_of, query
+from aggregator.http.ports import ports_reply
 from aggregator.http.power import power_reply
 from aggregator.http.reply import VIEW
 from aggregator.register.node_register import drift
@@ -18,14 +21,19 @@ from aggregator.web.alert_list import incidents_body
 from aggregator.web.circuit_list import circuits_table
 from aggregator.web.content import PageContent, shown_to
 from aggregator.web.electrical_pages import status_of
-from aggregator.web.fleet_map import QUANTITIES, NodeCells, fleet_map
-from aggregator.web.markup import facts, path, section, text
+from aggregator.web.fleet_map import QUANTITIES, NodeCells, OtherNode, fleet_map, other_nodes
+from aggregator.web.fleet_pages import fitness_chart, fitness_links
+from aggregator.web.markup import facts, link, path, section, text
+from aggregator.web.port_pages import places_table
 from api.alerts import IncidentsReply
 from api.circuit_figures import by_urgency
+from api.fitness import FleetFitness
+from api.fleet import FleetSummary
 from api.node_register import ReleaseDrift
 from api.power import CircuitsReply, PowerReply
+from telemetry.inventory import role_of
 from telemetry.metric import Table
-from telemetry.number_text import watts
+from telemetry.number_text import money, watts
 from telemetry.release import release
 
 MOST = 10
@@ -45,13 +53,25 @@ async def overview(request: web.Request) -> PageContent:
     every = f'<p><a href="{path("circuits")}">all circuits</a></p>'
     power = shown_to(request, power_reply(view))
     cells = _cells(view, quantity)
+    others = [
+        OtherNode(str(role_of(node.inventory) or ""), name, status_of_node(node, view.now()))
+        for name, node in view.fleet.nodes.items()
+        if not node.inventory.gpus
+    ]
     drawn = await asyncio.to_thread(fleet_map, cells, quantity) if cells else ""
+    groups = (await asyncio.to_thread(ports_reply, view, 0)).groups
+    kind = "switch" if any(one.kind == "switch" for one in groups) else "rail"
+    ports = places_table([one for one in groups if one.kind == kind][:MOST], kind)
+    fitness = view.fitness.newest
     return PageContent(
         "Overview",
-        facts(_facts(view, power))
+        facts(_facts(view, power, request.app[SUMMARIZER].summary(view.fleet, view.now())))
         + section("What is wrong", incidents_body(incidents, now, past=False), "incidents")
         + (section("Most urgent circuits", circuits_table(rows, status) + every, "circuits") if rows else "")
-        + section("GPUs", drawn, "map"),
+        + section("GPUs", drawn, "map")
+        + (section("Ports", ports + f'<p><a href="{path("ports")}">all ports</a></p>', "ports") if ports else "")
+        + (section("Fitness", fitness_chart(fitness.history) + fitness_links(), "fitness") if fitness else "")
+        + (section("Nodes without GPUs", other_nodes(others), "others") if others else ""),
         live=True,
     )  # fmt: skip
 
@@ -68,10 +88,36 @@ def _cells(view: AggregatorView, quantity: str) -> list[NodeCells]:
     ]
 
 
-def _facts(view: AggregatorView, power: PowerReply) -> Iterator[tuple[str, str]]:
+def fitness_text(fleet: FleetFitness | None) -> str:
+    """Return whether the fleet is good: its score, and the nodes of each state with what their energy costs; ""
+    before it is known."""
+    if fleet is None or fleet.score is None:
+        return ""
+    parts = [
+        f"{share.nodes:,} {text(state)}"
+        + ("" if share.cost_per_hour is None else f" ({text(money(share.cost_per_hour, fleet.currency))} an hour)")
+        for state, share in fleet.states.items()
+        if share.nodes
+    ]  # fmt: skip
+    return f"{fleet.score} of 100: {', '.join(parts)}"
+
+
+def _facts(
+    view: AggregatorView, power: PowerReply, summary: FleetSummary
+) -> Iterator[tuple[str, str]]:
     nodes = view.fleet.nodes.values()
     yield "nodes", f"{sum(node.online for node in nodes):,} of {len(nodes):,} online"
-    yield "GPUs", f"{sum(len(node.inventory.gpus) for node in nodes):,}"
+    gpus = sum(len(node.inventory.gpus) for node in nodes)
+    yield "GPUs", f"{gpus:,}"
+    if summary.gpu_power_watts is not None:
+        known = sum(model.power_known for model in summary.models)
+        yield (
+            "GPU power",
+            f"{watts(summary.gpu_power_watts)}, reported by {known:,} of {gpus:,} GPUs",
+        )
+    good = fitness_text(None if view.fitness.newest is None else view.fitness.newest.fleet)
+    if good:
+        yield "fitness", f"{good} {link('why', 'fitness')}"
     found = Counter(drift(node.inventory.kilowatch, release()) for node in nodes)
     other = [each for each in (ReleaseDrift.OLDER, ReleaseDrift.NEWER) if found[each]]
     if other:

@@ -45,6 +45,24 @@ async def readings_of(
     return LoadSeries(found.at, mean, high, unit, round(max(found.step, 15.0) * 1e9))
 
 
+async def traffic_of(
+    view: AggregatorView, port: str, name: str, start: int, end: int
+) -> LoadSeries:
+    """Return the rate of a counter of bytes of a port, in Gb/s; not known across a reset."""
+    found = await series_of(view, Table.PORT, port, BY_NAME[name], start, end)
+    rates: list[float | None] = []
+    before: tuple[int, float] | None = None
+    for at, count in zip(found.at, found.high, strict=True):
+        if count is None or math.isnan(count):
+            rates.append(None)
+            continue
+        grown = None if before is None else (count - before[1]) / ((at - before[0]) / 1e9)
+        rates.append(grown * 8e-9 if grown is not None and grown >= 0 else None)
+        before = at, count
+    step = round(max(found.step, 15.0) * 1e9)
+    return LoadSeries(found.at, rates, [None] * len(rates), "Gb/s", step)
+
+
 async def power_of_gpus(
     view: AggregatorView, gpus: Sequence[str], start: int, end: int
 ) -> LoadSeries:

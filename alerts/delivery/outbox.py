@@ -18,6 +18,7 @@ from alerts.config import HOUR, AlertsConfig
 from alerts.delivery.alertmanager_feed import AlertmanagerFeed
 from alerts.delivery.channel_stats import ChannelStats
 from alerts.delivery.clock import DeliveryClock
+from alerts.delivery.gate import DeliveryGate
 from alerts.delivery.routing import Router
 from alerts.delivery.worker import Call, ChannelWorker
 from alerts.journal.journal import Journal
@@ -128,8 +129,11 @@ class Outbox:
         dice: random.Random | None = None,
         evidence: EvidenceOf | None = None,
         pictures: PictureSigner | None = None,
+        gate: DeliveryGate | None = None,
     ) -> None:
+        """`gate`: where several processes have the same deliveries."""
         self._evidence = evidence
+        self._gate = gate
         self._config = config
         self._journal = journal
         self._links = replace(config.links(cluster), pictures=pictures)
@@ -254,6 +258,7 @@ class Outbox:
             call=self._call,
             dice=self._dice,
             aside=self._aside,
+            gate=self._gate,
         )
 
     def _first_due(self, channel: str, delivery: Delivery) -> int:

@@ -16,6 +16,7 @@ import msgspec
 
 from alerts.delivery.channel_stats import ChannelStats
 from alerts.delivery.clock import DeliveryClock
+from alerts.delivery.gate import ClaimAnswer, DeliveryGate
 from alerts.delivery.rate_limiter import RateLimiter
 from alerts.journal.journal import Journal
 from alerts.message.text import clean
@@ -121,6 +122,8 @@ IDLE_SECONDS = 3.0
 RESOLVE_EXPIRY = 7 * 86_400.0
 """Seconds: a resolve is sent for long, else the incident stays open at the receiver."""
 
+CLAIM_SECONDS = 0.5
+"""Seconds until a delivery is claimed again that could not be."""
 UNSETTLED_SECONDS = 10.0
 """Seconds until a delivery is sent again whose outcome could not be stored."""
 
@@ -144,9 +147,12 @@ class ChannelWorker:
         call: Call,
         dice: random.Random,
         aside: SetAside,
+        gate: DeliveryGate | None = None,
     ) -> None:
-        """`aside`: notes where kilowatch itself raises."""
+        """`aside`: notes where kilowatch itself raises. `gate`: where several processes have the same
+        deliveries."""
         self._aside = aside
+        self._gate = gate
         self._fault: Exception | None = None
         """The last exception of a turn."""
         self._unsettled: dict[str, float] = {}
@@ -198,6 +204,8 @@ class ChannelWorker:
         self._unsettled = {key: at for key, at in self._unsettled.items() if at > now}
         if not self._unsettled:
             self._aside.works(f"{self.name}/outcomes")
+        if self._gate is not None and not self._gate.is_open():
+            return IDLE_SECONDS
         while len(self._in_flight) < self._limiter.at_once:
             pause = self._limiter.wait(self._clock.monotonic())
             if pause > 0:
@@ -253,6 +261,7 @@ class ChannelWorker:
 
     async def _give_up(self, decided: DeliveryPlan) -> None:
         settle = self._journal.settle
+        await self._mark((*decided.expired, *decided.superseded))
         for number in decided.expired:
             self.stats.add_expiry()
             error = self.stats.last_error
@@ -263,6 +272,18 @@ class ChannelWorker:
 
     async def _send(self, decided: DeliveryPlan, delivery: Delivery) -> None:
         limit = 2 * self.channel.timeout_seconds + 5
+        claimed = ClaimAnswer.SEND
+        if self._gate is not None:
+            claimed = await self._gate.claim(delivery.notice.id, self.name)
+        if claimed is ClaimAnswer.WAIT:
+            self._unsettled[delivery.notice.incident.key] = self._clock.monotonic() + CLAIM_SECONDS
+            return
+        if claimed is ClaimAnswer.DONE:
+            numbers = [delivery.id, *decided.covered]
+            await self._call(self._journal.settle, numbers, DeliveryOutcome.DELIVERED)
+            return
+        if claimed is ClaimAnswer.AGAIN:
+            delivery = _sent_again(delivery)
         try:
             async with asyncio.timeout(limit):
                 answer = await self._send_notice(self.name, self.channel, delivery.notice)
@@ -276,13 +297,33 @@ class ChannelWorker:
         # An arrival must be stored even if the service is stopped now.
         key = delivery.notice.incident.key
         try:
-            await asyncio.shield(self._settle(decided, delivery, answer))
+            await asyncio.shield(self._settled(decided, delivery, answer))
             self._unsettled.pop(key, None)
             self._aside.works(f"{self.name}/outcomes")
         except Exception as error:  # noqa: BLE001 - it is sent again, but not at once
             now = self._clock.monotonic()
             self._unsettled[key] = now + UNSETTLED_SECONDS
             self._aside.fail(f"{self.name}/outcomes", error, now)
+
+    async def _settled(self, decided: DeliveryPlan, delivery: Delivery, answer: Answer) -> None:
+        names = self._names((delivery.id, *decided.covered))
+        await self._settle(decided, delivery, answer)
+        if not isinstance(answer, Later) and self._gate is not None:
+            for name in names:
+                await self._gate.mark(name, self.name)
+
+    async def _mark(self, numbers: Sequence[int]) -> None:
+        """Mark deliveries that are not sent, so that no other process sends them."""
+        if self._gate is not None:
+            for name in self._names(numbers):
+                await self._gate.mark(name, self.name)
+
+    def _names(self, numbers: Sequence[int]) -> list[str]:
+        """Return the ids of the notices of deliveries."""
+        if self._gate is None:
+            return []
+        return [one.notice.id for one in self._journal.waiting() if one.id in numbers
+                and one.channel == self.name]  # fmt: skip
 
     async def _settle(self, decided: DeliveryPlan, delivery: Delivery, answer: Answer) -> None:
         settle, stats = self._journal.settle, self.stats
@@ -318,6 +359,16 @@ class ChannelWorker:
         for task in left:
             task.cancel()
         await asyncio.gather(*left, return_exceptions=True)
+
+
+def _sent_again(delivery: Delivery) -> Delivery:
+    """Return a delivery whose title says that it may have come before."""
+    incident = delivery.notice.incident
+    title = f"{incident.title} (again, after a take-over)"
+    notice = msgspec.structs.replace(
+        delivery.notice, incident=msgspec.structs.replace(incident, title=title)
+    )
+    return msgspec.structs.replace(delivery, notice=notice)
 
 
 @dataclass(frozen=True, slots=True)

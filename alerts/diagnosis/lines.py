@@ -15,7 +15,7 @@ from typing import Any
 MARKS = (
     "NVRM", "SXid", "INFO: task ", "[nvidia", "nvidia-uvm: ", "nvidia-modeset: ", "nvidia: ", "nvidia 0",
     "pcieport 0", "pci 0", "[drm:nv_drm_", "nv-fabricmanager", "nvidia-fabricmanager", "nvidia-imex",
-    "nvidia-persistenced", "nvidia-dcgm", "[tid ",
+    "nvidia-persistenced", "nvidia-dcgm", "[tid ", "amdgpu",
 )  # fmt: skip
 """Marks of relevant lines; `[nvidia` follows each frame of a stack in the driver."""
 

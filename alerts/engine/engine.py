@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -61,6 +61,9 @@ from telemetry.fleet import Fleet
 from telemetry.metric import Table
 from telemetry.set_aside import SetAside
 
+if TYPE_CHECKING:
+    from alerts.rules.peers_elsewhere import PeersElsewhere
+
 Outcome = TypeVar("Outcome")
 
 RESOLVED_SHOWN = 900.0
@@ -95,6 +98,8 @@ class _TextState:
 class RuleEngine:
     """The rules with their memories, and the states of their alerts."""
 
+    _elsewhere: PeersElsewhere | None = None
+
     def __init__(self, rules: Sequence[Rule]) -> None:
         self.rules = tuple(rules)
         self.node_labels: Mapping[str, Mapping[str, str]] = {}
@@ -121,8 +126,8 @@ class RuleEngine:
         self._long_pauses = 0
         """Number of longer pauses in a row."""
         self._event_age = max([_EVENT_AGE, *(int(rule.keep * 1e9) for rule in rules)])
-        self._forgotten: set[str] = set()
-        """Nodes that were removed since the last tick."""
+        self._forgotten: dict[str, str] = {}
+        """Nodes that were removed since the last tick, and why their alerts end."""
         self._turns = 0
         self._texts = _TextState()
         self.rules_aside = SetAside("rule")
@@ -153,6 +158,11 @@ class RuleEngine:
     def jobs(self) -> JobsByNode:
         """Newest list of the jobs of each node; its owner fills it."""
         return self._peer_groups.jobs.newest
+
+    def join(self, elsewhere: PeersElsewhere) -> None:
+        """Compare the GPUs of jobs also with those that other aggregators have."""
+        self._elsewhere = elsewhere
+        self._peer_groups.identify()
 
     # -- Every tick ------------------------------------------------------------------------------
 
@@ -260,6 +270,7 @@ class RuleEngine:
             self._peer_groups.groups,
             self._peer_groups.jobs.rows,
             partial(self._repeated.find, self._fleet, wall_ns),
+            elsewhere=self._elsewhere,
         )
         self._guarded(_DISTURBANCES, lambda: self._watch(snapshot))
         return snapshot
@@ -281,7 +292,11 @@ class RuleEngine:
         return found
 
     def _follow_peers(self) -> None:
-        self._peer_groups.follow(self._fleet, self._row_index, self.node_labels)
+        peers = self._peer_groups
+        peers.follow(self._fleet, self._row_index, self.node_labels)
+        if self._elsewhere is not None:
+            groups, _ = peers.groups("job")
+            self._elsewhere.follow(peers.version, groups, peers.identities, peers.jobs.rows)
 
     def _watch(self, snapshot: FleetSnapshot) -> None:
         """Find the GPUs whose counter of energy went back."""
@@ -473,7 +488,7 @@ class RuleEngine:
         listed = [alert for _, alert in self._resolved]
         listed += [alert for _, _, alert in self._active()]
         listed += [record.alert for record in self._restored.records()]
-        return sorted(listed, key=_worst_first)
+        return sorted(listed, key=worst_first)
 
     @property
     def text_turns(self) -> int:
@@ -523,9 +538,10 @@ class RuleEngine:
         if isinstance(found, SnapshotSubject):
             return {}
         gpu, _ = gpu_and_place(found)
-        return self._peer_groups.jobs.labels(
-            found.inventory.node, None if gpu is None else gpu.uuid
-        )
+        uuid = None if gpu is None else gpu.uuid
+        if found.table is Table.PORT:  # the job of the GPU beside it
+            uuid = found.inventory.ports[found.position].gpu
+        return self._peer_groups.jobs.labels(found.inventory.node, uuid)
 
     # -- Restarts --------------------------------------------------------------------------------
 
@@ -575,9 +591,10 @@ class RuleEngine:
         each that changes. The removal of a node forgets none of them."""
         self._repeated.index.note(incidents)
 
-    def forget(self, node: str) -> None:
-        """Note that a node was removed, by a person or at its expiry: its alerts end as `forgotten` at the next tick."""
-        self._forgotten.add(node)
+    def forget(self, node: str, why: str = "forgotten") -> None:
+        """Note that a node was removed, by a person or at its expiry: its alerts end as `forgotten` at the next tick;
+        or as `moved`, where another member has it now."""
+        self._forgotten[node] = why
 
     def restore(self, records: Iterable[AlertRecord], now: float, wall_ns: int) -> None:
         """Go on with the alerts of before a restart: they are listed at once, return to the rows of
@@ -668,7 +685,7 @@ class RuleEngine:
         ended = resolved + self._place_restored(wall)
         if self._forgotten:
             ended = [
-                msgspec.structs.replace(alert, ended="forgotten")
+                msgspec.structs.replace(alert, ended=self._forgotten[alert.node])
                 if alert.node in self._forgotten
                 else alert
                 for alert in ended
@@ -926,8 +943,12 @@ def _event_key(event: Event) -> str:
     return f"{event.node}/{event.id}"
 
 
-def _worst_first(alert: Alert) -> tuple[int, int, int, str]:
-    return _STATES.index(alert.state), _SEVERITIES.index(alert.severity), alert.since, alert.key
+def worst_first(alert: Alert) -> tuple[int, int, bool, int, str]:
+    """Order alerts for people; a network port whose job runs comes before one that nobody uses."""
+    idle = alert.subject is Subject.PORT and "job" not in alert.labels
+    return (
+        _STATES.index(alert.state), _SEVERITIES.index(alert.severity), idle, alert.since, alert.key,
+    )  # fmt: skip
 
 
 _STATES = (AlertState.FIRING, AlertState.PENDING, AlertState.RESOLVED)

@@ -21,6 +21,8 @@ _SCHEDULERS = ("slurm", "pod", "kube", "ray")
 """Beginnings of the names of the sources that know allocations without a process."""
 _SERVICES = re.compile(r"(Deployment|StatefulSet|DaemonSet|RayService|InferenceService|Service)/")
 """Owners of jobs that wait for requests."""
+_AT_REST = frozenset({"SUSPENDED", "STOPPED", "COMPLETING"})
+"""States of a job that has its GPUs and can't use them."""
 _PEOPLE = re.compile(
     r"\b(interactive|jupyter\w*|notebook|bash|zsh|sh|salloc|debug|vscode|code-server)\b",
     re.IGNORECASE,
@@ -248,6 +250,10 @@ def _holder(mine: Sequence[Allocation], *, readable: bool) -> _Holder:
 
 
 def _is_batch(job: Job) -> bool:
+    """Return whether a job works by itself, now: a person or a service may wait, and so does a job that its
+    scheduler has suspended, or that only its epilog is left of."""
+    if job.state in _AT_REST:
+        return False
     words = f"{job.name} {job.queue} {job.owner}"
     return not (_SERVICES.match(job.owner) or _PEOPLE.search(words))
 

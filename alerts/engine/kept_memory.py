@@ -8,7 +8,6 @@ device; ages are kept instead of moments, for the monotonic clock begins anew. P
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -108,7 +107,7 @@ def keep_memory(
 ) -> MemoryCopy:
     """Return a copy of the memory of such conditions among some rules."""
     rules = [
-        (evaluator.part, _digest(evaluator.when), table, [_copied(one, now) for one in memories])
+        (evaluator.part, evaluator.when.digest, table, [_copied(one, now) for one in memories])
         for evaluator, table, memories in _kept_rules(evaluators)
     ]
     nodes = [(name, node.inventory, dict(node.rows)) for name, node in fleet.nodes.items()]
@@ -128,7 +127,7 @@ def resume_memory(
     known = {(one.part, one.condition): one for one in kept.rules}
     resumed = 0
     for evaluator, table, memories in _kept_rules(evaluators):
-        one = known.get((evaluator.part, _digest(evaluator.when)))
+        one = known.get((evaluator.part, evaluator.when.digest))
         if one is None or table not in pairs or len(one.arrays) != len(memories):
             continue
         old, new = pairs[table]
@@ -161,10 +160,6 @@ def _memories(condition: ConditionKind, memory: RowMemory) -> Iterator[RowMemory
         yield memory
     for number, part in enumerate(condition.parts):
         yield from _memories(part, memory.part(number))
-
-
-def _digest(condition: ConditionKind) -> str:
-    return hashlib.sha256(msgspec.json.encode(condition)).hexdigest()[:16]
 
 
 def _keys(inventory: Inventory, table: Table) -> list[str]:

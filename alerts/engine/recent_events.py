@@ -64,7 +64,7 @@ class DisturbanceTracker:
 
     def move(self, changes: Mapping[Subject, RowMove], now: float) -> None:
         """Move the entries of the devices to their new rows; a new device is disturbed."""
-        for table, rows in self._rows.items():
+        for table, rows in self._rows.items() if changes else ():
             change = changes.get(Subject(table))
             if change is None:
                 continue
@@ -81,7 +81,7 @@ class DisturbanceTracker:
         """Record the GPUs whose energy counter went back: they were reset, with or without an event."""
         last = self._rows[Table.GPU].array("energy", np.float64, np.nan)
         back = energy < last
-        if back.any():
+        if np.count_nonzero(back):
             self._array(Table.GPU)[back] = now
             self._array(Table.LINK)[of_holders(back, gpu_of_link, False)] = now
         np.copyto(last, energy, where=~np.isnan(energy))

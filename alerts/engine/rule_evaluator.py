@@ -28,6 +28,7 @@ from telemetry.devices import Event
 
 _STATES = {AlertPhase.PENDING: AlertState.PENDING, AlertPhase.FIRING: AlertState.FIRING}
 UNKNOWN_TEXT = "unknown"
+UNHEARD = "circuit_unheard_ratio"
 """Text of a field that is not known."""
 MOST_FAULTS = 16
 """Different faults of one row that are alerts of their own while a rule fires there."""
@@ -60,6 +61,8 @@ class RuleEvaluator:
         """The alert of each active row as it was last made."""
         self._records: dict[int, tuple[Alert, float, AlertRecord]] = {}
         """By row: a record, with the alert and the `good_since` that it was made of."""
+        self._needs_all = subject is Subject.CIRCUIT and UNHEARD not in self.when.metrics()
+        """Whether it is about the load of a circuit, all of it."""
         self.lively = names_readings(rule) or subject.snapshot_kind not in {
             None,
             SnapshotKind.MONITOR,
@@ -119,7 +122,7 @@ class RuleEvaluator:
         inputs = RuleInput(snapshot, self.subject, self.memory.size, phase)
         evaluation = self.when.evaluate(inputs, self._when_memory)
         bad = evaluation.verdicts == BAD
-        if self.machine.active or bad.any():
+        if self.machine.active or np.count_nonzero(bad):
             self._mask(inputs, evaluation)
         fires, resolves = step(
             self.machine,
@@ -169,9 +172,11 @@ class RuleEvaluator:
         return bool(before.faults) and faults != before.faults
 
     def _mask(self, inputs: RuleInput, evaluation: Evaluation) -> None:
-        """Make rows unknown whose readings are disturbed, or on which `unless` is bad, and good rows
-        whose device is not under load."""
+        """Make rows unknown whose readings are disturbed, or on which `unless` is bad, good rows whose device is
+        not under load, and good circuits of whose load a part is not heard: what is heard of it is too little."""
         rule, verdicts = self.rule, evaluation.verdicts
+        if self._needs_all:
+            verdicts[(inputs.values(UNHEARD) > 0.0) & (verdicts == GOOD)] = UNKNOWN
         if rule.unless is not None:
             verdicts[rule.unless.evaluate(inputs, self._unless_memory).verdicts == BAD] = UNKNOWN
         if rule.load is not None:
@@ -205,7 +210,7 @@ class RuleEvaluator:
         table = self.subject.table
         if table is None:
             return False
-        trial = replace(snapshot, events={**snapshot.events, table: list(events)})
+        trial = replace(snapshot, events={**snapshot.events, table: list(events)}, elsewhere=None)
         inputs = RuleInput(trial, self.subject, self.memory.size, self.machine.phase.copy())
         try:
             self.when.evaluate(inputs, RowMemory(self.memory.size))

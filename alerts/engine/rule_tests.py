@@ -22,7 +22,7 @@ from api.power import SnapshotKind
 from power.snapshot.snapshot import PowerSnapshot
 from telemetry.devices import PORT_PREFIX, Event, Gpu, Link, Port
 from telemetry.errors import ConfigError
-from telemetry.fleet import Fleet, Node
+from telemetry.fleet import Fleet, Node, gaps32, gaps64
 from telemetry.gap import GAP, Gap
 from telemetry.inventory import Inventory
 from telemetry.jobs import (
@@ -43,6 +43,7 @@ _LETTERS = {AlertState.PENDING: "P", AlertState.FIRING: "F", AlertState.RESOLVED
 _LONG_AGO = 7_200_000_000_000
 """ns before the first step at which its jobs began."""
 _GAPS = {gap.word: GAP[gap] for gap in Gap} | {"_": GAP[Gap.ERROR]}
+_UNSUPPORTED = gaps32((1,), Gap.NOT_SUPPORTED), gaps64((1,), Gap.NOT_SUPPORTED)
 _WORD = re.compile(r"([xs])(\d+)(?:@(\w+))?|([a-z_]+)!|\$(\w+)")
 
 
@@ -52,6 +53,13 @@ def play(rule: Rule, example: Example) -> list[str]:
     Raises `ConfigError` for an unknown word.
     """
     return list(_Play(rule, example).steps())
+
+
+def holds(rule: Rule, example: Example) -> bool:
+    """Return whether an example comes out as it says; stops at the first step that does not."""
+    then = words_of(example.then)
+    played = zip(_Play(rule, example).steps(), then, strict=True)
+    return all(found == expected for found, expected in played)
 
 
 def failures(rule: Rule) -> list[tuple[Example, list[str]]]:
@@ -327,18 +335,23 @@ class _Play:
 
     def _store(self, node: Node, readings: Mapping[str, float], now: float) -> None:
         """Store the rows of every block; a device does not support the metrics that are not given."""
+        given = readings.keys() | self._peers.keys()
         for number, matrix in enumerate(self._fleet.matrices):
-            block = matrix.block
-            rows = node.rows[block.table]
-            values = [
-                [self._value(readings, name, row) for name in block.names]
-                for row in range(rows.stop - rows.start)
-            ]
-            table = np.array(values).reshape(-1, len(block.names))
-            split = len(block.gauges)
+            rows = node.rows[matrix.block.table]
+            here = given & matrix.columns.keys()
+            if not here:
+                self._fleet.store(number, rows, *_UNSUPPORTED, now)
+                continue
+            count = rows.stop - rows.start
+            table = np.full((count, len(matrix.columns)), GAP[Gap.NOT_SUPPORTED])
+            for name in here:
+                table[:, matrix.columns[name]] = [
+                    self._value(readings, name, row) for row in range(count)
+                ]
+            split = len(matrix.block.gauges)
             with np.errstate(invalid="ignore"):
                 gauges = table[:, :split].astype(np.float32)
-            self._fleet.store(number, rows, gauges, table[:, split:].copy(), now)
+            self._fleet.store(number, rows, gauges, table[:, split:], now)
 
     def _value(self, readings: Mapping[str, float], name: str, row: int) -> float:
         if row and name in self._peers:
@@ -348,12 +361,21 @@ class _Play:
     def _snapshots(self, readings: Mapping[str, float]) -> list[PowerSnapshot]:
         subject: Subject = self._rule.table
         if subject.snapshot_kind is None:
-            return []
+            return self._circuit()
         columns = {
             name: np.array([value]) for name, value in readings.items() if home(name) is subject
         }
         facts = dict(self._facts)
         return [PowerSnapshot(SnapshotKind(subject), 1, (self._row,), columns, (facts,))]
+
+    def _circuit(self) -> list[PowerSnapshot]:
+        """Return the circuit that all nodes hang on, where the example has one."""
+        if self._example.circuit == "":
+            return []
+        ratio = self._at(self._example.circuit, self._number_of_step)
+        columns = {"circuit_continuous_ratio": np.array([ratio])}
+        nodes = ", ".join(node.inventory.node for node in self._nodes)
+        return [PowerSnapshot(SnapshotKind.CIRCUIT, 1, (self._row,), columns, ({"nodes": nodes},))]
 
 
 def _incident(event: Event) -> Incident:

@@ -75,11 +75,21 @@ def subject_info(
             "model": gpu.name,
         }
         labels |= {name: fact for name, fact in facts.items() if fact}
+        if gpu.fabric_cluster is not None:
+            labels.setdefault("domain", f"{gpu.fabric_cluster}.{gpu.fabric_clique}")
     if subject.table is Table.LINK:
         labels["link"] = str(inventory.links[subject.position].number)
     if subject.table is Table.PORT:
         port = inventory.ports[subject.position]
-        labels |= {"port": port.name} | ({"pci": port.pci} if port.pci else {})
+        of_port = {
+            "port": port.name,
+            "pci": port.pci,
+            "role": port.role,
+            "rail": None if port.rail is None else str(port.rail),
+            "switch": port.switch,
+            "switch_port": port.switch_port,
+        }
+        labels |= {name: fact for name, fact in of_port.items() if fact}
     if subject.table is Table.INSTANCE:
         instance = inventory.instances[subject.position]
         labels |= {

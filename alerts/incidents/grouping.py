@@ -26,7 +26,7 @@ from telemetry.backoff import STEADY, Backoff
 ACKNOWLEDGED_CALM = 3600.0
 """Seconds: an alert joins no acknowledged incident that has had no new alert for so long. It opens
 another, which notifies again."""
-_WIDE = {RuleScope.RACK, RuleScope.CIRCUIT, RuleScope.RULE}
+_WIDE = {RuleScope.RACK, RuleScope.CIRCUIT, RuleScope.SWITCH, RuleScope.RULE}
 
 
 class IncidentGrouping:

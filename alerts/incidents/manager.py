@@ -30,6 +30,7 @@ from alerts.incidents.state import (
     IncidentChanges,
     IncidentMemory,
     IncidentRecord,
+    ManagerClock,
     RecordKey,
     SilenceWindow,
     TrackedAlert,
@@ -104,6 +105,14 @@ class IncidentManager:
         self._failures = 0
         """Failures that `aside` had counted at the end of the last step."""
         self._set(self._parts(memory))
+
+    def copied(self, now: float, wall_ns: int) -> IncidentManager:
+        """Return a manager of copies of all records, which goes on by itself."""
+        memory = self._index.memory()
+        memory.clock = msgspec.json.decode(msgspec.json.encode(self._clock.state), type=ManagerClock)  # fmt: skip
+        return IncidentManager(
+            self._policies, memory, timings=self._timings, now=now, wall_ns=wall_ns
+        )
 
     def _parts(self, memory: IncidentMemory) -> _RecordParts:
         """Return the parts that work on the records of `memory`."""

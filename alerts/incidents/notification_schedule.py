@@ -241,14 +241,15 @@ class NotificationScheduler:
 
     def finish(self, record: IncidentRecord, reason: str = "resolved") -> None:
         """Close an incident, and make a notice of it if any was sent before. One whose last alert ended
-        because its node was removed did not resolve: it is `forgotten`."""
+        because its node was removed did not resolve: it is `forgotten`; or `moved`, where another member of a
+        cluster of aggregators has the node now and nobody is to be told."""
         if reason == "resolved":
             last = max(self._index.members(record), key=lambda one: one.alert.changed, default=None)
             reason = (last.alert.ended if last is not None else "") or reason
         record.ended, record.closed = self._clock.wall, self._clock.time
         record.changed = self._clock.wall
         record.add_event(self._clock.wall, "ended", why=reason)
-        if record.notified is not None:
+        if record.notified is not None and reason != "moved":
             self._add_notice(record, Action.RESOLVE, reason)
         self._index.close(record, incident_of(record, self._index))
         self._due.pop(record.key, None)

@@ -25,6 +25,8 @@ class RuleScope(StrEnum):
     """The circuit, or those that feed the node where they are known, else the rack, else the node."""
     DOMAIN = "domain"
     """The NVLink domain where it is known, else the node."""
+    SWITCH = "switch"
+    """The network switch at the far end where it is known, else the rule: one incident for the fleet."""
     JOB = "job"
     """The job where it is known, else the GPU."""
     RULE = "rule"

@@ -296,6 +296,11 @@ class Journal:
         disk. Raises `StoreError`."""
         return self._reader.incidents(since, limit)
 
+    def records(self, kind: str) -> dict[str, bytes]:
+        """Return the records of a kind that other parts store with the incidents, as they are on disk. Raises
+        `StoreError`."""
+        return self._reader.raw(kind)
+
     def prune(self, wall_ns: int) -> None:
         """Delete what ended 30 days ago, and the oldest records beyond the limits."""
         self._pruned = wall_ns

@@ -57,6 +57,11 @@ class JournalReader:
             ),
         )
 
+    def raw(self, kind: str) -> dict[str, bytes]:
+        """Return the records of a kind as they are stored, by key."""
+        rows = self._file.rows("select key, body from record where kind = ? order by key", kind)
+        return {key: bytes(body) for key, body in rows}
+
     def alert_records(self) -> list[tuple[bytes, AlertRecord]]:
         """Return the records of the rule engine, encoded and decoded."""
         rows = self._file.rows("select key, body from life order by key")

@@ -16,8 +16,8 @@ class Webhook(UrlChannel, frozen=True, kw_only=True, tag="webhook"):
     shows_updates: ClassVar[bool] = True
 
     def body(self, message: Message) -> dict[str, Any]:
-        """Return the body that Alertmanager posts for a group of alerts, with the evidence beside
-        them."""
+        """Return the body that Alertmanager posts for a group of alerts, with the incident's title and the
+        evidence beside them."""
         incident = message.notice.incident
         alerts = [posted(alert, message.links) for alert in incident.alerts]
         over = message.notice.action is Action.RESOLVE
@@ -32,5 +32,6 @@ class Webhook(UrlChannel, frozen=True, kw_only=True, tag="webhook"):
             "commonAnnotations": common([alert["annotations"] for alert in alerts]),
             "externalURL": message.links.external,
             "alerts": alerts,
+            "title": incident.title,
             **({"evidence": cards} if (cards := message.cards()) else {}),
         }

@@ -6,6 +6,7 @@ clears an alert.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import ClassVar, NamedTuple
 
@@ -62,6 +63,11 @@ class ConditionKind(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag
     def remembers(self) -> bool:
         """Whether its verdict depends on more than this tick."""
         return self.REMEMBERS
+
+    @property
+    def digest(self) -> str:
+        """Name that it has in common with equal conditions of other processes and releases."""
+        return hashlib.sha256(msgspec.json.encode(self)).hexdigest()[:16]
 
     @property
     def parts(self) -> Sequence[ConditionKind]:

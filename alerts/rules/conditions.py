@@ -23,7 +23,15 @@ from alerts.rules.counters import Fraction, Rate, Rises
 from alerts.rules.events import Happens, Repeats
 from alerts.rules.input import RuleInput
 from alerts.rules.levels import Above, Below, Formula, In
-from alerts.rules.of_jobs import HeldByJob, JobShare, ProcessOutside, Quiet, SinceBegin, SlowInJob
+from alerts.rules.of_jobs import (
+    HeldByJob,
+    JobShare,
+    LoadsCircuit,
+    ProcessOutside,
+    Quiet,
+    SinceBegin,
+    SlowInJob,
+)
 from alerts.rules.peers import Outlier
 from alerts.rules.presence import Absent, DriverCondition, Silent, Skewed, Worked
 from alerts.rules.recurs import Recurs
@@ -88,7 +96,9 @@ class AnyOf(_Joined, frozen=True, tag="any"):
         for evaluation in evaluations:
             bad |= evaluation.verdicts == BAD
             unknown |= evaluation.verdicts == UNKNOWN
-        if unknown.any() and inputs.active.any():  # else good and unknown make no difference
+        if np.count_nonzero(unknown) and np.count_nonzero(
+            inputs.phase
+        ):  # else good and unknown make no difference
             unknown = self._unknown(evaluations, inputs)
         return _with_values(evaluations, three(bad, unknown & ~bad))
 
@@ -126,7 +136,7 @@ class AllOf(_Joined, frozen=True, tag="all"):
 
 def _with_values(evaluations: Sequence[Evaluation], verdicts: Verdicts) -> Evaluation:
     """Give each bad row the value of the first part that is bad and has one."""
-    if not (verdicts == BAD).any():
+    if not np.count_nonzero(verdicts == BAD):
         return Evaluation(verdicts)
     values = np.full(len(verdicts), np.nan)
     limits = np.full(len(verdicts), np.nan)
@@ -213,6 +223,7 @@ Condition = (
     | Recurs
     | DriverCondition
     | HeldByJob
+    | LoadsCircuit
     | ProcessOutside
     | SinceBegin
     | Quiet

@@ -36,7 +36,7 @@ class Rises(MetricCondition, frozen=True, tag="rises"):
         """Compare with the last known number, however old."""
         growth, known = growth_of(inputs.values(self.metric), memory)
         grown = growth > 0
-        if self.settle and grown.any():
+        if self.settle and np.count_nonzero(grown):
             grown &= inputs.snapshot.now - inputs.disturbed_at() >= self.settle
         if self.wait:
             return self._waited(grown, growth, known, inputs, memory)
@@ -202,7 +202,7 @@ def growth_of(values: Floats, memory: RowMemory) -> tuple[Floats, Flags]:
     known = ~np.isnan(values)
     growth = values - last
     back = growth < 0
-    if back.any():
+    if np.count_nonzero(back):
         growth[back] = values[back]
     np.copyto(last, values, where=known)
     return growth, known

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -17,9 +17,12 @@ from api.alerts import Owner, Subject
 from api.power import SnapshotKind
 from power.snapshot.snapshot import PowerSnapshot
 from telemetry.devices import Event
-from telemetry.fleet import Fleet, Node, gaps_of
+from telemetry.fleet import Fleet, Node, StaleRows, gaps_of
 from telemetry.gap import Gap, gap
 from telemetry.metric import Table
+
+if TYPE_CHECKING:
+    from alerts.rules.peers_elsewhere import PeersElsewhere
 
 _HOLDER = {
     Subject.LINK: Subject.GPU, Subject.GPU: Subject.NODE, Subject.PORT: Subject.NODE, Subject.INSTANCE: Subject.NODE,
@@ -75,7 +78,10 @@ class FleetSnapshot:
     """Returns the GPU rows whose board or slot had so many incidents, with their number."""
     faults: dict[str, Exception] = field(default_factory=dict)
     """Exceptions of single nodes while they were read: their rows are unknown."""
+    elsewhere: PeersElsewhere | None = None
+    """Knowledge of the GPUs of our jobs that other aggregators have; None for a single one."""
     _columns: dict[tuple[str, Subject], Floats] = field(default_factory=dict)
+    _stale: StaleRows = field(default_factory=dict)
     _silence: tuple[Floats, Floats] | None = None
     _heard: Floats | None = None
     _ended: Flags | None = None
@@ -89,17 +95,19 @@ class FleetSnapshot:
 
     def has(self, subject: Subject) -> bool:
         """Return whether there is anything to evaluate of a subject."""
-        return subject.snapshot_kind is None or subject.snapshot_kind in self.snapshots
+        kind = subject.snapshot_kind
+        return kind is None or kind in self.snapshots
 
     def values(self, metric: str, subject: Subject) -> Floats:
         """Return one metric of every row of a subject, gaps as NaN. A link has also the metrics of
         its GPU, and a GPU those of its node."""
         found = self._columns.get((metric, subject))
         if found is None:
-            if subject.snapshot_kind is not None:
-                found = np.asarray(self.snapshots[subject.snapshot_kind].column(metric), np.float64)
+            kind = subject.snapshot_kind
+            if kind is not None:
+                found = np.asarray(self.snapshots[kind].column(metric), np.float64)
             elif subject is home(metric):
-                found = self.fleet.column(metric, self.now)
+                found = self.fleet.column(metric, self.now, self._stale)
             else:  # of the holder; a link reaches its node in two steps
                 held = self.values(metric, _HOLDER[subject])
                 found = of_holders(held, self.owner[Table(subject)], gap(Gap.NOT_READ))

@@ -40,7 +40,7 @@ class Above(_Level, frozen=True, tag="above"):
         """Compare each row's reading with the level."""
         values, level = inputs.values(self.metric), self._limit(inputs)
         bad = values >= level
-        if self.clear is not None:
+        if self.clear is not None and np.count_nonzero(inputs.phase):
             bad |= inputs.firing & (values >= self.clear)
         return Evaluation(three(bad, np.isnan(values) | np.isnan(level)), values, level)
 
@@ -58,7 +58,7 @@ class Below(_Level, frozen=True, tag="below"):
         """Compare each row's reading with the level."""
         values, level = inputs.values(self.metric), self._limit(inputs)
         bad = values <= level
-        if self.clear is not None:
+        if self.clear is not None and np.count_nonzero(inputs.phase):
             bad |= inputs.firing & (values <= self.clear)
         return Evaluation(three(bad, np.isnan(values) | np.isnan(level)), values, level)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from api.alerts import Subject
 from api.power import SnapshotKind
 from power.snapshot.quantities import QUANTITY_BY_NAME
@@ -18,10 +20,17 @@ MONITOR_QUANTITIES = tuple(
     for name, text in {
         "bus_lost": "1 while the aggregator has no connection to the broker.",
         "broker_lost": "1 while a broker of the list can't be reached.",
+        "cluster_lost": "1 while this member can't agree with the others: NATS does not answer.",
+        "member_lost": "1 while a member of the cluster of aggregators is silent.",
+        "peers_unheard": "1 while GPUs of a job can't be compared with those that other members have.",
+        "site_unheld": "1 while no aggregator judges circuits, budgets and UPSs.",
+        "groups_unheld": "1 while shard groups have no member that receives them.",
+        "scheduler_failing": "1 while the scheduler can't be asked for its jobs.",
         "rules_failing": "1 while the rules can't be evaluated.",
         "rule_set_aside": "1 while a rule can't be evaluated.",
         "node_set_aside": "1 while a node can't be evaluated or stored.",
         "node_missing": "1 while a node that is expected is not there.",
+        "node_differs": "1 while a node is another one than declared, or than its like.",
         "node_returned": "1 while a node that was retired or renamed sends again.",
         "alerting_impaired": "1 while an alert can't be worded, grouped or sent as usual.",
         "loop_failing": "1 while a loop of the aggregator fails.",
@@ -31,6 +40,7 @@ MONITOR_QUANTITIES = tuple(
         "messages_refused": "1 while messages of a node are refused again and again.",
         "strangers_refused": "1 while messages are refused under names that are no nodes of ours.",
         "files_lost": "1 while sealed files that were removed or damaged are missing.",
+        "shared_storage_failing": "1 while the shared storage can't be used, or has files that can't be read.",
         "influxdb_failing": "1 while InfluxDB accepts nothing.",
         "overloaded": "1 while something is shed because more comes than can be carried.",
         "delivery_failing": "1 while a channel delivers nothing.",
@@ -51,6 +61,7 @@ WORDS: dict[str, Word] = {
 """By name. The prefixes keep them apart: `gpu_`, `link_`, `node_`, `port_`, `instance_`, and one for each snapshot."""
 
 
+@cache
 def home(name: str) -> Subject:
     """Return the subject that a name is a reading of. Raises `KeyError` for an unknown name."""
     word = WORDS[name]

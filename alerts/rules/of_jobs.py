@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -19,11 +19,15 @@ from alerts.rules.condition import (
 from alerts.rules.counters import growth_since
 from alerts.rules.gpu_jobs import GpuHolding
 from alerts.rules.input import RuleInput
+from alerts.rules.medians import Others, medians, robust
 from alerts.rules.names import WORDS, format_value
-from alerts.rules.peers import medians
 from alerts.rules.row_memory import Flags, Floats, Index, RowMemory
+from api.power import SnapshotKind
 from telemetry.devices import Event
-from telemetry.metric import Kind
+from telemetry.metric import Kind, Table
+
+if TYPE_CHECKING:
+    from alerts.rules.peers_elsewhere import PeersElsewhere
 
 _FLOOR = 0.005
 """Share of the median that is added to the spread: GPUs that all read the same have none."""
@@ -34,6 +38,8 @@ _CROWD = 0.25
 a pipeline and layers of experts differ by design."""
 _PEERS = 4
 """Least number of other GPUs of a job that are under load: one of four is a quarter."""
+_BLIND = 0.1
+"""Share of the GPUs on a circuit that may be unread, or in unknown hands, while the others are judged."""
 _BUSY = 0.8
 """Mean utilisation of a window from which on a GPU is under load; it saves checkpoints meanwhile."""
 _BASELINE = 10
@@ -86,6 +92,96 @@ class HeldByJob(ConditionKind, frozen=True, tag="held_by_job"):
         """Return what the lists of the nodes say."""
         holding = inputs.snapshot.gpu_jobs.holding
         return Evaluation(three(holding >= GpuHolding.ONE_JOB, holding == GpuHolding.UNKNOWN))
+
+
+class LoadsCircuit(ConditionKind, frozen=True, tag="loads_circuit"):
+    """Bad on a GPU of the job that draws most on a circuit near its continuous limit, where that is a share of what all
+    GPUs there draw. Unknown where the circuit's load is not known, or more than a tenth of the GPUs is unread or in
+    unknown hands."""
+
+    REMEMBERS: ClassVar[bool] = True
+
+    level: float = 0.9
+    """Share of the continuous limit from which on a circuit is near it."""
+    clear: float = 0.85
+    """Share below which it no longer is."""
+    share: float = 0.5
+    """Share of what the GPUs on the circuit draw."""
+
+    def metrics(self) -> Iterator[str]:
+        """Yield the power of GPUs."""
+        yield "gpu_power_watts"
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Report a level below the one that clears, and a share that is none."""
+        if not 0 < self.clear <= self.level:
+            yield (
+                f"clear = {self.clear:g} is not below level = {self.level:g}",
+                "Write a lower one.",
+            )
+        if not 0 < self.share <= 1:
+            yield f"share = {self.share:g} is no share of the power", "Write a number up to 1."
+
+    def evaluate(self, inputs: RuleInput, memory: RowMemory) -> Evaluation:
+        """Look at the GPUs on circuits that are near their limits."""
+        bad, unknown = np.zeros(inputs.size, np.bool_), np.zeros(inputs.size, np.bool_)
+        causes: dict[int, Event] = {}
+        held = inputs.snapshot.gpu_jobs
+        anew = changed_hands(held.alone, memory)
+        circuits = inputs.snapshot.snapshots.get(SnapshotKind.CIRCUIT)
+        if circuits is None:
+            return Evaluation(three(bad, ~unknown))
+        ratios = circuits.column("circuit_continuous_ratio")
+        for number in np.flatnonzero(~(ratios < self.clear)).tolist():
+            rows = _gpus_on(inputs, circuits.facts[number].get("nodes", ""))
+            ratio = float(ratios[number])
+            if ratio < self.level and not inputs.active[rows].any():
+                continue
+            drawn = inputs.values("gpu_power_watts")[rows]
+            blind = np.isnan(drawn) | (held.holding[rows] == GpuHolding.UNKNOWN)
+            if not len(rows) or np.isnan(ratio) or blind.mean() > _BLIND:
+                unknown[rows] = True
+                continue
+            jobs = held.alone[rows]
+            watts = np.bincount(jobs, weights=np.nan_to_num(drawn), minlength=held.count)
+            total = float(watts.sum())
+            watts[0] = 0.0
+            most = int(watts.argmax())
+            if not watts[most] > 0 or watts[most] < self.share * total:
+                continue
+            its = rows[jobs == most]
+            lead = int(
+                its[np.argmax(inputs.active[its])]
+            )  # the one that has the alert, else the first
+            if anew[lead]:  # another job: the one that was bad is gone
+                continue
+            bad[lead] = True
+            name = circuits.names[number]
+            line = (
+                f"{name} carries {ratio:.0%} of its continuous limit, and of {total:,.0f} W that the GPUs on it draw "
+                f"{watts[most]:,.0f} W are those of {len(its)} GPUs of this job"
+            )
+            if memory.notes.get(lead) != name or not inputs.active[lead]:
+                memory.notes[lead] = name
+                causes[lead] = _of_circuit(inputs, lead, name, line)
+        return Evaluation(three(bad, unknown), causes=causes)
+
+
+def _gpus_on(inputs: RuleInput, nodes: str) -> Index:
+    """Return the GPU rows of some nodes."""
+    known = (inputs.snapshot.fleet.nodes.get(name) for name in nodes.split(", "))
+    spans = [node.rows[Table.GPU] for node in known if node is not None]
+    return np.concatenate([np.arange(0), *(np.arange(span.start, span.stop) for span in spans)])
+
+
+def _of_circuit(inputs: RuleInput, row: int, circuit: str, line: str) -> Event:
+    """Return the load of a circuit as the cause of an alert on a GPU."""
+    entry = inputs.snapshot.fleet.gpus[row]
+    node, gpu = ("", "") if entry is None else (entry[0], entry[1].uuid)
+    return Event(
+        id=f"circuit-{circuit}-{inputs.snapshot.wall}", node=node, at=inputs.snapshot.wall,
+        kind="circuit_near", gpu=gpu, message=line, data={"circuit": circuit},
+    )  # fmt: skip
 
 
 class SinceBegin(ConditionKind, frozen=True, tag="since_begin"):
@@ -182,6 +278,18 @@ class Quiet(ConditionKind, frozen=True, tag="quiet"):
         return Evaluation(three(bad, ~unsupported & (np.isnan(rate) | ~(usual > 0))), rate)
 
 
+class _Window(NamedTuple):
+    """Values of a window that is full, as they are compared."""
+
+    mean: Floats
+    own: Floats
+    """The mean as a share of what is usual for the row: what differs by design, by silicon or by the slot is left out."""
+    there: Flags
+    others: Others | None = None
+    """`own` of GPUs that other aggregators have."""
+    others_mean: Others | None = None
+
+
 class SlowInJob(ConditionKind, frozen=True, tag="slow_in_job"):
     """Bad on a GPU that has become slower than the other GPUs of its job, steadily.
 
@@ -259,15 +367,28 @@ class SlowInJob(ConditionKind, frozen=True, tag="slow_in_job"):
         total[known] += reading[known]
         load[known] += used[known]
         count[known] += 1
-        began = memory.state.setdefault("window_began", now)
-        if now - began >= self.window * 0.99:
-            memory.state["window_began"] = now
+        if self._is_over(inputs, memory):
             self._evaluate_window(inputs, memory, numbers)
             total[:], load[:], count[:] = 0.0, 0.0, 0
         none, holding = numbers == 0, inputs.snapshot.gpu_jobs.holding
         verdicts[none] = UNKNOWN
         verdicts[none & ((holding == GpuHolding.FREE) | (holding == GpuHolding.ONE_JOB))] = GOOD
         return Evaluation(verdicts.copy(), values.copy(), limits.copy())
+
+    def _is_over(self, inputs: RuleInput, memory: RowMemory) -> bool:
+        """Return whether a window is full. Windows of several aggregators begin and end together."""
+        snapshot, state = inputs.snapshot, memory.state
+        if snapshot.elsewhere is None:
+            over: bool = (
+                snapshot.now - state.setdefault("window_began", snapshot.now) >= self.window * 0.99
+            )
+            if over:
+                state["window_began"] = snapshot.now
+            return over
+        number = snapshot.elsewhere.moment(snapshot.wall, self.window)
+        before = state.setdefault("window", number)
+        state["window"] = number
+        return bool(number != before)
 
     def _forget(self, memory: RowMemory, rows: Flags) -> None:
         for name in ("total", "load", "count"):
@@ -277,33 +398,84 @@ class SlowInJob(ConditionKind, frozen=True, tag="slow_in_job"):
         memory.array("seen", np.int16, 0)[rows] = 0
         memory.array("place", np.float32, np.nan)[rows] = np.nan
 
+    def _usual(self, memory: RowMemory) -> Floats:
+        """Return what is usual for each row among the GPUs of its job, as a share; 1 where that is not known."""
+        place = memory.array("place", np.float32, np.nan)
+        known = (self.below is not None) & ~np.isnan(place) & (place > 0)
+        return np.where(known, place, np.float32(1.0))
+
     def _evaluate_window(self, inputs: RuleInput, memory: RowMemory, numbers: Index) -> None:
-        """Compare the GPUs over the window that is full, and evaluate the last ones."""
+        """Compare the GPUs over the window that is full, and evaluate the last ones. A job over several aggregators
+        is compared over the window before."""
         count = memory.array("count", np.int16, 0)
         with np.errstate(invalid="ignore", divide="ignore"):
             mean = memory.array("total", np.float64, 0.0) / count
             used = memory.array("load", np.float32, 0.0) / count
         groups, size = inputs.snapshot.peer_groups("job")
         there = (count > 0) & (numbers > 0) & (used >= _BUSY)
-        place = memory.array("place", np.float32, np.nan)
-        seen = memory.array("seen", np.int16, 0)
-        known = (self.below is not None) & ~np.isnan(place) & (place > 0)
-        usual = np.where(known, place, 1.0)
-        own = mean / usual  # what differs by design, by silicon or by the slot is left out
-        middle, spread, members = robust(own, groups, size, there)
-        compared = there & (members[groups] > _PEERS)
-        median = middle[groups]
-        width = self.deviations * (spread[groups] * _SPREAD + _FLOOR * np.abs(median))
+        elsewhere, snapshot = inputs.snapshot.elsewhere, inputs.snapshot
+        if elsewhere is None:
+            self._compare(memory, _Window(mean, mean / self._usual(memory), there), groups, size)
+            return
+        moment = elsewhere.moment(snapshot.wall, self.window) - 1
+        window = self._joint(elsewhere, moment, mean, there, groups, size, memory, snapshot.now)
+        self._compare(memory, window, groups, size)
+        # To be compared with those of others at the end of the next window.
+        own = mean / self._usual(memory)
+        elsewhere.state(self.digest, moment, own, there, groups, memory.part(1))
         if self.below is not None:
-            limit = np.minimum(median * self.below, median - width)
-            out = compared & (own <= limit)
+            elsewhere.state(self._of_means, moment, mean, there, groups, memory.part(2))
+
+    @property
+    def _of_means(self) -> str:
+        return f"{self.digest}/mean"
+
+    def _joint(
+        self, elsewhere: PeersElsewhere, moment: int, mean: Floats, there: Flags, groups: Index,
+        count: int, memory: RowMemory, now: float,
+    ) -> _Window:  # fmt: skip
+        """Return what is compared where others have GPUs of the same jobs."""
+        own = mean / self._usual(memory)
+        found = elsewhere.compared(self.digest, moment, own, there, groups, memory.part(1), now)
+        if self.below is None:
+            return _Window(found.values, found.values, found.there, found.others)
+        raw = elsewhere.compared(self._of_means, moment, mean, there, groups, memory.part(2), now)
+        there = found.there & raw.there
+        shared = memory.array("shared", np.bool_, 0)
+        newly = found.late & ~shared
+        if newly.any():  # what was usual among our GPUs alone is taken as usual among all
+            alone, _ = medians(raw.values, groups, count, there)
+            among_all, _ = medians(raw.values, groups, count, there, raw.others)
+            factor = (alone / np.where(among_all > 0, among_all, np.nan))[groups]
+            newly &= factor > 0
+            memory.array("place", np.float32, np.nan)[newly] *= factor[newly]
+            found.values[newly] /= factor[newly]
+        shared[:] = found.late & (shared | newly)
+        return _Window(raw.values, found.values, there, found.others, raw.others)
+
+    def _compare(self, memory: RowMemory, window: _Window, groups: Index, size: int) -> None:
+        mean, own, there, others, others_mean = window
+        usual = self._usual(memory)
+        middle, spread, members = robust(own, groups, size, there, others)
+        compared = there & (members[groups] > _PEERS)
+        width = self.deviations * (spread * _SPREAD + _FLOOR * np.abs(middle))
+        if self.below is not None:
+            limit = np.minimum(middle * self.below, middle - width)
+            out = compared & (own <= limit[groups])
         else:
-            limit = np.maximum(median * (self.above or 1.0), median + np.maximum(width, self.least))
-            out = compared & (own >= limit)
-        crowd = np.bincount(groups[out], minlength=size) >= _CROWD * np.maximum(members, 1)
+            limit = np.maximum(middle * (self.above or 1.0), middle + np.maximum(width, self.least))
+            out = compared & (own >= limit[groups])
+        outside = np.bincount(groups[out], minlength=size)
+        if others is not None:
+            theirs = limit[others.groups]
+            is_out = others.values <= theirs if self.below is not None else others.values >= theirs
+            np.add.at(outside, others.groups[is_out], others.weights[is_out])
+        crowd = outside >= _CROWD * np.maximum(members, 1)
         unsure = crowd[groups] & compared
         if self.below is not None:
-            raw, _ = medians(mean, groups, size, there)
+            place = memory.array("place", np.float32, np.nan)
+            seen = memory.array("seen", np.int16, 0)
+            raw, _ = medians(mean, groups, size, there, others_mean)
             ratio = mean / np.where(raw[groups] > 0, raw[groups], np.nan)
             ripe = seen >= _BASELINE
             out &= ripe
@@ -314,7 +486,7 @@ class SlowInJob(ConditionKind, frozen=True, tag="slow_in_job"):
             seen[steady] = np.minimum(seen[steady] + 1, 30_000)
         self._verdict(memory, out & ~unsure, compared & ~unsure)
         memory.array("mean", np.float32, np.nan)[:] = mean
-        memory.array("limit", np.float32, np.nan)[:] = limit * usual
+        memory.array("limit", np.float32, np.nan)[:] = limit[groups] * usual
 
     def _verdict(self, memory: RowMemory, out: Flags, known: Flags) -> None:
         mask = np.uint32((1 << self.windows) - 1)
@@ -328,14 +500,6 @@ class SlowInJob(ConditionKind, frozen=True, tag="slow_in_job"):
         verdicts[:] = UNKNOWN
         verdicts[(whole >= need) & (number <= need / 2)] = GOOD
         verdicts[number >= need] = BAD
-
-
-def robust(values: Floats, groups: Index, count: int, there: Flags) -> tuple[Floats, Floats, Index]:
-    """Return median, median absolute deviation and size of each group."""
-    middle, size = medians(values, groups, count, there)
-    with np.errstate(invalid="ignore"):
-        spread, _ = medians(np.abs(values - middle[groups]), groups, count, there)
-    return middle, spread, size
 
 
 class JobShare(ConditionKind, frozen=True):

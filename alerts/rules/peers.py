@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
@@ -15,10 +15,14 @@ from alerts.rules.condition import (
 from alerts.rules.counters import growth_since, rate_text
 from alerts.rules.input import RuleInput
 from alerts.rules.levels import GatedCondition, is_open
+from alerts.rules.medians import Others, medians
 from alerts.rules.names import WORDS, format_value
 from alerts.rules.row_memory import Flags, Floats, Index, RowMemory, of_holders
 from api.alerts import Subject
 from telemetry.metric import Kind, Table, Unit
+
+if TYPE_CHECKING:
+    from alerts.rules.peers_elsewhere import Compared, PeersElsewhere
 
 _MOST_GROWTH = 1e30
 """A counter may be 1e308, which is more than a float32 holds."""
@@ -115,13 +119,16 @@ class Outlier(GatedCondition, frozen=True, tag="outlier"):
         step = self._rates if self.window else self._readings
         return evaluate_slowly(memory, inputs.snapshot.now, lambda: step(inputs, memory))
 
-    def _groups(self, inputs: RuleInput) -> Iterator[tuple[Index, int]]:
-        """Yield for each way of comparing the number of each row's group, and how many there are."""
-        for way in ("job", "model") if self.among in {"either", "both"} else (self.among,):
-            groups, count = inputs.snapshot.peer_groups(way)
-            if inputs.subject is Subject.LINK:
-                groups = of_holders(groups, inputs.snapshot.owner[Table.LINK], 0)
-            yield groups, count
+    @property
+    def _ways(self) -> tuple[str, ...]:
+        return ("job", "model") if self.among in {"either", "both"} else (self.among,)
+
+    def _groups(self, inputs: RuleInput, way: str) -> tuple[Index, int]:
+        """Return the number of each row's group for a way of comparing, and how many there are."""
+        groups, count = inputs.snapshot.peer_groups(way)
+        if inputs.subject is Subject.LINK:
+            groups = of_holders(groups, inputs.snapshot.owner[Table.LINK], 0)
+        return groups, count
 
     def _readings(self, inputs: RuleInput, memory: RowMemory) -> Evaluation:
         values = inputs.values(self.metric)
@@ -131,28 +138,58 @@ class Outlier(GatedCondition, frozen=True, tag="outlier"):
             there &= gate
         bad = np.zeros(len(values), np.bool_)
         fine = np.zeros(len(values), np.bool_)
+        blind = np.zeros(len(values), np.bool_)
         limits = np.full(len(values), np.nan)
-        for groups, count in self._groups(inputs):
-            compared = there & (groups > 0)
-            median, size = medians(values, groups, count, compared)
+        elsewhere = inputs.snapshot.elsewhere
+        for way in self._ways:
+            groups, count = self._groups(inputs, way)
+            own, compared, others = values, there & (groups > 0), None
+            if elsewhere is not None and way == "job":
+                own, compared, others, blind, _ = self._joint(
+                    elsewhere, inputs, values, compared, groups, memory.part(1)
+                )
+            median, size = medians(own, groups, count, compared, others)
             some = compared & (size[groups] > self.peers)
             middle = np.where(some, median[groups], np.nan)
             out = np.zeros(len(values), np.bool_)
             if self.below is not None:
                 low = middle * self.below
-                under = (values <= low) & (middle - values >= self.least) & (middle > 0)
+                under = (own <= low) & (middle - own >= self.least) & (middle > 0)
                 limits = np.where(under | np.isnan(limits), low, limits)
                 out |= under
             if self.above is not None:
                 high = middle * self.above
-                over = (values >= high) & (values - middle >= self.least)
+                over = (own >= high) & (own - middle >= self.least)
                 limits = np.where(over | np.isnan(limits), high, limits)
                 out |= over
             bad |= out
             fine |= some & ~out
         if self.among == "both":
             bad &= ~fine
-        return Evaluation(three(bad, ~bad & ~fine), values, limits)
+            bad &= ~blind  # else its model alone would decide
+        return Evaluation(three(bad, ~bad & (~fine | blind)), values, limits)
+
+    def _joint(
+        self, elsewhere: PeersElsewhere, inputs: RuleInput, values: Floats, there: Flags,
+        groups: Index, memory: RowMemory,
+    ) -> Compared:  # fmt: skip
+        """Return what is compared where others have GPUs of the same jobs, and state our own readings."""
+        key, moment = self.digest, elsewhere.moment(inputs.snapshot.wall)
+        found = elsewhere.compared(key, moment, values, there, groups, memory, inputs.snapshot.now)
+        elsewhere.state(key, moment, values, there, groups, memory)
+        return found
+
+    def _rates_elsewhere(
+        self, inputs: RuleInput, rates: Floats, whole: Flags
+    ) -> tuple[Others | None, Flags]:
+        """State our own rates where others may have GPUs of the same jobs, and return theirs, and the rows of jobs
+        of which a part is out of sight."""
+        elsewhere, snapshot = inputs.snapshot.elsewhere, inputs.snapshot
+        if elsewhere is None or self.among == "model":
+            return None, np.zeros(len(rates), np.bool_)
+        groups, _ = self._groups(inputs, "job")
+        moment = elsewhere.moment(snapshot.wall)
+        return elsewhere.present(self.digest, moment, rates, whole, groups, snapshot.now)
 
     def _growth(self, inputs: RuleInput, memory: RowMemory) -> tuple[Floats, Flags, Floats, Flags]:
         """Return what `growth_since` does, of all its counters together."""
@@ -194,34 +231,25 @@ class Outlier(GatedCondition, frozen=True, tag="outlier"):
         whole = read & ~np.isnan(previous)
         rates = (np.nan_to_num(previous) * (1.0 - filled / self.window) + current) / self.window
         suspects = read & (rates >= self.least)
+        others, blind = self._rates_elsewhere(inputs, rates, whole)
         if not suspects.any():  # below `least`, whatever the peers have
             return Evaluation(three(suspects, ~whole))
         limits = np.full(len(rates), np.inf)
-        for groups, count in self._groups(inputs):
+        for way in self._ways:
+            groups, count = self._groups(inputs, way)
             asked = np.zeros(count, np.bool_)
             asked[groups[suspects]] = True
             asked[0] = False
-            median, size = medians(rates, groups, count, whole & asked[groups])
+            median, size = medians(
+                rates, groups, count, whole & asked[groups], others if way == "job" else None
+            )
             enough = suspects & asked[groups] & (size[groups] - whole >= self.peers)
+            if way == "job":
+                enough &= ~blind
             middle = np.where(enough, median[groups], np.inf)
             limits = np.minimum(
                 limits, np.maximum(middle * (self.above or 1.0), middle + self.least)
             )
         bad = suspects & (rates >= limits)
-        unknown = (~whole & ~bad) | (suspects & np.isinf(limits))
+        unknown = (~whole & ~bad) | (suspects & np.isinf(limits)) | (suspects & blind & ~bad)
         return Evaluation(three(bad, unknown), rates, limits)
-
-
-def medians(values: Floats, groups: Index, count: int, there: np.ndarray) -> tuple[Floats, Index]:
-    """Return the median of each group, and its size."""
-    rows = np.flatnonzero(there)
-    order = np.lexsort((values[rows], groups[rows]))
-    ranked = values[rows][order]
-    size = np.bincount(groups[rows], minlength=count)
-    first = np.cumsum(size) - size
-    median = np.full(count, np.nan, values.dtype)  # compared in the reading's own precision
-    some = size > 0
-    low = (first + (size - 1) // 2)[some]
-    high = (first + size // 2)[some]
-    median[some] = (ranked[low].astype(np.float64) + ranked[high]) / 2
-    return median, size

@@ -21,7 +21,14 @@ from alerts.rules.condition import ConditionKind
 from alerts.rules.conditions import Condition, OfJob
 from alerts.rules.levels import Gate
 from alerts.rules.names import WORDS, home, in_reach
-from alerts.rules.of_jobs import HeldByJob, ProcessOutside, Quiet, SinceBegin, SlowInJob
+from alerts.rules.of_jobs import (
+    HeldByJob,
+    LoadsCircuit,
+    ProcessOutside,
+    Quiet,
+    SinceBegin,
+    SlowInJob,
+)
 from alerts.rules.peers import Outlier
 from alerts.rules.presence import DriverCondition, Silent, Skewed, Worked
 from api.alerts import Owner, Severity, Subject
@@ -42,12 +49,12 @@ FIELDS = (
 """Names in braces in a rule's `summary` and `description`, beside those of metrics."""
 
 
-Span = Literal["gpu", "burst", "node", "rack", "circuit", "domain", "job", "rule"]
+Span = Literal["gpu", "burst", "node", "rack", "circuit", "domain", "switch", "job", "rule"]
 """Which alerts of a rule are one incident; `rule` is all of them, `burst` those of one GPU, or of
 several GPUs of a node within a minute."""
 
 
-OF_JOBS = (HeldByJob, OfJob, ProcessOutside, Quiet, SinceBegin, SlowInJob)
+OF_JOBS = (HeldByJob, LoadsCircuit, OfJob, ProcessOutside, Quiet, SinceBegin, SlowInJob)
 """Kinds of condition that need to know whose each GPU is."""
 
 
@@ -94,6 +101,9 @@ class Example(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"
     scheduler gave it to, `a,b` two that share it, `a/1` one that has an instance of it, `~a` one whose
     processes use it, `serve` and `shell` a service and a person's session; `-` nobody; `_` the node does not say.
     `!` behind it is a process that belongs to no allocation, `?` one whose owner is not known."""
+    circuit: float | str = ""
+    """Share of its continuous limit that the circuit of all nodes carries: a number that is the same at every step, or
+    words as in `given`; empty where there is no circuit."""
     asked: int = 0
     """Number of GPUs that each job asked for; 0 is not known."""
     nodes: int = 1
@@ -196,7 +206,16 @@ def monitor_rules() -> tuple[Rule, ...]:
 
 
 def read(path: Path) -> tuple[Rule, ...]:
-    """Return the rules of one file, checked."""
+    """Return the rules of one file, checked. A shipped file is read once: it does not change while we run."""
+    return _shipped(path) if path.parent == FOLDER else _read(path)
+
+
+@cache
+def _shipped(path: Path) -> tuple[Rule, ...]:
+    return _read(path)
+
+
+def _read(path: Path) -> tuple[Rule, ...]:
     raw = read_toml(path)
     unknown = next((key for key in raw if key != "rule"), None)
     if unknown is not None or not isinstance(raw.get("rule", []), list):

@@ -36,7 +36,7 @@ class RollingWindow:
         if moments:
             slot = memory.state["slot"]
             for name, growth in zip(self._names, growths, strict=True):
-                if f"{name}_used" in memory.state or growth.any():
+                if f"{name}_used" in memory.state or np.count_nonzero(growth):
                     memory.state[f"{name}_used"] = True
                     self._ring(name)[slot] += growth
                     self._sum(name)[:] += growth

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 from typing import NamedTuple
 
@@ -34,11 +35,15 @@ class _Timex(ctypes.Structure):
     )
 
 
+@functools.cache
+def _library() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
+
+
 def read_clock() -> ClockState:
     """Return the state of the clock. Raises `PermissionError` where a container forbids it."""
-    library = ctypes.CDLL(None, use_errno=True)
     timex = _Timex()
-    state: int = library.adjtimex(ctypes.byref(timex))
+    state: int = _library().adjtimex(ctypes.byref(timex))
     if state < 0:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))

@@ -312,7 +312,9 @@ class KernelLog:
 
     def _asleep(self, seconds: float) -> bool:
         """Sleep, at most until `close`; return whether it was called."""
-        select.select([self._wake], [], [], seconds)
+        poll = select.poll()  # a descriptor above 1,023 is none that `select` can wait for
+        poll.register(self._wake, select.POLLIN)
+        poll.poll(1e3 * seconds)
         return self._ending
 
 

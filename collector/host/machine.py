@@ -10,18 +10,28 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import re
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
+from collector.config import BmcConfig
 from collector.host import proc
+from collector.host.bmc import BmcService, bmc_tasks
+from collector.host.bmc_log import FILE, BmcLog
+from collector.host.boot import Boot
 from collector.host.clock import read_clock
 from collector.host.hardware import Hardware
+from collector.host.kernel_health import KernelHealth
 from collector.host.mounts import Mounts
-from collector.host.open_file import OpenFile
+from collector.host.nvme_health import drive_task
+from collector.host.open_file import KeptFiles, OpenFile, read_small
+from collector.host.programs import Programs
 from collector.host.rapl import Zones, memory, packages
+from collector.host.services import Services
+from collector.host.storage_clients import StorageClients
 from collector.host.wall import PROGRAMS, WallMeter
 from collector.source import DeviceEvent, Rows
 from telemetry.gap import ERROR, NO_PERMISSION, NOT_READ, NOT_SUPPORTED
@@ -34,6 +44,10 @@ Found = dict[str, float]
 
 COUNT_SECONDS = 60.0
 """Seconds between two counts of the processes in uninterruptible sleep."""
+
+
+MOST_CONTROLLERS = 32
+"""Memory controllers whose files stay open."""
 
 
 HUNG_TASKS = "sys/kernel/hung_task_detect_count"
@@ -49,9 +63,15 @@ class Host:
         disk: Path = Path("/"),
         ipmitool: str | None = None,
         monotonic: Callable[[], float] = time.monotonic,
+        services: Sequence[str] = (),
+        nvme: str | None = None,
+        bmc: BmcConfig | None = None,
+        state_dir: Path | None = None,
     ) -> None:
         """`root` is where proc, sys and dev are; `disk` any path on the file system that holds the
-        ring; `ipmitool` its path or FreeIPMI's, found if not given; "" means never to query the BMC."""
+        ring; `ipmitool` its path or FreeIPMI's, found if not given; "" means never to query the BMC;
+        `services` are units whose state is read; `nvme` as `ipmitool`, of nvme-cli; `bmc` is the controller over
+        Redfish; `state_dir` keeps which entries of its log were seen."""
         self._root = root
         self._disk = disk
         installed = (found for name in PROGRAMS if (found := shutil.which(name)))
@@ -60,11 +80,29 @@ class Host:
         names = ("stat", "loadavg", "meminfo", "uptime", "net/dev", "diskstats", "vmstat",
                  "pressure/cpu", "pressure/io", "pressure/memory", HUNG_TASKS)  # fmt: skip
         self._files = {name: OpenFile(root / "proc" / name) for name in names}
+        self._edac = KeptFiles(MOST_CONTROLLERS * 2)
         self._hardware = Hardware(root, monotonic)
         self._mounts = Mounts(root, monotonic=monotonic)
+        tool = ipmitool if ipmitool is not None else shutil.which("ipmitool")
+        has_ipmitool = bool(tool) and Path(tool or "").name != "ipmi-dcmi"
+        smart = shutil.which("nvme") if nvme is None else nvme
+        service = None if bmc is None else _redfish(bmc)
+        self._bmc_log = BmcLog(None if state_dir is None else state_dir / FILE)
+        of_bmc = bmc_tasks(root, tool if has_ipmitool else None, service, self._bmc_log)
+        leave = (lambda: None) if service is None else service.close
+        self._programs = Programs(
+            [*of_bmc, drive_task(root, smart or None)], monotonic=monotonic, leave=leave
+        )
+        self._services = Services(root, services, monotonic)
+        self._storage = StorageClients(root, monotonic)
+        self._kernel = KernelHealth(root, monotonic)
+        self._boot = Boot(root)
         self._packages: Zones | None = None
         self._memory: Zones | None = None
         self._nics: list[str] = []
+        self._interfaces: list[str] = []
+        self._real: list[str] = []
+        """Interfaces (of `interfaces`) that have a device."""
         self._drives: list[str] = []
         self._cpu: proc.Cpu | None = None
         self._busy = NOT_READ
@@ -116,15 +154,23 @@ class Host:
         return self._mounts.pending
 
     def drain_events(self) -> list[DeviceEvent]:
-        """Return what happened to network file systems since the last call."""
-        return self._mounts.drain_events()
+        """Return what happened to network file systems and services, and what the BMC's log got, since the last
+        call."""
+        return (
+            self._mounts.drain_events()
+            + self._services.drain_events()
+            + self._bmc_log.drain_events()
+        )
 
     def close(self) -> None:
         """Close all files, end the thread, and kill the children."""
         self._wall.close()
+        self._programs.close()
         self._mounts.close()
         for file in self._files.values():
             file.close()
+        self._edac.close()
+        self._hardware.close()
         for zones in (self._packages, self._memory):
             if zones is not None:
                 zones.close()
@@ -150,8 +196,11 @@ class Host:
             names = proc.interfaces(self._files["net/dev"].read())
         except (OSError, ValueError):
             return []
-        real = [name for name in names if (self._root / "sys/class/net" / name / "device").exists()]
-        return real or names
+        if names != self._interfaces:
+            self._interfaces = names
+            folder = self._root / "sys/class/net"
+            self._real = [name for name in names if (folder / name / "device").exists()]
+        return self._real or names
 
     @staticmethod
     def _guard(read: Callable[[], tuple[float, ...]], *names: str) -> Found:
@@ -248,6 +297,28 @@ class Host:
         found |= self._guard(hardware.cpu_temperature, "cpu_temperature_celsius")
         found |= self._guard(hardware.cpu_headroom, "cpu_headroom_celsius")
         found |= self._guard(hardware.nvme, "nvme_drives", "nvme_drives_live")
+        found |= self._guard(hardware.nvme_headroom, "nvme_headroom_celsius")
+        found |= self._guard(hardware.switches, "nvswitches", "nvswitches_present")
+        found |= self._guard(
+            lambda: self._services.counts(hardware.has_switches),
+            "services",
+            "services_down",
+            "service_restarts_total",
+            "fabric_manager_up",
+            "imex_up",
+        )
+        found |= self._guard(self._boot.unclean, "unclean_boot")
+        found |= self._guard(self._boot.crash_records, "crash_records")
+        found |= self._storage.readings()
+        found |= self._guard(
+            self._kernel.taints,
+            "kernel_machine_check",
+            "kernel_oops",
+            "kernel_warning",
+            "kernel_lockup",
+        )
+        found |= self._guard(self._kernel.machine_checks, "machine_checks_total")
+        found |= self._programs.readings()
         found |= self._guard(self._read_only, "root_read_only")
         return found | self._guard(
             self._read_mounts,
@@ -273,13 +344,13 @@ class Host:
         return proc.pressure(text, "some"), proc.pressure(text, "full")
 
     def _read_edac(self) -> tuple[float, float]:
-        controllers = list((self._root / "sys/devices/system/edac/mc").glob("mc[0-9]*"))
-        if not controllers:  # no ECC, or no driver for it: nobody counts
+        folder = str(self._root / "sys/devices/system/edac/mc")
+        with os.scandir(folder) as entries:
+            names = [entry.name for entry in entries if re.match("mc[0-9]", entry.name)]
+        if not names:  # no ECC, or no driver for it: nobody counts
             raise FileNotFoundError("no memory controller")
-        corrected, uncorrected = (
-            sum(int((controller / name).read_text()) for controller in controllers)
-            for name in ("ce_count", "ue_count")
-        )
+        corrected = sum(int(self._edac.read(f"{folder}/{name}/ce_count")) for name in names)
+        uncorrected = sum(int(self._edac.read(f"{folder}/{name}/ue_count")) for name in names)
         return float(corrected), float(uncorrected)
 
     def _read_oom_kills(self) -> tuple[float]:
@@ -317,6 +388,12 @@ class Host:
         return (float(read_clock().synchronised),)
 
 
+def _redfish(config: BmcConfig) -> BmcService:
+    from collector.host.redfish import RedfishBmc  # noqa: PLC0415 - few nodes need HTTP here
+
+    return RedfishBmc(config)
+
+
 def _free_share(state: os.statvfs_result) -> float:
     """Return the free share of a file system, of what `df` counts: without the blocks kept for root.
     Raises `FileNotFoundError` where a file system has no size of its own, as one of proc."""
@@ -334,8 +411,7 @@ def _count_asleep(folder: Path) -> int:
         numbers = [entry.name for entry in entries if entry.name.isdigit()]
     for number in numbers:
         try:
-            with (folder / number / "stat").open("rb", buffering=0) as file:
-                letter = proc.state(file.read(512))
+            letter = proc.state(read_small(f"{folder}/{number}/stat"))
         except (OSError, ValueError, IndexError):  # it has ended meanwhile
             continue
         seen += 1

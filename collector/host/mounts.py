@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from collector.host.open_file import OpenFile, read_small
 from collector.source import DeviceEvent
 
 log = logging.getLogger(__name__)
@@ -107,11 +108,18 @@ class Mounts:
         """The mounts that fail or are missing, and how."""
         self._events: list[DeviceEvent] = []
         self._is_full = False
+        self._list = OpenFile(root / "proc/self/mountinfo")
+        self._listed = b""
+        self._mounts: dict[str, Mount] = {}
+        self._table = b""
+        """Content of /etc/fstab."""
+        self._expected: list[Mount] = []
+        """Network mounts of it that are made at boot."""
 
     def counts(self) -> Counts:
         """Return the newest counts, and begin the tries that are due. Raises `OSError` where the kernel's
         list can't be read, and where no child can be started."""
-        mounts = mounted((self._root / "proc/self/mountinfo").read_text(errors="surrogateescape"))
+        mounts = self._mounted()
         watched = [mount for mount in mounts.values() if mount.type in TYPES]
         if len(watched) > MOST and not self._is_full:
             self._is_full = True
@@ -126,7 +134,8 @@ class Mounts:
         now = self._monotonic()
         for mount in watched:
             self._look(mount, now)
-        missing = [mount for mount in self._expected() if mount.path not in mounts]
+        self._look_at_table()
+        missing = [mount for mount in self._expected if mount.path not in mounts]
         for mount, problem in list(self._problems.items()):
             if mount not in (missing if problem == _MISSING else watched):
                 self._change(mount, "")
@@ -147,11 +156,20 @@ class Mounts:
 
     def close(self) -> None:
         """Kill the children; do not wait for one that hangs."""
+        self._list.close()
         for mount in list(self._tries):
             self._leave(mount)
         for child in self._killed:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 child.wait(timeout=LEAVING / len(self._killed))
+
+    def _mounted(self) -> dict[str, Mount]:
+        """Return what is mounted; the list is parsed where it has changed."""
+        found = self._list.read()
+        if found != self._listed:
+            self._mounts = mounted(os.fsdecode(found))
+            self._listed = found
+        return self._mounts
 
     def _look(self, mount: Mount, now: float) -> None:
         """Take the answer of a mount's child, or begin a new try when it is due."""
@@ -209,13 +227,14 @@ class Mounts:
             )
         )
 
-    def _expected(self) -> list[Mount]:
-        """Return the network mounts of /etc/fstab that are made at boot."""
+    def _look_at_table(self) -> None:
+        """Read /etc/fstab, and parse it where it has changed."""
         try:
-            text = (self._root / "etc/fstab").read_text(errors="surrogateescape")
+            found = read_small(f"{self._root}/etc/fstab")
         except OSError:
-            return []
-        return fstab(text)
+            found = b""
+        if found != self._table:
+            self._table, self._expected = found, fstab(os.fsdecode(found))
 
 
 def mounted(text: str) -> dict[str, Mount]:

@@ -25,18 +25,17 @@ class Cpu(NamedTuple):
 
 def cpu(text: bytes) -> Cpu:
     """Read /proc/stat."""
-    lines = text.split(b"\n")
-    if not lines[0].startswith(b"cpu "):
+    if not text.startswith(b"cpu "):
         raise ValueError("no cpu line")
     # user, nice, system, idle, iowait, irq, softirq, steal; the guests' share is part of user
-    ticks = [int(word) for word in lines[0].split()[1:9]]
+    ticks = [int(word) for word in text[: text.index(b"\n")].split()[1:9]]
     total = sum(ticks)
-    at = text.index(b"\nprocs_blocked ")
+    at = text.rindex(b"\nprocs_blocked ")
     return Cpu(
         total - ticks[3] - ticks[4],
         total,
         int(text[at + 15 :].split(None, 1)[0]),
-        sum(line.startswith(b"cpu") for line in lines) - 1,
+        text.count(b"\ncpu"),
     )
 
 
@@ -84,10 +83,11 @@ def statistic(text: bytes, word: str) -> int:
 def network(text: bytes, names: Collection[str]) -> tuple[int, int]:
     """Read /proc/net/dev: bytes received and sent by the interfaces `names`."""
     received = sent = 0
+    wanted = {name.encode() for name in names}
     for line in text.splitlines()[2:]:
         name, _, counts = line.partition(b":")
-        if name.strip().decode() in names:
-            words = counts.split()
+        if name.strip() in wanted:
+            words = counts.split(None, 9)
             received += int(words[0])
             sent += int(words[8])
     return received, sent
@@ -110,9 +110,10 @@ def interfaces(text: bytes) -> list[str]:
 def disks(text: bytes, names: Collection[str]) -> tuple[int, int]:
     """Read /proc/diskstats: bytes read from and written to the disks `names`."""
     read = written = 0
+    wanted = {name.encode() for name in names}
     for line in text.splitlines():
-        words = line.split()
-        if words[2].decode() in names:
+        words = line.split(None, 10)
+        if words[2] in wanted:
             read += int(words[5]) * _SECTOR
             written += int(words[9]) * _SECTOR
     return read, written

@@ -6,16 +6,14 @@ the newest answer; an answer that is too old is a gap, and so is a machine witho
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import re
-import subprocess
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from collector.host.program_thread import ProgramThread
 from telemetry.gap import ERROR, NO_PERMISSION, NOT_READ, NOT_SUPPORTED, TIMED_OUT
 
 PERIOD = 5.0
@@ -95,15 +93,11 @@ class WallMeter:
         self._timeout = timeout
         self._monotonic = monotonic
         self._answer = _Answer(NOT_READ, monotonic())
-        self._end = threading.Event()
-        self._child: subprocess.Popen[str] | None = None
-        self._thread: threading.Thread | None = None
+        self._thread = ProgramThread("wall-power", self._work)
 
     def watts(self) -> float:
         """Return the newest answer, or its gap. Never waits; the first call starts the thread."""
-        if self._thread is None or not (self._thread.is_alive() or self._end.is_set()):
-            self._thread = threading.Thread(target=self._run, name="wall-power", daemon=True)
-            self._thread.start()
+        self._thread.begin()
         answer = self._answer
         wait = RETRY if answer.value is NOT_SUPPORTED else self._period
         if self._monotonic() - answer.at > STALE * wait + self._timeout:
@@ -112,19 +106,13 @@ class WallMeter:
 
     def close(self) -> None:
         """End the thread, and ipmitool if it runs; do not wait for a file that hangs."""
-        self._end.set()
-        child = self._child
-        if child is not None:
-            with contextlib.suppress(ProcessLookupError):
-                child.kill()
-        if self._thread is not None:
-            self._thread.join(timeout=0.5)
+        self._thread.close()
 
-    def _run(self) -> None:
-        while not self._end.is_set():
+    def _work(self) -> None:
+        while not self._thread.ended:
             value = self._ask()
             self._answer = _Answer(value, self._monotonic())
-            self._end.wait(RETRY if value is NOT_SUPPORTED else self._period)
+            self._thread.wait(RETRY if value is NOT_SUPPORTED else self._period)
 
     def _ask(self) -> float:
         try:
@@ -136,7 +124,7 @@ class WallMeter:
             return NOT_SUPPORTED
         except PermissionError:
             return NO_PERMISSION
-        except (TimeoutError, subprocess.TimeoutExpired):
+        except TimeoutError:
             return TIMED_OUT
         except Exception as error:
             if not isinstance(error, OSError | ValueError):
@@ -147,25 +135,8 @@ class WallMeter:
         """Return the output of ipmitool. Raises errors that `_ask` turns into gaps."""
         if self._ipmitool is None or not any((self._root / path).exists() for path in _IPMI):
             raise UnsupportedError("no ipmitool, or no BMC")
-        with subprocess.Popen(
-            [self._ipmitool, *PROGRAMS.get(Path(self._ipmitool).name, PROGRAMS["ipmitool"])],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        ) as child:
-            self._child = child
-            if self._end.is_set():  # closed before the child was started
-                child.kill()
-            try:
-                out, complaint = child.communicate(timeout=self._timeout)
-            except subprocess.TimeoutExpired:
-                child.kill()
-                raise
-            finally:
-                self._child = None
-        if "ermission denied" in complaint:
-            raise PermissionError(complaint)
-        if child.returncode != 0 and not any(word in complaint for word in _UNSUPPORTED):
-            raise OSError(complaint.strip() or f"{self._ipmitool} ended with {child.returncode}")
-        return out
+        arguments = PROGRAMS.get(Path(self._ipmitool).name, PROGRAMS["ipmitool"])
+        found = self._thread.run([self._ipmitool, *arguments], self._timeout)
+        if found.code != 0 and not any(word in found.complaint for word in _UNSUPPORTED):
+            raise OSError(found.complaint.strip() or f"{self._ipmitool} ended with {found.code}")
+        return found.text

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 
 from collector.jobs.kubernetes import KubernetesConfig
+from collector.jobs.ray import RayConfig
 from collector.jobs.slurm import SlurmConfig
 from telemetry.errors import ConfigError
 from telemetry.jobs import UserPrivacy
@@ -33,6 +34,8 @@ class JobsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Jobs of Slurm."""
     kubernetes: KubernetesConfig = KubernetesConfig()
     """Pods."""
+    ray: RayConfig = RayConfig()
+    """Jobs of Ray."""
 
     def __post_init__(self) -> None:
         """Raise `ConfigError` for values that can't work."""

@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 from collector.jobs.grpc_call import CallError, call, fields
 from telemetry.devices import INSTANCE_PREFIX, Gpu, MigInstance
+from telemetry.pci import normal_pci
 
 SOCKET = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
 METHOD = "/v1.PodResourcesLister/List"
@@ -18,7 +20,8 @@ _REPLICA = re.compile(r"::\d+$")
 _INSTANCE_OF_GPU = re.compile(r"MIG-(GPU-[0-9a-f-]+)/(\d+)/\d+", re.IGNORECASE)
 _MINOR = re.compile(r"nvidia(\d+)(?:/gi(\d+))?(?:/vgpu\d+)?")
 _CLAIMED = re.compile(r"gpu-(\d+)")
-_DRIVER = "gpu.nvidia.com"
+DRIVER = "gpu.nvidia.com"
+"""Driver of claims on NVIDIA's GPUs."""
 
 
 class ContainerDevice(NamedTuple):
@@ -83,12 +86,16 @@ def _text(parts: Mapping[int, Sequence[bytes | int]], number: int) -> str:
 
 
 def place(
-    device: str, gpus: Sequence[Gpu], instances: Sequence[MigInstance] = ()
+    device: str,
+    gpus: Sequence[Gpu],
+    instances: Sequence[MigInstance] = (),
+    claimed: Mapping[str, str] = MappingProxyType({}),
 ) -> PlacedDevice | None:
-    """Return the GPU of a device's id; None for a device of another kind, and for one that no GPU has. Raises
-    `KeyError` for an id that means a GPU of this node which can't be told."""
+    """Return the GPU of a device's id; None for a device of another kind, and for one that no GPU has. `claimed`: UUIDs
+    of devices of claims, where their driver says. Raises `KeyError` for an id that means a GPU of this node which
+    can't be told."""
     known = {gpu.uuid for gpu in gpus}
-    bare = _REPLICA.sub("", device)
+    bare = claimed.get(device) or _REPLICA.sub("", device)
     if bare.startswith("GPU-"):
         return _of(bare, None, known)
     if match := _INSTANCE_OF_GPU.fullmatch(bare):
@@ -100,8 +107,10 @@ def place(
         return _of(
             _by_minor(gpus, int(match[1])), None if match[2] is None else int(match[2]), known
         )
+    if pci := normal_pci(bare):  # AMD's device plugin, and those of network adapters
+        return next((PlacedDevice(gpu.uuid, None) for gpu in gpus if gpu.pci == pci), None)
     driver, _, name = bare.partition("/")
-    if driver == _DRIVER:
+    if driver == DRIVER:
         match = _CLAIMED.fullmatch(name.rpartition("/")[2])
         return _of(match and _by_both_numbers(gpus, int(match[1])), None, known)
     return None

@@ -14,7 +14,14 @@ import msgspec
 
 from collector.jobs.cgroups import owner_of
 from collector.jobs.grpc_call import CallError
-from collector.jobs.kubelet import SOCKET, ContainerDevice, PlacedDevice, container_devices, place
+from collector.jobs.kubelet import (
+    DRIVER,
+    SOCKET,
+    ContainerDevice,
+    PlacedDevice,
+    container_devices,
+    place,
+)
 from collector.jobs.pods import ACCOUNT, Pod, PodsClient, PodsError, in_cluster
 from collector.jobs.source import JobsAnswer, JobsInput, Ownership, ProcessId
 from telemetry.errors import ConfigError
@@ -60,6 +67,8 @@ class KubernetesJobs:
     def __init__(self, config: KubernetesConfig) -> None:
         """Nothing is opened before the first question."""
         self._config = config
+        self._claimed: Mapping[str, str] = {}
+        """UUIDs of devices of claims, as their driver has published them."""
 
     def read(self, given: JobsInput) -> JobsAnswer:
         """Return the pods that have GPUs now."""
@@ -71,8 +80,16 @@ class KubernetesJobs:
             return _nothing("no permission", f"{self._config.socket} is root's: run as root, or let the group read it")  # fmt: skip
         except (OSError, CallError) as error:
             return _nothing("failing", f"{self._config.socket}: {error}")
-        placed, unknown = _placed(devices, given)
-        pods, problem = self._pods(given.node) if placed else ({}, "")
+        client, problem = self._client(given.node)
+        claimed, problem_of_claims = self._claims(client, devices)
+        placed, unknown = _placed(devices, given, claimed)
+        pods: Mapping[tuple[str, str], Pod] = {}
+        if client is not None and placed:
+            try:
+                pods = {(pod.namespace, pod.name): pod for pod in client.pods()}
+            except PodsError as error:
+                problem = str(error)
+        problem = (problem if placed else "") or problem_of_claims
         return JobsAnswer(
             state=_state(unknown, problem),
             jobs=tuple(_job(*each, pods) for each in sorted({(d.namespace, d.pod) for d, _ in placed})),
@@ -83,21 +100,36 @@ class KubernetesJobs:
     def close(self) -> None:
         """Nothing stays open between two questions."""
 
-    def _pods(self, node: str) -> tuple[Mapping[tuple[str, str], Pod], str]:
+    def _client(self, node: str) -> tuple[PodsClient | None, str]:
+        """Return what asks the API server, and why there is none although the settings want it."""
         config = self._config
         if not config.api:
-            return {}, ""
+            return None, ""
         server = config.server or in_cluster()
         if not server:
-            return {}, "jobs.kubernetes.server is not set, and this is no pod: name the API server"
+            return (
+                None,
+                "jobs.kubernetes.server is not set, and this is no pod: name the API server",
+            )
         client = PodsClient(
             server=server, node=config.node or node, token_file=config.token_file,
             authority_file=config.authority_file,
         )  # fmt: skip
+        return client, ""
+
+    def _claims(
+        self, client: PodsClient | None, devices: Sequence[ContainerDevice]
+    ) -> tuple[Mapping[str, str], str]:
+        """Return the UUIDs of devices of claims, asked for when one is new: a driver that starts anew may name them
+        otherwise, and then names all of them."""
+        wanted = {each.device for each in devices if each.device.startswith(f"{DRIVER}/")}
+        if client is None or wanted <= self._claimed.keys():
+            return self._claimed, ""
         try:
-            return {(pod.namespace, pod.name): pod for pod in client.pods()}, ""
+            self._claimed = client.claimed()
         except PodsError as error:
-            return {}, str(error)
+            return self._claimed, str(error)
+        return self._claimed, ""
 
 
 def _nothing(state: str, message: str) -> JobsAnswer:
@@ -105,7 +137,7 @@ def _nothing(state: str, message: str) -> JobsAnswer:
 
 
 def _placed(
-    devices: Sequence[ContainerDevice], given: JobsInput
+    devices: Sequence[ContainerDevice], given: JobsInput, claimed: Mapping[str, str]
 ) -> tuple[list[tuple[ContainerDevice, PlacedDevice]], list[str]]:
     """Return the devices that are GPUs of this node with their GPUs, each once a container, and the ids of GPUs
     that are none."""
@@ -113,7 +145,7 @@ def _placed(
     unknown = []
     for device in devices:
         try:
-            where = place(device.device, given.gpus, given.instances)
+            where = place(device.device, given.gpus, given.instances, claimed)
         except KeyError:
             unknown.append(device.device)
             continue
@@ -162,24 +194,27 @@ def _owners(
     given: JobsInput,
     pods: Mapping[tuple[str, str], Pod],
 ) -> dict[ProcessId, Ownership]:
-    """Return the pod of each process in one: by its uid, or as the only one that has its GPU. The container is
-    known where the pod has one only."""
+    """Return the pod of each process in one: by its uid, or as the only one that has its GPU or its instance of it. The
+    container is known by its id, and where the pod has one only."""
     by_uid = {pod.uid: key for key, pod in pods.items()}
     containers: dict[tuple[str, str], set[str]] = defaultdict(set)
-    holders: dict[str, set[tuple[str, str]]] = defaultdict(set)
+    holders: dict[tuple[str, int | None], set[tuple[str, str]]] = defaultdict(set)
     for device, where in placed:
         containers[device.namespace, device.pod].add(device.container)
-        holders[where.gpu].add((device.namespace, device.pod))
+        holders[where.gpu, where.instance].add((device.namespace, device.pod))
     found = {}
     for each in given.processes:
         owner = owner_of(each.cgroup)
         if owner is None or owner.scheduler != SCHEDULER:
             continue
         key = by_uid.get(owner.id)
-        its = holders[each.process.gpu]
+        its = holders[each.process.gpu, each.process.instance]
         if key is None and not by_uid and len(its) == 1:
             (key,) = its
         if key is not None and key in containers:
-            (step,) = containers[key] if len(containers[key]) == 1 else ("",)
+            names = containers[key]
+            (step,) = names if len(names) == 1 else ("",)
+            if (pod := pods.get(key)) is not None:
+                step = pod.containers.get(owner.step, step)
             found[each.id] = Ownership(_key(*key), step, NAME)
     return found

@@ -7,6 +7,7 @@ ended. Two sources that name different jobs for one GPU are both kept: who reads
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -82,8 +83,22 @@ class _Statement(NamedTuple):
     process: ProcessId | None = None
 
 
+class _Look(NamedTuple):
+    """Input of an update, apart from times and from what processes use."""
+
+    processes: tuple[tuple[ProcessId, str, int | None, str], ...]
+    """Identity, GPU, instance and user of each."""
+    unread: frozenset[str]
+    owners: Mapping[ProcessId, Ownership]
+    answers: tuple[tuple[str, JobsAnswer], ...]
+
+
 class JobMerge:
-    """Allocations of a node over time."""
+    """Allocations of a node over time.
+
+    Most looks find what the one before found. After two in a row that had the same result, a third only notes
+    that what lasts was seen: until a look differs, an ended allocation leaves, or too much time has passed.
+    """
 
     def __init__(
         self,
@@ -105,6 +120,16 @@ class JobMerge:
         """Jobs that schedulers named, of processes that are still there: kept while a scheduler is silent."""
         self._read_at: dict[str, int] = {}
         """Time of the newest reading of the processes of each GPU."""
+        self._owner_of: Mapping[ProcessId, Ownership] = {}
+        """Job of each process of the newest look."""
+        self._look: _Look | None = None
+        """The newest one."""
+        self._merged = MergedJobs((), (), ())
+        """The newest result."""
+        self._at = 0
+        """When it was, ns since 1970."""
+        self._settled_until: float = 0.0
+        """Until when the same look has the same result, ns since 1970."""
 
     @property
     def open(self) -> tuple[OpenAllocation, ...]:
@@ -124,33 +149,77 @@ class JobMerge:
     ) -> MergedJobs:
         """Return jobs, allocations and processes at `given.at`. `owners`: job of each process by its cgroup
         or user; `answers`: of the sources by name, in the order of trust."""
-        now = given.at
+        look = _look_of(given, owners, answers)
+        same, before = look == self._look, self._merged
+        since = given.at - self._at
+        if same and 0 <= since <= UNSURE_SECONDS * _SECOND and given.at <= self._settled_until:
+            self._see_again(given)
+            merged = before
+            if given.processes:  # what they use may differ
+                merged = before._replace(processes=self._processes(given, answers))
+        else:
+            settled = self._merge(given, owners, answers)
+            allocations = (*self._ended, *(each.allocation for each in self._open.values()))
+            processes = self._processes(given, answers)
+            jobs = self._jobs(allocations, processes, answers.values())
+            merged = MergedJobs(jobs, allocations, processes)
+            settled = settled and same and merged[:2] == before[:2]
+            self._settled_until = self._first_leaves() if settled else 0.0
+        for each in given.processes:
+            self._read_at[each.process.gpu] = each.read_at
+        self._look, self._at, self._merged = look, given.at, merged
+        return merged
+
+    def _see_again(self, given: JobsInput) -> None:
+        """Note that all that lasts was seen again."""
+        read = {(each.id, each.process.gpu): each.read_at for each in given.processes}
+        for key, record in self._open.items():
+            seen = [read[each, key.gpu] for each in record.processes]
+            if record.sources != (PROCESSES,):
+                seen.append(given.at)
+            record.seen = max(record.seen, *seen)
+
+    def _first_leaves(self) -> float:
+        """Return until when no ended allocation leaves, ns since 1970."""
+        ends = min((each.end for each in self._ended), default=None)
+        return math.inf if ends is None else ends + ENDED_SECONDS * _SECOND
+
+    def _processes(
+        self, given: JobsInput, answers: Mapping[str, JobsAnswer]
+    ) -> tuple[GpuProcess, ...]:
+        """Return the processes with their jobs."""
+        found = [
+            msgspec.structs.replace(each.process, job=self._owner_of[each.id].job)
+            if each.id in self._owner_of
+            else each.process
+            for each in given.processes
+        ]
+        for answer in answers.values():
+            found += answer.processes
+        return tuple(found)
+
+    def _merge(
+        self,
+        given: JobsInput,
+        owners: Mapping[ProcessId, Ownership],
+        answers: Mapping[str, JobsAnswer],
+    ) -> bool:
+        """Begin, continue and end allocations. Return whether a source names each that lasts: time alone ends
+        none then."""
         present = {each.id for each in given.processes}
         named = {each: owner for each, owner in self._named.items() if each in present}
         for answer in reversed(list(answers.values())):
             named.update((each, owner) for each, owner in answer.owners.items() if each in present)
         self._named = named
-        named = {**owners, **named}
+        named = self._owner_of = {**owners, **named}
         self._rename(owners, named)
         statements = self._statements(given, named, answers)
         for key, stated in statements.items():
             self._apply(key, stated)
         self._end_unstated(statements.keys(), given, answers)
-        oldest = now - int(ENDED_SECONDS * _SECOND)
+        oldest = given.at - int(ENDED_SECONDS * _SECOND)
         self._ended = [each for each in self._ended if each.end >= oldest]
-        for each in given.processes:
-            self._read_at[each.process.gpu] = each.read_at
-        processes = [
-            msgspec.structs.replace(each.process, job=named[each.id].job)
-            if each.id in named
-            else each.process
-            for each in given.processes
-        ]
-        for answer in answers.values():
-            processes += answer.processes
-        allocations = (*self._ended, *(each.allocation for each in self._open.values()))
-        jobs = self._jobs(allocations, processes, answers.values())
-        return MergedJobs(jobs, allocations, tuple(processes))
+        return self._open.keys() <= statements.keys()
 
     def _rename(
         self, owners: Mapping[ProcessId, Ownership], named: Mapping[ProcessId, Ownership]
@@ -219,7 +288,7 @@ class JobMerge:
             ended = min(over, key=_exactness_of_end)
             known = [each.allocation for each in stated if each.allocation.begin <= ended.end]
             known += [record.allocation] if record is not None else []
-            self._close(key, _earliest(ended, known), ended.end, ended.end_from)
+            self._close(key, _earliest(ended, known or [ended]), ended.end, ended.end_from)
             active = [each for each in active if each.allocation.begin > ended.end]
             record = None
         if not active:
@@ -301,11 +370,20 @@ class JobMerge:
         return tuple(found.values())
 
 
+def _look_of(
+    given: JobsInput, owners: Mapping[ProcessId, Ownership], answers: Mapping[str, JobsAnswer]
+) -> _Look:
+    shown = [(each.id, each.process) for each in given.processes]
+    processes = tuple((each, one.gpu, one.instance, one.user) for each, one in shown)
+    return _Look(processes, given.unread, dict(owners), tuple(answers.items()))
+
+
 def _begun_at(allocation: Allocation, now: int) -> Allocation:
-    """Return an allocation with a begin: now, where its source knows none."""
+    """Return an allocation with a begin: now, where its source knows none, and not after its end."""
     if allocation.begin:
         return allocation
-    return msgspec.structs.replace(allocation, begin=now, begin_from=Precision.PROCESS)
+    begin = min(now, allocation.end or now)
+    return msgspec.structs.replace(allocation, begin=begin, begin_from=Precision.PROCESS)
 
 
 def _earliest(allocation: Allocation, others: Iterable[Allocation]) -> Allocation:

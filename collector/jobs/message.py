@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 
 import msgspec
 
@@ -21,7 +22,8 @@ from telemetry.jobs import (
 FIGURES_SECONDS = 60.0
 """Seconds after which the message is sent again when nothing but memory and use of processes has changed."""
 _SECOND = 1_000_000_000
-_STEADY = tuple({*GpuProcess.__struct_fields__} - {"memory_bytes", "sm_ratio"})
+_steady = attrgetter(*({*GpuProcess.__struct_fields__} - {"memory_bytes", "sm_ratio"}))
+"""Fields of a process apart from those that change at each reading."""
 
 
 class JobsMessage:
@@ -63,11 +65,6 @@ class JobsMessage:
         )
         self.newest, payload = _fitting(message)
         return payload
-
-
-def _steady(process: GpuProcess) -> tuple[object, ...]:
-    """Return what does not change at each reading of a process."""
-    return tuple(getattr(process, name) for name in _STEADY)
 
 
 def _unique(processes: Iterable[GpuProcess]) -> Iterable[GpuProcess]:

@@ -9,19 +9,21 @@ from __future__ import annotations
 import json
 import os
 import ssl
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any
-from urllib.error import HTTPError, URLError
+from typing import Any, TypeVar
 from urllib.parse import quote
-from urllib.request import HTTPSHandler, ProxyHandler, Request, build_opener
+
+from collector.http.request import HttpRequestError, get
+from collector.jobs.cgroups import SHORT_ID
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 SECONDS = 5.0
 """Seconds after which the API server is given up for this time."""
-MOST_BYTES = 16 * 1024 * 1024
+SLICES = ("v1", "v1beta2", "v1beta1")
+"""Versions of the group that lists what drivers of claims have, the newest first."""
 OWNER_LABELS = {
     "training.kubeflow.org/job-name": "",
     "jobset.sigs.k8s.io/jobset-name": "JobSet",
@@ -32,10 +34,18 @@ OWNER_LABELS = {
 }
 """Labels that name what a pod belongs to, above its direct owner, and its kind; "" is the kind of the owner."""
 _QUEUE = "kueue.x-k8s.io/queue-name"
+_TEMPLATE = "pod-template-hash"
+"""Label with the end of a replica set's name that its deployment has added."""
+_Item = TypeVar("_Item")
 
 
 class PodsError(Exception):
     """An answer of the API server that is none, with what to do."""
+
+    def __init__(self, text: str, status: int | None = None) -> None:
+        """`status`: of the answer, where one came."""
+        super().__init__(text)
+        self.status = status
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +62,8 @@ class Pod:
     """When the node began it, ns since 1970."""
     end: int = 0
     """When its last container ended; 0 while one runs."""
+    containers: Mapping[str, str] = field(default_factory=dict)
+    """Names of its containers by the first digits of their ids, as cgroups have them."""
     phase: str = ""
     exit_code: int | None = None
 
@@ -69,30 +81,37 @@ class PodsClient:
 
     def pods(self) -> list[Pod]:
         """Return the pods of this node. Raises `PodsError`."""
-        where = (
-            f"{self.server}/api/v1/pods?fieldSelector=spec.nodeName%3D{quote(self.node, safe='')}"
-        )
+        return self._list("/api/v1/pods", "pods", _pod)
+
+    def claimed(self) -> dict[str, str]:
+        """Return the UUIDs of the devices that drivers of claims have on this node, by `driver/pool/device`. Raises
+        `PodsError`."""
+        for version in SLICES:
+            try:
+                slices = self._list(f"/apis/resource.k8s.io/{version}/resourceslices", "resource slices", _slice)  # fmt: skip
+            except PodsError as error:
+                if error.status != 404:
+                    raise
+                continue
+            return {name: uuid for each in slices for name, uuid in each.items()}
+        raise PodsError("the API server has no resource slices: claims are not known")
+
+    def _list(self, path: str, what: str, read: Callable[[Mapping[str, Any]], _Item]) -> list[_Item]:  # fmt: skip
+        path = f"{path}?fieldSelector=spec.nodeName%3D{quote(self.node, safe='')}"
         try:
             token = self.token_file.read_text().strip()
             trust = ssl.create_default_context(cafile=str(self.authority_file))
-            opener = build_opener(ProxyHandler({}), HTTPSHandler(context=trust))
-            request = Request(where, headers={"Authorization": f"Bearer {token}"})  # noqa: S310 - `server` is https
-            with opener.open(request, timeout=SECONDS) as answer:
-                body = answer.read(MOST_BYTES + 1)
-        except HTTPError as error:
-            raise PodsError(_refused(error.code)) from error
-        except URLError as error:
-            raise PodsError(f"{self.server} does not answer: {error.reason}") from error
+            body = get(self.server, path, token=token, seconds=SECONDS, trust=trust)
+        except HttpRequestError as error:
+            raise PodsError(_refused(error, what), error.status) from error
         except OSError as error:
             raise PodsError(
                 f"{error.filename or self.server}: {error.strerror or error}"
             ) from error
-        if len(body) > MOST_BYTES:
-            raise PodsError(f"the list of pods is larger than {MOST_BYTES} bytes")
         try:
-            return [_pod(each) for each in json.loads(body)["items"]]
+            return [read(each) for each in json.loads(body)["items"]]
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise PodsError(f"{self.server} answers with no list of pods: {error!r}") from error
+            raise PodsError(f"{self.server} answers with no list of {what}: {error!r}") from error
 
 
 def in_cluster() -> str:
@@ -106,12 +125,26 @@ def in_cluster() -> str:
     return f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
 
 
-def _refused(status: int) -> str:
+def _refused(error: HttpRequestError, what: str) -> str:
+    if error.status is None:
+        return str(error)
     cure = {
         401: "the token is not accepted; look at jobs.kubernetes.token_file",
-        403: "it may not list pods; give its service account a ClusterRole with pods: list",
+        403: f"it may not list {what}; give its service account a ClusterRole with that: list",
     }
-    return f"the API server answers {status}: {cure.get(status, 'look at its log')}"
+    return f"the API server answers {error.status}: {cure.get(error.status, 'look at its log')}"
+
+
+def _slice(item: Mapping[str, Any]) -> dict[str, str]:
+    """Return the devices of a resource slice that have a UUID."""
+    spec = item["spec"]
+    found = {}
+    for device in spec.get("devices") or ():
+        facts = device.get("attributes") or (device.get("basic") or {}).get("attributes") or {}
+        uuid = facts.get("uuid") or facts.get(f"{spec['driver']}/uuid") or {}
+        if text := uuid.get("string"):
+            found[f"{spec['driver']}/{spec['pool']['name']}/{device['name']}"] = str(text)
+    return found
 
 
 def _pod(item: Mapping[str, Any]) -> Pod:
@@ -131,6 +164,11 @@ def _pod(item: Mapping[str, Any]) -> Pod:
         queue=str(labels.get(_QUEUE, "")),
         begin=_time(status.get("startTime")),
         end=max((_time(each.get("finishedAt")) for each in ended), default=0) if over else 0,
+        containers={
+            str(each["containerID"]).rpartition("/")[2][:SHORT_ID]: str(each["name"])
+            for each in status.get("containerStatuses") or ()
+            if each.get("containerID")
+        },
         phase=str(status.get("phase", "")),
         exit_code=max(codes, key=abs) if over and codes else None,
     )
@@ -141,7 +179,13 @@ def _owner(labels: Mapping[str, str], made_by: Mapping[str, str] | None) -> str:
     for label, known in OWNER_LABELS.items():
         if name := labels.get(label):
             return f"{known or kind or 'Job'}/{name}"
-    return "" if made_by is None else f"{kind}/{made_by['name']}"
+    if made_by is None:
+        return ""
+    name = made_by["name"]
+    suffix = f"-{labels.get(_TEMPLATE, '')}"
+    if kind == "ReplicaSet" and len(suffix) > 1 and name.endswith(suffix):
+        return f"Deployment/{name.removesuffix(suffix)}"
+    return f"{kind}/{name}"
 
 
 def _time(text: str | None) -> int:

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from collector.jobs.cgroups import CgroupOwner, owner_of
-from collector.jobs.source import FoundProcess, Ownership
+from collector.jobs.source import RAY_TITLE, FoundProcess, Ownership
 from collector.jobs.users import PersonFilter, UserNames
 from collector.source import ListedProcess, ListedProcesses
 from telemetry.border import clean
@@ -26,9 +27,49 @@ INITIAL_NAMESPACE = 0xEFFF_FFFC
 NO_PERMISSION, GONE, OTHER_NAMESPACE = "no permission", "gone", "other namespace"
 MPS_SERVER = "nvidia-cuda-mps"
 """Name of MPS's server, cut as the kernel cuts it: it works for its clients, which are listed themselves."""
+_TITLE_BYTES = 64
 _CHUNK = 65_536
 _CLOCK_STEP = 60_000_000_000
 """ns by which the wall clock may drift before the times of starts are computed anew."""
+MOST_HANDLES = 256
+"""Processes whose end is learned by a handle: a service may have 1024 files open."""
+RENAMED_SECONDS = 60.0
+"""Seconds between two readings of a process that lives on: it may call itself otherwise since."""
+
+
+class ProcessHandles:
+    """Handles of processes (pidfd): one call says which have ended, and a handle never means another process
+    that was given the same PID."""
+
+    def __init__(self) -> None:
+        self._handles: dict[int, int] = {}
+        self._poll = select.poll()
+
+    def add(self, pid: int) -> bool:
+        """Hold a process from now on; return whether that is possible."""
+        if pid not in self._handles:
+            if len(self._handles) >= MOST_HANDLES:
+                return False
+            try:
+                handle = os.pidfd_open(pid)
+            except OSError:
+                return False
+            self._handles[pid] = handle
+            self._poll.register(handle, select.POLLIN)
+        return True
+
+    def living(self) -> set[int]:
+        """Return the processes that live; those that have ended are no longer held."""
+        ended = {handle for handle, _ in self._poll.poll(0)}
+        self.keep([pid for pid, handle in self._handles.items() if handle not in ended])
+        return set(self._handles)
+
+    def keep(self, pids: Iterable[int]) -> None:
+        """Close the handles of all others."""
+        for pid in self._handles.keys() - set(pids):
+            handle = self._handles.pop(pid)
+            self._poll.unregister(handle)
+            os.close(handle)
 
 
 class ProcessFacts(NamedTuple):
@@ -72,6 +113,9 @@ class ProcReader:
         self._root = root
         self._same_pids = same_pids
         self._known: dict[int, ProcessFacts] = {}
+        self._handles = ProcessHandles()
+        self._due: dict[int, float] = {}
+        """When each process that is held is read again, monotonic seconds."""
         self._tick = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
         self.boot = boot
         """When the machine was booted, ns since 1970."""
@@ -93,18 +137,23 @@ class ProcReader:
         found: list[FoundProcess] = []
         owners: dict[tuple[int, int], Ownership] = {}
         seen: dict[int, ProcessFacts] = {}
+        living = self._handles.living()
         for gpu, its in listed.items():
             for each in its.processes:
                 if each.pid not in seen:
                     hidden = foreign or each.pid <= 0
                     seen[each.pid] = (
-                        ProcessFacts(hidden=OTHER_NAMESPACE) if hidden else self._facts(each.pid)
+                        ProcessFacts(hidden=OTHER_NAMESPACE)
+                        if hidden
+                        else self._held(each.pid, living)
                     )
                 process = self._found(gpu, its.read_at, each, seen[each.pid])
                 found.append(process)
                 if (owner := self._owner(seen[each.pid])) is not None:
                     owners[process.id] = owner
         self._known = {pid: facts for pid, facts in seen.items() if not facts.hidden}
+        self._handles.keep(self._known)
+        self._due = {pid: at for pid, at in self._due.items() if pid in self._known}
         refused = sum(facts.hidden == NO_PERMISSION for facts in seen.values())
         return FoundProcesses(tuple(found), owners, refused)
 
@@ -137,10 +186,31 @@ class ProcReader:
         source = "slurm-cgroup" if owner.scheduler == "slurm" else "process"
         return Ownership(JobKey(owner.scheduler, "", owner.id), owner.step, source)
 
+    def _held(self, pid: int, living: set[int]) -> ProcessFacts:
+        """Return what is known of a process that lives on since it was read, else what the kernel knows."""
+        now = time.monotonic()
+        known = self._known.get(pid)
+        if known is not None and pid in living and now < self._due.get(pid, now):
+            return known
+        held = self._root == Path("/proc") and self._handles.add(pid)
+        facts = self._facts(pid)
+        # A title of Ray changes with its work, and a young process becomes another program.
+        if held and facts == known and not facts.name.startswith(RAY_TITLE):
+            self._due[pid] = now + RENAMED_SECONDS
+        else:
+            self._due.pop(pid, None)
+        return facts
+
+    def close(self) -> None:
+        """Close all handles."""
+        self._handles.keep(())
+
     def _facts(self, pid: int) -> ProcessFacts:
         """Return what the kernel knows of a process."""
         try:
             name, ticks = _stat(self._read(pid, "stat"))
+            if name.startswith(RAY_TITLE):
+                name = _title(self._read(pid, "cmdline", _TITLE_BYTES)) or name
             known = self._known.get(pid)
             if known is not None and known.ticks == ticks and known.name == name:
                 return known
@@ -164,10 +234,10 @@ class ProcReader:
             return GONE
         return GONE  # it ended between the two looks, or the PID was given again
 
-    def _read(self, pid: int, file: str) -> bytes:
+    def _read(self, pid: int, file: str, size: int = _CHUNK) -> bytes:
         descriptor = os.open(f"{self._root}/{pid}/{file}", os.O_RDONLY | os.O_CLOEXEC)
         try:
-            return os.read(descriptor, _CHUNK)
+            return os.read(descriptor, size)
         finally:
             with contextlib.suppress(OSError):
                 os.close(descriptor)
@@ -185,6 +255,13 @@ def _stat(content: bytes) -> tuple[str, int]:
     `ValueError` or `IndexError`."""
     begin, end = content.index(b"("), content.rindex(b")")
     return content[begin + 1 : end].decode(errors="replace"), int(content[end + 2 :].split()[19])
+
+
+def _title(cmdline: bytes) -> str:
+    """Return `ray::Class` of a worker's title, without the method that runs, which changes by the second; empty of
+    a command line that is none."""
+    text = cmdline.partition(b"\0")[0].decode(errors="replace")
+    return text.partition(".")[0].partition("(")[0] if text.startswith(RAY_TITLE) else ""
 
 
 def _uid(status: bytes) -> int:

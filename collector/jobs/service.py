@@ -27,15 +27,20 @@ from collector.jobs.users import PersonFilter, UserNames
 from collector.source import ListsProcesses, Source
 from telemetry import inventory as messages
 from telemetry.jobs import JobSourceState, NodeJobs
-from telemetry.tasks import unending
 from telemetry.worker_threads import WorkerThreads
 
 log = logging.getLogger(__name__)
 
 LOOP_SECONDS = 1.0
-"""Seconds between two looks at what has come; also the shortest time between two messages."""
+"""Seconds between two looks while something is awaited; also the shortest time between two messages."""
+LISTED_SECONDS = 0.25
+"""Seconds after the time of a tick in which the driver has listed the processes, as a rule."""
 FIND_SECONDS = 0.2
 """Seconds for which a look waits for the owners of processes; those that come later are for the next."""
+FIRST_SECONDS = 2.0
+"""Seconds for which a new process waits for the sources: its cgroup alone does not name the run of its job."""
+ABSENT_SECONDS = 15.0
+"""Seconds at least between two questions to a scheduler that is not there; a new process asks it at once."""
 HUNG_SECONDS = 15.0
 """Seconds without an answer after which a source counts as failing."""
 STALE_LOOKS = 3.0
@@ -65,6 +70,8 @@ class _Question:
         self.state = JobSourceState(name=source.name, state="absent", message="not asked yet")
         self.task: asyncio.Task[JobsAnswer] | None = None
         self.began = self.due = 0.0
+        self.asked = -math.inf
+        """When the question of the newest answer was asked, monotonic seconds."""
 
     def has_come(self, now: float) -> bool:
         """Return whether there is an answer to take in, a question to ask or a hang to notice."""
@@ -117,6 +124,12 @@ class JobsService:
         self._finding: asyncio.Task[FoundProcesses] | None = None
         self._saving: asyncio.Task[None] | None = None
         self._saved_at = self._merged_at = -math.inf
+        self._unsaved = False
+        """Whether something has changed while the disk was busy."""
+        self._new_at: float | None = None
+        """When a new process was found last, monotonic seconds; the first look is such a time, too."""
+        self._held = False
+        """Whether what has come waits for the answer of a source."""
         self._found = FoundProcesses((), {}, 0)
         self._read_at: dict[str, int] = {}
         """When the processes of each GPU were read that we know the owners of."""
@@ -131,17 +144,32 @@ class JobsService:
         return self._message.newest
 
     async def run(self) -> None:
-        """Look once a second until cancelled."""
+        """Look until cancelled: when processes are listed, a source is due or something is awaited."""
         if self._reader is None:
             await self._restore()
-        async with asyncio.TaskGroup() as group:
-            group.create_task(unending(self._threads.watch(), lambda: False))
-            while True:
-                self._find(self._wall_ns())
-                if self._finding is not None:  # most often a millisecond: not a second later
-                    await asyncio.wait({self._finding}, timeout=FIND_SECONDS)
+        while True:
+            self._threads.check()
+            self._find(self._wall_ns())
+            if self._finding is not None:  # most often a millisecond: not a second later
+                await asyncio.wait({self._finding}, timeout=FIND_SECONDS)
+            self.look()
+            asked = {each.task for each in self._questions if each.task is not None}
+            if self._held and asked:
+                await asyncio.wait(asked, timeout=FIND_SECONDS)
                 self.look()
-                await asyncio.sleep(LOOP_SECONDS)
+            await asyncio.sleep(self._pause())
+
+    def _pause(self) -> float:
+        """Return the seconds until the next look: each costs a node as much as all that it then does."""
+        waits = self._held or self._unsaved or self._finding is not None
+        if waits or any(each.task is not None for each in self._questions):
+            return LOOP_SECONDS
+        now, interval = asyncio.get_running_loop().time(), self._config.interval
+        pauses = [interval, *(each.due - now for each in self._questions)]
+        if self._lister is not None:
+            newest = max(self._finding_at.values(), default=0)
+            pauses.append((newest - self._wall_ns()) / _SECOND + interval + LISTED_SECONDS)
+        return max(LOOP_SECONDS, min(pauses))
 
     async def once(self, seconds: float) -> NodeJobs:
         """Look until each source has answered, for so many seconds at most, and return what is known."""
@@ -152,7 +180,7 @@ class JobsService:
         while True:
             self.look()
             answered = all(each.answer is not None for each in self._questions)
-            if (answered and self._finding is None) or loop.time() >= deadline:
+            if (answered and self._finding is None and not self._held) or loop.time() >= deadline:
                 return self.newest
             await asyncio.sleep(0.02)
 
@@ -174,8 +202,15 @@ class JobsService:
     def look(self) -> None:
         """Ask whoever is due, take in the answers that have come, and publish what is new. Never waits."""
         now, wall = asyncio.get_running_loop().time(), self._wall_ns()
+        before = self._found
         new = self._find(wall)
-        merging = new or now - self._merged_at >= self._config.interval
+        if self._new_at is None or _adds(before, self._found):
+            self._new_at = now
+            for question in self._questions:
+                question.due = min(question.due, now)
+        merging = new or self._held or now - self._merged_at >= self._config.interval
+        if self._unsaved:
+            self._save(now, wall)
         if not merging and not any(each.has_come(now) for each in self._questions):
             return
         gpus, instances = self._source.inventory.gpus, self._source.inventory.instances
@@ -190,7 +225,8 @@ class JobsService:
         )
         for question in self._questions:
             new = self._ask(question, given, now) or new
-        if not new and not merging:
+        self._held = (new or merging) and self._waits(now)
+        if self._held or not (new or merging):
             return
         self._merged_at = now
         answers = {
@@ -208,9 +244,17 @@ class JobsService:
         if payload is not None or now - self._saved_at >= SAVE_SECONDS:
             self._save(now, wall)
 
+    def _waits(self, now: float) -> bool:
+        """Return whether a source may still say in time whose the newest process is."""
+        since = self._new_at or now
+        late = any(each.asked < since for each in self._questions)
+        return late and now - since < FIRST_SECONDS
+
     def close(self) -> None:
         """Close all sources. The file was written at the last change: no disk is waited for here."""
         self._threads.close(cancel=True)
+        if self._reader is not None:
+            self._reader.close()
         for question in self._questions:
             question.source.close()
 
@@ -252,7 +296,9 @@ class JobsService:
 
     def _process_state(self, given: JobsInput) -> JobSourceState:
         if self._lister is None:
-            text = f"The source {self._source.inventory.source} lists no processes: use nvml."
+            text = (
+                f"The source {self._source.inventory.source} lists no processes: use nvml or amd."
+            )
             return JobSourceState(name=PROCESSES, state="absent", message=text)
         hidden = {each.process.hidden for each in given.processes}
         if OTHER_NAMESPACE in hidden:
@@ -279,6 +325,7 @@ class JobsService:
         task, name, before = question.task, question.source.name, question.answer
         if task is not None and task.done():
             question.task = None
+            question.asked = question.began
             error = task.exception()
             if error is None:
                 question.answer = self._persons.answer(task.result())
@@ -290,9 +337,11 @@ class JobsService:
             text = f"It has not answered for more than {HUNG_SECONDS:.0f} s."
             self._failing(question, text, given.at)
         if question.task is None and now >= question.due:
-            question.began, question.due = now, now + question.source.interval
+            absent = question.answer is not None and question.state.state == "absent"
+            pause = max(question.source.interval, ABSENT_SECONDS if absent else 0.0)
+            question.began, question.due = now, now + pause
             question.task = asyncio.create_task(self._threads.run(question.source.read, given))
-        return question.answer is not before
+        return question.answer != before
 
     @staticmethod
     def _failing(question: _Question, message: str, wall: int) -> None:
@@ -308,8 +357,9 @@ class JobsService:
         return JobsMemory(boot_id=self._boot_id, boot=boot, open=opened, ended=self._merge.ended)
 
     def _save(self, now: float, wall: int) -> None:
-        """Have the file written, unless the disk has not finished the last time."""
-        if self._file is None or (self._saving is not None and not self._saving.done()):
+        """Have the file written; where the disk has not finished the last time, at a later look."""
+        self._unsaved = self._saving is not None and not self._saving.done()
+        if self._file is None or self._unsaved:
             return
         self._saved_at = now
         memory = self._memory()
@@ -325,6 +375,13 @@ def jobs_switched_off(session: int, now: int) -> bytes:
 
 def _with_state(answer: JobsAnswer, state: JobSourceState) -> JobsAnswer:
     return replace(answer, state=state)
+
+
+def _adds(before: FoundProcesses, found: FoundProcesses) -> bool:
+    """Return whether there is a process that was not there before."""
+    if before is found:
+        return False
+    return not {each.id for each in found.processes} <= {each.id for each in before.processes}
 
 
 def _without_processes(record: OpenAllocation) -> OpenAllocation:

@@ -18,20 +18,15 @@ import msgspec
 
 from collector.jobs.cgroups import owner_of
 from collector.jobs.source import JobsAnswer, JobsInput, Ownership, ProcessId
-from telemetry.devices import Gpu
 from telemetry.jobs import Allocation, Job, JobKey, JobSourceState, Precision
+from telemetry.slurm import SCHEDULER, gres_order
 
 NAME = "slurm-hook"
-SCHEDULER = "slurm"
 FOLDER = Path("/run/kilowatch/jobs")
 MOST_BYTES = 4096
 """Bytes of a file at most; a hook writes about 250."""
 MOST_FILES = 2000
-MOST_NAMES = 65_536
-"""Names of one list at most, Slurm's own limit of nodes."""
 _FILE = re.compile(r"slurm-(\d{1,12})-(\d{1,6})")
-_DEVICE = re.compile(r"/nvidia(\d+)$")
-_RANGE = re.compile(r"\[([0-9,-]+)\]")
 _FIRST, _LAST = 946_684_800 * 10**9, 4_102_444_800 * 10**9
 """2000 and 2100, ns since 1970: between them lies every time that a hook can have written."""
 _MOST_NAMED = 3
@@ -84,6 +79,7 @@ class SlurmJobs:
         try:
             check_ours(folder.stat())
             names = [entry.name for entry in os.scandir(folder) if _FILE.fullmatch(entry.name)]
+            names.sort(key=_number)  # the folder's own order depends on its file system
         except FileNotFoundError:
             return _nothing("absent", f"no prolog has written to {folder}")
         except PermissionError as error:
@@ -93,7 +89,7 @@ class SlurmJobs:
         problems = []
         if len(names) > MOST_FILES:
             problems.append(f"{folder} has more than {MOST_FILES} files; the newest jobs are read")
-            names = sorted(names, key=_number)[-MOST_FILES:]
+            names = names[-MOST_FILES:]
         files = self._files(folder, names, problems)
         order, assumed = gres_order(self._config.gres_file, given.node, given.gpus)
         by_minor = {gpu.minor: gpu.uuid for gpu in given.gpus if gpu.minor is not None}
@@ -104,7 +100,7 @@ class SlurmJobs:
                 if gpu is None:
                     problems.append(f"job {file.key.id} has GPU {number} of Slurm, which is none of this node's")  # fmt: skip
                 else:
-                    allocations.append(_allocation(file, gpu))
+                    allocations.append(_allocation(file, gpu, assumed=bool(assumed)))
         if assumed and allocations:
             problems.append(
                 f"{assumed}: Slurm's numbers of GPUs are taken for those of /dev/nvidiaN"
@@ -184,69 +180,6 @@ def parse(name: str, content: bytes) -> HookFile:
     )  # fmt: skip
 
 
-def gres_order(file: Path, node: str, gpus: Sequence[Gpu]) -> tuple[list[int], str]:
-    """Return the minor number of each of Slurm's GPUs of a node, and why that is assumed; "" where gres.conf
-    says it."""
-    minors = sorted(gpu.minor for gpu in gpus if gpu.minor is not None)
-    usual = list(range(minors[-1] + 1)) if minors else []
-    try:
-        text = file.read_text(errors="replace")
-    except OSError as error:
-        return usual, f"{file}: {error.strerror}"
-    try:
-        found = _minors(text, node)
-    except ValueError as error:
-        return usual, f"{file}: {error}"
-    return (found, "") if found else (usual, f"{file} names no File= of this node")
-
-
-def _minors(text: str, node: str) -> list[int]:
-    """Return the minor numbers of the devices of a node in the order of gres.conf. Raises `ValueError`."""
-    found: list[int] = []
-    for line in text.splitlines():
-        words = [word.partition("=") for word in line.partition("#")[0].split()]
-        keys = {key.lower(): value for key, _, value in words}
-        if keys.get("name", "").lower() != "gpu" or "file" not in keys:
-            continue
-        names = keys.get("nodename")
-        if names is not None and not _names(names, node):
-            continue
-        for path in expanded(keys["file"]):
-            match = _DEVICE.search(path)
-            if match is None:
-                raise ValueError(f"{path} is no /dev/nvidiaN")
-            found.append(int(match[1]))
-    return found
-
-
-def expanded(text: str) -> list[str]:
-    """Return the names of a list of Slurm: `n[1-3,7]` are four, with leading zeros kept, and `r[1-2]n[1-2]` are
-    four. Raises `ValueError` for a range that is none, and for more than `MOST_NAMES` names."""
-    found = []
-    for part in re.split(r",(?![^\[]*\])", text):
-        match = _RANGE.search(part)
-        if match is None:
-            found.append(part)
-            continue
-        tails = expanded(part[match.end() :])
-        for span in match[1].split(","):
-            first, _, last = span.partition("-")
-            numbers = range(int(first), int(last or first) + 1)
-            if len(found) + len(numbers[: MOST_NAMES + 1]) * len(tails) > MOST_NAMES:
-                raise ValueError(f"more than {MOST_NAMES} names")
-            found += [
-                f"{part[: match.start()]}{str(n).zfill(len(first))}{tail}"
-                for n in numbers
-                for tail in tails
-            ]
-    return found
-
-
-def _names(names: str, node: str) -> bool:
-    short = node.partition(".")[0]
-    return not {node, short}.isdisjoint(expanded(names))
-
-
 def _time(its: Mapping[str, str], key: str) -> int:
     value = int(its.get(key) or 0)
     if value and not _FIRST < value < _LAST:
@@ -276,10 +209,10 @@ def _job(file: HookFile) -> Job:
     )  # fmt: skip
 
 
-def _allocation(file: HookFile, gpu: str) -> Allocation:
+def _allocation(file: HookFile, gpu: str, *, assumed: bool) -> Allocation:
     return Allocation(
         job=file.key, gpu=gpu, begin=file.begin, end=file.end, begin_from=Precision.HOOK,
-        end_from=Precision.HOOK, source=NAME,
+        end_from=Precision.HOOK, source=NAME, assumed=assumed,
     )  # fmt: skip
 
 

@@ -17,6 +17,8 @@ from telemetry.jobs import Allocation, GpuProcess, Job, JobKey, JobSourceState
 
 ProcessId = tuple[int, int]
 """PID, and start in ns since 1970: PIDs are used again."""
+RAY_TITLE = "ray::"
+"""Begin of the title that a worker of Ray gives itself in the place of its command line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from collector.jobs.config import JobsConfig
 from collector.jobs.kubernetes import KubernetesJobs
+from collector.jobs.ray import RayJobs
 from collector.jobs.slurm import SlurmJobs
 from collector.jobs.source import JobSource
 
@@ -18,6 +19,7 @@ JobSourceMaker = Callable[[JobsConfig], JobSource | None]
 JOB_SOURCES: tuple[JobSourceMaker, ...] = (
     lambda config: SlurmJobs(config.slurm),
     lambda config: KubernetesJobs(config.kubernetes),
+    lambda config: RayJobs(config.ray) if config.ray.url else None,
 )
 """Factories; one returns None where the settings want no such source."""
 

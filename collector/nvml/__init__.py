@@ -1,7 +1,7 @@
 """NVIDIA's driver as a source of readings: `NvmlSource`.
 
-`source`, `gpu_table`, `probe_supervisor`, `states` and `transitions` run in the collector;
-`driver`, `gpu`, `readings` and their imports run in the probe process. Only `binding` imports
+`source` runs in the collector (with `collector.probed`); `driver`, `gpu`, `readings` and their imports
+run in the probe process. Only `binding` imports
 pynvml.
 """
 

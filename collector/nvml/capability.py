@@ -146,11 +146,11 @@ def exclude_remaps(found: list[Cell]) -> None:
 
 
 def absent_for_good(found: list[Cell]) -> dict[str, str]:
-    """Return the gap word of each unsupported metric, for the inventory."""
+    """Return the gap word of each unsupported metric that NVML has, for the inventory."""
     return {
         cell.metric.name: cell.gap.word
         for cell in found
-        if cell.link is None and cell.gap is not None and not cell.metric.origin
+        if cell.link is None and cell.gap is not None and cell.metric.readers("nvml")
     }
 
 

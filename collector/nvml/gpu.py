@@ -6,6 +6,7 @@ import re
 import time
 from array import array
 from typing import Any
+from uuid import UUID
 
 import msgspec
 
@@ -34,6 +35,8 @@ from telemetry.schema import SCHEMA
 # Description of a GPU: name, address, limits, links. Read once, when the GPU is opened.
 
 MAX_LINKS = 36
+_JOINED = 3
+"""State of a registration with the fabric that is completed."""
 ARCHITECTURES = {
     2: "Kepler",
     3: "Maxwell",
@@ -55,8 +58,10 @@ def describe(handle: Handle, index: int) -> Gpu:
     """Return the description of a GPU. Raises `DriverError` when it or the driver is gone."""
     memory = _number(handle, Call("nvmlDeviceGetMemoryInfo_v2", pick="total"))
     limit = _number(handle, Call("nvmlDeviceGetEnforcedPowerLimit", 1e-3))
+    cluster, clique = domain(handle)
     minor = _number(handle, Call("nvmlDeviceGetMinorNumber"))
     architecture = _number(handle, Call("nvmlDeviceGetArchitecture"))
+    width = _number(handle, Call("nvmlDeviceGetCurrPcieLinkWidth"))
     return Gpu(
         uuid=_text(once("nvmlDeviceGetUUID", handle)) or f"GPU-without-uuid-{index}",
         index=index,
@@ -70,8 +75,33 @@ def describe(handle: Handle, index: int) -> Gpu:
         power_limit_watts=limit,
         minor=int(minor) if minor is not None else None,
         mig=_number(handle, Call("nvmlDeviceGetMigMode", pick=0)) == 1,
+        pcie_width=int(width) if width is not None else None,
+        ecc=_switch(handle, Call("nvmlDeviceGetEccMode", pick=0)),
+        persistence=_switch(handle, Call("nvmlDeviceGetPersistenceMode")),
         slot=_slot(handle),
+        fabric_cluster=cluster,
+        fabric_clique=clique,
     )
+
+
+def _switch(handle: Handle, call: Call) -> bool | None:
+    """Return whether a mode is on; None where it is not told."""
+    value = _number(handle, call)
+    return None if value is None else value == 1
+
+
+def domain(handle: Handle) -> tuple[str | None, int | None]:
+    """Return the NVLink domain that a GPU has joined, and its clique there; nothing before, and on a machine whose
+    fabric ends at its own switches."""
+    query, pick = bind(handle, Call("nvmlDeviceGetGpuFabricInfoV", pick="state"))
+    found = query.answer(pick) if query.insist(query.ask()) == Code.SUCCESS else None
+    if found is None:
+        return None, None
+    _, info = found
+    content = bytes(info.clusterUuid)
+    if info.state != _JOINED or not any(content):
+        return None, None
+    return str(UUID(bytes=content)), int(info.cliqueId)
 
 
 def links(handle: Handle, uuid: str) -> tuple[Link, ...]:
@@ -181,6 +211,7 @@ _GPU_FAST = SCHEMA.blocks[SCHEMA.index(Table.GPU, Lane.FAST)].names
 _GPU_SLOW = SCHEMA.blocks[SCHEMA.index(Table.GPU, Lane.SLOW)].names
 _LATENCY = _GPU_FAST.index("gpu_driver_latency_seconds")
 _MIG = _GPU_SLOW.index("gpu_mig_mode")
+_FABRIC = _GPU_SLOW.index("gpu_fabric_state")
 
 
 class GpuReader:
@@ -199,6 +230,8 @@ class GpuReader:
         self._status = ProbeStatus.OK
         self._open_at = 0.0
         self._described: ProbeDescription | None = None
+        self._fabric = float(_JOINED)
+        """State of the registration with the fabric at the newest reading."""
         self._reported: ProbeDescription | None = None
 
     def describe(self, turn: Turn) -> ProbeDescription | None:
@@ -253,6 +286,7 @@ class GpuReader:
             return ProbeReading(status)
         if lanes & SLOW:
             self._notice_mig(values[slow + _MIG], turn)
+            self._notice_domain(values[slow + _FABRIC])
         processes = None
         if lanes & PROCESSES and self._processes is not None:
             processes = self._processes.read(turn)
@@ -321,6 +355,17 @@ class GpuReader:
             self._forget()  # capabilities depend on MIG
         if (gpu, instances) != (self._described.gpu, self._described.instances):
             self._described = ProbeDescription(gpu, self._described.links, instances)
+
+    def _notice_domain(self, state: float) -> None:
+        """Read the NVLink domain again when the registration with the fabric was completed, or undone."""
+        before, self._fabric = self._fabric, state
+        if state == before or self._described is None or self.handle is None:
+            return
+        cluster, clique = domain(self.handle)
+        gpu = self._described.gpu
+        if (cluster, clique) != (gpu.fabric_cluster, gpu.fabric_clique):
+            gpu = msgspec.structs.replace(gpu, fabric_cluster=cluster, fabric_clique=clique)
+            self._described = msgspec.structs.replace(self._described, gpu=gpu)
 
     def _forget(self) -> None:
         """Probe the capabilities again."""

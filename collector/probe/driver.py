@@ -8,7 +8,10 @@ from typing import Protocol
 from collector.probe.protocol import ProbeDescription, ProbeNotice, ProbeReading, ProbeReport
 from telemetry.errors import ConfigError, did_you_mean
 
-DRIVERS = {"nvml": "collector.nvml.driver:NvmlDriver"}
+DRIVERS = {
+    "nvml": "collector.nvml.driver:NvmlDriver",
+    "amd": "collector.amd.driver:AmdDriver",
+}
 """Module and class by name; imported only in the process that runs it."""
 
 
@@ -46,10 +49,13 @@ class Driver(Protocol):
         """Close the driver."""
 
 
-def load(name: str) -> Driver:
-    """Make the driver of that name. Raises `ConfigError` for a name that is not in the list."""
+def load(spec: str) -> Driver:
+    """Make the driver of that name; what follows a colon is its argument. Raises `ConfigError` for a name that is
+    not in the list."""
+    name, colon, argument = spec.partition(":")
     if name not in DRIVERS:
         raise ConfigError("probe", f"there is no driver {name!r}", did_you_mean(name, DRIVERS))
     module, _, attribute = DRIVERS[name].partition(":")
-    driver: Driver = getattr(importlib.import_module(module), attribute)()
+    made = getattr(importlib.import_module(module), attribute)
+    driver: Driver = made(argument) if colon else made()
     return driver

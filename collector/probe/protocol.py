@@ -116,7 +116,7 @@ class ProbeReport(msgspec.Struct, frozen=True, array_like=True, tag="report"):
 
 
 class ProbeNotice(msgspec.Struct, frozen=True, array_like=True, tag="notice"):
-    """Event of the driver: an XID."""
+    """Event of the driver: an XID, or a statement."""
 
     kind: str
     at: int

@@ -11,8 +11,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import aiomqtt
 
@@ -35,6 +36,8 @@ STATUS_EVERY = 60.0
 """Seconds after which the status is sent again if the ring has lost its oldest frames meanwhile."""
 RING_READ_TIMEOUT = 30.0
 """Seconds that the status waits for the ring to be read; older frames count as gone without it."""
+REFUSED_SECONDS = 5.0
+"""Seconds after which a subscription that was refused is asked for again."""
 LAST_SECONDS = 0.7
 """Seconds that the last messages may take."""
 ANSWER_SECONDS = 0.5
@@ -204,10 +207,14 @@ class Publisher:
         outbox = self.outbox
         # First, because an aggregator may answer the status with a command; and in a task of its
         # own, because aiomqtt would wait ten seconds for a broker that has gone.
-        await client.subscribe([(self._topic(Topic.COMMAND), 0), (self._topic(Topic.STATUS), 1)])
+        now = asyncio.get_running_loop().time
+        wanted = [(self._topic(Topic.COMMAND), 0), (self._topic(Topic.STATUS), 1)]
+        refused, asked = await self._subscribe(client, wanted), now()
         while True:
             await outbox.frames_waiting.wait()
             outbox.frames_waiting.clear()
+            if refused and now() - asked >= REFUSED_SECONDS:
+                refused, asked = await self._subscribe(client, refused, again=True), now()
             if self._inventory_due and self._inventory is not None:
                 self._inventory_due = False
                 await client.publish(
@@ -221,6 +228,18 @@ class Publisher:
                 await client.publish(self._topic(Topic.JOBS), self._jobs, qos=1, retain=True)
             if self._closing.is_set():
                 return
+
+    async def _subscribe(
+        self, client: aiomqtt.Client, wanted: list[tuple[str, int]], *, again: bool = False
+    ) -> list[tuple[str, int]]:
+        """Subscribe; return what the broker refuses, as a NATS server does while it has no quorum."""
+        granted: Iterable[Any] = await client.subscribe(wanted)  # numbers, or objects with a value
+        refused = [one for one, code in zip(wanted, granted, strict=False)
+                   if getattr(code, "value", code) >= 0x80]  # fmt: skip
+        if refused and not again:
+            log.error("node=%s the broker refuses to let us read %s: no request is heard until it is granted; "
+                      "allow this user to", self._config.node, ", ".join(name for name, _ in refused))  # fmt: skip
+        return refused
 
     async def _send_frames(self, client: aiomqtt.Client) -> None:
         outbox = self.outbox

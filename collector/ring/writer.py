@@ -113,7 +113,8 @@ class RingWriter:
             async with asyncio.timeout(seconds):
                 await done.wait()
         except TimeoutError:
-            log.warning("ring: the disk is behind by %d frames", len(self._waiting))
+            if self._waiting:  # else it is the machine that is late
+                log.warning("ring: the disk is behind by %d frames", len(self._waiting))
 
     async def run(self) -> None:
         """Write until `close`."""

@@ -3,7 +3,7 @@
 Without the list, a GPU that is gone when the collector starts would cause no gap and no alert. A
 GPU that is gone for good leaves the list in three ways:
 
-- another GPU answers at its PCI address: it was replaced (`collector.nvml.gpu_table`);
+- another GPU answers at its PCI address: it was replaced (`collector.probed.gpu_table`);
 - it has been gone for `FORGOTTEN_AFTER` when the collector starts;
 - `gpus.json` in the state folder is deleted while the collector does not run.
 """

@@ -18,9 +18,15 @@ import msgspec
 from collector.config import CollectorConfig
 from collector.sampling.reading import read
 from collector.sampling.rows import blocks, filled, has_node, overlaid
-from collector.sampling.sampler import BOTH, LONGEST_DEADLINE, HostRows
+from collector.sampling.sampler import BOTH, LONGEST_DEADLINE, HostRows, role_in
 from collector.sampling.self_metrics import node_metrics
-from collector.service import facts_of, host_of, ports_of
+from collector.service import (
+    changing_facts_of,
+    facts_of,
+    guessed_role_of,
+    host_of,
+    ports_of,
+)
 from collector.source import DeviceEvent, Rows, Source
 from collector.sources import is_elsewhere, make_source
 from telemetry.gap import NOT_READ, NOT_SUPPORTED, Gap, reason_of
@@ -63,8 +69,11 @@ async def once(config: CollectorConfig, source: Source | None = None) -> Documen
     return document(*await read_node(config, source))
 
 
-async def read_node(config: CollectorConfig, source: Source | None = None) -> NodeReading:
-    """Open the source, read both lanes, and close it. Raises as `once`."""
+async def read_node(
+    config: CollectorConfig, source: Source | None = None, longest: float = OPENING_SECONDS
+) -> NodeReading:
+    """Open the source, read both lanes, and close it. `longest`: seconds at most for a driver that is being opened,
+    and for what answers late. Raises as `once`."""
     if source is None:
         source = make_source(config.source, config, time.time_ns() / 1e9)
     host = host_of(config)
@@ -73,7 +82,7 @@ async def read_node(config: CollectorConfig, source: Source | None = None) -> No
     events: list[DeviceEvent] = []
     try:
         await source.open()
-        await _opened(source, config)
+        await _opened(source, config, longest)
         rows: Rows = {}
         for reading in range(1 if is_elsewhere(config.source) else 2):
             if reading:
@@ -93,7 +102,7 @@ async def read_node(config: CollectorConfig, source: Source | None = None) -> No
                 rows |= {} if host is None else host.read(BOTH, now_ns)
                 rows |= {} if ports is None else await ports.finish()
         if host is not None and has_host:
-            rows |= await _answered(host)
+            rows |= await _answered(host, min(longest, ANSWER_SECONDS))
     finally:
         await source.close()
         for part in (host, ports):
@@ -105,7 +114,8 @@ async def read_node(config: CollectorConfig, source: Source | None = None) -> No
         node=config.node,
         cluster=config.cluster,
         kilowatch=release(),
-        host={**facts, **found.host},
+        role=role_in(found, config.role, guessed_role_of(config)),
+        host={**facts, **changing_facts_of(config)(), **found.host},
         taken_at=found.taken_at or now_ns,
         source=found.source or config.source,
         ports=found.ports if ports is None else ports.ports,
@@ -114,9 +124,9 @@ async def read_node(config: CollectorConfig, source: Source | None = None) -> No
     return NodeReading(inventory, {**rows, **overlaid(rows, known)}, events)
 
 
-async def _answered(host: HostRows) -> Rows:
+async def _answered(host: HostRows, seconds: float) -> Rows:
     """Return the host's readings again once all that was begun has answered, or has had its time."""
-    deadline = asyncio.get_running_loop().time() + ANSWER_SECONDS
+    deadline = asyncio.get_running_loop().time() + seconds
     rows: Rows = {}
     while host.pending and asyncio.get_running_loop().time() < deadline:
         await asyncio.sleep(ANSWER_POLL)
@@ -124,9 +134,9 @@ async def _answered(host: HostRows) -> Rows:
     return rows
 
 
-async def _opened(source: Source, config: CollectorConfig) -> None:
+async def _opened(source: Source, config: CollectorConfig, seconds: float) -> None:
     """Wait for a driver that is still being opened: without persistence mode that takes seconds."""
-    deadline = asyncio.get_running_loop().time() + OPENING_SECONDS
+    deadline = asyncio.get_running_loop().time() + seconds
     while source.inventory.driver_state == "unknown":
         if asyncio.get_running_loop().time() > deadline:
             return

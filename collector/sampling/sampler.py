@@ -26,7 +26,7 @@ from collector.source import DeviceEvent, Pausable, Rows, Source
 from telemetry import frame
 from telemetry.devices import Gpu, Port
 from telemetry.gap import NOT_SUPPORTED
-from telemetry.inventory import CommandKind, Inventory
+from telemetry.inventory import CommandKind, Inventory, NodeRole
 from telemetry.metric import Lane, Table
 from telemetry.release import release
 from telemetry.topics import phase_of
@@ -86,6 +86,8 @@ LONGEST_COMMAND = 8.0
 """Seconds that a source may take to release a driver or to open it again."""
 GRACE = 0.1
 """Share of the interval after the deadline at which a source that does not return is abandoned."""
+FACTS_SECONDS = 60.0
+"""Seconds between two readings of the host's facts."""
 LONGEST_SLEEP = 2.0
 """Seconds after which a sleeping sampler checks whether the clock was set."""
 SKIPPED_REPORT_EVERY = 60.0
@@ -170,13 +172,17 @@ class Sampler:
         host: HostRows | None = None,
         others: Sequence[Callable[[], list[DeviceEvent]]] = (),
         facts: Mapping[str, str] | None = None,
+        changing: Callable[[], Mapping[str, str]] = dict,
+        guessed: NodeRole | None = None,
         wall_ns: Callable[[], int] = time.time_ns,
         monotonic: Callable[[], float] = time.monotonic,
         failing: Callable[[], Collection[object]] = tuple,
         sampled: Callable[[], None] = lambda: None,
         ports: PortRows | None = None,
     ) -> None:
-        """`failing` returns the parts of the collector that failed; `sampled` is called after each tick."""
+        """`changing` returns facts of the host that may change; `guessed` is the node's role where neither
+        settings nor GPUs tell it. `failing` returns the parts of the collector that failed; `sampled` is called
+        after each tick."""
         self._config = config
         self._failing = failing
         self._sampled = sampled
@@ -189,6 +195,10 @@ class Sampler:
         self._seen_ports: tuple[Port, ...] = ()
         self._others = others
         self._facts = facts or {}
+        self._changing = changing
+        self._guessed = guessed
+        self._found_facts: Mapping[str, str] = {}
+        self._facts_at = -math.inf
         self._xids = XidEvents()
         self._wall_ns = wall_ns
         self._monotonic = monotonic
@@ -254,6 +264,8 @@ class Sampler:
             with_ports.begin(self._source.inventory.gpus)
         rows = await self._read(lanes, tick, now_ns)
         ports = {} if with_ports is None else await with_ports.finish()
+        if Lane.SLOW in lanes:
+            self._look_at_facts()
         inventory = self._inventory(now_ns)
         self._gather(inventory, now_ns)
         if not readings.has_node(rows):
@@ -320,6 +332,19 @@ class Sampler:
         if stopped and event.gpu is not None and isinstance(self._source, Pausable):
             self._source.pause(event.gpu, f"XID {number}")
 
+    def _look_at_facts(self) -> None:
+        """Read the facts of the host that may change, where the last reading is long ago."""
+        if (now := self._monotonic()) - self._facts_at < FACTS_SECONDS:
+            return
+        self._facts_at = now
+        try:
+            found = self._changing()
+        except Exception as error:  # noqa: BLE001 - as in `collector.sampling.reading`
+            self._complain(f"facts of the host can't be read: {type(error).__name__}: {error}")
+            return
+        if found != self._found_facts:
+            self._found_facts, self._seen = found, None
+
     def _inventory(self, now_ns: int) -> Inventory:
         """Return the inventory with the collector's fields; send it to the sinks when it is new."""
         found = self._source.inventory
@@ -338,7 +363,8 @@ class Sampler:
             version=self._version,
             taken_at=found.taken_at or now_ns,
             kilowatch=release(),
-            host={**self._facts, **found.host},
+            role=role_in(found, self._config.role, self._guessed),
+            host={**self._facts, **self._found_facts, **found.host},
             source=found.source or self._config.source,
             ports=_known_gpus(ports, found),
         )
@@ -372,7 +398,7 @@ class Sampler:
                 DeviceEvent(
                     "ticks_skipped",
                     self._wall_ns(),
-                    message=f"{many} ticks were skipped because they were too late",
+                    message=f"ticks skipped because they were too late: {many}",
                     data={"ticks": many},
                 )
             )
@@ -422,6 +448,12 @@ def _known_gpus(ports: tuple[Port, ...], inventory: Inventory) -> tuple[Port, ..
     return tuple(
         port if port.gpu in uuids else msgspec.structs.replace(port, gpu=None) for port in ports
     )
+
+
+def role_in(found: Inventory, named: NodeRole | None, guessed: NodeRole | None) -> str:
+    """Return the role of a node: that of the settings, else of its source, else by its GPUs, else by its
+    hardware."""
+    return named or found.role or (NodeRole.GPU if found.gpus else guessed or "")
 
 
 def _wake(sleeper: asyncio.Future[None]) -> None:

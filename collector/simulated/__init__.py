@@ -14,13 +14,14 @@ from __future__ import annotations
 
 from collector.simulated.expect import expected_bytes, expected_rows, silent, value
 from collector.simulated.faults import FaultKind, SimulatedFault, parse
-from collector.simulated.host import SELF
+from collector.simulated.host import LACKED, SELF
 from collector.simulated.scenario import EPOCH, KINDS, Scenario, scenario
 from collector.simulated.source import SimulatedSource
 
 __all__ = [
     "EPOCH",
     "KINDS",
+    "LACKED",
     "SELF",
     "FaultKind",
     "Scenario",

@@ -38,7 +38,7 @@ _PICK_FAST = layout(LINK_FAST, ("link_state",))
 _PICK_SLOW = layout(
     LINK_SLOW,
     ("link_speed_bytes_per_second", "link_transmit_bytes_total", "link_receive_bytes_total"),
-    frozenset(
+    zeros=frozenset(
         {
             "link_replays_total",
             "link_recoveries_total",

@@ -24,6 +24,7 @@ HEAD: tuple[float, float] = (NOT_SUPPORTED, 0.0)
 def layout(
     block: int,
     names: Sequence[str],
+    *,
     zeros: frozenset[str] = frozenset(),
     absent: frozenset[str] = frozenset(),
 ) -> Pick:

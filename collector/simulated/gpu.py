@@ -88,7 +88,7 @@ def fast_layout(board: GpuBoard) -> Pick:
         absent |= {"gpu_memory_power_watts", "gpu_memory_temperature_celsius"}
     if not board.gpm:
         absent |= {"gpu_sm_active_ratio", "gpu_tensor_active_ratio", "gpu_dram_active_ratio"}
-    return layout(GPU_FAST, FAST, _FAST_ZEROS, frozenset(absent))
+    return layout(GPU_FAST, FAST, zeros=_FAST_ZEROS, absent=frozenset(absent))
 
 
 @dataclass(slots=True)

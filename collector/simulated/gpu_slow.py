@@ -142,7 +142,7 @@ def slow_layout(board: GpuBoard) -> Pick:
     zeros = _ZEROS_OF_ALL | (_ZEROS_WITH_ECC if board.ecc else set())
     zeros |= {"gpu_mig_mode"} if board.mig else set()
     names = (*_CONSTANT, *_COMPUTED)
-    return layout(GPU_SLOW, names, frozenset(zeros), frozenset(_absent(board)))
+    return layout(GPU_SLOW, names, zeros=frozenset(zeros), absent=frozenset(_absent(board)))
 
 
 def slow_count() -> int:

@@ -73,9 +73,34 @@ _SLOW = (
     "node_nvme_drives_live",
     "node_cpu_temperature_celsius",
     "node_cpu_headroom_celsius",
+    "node_nvme_headroom_celsius",
+    "node_nvme_spare_ratio",
+    "node_nvme_worn_ratio",
+    "node_services",
+    "node_supplies",
+    "node_fans",
+    "node_nvme_critical",
+    "node_nvme_media_errors_total",
+    "node_services_down",
+    "node_service_restarts_total",
+    "node_unclean_boot",
+    "node_crash_records",
+    "node_supplies_failed",
+    "node_fans_failed",
 )
+LACKED = frozenset({
+    "node_nvswitches", "node_nvswitches_present", "node_fabric_manager_up", "node_imex_up",
+    "node_lustre_imports", "node_lustre_imports_failing", "node_beegfs_targets", "node_beegfs_targets_failing",
+    "node_ceph_sessions", "node_ceph_sessions_failing", "node_ceph_requests_homeless", "node_bmc_log_used_ratio",
+})  # fmt: skip
+"""Columns that no simulated node has, as gaps `not_supported`."""
 _PICK_FAST = layout(NODE_FAST, _FAST)
-_PICK_SLOW = layout(NODE_SLOW, _SLOW)
+_HEALTHY = frozenset({
+    "node_machine_checks_total", "node_kernel_machine_check", "node_kernel_oops", "node_kernel_warning",
+    "node_kernel_lockup", "node_bmc_log_critical",
+})  # fmt: skip
+"""Columns that are 0 on every simulated node."""
+_PICK_SLOW = layout(NODE_SLOW, _SLOW, zeros=_HEALTHY, absent=LACKED)
 _MEMORY_SHARE = 0.15
 """Energy of the memory over that of the packages."""
 _MEMORY = {
@@ -172,6 +197,13 @@ class SimulatedHost:
                     chassis.drives,
                     heat,
                     100.0 - heat,
+                    48.0 - 0.2 * heat,
+                    0.95,
+                    0.03,
+                    5.0,
+                    6.0,
+                    12.0,
+                    *(0.0,) * 8,
                 )
             )
         )

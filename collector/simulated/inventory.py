@@ -12,7 +12,7 @@ from collector.simulated.gpu_slow import slow_count, slow_layout
 from collector.simulated.ports import ports_of
 from collector.simulated.random import draw
 from telemetry.devices import Gpu, Link, MemoryPool
-from telemetry.inventory import Inventory
+from telemetry.inventory import DRIVES_FACT, MEMORY_BLOCKS_FACT, MEMORY_FACT, Inventory, NodeRole
 from telemetry.schema import GPU_FAST, GPU_SLOW
 
 _BUSES = {
@@ -60,6 +60,9 @@ def _gpu(node: SimulatedNode, gpu: SimulatedGpu, lost: tuple[int, ...]) -> Gpu:
         memory_bytes=board.memory_bytes,
         power_limit_watts=board.limit,
         minor=gpu.index,
+        pcie_width=16,
+        ecc=True if board.ecc else None,
+        persistence=True,
         slot=str(gpu.index + 1),
         present=gpu.index not in lost,
         capabilities=capabilities(board),
@@ -91,6 +94,9 @@ def inventory(
         "serial": f"S{own % 10**9:09d}",
         "cpu": chassis.cpu,
         "cpus": str(chassis.cpus),
+        MEMORY_FACT: str(chassis.memory_bytes),
+        MEMORY_BLOCKS_FACT: "1",
+        DRIVES_FACT: str(chassis.drives),
         "job": f"{node.job.kind}-{node.job.number}",
     }
     rack = cluster.rack(node.name)
@@ -110,6 +116,7 @@ def inventory(
         )
     return Inventory(
         node=node.name,
+        role=NodeRole.GPU,
         source=f"simulated:{scenario.name}",
         host=host,
         driver_version=kind.board.driver,

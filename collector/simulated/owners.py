@@ -34,6 +34,8 @@ PAUSE = 20
 """Seconds for which GPUs are free between two jobs."""
 LEFT_OVER = 600
 """Seconds for which a process of the job before stays on its first GPU, on nodes that two users share."""
+_LOADS = 5
+"""Seconds after the begin of a job in which its processes are on no GPU yet."""
 _HOUR = 3600
 _RUN = {
     "training": 6 * _HOUR,
@@ -126,6 +128,8 @@ class SimulatedJobs:
         self._scenario, self._node = scenario, node
         self._parts = tuple(_parts(node, owned))
         self._uuids = [uuid_of(scenario.seed, node.name, gpu.index) for gpu in node.gpus]
+        self._newest: tuple[range, JobsAnswer] | None = None
+        """The newest answer, and the seconds of which it is true."""
 
     def read(self, given: JobsInput) -> JobsAnswer:
         """Return jobs, allocations and processes at the time of the input."""
@@ -136,6 +140,25 @@ class SimulatedJobs:
 
     def at(self, second: int) -> JobsAnswer:
         """Return jobs, allocations and processes at a second since the scenario's start."""
+        if self._newest is None or second not in self._newest[0]:
+            self._newest = self._steady(second), self._made(second)
+        return self._newest[1]
+
+    def _steady(self, second: int) -> range:
+        """Return the seconds around one in which no job begins or ends and no process comes or goes."""
+        edges = set()
+        for part in self._parts:
+            length, shift = _RUN[part.kind], self._node.job.shift
+            number = (second + shift) // length
+            for turn in (number - 1, number, number + 1):
+                begin = turn * length - shift
+                end = begin + length - PAUSE
+                left = int(ENDED_SECONDS) + 1
+                edges |= {begin, begin + _LOADS, end, end + LEFT_OVER, end + left}
+        first = max((edge for edge in edges if edge <= second), default=second)
+        return range(first, min((edge for edge in edges if edge > second), default=second + 1))
+
+    def _made(self, second: int) -> JobsAnswer:
         jobs: dict[JobKey, Job] = {}
         allocations: list[Allocation] = []
         processes: list[GpuProcess] = []
@@ -198,14 +221,14 @@ class SimulatedJobs:
             return
         for gpu in run.part.gpus:
             stays = LEFT_OVER if run.part.kind == "mixed" and gpu == run.part.gpus[0] else 0
-            if not run.begin + 5 <= second < run.end + stays:
+            if not run.begin + _LOADS <= second < run.end + stays:
                 continue
             phase = LoadPhase.INFERENCE if run.part.kind == "inference" else LoadPhase.TRAINING
             own = draw(self._scenario.seed, self._node.name, gpu, run.begin)
             yield GpuProcess(
                 gpu=self._uuids[gpu],
                 pid=2000 + own % 4_000_000,
-                started=self._scenario.at_ns(run.begin + 5),
+                started=self._scenario.at_ns(run.begin + _LOADS),
                 user=run.job.user,
                 name="vllm" if run.part.kind == "inference" else "python",
                 job=run.job.key,

@@ -22,6 +22,7 @@ _COMPUTED = (
     "port_speed_bytes_per_second",
     "port_width",
     "port_speed_usual_bytes_per_second",
+    "port_role",
     "port_receive_bytes_total",
     "port_transmit_bytes_total",
     "port_receive_packets_total",
@@ -29,8 +30,11 @@ _COMPUTED = (
     "port_link_downs_total",
 )
 _PICK = layout(
-    PORT_SLOW, _COMPUTED, frozenset(SCHEMA.blocks[PORT_SLOW].names) - frozenset(_COMPUTED)
+    PORT_SLOW,
+    _COMPUTED,
+    zeros=frozenset(SCHEMA.blocks[PORT_SLOW].counters) - frozenset(_COMPUTED),
 )
+"""Counters that no fault moves are 0; whatever else a simulated port does not have is a gap."""
 
 
 def ports_of(node: str, gpus: tuple[Gpu, ...]) -> tuple[Port, ...]:
@@ -46,6 +50,8 @@ def ports_of(node: str, gpus: tuple[Gpu, ...]) -> tuple[Port, ...]:
             model="MT4129 simulated",
             firmware="28.39.1002",
             gpu=gpu.uuid,
+            role="compute",
+            rail=number,
         )
         for number, gpu in enumerate(gpus)
     )
@@ -88,6 +94,7 @@ def rows(
                         speed,
                         NOT_READ if down else 2 if slow else 4,
                         NOT_READ if down else _SPEED,
+                        1,
                         moved,
                         moved,
                         packets,

@@ -77,6 +77,7 @@ def _gpu(gpu: SmiGpu, index: int, uuid: str) -> Gpu:
     readings = gpu_readings(gpu)
     memory, limit = readings["gpu_memory_total_bytes"], readings["gpu_power_limit_watts"]
     minor = _value(gpu, "minor_number") or ""
+    width = readings["gpu_pcie_link_width"]
     return Gpu(
         uuid=uuid,
         index=index,
@@ -90,6 +91,11 @@ def _gpu(gpu: SmiGpu, index: int, uuid: str) -> Gpu:
         power_limit_watts=None if reason_of(limit) is not None else limit,
         minor=int(minor) if minor.isascii() and minor.isdigit() and len(minor) < 6 else None,
         mig=readings["gpu_mig_mode"] == 1.0,
+        pcie_width=None if reason_of(width) is not None else int(width),
+        ecc=None
+        if reason_of(readings["gpu_ecc_mode"]) is not None
+        else readings["gpu_ecc_mode"] == 1.0,
+        persistence={"Enabled": True, "Disabled": False}.get(_value(gpu, "persistence_mode") or ""),
         slot=_slot(gpu),
         present={reason_of(value) for value in readings.values()} != {Gap.DEVICE_LOST},
     )

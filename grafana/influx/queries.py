@@ -11,8 +11,13 @@ CLUSTER = Variable("cluster", "Cluster", "node", "cluster")
 NODE = Variable("node", "Node", "node", "node")
 GPU = Variable("uuid", "GPU", "gpu", "uuid")
 WHO = "{{node}} GPU {{gpu}}"
-_EACH = {"gpu": ("node", "gpu"), "link": ("node", "gpu", "link"), "node": ("node",)}
-_ONE = {"gpu": "uuid", "link": "uuid", "node": "node"}
+_EACH = {
+    "gpu": ("node", "gpu"),
+    "link": ("node", "gpu", "link"),
+    "node": ("node",),
+    "port": ("node", "port"),
+}
+_ONE = {"gpu": "uuid", "link": "uuid", "node": "node", "port": "id"}
 
 
 def chosen(*tags: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from grafana.dashboard import CLUSTER, NODE, Dashboard
 from grafana.panels import GREEN, GREY, RED, YELLOW, PanelRow, lines, number, states, table
 from grafana.sources import PanelQuery
+from telemetry.catalogue import CATALOGUE
 
 N = 'cluster=~"$cluster",node=~"$node"'
 WHO = "{{node}} GPU {{gpu}}"
@@ -45,6 +46,17 @@ DASHBOARD = Dashboard(
         lines("NVLink traffic", "Sum over a GPU's links, both directions.",
               PanelQuery(f"sum by (node, gpu) (rate(kilowatch_link_transmit_bytes_total{{{N}}}[$__rate_interval]))", f"{WHO} out"),
               PanelQuery(f"sum by (node, gpu) (rate(kilowatch_link_receive_bytes_total{{{N}}}[$__rate_interval]))", f"{WHO} in"), unit="Bps", low=0),
+        PanelRow("Network ports"),
+        states("Ports", "State of each port: InfiniBand, RoCE, Ethernet, bonds.", PanelQuery(f"kilowatch_port_state{{{N}}}", "{{node}} {{port}}"),
+               words={1: ("down", RED), 2: ("initialising", YELLOW), 3: ("armed", YELLOW), 4: ("active", GREEN), 5: ("deferred", YELLOW)}),
+        lines("Traffic of ports", "Bytes a second of each port.",
+              PanelQuery(f"rate(kilowatch_port_transmit_bytes_total{{{N}}}[$__rate_interval])", "{{node}} {{port}} out"),
+              PanelQuery(f"rate(kilowatch_port_receive_bytes_total{{{N}}}[$__rate_interval])", "{{node}} {{port}} in"), unit="Bps", low=0),
+        lines("Errors of ports", "Faults a second: the counters that lists add up as errors.",
+              *(PanelQuery(f"topk(10, rate(kilowatch_{metric.name}{{{N}}}[$__rate_interval]))", f"{{{{node}}}} {{{{port}}}} {metric.name.removeprefix('port_').removesuffix('_total')}")
+                for metric in CATALOGUE if metric.is_fault), low=0),
+        lines("Pauses", "Part of the time in which the switch held a port back, all priorities added.",
+              PanelQuery(f"rate(kilowatch_port_pause_seconds_total{{{N}}}[$__rate_interval])", "{{node}} {{port}}"), unit="percentunit", low=0),
         PanelRow("Host"),
         lines("CPU", "Part of the CPUs in use.", PanelQuery(f"kilowatch_node_cpu_utilization_ratio{{{N}}}", "{{node}}"), unit="percentunit", low=0, high=1),
         lines("Memory", "Free memory.", PanelQuery(f"kilowatch_node_memory_available_bytes{{{N}}}", "{{node}}"), unit="bytes", low=0),

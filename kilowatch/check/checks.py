@@ -6,12 +6,14 @@ document of nvidia-smi, the kernel log as that command judges one, and the node 
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import math
 import os
 import stat
 import time
 from collections.abc import Iterator
+from enum import StrEnum
 from pathlib import Path
 
 from alerts.diagnosis.diagnosis import Diagnosis
@@ -24,9 +26,11 @@ from alerts.rules.rule import load
 from alerts.xid.catalogue import XidSeverity
 from api.alerts import Severity
 from collector.config import CollectorConfig
-from collector.sampling.once import NodeReading, read_node
+from collector.host.role import AMD, NVIDIA, PCI, gpus_on_the_bus
+from collector.sampling.once import OPENING_SECONDS, NodeReading, read_node
 from collector.source import Source
 from collector.sources import is_elsewhere
+from kilowatch.check.measurements import measured
 from kilowatch.check.verdict import (
     CheckReply,
     CheckResult,
@@ -42,13 +46,13 @@ from telemetry.metric import Table
 from telemetry.schema import SCHEMA
 from telemetry.text import counted, duration
 
-PCI = Path("/sys/bus/pci/devices")
 KERNEL_LOG = Path("/dev/kmsg")
 MOST_LOG = 8 * 1024 * 1024
 """Bytes at the end of a log file that are read."""
+QUICK_SECONDS = 0.5
+"""Seconds that a quick check waits for what answers late."""
 _RECORD = 16 * 1024
 """Bytes of a record of /dev/kmsg at most."""
-_NVIDIA, _DISPLAYS = "0x10de", ("0x0300", "0x0302")
 _UNFIT = frozenset(
     {"driver_down", "driver_mismatch", "driver_hung", "gpus_unread", "recovery_drain"}
 )
@@ -57,20 +61,43 @@ _ABSENT = frozenset({Gap.NOT_SUPPORTED, Gap.NOT_READ})
 """Reasons for which a rule has no verdict in a cluster either."""
 
 
+class CheckDepth(StrEnum):
+    """How much is checked."""
+
+    QUICK = "quick"
+    """Nothing is waited for: a driver that is being opened is not known."""
+    USUAL = "usual"
+    FULL = "full"
+    """With measurements, on a node that nobody uses."""
+
+
 async def check_node(
-    config: CollectorConfig, gpus: int | None, seconds: float, source: Source | None = None
+    config: CollectorConfig,
+    gpus: int | None,
+    seconds: float,
+    source: Source | None = None,
+    depth: CheckDepth = CheckDepth.USUAL,
 ) -> CheckReply:
     """Check this node. `gpus`: how many it must have, None where only those that are there count;
     `seconds`: age of the oldest line of the kernel log that counts. Raises `ConfigError` or `SourceError`."""
     began, at = time.monotonic(), time.time_ns()
-    reading = await read_node(config, source)
+    longest = QUICK_SECONDS if depth is CheckDepth.QUICK else OPENING_SECONDS
+    reading = await read_node(config, source, longest)
     elsewhere = is_elsewhere(config.source)
     results = [
-        *driver_results(reading, gpus, None if elsewhere else gpus_on_the_bus()),
+        *driver_results(
+            reading,
+            gpus,
+            None if elsewhere else _on_the_bus(config.host_root, reading.inventory.source),
+        ),
         *gpu_results(reading),
         *node_results(reading),
         *kernel_log_results(None if elsewhere else config.kernel_log, seconds),
     ]
+    values: dict[str, float] = {}
+    if depth is CheckDepth.FULL:
+        more, values = await asyncio.to_thread(measured, reading)
+        results += more
     return CheckReply(
         node=config.node,
         verdict=verdict_of(results),
@@ -78,27 +105,14 @@ async def check_node(
         at=at,
         seconds=round(time.monotonic() - began, 3),
         results=worst_first(results),
+        measured=values,
     )
 
 
-def gpus_on_the_bus(devices: Path = PCI) -> int | None:
-    """Return how many GPUs of NVIDIA the PCI bus has, whether or not the driver reads them; None where that is
-    not shown. One that is passed to a virtual machine does not count."""
-    try:
-        return sum(_is_gpu(device) for device in devices.iterdir())
-    except OSError:
-        return None
-
-
-def _is_gpu(device: Path) -> bool:
-    try:
-        vendor, kind = ((device / name).read_text().strip() for name in ("vendor", "class"))
-        driver = os.path.basename(os.readlink(device / "driver"))  # noqa: PTH115, PTH119 - the name alone
-    except FileNotFoundError:
-        driver = ""
-    except OSError:  # it is being removed
-        return False
-    return vendor == _NVIDIA and kind.startswith(_DISPLAYS) and driver != "vfio-pci"
+def _on_the_bus(root: Path, source: str) -> int | None:
+    """Return the GPUs that the PCI bus of a node has of the makers whose drivers a source reads."""
+    makers = {"amd": (AMD,), "nvml": (NVIDIA,), "nvidia-smi": (NVIDIA,)}
+    return gpus_on_the_bus(root / PCI, makers.get(source, (NVIDIA, AMD)))
 
 
 def driver_results(
@@ -128,7 +142,7 @@ def driver_results(
             action="Look for a lost GPU in the kernel log; reboot, then reseat or replace it.",
         )  # fmt: skip
     elif not wanted:
-        yield CheckResult(check="driver", verdict=Verdict.FIT, text="no NVIDIA GPU in this node")
+        yield CheckResult(check="driver", verdict=Verdict.FIT, text="no GPU in this node")
     else:
         text = f"{counted(answering, 'GPU')} answer{'s' if answering == 1 else ''}"
         if inventory.driver_version:

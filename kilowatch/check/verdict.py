@@ -48,6 +48,8 @@ class CheckReply(msgspec.Struct, frozen=True, kw_only=True):
     """Duration of the checks."""
     results: list[CheckResult]
     """Worst first."""
+    measured: dict[str, float] = {}
+    """By name, what `--full` measured, in bytes or operations a second."""
 
 
 _WORST = (Verdict.UNFIT, Verdict.DEGRADED, Verdict.UNKNOWN, Verdict.FIT, Verdict.LEFT_OUT)

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from collector.sources import is_elsewhere
 from kilowatch import settings
 from kilowatch.cli.arguments import DurationParam, json_option, settings_option
 from kilowatch.cli.output import echo, print_json
 from kilowatch.exit_codes import ExitCode
+from telemetry.errors import ConfigError
 from telemetry.printable import one_line
 
 if TYPE_CHECKING:
@@ -45,6 +47,12 @@ _DETECTOR_WIDTH = 80
     "--since", type=DurationParam(), default="1d", show_default=True,
     help="Age of the oldest line of the kernel log that counts.",
 )  # fmt: skip
+@click.option("--quick", is_flag=True, help="Wait for nothing: under two seconds.")
+@click.option(
+    "--full", is_flag=True,
+    help="Measure too: memory bandwidth, GPUs over PCI Express and NVLink, a matrix product, dcgmi diag. Not on a "
+    "node with a process on a GPU.",
+)  # fmt: skip
 @click.option(
     "--plugin", type=click.Choice(["slurm", "npd"]),
     help="As Slurm's HealthCheckProgram (drains and resumes the node), or as a custom plugin of "
@@ -56,21 +64,32 @@ def check(
     source: str | None,
     gpus: int | None,
     since: float,
+    quick: bool,
+    full: bool,
     plugin: str | None,
     as_json: bool,
 ) -> None:
     """Check whether this node is fit for work: driver, GPUs, kernel log, disk, clock.
 
     It reads once, runs nothing on the GPUs and changes nothing, except that --plugin slurm drains and resumes
-    the node. docs/check.md says what is checked.
+    the node, and --full measures an idle node and keeps the results for the collector, so that the aggregator
+    compares them with those of like nodes. docs/check.md says what is checked.
 
     Exit code 0: fit. 1: work may go on, but a person should look at it. 2: unfit. 3: not known, for a part
     could not be checked. With --plugin npd 0: no problem, 1: unfit, 2: not known.
     """
-    from kilowatch.check.checks import check_node  # noqa: PLC0415 - loads the rules
+    from kilowatch.check.checks import CheckDepth, check_node  # noqa: PLC0415 - loads the rules
+    from kilowatch.check.measurements import keep  # noqa: PLC0415
 
+    if quick and full:
+        raise ConfigError("--quick", "it measures nothing", "Leave --quick or --full out.")
+    depth = CheckDepth.QUICK if quick else CheckDepth.FULL if full else CheckDepth.USUAL
     loaded = settings.load(config, flags={"collector.source": source}).collector
-    reply = asyncio.run(check_node(loaded, gpus, since))
+    if full and is_elsewhere(loaded.source):
+        raise ConfigError("--full", f"{loaded.source} is not this machine", "Leave --full out.")
+    reply = asyncio.run(check_node(loaded, gpus, since, depth=depth))
+    if reply.measured and (why := keep(loaded.state_dir, reply, reply.measured)):
+        echo(f"The results are not compared with those of other nodes: {why}.", err=True)
     if plugin == "npd":
         echo(_for_detector(reply))
         sys.exit(_DETECTOR_CODES[reply.verdict])

@@ -92,6 +92,10 @@ def _lines(api: ApiClient) -> list[str]:
 
 def _problems(power: PowerReply) -> list[str]:
     lines = []
+    if power.site_problem:
+        lines.append(f"! {clean(power.site_problem)}")
+    elif power.site_leader:
+        lines.append(f"judged by {clean(power.site_leader)}")
     if power.configuration.error is not None:
         lines.append(f"! the newest configuration is refused: {clean(power.configuration.error)}")
     if power.nodes_unmapped:

@@ -11,7 +11,12 @@ import click
 from kilowatch.cli.arguments import AddressParam, DurationParam, write_option
 from kilowatch.cli.output import echo, print_json
 from kilowatch.exit_codes import ExitCode
-from kilowatch.stack.foreground import announce, watch_with_dashboard
+from kilowatch.stack.foreground import (
+    START_SECONDS,
+    START_SECONDS_EACH,
+    announce,
+    watch_with_dashboard,
+)
 from kilowatch.stack.ports import free_port, pick_address
 
 
@@ -59,7 +64,8 @@ def demo(
     host, port = pick_address(http, given=True) if http else ("127.0.0.1", free_port())
     if not no_ui and sys.stdout.isatty():
         arguments = [*sys.argv[1:], "--no-ui", "--http", f"{host}:{port}"]
-        watch_with_dashboard(arguments, host, port, write=write)
+        longest = START_SECONDS + START_SECONDS_EACH * (nodes or 0)
+        watch_with_dashboard(arguments, host, port, timeout=longest, write=write)
         return
     outcome = asyncio.run(
         run_demo(

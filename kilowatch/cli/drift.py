@@ -18,12 +18,14 @@ from kilowatch.exit_codes import ExitCode
 @json_option
 @aggregator_options
 def drift(as_json: bool, config: Path | None, http: str | None, token_file: Path | None) -> None:
-    """Show nodes whose driver, firmware, kernel, GPUs or ports are others than those of most nodes of their kind.
+    """Show nodes that are others than `[[expected]]` declares: GPUs, ports, memory, mounts, services, versions; and
+    where nothing is declared, others than most nodes of their kind.
 
-    A kind is a product with a model of GPU; what four fifths of at least five nodes have is what they should
-    have. Power limits, serial numbers and addresses are not compared (docs/drift.md).
+    A kind is a role with a product and a model of GPU; what four fifths of at least five nodes have is what they
+    should have. Power limits, serial numbers and addresses are not compared (docs/drift.md).
 
-    Exit code 0: nobody differs. 1: a node differs, or a kind is mixed. 3: no kind has five nodes.
+    Exit code 0: nobody differs. 1: a node differs, or a kind is mixed. 3: nothing is declared, and no kind has
+    five nodes.
     """
     from api.drift import DriftReply  # noqa: PLC0415 - keep --help quick
     from kilowatch.text.drift import drift_lines  # noqa: PLC0415
@@ -34,9 +36,9 @@ def drift(as_json: bool, config: Path | None, http: str | None, token_file: Path
     else:
         for line in drift_lines(reply):
             echo(line)
-    evaluated = [group for group in reply.groups if group.evaluated]
-    if any(group.deviations or group.mixed for group in evaluated):
+    if any(group.deviations or group.mixed for group in reply.groups):
         sys.exit(ExitCode.TICKET)
+    evaluated = any(group.evaluated or group.declared for group in reply.groups)
     sys.exit(ExitCode.CLEAN if evaluated else ExitCode.UNJUDGED)
 
 

@@ -236,7 +236,7 @@ def _fit_code(answer: FitResult) -> ExitCode:
 @click.command()
 @click.option("--circuit", required=True, metavar="NAME", help="A circuit, panel or other element.")
 @click.option("--below", required=True, metavar="POWER", help="Power to stay below: 40kW, 12500W.")
-@click.option("--by", type=click.Choice(["ratio", "priority"]), default="ratio", help="All GPUs at one ratio of their default limits, or nodes of lower priority first. [ratio]")  # fmt: skip
+@click.option("--by", type=click.Choice(["ratio", "priority", "job"]), default="ratio", help="All GPUs at one ratio of their default limits, nodes of lower priority first, or job by job, that which draws most first. [ratio]")  # fmt: skip
 @_config
 @_http
 @_token
@@ -245,7 +245,7 @@ def _fit_code(answer: FitResult) -> ExitCode:
 def cap(
     circuit: str,
     below: str,
-    by: Literal["ratio", "priority"],
+    by: Literal["ratio", "priority", "job"],
     config: Path | None,
     http: str | None,
     token_file: Path | None,

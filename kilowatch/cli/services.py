@@ -113,7 +113,7 @@ def _address(listen: str) -> tuple[str, int]:
 @broker_option
 @click.option(
     "--source",
-    help="auto | nvml | nvidia-smi | nvidia-smi:FILE | simulated:SCENARIO[/NODE] | "
+    help="auto | nvml | amd | nvml+amd | nvidia-smi | nvidia-smi:FILE | simulated:SCENARIO[/NODE] | "
     "recording:FILE. auto takes NVML, else the nvidia-smi command.",
 )
 @click.option("--node", help="This node's name. [default: the host name]")

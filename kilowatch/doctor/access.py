@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 import stat
 import time
@@ -29,6 +30,9 @@ from telemetry.topics import Topic, topic
 PROBE_SECONDS = 1.5
 """Seconds that a message may take to the broker and back."""
 SOON = 30 * DAY
+_REFUSALS = logging.getLogger(f"{__name__}.refusals")
+_REFUSALS.setLevel(logging.CRITICAL + 1)
+"""Says nothing: that a stranger is refused is what should be, and no error for a log."""
 _LOOPBACK = ("127.", "::1", "localhost")
 _PUBLIC = ("ca_file", "tokens_file")
 """Files without a secret: that of the tokens has hashes, and who may write it is checked with HTTP."""
@@ -73,6 +77,7 @@ async def _stranger_writes(config: BrokerConfig, cluster: str) -> bool:
         tls_context=bare.context(),
         protocol=aiomqtt.ProtocolVersion.V311,
         timeout=5,
+        logger=_REFUSALS,
     )
     try:
         async with client:
@@ -88,7 +93,7 @@ async def _writes_freely(client: aiomqtt.Client, cluster: str) -> bool:
     of no kind, so that no program reads it."""
     node = f"doctor-{secrets.token_hex(4)}"
     name = topic(cluster, node, Topic.FRAME).removesuffix(Topic.FRAME) + "doctor"
-    await client.subscribe(name, qos=1)
+    await client.subscribe(name)
     await client.publish(name, b"", qos=1)
     try:
         async with asyncio.timeout(PROBE_SECONDS):

@@ -16,6 +16,7 @@ from aggregator.store.open import inspect_server
 from collector.host.clock import read_clock
 from collector.jobs.once import jobs_once
 from collector.sampling.once import once
+from collector.sources import real_source
 from kilowatch.doctor.access import broker_access, http_access, secret_files, state_folders
 from kilowatch.doctor.finding import DoctorFinding
 from kilowatch.doctor.rights import bus_rights
@@ -77,9 +78,19 @@ def verdict(role: MachineRole, found: Sequence[DoctorFinding]) -> DoctorFinding:
     )
 
 
+_TOOLS = {
+    "nvml": ("nvidia-smi -q | head", "nvidia-smi --gpu-reset -i INDEX"),
+    "amd": ("amd-smi list", "amd-smi reset --gpureset --gpu INDEX"),
+    "nvml+amd": ("nvidia-smi -q | head; amd-smi list", "nvidia-smi or amd-smi: reset the GPU"),
+}
+"""Commands that show the driver, and that reset a GPU, by source."""
+
+
 async def driver(settings: Settings) -> DoctorFinding:
     """Read every GPU once, as the collector would."""
-    config = msgspec.structs.replace(settings.collector, source="nvml", node_readings=False)
+    source = real_source(settings.collector, time.time())
+    config = msgspec.structs.replace(settings.collector, source=source, node_readings=False)
+    tool, reset = _TOOLS[source.partition(":")[0]]
     document = await once(config)
     inventory = document["inventory"]
     state, gpus = inventory["driver_state"], document["gpus"]
@@ -88,7 +99,7 @@ async def driver(settings: Settings) -> DoctorFinding:
             subject="driver",
             level="fault",
             text=f"the GPU driver is {state}: {inventory['driver_message']}",
-            cure="nvidia-smi -q | head  (shows more); without GPUs: kilowatch demo",
+            cure=f"{tool}  (shows more); without GPUs: kilowatch demo",
         )
     lost = [gpu for gpu in inventory["gpus"] if not gpu["present"]]
     if lost:
@@ -96,7 +107,7 @@ async def driver(settings: Settings) -> DoctorFinding:
             subject="driver",
             level="fault",
             text=f"{len(lost)} of {len(gpus)} GPUs are lost: {', '.join(g['pci'] for g in lost)}",
-            cure="nvidia-smi --gpu-reset -i INDEX, or reboot",
+            cure=f"{reset}, or reboot",
         )
     return DoctorFinding(
         subject="driver",
@@ -110,7 +121,8 @@ async def gpu_processes(settings: Settings) -> DoctorFinding:
     subject = "jobs"
     if not settings.jobs.enabled:
         return DoctorFinding(subject=subject, level="ok", text="switched off: jobs.enabled = false")
-    inventory, found = await jobs_once(msgspec.structs.replace(settings.collector, source="nvml"))
+    source = real_source(settings.collector, time.time())
+    inventory, found = await jobs_once(msgspec.structs.replace(settings.collector, source=source))
     if inventory.driver_state != "up":
         text = "who uses the GPUs is not known while the driver is not up"
         return DoctorFinding(subject=subject, level="warning", text=text)

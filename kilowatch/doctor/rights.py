@@ -65,7 +65,7 @@ async def _tried(
 async def _comes_back(config: BrokerConfig, where: str) -> bool:
     """Return whether an empty message comes back that was published on a topic."""
     async with asyncio.timeout(8), connect(config, client_id("kilowatch-doctor")) as client:
-        await client.subscribe(where, qos=1)
+        await client.subscribe(where)
         await client.publish(where, b"", qos=1)
         try:
             async with asyncio.timeout(PROBE_SECONDS):

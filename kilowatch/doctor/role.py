@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from collector.sources import has_nvml
+from collector.sources import has_driver
 from kilowatch import settings
 from kilowatch.settings import Settings
 from telemetry.settings import read_toml
@@ -60,7 +60,7 @@ def role_of(
     sections = set() if path is None else read_toml(path).keys() & {"collector", "aggregator"}
     if sections:
         return _role("collector" in sections, "aggregator" in sections), f"the sections of {path}"
-    if has_nvml():
+    if has_driver():
         return MachineRole.BOTH, "its GPU driver"
     if path is not None:
         return MachineRole.BOTH, f"{path}, which names neither"

@@ -232,7 +232,8 @@ class Authority:
             usage, more = "clientAuth", ""
             if role is Role.BROKER:
                 names = ",".join(map(_subject_alternative, self.settings.names))
-                usage, more = "serverAuth", f"subjectAltName = {names}\n"
+                # Clients of each other too: servers of one cluster connect to one another.
+                usage, more = "serverAuth, clientAuth", f"subjectAltName = {names}\n"
             _write(new / "extensions", (_EXTENSIONS.format(usage=usage) + more).encode())
             _openssl(
                 self.folder, "req", *_NEW_KEY, "-keyout", str(new / f"{role}.key"),
@@ -273,6 +274,14 @@ class Authority:
             )  # fmt: skip
         for role in (Role.NODE, Role.AGGREGATOR):
             shutil.rmtree(self.folder / f"{role}s" / name, ignore_errors=True)
+
+    def broker_is_client(self) -> bool:
+        """Return whether the broker's certificate may also open connections; older releases made it
+        for one end alone."""
+        found = _openssl(
+            self.folder, "x509", "-in", "broker/broker.crt", "-noout", "-ext", "extendedKeyUsage"
+        )
+        return "TLS Web Client Authentication" in found
 
     def publish(self) -> Path:
         """Write the broker's settings, access list and revocations; return their folder."""

@@ -8,7 +8,14 @@ from alerts.rules.counters import Fraction, Rate, Rises
 from alerts.rules.events import Happens, Repeats
 from alerts.rules.levels import Above, Below, Formula, In
 from alerts.rules.names import WORDS, home
-from alerts.rules.of_jobs import HeldByJob, ProcessOutside, Quiet, SinceBegin, SlowInJob
+from alerts.rules.of_jobs import (
+    HeldByJob,
+    LoadsCircuit,
+    ProcessOutside,
+    Quiet,
+    SinceBegin,
+    SlowInJob,
+)
 from alerts.rules.peers import Outlier
 from alerts.rules.presence import Absent, DriverCondition, Silent, Skewed, Worked
 from alerts.rules.recurs import Recurs
@@ -74,7 +81,15 @@ def promql(kind: ConditionKind, rule: Rule) -> PromQL:
             return trend(kind, rule)
         case Recurs():
             raise NotExpressible("Prometheus does not know the incidents of a board")
-        case HeldByJob() | OfJob() | ProcessOutside() | Quiet() | SinceBegin() | SlowInJob():
+        case (
+            HeldByJob()
+            | LoadsCircuit()
+            | OfJob()
+            | ProcessOutside()
+            | Quiet()
+            | SinceBegin()
+            | SlowInJob()
+        ):
             raise NotExpressible("Prometheus does not know which GPUs belong to one job")
         case Repeats():
             raise NotExpressible("PromQL can't count single events")

@@ -12,13 +12,15 @@ from pathlib import Path
 
 from aggregator.config import AggregatorConfig
 from aggregator.electrical.service import SAVE_SECONDS
+from aggregator.fitness.service import FitnessTracker
 from aggregator.http.app import listening
 from aggregator.http.config import HttpConfig
 from aggregator.load.shedding import Shedding
+from aggregator.register.drift_tracker import DriftTracker
 from aggregator.register.node_register import NodeRegister
 from aggregator.store.executor import StoreExecutor
 from aggregator.store.open import open_store
-from aggregator.view import AlertStats, FlushBroadcast
+from aggregator.view import AlertStats, FlushBroadcast, SingleView
 from alerts.message.picture_link import PictureLink
 from alerts.notice import Delivery
 from alerts.rules.rule import load as load_rules
@@ -81,7 +83,7 @@ class RecordedDeliveries:
         return AlertStats()
 
 
-class RecordedCluster:
+class RecordedCluster(SingleView):
     """Recording that was played to its end; `aggregator.view.AggregatorView`."""
 
     def __init__(
@@ -96,6 +98,9 @@ class RecordedCluster:
         self.marks = ProgressMarks({}, ())
         self.shedding = Shedding()
         self.jobs = player.router.jobs
+        self.site_role = None
+        self.fitness = FitnessTracker()
+        self.drift = DriftTracker()
         self.register = NodeRegister()
         self.pipeline = player.pipeline
         self.delivery = RecordedDeliveries(player.incidents)

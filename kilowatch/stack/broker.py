@@ -12,7 +12,8 @@ from __future__ import annotations
 import logging
 import os
 import signal
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from iotcore import Broker
@@ -77,7 +78,8 @@ class EmbeddedBroker:
             raise self._refused("the port is taken")
         try:
             self._broker = Broker(config_path=str(self._write()))
-            self._broker.start()
+            with _child_keeps_signals_waiting():
+                self._broker.start()
         except (OSError, RuntimeError) as error:
             raise self._refused(error) from error
         self._publish()
@@ -140,6 +142,21 @@ class EmbeddedBroker:
     def stop(self) -> None:
         """Stop the broker and free the port."""
         self._published.close()
+        process = self._broker and self._broker._process  # noqa: SLF001
+        if process:
+            process.kill()  # it has nothing to store, and does not take SIGTERM
         if self._broker is not None:
             self._broker.stop()
             self._broker = None
+
+
+@contextmanager
+def _child_keeps_signals_waiting() -> Iterator[None]:
+    """Have a child that this thread starts take neither SIGTERM nor SIGINT: a terminal and systemd send
+    them to the whole group, and the last frames still have to pass through it. It ends with our end of its
+    standard input."""
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)

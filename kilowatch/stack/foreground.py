@@ -18,7 +18,11 @@ from typing import TextIO
 from kilowatch.cli.output import echo
 from telemetry.errors import KilowattError
 
-START_SECONDS = 30.0
+START_SECONDS, START_SECONDS_EACH = 120.0, 0.1
+"""Seconds that a start may take, on a machine with much other work too, and more for each simulated node. A child
+that ends is told at once."""
+END_SECONDS = 30.0
+"""Seconds that the child may take to end; then it is killed, which loses nothing that is on disk."""
 
 
 def announce(text: str) -> None:
@@ -58,10 +62,18 @@ def watch_with_dashboard(
         finally:
             if child.stdin:
                 child.stdin.close()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                child.wait(30)
+            end(child, END_SECONDS)
     if show is None:
         announce("".join(log.read_text(errors="replace").splitlines(keepends=True)[-2:]).rstrip())
+
+
+def end(child: subprocess.Popen[bytes], seconds: float) -> None:
+    """Wait for a child that was told to end; one that does not is killed, for nobody sees it any more."""
+    try:
+        child.wait(seconds)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.wait()
 
 
 def _wait_until_served(

@@ -10,7 +10,7 @@ import msgspec
 
 from aggregator.config import AggregatorConfig
 from aggregator.http.config import is_loopback
-from collector.sources import has_nvml
+from collector.sources import has_driver
 from kilowatch.settings import Settings
 from kilowatch.stack.broker import client_of
 from kilowatch.stack.demo_site import desktop, plugged
@@ -42,11 +42,11 @@ async def run_machine(
     called after each reload of the aggregator."""
     stop = stop_on_signals(until_eof=until_eof)
     source, alerts = settings.collector.source, settings.aggregator.alerts
-    without_driver = source == "auto" and not has_nvml()
+    without_driver = source == "auto" and not has_driver()
     if without_driver:
         source = DEMO_SOURCE
         announce(
-            "No NVIDIA driver on this machine: SIMULATED data of a desktop with four RTX 5090.\n"
+            "No GPU driver on this machine: SIMULATED data of a desktop with four RTX 5090.\n"
             "With a driver, this shows your GPUs. To try NVML all the same: --source nvml"
         )
         if alerts.channels or alerts.heartbeat:

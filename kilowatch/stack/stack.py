@@ -16,9 +16,10 @@ from pathlib import Path
 import msgspec
 
 from aggregator.config import AggregatorConfig
+from aggregator.load.controller import ShedStep
 from aggregator.service import Aggregator
 from collector.config import CollectorConfig
-from collector.service import run_collector
+from collector.service import Linger, run_collector
 from collector.source import Source
 from kilowatch.stack.broker import EmbeddedBroker
 from kilowatch.stack.signals import on_hangup
@@ -27,10 +28,12 @@ from telemetry.tasks import first_error
 
 log = logging.getLogger(__name__)
 
-DRAIN_SECONDS = 8.0
-"""Seconds that the aggregator may take to receive the last frames at the end."""
-QUIET_SECONDS = 1.5
-"""Seconds without a new or missing frame that end the wait: longer than a commit and a request."""
+LONGEST_QUIET_SECONDS = 8.0
+"""Seconds without a newly stored frame after which the frames that are still missing are given up."""
+LONGEST_SHEDDING_SECONDS = 60.0
+"""The same while the machine is so busy that the aggregator puts history off."""
+
+LOOK_SECONDS = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +90,8 @@ async def run_stack(
         reloaded()
 
     on_hangup(reload)
-    collectors_stop, linger, aggregator_stop = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    collectors_stop, aggregator_stop = asyncio.Event(), asyncio.Event()
+    lingers = [Linger() for _ in parts]
     try:
         async with asyncio.TaskGroup() as group:
             group.create_task(aggregator.run(aggregator_stop), name="aggregator")
@@ -98,12 +102,13 @@ async def run_stack(
                     ),
                     name=f"collector {part.config.node}",
                 )
-                for part in parts
+                for part, linger in zip(parts, lingers, strict=True)
             ]
             await _wait(stop, seconds)
             collectors_stop.set()
-            await _drain(aggregator)
-            linger.set()
+            await _drain(aggregator, lingers)
+            for linger in lingers:
+                linger.over.set()
             summaries = await asyncio.gather(*tasks)
             fired = aggregator.alerts_fired
             aggregator_stop.set()
@@ -137,16 +142,23 @@ async def _wait(stop: asyncio.Event, seconds: float | None) -> None:
         await asyncio.wait_for(stop.wait(), seconds)
 
 
-async def _drain(aggregator: Aggregator) -> None:
-    """Wait until no frame is missing and no new one arrives."""
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + DRAIN_SECONDS
-    stored, since = -1, loop.time()
-    while loop.time() < deadline:
-        now = loop.time()
-        if aggregator.stats.frames_stored != stored or aggregator.stats.holes_open:
-            stored, since = aggregator.stats.frames_stored, now
-        if now - since > QUIET_SECONDS:
+async def _drain(aggregator: Aggregator, lingers: Sequence[Linger]) -> None:
+    """Wait until every frame that the collectors sampled is stored, or none has come for a while.
+
+    The while is counted in looks, so that it is the longer the more this process is held up.
+    """
+    seen, looks = None, 0
+    while True:
+        frames = [linger.frames for linger in lingers]
+        missing = sum(one or 0 for one in frames) - aggregator.stats.frames_stored
+        if None not in frames and missing <= 0:
             return
-        await asyncio.sleep(0.05)
-    log.warning("%d frames are still missing", aggregator.stats.holes_open)
+        if (state := (frames.count(None), aggregator.stats.frames_stored)) != seen:
+            seen, looks = state, 0
+        shedding = aggregator.shedding.step > ShedStep.NOTHING
+        longest = LONGEST_SHEDDING_SECONDS if shedding else LONGEST_QUIET_SECONDS
+        if looks * LOOK_SECONDS > longest:
+            log.warning("%d frames are still missing", max(0, missing))
+            return
+        looks += 1
+        await asyncio.sleep(LOOK_SECONDS)

@@ -31,9 +31,10 @@ def aggregator_facts(config: AggregatorConfig, address: tuple[str, int] | None) 
         store += f" at {config.store.influxdb.url}, spool in {config.data_dir}"
     else:
         store += f" in {config.data_dir}"
-    shards = f", shards {', '.join(config.shards)}" if config.shards else ""
+    members = config.members
+    part = f", member {members.name} by {', '.join(members.nats)}" if members.nats else ""
     return {
-        "cluster": f"{config.cluster}{shards}",
+        "cluster": f"{config.cluster}{part}",
         "listens to": where,
         "reads": f"{ROOT}/{config.cluster}/# from {broker_words(config.broker)}",
         "publishes": "commands and the states of alerts and circuits there",
@@ -44,4 +45,4 @@ def aggregator_facts(config: AggregatorConfig, address: tuple[str, int] | None) 
 
 def broker_words(config: BrokerConfig) -> str:
     """Return the address of a broker, and whether it is encrypted."""
-    return f"{config.host}:{config.port}{' by TLS' if config.tls else ', not encrypted'}"
+    return f"{config.address}{' by TLS' if config.tls else ', not encrypted'}"

@@ -40,7 +40,7 @@ def _row(cap: GpuCap) -> tuple[str, ...]:
     now = "" if cap.watts_now is None else f"draws {cap.watts_now:.0f} W"
     return (
         f"{cap.node}", f"GPU {cap.index}", f"{cap.from_watts:.0f} W", f"to {cap.to_watts:.0f} W",
-        floor, now, _loss(cap.throughput_loss),
+        floor, now, _loss(cap.throughput_loss), clean(cap.job),
     )  # fmt: skip
 
 

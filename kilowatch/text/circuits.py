@@ -5,8 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from alerts.message.text import clean, cut
+from api.circuit_figures import (
+    about,
+    assumed,
+    headroom_amps,
+    headroom_text,
+    load,
+    share,
+    watts_per_amp,
+)
 from api.power import CircuitState, LoadState, RowState
 from kilowatch.text.table import WIDTH
+from telemetry.number_text import percent, watts
 from telemetry.text import duration, estimated_duration
 
 BAR = 24
@@ -36,6 +46,7 @@ WORDS = {
     "E21": "its load swings",
     "E22": "near or above its budget",
     "E24": "the configuration is probably not as intended",
+    "E25": "more than a fifth of its load is not heard, for want of members",
 }
 """Meaning of each rule, in a few words."""
 ESTIMATE = "Times are estimates; a breaker may trip earlier or later."
@@ -70,12 +81,13 @@ def _branch(
 
 
 def load_text(circuit: CircuitState) -> str:
-    """Return the bar, the load and the amps of each pole."""
-    if circuit.load_ratio is None:
-        watts = _unknown_text(circuit) if circuit.watts is None else f"{circuit.watts:,.0f} W"
-        return f"{watts}{_amps(circuit)}"
-    about = "~" if circuit.assumed_watts else " "
-    return f"{bar(circuit)}{about}{circuit.load_ratio:4.0%}{_amps(circuit)}"
+    """Return the bar, the load of about the last ten seconds, and the amps of each pole now."""
+    ratio, now = share(circuit), circuit.load_ratio
+    if ratio is None or now is None:
+        words = _unknown_text(circuit) if circuit.watts is None else watts(circuit.watts)
+        return f"{words}{_amps(circuit)}"
+    changed = "" if abs(now - ratio) < _LIKE else f"  now {percent(now)}"
+    return f"{bar(circuit)}{about(circuit, percent(ratio)):>5}{changed}{_amps(circuit)}"
 
 
 def _unknown_text(circuit: CircuitState) -> str:
@@ -88,7 +100,7 @@ def _unknown_text(circuit: CircuitState) -> str:
 
 def bar(circuit: CircuitState) -> str:
     """Return the load as a bar up to the rating, with a mark at the continuous limit."""
-    ratio = circuit.load_ratio or 0.0
+    ratio = share(circuit) or 0.0
     full = min(BAR, max(0, round(ratio * BAR)))
     cells = ["█" if cell < full else "·" for cell in range(BAR)]
     if circuit.continuous_amps and circuit.rated_amps:
@@ -109,6 +121,7 @@ def details(circuit: CircuitState) -> list[str]:
     """Return the lines below a circuit, most important first."""
     lines = [limits_text(circuit)]
     if circuit.watts is not None:
+        lines.append(carries_text(circuit))
         lines += [f"{watts_text(circuit)}; {heat_text(circuit)}"]
     if circuit.assumed_watts:
         lines.append(clean(circuit.facts.get("assumed", "a part of it is assumed")))
@@ -146,30 +159,36 @@ def rule_text(rule: str) -> str:
 
 
 def limits_text(circuit: CircuitState) -> str:
-    """Return both limits and the headroom."""
+    """Return both limits."""
     if circuit.rated_amps is None or circuit.continuous_amps is None:
         return "its main breaker is not known"
     text = f"continuous limit {circuit.continuous_amps:g} A, breaker {circuit.rated_amps:g} A"
     if circuit.effective_amps is not None and circuit.effective_amps < circuit.rated_amps - 0.05:
         text += f" ({circuit.effective_amps:.1f} A in this heat)"
-    left = circuit.headroom_amps
+    return text
+
+
+def carries_text(circuit: CircuitState) -> str:
+    """Return the load of about the last ten seconds, and what it leaves below the continuous limit."""
+    left = headroom_amps(circuit)
+    text = f"last 10 s {about(circuit, watts(load(circuit)))}"
     if left is None:
         return text
+    amps = "" if watts_per_amp(circuit) is None else f" ({left:+.1f} A)"
+    text += f", headroom {about(circuit, headroom_text(circuit))}{amps}"
     if left >= 0:
         minute = circuit.continuous_ratio or 0.0
-        before = f", {minute:.0%} last minute" if minute > 1 else ""
-        return f"{text}; {left:.1f} A below the limit{before}"
-    if circuit.assumed_watts and circuit.continuous_ratio is None:
-        return f"{text}; {-left:.1f} A above the limit by the assumed power"
+        return text + (f", {minute:.0%} last minute" if minute > 1 else "")
+    if assumed(circuit) and circuit.continuous_ratio is None:
+        return f"{text} by the assumed power"
     since = circuit.above_continuous_seconds
-    how_long = f" for {duration(since)}" if since else ""
-    return f"{text}; {-left:.1f} A above the limit{how_long}"
+    return text + (f" for {duration(since)}" if since else "")
 
 
 def watts_text(circuit: CircuitState) -> str:
-    """Return the watts, their uncertainty, and their source."""
+    """Return the watts of now, their uncertainty, and their source."""
     sigma = "" if circuit.sigma_watts is None else f" ± {circuit.sigma_watts:,.0f}"
-    text = f"{circuit.watts or 0.0:,.0f}{sigma} W by {circuit.source or 'no source'}"
+    text = f"now {circuit.watts or 0.0:,.0f}{sigma} W by {circuit.source or 'no source'}"
     if circuit.load_state is not None:
         since = circuit.load_state_seconds
         text = f"{text}, {circuit.load_state.value}" + ("" if since is None else f" for {duration(since)}")  # fmt: skip
@@ -189,9 +208,9 @@ def heat_text(circuit: CircuitState) -> str:
 
 
 def band_text(circuit: CircuitState) -> str:
-    """Return the time to trip, and the load that it is for."""
+    """Return the time to trip at the load that is shown."""
     trip = circuit.trip_seconds
-    return trip_text(trip.earliest, trip.latest, f" at {_load_basis(circuit)}")
+    return trip_text(trip.earliest, trip.latest, " at this load")
 
 
 def trip_text(earliest: float | None, latest: float | None, basis: str = "") -> str:
@@ -200,14 +219,6 @@ def trip_text(earliest: float | None, latest: float | None, basis: str = "") -> 
         return "no trip expected at this load"
     end = "never" if latest is None else estimated_duration(latest)
     return f"may trip in {estimated_duration(earliest)} .. {end}{basis} (estimate)"
-
-
-def _load_basis(circuit: CircuitState) -> str:
-    """Return the load that a time to trip is for: not always the present one."""
-    now, sustained = circuit.load_ratio, circuit.sustained_ratio
-    if now is None or sustained is None or abs(now - sustained) < _LIKE:
-        return "this load"
-    return f"the {sustained:.0%} of the last 10 s"
 
 
 def row_lines(what: str, rows: Sequence[RowState]) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from api.drift import DriftReply, NodeDifferenceReply, NodeGroup
+from api.drift import Deviation, DriftReply, NodeDifferenceReply, NodeGroup
 from kilowatch.text.table import columns
 from telemetry.text import counted
 
@@ -20,19 +20,23 @@ def drift_lines(reply: DriftReply) -> list[str]:
 
 def _group_lines(group: NodeGroup) -> Iterator[str]:
     name = f"{group.name}: {counted(group.nodes, 'node')}"
+    if group.declared:
+        name += f", declared for {group.declared}"
     if not group.evaluated:
-        yield f"{name}, too few to say what most have"
-        return
+        name += ", too few to say what most have"
+        if not group.deviations:
+            yield name
+            return
     who = len({one.node for one in group.deviations})
     yield (
         f"{name}, {who} of them {'differs' if who == 1 else 'differ'}" if who else f"{name}, alike"
     )
     rows = [
-        ("", one.node, one.fact, one.has, f"{one.most_have} ({one.nodes} of {one.of})")
+        ("", one.node, one.fact, one.has, f"{one.most_have} ({_by_whom(one)})")
         for one in group.deviations
     ]
     if rows:
-        yield from columns([("", "NODE", "FACT", "HAS", "MOST HAVE"), *rows], width=_WIDTH)
+        yield from columns([("", "NODE", "FACT", "HAS", "SHOULD HAVE"), *rows], width=_WIDTH)
     for mixed in group.mixed:
         values = ", ".join(f"{count} x {value}" for value, count in mixed.values.items())
         yield f"  mixed: {mixed.fact}: {values}"
@@ -41,6 +45,10 @@ def _group_lines(group: NodeGroup) -> Iterator[str]:
             f"{fact} of {counted(count, 'node')}" for fact, count in group.unknown.items()
         )
         yield f"  {UNKNOWN}: {facts}"
+
+
+def _by_whom(one: Deviation) -> str:
+    return "declared" if one.declared else f"{one.nodes} of {one.of}"
 
 
 def difference_lines(reply: NodeDifferenceReply) -> list[str]:

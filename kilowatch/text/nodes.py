@@ -8,7 +8,18 @@ from api.node_register import RegisterReply, RegisterRow, RegisterState, Release
 from kilowatch.text.table import columns
 from telemetry.text import counted, duration, rfc3339
 
-_HEAD = ("NODE", "STATE", "EXPECTED", "KILOWATCH", "DRIVER", "LAST FRAME", "SINCE", "MACHINE", "")
+_HEAD = (
+    "NODE",
+    "STATE",
+    "ROLE",
+    "EXPECTED",
+    "KILOWATCH",
+    "DRIVER",
+    "LAST FRAME",
+    "SINCE",
+    "MACHINE",
+    "",
+)
 _ORDER = (
     RegisterState.RETURNED, RegisterState.MISSING, RegisterState.OFFLINE, RegisterState.STALE,
     RegisterState.ONLINE, RegisterState.RENAMED, RegisterState.RETIRED,
@@ -41,6 +52,7 @@ def _cells(row: RegisterRow) -> tuple[str, ...]:
     return (
         row.node,
         str(row.state),
+        row.role or "-",
         "yes" if row.expected else "-",
         f"{row.release} ({row.drift})" if drifts else row.release or "-",
         row.driver_version or "-",

@@ -8,6 +8,7 @@ import io
 from alerts.message.text import clean
 from api.jobs import PARTIAL_BELOW
 from api.use import UseReply, UseRow
+from kilowatch.text.jobs import lacking_lines
 from kilowatch.text.page import html_page, html_table, note, text
 from kilowatch.text.table import columns
 from telemetry.text import counted
@@ -23,7 +24,7 @@ PARTIAL = "~"
 CSV_COLUMNS = (
     "month", "row", "name", "scheduler", "cluster", "jobs", "gpu_hours", "hours_coverage", "utilization_ratio",
     "utilization_coverage", "energy_joules", "energy_coverage", "wall_joules", "wall_coverage", "cost", "cost_coverage",
-    "currency", "co2_kg", "split_by_time",
+    "currency", "co2_kg", "split_by_time", "idle_gpu_hours", "idle_coverage", "idle_cost",
 )  # fmt: skip
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """Begins of a cell that a spreadsheet computes."""
@@ -33,7 +34,11 @@ def use_lines(reply: UseReply) -> list[str]:
     """Return a line a user, account or job, and what the figures leave out."""
     body = _body(reply)
     if not body:
-        return [_title(reply), "no job is known that had a GPU in that month"]
+        return [
+            _title(reply),
+            "no job is known that had a GPU in that month",
+            *lacking_lines(reply.missing),
+        ]
     return [_title(reply), *columns([_head(reply), *body], width=_WIDTH), *_notes(reply, body)]
 
 
@@ -84,8 +89,8 @@ def _title(reply: UseReply) -> str:
 
 
 def _head(reply: UseReply) -> tuple[str, ...]:
-    return (reply.by.upper(), "JOBS", "GPU HOURS", "USE", "KWH", "KWH AT THE WALL",
-            f"COST {reply.currency}".strip(), "KG CO2")  # fmt: skip
+    return (reply.by.upper(), "JOBS", "GPU HOURS", "IDLE", "USE", "KWH", "KWH AT THE WALL",
+            f"COST {reply.currency}".strip(), "OF IT IDLE", "KG CO2")  # fmt: skip
 
 
 def _body(reply: UseReply) -> list[tuple[str, ...]]:
@@ -95,11 +100,15 @@ def _body(reply: UseReply) -> list[tuple[str, ...]]:
 
 def _notes(reply: UseReply, body: list[tuple[str, ...]]) -> list[str]:
     """Return what the figures leave out."""
+    lines = lacking_lines(reply.missing)
     if not body:
-        return []
-    lines = []
+        return lines
     if any(cell.endswith(PARTIAL) for cells in body for cell in cells[1:]):
         lines.append(f"{PARTIAL} partial: known for less than 90 % of the GPU hours")
+    if any(row.idle_gpu_hours is not None for row in reply.rows):
+        lines.append(
+            "idle: GPU hours below 5 % use, of those that were read, and their part of the cost"
+        )
     if reply.g_per_kwh is not None:
         lines.append(f"CO2: of the energy at the wall, at {reply.g_per_kwh:g} g a kWh")
     if split := sum(row.split_by_time for row in reply.rows):
@@ -122,9 +131,11 @@ def _cells(row: UseRow, name: str) -> tuple[str, ...]:
         name,
         str(row.jobs),
         cell(row.gpu_hours, row.hours_coverage, ".2f"),
+        cell(row.idle_gpu_hours, row.idle_coverage, ".2f"),
         cell(row.utilization_ratio, row.utilization_coverage, ".0%"),
         cell(row.energy_joules, row.energy_coverage, ".3f", 3.6e6),
         cell(row.wall_joules, row.wall_coverage, ".3f", 3.6e6),
         cell(row.cost, row.cost_coverage, ".2f"),
+        cell(row.idle_cost, row.idle_coverage, ".2f"),
         cell(row.co2_kg, row.wall_coverage, ".3f"),
     )

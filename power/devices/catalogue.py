@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -192,11 +193,14 @@ class System:
     price_usd: float | None = None
     memory_gb: float | None = None
     linked_gpus: int = 1
-    """GPUs that reach each other's memory over NVLink."""
+    """GPUs that reach each other's memory over NVLink or xGMI."""
     feeds: int | None = None
     """Circuits that it is made for; None where it is two for redundant supplies, else one."""
+    source: str = ""
+    """Where its watts are from, where that is no data sheet of the system."""
 
 
+_AMD_BOARD = "eight times AMD's board power, and the host of a DGX H100 (4.2 kW inside the case): no maker's figure"
 SYSTEMS = (
     System(
         "dgx-spark",
@@ -231,7 +235,16 @@ SYSTEMS = (
     # Whole racks: two feeds a side.
     System("gb200-nvl72", "GB200 NVL72", "gb200", 72, 120_000, linked_gpus=72, feeds=4),
     System("gb300-nvl72", "GB300 NVL72", "b300", 72, 120_000, linked_gpus=72, feeds=4),
-)
+    # AMD sells boards of eight GPUs that all see each other; servers around them are of many makers.
+    System("mi300x-platform", "Instinct MI300X platform", "mi300x", 8, 10_600, None, 3000, 6, 4,
+           linked_gpus=8, source=f"{_AMD_BOARD}; six supplies of 3 kW, four of which do"),
+    System("mi325x-platform", "Instinct MI325X platform", "mi325x", 8, 12_700, linked_gpus=8,
+           source=_AMD_BOARD),
+    System("mi350x-platform", "Instinct MI350X platform", "mi350x", 8, 12_700, linked_gpus=8,
+           source=_AMD_BOARD),
+    System("mi355x-platform", "Instinct MI355X platform", "mi355x", 8, 16_000, linked_gpus=8,
+           source=f"{_AMD_BOARD}; liquid cooling takes some of it away"),
+)  # fmt: skip
 """Newer of NVIDIA's two figures for the GB200 tray; the price of a DGX H100 is half the published
 $700,000 for two."""
 
@@ -280,6 +293,31 @@ def find_system(where: str, name: str) -> System:
         cure = did_you_mean(key, SYSTEM_BY_ID) or f"Known: {', '.join(SYSTEM_BY_ID)}."
         raise ConfigError(where, f"there is no system {name!r}", cure)
     return SYSTEM_BY_ID[key]
+
+
+_AMD = re.compile(r"\b(?:amd|instinct|radeon|mi\d{2,3}[apx]?)\b", re.IGNORECASE)
+
+
+def makers(models: Iterable[str]) -> tuple[bool, bool]:
+    """Return whether any of these GPUs is of NVIDIA, and of AMD. A name that tells nothing is NVIDIA's."""
+    found = {_AMD.search(model) is not None for model in models} or {False}
+    return False in found, True in found
+
+
+def limit_command(models: Iterable[str], watts: float, index: int | None = None) -> str:
+    """Return the command that sets the power limit of GPUs of these models: of one by its index, or of all."""
+    nvidia, amd = makers(models)
+    one = "" if index is None else f" -i {index}"
+    every = "all" if index is None else index
+    commands = [f"nvidia-smi{one} -pl {watts:.0f}"] if nvidia else []
+    commands += [f"amd-smi set --gpu {every} --power-cap {watts:.0f}"] if amd else []
+    return "; ".join(commands)
+
+
+def clock_command(models: Iterable[str]) -> str:
+    """Return the commands that limit the clocks of GPUs of these models, without the limit."""
+    nvidia, amd = makers(models)
+    return "; ".join(["nvidia-smi -lgc"] * nvidia + ["amd-smi set --clk-limit sclk max"] * amd)
 
 
 def counted_models(where: str, text: str) -> list[tuple[int, str]]:

@@ -14,7 +14,7 @@ from power.live.loads import CircuitLoads, CircuitMeters
 from power.live.metering import NODE, STALE_LEAST, Metering
 from power.live.supplies import inrush_amps
 from power.live.wall_power import WallPower
-from power.network.feeds import Cords, sum_by_circuit
+from power.network.feeds import Cords
 from power.network.flow import Flow
 from power.network.topology import SiteTopology
 from power.network.wiring import Flags, Floats, neutral_amps
@@ -88,6 +88,9 @@ def _load(topology: SiteTopology, result: TickResult) -> dict[str, Floats]:
     mean_ratio = mask_uncertain(result.minute / network.continuous, result.minute_reported / network.continuous, clear, thresholds.CONTINUOUS)  # fmt: skip
     over = mask_uncertain(result.ten / network.effective, result.ten_reported / network.effective, clear_over, thresholds.OVERLOAD)  # fmt: skip
     watts, highest = np.where(gone, np.nan, loads.watts), np.where(gone, np.nan, loads.highest)
+    sustained = np.where(gone, np.nan, result.sustained)
+    # Where the breaker is taken for open, what its nodes may draw is shown still.
+    shown = np.where(sustained > 0, sustained, highest)
     amps[gone] = np.nan
     return {
         "circuit_watts": watts,
@@ -102,11 +105,11 @@ def _load(topology: SiteTopology, result: TickResult) -> dict[str, Floats]:
         "circuit_rated_amps": network.rated,
         "circuit_effective_amps": network.effective,
         "circuit_continuous_amps": network.continuous,
-        "circuit_headroom_amps": network.continuous - highest,
+        "circuit_headroom_amps": network.continuous - shown,
         "circuit_load_ratio": highest / network.rated,
         "circuit_assumed_watts": loads.assumed,
         "circuit_continuous_ratio": mean_ratio,
-        "circuit_sustained_ratio": np.where(gone, np.nan, result.sustained / network.rated),
+        "circuit_sustained_ratio": sustained / network.rated,
         "circuit_overload_ratio": np.where(topology.breakers, over, np.nan),
         "circuit_above_continuous_seconds": result.above,
         "circuit_energy_joules": result.joules,
@@ -131,9 +134,8 @@ def _breaker(topology: SiteTopology, result: TickResult) -> dict[str, Floats]:
 
 def _what_if(topology: SiteTopology, result: TickResult) -> dict[str, Floats]:
     network, wall_power = topology.network, result.wall_power
-    circuits, machines, _ = topology.below
     capped = (wall_power.gpus > 0) & ~np.isnan(wall_power.committed)
-    could = np.bincount(circuits, capped[machines], len(network.names)) > 0
+    could = topology.count_below(capped) > 0
     amps = np.where(could, np.fmax(result.committed.highest, result.loads.highest), np.nan)
     no_trend = uncertain(
         result.minute, result.minute_reported
@@ -183,15 +185,14 @@ def _quality(topology: SiteTopology, result: TickResult) -> dict[str, Floats]:
 
 
 def _trust(topology: SiteTopology, result: TickResult) -> dict[str, Floats]:
-    loads, wall_power, count = result.loads, result.wall_power, len(topology.network.names)
-    circuits, machines, _ = topology.below
-    silent = sum_by_circuit(circuits, wall_power.silent[machines].astype(float), count)
+    loads, wall_power = result.loads, result.wall_power
+    silent = topology.count_below(wall_power.silent)
     aside = result.undeclared
     may = np.maximum(thresholds.DEVIATION_RATIO * loads.metered, thresholds.DEVIATION_WATTS)
     # The load of a silent node is not known, nor what a meter should read.
     certain = (silent == 0) & (loads.unknown_nodes == 0) & ~uncertain(loads.modelled, loads.modelled - loads.assumed_below)  # fmt: skip
     stale_node = wall_power.stale | _never_heard(result)
-    node_stale = np.bincount(circuits, stale_node[machines], count) > 0
+    node_stale = topology.count_below(stale_node) > 0
     stale = result.meters.stale | (node_stale & (result.fault == 0))
     return {
         "circuit_unknown_watts": aside,
@@ -201,8 +202,18 @@ def _trust(topology: SiteTopology, result: TickResult) -> dict[str, Floats]:
         "circuit_meter_fault": result.fault,
         "circuit_meter_blind": _blind(topology, result, stale).astype(float),
         "circuit_silent_nodes": silent,
+        "circuit_unheard_ratio": _unheard(result),
         "circuit_notices": result.notices,
     }
+
+
+def _unheard(result: TickResult) -> Floats:
+    """Return the part of each load that kilowatch itself does not hear; NaN for a load of nothing."""
+    loads = result.loads
+    load = np.fmax(np.nan_to_num(loads.watts), loads.unheard)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        found: Floats = loads.unheard / load
+    return found
 
 
 def _blind(topology: SiteTopology, result: TickResult, stale: Flags) -> Flags:

@@ -12,6 +12,7 @@ import numpy as np
 from api.power import Cap
 from power import thresholds
 from power.devices.breaker import Curve
+from power.devices.catalogue import limit_command
 from power.devices.wall_power import WallSource
 from power.live.heat import BreakerHeat
 from power.live.inputs import PowerInputs
@@ -39,17 +40,23 @@ class LazyFacts(Sequence[Mapping[str, str]]):
 
     def __init__(self, size: int, words: Callable[[int], Mapping[str, str]]) -> None:
         self._size, self._words = size, words
+        self._made: dict[int, Mapping[str, str]] = {}
+        """Facts of rows that were read: a circuit near its limit has an alert of several rules."""
         self.fault: Exception | None = None
         """Why the facts of a row were left out; its numbers are there all the same."""
 
     def _say(self, row: int) -> Mapping[str, str]:
-        try:
-            return self._words(row)
-        except Exception as error:
-            if self.fault is None:
-                log.exception("the facts of a circuit can't be told")
-            self.fault = error
-            return {}
+        made = self._made.get(row)
+        if made is None:
+            try:
+                made = self._words(row)
+            except Exception as error:
+                if self.fault is None:
+                    log.exception("the facts of a circuit can't be told")
+                self.fault = error
+                made = {}
+            self._made[row] = made
+        return made
 
     def __len__(self) -> int:
         return self._size
@@ -161,7 +168,8 @@ class FactContext:
             f"{self.committed.watts[row]:.0f} W, {self.committed.highest[row]:.1f} A"
         )
         cap = self.cap(row, circuit, failing=survivor > circuit.continuous_amps)
-        facts["remedy"] = _remedy(cap, self._move(row, circuit))
+        models = [name for m in self.topology.machines_below(row) for name in self._models(int(m))]
+        facts["remedy"] = _remedy(cap, self._move(row, circuit), models)
         if cap is not None:
             facts["cap"] = f"{cap.watts_per_gpu} W"
             facts["floor"] = "not known" if cap.floor_watts is None else f"{cap.floor_watts:.0f} W"
@@ -274,7 +282,12 @@ class FactContext:
             return RemedyPart(share, 0, committed, 1.0, 0.0, None)
         floor = float(wall_power.floor_watts[machine])
         per_watt = max(committed - host, 0.0) / limit
-        return RemedyPart(share, gpus, min(host, committed), per_watt, limit / gpus, None if np.isnan(floor) else floor)  # fmt: skip
+        return RemedyPart(share, gpus, min(host, committed), per_watt, limit / gpus, None if np.isnan(floor) else floor, self._models(machine))  # fmt: skip
+
+    def _models(self, machine: int) -> tuple[str, ...]:
+        """Return the configured models of a machine's GPUs."""
+        found = self.layout.machines.get(self.topology.network.machines[machine])
+        return () if found is None else tuple(part.card.name for part in found.parts)
 
     def _move(self, row: int, circuit: Circuit) -> str:
         """Return a move of one node after which both circuits are below their limits."""
@@ -337,10 +350,11 @@ def _what(circuit: Circuit, context: FactContext) -> dict[str, str]:
     return facts
 
 
-def _remedy(cap: Cap | None, move: str) -> str:
+def _remedy(cap: Cap | None, move: str, models: Sequence[str]) -> str:
     ways = []
     if cap is not None and cap.reachable:
-        ways.append(f"cap each GPU at {cap.watts_per_gpu} W (nvidia-smi -pl {cap.watts_per_gpu})")
+        command = limit_command(models, cap.watts_per_gpu)
+        ways.append(f"cap each GPU at {cap.watts_per_gpu} W ({command})")
     elif cap is not None and cap.watts_per_gpu > 0:
         ways.append(f"a cap of {cap.watts_per_gpu} W per GPU would do, below the {cap.floor_watts or 0:.0f} W that these cards take")  # fmt: skip
     if move:

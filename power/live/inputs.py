@@ -52,6 +52,9 @@ class PowerInputs:
     """Seconds since the node's last frame; inf for none."""
     interval: Floats
     """Seconds between two frames, as the node announced."""
+    unheard: Flags | None = None
+    """Machines that kilowatch itself does not hear now: their aggregator is gone or cut off. What they
+    drew last counts for a while, and they are not taken for silent together. None for none."""
     listening: bool = True
     """Whether the aggregator is connected to the bus. While it is not, no node is silent."""
     readings: Sequence[MeterReading] = ()

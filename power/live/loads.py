@@ -106,6 +106,8 @@ class CircuitLoads:
     """Part of `assumed` that a silent meter knew."""
     unmeasured: Floats
     """Circuits below, and itself, of which nothing is known: a meter that never reported, and no node."""
+    unheard: Floats
+    """Part of `watts` of nodes that kilowatch itself does not hear. 0 with a meter of its own."""
     assumed_below: Floats
     """Assumed part of `modelled`."""
     excess_currents: Complex
@@ -173,7 +175,7 @@ def read_meters(
     )  # fmt: skip
 
 
-def settle(
+def settle(  # noqa: PLR0915 - one pass over the levels, a total a line
     topology: SiteTopology,
     wall_power: WallPower,
     shares: Floats,
@@ -190,6 +192,7 @@ def settle(
     watts, currents, linear, square, rank, blind, assumed, surplus, last_known = _from_cords(
         topology, wall_power, shares, dead
     )
+    unheard = _unheard(topology, wall_power, shares)
     modelled, unknown, reported = np.zeros(count), np.zeros(count), meters.watts.copy()
     silent_meters = np.zeros(count)
     expired, assumed_below, excess_currents = (
@@ -236,21 +239,19 @@ def settle(
             np.square(_SIGMAS[meters.rank[metered]] * watts[metered]),
         )
         rank[metered], blind[metered], used[metered] = meters.rank[metered], 0, True
-        for total in (assumed, surplus, last_known, expired, silent_meters, unmeasured):
+        for total in (assumed, surplus, last_known, expired, silent_meters, unmeasured, unheard):
             total[metered] = 0.0
         if number == len(network.climbs):
             break
         step = network.climbs[number]
         weight = step.weight if weights is None else weights[number]
         parents, children = step.parents, step.children
-        for total in (linear, square, blind, assumed, surplus, last_known, expired, silent_meters, unmeasured):  # fmt: skip
+        for total in (linear, square, blind, assumed, surplus, last_known, expired, silent_meters, unmeasured, unheard):  # fmt: skip
             np.add(total, sum_by_circuit(parents, total[children] * weight, count), out=total)
         np.maximum.at(rank, parents, np.where(weight > 0, rank[children], 0))
         np.maximum.at(used, parents, used[children])
         climb(step, weight, watts, currents)
-    heard = (
-        np.bincount(topology.below[0], ~np.isnan(wall_power.watts[topology.below[1]]), count) > 0
-    )
+    heard = topology.count_below(~np.isnan(wall_power.watts)) > 0
     nothing = (blind > 0) & ~heard & (network.other_watts == 0)
     nothing |= (unmeasured > 0) & (watts == 0)
     rank[~used] = RANK[WallSource.MODEL]  # 0 W of an empty circuit are no reading of a meter
@@ -258,7 +259,7 @@ def settle(
     return CircuitLoads(
         np.where(nothing, np.nan, watts), np.where(nothing, np.nan, linear + np.sqrt(square)),
         rank, np.where(nothing[:, None], np.nan, amps), currents, modelled, unknown, blind, reported,
-        np.where(nothing, np.nan, assumed), surplus, last_known, expired, silent_meters, unmeasured, assumed_below, excess_currents,
+        np.where(nothing, np.nan, assumed), surplus, last_known, expired, silent_meters, unmeasured, unheard, assumed_below, excess_currents,
     )  # fmt: skip
 
 
@@ -286,22 +287,36 @@ def _from_cords(
     at, machine = network.cord_circuit, network.cord_machine
     lost = np.isnan(wall_power.watts)
     sigma = np.where(lost, 0.0, wall_power.sigma)[machine] * shares
+
+    def sums(watts: Floats) -> Floats:
+        return sum_by_circuit(at, watts[machine] * shares, count) if watts.any() else np.zeros(count)  # fmt: skip
+
     # Model errors are correlated and add up; those of two meters partly cancel.
     alike = wall_power.rank[machine] >= RANK[WallSource.MODEL]
     own = cord_flow(
         topology, np.where(lost, 0.0, wall_power.watts), network.other_watts, shares, dead
     )
     rank = np.zeros(count, dtype=np.int64)
-    np.maximum.at(rank, at, np.where(shares > 0, wall_power.rank[machine], 0))
+    ranks = np.where(shares > 0, wall_power.rank[machine], 0)
+    for number in np.flatnonzero(np.bincount(ranks)).tolist():  # the highest last
+        rank[np.bincount(at[ranks == number], minlength=count) > 0] = number
     empty = np.bincount(at, minlength=count) == 0
     rank[empty & (network.other_watts > 0)] = RANK[WallSource.MODEL]
     return (
         own.watts, own.currents, sum_by_circuit(at, np.where(alike, sigma, 0.0), count),
         sum_by_circuit(at, np.where(alike, 0.0, np.square(sigma)), count), rank,
-        sum_by_circuit(at, np.where(lost[machine], 1.0, 0.0), count),
-        sum_by_circuit(at, wall_power.assumed[machine] * shares, count), sum_by_circuit(at, wall_power.surplus[machine] * shares, count),
-        sum_by_circuit(at, wall_power.last_known[machine] * shares, count),
+        sum_by_circuit(at, np.where(lost[machine], 1.0, 0.0), count) if lost.any() else np.zeros(count),
+        sums(wall_power.assumed), sums(wall_power.surplus), sums(wall_power.last_known),
     )  # fmt: skip
+
+
+def _unheard(topology: SiteTopology, wall_power: WallPower, shares: Floats) -> Floats:
+    """Return the watts of each circuit's own nodes that kilowatch itself does not hear."""
+    network = topology.network
+    if not wall_power.unheard.any():
+        return np.zeros(len(network.names))
+    parts = wall_power.unheard[network.cord_machine] * shares
+    return sum_by_circuit(network.cord_circuit, parts, len(network.names))
 
 
 def _measure(

@@ -105,6 +105,9 @@ def notes_of(layout: SiteLayout) -> dict[str, list[str]]:
 
 _TURNS, _AT_ONCE = 5, 400
 """Trends of a large site are computed in so many turns, a tick each, of at least so many circuits."""
+_LOSS_TURNS, _MACHINES_AT_ONCE = 5, 25_000
+"""Ticks from one computation of what is left after each loss to the next: at most so many, and one for so many
+machines of the site."""
 HELD_SECONDS = 3.0
 """Seconds after which a load counts in full, before the mean of 10 s has followed."""
 RESTORED_SECONDS = 600.0
@@ -170,7 +173,8 @@ class LivePower:
         self.wall_ns = 0
         self._ahead = (np.full(len(names), np.inf), np.full(len(names), np.inf))
         self._swing: Floats = np.zeros(len(names))
-        self._turn = -1
+        self._turn = self._loss_turn = -1
+        self._outcome_version = -1
         self.aside = SetAside("power:")
         """Nodes, meters, UPSs, budgets, circuits and steps that raised: unknown, and tried again."""
         self._noted: set[str] = set()
@@ -469,7 +473,7 @@ class LivePower:
         gone = hidden(loads)
         could = carry(topology, may, local, self._losses.shares, dead, self._losses.weights)
         held = np.nan_to_num(wall_power.held) + theirs
-        outcome = self._guarded("losses", lambda: self._losses.outcome(held, local), None)
+        outcome = self._guarded("losses", lambda: self._worst_losses(held, local), None)
         self._outcome = outcome
         return TickResult(
             now=now, tick=tick, wall_power=wall_power, meters=meters, loads=loads,
@@ -503,6 +507,17 @@ class LivePower:
             least = self.breaker_heat.trips(np.where(unsure, reported, np.nan))[:, 0]
             trips = np.where((unsure & ~np.isfinite(least))[:, None], np.nan, trips)
         return trips
+
+    def _worst_losses(self, held: Floats, local: Floats) -> Outcome:
+        """Return the loads after every loss; of a large site those of a few seconds ago, unless other circuits
+        are off since."""
+        turns = max(1, min(_LOSS_TURNS, len(self.machines) // _MACHINES_AT_ONCE))
+        self._loss_turn = (self._loss_turn + 1) % turns
+        known = self._outcome
+        if known is None or self._loss_turn == 0 or self._losses.version != self._outcome_version:
+            self._outcome_version = self._losses.version
+            known = self._losses.outcome(held, local)
+        return known
 
     def _survivors(self, outcome: Outcome | None, dead: Flags) -> Floats:
         """Return the highest amps after the worst loss; 0 for a feed that is lost itself."""

@@ -91,6 +91,8 @@ def _state(wall_power: WallPower, row: int) -> str:
 
 def inrush_amps(topology: SiteTopology, inrush: Floats, silent: Flags, off: Flags) -> Floats:
     """Return the peak current of each open circuit if all its dark machines were switched on at once."""
+    if not off.any():
+        return np.zeros(len(off))
     circuits, machines, share = topology.below
     waiting = np.where(silent[machines], inrush[machines] * share, 0.0)
     total = np.bincount(circuits, waiting, len(topology.network.names)) / topology.poles.sum(axis=1)

@@ -31,7 +31,10 @@ class TakenOver:
     def __init__(self, topology: SiteTopology, cords: Cords) -> None:
         self._pairs: Ints = cords.alike
         self._count = len(topology.network.names)
-        self._machines = [topology.machines_below(int(one)) for one, _ in self._pairs]
+        below = [topology.machines_below(int(one)) for one, _ in self._pairs]
+        self._machines: Ints = np.concatenate(below) if below else np.zeros(0, np.int64)
+        self._starts: Ints = np.cumsum([0, *map(len, below)])[:-1]
+        """Position of the first machine of each pair; each has some."""
         self._usual: Floats = np.full(self._pairs.shape, np.nan)
         self._age: Floats = np.zeros(self._pairs.shape)
         """Longest age of a reading while both meters reported."""
@@ -44,7 +47,7 @@ class TakenOver:
         lost, back = np.zeros(self._count, dtype=bool), np.zeros(self._count, dtype=bool)
         if not len(self._pairs):
             return lost, back
-        drawn = np.array([float(wall_power.modelled[rows].sum()) for rows in self._machines])
+        drawn = np.add.reduceat(wall_power.modelled[self._machines], self._starts)
         watts, age = meters.watts[self._pairs], now - meters.heard_at[self._pairs]
         with np.errstate(invalid="ignore", divide="ignore"):
             part = watts / np.where(drawn > 0, drawn, np.nan)[:, None]

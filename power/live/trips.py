@@ -47,8 +47,10 @@ class Trips:
         topology, count = self._topology, len(self._topology.network.names)
         circuits, machines, _ = topology.below
         runs = ~wall_power.described & np.isfinite(tick.silent_seconds)
+        if tick.unheard is not None:  # their aggregator fell silent, not they
+            runs &= ~tick.unheard
         quiet = runs & (tick.silent_seconds > 2 * tick.interval)
-        restless = np.bincount(circuits, quiet[machines], count) > 0
+        restless = topology.count_below(quiet) > 0
         steady = (~restless & ~self.suspected) | np.isnan(self.before)
         self.before = np.where(steady & ~np.isnan(loads.watts), loads.highest, self.before)
 

@@ -66,6 +66,9 @@ class WallPower:
     """Part of `assumed` above the node's last fully reported draw."""
     last_known: Floats
     """Part of `assumed` that is the node's last draw, not what it may draw."""
+    unheard: Floats
+    """`watts` of the machines that kilowatch itself does not hear; where nothing is known of one, the mean
+    of all. 0 for the others."""
 
 
 class WallPowerModel:
@@ -94,6 +97,8 @@ class WallPowerModel:
         self._last_sigma = np.full(count, np.nan)
         self._last_rank = np.full(count, _MODEL, dtype=np.int64)
         self._silent = np.zeros(count, dtype=bool)
+        self._at_limits: dict[str, tuple[Floats, Floats]] = {}
+        """Last results for limits, by name: watts inside the case, and at the wall."""
         self.limits = np.full(count, np.nan)
         """Last reported sum of limits of each machine."""
         self.gpus = np.full(count, np.nan)
@@ -155,13 +160,14 @@ class WallPowerModel:
         rank = np.where(lost, np.where(lately, _COMMITTED, self._last_rank), rank)
         held = np.where(silent, np.fmax(watts, kept), watts)
         committed = np.fmax(committed, held)  # what is drawn can be drawn
-        assumed = np.where(lost, np.nan_to_num(watts), np.where(has_meter, 0.0, unread * watts))
+        assumed = np.where(lost, _or_zero(watts), np.where(has_meter, 0.0, unread * watts))
         self._whole = np.where(spoken & ~silent & (unread == 0), watts, self._whole)
         before = np.where(np.isnan(self._whole), self.last, self._whole)
-        surplus = np.clip(np.nan_to_num(watts - before), 0.0, assumed)
+        surplus = np.clip(_or_zero(watts - before), 0.0, assumed)
         floor = np.where(np.isnan(tick.floor_watts), self._floor, tick.floor_watts)
+        beside = self._wall_of("all", host + limit) - self._wall_of("limits", limit)
         return WallPower(watts, sigma, rank.astype(np.int64), degraded, degraded | lost, held, committed,
-                     metered, modelled, silent, limit, gpus, floor, self.curves.wall(host + limit) - self.curves.wall(limit), described, assumed, surplus, np.where(lost & ~lately, assumed, 0.0))  # fmt: skip
+                     metered, modelled, silent, limit, gpus, floor, beside, described, assumed, surplus, np.where(lost & ~lately, assumed, 0.0), _unheard(tick, watts))  # fmt: skip
 
     def _silence(self, tick: PowerInputs) -> Flags:
         if tick.listening:
@@ -202,7 +208,19 @@ class WallPowerModel:
 
     def _commitment(self, tick: PowerInputs, limit: Floats, gpus: Floats, host: Floats) -> Floats:
         whole = np.where(tick.module_scope, host * (1 - self._cpu_share), host)
-        return np.where(np.isnan(gpus), np.nan, self.curves.wall(limit + whole))
+        return np.where(np.isnan(gpus), np.nan, self._wall_of("commitment", limit + whole))
+
+    def _wall_of(self, name: str, inside: Floats) -> Floats:
+        """Return watts at the wall of limits, which rarely change: computed again for machines where they have."""
+        before, found = self._at_limits.get(name, (inside, None))
+        if found is None:
+            found = self.curves.wall(inside)
+        else:
+            changed = ~((before == inside) | (np.isnan(before) & np.isnan(inside)))
+            if changed.any():
+                found = self.curves.wall_again(found, inside, changed)
+        self._at_limits[name] = inside, found
+        return found
 
     def _calibrated(self, wall: Floats, own: Floats, counted_host: Flags) -> tuple[Floats, Floats]:
         offset, slope, spread, valid = self.calibration.fits()
@@ -236,6 +254,8 @@ class WallPowerModel:
         own = np.where(own_fresh & ~silent, np.abs(tick.wall_watts), np.nan)
         for number in range(_MODEL):
             pick = usable & (ranks == number)
+            if number != _BMC and not pick.any():
+                continue
             good = pick & fresh
             total = np.bincount(machine[good], reported[good], count)
             heard = np.bincount(machine[good], minlength=count)
@@ -251,6 +271,22 @@ class WallPowerModel:
         return watts, rank, degraded
 
 
+def _or_zero(values: Floats) -> Floats:
+    """Return values with 0 for what is not known; `nan_to_num` looks for infinities too."""
+    found: Floats = np.where(np.isnan(values), 0.0, values)
+    return found
+
+
+def _unheard(tick: PowerInputs, watts: Floats) -> Floats:
+    """Return the watts of the machines that kilowatch itself does not hear."""
+    if tick.unheard is None or not tick.unheard.any():
+        return np.zeros(len(watts))
+    known = watts[~np.isnan(watts)]
+    typical = float(known.mean()) if len(known) else 1.0
+    found: Floats = np.where(tick.unheard, np.where(np.isnan(watts), typical, watts), 0.0)
+    return found
+
+
 def _gpu_watts(tick: PowerInputs, limit: Floats, gpus: Floats) -> tuple[Floats, Floats]:
     """Return the watts of all GPUs, and the assumed part of them: a lost or unread GPU counts with its
     limit."""
@@ -259,7 +295,7 @@ def _gpu_watts(tick: PowerInputs, limit: Floats, gpus: Floats) -> tuple[Floats, 
         unread = np.where(np.isnan(tick.unread_limit_watts), limit * share, tick.unread_limit_watts)
         unread = np.where(tick.gpus_unread > 0, unread, 0.0)
         none_read = (tick.gpus_unread >= gpus) | (gpus == 0)
-    read: Floats = np.where(none_read, np.nan_to_num(tick.gpu_watts), tick.gpu_watts)
+    read: Floats = np.where(none_read, _or_zero(tick.gpu_watts), tick.gpu_watts)
     return read + unread, unread
 
 

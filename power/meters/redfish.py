@@ -25,11 +25,10 @@ from power.meters.sample import (
     total,
 )
 from telemetry.errors import ConfigError, WireError
+from telemetry.redfish import ROOT, part, parts, type_of
 
-ROOT = "/redfish/v1"
 EQUIPMENT = f"{ROOT}/PowerEquipment"
 _KWH = 3.6e6
-_TYPE = re.compile(r"#(\w+)\.")
 _LINES = tuple((f"Line{place + 1}", pole) for place, pole in enumerate(POLES))
 
 
@@ -114,29 +113,6 @@ def path_of(where: str, key: str) -> str:
     return path.rstrip("/")
 
 
-def link(body: dict[str, Any], *keys: str) -> str | None:
-    """Return the path of a link, if there is one and it stays within the service."""
-    found: object = body
-    for key in keys:
-        found = found.get(key) if isinstance(found, dict) else None
-    path = found.get("@odata.id") if isinstance(found, dict) else None
-    good = isinstance(path, str) and path.startswith("/redfish/") and len(path) < 500
-    return path.rstrip("/") if good else None  # type: ignore[union-attr]  # good means that it is text
-
-
-def members(body: dict[str, Any]) -> list[str]:
-    """Return the paths of a collection's members."""
-    found = body.get("Members")
-    paths = [link({"it": one}, "it") for one in found] if isinstance(found, list) else []
-    return [path for path in paths if path is not None]
-
-
-def type_of(body: dict[str, Any]) -> str:
-    """Return `Circuit` of `#Circuit.v1_8_0.Circuit`."""
-    match = _TYPE.match(str(body.get("@odata.type", "")))
-    return match[1] if match else ""
-
-
 def reading(body: dict[str, Any], key: str, quantity: str, scale: float = 1.0) -> float | None:
     """Return a number, bare or in a sensor's excerpt."""
     value = body.get(key)
@@ -166,11 +142,11 @@ def _circuit(channel: str, body: dict[str, Any]) -> list[MeterSample]:
         power_factor=number(excerpt.get("PowerFactor"), "power_factor"),
         amps=reading(body, "CurrentAmps", "amps"),
         volts=reading(body, "Voltage", "volts"),
-        neutral_amps=reading(_part(body, "PolyPhaseCurrentAmps"), "Neutral", "neutral_amps"),
+        neutral_amps=reading(part(body, "PolyPhaseCurrentAmps"), "Neutral", "neutral_amps"),
         energy_joules=reading(body, "EnergykWh", "energy_joules", _KWH),
         flags=(TRIPPED,) if body.get("BreakerState") == "Tripped" else (),
     )
-    amps, volts, watts = (_part(body, f"PolyPhase{word}") for word in ("CurrentAmps", "Voltage", "PowerWatts"))  # fmt: skip
+    amps, volts, watts = (part(body, f"PolyPhase{word}") for word in ("CurrentAmps", "Voltage", "PowerWatts"))  # fmt: skip
     poles = [
         MeterSample(
             channel=f"{channel}.{pole}",
@@ -209,8 +185,7 @@ def _old_power(channel: str, body: dict[str, Any]) -> list[MeterSample]:
     )
     # Some services list CPU and memory after the chassis: the first entry is the whole.
     watts = number(reported[0].get("PowerConsumedWatts"), "watts") if reported else None
-    supplies = body.get("PowerSupplies")
-    flags = _lost([one for one in supplies if isinstance(one, dict)]) if isinstance(supplies, list) else ()  # fmt: skip
+    flags = _lost(parts(body, "PowerSupplies"))
     return [MeterSample(channel=channel, watts=watts, flags=flags)]
 
 
@@ -258,8 +233,3 @@ def of_supplies(
 def _lost(supplies: list[dict[str, Any]]) -> tuple[str, ...]:
     """Return the flag of a supply without input, where it reports LineInputStatus."""
     return (INPUT_LOST,) if any(one.get("LineInputStatus") == "LossOfInput" for one in supplies) else ()  # fmt: skip
-
-
-def _part(body: dict[str, Any], key: str) -> dict[str, Any]:
-    found = body.get(key)
-    return found if isinstance(found, dict) else {}

@@ -169,6 +169,8 @@ class Contingencies:
         """Weights of the network's lines in the present state."""
         self.dead: Flags = np.zeros(self._rows, dtype=bool)
         self._seen: bytes | None = None
+        self.version = 0
+        """Rises whenever other rows are off, or a transfer switch has moved."""
         self._built = False
         self._prepare(np.zeros(len(self.elements), dtype=bool))
 
@@ -208,6 +210,7 @@ class Contingencies:
         if key == self._seen:
             return
         self._seen, self._built = key, False
+        self.version += 1
         self._off = frozenset(np.flatnonzero(off).tolist())
         self._bypassed = bypassed
         network, dead = self._topology.network, off[: self._rows]

@@ -65,6 +65,15 @@ class SiteTopology:
     other_below: Floats
     """Declared loads of a circuit and all below it, watts."""
 
+    def count_below(self, machines: Flags) -> Floats:
+        """Return how many of the marked machines have a cord below each circuit."""
+        if not machines.any():
+            return np.zeros(len(self.starts) - 1)
+        if machines.all():
+            return np.diff(self.starts).astype(float)
+        found = np.bincount(self.below[0], machines[self.below[1]], len(self.starts) - 1)
+        return found.astype(np.float64, copy=False)
+
     def machines_below(self, circuit: int) -> Ints:
         """Return the machines that have a cord below a circuit."""
         return self.below[1][self.starts[circuit] : self.starts[circuit + 1]]

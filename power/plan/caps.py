@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from api.power import CapPlan, CapRequest, GpuCap, ModelThroughput, ThroughputPoint
+from power.devices.catalogue import limit_command
 from power.network.contingency import Contingencies
 from power.network.topology import build_topology
 from power.plan.throughput import clock_at
@@ -36,6 +37,8 @@ class CappableGpu:
     """Draw now."""
     sm_clock_hertz: float | None = None
     """SM clock now."""
+    job: str | None = None
+    """Jobs that hold it; empty where nobody does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,14 +82,18 @@ def plan_caps(
     if asked.circuit not in layout.circuits:
         cure = did_you_mean(asked.circuit, layout.circuits) or f"Known: {', '.join(list(layout.circuits)[:20])}."  # fmt: skip
         raise ConfigError("--circuit", f"there is no {asked.circuit!r}", cure)
+    if asked.by == "job" and all(gpu.job is None for gpu in gpus):
+        raise ConfigError("--by", "who holds which GPU is not known", "Ask with --http a running cluster whose nodes report their jobs.")  # fmt: skip
     levers, blind, before = _levers(layout, asked.circuit, drawn or {}, gpus)
-    chosen = _chosen(levers, before - asked.below_watts, by_priority=asked.by == "priority")
+    chosen = _chosen(_groups(levers, asked.by), before - asked.below_watts)
     after = float(before - sum(one.weight * (one.gpu.limit_watts - cap) for one, cap in chosen))
     curves = {one.model: one.points for one in measured}
     caps = [_cap(one, cap, curves) for one, cap in chosen if cap < one.gpu.limit_watts]
     on = {one.gpu.model for one in levers}
     stuck = sorted({one.gpu.node for one in levers if one.gpu.floor_watts is None})
     notices = [f"{name}: its draw is not known and counts as nothing here" for name in blind]
+    if asked.by == "job" and any(one.gpu.job is None for one in levers):
+        notices.append("who holds some of the GPUs is not known: they come last")
     if stuck:
         notices.append(f"the lowest limit of the GPUs of {', '.join(stuck[:8])} is not known: they are left as they are")  # fmt: skip
     if caps and any(cap.throughput_loss is None for cap in caps):
@@ -103,7 +110,7 @@ def plan_caps(
         caps=caps,
         throughput_loss=round(sum(known) / len(levers), 4) if len(known) == len(losses) and levers else None,
         throughput=[one for one in measured if one.model in on],
-        commands=[f"nvidia-smi -i {cap.index} -pl {cap.to_watts:.0f} # {cap.node}" for cap in caps],
+        commands=[f"{limit_command([cap.model], cap.to_watts, cap.index)} # {cap.node}" for cap in caps],
         notices=notices,
     )  # fmt: skip
 
@@ -164,14 +171,26 @@ def _at_limits(machine: Machine, gpus: Sequence[CappableGpu], drawn: float | Non
     return max(machine.fixed_watts, drawn - per_watt * sum(now)) + limits
 
 
-def _chosen(
-    levers: Sequence[_Lever], over: float, *, by_priority: bool
-) -> list[tuple[_Lever, float]]:
-    """Return the cap of each GPU: all at one ratio of their default limits, or the lower priorities first."""
+def _groups(levers: Sequence[_Lever], by: str) -> list[list[_Lever]]:
+    """Return the GPUs in the order in which they are capped, those that get one ratio together."""
+    found: dict[object, list[_Lever]] = {}
+    for one in levers:
+        key = {"priority": one.priority, "job": one.gpu.job}.get(by)
+        found.setdefault(key, []).append(one)
+    if by != "job":
+        return [found[key] for key in sorted(found, key=lambda key: (key is not None, key))]
+
+    def order(job: object) -> tuple[int, float, str]:
+        drawn = sum(one.weight * (one.gpu.watts or 0.0) for one in found[job])
+        return (2 if job is None else 1 if job else 0), -drawn, str(job)
+
+    return [found[job] for job in sorted(found, key=order)]
+
+
+def _chosen(groups: Sequence[list[_Lever]], over: float) -> list[tuple[_Lever, float]]:
+    """Return the cap of each GPU: those of a group at one ratio of their default limits, one group after the other."""
     found: list[tuple[_Lever, float]] = []
-    levels = sorted({one.priority for one in levers}) if by_priority else [None]
-    for level in levels:
-        group = [one for one in levers if level is None or one.priority == level]
+    for group in groups:
         ratio = _ratio(group, over) if over > 0 else math.inf
         caps = [(one, one.at(ratio) if over > 0 else one.gpu.limit_watts) for one in group]
         over -= sum(one.weight * (one.gpu.limit_watts - cap) for one, cap in caps)
@@ -200,6 +219,7 @@ def _cap(lever: _Lever, cap: float, curves: Mapping[str, Sequence[ThroughputPoin
     return GpuCap(
         node=gpu.node, index=gpu.index, model=gpu.model, from_watts=gpu.limit_watts, to_watts=cap,
         floor_watts=gpu.floor_watts, default_watts=gpu.default_watts, priority=lever.priority,
+        job=gpu.job or "",
         watts_now=None if gpu.watts is None else round(gpu.watts, 1),
         throughput_loss=_loss(gpu, cap, curves.get(gpu.model, ())),
     )  # fmt: skip

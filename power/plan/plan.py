@@ -285,7 +285,9 @@ def _remedy_parts(machine: Machine, share: float) -> list[RemedyPart]:
     per_watt = machine.watts_per_gpu_watt
     host = RemedyPart(share, 0, machine.fixed_watts, per_watt, 0.0, None)
     return [host] + [
-        RemedyPart(share, part.count, 0.0, per_watt, part.limit_watts, part.floor_watts)
+        RemedyPart(
+            share, part.count, 0.0, per_watt, part.limit_watts, part.floor_watts, (part.card.name,)
+        )
         for part in machine.parts
     ]
 

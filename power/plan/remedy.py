@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from api.power import Cap
 from power.devices.breaker import Curve
+from power.devices.catalogue import clock_command
 from power.site.layout import Circuit
 
 _SIZES_UL = (15, 20, 25, 30, 35, 40, 45, 50, 60, 70, 80, 90, 100, 110, 125)
@@ -27,6 +28,8 @@ class RemedyPart:
     """Per GPU, in force."""
     floor_watts: float | None
     """Lowest cap that the driver accepts; None when not known."""
+    models: tuple[str, ...] = ()
+    """Of its GPUs, as far as they are known."""
 
     def at(self, cap: float) -> float:
         """Return the machine's watts when each GPU draws `cap`, or its limit where that is less."""
@@ -75,7 +78,8 @@ def _instead(
     keep = max(0, int((allowed - fixed) // ((least - fixed) / gpus)))
     ways = []
     if floor is not None and cap > 0:
-        ways.append(f"limit the clocks (nvidia-smi -lgc) until each GPU draws at most {cap} W")  # fmt: skip
+        command = clock_command(model for part in parts for model in part.models)
+        ways.append(f"limit the clocks ({command}) until each GPU draws at most {cap} W")
     if keep:
         capped = "" if floor is None else f", each capped at {floor:g} W"
         ways.append(f"run {keep} of the {gpus:g} GPUs here{capped}")

@@ -95,6 +95,7 @@ QUANTITIES: tuple[Quantity, ...] = (
     _circuit("unknown_nodes", Unit.COUNT, "Nodes on it with unknown power: they are missing in circuit_watts."),
     _circuit("survivor_amps", Unit.AMPERES, "Current after the worst loss of another element, or of a side of its group."),
     _circuit("silent_nodes", Unit.COUNT, "Silent nodes on it: they count with assumed power, never with 0."),
+    _circuit("unheard_ratio", Unit.RATIO, "Part of circuit_watts of nodes that kilowatch itself does not hear: their aggregator is gone, or the network to it. A meter of the circuit hears all of it."),
     _circuit("trip_suspected", Unit.FLAG, "1 when several nodes on it fell silent within 5 s while others report: the breaker has probably tripped."),
     _circuit("notices", Unit.COUNT, "Notes on its configuration: settings that are allowed and probably wrong."),
     _circuit("energy_joules", Unit.JOULES, "Energy since kilowatch first saw it, without assumed power; written to disk before it is exported, so that it never falls by a crash.", kind=Kind.COUNTER),

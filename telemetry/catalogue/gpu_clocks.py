@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+from telemetry.amd import AmdReader, Binary, File, Pick, Residency
 from telemetry.metric import Kind, Lane, Metric, Unit
 from telemetry.nvml import Call, Field, Gpm
 
 _MEGA = 1e6
 _NANO = 1e-9
+_AMD_CLOCKS: dict[str, tuple[AmdReader, ...]] = {
+    "sm": (Binary("gfxclk", _MEGA, "mean"), File("pp_dpm_sclk", _MEGA, Pick.STARRED)),
+    "memory": (Binary("uclk", _MEGA), File("pp_dpm_mclk", _MEGA, Pick.STARRED)),
+    "video": (Binary("vclk0", _MEGA, "mean"), File("pp_dpm_vclk", _MEGA, Pick.STARRED)),
+    "graphics": (Binary("gfxclk", _MEGA, "mean"), File("pp_dpm_sclk", _MEGA, Pick.STARRED)),
+}
+_AMD_DPM = {"sm": "sclk", "memory": "mclk", "video": "vclk", "graphics": "sclk"}
+_AMD_THROTTLERS = {
+    "sw_power_cap": ("ppt",),
+    "sw_thermal_slowdown": ("socket_thm", "hbm_thm"),
+    "hw_thermal_slowdown": ("prochot", "vr_thm"),
+}
+"""Throttlers of AMD by the word of the reason that means the same."""
 
 
 def _clock(name: str, number: int, tags: tuple[str, str], text: str) -> Metric:
@@ -17,6 +31,7 @@ def _clock(name: str, number: int, tags: tuple[str, str], text: str) -> Metric:
         sources={
             "nvml": (Call("nvmlDeviceGetClockInfo", _MEGA, (number,)),),
             "smi": tuple(f"clocks/{tag}" for tag in tags),
+            "amd": _AMD_CLOCKS[name],
         },
         span=(0, 3e9) if name != "memory" else (0, 15e9),
     )
@@ -31,6 +46,7 @@ def _max_clock(name: str, number: int, tags: tuple[str, str], text: str) -> Metr
         sources={
             "nvml": (Call("nvmlDeviceGetMaxClockInfo", _MEGA, (number,)),),
             "smi": tuple(f"max_clocks/{tag}" for tag in tags),
+            "amd": (File(f"pp_dpm_{_AMD_DPM[name]}", _MEGA, Pick.HIGHEST),),
         },
     )
 
@@ -57,6 +73,9 @@ def _reason(word: str, bit: int, text: str, *paths: str) -> Metric:
                 Call("nvmlDeviceGetCurrentClocksThrottleReasons", mask=bit),
             ),
             "smi": (*tags, *labels),
+            "amd": tuple(
+                Residency(names, flag=True) for key, names in _AMD_THROTTLERS.items() if key == word
+            ),
         },
         span=(0, 1),
     )
@@ -70,7 +89,7 @@ def _reason_time(
         unit=Unit.SECONDS,
         kind=Kind.COUNTER,
         lane=lane,
-        help=f"Time since the driver loaded with the clocks limited by {text}.",
+        help=f"Time since the driver loaded (AMD: since the collector opened it) with the clocks limited by {text}.",
         sources={
             "nvml": (Field(field, _NANO),),
             "smi": (
@@ -79,17 +98,29 @@ def _reason_time(
             )
             if tag
             else (),
+            "amd": tuple(Residency(names) for key, names in _AMD_THROTTLERS.items() if key == word),
         },
     )
 
 
-def _utilization(name: str, call: Call, label: str, text: str, lane: Lane = Lane.FAST) -> Metric:
+def _utilization(
+    name: str,
+    call: Call,
+    label: str,
+    text: str,
+    lane: Lane = Lane.FAST,
+    amd: tuple[AmdReader, ...] = (),
+) -> Metric:
     return Metric(
         name=f"gpu_{name}_ratio",
         unit=Unit.RATIO,
         lane=lane,
         help=text,
-        sources={"nvml": (call,), "smi": (f"utilization/{label}_util", f"utilization/{label}")},
+        sources={
+            "nvml": (call,),
+            "smi": (f"utilization/{label}_util", f"utilization/{label}"),
+            "amd": amd,
+        },
         span=(0, 1),
     )
 
@@ -172,12 +203,14 @@ METRICS = (
         Call("nvmlDeviceGetUtilizationRates", _PERCENT, pick="gpu"),
         "gpu",
         "Share of the last sample period in which a kernel ran; not how much of the GPU it used.",
+        amd=(Binary("average_gfx_activity", _PERCENT), File("gpu_busy_percent", _PERCENT)),
     ),
     _utilization(
         "memory_utilization",
         Call("nvmlDeviceGetUtilizationRates", _PERCENT, pick="memory"),
         "memory",
         "Share of the last sample period in which memory was read or written.",
+        amd=(Binary("average_umc_activity", _PERCENT), File("mem_busy_percent", _PERCENT)),
     ),
     _utilization(
         "encoder_utilization",
@@ -192,6 +225,7 @@ METRICS = (
         "decoder",
         "Load of the video decoder.",
         Lane.SLOW,
+        (Binary("vcn_activity", _PERCENT, "mean"),),
     ),
     _utilization(
         "jpeg_utilization",
@@ -199,6 +233,7 @@ METRICS = (
         "jpeg",
         "Load of the JPEG engine.",
         Lane.SLOW,
+        (Binary("jpeg_activity", _PERCENT, "mean"),),
     ),
     _utilization(
         "ofa_utilization",
@@ -244,6 +279,25 @@ METRICS = (
             ("fp32_active", 12, "Share of the time in which the FP32 units were active"),
             ("fp16_active", 13, "Share of the time in which the FP16 units were active"),
         )
+    ),
+    Metric(
+        name="gpu_xcd_clock_min_hertz",
+        unit=Unit.HERTZ,
+        lane=Lane.SLOW,
+        help="Lowest clock of the compute dies of a GPU that has several (AMD's XCDs).",
+        sources={"amd": (Binary("gfxclk", _MEGA, "min"),)},
+        span=(0, 3e9),
+    ),
+    *(
+        Metric(
+            name=f"gpu_xcd_utilization_{word}_ratio",
+            unit=Unit.RATIO,
+            lane=Lane.SLOW,
+            help=f"Use of the {text} compute die of a GPU that has several (AMD's XCDs).",
+            sources={"amd": (Binary("xcd_busy", _PERCENT, word),)},
+            span=(0, 1),
+        )
+        for word, text in (("min", "least used"), ("max", "most used"))
     ),
     Metric(
         name="gpu_driver_latency_seconds",

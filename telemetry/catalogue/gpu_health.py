@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from telemetry.amd import AmdReader, BadPages, File, LibraryAnswer, Pick, Ras
 from telemetry.metric import Kind, Lane, Metric, Unit
 from telemetry.nvml import Call, Field
 
@@ -28,6 +29,19 @@ _BITS = {"corrected": "single_bit", "uncorrected": "double_bit"}
 _SRAM_LOCATION = 7
 
 
+_AMD_ECC: dict[tuple[str, str, str], tuple[AmdReader, ...]] = {
+    ("volatile", "corrected", ""): (Ras("ce"), LibraryAnswer("gpu_total_ecc_count/corrected")),
+    ("volatile", "uncorrected", ""): (Ras("ue"), LibraryAnswer("gpu_total_ecc_count/uncorrected")),
+    ("volatile", "corrected", "dram"): (Ras("ce", "umc"), LibraryAnswer("gpu_ecc_count/corrected")),
+    ("volatile", "uncorrected", "dram"): (
+        Ras("ue", "umc"),
+        LibraryAnswer("gpu_ecc_count/uncorrected"),
+    ),
+}
+AMD_BLOCKS = ("gfx", "sdma", "mmhub", "pcie_bif", "hdp", "xgmi_wafl")
+"""Blocks of AMD's GPUs that have counters of their own, beside the memory (`dram`)."""
+
+
 def _ecc(period: str, severity: str, location: str, field: int) -> Metric:
     """Return the row of an ECC counter with a field id; an empty location is the sum of all."""
     place = location.replace("_", " ") if location else "all locations"
@@ -46,7 +60,11 @@ def _ecc(period: str, severity: str, location: str, field: int) -> Metric:
         kind=Kind.COUNTER,
         lane=Lane.SLOW,
         help=f"ECC errors {severity}, {place}, {_SINCE[period]}.",
-        sources={"nvml": (Field(field),), "smi": paths},
+        sources={
+            "nvml": (Field(field),),
+            "smi": paths,
+            "amd": _AMD_ECC.get((period, severity, location), ()),
+        },
     )
 
 
@@ -120,13 +138,15 @@ def _banks(word: str) -> Metric:
     )
 
 
-def _flag(name: str, text: str, nvml: Call | Field, *paths: str) -> Metric:
+def _flag(
+    name: str, text: str, nvml: Call | Field, *paths: str, amd: tuple[AmdReader, ...] = ()
+) -> Metric:
     return Metric(
         name=name,
         unit=Unit.FLAG,
         lane=Lane.SLOW,
         help=text,
-        sources={"nvml": (nvml,), "smi": paths},
+        sources={"nvml": (nvml,), "smi": paths, "amd": amd},
         span=(0, 1),
     )
 
@@ -156,6 +176,7 @@ METRICS = (
         Call("nvmlDeviceGetEccMode", pick=0),
         "ecc_mode/current_ecc",
         "ecc_mode/current",
+        amd=(File("ras/features", pick=Pick.UMC),),
     ),
     *(
         _ecc(period, severity, location, field)
@@ -174,15 +195,23 @@ METRICS = (
             name=f"gpu_retired_pages_{word}",
             unit=Unit.COUNT,
             lane=Lane.SLOW,
-            help=f"Memory pages retired for {word.replace('_', ' ')} errors (before Ampere).",
+            help=f"Memory pages retired for {word.replace('_', ' ')} errors (before Ampere{amd_text}).",
             sources={
                 "nvml": (Field(field),),
                 "smi": (f"retired_pages/{tag}/retired_count", f"retired_pages/{label}"),
+                "amd": amd,
             },
         )
-        for word, field, tag, label in (
-            ("single_bit", 29, "multiple_single_bit_retirement", "single_bit_ecc"),
-            ("double_bit", 30, "double_bit_retirement", "double_bit_ecc"),
+        for word, field, tag, label, amd_text, amd in (
+            ("single_bit", 29, "multiple_single_bit_retirement", "single_bit_ecc", "", ()),
+            (
+                "double_bit",
+                30,
+                "double_bit_retirement",
+                "double_bit_ecc",
+                "; AMD: all retired pages",
+                (BadPages("R"), LibraryAnswer("gpu_bad_page_info/retired")),
+            ),
         )
     ),
     _flag(
@@ -193,6 +222,42 @@ METRICS = (
         "retired_pages/pending_blacklist",
         "retired_pages/pending_page_blacklist",
         "retired_pages/pending",
+        amd=(BadPages("P", flag=True), LibraryAnswer("gpu_bad_page_info/pending")),
+    ),
+    Metric(
+        name="gpu_retired_pages_failed",
+        unit=Unit.FLAG,
+        lane=Lane.SLOW,
+        help="1 when a bad page of memory could not be retired (AMD).",
+        sources={"amd": (BadPages("F", flag=True), LibraryAnswer("gpu_bad_page_info/failed"))},
+        span=(0, 1),
+    ),
+    Metric(
+        name="gpu_retired_pages_limit",
+        unit=Unit.COUNT,
+        lane=Lane.SLOW,
+        help="Retired pages from which on the driver asks for another board (AMD).",
+        sources={"amd": (LibraryAnswer("gpu_bad_page_threshold"),)},
+    ),
+    Metric(
+        name="gpu_ecc_volatile_deferred_total",
+        unit=Unit.COUNT,
+        kind=Kind.COUNTER,
+        lane=Lane.SLOW,
+        help="ECC errors found but not yet consumed, all locations, since the driver loaded (AMD).",
+        sources={"amd": (Ras("de"), LibraryAnswer("gpu_total_ecc_count/deferred"))},
+    ),
+    *(
+        Metric(
+            name=f"gpu_ecc_volatile_{severity}_{block}_total",
+            unit=Unit.COUNT,
+            kind=Kind.COUNTER,
+            lane=Lane.SLOW,
+            help=f"ECC errors {severity}, block {block} (AMD), since the driver loaded.",
+            sources={"amd": (Ras(word, block),)},
+        )
+        for severity, word in (("corrected", "ce"), ("uncorrected", "ue"))
+        for block in AMD_BLOCKS
     ),
     _remap(
         "correctable",

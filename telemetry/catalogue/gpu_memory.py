@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from telemetry.amd import AmdReader, Binary, File, KfdProcesses, LibraryAnswer, Pick
 from telemetry.metric import Kind, Lane, Metric, Unit
 from telemetry.nvml import ALL_LINKS, Call, Field
 
@@ -9,15 +10,37 @@ _KIBI = 1024.0
 _FABRIC = "nvmlDeviceGetGpuFabricInfoV"
 
 
-def _bytes(name: str, lane: Lane, call: Call, path: str, text: str) -> Metric:
+def _bytes(name: str, lane: Lane, call: Call, path: str, text: str, *amd: AmdReader) -> Metric:
     older = (path.removeprefix("fb_"),) if path.startswith("fb_") else ()  # before driver 319
     return Metric(
         name=f"gpu_{name}_bytes",
         unit=Unit.BYTES,
         lane=lane,
         help=text,
-        sources={"nvml": (call,), "smi": (path, *older)},
+        sources={"nvml": (call,), "smi": (path, *older), "amd": amd},
     )
+
+
+_AMD_LINK = {
+    "generation": File("current_link_speed", pick=Pick.SPEED),
+    "generation_max": File("max_link_speed", pick=Pick.SPEED),
+    "width": File("current_link_width"),
+    "width_max": File("max_link_width"),
+}
+_AMD_PCIE: dict[str, tuple[AmdReader, ...]] = {
+    "replays": (
+        Binary("pcie_replay_count_acc"),
+        File("pcie_replay_count"),
+        LibraryAnswer("pcie_info/replays"),
+    ),
+    "replay_rollovers": (
+        Binary("pcie_replay_rover_count_acc"),
+        LibraryAnswer("pcie_info/rollovers"),
+    ),
+    "recoveries": (Binary("pcie_l0_to_recov_count_acc"), LibraryAnswer("pcie_info/recoveries")),
+    "naks_sent": (Binary("pcie_nak_sent_count_acc"), LibraryAnswer("pcie_info/naks_sent")),
+    "naks_received": (Binary("pcie_nak_rcvd_count_acc"), LibraryAnswer("pcie_info/naks_received")),
+}
 
 
 def _pcie(name: str, function: str, text: str, *paths: str) -> Metric:
@@ -26,7 +49,11 @@ def _pcie(name: str, function: str, text: str, *paths: str) -> Metric:
         unit=Unit.COUNT,
         lane=Lane.SLOW,
         help=text,
-        sources={"nvml": (Call(function),), "smi": tuple(f"pci/{path}" for path in paths)},
+        sources={
+            "nvml": (Call(function),),
+            "smi": tuple(f"pci/{path}" for path in paths),
+            "amd": (_AMD_LINK[name],) if name in _AMD_LINK else (),
+        },
     )
 
 
@@ -37,7 +64,11 @@ def _pcie_count(word: str, field: int, text: str, *paths: str) -> Metric:
         kind=Kind.COUNTER,
         lane=Lane.SLOW,
         help=f"PCIe {text} since the driver loaded.",
-        sources={"nvml": (Field(field),), "smi": tuple(f"pci/{path}" for path in paths)},
+        sources={
+            "nvml": (Field(field),),
+            "smi": tuple(f"pci/{path}" for path in paths),
+            "amd": _AMD_PCIE.get(word, ()),
+        },
     )
 
 
@@ -64,6 +95,7 @@ METRICS = (
         Call("nvmlDeviceGetMemoryInfo_v2", pick="used"),
         "fb_memory_usage/used",
         "GPU memory in use by programs.",
+        File("mem_info_vram_used"),
     ),
     _bytes(
         "memory_free",
@@ -71,6 +103,7 @@ METRICS = (
         Call("nvmlDeviceGetMemoryInfo_v2", pick="free"),
         "fb_memory_usage/free",
         "GPU memory that can still be taken.",
+        File("mem_info_vram_total", minus="mem_info_vram_used"),
     ),
     _bytes(
         "memory_total",
@@ -78,6 +111,7 @@ METRICS = (
         Call("nvmlDeviceGetMemoryInfo_v2", pick="total"),
         "fb_memory_usage/total",
         "GPU memory that the board has.",
+        File("mem_info_vram_total"),
     ),
     _bytes(
         "memory_reserved",
@@ -92,6 +126,7 @@ METRICS = (
         Call("nvmlDeviceGetBAR1MemoryInfo", pick="bar1Used"),
         "bar1_memory_usage/used",
         "BAR1 window (GPU memory that PCIe devices see) in use.",
+        File("mem_info_vis_vram_used"),
     ),
     _bytes(
         "bar1_free",
@@ -99,6 +134,7 @@ METRICS = (
         Call("nvmlDeviceGetBAR1MemoryInfo", pick="bar1Free"),
         "bar1_memory_usage/free",
         "BAR1 window that is free.",
+        File("mem_info_vis_vram_total", minus="mem_info_vis_vram_used"),
     ),
     _bytes(
         "bar1_total",
@@ -106,6 +142,7 @@ METRICS = (
         Call("nvmlDeviceGetBAR1MemoryInfo", pick="bar1Total"),
         "bar1_memory_usage/total",
         "Size of the BAR1 window.",
+        File("mem_info_vis_vram_total"),
     ),
     _pcie(
         "generation",
@@ -284,6 +321,7 @@ METRICS = (
         sources={
             "nvml": (Call("nvmlDeviceGetComputeRunningProcesses_v3", pick="len"),),
             "smi": ("processes",),
+            "amd": (KfdProcesses(),),
         },
     ),
     Metric(
@@ -296,5 +334,21 @@ METRICS = (
             "smi": ("mig_mode/current_mig", "mig_mode/current"),
         },
         span=(0, 1),
+    ),
+    Metric(
+        name="gpu_compute_partition",
+        unit=Unit.STATE,
+        lane=Lane.SLOW,
+        help="Into how many devices an AMD GPU is split for programs; its rows are of the whole GPU.",
+        sources={"amd": (File("current_compute_partition", pick=Pick.WORD),)},
+        states=((1, "SPX"), (2, "DPX"), (3, "TPX"), (4, "QPX"), (8, "CPX")),
+    ),
+    Metric(
+        name="gpu_memory_partition",
+        unit=Unit.STATE,
+        lane=Lane.SLOW,
+        help="Into how many NUMA nodes the memory of an AMD GPU is split.",
+        sources={"amd": (File("current_memory_partition", pick=Pick.WORD),)},
+        states=((1, "NPS1"), (2, "NPS2"), (4, "NPS4"), (8, "NPS8")),
     ),
 )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from telemetry.amd import Binary, Sensor
 from telemetry.metric import Kind, Lane, Metric, Unit
 from telemetry.nvml import Call, Field
 
-_MILLI = 1e-3
+_MILLI, _MICRO = 1e-3, 1e-6
 _MODULE, _MEMORY = 1, 2  # power scopes of fields 185 to 192
 _CEILING = "gpu_power_readings/gpu_ceiling_power_limit"  # where driver 610 moved the limits to
 
@@ -30,6 +31,11 @@ METRICS = (
                 "power_readings/average_power_draw",
                 "power_readings/instant_power_draw",
             ),
+            "amd": (
+                Binary("socket_power"),
+                Sensor("power1_average", _MICRO),
+                Sensor("power1_input", _MICRO),
+            ),
         },
         span=(0, 1200),
     ),
@@ -37,7 +43,11 @@ METRICS = (
         name="gpu_power_average_watts",
         unit=Unit.WATTS,
         help="Board power, mean of the last second.",
-        sources={"nvml": (Field(185, _MILLI),), "smi": ("gpu_power_readings/average_power_draw",)},
+        sources={
+            "nvml": (Field(185, _MILLI),),
+            "smi": ("gpu_power_readings/average_power_draw",),
+            "amd": (Binary("average_socket_power"), Sensor("power1_average", _MICRO)),
+        },
         span=(0, 1200),
     ),
     Metric(
@@ -50,6 +60,7 @@ METRICS = (
                 "gpu_power_readings/instant_power_draw",
                 "gpu_power_readings/instantaneous_power_draw",
             ),
+            "amd": (Binary("current_socket_power"), Sensor("power1_input", _MICRO)),
         },
         span=(0, 1200),
     ),
@@ -88,15 +99,23 @@ METRICS = (
         unit=Unit.JOULES,
         kind=Kind.COUNTER,
         help="Energy since the driver loaded; its rate is the best mean power.",
-        sources={"nvml": (Field(83, _MILLI), Call("nvmlDeviceGetTotalEnergyConsumption", _MILLI))},
+        sources={
+            "nvml": (Field(83, _MILLI), Call("nvmlDeviceGetTotalEnergyConsumption", _MILLI)),
+            "amd": (Binary("energy_accumulator", 2**-16),),
+        },
     ),
     Metric(
         name="gpu_temperature_celsius",
         unit=Unit.CELSIUS,
-        help="Temperature of the GPU's core.",
+        help="Temperature of the GPU's core; AMD: the hottest spot.",
         sources={
             "nvml": (Call("nvmlDeviceGetTemperature", args=(0,)),),
             "smi": ("temperature/gpu_temp", "temperature/gpu_current_temp", "temperature/gpu"),
+            "amd": (
+                Binary("temperature_hotspot"),
+                Sensor("temp:junction/input", _MILLI),
+                Sensor("temp:edge/input", _MILLI),
+            ),
         },
         span=(20, 95),
     ),
@@ -111,6 +130,7 @@ METRICS = (
                 "temperature/memory_current_temp",
                 "temperature/memory",
             ),
+            "amd": (Binary("temperature_mem"), Sensor("temp:mem/input", _MILLI)),
         },
         span=(20, 105),
     ),
@@ -133,7 +153,11 @@ METRICS = (
         unit=Unit.RATIO,
         lane=Lane.SLOW,
         help="Requested fan speed, of its maximum; a call takes 137 us, so it is on the slow lane.",
-        sources={"nvml": (Call("nvmlDeviceGetFanSpeed", 0.01),), "smi": ("fan_speed",)},
+        sources={
+            "nvml": (Call("nvmlDeviceGetFanSpeed", 0.01),),
+            "smi": ("fan_speed",),
+            "amd": (Sensor("pwm1", 1 / 255),),
+        },
         span=(0, 1),
     ),
     Metric(
@@ -151,6 +175,7 @@ METRICS = (
                 "gpu_power_readings/power_limit",
                 "power_readings/power_limit",
             ),
+            "amd": (Sensor("power1_cap", _MICRO),),
         },
         span=(0, 1200),
     ),
@@ -167,6 +192,7 @@ METRICS = (
                 "gpu_power_readings/power_limit",
                 "power_readings/power_limit",
             ),
+            "amd": (Sensor("power1_cap", _MICRO),),
         },
         span=(0, 1200),
     ),
@@ -178,6 +204,7 @@ METRICS = (
         sources={
             "nvml": (Field(189, _MILLI), Call("nvmlDeviceGetPowerManagementDefaultLimit", _MILLI)),
             "smi": _limit("default_power_limit"),
+            "amd": (Sensor("power1_cap_default", _MICRO),),
         },
         span=(0, 1200),
     ),
@@ -192,6 +219,7 @@ METRICS = (
                 Call("nvmlDeviceGetPowerManagementLimitConstraints", _MILLI, pick=0),
             ),
             "smi": _limit("min_power_limit"),
+            "amd": (Sensor("power1_cap_min", _MICRO),),
         },
         span=(0, 1200),
     ),
@@ -206,6 +234,7 @@ METRICS = (
                 Call("nvmlDeviceGetPowerManagementLimitConstraints", _MILLI, pick=1),
             ),
             "smi": _limit("max_power_limit"),
+            "amd": (Sensor("power1_cap_max", _MICRO),),
         },
         span=(0, 1200),
     ),
@@ -232,6 +261,7 @@ METRICS = (
         sources={
             "nvml": (Call("nvmlDeviceGetTemperatureThreshold", args=(0,)),),
             "smi": ("temperature/gpu_temp_max_threshold", "temperature/gpu_shutdown_temp"),
+            "amd": (Sensor("temp:junction/emergency", _MILLI),),
         },
     ),
     Metric(
@@ -242,6 +272,7 @@ METRICS = (
         sources={
             "nvml": (Call("nvmlDeviceGetTemperatureThreshold", args=(1,)),),
             "smi": ("temperature/gpu_temp_slow_threshold", "temperature/gpu_slowdown_temp"),
+            "amd": (Sensor("temp:junction/crit", _MILLI),),
         },
     ),
     Metric(
@@ -265,6 +296,7 @@ METRICS = (
                 "temperature/gpu_temp_max_mem_threshold",
                 "temperature/memory_max_operating_temp",
             ),
+            "amd": (Sensor("temp:mem/crit", _MILLI),),
         },
     ),
     Metric(

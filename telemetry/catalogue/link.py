@@ -1,12 +1,14 @@
-"""NVLink rows: readings of each link of each GPU."""
+"""Link rows: readings of each NVLink or xGMI link of each GPU."""
 
 from __future__ import annotations
 
+from telemetry.amd import Binary, LibraryAnswer
 from telemetry.metric import Kind, Lane, Metric, Table, Unit
 from telemetry.nvml import EACH_LINK, Field
 
 _KIBI = 1024.0
 _MEGA = 1e6
+_GIGABIT = 1e9 / 8
 
 
 def _count(word: str, text: str, *fields: int, scale: float = 1.0) -> Metric:
@@ -38,7 +40,10 @@ METRICS = (
         unit=Unit.STATE,
         table=Table.LINK,
         help="Whether the link is up.",
-        sources={"nvml": (Field(165, scope=EACH_LINK),)},
+        sources={
+            "nvml": (Field(165, scope=EACH_LINK),),
+            "amd": (Binary("xgmi_link_status", fold="link"), LibraryAnswer("gpu_xgmi_link_status")),
+        },
         span=(0, 3),
         states=((0, "inactive"), (1, "active"), (2, "sleep"), (3, "traffic disabled")),
     ),
@@ -48,7 +53,10 @@ METRICS = (
         table=Table.LINK,
         lane=Lane.SLOW,
         help="Speed of the link in one direction.",
-        sources={"nvml": (Field(164, _MEGA, EACH_LINK),)},
+        sources={
+            "nvml": (Field(164, _MEGA, EACH_LINK),),
+            "amd": (Binary("xgmi_link_speed", _GIGABIT, times="xgmi_link_width"),),
+        },
     ),
     Metric(
         name="link_transmit_bytes_total",
@@ -57,7 +65,10 @@ METRICS = (
         table=Table.LINK,
         lane=Lane.SLOW,
         help="Bytes sent over the link.",
-        sources={"nvml": (Field(202, scope=EACH_LINK), Field(138, _KIBI, EACH_LINK))},
+        sources={
+            "nvml": (Field(202, scope=EACH_LINK), Field(138, _KIBI, EACH_LINK)),
+            "amd": (Binary("xgmi_write_data_acc", _KIBI, "link"),),
+        },
     ),
     Metric(
         name="link_receive_bytes_total",
@@ -66,7 +77,10 @@ METRICS = (
         table=Table.LINK,
         lane=Lane.SLOW,
         help="Bytes received over the link.",
-        sources={"nvml": (Field(204, scope=EACH_LINK), Field(139, _KIBI, EACH_LINK))},
+        sources={
+            "nvml": (Field(204, scope=EACH_LINK), Field(139, _KIBI, EACH_LINK)),
+            "amd": (Binary("xgmi_read_data_acc", _KIBI, "link"),),
+        },
     ),
     _count("replays", "Packets sent again (up to Hopper).", 161),
     _count("recoveries", "Number of times that the link was trained again.", 215, 162),

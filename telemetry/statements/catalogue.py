@@ -23,6 +23,10 @@ SPEAKERS: dict[str, str] = {
     "modeset": r"nvidia-modeset: ",
     "drm": r"\[drm:nv_drm_\w{1,60} \[nvidia_drm\]\] \*ERROR\* \[nvidia-drm\] \[GPU ID 0x[0-9a-f]{8}\] ",
     "device": rf"nvidia(?: {_ADDRESS})?: ",
+    "amdgpu": (
+        rf"(?:amdgpu {_ADDRESS}: (?:amdgpu: |\[drm\] )?|(?:kfd kfd: )?amdgpu: "
+        r"|\[drm:\w{1,60} \[amdgpu\]\] \*ERROR\* )"
+    ),
     "port": rf"(?:pcieport|pci) {_ADDRESS}: ",
     "task": r"INFO: task ",
     "fabric_manager": rf"(?:(?:nv-fabricmanager|nvidia-fabricmanager-start\.sh)(?:\[\d{{1,10}}\])?: |{_OWN_LOG})",
@@ -32,7 +36,7 @@ SPEAKERS: dict[str, str] = {
 }
 """Expression of what begins each line of a speaker."""
 
-OF_GPUS = frozenset({"nvrm", "device", "drm", "persistenced"})
+OF_GPUS = frozenset({"nvrm", "device", "drm", "persistenced", "amdgpu"})
 """Speakers whose lines name GPUs by address; ports, and the switches of Fabric Manager, are none."""
 
 _STARTS: tuple[tuple[str, tuple[str, ...]], ...] = (
@@ -40,6 +44,9 @@ _STARTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("nvidia-uvm: ", ("uvm",)),
     ("nvidia-modeset: ", ("modeset",)),
     ("[drm:nv_drm_", ("drm",)),
+    ("amdgpu", ("amdgpu",)),
+    ("kfd kfd: ", ("amdgpu",)),
+    ("[drm:amdgpu_", ("amdgpu",)),
     ("nvidia ", ("device",)),
     ("nvidia: ", ("device",)),
     ("pcieport ", ("port",)),

@@ -14,10 +14,12 @@ import numpy as np
 
 from aggregator.alerting.pipeline import AlertPipeline
 from aggregator.electrical.service import ElectricalService
+from aggregator.fitness.service import FitnessTracker
 from aggregator.impairments import Impairments
 from aggregator.jobs.service import JobService
 from aggregator.jobs.stored import JobQuery, StoredJob
 from aggregator.load.shedding import Shedding
+from aggregator.register.drift_tracker import DriftTracker
 from aggregator.register.node_register import NodeRegister
 from aggregator.store.executor import StoreExecutor
 from aggregator.store.protocol import (
@@ -33,7 +35,7 @@ from aggregator.store.protocol import (
     StoredState,
     StoreStatus,
 )
-from aggregator.view import AlertStats, DeliveryView, FlushBroadcast
+from aggregator.view import AlertStats, DeliveryView, FlushBroadcast, SingleView, SiteView
 from alerts.message.picture_link import PictureLink
 from alerts.notice import Delivery
 from api.alerts import Alert, ChannelRow, Incident, TestReply
@@ -340,7 +342,7 @@ class FakePost:
         return AlertStats(commits=3, commit_seconds=0.012, heartbeat_at=START, heartbeat_failed=0)
 
 
-class FakeView:
+class FakeView(SingleView):
     """All that HTTP may see, filled by `add` and `tick`."""
 
     def __init__(self, cluster: str = "lab") -> None:
@@ -350,6 +352,7 @@ class FakeView:
         self.marks = ProgressMarks({}, ())
         self.shedding = Shedding()
         self.jobs = JobService()
+        self.site_role: SiteView | None = None
         self.memory = MemoryStore()
         self.store = StoreExecutor(self.memory, self.stats)
         self.cluster = cluster
@@ -360,6 +363,8 @@ class FakeView:
         self.happened: list[Event] = []
         self.electrical = ElectricalService({}, Path("/nowhere"))
         self.register = NodeRegister()
+        self.fitness = FitnessTracker()
+        self.drift = DriftTracker()
         self.pipeline = AlertPipeline(
             (),
             lambda *_: None,

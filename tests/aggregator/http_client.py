@@ -16,6 +16,7 @@ import msgspec
 from aggregator.http.app import listening
 from aggregator.http.config import HttpConfig
 from aggregator.http.tokens import AccessScope, make, read, write
+from aggregator.view import AggregatorView
 from tests.aggregator.fake_view import FakeView, inventory
 
 
@@ -74,7 +75,7 @@ def _refuse(word: str) -> float:
 
 
 @asynccontextmanager
-async def door(view: FakeView, config: HttpConfig | None = None) -> AsyncIterator[Door]:
+async def door(view: AggregatorView, config: HttpConfig | None = None) -> AsyncIterator[Door]:
     """Serve a view on a free port, for a caller without a token and for `ann`, who may do everything."""
     config = config or HttpConfig(listen="127.0.0.1:0")
     with tempfile.TemporaryDirectory() as folder:

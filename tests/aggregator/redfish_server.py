@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import os
+import shutil
 import ssl
+import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
+import pytest
 from aiohttp import web
 
 Tree = dict[str, dict[str, Any]]
@@ -169,8 +175,30 @@ async def serving(
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls)
     await site.start()
+    server = runner.server
+    assert server is not None
     service.url = f"{'https' if tls else 'http'}://localhost:{runner.addresses[0][1]}"
     try:
         yield service
     finally:
+        # A connection that is accepted as the server closes is left open by asyncio; clients close theirs in threads.
+        for _ in range(40):
+            await asyncio.sleep(0.05)
+            if not server.connections:
+                break
         await runner.cleanup()
+
+
+def certificate_in(folder: Path) -> Path:
+    """Make a key and a certificate for localhost that no client trusts yet; return the certificate."""
+    if shutil.which("openssl") is None:
+        if os.environ.get("CI"):
+            pytest.fail("openssl is not installed, and CI must run it")
+        pytest.skip("openssl is not installed")
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
+         "-keyout", folder / "key.pem", "-out", folder / "cert.pem", "-days", "2", "-subj", "/CN=localhost",
+         "-addext", "subjectAltName=DNS:localhost"],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    return folder / "cert.pem"

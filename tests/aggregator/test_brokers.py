@@ -8,7 +8,6 @@ import logging
 from collections.abc import Iterator
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from aggregator.impairments import SHOWN, Impairments
@@ -120,29 +119,36 @@ async def test_a_lost_command_is_sent_again(
             assert [each.kind for each in deaf.commands[:3]] == [CommandKind.INVENTORY] * 3
 
 
-async def test_an_aggregator_of_some_shards_has_one_subscription_each_and_misses_nothing(
-    broker: Broker, tmp_path: Path
-) -> None:
+async def test_shards_come_and_go_with_one_subscription_each(broker: Broker) -> None:
     """By kinds, half of a cluster was 896 subscriptions. Nodes elsewhere are not heard."""
     half = [f"{number:02x}" for number in range(128)]
     assert len(filters("default", half)) == 128
     ours = next(name for name in map(str, range(99)) if shard_of(name) in half)
     other = next(name for name in map(str, range(99)) if shard_of(name) not in half)
-    settings = msgspec.structs.replace(config(broker.config, tmp_path / "data"), shards=("00-7f",))
+    heard: list[str] = []
+    stats = Stats()
+    client = FanInClient(
+        broker.config, "default", None, lambda topic, _: heard.append(topic.split("/")[4]), stats
+    )
+    running = asyncio.create_task(client.run())
     async with (
         ScriptedNode(broker.config, other) as elsewhere,
         ScriptedNode(broker.config, ours) as node,
-        running(settings) as aggregator,
     ):
-        await until(lambda: aggregator.stats.bus_connected)
-        for number in range(20):
-            await elsewhere.tick()
-            await node.tick(lost=number % 5 == 1)
-        await node.event(1)
-        await until(lambda: aggregator.stats.frames_stored == 20)
-        await until(lambda: bool(aggregator.stats.messages.get(Topic.EVENT)))
-        assert list(aggregator.fleet.nodes) == [ours]
-        assert aggregator.stats.frames_lost == 0
+        await until(lambda: stats.bus_connected)
+        assert await client.add_shards(half)
+        await elsewhere.tick()
+        await node.tick()
+        await until(lambda: ours in heard)
+        client.remove_shards(half)
+        assert await client.add_shards([shard_of(other)])
+        heard.clear()
+        await node.tick()
+        await elsewhere.tick()
+        await until(lambda: other in heard)
+        assert set(heard) == {other}
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
 
 
 async def test_a_client_says_which_broker_it_uses_and_which_it_passed_over(

@@ -13,7 +13,9 @@ from click.testing import CliRunner, Result
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aggregator.register.drift import difference, drift_of, facts_of
+from aggregator.register.domains import DOMAIN
+from aggregator.register.drift import compared, difference, drift_of
+from aggregator.register.facts import facts_of
 from api.drift import DriftReply, NodeGroup
 from kilowatch.__main__ import main
 from telemetry.devices import Gpu, Link, Port
@@ -32,7 +34,7 @@ REPLACE = msgspec.structs.replace
 Change = Callable[[Inventory], Inventory]
 
 
-def dgx(number: int, product: str = "DGXH100") -> Inventory:
+def dgx(number: int, product: str = "DGXH100", links: int = 18) -> Inventory:
     """A node as all others of its kind, but for what is its own."""
     name = f"dgx-{number:03}"
     gpus = tuple(
@@ -48,7 +50,7 @@ def dgx(number: int, product: str = "DGXH100") -> Inventory:
         host={"kernel": "6.8.0-51-generic", "os": "Ubuntu 24.04", "cpu": "Xeon 8480C", "cpus": "224",
               "product": product, "bios": "1.6.7", "serial": f"S{number}", "hostname": name, "machine": f"m{number}"},
         gpus=gpus,
-        links=tuple(Link(gpu=gpu.uuid, number=link) for gpu in gpus for link in range(18)),
+        links=tuple(Link(gpu=gpu.uuid, number=link) for gpu in gpus for link in range(links)),
         ports=tuple(
             Port(id=f"port:{name}:{index}", adapter=f"mlx5_{index}", number=1, link_layer="InfiniBand",
                  model="MT4129 MT_0000000838", firmware="28.41.1000", guid=f"{number}:{index}")
@@ -102,7 +104,7 @@ def fleet(changes: dict[int, Change], nodes: int = 500) -> list[Inventory]:
 
 
 def one_group(inventories: list[Inventory]) -> NodeGroup:
-    (found,) = drift_of(inventories, 0).groups
+    (found,) = drift_of(map(compared, inventories), 0).groups
     return found
 
 
@@ -159,7 +161,7 @@ def test_what_a_node_does_not_say_is_counted_and_no_difference() -> None:
 def test_a_driver_that_is_gone_is_no_deviation() -> None:
     """Its rows remain: the collector keeps GPUs that it knew; one that never knew any is of another kind."""
     gone = node(gpus=(), links=(), driver_version=None, driver_state="missing")
-    reply = drift_of(fleet({2: gone}, 20), 0)
+    reply = drift_of(map(compared, fleet({2: gone}, 20)), 0)
     assert [(group.name, group.nodes, group.evaluated) for group in reply.groups] == [
         ("DGXH100", 1, False), ("DGXH100, NVIDIA H100 80GB HBM3", 19, True),
     ]  # fmt: skip
@@ -171,7 +173,7 @@ def test_kinds_are_evaluated_apart() -> None:
     older = [
         REPLACE(its, driver_version="575") if "HGX" in its.host["product"] else its for its in mixed
     ]
-    assert [group.deviations for group in drift_of(older, 0).groups] == [[], []]
+    assert [group.deviations for group in drift_of(map(compared, older), 0).groups] == [[], []]
 
 
 @given(st.lists(st.sampled_from(["a", "b", "c", None]), min_size=1, max_size=40))
@@ -228,3 +230,40 @@ async def test_the_commands_say_it_and_end_with_their_codes() -> None:
         few = await ran(client, "drift")
         assert few.exit_code == 3
         assert "3 nodes, too few to say what most have" in few.output
+
+
+def tray(number: int, rack: str, cluster: str | None, clique: int = 1) -> Inventory:
+    """A compute tray of an NVL72."""
+    gpus = tuple(
+        Gpu(uuid=f"{rack}-{number}-{gpu}", index=gpu, name="NVIDIA GB200", fabric_cluster=cluster, fabric_clique=clique)
+        for gpu in range(4)
+    )  # fmt: skip
+    return Inventory(node=f"{rack}-{number}", cluster="c", gpus=gpus, host={"rack": rack, "product": "GB200 NVL72"})  # fmt: skip
+
+
+def domains(*nodes: Inventory) -> list[tuple[str, str, str]]:
+    (group,) = drift_of([compared(node) for node in nodes], 1).groups
+    return [(one.node, one.has, one.most_have) for one in group.deviations if one.fact == DOMAIN]
+
+
+def test_a_tray_in_another_nvlink_domain_than_its_rack_deviates() -> None:
+    """Two racks, each with a cluster UUID of its own; one tray has another clique, one another cluster."""
+    rack = [tray(n, "a", "uuid-a") for n in range(17)] + [tray(n, "b", "uuid-b") for n in range(16)]
+    split = [tray(17, "a", "uuid-a", 2), tray(17, "b", "uuid-a")]
+    silent = tray(16, "b", None)  # it does not say: unknown is no difference
+    assert domains(*rack, *split, silent) == [
+        ("a-17", "uuid-a.2", "uuid-a.1"), ("b-17", "uuid-a.1", "uuid-b.1"),
+    ]  # fmt: skip
+
+
+def test_gpus_of_one_tray_in_two_domains_deviate_and_own_domains_do_not() -> None:
+    whole = [tray(n, "a", "uuid-a") for n in range(8)]
+    torn = tray(8, "a", "uuid-a")
+    gpus = (*torn.gpus[:3], msgspec.structs.replace(torn.gpus[3], fabric_clique=7))
+    torn = msgspec.structs.replace(torn, gpus=gpus)
+    assert domains(*whole, torn) == [("a-8", "3 x uuid-a.1, 1 x uuid-a.7", "uuid-a.1")]
+    assert domains(*(tray(n, "a", f"uuid-{n}") for n in range(12))) == []  # switches of their own
+    assert (
+        domains(*(tray(n, "a", f"uuid-{n % 2}") for n in range(12))) == []
+    )  # a rack in two halves
+    assert domains(*(tray(n, "", "uuid-a", n % 6) for n in range(12))) == []  # no rack is known

@@ -100,6 +100,16 @@ def test_gpus_that_do_not_tell_are_counted_apart() -> None:
     assert tick.jobs == {"rig": "job of rig"}
 
 
+def test_a_node_without_gpus_is_no_machine_with_unread_ones() -> None:
+    """Its circuit counts what it measures itself, and its host otherwise."""
+    room = Room("rig")
+    room.fleet.place(Inventory(node="head", role="head", driver_state="none"))
+    room.say("head", node_wall_power_watts=310.0)
+    tick = room.read("head")
+    assert (tick.gpus.tolist(), tick.gpus_unread.tolist()) == ([0], [0])
+    assert (tick.gpu_limit_watts.tolist(), tick.wall_watts.tolist()) == ([0], [310])
+
+
 def test_a_silent_node_tells_nothing_and_a_node_that_never_spoke_neither() -> None:
     """Its limits stay known, for it is not off; a name that no node has is a row of unknowns."""
     room = Room("rig", "new")

@@ -14,7 +14,7 @@ from aggregator.alerting.service import SlicedCpu
 from alerts.engine.engine import RuleEngine
 from api.alerts import Action, AlertState
 from telemetry import inventory as messages
-from telemetry.errors import BusError, ConfigError, NodeError
+from telemetry.errors import BusError, ConfigError
 from telemetry.inventory import CollectorStatus, NodeState
 from telemetry.jobs import NodeJobs
 from telemetry.topics import Topic, topic
@@ -158,16 +158,6 @@ async def test_without_the_broker_nothing_is_forgotten_by_half(
         broker.start()
 
 
-async def test_a_node_of_another_shard_is_left_to_its_aggregator(
-    broker: Broker, tmp_path: Path
-) -> None:
-    shards = ("00",)
-    settings = msgspec.structs.replace(config(broker.config, tmp_path / "data"), shards=shards)
-    async with running(settings) as aggregator:
-        with pytest.raises(NodeError, match="another aggregator serves"):
-            await aggregator.forget("a")
-
-
 async def test_a_node_is_not_forgotten_between_two_slices_of_an_evaluation(
     broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -204,9 +194,9 @@ async def test_a_node_that_expires_is_forgotten_by_the_rules_and_the_store_too(
     forgotten: list[str] = []
     forget = RuleEngine.forget
 
-    def record(engine: RuleEngine, node: str) -> None:
+    def record(engine: RuleEngine, node: str, why: str) -> None:
         forgotten.append(node)
-        forget(engine, node)
+        forget(engine, node, why)
 
     monkeypatch.setattr(RuleEngine, "forget", record)
     async with running(config(broker.config, tmp_path / "data")) as aggregator:

@@ -222,11 +222,30 @@ async def test_status_is_what_a_dashboard_heads_with() -> None:
         _, body = await client.json("/api/v1/status")
     assert (body["cluster"], body["nodes"], body["gpus"]) == ("lab", 2, 4)
     assert body["newest_frame_age_seconds"] == 2
-    assert body["summary"]["nodes"] == {"online": 2, "stale": 0, "offline": 0}
+    assert body["summary"]["nodes"] == {"online": 2, "stale": 0, "offline": 0, "unheard": 0}
     assert body["summary"]["gpu_power_watts"] == 1203
     assert body["summary"]["wall_power_watts"] == 10247
     assert body["stats"]["frames_stored"] == 2
     assert body["alerts"] == {"pending": 0, "firing": 0, "resolved": 0}
+
+
+async def test_an_answer_says_which_members_it_lacks() -> None:
+    """In its body and its head; what this aggregator says of itself lacks nobody."""
+    view = await small_cluster()
+    async with door(view) as client:
+        for path in ("status", "nodes", "fleet", "events"):
+            assert (await client.json(f"/api/v1/{path}"))[1]["missing"] == []
+        view.missing = ["agg-2: 25 groups"]
+        view.fleet.nodes["n2"].unheard = True
+        for path in ("status", "nodes", "fleet", "events"):
+            assert (await client.json(f"/api/v1/{path}"))[1]["missing"] == ["agg-2: 25 groups"]
+        _, body = await client.json("/api/v1/nodes")
+        assert [each["state"] for each in body["nodes"]] == ["online", "unheard"]
+        heads = [(await client.text(path))[2].get("Kilowatch-Missing") for path in ("/metrics", "/nodes", "/healthz")]  # fmt: skip
+        assert heads == ["agg-2: 25 groups", "agg-2: 25 groups", None]
+        page = (await client.text("/nodes"))[1]
+    assert "no answer: agg-2: 25 groups" in page
+    assert "unheard" in page
 
 
 async def test_the_catalogue_is_told_whole() -> None:

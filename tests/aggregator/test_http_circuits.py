@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -24,6 +25,7 @@ from power.live import PowerSnapshots
 from power.snapshot.documents import circuit_states
 from power.snapshot.quantities import QUANTITIES
 from telemetry.exposition import render
+from telemetry.jobs import Allocation, Job, JobKey, NodeJobs
 from tests.aggregator.fake_view import FakeView
 from tests.aggregator.http_client import Door, door, small_cluster
 
@@ -241,6 +243,26 @@ async def test_caps_are_planned_from_the_limits_in_force() -> None:
     assert {cap["throughput_loss"] for cap in body["caps"]} <= {None, 0.0}
     assert len(body["commands"]) == 2
     assert "lab/" in json.dumps(wrong)
+
+
+async def test_caps_by_job_name_who_holds_each_gpu() -> None:
+    """The free one first; without any list of jobs it is refused."""
+    view = await lab()
+    gpus = [gpu.uuid for gpu in view.fleet.nodes["n2"].inventory.gpus]
+    key = JobKey("slurm", "lab", "4711")
+    message = NodeJobs(
+        session=7, version=1, at=view.wall(), jobs=(Job(key=key, user="ada"),),
+        allocations=(Allocation(job=key, gpu=gpus[0], begin=1),),
+    )  # fmt: skip
+    asked = {"circuit": "lab/2", "below_watts": 4900, "by": "job"}
+    async with door(view) as client:
+        status, refused = await post(client, "/api/v1/power/cap", asked)
+        assert (status, "who holds which GPU is not known" in json.dumps(refused)) == (400, True)
+        view.jobs.receive("n2", msgspec.json.encode(message), set(gpus), view.wall())
+        status, body = await post(client, "/api/v1/power/cap", asked)
+    assert status == 200
+    assert (body["caps"][0]["index"], body["caps"][0]["job"]) == (1, "")
+    assert {cap["job"] for cap in body["caps"]} <= {"", "slurm 4711 of ada"}
 
 
 async def test_what_only_the_meter_of_a_panel_sees_counts_in_plans_fits_and_caps() -> None:

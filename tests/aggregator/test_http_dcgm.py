@@ -5,15 +5,20 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from aggregator.http.config import HttpConfig
 from aggregator.http.dcgm import COUNTERS
+from docs.dcgm_names import NOT_SERVED
 from telemetry.catalogue import BY_NAME
 from telemetry.devices import Event
-from telemetry.metric import Kind
+from telemetry.jobs import JobKey
+from telemetry.metric import Kind, Table
 from tests.aggregator.fake_view import START
 from tests.aggregator.http_client import door, small_cluster
+from tests.aggregator.test_http_jobs import shared
 from tests.aggregator.test_http_prometheus import discovering, prometheus, until
 
 BOARD_12239 = (
@@ -36,6 +41,14 @@ def test_every_counter_is_a_metric_of_the_catalogue() -> None:
     for counter in COUNTERS:
         if BY_NAME[counter.metric].kind is Kind.COUNTER:
             assert counter.kind == "counter", counter.name
+
+
+def test_what_is_under_our_name_only_is_of_the_catalogue_and_not_served() -> None:
+    """Of adapters' ports too, for which dcgm-exporter has no names."""
+    wanted = {name for each in NOT_SERVED for name in each.metrics}
+    assert wanted <= set(BY_NAME)
+    assert {BY_NAME[name].table for name in wanted} >= {Table.PORT, Table.LINK, Table.NODE}
+    assert not {each.name for each in NOT_SERVED} & {counter.name for counter in COUNTERS}
 
 
 async def test_units_and_labels_are_the_exporters() -> None:
@@ -104,3 +117,36 @@ async def test_every_query_of_board_12239_answers_on_a_real_prometheus(tmp_path:
         (total,) = await server.query(BOARD_12239[3])
         each = await server.query(BOARD_12239[2])
         assert total[1] == pytest.approx(sum(value for _, value in each))
+
+
+async def test_readings_have_the_labels_of_the_only_job_on_their_gpu_where_asked_for(
+    tmp_path: Path,
+) -> None:
+    view, site = shared()  # GPU 2 has two holders
+    site.fleet.nodes["n0"].online = True
+    pod = JobKey("kubernetes", "", "team/train-0")
+    message = view.jobs.lists["n0"]
+    held = [msgspec.structs.replace(each, job=pod, step="main") if each.gpu == site.uuid(1) else each
+            for each in message.allocations]  # fmt: skip
+    view.jobs.lists["n0"] = msgspec.structs.replace(message, allocations=tuple(held))
+    config = HttpConfig(listen="0.0.0.0:0", tokens_file=tmp_path / "t.json", anonymous_read=True)
+    async with door(view, config) as client:
+
+        async def power(asked: str, **headers: str) -> list[str]:
+            text = (await client.text(f"/metrics/dcgm/n0{asked}", headers=headers))[1]
+            return [
+                line for line in text.splitlines() if line.startswith("DCGM_FI_DEV_POWER_USAGE{")
+            ]
+
+        slurm, pods, both = await power("?job_labels=yes", **client.bearer)
+        assert 'hpc_job="1"' in slurm
+        assert {'namespace="team"', 'pod="train-0"', 'container="main"'} <= set(
+            pods.split("{")[1].split("}")[0].split(",")
+        )
+        assert not {"hpc_job", "pod"} & {
+            pair.split("=")[0] for pair in both.split("{")[1].split(",")
+        }
+        plain = await power("", **client.bearer)
+        assert plain == await power("?job_labels=yes"), "who sees no persons sees no jobs"
+        assert "hpc_job" not in "".join(plain)
+        assert (await client.text("/metrics/dcgm/n0?job_labels=x", headers=client.bearer))[0] == 400

@@ -15,10 +15,12 @@ from api.decoding import decode
 from api.device import GpuPageReply, NodePageReply
 from api.jobs import JobPhase, JobReply, JobRow, JobsReply, JobSummary
 from kilowatch.text.jobs import job_lines, summary_lines
+from telemetry.devices import MigInstance
 from telemetry.jobs import GpuProcess, Job, JobKey, NodeJobs
-from tests.aggregator.fake_view import FakeView
+from tests.aggregator.fake_view import FakeView, inventory
 from tests.aggregator.http_client import add_token, bearer, door
 from tests.aggregator.test_jobs_usage import KEYS, SECOND, Site
+from tui.screens.gpu import gpu_tables
 
 
 def filled() -> tuple[FakeView, Site]:
@@ -54,10 +56,15 @@ async def test_jobs_in_memory_and_store_are_one_list() -> None:
     assert running.job.summary is not None
     assert running.job.summary.energy_joules is not None
     assert [each.gpu for each in running.job.summary.gpus] == ["GPU-n0-0"]
+    assert running.job.summary.wall_joules is not None
+    kilograms = (
+        running.job.summary.wall_joules / 3.6e6 * 0.475
+    )  # kg a kWh, where the site says no other
+    assert running.job.summary.co2_kg == pytest.approx(kilograms)
     assert stored.job.phase is JobPhase.ENDED
     lines = "\n".join(summary_lines(running))
     assert "job 1 of slurm (lab): running" in lines
-    assert "cost -" in lines
+    assert f"cost -, CO2 {kilograms:.3f} kg" in lines
     assert job_lines(few)[-1].startswith("there are more")
 
 
@@ -103,6 +110,44 @@ async def test_a_gpu_s_job_is_a_series_to_join_with_where_it_has_one_holder() ->
         site.send("n0", *both)
         page = (await client.text("/metrics/node/n0"))[1]
         assert "kilowatch_gpu_job_info{" not in page
+
+
+async def test_each_mig_instance_has_its_own_holder_on_page_screen_and_in_prometheus() -> None:
+    """Two pods on two instances of a GPU, and a third instance that is free: no job holds the GPU alone."""
+    view, site = FakeView(), Site(nodes=0)
+    numbers = (5, 7, 9)
+    what = inventory("n0", gpus=2, links=0)
+    uuid = what.gpus[1].uuid
+    parts = tuple(MigInstance(uuid=f"MIG-{n}", gpu=uuid, gpu_instance=n, profile="1g.10gb") for n in numbers)  # fmt: skip
+    site.fleet.place(msgspec.structs.replace(what, instances=parts))
+    site.fleet.nodes["n0"].online = True
+    view.fleet, view.jobs, view.monotonic = site.fleet, site.jobs, site.now
+    pods = [JobKey("kubernetes", "", f"team/{name}") for name in ("a", "b")]
+    held = [site.held(pod, 1, site.wall, instance=n) for pod, n in zip(pods, numbers, strict=False)]
+    site.send("n0", *held)
+    async with door(view) as client:
+        page = decode((await client.text(f"/api/v1/gpus/{uuid}"))[1].encode(), GpuPageReply)
+        metrics = (await client.text("/metrics/node/n0"))[1]
+        web = (await client.text(f"/gpus/{uuid}", headers=client.bearer))[1]
+    wanted = [["team/a"], ["team/b"], []]
+    assert [[one.job for one in each.holders or ()] for each in page.instances] == wanted
+    assert [one.job for one in page.holders or ()] == ["team/a", "team/b"]
+    drawn = ["".join(text for text, _ in line) for line in gpu_tables(page, 80, utc=True)]
+    (first,) = [place for place, line in enumerate(drawn) if line.startswith("5/0 1g.10gb")]
+    assert "job kubernetes team/a" in drawn[first + 1]
+    assert drawn[first + 4].startswith("9/0 1g.10gb")
+    lines = [line for line in metrics.splitlines() if not line.startswith("#")]
+    series = {
+        (line.split('gpu_instance="')[1][0], line.split('job_id="')[1].split('"')[0])
+        for line in lines
+        if line.startswith("kilowatch_instance_job_info{")
+    }
+    assert series == {("5", "team/a"), ("7", "team/b")}
+    counts = [line.split()[-1] for line in lines if line.startswith("kilowatch_instance_holders{")]
+    assert list(map(float, counts)) == [1, 1, 0]
+    assert not any(line.startswith("kilowatch_gpu_job_info{") for line in lines)
+    rows = [row for row in web.split("<tr") if "team/" in row]
+    assert [("team/a" in row, "team/b" in row) for row in rows[:2]] == [(True, False), (False, True)]  # fmt: skip
 
 
 def shared() -> tuple[FakeView, Site]:
@@ -185,6 +230,17 @@ async def test_the_token_of_a_user_shows_that_user_s_jobs_alone(tmp_path: Path) 
             ("job_hit", ""),  # that it fires is hers to know, of whom it tells is not
             ("gpu_hot", "GPU 0 is hot"),
         ]
+        # On her own GPU there is a process of somebody: its name is for her where it is the name of hers.
+        stray = view.raised[0]
+        for name, words in (("secret.py", ""), ("ada.py", "a process: ada.py")):
+            labels, summary = {"user": "ada", "process": name}, f"a process: {name}"
+            view.raised[0] = msgspec.structs.replace(stray, labels=labels, summary=summary)
+            body = (await text("/1"))[1]
+            assert ("secret" in body, decode(body.encode(), JobReply).alerts[1].summary) == (
+                False,
+                words,
+            )
+        assert "process: ada.py" in (await text("/1", admin=True))[1]
         whole = decode((await text("/1", admin=True))[1].encode(), JobReply)
         assert whole.alerts[0].summary == "a fault hit job 2 of bob"
 
@@ -239,6 +295,9 @@ async def test_who_may_not_see_persons_can_t_ask_about_them(tmp_path: Path) -> N
         ({"gpus_idle": 3, "utilization_ratio": 0.6}, ["3 of 8 GPUs never worked"]),
         ({"utilization_ratio": 0.2}, ["use 20% in the mean: the GPUs mostly wait"]),
         ({"utilization_ratio": 0.0, "gpus_idle": 8}, ["8 of 8 GPUs never worked"]),
+        ({"utilization_ratio": 0.2, "pcie_bytes_per_second": 11.26e9},
+         ["use 20% in the mean: the GPUs mostly wait, and PCIe moves 11.3 GB/s a GPU"]),
+        ({"utilization_ratio": 0.2, "pcie_bytes_per_second": 1.9e9}, ["use 20% in the mean: the GPUs mostly wait"]),
         ({"faults": {"xid 79": 2}, "gpu_hours": 0.01}, ["xid 79 2 times while it ran"]),
         ({"utilization_ratio": 0.1, "gpus_idle": 2, "gpu_hours": 1.0}, []),  # 7.5 min: too early
         ({"clock_limit_seconds": {"sw_power_cap": 28_000.0, "gpu_idle": 28_000.0}}, []),

@@ -61,7 +61,7 @@ async def test_the_cluster_page_sums_what_is_known() -> None:
     async with door(view) as client:
         found = samples(await page(client, "/metrics"))
     nodes = {labels["state"]: value for labels, value in found["kilowatch_cluster_nodes"]}
-    assert nodes == {"online": 1, "stale": 1, "offline": 1}
+    assert nodes == {"online": 1, "stale": 1, "offline": 1, "unheard": 0}
     of_release = found["kilowatch_cluster_nodes_by_release"]
     assert {own["release"]: n for own, n in of_release} == {"1.0": 1, known: 2}
     gpus_by = {labels["state"]: value for labels, value in found["kilowatch_cluster_gpus"]}

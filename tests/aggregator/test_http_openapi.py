@@ -140,6 +140,8 @@ EXAMPLES = [
     ("/api/v1/nodes", "/api/v1/nodes"),
     ("/api/v1/register", "/api/v1/register"),
     ("/api/v1/drift", "/api/v1/drift"),
+    ("/api/v1/fitness", "/api/v1/fitness"),
+    ("/api/v1/ports", "/api/v1/ports?limit=5"),
     ("/api/v1/drift/{node}/{other}", "/api/v1/drift/n1/n2"),
     ("/api/v1/nodes/{node}", "/api/v1/nodes/n1"),
     ("/api/v1/gpus/{uuid}", "/api/v1/gpus/GPU-n1-0"),

@@ -29,7 +29,7 @@ class Fed(FakeView):
     def __init__(self, feed: Feed) -> None:
         super().__init__("default")
         self.feed = feed
-        self.refresh()
+        self.reopen()
 
     def now(self) -> float:
         """The feed's clock."""
@@ -39,7 +39,7 @@ class Fed(FakeView):
         """The feed's too."""
         return self.feed.wall
 
-    def refresh(self) -> None:
+    def reopen(self) -> None:
         """At the beginning, and after a restart of the feed."""
         self.fleet, self.store = self.feed.fleet, StoreExecutor(self.feed.store, self.stats)
 
@@ -160,7 +160,7 @@ async def test_it_is_the_same_after_sealing_and_a_restart(
     view.feed.seal()
     _, sealed = await client.json(path)
     view.feed.reopen()
-    view.refresh()
+    view.reopen()
     _, again = await client.json(path)
     for body in (sealed, again):
         rows = body["rows"]["uuid" if table == "gpu" else "node"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from aggregator.http.operations import OPERATIONS
 from aggregator.http.private_fields import PRIVATE, public_json, public_page
 from aggregator.http.tokens import AccessScope, TokenRegister, make, read, write
 from aggregator.store.protocol import Batch
+from aggregator.web.frame import PAGES
 from alerts.message.card import card_of
 from alerts.message.page import Links
 from api.alerts import Alert, AlertState, Matcher, Severity
@@ -103,8 +105,15 @@ async def test_the_token_of_a_user_is_good_for_jobs_alone(tmp_path: Path, listen
             for op in OPERATIONS:
                 found = await send(client, op, bearer(secret))
                 assert (found == 403) is not (op.own or op.scope is None), (op.id, found)
-            for page in ("/metrics", "/metrics/node/n1", "/", "/nodes", "/api/v1/nothing"):
+            for page in ("/metrics", "/metrics/node/n1", "/api/v1/nothing"):
                 assert (await client.text(page, headers=bearer(secret)))[0] in {403, 404}, page
+            for route in PAGES:  # its own jobs too: a page shows whose the others are
+                page = re.sub(r"\{.*?\}", "n1", route)
+                for method in ("GET", "HEAD"):
+                    found = await client.session.request(
+                        method, client.url + page, headers=bearer(secret)
+                    )
+                    assert found.status == 403, (method, page)
             body = (await client.json("/api/v1/nodes", headers=bearer(secret)))[1]
             assert "sees the jobs of the user 'ada' alone" in body["error"]["what"]
 
@@ -371,6 +380,42 @@ def test_what_is_hidden_keeps_its_type_and_what_is_not_stays() -> None:
     page = b'# HELP a job="x"\na{job="x"} 1\na{job=""} 2\nb{n="job=\\"x\\"",user="u"} 3\nb{node="n"} 4\nc 5\n'
     assert public_page(page) == b'# HELP a job="x"\na{job=""} 2\nb{node="n"} 4\nc 5\n'
     assert all(PRIVATE.values())
+
+
+@pytest.mark.parametrize(
+    ("user", "job"),
+    [("a", "12"), ("12", "a"), ("on", "3"), ("of", "7"), ("bo", "4711"), ("1", "1")],
+)
+def test_a_name_as_short_as_a_word_is_hidden_where_texts_name_somebody_alone(
+    user: str, job: str
+) -> None:
+    """And nowhere else: a user `a` and a job `12` would blank every sentence."""
+    told = [
+        f"job {job} of {user} has GPUs allocated and does nothing with any of them",
+        f"GPU 3 of n1 slows job {job} of {user} down: 12 °C where 1 is expected",
+        f"Tell the owner of job {job} ({user}, account {user}): a fault of 12 GPUs on n1",
+        f"python (pid 77) of {user}, of slurm {job}, which does not have this GPU",
+        f"a process on n1 belongs to no allocation: {user}",
+        f"Acknowledged by {user}, left over from job {job}, which has ended",
+        f"the user '{user}' alone",
+    ]
+    plain = [
+        "a fault of a GPU on 12 of 12 nodes: 3 of 4711 W, 1 of 7 links",
+        "GPU 1 of n1 is on a bus of 12 V",
+    ]
+    body = {"rows": [{"user": user, "job_id": job, "summary": text} for text in told], "plain": plain}  # fmt: skip
+    found = json.loads(public_json(json.dumps(body).encode()))
+    shown = [row["summary"] for row in found["rows"]]
+    assert shown == [
+        "job … of … has GPUs allocated and does nothing with any of them",
+        "GPU 3 of n1 slows job … of … down: 12 °C where 1 is expected",
+        "Tell the owner of job … (…, account …): a fault of 12 GPUs on n1",
+        "python (pid 77) of …, of slurm …, which does not have this GPU",
+        "a process on n1 belongs to no allocation: …",
+        "Acknowledged by …, left over from job …, which has ended",
+        "the user '…' alone",
+    ]
+    assert found["plain"] == plain
 
 
 def test_a_register_compares_with_every_token() -> None:

@@ -14,6 +14,7 @@ from aggregator.config import StoreConfig
 from aggregator.jobs.service import LOOK_SECONDS, JobService
 from aggregator.jobs.stored import JobQuery
 from aggregator.jobs.summary import quantile
+from aggregator.jobs.unheld import row_of
 from aggregator.store.embedded import EmbeddedStore
 from api.jobs import JobPhase
 from telemetry.devices import Event
@@ -29,11 +30,11 @@ from telemetry.jobs import (
     Precision,
 )
 from telemetry.metric import Table
-from telemetry.schema import GPU_FAST
+from telemetry.schema import GPU_FAST, GPU_SLOW
 from tests.aggregator.fake_view import START, inventory
 
 SECOND = 10**9
-KEYS = [JobKey("slurm", "lab", str(number)) for number in range(200)]
+KEYS = [JobKey("slurm", "lab", str(number)) for number in range(201)]
 
 
 @dataclass
@@ -48,6 +49,8 @@ class Site:
     version: int = 0
     price: float | None = None
     counters: bool = True
+    traffic: dict[str, float] = field(default_factory=dict)
+    """Bytes that each GPU moves in a second, by the counter that a slow reading of every 15 s has."""
 
     def __post_init__(self) -> None:
         for number in range(self.nodes):
@@ -55,6 +58,7 @@ class Site:
         count = self.fleet.size(Table.GPU)
         self.watts, self.use = np.full(count, 100.0), np.zeros(count)
         self.joules = np.full(count, 1e6)
+        self.moved: dict[str, float] = {}
 
     @property
     def wall(self) -> int:
@@ -87,6 +91,13 @@ class Site:
                 matrix.gauges[rows, matrix.columns[name]] = values
             at = matrix.columns["gpu_energy_joules_total"] - len(matrix.block.gauges)
             matrix.counters[rows, at] = self.joules if self.counters else NOT_SUPPORTED
+            for name, rate in self.traffic.items():
+                self.moved[name] = self.moved.get(name, 5e12) + rate * read
+            if round(self.now * 10) % 150 == 0 and self.traffic:
+                slow = self.fleet.matrices[GPU_SLOW]
+                slow.seen[rows] = self.now
+                for name, moved in self.moved.items():
+                    slow.counters[rows, slow.columns[name] - len(slow.block.gauges)] = moved
             for node in self.fleet.nodes.values():
                 node.seen, node.sampled_at = self.now, self.wall
             if round(self.now * 10) % 50 == 0:
@@ -141,6 +152,59 @@ def test_a_job_has_the_energy_between_its_begin_and_end() -> None:
     assert summary.dram_active_ratio == pytest.approx(0.95 * 0.4, rel=1e-3)
     assert summary.activity_coverage == pytest.approx(1.0, abs=0.01)
     assert summary.sm_occupancy_ratio is None  # nothing read it
+
+
+def test_a_gpu_below_five_percent_is_idle_time_of_whoever_holds_it() -> None:
+    """With its part of the cost; without a reading there is no such time."""
+    site = Site(price=0.36)
+    site.use[:] = 0.049
+    site.run(60)
+    site.send("n0", site.held(KEYS[1], 0, site.wall))
+    site.run(120)
+    site.use[:] = 0.05
+    site.run(240)
+    summary = site.jobs.stored(KEYS[1], site.wall).summary
+    assert summary.idle_gpu_hours == pytest.approx(120 / 3600, rel=0.05)
+    assert summary.idle_coverage == pytest.approx(1.0, abs=0.02)
+    assert summary.idle_cost == pytest.approx(500 * 120 / 3.6e6 * 0.36, rel=0.05)
+    (free,) = [row_of(use) for key, use in site.jobs.meter.unheld.items() if key.reported]
+    assert free.idle_gpu_hours == pytest.approx(120 / 3600, rel=0.1)
+    assert free.idle_cost == pytest.approx(500 * 120 / 3.6e6 * 0.36, rel=0.1)
+    site.use[:] = np.nan
+    site.send("n0", site.held(KEYS[2], 1, site.wall))
+    site.run(60)
+    unread = site.jobs.stored(KEYS[2], site.wall).summary
+    assert (unread.idle_gpu_hours, unread.idle_cost) == (None, None)
+
+
+def test_what_a_job_moved_over_its_links_is_the_growth_of_the_counters_while_it_ran() -> None:
+    """A GPU without NVLink has no number; neither have readings before the second one, or over a reset."""
+    site = Site()
+    site.traffic = {"gpu_pcie_transmit_bytes_total": 1e9, "gpu_pcie_receive_bytes_total": 3e9}
+    site.run(60)
+    site.send("n0", site.held(KEYS[1], 0, site.wall))
+    site.run(300)
+    site.send(
+        "n0",
+        site.held(KEYS[2], 1, site.wall),
+        site.held(KEYS[1], 0, site.wall - 300 * SECOND, site.wall),
+    )
+    site.traffic["gpu_pcie_receive_bytes_total"] = 11e9
+    site.run(300)
+    first, second = (site.jobs.stored(KEYS[number], site.wall).summary for number in (1, 2))
+    assert first.pcie_bytes_per_second == pytest.approx(4e9, rel=0.01)
+    assert second.pcie_bytes_per_second == pytest.approx(12e9, rel=0.05)
+    assert first.pcie_coverage == second.pcie_coverage == pytest.approx(1.0, abs=0.02)
+    for summary in (first, second):
+        assert (summary.nvlink_bytes_per_second, summary.nvlink_coverage) == (None, 0.0)
+    site.moved.clear()  # the driver was loaded anew
+    site.run(30)
+    site.traffic.clear()  # and is silent then
+    site.run(400)
+    reset = site.jobs.stored(KEYS[2], site.wall).summary
+    assert reset.pcie_bytes_per_second == pytest.approx(12e9, rel=0.05)
+    assert reset.pcie_coverage is not None
+    assert reset.pcie_coverage < 0.65
 
 
 def test_what_was_not_read_is_no_number_and_makes_a_summary_partial() -> None:
@@ -273,7 +337,7 @@ def test_jobs_and_what_nobody_held_add_up_to_the_energy_of_the_gpus(counters: bo
         key: site.jobs.stored(key, site.wall).summary.energy_joules or 0.0
         for key in site.jobs.ledger.jobs
     }
-    assert len(used) > 150
+    assert len(used) == 200
     assert sum(used.values()) + idle == pytest.approx(total.sum(), rel=0.005)
     nobody = sum(one.joules for one in site.jobs.meter.unheld.values())
     assert sum(used.values()) + nobody == pytest.approx(site.jobs.meter.joules.sum(), rel=0.001)

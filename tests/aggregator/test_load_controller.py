@@ -21,7 +21,6 @@ from aggregator.load.controller import (
 from aggregator.load.heap import HeapFreezer, keep_heap, release_heap
 from aggregator.load.meter import (
     HIGH_WATER,
-    LONGEST_BACKLOG,
     LOW_WATER,
     REMEMBERED_SECONDS,
     ArrivalClock,
@@ -282,12 +281,14 @@ def test_what_a_grown_fleet_has_in_memory_is_no_work_for_the_collector() -> None
 
 
 def test_a_backlog_is_as_long_as_it_takes_to_read() -> None:
-    """64 kB are none; a second's worth is a second; unread without end, it is endless."""
+    """64 kB are none; a second's worth is a second; while none are read, it is as long as they wait."""
     clock = BacklogClock()
     for second in range(10):
         assert clock.update(float(second), LOW_WATER, second * 1_000_000) == 0.0
     assert clock.update(10.0, 1_500_000, 10_000_000) == pytest.approx(1.5)
-    assert clock.update(11.0, 1_500_000, 10_000_000) == LONGEST_BACKLOG, "nothing was read"
+    assert clock.update(11.0, 1_500_000, 10_000_000) == 2.0, "nothing was read since second 9"
+    assert clock.update(17.0, 1_500_000, 10_000_000) == 8.0
+    assert BacklogClock().update(5000.0, 1_500_000, 0) == 0.0, "nobody knows since when"
 
 
 def test_while_the_buffer_is_full_the_broker_waits_too() -> None:

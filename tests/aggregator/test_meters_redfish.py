@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import shutil
 import ssl
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -14,7 +11,15 @@ from aiohttp import web
 
 from power.devices.wall_power import WallSource
 from tests.aggregator.meter_hub import reading, running, state, until
-from tests.aggregator.redfish_server import Redfish, Tree, old_server, pdu, server, serving
+from tests.aggregator.redfish_server import (
+    Redfish,
+    Tree,
+    certificate_in,
+    old_server,
+    pdu,
+    server,
+    serving,
+)
 
 
 def bmc(service: Redfish, more: str = "", name: str = "bmc", on: str = "rig1") -> str:
@@ -132,17 +137,7 @@ async def test_a_wrong_password_is_said_without_it(
 @pytest.fixture
 def certificate(tmp_path: Path) -> Path:
     """A key and a certificate for localhost that no client trusts yet."""
-    if shutil.which("openssl") is None:
-        if os.environ.get("CI"):
-            pytest.fail("openssl is not installed, and CI must run it")
-        pytest.skip("openssl is not installed")
-    subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
-         "-keyout", tmp_path / "key.pem", "-out", tmp_path / "cert.pem", "-days", "2", "-subj", "/CN=localhost",
-         "-addext", "subjectAltName=DNS:localhost"],
-        check=True, capture_output=True,
-    )  # fmt: skip
-    return tmp_path / "cert.pem"
+    return certificate_in(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -233,7 +233,7 @@ async def test_the_list_begins_with_what_needs_a_person_and_marks_drift() -> Non
     fleet.place(old)
     await register.expect("ghost", "ann", "rack 9", DAY)
     lines = node_lines(register.reply(fleet, 1001.0, DAY))
-    assert lines[1].split()[:3] == ["ghost", "missing", "yes"]
+    assert lines[1].split()[:4] == ["ghost", "missing", "-", "yes"]
     assert lines[1].endswith("by ann; rack 9")
     assert any("1.0 (older)" in line for line in lines)
     assert f"the aggregator is {release()}" in lines[-1]

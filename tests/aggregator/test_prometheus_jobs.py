@@ -145,7 +145,7 @@ def test_the_series_of_a_month_of_jobs_are_one_a_hold_and_those_there_at_once_on
         name = f"n{row // 4}"
         site.send(name, *(site.held(key, each, begin) for each, (key, begin) in held.items() if each // 4 == row // 4))  # fmt: skip
         view.monotonic = site.now
-        info, count = (family.samples for family in job_families(view, nodes, scope=False))
+        info, count, *_ = (family.samples for family in job_families(view, nodes, scope=False))
         assert len(info) == len(held)
         assert len(count) in {4, 8}
         series |= names(info)

@@ -192,15 +192,21 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-@pytest.fixture
-def killed(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def killed_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a store that was killed after ten commits, its log not folded in."""
-    folder = tmp_path / "data"
+    folder = tmp_path_factory.mktemp("killed") / "data"
     subprocess.run(
         [sys.executable, "-c", textwrap.dedent(KILLED), str(folder)],
         check=False, cwd=Path(__file__).parents[2],
     )  # fmt: skip
     return folder
+
+
+@pytest.fixture
+def killed(killed_once: Path, tmp_path: Path) -> Path:
+    """A copy of it."""
+    return shutil.copytree(killed_once, tmp_path / "data")
 
 
 def test_kill_9_loses_no_commit(killed: Path) -> None:

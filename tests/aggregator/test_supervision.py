@@ -55,7 +55,7 @@ on = "lab"
 
 TASKS = {
     "alerting", "brokers", "bus", "channel hook", "channel states", "checkpoint", "circuits on the bus",
-    "electrical", "evidence", "expiry", "feed managers 0", "feed managers 1", "flush", "heartbeat", "held messages",
+    "drift", "electrical", "evidence", "expiry", "feed managers 0", "feed managers 1", "flush", "heartbeat", "held messages",
     "home assistant", "http",
     "jobs", "journal", "load", "meter ups", "meters", "meters of our broker", "outbox",
     "polling of meters of our broker", "progress", "remote write", "rule memory", "rules", "store",

@@ -40,6 +40,22 @@ def test_jobs_of_a_user_are_added_and_weighted_by_their_hours() -> None:
     assert rows[0].utilization_ratio == pytest.approx(0.8)
 
 
+def test_idle_hours_and_their_cost_are_of_whoever_held_the_gpus() -> None:
+    """Of a job that an older release counted they are not known, which is not none."""
+    idle = msgspec.structs.replace(
+        used(4, 40), idle_gpu_hours=3.0, idle_coverage=1.0, idle_cost=0.6
+    )
+    older = used(4, 40)
+    rows = use_rows([part("1", "ada", idle, 0.5), part("2", "bob", older), part("3", "eve", idle), part("4", "eve", older)], "user")  # fmt: skip
+    found = {row.user: (row.idle_gpu_hours, row.idle_coverage, row.idle_cost) for row in rows}
+    assert found == {"ada": (1.5, 1.0, 0.3), "bob": (None, 0.0, None), "eve": (3.0, 0.5, 0.6)}
+    reply = UseReply(at=0, by="user", month="2026-10", timezone="UTC", rows=rows)
+    lines = {line.split()[0]: line for line in use_lines(reply)}
+    assert "3.00~" in lines["eve"]
+    assert "0.60~" in lines["eve"]
+    assert "not known" in lines["bob"]
+
+
 def test_what_is_not_known_is_null_and_lowers_the_coverage() -> None:
     (mixed,) = use_rows([part("1", "ada", used(1, 10)), part("2", "ada", used(3, None))], "user")
     assert (mixed.energy_joules, mixed.energy_coverage, mixed.cost) == (10, 0.25, None)
@@ -92,7 +108,13 @@ async def test_gpus_that_no_job_held_have_a_row_of_their_own() -> None:
     month = month_at(site.wall / 1e9, view.electrical.site.zone).name
     view.jobs.meter.unheld = {
         UnheldKey(month, reported=True): UnheldUse(
-            seconds=7200, known=3600, busy=360, joules=720_000, joule_seconds=7200
+            seconds=7200,
+            known=3600,
+            busy=360,
+            joules=720_000,
+            joule_seconds=7200,
+            idle_known=3600,
+            idle_seconds=1800,
         ),
         UnheldKey("2020-01", reported=True): UnheldUse(seconds=1),
     }
@@ -105,7 +127,7 @@ async def test_gpus_that_no_job_held_have_a_row_of_their_own() -> None:
         assert (reply.unheld.wall_joules, reply.unheld.cost, reply.unheld.co2_kg) == (None,) * 3, "not read is not 0"  # fmt: skip
         lines = use_lines(reply)
         (nobody,) = [line for line in lines if line.startswith("nobody")]
-        assert nobody.split()[1:] == ["0", "2.00", "10%~", "0.200", *["not", "known"] * 3]
+        assert nobody.split()[1:] == ["0", "2.00", "0.50~", "10%~", "0.200", *["not", "known"] * 4]
         before = decode((await client.text("/api/v1/use?month=2019-01"))[1].encode(), UseReply)
         assert before.unheld is None
     other = UseReply(at=0, by="user", month="2019-01", timezone="UTC", rows=reply.rows, unreported=reply.unheld)  # fmt: skip

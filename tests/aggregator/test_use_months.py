@@ -174,7 +174,7 @@ async def test_jobs_and_nobody_are_the_energy_of_each_month_and_a_job_over_its_e
             assert status == 200, body
             replies[month] = decode(body.encode(), UseReply)
     jobs = {row.job for reply in replies.values() for row in reply.rows}
-    assert len(jobs) > 150
+    assert len(jobs) > 200
     counted = BEGIN + 3655 - 15  # a sample waits for 15 s
     spans = {"2025-11": own[EDGE] - own[BEGIN], "2025-12": own[counted] - own[EDGE]}
     for month, reply in replies.items():

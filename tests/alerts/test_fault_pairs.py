@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from functools import cache
 
 import pytest
 
@@ -60,6 +61,7 @@ INHIBITED: dict[tuple[Where, ...], dict[str, str]] = {
         "ecc_repeat": "ecc_dbe ecc_uncorrected",
         "remap_failure": "recovery_action ecc_dbe ecc_uncorrected",
         "sram_threshold": "ecc_dbe ecc_uncorrected",
+        "ras_uncorrected": "ecc_uncorrected",
         "thermal_margin": "thermal_hw",
         "thermal_limit": "thermal_hw",
         "nvlink_errors": "recovery_action recovery_p2p nvlink_down",
@@ -100,12 +102,16 @@ def why(first: str, second: str) -> str:
     return next(one.why for one in RULES[first].inhibits if one.rule == second)
 
 
-TABLE = {cell: declared(cell) for cell in cells()}
-SPECIAL = [
-    cell
-    for cell, (outcome, _) in TABLE.items()
-    if outcome not in {Outcome.PAGE, Outcome.NOT_APPLICABLE}
-]
+@cache
+def table() -> dict[Cell, tuple[Outcome, str]]:
+    """Return every cell with its outcome; made by the first test that asks, not by every process that collects."""
+    return {cell: declared(cell) for cell in cells()}
+
+
+def special() -> list[Cell]:
+    """Return the cells that are neither a page of their own nor impossible."""
+    usual = {Outcome.PAGE, Outcome.NOT_APPLICABLE}
+    return [cell for cell, (outcome, _) in table().items() if outcome not in usual]
 
 
 # -- Every cell ------------------------------------------------------------------------------------
@@ -116,8 +122,8 @@ def differences(some: list[Cell]) -> list[str]:
     found = []
     for cell in some:
         outcome = Play(cell).outcome()
-        if outcome is not TABLE[cell][0]:
-            found.append(f"{cell}: {outcome or 'nothing'}, not {TABLE[cell][0]}")
+        if outcome is not table()[cell][0]:
+            found.append(f"{cell}: {outcome or 'nothing'}, not {table()[cell][0]}")
     return found
 
 
@@ -125,32 +131,32 @@ def differences(some: list[Cell]) -> list[str]:
 @pytest.mark.parametrize("first", RULES)
 def test_every_cell_is_what_the_table_says(first: str) -> None:
     """Nothing is announced as resolved meanwhile: `Play.outcome` refuses that."""
-    mine = [cell for cell in TABLE if cell.first == first]
+    mine = [cell for cell in table() if cell.first == first]
     assert len(mine) == len(RULES) * 9
-    assert not differences([one for one in mine if TABLE[one][0] is not Outcome.NOT_APPLICABLE])
+    assert not differences([one for one in mine if table()[one][0] is not Outcome.NOT_APPLICABLE])
 
 
 def test_the_cells_that_are_no_page_of_their_own_are_what_the_table_says() -> None:
-    assert not differences(SPECIAL)
+    assert not differences(special())
 
 
 def test_the_second_fault_of_a_handful_pages_at_every_place() -> None:
     """The pairs that were seen to ring nobody, among others; the whole matrix takes a minute."""
     some = {"gpu_fault", "gsp_dead", "gpu_lost", "ecc_dbe", "nodes_silent", "circuit_overload"}
-    mine = [one for one in TABLE if {one.first, one.second} <= some]
-    assert not differences([one for one in mine if TABLE[one][0] is Outcome.PAGE])
+    mine = [one for one in table() if {one.first, one.second} <= some]
+    assert not differences([one for one in mine if table()[one][0] is Outcome.PAGE])
 
 
 def test_what_is_inhibited_silenced_or_not_applicable_is_bounded_and_has_a_reason() -> None:
-    counted = Counter(outcome for outcome, _ in TABLE.values())
-    assert all(reason for outcome, reason in TABLE.values() if outcome is not Outcome.PAGE)
-    assert len(TABLE) == len(RULES) ** 2 * 9
-    assert counted[Outcome.PAGE] > 0.99 * (len(TABLE) - counted[Outcome.NOT_APPLICABLE])
-    assert counted[Outcome.INHIBITED] < 0.01 * len(TABLE)
+    counted = Counter(outcome for outcome, _ in table().values())
+    assert all(reason for outcome, reason in table().values() if outcome is not Outcome.PAGE)
+    assert len(table()) == len(RULES) ** 2 * 9
+    assert counted[Outcome.PAGE] > 0.99 * (len(table()) - counted[Outcome.NOT_APPLICABLE])
+    assert counted[Outcome.INHIBITED] < 0.01 * len(table())
     assert counted[Outcome.SILENCED] <= len(RULES)
     assert counted[Outcome.UPDATE] == len(UPDATE) * 2
     reasons = Counter(
-        reason for outcome, reason in TABLE.values() if outcome is Outcome.NOT_APPLICABLE
+        reason for outcome, reason in table().values() if outcome is Outcome.NOT_APPLICABLE
     )
     of_node = sum(is_of_node(rule) for rule in RULES.values())
     same, node = reasons.values()
@@ -179,20 +185,20 @@ def test_no_cause_on_one_gpu_reaches_a_page_of_another() -> None:
     """Node-wide causes apart, which concern all GPUs of a node; their pages have no GPU."""
     across = {
         (cell.first, cell.second)
-        for cell, (outcome, _) in TABLE.items()
+        for cell, (outcome, _) in table().items()
         if outcome is Outcome.INHIBITED and cell.where is not Where.SAME
     }
     assert across
     assert all(firing(first, Where.SAME).gpu is None for first, _ in across)
-    assert all(cell.where is not Where.ELSEWHERE for cell in SPECIAL)
+    assert all(cell.where is not Where.ELSEWHERE for cell in special())
 
 
 @pytest.mark.parametrize("treated", Treated)
 def test_when_a_cause_ends_what_it_inhibited_rings_and_nothing_that_fires_is_resolved(
     treated: Treated,
 ) -> None:
-    for cell in SPECIAL:
+    for cell in special():
         if cell.treated is treated:
             rings, resolved = Play(cell).after_the_first_ends()
-            assert rings is (TABLE[cell][0] is Outcome.INHIBITED), cell
+            assert rings is (table()[cell][0] is Outcome.INHIBITED), cell
             assert not resolved, cell

@@ -37,8 +37,10 @@ def key(name: str, scheduler: str = "slurm") -> JobKey:
     return JobKey(scheduler, "alpha" if scheduler == "slurm" else "", name)
 
 
-def place(fleet: Fleet, name: str, gpus: int = 8) -> Node:
-    models = tuple(Gpu(uuid=f"{name}-{n}", index=n, name="H100") for n in range(gpus))
+def place(fleet: Fleet, name: str, gpus: int = 8, others: str = "H100") -> Node:
+    """Add a node; `others` is the model of its last three."""
+    names = ["H100"] * (gpus - 3) + [others] * 3
+    models = tuple(Gpu(uuid=f"{name}-{n}", index=n, name=names[n]) for n in range(gpus))
     node = fleet.place(Inventory(node=name, gpus=models))
     fleet.set_intervals(node, 5.0, 5.0)
     return node
@@ -74,9 +76,9 @@ def index_of(fleet: Fleet, jobs: JobsByNode) -> JobIndex:
 class Peers:
     """Two nodes with an engine; a GPU of the first has a low clock."""
 
-    def __init__(self, rule: Rule = OUTLIER) -> None:
+    def __init__(self, rule: Rule = OUTLIER, others: str = "H100") -> None:
         self.fleet = Fleet()
-        self.nodes = [place(self.fleet, "a"), place(self.fleet, "b")]
+        self.nodes = [place(self.fleet, name, others=others) for name in "ab"]
         self.engine = RuleEngine([rule])
         self.clocks = {name: np.full(8, 1.9e9) for name in "ab"}
         self.watts = {name: np.full(8, 690.0) for name in "ab"}
@@ -117,6 +119,29 @@ def test_a_gpu_is_compared_with_those_of_its_job_on_other_nodes_and_not_with_its
     [alert] = peers.run(1600)
     assert (alert.node, alert.gpu) == ("a", "a-7")
     assert alert.labels.items() >= {"job": "2", "user": "user-2", "account": "lab"}.items()
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["one job", "no job known"])
+def test_gpus_of_two_makers_are_no_peers_in_one_node_and_one_job(known: bool) -> None:
+    """What is slow for an H100 is usual for an MI300X, and each is compared with its own kind."""
+    peers = Peers(others="AMD Instinct MI300X")
+    if known:
+        for node in "ab":
+            peers.engine.jobs.put(node, held(node, *"11111111"))
+    for node in "ab":
+        peers.clocks[node][5:], peers.watts[node][5:] = 1.3e9, 480.0
+    assert peers.run(1600) == []
+    peers.clocks["a"][2], peers.watts["a"][2] = 1.3e9, 480.0  # as an MI300X; it is an H100
+    if known:  # three in a node are too few to compare
+        peers.clocks["b"][6], peers.watts["b"][6] = 1.0e9, 350.0
+    wanted = {"a-2", "b-6"} if known else {"a-2"}
+    assert {one.gpu for one in peers.run(1600)} == wanted
+
+    alike = Peers()  # the same readings of GPUs of one model
+    for node in "ab":
+        alike.engine.jobs.put(node, held(node, *"11111111"))
+        alike.clocks[node][5:], alike.watts[node][5:] = 1.3e9, 480.0
+    assert {one.gpu for one in alike.run(1600)} == {f"{node}-{n}" for node in "ab" for n in (5, 6, 7)}  # fmt: skip
 
 
 def test_where_no_job_is_known_the_node_is_the_group_and_its_label_still_works() -> None:
@@ -307,6 +332,8 @@ def test_what_is_left_over_names_the_job_that_has_ended() -> None:
         ({"owner": "Deployment/llm"}, False),
         ({"owner": "PyTorchJob/llm"}, True),
         ({"name": "dashed-lines"}, True),
+        ({"state": "SUSPENDED"}, False),
+        ({"state": "RUNNING"}, True),
     ],
 )
 def test_services_and_shells_are_told_from_jobs_that_compute(

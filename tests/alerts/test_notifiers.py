@@ -262,6 +262,7 @@ WEBHOOK = {
         "groupLabels": {"$ref": "#/$defs/table"},
         "commonLabels": {"$ref": "#/$defs/table"},
         "commonAnnotations": {"$ref": "#/$defs/table"},
+        "title": {"type": "string", "minLength": 1},
         "externalURL": {"type": "string"},
         "alerts": {"type": "array", "items": {
             "type": "object",

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from collector.host.ethtool import Statistics
 
 COUNTERS = [
     "port_rcv_data",
@@ -50,6 +53,15 @@ class Tree:
     root: Path
     gpus: list[str] = field(default_factory=list)
     """PCI addresses."""
+    counted: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Statistics of interfaces, as `ethtool -S` has them."""
+
+    def statistics(self, interface: str) -> Statistics:
+        """Return the statistics of an interface. Raises `OSError` where it has none."""
+        if interface not in self.counted:
+            raise OSError(95, "Operation not supported")
+        found = self.counted[interface]
+        return Statistics(tuple(found), tuple(found.values()))
 
     def gpu(self, pci: str, bridges: str) -> None:
         """Put a GPU below some bridges: `pci0000:15/0000:15:01.0`."""
@@ -91,6 +103,59 @@ class Tree:
         for file, text in {**known, **state_files, **(counters or {})}.items():
             (port / file).write_text(f"{text}\n")
         return port
+
+    def interface(
+        self, name: str, pci: str, bridges: str, *, speed: int = 100_000, state: str = "up"
+    ) -> Path:
+        """Put a port of plain Ethernet; return the folder of its interface."""
+        device = self._device(pci, bridges)
+        folder = device / "net" / name
+        folder.mkdir(parents=True)
+        (folder / "device").symlink_to(device)
+        (device / "vendor").write_text("0x8086\n")
+        (device / "device").write_text("0x1592\n")
+        self._fill(folder, speed, state)
+        link = self.root / "sys/class/net" / name
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(folder)
+        return folder
+
+    def bond(self, name: str, members: Sequence[Path], *, speed: int = 200_000) -> Path:
+        """Put a bond of interfaces."""
+        folder = self.root / "sys/class/net" / name
+        (folder / "bonding").mkdir(parents=True)
+        self._fill(folder, speed, "up")
+        for member in members:
+            (member / "master").symlink_to(folder)
+        return folder
+
+    @staticmethod
+    def _fill(folder: Path, speed: int, state: str) -> None:
+        (folder / "statistics").mkdir()
+        files = {"type": 1, "operstate": state, "speed": speed, "carrier_down_count": 0, "statistics/rx_bytes": 0,
+                 "statistics/tx_bytes": 0, "statistics/rx_packets": 0, "statistics/tx_packets": 0,
+                 "statistics/rx_crc_errors": 0, "statistics/rx_missed_errors": 0}  # fmt: skip
+        for file, value in files.items():
+            (folder / file).write_text(f"{value}\n")
+
+    def route(self, interface: str) -> None:
+        """Put a default route, and one of a network."""
+        path = self.root / "proc/net/route"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(
+            "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\tMTU\tWindow\tIRTT\n"
+            f"{interface}\t00000000\t0100A8C0\t0003\t0\t0\t0\t00000000\t0\t0\t0\n"
+            "ib0\t0000000A\t00000000\t0001\t0\t0\t0\t000000FF\t0\t0\t0\n"
+        )
+
+    def slot(self, pci: str, *, now: int = 16, most: int = 16, slot: int = 16) -> Path:
+        """Say how wide the PCI Express link of a device is, and could be there."""
+        device = (self.root / "sys/bus/pci/devices" / pci).resolve()
+        for folder, current, width in ((device, now, most), (device.parent, slot, slot)):
+            for file, text in (("current_link_width", current), ("max_link_width", width),
+                               ("current_link_speed", "32.0 GT/s PCIe"), ("max_link_speed", "32.0 GT/s PCIe")):  # fmt: skip
+                (folder / file).write_text(f"{text}\n")
+        return device
 
     def _device(self, pci: str, bridges: str) -> Path:
         device = self.root / "sys/devices" / bridges / pci

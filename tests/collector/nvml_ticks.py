@@ -8,10 +8,12 @@ from collections.abc import Callable
 from types import TracebackType
 
 from collector.nvml.source import NvmlSource
+from collector.probed.source import ProbedSource
 from collector.source import DeviceEvent, Rows
 from telemetry.gap import Gap, reason_of
 from telemetry.metric import Lane
 from telemetry.schema import GPU_FAST, GPU_SLOW, SCHEMA
+from tests.fake_amd import FakeAmd
 from tests.fake_nvml import FakeDriver
 
 BOTH = frozenset(Lane)
@@ -25,9 +27,9 @@ DEADLINE = 3.0
 class Ticks:
     """Ticks a source against a fake driver until something is so."""
 
-    def __init__(self, fake: FakeDriver, source: NvmlSource | None = None) -> None:
+    def __init__(self, fake: FakeDriver | FakeAmd, source: ProbedSource | None = None) -> None:
         self.fake = fake
-        self.source = source or NvmlSource(
+        self.source: ProbedSource = source or NvmlSource(
             environment=fake.environment,
             open_wait=20.0,
             retry=(0.05, 0.2),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 from collections.abc import Callable
@@ -12,9 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from collector.config import CollectorConfig
 from collector.host import Host
 from collector.host.fabric import Fabric
-from collector.host.hardware import FIND_SECONDS, Hardware, total
+from collector.host.hardware import AER_SECONDS, FIND_SECONDS, Hardware, total
 from telemetry.gap import Gap, reason_of
 from telemetry.metric import Lane
 from telemetry.schema import NODE_SLOW, SCHEMA
@@ -28,25 +30,26 @@ EXPECTED: dict[Callable[[Path], Tree], dict[str, float | str]] = {
         "pcie_correctable_errors_total": 0, "pcie_fatal_errors_total": 0,
         "cpu_temperature_celsius": 55, "cpu_headroom_celsius": 45, "nvme_drives": 10,
         "nvme_drives_live": 10, "edac_uncorrectable_errors_total": 0, "network_mounts": 2,
-        "network_mounts_missing": 0, "ports": 9,
+        "network_mounts_missing": 0, "ports": 10, "nvswitches": 4, "nvswitches_present": 4, "services": 3,
+        "services_down": 0, "fabric_manager_up": 1, "imex_up": NONE, "unclean_boot": 0,
     },
     node_trees.hgx: {
         "pcie_correctable_errors_total": 0, "cpu_temperature_celsius": 61.25,
         "cpu_headroom_celsius": NONE, "nvme_drives": 1, "nvme_drives_live": 1,
         "edac_uncorrectable_errors_total": 0, "network_mounts": 1, "network_mounts_missing": 0,
-        "ports": 16,
+        "ports": 19, "nvswitches": NONE, "services": NONE, "unclean_boot": NONE,
     },
     node_trees.gb200_tray: {
         "pcie_correctable_errors_total": 0, "cpu_temperature_celsius": NONE,
         "cpu_headroom_celsius": NONE, "nvme_drives": 4, "nvme_drives_live": 4,
         "edac_uncorrectable_errors_total": 0, "network_mounts": 1, "network_mounts_missing": 0,
-        "ports": 4,
+        "ports": 4, "imex_up": 1, "services": 1, "services_down": 0, "fabric_manager_up": NONE,
     },
     node_trees.desktop: {
         "pcie_correctable_errors_total": 0, "cpu_temperature_celsius": 71,
         "cpu_headroom_celsius": NONE, "nvme_drives": 1, "nvme_drives_live": 1,
         "edac_uncorrectable_errors_total": NONE, "network_mounts": 0, "network_mounts_missing": 0,
-        "ports": 0,
+        "ports": 1, "nvme_headroom_celsius": 45.8, "fabric_manager_up": 0, "services": 0, "services_down": 0,
     },
     node_trees.storage: {
         "pcie_correctable_errors_total": 0, "cpu_temperature_celsius": 48,
@@ -58,7 +61,7 @@ EXPECTED: dict[Callable[[Path], Tree], dict[str, float | str]] = {
         "pcie_correctable_errors_total": NONE, "pcie_fatal_errors_total": NONE,
         "cpu_temperature_celsius": NONE, "cpu_headroom_celsius": NONE, "nvme_drives": NONE,
         "nvme_drives_live": NONE, "edac_uncorrectable_errors_total": NONE, "network_mounts": 1,
-        "network_mounts_missing": 1, "ports": 0,
+        "network_mounts_missing": 1, "ports": 1, "services": 3, "services_down": 0, "crash_records": NONE,
     },
 }  # fmt: skip
 
@@ -81,7 +84,8 @@ async def test_a_node_of_each_kind_is_read_as_it_is(
     tmp_path: Path, kind: Callable[[Path], Tree]
 ) -> None:
     tree = kind(tmp_path)
-    host, fabric = Host(tmp_path, disk=tmp_path, ipmitool=""), Fabric("n1", tmp_path, wait=60)
+    host = Host(tmp_path, disk=tmp_path, ipmitool="", nvme="", services=CollectorConfig().services)
+    fabric = Fabric("n1", tmp_path, wait=60)
     try:
         got = {name: shown(value) for name, value in readings(host).items()}
         fabric.begin([])
@@ -90,7 +94,7 @@ async def test_a_node_of_each_kind_is_read_as_it_is(
     finally:
         host.close()
         fabric.close()
-    assert {name: got[name] for name in EXPECTED[kind]} == EXPECTED[kind]
+    assert {name: got[name] for name in EXPECTED[kind]} == pytest.approx(EXPECTED[kind])
     assert not {"error", "no_permission"} & set(got.values())
     assert len(tree.gpus) == {"dgx": 8, "hgx": 8, "gb200_tray": 4, "desktop": 4}.get(
         kind.__name__, 0
@@ -178,9 +182,11 @@ def test_a_critical_temperature_that_no_cpu_has_is_none(tmp_path: Path) -> None:
 
 
 def test_files_that_make_no_sense_are_error_gaps(tree: Tree) -> None:
-    host = Host(tree.root, disk=tree.root, ipmitool="")
+    now = [0.0]
+    host = Host(tree.root, disk=tree.root, ipmitool="", monotonic=lambda: now[0])
     try:
         readings(host)
+        now[0] += AER_SECONDS
         (tree.root / "sys/class/hwmon/hwmon0/temp1_input").write_text("hot\n")
         (tree.root / "sys/bus/pci/devices/0000:19:00.0/aer_dev_fatal").write_text("\n")
         (tree.root / "proc/self/mountinfo").write_text("nonsense\n")
@@ -216,3 +222,22 @@ def test_no_text_breaks_the_parser(text: bytes) -> None:
     except (ValueError, IndexError):  # an `error` gap
         return
     assert math.isfinite(found)
+
+
+def test_counts_of_pci_express_are_read_a_share_at_a_time(tree: Tree) -> None:
+    """Each device once in a minute, a quarter of them at a tick of fifteen seconds."""
+    now = [0.0]
+    hardware = Hardware(tree.root, lambda: now[0])
+    hardware.find()
+    assert hardware.pcie_errors() == (0, 0, 0)
+    devices = {file.parent.resolve() for file in (tree.root / "sys/devices").rglob("aer_dev_fatal")}
+    for folder in devices:
+        counts(folder, fatal=1)
+    seen = []
+    for _ in range(4):
+        now[0] += AER_SECONDS / 4
+        seen.append(hardware.pcie_errors()[2])
+    steps = [after - before for before, after in itertools.pairwise([0.0, *seen])]
+    assert max(steps) - min(steps) <= 3  # the last share is what is left
+    assert all(step > 0 for step in steps)
+    assert seen[-1] == hardware.pcie_errors()[2] > 40

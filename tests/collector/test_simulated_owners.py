@@ -129,3 +129,13 @@ def test_the_same_second_has_the_same_jobs_in_any_process() -> None:
     for name in FLEET.nodes[:8]:
         assert source(name).at(4711) == source(name).at(4711)
         assert len(NodeJobs(session=1, jobs=source(name).at(4711).jobs).jobs) <= 16
+
+
+def test_the_answer_of_a_second_does_not_depend_on_those_before() -> None:
+    """It is made once for all seconds in which nobody comes or goes."""
+    for kind in ("training", "mixed", "evaluation", "idle"):
+        name = of_kind(kind)
+        own, other = source(name), source(name)
+        for second in (*range(0, 4000, 7), *range(HOUR - 30, HOUR + 700), 5, 6 * HOUR):
+            assert own.at(second) == other._made(second), (kind, second)
+        assert own.at(second) is own.at(second + 1) or own.at(second + 1) != own.at(second)

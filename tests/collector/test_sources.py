@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from collector.config import CollectorConfig
+from collector.host.role import AMD, NVIDIA, PCI
 from collector.recording.replay import RecordingSource
 from collector.simulated import SimulatedSource
 from collector.smi.file_source import SmiFileSource
 from collector.sources import NVML_LIBRARY, has_nvml, is_elsewhere, make_source
+from telemetry.devices import Gpu
 from telemetry.errors import ConfigError
+from telemetry.inventory import NodeRole
 
 NOW = 1_800_000_000.0
 
@@ -64,7 +68,8 @@ def test_files_are_sources(tmp_path: Path) -> None:
     ("spec", "message"),
     [
         ("nvlm", "there is no source 'nvlm'. Did you mean 'nvml'?"),
-        ("dcgm", "Known are auto, nvml, nvidia-smi, simulated, recording"),
+        ("dcgm", "Known are auto, none, nvml, amd, nvml+amd, nvidia-smi, simulated, recording"),
+        ("amd:/no/such", "/no/such has no folder sys"),
         ("nvml:0", "nvml accepts nothing after a colon"),
         ("simulated", "there is no scenario ''"),
         ("simulated:", "nothing follows the colon"),
@@ -88,7 +93,7 @@ def test_what_names_no_source_is_an_error_with_a_hint(spec: str, message: str) -
 @pytest.mark.parametrize(
     ("spec", "elsewhere"),
     [
-        ("auto", False), ("nvml", False), ("nvidia-smi", False), ("nvidia-smi:x", True),
+        ("auto", False), ("nvml", False), ("amd:/host", False), ("nvml+amd", False), ("nvidia-smi", False), ("nvidia-smi:x", True),
         ("simulated:fleet", True), ("recording:x", True),
     ],
 )  # fmt: skip
@@ -102,12 +107,92 @@ def test_auto_takes_nvml_where_its_library_is_else_the_command_else_waits_for_nv
     from collector.nvml import NvmlSource
     from collector.smi.command_source import SmiCommandSource
 
+    config = CollectorConfig(role=NodeRole.GPU)  # whatever is on the bus of this machine
     if has_nvml():
-        assert isinstance(make_source("auto", CollectorConfig(), NOW), NvmlSource)
+        assert isinstance(make_source("auto", config, NOW), NvmlSource)
         pytest.skip(f"{NVML_LIBRARY} is here: the other ways can't be taken")
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert isinstance(make_source("auto", CollectorConfig(), NOW), NvmlSource)
+    assert isinstance(make_source("auto", config, NOW), NvmlSource)
     command = tmp_path / "nvidia-smi"
     command.write_text("#!/bin/sh\n")
     command.chmod(0o755)
-    assert isinstance(make_source("auto", CollectorConfig(), NOW), SmiCommandSource)
+    assert isinstance(make_source("auto", config, NOW), SmiCommandSource)
+
+
+def test_auto_takes_amd_where_amdgpu_drives_a_gpu_and_both_where_both_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from collector import sources
+    from collector.amd import AmdSource
+    from collector.combined.source import CombinedSource
+
+    monkeypatch.setattr(sources, "has_amd", lambda _: True)
+    monkeypatch.setattr(sources, "has_nvml", lambda: False)
+    assert isinstance(make_source("auto", CollectorConfig(role=NodeRole.GPU), NOW), AmdSource)
+    config = CollectorConfig(role=NodeRole.GPU, state_dir=tmp_path)
+    assert sources.real_source(config, NOW) == "amd"
+    monkeypatch.setattr(sources, "has_nvml", lambda: True)
+    made = make_source("auto", CollectorConfig(role=NodeRole.GPU), NOW)
+    assert isinstance(made, CombinedSource)
+    assert sources.is_probed(made)
+    assert sources.real_source(config, NOW) == "nvml+amd"
+    given = msgspec.structs.replace(config, source="amd:/host")
+    assert sources.real_source(given, NOW) == "amd:/host"
+
+
+@pytest.mark.parametrize(
+    ("bus", "known", "kind"),
+    [
+        ({AMD: 8}, [], "amd"),
+        ({}, ["AMD Instinct MI300X"], "amd"),
+        ({NVIDIA: 8, AMD: 1}, [], "nvml"),  # a display on the mainboard
+        ({NVIDIA: 4, AMD: 4}, ["AMD Instinct MI300X", "NVIDIA H100"], "nvml+amd"),
+        ({NVIDIA: 8}, [], "nvml"),
+        ({}, ["AMD Instinct MI300X", "NVIDIA H100"], "nvml+amd"),
+    ],
+)
+def test_a_driver_that_is_gone_is_that_of_the_gpus_on_the_bus_or_of_before(
+    bus: dict[str, int],
+    known: list[str],
+    kind: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Neither library nor module is there, as after a failed upgrade."""
+    from collector import sources
+    from collector.host import role
+    from collector.sampling import known_devices
+
+    monkeypatch.setattr(sources, "has_amd", lambda _: False)
+    monkeypatch.setattr(sources, "has_nvml", lambda: False)
+    monkeypatch.setenv("PATH", str(tmp_path))  # no nvidia-smi either
+    monkeypatch.setattr(
+        role, "gpus_on_the_bus", lambda *_, vendors: sum(bus.get(each, 0) for each in vendors)
+    )
+    gpus = tuple(Gpu(uuid=f"GPU-{name}", index=0, name=name) for name in known)
+    monkeypatch.setattr(known_devices, "recall", lambda *_: known_devices.KnownGpus(gpus=gpus))
+    config = CollectorConfig(role=NodeRole.GPU, state_dir=tmp_path)
+    assert sources.real_source(config, NOW) == kind
+    assert make_source("auto", config, NOW).inventory.source == kind
+
+
+@pytest.mark.parametrize(
+    ("vendor", "kind"), [(None, "none"), ("0x15b3", "none"), (NVIDIA, "nvml"), (AMD, "amd")]
+)
+def test_auto_goes_by_the_bus_of_the_node_whose_files_are_elsewhere(
+    vendor: str | None, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a container: `collector.host_root` says where; the machine of the test plays no part."""
+    from collector import sources
+
+    monkeypatch.setattr(sources, "has_nvml", lambda: False)
+    monkeypatch.setenv("PATH", str(tmp_path))  # no nvidia-smi either
+    devices = tmp_path / "host" / PCI
+    devices.mkdir(parents=True)
+    if vendor is not None:
+        (devices / "0000:1b:00.0").mkdir()
+        (devices / "0000:1b:00.0" / "vendor").write_text(f"{vendor}\n")
+        kind_of_device = "0x020000" if vendor == "0x15b3" else "0x030200"
+        (devices / "0000:1b:00.0" / "class").write_text(f"{kind_of_device}\n")
+    config = CollectorConfig(host_root=tmp_path / "host", state_dir=tmp_path)
+    assert make_source("auto", config, NOW).inventory.source == kind

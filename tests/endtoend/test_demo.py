@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
+from multiprocessing.connection import wait
 
 import pytest
 
@@ -42,6 +45,27 @@ def test_a_demo_ends_with_every_frame_stored(
     assert outcome["frames_stored"] == outcome["frames_published"] >= nodes * 5
     assert outcome["events"] >= nodes
     assert "SIMULATED" in done.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["systemd", "terminal"])
+def test_a_signal_to_all_its_processes_loses_nothing(number: signal.Signals) -> None:
+    """systemd and a terminal signal the whole group: the broker outlives the last frames."""
+    demo = subprocess.Popen(
+        [sys.executable, "-m", "kilowatch", "demo", "--no-ui", "--json", "--scenario", "two-dgx-h100"],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+    )  # fmt: skip
+    try:
+        assert demo.stderr is not None
+        assert wait([demo.stderr], 120), "it says where it serves"
+        with pytest.raises(subprocess.TimeoutExpired):
+            demo.communicate(timeout=6)
+        os.killpg(demo.pid, number)
+        wrote, complaints = demo.communicate(timeout=120)
+    finally:
+        demo.kill()
+    assert demo.returncode == 0, complaints
+    outcome = json.loads(wrote)
+    assert outcome["frames_stored"] == outcome["frames_published"] > 0
 
 
 def test_a_scripted_fault_is_an_event_and_an_alert() -> None:

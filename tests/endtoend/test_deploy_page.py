@@ -1,7 +1,7 @@
 """docs/deploy.md from its first command to its last, on real processes and without systemd.
 
 Three collectors, mosquitto with TLS and access list, an aggregator, Prometheus and Alertmanager, from the
-commands of the page: a node is added, renamed and retired, and the aggregator restarted as in an upgrade.
+commands of the page: a node is added, renamed and retired, and every machine is upgraded from one wheel to another.
 What needs systemd is replaced by what the table of INSTALL.md says, which `kilowatch init` writes beside the archives.
 """
 
@@ -15,6 +15,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import sysconfig
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -25,6 +26,7 @@ import pytest
 
 from tests.brokers import free_port, wait_for_port
 from tests.endtoend.cluster import wait_until
+from tests.packaging.built import ENVIRONMENT, wheel
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "deploy.md").read_text()
@@ -33,6 +35,10 @@ COMMANDS: list[str] = [
 ]
 INSTEAD = re.compile(r"^\| `(systemctl [^`]*)` \| `([^`]*)` \|$", re.MULTILINE)
 """Row of a table: a command, and what does the same on machines without systemd."""
+BLOCKS = re.findall(r"(?m)(?:^    .+\n)+", PAGE)
+"""Commands that are typed together."""
+OLD, NEW = "2026.1", "2026.2"
+"""Releases of the two wheels."""
 SECONDS = 300.0
 SIMULATED = {"dgx01": "node-00001", "dgx02": "node-00002", "dgx03": "node-00003"}
 
@@ -49,6 +55,12 @@ pytestmark = [
 def typed(beginning: str) -> str:
     """The first command of the page with this beginning."""
     return next(each for each in COMMANDS if each.startswith(beginning))
+
+
+def upgrading(service: str) -> list[str]:
+    """The block of the page that upgrades a machine with this service."""
+    (found,) = (each for each in BLOCKS if "--upgrade" in each and f"restart {service}" in each)
+    return [line.strip() for line in found.splitlines()]
 
 
 def reply(url: str) -> Any:
@@ -68,13 +80,15 @@ class Hall:
         self.folder = folder
         self.broker, self.http, self.prometheus, self.alertmanager = (free_port() for _ in range(4))
         self.running: dict[str, subprocess.Popen[bytes]] = {}
+        self.sources: dict[str, tuple[str, str]] = {}
         (folder / "kilowatch.toml").write_text(
             f'[aggregator]\nlisten = "127.0.0.1:{self.http}"\ndata_dir = "{folder}/aggregator/var/lib/kilowatch-data"\n'
         )
 
     def environment(self, machine: str) -> dict[str, str]:
+        ours = {} if (self.folder / machine / "opt").exists() else {"PYTHONPATH": str(ROOT)}
         return {
-            **os.environ, "PYTHONPATH": str(ROOT), "STATE_DIRECTORY": "",
+            **ENVIRONMENT, **ours, "STATE_DIRECTORY": "", "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(self.folder / "wheels"),
             "XDG_STATE_HOME": str(self.folder / "state"),
             "KILOWATCH__COLLECTOR__STATE_DIR": str(self.folder / machine / "var/lib/kilowatch"),
             "KILOWATCH__AGGREGATOR__LISTEN": f"127.0.0.1:{self.http}",
@@ -83,16 +97,70 @@ class Hall:
     def here(self, command: str, machine: str) -> list[str]:
         """A command of the page with the files of this machine."""
         root = self.folder / machine
-        words = shlex.split(re.sub(r"/(etc|var/lib)/", rf"{root}/\1/", command))
-        return [sys.executable, "-m", *words] if words[0] == "kilowatch" else words
+        words = shlex.split(re.sub(r"/(etc|var/lib|opt)/", rf"{root}/\1/", command))
+        if words[0] == "kilowatch":
+            installed = root / "opt/kilowatch/bin/kilowatch"
+            program = (
+                [str(installed)] if installed.exists() else [sys.executable, "-m", "kilowatch"]
+            )
+            words = [*program, *words[1:]]
+        return words
 
-    def type(self, command: str) -> str:
-        """Run a command of the page where the authority is; the broker's name is this machine's."""
+    def publish(self, release: str) -> None:
+        """Build a wheel into the folder from which the machines install."""
+        made = wheel(self.folder / f"release-{release}", release)
+        (self.folder / "wheels").mkdir(exist_ok=True)
+        shutil.move(made, self.folder / "wheels")
+
+    def install(self, machine: str, shared: str | None = None) -> None:
+        """Install kilowatch into the machine's `/opt/kilowatch`; what it needs comes from the tests' environment.
+        `shared`: a machine that has the same files, to save time."""
+        home = self.folder / machine / "opt/kilowatch"
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(home)], check=True)
+        (packages,) = home.glob("lib/python*/site-packages")
+        (packages / "needed.pth").write_text(sysconfig.get_path("purelib") + "\n")
+        pip = home / "bin/pip"
+        pip.write_text(
+            f'#!/bin/sh\nexec {home}/bin/python -m pip --disable-pip-version-check -q "$@"\n'
+        )
+        pip.chmod(0o755)
+        self.type("/opt/kilowatch/bin/pip install --no-deps --ignore-installed kilowatch", machine)
+        assert self.release(machine) == OLD
+        if shared is not None:
+            (self.folder / shared / "opt").mkdir(parents=True)
+            (self.folder / shared / "opt/kilowatch").symlink_to(home)
+
+    def release(self, machine: str) -> str:
+        """The release that is installed on a machine."""
+        return self.type("kilowatch --version", machine).split()[-1]
+
+    def upgrade(self, machine: str, service: str) -> None:
+        """Upgrade a machine as the page says; the new release has checked the settings before it is started."""
+        for command in upgrading(service):
+            if command == f"systemctl restart {service}":
+                assert self.release(machine) == NEW
+                assert self.running[machine].poll() is None, "what runs is not touched before"
+                self.stop(machine)
+                self.start(
+                    machine, f"systemctl enable --now {service}", *self.sources.get(machine, ())
+                )
+            elif not command.startswith("kilowatch nodes list"):
+                self.type(command, machine)
+
+    def releases(self) -> dict[str, tuple[str, bool]]:
+        """Release of each node by `kilowatch nodes list`, and whether it is marked as older."""
+        lines = self.type(typed("kilowatch nodes list")).splitlines()
+        found = (re.match(r"(dgx\d\d)\b.*?\b(20\d\d\.\d+)( \(older\))?", line) for line in lines)
+        return {each[1]: (each[2], each[3] is not None) for each in found if each}
+
+    def type(self, command: str, machine: str = "head") -> str:
+        """Run a command of the page where the authority is, or on another machine; the broker's name is this
+        machine's."""
         words = self.here(
-            command.replace("broker.example", f"127.0.0.1 --port {self.broker}"), "head"
+            command.replace("broker.example", f"127.0.0.1 --port {self.broker}"), machine
         )
         done = subprocess.run(
-            words, cwd=self.folder, env=self.environment("head"), check=False, capture_output=True, text=True, timeout=SECONDS,
+            words, cwd=self.folder, env=self.environment(machine), check=False, capture_output=True, text=True, timeout=SECONDS,
         )  # fmt: skip
         assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
         return done.stdout
@@ -124,8 +192,8 @@ class Hall:
         self.running[machine] = subprocess.Popen(words, cwd=self.folder / machine, env=self.environment(machine))  # fmt: skip
 
     def collect(self, machine: str, simulated: str) -> None:
-        self.start(machine, "systemctl enable --now kilowatch-collector",
-                   "--source", f"simulated:fleet/{simulated}")  # fmt: skip
+        self.sources[machine] = ("--source", f"simulated:fleet/{simulated}")
+        self.start(machine, "systemctl enable --now kilowatch-collector", *self.sources[machine])
 
     def aggregate(self) -> None:
         self.start("aggregator", "systemctl enable --now kilowatch-aggregator")
@@ -192,7 +260,25 @@ def hall(tmp_path: Path) -> Iterator[Hall]:
         process.wait(60)
 
 
+def upgraded_one_after_the_other(hall: Hall) -> None:
+    """The aggregator first; the list shows which nodes are older meanwhile."""
+    assert hall.releases() == {"dgx01": (OLD, False), "dgx13": (OLD, False)}
+    hall.publish(NEW)
+    hall.upgrade("aggregator", "kilowatch-aggregator")
+    hall.until("dgx01", "dgx13")
+    assert hall.releases() == {"dgx01": (OLD, True), "dgx13": (OLD, True)}
+    hall.upgrade("dgx01", "kilowatch-collector")
+    wait_until("a drift of releases", lambda: hall.releases() == {"dgx01": (NEW, False), "dgx13": (OLD, True)}, SECONDS)  # fmt: skip
+    hall.upgrade("dgx03", "kilowatch-collector")
+    wait_until("one release", lambda: hall.releases() == {"dgx01": (NEW, False), "dgx13": (NEW, False)}, SECONDS)  # fmt: skip
+    hall.until("dgx01", "dgx13")
+
+
 def test_a_cluster_is_set_up_and_lives_as_the_page_says(hall: Hall) -> None:
+    hall.publish(OLD)
+    hall.install("aggregator", "head")
+    hall.install("dgx01")
+    hall.install("dgx03", "dgx02")
     hall.type(typed("kilowatch init --cluster"))
     hall.unpack("broker.tar", "broker")
     hall.start("broker", "systemctl restart mosquitto")
@@ -231,11 +317,7 @@ def test_a_cluster_is_set_up_and_lives_as_the_page_says(hall: Hall) -> None:
     hall.reload_broker()
     hall.until("dgx01", "dgx13")
 
-    hall.stop("aggregator")
-    hall.aggregate()
-    hall.until("dgx01", "dgx13")
-    listed = hall.type(typed("kilowatch nodes list"))
-    assert {"dgx01", "dgx13"} <= set(re.findall(r"dgx\d\d", listed))
+    upgraded_one_after_the_other(hall)
     address = f"http://127.0.0.1:{hall.prometheus}/api/v1/alertmanagers"
     wait_until(
         "Alertmanager of Prometheus",

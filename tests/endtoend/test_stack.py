@@ -11,6 +11,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -40,6 +41,9 @@ url = "{hook}/take"
 [alerts.heartbeat]
 url = "{hook}/heard"
 every = 10
+[[expected]]
+match = {{ node = "dgx-02" }}
+gpus = 9
 [power]
 region = "US"
 [power.circuits.a]
@@ -67,7 +71,8 @@ cords = [{{ psu = "1-3", circuit = "a" }}, {{ psu = "4-6", circuit = "b" }}]
 profile = "dgx-h100"
 cords = [{{ psu = "1-3", circuit = "a" }}, {{ psu = "4-6", circuit = "b" }}]
 """
-"""Two feeds that are too small, so that there are trips to foresee and partners to lose."""
+"""Two feeds that are too small, so that there are trips to foresee and partners to lose; and a node that differs from what
+is declared."""
 
 
 LATER = ("kilowatch_budget_energy_ratio", "kilowatch_budget_peak_watts")
@@ -93,6 +98,15 @@ class Asked:
             found = ask(f"{self.url('prometheus')}/api/v1/query", query=expr)
         except urllib.error.HTTPError as error:
             raise AssertionError(f"{expr}: {error.read().decode()}") from error
+        return list(found["data"]["result"])
+
+    def prometheus_lately(self, expr: str) -> list[Any]:
+        """Series of a query over the last minutes: some have an answer for a moment only."""
+        now = time.time()
+        found = ask(
+            f"{self.url('prometheus')}/api/v1/query_range",
+            query=expr, start=f"{now - 300:.0f}", end=f"{now:.0f}", step="5",
+        )  # fmt: skip
         return list(found["data"]["result"])
 
     def influx(self, query: str) -> list[Any]:
@@ -186,7 +200,7 @@ def test_every_query_of_the_boards_returns_series_on_a_real_prometheus(stack: As
     counted = "kilowatch_alerts_outcomes_total"
     wait_until("counters of outcomes", lambda: stack.prometheus(counted), 90)
     stack.acknowledge()
-    all_return(asked, stack.prometheus)
+    all_return(asked, stack.prometheus_lately)
 
 
 def test_every_query_of_the_boards_returns_series_on_a_real_influxdb(stack: Asked) -> None:

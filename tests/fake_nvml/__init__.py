@@ -23,15 +23,13 @@ Leaving the `with` block ends every hang, so that the processes that hung can en
 
 from __future__ import annotations
 
-import mmap
 import os
-import struct
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 
+from tests.fake_driver import Fact, ScriptedDriver
 from tests.fake_nvml.build import build, functions
-from tests.fake_nvml.profiles import GB300, GEFORCE, H100, Fact
+from tests.fake_nvml.profiles import GB300, GEFORCE, H100
 
 __all__ = ["GB300", "GEFORCE", "H100", "FakeDriver"]
 
@@ -47,20 +45,15 @@ NO_MEMORY = 0xFFFF_FFFF_FFFF_FFFF
 """What the driver answers for a process whose memory it does not know."""
 
 
-class FakeDriver:
+class FakeDriver(ScriptedDriver):
     """The driver of one machine, scripted through a folder."""
 
     def __init__(
         self, folder: Path, gpus: int = 8, profile: dict[str, Fact] = H100, links: int = 18
     ) -> None:
-        self.folder = folder / "nvml"
-        self.folder.mkdir(parents=True)
-        self._names = functions()
-        self._writes = 0
+        super().__init__(folder / "nvml", functions())
         self._library = build()
-        (self.folder / "calls").write_bytes(bytes(8 * (len(self._names) + 2)))
-        (self.folder / "events").touch()
-        self._facts: dict[str, Fact] = {f"* {key}": fact for key, fact in profile.items()}
+        self._facts = {f"* {key}": fact for key, fact in profile.items()}
         self._put("*", "driver", ("t", "580.95.05"))
         self._put("*", "cuda", ("u", "13000"))
         self._put("*", "gpus", ("u", str(gpus)))
@@ -238,63 +231,9 @@ class FakeDriver:
         with (self.folder / "events").open("a") as file:
             file.write(f"{gpu} {type} {xid}\n")
 
-    def calls(self) -> dict[str, int]:
-        """How often each function was called, by all processes together."""
-        return {
-            name: count for name, count in zip(self._names, self._counters(), strict=False) if count
-        }
-
-    @property
-    def hanging(self) -> int:
-        """How many calls hang at this moment."""
-        return self._counters()[-2]
-
-    def close(self) -> None:
-        """End every hang."""
-        (self.folder / "control").unlink(missing_ok=True)
-
-    def __enter__(self) -> FakeDriver:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def _counters(self) -> tuple[int, ...]:
-        size = 8 * (len(self._names) + 2)
-        with (
-            (self.folder / "calls").open("rb") as file,
-            mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) as page,
-        ):
-            return struct.unpack(f"{size // 8}Q", page[:size])
-
-    @staticmethod
-    def _who(gpu: int | None) -> str:
-        return "*" if gpu is None else str(gpu)
-
     def _link(self, gpu: int | str, number: int, kind: int, pci: str) -> None:
         self._put(gpu, f"nvmlDeviceGetNvLinkState/{number}", ("u", "1"))
         self._put(gpu, f"nvmlDeviceGetNvLinkRemoteDeviceType/{number}", ("u", str(kind)))
         self._put(gpu, f"nvmlDeviceGetNvLinkRemotePciInfo_v2/{number}", ("t", pci))
         self._put(gpu, f"field 165 {number}", ("u", "1"))
         self._put(gpu, f"field 164 {number}", ("u", "26562"))
-
-    def _put(self, gpu: int | str, key: str, fact: Fact) -> None:
-        self._facts[f"{gpu} {key}"] = fact
-
-    def _write(self) -> None:
-        new = self.folder / "control.new"
-        with new.open("w") as file:
-            for key, (kind, text) in self._facts.items():
-                file.write(f"{key}\t{kind}\t{text}\n")
-        new.rename(self.folder / "control")
-        self._writes += 1
-        with (
-            (self.folder / "calls").open("r+b") as counters,
-            mmap.mmap(counters.fileno(), 0) as page,
-        ):
-            page[-8:] = struct.pack("Q", self._writes)

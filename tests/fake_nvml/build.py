@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import fcntl
-import hashlib
 import importlib.metadata
 import re
-import shutil
-import subprocess
-import tempfile
 from pathlib import Path
+
+from tests.fake_driver.build import build as build_library
 
 HERE = Path(__file__).resolve().parent
 SOURCES = [HERE / name for name in ("control.c", "device.c", "system.c")]
@@ -34,16 +31,14 @@ def functions() -> list[str]:
 def build() -> Path:
     """Return the folder with libnvidia-ml.so.1, compiled once for each text of the sources."""
     names = functions()
-    texts = [file.read_bytes() for file in (*SOURCES, HERE / "control.h", header())]
-    digest = hashlib.sha256(b"".join(texts) + _stubs(names).encode())
-    folder = Path(tempfile.gettempdir()) / f"kilowatch-fake-nvml-{digest.hexdigest()[:16]}"
-    folder.mkdir(exist_ok=True)
-    library = folder / "libnvidia-ml.so.1"
-    with (folder / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # parallel test runs build it once
-        if not library.exists():
-            _compile(folder, library, names)
-    return folder
+    return build_library(
+        "libnvidia-ml.so.1",
+        SOURCES,
+        names,
+        "KILOWATCH_FAKE_NVML",
+        stubs=_stubs(names),
+        headers=[header(), HERE / "control.h"],
+    )
 
 
 def _stubs(names: list[str]) -> str:
@@ -51,25 +46,3 @@ def _stubs(names: list[str]) -> str:
     text = "".join(source.read_text() for source in SOURCES)
     missing = set(names) - set(DEFINED.findall(text)) - set(FROM_MACRO.findall(text))
     return "".join(f"int {name}(void) {{ return 3; }}\n" for name in sorted(missing))
-
-
-def _compile(folder: Path, library: Path, names: list[str]) -> None:
-    compiler = shutil.which("gcc") or shutil.which("cc")
-    if compiler is None:
-        raise FileNotFoundError("no C compiler: apt-get install gcc")
-    numbers = ", ".join([*(f"F_{name}" for name in names), "F_COUNT"])
-    (folder / "functions.h").write_text(f"enum {{ {numbers} }};\n")
-    (folder / "stubs.c").write_text(_stubs(names))
-    new = folder / "new.so"
-    flags = ["-shared", "-fPIC", "-O2", "-g", "-Wall", "-Wextra", "-Wno-format-truncation"]
-    places = [f"-I{place}" for place in (header().parent, folder, HERE)]
-    sources = [*map(str, SOURCES), str(folder / "stubs.c")]
-    done = subprocess.run(
-        [compiler, *flags, *places, "-o", str(new), *sources, "-lpthread"],
-        check=False,
-        capture_output=True,
-        text=True,
-    )
-    if done.returncode:
-        raise RuntimeError(f"the fake driver does not compile:\n{done.stderr}")
-    new.rename(library)

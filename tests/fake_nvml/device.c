@@ -204,6 +204,8 @@ nvmlReturn_t nvmlDeviceGetGpuFabricInfoV(nvmlDevice_t device, nvmlGpuFabricInfoV
     out->status = (nvmlReturn_t)fact.whole[4];
     out->state = (nvmlGpuFabricState_t)fact.whole[0];
     out->healthMask = (unsigned int)fact.whole[1];
+    out->cliqueId = (unsigned int)fact.whole[5];
+    memset(out->clusterUuid, (int)fact.whole[6], sizeof out->clusterUuid);
     if (out->version == nvmlGpuFabricInfo_v3) out->healthSummary = (unsigned char)fact.whole[2];
     return NVML_SUCCESS;
 }

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-MIB = 1 << 20
+from tests.fake_driver import Fact
 
-Fact = tuple[str, str]
-"""Type letter and values, as they stand in the control file."""
+MIB = 1 << 20
 
 
 def _uint(*values: float) -> Fact:
@@ -60,8 +59,8 @@ H100: dict[str, Fact] = {
     # aggregate parity and SEC-DED, volatile parity and SEC-DED, threshold exceeded
     "nvmlDeviceGetSramEccErrorStatus": _uint(1, 2, 3, 4, 0),
     # state, health mask (global manager connected, partition assigned, nothing configured wrong,
-    # bandwidth fine, no recovery, healthy, no timeout), summary, version, status
-    "nvmlDeviceGetGpuFabricInfoV": _uint(3, 0b01_01_0001_10_10_10_10, 1, 3, 0),
+    # bandwidth fine, no recovery, healthy, no timeout), summary, version, status, clique, each byte of the domain
+    "nvmlDeviceGetGpuFabricInfoV": _uint(3, 0b01_01_0001_10_10_10_10, 1, 3, 0, 0, 0),
     "nvmlDeviceGetComputeRunningProcesses_v3": _uint(2),
     "nvmlDeviceGetSupportedEventTypes": _ull(0xFF9F),
     "nvmlDeviceRegisterEvents": _uint(1),

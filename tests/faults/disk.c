@@ -5,9 +5,12 @@
  *   ok     nothing
  *   eio    what is written fails with EIO
  *   rofs   what is written fails with EROFS, as on a disk that the kernel has made read-only
+ *   nospace  what is written fails with ENOSPC, as on a disk that is full
  *   short  half of what is asked for is written, as a disk that is nearly full does
  *   lag    fsync and fdatasync take eight seconds, and succeed
  *   fsync  fsync and fdatasync fail with EIO, and the pages are as good as lost
+ * KILOWATCH_DISK_SYNCED, where it is set, is a folder that gets a copy of each file as it is synced, by its path with a %
+ * for each slash: what a power cut leaves.
  * Every failed sync, and every write or sync of a file after its sync failed, is a line of
  * KILOWATCH_DISK.log: "failed <file>", "again <file>".
  */
@@ -32,12 +35,16 @@ static ssize_t (*real_write)(int, const void *, size_t);
 static ssize_t (*real_pwrite)(int, const void *, size_t, off_t);
 static int (*real_fsync)(int);
 static int (*real_fdatasync)(int);
+static int (*real_rename)(const char *, const char *);
+static int (*real_unlink)(const char *);
 
 __attribute__((constructor)) static void find(void) {
     real_write = dlsym(RTLD_NEXT, "write");
     real_pwrite = dlsym(RTLD_NEXT, "pwrite64");
     real_fsync = dlsym(RTLD_NEXT, "fsync");
     real_fdatasync = dlsym(RTLD_NEXT, "fdatasync");
+    real_rename = dlsym(RTLD_NEXT, "rename");
+    real_unlink = dlsym(RTLD_NEXT, "unlink");
 }
 
 /* Whether the file is one of ours; its path. */
@@ -82,13 +89,58 @@ static void remember(const char *path) {
     pthread_mutex_unlock(&lock);
 }
 
+/* Where the copy of a file is; 0 where none is made. */
+static int copy_of(const char *path, char *copy) {
+    const char *folder = getenv("KILOWATCH_DISK_SYNCED"), *part = getenv("KILOWATCH_DISK_PATH");
+    if (!folder || !part || !strstr(path, part)) return 0;
+    int at = snprintf(copy, 400, "%s/", folder);
+    snprintf(copy + at, 1200 - (size_t)at, "%s", path);
+    for (char *letter = copy + at; *letter; letter++)
+        if (*letter == '/') *letter = '%';
+    return 1;
+}
+
+/* Copy what was synced: aside, then in place, for the process may be killed at any time. */
+static void keep(int file, const char *path) {
+    char copy[1200], aside[1240], name[64], block[1 << 16];
+    if (!copy_of(path, copy)) return;
+    snprintf(name, sizeof name, "/proc/self/fd/%d", file);
+    snprintf(aside, sizeof aside, "%s.%d", copy, file);
+    int from = open(name, O_RDONLY | O_CLOEXEC);
+    int to = from < 0 ? -1 : open(aside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    ssize_t size = 0;
+    while (to >= 0 && (size = read(from, block, sizeof block)) > 0)
+        if (real_write(to, block, (size_t)size) != size) abort();
+    if (to >= 0) close(to);
+    if (from >= 0) close(from);
+    if (to >= 0) size < 0 ? real_unlink(aside) : real_rename(aside, copy); /* a folder can't be read */
+}
+
+int rename(const char *old, const char *new) {
+    char from[1200], to[1200];
+    int result = real_rename(old, new);
+    if (!result && copy_of(old, from) && copy_of(new, to) && real_rename(from, to)) real_unlink(to);
+    return result;
+}
+
+int unlink(const char *path) {
+    char copy[1200];
+    int result = real_unlink(path);
+    if (!result && copy_of(path, copy)) real_unlink(copy);
+    return result;
+}
+
 static int sync_of(int file, int (*real)(int)) {
     char path[512];
     if (!ours(file, path)) return real(file);
     remember(path);
     char how = mode();
     if (how == 'l') sleep(8);
-    if (how != 'f') return real(file);
+    if (how != 'f') {
+        int result = real(file);
+        if (!result) keep(file, path);
+        return result;
+    }
     pthread_mutex_lock(&lock);
     if (failures < MOST) strcpy(failed[failures++], path);
     pthread_mutex_unlock(&lock);
@@ -108,6 +160,7 @@ static ssize_t room(int file, size_t size) {
     switch (mode()) {
     case 'e': return errno = EIO, -1;
     case 'r': return errno = EROFS, -1;
+    case 'n': return errno = ENOSPC, -1;
     case 's': return size > 1 ? (ssize_t)(size / 2) : (ssize_t)size;
     default: return (ssize_t)size;
     }

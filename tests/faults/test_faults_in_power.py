@@ -6,15 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.injected_runs import injected
+from tests.faults.injected_runs import PARTS, RUN_PARTS, injected
 
 pytestmark = [pytest.mark.systems, pytest.mark.timeout(1800)]
 
-PARTS = 3
-"""The functions are shared among so many tests."""
 
-
-@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("part", RUN_PARTS)
 async def test_a_fault_in_any_function_costs_only_its_own(tmp_path: Path, part: int) -> None:
     """Named by the impairments and an alert within five seconds, while the honest nodes' frames are
     stored and another fault is paged: lasting, and over at once."""

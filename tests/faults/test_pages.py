@@ -30,7 +30,7 @@ from tests.faults.record import Observe, fault
 from tests.faults.scripted import suspected, with_rules
 
 RACK, OTHERS = 72, 8
-INTERVAL = 0.25
+INTERVAL = 0.5
 SITE = """
 region = "EU"
 [circuits.rack-7]
@@ -117,7 +117,7 @@ class Room:
 
 
 @fault("26", "one page, not seventy-two; it names the circuit if that was loaded enough to trip")
-@pytest.mark.parametrize(("breaker", "least"), [(125, 25), (400, 3)], ids=["loaded", "light"])
+@pytest.mark.parametrize(("breaker", "least"), [(125, 30), (400, 10)], ids=["loaded", "light"])
 async def test_a_rack_loses_its_power(
     mosquitto: Mosquitto, tmp_path: Path, observe: Observe, breaker: int, least: int
 ) -> None:

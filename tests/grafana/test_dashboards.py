@@ -15,7 +15,7 @@ from grafana import build
 from grafana.dashboard import Dashboard
 from power.snapshot.quantities import QUANTITIES
 from telemetry.catalogue import CATALOGUE
-from telemetry.metric import Kind
+from telemetry.metric import Kind, Table
 from tests.grafana.dashboards import ALL, METRIC, influx_queries, panels, queries
 
 COUNTERS = {f"kilowatch_{metric.name}" for metric in CATALOGUE if metric.kind is Kind.COUNTER}
@@ -72,6 +72,16 @@ def test_titles_and_uids_are_unique() -> None:
     assert len({dashboard.title for dashboard in ALL}) == len(ALL)
 
 
+def test_no_board_is_of_one_maker() -> None:
+    """The main readings of GPUs are asked for by names that amdgpu serves too, and no query names a model."""
+    asked = [*queries(), *influx_queries()]
+    assert not [where for where, expr in asked if re.search(r"nvidia|instinct|\bamd\b", expr, re.IGNORECASE)]  # fmt: skip
+    text = "\n".join(expr for _, expr in asked)
+    of_amd = {metric.name for metric in CATALOGUE if metric.table is Table.GPU and "amd" in metric.sources}  # fmt: skip
+    shown = {name for name in of_amd if re.search(rf"\b(kilowatch_)?{name}\b", text)}
+    assert shown >= {"gpu_power_watts", "gpu_temperature_celsius", "gpu_utilization_ratio", "gpu_memory_used_bytes", "gpu_ecc_volatile_uncorrected_total"}  # fmt: skip
+
+
 def test_counters_are_only_shown_as_rates() -> None:
     for where, expr in queries():
         for name in METRIC.findall(expr):
@@ -110,11 +120,11 @@ def test_promtool_takes_every_query(tmp_path: Path) -> None:
 
 def test_every_field_that_influxdb_is_asked_for_is_a_metric() -> None:
     known = {metric.name for metric in CATALOGUE}
-    tags = {"cluster", "node", "gpu", "uuid", "model", "link", "kind", "code", "text", "count", "events", "each", "joules"}  # fmt: skip
+    tags = {"cluster", "node", "gpu", "uuid", "model", "link", "kind", "code", "port", "text", "count", "events", "each", "joules"}  # fmt: skip
     asked = set()
     for where, query in influx_queries():
         for name in re.findall(r'(?<!AS )"(\w+)"', query):
-            assert name in known | tags or name.removesuffix("_changes") in {"gpu", "link"}, where
+            assert name in known | tags or name.removesuffix("_changes") in set(Table), where
             asked |= {name} & known
     assert len(asked) > 20
 

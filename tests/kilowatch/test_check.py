@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +12,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 from collector.config import CollectorConfig
+from collector.host.role import NVIDIA, gpus_on_the_bus
 from collector.sampling.once import NodeReading
 from kilowatch.__main__ import main
 from kilowatch.check.checks import (
     check_node,
     driver_results,
-    gpus_on_the_bus,
     kernel_log_results,
     node_results,
     recent_records,
@@ -54,6 +53,9 @@ class Node:
             ("node_filesystem_free_ratio", 0.5),
             ("node_driver_up", 1.0),
             ("node_cpu_headroom_celsius", 40.0),
+            ("node_nvme_headroom_celsius", 40.0),
+            ("node_nvme_spare_ratio", 1.0),
+            ("node_imex_up", 1.0),
             ("node_gpus_answering", gpus),
             ("node_gpus_expected", gpus),
         ):
@@ -182,7 +184,7 @@ def test_gpus_are_counted_on_the_bus(tmp_path: Path) -> None:
         (device / "class").write_text(f"{kind}\n")
         if driver:
             (device / "driver").symlink_to(drivers / driver)
-    assert gpus_on_the_bus(tmp_path / "devices") == 2
+    assert gpus_on_the_bus(tmp_path / "devices", (NVIDIA,)) == 2
     assert gpus_on_the_bus(tmp_path / "none") is None
 
 
@@ -235,7 +237,7 @@ def test_old_records_of_the_kernel_do_not_count() -> None:
     """A pipe of packets reads as /dev/kmsg does: one record at a time."""
     read, write = os.pipe2(os.O_DIRECT | os.O_NONBLOCK)
     try:
-        now = time.monotonic()
+        now = 10_000.0  # a machine may have been up for less than two hours
         for seconds, text in ((-7200, "old"), (-60, "new"), (0, "newest")):
             os.write(write, f"3,1,{round((now + seconds) * 1e6)},-;{text}\n".encode())
         os.write(write, b"no header\n")

@@ -21,6 +21,7 @@ from pathlib import Path
 import pytest
 
 from tests.bare_debian import BARE, debootstrap
+from tests.packaging.built import debian_package
 from tests.tui.test_robustness import follow
 
 ROOT = Path(__file__).parents[2]
@@ -38,13 +39,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The package; $KILOWATCH_DEB names one that is built already."""
-    if built := os.environ.get("KILOWATCH_DEB"):
-        return Path(built)
-    folder = tmp_path_factory.mktemp("deb")
-    subprocess.run(["sh", "deploy/debian/build.sh", str(folder)], cwd=ROOT, check=True)
-    (found,) = folder.glob("kilowatch_*.deb")
-    return found
+    return debian_package(tmp_path_factory)
 
 
 def dpkg(root: Path, *arguments: str) -> None:

@@ -32,7 +32,7 @@ async def test_simulated_readings_are_not_notified(
     async def run_stack(parts: object, aggregator: Any, *_: object, **__: object) -> None:
         found.append(aggregator)
 
-    monkeypatch.setattr(machine, "has_nvml", lambda: driver)
+    monkeypatch.setattr(machine, "has_driver", lambda: driver)
     monkeypatch.setattr(machine, "run_stack", run_stack)
     await machine.run_machine(
         load(settings, {"HOME": str(tmp_path)}, {}),

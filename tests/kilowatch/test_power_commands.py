@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
@@ -16,6 +17,7 @@ from api.power import CircuitState, TripSeconds
 from kilowatch.__main__ import main
 from kilowatch.stack.demo_site import plugged
 from kilowatch.text.circuits import bar, circuit_lines
+from telemetry.jobs import Allocation, Job, JobKey, NodeJobs
 from tests.aggregator.fake_view import FakeView
 from tests.aggregator.http_client import door
 from tests.aggregator.test_http_circuits import lab
@@ -136,11 +138,12 @@ def test_circuits_are_a_tree_with_bars_limits_and_a_band() -> None:
     two = next(n for n, line in enumerate(lines) if line.startswith("└─ lab/2"))
     assert "107%" in lines[two]
     assert "L1 21.3 L2 21.3 N" in lines[two]
-    below = "\n".join(lines[two : two + 6])
-    assert "continuous limit 16 A, breaker 20 A; 5.3 A above the limit" in below
+    below = "\n".join(lines[two : two + 8])
+    assert "continuous limit 16 A, breaker 20 A\n" in below
+    assert "last 10 s 5.1 kW, headroom -1.3 kW (-5.3 A)" in below
     assert "may trip in" in below
     assert ".. never at this load (estimate)" in below
-    assert "5,124 ± 205 W by bmc" in below
+    assert "now 5,124 ± 205 W by bmc" in below
     assert "! E03" in below
     assert lines[-1] == "Times are estimates; a breaker may trip earlier or later."
     assert any(line.startswith("budget all") for line in lines)
@@ -157,6 +160,30 @@ def test_what_if_is_asked_of_a_running_cluster() -> None:
     assert found["lab/1"]["watts"] == pytest.approx(10_247, abs=2)
     assert wrong.exit_code == 3
     assert "lab/9" in wrong.output
+
+
+def test_caps_by_job_name_the_job_on_each_gpu_of_a_running_cluster() -> None:
+    """The free GPU first; refused while no node says who holds what, and for a file, which has no jobs."""
+    view = asyncio.run(lab())
+    one, two = (gpu.uuid for gpu in view.fleet.nodes["n2"].inventory.gpus)
+    asked = ("cap", "--circuit", "lab/2", "--below", "4900W", "--by", "job", "--http")
+    with served(view) as url:
+        refused = kilowatch(*asked, url)
+        key = JobKey("slurm", "lab", "4711")
+        message = NodeJobs(
+            session=7, version=1, at=view.wall(), jobs=(Job(key=key, user="ada"),),
+            allocations=(Allocation(job=key, gpu=one, begin=1),),
+        )  # fmt: skip
+        view.jobs.receive("n2", msgspec.json.encode(message), {one, two}, view.wall())
+        found = kilowatch(*asked, url)
+        whole = json.loads(kilowatch(*asked, url, "--json").stdout)
+    assert refused.exit_code == 3, refused.output
+    assert "who holds which GPU is not known" in refused.output
+    assert found.exit_code == (0 if whole["met"] else 1), found.output
+    rows = [line for line in found.output.splitlines() if line.startswith("n2 ")]
+    assert [line.split("GPU ")[1][0] for line in rows] == ["1", "0"]
+    assert [line.endswith("slurm 4711 of ada") for line in rows] == [False, True]
+    assert "nothing was applied" in found.output
 
 
 def test_power_check_counts_parts_and_notes_probable_mistakes(tmp_path: Path) -> None:
@@ -268,7 +295,7 @@ def test_a_silent_meter_stands_beside_the_source_that_took_over() -> None:
             more={"meter_stale": 1.0},
         )
     ])  # fmt: skip
-    assert "    2,867 ± 459 W by committed, a meter is silent; breaker heat 85%" in lines
+    assert "    now 2,867 ± 459 W by committed, a meter is silent; breaker heat 85%" in lines
     assert "    may trip in 16 s .. 50 min at this load (estimate)" in lines
     assert max(map(len, lines)) <= 80
 
@@ -283,21 +310,22 @@ def test_assumed_power_is_marked_as_assumed() -> None:
         )
     ])  # fmt: skip
     assert lines[0].split("~")[1].startswith("123%")
-    assert any("8.6 A above the limit by the assumed power" in line for line in lines)
+    assert any("by the assumed power" in line and "(-8.6 A)" in line for line in lines)
     assert any("no trip time: part of its load is assumed" in line for line in lines)
     assert any("dgx-01, dgx-02" in line for line in lines)
 
 
 def test_a_time_to_trip_names_its_load_where_another_flows_now() -> None:
-    """After a sudden drop: 69 % now, and a countdown of the ten seconds before."""
+    """After a sudden drop: 69 % now, and the load, headroom and countdown of the ten seconds before."""
     lines = circuit_lines([
         state(
             0.69, watts=1656.0, heat_ratio=0.93, sustained_ratio=1.21, continuous_ratio=1.43, headroom_amps=2.2,
             trip_seconds=TripSeconds(earliest=11.0, nominal=40.0, latest=200.0),
         )
     ])  # fmt: skip
-    assert "    may trip in 11 s .. 3 min 20 s at the 121% of the last 10 s (estimate)" in lines
-    assert any("2.2 A below the limit, 143% last minute" in line for line in lines)
+    assert "    may trip in 11 s .. 3 min 20 s at this load (estimate)" in lines
+    assert "121%  now 69%" in lines[0]
+    assert "    last 10 s 2.9 kW, headroom -13.6 kW (-8.2 A)" in lines
     assert max(map(len, lines)) <= 80
 
 

@@ -1,10 +1,13 @@
-"""The line on the terminal while a demo starts."""
+"""The line on the terminal while a demo starts, and the end of what the terminal no longer shows."""
 
 from __future__ import annotations
 
 import io
+import signal
+import subprocess
+import sys
 
-from kilowatch.stack.foreground import progress
+from kilowatch.stack.foreground import end, progress
 
 
 class Terminal(io.StringIO):
@@ -28,3 +31,14 @@ def test_a_log_gets_no_progress_line() -> None:
     with progress(log) as report:
         report("starting: 0 s")
     assert log.getvalue() == ""
+
+
+def test_a_child_that_does_not_end_is_not_left_running() -> None:
+    deaf = "import time; print('x', flush=True); time.sleep(600)"
+    with subprocess.Popen(
+        [sys.executable, "-c", deaf], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as child:
+        assert child.stdout is not None
+        child.stdout.read(1)
+        end(child, 0.05)
+        assert child.returncode == -signal.SIGKILL

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from aggregator.cluster.config import MembersConfig
 from aggregator.config import AggregatorConfig
 from alerts.config import AlertsConfig
 from collector.config import CollectorConfig
@@ -165,12 +166,14 @@ def test_the_start_names_what_there_is_and_leaves_out_what_there_is_not() -> Non
     assert (facts["listens to"], facts["keeps its frames in"]) == ("", "")
     channels: dict[str, dict[str, Any]] = {"phone": {}, "chat": {}}
     config = AggregatorConfig(
-        broker=broker, shards=("00-7f",), alerts=AlertsConfig(channels=channels)
+        broker=broker,
+        members=MembersConfig(nats=("nats://a:4222",), member="agg-1"),
+        alerts=AlertsConfig(channels=channels),
     )
     found = aggregator_facts(config, None)
     assert found["listens to"] == "no HTTP"
     assert found["notifies"] == "chat, phone"
-    assert found["cluster"] == "default, shards 00-7f"
+    assert found["cluster"] == "default, member agg-1 by nats://a:4222"
 
 
 def test_what_changed_is_named_as_it_is_written_and_never_shown(

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from aggregator.cluster.config import MembersConfig
 from aggregator.config import AggregatorConfig
 from kilowatch.settings import load, shown
 from telemetry.errors import ConfigError
@@ -106,9 +107,9 @@ def test_a_mistake_is_an_error_with_place_and_remedy(
 
 @pytest.mark.parametrize(
     ("shards", "circuits", "refused"),
-    [(["00-7f"], True, True), (["00-ff"], True, False), (["00-7f"], False, False)],
+    [(["00-7f"], True, True), (["00-ff"], True, False), (["00-7f"], False, True)],
 )
-def test_a_part_of_the_cluster_judges_no_circuits(
+def test_a_part_of_the_cluster_by_hand_is_refused(
     tmp_path: Path, shards: list[str], circuits: bool, refused: bool
 ) -> None:
     """Two aggregators took each other's nodes for silent: 18 kW on a breaker of 40 A paged nobody."""
@@ -119,19 +120,17 @@ def test_a_part_of_the_cluster_judges_no_circuits(
         assert list(load(file, {}).aggregator.shards) == shards
         return
     with pytest.raises(
-        ConfigError, match=r"aggregator\.shards.*breaker could trip.*\n?.*Leave shards out"
+        ConfigError,
+        match=r"aggregator\.shards.*breaker of two parts could trip.*\n?.*\[cluster\] nats",
     ):
         load(file, {})
 
 
-@pytest.mark.parametrize("table", ["budgets", "ups", "meters"])
-def test_a_part_of_the_cluster_judges_nothing_that_nodes_share(table: str) -> None:
-    """What the others' nodes draw would be missing from it as it is from a circuit."""
-    part = AggregatorConfig(shards=("00-7f",), power={table: {"a": {}}})
-    with pytest.raises(ConfigError, match=rf"aggregator\.shards: .*can't judge {table}.*Leave sh"):
-        part.check()
-    AggregatorConfig(power={table: {"a": {}}}).check()
-    AggregatorConfig(shards=("00-7f",), power={table: {}}).check()
+@pytest.mark.parametrize("table", ["circuits", "budgets", "ups", "meters"])
+def test_several_aggregators_judge_what_nodes_share(table: str) -> None:
+    """Circuits are judged by one of several aggregators."""
+    members = MembersConfig(nats=("nats://a:4222",), member="agg-1")
+    AggregatorConfig(members=members, power={table: {"a": {}}}).check()
 
 
 def test_a_mistake_in_the_environment_names_the_variable() -> None:
@@ -146,3 +145,21 @@ def test_a_file_that_is_not_there_is_an_error_when_named(tmp_path: Path) -> None
         load(tmp_path / "none.toml", {})
     with pytest.raises(ConfigError, match="can't be read"):
         load(tmp_path, {})
+
+
+def test_the_table_cluster_names_the_cluster_and_its_nats_servers(tmp_path: Path) -> None:
+    """`cluster = "hall"` and `[cluster] name = "hall"` say the same."""
+    file = tmp_path / "kilowatch.toml"
+    file.write_text('[cluster]\nname = "hall"\nnats = ["nats://a:4222"]\nmember = "agg-1"\n')
+    settings = load(file, {})
+    assert (settings.cluster, settings.collector.cluster) == ("hall", "hall")
+    assert settings.aggregator.cluster == "hall"
+    assert settings.aggregator.members.nats == ("nats://a:4222",)
+    assert settings.aggregator.members.name == "agg-1"
+    assert load(None, {}).aggregator.members.nats == ()
+    for text in ('storage = "/mnt/shared"\n', '[cluster.storage]\nurl = "/mnt/shared"\n'):
+        file.write_text(f'[cluster]\nname = "hall"\nnats = ["nats://a:4222"]\n{text}')
+        assert load(file, {}).aggregator.members.storage.url == "/mnt/shared"
+    file.write_text('[cluster]\nnats = ["nats://a:4222"]\nstorage = "mnt"\n')
+    with pytest.raises(ConfigError, match=r"cluster\.storage\.url.*absolute path"):
+        load(file, {}).aggregator.check()

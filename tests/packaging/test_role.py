@@ -72,7 +72,8 @@ def inventory(tmp_path: Path) -> Path:
 def play(inventory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [str(PLAYBOOK), "-i", str(inventory), "deploy/ansible/site.yml", *arguments],
-        cwd=ROOT, capture_output=True, text=True, check=False, timeout=600,
+        # Not the input of the tests: a child of another test may have left that without blocking, and Ansible refuses.
+        stdin=subprocess.DEVNULL, cwd=ROOT, capture_output=True, text=True, check=False, timeout=600,
         env={**os.environ, "ANSIBLE_NOCOLOR": "1", "ANSIBLE_LOCALHOST_WARNING": "0",
              "ANSIBLE_HOME": str(inventory.parent / "ansible")},
     )  # fmt: skip

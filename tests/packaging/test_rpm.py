@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.packaging.built import debian_package
+
 ROOT = Path(__file__).parents[2]
 
 pytestmark = [
@@ -30,8 +32,7 @@ def output(*command: str) -> list[str]:
 def packages(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """The Debian package, and the RPM that was made of it."""
     folder = tmp_path_factory.mktemp("rpm")
-    subprocess.run(["sh", "deploy/debian/build.sh", str(folder)], cwd=ROOT, check=True)
-    (deb,) = folder.glob("*.deb")
+    deb = debian_package(tmp_path_factory)
     subprocess.run(["sh", "deploy/rpm/build.sh", str(deb), str(folder)], cwd=ROOT, check=True)
     (rpm,) = folder.glob("*.rpm")
     return deb, rpm

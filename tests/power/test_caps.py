@@ -41,7 +41,7 @@ MOST = 2 * 10_200 + 500
 
 
 def capped(
-    text: str, below: float, by: Literal["ratio", "priority"] = "ratio", circuit: str = "row",
+    text: str, below: float, by: Literal["ratio", "priority", "job"] = "ratio", circuit: str = "row",
     gpus: tuple[CappableGpu, ...] = (), measured: tuple[ModelThroughput, ...] = (),
 ) -> CapPlan:  # fmt: skip
     """The plan of a site that is written as TOML."""
@@ -290,3 +290,35 @@ def test_a_priority_may_be_negative() -> None:
     site = decode("site.toml", tomllib.loads(ROW.replace("priority = 5", "priority = -5")))
     assert site.nodes["d1"].priority == -5
     assert NodeConfig().priority == 0
+
+
+def test_by_job_the_one_that_draws_most_is_capped_first_and_free_gpus_before() -> None:
+    def gpu(number: int, job: str | None, watts: float) -> CappableGpu:
+        return CappableGpu(
+            "d1" if number < 8 else "d2", number % 8, "H100", 700.0, 200.0, 700.0, watts, job=job
+        )
+
+    holders = ["", "slurm 7 of bob", "slurm 7 of bob", *["slurm 9 of ada"] * 4, None]
+    gpus = tuple(
+        gpu(n, holders[n % 8], 650.0 if n % 8 == 2 or n % 8 > 4 else 300.0) for n in range(16)
+    )
+
+    def touched(below: float) -> dict[str, set[float]]:
+        """Return the caps by holder."""
+        found: dict[str, set[float]] = {}
+        for cap in capped(ROW, below, "job", gpus=gpus).caps:
+            found.setdefault(cap.job, set()).add(cap.to_watts)
+        return found
+
+    assert touched(MOST - 500).keys() == {""}
+    some = touched(MOST - 3_000)
+    assert some.keys() == {"", "slurm 9 of ada"}, "four GPUs of ada's draw more than two of bob's"
+    assert some[""] == {200.0}, "the free ones are at their floor before"
+    assert len(some["slurm 9 of ada"]) == 1, "one ratio within a job"
+    more = touched(MOST - 7_000)
+    assert more.keys() == {"", "slurm 9 of ada", "slurm 7 of bob"}
+    assert more["slurm 9 of ada"] == {200.0}
+    plan = capped(ROW, MOST - 500, "job", gpus=gpus)
+    assert "who holds some of the GPUs is not known: they come last" in plan.notices
+    with pytest.raises(ConfigError, match="who holds which GPU is not known"):
+        capped(ROW, MOST - 500, "job")

@@ -6,7 +6,14 @@ import tomllib
 
 import pytest
 
-from power.devices.catalogue import CARDS, SYSTEMS, find_card
+from power.devices.catalogue import (
+    CARDS,
+    SYSTEMS,
+    clock_command,
+    find_card,
+    find_system,
+    limit_command,
+)
 from power.plan.plan import Suppose
 from power.report.cluster_parts import parts_of
 from power.site.decode import decode
@@ -118,3 +125,27 @@ def test_wrong_lists_have_a_cure(node: str, cure: str) -> None:
     with pytest.raises(ConfigError, match=r"nodes\.rig") as caught:
         machine(node)
     assert cure in str(caught.value)
+
+
+@pytest.mark.parametrize("board", ["mi300x", "mi325x", "mi350x", "mi355x"])
+def test_boards_of_amd_draw_their_gpus_and_the_host_of_a_dgx_h100(board: str) -> None:
+    system, dgx = find_system("profile", f"{board}-platform"), machine("profile = 'dgx-h100'\n")
+    card = find_card("gpu", f"AMD Instinct {board}")
+    assert (system.gpus, system.linked_gpus, system.card) == (8, 8, card.id)
+    assert system.source
+    whole = dgx.host_watts + 8 * card.tdp_watts
+    assert system.max_watts == pytest.approx(whole / 0.96, rel=0.01)
+    found = machine(f"profile = 'Instinct {board} platform'\n")
+    assert found.committed_watts == pytest.approx(system.max_watts)
+    assert found.capped(card.tdp_watts / 2).committed_watts < found.committed_watts
+    if system.supply_watts:  # what is needed carries the whole
+        assert system.needed * system.supply_watts >= system.max_watts
+
+
+def test_commands_that_set_limits_are_those_of_the_maker() -> None:
+    assert limit_command(["NVIDIA H100 80GB HBM3"], 500, 3) == "nvidia-smi -i 3 -pl 500"
+    assert limit_command(["AMD Instinct MI300X"], 600, 3) == "amd-smi set --gpu 3 --power-cap 600"
+    both = "nvidia-smi -pl 500; amd-smi set --gpu all --power-cap 500"
+    assert limit_command(["H100 SXM5 80GB", "Instinct MI325X"], 500) == both
+    assert clock_command(["Instinct MI300X"]).startswith("amd-smi set --clk-limit")
+    assert clock_command([]) == "nvidia-smi -lgc"

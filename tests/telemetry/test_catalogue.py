@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from docs.build import SOURCES
+from telemetry.amd import AmdReader
 from telemetry.catalogue import BY_NAME, CATALOGUE
 from telemetry.metric import Kind, Lane, Metric, Table, Unit
 from telemetry.nvml import NvmlReader
 from telemetry.schema import GPU_FAST, NODE_FAST, SCHEMA, Schema
-from telemetry.sysfs import PortFile
+from telemetry.sysfs import HostReader
 
 UNIT_WORDS = {
     Unit.WATTS: "_watts",
@@ -25,7 +26,7 @@ UNIT_WORDS = {
 }
 
 COLLECTOR = Path(__file__).resolve().parents[2] / "collector"
-READERS = {"nvml": NvmlReader, "smi": str, "host": PortFile}
+READERS = {"amd": AmdReader, "nvml": NvmlReader, "smi": str, "host": HostReader}
 """Type of the readers of each source."""
 
 

@@ -13,7 +13,7 @@ from telemetry.statements.catalogue import SPEAKERS, Statement, statements
 
 ALL = list(statements().values())
 BY_KERNEL = [one for one in ALL if one.speaker in
-             {"nvrm", "uvm", "modeset", "drm", "device", "port", "task"}]  # fmt: skip
+             {"nvrm", "uvm", "modeset", "drm", "device", "amdgpu", "port", "task"}]  # fmt: skip
 OF_DAEMONS = [one for one in ALL if one not in BY_KERNEL]
 names = pytest.mark.parametrize("said", ALL, ids=lambda one: one.name)
 

@@ -31,6 +31,7 @@ NOON = 1_785_585_600 * 10**9
 OTHER_TIMES = {
     "kilowatch/pki/authority.py": "the dates of openssl's index, which are read, not written",
     "aggregator/store/tables.py": "names of sealed files, without colons",
+    "aggregator/store/job_months.py": "names of files, and the months that they are of",
     "tui/frame/export.py": "names of exported files, without colons",
     "power/live/budgets.py": "a month",
     "power/report/bill.py": "a local time with its offset, of an interval of the bill",

@@ -19,7 +19,7 @@ from aggregator.http.app import listening
 from aggregator.http.config import HttpConfig
 from aggregator.http.tokens import AccessScope
 from bench.live_fleet import LiveFleet
-from telemetry.gap import Gap
+from telemetry.gap import GAP, Gap
 from tests.aggregator.fake_view import give_jobs
 from tests.aggregator.http_client import add_token
 from tests.tui.cluster import Cluster, served, text_of, until
@@ -429,6 +429,28 @@ async def shown_evil(
         async with app.run_test(size=size) as pilot:
             await until(pilot, lambda text: "● LIVE" in text and "GPU" in text)
             yield pilot, app
+
+
+async def test_gpus_of_two_makers_stand_in_the_same_lists_and_filters() -> None:
+    """What AMD does not have is a dash there, as any reading that is not supported."""
+    cluster = Cluster(nodes=1, gpus=2)
+    cluster.place("mi-00", 2, "AMD Instinct MI300X")
+    cluster.wrong["GPU-mi-00-1"] = {
+        "gpu_power_watts": 612.0, "gpu_power_limit_watts": 750.0,
+        "gpu_sm_clock_hertz": GAP[Gap.NOT_SUPPORTED],
+    }  # fmt: skip
+    async with shown(cluster, (160, 50)) as (pilot, app):
+        assert "4/4" in text_of(app)
+        app.go("gpus")
+        text = await until(pilot, lambda text: "612/750" in text)
+        (line,) = [line for line in text.splitlines() if "612/750" in line]
+        assert "1755" not in line
+        assert "dgx-00" in text
+        app.go("gpus", "model~=^AMD")
+        text = await until(pilot, lambda text: "dgx-00" not in text and "612/750" in text)
+        assert "mi-00" in text
+        app.open("gpu", "GPU-mi-00-1")
+        await until(pilot, lambda text: "AMD Instinct MI300X" in text and "612" in text)
 
 
 async def test_a_tiny_terminal_says_the_essentials_and_a_resize_brings_the_rest() -> None:

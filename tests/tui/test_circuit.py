@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from api.circuit_figures import load, share
+from api.circuit_figures import headroom_text, load, share
 from api.power import (
     CircuitsReply,
     CircuitState,
@@ -23,7 +23,7 @@ from tui.frame.header import header
 from tui.screens.circuit import circuit_lines
 from tui.screens.overview import circuit_bars
 from tui.state.circuit_loads import Loads
-from tui.state.circuits import Now, countdown, headroom, worst_line
+from tui.state.circuits import Now, countdown, worst_line
 from tui.state.dashboard_state import DashboardState
 from tui.state.documents import BUDGETS, CIRCUITS, POWER_PAGE
 from tui.state.row_status import RowStatus
@@ -53,7 +53,7 @@ def page(circuit: CircuitState, width: int = 200) -> list[str]:
 def test_every_number_on_a_line_is_of_the_load_of_the_countdown() -> None:
     assert share(FALLEN) == 1.21
     assert load(FALLEN) == 1656 * 1.21 / 0.69
-    assert headroom(FALLEN) == "-984 W"
+    assert headroom_text(FALLEN) == "-984 W"
     shown = state(circuits=[FALLEN])
     [bar] = circuit_bars(shown, Now(0.0), 1)
     assert bar.ratio == 1.21
@@ -134,7 +134,7 @@ def test_what_is_not_known_is_a_dash() -> None:
     unknown = CircuitState("u", rated_amps=20.0, continuous_amps=16.0, sustained_ratio=0.4)
     assert share(unknown) is None
     assert load(unknown) is None
-    assert headroom(unknown) == "—"
+    assert headroom_text(unknown) == "—"
     assert "—" in page(unknown)[2]
     assert circuit_lines(
         DashboardState(), "u", (np.empty(0), np.empty(0)), Now(0.0), 80, 24, utc=True

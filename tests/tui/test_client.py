@@ -14,7 +14,7 @@ from aiohttp import web
 
 from aggregator.http.app import listening
 from aggregator.http.config import HttpConfig
-from api.circuit_figures import continuous_watts, load, next_event, share
+from api.circuit_figures import continuous_watts, headroom_text, load, next_event, share
 from api.power import CircuitReply
 from tests.aggregator.test_http_circuits import lab
 from tests.tui.cluster import Cluster, served
@@ -22,7 +22,6 @@ from tui.feed.connection import ConnectionState
 from tui.feed.feed import DashboardFeed
 from tui.feed.wants import DocumentRequest, Wants
 from tui.state.circuit_columns import page_of
-from tui.state.circuits import headroom
 from tui.state.readings import POWER, TEMPERATURE
 
 TIMEOUT = 30.0
@@ -210,7 +209,7 @@ async def test_circuits_come_by_columns_and_the_open_one_as_a_whole() -> None:
             share,
             load,
             continuous_watts,
-            headroom,
+            headroom_text,
             lambda c: next_event(c).kind.value,
             lambda c: next_event(c).seconds,
         ):

@@ -10,7 +10,7 @@ from rich.cells import cell_len
 
 from api.fleet import NodeReply
 from tests.tui.test_recent_frames import frame
-from tui.map.cards import TALL, cards, columns_of
+from tui.map.cards import TALL, TRACED, TWO_TRACES, cards, columns_of
 from tui.map.fleetmap import cursor_legend
 from tui.map.grid import Grid, Zoom, lay_out
 from tui.map.heatmap import HeatmapCells, draw
@@ -54,18 +54,19 @@ def test_few_racks_keep_a_line_each() -> None:
     assert [label.strip() for label in grid.labels] == [f"rack-{n:03}" for n in range(5)]
 
 
-@pytest.mark.parametrize("tall", [5, 8, 14])
+@pytest.mark.parametrize("tall", [5, 8, 14, 30])
 def test_a_card_with_room_has_clocks_and_a_taller_trace(tall: int) -> None:
     shown = frame(1)
     rows = shown.gpus.order.tolist()[:4]
-    past = np.full((50, len(shown.gpus)), 300.0)
+    past = np.full((50, len(TRACED), len(shown.gpus)), 300.0)
     drawn = cards(shown, rows, 160, 2, past, None, tall)
     assert len(drawn) == tall * -(-len(rows) // 2)
     text = ["".join(piece for piece, _ in line) for line in drawn]
     assert {cell_len(line) for line in text} == {160}
     assert any("MHz" in line or "\u2014" in line for line in text)
     traced = sum(any("\u2800" < sign <= "\u28ff" for sign in line) for line in text[:tall])
-    assert traced >= (1 if tall == TALL else min(2, tall - TALL))
+    assert traced >= (1 if tall == TALL else tall * 6 // 10 if tall > 14 else min(2, tall - TALL))
+    assert any("temperature" in line for line in text) == (tall >= TALL + TWO_TRACES)
 
 
 def test_rows_of_cards_are_of_one_length() -> None:

@@ -71,11 +71,43 @@ def test_ten_thousand_gpus_at_80_by_24_say_which_gpu_of_which_node_is_ill() -> N
     drawn = draw(grid, cells(10_000, None, g904=CRIT, g2098=WARN), shaded=True)
     lines = text(drawn)
     assert len(lines) == 18
-    assert lines[0].startswith("   0 ····")
-    assert lines[1][5 + 113 - 72] == "⠁"
+    assert lines[0].startswith("rack-0   ····")
+    assert lines[1][9 + 113 - 71] == "⠁"
     assert ("⠁", "crit_chip") in drawn[1]
-    assert lines[3][5 + 262 - 216] == "⠂"
-    assert lines[-1].split()[0] == "1224"
+    assert lines[3][9 + 262 - 3 * 71] == "⠂"
+    assert lines[-1].split()[0] == f"rack-{17 * 71 * 313 // 1250}"
+
+
+@pytest.mark.parametrize("size", [(156, 35), (80, 18), (296, 80)])
+@pytest.mark.parametrize("racks", [50, 313, 625])
+def test_ten_thousand_gpus_by_rack_name_racks_at_every_size(
+    size: tuple[int, int], racks: int
+) -> None:
+    """Each line begins with the rack of its first GPU, or each rack has its name."""
+    order, node, group, names = fleet(1250, 8, racks)
+    grid = lay_out(order, node, group, names, *size)
+    assert grid.named
+    assert grid.height <= size[1]
+    for line, label in enumerate(grid.labels):
+        first = int(grid.slots[line][grid.slots[line] >= 0][0])
+        assert label.strip() in {names[int(group[first])], ""}
+    for line, captions in zip(grid.slots[:, :, 0], grid.captions, strict=False):
+        for column, name in captions:
+            after = line[column // grid.wide :]
+            assert name.lstrip("│").strip() == names[int(group[after[after >= 0][0]])]
+
+
+@given(st.lists(st.integers(1, 40), min_size=2, max_size=30), st.integers(20, 120))
+def test_a_rack_that_fits_into_a_line_is_not_cut_while_there_is_room(
+    sizes: list[int], width: int
+) -> None:
+    group = np.repeat(np.arange(len(sizes)), sizes)
+    order = np.arange(len(group))
+    grid = lay_out(order, order, group, [f"r{n}" for n in range(len(sizes))], width, 10_000, Zoom.DOTS)  # fmt: skip
+    columns = grid.slots.shape[1]
+    for number, size in enumerate(sizes):
+        lines, _ = np.nonzero(np.isin(grid.slots[:, :, 0], order[group == number]))
+        assert len(set(lines.tolist())) <= (1 if size <= columns else -(-size // columns))
 
 
 @pytest.mark.parametrize(

@@ -10,16 +10,16 @@ import pytest
 from rich.cells import cell_len
 
 from api.alerts import Alert, Incident, IncidentNote, IncidentsReply
-from api.circuit_figures import tree
+from api.circuit_figures import headroom_text, tree
 from api.errors import ErrorDetail
-from api.fleet import FleetSummary, ModelSummary, NodeReply, StatusReply
+from api.fleet import AggregatorRow, FleetSummary, ModelSummary, NodeReply, StatusReply
 from api.power import CircuitsReply, CircuitState, RowsReply, RowState, TripSeconds
 from api.report import Report, Upkeep
 from tui.feed.connection import Connection, ConnectionState
 from tui.frame.header import header
 from tui.frame.lines import band, nothing_yet, tiny
 from tui.keys import KEYS, READ_ONLY, footer, help_lines
-from tui.state.circuits import Now, countdown, headroom, members, relief, worst_line
+from tui.state.circuits import Now, countdown, members, relief, worst_line
 from tui.state.dashboard_state import DashboardState
 from tui.state.documents import BUDGETS, CIRCUITS, INCIDENTS, TODAY
 from tui.state.incidents import alert_lines
@@ -100,6 +100,34 @@ def test_80_columns_say_the_essentials_in_two_lines() -> None:
     assert first == "● LIVE site?-a 0.3 s GPU 9,968/10,000 \u00d724 ▒8 6.93/8.40 MW 82% ▲2 !20 "
     assert second.startswith("PDU-17B 112% MAY TRIP IN 04:09  PDU-16A 96% 100% in 21 m")
     assert cell_len(second) <= 80
+
+
+def test_a_cluster_that_lacks_a_member_is_not_live_and_says_who() -> None:
+    shown = state()
+    assert shown.status is not None
+    lacking = replace(
+        shown, status=msgspec.structs.replace(shown.status, missing=["agg-2: 25 groups"])
+    )
+    for width in (80, 160):
+        first = line_text(header(lacking, LIVE, NOW, width)[0])
+        assert first.startswith("▒ PARTIAL "), first
+    assert "no answer: agg-2: 25 groups" in first
+
+
+def test_the_aggregators_of_a_cluster_are_counted_and_the_one_that_leads_is_named() -> None:
+    shown = state()
+    answered = shown.status
+    assert answered is not None
+    rows = [AggregatorRow(name="agg-a", leads=True), AggregatorRow(name="agg-b")]
+
+    def first(members: list[AggregatorRow]) -> str:
+        status = msgspec.structs.replace(answered, members=members)
+        return line_text(header(replace(shown, status=status), LIVE, NOW, 160)[0])
+
+    assert "2/2 aggregators, agg-a leads" in first(rows)
+    gone = msgspec.structs.replace(rows[0], silent_seconds=12.0, leads=False)
+    assert "1/2 aggregators, none leads, silent: agg-a" in first([gone, rows[1]])
+    assert "aggregators" not in first([])
 
 
 def test_160_columns_say_more_and_what_of_how_many() -> None:
@@ -247,8 +275,8 @@ def test_what_needs_somebody_first_comes_first() -> None:
 
 
 def test_a_circuit_says_what_is_left_and_what_would_relieve_it() -> None:
-    assert headroom(HOT) == "-5.6 kW"
-    assert headroom(CALM) == "—"
+    assert headroom_text(HOT) == "-5.6 kW"
+    assert headroom_text(CALM) == "—"
     assert relief(HOT) == ("cap each GPU at 540 W (nvidia-smi -pl 540)", "nvidia-smi -pl 540")
     assert relief(CALM) == ("", "")
     bare = "limit the clocks (nvidia-smi -lgc) until each GPU draws 200 W"

@@ -55,7 +55,7 @@ async def test_every_widget_looks_as_textual_would_paint_it(size: tuple[int, int
 async def test_a_repaint_leaves_no_circle_for_the_garbage_collector() -> None:
     """Else each tick of a large fleet leaves thousands of segments until it comes by. What lives is not
     counted: how many lines are kept depends on the ticks that came meanwhile."""
-    async with staged((160, 50)) as (pilot, app, _):
+    async with staged((160, 50), every=3600.0) as (pilot, app, _):
         await pilot.pause(0.2)
         gc.collect()
         gc.disable()

@@ -30,6 +30,7 @@ SCREENS: dict[str, tuple[tuple[str, ...], str]] = {
     "pools": (("6",), "islands"),
     "energy": (("7",), "Energy and cost"),
     "jobs": (("8",), "8801 pretrain"),
+    "fleet": (("9",), "Drift: who"),
     "node": (("2", "down", "enter"), "mem°C"),
     "gpu": (("2", "down", "enter", "down", "enter"), "Power W"),
     "circuit": (("4", "s", "enter"), "of what trips it"),

@@ -17,11 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import click
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from textual import events
 
+from kilowatch.__main__ import main
 from tests.brokers import free_port
 from tests.tui.cluster import Cluster, served
 from tests.tui.test_robustness import follow, terminal
@@ -147,14 +149,16 @@ async def follow_to_the_end(ours: int, seconds: float) -> None:
 
 
 @contextlib.contextmanager
-def demo(folder: Path, *more: str) -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
-    """`kilowatch demo` with its dashboard on a terminal."""
+def on_a_terminal(
+    folder: Path, command: str, *more: str
+) -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
+    """`kilowatch demo` or `run` with its dashboard on a terminal."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 140, 0, 0))
     os.set_blocking(ours, False)
     environment = {k: v for k, v in os.environ.items() if k not in {"NO_COLOR", "COLUMNS", "LINES"}}
     process = subprocess.Popen(
-        [sys.executable, "-m", "kilowatch", "demo", "--data", str(folder / "demo"), *more],
+        [sys.executable, "-m", "kilowatch", command, "--data", str(folder / "demo"), *more],
         stdin=theirs, stdout=theirs, stderr=theirs, cwd=ROOT, close_fds=True,
         env={**environment, "TERM": "xterm-256color", "XDG_STATE_HOME": str(folder)},
     )  # fmt: skip
@@ -173,7 +177,7 @@ def demo(folder: Path, *more: str) -> Iterator[tuple[int, subprocess.Popen[bytes
 
 @pytest.mark.systems
 async def test_the_demo_survives_every_byte_too(tmp_path: Path) -> None:
-    with demo(tmp_path) as (ours, process):
+    with on_a_terminal(tmp_path, "demo") as (ours, process):
         await follow(ours, b"", b"LIVE")
         for data in (bytes(range(0x80, 0x100)), pasted(7), *BROKEN):
             await follow(ours, data[:4000], b"", least=0.05)
@@ -192,11 +196,25 @@ async def incidents(port: int) -> list[dict[str, Any]]:
     return []
 
 
+def test_whoever_shows_the_dashboard_of_a_cluster_may_allow_changes() -> None:
+    """`demo` and `run` hand `--write` to the same dashboard that `top` opens with it."""
+    for name in ("demo", "run", "top"):
+        command = main.get_command(click.Context(main), name)
+        assert command is not None
+        assert "write" in {option.name for option in command.params}, name
+
+
 @pytest.mark.systems
-async def test_the_demo_acknowledges_with_write(tmp_path: Path) -> None:
-    """Its breaker is too small, so that an incident comes by itself."""
+@pytest.mark.parametrize(
+    "command", [["demo"], ["run", "--source", "simulated:desktop-4x5090"]], ids=lambda one: one[0]
+)
+async def test_demo_and_run_acknowledge_with_write(tmp_path: Path, command: list[str]) -> None:
+    """The breaker is too small, so that an incident comes by itself."""
     port = free_port()
-    with demo(tmp_path, "--write", "--http", f"127.0.0.1:{port}") as (ours, process):
+    with on_a_terminal(tmp_path, *command, "--write", "--http", f"127.0.0.1:{port}") as (
+        ours,
+        process,
+    ):
         async with asyncio.timeout(300):
             await follow(ours, b"", b"LIVE")
             while not any(one["acknowledged"] for one in await incidents(port)):

@@ -140,6 +140,8 @@ async def browsing(folder: Path) -> AsyncIterator[BrowserPage]:
                 task = asyncio.create_task(page.listen())
                 for domain in ("Page", "Runtime", "Network", "Log"):
                     await page.call(f"{domain}.enable")
+                # A window that a person looks at; without, no element is told that it has the focus.
+                await page.call("Emulation.setFocusEmulationEnabled", enabled=True)
                 yield page
                 task.cancel()
     finally:

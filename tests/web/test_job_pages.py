@@ -84,6 +84,7 @@ async def test_a_job_has_what_it_did_its_gpus_its_past_and_its_faults() -> None:
         assert "of another" not in page.text
         assert "collector_started" not in page.text
         assert re.search(r"cost \d+\.\d\d EUR", page.text)
+        assert re.search(r"CO2 \d+\.\d{3} kg", page.text)
         assert {"gpus/GPU-n1-0", "gpus/GPU-n1-1", "gpus/GPU-n2-0", "nodes/n1"} <= set(page.links)
         _, body, _ = await client.text("/jobs/4711")
         for label in ("power of its GPUs", "use of its GPUs"):

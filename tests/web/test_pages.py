@@ -13,6 +13,7 @@ from pathlib import Path
 from urllib.parse import urljoin, urlsplit
 
 import msgspec
+import numpy as np
 import pytest
 from aiohttp import web
 
@@ -21,6 +22,7 @@ from aggregator.web import frame, overview_page
 from aggregator.web.circuit_list import circuits_body
 from aggregator.web.circuit_page import circuit_body
 from aggregator.web.content import PageContent
+from aggregator.web.device_pages import _of_each
 from aggregator.web.fleet_map import NodeCells, fleet_map
 from aggregator.web.frame import CSP, MENU, PAGES
 from aggregator.web.incident_page import incident_body
@@ -534,11 +536,11 @@ def test_nodes_are_listed_worst_first_or_by_a_column() -> None:
 
 def test_ten_thousand_gpus_are_pages_of_nodes() -> None:
     lines = [line(f"node-{number:04}") for number in range(1250)]
-    first, last = nodes_body(lines, {"sort": "node"}, 1), nodes_body(lines, {"sort": "node"}, 7)
-    assert (len(nodes_of(first)), len(nodes_of(last))) == (200, 50)
+    first, last = nodes_body(lines, {"sort": "node"}, 1), nodes_body(lines, {"sort": "node"}, 13)
+    assert (len(nodes_of(first)), len(nodes_of(last))) == (100, 50)
     assert nodes_of(last)[-1] == "node-1249"
     assert "nodes?page=2&sort=node" in Page(first).links
-    assert Page(nodes_body(lines, {}, 99)).text.count("page 7 of 7") == 1
+    assert Page(nodes_body(lines, {}, 99)).text.count("page 13 of 13") == 1
 
 
 def test_the_map_is_by_rack_and_hatches_what_is_not_known() -> None:
@@ -566,3 +568,14 @@ def test_the_map_of_ten_thousand_gpus_is_small_on_the_wire() -> None:
     body = fleet_map(cells, "temperature").encode()
     assert body.count(b"<path") < 8 * 1250, "cells of one colour are one shape"
     assert len(gzip.compress(body, 6)) < 150_000
+
+
+def test_figures_of_nodes_are_reduced_over_their_own_gpus_alone() -> None:
+    """In whatever order their rows lie; a sum with a gap is not known, nor is anything of no GPU."""
+    values = np.array([1.0, np.nan, 3.0, 4.0, np.nan, np.nan])
+    rows = [slice(4, 6), slice(0, 2), slice(2, 4), slice(3, 3), slice(6, 6)]
+    assert np.isnan(_of_each(np.add, values, rows)).tolist() == [True, True, False, True, True]
+    assert _of_each(np.add, values, rows)[2] == 7.0
+    assert _of_each(np.fmax, values, rows)[1:3] == [1.0, 4.0]
+    assert np.isnan(_of_each(np.fmax, values, rows)).tolist() == [True, False, False, True, True]
+    assert _of_each(np.add, values, []) == []

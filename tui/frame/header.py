@@ -61,6 +61,8 @@ def live(state: DashboardState, connection: Connection, moment: ScreenTime) -> l
         return [(f"○ {connection_word(connection)} ", tone)]
     if outdated(state, moment):
         return [("▒ STALE ", "stale")]
+    if state.status is not None and state.status.missing:
+        return [("▒ PARTIAL ", "stale")]
     return [("● LIVE ", "good")]
 
 
@@ -101,7 +103,34 @@ def _nodes(state: DashboardState) -> list[Piece]:
     assert state.status is not None  # noqa: S101 - checked by the caller
     online, total = state.status.summary.nodes.get("online", 0), state.status.nodes
     tone = "strong" if online == total else "stale"
-    return [(f"{number(online)}/{number(total)}", tone), (" nodes reporting", "dim")]
+    return [
+        (f"{number(online)}/{number(total)}", tone),
+        (" nodes reporting", "dim"),
+        *_missing(state),
+        *_members(state),
+    ]
+
+
+def _members(state: DashboardState) -> list[Piece]:
+    """Return how many of the cluster's aggregators are heard, and which leads; nothing for a single one."""
+    members = () if state.status is None else state.status.members
+    if not members:
+        return []
+    heard = sum(row.silent_seconds is None for row in members)
+    leader = next((clean(row.name) for row in members if row.leads), "")
+    silent = [clean(row.name) for row in members if row.silent_seconds is not None]
+    pieces: list[Piece] = [
+        (f"  {heard}/{len(members)}", "dim" if heard == len(members) else "stale"),
+        (" aggregators, ", "dim"),
+        (f"{leader} leads" if leader else "none leads", "dim" if leader else "crit"),
+    ]
+    return [*pieces, (f", silent: {', '.join(silent)}", "stale")] if silent else pieces
+
+
+def _missing(state: DashboardState) -> list[Piece]:
+    """Return which aggregators of the cluster do not answer: nothing is known of their nodes."""
+    missing = () if state.status is None else state.status.missing
+    return [(f"  ▒ no answer: {', '.join(map(clean, missing))}", "crit")] if missing else []
 
 
 def _gpus(state: DashboardState, *, short: bool) -> list[Piece]:

@@ -11,7 +11,7 @@ from tui.theme import THEMES
 MOST = 40
 Found = tuple[str, str, str]
 """Kind, text, and name or key."""
-_VIEWS = ("overview", "nodes", "gpus", "circuits", "alerts", "pools", "energy", "jobs")
+_VIEWS = ("overview", "nodes", "gpus", "circuits", "alerts", "pools", "energy", "jobs", "fleet")
 _DEEDS = {
     "time",
     "pause",

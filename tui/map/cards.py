@@ -20,7 +20,12 @@ from tui.theme import Line, Piece
 MOST = 16
 TALL, NARROW = 5, 38
 TALLEST, WIDE_CARDS = 14, 110
-"""Lines of a card at most, and the width of the map from which on cards grow."""
+"""Lines of a card at most unless half of the screen is more, and the width of the map from which on cards grow."""
+TWO_TRACES = 9
+"""Lines from which on the temperature is drawn below the power."""
+TRACED = (readings.POWER, readings.TEMPERATURE)
+"""Metrics that a card draws over time."""
+_DEGREES = (20.0, 100.0)
 FACTS = (
     "gpu_memory_temperature_celsius",
     "gpu_fan_speed_ratio",
@@ -49,12 +54,12 @@ def columns_of(count: int, width: int, height: int) -> int:
 
 def cards(state: DashboardState, rows: Sequence[int], width: int, across: int, past: Floats | None,
           cursor: int | None, tall: int = TALL) -> list[Line]:  # fmt: skip
-    """Draw a card of `tall` lines for each row. `past`: earlier power by time and row, watts."""
+    """Draw a card of `tall` lines for each row. `past`: earlier values by time, metric of `TRACED` and row."""
     size = width // across
     lines: list[Line] = []
     for start in range(0, len(rows), across):
         drawn = [
-            _card(state, row, size, None if past is None else past[:, row], row == cursor, tall)
+            _card(state, row, size, None if past is None else past[:, :, row], row == cursor, tall)
             for row in rows[start : start + across]
         ]
         lines += [[piece for card in drawn for piece in card[y]] for y in range(tall)]
@@ -93,10 +98,8 @@ def _card(
     room = max(0, inner - len(limit_words) - 1)
     if tall > TALL:
         limit_words = limit_words.removeprefix("clock limit: ")
-    elif past is not None and len(past) and limit:
-        trace = spark(past, (0.0, limit), min(room, 60))
     elif past is not None and len(past):
-        trace = spark(past, (0.0, float(np.nanmax(past, initial=1.0))), min(room, 60))
+        trace = spark(past[:, 0], (0.0, _top(past[:, 0], limit)), min(room, 60))
     caution = "dim" if not reasons or reasons[0] == "power cap" else "warn"
     rows: list[list[Piece]] = [
         [("╭", frame), (title, "strong" if frame == "frame" else frame), (rule, frame),
@@ -130,13 +133,30 @@ def _facts(state: DashboardState, row: int, limited: str, caution: str) -> list[
 
 
 def _trace(past: Floats | None, limit: float | None, width: int, tall: int) -> list[list[Piece]]:
-    """Draw earlier power over several lines, up to the power limit."""
+    """Draw earlier power over several lines, up to the power limit; with room, the temperature below it."""
     if past is None or not len(past):
         return [[] for _ in range(tall)]
-    newest = past[-2 * width :]
+    span = (0.0, _top(past[:, 0], limit))
+    if tall < TWO_TRACES:
+        return _dots(past[:, 0], span, width, tall)
+    warm = (tall - 2) // 3
+    return [
+        [(f"power W, 0 to {number(span[1])}", "dim")],
+        *_dots(past[:, 0], span, width, tall - 2 - warm),
+        [(f"temperature °C, {_DEGREES[0]:.0f} to {_DEGREES[1]:.0f}", "dim")],
+        *_dots(past[:, 1], _DEGREES, width, warm),
+    ]
+
+
+def _dots(values: Floats, span: tuple[float, float], width: int, tall: int) -> list[list[Piece]]:
+    newest = values[-2 * width :]
     padded = np.concatenate([np.full(2 * width - len(newest), np.nan), newest])
-    top = limit or max(1.0, float(np.nanmax(newest, initial=1.0)))
-    return [[(line, "bar")] for line in dots(padded, (0.0, top), width, tall)]
+    return [[(line, "bar")] for line in dots(padded, span, width, tall)]
+
+
+def _top(past: Floats, limit: float | None) -> float:
+    """Return the power that is drawn at full height, watts."""
+    return limit or max(1.0, float(np.nanmax(past, initial=1.0)))
 
 
 def _gauge(word: str, words: str, ratio: float | None, right: str, width: int) -> list[Piece]:

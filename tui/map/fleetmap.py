@@ -16,7 +16,7 @@ from telemetry.number_text import celsius, percent, watts_of
 from telemetry.text import counted
 from tui.kit.surface import Surface
 from tui.kit.text import clean
-from tui.map.cards import TALL, TALLEST, WIDE_CARDS, cards, columns_of
+from tui.map.cards import TALL, TALLEST, TRACED, WIDE_CARDS, cards, columns_of
 from tui.map.grid import MOST_DIGITS, Grid, Zoom, lay_out
 from tui.map.heatmap import Bytes, HeatmapCells, draw, quantise
 from tui.state import readings
@@ -126,7 +126,8 @@ class FleetMap(Surface, can_focus=True):
         self.state, self._most = state, (width, most)
         if (across := self.across) > 0:
             rows = -(-len(state.gpus) // across)
-            self._tall = TALL if width < WIDE_CARDS else max(TALL, min(TALLEST, most // rows))
+            tallest = max(TALLEST, most // 2)
+            self._tall = TALL if width < WIDE_CARDS else max(TALL, min(tallest, most // rows))
             return rows * self._tall
         return min(most, max(1, self._layout(width, most).height))
 
@@ -145,7 +146,7 @@ class FleetMap(Surface, can_focus=True):
             self._past.clear()
             self._past_key = (state.gpus.version, len(state.gpus))
         self._past_at = state.at
-        self._past.append(state.gpus.column("gpu_power_watts"))
+        self._past.append(np.stack([state.gpus.column(metric) for metric in TRACED]))
 
     def _draw_map(self, width: int, height: int) -> list[Line]:
         state = self.state

@@ -44,6 +44,8 @@ class Grid:
     """Signs of a cell."""
     captions: tuple[tuple[tuple[int, str], ...], ...] = ()
     """Names of groups that share a line, with the column of each, by line; they stand on empty cells."""
+    named: bool = True
+    """Whether labels or captions name the groups; True where there is one group."""
 
     @property
     def margin(self) -> int:
@@ -73,23 +75,30 @@ MOST_ALONE = 8
 """Lines of groups from which on groups share lines."""
 Grouped = tuple[Ints, tuple[str, ...], tuple[tuple[tuple[int, str], ...], ...]]
 """Slots, labels and captions."""
+GAPS: tuple[int | None, ...] = (1, 0, None)
+"""Empty cells between groups that share a line, as many as there is room for; None: groups also go on in the next line."""
 
 
 def lay_out(
     order: Ints, node: Ints, group: Ints, names: Sequence[str], width: int, height: int,
     zoom: Zoom | None = None,
 ) -> Grid:  # fmt: skip
-    """Place the GPUs, finest zoom first, until all fit into `width` x `height`.
+    """Place the GPUs, finest zoom first, until all fit into `width` x `height` with the names of their groups.
 
     `order`: row numbers as they follow each other; `node` and `group`: a number of each, in that
     order; `names`: of the groups, by number.
     """
+    unnamed = None
     for choice in [zoom] if zoom else list(Zoom):
         if choice is Zoom.DIGITS and zoom is None and len(order) > MOST_DIGITS:
             continue
         grid = _grid(choice, order, node, group, names, width, height)
-        if grid.height <= height or choice is Zoom.RACKS or zoom is not None:
+        if zoom is not None or (grid.named and grid.height <= height):
             return grid
+        if choice is Zoom.HALVES and grid.height <= height:
+            unnamed = grid  # one sign for eight GPUs that names its racks is better
+        elif grid.height <= height or choice is Zoom.RACKS:
+            return unnamed or grid
     raise AssertionError("the loop ends with the coarsest zoom")
 
 
@@ -117,6 +126,11 @@ def _grid(
             grouped = _side_by_side(*grouped, width, wide)
         if len(grouped[0]) <= height:
             return Grid(zoom, grouped[0], grouped[1], wide, grouped[2])
+    several = len(owner) > 1 and owner[0] != owner[-1]
+    for gap in () if not several else GAPS[-1:] if zoom is Zoom.RACKS else GAPS:
+        grouped = _wrapped(cells, owner, names, width, wide, gap)
+        if len(grouped[0]) <= height:
+            return Grid(zoom, grouped[0], grouped[1], wide, grouped[2])
     numbered = zoom is Zoom.DOTS
     margin = len(str(len(cells))) + 1 if numbered else 0
     columns = max(1, (width - margin) // wide)
@@ -126,7 +140,7 @@ def _grid(
     slots = np.full((rows * columns, cells.shape[1]), -1, np.intp)
     slots[: len(cells)] = cells
     labels = [f"{n * columns:>{margin - 1}}" for n in range(rows)] if numbered else []
-    return Grid(zoom, slots.reshape(rows, columns, -1), tuple(labels), wide)
+    return Grid(zoom, slots.reshape(rows, columns, -1), tuple(labels), wide, named=not several)
 
 
 def _chunks(order: Ints, owner: Ints, size: int) -> tuple[Ints, Ints]:
@@ -167,6 +181,30 @@ def _by_group(
             name = clean(names[int(owner[first])]) if start == first else ""
             labels.append(fit(name, margin - 1, tail=True))
     return np.stack(lines), tuple(labels), ()
+
+
+def _wrapped(
+    cells: Ints, owner: Ints, names: Sequence[str], width: int, wide: int, gap: int | None
+) -> Grouped:
+    """Fill lines with groups as a text with words; the name of the first one stands before each line."""
+    bounds = [*np.flatnonzero(np.r_[True, owner[1:] != owner[:-1]]).tolist(), len(cells)]
+    margin = min(max(len(names[int(owner[b])]) for b in bounds[:-1]), max(8, width // 5)) + 1
+    columns = max(1, (width - margin) // wide)
+    place = np.arange(len(cells))
+    if gap is not None:
+        at = 0
+        for first, last in pairwise(bounds):
+            if at % columns:
+                free = columns - at % columns
+                at += gap if last - first + gap <= free else free
+            place[first:last] = np.arange(at, at + last - first)
+            at += last - first
+    rows = int(place[-1]) // columns + 1
+    slots = np.full((rows * columns, cells.shape[1]), -1, np.intp)
+    slots[place] = cells
+    starts = np.searchsorted(place, np.arange(rows) * columns)
+    labels = [fit(clean(names[int(owner[n])]), margin - 1, tail=True) for n in starts.tolist()]
+    return slots.reshape(rows, columns, -1), tuple(labels), ()
 
 
 def _side_by_side(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from api.circuit_figures import assumed, load, share
+from api.circuit_figures import about, assumed, headroom_text, load, share
 from api.jobs import JobsReply
 from api.power import CircuitReply, CircuitState, LoadState
 from telemetry.number_text import number, percent, watts
@@ -18,7 +18,7 @@ from tui.screens.job_text import circuit_job_lines
 from tui.screens.load_history import Past, past_lines
 from tui.screens.page import PageView
 from tui.state.circuit_columns import page_of
-from tui.state.circuits import Now, about, countdown, headroom, members, relief, tone_of
+from tui.state.circuits import Now, countdown, members, relief, tone_of
 from tui.state.dashboard_state import DashboardState
 from tui.state.documents import JOBS
 from tui.state.row_status import RowStatus
@@ -94,7 +94,7 @@ def _carries(circuit: CircuitState) -> list[list[Piece]]:
     return [
         [(f"{word}  ", "dim"), (about(circuit, watts(load(circuit))), "strong")],
         [(f"  {about(circuit, percent(share(circuit)))} of {number(circuit.rated_amps)} A", "")],
-        [("  headroom ", "dim"), (headroom(circuit), "")],
+        [("  headroom ", "dim"), (headroom_text(circuit), "")],
     ]
 
 

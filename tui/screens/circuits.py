@@ -10,7 +10,7 @@ import numpy as np
 from textual.app import ComposeResult
 from textual.containers import Horizontal
 
-from api.circuit_figures import assumed, continuous_watts, load, share, tree
+from api.circuit_figures import about, assumed, continuous_watts, headroom_text, load, share, tree
 from api.decoding import decode
 from api.power import CircuitState, LoadState, LossPlan, PlanRequest, PlanResult, SurvivorPlan
 from telemetry.number_text import number, percent, watts
@@ -23,7 +23,7 @@ from tui.kit.surface import Drawing, Surface
 from tui.kit.text import DASH, clean
 from tui.screens.circuit import circuit_documents, circuit_lines, pressed
 from tui.screens.lists import ListView
-from tui.state.circuits import Now, about, bar_tone, countdown, headroom, relief, tone_of
+from tui.state.circuits import Now, bar_tone, countdown, relief, tone_of
 from tui.state.dashboard_state import DashboardState
 from tui.state.row_status import RowStatus
 from tui.tables.columns import TableColumn
@@ -155,7 +155,7 @@ COLUMNS: tuple[TableColumn[CircuitSource], ...] = (
     TableColumn("", 4, lambda s, row, width: (over(share(s.circuit(row)), width), bar_tone(s.status(row))), grow=3, most=30),
     TableColumn("what next", 14, _countdown, grow=1, most=28),
     TableColumn("continuous", 10, lambda s, row, _: (watts(continuous_watts(s.circuit(row))), "dim"), right=True, need=92),
-    TableColumn("headroom", 9, lambda s, row, _: (headroom(s.circuit(row)), "dim"), right=True),
+    TableColumn("headroom", 9, lambda s, row, _: (headroom_text(s.circuit(row)), "dim"), right=True),
 )  # fmt: skip
 
 

@@ -25,7 +25,7 @@ from tui.screens.history import (
     scale_watts,
     share_of,
 )
-from tui.screens.job_text import MOST_SHOWN, holder_lines, process_lines
+from tui.screens.job_text import MOST_SHOWN, holder_lines, holder_piece, process_lines
 from tui.screens.page import PageView
 from tui.screens.view import COMPARE_KEYS, COPY_KEYS
 from tui.state import readings
@@ -114,6 +114,7 @@ def _instances(instances: list[InstanceReply]) -> list[Line]:
         used, total = read("instance_memory_used_bytes"), read("instance_memory_total_bytes")
         text = f"{fit(each.instance.name, 13)}{gibibytes(used):>8} {gibibytes(total):>5}"
         lines.append([(f"{text} {percent(read('instance_sm_active_ratio')):>4}", "")])
+        lines += [[("  ", ""), *holder_piece(holder)] for holder in each.holders or ()]
     return lines
 
 

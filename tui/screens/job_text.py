@@ -9,6 +9,7 @@ from api.jobs import PARTIAL_BELOW, GpuHolder, GpuUse, JobReply, JobRow, JobSumm
 from telemetry.jobs import AllocationKind, GpuProcess
 from telemetry.number_text import gibibytes, kilowatt_hours, money, number, percent, watts
 from telemetry.text import counted, duration, short_duration, timestamp
+from telemetry.units import rate_text
 from tui.kit.flow import flow
 from tui.kit.text import DASH, STEP, clean, fit
 from tui.state.incidents import severity_mark
@@ -66,6 +67,13 @@ def job_lines(reply: JobReply, width: int, place: Place = by_uuid) -> list[Line]
         ],
         width,
     )
+    if row.account_of_run is not None:
+        account = row.account_of_run
+        begin = DASH if account.begin is None else timestamp(account.begin)
+        end = DASH if account.end is None else timestamp(account.end)
+        lines.append(
+            [("in the accounting ", "dim"), (f"{clean(account.state)}, from {begin} to {end}", "")]
+        )
     lines += _figures(row, summary, width)
     for alert in reply.alerts[:8]:
         where = place(alert.node, alert.gpu) if alert.gpu else clean(alert.node)
@@ -97,6 +105,7 @@ def _figures(row: JobRow, summary: JobSummary | None, width: int) -> list[Line]:
             [("  energy ", "dim"), (_energy(summary.energy_joules, summary.energy_coverage), "")],
             [("  at the wall ", "dim"), (_energy(summary.wall_joules, summary.wall_coverage), "")],
             [("  cost ", "dim"), (money(summary.cost, summary.currency), "")],
+            [("  CO2 ", "dim"), (_kilograms(summary), "")],
             [(f"  {number(summary.gpu_hours, 1)} GPU hours", "dim")],
         ],
         width,
@@ -111,9 +120,22 @@ def _activity(summary: JobSummary) -> list[Line]:
         ("tensor", summary.tensor_active_ratio),
         ("DRAM", summary.dram_active_ratio),
     )
+    rates = (("PCIe", summary.pcie_bytes_per_second), ("NVLink", summary.nvlink_bytes_per_second))
     return [
-        [(f"  {word} ", "dim"), (percent(share), "")] for word, share in shares if share is not None
+        [(f"  {word} ", "dim"), (words, "")]
+        for word, words in (
+            *((word, percent(share)) for word, share in shares if share is not None),
+            *((word, rate_text(word, rate)) for word, rate in rates if rate is not None),
+        )
     ]
+
+
+def _kilograms(summary: JobSummary) -> str:
+    """Return the CO2, marked where less than it should is read."""
+    if summary.co2_kg is None:
+        return DASH
+    part = summary.wall_coverage or 0.0
+    return f"{'~' if part < PARTIAL_BELOW else ''}{number(summary.co2_kg, 3)} kg"
 
 
 def _energy(joules: float | None, coverage: float | None) -> str:

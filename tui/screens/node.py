@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 from textual import on
 
-from api.circuit_figures import share
+from api.circuit_figures import about, share
 from api.device import GpuReply, NodePageReply
 from telemetry.number_text import gibibytes, number, percent, watts
 from telemetry.text import short_duration
@@ -17,9 +17,10 @@ from tui.kit.text import DASH, clean, fit
 from tui.screens.history import Plot, history_request, plot_lines, scale_percent, scale_watts
 from tui.screens.job_text import node_job_lines
 from tui.screens.page import PageView, Scroll
+from tui.screens.port_text import node_port_lines
 from tui.screens.view import COMPARE_KEYS, COPY_KEYS
 from tui.state import readings
-from tui.state.circuits import Now, about, countdown
+from tui.state.circuits import Now, countdown
 from tui.state.dashboard_state import DashboardState
 from tui.state.incidents import firing_lines
 from tui.state.row_status import RowStatus
@@ -51,6 +52,7 @@ def node_lines(state: DashboardState, name: str, span: int, width: int, height: 
     if page is None:
         return [[(state.fault(path) or "loading …", "dim")]]
     lines = [*_head(page, width), *firing_lines(state, page.alerts, width), *_gpus(page, width, cursor),
+             *node_port_lines(page.ports, [part.gpu for part in page.gpus], page.alerts, width),
              *node_job_lines((part.gpu.index, part.holders) for part in page.gpus), *_circuits(state, page, since)]  # fmt: skip
     room = height - len(lines)
     if room >= 6:

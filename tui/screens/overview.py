@@ -11,22 +11,24 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal
 from textual.widget import Widget
 
-from api.circuit_figures import share
+from api.circuit_figures import about, headroom_text, share
 from api.fleet import EventsReply
 from telemetry.number_text import percent
 from tui.feed.wants import Wants
 from tui.kit.bars import Bar, bar_list
+from tui.kit.flow import flow
 from tui.kit.surface import WIDE, Surface
 from tui.kit.text import fit
 from tui.map.cards import FACTS
 from tui.map.cards import MOST as MOST_CARDS
 from tui.map.fleetmap import CARDS, FleetMap, cursor_legend, cursor_words
 from tui.map.grid import Zoom
+from tui.screens.fleet import role_pieces
 from tui.screens.history import share_room
 from tui.screens.lists import EVENTS, third_lines
 from tui.screens.load_history import past_lines
 from tui.screens.view import COMPARE_KEYS, COPY_KEYS, FILTER_KEYS, View
-from tui.state.circuits import Now, about, bar_tone, countdown, headroom, tone_of
+from tui.state.circuits import Now, bar_tone, countdown, tone_of
 from tui.state.dashboard_state import DashboardState
 from tui.state.incidents import alert_lines
 from tui.state.metrics import BASE, GROUPS, METRICS, STATE
@@ -37,7 +39,7 @@ from tui.tables.filter import ALL, Mask
 from tui.tables.listing import gpu_mark
 from tui.theme import Line
 
-MOST_LOADS, MOST_LINES = 4, 24
+MOST_LOADS, MOST_LINES = 4, 60
 """Circuits whose load is drawn at most, and lines of each."""
 ROOM_FOR_EVENTS = 14
 """Lines of the pane of alerts from which on events are below them."""
@@ -53,7 +55,7 @@ def circuit_bars(state: DashboardState, since: Now, most: int) -> list[Bar]:
             Bar(
                 circuit.id, share(circuit), bar_tone(status),
                 [(f"{about(circuit, percent(share(circuit))):>5} ", tone_of(status, "")),
-                 (fit(text, 16), tone), (fit(headroom(circuit), 9, right=True), "dim")],
+                 (fit(text, 16), tone), (fit(headroom_text(circuit), 9, right=True), "dim")],
             )
         )  # fmt: skip
     return found
@@ -118,7 +120,7 @@ class Overview(View):
         wide = width >= WIDE and not self.context.tones.ascii_only
         frame = 2 if wide else 0
         few = 0 < len(state.gpus) <= MOST_CARDS
-        least = 3 if not wide else max(6, height // (3 if few else 5))
+        least = 3 if not wide else max(6, height // (3 if few else 6))
         need = self.map.need(
             state, width - frame - (2 if wide else 0), max(1, height - least - 2 * frame)
         )
@@ -193,6 +195,9 @@ class Overview(View):
 
         def alerts(width: int, height: int) -> list[Line]:
             lines: list[Line] = [[("Alerts by cause", "head")]] if titled and height > 1 else []
+            others = role_pieces(state, all_roles=False) if height > 3 else []
+            if others:
+                lines += flow([[("without GPUs: ", "dim")], *others], width)[:1]
             if height < ROOM_FOR_EVENTS:
                 return [*lines, *alert_lines(state, width, height - len(lines))]
             shown = alert_lines(state, width, max(4, height // 2))

@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from api.circuit_figures import NextKind, assumed, headroom_amps, next_event, share, watts_per_amp
+from api.circuit_figures import NextKind, about, next_event, share
 from api.power import CircuitState
-from telemetry.number_text import percent, watts
+from telemetry.number_text import percent
 from telemetry.text import short_duration, timer
 from tui.kit.text import DASH, clean
 from tui.state.dashboard_state import DashboardState
@@ -69,22 +69,7 @@ def countdown(circuit: CircuitState, status: RowStatus, now: Now, *, short: bool
             return DASH, "dim"
 
 
-def about(circuit: CircuitState, text: str) -> str:
-    """Return a figure of its load, with `~` where a part of it is assumed."""
-    return f"~{text}" if assumed(circuit) and text != DASH else text
-
-
-def headroom(circuit: CircuitState) -> str:
-    """Return the headroom below the continuous limit: signed watts, or amps where watts are not known."""
-    amps, per_amp = headroom_amps(circuit), watts_per_amp(circuit)
-    if amps is None:
-        return DASH
-    if per_amp is None:
-        return f"{amps:+.1f} A"
-    return f"{'+' if amps >= 0 else '-'}{watts(abs(amps * per_amp))}"
-
-
-_COMMAND = re.compile(r"\((nvidia-smi [^)]*)\)")
+_COMMAND = re.compile(r"\(((?:nvidia|amd)-smi [^)]*)\)")
 """Matches a command; one that ends in an option lacks its argument."""
 
 

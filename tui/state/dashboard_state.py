@@ -110,7 +110,7 @@ class DashboardState(Documents):
     @cached_property
     def node_status(self) -> npt.NDArray[np.int8]:
         """`RowStatus` of each node, by its state and alerts."""
-        states = {"online": RowStatus.OK, "stale": RowStatus.STALE}
+        states = {"online": RowStatus.OK, "stale": RowStatus.STALE, "unheard": RowStatus.STALE}
         status = np.array(
             [states.get(line.state, RowStatus.DOWN) for line in self.nodes], np.int8
         ).reshape(len(self.nodes))

@@ -113,6 +113,7 @@ def node_fields(state: DashboardState) -> Fields:
         "": words,
         "node": lambda: [n.node for n in nodes],
         "rack": lambda: [n.rack for n in nodes],
+        "role": lambda: [n.role for n in nodes],
         "job": lambda: [n.job for n in nodes],
         "state": lambda: [n.state for n in nodes],
         "circuit": lambda: [",".join(state.feeds.get(n.node, ())) for n in nodes],

@@ -53,12 +53,22 @@ def _node_state(source: NodeSource, row: int, width: int) -> Piece:
     return MARKS[status]
 
 
+_WITH_GPUS = {"", "gpu"}
+"""Roles of nodes whose missing GPUs are missed; "" is not known."""
 _DRIVER_FAULTS = {"missing", "mismatched", "hung", "no_permission"}
 
 
 def _node_gpus(source: NodeSource, row: int, width: int) -> Piece:
     reporting, of = int(source.reporting[row]), source.state.nodes[row].gpus
+    if not of and source.state.nodes[row].role not in _WITH_GPUS:
+        return "none", "dim"
     return f"{reporting}/{of}", source.tone(row) if reporting == of else "stale"
+
+
+def _driver(source: NodeSource, row: int) -> str:
+    """Return the driver's version; of a node without GPUs its role."""
+    node = source.state.nodes[row]
+    return node.driver_version or (f"{node.role} node" if node.role not in _WITH_GPUS else DASH)
 
 
 def _node_worst(source: NodeSource, row: int, width: int) -> Piece:
@@ -87,8 +97,10 @@ NODE_COLUMNS: tuple[TableColumn[NodeSource], ...] = (
     TableColumn("util", 5, lambda s, row, _: (percent(known_value(s.busy[row])), s.tone(row)), right=True),
     TableColumn("", 5, lambda s, row, width: (bar(known_value(s.busy[row]), width), "bar"),
            grow=2, most=24),
+    TableColumn("role", 8,
+           lambda s, row, _: (clean(s.state.nodes[row].role or DASH), "dim"), need=112),
     TableColumn("driver", 14,
-           lambda s, row, _: (clean(s.state.nodes[row].driver_version or DASH), "dim"), need=112),
+           lambda s, row, _: (clean(_driver(s, row)), "dim"), need=112),
     TableColumn("source", 18,
            lambda s, row, _: (clean(s.state.nodes[row].source or DASH), "dim"), need=112),
     TableColumn("worst alert", 15, _node_worst, grow=3),

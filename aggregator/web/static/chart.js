@@ -1,7 +1,7 @@
 // Charts: the reading under the pointer or the arrow keys, and zoom by a drag, + and -. The time is in the URL.
 
 const POINTS_APART = 2.5;
-const LEFT = 56; // of the plot, in units of the view box
+const LEFT = 68; // of the plot, in units of the view box
 let drag = null;
 
 function chartOf(target) {

@@ -27,10 +27,12 @@ def at(seconds: float) -> int:
 
 def process(
     pid: int, started: float = -100.0, *, gpu: str = GPU, read: float = 0.0, user: str = "ada",
-    cgroup: str = "",
+    cgroup: str = "", instance: int | None = None, name: str = "python",
 ) -> FoundProcess:  # fmt: skip
     """Return a process that was read at a time."""
-    shown = GpuProcess(gpu=gpu, pid=pid, started=at(started), user=user, name="python")
+    shown = GpuProcess(
+        gpu=gpu, pid=pid, started=at(started), user=user, name=name, instance=instance
+    )
     return FoundProcess(process=shown, uid=1000, cgroup=cgroup, read_at=at(read))
 
 

@@ -101,6 +101,13 @@ def test_a_device_id_names_its_gpu(
     assert place(device, gpus) == (UUIDS[gpu], instance)
 
 
+def test_amds_device_plugin_names_gpus_by_their_pci_address() -> None:
+    """As plugins of network adapters do, whose devices are none of ours."""
+    gpus = [Gpu(uuid="GPU-a", index=0, name="AMD Instinct MI300X", pci="0000:05:00.0")]
+    assert place("0000:05:00.0", gpus) == ("GPU-a", None)
+    assert place("0000:19:00.0", gpus) is None
+
+
 @pytest.mark.parametrize(
     ("device", "gpus"),
     [
@@ -174,6 +181,8 @@ class ApiServer:
     def __init__(self, folder: Path) -> None:
         """Make a certificate and a token in a folder."""
         self.items: list[dict[str, Any]] = []
+        self.slices: dict[str, list[dict[str, Any]]] = {}
+        """Resource slices by the version of their group; others are not there."""
         self.status = 200
         self.asked: list[str] = []
         self.authority, key = folder / "ca.crt", folder / "key.pem"
@@ -191,8 +200,13 @@ class ApiServer:
             def do_GET(self) -> None:
                 outer.asked.append(self.path)
                 right = self.headers["Authorization"] == "Bearer secret"
-                body = json.dumps({"kind": "PodList", "items": outer.items}).encode()
-                self.send_response(outer.status if right else 401)
+                items, status = outer.items, outer.status
+                if self.path.startswith("/apis/resource.k8s.io/"):
+                    version = self.path.split("/")[3]
+                    items = outer.slices.get(version, [])
+                    status = status if version in outer.slices else 404
+                body = json.dumps({"kind": "List", "items": items}).encode()
+                self.send_response(status if right else 401)
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
                 self.wfile.write(body)
@@ -271,6 +285,124 @@ def test_the_api_server_says_whose_a_pod_is_and_when_it_began(
     assert {bool(a.end) for a in answer.allocations if a.job.id == "team/done"} == {True}
 
 
+def slices(*devices: tuple[str, str], basic: bool = False) -> list[dict[str, Any]]:
+    """Return what a driver publishes of its devices: name and UUID of each."""
+    rows = []
+    for name, uuid in devices:
+        facts = {"uuid": {"string": uuid}, "index": {"int": 9}, "productName": {"string": "H100"}}
+        rows.append({"name": name, **({"basic": {"attributes": facts}} if basic else {"attributes": facts})})  # fmt: skip
+    spec = {"driver": "gpu.nvidia.com", "nodeName": "n1", "pool": {"name": "n1", "generation": 1}, "devices": rows}  # fmt: skip
+    return [{"metadata": {"name": "n1-gpu"}, "spec": spec}]
+
+
+@pytest.mark.parametrize(
+    ("version", "basic"), [("v1", False), ("v1beta2", False), ("v1beta1", True)]
+)
+def test_a_claim_has_the_gpu_that_its_driver_publishes(
+    kubelet: Kubelet, api: ApiServer, tmp_path: Path, version: str, basic: bool
+) -> None:
+    """Whatever its number, and an instance of MIG; asked for when a device is new."""
+    part = MigInstance(
+        uuid="MIG-b6ba6b2a-1cd4-5f1e-9a4c-1f2b3c4d5e6f", gpu=UUIDS[2], gpu_instance=7
+    )
+    api.slices[version] = slices(
+        ("gpu-5", UUIDS[1]), ("gpu-2-mig-1g10gb-19-0", part.uuid), ("gpu-6", UUIDS[6]), basic=basic
+    )
+    kubelet.pods = [
+        pod("whole", {"main": []}, claims=[("gpu.nvidia.com", "gpu-5")]),
+        pod("part", {"main": []}, claims=[("gpu.nvidia.com", "gpu-2-mig-1g10gb-19-0")]),
+        pod("nic", {"main": []}, claims=[("dra.net", "mlx5_0")]),
+    ]
+    source = KubernetesJobs(KubernetesConfig(socket=tmp_path / "kubelet.sock", **api.settings()))
+    given = JobsInput(at=START, node="n1", gpus=RENUMBERED, instances=(part,))
+    answer = source.read(given)
+    assert answer.state.message == ""
+    assert held(answer) == {("team/whole", "main", "1", None), ("team/part", "main", "2", 7)}
+    asked = [path for path in api.asked if "resourceslices" in path]
+    assert asked[-1] == f"/apis/resource.k8s.io/{version}/resourceslices?fieldSelector=spec.nodeName%3Dn1"  # fmt: skip
+    source.read(given)
+    assert len([path for path in api.asked if "resourceslices" in path]) == len(asked)
+
+
+def test_a_claim_of_a_driver_that_publishes_nothing_is_not_guessed(
+    kubelet: Kubelet, api: ApiServer, tmp_path: Path
+) -> None:
+    """Where index and minor number differ; the pods are read all the same."""
+    kubelet.pods = [
+        pod("claims", {"main": []}, claims=[("gpu.nvidia.com", "gpu-5")]),
+        pod("one", {"main": [(WHOLE, UUIDS[:1])]}),
+    ]
+    given = JobsInput(at=START, node="n1", gpus=RENUMBERED)
+    answer = read(tmp_path, given, **api.settings())
+    assert held(answer) == {("team/one", "main", "0", None)}
+    assert "no resource slices: claims are not known; pods have devices that are no GPU" in answer.state.message  # fmt: skip
+    api.slices["v1"] = [{"spec": None}]
+    assert "no list of resource slices" in read(tmp_path, given, **api.settings()).state.message
+
+
+@pytest.mark.parametrize(
+    ("labels", "owner", "shown"),
+    [
+        ({"batch.kubernetes.io/job-name": "train"}, ("Job", "train"), "Job/train"),
+        ({"batch.kubernetes.io/job-name": "night-29384", "controller-uid": "x"}, ("Job", "night-29384"), "Job/night-29384"),
+        ({"training.kubeflow.org/job-name": "llm", "training.kubeflow.org/replica-index": "3"}, ("PyTorchJob", "llm"), "PyTorchJob/llm"),
+        ({"training.kubeflow.org/job-name": "hpl"}, ("MPIJob", "hpl"), "MPIJob/hpl"),
+        ({"training.kubeflow.org/job-name": "bert"}, ("TFJob", "bert"), "TFJob/bert"),
+        ({"jobset.sigs.k8s.io/jobset-name": "big", "batch.kubernetes.io/job-name": "big-w-0"}, ("Job", "big-w-0"), "JobSet/big"),
+        ({"ray.io/cluster": "lab", "ray.io/node-type": "worker"}, ("RayCluster", "lab"), "RayCluster/lab"),
+        ({"leaderworkerset.sigs.k8s.io/name": "vllm"}, ("StatefulSet", "vllm-0"), "LeaderWorkerSet/vllm"),
+        ({"volcano.sh/job-name": "v"}, ("Job", "v"), "VolcanoJob/v"),
+        ({"pod-template-hash": "6d4f8b"}, ("ReplicaSet", "chat-ui-6d4f8b"), "Deployment/chat-ui"),
+        ({"pod-template-hash": "other"}, ("ReplicaSet", "chat-ui-6d4f8b"), "ReplicaSet/chat-ui-6d4f8b"),
+        ({}, ("StatefulSet", "notebook"), "StatefulSet/notebook"),
+        ({}, ("DaemonSet", "dcgm"), "DaemonSet/dcgm"),
+        ({}, None, ""),
+    ],
+)  # fmt: skip
+def test_a_pod_belongs_to_what_its_labels_and_its_owner_name(
+    kubelet: Kubelet, api: ApiServer, tmp_path: Path,
+    labels: dict[str, str], owner: tuple[str, str] | None, shown: str,
+) -> None:  # fmt: skip
+    kubelet.pods = [pod("p", {"main": [(WHOLE, UUIDS[:1])]})]
+    api.items = [item("p", labels=labels, owner=owner)]
+    (job,) = read(tmp_path, **api.settings()).jobs
+    assert job.owner == shown
+
+
+def test_pods_on_two_instances_of_a_gpu_have_their_own_processes(
+    kubelet: Kubelet, tmp_path: Path
+) -> None:
+    """Without the API server: an instance has one pod, though its GPU has two."""
+    kubelet.pods = [
+        pod(name, {"main": [("nvidia.com/mig-3g.40gb", [f"MIG-{UUIDS[2]}/{number}/0"])]})
+        for name, number in (("one", 1), ("two", 2))
+    ]
+    processes = [
+        process(pid, gpu=UUIDS[2], cgroup=CGROUP.replace("0fba5f6e", f"{pid:08x}"), instance=number)
+        for pid, number in ((10, 1), (11, 2), (12, None))
+    ]
+    given = JobsInput(at=START, node="n1", gpus=GPUS, processes=tuple(processes))
+    owners = read(tmp_path, given).owners
+    assert {each[0]: its.job.id for each, its in owners.items()} == {10: "team/one", 11: "team/two"}
+
+
+def test_a_process_is_in_the_container_of_its_id(
+    kubelet: Kubelet, api: ApiServer, tmp_path: Path
+) -> None:
+    """And not in the only one that asked for the GPU."""
+    kubelet.pods = [pod("p", {"main": [(WHOLE, UUIDS[:1])], "sidecar": []})]
+    api.items = [item("p")]
+    api.items[0]["status"]["containerStatuses"] = [
+        {"name": name, "containerID": f"containerd://{digits * 32}", "state": {"running": {}}}
+        for name, digits in (("main", "cd"), ("sidecar", "ab"))
+    ]
+    mine = process(10, gpu=UUIDS[0], cgroup=CGROUP)
+    other = process(11, gpu=UUIDS[0], cgroup=CGROUP.replace("ab" * 32, "ee" * 32))
+    given = JobsInput(at=START, node="n1", gpus=GPUS, processes=(mine, other))
+    owners = read(tmp_path, given, **api.settings()).owners
+    assert {each[0]: its.step for each, its in owners.items()} == {10: "sidecar", 11: "main"}
+
+
 @pytest.mark.parametrize(
     "fault", ["401", "403", "500", "no list", "another certificate", "nobody", "no token"]
 )
@@ -299,7 +431,7 @@ def test_without_the_api_server_the_kubelet_alone_is_believed(
         case "nobody":
             with socket.create_server(("127.0.0.1", 0)) as free:
                 settings["server"] = f"https://127.0.0.1:{free.getsockname()[1]}"
-            problem = "does not answer: [Errno 111]"
+            problem = "does not answer: Connection refused"
         case _:
             api.token.unlink()
             problem = "token: No such file or directory"

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import random
+from dataclasses import replace
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -175,3 +179,88 @@ def test_what_ended_while_no_collector_ran_ends_when_it_was_last_seen() -> None:
     assert sorted((each.begin, each.end) for each in found.allocations) == [
         (at(0), at(60)), (at(200), 0),
     ]  # fmt: skip
+
+
+def test_a_look_that_finds_the_same_is_not_merged_again_and_what_lasts_was_seen() -> None:
+    """The third one in a row has the result of the second; the first that differs is merged."""
+    merge = JobMerge()
+    one = process(7)
+    said = {
+        "slurm": answer(allocated(begin=-9), allocated(begin=-9, end=-5, how=HOOK, gpu="GPU-1"))
+    }
+    looks = []
+    for second in range(0, 20, 5):
+        again = msgspec.structs.replace(one.process, memory_bytes=second)
+        looks.append(
+            merge.update(
+                given(second, replace(one, process=again, read_at=at(second - 1))),
+                {one.id: ADA},
+                said,
+            )
+        )
+        assert looks[-1].processes[0].memory_bytes == second
+    assert looks[3].jobs is looks[2].jobs is looks[1].jobs
+    assert {each.allocation.kind: each.seen for each in merge.open} == {
+        AllocationKind.ALLOCATED: at(15), AllocationKind.USED: at(14),
+    }  # fmt: skip
+    left = int(ENDED_SECONDS) - 5
+    counts = [
+        len(merge.update(given(second, one), {one.id: ADA}, said).allocations)
+        for second in range(20, left + 20, 5)
+    ]
+    assert counts == [3] * ((left - 20) // 5 + 1) + [2] * 3, "what ended leaves in time"
+    nothing = merge.update(given(left + 20), {}, {"slurm": answer()})
+    assert all(each.end for each in nothing.allocations)
+
+
+def test_an_end_before_the_begin_or_without_one_is_an_allocation_of_no_time() -> None:
+    """A clock was set back between prolog and epilog, or a source learned of a job at its end."""
+    for begin, wanted in ((8, (8, 8)), (None, (5, 5)), (3, (3, 5))):
+        said = {"slurm": answer(allocated(begin=begin, end=5, how=HOOK))}
+        found = only(JobMerge().update(given(10), {}, said))
+        assert (found.begin, found.end) == (at(wanted[0]), at(wanted[1]))
+
+
+class CountingMerge(JobMerge):
+    """A merge that counts the looks that it merges."""
+
+    merged = 0
+
+    def _merge(self, *args: Any) -> bool:
+        self.merged += 1
+        return super()._merge(*args)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_what_is_not_merged_again_would_have_been_the_same(seed: int) -> None:
+    """Looks of which most find what the one before did: beside a merge that forgets what it has found."""
+    chance = random.Random(seed)
+    quick, whole, second = CountingMerge(), CountingMerge(), 0.0
+    jobs = [SLURM, JobKey("slurm", "lab", "12")]
+    for _ in range(40):
+        pids = [process(pid, gpu=f"GPU-{pid % 2}") for pid in range(4) if chance.random() < 0.5]
+        owners = {each.id: chance.choice([ADA, BY_CGROUP]) for each in pids}
+        allocations = [
+            allocated(
+                job,
+                begin=chance.choice([None, second - 50, second - 1, second + 1]),
+                end=second + chance.choice([-2, 0, 3]) if chance.random() < 0.2 else None,
+                how=chance.choice(list(Precision)),
+                gpu=f"GPU-{number % 2}",
+            )
+            for number, job in enumerate(jobs)
+            if chance.random() < 0.6
+        ]
+        state = chance.choice(["reading", "reading", "failing", "absent"])
+        named = {each.id: Ownership(SLURM, "", "slurm") for each in pids if chance.random() < 0.3}
+        unread = frozenset({"GPU-1"} if chance.random() < 0.2 else ())
+        said = {"slurm": answer(*allocations, state=state, owners=named)}
+        for _ in range(chance.randrange(1, 8)):
+            second += chance.choice([1, 5, 5, 5, 70, 400])
+            seen = [replace(each, read_at=at(second - 0.5)) for each in pids]
+            whole._look = None  # as if each look were the first of its kind
+            results = [merge.update(given(second, *seen, unread=unread), owners, said) for merge in (quick, whole)]  # fmt: skip
+            assert results[0] == results[1]
+            assert quick.open == whole.open
+            assert quick.ended == whole.ended
+    assert whole.merged > quick.merged + 15, "else this compares little"

@@ -79,6 +79,22 @@ def test_a_process_of_this_machine_has_its_user_program_and_start(
     assert again == process, "its identity stays"
 
 
+def test_a_process_that_lives_on_is_not_read_again_and_its_end_is_known(
+    sleeper: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = reader()
+    for _ in range(2):  # a young process may still become another program
+        before = one(mine.find(listed(sleeper.pid)).processes)
+    with monkeypatch.context() as patched:
+        patched.setattr(mine, "_read", lambda *_: pytest.fail("it is read again"))
+        assert one(mine.find(listed(sleeper.pid)).processes) == before
+    sleeper.kill()
+    sleeper.wait()
+    gone = mine.find(listed(sleeper.pid))
+    assert (one(gone.processes).process.hidden, gone.owners) == (GONE, {})
+    mine.close()
+
+
 def user_name(uid: int) -> str:
     """Return the name of a user."""
     names = UserNames()
@@ -210,3 +226,30 @@ def test_without_users_no_name_and_no_number_of_one_is_left(tmp_path: Path) -> N
     assert owner.job == JobKey("user", "", "hidden")
     assert "ada" not in repr(one(found.processes).process)
     assert "1000" not in repr(one(found.processes).process)
+
+
+@pytest.mark.parametrize(
+    ("comm", "cmdline", "name"),
+    [
+        ("ray::Trainer.wh", b"ray::Trainer.who" + b"\0" * 300, "ray::Trainer"),
+        ("ray::Trainer", b"ray::Trainer(rank=0).fit" + b"\0" * 300, "ray::Trainer"),
+        ("ray::half", b"ray::half\0", "ray::half"),
+        ("ray::" + "L" * 10, b"ray::" + b"L" * 90 + b".step\0", "ray::" + "L" * 59),
+        ("ray::half", b"", "ray::half"),
+        ("ray::half", b"python\0--token=hunter2\0", "ray::half"),
+        ("ray::half", b"ray::half\0--token=hunter2\0", "ray::half"),
+        ("python", b"ray::half\0", "python"),
+        ("ray::a b", b"ray::a\x1b[31mb\xff\0", "ray::a[31mb\ufffd"),
+    ],
+)
+def test_a_worker_of_ray_has_its_class_as_its_name(
+    tmp_path: Path, comm: str, cmdline: bytes, name: str
+) -> None:
+    """Without the method, and of the command line nothing else."""
+    root = machine(tmp_path / "proc", p5=(comm, 1000, 7, "0::/"))
+    (root / "5" / "cmdline").write_bytes(cmdline)
+    mine = reader(root=root)
+    assert one(mine.find(listed(5)).processes).process.name == name
+    (root / "5" / "cmdline").write_bytes(b"ray::Other.x\0")
+    renamed = one(mine.find(listed(5)).processes).process.name
+    assert renamed == ("ray::Other" if comm.startswith("ray::") else name), "a worker runs others"

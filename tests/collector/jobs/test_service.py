@@ -11,18 +11,28 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from collector.jobs import service
 from collector.jobs.config import JobsConfig
 from collector.jobs.service import JobsService
-from collector.jobs.source import JobsAnswer, JobsInput, JobSource
+from collector.jobs.source import JobsAnswer, JobsInput, JobSource, Ownership
 from collector.nvml.source import NvmlSource
+from collector.source import ListedProcess, ListedProcesses
 from telemetry import border
-from telemetry.jobs import Allocation, AllocationKind, JobSourceState, NodeJobs, UserPrivacy
+from telemetry.jobs import (
+    Allocation,
+    AllocationKind,
+    JobKey,
+    JobSourceState,
+    NodeJobs,
+    UserPrivacy,
+)
 from tests.brokers import Mosquitto
 from tests.collector.bus import collecting, config_of, reading, until
 from tests.collector.jobs.given import allocated
@@ -155,7 +165,9 @@ async def test_a_collector_that_is_killed_goes_on_with_the_same_allocations(
     assert kept.gpu == fake.uuid(0)
     (ended,) = [each for each in second.allocations if each.end]
     assert begins[fake.uuid(1)] <= ended.end <= second.at
-    assert first.processes[0].started == second.processes[0].started, "its identity is the same"
+    started = {each.pid: each.started for each in first.processes}
+    (process,) = second.processes
+    assert started[process.pid] == process.started, "its identity is the same"
 
 
 async def test_a_node_whose_settings_want_none_says_so_in_place_of_its_old_message(
@@ -213,11 +225,13 @@ class Scheduler:
 
 
 @contextlib.asynccontextmanager
-async def serving(*sources: JobSource) -> AsyncIterator[list[NodeJobs]]:
+async def serving(
+    *sources: JobSource, source: FakeSource | None = None
+) -> AsyncIterator[list[NodeJobs]]:
     """Run the jobs of a node with these schedulers, and yield its messages."""
     sent: list[NodeJobs] = []
     jobs = JobsService(
-        JOBS, "n1", 7, FakeSource(), lambda payload: sent.append(border.decode_jobs(payload)),
+        JOBS, "n1", 7, source or FakeSource(), lambda payload: sent.append(border.decode_jobs(payload)),
         sources=sources,
     )  # fmt: skip
     task = asyncio.create_task(jobs.run())
@@ -271,3 +285,73 @@ async def test_a_source_of_readings_without_processes_is_a_state(
         await until(lambda: sent)
         assert state_of(sent, "process") == "absent"
         assert "lists no processes" in sent[-1].sources[0].message
+
+
+class Lister(FakeSource):
+    """A source of readings that lists one process of this machine."""
+
+    def __init__(self, pid: int) -> None:
+        super().__init__()
+        self._pid = pid
+
+    def list_processes(self, seconds: float) -> None:
+        """Nothing has to be prepared."""
+
+    def listed_processes(self) -> dict[str, ListedProcesses]:
+        """Return the process, read just now."""
+        its = (ListedProcess(self._pid, "compute", GIB, None, None),)
+        return {self.inventory.gpus[0].uuid: ListedProcesses(time.time_ns(), its)}
+
+
+class Naming(Scheduler):
+    """A scheduler that knows whose the process is, and is asked once a minute."""
+
+    interval = 60.0
+
+    def read(self, given: JobsInput) -> JobsAnswer:
+        named = {each.id: Ownership(JobKey("slurm", "c", "7", 1)) for each in given.processes}
+        return JobsAnswer(state=JobSourceState(name=self.name), owners=named)
+
+
+async def test_a_new_process_is_shown_with_the_job_that_its_scheduler_names_from_the_first(
+    monkeypatch: pytest.MonkeyPatch, sleeper: subprocess.Popen[bytes]
+) -> None:
+    monkeypatch.setattr(service, "LOOP_SECONDS", 0.02)
+    monkeypatch.setattr(service, "FIRST_SECONDS", 60.0)
+    async with serving(Naming(), source=Lister(sleeper.pid)) as sent:
+        await until(lambda: sent and sent[-1].processes)
+        jobs = {each.job for message in sent for each in message.processes}
+        jobs |= {each.job for message in sent for each in message.allocations}
+        assert jobs == {JobKey("slurm", "c", "7", 1)}
+        assert len(open_ones(sent[-1])) == 1
+
+
+async def test_looked_at_once_a_process_is_found_that_the_scheduler_did_not_know_at_first(
+    monkeypatch: pytest.MonkeyPatch, sleeper: subprocess.Popen[bytes]
+) -> None:
+    """The scheduler answers before the owners of processes are read: it is asked again, and waited for."""
+    scheduler = Naming()
+    answered = threading.Event()
+    read, find = scheduler.read, service.ProcReader.find
+
+    def first_read(given: JobsInput) -> JobsAnswer:
+        answer = read(given)
+        answered.set()
+        return answer
+
+    def late_find(reader: service.ProcReader, listed: Any) -> Any:
+        assert answered.wait(60)
+        return find(reader, listed)
+
+    monkeypatch.setattr(scheduler, "read", first_read)
+    monkeypatch.setattr(service.ProcReader, "find", late_find)
+    monkeypatch.setattr(service, "FIRST_SECONDS", 60.0)
+    source = Lister(sleeper.pid)
+    listed = source.listed_processes()
+    monkeypatch.setattr(source, "listed_processes", lambda: listed)  # nobody reads again
+    jobs = JobsService(JOBS, "n1", 7, source, lambda _: None, sources=[scheduler])
+    try:
+        found = await jobs.once(60.0)
+    finally:
+        jobs.close()
+    assert [each.job for each in found.processes] == [JobKey("slurm", "c", "7", 1)]

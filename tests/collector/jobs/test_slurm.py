@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from collector.jobs.slurm import MOST_FILES, SlurmConfig, SlurmJobs, expanded, gres_order
+from collector.jobs.slurm import MOST_FILES, SlurmConfig, SlurmJobs
 from collector.jobs.source import JobsAnswer, JobsInput
 from telemetry.devices import Gpu
 from telemetry.jobs import JobKey, Precision
+from telemetry.slurm import expanded, gres_order
 from tests.collector.jobs.given import START, at, process
 from tests.second_user import NOBODY, needs_root
 from tests.slurm.cluster import SlurmCluster, needs_slurm, running
@@ -104,7 +105,7 @@ def test_a_process_belongs_to_the_newest_start_of_its_job(tmp_path: Path) -> Non
         ("nodename=n1 name=GPU file=/dev/nvidia1", "n1.lab.example", [1], ""),
         ("NodeName=n2 Name=gpu File=/dev/nvidia3", "n1", [0, 1, 2, 3], "names no File= of this node"),
         ("AutoDetect=nvml", "n1", [0, 1, 2, 3], "names no File= of this node"),
-        ("Name=gpu File=/dev/dri/renderD128", "n1", [0, 1, 2, 3], "is no /dev/nvidiaN"),
+        ("Name=gpu File=/dev/dri/card0", "n1", [0, 1, 2, 3], "is no /dev/nvidiaN"),
         ("NodeName=r[1-2]n[1-2] Name=gpu File=/dev/nvidia[3,2,1,0]", "r2n1", [3, 2, 1, 0], ""),
         ("NodeName=n[1,,2] Name=gpu File=/dev/nvidia3", "n1", [0, 1, 2, 3], "invalid literal"),
         ("NodeName=n[1-99999999] Name=gpu File=/dev/nvidia3", "n1", [0, 1, 2, 3], "more than 65536 names"),
@@ -124,6 +125,24 @@ def test_slurms_numbers_are_those_of_gres_conf(
     answer = read(tmp_path / "jobs", gres=file, node=node)
     assert held(answer) == {"7": {str(order[0])}}
     assert bool(answer.state.message) is bool(why), "what is assumed is said"
+
+
+@pytest.mark.parametrize(
+    ("lines", "order", "why"),
+    [
+        ("Name=gpu Type=mi300x File=/dev/dri/renderD[130-131,128-129]", [130, 131, 128, 129], ""),
+        ("AutoDetect=rsmi", [128, 129, 130, 131], "names no File="),
+    ],
+)
+def test_slurms_numbers_of_amds_gpus_are_those_of_their_render_nodes(
+    tmp_path: Path, lines: str, order: list[int], why: str
+) -> None:
+    """Slurm sets ROCR_VISIBLE_DEVICES by the same numbers."""
+    gpus = [Gpu(uuid=str(n), index=n - 128, name="AMD Instinct MI300X", minor=n) for n in range(128, 132)]  # fmt: skip
+    file = tmp_path / "gres.conf"
+    file.write_text(lines)
+    found, assumed = gres_order(file, "n1", gpus)
+    assert (found, why in assumed) == (order, True)
 
 
 def test_a_list_of_nodes_is_expanded_as_slurm_does() -> None:
@@ -306,7 +325,9 @@ def test_jobs_of_a_real_slurm_have_the_gpus_and_times_that_it_says(slurm: SlurmC
     assert held(answer) == {two: said(slurm, two, "n1"), one: said(slurm, one, "n1")}
     assert {len(each) for each in held(answer).values()} == {1, 2}
     for job in answer.jobs:
-        assert abs(job.begin / 1e9 - times(slurm, job.key.id)["StartTime"]) <= 5
+        (prolog,) = slurm.hook_runs("prolog", "n1", job.key.id)
+        assert prolog.before <= job.begin <= prolog.after
+        assert times(slurm, job.key.id)["StartTime"] <= job.begin / 1e9 + 1
         assert (job.key.cluster, job.nodes, job.queue, job.state) == ("loop", 1, "all", "RUNNING")
     both = slurm.submit("sleep 600", "--gres=gpu:1", "-N", "2")
     slurm.until(lambda: both in held(on(slurm, "n1")) and both in held(on(slurm, "n2")))
@@ -319,7 +340,9 @@ def test_jobs_of_a_real_slurm_have_the_gpus_and_times_that_it_says(slurm: SlurmC
     assert (ended.state, ended.exit_code) == ("FAILED", 3)
     (cancelled,) = [job for job in on(slurm, "n1").jobs if job.key.id == one]
     assert (cancelled.state, cancelled.exit_code) == ("ended", None), "not a completed one"
-    assert abs(ended.end / 1e9 - times(slurm, failing)["EndTime"]) <= 5
+    (epilog,) = slurm.hook_runs("epilog", "n2", failing)
+    assert epilog.before <= ended.end <= epilog.after
+    assert times(slurm, failing)["EndTime"] <= ended.end / 1e9 + 1
     assert set(held(on(slurm, "n1"))) == {two, both}
     slurm.text("scancel", two, both)
     slurm.until(lambda: held(on(slurm, "n1")) == held(on(slurm, "n2")) == {})

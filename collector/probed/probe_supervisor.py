@@ -4,7 +4,7 @@ A process opens the driver once. When the driver does not open, goes away or sto
 another process tries, with growing pauses; the old one is left to end by itself, because killing a
 process in a driver call has frozen GPUs. The number of abandoned processes is bounded.
 
-A lost GPU is found again only by initialising NVML again, which may hang. So a *scout* process does
+A lost GPU of NVIDIA is found again only by initialising NVML again, which may hang. So a *scout* process does
 that while the current one goes on with the other GPUs, and replaces it if it finds the GPU.
 """
 
@@ -15,10 +15,10 @@ import logging
 import time
 from collections.abc import Mapping
 
-from collector.nvml import states
-from collector.nvml.states import DriverState
 from collector.probe.parent import Probe
 from collector.probe.protocol import ProbeNotice, ProbeReply
+from collector.probed import states
+from collector.probed.states import DriverState, Wording
 from telemetry.backoff import STEADY, Backoff
 
 log = logging.getLogger(__name__)
@@ -37,6 +37,7 @@ class ProbeSupervisor:
     def __init__(
         self,
         driver: str,
+        wording: Wording,
         environment: Mapping[str, str] | None,
         retry: tuple[float, float],
         scout: tuple[float, float],
@@ -44,6 +45,7 @@ class ProbeSupervisor:
         silence_limit: float,
     ) -> None:
         self._driver = driver
+        self._wording = wording
         self._environment = environment
         self._retry = Backoff(*retry, STEADY)
         self._scouting = Backoff(*scout, STEADY)
@@ -86,7 +88,7 @@ class ProbeSupervisor:
             return None, None
         if probe.report is not None and not probe.report.up:
             self._drop(probe)
-            return None, states.after(probe.report)
+            return None, self._wording.after(probe.report)
         if probe.ended:
             if not probe.exited() and probe.ended_for() < EXIT_WAIT:
                 return None, None  # the pipe closes shortly before the exit code is known
@@ -174,7 +176,7 @@ class ProbeSupervisor:
         elif self._scouting.over(time.monotonic()) and len(self._leaving) < PROCESS_LIMIT:
             self._scouting.start(time.monotonic())
             self._missing = frozenset(missing)
-            self._scout = asyncio.create_task(self._scan(), name="nvml scout")
+            self._scout = asyncio.create_task(self._scan(), name="driver scout")
 
     async def _scan(self) -> tuple[Probe, ProbeReply] | None:
         probe = Probe(self._driver, self._environment)

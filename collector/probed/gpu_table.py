@@ -18,7 +18,7 @@ HUNG_TICKS = 2
 """Ticks in a row without an answer after which a GPU is reported as hung."""
 _LOST = {
     ProbeStatus.LOST: "The GPU has left the bus: reset it, or reboot the node.",
-    ProbeStatus.RESET_REQUIRED: "The GPU answers nothing until it is reset (`nvidia-smi --gpu-reset`).",
+    ProbeStatus.RESET_REQUIRED: "The GPU answers nothing until it is reset",
 }
 
 
@@ -41,8 +41,12 @@ class Row:
 class GpuTable:
     """Rows of all GPUs, and the devices of the current probe process."""
 
-    def __init__(self, expected: Iterable[Gpu] = (), links: Iterable[Link] = ()) -> None:
+    def __init__(
+        self, expected: Iterable[Gpu] = (), links: Iterable[Link] = (), reset_hint: str = ""
+    ) -> None:
+        """`reset_hint` names the command that resets a GPU."""
         linked = list(links)
+        self._reset_hint = f" ({reset_hint})." if reset_hint else "."
         self.rows = [
             Row(gpu, tuple(link for link in linked if link.gpu == gpu.uuid)) for gpu in expected
         ]
@@ -117,7 +121,10 @@ class GpuTable:
                 case ProbeStatus.OK:
                     self._answers(row, now, events)
                 case ProbeStatus.LOST | ProbeStatus.RESET_REQUIRED:
-                    self._lose(row, _LOST[status], now, events)
+                    text = _LOST[status]
+                    if status is ProbeStatus.RESET_REQUIRED:
+                        text += self._reset_hint
+                    self._lose(row, text, now, events)
                 case ProbeStatus.HUNG:
                     row.silent += 1
                     if row.silent >= HUNG_TICKS and not row.hung:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from collector.probe.protocol import ProbeReport
@@ -44,43 +46,33 @@ PROBE_SILENT = DriverState(
     "The process that reads the driver no longer runs. It was abandoned and another one started.",
 )
 
-_BY_CODE = {
-    4: DriverState(
-        "no_permission",
-        "This user may not open /dev/nvidia*: add it to the group that owns them, or run the "
-        "collector as a user that may.",
-    ),
-    9: DriverState(
-        "missing",
-        "The NVIDIA kernel module is not loaded: run `modprobe nvidia`, and see the kernel log if "
-        "that fails.",
-    ),
-    12: DriverState(
-        "missing",
-        "libnvidia-ml.so.1 is not installed: install the NVIDIA driver, or use the source "
-        "nvidia-smi:FILE or simulated.",
-    ),
-    13: DriverState(
-        "missing", "The NVIDIA driver is too old for this collector: install release 470 or newer."
-    ),
-    18: DriverState(
-        "mismatched",
-        "The driver was upgraded while its old kernel module is loaded: reboot, or end all GPU "
-        "programs and reload the module (`rmmod nvidia_uvm nvidia; modprobe nvidia`).",
-    ),
-}
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wording:
+    """Words of one vendor for the states of its driver, each with its remedy."""
 
-def after(report: ProbeReport) -> DriverState:
-    """Return the state that a probe reports."""
-    if report.up:
-        return UP._replace(message="" if report.devices else "The driver is up, and lists no GPU.")
-    if report.code in _BY_CODE:
-        return _BY_CODE[report.code]
-    code = f" (NVML code {report.code})" if report.code is not None else ""
-    return DriverState(
-        "unknown", f"The driver does not open: {report.message}{code}. See the kernel log."
-    )
+    source: str
+    """Name of the source in the inventory."""
+    library: str
+    """Name of the interface, before its error codes."""
+    by_code: Mapping[int, DriverState]
+    """States by the driver's error code."""
+    links: str
+    """Word for the links between GPUs: `nvlink`, `xgmi`."""
+    reset_hint: str
+    """Command that resets a GPU."""
+
+    def after(self, report: ProbeReport) -> DriverState:
+        """Return the state that a probe reports."""
+        if report.up:
+            text = report.message if report.devices else "The driver is up, and lists no GPU."
+            return UP._replace(message=text)
+        if report.code is not None and report.code in self.by_code:
+            return self.by_code[report.code]
+        code = f" ({self.library} code {report.code})" if report.code is not None else ""
+        return DriverState(
+            "unknown", f"The driver does not open: {report.message}{code}. See the kernel log."
+        )
 
 
 def opening_for(seconds: float) -> DriverState:

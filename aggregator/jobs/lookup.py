@@ -1,0 +1,42 @@
+"""Jobs of one aggregator, in memory and in its store; memory is newer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from aggregator.jobs.service import JobService
+from aggregator.jobs.stored import JobQuery, StoredJob, UnheldMonth, key_of
+from aggregator.jobs.usage import UnheldKey
+from aggregator.store.executor import StoreExecutor
+from api.jobs import JobRow
+from telemetry.jobs import JobKey
+
+
+async def find_here(
+    jobs: JobService, store: StoreExecutor, wanted: JobQuery, wall: int
+) -> list[JobRow]:
+    """Return the jobs that match a query, the newest begin first. `wall`: ns since 1970."""
+    live = jobs.matching(wanted, wall)
+    found = await store.find_jobs(wanted)
+    known = {key_of(row) for row in live} | jobs.ledger.jobs.keys()
+    stored = [row for row in found if key_of(row) not in known]
+    seen = [row for row in (*live, *stored) if wanted.user in {"", row.user}]
+    return sorted(seen, key=lambda row: -row.begin)
+
+
+async def whole_here(
+    jobs: JobService, store: StoreExecutor, keys: Sequence[JobKey], wall: int
+) -> dict[JobKey, StoredJob]:
+    """Return all that is known of some jobs. `wall`: ns since 1970."""
+    found = {key: jobs.stored(key, wall) for key in keys if key in jobs.ledger.jobs}
+    rest = [key for key in keys if key not in found]
+    stored = await store.jobs_of(rest) if rest else ()
+    return found | {each.record.job.key: each for each in stored}
+
+
+def unheld_here(jobs: JobService, month: str) -> UnheldMonth:
+    """Return the use of the GPUs that no job held in a month."""
+    free = jobs.meter.unheld
+    return UnheldMonth(
+        free.get(UnheldKey(month, reported=True)), free.get(UnheldKey(month, reported=False))
+    )

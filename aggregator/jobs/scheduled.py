@@ -1,0 +1,238 @@
+"""A node's list of jobs together with the scheduler's own word. Pure.
+
+The scheduler knows what no node does: names, accounts, when a job was submitted, what it asked for, whether it is
+suspended. Where a node has no prolog of ours it also knows which GPUs were given away, by numbers of its own. What
+it says is added to the list of the node, so that everything behind sees one list; nothing that a node said itself
+is changed. A scheduler that does not answer ends nothing for `UNSURE_SECONDS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from msgspec.structs import replace
+
+from aggregator.scheduler.listed import JobListing, ListedJob
+from api.jobs import AllocationRow
+from telemetry.devices import Gpu
+from telemetry.jobs import (
+    Allocation,
+    AllocationKind,
+    Job,
+    JobKey,
+    NodeJobs,
+    Precision,
+    UserPrivacy,
+    with_keys,
+)
+from telemetry.slurm import SCHEDULER
+
+SOURCE = "squeue"
+"""Source of the allocations that the scheduler alone knows."""
+SAYS_NOTHING = frozenset({"", "ended", "lost"})
+"""States of a job that do not tell how it ended."""
+UNSURE_SECONDS = 300.0
+"""Time for which the last listing holds while the scheduler does not answer: a controller that is started anew takes
+a minute."""
+Order = Callable[[str, Sequence[Gpu]], tuple[Sequence[int], str]]
+"""Returns the minor number of each GPU of a node in the scheduler's order, and why that is assumed, or ""."""
+
+
+class SchedulerWord:
+    """The newest listing of the scheduler."""
+
+    def __init__(self, order: Order, gpus_of: Callable[[str], Sequence[Gpu]], began: int) -> None:
+        """`gpus_of` returns the GPUs of a node; `began`: when the scheduler was first to be asked, ns since
+        1970."""
+        self._order = order
+        self._gpus_of = gpus_of
+        self._heard_at = began
+        self.listing: JobListing | None = None
+        self._on: dict[str, list[ListedJob]] = {}
+        """Jobs that have GPUs on a node, by its short name."""
+        self._newest: dict[str, ListedJob] = {}
+        """Newest run of each job, by its id."""
+        self.cluster = ""
+        self.unknown: set[str] = set()
+        """Nodes of the newest listing that nobody asked for: ours have other names, or these are not ours."""
+
+    def hear(self, listing: JobListing) -> set[str]:
+        """Take in a listing; return the short names of the nodes that it, or the one before, names."""
+        before = set(self._on)
+        self._on, self._newest, self._heard_at = {}, {}, listing.at
+        self.listing, self.cluster = listing, listing.cluster or self.cluster
+        for each in listing.jobs:
+            known = self._newest.get(each.key.id)
+            if known is None or known.key.restart <= each.key.restart:
+                self._newest[each.key.id] = each
+            for node in (*each.gpus, *each.whole) if each.holds else ():
+                self._on.setdefault(short(node), []).append(each)
+        self.unknown = set(self._on)
+        return before | set(self._on)
+
+    def sure(self, now: int) -> bool:
+        """Return whether the newest listing, or the silence since the start, is not too old to hold."""
+        return now - self._heard_at < UNSURE_SECONDS * 1e9
+
+    def of(self, key: JobKey) -> ListedJob | None:
+        """Return a job of the newest listing: where a cgroup alone named it, its newest run."""
+        if key.scheduler != SCHEDULER:
+            return None
+        found = self._newest.get(key.id)
+        return found if found is not None and (not key.cluster or found.key == key) else None
+
+    def list_of(
+        self, message: NodeJobs, node: str, rows: Sequence[tuple[JobKey, AllocationRow]], now: int,
+    ) -> NodeJobs:  # fmt: skip
+        """Return a node's own list with the scheduler's word added. `rows`: allocations of the node that are
+        known so far."""
+        keys = _Keys(self, rows)
+        message = with_keys(message, keys.of)
+        message = replace(
+            message, allocations=tuple(keys.of_ended(each) for each in message.allocations)
+        )
+        if not self.sure(now):
+            return message
+        self.unknown.discard(short(node))
+        more = [*self._given(message, node, keys), *self._known(message, rows, keys)]
+        allocations = (*message.allocations, *{_identity(each): each for each in more}.values())
+        jobs = {job.key: job for job in message.jobs}
+        for key in {each.job for each in allocations}:
+            reported = self.reported(key, message.users)
+            if reported is not None:
+                jobs[key] = merged(jobs.get(key, Job(key=key)), reported)
+        return replace(message, allocations=allocations, jobs=tuple(jobs.values()))
+
+    def reported(self, key: JobKey, users: UserPrivacy) -> Job | None:
+        """Return the facts of a job in the form in which a node lets persons leave it."""
+        found = self.of(key)
+        if found is None:
+            return None
+        job = replace(found.job, key=key)
+        return job if users is UserPrivacy.NAMES else replace(job, user="", account="")
+
+    def _given(self, message: NodeJobs, node: str, keys: _Keys) -> Iterable[Allocation]:
+        """Yield the GPUs that the scheduler gave away and of which the node does not speak."""
+        jobs = self._on.get(short(node))
+        if not jobs:
+            return
+        gpus = self._gpus_of(node)
+        order, assumed = self._order(node, gpus)
+        by_minor = {gpu.minor: gpu.uuid for gpu in gpus if gpu.minor is not None}
+        used = {(each.job, each.gpu) for each in message.processes}
+        for listed in jobs:
+            key = keys.of(listed.key)
+            named = [its for name, its in listed.gpus.items() if short(name) == short(node)]
+            numbers = named[0] if named else range(len(order))
+            for number in numbers:
+                uuid = by_minor.get(order[number]) if number < len(order) else None
+                if uuid is None or _speaks(message, key, uuid, listed.job.begin):
+                    continue
+                yield Allocation(
+                    job=key, gpu=uuid, begin=listed.job.begin, begin_from=Precision.SCHEDULER,
+                    end_from=Precision.SCHEDULER, source=SOURCE,
+                    assumed=bool(assumed or not named) and (key, uuid) not in used,
+                )  # fmt: skip
+
+    def _known(
+        self, message: NodeJobs, rows: Sequence[tuple[JobKey, AllocationRow]], keys: _Keys
+    ) -> Iterable[Allocation]:
+        """Yield allocations that only the scheduler knew, which end now as it says, or go on: the numbers of GPUs
+        of a job are gone from its listing as soon as it ends, while it still has them."""
+        for key, row in rows:
+            if row.source != SOURCE or (row.end is not None and not row.lost):
+                continue
+            listed = self.of(key)
+            if _speaks(message, key, row.gpu, row.begin):
+                continue
+            same = Allocation(
+                job=key, gpu=row.gpu, begin=row.begin, begin_from=row.begin_from,
+                end_from=Precision.SCHEDULER, source=SOURCE, assumed=row.assumed,
+            )  # fmt: skip
+            if listed is not None and listed.job.end:
+                yield replace(same, end=max(listed.job.end, row.begin))
+            elif self.listing is None or (listed is not None and listed.holds and not listed.gpus):
+                yield same
+
+
+class _Keys:
+    """Keys of a node's jobs: a cgroup names the number of a job, and neither the cluster nor the run."""
+
+    def __init__(self, word: SchedulerWord, rows: Sequence[tuple[JobKey, AllocationRow]]) -> None:
+        self._word = word
+        self._rows = rows
+        self._bare = {key.id for key, row in rows if _is_bare(key) and row.end is None}
+        self._last: dict[str, JobKey] = {}
+        for key, _ in rows:
+            known = self._last.get(key.id, key)
+            if key.scheduler == SCHEDULER and known.restart <= key.restart:
+                self._last[key.id] = key
+
+    def of(self, key: JobKey) -> JobKey:
+        """Return the key by which a job is known here: one that began under its number alone keeps that."""
+        if key.scheduler != SCHEDULER:
+            return key
+        if key.id in self._bare and (_is_bare(key) or self._newest(key.id) == key):
+            return JobKey(SCHEDULER, "", key.id)
+        if not _is_bare(key):
+            return key
+        newest, last = self._newest(key.id), self._last.get(key.id)
+        if newest is None or (last is not None and last.restart > newest.restart):
+            newest = last
+        return newest or JobKey(SCHEDULER, self._word.cluster, key.id)
+
+    def of_ended(self, each: Allocation) -> Allocation:
+        """Return an allocation that has ended with the run that it was of."""
+        if not each.end or each.job.scheduler != SCHEDULER:
+            return each
+        for key, row in self._rows:
+            if key.id == each.job.id and row.gpu == each.gpu and row.begin == each.begin:
+                return replace(each, job=key)
+        return each
+
+    def _newest(self, number: str) -> JobKey | None:
+        listed = self._word.of(JobKey(SCHEDULER, "", number))
+        return None if listed is None else listed.key
+
+
+def short(node: str) -> str:
+    """Return a node's name without its domain: Slurm's names have none."""
+    return node.partition(".")[0]
+
+
+def merged(job: Job, reported: Job) -> Job:
+    """Return what a node says of a job with what its scheduler says: the scheduler knows best how it is called,
+    what it is a part of (a prolog is not told the number of a component), what it asked for and how it is; the node
+    whose it is, and since when."""
+    changed = {
+        name: getattr(reported, name)
+        for name in ("name", "queue", "owner", "submitted", "nodes", "gpus")
+        if getattr(reported, name)
+    }
+    changed |= {
+        name: getattr(reported, name)
+        for name in ("user", "account", "begin")
+        if not getattr(job, name)
+    }
+    if reported.end or not job.end:
+        changed["state"] = reported.state or job.state
+    if reported.end:
+        changed |= {"exit_code": reported.exit_code, "end": job.end or reported.end}
+    return replace(job, **changed)
+
+
+def _is_bare(key: JobKey) -> bool:
+    return key.scheduler == SCHEDULER and not key.cluster
+
+
+def _speaks(message: NodeJobs, key: JobKey, gpu: str, begin: int) -> bool:
+    """Return whether a node itself says that a GPU is or was given to a job, in the run that began then."""
+    return any(
+        each.job == key and each.gpu == gpu and each.kind is AllocationKind.ALLOCATED
+        and (not each.end or each.end >= begin)
+        for each in message.allocations
+    )  # fmt: skip
+
+
+def _identity(each: Allocation) -> tuple[JobKey, str, int | None, str]:
+    return each.job, each.gpu, each.instance, each.step

@@ -1,0 +1,171 @@
+"""The drift of the running fleet: compared when inventories change, remembered over restarts."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from aggregator.alerting.self_alerts import MonitorPart
+from aggregator.register.drift import ComparedNode, compared, drift_of
+from aggregator.register.drift_watch import KIND, DriftConfig, DriftWatch, Since
+from aggregator.register.expected import ExpectedState, expected_of
+from api.drift import DriftReply
+from telemetry import private_file
+from telemetry.fleet import Fleet
+from telemetry.inventory import LABEL_FACT, Inventory
+from telemetry.metric import Table
+
+log = logging.getLogger(__name__)
+
+FILE = "drift.json"
+"""Its name in the aggregator's folder."""
+RULE = "node_differs"
+"""Rule of `monitor.toml` about what is reported."""
+Labels = Mapping[str, Mapping[str, str]]
+
+
+class DriftTracker:
+    """Who differs now, and since when."""
+
+    def __init__(
+        self,
+        entries: Sequence[ExpectedState] = (),
+        config: DriftConfig | None = None,
+        path: Path | None = None,
+    ) -> None:
+        """`path`: its file; None keeps nothing."""
+        self._entries, self._config, self._path = tuple(entries), config or DriftConfig(), path
+        self._nodes: dict[str, tuple[Inventory, Mapping[str, str], ComparedNode]] = {}
+        """By node: what it was compared from."""
+        self._newest: DriftReply | None = None
+        self._origin: DriftTracker | None = None
+        """Whose declarations count here."""
+        self._watch = DriftWatch()
+        self._kept: Since = {}
+        self._reported: dict[str, str] = {}
+        self._parts: dict[str, MonitorPart] = {}
+
+    def load(self) -> None:
+        """Read since when nodes differ. A file that can't be read is no fault: then it is since now."""
+        if self._path is None:
+            return
+        try:
+            since = msgspec.json.decode(self._path.read_bytes(), type=Since)
+        except FileNotFoundError:
+            return
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+            log.warning("drift: %s can't be read: %s; deviations count from now", self._path, error)
+            return
+        self._watch = DriftWatch(since)
+        self._kept = since
+
+    def configure(self, entries: Sequence[ExpectedState], config: DriftConfig) -> None:
+        """Apply changed settings."""
+        self._entries, self._config = tuple(entries), config
+        self._nodes.clear()
+
+    @property
+    def declared(self) -> Sequence[ExpectedState]:
+        """Entries of `[[expected]]` that nodes are compared with."""
+        return self._entries
+
+    def beside(self) -> DriftTracker:
+        """Return a tracker of another fleet, with the declarations of this one."""
+        other = DriftTracker()
+        other._origin = self
+        return other
+
+    async def compare(self, fleet: Fleet, labels: Labels, now: float, wall: int) -> DriftReply:
+        """Return how the nodes differ now. `now`: the fleet's monotonic seconds."""
+        if self._origin is not None and self._origin.declared is not self._entries:
+            self.configure(self._origin.declared, self._config)
+        found = [(each.inventory, _labels(each.inventory, labels)) for each in fleet.nodes.values()]
+        speeds = _speeds(fleet, now)
+        return await asyncio.to_thread(self._compared, found, speeds, wall)
+
+    def _compared(
+        self,
+        found: Sequence[tuple[Inventory, Mapping[str, str]]],
+        speeds: Mapping[str, float],
+        wall: int,
+    ) -> DriftReply:
+        nodes: dict[str, tuple[Inventory, Mapping[str, str], ComparedNode]] = {}
+        entries = self._entries
+        for inventory, labels in found:
+            known = self._nodes.get(inventory.node)
+            if known is None or known[0] is not inventory or known[1] != labels:
+                wanted = expected_of(inventory, labels, entries)
+                known = (inventory, labels, compared(inventory, wanted))
+            nodes[inventory.node] = known
+        if entries is self._entries:
+            self._nodes = nodes
+        return drift_of((each for _, _, each in nodes.values()), wall, speeds)
+
+    @property
+    def newest(self) -> DriftReply | None:
+        """The last comparison; None before the first."""
+        return self._newest
+
+    async def update(self, fleet: Fleet, labels: Labels, now: float, wall: int) -> None:
+        """Compare, and note what is to be reported."""
+        reply = self._newest = await self.compare(fleet, labels, now, wall)
+        silent = {name for name, node in fleet.nodes.items() if not node.online}
+        self._reported = self._watch.update(reply, silent, self._config, wall)
+        for name in [name for name in self._parts if not name.startswith(KIND) and name not in fleet.nodes]:  # fmt: skip
+            del self._parts[name]
+        for name in self._parts.keys() | self._reported.keys():
+            self._parts[name] = _part(name, self._reported.get(name, ""))
+        if self._watch.since != self._kept:
+            await self._keep()
+
+    async def _keep(self) -> None:
+        since = self._kept = self._watch.since
+        if self._path is None:
+            return
+        try:
+            await asyncio.to_thread(_write, self._path, msgspec.json.encode(since).decode())
+        except OSError as error:
+            log.warning("drift: %s can't be written: %s", self._path, error.strerror)
+
+    def parts(self) -> list[MonitorPart]:
+        """Return a row for each node and kind that is or was reported of, for the rule."""
+        return list(self._parts.values())
+
+
+def _part(name: str, why: str) -> MonitorPart:
+    its = f"the kind {name.removeprefix(KIND)}" if name.startswith(KIND) else f"node {name}"
+    facts = {"name": its} if name.startswith(KIND) else {"name": its, "node": name}
+    return MonitorPart(f"drift/{name}", facts, {RULE: why} if why else {})
+
+
+def _labels(inventory: Inventory, of_site: Labels) -> dict[str, str]:
+    """Return the labels of a node: of its own settings, and those of its place."""
+    own = {
+        name.removeprefix(LABEL_FACT): value
+        for name, value in inventory.host.items()
+        if name.startswith(LABEL_FACT)
+    }
+    return {**of_site.get(inventory.node, {}), **own}
+
+
+def _speeds(fleet: Fleet, now: float) -> dict[str, float]:
+    """Return the speed of each port that is up, bytes a second."""
+    column = fleet.column("port_speed_bytes_per_second", now)
+    return {
+        port.id: float(value)
+        for node in fleet.nodes.values()
+        if node.inventory.ports
+        for port, value in zip(node.inventory.ports, column[node.rows[Table.PORT]], strict=True)
+        if np.isfinite(value)
+    }
+
+
+def _write(path: Path, text: str) -> None:
+    private_file.make_folder(path.parent)
+    os.close(private_file.write(path, text))

@@ -1,0 +1,132 @@
+"""Asks Slurm's controller and its accounting again and again: once for the cluster, never twice at once.
+
+`squeue` is asked at each interval, whatever runs; `sacct` only about jobs of ours that have ended. A source that
+fails, refuses or is slow is a state, and the other one goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+
+from msgspec.structs import replace
+
+from aggregator.impairments import Impairments, ReportedFaults
+from aggregator.scheduler import sacct, scontrol, squeue
+from aggregator.scheduler.command import CommandError, output_of
+from aggregator.scheduler.config import SlurmAskConfig
+from aggregator.scheduler.listed import JobListing
+from api.jobs import JobAccount
+from telemetry.jobs import JobKey, JobSourceState
+
+RULE = "scheduler_failing"
+SQUEUE, SACCT = "squeue", "sacct"
+_NO_JSON = "unrecognized option"
+_NO_ACCOUNTING = "accounting storage is disabled"
+_TIMES = {"SLURM_TIME_FORMAT": "%s"}
+
+
+class SlurmPoll:
+    """The questions to Slurm of one aggregator."""
+
+    def __init__(
+        self,
+        config: SlurmAskConfig,
+        impairments: Impairments,
+        hear: Callable[[JobListing], Awaitable[Sequence[str]]],
+        ended: Callable[[], Collection[JobKey]],
+        settle: Callable[[Mapping[JobKey, JobAccount]], None],
+        wall_ns: Callable[[], int] = time.time_ns,
+    ) -> None:
+        """`hear` gets each listing and returns what does not fit in it; `ended` returns runs that have ended and
+        have no account yet; `settle` gets accounts."""
+        self._config = config
+        self._faults = ReportedFaults(RULE, impairments)
+        self._hear, self._ended, self._settle = hear, ended, settle
+        self._wall_ns = wall_ns
+        self._environment = dict(_TIMES)
+        if config.conf_file is not None:
+            self._environment["SLURM_CONF"] = str(config.conf_file)
+        self._has_json = True
+        wanted = [SQUEUE, *([SACCT] if config.accounting else [])]
+        self._states = {
+            name: JobSourceState(name=name, state="absent", message="not asked yet")
+            for name in wanted
+        }
+
+    @property
+    def sources(self) -> list[JobSourceState]:
+        """State of each source."""
+        return list(self._states.values())
+
+    async def run(self) -> None:
+        """Ask until cancelled."""
+        loop = asyncio.get_running_loop()
+        while True:
+            began = loop.time()
+            await self.ask()
+            await asyncio.sleep(max(0.0, began + self._config.interval - loop.time()))
+
+    async def ask(self) -> None:
+        """Ask each source once."""
+        await self._note(SQUEUE, self._ask_controller)
+        if self._config.accounting:
+            await self._note(SACCT, self._ask_accounting)
+        self._faults.update(
+            {
+                f"scheduler/{each.name}": each.message
+                for each in self._states.values()
+                if each.state in {"failing", "no permission"}
+                or (each.state == "absent" and each.name == SQUEUE)
+            }
+        )
+
+    async def _note(self, name: str, ask: Callable[[], Awaitable[str]]) -> None:
+        state, message = "reading", ""
+        try:
+            message = await ask()
+        except CommandError as error:
+            state, message = error.state, str(error)
+        except ValueError as error:
+            state, message = "failing", str(error)
+        if name == SACCT and _NO_ACCOUNTING in message:
+            state = "absent"
+        before = self._states[name]
+        same = (before.state, before.message) == (state, message)
+        since = before.since if same and before.since else self._wall_ns()
+        self._states[name] = replace(before, state=state, message=message, since=since)
+
+    async def _ask_controller(self) -> str:
+        listing = await self._listing()
+        unfit = await self._hear(listing)
+        return "; ".join([*listing.problems[:3], *unfit])
+
+    async def _listing(self) -> JobListing:
+        at = self._wall_ns()
+        if self._has_json:
+            try:
+                output = await self._output(squeue.COMMAND)
+            except CommandError as error:
+                if _NO_JSON not in str(error):
+                    raise
+                self._has_json = False
+            else:
+                return await asyncio.to_thread(squeue.listing_of, output, at)
+        output = await self._output(scontrol.COMMAND)
+        config = await self._output(("scontrol", "show", "config"))
+        return await asyncio.to_thread(
+            scontrol.listing_of, output.decode("utf-8", "replace"), scontrol.cluster_of(config), at
+        )
+
+    async def _ask_accounting(self) -> str:
+        jobs = sorted({key.id for key in self._ended()}, key=int)[-sacct.MOST_JOBS :]
+        if jobs:
+            output = await self._output(sacct.command_of(jobs))
+            self._settle(sacct.accounts_of(output.decode("utf-8", "replace")))
+        elif self._states[SACCT].state != "reading":
+            await self._output(sacct.command_of(["1"]))  # whether it answers
+        return ""
+
+    async def _output(self, command: Sequence[str]) -> bytes:
+        return await output_of(command, self._environment, self._config.deadline)

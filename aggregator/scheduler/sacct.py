@@ -1,0 +1,64 @@
+"""The output of `sacct` as the accounts of runs that have ended. Pure.
+
+Its text form is that of all releases. A line a run: a job that was requeued has several, in the order in which
+they were submitted, and no number of the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from aggregator.scheduler.listed import HOLDING, SECOND, WAITING, exit_code_of
+from api.jobs import JobAccount
+from telemetry.jobs import JobKey
+from telemetry.slurm import SCHEDULER
+
+FIELDS = ("JobIDRaw", "Cluster", "State", "Submit", "Start", "End", "ExitCode", "Account", "User", "JobName")  # fmt: skip
+_SEPARATOR = "\x1f"
+MOST_JOBS = 200
+"""Jobs of one question."""
+
+
+def command_of(jobs: Iterable[str]) -> tuple[str, ...]:
+    """Return the question for some jobs, by their numbers. `SLURM_TIME_FORMAT` has to be `%s`."""
+    return (
+        "sacct", "--allocations", "--duplicates", "--noheader", "--parsable2", f"--delimiter={_SEPARATOR}",
+        f"--format={','.join(FIELDS)}", f"--jobs={','.join(jobs)}",
+    )  # fmt: skip
+
+
+def accounts_of(output: str) -> dict[JobKey, JobAccount]:
+    """Return the account of each run that has ended. Raises `ValueError` for what is no such answer."""
+    runs: dict[tuple[str, str], list[Mapping[str, str]]] = {}
+    for line in output.splitlines():
+        values = line.split(_SEPARATOR)
+        if len(values) != len(FIELDS):
+            raise ValueError(f"sacct prints {len(values)} fields in place of {len(FIELDS)}")
+        its = dict(zip(FIELDS, values, strict=True))
+        if its["JobIDRaw"].isdecimal():
+            runs.setdefault((its["Cluster"], its["JobIDRaw"]), []).append(its)
+    return {
+        JobKey(SCHEDULER, cluster, number, restart): account
+        for (cluster, number), lines in runs.items()
+        for restart, account in enumerate(_accounts(lines))
+        if account is not None
+    }
+
+
+def _accounts(lines: Sequence[Mapping[str, str]]) -> Iterable[JobAccount | None]:
+    """Yield the account of each run of a job, None for one that has not ended. The same run may be listed
+    twice."""
+    ordered = sorted(lines, key=lambda its: _time(its["Submit"]))
+    for its in ordered:
+        state = its["State"].partition(" ")[0]  # `CANCELLED by 1000`
+        over = (state == "REQUEUED" or state not in WAITING) and state not in HOLDING
+        code, _, signal = its["ExitCode"].partition(":")
+        yield JobAccount(
+            state=state, begin=_time(its["Start"]) or None, end=_time(its["End"]) or None,
+            exit_code=exit_code_of(int(code or 0), int(signal or 0)),
+        ) if over else None  # fmt: skip
+
+
+def _time(word: str) -> int:
+    """Return a time in ns since 1970; 0 for `Unknown` and `None`."""
+    return int(word) * SECOND if word.isdecimal() else 0

@@ -1,0 +1,158 @@
+"""The output of `squeue --json` as jobs. Pure.
+
+Its form changes between releases: numbers became objects (`{"set": true, "number": 4}`), states became lists.
+Both are read. A job that can't be read costs no other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from aggregator.scheduler.listed import (
+    HOLDING,
+    SECOND,
+    WAITING,
+    JobListing,
+    ListedJob,
+    asked_of,
+    exit_code_of,
+    numbers_of,
+    owner_text,
+    whole_nodes,
+)
+from telemetry.jobs import Job, JobKey
+from telemetry.slurm import SCHEDULER, expanded
+
+COMMAND = ("squeue", "--json")
+_MOST_TEXT = 256
+_LAST = 4_102_444_800
+"""2100, seconds since 1970."""
+
+
+def listing_of(output: bytes, at: int) -> JobListing:
+    """Return the jobs that squeue printed at a time. Raises `ValueError` for what is no such answer."""
+    try:
+        answer = msgspec.json.decode(output)
+    except msgspec.DecodeError as error:
+        raise ValueError(f"squeue prints no JSON: {error}") from None
+    if not isinstance(answer, dict) or not isinstance(answer.get("jobs"), list):
+        raise ValueError("squeue's JSON has no list of jobs")  # noqa: TRY004 - an answer, no argument
+    errors = [str(each.get("error", each)) for each in answer.get("errors") or () if isinstance(each, dict)]  # fmt: skip
+    if errors:
+        raise ValueError(f"squeue reports: {errors[0]}")
+    jobs, problems, cluster = [], [], ""
+    for record in answer["jobs"]:
+        try:
+            jobs.append(_listed(record))
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            problems.append(f"a job of squeue can't be read: {type(error).__name__} {error}")
+        else:
+            cluster = cluster or jobs[-1].key.cluster
+    return JobListing(at=at, cluster=cluster, jobs=tuple(jobs), problems=tuple(problems))
+
+
+def _listed(its: Mapping[str, Any]) -> ListedJob:
+    state = _state(its["job_state"])
+    past = state not in WAITING
+    over = past and state not in HOLDING
+    node_count, tasks = _number(its.get("node_count")), _number(its.get("tasks"))
+    texts = {
+        "job": _text(its, "tres_per_job"), "node": _text(its, "tres_per_node"),
+        "task": _text(its, "tres_per_task"), "all": _text(its, "tres_req_str"),
+    }  # fmt: skip
+    job = Job(
+        key=JobKey(
+            SCHEDULER, _text(its, "cluster"), str(_positive(its["job_id"])),
+            _number(its.get("restart_cnt")),
+        ),
+        name=_text(its, "name"), user=_text(its, "user_name"), account=_text(its, "account"),
+        queue=_text(its, "partition"),
+        owner=owner_text(*(_part(its.get(name)) for name in (
+            "array_job_id", "array_task_id", "het_job_id", "het_job_offset"))),
+        submitted=_time(its.get("submit_time")),
+        begin=_time(its.get("start_time")) if past else 0,
+        end=_time(its.get("end_time")) if over else 0,
+        state=state,
+        exit_code=_exit_code(its.get("exit_code")) if over else None,
+        nodes=node_count if past else 0,
+        gpus=asked_of(texts, node_count, tasks),
+    )  # fmt: skip
+    gpus: dict[str, tuple[int, ...]] = {}
+    details = its.get("gres_detail") or ()
+    if state in HOLDING and details:
+        nodes = expanded(_nodes(its))
+        if len(details) != len(nodes):
+            raise ValueError(f"job {job.key.id} has GPUs on {len(details)} of {len(nodes)} nodes")
+        gpus = {node: numbers_of(str(each)) for node, each in zip(nodes, details, strict=True)}
+    gpus = {node: its for node, its in gpus.items() if its}
+    exclusive = _is_exclusive(its)
+    names = [] if gpus or not exclusive else expanded(_nodes(its))
+    return ListedJob(
+        job=job, holds=state in HOLDING, gpus=gpus, exclusive=exclusive,
+        whole=whole_nodes(state, job.gpus, names, exclusive=exclusive),
+    )  # fmt: skip
+
+
+def _nodes(its: Mapping[str, Any]) -> str:
+    return _text(its, "nodes", most=1 << 20)
+
+
+def _is_exclusive(its: Mapping[str, Any]) -> bool:
+    word = its.get("exclusive") if "exclusive" in its else its.get("shared")
+    words = word if isinstance(word, list) else [word]
+    return "none" in words or "true" in words or word is True
+
+
+def _state(word: object) -> str:
+    """Return one state: newer releases list a base and its flags, of which COMPLETING matters."""
+    words = [str(each) for each in word] if isinstance(word, list) else [str(word)]
+    return "COMPLETING" if "COMPLETING" in words else words[0]
+
+
+def _number(value: object) -> int:
+    """Return a number in either form; 0 where it is not set."""
+    if isinstance(value, dict):
+        value = value.get("number") if value.get("set", True) and not value.get("infinite") else 0
+    return value if isinstance(value, int) and 0 <= value < 1 << 31 else 0
+
+
+def _positive(value: object) -> int:
+    if not (number := _number(value)):
+        raise ValueError("it has no number")
+    return number
+
+
+def _part(value: object) -> str:
+    """Return a number as text; "" where it is not set."""
+    if value is None or (isinstance(value, dict) and not value.get("set", True)):
+        return ""
+    return str(_number(value))
+
+
+def _time(value: object) -> int:
+    """Return a time in ns since 1970; 0 where there is none."""
+    if isinstance(value, dict):
+        value = value.get("number") if value.get("set", True) and not value.get("infinite") else 0
+    return value * SECOND if isinstance(value, int) and 0 < value < _LAST else 0
+
+
+def _exit_code(value: object) -> int | None:
+    """Return an exit code of either form: as `wait` has it, or an object."""
+    if isinstance(value, dict) and "return_code" in value:
+        signal = value.get("signal")
+        number = signal.get("id", signal.get("signal_id")) if isinstance(signal, dict) else 0
+        return exit_code_of(_number(value["return_code"]), _number(number))
+    status = _number(value)
+    return exit_code_of(status >> 8 & 0xFF, status & 0x7F)
+
+
+def _text(its: Mapping[str, Any], name: str, most: int = _MOST_TEXT) -> str:
+    value = its.get(name)
+    if not isinstance(value, str):
+        return ""
+    if len(value) > most:
+        return "" if most > _MOST_TEXT else value[:most]
+    return "".join(each for each in value if each.isprintable())

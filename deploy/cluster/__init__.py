@@ -1,0 +1,1 @@
+"""Three aggregators as one on this machine, to try and to kill (docs/cluster.md)."""

@@ -1,0 +1,353 @@
+"""Lists of nodes together with the scheduler's word: names, GPUs that no prolog told of, ends, and silence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from aggregator.jobs.hints import hints
+from aggregator.jobs.scheduled import SOURCE, UNSURE_SECONDS, SchedulerWord
+from aggregator.jobs.service import JobService
+from aggregator.scheduler.listed import JobListing, ListedJob, whole_nodes
+from aggregator.web.job_list import jobs_body
+from aggregator.web.job_page import job_body
+from api.jobs import JobAccount, JobPhase, JobReply, JobRow, JobsReply
+from kilowatch.text.jobs import job_lines, summary_lines
+from telemetry.devices import Gpu
+from telemetry.jobs import (
+    Allocation,
+    AllocationKind,
+    GpuProcess,
+    Job,
+    JobKey,
+    JobSourceState,
+    NodeJobs,
+    Precision,
+    UserPrivacy,
+)
+from tui.screens.job_text import job_lines as tui_lines
+
+SECOND = 10**9
+START = 1_790_000_000 * SECOND
+GPUS = tuple(Gpu(uuid=f"GPU-{n}", index=n, minor=n, name="H100") for n in range(4))
+KEY = JobKey("slurm", "lab", "7")
+BARE = JobKey("slurm", "", "7")
+
+
+def at(seconds: float) -> int:
+    """Return a time, in seconds after the start."""
+    return START + int(seconds * SECOND)
+
+
+class Scene:
+    """One node with four GPUs, whose numbers in Slurm run backwards, and the word of the scheduler."""
+
+    def __init__(self, assumed: str = "") -> None:
+        word = SchedulerWord(lambda *_: ([3, 2, 1, 0], assumed), lambda _: GPUS, START)
+        self.jobs = JobService(word=word)
+        self.version = 0
+
+    def node(
+        self, seconds: float, *allocations: Allocation, users: UserPrivacy = UserPrivacy.NAMES,
+        processes: tuple[GpuProcess, ...] = (), jobs: tuple[Job, ...] = (),
+    ) -> None:  # fmt: skip
+        """Receive a list of the node."""
+        self.version += 1
+        message = NodeJobs(
+            session=1, version=self.version, at=at(seconds), users=users, allocations=allocations,
+            processes=processes, jobs=jobs,
+        )  # fmt: skip
+        self.jobs.receive("n1.lab.example", msgspec.json.encode(message), {gpu.uuid for gpu in GPUS}, at(seconds))  # fmt: skip
+
+    def squeue(self, seconds: float, *listed: ListedJob) -> list[str]:
+        """Receive a listing; return what does not fit."""
+        for _ in self.jobs.hear(JobListing(at=at(seconds), cluster="lab", jobs=listed), seconds, at(seconds)):  # fmt: skip
+            pass
+        return self.jobs.unfit()
+
+    def row(self, key: JobKey = KEY, seconds: float = 100) -> JobRow:
+        """Return a job as the API shows it."""
+        return self.jobs.row(key, at(seconds))
+
+    def held(self, key: JobKey = KEY) -> dict[str, tuple[str, Precision]]:
+        """Return the GPUs that a job holds, with the source and the precision of their begin."""
+        rows = self.jobs.ledger.jobs[key].allocations
+        return {row.gpu: (row.source, row.begin_from) for row in rows if row.end is None}
+
+
+def listed(
+    *gpus: int, key: JobKey = KEY, state: str = "RUNNING", end: float = 0, begin: float = 1, **facts: object
+) -> ListedJob:  # fmt: skip
+    """Return a job of squeue with GPUs by Slurm's numbers."""
+    job = Job(
+        key=key, name="train", user="ada", account="physics", queue="gpu", gpus=2, submitted=at(0),
+        begin=at(begin), end=at(end) if end else 0, state=state,
+    )  # fmt: skip
+    job = msgspec.structs.replace(job, **facts)
+    return ListedJob(job=job, holds=not end, gpus={"n1": gpus} if gpus else {})
+
+
+def hooked(gpu: str, end: float = 0, key: JobKey = KEY) -> Allocation:
+    """Return what the prolog wrote of a GPU."""
+    return Allocation(
+        job=key, gpu=gpu, begin=at(1.4), end=at(end) if end else 0, begin_from=Precision.HOOK,
+        end_from=Precision.HOOK, source="slurm-hook",
+    )  # fmt: skip
+
+
+def used(gpu: str, key: JobKey = BARE, end: float = 0) -> Allocation:
+    """Return what a process in a cgroup shows."""
+    return Allocation(
+        job=key, gpu=gpu, kind=AllocationKind.USED, begin=at(3), end=at(end) if end else 0, source="slurm-cgroup"
+    )  # fmt: skip
+
+
+def test_a_job_of_the_prolog_has_the_facts_that_only_the_scheduler_knows() -> None:
+    scene = Scene()
+    scene.node(2, hooked("GPU-3"), jobs=(Job(key=KEY, user="ada", begin=at(1.4), state="RUNNING"),))
+    assert scene.row().job_name == ""
+    assert scene.squeue(5, listed(0)) == []
+    row = scene.row()
+    assert (row.job_name, row.account, row.submitted, row.gpus_asked) == (
+        "train",
+        "physics",
+        at(0),
+        2,
+    )
+    assert scene.held() == {"GPU-3": ("slurm-hook", Precision.HOOK)}, "the prolog's is more exact"
+    assert row.begin == at(1), "the scheduler's own second"
+    scene.node(60, hooked("GPU-3"), jobs=(Job(key=KEY, user="ada", begin=at(1.4), state="RUNNING"),))  # fmt: skip
+    scene.squeue(61, listed(0, state="SUSPENDED"))
+    scene.node(62, hooked("GPU-3"), jobs=(Job(key=KEY, state="RUNNING"),))
+    assert (scene.row().state, scene.row().job_name) == ("SUSPENDED", "train")
+    assert scene.jobs.lists["n1.lab.example"].jobs[0].name == "train", "rules and pages see it too"
+
+
+def test_gpus_are_known_without_a_prolog_and_given_back_when_the_scheduler_says() -> None:
+    """The numbers are gone from the listing while the job completes: it still has them."""
+    scene = Scene()
+    scene.node(2)
+    scene.squeue(5, listed(0, 1))
+    assert scene.held() == {f"GPU-{n}": (SOURCE, Precision.SCHEDULER) for n in (3, 2)}
+    scene.node(10)
+    scene.squeue(20, listed(state="COMPLETING"))
+    scene.node(22)
+    assert set(scene.held()) == {"GPU-3", "GPU-2"}
+    scene.squeue(30, listed(state="COMPLETED", end=24))
+    rows = scene.jobs.ledger.jobs[KEY].allocations
+    assert {(row.begin, row.end, row.end_from, row.lost) for row in rows} == {(at(1), at(24), Precision.SCHEDULER, False)}  # fmt: skip
+    assert (scene.row().phase, scene.row().state) == (JobPhase.ENDED, "COMPLETED")
+    scene.squeue(400)
+    scene.node(410)
+    assert scene.row().state == "COMPLETED"
+
+
+def test_a_mapping_is_assumed_until_a_process_or_the_prolog_shows_it() -> None:
+    scene = Scene(assumed="no gres.conf")
+    scene.node(2)
+    scene.squeue(5, listed(0, 1))
+
+    def assumed() -> dict[str, bool]:
+        return {row.gpu: row.assumed for row in scene.jobs.ledger.jobs[KEY].allocations if row.kind is AllocationKind.ALLOCATED}  # fmt: skip
+
+    assert assumed() == {"GPU-3": True, "GPU-2": True}
+    scene.node(6, used("GPU-3"), processes=(GpuProcess(gpu="GPU-3", pid=9, job=BARE),))
+    assert assumed() == {"GPU-3": False, "GPU-2": True}
+    scene.node(8, hooked("GPU-2"))
+    assert assumed() == {"GPU-3": False, "GPU-2": False}
+
+
+def test_a_job_that_has_a_node_for_itself_has_its_gpus_though_none_is_named() -> None:
+    alone = replace(listed(gpus=0), whole=("n1",), exclusive=True)
+    scene = Scene()
+    scene.node(2)
+    scene.squeue(3, alone)
+    assert scene.held() == {f"GPU-{n}": (SOURCE, Precision.SCHEDULER) for n in range(4)}
+    assert all(row.assumed for row in scene.jobs.ledger.jobs[KEY].allocations)
+    scene.squeue(9, listed(gpus=0, state="CANCELLED", end=8))
+    assert scene.held() == {}
+    assert scene.row().end == at(8)
+
+
+@pytest.mark.parametrize(
+    ("state", "asked", "exclusive", "whole"),
+    [
+        ("RUNNING", 0, True, ("n1", "n2")),
+        ("RUNNING", 2, True, ()),
+        ("RUNNING", 0, False, ()),
+        ("COMPLETING", 0, True, ()),
+    ],
+)
+def test_a_node_is_a_jobs_whole_where_it_runs_alone_and_asked_for_no_gpu(
+    state: str, asked: int, exclusive: bool, whole: tuple[str, ...]
+) -> None:
+    assert whole_nodes(state, asked, ["n1", "n2"], exclusive=exclusive) == whole
+
+
+def test_a_cgroup_and_the_scheduler_name_one_job() -> None:
+    """A cgroup knows the number alone. One that began before the scheduler answered keeps that name."""
+    scene = Scene()
+    scene.node(2)
+    scene.squeue(5, listed(0))
+    scene.node(6, used("GPU-3"))
+    assert set(scene.jobs.ledger.jobs) == {KEY}
+    scene.node(7, used("GPU-3", end=6.5))
+    assert [row.kind for _, row in scene.jobs.ledger.of_node("n1.lab.example")].count(AllocationKind.USED) == 1  # fmt: skip
+    early = Scene()
+    early.node(2, used("GPU-3"))
+    early.squeue(5, listed(0))
+    early.node(6, used("GPU-3"))
+    assert set(early.jobs.ledger.jobs) == {BARE}
+    assert early.row(BARE).job_name == "train"
+    assert set(early.held(BARE)) == {"GPU-3"}
+
+
+def test_a_run_that_was_requeued_is_another_one() -> None:
+    scene = Scene()
+    again = JobKey("slurm", "lab", "7", 1)
+    scene.node(2)
+    scene.squeue(5, listed(0))
+    scene.node(6, used("GPU-3"))
+    scene.squeue(9, listed(key=again, state="PENDING", begin=-START / SECOND))
+    scene.node(10, used("GPU-3", end=8))
+    scene.squeue(150, listed(1, key=again, begin=140))
+    scene.node(151, used("GPU-3", end=8))
+    first, second = scene.row(), scene.row(again)
+    assert (first.end is not None, second.end) == (True, None)
+    assert set(scene.held(again)) == {"GPU-2"}
+    assert {row.gpu for row in scene.jobs.ledger.jobs[KEY].allocations} == {"GPU-3"}
+
+
+def test_the_end_that_the_epilog_wrote_is_not_undone_by_an_older_listing() -> None:
+    scene = Scene()
+    scene.node(2, hooked("GPU-3"))
+    scene.squeue(5, listed(0))
+    scene.node(20, hooked("GPU-3", end=19))
+    scene.squeue(18, listed(0))
+    scene.node(21, hooked("GPU-3", end=19))
+    (row,) = scene.jobs.ledger.jobs[KEY].allocations
+    assert (row.end, row.end_from) == (at(19), Precision.HOOK)
+
+
+def test_a_scheduler_that_does_not_answer_ends_nothing_for_a_while() -> None:
+    scene = Scene()
+    scene.node(2)
+    scene.squeue(5, listed(0))
+    scene.node(5 + UNSURE_SECONDS - 1)
+    assert set(scene.held()) == {"GPU-3"}
+    scene.node(5 + UNSURE_SECONDS + 1)
+    assert scene.row().phase is JobPhase.LOST
+    scene.squeue(400, listed(0))
+    assert set(scene.held()) == {"GPU-3"}, "it goes on"
+
+
+def test_an_aggregator_that_starts_anew_goes_on_before_the_first_answer() -> None:
+    scene = Scene()
+    scene.node(2)
+    scene.squeue(5, listed(0))
+    after = Scene()
+    after.jobs.ledger.restore([tracked.record() for tracked in scene.jobs.ledger.jobs.values()])
+    after.node(6)
+    assert set(after.held()) == {"GPU-3"}
+    assert after.row().job_name == "train"
+
+
+@pytest.mark.parametrize("users", [UserPrivacy.HASHED, UserPrivacy.OFF])
+def test_persons_that_a_node_keeps_to_itself_are_not_learned_from_the_scheduler(
+    users: UserPrivacy,
+) -> None:
+    scene = Scene()
+    scene.node(2, hooked("GPU-3"), users=users)
+    scene.squeue(5, listed(0, 1))
+    row = scene.row()
+    assert (row.job_name, row.user, row.account) == ("train", "", "")
+    assert "ada" not in str(scene.jobs.lists["n1.lab.example"])
+
+
+def test_two_sources_that_disagree_are_both_shown() -> None:
+    scene = Scene()
+    scene.node(2, hooked("GPU-0"))
+    scene.squeue(5, listed(0))
+    assert set(scene.held()) == {"GPU-0", "GPU-3"}
+    assert scene.row().differences == ["n1.lab.example: squeue names other GPUs than the prolog"]
+
+
+def differ(account: JobAccount, end: float = 20, jobs: Sequence[Job] = ()) -> list[str]:
+    """Return the differences between a job that the hooks saw from 1.4 s to `end` and its account."""
+    scene = Scene()
+    scene.node(2, hooked("GPU-3"))
+    scene.squeue(5, listed(0))
+    scene.node(30, hooked("GPU-3", end=end), jobs=tuple(jobs))
+    scene.squeue(31, listed(state="FAILED", end=20, exit_code=3))
+    scene.jobs.settle({KEY: account})
+    return scene.row().differences
+
+
+def test_what_the_accounting_says_otherwise_is_shown() -> None:
+    same = JobAccount(state="FAILED", begin=at(1), end=at(20), exit_code=3)
+    assert differ(same) == []
+    assert differ(msgspec.structs.replace(same, begin=None)) == ["sacct knows no begin of this run"]
+    assert differ(same, end=80) == ["it gave its last GPU back 60 s later than its end in sacct"]
+    assert differ(msgspec.structs.replace(same, begin=at(31))) == [
+        "it had its first GPU 30 s earlier than its begin in sacct"
+    ]
+    assert differ(msgspec.structs.replace(same, state="TIMEOUT")) == ["FAILED here, TIMEOUT in sacct"]  # fmt: skip
+    assert differ(msgspec.structs.replace(same, exit_code=4)) == ["exit code 3 here, 4 in sacct"]
+
+
+def test_an_end_that_nobody_saw_is_the_accountings() -> None:
+    scene = Scene()
+    scene.node(2, hooked("GPU-3"))
+    scene.node(60)
+    assert scene.jobs.without_account(at(60)) == [KEY]
+    scene.jobs.settle({KEY: JobAccount(state="NODE_FAIL", begin=at(1), end=at(42))})
+    (row,) = scene.jobs.ledger.jobs[KEY].allocations
+    assert (row.end, row.end_from, row.lost) == (at(42), Precision.ACCOUNTING, False)
+    assert (scene.row().state, scene.row().phase) == ("NODE_FAIL", JobPhase.ENDED)
+    assert scene.jobs.without_account(at(60)) == []
+
+
+def test_what_the_scheduler_hides_or_calls_otherwise_is_said() -> None:
+    scene = Scene()
+    scene.node(2, hooked("GPU-3"))
+    assert scene.squeue(30) == [], "it may be younger than the listing"
+    assert scene.squeue(90) == [
+        "it does not list 7, which run here: may its user see them (PrivateData)?"
+    ]
+    other = ListedJob(job=Job(key=JobKey("slurm", "lab", "8"), state="RUNNING", begin=at(1)), holds=True, gpus={"n9": (0,)})  # fmt: skip
+    assert scene.squeue(91, listed(0), other) == [
+        "Slurm's n9: no node of ours that sends its jobs is called so"
+    ]
+
+
+def test_the_account_the_differences_and_a_source_that_fails_are_on_every_surface() -> None:
+    scene = Scene(assumed="no gres.conf")
+    scene.node(2)
+    scene.squeue(5, listed(0))
+    scene.squeue(30, listed(state="FAILED", end=20, exit_code=3))
+    scene.jobs.settle({KEY: JobAccount(state="TIMEOUT", begin=at(1), end=at(20), exit_code=3)})
+    row = msgspec.structs.replace(scene.row(), hints=hints(scene.row()))
+    reply = JobReply(at(100), row, scene.jobs.ledger.jobs[KEY].allocations)
+    account = "TIMEOUT, from 2026-09-21 14:13:21 UTC to 2026-09-21 14:13:40 UTC, exit code 3"
+    for text in (
+        "\n".join(summary_lines(reply)),
+        job_body(reply, "", "", lambda uuid: uuid, {}),
+        "\n".join("".join(word for word, _ in line) for line in tui_lines(reply, 120)),
+    ):
+        assert "in the accounting" in text
+        assert "TIMEOUT" in text
+        assert "FAILED here, TIMEOUT in sacct" in text
+    assert account in "\n".join(summary_lines(reply))
+    assert "is assumed by the scheduler's numbers" in "\n".join(summary_lines(reply))
+    assert "its number assumed" in job_body(reply, "", "", lambda uuid: uuid, {})
+    failing = JobSourceState(
+        name="squeue", state="failing", message="squeue has not answered in 10 s"
+    )
+    listing = JobsReply(at(100), [row], sources=[failing, JobSourceState(name="sacct")])
+    words = "squeue: failing, squeue has not answered in 10 s"
+    assert job_lines(listing)[-1] == words
+    assert job_lines(msgspec.structs.replace(listing, jobs=[]))[-1] == words
+    assert f"<li>{words}</li>" in jobs_body(listing, {}, 1, private=True)

@@ -1,0 +1,1 @@
+"""Several aggregators as one: pure parts first, then real servers and processes."""

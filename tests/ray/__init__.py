@@ -1,0 +1,1 @@
+"""Ray's own runtime on this machine."""

@@ -1,0 +1,185 @@
+"""A site of Slurm as kilowatch sees it: two collectors on scripted drivers, and an aggregator that asks Slurm.
+
+A job of it runs a real process on each of its nodes and says which (`WORK`); `drive` makes that process known to the
+driver of its node, on the GPUs that Slurm gave the job.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from tests.brokers import Broker, free_port
+from tests.fake_nvml import FakeDriver
+from tests.slurm.cluster import SlurmCluster
+
+GIB = 1 << 30
+PATIENCE = 240.0
+"""Seconds: more than any machine needs; no test waits for it."""
+WORK = 'd={folder}/.$SLURM_JOB_ID; echo "$SLURM_JOB_GPUS $$" > $d; mv $d {folder}/$SLURM_JOB_ID.$SLURMD_NODENAME; exec sleep 600'  # fmt: skip
+
+
+class SlurmSite:
+    """Collectors and an aggregator in processes of their own; a test may kill and start each."""
+
+    def __init__(self, folder: Path, broker: Broker, slurm: SlurmCluster) -> None:
+        self.folder = folder
+        self.slurm = slurm
+        self.http = f"127.0.0.1:{free_port()}"
+        self.work = folder / "work"
+        self.work.mkdir()
+        self.drivers = {node: FakeDriver(folder / node, gpus=4) for node in slurm.nodes}
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._log = (folder / "processes.log").open("ab")
+        self._driven: dict[str, dict[str, tuple[int, list[int]]]] = {node: {} for node in slurm.nodes}  # fmt: skip
+        self._told: dict[tuple[str, str], int] = {}
+        self._gone: dict[tuple[str, str], int] = {}
+        self._slowest = 0.0
+        for node, driver in self.drivers.items():
+            for gpu in range(4):
+                driver.processes(gpu)
+            (folder / node / "kernel.log").touch()
+            self._write(node, broker, (
+                f'[collector]\nnode = "{node}"\nsource = "nvml"\ninterval = 0.5\nstate_dir = "{folder / node}"\n'
+                f'kernel_log = "{folder / node}/kernel.log"\nnode_readings = false\n'
+                f'[jobs]\ninterval = 1\nsame_pids = true\n'
+                f'[jobs.slurm]\nfolder = "{slurm.folder}/jobs-{node}"\ngres_file = "{slurm.folder}/gres.conf"\n'
+            ))  # fmt: skip
+        self._write("aggregator", broker, (
+            f'[aggregator]\nlisten = "{self.http}"\ndata_dir = "{folder / "data"}"\n'
+            f'[aggregator.store]\nwrite_seconds = 0.2\n'
+            f'[aggregator.slurm]\nenabled = true\ninterval = 1\ndeadline = 60\n'
+            f'conf_file = "{slurm.folder}/slurm.conf"\ngres_file = "{slurm.folder}/gres.conf"\n'
+        ))  # fmt: skip
+
+    def _write(self, name: str, broker: Broker, text: str) -> None:
+        (self.folder / f"{name}.toml").write_text(
+            f'[broker]\nhost = "{broker.host}"\nport = {broker.port}\n{text}'
+        )
+
+    def start(self, name: str) -> None:
+        """Start the collector of a node, or the `aggregator`."""
+        driver = self.drivers.get(name)
+        self._processes[name] = subprocess.Popen(
+            [sys.executable, "-m", "kilowatch", "collect" if driver else "aggregate",
+             "--config", str(self.folder / f"{name}.toml")],
+            env={**os.environ, **(driver.environment if driver else {})},
+            stdout=self._log, stderr=self._log,
+        )  # fmt: skip
+
+    def kill(self, name: str) -> None:
+        """SIGKILL."""
+        process = self._processes.pop(name)
+        process.kill()
+        process.wait()
+
+    def close(self) -> None:
+        """End all in order."""
+        for process in self._processes.values():
+            process.send_signal(signal.SIGTERM)
+        for process in self._processes.values():
+            process.wait(60)
+        for driver in self.drivers.values():
+            driver.close()
+        self._log.close()
+
+    def get(self, path: str) -> Any:
+        """Ask the aggregator; None while it does not serve, and for what it does not know."""
+        try:
+            with urllib.request.urlopen(f"http://{self.http}{path}", timeout=30) as answer:
+                return json.loads(answer.read())
+        except (urllib.error.HTTPError, OSError):
+            return None
+
+    def jobs(self) -> dict[str, dict[str, Any]]:
+        """Return the newest run of each job of Slurm by its id."""
+        found: dict[str, dict[str, Any]] = {}
+        for row in (self.get("/api/v1/jobs") or {}).get("jobs", ()):
+            known = found.get(row["id"])
+            if row["scheduler"] == "slurm" and (known is None or known["restart"] < row["restart"]):
+                found[row["id"]] = row
+        return found
+
+    def job(self, number: str, restart: int | None = None) -> dict[str, Any] | None:
+        """Return all about a job."""
+        run = "" if restart is None else f"&restart={restart}"
+        reply: dict[str, Any] | None = self.get(f"/api/v1/jobs/{number}?scheduler=slurm{run}")
+        return reply
+
+    def until(self, what: str, so: Callable[[], object]) -> None:
+        """Drive the drivers until something is so."""
+        end = time.monotonic() + PATIENCE
+        while True:
+            self.drive()
+            if so():
+                return
+            if time.monotonic() > end:
+                log = (self.folder / "processes.log").read_text(errors="replace")[-2000:]
+                raise AssertionError(f"{log}\n{json.dumps(self.jobs())}\n{self.slurm.words()}\n{what} did not come")  # fmt: skip
+            asleep = time.monotonic()
+            time.sleep(0.25)
+            self._slowest = max(self._slowest, time.monotonic() - asleep - 0.25)
+
+    def drive(self) -> None:
+        """Tell the drivers of the processes that jobs have begun, and of those that are gone."""
+        for node, driver in self.drivers.items():
+            now = {}
+            for path in self.work.glob(f"[0-9]*.{node}"):
+                gpus, pid = path.read_text().split(" ")
+                if gpus and Path(f"/proc/{int(pid)}").exists():
+                    now[path.name] = (int(pid), [3 - int(gpu) for gpu in gpus.split(",")])
+            before = self._driven[node]
+            if now != before:
+                self._driven[node] = now
+                for gpu in range(4):
+                    there = [pid for pid, gpus in now.values() if gpu in gpus]
+                    driver.processes(gpu, compute=dict.fromkeys(there, GIB))
+                for name, found in now.items():
+                    if before.get(name) != found:
+                        self._told[node, name.partition(".")[0]] = time.time_ns()
+                for name in before.keys() - now.keys():
+                    self._gone[node, name.partition(".")[0]] = time.time_ns()
+
+    def told(self, node: str, number: str, *, gone: bool = False) -> int:
+        """Return when the driver of a node had been told of the newest process of a job, or that it was gone; ns
+        since 1970."""
+        return (self._gone if gone else self._told)[node, number]
+
+    def remembers(self, node: str, *numbers: str) -> bool:
+        """Return whether the collector of a node has on disk that processes of jobs use its GPUs."""
+        file = self.folder / node / "jobs.json"
+        opened = json.loads(file.read_bytes())["open"] if file.exists() else ()
+        found = {
+            each["allocation"]["job"]["id"] for each in opened
+            if each["allocation"]["kind"] == "used"
+        }  # fmt: skip
+        return found >= set(numbers)
+
+    def late(self, seconds: float) -> float:
+        """Return nanoseconds that something may take that takes some seconds on a machine that is in time: where
+        it is not, as many more as the test itself has been late."""
+        return (seconds + 4 * self._slowest) * 1e9
+
+    def submit(self, *options: str, work: str = "") -> str:
+        """Submit a job that runs a process of its own on its GPUs, or `work`."""
+        script = work or WORK.format(folder=self.work)
+        return self.slurm.submit(script, "-A", "physics", *options)
+
+    def given(self, number: str) -> Mapping[str, set[int]]:
+        """Return the numbers of the GPUs that a job holds now by node, as the aggregator has them."""
+        reply = self.job(number)
+        found: dict[str, set[int]] = {}
+        for row in (reply or {}).get("allocations", ()):
+            if row["kind"] == "allocated" and row["end"] is None:
+                numbers = {self.drivers[row["node"]].uuid(gpu): gpu for gpu in range(4)}
+                found.setdefault(row["node"], set()).add(numbers[row["gpu"]])
+        return found
