@@ -115,11 +115,11 @@ def parsing_without_finalizers() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def usual_umask() -> Iterator[None]:
-    """The umask of before each test: `kilowatch`, called in this process, sets its own."""
-    before = os.umask(0o022)
-    os.umask(before)
+    """The usual umask in each test: `kilowatch`, called in this process, sets its own, also in a fixture of a
+    module, which is set up before this one."""
+    os.umask(0o022)
     yield
-    os.umask(before)
+    os.umask(0o022)
 
 
 @pytest.fixture(scope="session")
