@@ -4,6 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 SECONDS ?= 600
 INPUTS  ?= 1000000
+BASE    ?= origin/main
 STAMP  := $(VENV)/.installed
 
 # Bytecode is kept, whatever the environment says: the tests start a thousand processes of kilowatch, and each
@@ -11,7 +12,7 @@ STAMP  := $(VENV)/.installed
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup packages run demo stack cluster test test-systems inject fuzz deb rpm image homeassistant search check format bench faults cluster-faults docs site screens clean
+.PHONY: help setup packages run demo stack cluster gate test test-systems inject fuzz deb rpm image homeassistant search check format bench faults cluster-faults docs site screens clean
 
 help:  ## list what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -37,6 +38,10 @@ stack: setup packages  ## a simulated cluster with mosquitto, InfluxDB, Promethe
 
 cluster: setup  ## three aggregators as one on this machine, to kill one of them (docs/cluster.md)
 	$(BIN)/python -m deploy.cluster
+
+gate: setup packages  ## what CI runs: all checks and tests, and once more alone what failed; `make gate BASE=main`
+	$(BIN)/python -m compileall -q telemetry api power alerts collector aggregator tui kilowatch tests bench docs grafana
+	$(BIN)/python -m tests.gate --base $(BASE)
 
 test: setup packages  ## run the fast tests: under 12 minutes on two cores
 	$(BIN)/python -m pytest -q -n 3 --dist loadfile -m "not systems"

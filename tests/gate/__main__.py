@@ -1,0 +1,187 @@
+"""`python -m tests.gate`: what CI runs, and what anyone can run before a change is offered (`make gate`).
+
+python -m tests.gate                         all checks and both tiers of tests
+python -m tests.gate --base main             the change is what differs from there [origin/main]
+python -m tests.gate -- tests/power          only these tests, and no checks
+
+What failed is tried once more, alone, on a calm machine and with three times the patience. Failed twice refuses
+the change; passed is told as FLAKY and recorded, and refuses it only where there are too many, or where the
+change touches the file of the test.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+
+from tests.gate.judge import Tally, refusals, tally, too_many
+from tests.gate.outcomes import FILE, Outcome, read
+
+FOLDER = Path("build/gate")
+"""Marks of trees that have passed, by the hash of the tree, and what the last run left."""
+FLAKY = Path("build/flaky.jsonl")
+PATIENCE = 3
+TIERS = (
+    ("fast", ("-n", "3", "--dist", "loadfile", "-m", "not systems")),
+    ("slow", ("-n", "3", "--dist", "loadfile", "--no-loadscope-reorder", "-m", "systems and not alone")),
+    ("alone", ("-m", "alone and not long")),
+)  # fmt: skip
+CALM_LOAD = 1.5
+NO_TESTS = 5
+"""Exit status of pytest where it found no test."""
+
+
+class Flaky(msgspec.Struct, frozen=True):
+    """A line of `build/flaky.jsonl`."""
+
+    test: str
+    at: float
+    """Unix time, s."""
+    load: float
+    """Of the machine over the minute before the end of the tier in which it failed."""
+    hung: bool
+    tree: str
+    """Hash of the tree that was judged; empty without git."""
+
+
+def git(*arguments: str) -> str:
+    """Return what git prints; nothing where there is no git, no repository, or no such thing in it."""
+    try:
+        done = subprocess.run(["git", *arguments], capture_output=True, text=True, check=False)
+    except OSError:
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def touched(base: str) -> set[str]:
+    """Return the files that differ from where the change began, and those that git does not know yet."""
+    begin = git("merge-base", "HEAD", base)
+    named = git("diff", "--name-only", begin) if begin else ""
+    return {*named.splitlines(), *git("ls-files", "--others", "--exclude-standard").splitlines()}
+
+
+def run_pytest(file: Path, arguments: tuple[str, ...], **environment: str) -> int:
+    """Run pytest, which appends outcomes to a file; return its exit status."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.gate.outcomes", *arguments]
+    return subprocess.call(command, env={**os.environ, FILE: str(file.resolve()), **environment})
+
+
+def calm(seconds: float) -> float:
+    """Wait for some seconds at most until the machine has little to do; return its load."""
+    end = time.monotonic() + seconds
+    while os.getloadavg()[0] > CALM_LOAD and time.monotonic() < end:
+        time.sleep(1)
+    return os.getloadavg()[0]
+
+
+def run_tiers(tiers: tuple[tuple[str, tuple[str, ...]], ...]) -> tuple[Tally, float, list[str]]:
+    """Run all tiers, also after one has failed; return what came out, the load, and what broke pytest itself."""
+    outcomes: list[Outcome] = []
+    broken, load = [], 0.0
+    for name, arguments in tiers:
+        file = FOLDER / f"{name}.jsonl"
+        file.unlink(missing_ok=True)
+        began = time.monotonic()
+        code = run_pytest(file, arguments)
+        load = max(load, os.getloadavg()[0])
+        found = read(file)
+        print(f"gate: {name} tier took {(time.monotonic() - began) / 60:.1f} min", flush=True)
+        failed = any(one.outcome == "failed" for one in found)
+        if code not in {0, 1} or bool(code) != failed:
+            why = "no test was found" if code == NO_TESTS else f"pytest ended with {code}"
+            broken.append(f"BROKEN {name} tier: {why}")
+        outcomes += found
+    return tally(outcomes), load, broken
+
+
+def passes_alone(test: str) -> bool:
+    """Run one test by itself, in the machine's own time, with more patience; return whether it passed: one that
+    is skipped now, or not there any more, has not."""
+    file = FOLDER / "second.jsonl"
+    file.unlink(missing_ok=True)
+    alone = ("-p", "no:xdist", "-p", "no:cacheprovider", test)
+    code = run_pytest(file, alone, KILOWATCH_PATIENCE=str(PATIENCE))
+    return code == 0 and tally(read(file)).passed > 0
+
+
+def second_try(
+    failed: dict[str, bool], load: float, calm_seconds: float
+) -> tuple[dict[str, bool], list[str]]:
+    """Run each failed test again; return the flaky ones, whether they hung, and those that failed twice."""
+    flaky, twice, tree = {}, [], git("rev-parse", "HEAD^{tree}")
+    for test, hung in failed.items():
+        now = calm(calm_seconds)
+        if not passes_alone(test):
+            twice.append(test)
+            continue
+        flaky[test] = hung
+        how = "hung" if hung else "failed"
+        print(
+            f"FLAKY {test}: {how} at load {load:.1f}, passed alone at load {now:.1f}, cause unknown",
+            flush=True,
+        )
+        with FLAKY.open("ab") as record:
+            line = Flaky(test, time.time(), load, hung, tree)
+            record.write(msgspec.json.encode(line) + b"\n")
+    return flaky, twice
+
+
+def leave_mark(line: str) -> None:
+    """Say that exactly this tree has passed, where it is what is committed."""
+    tree = git("rev-parse", "HEAD^{tree}")
+    if tree and not git("status", "--porcelain"):
+        (FOLDER / tree).write_text(f"{line}\n", encoding="utf-8")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Judge the tree; return 0 when it may land."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.gate", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )  # fmt: skip
+    parser.add_argument(
+        "--base", default="origin/main", help="where the change began [origin/main]"
+    )
+    parser.add_argument(
+        "--calm", type=float, default=120, help="most seconds to wait before a second try [120]"
+    )
+    parser.add_argument(
+        "pytest", nargs="*", help="arguments of pytest, in place of all checks and tests"
+    )
+    given = parser.parse_args(arguments)
+    began = time.monotonic()
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    checks = None
+    if not given.pytest:  # beside the tests, which wait more than they compute
+        log = (FOLDER / "check.log").open("wb")
+        checks = subprocess.Popen(["nice", "make", "check"], stdout=log, stderr=subprocess.STDOUT)
+    tiers = (("given", tuple(given.pytest)),) if given.pytest else TIERS
+    found, load, bad = run_tiers(tiers)
+    if checks is not None and checks.wait():
+        print((FOLDER / "check.log").read_text(encoding="utf-8", errors="replace"))
+        bad.append("CHECKS FAILED: make check, above")
+    flaky: dict[str, bool] = {}
+    if why := too_many(found.failed):
+        bad += [f"FAILED {test}" for test in found.failed] + [why]
+    else:
+        flaky, twice = second_try(found.failed, load, given.calm)
+        bad += refusals(flaky, twice, touched(given.base))
+    print("\nThe slowest tests, s:")
+    print("\n".join(f"{seconds:8.1f} {test}" for seconds, test in found.slowest(30)))
+    passed, failed = found.passed + len(flaky), len(found.failed) - len(flaky)
+    line = f"{passed} passed, {failed} failed, {len(found.skipped)} skipped"
+    minutes = (time.monotonic() - began) / 60
+    print("\n".join(["", *bad, f"gate: {line}"]))
+    print(f"{'REFUSED' if bad else 'PASSED'} after {minutes:.1f} min, {len(flaky)} flaky")
+    if not bad:
+        leave_mark(f"{line}, {len(flaky)} flaky, {minutes:.1f} min")
+    return int(bool(bad))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

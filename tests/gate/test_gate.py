@@ -1,0 +1,196 @@
+"""The gate on a small repository: what it tells, what it forgives once, and what it refuses."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.conftest import ROOT
+from tests.gate.__main__ import Flaky
+from tests.gate.judge import MOST_FAILED, MOST_FLAKY
+
+GOOD = "def test_good():\n    assert True\n"
+BAD = "def test_bad():\n    assert 0\n"
+ONCE = """
+from pathlib import Path
+
+def first(name):
+    mark = Path(__file__).with_name(name)
+    seen = mark.exists()
+    mark.touch()
+    return not seen
+"""
+"""True at the first call for a name, as the state of a machine is at the first try."""
+FLAKY_TEST = ONCE + "def test_once():\n    assert not first('once')\n"
+HANGS = ONCE + "import time\ndef test_hangs():\n    time.sleep(30 if first('hangs') else 0)\n"
+CRASHES = ONCE + "import os\ndef test_crashes():\n    first('crashes') and os._exit(3)\n"
+SKIPS = ONCE + "import pytest\ndef test_skips():\n    assert not first('s')\n    "
+
+
+class Repository:
+    """A folder with tests, and what the gate says of it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (folder / "conftest.py").write_text("")
+        (folder / ".gitignore").write_text("build/\nonce\nhangs\n__pycache__/\n.pytest_cache/\n")
+        (folder / "pytest.ini").write_text("[pytest]\ntimeout = 1\n")
+
+    def write(self, name: str, text: str) -> None:
+        (self.folder / name).write_text(text)
+
+    def git(self, *arguments: str) -> str:
+        command = ["git", "-c", "user.name=n", "-c", "user.email=e", *arguments]
+        return subprocess.run(
+            command, cwd=self.folder, check=True, capture_output=True, text=True
+        ).stdout.strip()
+
+    def commit(self) -> str:
+        """Commit all files; return the hash of the tree."""
+        self.git("add", "-A")
+        self.git("commit", "-q", "-m", "x")
+        return self.git("rev-parse", "HEAD^{tree}")
+
+    def judge(self, *, base: str = "origin/main", workers: int = 0) -> tuple[int, str]:
+        """Run the gate; return its exit status and what it printed."""
+        command = [sys.executable, "-m", "tests.gate", "--calm", "0", "--base", base]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        done = subprocess.run(
+            [*command, "--", "-n", str(workers)],
+            cwd=self.folder, env=environment, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        return done.returncode, done.stdout + done.stderr
+
+    @property
+    def recorded(self) -> list[Flaky]:
+        file = self.folder / "build/flaky.jsonl"
+        lines = file.read_bytes().splitlines() if file.exists() else []
+        return [msgspec.json.decode(line, type=Flaky) for line in lines]
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Repository:
+    """A folder without git, with one good test."""
+    made = Repository(tmp_path)
+    made.write("test_good.py", GOOD)
+    return made
+
+
+def test_a_test_that_fails_once_is_told_and_recorded_and_refuses_nothing(
+    repository: Repository,
+) -> None:
+    repository.write("test_flaky.py", FLAKY_TEST)
+    code, text = repository.judge()
+    assert code == 0
+    assert "FLAKY test_flaky.py::test_once: failed at load " in text
+    assert "gate: 2 passed, 0 failed, 0 skipped\nPASSED" in text
+    assert [(one.test, one.hung) for one in repository.recorded] == [
+        ("test_flaky.py::test_once", False)
+    ]
+
+
+def test_a_test_that_fails_twice_refuses(repository: Repository) -> None:
+    repository.write("test_bad.py", BAD)
+    code, text = repository.judge()
+    assert code == 1
+    assert (
+        "FAILED TWICE test_bad.py::test_bad\ngate: 1 passed, 1 failed, 0 skipped\nREFUSED" in text
+    )
+    assert repository.recorded == []
+
+
+def test_a_flaky_test_of_a_file_that_the_change_touches_refuses(repository: Repository) -> None:
+    repository.git("init", "-q", "-b", "main")
+    repository.write("test_flaky.py", GOOD)
+    repository.commit()
+    repository.git("checkout", "-q", "-b", "change")
+    repository.write("test_flaky.py", FLAKY_TEST)
+    repository.commit()
+    code, text = repository.judge(base="main")
+    assert code == 1
+    assert "FLAKY AND CHANGED test_flaky.py::test_once" in text
+    (repository.folder / "once").unlink()
+    assert repository.judge(base="change")[0] == 0, "the change touches nothing"
+    (repository.folder / "once").unlink()
+    repository.write("test_flaky.py", FLAKY_TEST + "\n")
+    assert repository.judge(base="change")[0] == 1, "what is not committed is touched too"
+    assert repository.judge(base="nowhere")[0] == 0, "without a base nothing is"
+
+
+@pytest.mark.parametrize("count", [MOST_FLAKY, MOST_FLAKY + 1])
+def test_so_many_tests_may_be_flaky(repository: Repository, count: int) -> None:
+    tests = "".join(f"def test_{n}():\n    assert not first('once{n}')\n" for n in range(count))
+    repository.write("test_flaky.py", ONCE + tests)
+    code, text = repository.judge()
+    assert code == int(count > MOST_FLAKY)
+    assert ("TOO MANY FLAKY" in text) == (count > MOST_FLAKY)
+    assert len(repository.recorded) == count
+
+
+def test_a_hang_counts_double(repository: Repository) -> None:
+    repository.write("test_hangs.py", HANGS)
+    code, text = repository.judge()
+    assert code == 0
+    assert "FLAKY test_hangs.py::test_hangs: hung at load " in text
+    repository.write("test_again.py", HANGS.replace("'hangs'", "'again'"))
+    (repository.folder / "hangs").unlink()
+    assert repository.judge()[0] == 1
+    assert [one.hung for one in repository.recorded] == [True] * 3
+
+
+def test_a_test_that_ends_its_worker_is_tried_again_as_one_that_hung(
+    repository: Repository,
+) -> None:
+    repository.write("test_crashes.py", CRASHES)
+    code, text = repository.judge(workers=1)
+    assert code == 0
+    assert "FLAKY test_crashes.py::test_crashes: hung at load " in text
+    assert "gate: 2 passed, 0 failed, 0 skipped\nPASSED" in text
+
+
+def test_a_second_try_that_is_skipped_has_not_passed(repository: Repository) -> None:
+    repository.write("test_skips.py", SKIPS + "pytest.skip('no reason')\n")
+    code, text = repository.judge()
+    assert code == 1
+    assert "FAILED TWICE test_skips.py::test_skips" in text
+
+
+def test_with_many_failures_nothing_is_tried_again(repository: Repository) -> None:
+    tests = [f"def test_{n}():\n    assert not first('once{n}')\n" for n in range(MOST_FAILED + 1)]
+    repository.write("test_many.py", ONCE + "".join(tests))
+    code, text = repository.judge()
+    assert code == 1
+    assert "no second try" in text
+    assert text.count("FAILED test_many.py::test_") >= MOST_FAILED + 1
+    assert repository.recorded == []
+
+
+def test_a_file_that_can_not_be_collected_refuses(repository: Repository) -> None:
+    repository.write("test_broken.py", "import nothing_of_this_name\n")
+    code, text = repository.judge()
+    assert code == 1
+    assert "BROKEN given tier: pytest ended with 2" in text
+    assert "FAILED TWICE test_broken.py" in text
+
+
+def test_no_tests_are_no_pass(tmp_path: Path) -> None:
+    code, text = Repository(tmp_path).judge()
+    assert code == 1
+    assert "no test was found" in text
+
+
+def test_a_tree_that_passed_is_marked_where_it_is_what_is_committed(repository: Repository) -> None:
+    repository.git("init", "-q", "-b", "main")
+    tree = repository.commit()
+    mark = repository.folder / "build/gate" / tree
+    repository.write("test_more.py", GOOD)
+    assert repository.judge()[0] == 0
+    assert not mark.exists(), "what was judged is not what is committed"
+    (repository.folder / "test_more.py").unlink()
+    assert repository.judge()[0] == 0
+    assert mark.read_text().startswith("1 passed, 0 failed, 0 skipped, 0 flaky, ")
