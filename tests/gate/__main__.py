@@ -6,12 +6,13 @@ python -m tests.gate -- tests/power          only these tests, and no checks
 
 What failed is tried once more, alone, on a calm machine and with three times the patience. Failed twice refuses
 the change; passed is told as FLAKY and recorded, and refuses it only where there are too many, or where the
-change touches the file of the test.
+change touches the file of the test. What `tests/quarantine.toml` names does not judge.
 """
 
 from __future__ import annotations
 
 import argparse
+import datetime
 import os
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from pathlib import Path
 
 import msgspec
 
+from tests.gate import quarantine
 from tests.gate.judge import Tally, refusals, tally, too_many
 from tests.gate.outcomes import FILE, Outcome, read
 
@@ -165,18 +167,25 @@ def main(arguments: list[str] | None = None) -> int:
     if checks is not None and checks.wait():
         print((FOLDER / "check.log").read_text(encoding="utf-8", errors="replace"))
         bad.append("CHECKS FAILED: make check, above")
+    quarantined = quarantine.load()
+    told = quarantine.over(quarantined, datetime.datetime.now(datetime.UTC).date())
+    told += [
+        f"QUARANTINED {test}: failed, and does not judge: {quarantined[test].cause}"
+        for test in found.failed
+        if test in quarantined
+    ]
+    failed = {test: hung for test, hung in found.failed.items() if test not in quarantined}
     flaky: dict[str, bool] = {}
-    if why := too_many(found.failed):
-        bad += [f"FAILED {test}" for test in found.failed] + [why]
+    if why := too_many(failed):
+        bad += [f"FAILED {test}" for test in failed] + [why]
     else:
-        flaky, twice = second_try(found.failed, load, given.calm)
+        flaky, twice = second_try(failed, load, given.calm)
         bad += refusals(flaky, twice, touched(given.base))
     print("\nThe slowest tests, s:")
     print("\n".join(f"{seconds:8.1f} {test}" for seconds, test in found.slowest(30)))
-    passed, failed = found.passed + len(flaky), len(found.failed) - len(flaky)
-    line = f"{passed} passed, {failed} failed, {len(found.skipped)} skipped"
+    line = f"{found.passed + len(flaky)} passed, {len(failed) - len(flaky)} failed, {len(found.skipped)} skipped"
     minutes = (time.monotonic() - began) / 60
-    print("\n".join(["", *bad, f"gate: {line}"]))
+    print("\n".join(["", *told, *bad, f"gate: {line}"]))
     print(f"{'REFUSED' if bad else 'PASSED'} after {minutes:.1f} min, {len(flaky)} flaky")
     if not bad:
         leave_mark(f"{line}, {len(flaky)} flaky, {minutes:.1f} min")

@@ -11,8 +11,9 @@ import msgspec
 import pytest
 
 from tests.conftest import ROOT
+from tests.gate import quarantine
 from tests.gate.__main__ import Flaky
-from tests.gate.judge import MOST_FAILED, MOST_FLAKY
+from tests.gate.judge import MOST_FAILED, MOST_FLAKY, file_of
 
 GOOD = "def test_good():\n    assert True\n"
 BAD = "def test_bad():\n    assert 0\n"
@@ -194,3 +195,44 @@ def test_a_tree_that_passed_is_marked_where_it_is_what_is_committed(repository: 
     (repository.folder / "test_more.py").unlink()
     assert repository.judge()[0] == 0
     assert mark.read_text().startswith("1 passed, 0 failed, 0 skipped, 0 flaky, ")
+
+
+QUARANTINE = """
+[[test]]
+test = "test_bad.py::test_bad"
+cause = "{cause}"
+since = {since}
+last_day = {last_day}
+"""
+
+
+def test_a_test_in_quarantine_is_told_and_does_not_judge(repository: Repository) -> None:
+    repository.write("test_bad.py", BAD)
+    (repository.folder / "tests").mkdir()
+    day = {"since": "2026-01-01", "last_day": "2026-01-10"}
+    repository.write("tests/quarantine.toml", QUARANTINE.format(cause="a clock", **day))
+    code, text = repository.judge()
+    assert code == 0
+    assert "QUARANTINED test_bad.py::test_bad: failed, and does not judge: a clock" in text
+    assert "QUARANTINE OVER test_bad.py::test_bad: since 2026-01-10" in text
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (QUARANTINE.format(cause=" ", since="2026-01-01", last_day="2026-01-02"), "has no cause"),
+        (QUARANTINE.format(cause="x", since="2026-01-01", last_day="2026-02-01"), "at most 14 days"),
+        (QUARANTINE.format(cause="x", since="2026-01-02", last_day="2026-01-01"), "at most 14 days"),
+        (QUARANTINE.format(cause="x", since="2026-01-01", last_day="2026-01-02") * 6, "6 tests"),
+    ],
+)  # fmt: skip
+def test_a_quarantine_is_short_and_has_causes(tmp_path: Path, text: str, said: str) -> None:
+    file = tmp_path / "quarantine.toml"
+    file.write_text(text)
+    with pytest.raises(ValueError, match=said):
+        quarantine.load(file)
+
+
+def test_what_is_in_quarantine_here_may_be() -> None:
+    for test in quarantine.load(ROOT / quarantine.FILE):
+        assert (ROOT / file_of(test)).exists(), test
