@@ -134,5 +134,5 @@ def test_composes_broker_starts_with_its_file(tmp_path: Path) -> None:
     try:
         wait_for_port(port)
     finally:
-        broker.terminate()
-        broker.wait(30)
+        broker.kill()
+        broker.wait()
