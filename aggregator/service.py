@@ -453,7 +453,8 @@ class Aggregator(SingleView):
         for task in tasks:
             task.cancel()
         try:
-            await asyncio.wait_for(committed.wait(), LAST_COMMIT_SECONDS)
+            async with asyncio.timeout(LAST_COMMIT_SECONDS):
+                await committed.wait()
         except TimeoutError:
             log.warning("store: the last commit does not end; its frames are requested again")
             storing.cancel()
@@ -911,7 +912,8 @@ async def _every(seconds: float, stop: asyncio.Event | None = None) -> AsyncIter
             await asyncio.sleep(wait)
         else:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(stop.wait(), wait)
+                async with asyncio.timeout(wait):
+                    await stop.wait()
             if stop.is_set():
                 return
         yield loop.time()

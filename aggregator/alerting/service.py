@@ -461,7 +461,6 @@ class AlertingService:
             if due is not None:
                 wait = min(wait, max(LEAST_PAUSE, due - now))
             self._woken.clear()
-            # Not `wait_for`: on Python 3.11 it loses a cancellation that comes with the event.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(wait):
                     await self._woken.wait()

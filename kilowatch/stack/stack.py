@@ -139,7 +139,8 @@ async def run_stack(
 
 async def _wait(stop: asyncio.Event, seconds: float | None) -> None:
     with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(stop.wait(), seconds)
+        async with asyncio.timeout(seconds):
+            await stop.wait()
 
 
 async def _drain(aggregator: Aggregator, lingers: Sequence[Linger]) -> None:
