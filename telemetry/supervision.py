@@ -111,6 +111,8 @@ class Supervisor:
     ) -> str | None:
         """Do the work once; return what ended it, or None when it ended on purpose."""
         task = asyncio.current_task()
+        # A task group of Python 3.11 that fails while it waits for its tasks leaves a cancellation counted.
+        before = 0 if task is None else task.cancelling()
         timer = asyncio.get_running_loop().call_later(
             self._healthy_after, self._healthy, state, backoff
         )
@@ -118,7 +120,7 @@ class Supervisor:
         try:
             await work()
         except asyncio.CancelledError:
-            if task is None or task.cancelling():
+            if task is None or task.cancelling() > before:
                 raise
             # Something that it waited for was cancelled. A task group would let it vanish unseen.
             log.exception(
@@ -132,7 +134,7 @@ class Supervisor:
             return describe(error)
         finally:
             timer.cancel()
-        if task is not None and task.cancelling():  # the work swallowed the cancellation
+        if task is not None and task.cancelling() > before:  # the work swallowed the cancellation
             raise asyncio.CancelledError
         if over():
             return None

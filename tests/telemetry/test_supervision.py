@@ -118,6 +118,16 @@ async def test_it_counts_as_failing_after_some_failures_and_as_healthy_after_som
     await end({task}, 5)
 
 
+async def test_work_that_failed_in_a_group_does_not_vanish_when_it_returns_later() -> None:
+    """On Python 3.11 the group leaves a cancellation counted: that is not one of the task."""
+    watched = Watched()
+    task = watched.run(in_turn(raises_in_a_group, returns, waits_for_what_is_cancelled))
+    await until(lambda: len(watched.reports) == 3 or task.done())
+    assert [failures for _, failures, _ in watched.reports] == [1, 2, 3]
+    await end({task}, 5)
+    assert task.cancelled()
+
+
 async def test_an_operators_mistake_ends_the_start_and_nothing_later() -> None:
     async def refuses() -> None:
         raise ConfigError("aggregator.listen", "is taken")
