@@ -33,7 +33,7 @@ from telemetry.errors import ConfigError
 from telemetry.inventory import LABEL_FACT, NodeRole
 from telemetry.release import release
 from telemetry.systemd import ServiceManager
-from telemetry.tasks import end, first_error
+from telemetry.tasks import TaskGroup, end, first_error
 
 # The state folder is locked: one running collector per folder.
 
@@ -152,7 +152,7 @@ async def _run(
     loop = asyncio.get_running_loop()
     deadline = 0.0
     try:
-        async with asyncio.TaskGroup() as group:
+        async with TaskGroup() as group:
 
             def start(name: str, work: Callable[[], Awaitable[None]]) -> asyncio.Task[None]:
                 supervised = parts.supervisor.run(name, work, over=lambda: parts.closing)
