@@ -304,12 +304,18 @@ async def _connect_one(
         socket_options=[(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)] if send_buffer else (),
     )
     client.address = broker.address
-    entered = False
+    entered = cancelled = False
     try:
         async with client:
             entered = True
-            yield client
+            try:
+                yield client
+            except asyncio.CancelledError:
+                cancelled = True
+                raise
     except aiomqtt.MqttError as error:
+        if cancelled:  # and the broker did not answer our farewell
+            raise asyncio.CancelledError from error
         raise BusError(f"MQTT broker {broker.address}: {error}") from error
     finally:
         if not entered:  # aiomqtt leaves the socket of an abandoned connection open

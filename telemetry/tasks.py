@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from telemetry.errors import KilowattError
@@ -65,6 +66,22 @@ class TaskGroup(asyncio.TaskGroup):
                 "task %s was cancelled and has not ended: it is cancelled again", task.get_name()
             )
         self._abort()
+
+
+@contextmanager
+def keeping_cancellation() -> Iterator[None]:
+    """Raise `asyncio.CancelledError` at the end where what was done within lost a cancellation: returned, or
+    raised another error. Not for a task group: one of Python 3.11 that fails leaves a cancellation counted."""
+    task = asyncio.current_task()
+    before = task.cancelling() if task is not None else 0
+    try:
+        yield
+    except Exception as error:
+        if task is not None and task.cancelling() > before:
+            raise asyncio.CancelledError from error
+        raise
+    if task is not None and task.cancelling() > before:
+        raise asyncio.CancelledError
 
 
 async def unending(work: Awaitable[object], over: Callable[[], bool]) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 
 import pytest
 
-from telemetry.tasks import TaskGroup
+from telemetry.tasks import TaskGroup, keeping_cancellation
 from tests.killing import InjectedError
 
 
@@ -100,3 +100,59 @@ async def test_a_task_has_its_time_to_clean_up() -> None:
         cleaned.set()
     assert task.cancelled()
     assert task.cancelling() == 1
+
+
+async def returns(given: asyncio.Event) -> None:
+    try:
+        await given.wait()
+    except asyncio.CancelledError:
+        return
+
+
+async def raises_another(given: asyncio.Event) -> None:
+    try:
+        await given.wait()
+    except asyncio.CancelledError:
+        raise OSError("the connection is gone") from None
+
+
+@pytest.mark.parametrize("library", [returns, raises_another])
+async def test_what_a_library_loses_is_raised_again(
+    library: Callable[[asyncio.Event], Awaitable[None]],
+) -> None:
+    async def work() -> None:
+        with keeping_cancellation():
+            await library(asyncio.Event())
+
+    task = asyncio.create_task(work())
+    await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.wait({task})
+    assert task.cancelled()
+
+
+async def test_without_a_cancellation_a_result_and_an_error_stay_what_they_are() -> None:
+    done = asyncio.Event()
+    done.set()
+    with keeping_cancellation():
+        await returns(done)
+    with pytest.raises(OSError, match="gone"), keeping_cancellation():
+        raise OSError("gone")
+
+
+async def test_a_task_that_was_cancelled_before_can_still_clean_up() -> None:
+    cleaned = []
+
+    async def work() -> None:
+        try:
+            await forever()
+        finally:
+            with keeping_cancellation():
+                await asyncio.sleep(0)
+            cleaned.append(True)
+
+    task = asyncio.create_task(work())
+    await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.wait({task})
+    assert cleaned
