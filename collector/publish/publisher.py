@@ -171,7 +171,9 @@ class Publisher:
         self.backfill.requests.clear()
         self.outbox.frames_waiting.set()
         try:
-            async with TaskGroup() as group:
+            async with TaskGroup(
+                again_after=LAST_SECONDS
+            ) as group:  # none has anything to clean up
                 works = {
                     "send": self._send(client),
                     "events": self._send_events(client),

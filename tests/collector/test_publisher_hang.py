@@ -39,7 +39,7 @@ async def test_a_publisher_that_fails_together_with_an_answer_of_the_broker_is_s
         receive(self, *arguments, **named)
         answers += 1
         if answers >= answer and not failed:
-            failed = fail_all("publisher n1")
+            failed = fail_all("publishing n1")
 
     monkeypatch.setattr(MqttClient, "_on_publish", fail_at_once)
     config = config_of(mosquitto.config, tmp_path / "n1")

@@ -220,3 +220,21 @@ def test_progress_is_blocked_by_its_limit_and_only_vital_parts_matter_to_a_watch
     marks.mark("rules")
     assert marks.ages() == {"rules": 0.0, "checkpoint": 31.0}
     assert marks.vital_blocked() == {}
+
+
+def test_a_part_that_has_nothing_to_do_is_not_blocked_and_its_time_begins_with_its_work() -> None:
+    now = [100.0]
+    marks = ProgressMarks({"frame sent": 20.0}, vital=("frame sent",), clock=lambda: now[0])
+    marks.rest("frame sent")
+    now[0] += 7200.0  # the broker is away
+    assert marks.blocked() == {}
+    marks.expect("frame sent")
+    now[0] += 20.0
+    assert marks.blocked() == {}
+    now[0] += 1.0
+    assert marks.vital_blocked() == {"frame sent": 21.0}
+    assert marks.ages() == {"frame sent": 7221.0}
+    marks.mark("frame sent")
+    assert marks.blocked() == {}
+    now[0] += 21.0
+    assert marks.blocked() == {"frame sent": 21.0}
