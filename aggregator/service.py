@@ -79,7 +79,7 @@ from telemetry.local_token import state_folders
 from telemetry.service_log import log_refused, log_reload
 from telemetry.slurm import gres_order
 from telemetry.supervision import ProgressMarks, Supervisor
-from telemetry.tasks import end, first_error
+from telemetry.tasks import TaskGroup, end, first_error
 from telemetry.text import counted
 from telemetry.topics import Topic, check_name, shard_of, topic
 
@@ -414,7 +414,7 @@ class Aggregator(SingleView):
         works |= self._configured_works()
         works |= self._cluster_works(ingest, bus, store)
         over, committed = asyncio.Event(), asyncio.Event()
-        async with asyncio.TaskGroup() as group:
+        async with TaskGroup() as group:
             tasks = [
                 group.create_task(supervisor.run(name, work), name=name)
                 for name, work in works.items()
@@ -453,12 +453,13 @@ class Aggregator(SingleView):
         for task in tasks:
             task.cancel()
         try:
-            await asyncio.wait_for(committed.wait(), LAST_COMMIT_SECONDS)
+            async with asyncio.timeout(LAST_COMMIT_SECONDS):
+                await committed.wait()
         except TimeoutError:
             log.warning("store: the last commit does not end; its frames are requested again")
             storing.cancel()
         # A task can lose its cancellation, as when its connection breaks at the same moment.
-        _, left = await asyncio.wait(tasks, timeout=LAST_SECONDS)
+        _, left = await asyncio.wait({*tasks, storing}, timeout=LAST_SECONDS)
         await end(left, LAST_SECONDS)
         if self._shared is not None:
             self._shared.close()
@@ -911,7 +912,8 @@ async def _every(seconds: float, stop: asyncio.Event | None = None) -> AsyncIter
             await asyncio.sleep(wait)
         else:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(stop.wait(), wait)
+                async with asyncio.timeout(wait):
+                    await stop.wait()
             if stop.is_set():
                 return
         yield loop.time()

@@ -27,6 +27,9 @@ from telemetry.supervision import ProgressMarks, Supervisor, TaskState
 
 SLOWEST_SAMPLE = 10.0
 """Seconds without a sample after which a collector of a short interval counts as blocked."""
+SLOWEST_SEND = 20.0
+"""Seconds with frames that wait at a connection, and of which none is sent, after which a publisher counts as
+blocked: each of its messages is sent or ends the connection within ten."""
 STALE_INTERVALS = 3.0
 """As in `telemetry.fleet`, which needs NumPy: older readings are stale."""
 
@@ -106,11 +109,14 @@ class CollectorAssembly:
         self.marks = ProgressMarks(
             {
                 "sample": max(SLOWEST_SAMPLE, STALE_INTERVALS * config.interval),
-                "frame sent": math.inf,  # a broker or a disk that is away is no fault of ours
-                "frame stored": math.inf,
+                "frame sent": max(SLOWEST_SEND, STALE_INTERVALS * config.interval),
+                "frame stored": math.inf,  # a disk that is away is no fault of ours
             },
-            vital=("sample",),
+            vital=("sample", "frame sent"),
         )
+        self.marks.rest("frame sent")
+        self._sending: int | None = None
+        """Number of the connection at which frames wait."""
         self.started = asyncio.Event()
         """Set when it samples, and its page listens where the settings want one."""
         self._awaited = {"sample"} if config.metrics_listen is None else {"sample", "page"}
@@ -201,6 +207,19 @@ class CollectorAssembly:
         self.marks.mark("sample")
         if self._awaited:
             self.begun("sample")
+
+    def publisher_blocked(self) -> float | None:
+        """Return the seconds for which frames have waited at a connection and none was sent, once they are too
+        many. To be called every few seconds. A broker that is away is no fault of ours."""
+        publisher = self.publisher
+        waits = publisher.connected and publisher.outbox.frames
+        sending = publisher.counters.connects if waits else None
+        if sending is None:
+            self.marks.rest("frame sent")
+        elif sending != self._sending:
+            self.marks.expect("frame sent")
+        self._sending = sending
+        return self.marks.blocked().get("frame sent")
 
     def begun(self, part: str) -> None:
         """Note that a part has begun to work; when all have, no error ends the collector any more."""

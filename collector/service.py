@@ -33,7 +33,8 @@ from telemetry.errors import ConfigError
 from telemetry.inventory import LABEL_FACT, NodeRole
 from telemetry.release import release
 from telemetry.systemd import ServiceManager
-from telemetry.tasks import end, first_error
+from telemetry.tasks import TaskGroup, end, first_error, unending
+from telemetry.text import duration
 
 # The state folder is locked: one running collector per folder.
 
@@ -83,6 +84,8 @@ CLOSING = 1.0
 """Seconds that the source may take to close."""
 PARTING = 0.8
 """Seconds that publisher and ring may take to end, while the source closes."""
+LOOK_SECONDS = 2.0
+"""Pause between two looks whether the publisher sends."""
 LEAVING = 0.2
 """Seconds that threads may take to end."""
 
@@ -152,14 +155,14 @@ async def _run(
     loop = asyncio.get_running_loop()
     deadline = 0.0
     try:
-        async with asyncio.TaskGroup() as group:
+        async with TaskGroup() as group:
 
             def start(name: str, work: Callable[[], Awaitable[None]]) -> asyncio.Task[None]:
                 supervised = parts.supervisor.run(name, work, over=lambda: parts.closing)
                 return group.create_task(supervised, name=f"{name} {node}")
 
             sampler = start("sampler", functools.partial(_sample, parts))
-            ending = {start("publisher", parts.publisher.run)}
+            ending = {start("publisher", functools.partial(_publish, parts))}
             if parts.ring_writer is not None:
                 ending.add(start("ring", parts.ring_writer.run))
             others = set()
@@ -203,6 +206,25 @@ async def _sample(parts: CollectorAssembly) -> None:
         parts.opened = True
         parts.note("collector_started", f"kilowatch {release()}, source {parts.config.source}")
     await parts.sampler.run()
+
+
+class PublisherBlockedError(Exception):
+    """A publisher has a connection and frames, and sends none."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"frames wait and none was sent for {duration(seconds)}")
+
+
+async def _publish(parts: CollectorAssembly) -> None:
+    """Run the publisher; raise when it is blocked, whatever keeps it. While it does not end the watchdog is
+    not fed."""
+    async with TaskGroup(again_after=STOPPING) as group:
+        run = unending(parts.publisher.run(), lambda: parts.closing)
+        task = group.create_task(run, name=f"publishing {parts.config.node}")
+        while not task.done():
+            await asyncio.wait({task}, timeout=LOOK_SECONDS)
+            if (seconds := parts.publisher_blocked()) is not None:
+                raise PublisherBlockedError(seconds)
 
 
 async def _publish_last_frame(parts: CollectorAssembly) -> None:

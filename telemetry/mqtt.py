@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import secrets
 import socket
 import ssl
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import aiomqtt
 import msgspec
@@ -25,6 +26,7 @@ from telemetry.errors import BusError, ConfigError
 from telemetry.secrets import check_readable, read_secret, secret_path
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 15.0
 """Seconds between two tries to connect."""
@@ -212,6 +214,17 @@ class MqttClient(aiomqtt.Client):
         ):
             self._check()
 
+    async def _wait_for(self, fut: Awaitable[T], timeout: float | None) -> T:  # noqa: ASYNC109 - as its parent
+        """Wait as aiomqtt does, but with `asyncio.timeout`: on Python 3.11 `asyncio.wait_for` loses a
+        cancellation that comes together with the result (python/cpython#86296), and a task group, which
+        cancels once, then waits for ever."""
+        seconds = self.timeout if timeout is None else timeout
+        try:
+            async with asyncio.timeout(None if seconds == math.inf else seconds):
+                return await fut
+        except TimeoutError:
+            raise aiomqtt.MqttError("Operation timed out") from None
+
     async def _misc_loop(self) -> None:
         try:
             self._check()
@@ -291,12 +304,18 @@ async def _connect_one(
         socket_options=[(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)] if send_buffer else (),
     )
     client.address = broker.address
-    entered = False
+    entered = cancelled = False
     try:
         async with client:
             entered = True
-            yield client
+            try:
+                yield client
+            except asyncio.CancelledError:
+                cancelled = True
+                raise
     except aiomqtt.MqttError as error:
+        if cancelled:  # and the broker did not answer our farewell
+            raise asyncio.CancelledError from error
         raise BusError(f"MQTT broker {broker.address}: {error}") from error
     finally:
         if not entered:  # aiomqtt leaves the socket of an abandoned connection open

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import threading
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping
@@ -111,6 +112,8 @@ class Supervisor:
     ) -> str | None:
         """Do the work once; return what ended it, or None when it ended on purpose."""
         task = asyncio.current_task()
+        # A task group of Python 3.11 that fails while it waits for its tasks leaves a cancellation counted.
+        before = 0 if task is None else task.cancelling()
         timer = asyncio.get_running_loop().call_later(
             self._healthy_after, self._healthy, state, backoff
         )
@@ -118,7 +121,7 @@ class Supervisor:
         try:
             await work()
         except asyncio.CancelledError:
-            if task is None or task.cancelling():
+            if task is None or task.cancelling() > before:
                 raise
             # Something that it waited for was cancelled. A task group would let it vanish unseen.
             log.exception(
@@ -132,7 +135,7 @@ class Supervisor:
             return describe(error)
         finally:
             timer.cancel()
-        if task is not None and task.cancelling():  # the work swallowed the cancellation
+        if task is not None and task.cancelling() > before:  # the work swallowed the cancellation
             raise asyncio.CancelledError
         if over():
             return None
@@ -226,6 +229,8 @@ class ProgressMarks:
         self.vital = vital
         self._clock = clock
         self._at: dict[str, float] = {}
+        self._due: dict[str, float] = {}
+        """From when progress is due, of parts that had nothing to do."""
         self.restart()
 
     def restart(self) -> None:
@@ -236,14 +241,24 @@ class ProgressMarks:
         """Note that a part has made progress."""
         self._at[part] = self._clock()
 
+    def rest(self, part: str) -> None:
+        """Note that a part has nothing to do: until `expect` no progress is due."""
+        self._due[part] = math.inf
+
+    def expect(self, part: str) -> None:
+        """Note that a part has something to do from now on."""
+        self._due[part] = self._clock()
+
     def ages(self) -> dict[str, float]:
         """Return the seconds since each part last made progress."""
         now = self._clock()
         return {part: now - at for part, at in self._at.items()}
 
     def blocked(self) -> dict[str, float]:
-        """Return the parts without progress for longer than their limit, with the seconds."""
-        return {part: age for part, age in self.ages().items() if age > self.limits[part]}
+        """Return the parts without progress that is due for longer than their limit, with the seconds."""
+        now = self._clock()
+        since = {part: max(at, self._due.get(part, at)) for part, at in self._at.items()}
+        return {part: now - at for part, at in since.items() if now - at > self.limits[part]}
 
     def vital_blocked(self) -> dict[str, float]:
         """Return the vital ones of the blocked parts: what a watchdog watches."""

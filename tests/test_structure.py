@@ -107,3 +107,42 @@ def test_a_page_names_files_that_exist(page: str) -> None:
     missing = [name for name in named if not list(ROOT.glob(name.rstrip("/")))]
     assert not missing, ", ".join(missing)
     assert named
+
+
+LOSING = {
+    "wait_for": "on Python 3.11 one that comes together with the result (python/cpython#86296); "
+    "write `async with asyncio.timeout(...)`",
+    "TaskGroup": "for ever what a task of it loses; take `telemetry.tasks.TaskGroup`",
+}
+"""Names of asyncio that no package uses, each with which cancellation it loses."""
+
+
+def losing(source: str) -> list[tuple[int, str]]:
+    """Return line and name of each use of such a name."""
+    found: list[tuple[int, str]] = []
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Attribute(value=ast.Name(id="asyncio"), attr=name) if name in LOSING:
+                found.append((node.lineno, name))
+            case ast.ImportFrom(module=str(module), names=names) if (
+                module.split(".")[0] == "asyncio"
+            ):
+                found += [(node.lineno, each.name) for each in names if each.name in LOSING]
+    return found
+
+
+def test_no_package_loses_a_cancellation() -> None:
+    """A task group cancels once: with a task that loses it, the group waits for ever."""
+    assert losing("import asyncio\nasync def f():\n    await asyncio.wait_for(g(), 1)\n") == [
+        (3, "wait_for")
+    ]
+    assert losing("from asyncio import sleep, wait_for\n") == [(1, "wait_for")]
+    assert losing("async def f(condition):\n    await condition.wait_for(g)\n") == []
+    found = [
+        f"{path.relative_to(ROOT)}:{line}: asyncio.{name} loses {LOSING[name]}"
+        for package in PACKAGES
+        for path in sorted((ROOT / package).rglob("*.py"))
+        if path != ROOT / "telemetry/tasks.py"  # it has the group that does not
+        for line, name in losing(path.read_text(encoding="utf-8"))
+    ]
+    assert not found, "\n".join(found)

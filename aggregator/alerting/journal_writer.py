@@ -89,7 +89,7 @@ class JournalWriter:
                 if self.fault.reason:
                     await asyncio.sleep(min(pause, FIRST_RETRY))
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(pause):  # `wait_for` can lose a cancellation
+                    async with asyncio.timeout(pause):
                         await self._work.wait()
                 if self.unwoken.reason:
                     self._wake_channels()

@@ -55,6 +55,7 @@ from telemetry.devices import Event
 from telemetry.errors import ConfigError, StoreError
 from telemetry.fleet import Fleet
 from telemetry.supervision import ProgressMarks, Supervisor
+from telemetry.tasks import TaskGroup
 
 log = logging.getLogger(__name__)
 
@@ -408,7 +409,7 @@ class AlertingService:
         if self.heartbeat is not None:
             works["heartbeat"] = self.heartbeat.run
         works |= self._shared_works
-        async with asyncio.TaskGroup() as group:
+        async with TaskGroup() as group:
             for name, work in works.items():
                 group.create_task(supervisor.run(name, work), name=name)
 
@@ -461,7 +462,6 @@ class AlertingService:
             if due is not None:
                 wait = min(wait, max(LEAST_PAUSE, due - now))
             self._woken.clear()
-            # Not `wait_for`: on Python 3.11 it loses a cancellation that comes with the event.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(wait):
                     await self._woken.wait()

@@ -39,6 +39,7 @@ from aggregator.cluster.holder import (
 from aggregator.cluster.port import Bucket, Coordination, CoordinationError
 from aggregator.impairments import Impairments
 from telemetry.release import release
+from telemetry.tasks import TaskGroup
 from telemetry.text import counted
 
 log = logging.getLogger(__name__)
@@ -145,7 +146,7 @@ class ClusterMember:
                 except CoordinationError as error:
                     self._fail(error)
                     await asyncio.sleep(1.0)
-            async with asyncio.TaskGroup() as group:
+            async with TaskGroup() as group:
                 group.create_task(self._watch(keys), name="hints of owners")
                 group.create_task(self._work(), name="beginnings and ends of groups")
                 group.create_task(self._rounds(), name="rounds of the member")

@@ -51,6 +51,7 @@ from aggregator.cluster.port import (
     LoggedMessage,
 )
 from telemetry.secrets import read_secret
+from telemetry.tasks import keeping_cancellation
 
 log = logging.getLogger(__name__)
 
@@ -397,7 +398,8 @@ class NatsCoordination:
             try:
                 while True:
                     try:
-                        message = await subscription.next_msg(timeout=REPLAY_CHECK_SECONDS)
+                        with keeping_cancellation():
+                            message = await subscription.next_msg(timeout=REPLAY_CHECK_SECONDS)
                     except (NatsError, TimeoutError):
                         with contextlib.suppress(CoordinationError):
                             if await self._newest(subject) <= position:
@@ -609,9 +611,11 @@ class NatsCoordination:
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """Raise `CoordinationError` for what nats-py raises."""
+        """Raise `CoordinationError` for what nats-py raises, and a cancellation that it loses: by
+        `asyncio.wait_for`, and where it flushes."""
         try:
-            yield
+            with keeping_cancellation():
+                yield
         except (NatsError, OSError, TimeoutError) as error:
             self._forget()  # the streams may be gone
             text = str(error) or type(error).__name__

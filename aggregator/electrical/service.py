@@ -55,6 +55,7 @@ from telemetry.fleet import Fleet
 from telemetry.mqtt import BrokerConfig
 from telemetry.set_aside import SetAside, reason_of
 from telemetry.supervision import ProgressMarks, Supervisor
+from telemetry.tasks import TaskGroup
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -574,7 +575,7 @@ class ElectricalService:
         """
         one = supervisor or Supervisor()
         try:
-            async with asyncio.TaskGroup() as group:
+            async with TaskGroup() as group:
                 group.create_task(one.run("meters", lambda: self._read_meters(one)), name="meters")
                 group.create_task(
                     one.run("checkpoint", lambda: self._save_regularly(marks)), name="checkpoint"

@@ -47,7 +47,7 @@ from telemetry.gap import GAP, Gap, reason_of
 from telemetry.jobs import Job, JobKey
 from telemetry.metric import Kind, Lane, Table
 from telemetry.set_aside import reason_of as fault_of
-from telemetry.tasks import unending
+from telemetry.tasks import TaskGroup, unending
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -251,7 +251,7 @@ class EvidenceCollector:
     async def run(self) -> None:
         """Collect what is wanted, and store it, until cancelled."""
         try:
-            async with asyncio.TaskGroup() as group:
+            async with TaskGroup() as group:
                 for work in (self._save(), self._turns()):
                     group.create_task(unending(work, lambda: False))
         finally:

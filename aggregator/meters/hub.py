@@ -21,6 +21,7 @@ from power.site.attach import attach
 from power.site.config import PowerConfig
 from telemetry.mqtt import BrokerConfig
 from telemetry.supervision import Supervisor
+from telemetry.tasks import TaskGroup
 
 
 class MeterHub:
@@ -65,14 +66,11 @@ class MeterHub:
         supervisor = supervisor or Supervisor()
         while True:
             self._changed.clear()
-            async with asyncio.TaskGroup() as group:
-                tasks = [
+            async with TaskGroup() as group:
+                for name, work in self._work(supervisor):
                     group.create_task(supervisor.run(name, work), name=name)
-                    for name, work in self._work(supervisor)
-                ]
                 await self._changed.wait()
-                for task in tasks:
-                    task.cancel()
+                group.cancel_tasks()
 
     def readings(self) -> Sequence[MeterReading]:
         """Return the newest reading of each meter, target and pole; stale ones too."""

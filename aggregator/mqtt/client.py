@@ -213,7 +213,7 @@ class FanInClient:
                 # A dead peer is noticed by gmqtt's keepalive, which then only begins to close: on a
                 # connection whose buffer can't be sent, that would never end.
                 try:
-                    async with asyncio.timeout(WATCH_SECONDS):  # `wait_for` can lose a cancellation
+                    async with asyncio.timeout(WATCH_SECONDS):
                         await lost.wait()
                 except TimeoutError:
                     continue
@@ -325,7 +325,7 @@ async def _drop(client: Client) -> None:
     if connection is None:
         return
     try:
-        async with asyncio.timeout(0.5):  # `wait_for` can lose a cancellation
+        async with asyncio.timeout(0.5):
             await client.disconnect()
     except (TimeoutError, OSError, AttributeError):
         log.debug("the old connection did not end by itself")

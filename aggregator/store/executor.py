@@ -213,7 +213,8 @@ class StoreExecutor:
                 if stop.is_set():
                     return False
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(stop.wait(), backoff.next())
+                    async with asyncio.timeout(backoff.next()):
+                        await stop.wait()
                 continue
             self.faults.pop("commit", None)
             stats = self._stats

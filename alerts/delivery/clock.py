@@ -26,7 +26,7 @@ class DeliveryClock:
     async def wait(self, event: asyncio.Event, seconds: float) -> None:
         """Wait for an event, at most for some seconds."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):  # `wait_for` can lose a cancellation on 3.11
+            async with asyncio.timeout(seconds):
                 await event.wait()
 
     def now(self) -> int:

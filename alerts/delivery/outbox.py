@@ -34,6 +34,7 @@ from api.evidence import EvidenceReply
 from telemetry.errors import ConfigError, did_you_mean
 from telemetry.set_aside import SetAside
 from telemetry.supervision import Supervisor
+from telemetry.tasks import TaskGroup
 
 log = logging.getLogger(__name__)
 _STORE_SECONDS = 1.0
@@ -159,7 +160,7 @@ class Outbox:
         supervisor = supervisor or Supervisor()
         async with (
             open_sender(self._config.proxy, self._version) as sender,
-            asyncio.TaskGroup() as group,
+            TaskGroup() as group,
         ):
             self._sender = sender
             works: dict[str, Callable[[], Awaitable[None]]] = {

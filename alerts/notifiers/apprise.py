@@ -121,7 +121,8 @@ async def _in_a_thread(urls: list[str], letter: _Letter, seconds: float) -> Answ
     # A daemon, so that a plugin that hangs does not delay the end of the process.
     threading.Thread(target=work, name="apprise", daemon=True).start()
     try:
-        return await asyncio.wait_for(asyncio.wrap_future(future), seconds + 1)
+        async with asyncio.timeout(seconds + 1):
+            return await asyncio.wrap_future(future)
     except TimeoutError:
         return Later(f"no answer within {seconds:g} s")
     except Exception as error:  # noqa: BLE001 - see above

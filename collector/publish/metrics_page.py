@@ -123,10 +123,14 @@ def answer(parts: CollectorAssembly, path: str, now: float) -> PageReply:
             return PageReply(HTTPStatus.OK, page, exposition.CONTENT_TYPE)
         case "/healthz" if newest is not None:
             age = now - newest.at
-            if age <= STALE_INTERVALS * config.interval:
+            unsent = parts.marks.blocked().get("frame sent")
+            if unsent is not None:
+                text = f"frames wait and none was sent for {unsent:.0f} s\n"
+            elif age > STALE_INTERVALS * config.interval:
+                text = f"the newest frame is {age:.1f} s old\n"
+            else:
                 failing = "".join(f"{name}: {why}\n" for name, why in parts.failing().items())
                 return PageReply(HTTPStatus.OK, f"ok\n{failing}".encode())
-            text = f"the newest frame is {age:.1f} s old\n"
             return PageReply(HTTPStatus.SERVICE_UNAVAILABLE, text.encode())
         case "/metrics" | "/healthz":
             return PageReply(HTTPStatus.SERVICE_UNAVAILABLE, b"no frame yet\n")

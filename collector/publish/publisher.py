@@ -27,7 +27,7 @@ from telemetry.backoff import STABLE_AFTER, Backoff
 from telemetry.errors import KilowattError, WireError
 from telemetry.inventory import CommandKind, FrameSpan, Inventory, NodeState
 from telemetry.mqtt import FIRST_PAUSE, LONGEST_PAUSE, client_id, connect
-from telemetry.tasks import end, unending
+from telemetry.tasks import TaskGroup, end, unending
 from telemetry.topics import Topic, topic
 
 log = logging.getLogger(__name__)
@@ -171,7 +171,9 @@ class Publisher:
         self.backfill.requests.clear()
         self.outbox.frames_waiting.set()
         try:
-            async with asyncio.TaskGroup() as group:
+            async with TaskGroup(
+                again_after=LAST_SECONDS
+            ) as group:  # none has anything to clean up
                 works = {
                     "send": self._send(client),
                     "events": self._send_events(client),

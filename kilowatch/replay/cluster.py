@@ -158,7 +158,8 @@ class RecordedCluster(SingleView):
                     self.stats.flush.add(0.0)
                     self.flushes.tick()
                     try:
-                        await asyncio.wait_for(stop.wait(), BEAT_SECONDS)
+                        async with asyncio.timeout(BEAT_SECONDS):
+                            await stop.wait()
                     except TimeoutError:
                         continue
         finally:

@@ -24,7 +24,7 @@ from collector.source import Source
 from kilowatch.stack.broker import EmbeddedBroker
 from kilowatch.stack.signals import on_hangup
 from telemetry.errors import KilowattError
-from telemetry.tasks import first_error
+from telemetry.tasks import TaskGroup, first_error
 
 log = logging.getLogger(__name__)
 
@@ -93,7 +93,7 @@ async def run_stack(
     collectors_stop, aggregator_stop = asyncio.Event(), asyncio.Event()
     lingers = [Linger() for _ in parts]
     try:
-        async with asyncio.TaskGroup() as group:
+        async with TaskGroup() as group:
             group.create_task(aggregator.run(aggregator_stop), name="aggregator")
             tasks = [
                 group.create_task(
@@ -139,7 +139,8 @@ async def run_stack(
 
 async def _wait(stop: asyncio.Event, seconds: float | None) -> None:
     with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(stop.wait(), seconds)
+        async with asyncio.timeout(seconds):
+            await stop.wait()
 
 
 async def _drain(aggregator: Aggregator, lingers: Sequence[Linger]) -> None:

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import msgspec
 
+from aggregator.http.node_status import status_of
 from alerts.rules.rule import load
 from api.alerts import Action, NotificationState, Severity
+from api.fleet import NodeStatus
 from tests.aggregator.alerting_stack import Hall, calls
 
 TOASTY = """
@@ -114,3 +116,22 @@ def test_an_alert_that_comes_and_goes_for_ten_minutes_is_told_twice_at_most(tmp_
     hall.pass_by(700, every=5.0)
     assert hall.notices[-1].action is Action.RESOLVE
     assert hall.pipeline.manager.incidents() == []
+
+
+def test_a_node_whose_status_is_online_and_that_sends_no_frames_is_stale_and_then_an_alert() -> (
+    None
+):
+    """As a publisher that hangs leaves it: its last will is not sent, for its connection stands."""
+    hall = Hall(2)
+    hall.pass_by(5)
+    node = hall.fleet.nodes["n0"]
+    node.online = hall.fleet.nodes["n1"].online = True
+    hall.silent = {"n0"}
+    hall.pass_by(30)
+    assert node.online
+    assert status_of(node, hall.now) is NodeStatus.STALE
+    assert status_of(hall.fleet.nodes["n1"], hall.now) is NodeStatus.ONLINE
+    hall.pass_by(40)
+    assert node.online
+    found = {alert.rule for alert in hall.pipeline.alerts() if alert.node == "n0"}
+    assert found & {"node_silent", "busy_node_silent"}

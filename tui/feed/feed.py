@@ -30,6 +30,7 @@ from api.stream import (
     StreamRows,
 )
 from telemetry.backoff import Backoff
+from telemetry.tasks import TaskGroup
 from tui.feed.connection import Connection, ConnectionState
 from tui.feed.http import HttpConnection
 from tui.feed.requests import TIMEOUT, ActionRefusedError, ApiRequests, refusal, why
@@ -96,7 +97,7 @@ class DocumentPoller(ApiRequests):
         self._due.clear()
         self._pending.clear()
         try:
-            async with asyncio.TaskGroup() as group:
+            async with TaskGroup() as group:
                 while True:
                     self._wake.clear()
                     for ask in self._all:

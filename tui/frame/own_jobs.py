@@ -134,7 +134,8 @@ class OwnJobs(App[None]):
             self.redraw()
             self._ask.clear()
             try:
-                await asyncio.wait_for(self._ask.wait(), self._every)
+                async with asyncio.timeout(self._every):
+                    await self._ask.wait()
             except TimeoutError:
                 continue
 
