@@ -119,9 +119,10 @@ def _all_plain(payload: bytes) -> bool:
 
 def _cleaned(value: Any) -> Any:
     """Return a decoded message with all its texts cleaned and cut; one that may be absent and of which
-    nothing is left is None."""
+    nothing is left is None. Nothing but texts changes: a member of an enumeration, which may be a `str`
+    too, is one of ours already."""
     kind = type(value)
-    if issubclass(kind, str):
+    if kind is str:
         return clean(value[:MOST_TEXT])
     if issubclass(kind, msgspec.Struct):
         changed = {

@@ -371,6 +371,13 @@ def test_the_border_knows_our_own_topics_only(feed: Feed) -> None:
     assert sampled_at(0) < ARRIVAL
 
 
+def test_a_node_whose_reason_has_a_quotation_mark_is_offline(feed: Feed) -> None:
+    feed.send("a", 0)
+    will = CollectorStatus(state=NodeState.OFFLINE, session=1, reason='"lost"')
+    feed.publish("a", Topic.STATUS, messages.encode(will))
+    assert not feed.fleet.nodes["a"].online
+
+
 # -- Whose a GPU is ------------------------------------------------------------------------------
 
 

@@ -112,6 +112,26 @@ async def test_a_gpu_s_job_is_a_series_to_join_with_where_it_has_one_holder() ->
         assert "kilowatch_gpu_job_info{" not in page
 
 
+@pytest.mark.parametrize("name", ['my"app', "my\\app", "my\tapp", "my\x1bapp", "x" * 2000])
+async def test_a_process_of_any_name_costs_no_page(name: str) -> None:
+    """A quotation mark in the name of a process made plain texts of the kinds of all allocations of its node."""
+    view, site = filled()
+    view.fleet = site.fleet
+    held = site.held(KEYS[1], 0, site.wall)
+    process = GpuProcess(gpu="GPU-n0-0", pid=7, name=name, job=KEYS[1])
+    gpus = {gpu.uuid for gpu in view.fleet.nodes["n0"].inventory.gpus}
+    message = NodeJobs(
+        session=1, version=50, at=site.wall, jobs=(Job(key=KEYS[1]),), allocations=(held,),
+        processes=(process,),
+    )  # fmt: skip
+    site.jobs.receive("n0", msgspec.json.encode(message), gpus, site.wall)
+    async with door(view) as client:
+        for path in ("/metrics/nodes", "/metrics/node/n0"):
+            status, page = (await client.text(path))[:2]
+            assert status == 200, path
+            assert "kilowatch_gpu_job_info{" in page, path
+
+
 async def test_each_mig_instance_has_its_own_holder_on_page_screen_and_in_prometheus() -> None:
     """Two pods on two instances of a GPU, and a third instance that is free: no job holds the GPU alone."""
     view, site = FakeView(), Site(nodes=0)

@@ -57,6 +57,7 @@ from tests.aggregator.meter_hub import site_of
 from tests.aggregator.node import expected, inventory, payload
 from tests.fuzz.corpus import METERS
 from tests.fuzz.inputs import BUS, FuzzInput
+from tests.telemetry.typed import typed
 
 HONEST, HONEST_GPUS = "honest-1", 3
 TICK = 128
@@ -328,7 +329,7 @@ def use_jobs(body: bytes) -> None:
     """Decode the jobs of a node, and what the border makes of them once more: it must not change."""
     with contextlib.suppress(WireError):
         found = decode_jobs(body)
-        if decode_jobs(msgspec.json.encode(found)) != found:
+        if typed(decode_jobs(msgspec.json.encode(found))) != typed(found):
             raise FuzzError("the border refuses or changes what it passed")
 
 

@@ -30,10 +30,20 @@ from telemetry.inventory import (
     Inventory,
     NodeState,
 )
-from telemetry.jobs import NodeJobs
+from telemetry.jobs import (
+    Allocation,
+    AllocationKind,
+    GpuProcess,
+    Job,
+    JobKey,
+    NodeJobs,
+    Precision,
+    UserPrivacy,
+)
 from telemetry.metric import Lane, Table
 from telemetry.schema import Block, Schema
 from telemetry.topics import Topic, shard_of, topic
+from tests.telemetry.typed import typed
 
 WALL = 1_790_000_000 * 10**9
 GPUS = tuple(Gpu(uuid=f"GPU-{n}", index=n, name="NVIDIA Test") for n in range(2))
@@ -436,6 +446,55 @@ def test_the_windows_of_time() -> None:
 def test_a_name_that_no_node_can_have_is_foreign(name: str) -> None:
     where = f"kilowatch/1/default/{shard_of(name)}/{name}/frame"
     assert refused(lambda: border.check_topic(where, "default")).startswith("foreign")
+
+
+KEY = JobKey("slurm", "lab", "4711")
+HONEST_JOBS = NodeJobs(
+    session=1,
+    at=WALL,
+    users=UserPrivacy.HASHED,
+    jobs=(Job(key=KEY, name="train", user="ada", state="RUNNING", exit_code=0),),
+    allocations=(
+        Allocation(job=KEY, gpu="GPU-0", begin=5, begin_from=Precision.HOOK, source="slurm-hook"),
+        Allocation(job=KEY, gpu="GPU-1", begin=5, kind=AllocationKind.USED, instance=2),
+    ),
+    processes=(GpuProcess(gpu="GPU-0", pid=7, name="python3", job=KEY, sm_ratio=0.5),),
+)
+HONEST_EVENT = Event(
+    id="1", node="a", at=WALL, kind="xid", message="m", data={"a": [1, "b", None], "c": 2.5}
+)
+MESSAGES: tuple[tuple[msgspec.Struct, Callable[[bytes], object]], ...] = (
+    (HONEST, lambda payload: border.decode_inventory(payload, "a", WALL)),
+    (HONEST_JOBS, border.decode_jobs),
+    (HONEST_EVENT, lambda payload: border.decode_event(payload, "a")),
+    (CollectorStatus(state=NodeState.OFFLINE, session=7, reason="lost"), border.decode_status),
+)
+
+
+@given(st.text(st.sampled_from('"\\\t\x1b\x7f\u202e\u2028é'), min_size=1, max_size=4))
+@example('"')
+@example("x" * (border.MOST_TEXT + 1))
+def test_whatever_the_texts_all_else_is_as_it_was_sent(hostile: str) -> None:
+    """A process may have any name: it must not turn the enumerations of the message into plain texts."""
+    for honest_message, decode in MESSAGES:
+
+        def spoiled(value: Any) -> Any:
+            if isinstance(value, dict):
+                return {name: spoiled(item) for name, item in value.items()}
+            if isinstance(value, list):
+                return [spoiled(item) for item in value]
+            return value + hostile if isinstance(value, str) and value not in WORDS else value
+
+        sent = messages.encode(honest_message)
+        body = spoiled(json.loads(sent))
+        found = decode(json.dumps(body | {"node": "a"} if "node" in body else body).encode())
+        assert_clean(found)
+        assert typed(found, texts=False) == typed(decode(sent), texts=False)
+
+
+WORDS = {str(word) for kind in (NodeState, Precision, AllocationKind, UserPrivacy, Table, Lane)
+         for word in kind}  # fmt: skip
+"""Texts that are members of enumerations."""
 
 
 def test_the_address_of_a_topic_of_ours() -> None:
