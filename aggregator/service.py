@@ -346,7 +346,8 @@ class Aggregator(SingleView):
         if self.config.members.nats:  # its groups come and go; each is restored when it comes
             ingest.shards = set()
         else:
-            ingest.restore(await store.inventories(), await store.accounted(), time.monotonic())
+            accounted = self.register.under_present_names(await store.accounted())
+            ingest.restore(await store.inventories(), accounted, time.monotonic())
         self.jobs.restore(await store.open_jobs())
         self.jobs.meter.unheld = await asyncio.to_thread(unheld.load, self.config.data_dir)
         self._commit_done = asyncio.Event()
@@ -890,6 +891,7 @@ class Aggregator(SingleView):
         """Compare the nodes that are declared with those that are heard; remove what has a new name now."""
         if damage := self.register.damage():
             self.impairments.report("node_missing", "register/nodes", damage)
+        await self._note_renamed()
         if not len(self.register):
             return
         now = self.now()
@@ -900,6 +902,26 @@ class Aggregator(SingleView):
             with contextlib.suppress(BusError):  # until the broker is back
                 await self.forget(old)
                 log.info("node=%s left the fleet: it has another name now", old)
+
+    async def _note_renamed(self) -> None:
+        """Declare the new names under which machines already send: their history is found under these."""
+        if self._ingest is None:
+            return
+        pairs, self._ingest.renamed = self._ingest.renamed, []
+        for old, new in pairs:
+            node = self.fleet.nodes.get(new)
+            if node is None or not math.isfinite(node.seen):
+                self._ingest.renamed += (
+                    [(old, new)] if node is not None else []
+                )  # until its first frame
+                continue
+            why = "the same machine sends under that name"
+            try:
+                await self.register.rename(old, new, self.fleet, "kilowatch", why, self.wall(), heard=True)  # fmt: skip
+            except (NodeError, ConfigError) as error:
+                log.warning("node=%s sends as %s now, and its history stays under the old name: %s", old, new, error)  # fmt: skip
+            else:
+                log.warning("node=%s has the name %s now: %s", old, new, why)
 
 
 async def _every(seconds: float, stop: asyncio.Event | None = None) -> AsyncIterator[float]:

@@ -98,6 +98,11 @@ def role_of(inventory: Inventory) -> NodeRole | None:
     return NodeRole.GPU if inventory.gpus and not inventory.role else None
 
 
+def machine_of(inventory: Inventory) -> str:
+    """Return the identity of a node's machine, which outlives its name; "" where its collector does not tell it."""
+    return inventory.host.get("machine", "")
+
+
 class FrameSpan(msgspec.Struct, frozen=True, array_like=True):
     """Frames `first` to `last` of a session, both included."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import math
 import sys
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping
@@ -24,7 +25,7 @@ from aggregator.ingest.layout import fits_inventory, make_layout
 from aggregator.ingest.newcomers import Newcomers
 from aggregator.ingest.node_clocks import NodeClocks
 from aggregator.ingest.refusals import FAULT, Refusals
-from aggregator.ingest.sequence import FrameSequence, NodeTracker
+from aggregator.ingest.sequence import REQUEST_INVENTORY_EVERY, FrameSequence, NodeTracker
 from aggregator.jobs.service import JobService
 from aggregator.load.shedding import Shedding
 from aggregator.store.batch_parts import holes_of
@@ -39,7 +40,7 @@ from telemetry.errors import WireError
 from telemetry.fleet import Fleet
 from telemetry.frame import Frame
 from telemetry.intervals import IntervalSet
-from telemetry.inventory import Inventory, NodeState, encode
+from telemetry.inventory import Inventory, NodeState, encode, machine_of
 from telemetry.schema import SCHEMA, Schema
 from telemetry.topics import Address, Topic, shard_of, topic
 
@@ -50,6 +51,8 @@ REMEMBERED_EVENTS = 100_000
 RECENT_EVENTS = 1000
 HELD_SECONDS = 600.0
 """Seconds after its last frame for which a GPU is its node's: a reboot takes less."""
+RENAMED_SECONDS = 3.0
+"""The same after our start, where the other name is one of the same machine: it would have sent by then."""
 MOST_UNSTORED = 100_000
 """Events that wait for a store that fails."""
 FEW_SPANS = 16
@@ -204,6 +207,8 @@ class MessageRouter:
         """New ones that no batch has yet."""
         self._removed: list[str] = []
         """Nodes that the store is to remove from its inventories."""
+        self.renamed: list[tuple[str, str]] = []
+        """Old and new names of machines that have another name now, until the register has them."""
         self._unfinished: Batch | None = None
         """The batch in which an exception occurred before it was whole."""
         self.shards: set[str] | None = None
@@ -490,7 +495,7 @@ class MessageRouter:
         inventory = self._interner.inventory(found)
         first = not node.layouts
         if first or node.layouts[0].inventory != inventory:
-            self._check_holders(inventory, now)
+            self._check_holders(node, inventory, now)
             self._sequence.check_devices(node, inventory, now)
             size = len(payload) - (SCHEMA_BYTES if inventory.schema is SCHEMA else 0)
             if not node.proven and not self._newcomers.place(node.name, size):
@@ -521,12 +526,13 @@ class MessageRouter:
         except Exception as error:  # noqa: BLE001 - as in `receive`
             self._refuse(error, f"{node.name}/jobs", payload, now, wall, node)
 
-    def _check_holders(self, inventory: Inventory, now: float) -> None:
+    def _check_holders(self, node: NodeTracker, inventory: Inventory, now: float) -> None:
         """Raise `WireError` (`foreign`) for a GPU that is another node's: history is found by UUID, and
         is not to be mixed. A board that has moved is its new node's once the other is shut down, has
-        sent an inventory without it, or was silent for `HELD_SECONDS`. A name without a frame holds
-        none."""
-        fleet = self._fleet
+        sent an inventory without it, or was silent for `HELD_SECONDS`. One of the same machine, which has
+        another name now, is so too when we were started meanwhile. A name without a frame holds none."""
+        fleet, former = self._fleet, set()
+        machine = machine_of(inventory)
         for number, gpu in enumerate(inventory.gpus):
             row = fleet.by_uuid.get(gpu.uuid)
             name, held = (None, None) if row is None else fleet.gpus[row] or (None, None)
@@ -535,11 +541,27 @@ class MessageRouter:
             if not self.nodes[name].proven:
                 continue  # an old inventory that the broker retains, perhaps
             holder = fleet.nodes[name]
-            silent = now - max(holder.seen, self._began) > HELD_SECONDS
+            same = bool(machine) and machine_of(holder.inventory) == machine
+            unheard = same and not math.isfinite(holder.seen)
+            silent = now - max(holder.seen, self._began) > (
+                RENAMED_SECONDS if unheard else HELD_SECONDS
+            )
             if not (silent or holder.ended or (held is not None and not held.present)) and not (
                 self._registry.had(inventory.node, gpu.uuid)
             ):
-                raise WireError("foreign", f"gpus[{number}] is of the node {name}")
+                if unheard:  # request it again as soon as it may be accepted
+                    node.inventory_requested = now + RENAMED_SECONDS - REQUEST_INVENTORY_EVERY
+                raise WireError(
+                    "foreign",
+                    f"gpus[{number}] is of the node {name}. If that is an old name of this machine, stop its "
+                    f"collector; if the GPU has moved here: kilowatch forget {name}",
+                )
+            if same:
+                former.add(name)
+        for name in sorted(former):
+            self.renamed.append((name, inventory.node))
+            for account in self._sequence.ledger.of(name):  # its ring has sessions of before
+                self._sequence.restore(node, account.session, account.have)
 
     def _status(self, node: NodeTracker, payload: bytes, now: float, wall: int) -> None:
         if not payload:

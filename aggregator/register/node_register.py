@@ -24,7 +24,8 @@ from api.node_register import RegisterReply, RegisterRow, RegisterState, Release
 from telemetry import private_file
 from telemetry.errors import NodeError
 from telemetry.fleet import Fleet, Node
-from telemetry.inventory import role_of
+from telemetry.intervals import IntervalSet
+from telemetry.inventory import machine_of, role_of
 from telemetry.release import release
 from telemetry.text import duration, rfc3339
 from telemetry.topics import check_name
@@ -161,9 +162,19 @@ class NodeRegister:
                 )
             ])  # fmt: skip
 
-    async def rename(self, old: str, new: str, fleet: Fleet, who: str, why: str, wall: int) -> None:
-        """Declare that a node has another name from its next start on. Raises `ConfigError` for a name that
-        no node can have, `NodeError` for one that is not known or is taken."""
+    async def rename(
+        self,
+        old: str,
+        new: str,
+        fleet: Fleet,
+        who: str,
+        why: str,
+        wall: int,
+        *,
+        heard: bool = False,
+    ) -> None:
+        """Declare that a node has another name from its next start on, or has it already (`heard`). Raises
+        `ConfigError` for a name that no node can have, `NodeError` for one that is not known or is taken."""
         check_name("node", old)
         check_name("to", new)
         async with self._lock:
@@ -174,13 +185,17 @@ class NodeRegister:
                 raise NodeError(f"{old} is no node that was ever heard or expected. Look at: kilowatch nodes list")  # fmt: skip
             if before is not None and before.renamed_to:
                 raise NodeError(f"{old} was renamed to {before.renamed_to}. Rename that one.")
-            if new in fleet.nodes or (taken is not None and (taken.expected or taken.formerly)):
+            if (new in fleet.nodes and not heard) or (
+                taken is not None and (taken.expected or taken.formerly)
+            ):
                 raise NodeError(f"{new} is the name of another node. Choose another, or retire that one first.")  # fmt: skip
             if taken is not None and taken.renamed_to and not self._left(taken):
                 raise NodeError(f"{new} is being renamed to {taken.renamed_to}, which was not heard yet. Wait for that, or choose another.")  # fmt: skip
             before = before or NodeRecord(name=old)
             known = fleet.nodes.get(old)
-            machine = before.machine if known is None else (machine_of(known) or before.machine)
+            machine = (
+                before.machine if known is None else (machine_of(known.inventory) or before.machine)
+            )
             past = tuple(each for each in before.formerly if each.name != new)
             await self._put([
                 msgspec.structs.replace(
@@ -268,6 +283,21 @@ class NodeRegister:
                 found[record.name] = then
         return found
 
+    def under_present_names(
+        self, accounted: Mapping[tuple[str, int], IntervalSet]
+    ) -> dict[tuple[str, int], IntervalSet]:
+        """Return the frames that are accounted for by node and session, those of a former name under the
+        present one too: its ring has sessions of before, whose frames are not to be stored again."""
+        present = {
+            past.name: each.name for each in self._records.values() for past in each.formerly
+        }
+        found = dict(accounted)
+        for (name, session), frames in accounted.items():
+            if name in present:
+                key = present[name], session
+                found[key] = IntervalSet([*frames, *found.get(key, ())])
+        return found
+
     def problems(self, fleet: Fleet, now: float, started: float) -> Mapping[str, Mapping[str, str]]:
         """Return by rule of `monitor.toml` the parts with a problem, and the reasons. `started`: monotonic
         seconds of the aggregator's start."""
@@ -313,7 +343,8 @@ class NodeRegister:
             role="" if node is None else role_of(node.inventory) or "",
             gpus=0 if node is None else len(node.inventory.gpus),
             age_seconds=None if node is None else age(node, now),
-            machine=(record.machine if node is None else machine_of(node)) or record.machine,
+            machine=(record.machine if node is None else machine_of(node.inventory))
+            or record.machine,
             formerly=[each.name for each in record.formerly],
             renamed_to=record.renamed_to,
             conflict=conflict,
@@ -329,18 +360,13 @@ class NodeRegister:
 
     def _conflict(self, record: NodeRecord, node: Node | None) -> str:
         """Return why a node is another machine than the one that was renamed; "" where it may be it."""
-        its = "" if node is None else machine_of(node)
+        its = "" if node is None else machine_of(node.inventory)
         if not record.formerly or not record.machine or not its or its == record.machine:
             return ""
         return (
             f"{record.name} is another machine than {record.formerly[-1].name} was: "
             f"{its}, not {record.machine}"
         )
-
-
-def machine_of(node: Node) -> str:
-    """Return the identity of a node's machine, as its collector tells it; "" where it does not."""
-    return str(node.inventory.host.get("machine", ""))
 
 
 def drift(its: str, ours: str) -> ReleaseDrift:

@@ -92,6 +92,7 @@ def inventory(
         "os": "simulated",
         "product": chassis.product,
         "serial": f"S{own % 10**9:09d}",
+        "machine": f"{own:016x}",
         "cpu": chassis.cpu,
         "cpus": str(chassis.cpus),
         MEMORY_FACT: str(chassis.memory_bytes),

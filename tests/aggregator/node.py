@@ -12,6 +12,7 @@ import time
 from collections.abc import Sequence
 
 import aiomqtt
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -113,8 +114,17 @@ class ScriptedNode:
     begin = NOW
     """Time of its first frame by its clock, ns since 1970."""
 
-    def __init__(self, broker: BrokerConfig, name: str, gpus: int = 2, session: int = 1) -> None:
+    def __init__(
+        self,
+        broker: BrokerConfig,
+        name: str,
+        gpus: int = 2,
+        session: int = 1,
+        made_of: Inventory | None = None,
+    ) -> None:
+        """`made_of`: its inventory under another name and session, in place of the usual one."""
         self.broker = broker
+        self.made_of = made_of or inventory(name, gpus)
         self.name = name
         self.gpus = gpus
         self.session = session
@@ -184,11 +194,8 @@ class ScriptedNode:
         )
         status = CollectorStatus(state=NodeState.ONLINE, session=self.session, ring=spans)
         await self.publish(Topic.STATUS, messages.encode(status), retain=True)
-        await self.publish(
-            Topic.INVENTORY,
-            messages.encode(inventory(self.name, self.gpus, self.session)),
-            retain=True,
-        )
+        its = msgspec.structs.replace(self.made_of, node=self.name, session=self.session)
+        await self.publish(Topic.INVENTORY, messages.encode(its), retain=True)
 
     def _topic(self, kind: Topic) -> str:
         return topic("default", self.name, kind)

@@ -13,7 +13,7 @@ import pytest
 from aggregator.alerting.pipeline import AlertPipeline
 from aggregator.impairments import Impairments
 from aggregator.ingest.refusals import MOST_NODES, OFTEN, OTHERS, QUIET, Refusals
-from aggregator.ingest.router import HELD_SECONDS
+from aggregator.ingest.router import HELD_SECONDS, RENAMED_SECONDS
 from aggregator.store.protocol import Batch
 from alerts.rules.rule import load
 from api.alerts import AlertState, Severity
@@ -399,6 +399,32 @@ def test_a_gpu_of_another_node_can_not_be_claimed(feed: Feed) -> None:
     assert stored(feed, "GPU-a-0") == [value("a", 0, 0, 0)]
     feed.hello("a")
     assert feed.fleet.gpus[feed.fleet.by_uuid["GPU-a-0"]] == ("a", inventory("a", 2).gpus[0])
+
+
+def test_a_machine_that_has_another_name_now_keeps_its_gpus_after_our_restart(feed: Feed) -> None:
+    old = msgspec.structs.replace(inventory("a", 2), host={"machine": "m1"})
+    new = msgspec.structs.replace(old, node="b", session=2)
+    feed.inventory(old)
+    feed.send("a", 0, 1, 2)
+    feed.commit()
+    feed.inventory(new)
+    assert feed.stats.refused == {OTHERS: {"foreign": 1}}, (
+        "its collector still sends under the old name"
+    )
+    feed.reopen()
+    feed.inventory(new)
+    assert feed.stats.refused == {OTHERS: {"foreign": 1}}, "it may still send"
+    feed.now += RENAMED_SECONDS + 1
+    feed.inventory(msgspec.structs.replace(new, host={"machine": "m2"}))
+    assert feed.stats.refused == {OTHERS: {"foreign": 2}}, "another machine"
+    feed.inventory(new)
+    feed.send("b", 0, session=2)
+    assert feed.commit() == 1
+    assert feed.ingest.renamed == [("a", "b")]
+    whole = [*(value("a", 0, 0, seq) for seq in range(3)), value("b", 0, 0, 0)]
+    assert sorted(filter(None, stored(feed, "GPU-a-0"))) == sorted(whole)
+    feed.resend("b", 0, 1, 2)
+    assert feed.commit() == 0, "its ring has what was stored under the old name"
 
 
 @pytest.mark.parametrize("order", ["ghost first", "ghost last", "ghost gone"])

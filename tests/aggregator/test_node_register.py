@@ -28,7 +28,7 @@ from tests.aggregator.node import NOW, ScriptedNode
 from tests.aggregator.node import inventory as scripted
 from tests.aggregator.test_forget import end, retained
 from tests.aggregator.test_service import config, running, until
-from tests.brokers import Broker, plain_client
+from tests.brokers import Broker, Mosquitto, plain_client
 
 SECOND = 10**9
 DAY = 86_400 * SECOND
@@ -372,3 +372,41 @@ async def _get(aggregator: Aggregator, path: str) -> dict[str, list]:  # type: i
         found: dict[str, list] = await answer.json()  # type: ignore[type-arg]
         assert answer.status == 200, found
         return found
+
+
+async def test_a_new_name_in_the_settings_of_a_node_is_taken_over_with_its_history(
+    mosquitto: Mosquitto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`kilowatch run`, then `[collector] node = "new"`, and `run` again: nothing is retained meanwhile."""
+    monkeypatch.setattr("aggregator.service.UPKEEP_SECONDS", 0.05)
+    monkeypatch.setattr("aggregator.ingest.router.RENAMED_SECONDS", 0.2)
+    settings = config(mosquitto.config, tmp_path / "data")
+    machine = msgspec.structs.replace(scripted("old", 2), host={"machine": "m1"})
+    async with (
+        running(settings) as aggregator,
+        ScriptedNode(mosquitto.config, "old", made_of=machine) as node,
+    ):
+        for _ in range(3):
+            await node.tick()
+        await until(lambda: aggregator.stats.frames_stored == 3)
+    async with plain_client(mosquitto.config) as client:
+        for kind in (Topic.STATUS, Topic.INVENTORY):
+            await client.publish(topic("default", "old", kind), b"", 1, retain=True)
+    for session in (2, 3):  # after another restart too
+        async with (
+            running(settings) as aggregator,
+            ScriptedNode(mosquitto.config, "new", session=session, made_of=machine) as moved,
+        ):
+            moved.ring |= node.ring
+            while not moved.made or set(aggregator.fleet.nodes) != {"new"}:
+                await moved.tick()
+                await moved.hello()
+                await asyncio.sleep(0.05)
+            ticks = moved.made[session]
+            await until(lambda: aggregator.stats.frames_stored >= ticks)  # noqa: B023
+            row = aggregator.register.row("new", aggregator.fleet, aggregator.now())
+            assert (row.formerly, row.state) == (["old"], RegisterState.ONLINE)
+            assert aggregator.stats.frames_stored == ticks, (
+                "what was stored under the old name is not again"
+            )
+            assert [one for one in moved.commands if one.about == 1] == []
