@@ -40,6 +40,9 @@ class Gap(IntEnum):
     """The collector does not ask: the GPU's firmware has stopped, and each call would wait for it."""
     SATURATED = 9
     """The counter stands at its maximum, and counts no more until somebody resets it."""
+    LATE = 10
+    """The collector did not get to it before the tick's deadline, for want of a processor or because other devices
+    took long; of this device that says nothing."""
 
     @property
     def word(self) -> str:
@@ -64,6 +67,7 @@ STALE = GAP[Gap.STALE]
 NOT_READ = GAP[Gap.NOT_READ]
 PAUSED = GAP[Gap.PAUSED]
 SATURATED = GAP[Gap.SATURATED]
+LATE = GAP[Gap.LATE]
 
 
 def reason_of(value: float) -> Gap | None:

@@ -32,6 +32,7 @@ ANNOUNCED = (
     Gap.STALE,
     Gap.PAUSED,
     Gap.SATURATED,
+    Gap.LATE,
 )
 """Reasons that are written; a metric that a device does not have at all is no gap to report."""
 

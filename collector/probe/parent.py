@@ -7,12 +7,15 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 import msgspec
 
+from collector.probe.available_time import AvailableTime, ReadThreads, thread_times
 from collector.probe.protocol import (
+    ProbeDescription,
     ProbeNotice,
     ProbeReply,
     ProbeReport,
@@ -33,7 +36,13 @@ _MARGIN = 0.15
 class Probe:
     """A probe process. It ends when its pipe is closed, and is never killed."""
 
-    def __init__(self, driver: str, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        driver: str,
+        environment: Mapping[str, str] | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+        read: ReadThreads = thread_times,
+    ) -> None:
         self.report: ProbeReport | None = None
         """Newest report whether the driver is open."""
         self.notices: list[ProbeNotice] = []
@@ -46,6 +55,8 @@ class Probe:
         self._seq = 0
         self._ended_at = 0.0
         self._answer: ProbeReply | None = None
+        self._described: dict[int, ProbeDescription] = {}
+        """Descriptions that no caller has yet: each is sent once, and its reply may come too late for a tick."""
         self._waiter: asyncio.Future[None] | None = None
         self._decoder: msgspec.msgpack.Decoder[ToParent] = msgspec.msgpack.Decoder(ToParent)
         self._unpacker = Unpacker()
@@ -54,6 +65,10 @@ class Probe:
         # The folder of this package, and (-P) not the working directory.
         paths = [str(_HOME), *filter(None, [merged.get("PYTHONPATH")])]
         self._spawn(driver, {**merged, "PYTHONPATH": os.pathsep.join(paths)})
+        self._monotonic = monotonic
+        self._silence = AvailableTime(partial(read, self.pid, None))
+        self._looked_at = monotonic()
+        """When the silence was last looked at, or began."""
 
     def _spawn(self, driver: str, environment: dict[str, str]) -> None:
         """Start a fresh interpreter: a fork would inherit the event loop and the broker's socket."""
@@ -112,14 +127,23 @@ class Probe:
         budget = max(left * (1 - _MARGIN), 0.001)
         if not self._write(pack(ProbeRequest(self._seq, lanes, budget, without, processes))):
             return None
-        self.asked_at = time.monotonic()
-        return self._answer if await self._answered(deadline) else None
+        self.asked_at = self._looked_at = self._monotonic()
+        self._silence.seconds = 0.0
+        if not await self._answered(deadline):
+            return None
+        answer = self._answer
+        if answer is not None and self._described:
+            answer = msgspec.structs.replace(answer, described=self._described)
+            self._described = {}
+        return answer
 
     async def _answered(self, deadline: float) -> bool:
         """Wait until no request is open; return False at the deadline."""
         while self.asked_at is not None and not self.ended:
             if not await self._wake(deadline):
-                return False
+                if not self.ended:
+                    self._readable()  # this process may be the late one, and the reply in the pipe
+                return self.asked_at is None
         return True
 
     async def reported(self, seconds: float) -> ProbeReport | None:
@@ -129,9 +153,15 @@ class Probe:
             pass
         return self.report
 
-    def silent_for(self) -> float:
-        """Return the seconds since an unanswered request: the process itself does not run."""
-        return 0.0 if self.asked_at is None else time.monotonic() - self.asked_at
+    def silent_for(self, longest: float) -> float:
+        """Return the seconds since the start or a request without a report or reply, less those in which the process
+        had no processor. Called at each tick: of the time since the last call `longest` counts, because a
+        caller that is later than that had no processor either."""
+        if self.report is not None and self.asked_at is None:
+            return 0.0
+        before, self._looked_at = self._looked_at, self._monotonic()
+        self._silence.add(longest, self._looked_at - before)
+        return self._silence.seconds
 
     def ended_for(self) -> float:
         """Return the seconds since the pipe closed."""
@@ -199,6 +229,7 @@ class Probe:
             case ProbeReply():
                 self.asked_at = None
                 self._answer = message
+                self._described |= message.described
             case ProbeReport():
                 self.report = message
                 self.asked_at = None

@@ -4,16 +4,24 @@ A driver call that hangs can be neither cancelled nor killed. So each tick is a 
 turns on a worker thread; when a turn takes too long, its thread is abandoned with its device, and
 another thread goes on with the rest of the same round. A device is read again when its thread has
 returned, after a pause that doubles with each hang in a row.
+
+A turn takes too long by the time in which its thread could have run (`collector.probe.available_time`).
+On a machine without a free processor a turn may not end before the deadline without being a hang: it is
+late, the reply is sent without it, and the next tick goes on watching it.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections import deque
+from collections.abc import Callable, Collection
+from functools import partial
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread
 
+from collector.probe.available_time import AvailableTime, ReadThreads, thread_times
 from collector.probe.driver import Driver
 from collector.probe.protocol import (
     PROCESSES,
@@ -33,6 +41,10 @@ ABANDONED_LIMIT = 16
 """Abandoned threads at once; with one more hang the round ends there until one returns."""
 SHORTEST_TURN = 0.05
 """Seconds that every device gets, even past the deadline."""
+AVAILABLE = 0.5
+"""Share of a turn's limit in which its thread must have been able to run before the turn is a hang."""
+SLICE = 0.01
+"""Seconds between two looks at a turn: short, so that a late look shows that processors are scarce."""
 FIRST_PAUSE, LONGEST_PAUSE = 2.0, 30.0
 GOOD_READS = 3
 """Successful readings after which a device that hung counts as healthy."""
@@ -46,7 +58,6 @@ class Round:
     def __init__(self, devices: list[int], lanes: int, processes: frozenset[int]) -> None:
         self.device: int | None = devices[0]
         """Whose turn it is; None when the round is over."""
-        self.since = time.monotonic()
         self.waiting = deque(devices[1:])
         self.lanes = lanes
         self.processes = processes
@@ -64,7 +75,6 @@ class Round:
                 self.device = None
             else:
                 self.device = self.waiting.popleft()
-                self.since = time.monotonic()
             return self.device
 
     def abandon(self, device: int) -> bool:
@@ -77,6 +87,14 @@ class Round:
         """End the round with the turn that is under way."""
         with self._lock:
             self.waiting.clear()
+
+
+def take(finished: SimpleQueue[Round], seconds: float) -> Round | None:
+    """Return the next round that is over, or None when none is within `seconds`."""
+    try:
+        return finished.get(timeout=seconds)
+    except Empty:
+        return None
 
 
 class _Record:
@@ -95,14 +113,28 @@ class _Record:
 class Watchdog:
     """Serves requests from an open driver; owns the worker threads."""
 
-    def __init__(self, driver: Driver, devices: int) -> None:
+    def __init__(
+        self,
+        driver: Driver,
+        devices: int,
+        monotonic: Callable[[], float] = time.monotonic,
+        read: ReadThreads = thread_times,
+        take: Callable[[SimpleQueue[Round], float], Round | None] = take,
+    ) -> None:
         self._driver = driver
+        self._monotonic = monotonic
+        self._read = read
+        self._take = take
         self._records = {device: _Record() for device in range(THE_DRIVER, devices)}
         self._devices = devices
         self._described: dict[int, ProbeDescription] = {}
         self._finished: SimpleQueue[Round] = SimpleQueue()
         self._jobs: SimpleQueue[Round | None] | None = None
         self._worker: Thread | None = None
+        self._available = AvailableTime(dict)
+        """Of the turn that is watched."""
+        self._late: Round | None = None
+        """Round of an earlier tick whose last turn was late, and may still be."""
         self._abandoned_threads: list[Thread] = []
         self._backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE, STEADY)
         self.abandoned = 0
@@ -110,16 +142,18 @@ class Watchdog:
 
     def serve(self, ask: ProbeRequest) -> ProbeReply:
         """Return the readings of all devices within `ask.budget`. Raises `DriverError`."""
-        deadline = time.monotonic() + ask.budget
+        deadline = self._monotonic() + ask.budget
         readings: dict[int, ProbeReading] = {}
         drifted = False
+        if (late := self._late) is not None:
+            behind = [device for device in self._order(ask.lanes) if device != late.device]
+            self._watch(late, deadline, behind)
+            drifted = late.drifted  # its readings are those of an earlier tick
         devices = [device for device in self._order(ask.lanes) if device not in ask.without]
-        while devices and self._may_start():
+        while devices and self._late is None and self._may_start():
             turns = Round(devices, ask.lanes, frozenset(ask.processes))
             self._start(turns)
-            self._watch(turns, deadline)
-            if turns.error is not None:
-                raise turns.error
+            self._watch(turns, deadline, turns.waiting)
             readings.update(turns.readings)
             drifted = drifted or turns.drifted
             devices = list(turns.waiting)
@@ -144,7 +178,7 @@ class Watchdog:
 
     def _order(self, lanes: int) -> list[int]:
         """Return the devices to read; those that hung lately come last, where they delay no other."""
-        now = time.monotonic()
+        now = self._monotonic()
         ready = [
             device
             for device, record in self._records.items()
@@ -165,29 +199,46 @@ class Watchdog:
             self._jobs = SimpleQueue()
             self._worker = Thread(target=self._work, args=(self._jobs,), name="driver", daemon=True)
             self._worker.start()
+            thread = self._worker.native_id
+            self._available = AvailableTime(partial(self._read, os.getpid(), thread))
         self._jobs.put(turns)
 
-    def _watch(self, turns: Round, deadline: float) -> None:
-        """Wait until the round is over, or its thread is abandoned."""
+    def _watch(self, turns: Round, deadline: float, behind: Collection[int]) -> None:
+        """Wait until the round is over, its thread is abandoned, or the deadline has passed and its turn is late.
+        `behind`: devices that wait for the thread. Raises `DriverError`."""
+        now = since = self._monotonic()
+        device = turns.device
+        if turns is not self._late:
+            self._available.restart()
+        self._late = None
+        limit = self._limit(device, deadline - now, behind)
         while True:
-            now = time.monotonic()
+            left = (since + limit if now < since + limit else deadline) - now
+            pause = min(max(left, 0.001), SLICE)
+            if self._take(self._finished, pause) is not None:
+                break
+            before, now = now, self._monotonic()
+            self._available.add(pause, now - before)
             if now >= deadline:
                 turns.cut()
-            device, since = turns.device, turns.since
-            if device is None:
-                end = now + SHORTEST_TURN  # over: its result is on the way
-            else:
-                others = turns.waiting and not self._records[device].hangs
-                share = (deadline - since) / 3 if others else deadline - since
-                end = since + max(share, SHORTEST_TURN)
-            try:
-                self._finished.get(timeout=max(end - now, 0.001))
-            except Empty:
-                late = turns.device == device and time.monotonic() >= end
-                if device is not None and late and self._abandon(turns, device):
-                    return
-            else:
-                return
+            if turns.device != device:
+                device, since = turns.device, now
+                self._available.restart()
+                limit = self._limit(device, deadline - now, behind)
+            elif now >= since + limit:
+                hangs = self._available.seconds >= limit * AVAILABLE
+                if device is not None and hangs and self._abandon(turns, device):
+                    break
+                if now >= deadline:
+                    self._late = turns
+                    break
+        if turns.error is not None:
+            raise turns.error
+
+    def _limit(self, device: int | None, left: float, behind: Collection[int]) -> float:
+        """Return the seconds that a turn may take, of those left before the deadline."""
+        others = device is not None and behind and not self._records[device].hangs
+        return max(left / 3 if others else left, SHORTEST_TURN)
 
     def _abandon(self, turns: Round, device: int) -> bool:
         """Abandon the thread with its device, unless it moved on at this very moment."""
@@ -208,7 +259,7 @@ class Watchdog:
         record = self._records[device]
         if paused and not record.stuck:
             return ProbeReading(ProbeStatus.PAUSED)
-        hung = record.stuck or record.not_before > time.monotonic()
+        hung = record.stuck or record.not_before > self._monotonic()
         return ProbeReading(ProbeStatus.HUNG if hung else ProbeStatus.LATE)
 
     def _remember(self, readings: dict[int, ProbeReading]) -> None:
@@ -261,5 +312,5 @@ class Watchdog:
     def _returned(self, device: int) -> None:
         """Allow reading the device again: its abandoned thread has returned."""
         record = self._records[device]
-        record.not_before = time.monotonic() + self._backoff.after(record.hangs - 1)
+        record.not_before = self._monotonic() + self._backoff.after(record.hangs - 1)
         record.stuck = False

@@ -43,7 +43,9 @@ class ProbeSupervisor:
         scout: tuple[float, float],
         open_limit: float,
         silence_limit: float,
+        tick: float,
     ) -> None:
+        """`tick`: longest time in seconds between two calls of `supervise` by a caller that is not late."""
         self._driver = driver
         self._wording = wording
         self._environment = environment
@@ -51,8 +53,8 @@ class ProbeSupervisor:
         self._scouting = Backoff(*scout, STEADY)
         self._open_limit = open_limit
         self._silence_limit = silence_limit
+        self._tick = tick
         self._probe: Probe | None = None
-        self._started = 0.0
         self._leaving: list[Probe] = []
         self._scout: asyncio.Task[tuple[Probe, ProbeReply] | None] | None = None
         self._missing: frozenset[str] = frozenset()
@@ -94,16 +96,16 @@ class ProbeSupervisor:
                 return None, None  # the pipe closes shortly before the exit code is known
             self._drop(probe)
             return None, states.crashed(probe.exit_code)
-        if probe.silent_for() > self._silence_limit:
+        silent = probe.silent_for(self._tick)
+        if probe.report is not None and silent > self._silence_limit:
             self._processes += 1
             self._drop(probe)
             return None, states.PROBE_SILENT
         if probe.report is None:
-            waited = time.monotonic() - self._started
-            if waited > self._open_limit * REPLACE_AFTER and len(self._leaving) < PROCESS_LIMIT - 1:
+            if silent > self._open_limit * REPLACE_AFTER and len(self._leaving) < PROCESS_LIMIT - 1:
                 self._processes += 1
                 self._drop(probe)
-            return None, states.opening_for(waited) if waited > self._open_limit else None
+            return None, states.opening_for(silent) if silent > self._open_limit else None
         return probe, None
 
     def note_reply(self, answer: ProbeReply) -> None:
@@ -146,7 +148,6 @@ class ProbeSupervisor:
 
     def _start(self) -> Probe:
         self._probe = Probe(self._driver, self._environment)
-        self._started = time.monotonic()
         self.found = None
         return self._probe
 
@@ -211,4 +212,4 @@ class ProbeSupervisor:
         self._drop(self._probe)
         self._retry.reset()
         self._drifted = False
-        self._probe, self._started, self.found = probe, time.monotonic(), answer
+        self._probe, self.found = probe, answer

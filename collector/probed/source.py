@@ -24,6 +24,7 @@ from collector.probe.protocol import (
     ProbeReport,
     ProbeStatus,
 )
+from collector.probe.watchdog import ABANDONED_LIMIT
 from collector.probed import states
 from collector.probed.gpu_table import GpuTable
 from collector.probed.probe_supervisor import ProbeSupervisor
@@ -102,7 +103,7 @@ _GAPS = {
     ProbeStatus.LOST: Gap.DEVICE_LOST,
     ProbeStatus.RESET_REQUIRED: Gap.DEVICE_LOST,
     ProbeStatus.HUNG: Gap.TIMED_OUT,
-    ProbeStatus.LATE: Gap.TIMED_OUT,
+    ProbeStatus.LATE: Gap.LATE,
     ProbeStatus.PAUSED: Gap.PAUSED,
 }
 
@@ -215,7 +216,7 @@ class ProbedSource:
         silence = silence_limit or max(10.0, 5 * interval)
         self._wording = wording
         self._supervisor = ProbeSupervisor(
-            driver, wording, environment, retry, scout, open_limit, silence
+            driver, wording, environment, retry, scout, open_limit, silence, 2 * interval
         )
         self._open_wait = open_wait
         self._command_wait = command_wait
@@ -421,7 +422,9 @@ class ProbedSource:
         statuses = [reading.status for reading in answer.readings]
         self._events += self._table.apply_statuses(statuses, self._now)
         if statuses and all(status in {ProbeStatus.HUNG, ProbeStatus.LATE} for status in statuses):
-            self._silent_ticks += 1
+            # A device that is late tells nothing, unless it waits for threads that all hang.
+            if statuses.count(ProbeStatus.HUNG) >= min(len(statuses), ABANDONED_LIMIT):
+                self._silent_ticks += 1
             if self._silent_ticks >= _SILENT_TICKS:
                 self._enter(states.NOT_ANSWERING)
         else:
@@ -481,7 +484,7 @@ class ProbedSource:
         if answer is not None:
             return Gap.DEVICE_LOST
         if self._state.state == "up":
-            return Gap.TIMED_OUT
+            return Gap.LATE  # the thread that replies calls no driver: it had no processor
         return Gap.NOT_READ if self._state == states.OPENING else self._state.gap
 
     def _publish(self) -> None:

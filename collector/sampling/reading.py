@@ -16,9 +16,18 @@ async def read(
     """Return the rows of a tick and the problem, "" without one; always within `deadline` plus
     `grace` seconds. When a source raises, overruns or returns misshapen rows, all are gaps."""
     numbers = readings.blocks(lanes, *readings.OF_SOURCES)
+    loop = asyncio.get_running_loop()
     try:
-        async with asyncio.timeout(deadline + grace):
-            rows = await source.read(lanes, tick, now_ns, deadline)
+        async with asyncio.timeout(None) as limit:
+            # Half of the grace counts from when this loop runs again: a source must not be cancelled with its
+            # answer at hand because this process had no processor.
+            timer = loop.call_later(
+                deadline + grace / 2, lambda: limit.reschedule(loop.time() + grace / 2)
+            )
+            try:
+                rows = await source.read(lanes, tick, now_ns, deadline)
+            finally:
+                timer.cancel()
     except TimeoutError:
         gaps = readings.filled(source.inventory, numbers, TIMED_OUT)
         return gaps, "the source did not return in time"

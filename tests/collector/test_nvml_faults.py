@@ -283,7 +283,7 @@ async def test_a_probe_that_is_stopped_is_replaced_and_not_killed(fake: FakeDriv
         os.kill(pid, signal.SIGSTOP)
         try:
             await ticks.tick(deadline=0.2)
-            assert ticks.gaps(0) == {Gap.TIMED_OUT}
+            assert ticks.gaps(0) == {Gap.LATE}  # no call to the driver is known to hang
             await ticks.until(lambda: bool(ticks.of("driver_up")))
             assert ticks.gap("gpu_power_watts") is None
             assert [event.data["state"] for event in ticks.of("driver_down")] == ["hung"]

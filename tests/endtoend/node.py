@@ -128,18 +128,16 @@ class Node:
         await self.until(f"{frames} frames", lambda: len(self.live) >= before + frames)
         return self.live[before:]
 
-    async def terminate(self) -> tuple[int, float]:
-        """Send SIGTERM; return the exit code and how long it took, in seconds."""
+    async def terminate(self) -> int:
+        """Send SIGTERM; return the exit code."""
         self.see_probes()
-        begin = time.monotonic()
         self.process.send_signal(signal.SIGTERM)
-        code = await asyncio.to_thread(self.process.wait, PATIENCE)
-        return code, time.monotonic() - begin
+        return await asyncio.to_thread(self.process.wait, PATIENCE)
 
 
-def rows(frame: Frame) -> list[list[float]]:
-    """Return the fast readings of a frame, one row a GPU."""
-    return next(unpack(packed) for packed in frame.blocks if packed.block == GPU_FAST)
+def rows(frame: Frame, block: int = GPU_FAST) -> list[list[float]]:
+    """Return the readings of a block of a frame, one row a GPU by default."""
+    return next(unpack(packed) for packed in frame.blocks if packed.block == block)
 
 
 def runs(pid: int) -> bool:
