@@ -37,6 +37,7 @@ from telemetry.kernel_log import parse_line
 from telemetry.metric import Lane, Metric, Table
 from telemetry.nvml import ALL_LINKS, EACH_LINK, Call, Field, Gpm, NvmlReader
 from telemetry.statements.catalogue import Statement, statements
+from telemetry.statements.node import HARMLESS, node_statements
 
 DOCS = Path(__file__).parent
 
@@ -289,6 +290,7 @@ def statements_page() -> str:
             f"| {one.name} | `{_cell(one.example)}` | {rule_of(one)} | {_cell(one.source)}, {one.date} |"
             for one in rows
         ]
+    lines += _node_statements()
     told = sum(one.fatal is not Fatality.UNKNOWN for one in errors)
     lines += [
         "",
@@ -306,6 +308,29 @@ def statements_page() -> str:
         ),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _node_statements() -> list[str]:
+    """Return the section of faults outside of the GPU drivers."""
+    known = [one for one in node_statements().values() if one.severity != HARMLESS]
+    lines = [
+        "",
+        f"## Faults of a node beside its GPUs ({len(known)})",
+        "",
+        "Generated from `telemetry/statements/node.toml`. `kilowatch diagnose` reads them in saved logs; a running cluster",
+        "has rules of its own for most, by counters: the rule beside them. `info` becomes a ticket when it repeats.",
+    ]
+    for fault in sorted({(one.severity, one.fault) for one in known}, key=_by_severity):
+        rows = [one for one in known if (one.severity, one.fault) == fault]
+        lines += ["", f"### {fault[1]} of the node ({fault[0]})", ""]
+        for text in dict.fromkeys(f"{one.meaning} {one.remedy}" for one in rows):
+            lines += [text, ""]
+        lines += ["| statement | line | rule | source, date |", "| --- | --- | --- | --- |"]
+        lines += [
+            f"| {one.name} | `{_cell(' / '.join(one.example.splitlines()))}` | {one.rule or ''} | {_cell(one.source)}, {one.date} |"
+            for one in rows
+        ]
+    return lines
 
 
 def _by_severity(one: tuple[str, str]) -> tuple[int, str]:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from telemetry.pci import normal_pci
 from telemetry.statements.catalogue import DAEMONS, OWN_LOG, find_statement, place_of
@@ -169,6 +170,53 @@ def message_of(line: str) -> str | None:
     message = line[start:]
     ours = _OURS.match(message) is not None and _OF_PROCESS.match(message) is None
     return message.strip() if ours else None
+
+
+class KernelMessage(NamedTuple):
+    """A message of the kernel, or of a daemon of the driver, in a line of any form."""
+
+    text: str
+    level: int | None
+    """The kernel's level, 3 an error; None where the line does not have it."""
+    from_kernel: bool
+    """Whether the line itself says that the kernel wrote it: by a stamp of dmesg, or by its sender."""
+
+
+_PRIORITY = re.compile(r"<(\d{1,3})>|(\d{1,4}),\d{1,20},|kern *: *(\w{3,7}) *:")
+_LEVELS = {
+    "emerg": 0,
+    "alert": 1,
+    "crit": 2,
+    "err": 3,
+    "warn": 4,
+    "notice": 5,
+    "info": 6,
+    "debug": 7,
+}
+_FROM_KERNEL = re.compile(r"kernel|klogd|MESSAGE=|kern *:|kern\.|\] *$|;$|,\d{6}[+-]\d\d:?\d\d *$")
+_BY_PROGRAM = re.compile(r"[\w.@/-]{1,60}\[\d{1,10}\]: ")
+
+
+def kernel_message(line: str) -> KernelMessage | None:
+    """Return the message of the kernel or of a daemon in a line, whatever it is about; None for a line of
+    another program, and for one that begins with the name of a process, which any user chooses."""
+    if _from_a_program(line):
+        return None
+    line = line[:_MAX_LINE]
+    start = message_start(line)
+    if (daemon := _OF_DAEMON.match(line, start)) is not None:
+        return KernelMessage(line[daemon.end() :].strip(), None, from_kernel=False)
+    front, text = line[:start], line[start:].rstrip()
+    priority = _PRIORITY.match(front.lstrip())
+    level: int | None = None
+    if priority is not None:
+        number = priority[1] or priority[2]
+        if number is not None and int(number) >= 8:
+            return None
+        level = _LEVELS.get(priority[3]) if number is None else int(number)
+    if _OF_PROCESS.match(text) is not None or _BY_PROGRAM.match(text) is not None:
+        return None
+    return KernelMessage(text, level, from_kernel=_FROM_KERNEL.search(front) is not None)
 
 
 def _parse(message: str) -> KernelRecord | None:

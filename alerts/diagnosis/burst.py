@@ -40,6 +40,8 @@ class Burst:
     last: LogTime
     line: str
     """The first line as it was read."""
+    unit: str | None = None
+    """PCI address of a switch or a port, which are no GPUs."""
     xid: int | None = None
     sxid: int | None = None
     count: int = 1
@@ -165,7 +167,7 @@ def _burst(record: KernelRecord, line: str, at: LogTime, node: str | None) -> Bu
             fault, severity = evaluate_switch(record)
             return Burst(
                 fault, severity, node, record.pci or record.bdf, at, at, line,
-                sxid=record.sxid, continuation=record.continuation,
+                sxid=record.sxid, continuation=record.continuation, unit=record.pci,
                 links=set() if record.link is None or record.link < 0 else {record.link},
             )  # fmt: skip
         case GpuLost():
@@ -174,5 +176,8 @@ def _burst(record: KernelRecord, line: str, at: LogTime, node: str | None) -> Bu
         case DriverNote():
             fault, severity = evaluate_statement(record.what)
             known = statements().get(record.what)
-            gpu = record.pci if known is not None and known.speaker in OF_GPUS else None
-            return Burst(fault, severity, node, gpu, at, at, line, statement=record.what)
+            of_gpu = known is not None and known.speaker in OF_GPUS
+            return Burst(
+                fault, severity, node, record.pci if of_gpu else None, at, at, line,
+                unit=None if of_gpu else record.pci, statement=record.what,
+            )  # fmt: skip

@@ -20,9 +20,11 @@ from alerts.diagnosis.finding import (
 )
 from alerts.diagnosis.lines import host_of, relevant_lines
 from alerts.diagnosis.log_time import LogClock, LogTime
+from alerts.diagnosis.node_faults import NodeFault, NodeFaultLog
 from alerts.diagnosis.verdict import MEMORY, FaultVerdict, action_of, verdict_of
 from alerts.xid.catalogue import XidSeverity
-from telemetry.kernel_log import Assembler, DriverNote, message_of, message_start
+from telemetry.kernel_log import Assembler, DriverNote, kernel_message, message_start
+from telemetry.statements.node import GPU_DRIVER
 
 # Patterns over a day: repeated memory errors, and programs that fail in the same way.
 
@@ -137,11 +139,9 @@ _ERROR = re.compile(
 )
 
 
-def _names_an_error(message: str | None) -> bool:
+def _names_an_error(message: str) -> bool:
     """Return whether a message of the kernel module NVRM speaks of an error in plain words."""
-    return (
-        message is not None and message.startswith("NVRM:") and _ERROR.search(message) is not None
-    )
+    return message.startswith("NVRM:") and _ERROR.search(message) is not None
 
 
 class Diagnosis:
@@ -158,15 +158,14 @@ class Diagnosis:
         """Number of lines that were understood so far."""
         self._names = [""]
         """Name of each log, in the order of `LogTime.file`."""
-        self._unknown: dict[str, tuple[int, str]] = {}
-        """Number of `unknown_errors` and the first of them, by log."""
+        self._node = NodeFaultLog()
         self._verdicts: list[tuple[BurstGroup, FaultVerdict]] = []
         """The groups of `incidents`, each with its verdict."""
 
     @property
     def full(self) -> bool:
         """Whether lines were left out, for there were too many bursts."""
-        return self._collector.left_out > 0
+        return self._collector.left_out + self._node.left_out > 0
 
     @property
     def kept(self) -> int:
@@ -179,49 +178,96 @@ class Diagnosis:
         self._clock.next_file()
         self._assembler = Assembler()
         self._hung = HungTasks()
+        self._node.next_log()
 
     def feed(self, text: str) -> None:
         """Add a part of a log that ends at the end of a line."""
-        for line, head in relevant_lines(text):
+        for line, head, of_driver in relevant_lines(text):
             moment = self._clock.read(head)
             node = host_of(head)
-            if len(head) == message_start(line) and self._collector.counts_again(
-                line, len(head), moment, node
+            if (
+                of_driver
+                and len(head) == message_start(line)
+                and self._collector.counts_again(line, len(head), moment, node)
             ):
                 self.lines += 1
                 self.records += 1
                 continue
-            record = self._hung.feed(line, moment) or self._assembler.feed(line)
-            self.lines += "NVRM" in line or "SXid" in line or record is not None
-            if record is not None:
-                self.records += 1
-                self._collector.add(record, line, len(head), moment, node)
-            elif _names_an_error(message := message_of(line)):
-                count, first = self._unknown.get(self._names[-1], (0, message or ""))
-                self._unknown[self._names[-1]] = count + 1, first
+            record = (
+                (self._hung.feed(line, moment) or self._assembler.feed(line)) if of_driver else None
+            )
+            self.lines += of_driver and ("NVRM" in line or "SXid" in line or record is not None)
+            if record is None:
+                self._feed_node(line, moment, node)
+                continue
+            self.records += 1
+            self._collector.add(record, line, len(head), moment, node)
+            if (
+                isinstance(record, DriverNote)
+                and (task := _BEGINS.match(record.detail)) is not None
+            ):
+                self._node.withdraw("task_hung", task[1])
+
+    def _feed_node(self, line: str, moment: LogTime, node: str | None) -> None:
+        """Add a line that no catalogue of a driver has."""
+        message = kernel_message(line)
+        if message is None:
+            return
+        if message.text.startswith("NVRM"):
+            if _names_an_error(message.text):
+                self._node.add_unknown(GPU_DRIVER, message.text, moment)
+            return
+        self._node.feed(message.text, message.level, message.from_kernel, line, moment, node)
 
     def unknown_errors(self, name: str) -> tuple[int, str]:
         """Return how many lines of a log are of the driver, speak of an error and are in no catalogue; and
         the first of them. What they mean is not known, so the log proves nothing well."""
-        return self._unknown.get(name, (0, ""))
+        return self.unknown_lines(name).get(GPU_DRIVER, (0, ""))
+
+    def unknown_lines(self, name: str) -> dict[str, tuple[int, str]]:
+        """Return how many lines of a log read like a fault and are in no catalogue, and the first of them, by
+        part of the node."""
+        files = [file for file, known in enumerate(self._names) if known == name]
+        found: dict[str, tuple[int, str]] = {}
+        for file in files:
+            for subsystem, (count, first) in self._node.unknown(file).items():
+                before = found.get(subsystem, (0, first))
+                found[subsystem] = before[0] + count, before[1]
+        return found
+
+    def faulty_parts(self, name: str) -> set[str]:
+        """Return the parts of the node that a log shows to have a page or a ticket, after `incidents`."""
+        files = [file for file, known in enumerate(self._names) if known == name]
+        found = {part for file in files for part in self._node.faulty(file)}
+        for _, verdict in self._verdicts:
+            if (
+                verdict.burst.first.file in files
+                and verdict.severity.rank <= XidSeverity.TICKET.rank
+            ):
+                found.add(GPU_DRIVER)
+        return found
 
     def name_node(self, node: str, name: str) -> None:
         """Name the node of the lines of a log that name none."""
-        for burst in self._collector.bursts:
-            if burst.node is None and self._names[burst.first.file] == name:
-                burst.node = node
+        for one in self._stated():
+            if one.node is None and self._names[one.first.file] == name:
+                one.node = node
 
     def nodes(self) -> set[str]:
         """Return the names of all nodes that have a finding."""
-        return {burst.node for burst in self._collector.bursts if burst.node is not None}
+        return {one.node for one in self._stated() if one.node is not None}
+
+    def _stated(self) -> list[Burst | NodeFault]:
+        """Return everything that lines state, of GPUs and of nodes."""
+        return [*self._collector.bursts, *self._node.found.values()]
 
     def incidents(self, node: str | None = None) -> list[Finding]:
         """Return the incidents so far, the worst first; `node`: the only one that the files name."""
         bursts = self._collector.bursts
         names = self.nodes() | ({node} if node is not None else set())
         if len(names) == 1:
-            for burst in bursts:  # some lines name the only node, others name none
-                burst.node = next(iter(names))
+            for one in self._stated():
+                one.node = next(iter(names))  # some lines name the only node, others name none
         verdicts = [(group, verdict_of(group)) for group in groups_of(bursts)]
         self._verdicts = verdicts
         failing = _failing_memories(verdicts)
@@ -239,6 +285,7 @@ class Diagnosis:
                 _incident(members, (key[0], key[1]) in repeated, self._names)
                 for key, members in causes.items()
             ]
+            + self._node.findings(self._names)
         )
 
     def observations(self) -> Iterator[Observation]:
@@ -246,11 +293,13 @@ class Diagnosis:
         for group, _ in self._verdicts:
             for burst in group.bursts:
                 yield self._observation(burst, burst.fault, burst.severity)
+        yield from self._node.observations(self._names)
 
     def occurrences(self) -> Iterator[Observation]:
         """Yield the most telling burst of each group of errors with one cause, after `incidents`."""
         for _, verdict in self._verdicts:
             yield self._observation(verdict.burst, verdict.fault, verdict.severity)
+        yield from self._node.observations(self._names)
 
     def _observation(self, burst: Burst, fault: str, severity: XidSeverity) -> Observation:
         numbered = [f"XID {burst.xid}"] if burst.xid is not None else []
@@ -291,6 +340,7 @@ def _incident(
         fault, severity = "xid_app_repeat", XidSeverity.TICKET
     bursts = [burst for group in groups for burst in group.bursts]
     gpus = {gpu for group in groups for gpu in group.gpus}
+    units = {burst.unit for burst in bursts if burst.unit is not None}
     begin = min((burst.first for burst in bursts), key=lambda moment: moment.order)
     end = max((burst.last for burst in bursts), key=lambda moment: moment.order)
     if (begin.before(end) or 0.0) < 0:
@@ -308,6 +358,7 @@ def _incident(
                 if burst.xid is not None and burst.code is not None
             )
         ),
+        unit=next(iter(units)) if len(units) == 1 and not gpus else None,
         links=sorted({link for burst in bursts for link in burst.links}),
         xids=sorted({burst.xid for burst in bursts if burst.xid is not None}),
         sxids=sorted({burst.sxid for burst in bursts if burst.sxid is not None}),

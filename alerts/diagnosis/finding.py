@@ -103,6 +103,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     sub_codes: list[FindingSubCode] = []
     links: list[int] = []
     """Numbers of the NVLinks that it names."""
+    unit: str | None = None
+    """Part of the node that it is about, where it is no GPU: a drive, mount, DIMM, adapter, CPU or task."""
     gpu: str | None = None
     """PCI address; None when it is not about one GPU."""
     index: int | None = None

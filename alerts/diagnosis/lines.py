@@ -1,4 +1,4 @@
-"""Find the few lines of a large text that may be about a GPU, and the writer of each.
+"""Find the few lines of a large text that may be about a GPU or a fault of its node, and the writer of each.
 
 A log of a million lines has a handful that matter: they are found with `str.find`, which searches
 100 MB in a fraction of a second, and only they are parsed.
@@ -10,14 +10,17 @@ import json
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
+
+from telemetry.kernel_log import message_start
+from telemetry.statements.node import MARKS as NODE_MARKS
 
 MARKS = (
     "NVRM", "SXid", "INFO: task ", "[nvidia", "nvidia-uvm: ", "nvidia-modeset: ", "nvidia: ", "nvidia 0",
     "pcieport 0", "pci 0", "[drm:nv_drm_", "nv-fabricmanager", "nvidia-fabricmanager", "nvidia-imex",
     "nvidia-persistenced", "nvidia-dcgm", "[tid ", "amdgpu",
 )  # fmt: skip
-"""Marks of relevant lines; `[nvidia` follows each frame of a stack in the driver."""
+"""Marks of lines about GPUs; `[nvidia` follows each frame of a stack in the driver."""
 
 MAX_LINE = 4096
 _REACH = 16384
@@ -37,31 +40,64 @@ _UNITS = {
     "nv-fabricmanager": "nvidia-fabricmanager.service",
     "nvidia-fabricmanager-start.sh": "nvidia-fabricmanager.service",
     "nvidia-imex": "nvidia-imex.service",
+    "nvidia-gridd": "nvidia-gridd.service",
     "nvidia-persistenced": "nvidia-persistenced.service",
     "systemd": "init.scope",
 }
 """Unit of each daemon: its name in the journal is the writer's choice, the unit is systemd's."""
 
 
-def relevant_lines(text: str) -> Iterator[tuple[str, str]]:
-    """Return the lines of `text` that hold a mark, each with its head: the text before its mark."""
-    starts: dict[int, int] = {}
-    for mark in MARKS:
-        at = text.find(mark)
-        while at >= 0:
-            starts.setdefault(text.rfind("\n", 0, at) + 1, at)
-            end = text.find("\n", at)
-            at = -1 if end < 0 else text.find(mark, end)
-    for start in sorted(starts):
+class RelevantLine(NamedTuple):
+    """A line that may be about a GPU or a fault of its node."""
+
+    text: str
+    head: str
+    """Text before its first mark of a driver, else before its message."""
+    of_driver: bool
+    """Whether it holds a mark of a driver, and none of its front names another program as its writer."""
+
+
+def relevant_lines(text: str) -> Iterator[RelevantLine]:
+    """Return the lines of `text` that hold a mark, in their order."""
+    drivers = _marked(text, MARKS)
+    for start in sorted({**_marked(text, NODE_MARKS), **_of_level(text), **drivers}):
         end = text.find("\n", start)
         end = len(text) if end < 0 else end
         line = text[start : min(end, start + MAX_LINE)].rstrip("\r")
         if "MESSAGE" in line and (entry := _of_journal(text, start, line)) is not None:
             yield from relevant_lines(entry) if not entry.startswith("{") else ()
             continue
-        head = line[: starts[start] - start]
-        if ": " not in head or not written_by_a_program(head):
-            yield line, head
+        if start in drivers:
+            head = line[: drivers[start] - start]
+            yield RelevantLine(line, head, ": " not in head or not written_by_a_program(head))
+        else:
+            yield RelevantLine(line, line[: message_start(line)], of_driver=False)
+
+
+def _marked(text: str, marks: tuple[str, ...]) -> dict[int, int]:
+    """Return where the lines that hold a mark begin, each with where its mark does."""
+    starts: dict[int, int] = {}
+    for mark in marks:
+        at = text.find(mark)
+        while at >= 0:
+            starts.setdefault(text.rfind("\n", 0, at) + 1, at)
+            end = text.find("\n", at)
+            at = -1 if end < 0 else text.find(mark, end)
+    return starts
+
+
+_LEVELLED = re.compile(
+    r"^(?:<[0-3]>|[0-3],\d{1,20},|kern *: *(?:emerg|alert|crit|err) *:)", re.MULTILINE
+)
+
+_LEVEL_MARKS = (",-;", "<0>", "<1>", "<2>", "<3>", ":emerg", ":alert", ":crit", ":err")
+
+
+def _of_level(text: str) -> dict[int, int]:
+    """Return where the lines begin that the kernel itself calls an error or worse, in forms that have its level."""
+    if not any(mark in text for mark in _LEVEL_MARKS):
+        return {}
+    return {found.start(): found.start() for found in _LEVELLED.finditer(text)}
 
 
 def written_by_a_program(head: str) -> bool:

@@ -64,6 +64,11 @@ def diagnose(files: tuple[Path, ...], as_json: bool, evidence: bool, max_size: i
             alike[problem] += 1
             if alike[problem] <= _SHOWN_FILES:
                 echo(f"{report.file}: could not judge: {problem}", err=as_json)
+        beside = {
+            name: answer for name, answer in report.subsystems.items() if name != "GPU driver"
+        }
+        if not as_json and set(beside.values()) - {"clean"}:
+            _show_subsystems(report)
         if not as_json and report.shows:
             _show_proof(report)
     for problem, count in alike.items():
@@ -91,6 +96,7 @@ def _show(finding: Finding) -> None:
     where = f" {one_line(finding.node)}" if finding.node else ""
     where += ",".join(f" GPU {_named(gpu)}" for gpu in finding.gpus[:16])
     often = f" x{finding.count}" if finding.count > 1 else ""
+    where += f" {one_line(finding.unit)}" if finding.unit else ""
     head = f" {finding.fault}{where}{often}" + (f" ({numbers})" if numbers else "")
     echo(head, mark=f"{finding.severity.upper():6}", fg=_COLOURS[finding.severity])
     if finding.first:
@@ -118,6 +124,19 @@ def _named(gpu: FindingGpu) -> str:
         gpu.slot or "",
     ]
     return one_line(" ".join(part for part in parts if part)) or "(unnamed)"
+
+
+def _show_subsystems(file: FileAnswer) -> None:
+    """Print what a kernel log says of each part of the node: `storage: fault; network: clean`."""
+    by_answer: dict[str, list[str]] = {}
+    for name, answer in file.subsystems.items():
+        by_answer.setdefault(answer, []).append(name)
+    texts = [
+        f"{answer}: {', '.join(by_answer[answer])}"
+        for answer in ("fault", "can't say", "clean")
+        if answer in by_answer
+    ]
+    echo(f"{file.file}: {'; '.join(texts)}.")
 
 
 def _show_proof(file: FileAnswer) -> None:

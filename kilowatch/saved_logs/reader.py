@@ -21,6 +21,7 @@ from alerts.diagnosis.diagnosis import Diagnosis
 from alerts.diagnosis.finding import Finding, Observation, with_rule
 from alerts.diagnosis.log_time import FindingTime, LogClock, time_of_document
 from alerts.diagnosis.merging import GpuIdentities, merge
+from alerts.diagnosis.node_faults import parts_of_a_node
 from alerts.diagnosis.snapshot import GpuSnapshot, evaluate_snapshots, proved_by, unproved
 from alerts.message.card import GPU_METRICS
 from alerts.rules.rule import load
@@ -30,7 +31,7 @@ from collector.smi.failure import Failure, failure_of
 from collector.smi.file import documents_of
 from collector.smi.inventory import NAMELESS, inventory_of
 from collector.smi.readings import gpu_readings
-from kilowatch.saved_logs import dcgm, fabric_manager, infiniband, nvlink, table, topology
+from kilowatch.saved_logs import dcgm, fabric_manager, nvlink, table, topology
 from kilowatch.saved_logs.archive import files_of, is_tar, is_zip, node_of_name, read_tar, read_zip
 from kilowatch.saved_logs.evidence import EvidenceIndex, GpuReadings, with_evidence
 from kilowatch.saved_logs.part import Part
@@ -39,6 +40,7 @@ from telemetry.errors import SourceError
 from telemetry.expansion import MAX_SIZE, Expansion, expanded
 from telemetry.gap import reason_of
 from telemetry.kernel_log import message_start
+from telemetry.statements.node import GPU_DRIVER
 from telemetry.text import counted
 
 MAX_SMI_BYTES = 64 * 1024 * 1024
@@ -72,6 +74,8 @@ class FileAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """Aspects that it does not show."""
     problems: list[str] = []
     """Why it could not be judged, or only in part."""
+    subsystems: dict[str, str] = {}
+    """For a kernel log, by part of the node (`host memory`, `storage`): `clean`, `fault` or `can't say`."""
 
 
 class DiagnosisReply(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,6 +98,8 @@ class _File:
     problems: list[str] = field(default_factory=list)
     """Faults of the file itself: it is cut off, or larger than is read."""
     empty: bool = False
+    kernel: Part | None = None
+    """The part that is its kernel log, whose parts of the node are judged with all findings."""
 
 
 class SavedLogReader:
@@ -225,7 +231,7 @@ class SavedLogReader:
             )
         if kernel.seen or self._log.records > before:
             file.parts.append(kernel.part(self._log.records > before))
-            _without_unknown(file.parts[-1], *self._log.unknown_errors(where))
+            file.kernel = file.parts[-1]
         if not file.parts:
             file.parts += _unknown(whole)
         if (report := _bug_report(whole)) is not None:
@@ -287,10 +293,22 @@ class SavedLogReader:
             for part in other.parts
         )
         problems, shows, lacks = list(file.problems), list[str](), list[str]()
+        subsystems = self._subsystems(file, driver) if file.kernel is not None else {}
         spare: list[str] = []
         for part in file.parts:
             proves = part.shows and (driver or not part.needs_driver)
+            if part is file.kernel:
+                unknown = self._log.unknown_lines(file.where)
+                problems += [
+                    f"{part.format}: {_of_unknown(name, *unknown[name])}" for name in unknown
+                ]
+                if GPU_DRIVER in unknown:
+                    continue
             shows += part.shows if proves else []
+            if part is file.kernel and proves:
+                well = [name for name, state in subsystems.items() if state == WELL]
+                beside = [name for name in well if name != GPU_DRIVER]
+                shows += [f"faults of {', '.join(beside)}"] if beside else []
             lacks += part.lacks if proves else []
             if part.broken:
                 problems.append(f"{part.format}: {part.problem}")
@@ -311,7 +329,18 @@ class SavedLogReader:
         return FileAnswer(
             file=file.where, answer=answer, node=file.node, shows=shows, lacks=lacks,
             formats=list(dict.fromkeys(part.format for part in file.parts)), problems=problems,
+            subsystems=subsystems,
         )  # fmt: skip
+
+    def _subsystems(self, file: _File, driver: bool) -> dict[str, str]:
+        """Return what a kernel log says of each part of the node. `driver`: whether it is known that one runs."""
+        faulty, unknown = self._log.faulty_parts(file.where), self._log.unknown_lines(file.where)
+        return {
+            name: FAULTY if name in faulty
+            else UNKNOWN if name in unknown or (name == GPU_DRIVER and not driver)
+            else WELL
+            for name in parts_of_a_node()
+        }  # fmt: skip
 
 
 def _moment_of(one: Finding, where: str) -> FindingTime | None:
@@ -342,6 +371,8 @@ _ANSWERS = {
     XidSeverity.INFO: Answer.CLEAN,
     XidSeverity.IGNORE: Answer.CLEAN,
 }
+WELL, FAULTY, UNKNOWN = "clean", "fault", "can't say"
+"""Answers for a part of the node."""
 _WORST = (Answer.PAGE, Answer.TICKET, Answer.UNJUDGED, Answer.CLEAN)
 _NO_DRIVER = (
     "nothing in it is of the NVIDIA driver, so it does not show whether a GPU is there: save "
@@ -428,14 +459,17 @@ class _KernelPart:
         return part
 
 
-def _without_unknown(part: Part, count: int, first: str) -> None:
-    """Count errors of the driver whose meaning no catalogue has as no proof of health."""
-    if count:
-        part.shows, part.broken = [], True
-        part.problem = (
+def _of_unknown(subsystem: str, count: int, first: str) -> str:
+    """Return why a part of the node can't be judged: lines read like a fault, and what they mean is not known."""
+    if subsystem == GPU_DRIVER:
+        return (
             f"{counted(count, 'line')} of the driver {'speaks' if count == 1 else 'speak'} of an error that "
             f"no catalogue of kilowatch has: {first[:_SHOWN]}"
         )
+    return (
+        f"{subsystem}: {counted(count, 'line')} {'reads' if count == 1 else 'read'} like an error that "
+        f"no catalogue of kilowatch has: {first[:_SHOWN]}"
+    )
 
 
 def _moment(line: str) -> str | None:
@@ -483,8 +517,13 @@ def parts_of(text: str, where: str) -> list[Part]:
     """Return a part for each format of a text other than the kernel log."""
     parts = list(_smi(text, where))
     parts += nvlink.parts_of(text)
-    for read in (topology.part_of, table.table_of, table.csv_of, fabric_manager.part_of, dcgm.part_of,
-                 infiniband.part_of):  # fmt: skip
+    for read in (
+        topology.part_of,
+        table.table_of,
+        table.csv_of,
+        fabric_manager.part_of,
+        dcgm.part_of,
+    ):
         part = read(text)
         if part is not None:
             parts.append(part)

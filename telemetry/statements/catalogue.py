@@ -13,21 +13,21 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
-_ADDRESS = r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]"
+ADDRESS = r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]"
 _OWN_LOG = r"\[\w{3} \d{1,2} \d{4} [\d:]{8}\] \[\w{1,10}\] (?:\[tid \d{1,10}\] )?"
 """Begin of a line of a log that Fabric Manager or IMEX writes by itself."""
 
 SPEAKERS: dict[str, str] = {
-    "nvrm": rf"NVRM: (?:GPU\d{{1,3}} )?(?:GPU {_ADDRESS}: )?(?:\w{{1,80}}: )?",
+    "nvrm": rf"NVRM: (?:GPU\d{{1,3}} )?(?:GPU {ADDRESS}: )?(?:\w{{1,80}}: )?",
     "uvm": r"nvidia-uvm: (?:[\w.]{1,60}:\d{1,6} \w{1,80}\[pid:\d{1,10}\] ?)?",
     "modeset": r"nvidia-modeset: ",
     "drm": r"\[drm:nv_drm_\w{1,60} \[nvidia_drm\]\] \*ERROR\* \[nvidia-drm\] \[GPU ID 0x[0-9a-f]{8}\] ",
-    "device": rf"nvidia(?: {_ADDRESS})?: ",
+    "device": rf"nvidia(?: {ADDRESS})?: ",
     "amdgpu": (
-        rf"(?:amdgpu {_ADDRESS}: (?:amdgpu: |\[drm\] )?|(?:kfd kfd: )?amdgpu: "
+        rf"(?:amdgpu {ADDRESS}: (?:amdgpu: |\[drm\] )?|(?:kfd kfd: )?amdgpu: "
         r"|\[drm:\w{1,60} \[amdgpu\]\] \*ERROR\* )"
     ),
-    "port": rf"(?:pcieport|pci) {_ADDRESS}: ",
+    "port": rf"(?:pcieport|pci) {ADDRESS}: ",
     "task": r"INFO: task ",
     "fabric_manager": rf"(?:(?:nv-fabricmanager|nvidia-fabricmanager-start\.sh)(?:\[\d{{1,10}}\])?: |{_OWN_LOG})",
     "imex": rf"(?:nvidia-imex(?:\[\d{{1,10}}\])?: |{_OWN_LOG})",
@@ -61,14 +61,14 @@ _STARTS: tuple[tuple[str, tuple[str, ...]], ...] = (
 )
 """The first characters of a speaker's lines: a cheap test before any expression."""
 
-DAEMONS = r"nv-fabricmanager|nvidia-fabricmanager-start\.sh|nvidia-imex|nvidia-persistenced|systemd"
+DAEMONS = r"nvidia-gridd|nv-fabricmanager|nvidia-fabricmanager-start\.sh|nvidia-imex|nvidia-persistenced|systemd"
 """Expression of the names under which daemons write to syslog."""
 OWN_LOG = re.compile(_OWN_LOG)
 
 _STATUS = re.compile(r"(?:Assertion|Check) failed: .{0,160}?\[(NV_ERR_\w{1,60})\]")
 _OF_STATUS = re.compile(r"\\\[(NV_ERR_\w+)\\\]$")
 _FIRST_PCI = re.compile(r"\b[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]\b")
-_SENDER = re.compile(rf"received(?: from|:) ({_ADDRESS})")
+_SENDER = re.compile(rf"received(?: from|:) ({ADDRESS})")
 _GPU_ID = re.compile(r"\[GPU ID 0x([0-9a-f]{4})([0-9a-f]{2})([0-9a-f]{2})\]")
 
 
@@ -104,7 +104,7 @@ def statements() -> dict[str, Statement]:
         name: Statement(
             name=name,
             speaker=group["speaker"],
-            pattern=pattern.replace("{pci}", _ADDRESS),
+            pattern=pattern.replace("{pci}", ADDRESS),
             example=example,
             fault=group["fault"],
             severity=group["severity"],

@@ -234,7 +234,7 @@ SWITCH = "[{}] nvidia-nvswitch{}: SXid (PCI:0000:0{}:00.0): 20034, {}"
         pytest.param(
             ["[5.1] INFO: task nvme-wq:12 blocked for more than 120 seconds.",
              "[50.1]  ? os_acquire_mutex+0x35/0x40 [nvidia]"],
-            [],
+            [("ticket", "task_hung")],
             id="a task hung elsewhere",
         ),
         pytest.param(

@@ -77,7 +77,7 @@ def test_an_incident_has_all_its_fields() -> None:
     code, (one,) = diagnosed("-", stdin=LOST.encode())
     assert code == 2
     assert set(one) == {
-        "severity", "fault", "rule", "node", "xids", "sxids", "sub_codes", "links", "gpu", "index", "uuid",
+        "severity", "fault", "rule", "node", "xids", "sxids", "sub_codes", "links", "unit", "gpu", "index", "uuid",
         "serial", "slot", "gpus", "count", "first", "last", "moment", "action", "line", "lines", "files",
         "evidence",
     }  # fmt: skip
