@@ -23,10 +23,11 @@ from telemetry.inventory import CommandKind
 from telemetry.mqtt import BrokerConfig, client_id, connect
 from telemetry.topics import Topic, shard_of, topic
 from tests.aggregator.node import ScriptedNode
-from tests.aggregator.test_service import config, running, until
+from tests.aggregator.test_service import config, running
 from tests.brokers import Broker, Mosquitto, free_port, plain_client
 from tests.collector.bus import NODE, collecting, config_of
 from tests.fakes import FakeSource
+from tests.kit.waiting import until
 
 
 @pytest.fixture

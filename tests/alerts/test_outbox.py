@@ -19,8 +19,8 @@ from api.alerts import Action, DeliveryOutcome, Severity
 from tests.alerts.fast_clock import FastClock
 from tests.alerts.notices import NOON, NoticeWriter, incident
 from tests.alerts.pager import ACCEPTS, DROPS, FAILS, HANGS, Behaviour, Call, Pager
-from tests.fakes import until
 from tests.faults.record import Told
+from tests.kit.waiting import until
 
 TRIGGER, UPDATE = Action.TRIGGER, Action.UPDATE
 ACK, RESOLVE = Action.ACKNOWLEDGE, Action.RESOLVE

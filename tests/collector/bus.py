@@ -21,7 +21,6 @@ from telemetry.inventory import CollectorStatus, Command, CommandReply, Inventor
 from telemetry.jobs import NodeJobs
 from telemetry.mqtt import BrokerConfig, client_id, connect
 from telemetry.topics import Topic, parse, pattern, topic
-from tests.fakes import until
 
 NODE = "n1"
 
@@ -144,4 +143,4 @@ def config_of(broker: BrokerConfig, folder: Path, **more: object) -> CollectorCo
     return CollectorConfig(**{**settings, **more})  # type: ignore[arg-type]
 
 
-__all__ = ["NODE", "Reader", "Running", "collecting", "config_of", "reading", "until"]
+__all__ = ["NODE", "Reader", "Running", "collecting", "config_of", "reading"]
