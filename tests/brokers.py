@@ -20,6 +20,7 @@ import aiomqtt
 
 from kilowatch.stack.broker import EmbeddedBroker
 from telemetry.mqtt import BrokerConfig
+from tests.kit.waiting import FACTOR
 
 _RETURNED: set[int] = set()
 
@@ -40,7 +41,7 @@ def free_port() -> int:
 
 def wait_for_port(port: int, seconds: float = 20.0) -> None:
     """Wait until a loopback port accepts connections. Raises `TimeoutError`."""
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + seconds * FACTOR
     while time.monotonic() < deadline:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 0.5):
             return

@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_timeout  # type: ignore[import-untyped]
 from hypothesis import settings
 
 from tests.brokers import Broker, Embedded, Mosquitto
+from tests.kit.waiting import FACTOR
 
 ROOT = Path(__file__).resolve().parents[1]
 REAL_PARTS = (
@@ -75,6 +77,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.relative_to(ROOT / "tests").parts[0] in SYSTEMS:
             item.add_marker(pytest.mark.systems)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_timeout_set_timer(item: pytest.Item, settings: pytest_timeout.Settings) -> object:
+    """Stretch the time limit of a test as its patience is."""
+    stretched = settings._replace(timeout=settings.timeout * FACTOR)
+    return pytest_timeout.pytest_timeout_set_timer(item, stretched)
 
 
 def pytest_sessionstart() -> None:

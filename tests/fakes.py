@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import deque
-from collections.abc import Callable
 
 from collector.sampling.rows import blocks
 from collector.source import DeviceEvent, Rows
@@ -112,13 +111,6 @@ class FakeSource:
         if self.hangs_on_close:
             await asyncio.Event().wait()
         self.closed = True
-
-
-async def until(condition: Callable[[], object], seconds: float = 30.0) -> None:
-    """Wait for a condition; `TimeoutError` when it does not come."""
-    async with asyncio.timeout(seconds):
-        while not condition():  # noqa: ASYNC110 - the condition is any, and has no event to set
-            await asyncio.sleep(0.005)
 
 
 class Middling(random.Random):

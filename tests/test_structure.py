@@ -1,11 +1,13 @@
-"""The tree is laid out as ARCHITECTURE.md says: rooms, no circles, pages that name files that exist."""
+"""The tree is laid out as ARCHITECTURE.md says: rooms, no circles, pages that name files that exist; and no test
+depends on the machine's speed."""
 
 from __future__ import annotations
 
 import ast
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -146,3 +148,147 @@ def test_no_package_loses_a_cancellation() -> None:
         for line, name in losing(path.read_text(encoding="utf-8"))
     ]
     assert not found, "\n".join(found)
+
+
+# ---- Tests wait for conditions ------------------------------------------------------------------
+
+WAIT = re.compile(r"_?(until|wait_until|wait_for|eventually|settled)(_\w+)?")
+CLOCKS = {"monotonic", "perf_counter", "time", "monotonic_ns", "perf_counter_ns"}
+
+
+def own_waits(tree: ast.AST) -> Iterator[int]:
+    """Yield the lines that define a wait beside that of `tests/kit/waiting.py`."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and WAIT.fullmatch(node.name):
+            yield node.lineno
+
+
+def _is_elapsed(node: ast.AST, names: frozenset[str] = frozenset()) -> bool:
+    """Whether an expression has a reading of a real clock less something, or one of the names of such."""
+    return any(
+        (isinstance(part, ast.BinOp) and isinstance(part.op, ast.Sub) and isinstance(part.left, ast.Call)
+         and isinstance(part.left.func, ast.Attribute) and part.left.func.attr in CLOCKS and not part.left.args)
+        or (isinstance(part, ast.Name) and part.id in names)
+        for part in ast.walk(node)
+    )  # fmt: skip
+
+
+def speed_limits(tree: ast.AST) -> Iterator[int]:
+    """Yield the lines that assert that something took less real time than a constant."""
+    for function in ast.walk(tree):
+        if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        names = frozenset(
+            target.id
+            for node in ast.walk(function) if isinstance(node, ast.Assign) and _is_elapsed(node.value)
+            for target in node.targets if isinstance(target, ast.Name)
+        )  # fmt: skip
+        for check in ast.walk(function):
+            if not isinstance(check, ast.Assert):
+                continue
+            for compare in ast.walk(check.test):
+                if isinstance(compare, ast.Compare):
+                    sides = [compare.left, *compare.comparators]
+                    for left, operator, right in zip(sides, compare.ops, sides[1:], strict=False):
+                        less, more = (left, right) if isinstance(operator, ast.Lt | ast.LtE) else (right, left)  # fmt: skip
+                        ordered = isinstance(operator, ast.Lt | ast.LtE | ast.Gt | ast.GtE)
+                        if ordered and _is_elapsed(less, names) and not _is_elapsed(more, names):
+                            yield check.lineno
+
+
+def slept_then_asserted(tree: ast.AST) -> Iterator[int]:
+    """Yield the lines of asserts directly behind a sleep of a constant time."""
+    fields = ("body", "orelse", "finalbody")
+    bodies = (getattr(node, field, None) for node in ast.walk(tree) for field in fields)
+    for body in bodies:
+        for before, after in pairwise(body if isinstance(body, list) else ()):
+            call = before.value if isinstance(before, ast.Expr) else None
+            match call.value if isinstance(call, ast.Await) else call:
+                case ast.Call(
+                    ast.Attribute(attr="sleep" | "pause"),
+                    [ast.Constant(int() | float() as seconds)],
+                ):
+                    if seconds > 0 and isinstance(after, ast.Assert):
+                        yield after.lineno
+                case _:
+                    pass
+
+
+RACES = (own_waits, speed_limits, slept_then_asserted)
+ALLOWED: dict[str, dict[str, int]] = {
+    "own_waits": {
+        "aggregator/test_http_prometheus.py": 1, "aggregator/test_remote_write.py": 1,
+        "aggregator/test_supervision.py": 1, "brokers.py": 1, "cluster/loop.py": 1, "cluster/test_groups.py": 1,
+        "collector/nvml_ticks.py": 1, "collector/test_amd_faults.py": 1, "collector/test_fabric.py": 1,
+        "collector/test_host_mounts.py": 1, "collector/test_publisher.py": 1, "collector/test_redfish.py": 1,
+        "endtoend/node.py": 2, "endtoend/test_deploy_page.py": 1, "endtoend/test_kill.py": 2,
+        "endtoend/test_paging_kill.py": 1, "endtoend/watch.py": 1, "faults/plant.py": 3, "faults/power_scene.py": 1,
+        "fuzz/campaign.py": 1, "kilowatch/test_init.py": 1, "kilowatch/test_nats_config.py": 1, "slurm/cluster.py": 1,
+        "slurm/site.py": 1, "tui/cluster.py": 1, "tui/test_snapshots.py": 1, "web/browser.py": 1,
+    },
+    "speed_limits": {
+        "aggregator/test_service.py": 1, "collector/jobs/test_ray.py": 1, "collector/test_amd_faults.py": 1,
+        "collector/test_nvml_faults.py": 2, "collector/test_publisher.py": 2, "endtoend/test_counters.py": 1,
+        "faults/test_readers.py": 3,
+    },
+    "slept_then_asserted": {
+        "cluster/test_unfenced.py": 1, "faults/test_readers.py": 1, "telemetry/test_systemd.py": 1,
+        "tui/test_app.py": 1,
+    },
+}  # fmt: skip
+"""By rule and file of `tests`, how many there are: those that do more than wait, and what nobody has mended yet.
+A number may only become less."""
+
+
+@pytest.mark.parametrize("rule", RACES, ids=lambda rule: rule.__name__)
+def test_a_test_does_not_depend_on_the_machines_speed(
+    rule: Callable[[ast.AST], Iterator[int]],
+) -> None:
+    """A busy machine must not fail a change: wait for a condition, or pass the time in."""
+    tests, allowed, wrong = ROOT / "tests", ALLOWED[rule.__name__], []
+    for path in sorted(tests.rglob("*.py")):
+        name = path.relative_to(tests).as_posix()
+        lines = set() if name.startswith("kit/") else set(rule(ast.parse(path.read_text("utf-8"))))
+        most = allowed.get(name, 0)
+        if len(lines) > most:
+            where = ", ".join(map(str, sorted(lines)))
+            wrong.append(
+                f"{name}: {len(lines)} for {most} allowed, lines {where}: see tests/kit/waiting.py"
+            )
+        elif len(lines) < most:
+            wrong.append(f"{name}: {len(lines)} for {most} allowed: lower the number in ALLOWED")
+    wrong += [
+        f"{name}: is gone: strike it from ALLOWED"
+        for name in allowed
+        if not (tests / name).is_file()
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_what_depends_on_the_machines_speed_is_found() -> None:
+    """Each rule finds its own, and not its mended form."""
+    found = ast.parse(
+        """
+async def _until(holds):
+    began = time.monotonic()
+    await asyncio.sleep(0.3)
+    assert time.monotonic() - began < 2
+    took = loop.time() - began
+    assert 0.1 <= took <= 1.0
+    if holds:
+        pilot.pause(0.1)
+        assert holds
+"""
+    )
+    assert [sorted(set(rule(found))) for rule in RACES] == [[2], [5, 7], [5, 10]]
+    mended = ast.parse(
+        """
+async def test_it():
+    began = time.monotonic()
+    await asyncio.sleep(0)
+    assert await until(lambda: done)
+    assert time.monotonic() - began >= 2
+    assert now[0] - began < 2
+"""
+    )
+    assert [sorted(set(rule(mended))) for rule in RACES] == [[], [], []]

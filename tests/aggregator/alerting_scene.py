@@ -156,10 +156,3 @@ class Scene:
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
                 assert task.cancelled(), task.exception()
-
-    async def until(self, condition: Callable[[], object], seconds: float = 20.0) -> None:
-        """Wait until something is so."""
-        deadline = time.monotonic() + seconds
-        while not condition():
-            assert time.monotonic() < deadline, "it did not come about"
-            await asyncio.sleep(0.01)

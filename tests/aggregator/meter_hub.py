@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import time
 import tomllib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
@@ -32,15 +31,6 @@ breaker = 15
 def site_of(meters: str) -> PowerConfig:
     """A small site with these meters."""
     return decode("site.toml", tomllib.loads(CIRCUITS + meters))
-
-
-async def until(look: Callable[[], T | None], seconds: float = 15.0) -> T:
-    """Wait until `look` returns something that is neither None nor False."""
-    end = time.monotonic() + seconds
-    while not (found := look()):
-        assert time.monotonic() < end, f"{look} did not come true within {seconds} s"
-        await asyncio.sleep(0.01)
-    return found
 
 
 def reading(hub: MeterHub, target: str, pole: str | None = None) -> MeterReading | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import json
 import os
 import sqlite3
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from aggregator.alerting import rule_memory
+from aggregator.alerting import rule_memory, service
 from aggregator.alerting.pipeline import AlertPipeline
 from aggregator.alerting.self_alerts import (
     MonitorPart,
@@ -23,6 +24,8 @@ from aggregator.alerting.self_alerts import (
 from aggregator.alerting.service import FILE
 from aggregator.impairments import Impairments
 from alerts.config import HeartbeatConfig
+from alerts.delivery.clock import DeliveryClock
+from alerts.delivery.heartbeat import Heartbeat
 from alerts.engine import rule_evaluator
 from alerts.engine.engine import RuleEngine
 from alerts.engine.kept_memory import KeptMemory
@@ -36,6 +39,7 @@ from telemetry.fleet import Fleet
 from tests.aggregator.alerting_scene import Scene
 from tests.alerts.alertmanagers import Hook
 from tests.alerts.pager import Pager
+from tests.kit.waiting import until
 
 HOT = "hot/n1/GPU-n1-0"
 
@@ -74,10 +78,10 @@ async def test_a_bad_reading_is_one_incident_paged_once_and_resolved(
     stage = scene(tmp_path, pager)
     async with pager.listening(), stage.running() as alerting:
         stage.set(60.0, 60.0)
-        await stage.until(lambda: stage.stats.rules.count > 2)
+        await until(lambda: stage.stats.rules.count > 2)
         assert firing(stage) == []
         stage.set(93.0, 60.0)
-        await stage.until(lambda: pager.calls)
+        await until(lambda: pager.calls)
         (call,) = pager.calls
         assert call.action == "trigger"
         assert call.body["payload"]["summary"].endswith("n1 GPU 0 is at 93 °C")
@@ -85,7 +89,7 @@ async def test_a_bad_reading_is_one_incident_paged_once_and_resolved(
         assert [one.key for one in incident.alerts] == [HOT]
         assert await alerting.saved(10)
         stage.set(60.0, 60.0)
-        await stage.until(lambda: pager.state.get(call.key) == "resolved")
+        await until(lambda: pager.state.get(call.key) == "resolved")
         assert pager.opened[call.key] == 1
         told = await alerting.deliveries(0, 10)
         while {one.outcome.value for one in told} != {"delivered"}:  # the answer is on its way
@@ -99,7 +103,7 @@ async def test_what_is_for_nobody_is_shown_and_told_to_nobody(tmp_path: Path, pa
     stage = scene(tmp_path, pager)
     async with pager.listening(), stage.running() as alerting:
         stage.set(84.0, 60.0)
-        await stage.until(lambda: firing(stage) == ["warm/n1/GPU-n1-0"])
+        await until(lambda: firing(stage) == ["warm/n1/GPU-n1-0"])
         assert alerting.pipeline.manager.incidents() == []
         assert alerting.pipeline.notified() == []
 
@@ -111,15 +115,15 @@ async def test_a_restart_pages_nobody_again_and_the_end_is_told(
     async with pager.listening():
         async with stage.running():
             stage.set(93.0, 60.0)
-            await stage.until(lambda: pager.calls)
+            await until(lambda: pager.calls)
         for _ in range(3):
             async with stage.running() as alerting:
                 assert firing(stage) == ["hot/n1/GPU-n1-0", "warm/n1/GPU-n1-0"]  # at once
-                await stage.until(lambda: stage.stats.rules.count > 3)
+                await until(lambda: stage.stats.rules.count > 3)
                 assert len(alerting.pipeline.manager.incidents()) == 1
         async with stage.running():
             stage.set(60.0, 60.0)
-            await stage.until(lambda: "resolved" in pager.state.values())
+            await until(lambda: "resolved" in pager.state.values())
         assert list(pager.opened.values()) == [1]
         assert [call.action for call in pager.calls] == ["trigger", "resolve"]
 
@@ -143,21 +147,21 @@ async def test_the_memory_of_rates_outlives_a_restart(
     path = stage.config.data_dir / rule_memory.NAME
     async with stage.running():
         stage.set(60.0, 60.0)
-        await stage.until(path.exists)
+        await until(path.exists)
         path.unlink()
     assert path.exists()
     async with stage.running():
         stage.set(60.0, 60.0)
-        await stage.until(lambda: stage.stats.rules.count > 2)
+        await until(lambda: stage.stats.rules.count > 2)
     assert resumed == [2]
     path.unlink()
     path.mkdir()
     async with stage.running() as alerting:
         stage.set(60.0, 60.0)
         part = "task/memory of the rules"
-        await stage.until(lambda: any(one.part == part for one in alerting.impairments.current()))
+        await until(lambda: any(one.part == part for one in alerting.impairments.current()))
         before = stage.stats.rules.count
-        await stage.until(lambda: stage.stats.rules.count > before + 2)
+        await until(lambda: stage.stats.rules.count > before + 2)
     assert resumed == [2]
 
 
@@ -169,15 +173,15 @@ async def test_an_event_that_was_stored_but_not_judged_is_judged_at_the_next_sta
     async with pager.listening():
         async with stage.running():
             stage.happen(stage.xid(1, gpu=0))
-            await stage.until(lambda: pager.calls)
+            await until(lambda: pager.calls)
         late = stage.xid(2, gpu=1)
         stage.happen(late)
         stage.events.clear()  # it is in the store alone
         async with stage.running() as alerting:
-            await stage.until(lambda: len(pager.opened) == 2)
+            await until(lambda: len(pager.opened) == 2)
             assert len(alerting.pipeline.manager.incidents()) == 2
         async with stage.running() as alerting:
-            await stage.until(lambda: stage.stats.rules.count > 3)
+            await until(lambda: stage.stats.rules.count > 3)
             assert len(alerting.pipeline.manager.incidents()) == 2
         assert set(pager.opened.values()) == {1}
         assert len(pager.calls) == 2
@@ -190,7 +194,7 @@ async def test_a_dead_store_changes_nothing_for_paging(tmp_path: Path, pager: Pa
     stage.stats.store_ok = False
     async with pager.listening(), stage.running() as alerting:
         stage.happen(stage.xid(1))
-        await stage.until(lambda: pager.calls)
+        await until(lambda: pager.calls)
         listed = {one.rule: one.state for one in alerting.pipeline.alerts()}
         assert listed["store_failing"] is AlertState.PENDING
 
@@ -204,18 +208,18 @@ async def test_a_full_disk_changes_nothing_for_paging(
     async with pager.listening():
         async with stage.running() as alerting:
             stage.set(60.0, 60.0)
-            await stage.until(lambda: stage.stats.rules.count > 1)
+            await until(lambda: stage.stats.rules.count > 1)
             fill(filler)
             stage.set(93.0, 60.0)
-            await stage.until(lambda: pager.calls)
+            await until(lambda: pager.calls)
             assert not await alerting.saved(1)
             assert not alerting.alert_stats().journal_ok
             assert alerting.alert_stats().commit_errors > 0
             filler.unlink()
-            await stage.until(lambda: alerting.alert_stats().journal_ok)
+            await until(lambda: alerting.alert_stats().journal_ok)
         async with stage.running():
             assert HOT in firing(stage)
-            await stage.until(lambda: stage.stats.rules.count > 3)
+            await until(lambda: stage.stats.rules.count > 3)
         assert pager.opened[pager.calls[0].key] == 1
 
 
@@ -224,14 +228,14 @@ async def test_a_broken_journal_is_set_aside_and_told(tmp_path: Path, pager: Pag
     async with pager.listening():
         async with stage.running():
             stage.set(60.0, 60.0)
-            await stage.until(lambda: stage.stats.rules.count > 1)
+            await until(lambda: stage.stats.rules.count > 1)
         file = stage.config.data_dir / FILE
         file.write_bytes(b"not SQLite at all" * 1000)
         async with stage.running():
-            await stage.until(lambda: [key for key in firing(stage) if "journal" in key])
+            await until(lambda: [key for key in firing(stage) if "journal" in key])
             stage.set(93.0, 60.0)
-            await stage.until(lambda: HOT in firing(stage))
-            await stage.until(lambda: [c for c in pager.calls if "93" in str(c.body)])
+            await until(lambda: HOT in firing(stage))
+            await until(lambda: [c for c in pager.calls if "93" in str(c.body)])
         with sqlite3.connect(file) as found:
             assert found.execute("pragma integrity_check").fetchall() == [("ok",)]
 
@@ -248,7 +252,7 @@ async def test_circuits_that_can_not_be_computed_do_not_end_the_other_rules(
     stage.snapshots = broken
     async with pager.listening(), stage.running() as alerting:
         stage.set(93.0, 60.0)
-        await stage.until(lambda: pager.calls)
+        await until(lambda: pager.calls)
         found = {one.rule: one for one in alerting.pipeline.alerts()}
         assert "no such phase" in found["circuits_failing"].summary
 
@@ -261,38 +265,53 @@ async def test_incidents_stand_on_the_bus_until_a_while_after_their_end(
     async with pager.listening():
         async with stage.running():
             stage.set(93.0, 60.0)
-            await stage.until(lambda: stage.bus)
+            await until(lambda: stage.bus)
             ((topic, payload),) = stage.bus.items()
             assert topic.startswith("kilowatch/1/default/alerts/")
             poster = json.loads(payload)
             assert (poster["state"], poster["severity"], poster["firing"]) == ("firing", "page", 1)
             before, rounds = stage.published, stage.stats.rules.count
-            await stage.until(lambda: stage.stats.rules.count > rounds + 3)
+            await until(lambda: stage.stats.rules.count > rounds + 3)
             assert stage.published == before
         stage.bus.clear()
         async with stage.running():
-            await stage.until(lambda: stage.bus)
+            await until(lambda: stage.bus)
             stage.set(60.0, 60.0)
-            await stage.until(lambda: json.loads(stage.bus[topic])["state"] == "resolved")
+            await until(lambda: json.loads(stage.bus[topic])["state"] == "resolved")
+
+
+class StandingClock(DeliveryClock):
+    """Seconds that a test moves; waits are short, and counted."""
+
+    seconds = 1000.0
+    waits = 0
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+    async def wait(self, event: asyncio.Event, seconds: float) -> None:
+        self.waits += 1
+        await super().wait(event, 0.05)
 
 
 async def test_the_dead_mans_switch_hears_of_us_while_rules_and_store_work(
-    tmp_path: Path, pager: Pager
+    tmp_path: Path, pager: Pager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The rules alone are not enough: what is not stored is not watched as it should be."""
-    hook = Hook()
-    beat = HeartbeatConfig(url=hook.url, every=0.05, limit=0.4)
+    hook, clock = Hook(), StandingClock()
+    monkeypatch.setattr(service, "Heartbeat", functools.partial(Heartbeat, clock=clock))
+    beat = HeartbeatConfig(url=hook.url, every=60.0, limit=120.0)
     stage = Scene(tmp_path, pager.settings(tmp_path), heartbeat=beat)
     async with hook.listening(), stage.running() as alerting:
-        assert alerting.heartbeat is not None
         stage.set(60.0, 60.0)
-        await stage.until(lambda: len(hook.headers) > 2)
-        await stage.until(lambda: alerting.heartbeat and alerting.heartbeat.stuck() == "store")
-        silent_since, rounds = len(hook.headers), stage.stats.rules.count
-        await stage.until(lambda: stage.stats.rules.count > rounds + 5)
+        await until(lambda: len(hook.headers) > 2)
+        clock.seconds += 121.0
+        await until(lambda: alerting.heartbeat and alerting.heartbeat.stuck() == "store")
+        silent_since, turns = len(hook.headers), clock.waits
+        await until(lambda: clock.waits > turns + 5)
         assert len(hook.headers) <= silent_since + 1  # one may have been under way
         alerting.progress("store")
-        await stage.until(lambda: len(hook.headers) > silent_since + 1)
+        await until(lambda: len(hook.headers) > silent_since + 1)
 
 
 def monitor(engine: RuleEngine, wrong: dict[str, str], now: float, wall: int) -> list[Alert]:

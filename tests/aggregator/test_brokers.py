@@ -15,6 +15,7 @@ from aggregator.ingest import sequence
 from aggregator.mqtt.broker_watch import BrokerWatch
 from aggregator.mqtt.client import FanInClient, filters
 from api.stats import Stats
+from collector.service import Linger
 from kilowatch.doctor.checks import brokers as check_brokers
 from kilowatch.settings import load
 from telemetry.errors import BusError, ConfigError
@@ -22,10 +23,11 @@ from telemetry.inventory import CommandKind
 from telemetry.mqtt import BrokerConfig, client_id, connect
 from telemetry.topics import Topic, shard_of, topic
 from tests.aggregator.node import ScriptedNode
-from tests.aggregator.test_service import config, running, until
+from tests.aggregator.test_service import config, running
 from tests.brokers import Broker, Mosquitto, free_port, plain_client
 from tests.collector.bus import NODE, collecting, config_of
 from tests.fakes import FakeSource
+from tests.kit.waiting import until
 
 
 @pytest.fixture
@@ -68,17 +70,19 @@ async def test_two_brokers_die_in_turn_and_no_frame_is_lost(
     broker = both(pair)
     async with running(config(broker, tmp_path / "data")) as aggregator:
         stats = aggregator.stats
-        async with collecting(config_of(broker, tmp_path), FakeSource()) as collector:
+        linger = Linger()
+        async with collecting(config_of(broker, tmp_path), FakeSource(), linger) as collector:
             await until(lambda: stats.frames_stored > 20)
             for dying, next_one in ((first, second), (second, first)):
                 dying.kill()
                 await until(lambda: not stats.bus_connected)
                 next_one.start()
                 await more_frames(stats, 20)
-            # Whoever has ended answers no request.
-            await until(lambda: stats.frames_stored > aggregator.fleet.nodes[NODE].seq)
+            collector.stop.set()
+            # Whoever has ended answers no request for frames that fell between.
+            await until(lambda: stats.frames_stored == linger.frames)
             summary = await collector.end()
-        await until(lambda: stats.frames_stored == summary.frames)
+        assert stats.frames_stored == summary.frames
         assert stats.frames_lost == 0
         assert stats.frames_backfilled > 0
         assert stats.bus_connects == 3

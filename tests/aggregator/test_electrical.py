@@ -36,7 +36,7 @@ from telemetry.gap import DEVICE_LOST, NOT_SUPPORTED
 from telemetry.inventory import Inventory
 from telemetry.metric import Table
 from telemetry.schema import SCHEMA
-from tests.fakes import until
+from tests.kit.waiting import until
 
 START = 1_790_000_000_000_000_000
 NAN = math.nan
@@ -656,12 +656,12 @@ def test_energy_that_no_checkpoint_holds_is_written_within_a_minute(
         profile, _ = MonthFiles(tmp_path).load("2026-09", ZoneInfo("Europe/Berlin"))
         return profile.series("recovered").sum() == pytest.approx(7.2e6)
 
-    async def until_written() -> None:
+    async def written() -> None:
         running = asyncio.create_task(electrical.run())
-        await until(on_disk, 120)
+        await until(on_disk, seconds=120)
         running.cancel()
 
-    asyncio.run(until_written())
+    asyncio.run(written())
 
 
 def written_months(folder: Path, **watts: float) -> None:
@@ -690,13 +690,13 @@ def test_a_changed_contract_reads_the_peaks_of_past_months_again(
     tree[0] = {**BILLED, "bill": {"demand_charge": 10.0, "ratchet": 0.8, "ratchet_months": 3}}
     electrical.reload()
 
-    async def until_read() -> None:
+    async def read() -> None:
         running = asyncio.create_task(electrical.run())
-        await until(lambda: electrical.months.past_peaks, 120)
+        await until(lambda: electrical.months.past_peaks, seconds=120)
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
 
-    asyncio.run(until_read())
+    asyncio.run(read())
     assert electrical.months.past_peaks == {"2026-08": pytest.approx(5000)}
     run(electrical, room, 10)
     assert electrical.latest is not None

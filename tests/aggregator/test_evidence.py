@@ -37,10 +37,11 @@ from tests.aggregator.fake_view import FakeView, give_jobs
 from tests.aggregator.http_client import small_cluster
 from tests.aggregator.node import ScriptedNode, payload
 from tests.aggregator.node import inventory as bare
-from tests.aggregator.test_service import running, until
+from tests.aggregator.test_service import running
 from tests.alerts.notices import alert, incident, notice
 from tests.alerts.pager import Call, Pager
 from tests.brokers import Broker
+from tests.kit.waiting import until
 
 pytestmark = pytest.mark.systems
 EVIL = "\x1b[2J\u202e<script>alert(1)</script>$(reboot)`id`"

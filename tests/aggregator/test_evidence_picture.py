@@ -16,10 +16,11 @@ from aggregator.evidence.picture_key import FILE, signer_of
 from aggregator.service import Aggregator
 from alerts.config import AlertsConfig
 from tests.aggregator.test_evidence import LiveNode, config, seen
-from tests.aggregator.test_service import running, until
+from tests.aggregator.test_service import running
 from tests.alerts.alertmanagers import Hook
 from tests.alerts.pager import Pager
 from tests.brokers import Broker
+from tests.kit.waiting import until
 
 PNG = b"\x89PNG\r\n"
 BASE = "https://kilowatch.example"

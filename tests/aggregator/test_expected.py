@@ -34,8 +34,9 @@ from telemetry.inventory import CollectorStatus, Inventory, NodeState
 from telemetry.schema import NODE_FAST, SCHEMA
 from telemetry.topics import Topic, topic
 from tests.aggregator.test_drift import PLANTED, REPLACE, Change, dgx, gpu, host, node, port
-from tests.aggregator.test_service import config, running, until
+from tests.aggregator.test_service import config, running
 from tests.brokers import Broker, plain_client
+from tests.kit.waiting import until
 
 SECOND = 10**9
 EVERYTHING: dict[str, Any] = {
@@ -325,7 +326,7 @@ async def test_twelve_planted_deviations_of_500_nodes_are_twelve_alerts_and_no_o
             }
 
         planted = {f"dgx-{number:03}": fact for number, (_, fact, _) in PLANTED.items()}
-        await until(lambda: len(firing()) >= len(planted), 120)
+        await until(lambda: len(firing()) >= len(planted), seconds=120)
         found = firing()
         assert found.keys() == planted.keys()
         for name, fact in planted.items():

@@ -20,8 +20,9 @@ from telemetry.jobs import NodeJobs
 from telemetry.topics import Topic, topic
 from tests.aggregator.alerting_stack import Hall
 from tests.aggregator.node import ScriptedNode, inventory
-from tests.aggregator.test_service import config, running, until
+from tests.aggregator.test_service import config, running
 from tests.brokers import Broker, plain_client
+from tests.kit.waiting import until
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from aggregator.ingest.held_messages import AT_ONCE, HeldMessages
 from alerts.engine.engine import outcome
 from alerts.rules.rule import load
 from tests.aggregator.feed import Feed
-from tests.aggregator.test_service import until
+from tests.kit.waiting import until
 
 
 class Scene:

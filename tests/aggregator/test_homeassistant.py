@@ -35,8 +35,9 @@ from telemetry.mqtt import BrokerConfig
 from tests.aggregator.fake_view import FakeView
 from tests.aggregator.node import ScriptedNode, inventory, value
 from tests.aggregator.test_forget import end
-from tests.aggregator.test_service import config, running, until
+from tests.aggregator.test_service import config, running
 from tests.brokers import Mosquitto, free_port, plain_client
+from tests.kit.waiting import until
 
 COMMON = {
     "name", "unique_id", "state_topic", "value_template", "expire_after", "availability",

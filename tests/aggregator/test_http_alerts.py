@@ -22,6 +22,7 @@ from tests.aggregator.fake_view import FakeView
 from tests.aggregator.http_client import Door, door
 from tests.aggregator.test_http_metrics import lint, needs_promtool, samples
 from tests.alerts.pager import FAILS, Pager
+from tests.kit.waiting import until
 
 DOCUMENT: dict[str, Any] = json.loads(json.dumps(build(OPERATIONS)))
 WRITES = [(op.path, op.method) for op in OPERATIONS if op.method != "get"]
@@ -116,7 +117,7 @@ async def hot(folder: Path, config: HttpConfig | None = None) -> AsyncIterator[C
         stage = Stage(scene)
         stage.pager = pager
         scene.set(93.0, 60.0)
-        await scene.until(lambda: pager.calls)
+        await until(lambda: pager.calls)
         async with door(stage, config) as opened:
             yield Client(opened, stage)
 
@@ -159,7 +160,7 @@ async def test_an_incident_is_acknowledged_and_given_back(tmp_path: Path) -> Non
         assert (note["who"], note["why"]) == ("ann", "on it")
         assert 7195 < (note["until"] - body["at"]) / 1e9 <= 7200
         pager = client.stage.pager
-        await client.stage.scene.until(lambda: pager.state.get(key) == "acknowledged")
+        await until(lambda: pager.state.get(key) == "acknowledged")
         again = await client.get(path[:-3])  # without its last characters
         assert again["incident"]["acknowledged"]["who"] == "ann"
         status, body = await client.send("DELETE", f"{path}/ack", {"who": "ann"})
@@ -321,7 +322,7 @@ async def test_history_is_read_from_the_journal(tmp_path: Path) -> None:
     async with hot(tmp_path) as client:
         scene = client.stage.scene
         scene.set(60.0, 60.0)
-        await scene.until(lambda: "resolved" in client.stage.pager.state.values())
+        await until(lambda: "resolved" in client.stage.pager.state.values())
         await client.stage.delivery.saved(10)
         assert (await client.get("/api/v1/incidents"))["incidents"] == []
         (over,) = (await client.get("/api/v1/incidents?from=-1h"))["incidents"]
@@ -338,7 +339,7 @@ async def test_the_story_of_an_incident_says_who_did_what_and_who_was_told(tmp_p
         await client.send("DELETE", f"{path}/ack", {"who": "mia", "why": "not mine"})
         scene, pager = client.stage.scene, client.stage.pager
         scene.set(60.0, 60.0)
-        await scene.until(lambda: "resolved" in pager.state.values())
+        await until(lambda: "resolved" in pager.state.values())
         await client.stage.delivery.saved(10)
         timeline = await client.get(f"{path}/timeline")
         told = [(one["what"], one["who"], one["why"]) for one in timeline["events"]]
@@ -358,7 +359,7 @@ async def test_the_story_of_an_incident_says_who_did_what_and_who_was_told(tmp_p
 
 async def test_deliveries_and_channels_show_what_became_of_what_was_told(tmp_path: Path) -> None:
     async with hot(tmp_path) as client:
-        await client.stage.scene.until(lambda: client.stage.delivery.channels()[0].delivered)
+        await until(lambda: client.stage.delivery.channels()[0].delivered)
         (sent,) = (await client.get("/api/v1/deliveries?channel=oncall"))["deliveries"]
         assert (sent["action"], sent["outcome"], sent["reason"]) == ("trigger", "delivered", "new")
         assert (await client.get("/api/v1/deliveries?outcome=refused"))["deliveries"] == []
@@ -394,7 +395,7 @@ async def test_rules_are_listed_with_what_they_find(tmp_path: Path) -> None:
 async def test_the_metrics_of_alerts_please_promtool_and_count_right(tmp_path: Path) -> None:
     async with hot(tmp_path) as client:
         await client.send("POST", "/api/v1/silences", SILENCE)
-        await client.stage.scene.until(lambda: client.stage.delivery.channels()[0].delivered)
+        await until(lambda: client.stage.delivery.channels()[0].delivered)
         status, page, _ = await client.door.text("/metrics")
         assert status == 200
         assert lint(page) == ""

@@ -7,7 +7,7 @@ import contextlib
 import gzip
 import json
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -21,15 +21,9 @@ from aggregator.http.guests import TRIES, TRIES_PER_SECOND, GuestCounter, WrongT
 from tests.aggregator.fake_view import FakeView, inventory
 from tests.aggregator.http_client import Door, door, small_cluster
 from tests.aggregator.test_http_alerts import SILENCE, hot
+from tests.kit.waiting import until
 
 LOOPBACK = HttpConfig(listen="127.0.0.1:0")
-
-
-async def until(holds: Callable[[], Awaitable[bool]]) -> None:
-    """Wait for a condition."""
-    async with asyncio.timeout(60):
-        while not await holds():  # noqa: ASYNC110 - it asks another side
-            await asyncio.sleep(0.02)
 
 
 @asynccontextmanager

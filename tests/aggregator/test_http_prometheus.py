@@ -24,6 +24,7 @@ from tests.aggregator.fake_view import FakeView, inventory, readings
 from tests.aggregator.http_client import Door, add_token, door, small_cluster
 from tests.aggregator.test_http_tls import issue, make_authority
 from tests.brokers import free_port
+from tests.kit.waiting import FACTOR
 
 PATIENCE = 90.0
 """Seconds; a second or two where the machine is idle."""
@@ -117,7 +118,7 @@ async def _ready(session: aiohttp.ClientSession, port: int) -> None:
 
 async def until(view: FakeView, look: Callable[[], Any]) -> Any:
     """Tick until `look` returns something true; return that."""
-    deadline = asyncio.get_running_loop().time() + PATIENCE
+    deadline = asyncio.get_running_loop().time() + PATIENCE * FACTOR
     seq = view.flushes.number
     while asyncio.get_running_loop().time() < deadline:
         seq += 1

@@ -305,11 +305,11 @@ async def test_viewers_are_told_when_the_server_goes() -> None:
             client.session = own
             await socket.send_json(POWER)
             await receive(socket)
-            reading = asyncio.create_task(_until_closed(socket))
+            reading = asyncio.create_task(_closing_code(socket))
         assert await reading == aiohttp.WSCloseCode.GOING_AWAY
 
 
-async def _until_closed(socket: Socket) -> int | None:
+async def _closing_code(socket: Socket) -> int | None:
     async for _ in socket:
         pass
     return socket.close_code

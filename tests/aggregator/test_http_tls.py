@@ -24,7 +24,8 @@ from kilowatch.__main__ import main
 from telemetry.errors import ConfigError
 from tests.aggregator.fake_view import FakeView
 from tests.aggregator.http_client import add_token, small_cluster
-from tests.tui.test_client import following, until
+from tests.kit.waiting import until
+from tests.tui.test_client import following
 from tui.feed.connection import ConnectionState
 
 pytestmark = pytest.mark.skipif(

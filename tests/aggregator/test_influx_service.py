@@ -23,9 +23,10 @@ from telemetry.mqtt import BrokerConfig
 from telemetry.schema import GPU_FAST, SCHEMA
 from tests.aggregator.influx_feed import LONG, influx_config, prepared
 from tests.aggregator.node import NOW, ScriptedNode, expected, sampled_at
-from tests.aggregator.test_service import config, running, until
+from tests.aggregator.test_service import config, running
 from tests.brokers import Mosquitto, free_port
 from tests.influxes import Influxd, Reply, Request, Scripted
+from tests.kit.waiting import until
 
 POWER = SCHEMA.blocks[GPU_FAST].names.index("gpu_power_watts")
 FULL = {"every_seconds": 0.0, "rollup_seconds": (), "rollup_age_seconds": ()}

@@ -11,8 +11,9 @@ import pytest
 from telemetry.jobs import Allocation, Job, JobKey, NodeJobs, Precision
 from telemetry.topics import Topic
 from tests.aggregator.node import START, ScriptedNode
-from tests.aggregator.test_service import config, running, until
+from tests.aggregator.test_service import config, running
 from tests.brokers import Mosquitto
+from tests.kit.waiting import until
 
 pytestmark = pytest.mark.systems
 

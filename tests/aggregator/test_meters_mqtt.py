@@ -17,8 +17,9 @@ from aggregator.meters import MeterHub
 from aggregator.meters.mqtt import matches
 from telemetry.errors import ConfigError
 from telemetry.mqtt import BrokerConfig, connect
-from tests.aggregator.meter_hub import newer, reading, running, site_of, state, until
+from tests.aggregator.meter_hub import newer, reading, running, site_of, state
 from tests.brokers import Broker, Mosquitto
+from tests.kit.waiting import until
 
 PLUG = '[meters.plug]\ntype = "tasmota"\ntopic = "plug"\non = "office"\n'
 STRIP = '[meters.strip]\ntype = "shelly"\ntopic = "strip"\ncomponent = "switch:0"\nevery = 1\non = "lab"\n'  # fmt: skip

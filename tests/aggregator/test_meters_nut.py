@@ -17,8 +17,9 @@ from power.devices.wall_power import WallSource
 from power.meters.nut import of_variables, words
 from power.meters.sample import MeterSample
 from telemetry.errors import WireError
-from tests.aggregator.meter_hub import newer, reading, running, state, until
+from tests.aggregator.meter_hub import newer, reading, running, state
 from tests.brokers import free_port, wait_for_port
+from tests.kit.waiting import until
 
 PLACES = ("/lib/nut", "/usr/lib/nut", "/usr/libexec/nut")
 """Where distributions put upsd and its drivers; /sbin/upsd is a script that asks for a boot mode."""
@@ -121,7 +122,7 @@ async def test_what_changes_at_the_ups_is_seen(upsd: Upsd) -> None:
         first = await until(lambda: reading(hub, "office"))
         assert first.watts == 405
         upsd.write("desk", "ups.status: OB\nups.load: 50\nups.realpower.nominal: 900\n")
-        found = await until(lambda: newer(hub, "desk", first, "OB"), 40)
+        found = await until(lambda: newer(hub, "desk", first, "OB"))
         assert found.watts == 450
 
 

@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 
 from power.devices.wall_power import WallSource
-from tests.aggregator.meter_hub import reading, running, state, until
+from tests.aggregator.meter_hub import reading, running, state
 from tests.aggregator.redfish_server import (
     Redfish,
     Tree,
@@ -20,6 +20,7 @@ from tests.aggregator.redfish_server import (
     server,
     serving,
 )
+from tests.kit.waiting import until
 
 
 def bmc(service: Redfish, more: str = "", name: str = "bmc", on: str = "rig1") -> str:

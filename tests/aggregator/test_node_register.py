@@ -27,8 +27,9 @@ from tests.aggregator.fake_view import inventory
 from tests.aggregator.node import NOW, ScriptedNode
 from tests.aggregator.node import inventory as scripted
 from tests.aggregator.test_forget import end, retained
-from tests.aggregator.test_service import config, running, until
+from tests.aggregator.test_service import config, running
 from tests.brokers import Broker, Mosquitto, plain_client
+from tests.kit.waiting import until
 
 SECOND = 10**9
 DAY = 86_400 * SECOND

@@ -9,8 +9,9 @@ import aiohttp
 
 from telemetry.schema import GPU_FAST, SCHEMA
 from tests.aggregator.node import NOW, ScriptedNode, expected, sampled_at
-from tests.aggregator.test_service import config, running, until
+from tests.aggregator.test_service import config, running
 from tests.brokers import Broker
+from tests.kit.waiting import until
 
 NAMES = SCHEMA.blocks[GPU_FAST].names
 POWER = NAMES.index("gpu_power_watts")

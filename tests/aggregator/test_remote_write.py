@@ -32,6 +32,7 @@ from tests.aggregator.http_client import small_cluster
 from tests.aggregator.test_http_prometheus import Prometheus
 from tests.brokers import free_port, wait_for_port
 from tests.influxes import Reply, Request, Scripted, VictoriaMetrics
+from tests.kit import waiting
 
 
 def unpacked(block: bytes) -> bytes:
@@ -107,13 +108,8 @@ async def pushing(view: FakeView, url: str, **more: Any) -> AsyncIterator[None]:
 
 
 async def until(ready: Callable[[], Any], seconds: float = 30.0) -> Any:
-    """Wait until something is true; return it."""
-    deadline = asyncio.get_running_loop().time() + seconds
-    while asyncio.get_running_loop().time() < deadline:
-        if found := await asyncio.to_thread(ready):
-            return found
-        await asyncio.sleep(0.05)
-    raise TimeoutError
+    """Wait until something is true, asked in a thread: it asks a server. Return it."""
+    return await waiting.until(lambda: asyncio.to_thread(ready), "", seconds, every=0.05)
 
 
 async def test_a_real_victoria_metrics_has_what_the_pages_show(tmp_path: Path) -> None:

@@ -19,8 +19,8 @@ from api.jobs import JobAccount
 from telemetry.errors import ConfigError
 from telemetry.jobs import JobKey
 from tests.aggregator.test_scheduler_forms import record
-from tests.aggregator.test_service import until
 from tests.endtoend.node import runs
+from tests.kit.waiting import until
 
 KEY = JobKey("slurm", "lab", "7")
 

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import aiohttp
@@ -32,6 +32,7 @@ from telemetry.topics import Topic
 from tests.aggregator.node import ScriptedNode, expected, inventory
 from tests.brokers import Broker, Mosquitto
 from tests.faults.record import Told
+from tests.kit.waiting import until
 
 NAMES = SCHEMA.blocks[GPU_FAST].names
 BACKFILL = BackfillConfig(grace_seconds=0.05, first_wait_seconds=0.3, longest_wait_seconds=1.0)
@@ -63,14 +64,6 @@ async def running(config: AggregatorConfig) -> AsyncIterator[Aggregator]:
     finally:
         stop.set()
         await asyncio.wait_for(task, 20)
-
-
-async def until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
-    """Wait until something is so."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come about"
-        await asyncio.sleep(0.02)
 
 
 def audit(folder: Path, node: ScriptedNode, lost: IntervalSet | None = None) -> None:

@@ -31,9 +31,10 @@ from telemetry.intervals import IntervalSet
 from telemetry.mqtt import DEFAULT_HOST, DEFAULT_PORT, BrokerConfig
 from telemetry.systemd import ServiceManager
 from tests.aggregator.node import ScriptedNode
-from tests.aggregator.test_service import audit, config, running, until
+from tests.aggregator.test_service import audit, config, running
 from tests.brokers import Mosquitto, free_port
 from tests.killing import end_thread, fail_all, tasks_named
+from tests.kit.waiting import until
 from tests.notify_socket import NotifySocket
 
 METERS = """

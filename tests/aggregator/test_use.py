@@ -18,8 +18,9 @@ from power.report.months import month_at
 from power.site.config import SiteConfig
 from tests.aggregator.http_client import door
 from tests.aggregator.test_http_jobs import filled
-from tests.aggregator.test_service import config, running, until
+from tests.aggregator.test_service import config, running
 from tests.brokers import Mosquitto
+from tests.kit.waiting import until
 
 HOUR = 3600 * 10**9
 

@@ -72,7 +72,7 @@ class Pager:
     at_once: int = 0
     """Requests under way."""
     most_at_once: int = 0
-    received: Callable[[Call], Awaitable[None]] | None = None
+    received: Callable[[Call], Awaitable[object]] | None = None
     """Awaited when an event was taken, before it is answered."""
     answered: Callable[[], None] | None = None
 

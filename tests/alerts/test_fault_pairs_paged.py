@@ -26,11 +26,12 @@ from telemetry.mqtt import BrokerConfig
 from telemetry.schema import GPU_FAST, NODE_FAST, SCHEMA
 from telemetry.topics import Topic, topic
 from tests.aggregator.node import inventory
-from tests.aggregator.test_service import config, running, until
+from tests.aggregator.test_service import config, running
 from tests.alerts.fault_pairs import Cell, Outcome, Treated, Where
 from tests.alerts.pager import Pager
 from tests.alerts.test_fault_pairs import declared
 from tests.brokers import Mosquitto
+from tests.kit.waiting import until
 
 pytestmark = pytest.mark.systems
 

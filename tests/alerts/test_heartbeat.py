@@ -11,7 +11,7 @@ from alerts.config import HeartbeatConfig
 from alerts.delivery.heartbeat import Heartbeat
 from tests.alerts.alertmanagers import Hook
 from tests.alerts.fast_clock import FastClock
-from tests.fakes import until
+from tests.kit.waiting import until
 
 SPEED = 100
 

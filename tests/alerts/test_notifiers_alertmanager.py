@@ -24,7 +24,7 @@ from alerts.notifiers.result import Delivered
 from api.alerts import Alert, AlertState, Severity, Subject
 from tests.alerts.alertmanagers import Hook, RealAlertmanager
 from tests.alerts.notices import MINUTE, NOON, alert
-from tests.fakes import until
+from tests.kit.waiting import until
 
 
 class Told:

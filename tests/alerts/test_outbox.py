@@ -18,9 +18,9 @@ from alerts.delivery.routing import Router
 from api.alerts import Action, DeliveryOutcome, Severity
 from tests.alerts.fast_clock import FastClock
 from tests.alerts.notices import NOON, NoticeWriter, incident
-from tests.alerts.pager import ACCEPTS, DROPS, FAILS, HANGS, Behaviour, Pager
-from tests.fakes import until
+from tests.alerts.pager import ACCEPTS, DROPS, FAILS, HANGS, Behaviour, Call, Pager
 from tests.faults.record import Told
+from tests.kit.waiting import until
 
 TRIGGER, UPDATE = Action.TRIGGER, Action.UPDATE
 ACK, RESOLVE = Action.ACKNOWLEDGE, Action.RESOLVE
@@ -139,7 +139,8 @@ async def test_a_dead_channel_delays_no_other_and_says_that_it_fails(tmp_path: P
             here.writer.write(key=f"i-{number}")
         outbox.wake()
         await until(lambda: len(pager.opened) == 5)
-        await until(lambda: any(one.failing for one in outbox.channels()))
+        await until(lambda: outbox.channels()[0].waiting == 0)  # it has heard of the last one too
+        await until(lambda: outbox.channels()[1].failing)
         alive, dead = outbox.channels()
         assert (alive.failing, alive.delivered, alive.waiting) == ("", 5, 0)
         assert dead.failing.startswith("nothing gets through")
@@ -180,7 +181,8 @@ async def test_a_page_goes_before_tickets_that_wait(tmp_path: Path) -> None:
     clock = FastClock()
     async with site(tmp_path, at_once=1, per_minute=60_000, burst=1) as (here, pager, outbox):
         here.writer.route = lambda notice, at, told: {"oncall": clock.wall()}
-        pager.script.append(Behaviour(seconds=0.3))
+        written = asyncio.Event()
+        pager.received = lambda _: written.wait()
         here.writer.write(key="t-0", severity=Severity.TICKET)
         outbox.wake()
         await until(lambda: len(pager.calls) == 1)
@@ -188,6 +190,7 @@ async def test_a_page_goes_before_tickets_that_wait(tmp_path: Path) -> None:
             here.writer.write(key=f"t-{number}", severity=Severity.TICKET)
         here.writer.write(key="page")
         outbox.wake()
+        written.set()
         await until(lambda: len(pager.opened) == 7)
         assert [call.key for call in pager.calls][:2] == ["t-0", "page"]
 
@@ -232,11 +235,12 @@ async def test_a_step_of_the_wall_clock_holds_no_page_up_and_gives_none_up(
 ) -> None:
     clock = FastClock(10)
     async with site(tmp_path, clock=clock) as (here, pager, outbox):
-        pager.script.append(FAILS)
+        pager.behave = lambda: FAILS
         here.writer.write(key="before")
         outbox.wake()
-        await until(lambda: len(pager.calls) == 1)
+        await until(lambda: len(pager.calls) >= 1)
         clock.step = hours * 3_600_000_000_000
+        pager.behave = None
         here.writer.write(key="after")
         outbox.wake()
         await until(lambda: len(pager.opened) == 2)
@@ -246,12 +250,20 @@ async def test_a_step_of_the_wall_clock_holds_no_page_up_and_gives_none_up(
 async def test_the_end_waits_for_what_is_under_way_and_keeps_the_rest(tmp_path: Path) -> None:
     pager = Pager()
     here = Site(tmp_path, FastClock(), {"oncall": pager}, at_once=1)
+    ends = asyncio.Event()
+
+    async def answer_after_the_end(_: Call) -> None:
+        await ends.wait()
+        for _turn in range(100):  # of the loop: ten are enough to cancel the worker
+            await asyncio.sleep(0)
+
+    pager.received = answer_after_the_end
     async with pager.listening():
-        pager.script.append(Behaviour(seconds=0.3))
         async with here.running() as outbox:
             here.writer.write_all([(TRIGGER, "under way"), (TRIGGER, "waits")])
             outbox.wake()
             await until(lambda: len(pager.calls) == 1)
+            ends.set()
         assert here.outcomes("under way") == [DeliveryOutcome.DELIVERED]
         assert here.outcomes("waits") == [DeliveryOutcome.WAITING]
         async with here.running():

@@ -17,8 +17,8 @@ from alerts.engine.suggestion import AlertHistory, suggest
 from alerts.rules.rule import Rule, load
 from kilowatch.text.quality import suggestion_lines
 from tests.aggregator.http_client import door, small_cluster
-from tests.aggregator.test_service import until
 from tests.alerts.test_quality import Stage
+from tests.kit.waiting import until
 
 RULES = {rule.name: rule for rule in load()}
 TEMPERATURE = "gpu_temperature_celsius"

@@ -32,6 +32,7 @@ from tests.brokers import free_port
 from tests.faults.cut_wire import CutWire
 from tests.faults.disk import FailingDisk
 from tests.faults.wrong_clock import WrongClock
+from tests.kit.waiting import FACTOR
 from tests.nats_servers import NatsCluster
 
 DEAD_AFTER = 6.0
@@ -248,7 +249,7 @@ class Loop:
     def until(self, what: str, ready: Callable[[], object], seconds: float = PATIENCE) -> float:
         """Wait for a condition; return the seconds that it took."""
         began = time.monotonic()
-        while time.monotonic() < began + seconds:
+        while time.monotonic() < began + seconds * FACTOR:
             if ready():
                 took = time.monotonic() - began
                 print(f"{took:5.1f} s: {what}", file=sys.stderr)

@@ -19,6 +19,7 @@ from power.devices.wall_power import WallSource
 from power.meters.meter_record import MeterState
 from power.meters.reading import MeterReading
 from telemetry.fleet import Fleet
+from tests.kit.waiting import until
 
 READING = MeterReading(
     meter="pdu", kind="circuit", target="feed", source=WallSource.PDU, at=95.0, period=10.0, watts=1.0
@@ -58,12 +59,6 @@ class Members:
 
 async def _run(work: Callable[[], Awaitable[None]]) -> None:
     await work()
-
-
-async def until(ready: Callable[[], object]) -> None:
-    async with asyncio.timeout(60):
-        while not ready():  # noqa: ASYNC110 - several members' states
-            await asyncio.sleep(0.01)
 
 
 def test_one_member_leads_all_hear_the_watts_and_the_next_leads_when_it_resigns() -> None:

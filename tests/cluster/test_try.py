@@ -7,26 +7,18 @@ import re
 import signal
 import subprocess
 import sys
-import time
 import urllib.request
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from deploy.cluster.__main__ import FOLDER, MEMBERS, NODES
+from tests.kit.waiting import wait_until
 
 pytestmark = [pytest.mark.systems, pytest.mark.timeout(600)]
 ROOT = Path(__file__).parents[2]
 SECONDS = 200.0
-
-
-def until(what: str, ready: Callable[[], object]) -> None:
-    deadline = time.monotonic() + SECONDS
-    while not ready():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.3)
 
 
 def test_who_kills_a_member_by_the_page_sees_what_the_page_says(tmp_path: Path) -> None:
@@ -83,13 +75,13 @@ def test_who_kills_a_member_by_the_page_sees_what_the_page_says(tmp_path: Path) 
             return said == {"page", "header", "API"}
 
         typed(kill[1])
-        until("agg-b is missing", is_said_everywhere)
+        wait_until(is_said_everywhere, "agg-b is missing", SECONDS)
         assert len(states()) == len(NODES)
-        until("the others have its nodes", lambda: not nodes()["missing"] and set(states()) == {"online"})  # fmt: skip
+        wait_until(lambda: not nodes()["missing"] and set(states()) == {"online"}, "the others have its nodes", SECONDS)  # fmt: skip
         typed(again[1])
-        until("it is back", lambda: "agg-b" in _serving(at))
-        until("it shows all", lambda: len(states("agg-b")) == len(NODES))
-        until("and the jobs of all", lambda: nodes_of_jobs("agg-b") == set(NODES))
+        wait_until(lambda: "agg-b" in _serving(at), "it is back", SECONDS)
+        wait_until(lambda: len(states("agg-b")) == len(NODES), "it shows all", SECONDS)
+        wait_until(lambda: nodes_of_jobs("agg-b") == set(NODES), "and the jobs of all", SECONDS)
     finally:
         process.send_signal(signal.SIGINT)
         output = process.communicate(timeout=120)

@@ -11,7 +11,7 @@ from typing import Any
 import aiomqtt
 
 from collector.config import CollectorConfig
-from collector.service import run_collector
+from collector.service import Linger, run_collector
 from collector.source import Source
 from telemetry import border, frame
 from telemetry import inventory as messages
@@ -21,7 +21,6 @@ from telemetry.inventory import CollectorStatus, Command, CommandReply, Inventor
 from telemetry.jobs import NodeJobs
 from telemetry.mqtt import BrokerConfig, client_id, connect
 from telemetry.topics import Topic, parse, pattern, topic
-from tests.fakes import until
 
 NODE = "n1"
 
@@ -96,11 +95,14 @@ async def reading(broker: BrokerConfig) -> AsyncIterator[Reader]:
 
 
 @contextlib.asynccontextmanager
-async def collecting(config: CollectorConfig, source: Source | None) -> AsyncIterator[Running]:
+async def collecting(
+    config: CollectorConfig, source: Source | None, linger: Linger | None = None
+) -> AsyncIterator[Running]:
     """Run a collector meanwhile, on the source of its settings if no other is given; stops it in the planned way
-    at the end."""
+    at the end. `linger`: keeps it connected until a test sets its `over`."""
     stop = asyncio.Event()
-    running = Running(asyncio.create_task(run_collector(config, stop=stop, source=source)), stop)
+    task = asyncio.create_task(run_collector(config, stop=stop, source=source, linger=linger))
+    running = Running(task, stop, linger)
     try:
         yield running
     finally:
@@ -110,13 +112,18 @@ async def collecting(config: CollectorConfig, source: Source | None) -> AsyncIte
 class Running:
     """A collector that runs."""
 
-    def __init__(self, task: asyncio.Task[Any], stop: asyncio.Event) -> None:
+    def __init__(
+        self, task: asyncio.Task[Any], stop: asyncio.Event, linger: Linger | None = None
+    ) -> None:
         self.task = task
         self.stop = stop
+        self.linger = linger
 
     async def end(self) -> Any:
         """Stop it as SIGTERM does."""
         self.stop.set()
+        if self.linger is not None:
+            self.linger.over.set()
         async with asyncio.timeout(20):
             return await self.task
 
@@ -136,4 +143,4 @@ def config_of(broker: BrokerConfig, folder: Path, **more: object) -> CollectorCo
     return CollectorConfig(**{**settings, **more})  # type: ignore[arg-type]
 
 
-__all__ = ["NODE", "Reader", "Running", "collecting", "config_of", "reading", "until"]
+__all__ = ["NODE", "Reader", "Running", "collecting", "config_of", "reading"]

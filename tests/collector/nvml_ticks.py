@@ -15,6 +15,7 @@ from telemetry.metric import Lane
 from telemetry.schema import GPU_FAST, GPU_SLOW, SCHEMA
 from tests.fake_amd import FakeAmd
 from tests.fake_nvml import FakeDriver
+from tests.kit.waiting import FACTOR
 
 BOTH = frozenset(Lane)
 FAST = frozenset({Lane.FAST})
@@ -59,7 +60,7 @@ class Ticks:
 
     async def until(self, so: Callable[[], bool], lanes: frozenset[Lane] = BOTH) -> None:
         """Tick, with little pauses, until it is so."""
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + PATIENCE * FACTOR
         await self.tick(lanes)
         while not so():
             assert time.monotonic() < end, f"never: {self.state} {self.events}"

@@ -20,6 +20,7 @@ from tests.collector.nvml_ticks import BOTH, FAST, Ticks
 from tests.fake_amd import FakeAmd
 from tests.fake_nvml import FakeDriver
 from tests.faults.record import Told
+from tests.kit.waiting import FACTOR
 
 POWER = SCHEMA.blocks[GPU_FAST].names.index("gpu_power_watts")
 
@@ -228,7 +229,7 @@ async def test_a_node_with_both_makers_is_one_node(
 async def _until(source: CombinedSource, so: object) -> dict[int, list[list[float]]]:
     """Tick until it is so."""
     assert callable(so)
-    for _ in range(400):
+    for _ in range(round(400 * FACTOR)):
         rows = await source.read(BOTH, 0, time.time_ns(), 3.0)
         if so(rows):
             return rows

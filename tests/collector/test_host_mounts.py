@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collector.host.mounts import DEADLINE, MOST, PERIOD, Counts, Mount, Mounts, fstab, mounted
+from tests.kit.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 SCRATCH = "40 28 0:52 / /scratch rw,relatime shared:9 - nfs4 filer:/export/scratch rw,vers=4.2\n"
@@ -45,11 +45,7 @@ class Clock:
 
 def until(mounts: Mounts, done: Callable[[Counts], bool]) -> Counts:
     """Return the first counts that are as wanted: a child takes a moment."""
-    ends = time.monotonic() + 60
-    while not done(found := mounts.counts()):
-        assert time.monotonic() < ends, found
-        time.sleep(0.02)
-    return found
+    return wait_until(lambda: found if done(found := mounts.counts()) else None)
 
 
 def told(mounts: Mounts) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,17 +12,10 @@ from collector.host import kernel_log
 from collector.host.kernel_log import MAX_WAITING, KernelLog
 from collector.source import DeviceEvent
 from telemetry.kernel_log import KernelRecord
+from tests.kit.waiting import wait_until
 
 XID = "NVRM: Xid (PCI:0000:01:00): {}, pid=7, name=python3, something\n"
 BOUND = 30.0
-
-
-def until(holds: Callable[[], bool]) -> None:
-    """Wait for another thread to make it true."""
-    end = time.monotonic() + BOUND
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.005)
 
 
 class Reading:
@@ -40,7 +32,7 @@ class Reading:
             self.came += self.log.drain()
             return len(self.came) >= count
 
-        until(enough)
+        wait_until(enough)
         return [event.data.get("xid") for event in self.came]
 
 
@@ -74,7 +66,7 @@ def test_only_what_is_written_from_now_on_counts(
     path = tmp_path / "kern.log"
     path.write_text(XID.format(13))
     seen = reading(KernelLog(path, clock=lambda: 42))
-    until(lambda: seen.log.state == "reading")
+    wait_until(lambda: seen.log.state == "reading")
     append(path, "usb 1-1: new device\n" + XID.format(79)[:30])
     append(path, XID.format(79)[30:])
     assert seen.xids(1) == [79]
@@ -158,7 +150,7 @@ def test_a_file_that_is_not_there_yet_is_waited_for(
     """Its absence is one event, and the first line of the file counts."""
     path = tmp_path / "kern.log"
     seen = reading(KernelLog(path))
-    until(lambda: seen.log.state == "absent")
+    wait_until(lambda: seen.log.state == "absent")
     path.write_text(XID.format(79))
     assert seen.xids(2) == [None, 79]
     assert seen.came[0].kind == "driver_log"
@@ -174,7 +166,7 @@ def test_a_fifo_outlives_its_writers(
     path = tmp_path / "fifo"
     os.mkfifo(path)
     seen = reading(KernelLog(path))
-    until(lambda: seen.log.state == "reading")
+    wait_until(lambda: seen.log.state == "reading")
     for number in (13, 43):
         append(path, XID.format(number))
     assert seen.xids(2) == [13, 43]
@@ -201,7 +193,7 @@ def test_what_may_not_be_read_is_one_event_with_its_cure(
     assert seen.came[0].data["state"] == "no_permission"
     path.chmod(0o600)
     monkeypatch.undo()
-    until(lambda: seen.log.state == "reading")  # it is tried again
+    wait_until(lambda: seen.log.state == "reading")  # it is tried again
 
 
 def test_a_folder_is_a_failure_and_no_crash(
@@ -221,7 +213,7 @@ def test_a_storm_keeps_the_newest_and_counts_the_rest(
     path = tmp_path / "kern.log"
     path.write_text("".join(XID.format(number) for number in range(MAX_WAITING + 100)))
     log = reading(KernelLog(path, from_start=True)).log
-    until(lambda: log.dropped == 100)
+    wait_until(lambda: log.dropped == 100)
     xids = [event.data["xid"] for event in log.drain()]
     assert xids == list(range(100, MAX_WAITING + 100))
 
@@ -229,7 +221,7 @@ def test_a_storm_keeps_the_newest_and_counts_the_rest(
 def test_records_of_the_kernel_device(reading: Callable[[KernelLog], Reading]) -> None:
     """The real /dev/kmsg where there is one: it opens, waits and closes, or says why not."""
     log = reading(KernelLog()).log
-    until(lambda: log.state != "new")
+    wait_until(lambda: log.state != "new")
     assert log.state in {"reading", "absent", "no_permission", "failed"}
     assert (log.message == "") == (log.state == "reading")
 

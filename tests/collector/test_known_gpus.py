@@ -14,7 +14,7 @@ from telemetry.inventory import Inventory
 from telemetry.schema import GPU_FAST, LINK_FAST
 from tests.collector.nvml_ticks import Ticks
 from tests.fake_nvml import FakeDriver
-from tests.fakes import until
+from tests.kit.waiting import until
 
 SECOND = 1_000_000_000
 START = 1_700_000_000 * SECOND

@@ -16,7 +16,8 @@ from telemetry.mqtt import BrokerConfig
 from telemetry.schema import GPU_FAST, SCHEMA
 from tests.brokers import free_port
 from tests.collector.bus import collecting, config_of
-from tests.fakes import FakeSource, until
+from tests.fakes import FakeSource
+from tests.kit.waiting import until
 
 
 async def ask(port: int, request: bytes) -> tuple[int, bytes]:

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -33,6 +33,7 @@ from collector.probe.protocol import (
 from collector.probe.watchdog import ABANDONED_LIMIT, THE_DRIVER, Watchdog
 from telemetry.devices import Gpu, Link
 from telemetry.errors import ConfigError, DriverError
+from tests.kit.waiting import wait_until
 
 PATIENCE = 30.0
 
@@ -107,14 +108,6 @@ def statuses(answer: ProbeReply) -> list[str]:
     return [reading.status.name for reading in answer.readings]
 
 
-def until(so: Callable[[], bool]) -> None:
-    """Wait until it is so."""
-    end = time.monotonic() + PATIENCE
-    while not so():
-        assert time.monotonic() < end
-        time.sleep(0.005)
-
-
 def test_all_devices_are_read_in_order(driver: ScriptedDriver) -> None:
     watchdog = Watchdog(driver, 3)
     answer = watchdog.serve(ProbeRequest(7, FAST, PATIENCE))
@@ -140,7 +133,7 @@ def test_a_hang_costs_only_its_device_and_its_thread(driver: ScriptedDriver) -> 
     assert driver.order.count(1) == 1
     assert watchdog.abandoned == 1
     driver.release()
-    until(lambda: statuses(watchdog.serve(ProbeRequest(0, FAST, PATIENCE))) == ["OK"] * 4)
+    wait_until(lambda: statuses(watchdog.serve(ProbeRequest(0, FAST, PATIENCE))) == ["OK"] * 4)
     assert driver.order[-1] == 1  # trusted last, for a while
     watchdog.serve(ProbeRequest(0, FAST, PATIENCE))
     watchdog.serve(ProbeRequest(0, FAST, PATIENCE))
@@ -161,17 +154,17 @@ def test_a_device_that_hangs_again_and_again_is_left_in_peace(driver: ScriptedDr
     watchdog = Watchdog(driver, 1)
     for _ in range(2):
         driver.hang(0)
-        until(
+        wait_until(
             lambda: (
                 statuses(watchdog.serve(ProbeRequest(1, FAST, 0.1))) == ["HUNG"]
                 and bool(driver.inside)
             )
         )
         driver.release()
-        until(lambda: not driver.inside)
+        wait_until(lambda: not driver.inside)
     asked = len(driver.order)
     begin = time.monotonic()
-    until(lambda: statuses(watchdog.serve(ProbeRequest(1, FAST, PATIENCE))) == ["OK"])
+    wait_until(lambda: statuses(watchdog.serve(ProbeRequest(1, FAST, PATIENCE))) == ["OK"])
     assert len(driver.order) == asked + 1
     assert time.monotonic() - begin > 1  # the pause after the second hang is 2 s
 
@@ -180,12 +173,14 @@ def test_only_so_many_threads_are_given_up(driver: ScriptedDriver) -> None:
     devices = ABANDONED_LIMIT + 4
     driver.hang(*range(devices))
     watchdog = Watchdog(driver, devices)
-    until(lambda: watchdog.serve(ProbeRequest(1, FAST, 0.2)).abandoned == ABANDONED_LIMIT)
+    wait_until(lambda: watchdog.serve(ProbeRequest(1, FAST, 0.2)).abandoned == ABANDONED_LIMIT)
     answer = watchdog.serve(ProbeRequest(1, FAST, 0.2))
     assert statuses(answer).count("HUNG") == ABANDONED_LIMIT
     assert statuses(answer).count("LATE") == 4
     driver.release()
-    until(lambda: statuses(watchdog.serve(ProbeRequest(1, FAST, PATIENCE))) == ["OK"] * devices)
+    wait_until(
+        lambda: statuses(watchdog.serve(ProbeRequest(1, FAST, PATIENCE))) == ["OK"] * devices
+    )
 
 
 def test_a_driver_that_is_gone_ends_the_round(driver: ScriptedDriver) -> None:

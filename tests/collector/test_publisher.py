@@ -34,8 +34,9 @@ from telemetry.inventory import CollectorStatus, Command, CommandKind, FrameSpan
 from telemetry.mqtt import BrokerConfig, client_id, connect
 from telemetry.topics import Topic, topic
 from tests.brokers import Broker, Mosquitto, free_port
-from tests.collector.bus import NODE, collecting, config_of, reading, until
+from tests.collector.bus import NODE, collecting, config_of, reading
 from tests.fakes import FakeSource
+from tests.kit.waiting import until
 
 
 def resend(about: int, first: int, last: int) -> Command:

@@ -29,7 +29,8 @@ from telemetry.schema import GPU_FAST, GPU_SLOW, SCHEMA, Block, Schema
 from telemetry.topics import Topic
 from tests.brokers import Mosquitto
 from tests.collector.bus import collecting, config_of
-from tests.fakes import FakeSource, until
+from tests.fakes import FakeSource
+from tests.kit.waiting import until
 
 SECOND = 1_000_000_000
 

@@ -32,6 +32,7 @@ from tests.aggregator.redfish_server import (
 )
 from tests.collector.node_trees import AC_LOST, SEL, SEL_INFO
 from tests.collector.test_host_hardware import readings
+from tests.kit.waiting import FACTOR
 
 SUPPLY = f"{V1}/Chassis/1/PowerSubsystem/PowerSupplies/0"
 FANS = "Chassis/1/ThermalSubsystem/Fans"
@@ -314,7 +315,7 @@ def started(folder: Path, service: Redfish) -> Host:
 
 async def until(host: Host, **expected: object) -> None:
     """Take slow readings until they are so."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(30 * FACTOR):
         while True:
             found = await asyncio.to_thread(readings, host)
             if all(found[name.removeprefix("node_")] == value or reason_of(found[name.removeprefix("node_")]) is value

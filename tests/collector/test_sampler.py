@@ -30,7 +30,8 @@ from telemetry.schema import (
     SCHEMA,
 )
 from telemetry.topics import phase_of
-from tests.fakes import FakeSource, until
+from tests.fakes import FakeSource
+from tests.kit.waiting import until
 
 # When to tick.
 

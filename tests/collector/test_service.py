@@ -20,8 +20,9 @@ from telemetry.inventory import FrameSpan, NodeState
 from telemetry.mqtt import BrokerConfig
 from tests.brokers import Mosquitto, free_port
 from tests.collector.bus import collecting, config_of, reading
-from tests.fakes import FakeSource, until
+from tests.fakes import FakeSource
 from tests.faults.record import Told
+from tests.kit.waiting import until
 
 ROOT = Path(__file__).parents[2]
 
@@ -112,7 +113,8 @@ from pathlib import Path
 from collector.service import run_collector
 from telemetry.mqtt import BrokerConfig
 from tests.collector.bus import collecting, config_of
-from tests.fakes import FakeSource, until
+from tests.fakes import FakeSource
+from tests.kit.waiting import until
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 
 async def main(port, folder):
@@ -186,7 +188,7 @@ async def test_a_hundred_collectors_fit_in_one_process(
         asyncio.create_task(run_collector(config, stop=stop, source=source))
         for config, source in zip(configs, sources, strict=True)
     ]
-    await until(lambda: all(len(source.calls) >= 3 for source in sources), 60)
+    await until(lambda: all(len(source.calls) >= 3 for source in sources))
     stop.set()
     async with asyncio.timeout(60):
         summaries = await asyncio.gather(*tasks)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from telemetry.gap import Gap, reason_of
 from telemetry.metric import Lane
 from telemetry.schema import GPU_FAST, GPU_SLOW, SCHEMA
 from tests.collector.test_smi_layouts import XML
+from tests.kit.waiting import until
 
 BOTH = frozenset(Lane)
 PATIENCE = 30.0  # more than any machine needs; the tests do not wait for it
@@ -71,13 +71,6 @@ def smi(tmp_path: Path) -> Iterator[Smi]:
             os.kill(int(line.split()[0]), signal.SIGKILL)  # a script of ours, in no driver
         except ProcessLookupError:
             continue
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    """Wait for a condition."""
-    async with asyncio.timeout(PATIENCE):
-        while not holds():  # noqa: ASYNC110 - another process makes it true
-            await asyncio.sleep(0.01)
 
 
 def source_of(smi: Smi, clock: Clock, timeout: float = PATIENCE) -> SmiCommandSource:

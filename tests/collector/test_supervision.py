@@ -20,8 +20,9 @@ from telemetry.tasks import end
 from tests.brokers import Mosquitto, free_port
 from tests.collector.bus import Reader, collecting, config_of, reading
 from tests.collector.test_page import ask, get
-from tests.fakes import FakeSource, until
+from tests.fakes import FakeSource
 from tests.killing import end_thread, fail_all
+from tests.kit.waiting import until
 
 XID = "NVRM: Xid (PCI:0000:01:00): {}, pid=7, name=python3, something\n"
 TASKS = {"jobs", "kernel log", "page", "publisher", "ring", "sampler"}

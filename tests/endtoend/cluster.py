@@ -14,7 +14,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,16 +28,6 @@ FAULTS = "xid79@dgx-02/3+3s:4s"
 LOST_UNTIL = 20
 """Ticks from the start in which a collector must have begun to see it go: through the third second."""
 PATIENCE = 60.0
-
-
-def wait_until(what: str, ready: Callable[[], object], seconds: float = PATIENCE) -> None:
-    """Wait for a condition. Raises `AssertionError` that says what did not come."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if ready():
-            return
-        time.sleep(0.05)
-    raise AssertionError(f"{what} did not come within {seconds} s")
 
 
 class Cluster:

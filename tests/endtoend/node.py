@@ -30,6 +30,7 @@ from telemetry.schema import GPU_FAST, SCHEMA
 from tests.brokers import Broker, free_port
 from tests.collector.bus import NODE, Reader, reading
 from tests.fake_nvml import FakeDriver
+from tests.kit.waiting import until
 
 INTERVAL = 0.2
 PATIENCE = 60.0
@@ -117,10 +118,7 @@ class Node:
         self, what: str, so: Callable[[], object], seconds: float = PATIENCE
     ) -> None:
         """As `until`, of a collector that may have ended."""
-        end = time.monotonic() + seconds
-        while not so():
-            assert time.monotonic() < end, f"{what} did not come; events: {self.kinds()}"
-            await asyncio.sleep(0.01)
+        await until(so, lambda: f"{what}; events: {self.kinds()}", seconds)
 
     async def more(self, frames: int) -> list[Frame]:
         """Wait for so many more frames with readings, and return them."""

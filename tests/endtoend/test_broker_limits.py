@@ -18,8 +18,8 @@ from tests.endtoend.test_stolen_certificate import (
     Site,
     listening,
     pytestmark,
-    until,
 )
+from tests.kit.waiting import until
 
 __all__ = ["pytestmark"]
 CONF = Path(__file__).parents[2] / "deploy" / "mosquitto" / "kilowatch.conf"
@@ -56,12 +56,12 @@ async def test_a_message_of_5_mb_is_refused_and_the_longest_legal_one_passes(
             async with connect(site.broker(STOLEN), client_id("legal")) as node:
                 longest = bytes(MAX_FRAME_BYTES)
                 await node.publish(OWN, longest, qos=1)
-                await until("the longest", lambda: observer.payloads(OWN) == [longest])
+                await until(lambda: observer.payloads(OWN) == [longest], "the longest")
             await asyncio.to_thread(thrown_out, site, 5_000_000, sent=5_000_000)
             await asyncio.to_thread(thrown_out, site, 200_000_000, sent=0)
             async with connect(site.broker(STOLEN), client_id("after")) as node:
                 await node.publish(OWN, b"after", qos=1)
-            await until("what came after", lambda: observer.payloads(OWN)[1:] == [b"after"])
+            await until(lambda: observer.payloads(OWN)[1:] == [b"after"], "what came after")
     finally:
         site.end()
 

@@ -20,8 +20,8 @@ from aggregator.electrical.checkpoint import NAME
 from power.devices.breaker import Curve, band
 from power.devices.thermal import FAST_SHARE
 from tests.brokers import Mosquitto
-from tests.endtoend.cluster import wait_until
 from tests.endtoend.plant import Plant, stays
+from tests.kit.waiting import wait_until
 
 FEED = """
 [power]
@@ -119,7 +119,7 @@ def test_loads_above_their_limits_give_the_predicted_alerts_and_bands(
             plant.collect(node, f"simulated:two-dgx-h100/{node}")
         plant.collect("rig15", DESKTOP)
         plant.collect("rig20", DESKTOP)
-        wait_until("circuits", lambda: len(plant.circuits()) == 3)
+        wait_until(lambda: len(plant.circuits()) == 3, "circuits")
         expected = {
             # 48.6 A are above the continuous limit of 48 A, and below the breaker; the limits allow 20.4 kW.
             "feed": {"E02", "E07"},
@@ -127,10 +127,10 @@ def test_loads_above_their_limits_give_the_predicted_alerts_and_bands(
             "office15": {"E02", "E03", "E04", "E07"},
             "office20": {"E02", "E03", "E04", "E07"},
         }
-        wait_until("exactly the predicted alerts", lambda: steady(plant) == expected)
+        wait_until(lambda: steady(plant) == expected, "exactly the predicted alerts")
         assert stays(lambda: steady(plant) == expected, 2.0)
         # At 1.5 of the rating 7.7 min from cold; the simulated job's load is not the same at all times.
-        wait_until("the band", lambda: 60 < (latest(plant, "office15") or 0) < 480)
+        wait_until(lambda: 60 < (latest(plant, "office15") or 0) < 480, "the band")
         circuits = plant.circuits()
         feed, fifteen, twenty = (circuits[name] for name in expected)
         # The job's load rises and falls from second to second: the minute's mean is what is predicted.
@@ -151,7 +151,7 @@ def test_loads_above_their_limits_give_the_predicted_alerts_and_bands(
         # Both machines of one circuit fall silent while others report: its breaker, once.
         plant.kill("dgx-01")
         plant.kill("dgx-02")
-        wait_until("the trip", lambda: "E17" in plant.told().get("feed", ()))
+        wait_until(lambda: "E17" in plant.told().get("feed", ()), "the trip")
         (trip,) = plant.alerts(rule="circuit_trip_suspected")
         assert trip["name"] == "feed"
         assert [a["key"] for a in plant.alerts(rule="node_silent", standing="told")] == []
@@ -167,18 +167,18 @@ def test_the_loss_of_one_feed_of_a_pair_is_told_where_it_is(
     try:
         with running(tmp_path, mosquitto, PAIR) as plant:
             plant.collect("dgx-01", "simulated:two-dgx-h100/dgx-01")
-            wait_until("meters", lambda: [c["source"] for c in plant.circuits().values()] == ["plug"] * 2)  # fmt: skip
+            wait_until(lambda: [c["source"] for c in plant.circuits().values()] == ["plug"] * 2, "meters")  # fmt: skip
             assert plant.told() == {}
             meters.watts = {"a": 0.0, "b": 8500.0}
             # Three of six supplies are left for 8.5 kW: 9.9 kW, of which 0.85 is where E15 begins.
             expected = {"a": {"E09"}, "dgx-01": {"E15"}}
-            wait_until("the lost feed", lambda: plant.told() == expected)
+            wait_until(lambda: plant.told() == expected, "the lost feed")
             circuits = plant.circuits()
             assert circuits["a"]["more"]["feed_lost"] == 1
             assert circuits["b"]["watts"] == pytest.approx(8500)
             assert 20 < max(circuits["b"]["amps"].values()) < 26
             meters.watts = {"a": 4250.0, "b": 4250.0}
-            wait_until("its return", lambda: plant.told() == {})
+            wait_until(lambda: plant.told() == {}, "its return")
     finally:
         meters.close()
 
@@ -191,26 +191,26 @@ def test_heat_survives_a_restart_and_a_bad_configuration_changes_nothing(
     with running(tmp_path, mosquitto, power) as plant:
         plant.collect("rig", DESKTOP)
         # 24 A on 15 A: a start without a past takes it to be at 0.6, and it warms from there.
-        wait_until("heat", lambda: office(plant).get("heat_ratio"))
+        wait_until(lambda: office(plant).get("heat_ratio"), "heat")
         assert office(plant)["heat_ratio"] < 0.8
-        wait_until("more heat", lambda: office(plant)["heat_ratio"] > 0.9)
-        wait_until("a save of it", lambda: saved_heat(tmp_path) > 0.9)
+        wait_until(lambda: office(plant)["heat_ratio"] > 0.9, "more heat")
+        wait_until(lambda: saved_heat(tmp_path) > 0.9, "a save of it")
         plant.kill("aggregator")
         plant.aggregate()
-        wait_until("the circuit", lambda: office(plant).get("heat_ratio"))
+        wait_until(lambda: office(plant).get("heat_ratio"), "the circuit")
         # A start without a past would take it to be at 0.6.
         assert office(plant)["heat_ratio"] > 0.9
 
         plant.configure(power.replace("breaker = 15", 'breaker = "15 amps"'))
         plant.signal("aggregator", signal.SIGHUP)
-        wait_until("the refusal", lambda: plant.get("/api/v1/power")["configuration"]["error"])
+        wait_until(lambda: plant.get("/api/v1/power")["configuration"]["error"], "the refusal")
         error = plant.get("/api/v1/power")["configuration"]["error"]
         assert f"{plant.settings}: circuits.office.breaker" in error
         assert office(plant)["rated_amps"] == 15
         assert plant.get("/healthz")["warnings"]
         plant.configure(power.replace("breaker = 15", "breaker = 40"))
         plant.signal("aggregator", signal.SIGHUP)
-        wait_until("the new breaker", lambda: office(plant).get("rated_amps") == 40)
+        wait_until(lambda: office(plant).get("rated_amps") == 40, "the new breaker")
         assert plant.get("/api/v1/power")["configuration"]["error"] is None
 
 
@@ -246,12 +246,12 @@ def test_states_of_circuits_are_retained_on_the_bus(mosquitto: Mosquitto, tmp_pa
     power = "[power.circuits.{}]\nbreaker = 30\nnodes = ['rig']\n"
     with running(tmp_path, mosquitto, power.format("old")) as plant:
         plant.collect("rig", DESKTOP)
-        wait_until("watts", lambda: plant.circuits().get("old", {}).get("watts"))
-        wait_until("the state", lambda: "old" in retained(mosquitto.port))
+        wait_until(lambda: plant.circuits().get("old", {}).get("watts"), "watts")
+        wait_until(lambda: "old" in retained(mosquitto.port), "the state")
         plant.kill("aggregator")
         plant.configure(power.format("new"))
         plant.aggregate()
-        wait_until("the new one alone", lambda: list(retained(mosquitto.port)) == ["new"])
+        wait_until(lambda: list(retained(mosquitto.port)) == ["new"], "the new one alone")
         state = retained(mosquitto.port)["new"]
         assert json.loads(state)["state"]["rated_amps"] == 30
 

@@ -11,8 +11,8 @@ from click.testing import CliRunner, Result
 
 from kilowatch.__main__ import main
 from tests.brokers import Mosquitto
-from tests.endtoend.cluster import wait_until
 from tests.endtoend.test_circuits import PAIR, Meters, running
+from tests.kit.waiting import wait_until
 
 pytestmark = pytest.mark.systems
 
@@ -28,8 +28,8 @@ def test_a_loss_is_worked_out_from_the_present_load(mosquitto: Mosquitto, tmp_pa
             words = ["circuits", "--http", plant.http, "--lose", name]
             return CliRunner().invoke(main, [*words, "--json"] if as_json else words)
 
-        wait_until("meters", lambda: [c["watts"] for c in plant.circuits().values()] == [3000, 5000])  # fmt: skip
-        wait_until("its node", lambda: (plant.circuits()["a"]["survivor_continuous_ratio"] or 0) > 0)  # fmt: skip
+        wait_until(lambda: [c["watts"] for c in plant.circuits().values()] == [3000, 5000], "meters")  # fmt: skip
+        wait_until(lambda: (plant.circuits()["a"]["survivor_continuous_ratio"] or 0) > 0, "its node")  # fmt: skip
         answer = json.loads(lose("a", as_json=True).stdout)
         found = {one["id"]: one for one in answer["circuits"]}
         assert found["a"]["lost"]
@@ -53,7 +53,7 @@ def test_a_loss_is_worked_out_from_the_present_load(mosquitto: Mosquitto, tmp_pa
         assert node.exit_code != 0
         assert "dgx-01" in node.output
         meters.watts = {"a": 0.0, "b": 8000.0}
-        wait_until("the loss itself", lambda: plant.circuits()["a"]["more"]["feed_lost"] == 1)
+        wait_until(lambda: plant.circuits()["a"]["more"]["feed_lost"] == 1, "the loss itself")
         assert json.loads(lose("b", as_json=True).stdout)["nodes"][0]["dark"]
     gone = CliRunner().invoke(main, ["circuits", "--http", plant.http, "--lose", "a"])
     assert gone.exit_code != 0

@@ -18,9 +18,9 @@ from paho.mqtt.enums import CallbackAPIVersion
 
 from tests.aggregator.test_http_prometheus import Prometheus, prometheus
 from tests.brokers import Mosquitto
-from tests.endtoend.cluster import wait_until
 from tests.endtoend.plant import Plant
 from tests.endtoend.test_circuits import running
+from tests.kit.waiting import wait_until
 
 pytestmark = pytest.mark.systems
 SITE = """
@@ -98,17 +98,17 @@ def test_no_kill_takes_energy_back_and_the_meters_counter_brings_what_was_missed
         def energy(name: str) -> float:
             return scrape().get(("joules_total", name), 0.0)
 
-        wait_until("a counter that is on disk", lambda: energy("metered") > 0 and energy("blind") > 0)  # fmt: skip
+        wait_until(lambda: energy("metered") > 0 and energy("blind") > 0, "a counter that is on disk")  # fmt: skip
         begin, drawn = energy("metered"), meters.joules
         started = time.monotonic()
         for _ in range(5):
             until = time.monotonic() + random.uniform(1, 14)
-            wait_until("the instant", lambda: scrape() is not None and time.monotonic() > until)  # noqa: B023 - called at once
+            wait_until(lambda: scrape() is not None and time.monotonic() > until, "the instant")  # noqa: B023 - called at once
             plant.kill("aggregator")
             plant.aggregate()
-            wait_until("an answer", lambda: ("joules_total", "metered") in scrape())
+            wait_until(lambda: ("joules_total", "metered") in scrape(), "an answer")
         # Whatever was missed is there as soon as a later reading is on disk.
-        wait_until("the rest", lambda: energy("metered") - begin >= 0.99 * (meters.joules - drawn) - 11 * WATTS)  # fmt: skip
+        wait_until(lambda: energy("metered") - begin >= 0.99 * (meters.joules - drawn) - 11 * WATTS, "the rest")  # fmt: skip
         assert energy("metered") - begin <= 1.01 * (meters.joules - drawn) + 11 * WATTS
         assert scrape()["missing_seconds", "metered"] < 2
         # Without a counter it is not invented, and said.

@@ -25,7 +25,7 @@ from typing import Any
 import pytest
 
 from tests.brokers import free_port, wait_for_port
-from tests.endtoend.cluster import wait_until
+from tests.kit.waiting import wait_until
 from tests.packaging.built import ENVIRONMENT, wheel
 
 ROOT = Path(__file__).parents[2]
@@ -224,8 +224,10 @@ class Hall:
         }  # fmt: skip
 
     def until(self, *names: str) -> None:
-        wait_until(f"aggregator with {names}", lambda: self.online() == set(names), SECONDS)
-        wait_until(f"Prometheus with {names}", lambda: self.scraped() == set(names), SECONDS)
+        wait_until(lambda: self.online() == set(names), f"aggregator with {names}", seconds=SECONDS)
+        wait_until(
+            lambda: self.scraped() == set(names), f"Prometheus with {names}", seconds=SECONDS
+        )
 
     def watch(self) -> None:
         """Prometheus and Alertmanager with the files of the page, on ports of this test."""
@@ -268,9 +270,9 @@ def upgraded_one_after_the_other(hall: Hall) -> None:
     hall.until("dgx01", "dgx13")
     assert hall.releases() == {"dgx01": (OLD, True), "dgx13": (OLD, True)}
     hall.upgrade("dgx01", "kilowatch-collector")
-    wait_until("a drift of releases", lambda: hall.releases() == {"dgx01": (NEW, False), "dgx13": (OLD, True)}, SECONDS)  # fmt: skip
+    wait_until(lambda: hall.releases() == {"dgx01": (NEW, False), "dgx13": (OLD, True)}, "a drift of releases", seconds=SECONDS)  # fmt: skip
     hall.upgrade("dgx03", "kilowatch-collector")
-    wait_until("one release", lambda: hall.releases() == {"dgx01": (NEW, False), "dgx13": (NEW, False)}, SECONDS)  # fmt: skip
+    wait_until(lambda: hall.releases() == {"dgx01": (NEW, False), "dgx13": (NEW, False)}, "one release", seconds=SECONDS)  # fmt: skip
     hall.until("dgx01", "dgx13")
 
 
@@ -311,7 +313,7 @@ def test_a_cluster_is_set_up_and_lives_as_the_page_says(hall: Hall) -> None:
     hall.type(typed("kilowatch pki revoke dgx03") + " --folder kilowatch-cluster/pki")
 
     hall.stop("dgx02")
-    wait_until("dgx02 offline", lambda: "dgx02" not in hall.online(), SECONDS)
+    wait_until(lambda: "dgx02" not in hall.online(), "dgx02 offline", seconds=SECONDS)
     hall.type(typed("kilowatch nodes retire dgx02"))
     hall.type(typed("kilowatch pki revoke dgx02") + " --folder kilowatch-cluster/pki")
     hall.reload_broker()
@@ -320,9 +322,9 @@ def test_a_cluster_is_set_up_and_lives_as_the_page_says(hall: Hall) -> None:
     upgraded_one_after_the_other(hall)
     address = f"http://127.0.0.1:{hall.prometheus}/api/v1/alertmanagers"
     wait_until(
-        "Alertmanager of Prometheus",
         lambda: len((reply(address) or {"data": {"activeAlertmanagers": ()}})["data"]["activeAlertmanagers"]) == 1,
-        SECONDS,
+        "Alertmanager of Prometheus",
+        seconds=SECONDS,
     )  # fmt: skip
     assert all(process.poll() is None for process in hall.running.values())
     data = hall.folder / "aggregator/var/lib/kilowatch-data"

@@ -9,7 +9,8 @@ import pytest
 
 from tests.brokers import Broker
 from tests.endtoend.audit import audit
-from tests.endtoend.cluster import LOST_UNTIL, NODES, Cluster, wait_until
+from tests.endtoend.cluster import LOST_UNTIL, NODES, Cluster
+from tests.kit.waiting import wait_until
 
 
 @pytest.fixture
@@ -36,13 +37,13 @@ def session(cluster: Cluster, node: str) -> int | None:
 def wait_for_more(cluster: Cluster, frames: int) -> None:
     """Wait until that many more frames are stored than now."""
     before = stored(cluster)
-    wait_until(f"{frames} more frames", lambda: stored(cluster) >= before + frames)
+    wait_until(lambda: stored(cluster) >= before + frames, f"{frames} more frames")
 
 
 @pytest.mark.parametrize("victim", ["aggregator", "dgx-01", "broker"])
 def test_a_kill_loses_nothing_and_doubles_nothing(cluster: Cluster, victim: str) -> None:
     """Each part in turn; the audit compares every stored value with the simulation."""
-    wait_until("the first frames", lambda: stored(cluster) >= 20)
+    wait_until(lambda: stored(cluster) >= 20, "the first frames")
     before = session(cluster, victim)
     if victim == "broker":
         cluster.broker.kill()
@@ -50,11 +51,11 @@ def test_a_kill_loses_nothing_and_doubles_nothing(cluster: Cluster, victim: str)
     else:
         cluster.kill(victim)
         cluster.start(victim)
-    wait_until("frames again", lambda: stored(cluster) >= 1)
+    wait_until(lambda: stored(cluster) >= 1, "frames again")
     if victim in NODES:
-        wait_until("its new session", lambda: session(cluster, victim) not in (None, before))
+        wait_until(lambda: session(cluster, victim) not in (None, before), "its new session")
     wait_for_more(cluster, 20)
-    wait_until("no holes", lambda: cluster.sample("kilowatch_aggregator_holes_open") == 0)
+    wait_until(lambda: cluster.sample("kilowatch_aggregator_holes_open") == 0, "no holes")
     for node in NODES:
         assert cluster.end(node) == 0
     wait_for_quiet(cluster)
@@ -79,4 +80,4 @@ def wait_for_quiet(cluster: Cluster) -> None:
         before, seen = seen, stored(cluster)
         return before == seen and cluster.sample("kilowatch_aggregator_holes_open") == 0
 
-    wait_until("quiet", quiet)
+    wait_until(quiet, "quiet")

@@ -7,8 +7,8 @@ import subprocess
 from pathlib import Path
 
 from tests.brokers import wait_for_port
-from tests.endtoend.cluster import wait_until
 from tests.endtoend.test_deploy_page import ROOT, SECONDS, Hall, hall, pytestmark
+from tests.kit.waiting import wait_until
 
 __all__ = ["hall", "pytestmark"]
 PAGE = (ROOT / "docs" / "lab.md").read_text()
@@ -38,7 +38,7 @@ def test_a_newcomer_in_a_lab_gets_a_cluster_by_the_page(hall: Hall) -> None:
     for name, simulated in (("node1", "node-00001"), ("node2", "node-00002")):
         hall.unpack(f"nodes/{name}.tar", name)
         hall.collect(name, simulated)
-    wait_until("both nodes", lambda: hall.online() == {"node1", "node2"}, SECONDS)
+    wait_until(lambda: hall.online() == {"node1", "node2"}, "both nodes", seconds=SECONDS)
     found = on_the_server(hall, doctor)
     assert re.search(r"^. verdict +aggregator: works", found.stdout.splitlines()[-1]), found.stdout
     assert "lets nobody publish as another node" in found.stdout

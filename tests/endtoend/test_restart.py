@@ -13,7 +13,8 @@ from collector.sampling.sampler import passed
 from collector.simulated import value
 from telemetry.topics import phase_of
 from tests.brokers import Mosquitto
-from tests.endtoend.cluster import INTERVAL, NODES, Cluster, wait_until
+from tests.endtoend.cluster import INTERVAL, NODES, Cluster
+from tests.kit.waiting import wait_until
 
 
 class Sealing(Cluster):
@@ -41,14 +42,14 @@ def readings(cluster: Cluster, uuid: str) -> dict[int, float]:
 def test_a_restart_keeps_history_and_sealed_files_are_plain_parquet(cluster: Cluster) -> None:
     """Every reading of the first run is there in the second, sealed or not, and is the right one."""
     sealed = cluster.data / "sealed" / "gpu_fast"
-    wait_until("a sealed file", lambda: list(sealed.glob("*.parquet")))
+    wait_until(lambda: list(sealed.glob("*.parquet")), "a sealed file")
     uuid = cluster.get("/api/v1/fleet?columns=gpu_power_watts")["rows"]["uuid"][0]
-    wait_until("history", lambda: len(readings(cluster, uuid)) > 10)
+    wait_until(lambda: len(readings(cluster, uuid)) > 10, "history")
     before = readings(cluster, uuid)
     assert cluster.end(NODES[0]) == 0
     assert cluster.end("aggregator") == 0
     cluster.start("aggregator")
-    wait_until("an answer", lambda: cluster.get("/api/v1/status"))
+    wait_until(lambda: cluster.get("/api/v1/status"), "an answer")
     after = readings(cluster, uuid)
     assert before.items() <= after.items()
     for at, watts in after.items():

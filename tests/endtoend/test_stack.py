@@ -24,9 +24,9 @@ import pytest
 from bench import wire
 from deploy.stack.servers import DEPLOY, PORTS, Stack, free_port, missing
 from telemetry import local_token
-from tests.endtoend.cluster import wait_until
 from tests.grafana.dashboards import influx_queries, queries
 from tests.influxes import Reply, Request, Scripted
+from tests.kit.waiting import wait_until
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=f"apt-get install {' '.join(missing())}")
 
@@ -134,7 +134,7 @@ class Asked:
             found = ask(f"{url}/api/v1/incidents")["incidents"]
             return [one["key"] for one in found if {each["rule"] for each in one["alerts"]} & told]
 
-        wait_until("an incident that was sent", sent, 90)
+        wait_until(sent, "an incident that was sent", seconds=90)
         key = sent()[0]
         request = urllib.request.Request(
             f"{url}/api/v1/incidents/{key}/ack",
@@ -185,7 +185,7 @@ def all_return(asked: list[tuple[str, str]], ask_one: Callable[[str], list[Any]]
         return not left
 
     try:
-        wait_until("series", answered, 90)
+        wait_until(answered, "series", seconds=90)
     except AssertionError:
         pytest.fail("nothing came of:\n" + "\n".join(f"{where}: {query}" for where, query in left))
 
@@ -198,7 +198,7 @@ def test_every_query_of_the_boards_returns_series_on_a_real_prometheus(stack: As
     asked = [(where, query) for where, query in asked if query not in later]
     # A rise is seen by whom the counter was read before it alone.
     counted = "kilowatch_alerts_outcomes_total"
-    wait_until("counters of outcomes", lambda: stack.prometheus(counted), 90)
+    wait_until(lambda: stack.prometheus(counted), "counters of outcomes", seconds=90)
     stack.acknowledge()
     all_return(asked, stack.prometheus_lately)
 
@@ -237,14 +237,14 @@ def test_the_page_for_dcgms_boards_has_no_faults_but_dcgms_own_names(stack: Aske
 def test_rules_in_prometheus_fire_for_what_kilowatch_pages_for(stack: Asked) -> None:
     """Both detect the lost GPU, and kilowatch sends it to Alertmanager."""
     fires = 'ALERTS{alertname="gpu_lost",alertstate="firing"}'
-    wait_until("the alert in Prometheus", lambda: stack.prometheus(fires))
+    wait_until(lambda: stack.prometheus(fires), "the alert in Prometheus")
     (alert,) = stack.prometheus(fires)
     assert (alert["metric"]["node"], alert["metric"]["gpu"]) == ("dgx-02", "3")
-    wait_until("the alert in Alertmanager", lambda: "gpu_lost" in stack.alertmanager())
+    wait_until(lambda: "gpu_lost" in stack.alertmanager(), "the alert in Alertmanager")
     groups = ask(f"{stack.url('prometheus')}/api/v1/rules")["data"]["groups"]
     rules = [rule for group in groups for rule in group["rules"]]
     assert len(rules) > 90
-    wait_until("all rules", lambda: unwell(stack) == [])
+    wait_until(lambda: unwell(stack) == [], "all rules")
 
 
 def unwell(stack: Asked) -> list[tuple[str, str]]:
@@ -260,7 +260,7 @@ def unwell(stack: Asked) -> list[tuple[str, str]]:
 
 def test_the_aggregator_pushes_where_it_is_told_to(stack: Asked) -> None:
     taken = "kilowatch_aggregator_remote_write_samples_total > 1000"
-    wait_until("samples", lambda: stack.prometheus(taken))
+    wait_until(lambda: stack.prometheus(taken), "samples")
     assert stack.prometheus("kilowatch_aggregator_remote_write_dropped_total == 0")
 
 
@@ -294,10 +294,10 @@ def test_the_command_of_the_docs_brings_up_the_same_and_ends_it(tmp_path: Path) 
         assert set(found) == set(ports), said
         asked = Asked(lambda name: f"http://127.0.0.1:{found[name]}")
         series = "kilowatch_gpu_power_watts"
-        wait_until("GPUs in Prometheus", lambda: len(asked.prometheus(series)) >= 15)
+        wait_until(lambda: len(asked.prometheus(series)) >= 15, "GPUs in Prometheus")
         each = 'SELECT last("gpu_power_watts") FROM "gpu" GROUP BY "uuid"'
-        wait_until("GPUs in InfluxDB", lambda: len(asked.influx(each)) == 16)
-        wait_until("gpu_lost", lambda: "gpu_lost" in asked.alertmanager())
+        wait_until(lambda: len(asked.influx(each)) == 16, "GPUs in InfluxDB")
+        wait_until(lambda: "gpu_lost" in asked.alertmanager(), "gpu_lost")
         assert 'kilowatch_cluster_nodes{cluster="stack",state="online"} 2' in asked.page()
     finally:
         process.send_signal(signal.SIGINT)

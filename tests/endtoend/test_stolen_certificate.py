@@ -20,7 +20,7 @@ import stat
 import subprocess
 import sys
 import urllib.request
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from functools import reduce
 from pathlib import Path
 
@@ -36,7 +36,8 @@ from telemetry.inventory import CollectorStatus, Command, CommandKind, NodeState
 from telemetry.mqtt import BrokerConfig, client_id, connect
 from telemetry.topics import ROOT, Topic, state_topic, topic
 from tests.brokers import free_port, wait_for_port
-from tests.endtoend.cluster import PATIENCE, wait_until
+from tests.endtoend.cluster import PATIENCE
+from tests.kit.waiting import until, wait_until
 
 DEPLOY = Path(__file__).parents[2] / "docs" / "deploy.md"
 CLUSTER, HONEST, STOLEN, AGGREGATOR = "hall-1", "dgx01", "dgx02", "kilowatch-aggregator"
@@ -190,13 +191,6 @@ async def listening(
             await asyncio.gather(task, return_exceptions=True)
 
 
-async def until(what: str, so: Callable[[], object]) -> None:
-    async with asyncio.timeout(PATIENCE):
-        while not so():  # noqa: ASYNC110 - the other side is another process
-            await asyncio.sleep(0.02)
-    assert so(), what
-
-
 @pytest.fixture
 def site(tmp_path: Path) -> Site:
     return Site(tmp_path)
@@ -208,7 +202,7 @@ async def test_a_stolen_certificate_can_do_nothing_to_the_others(site: Site) -> 
         for name in (AGGREGATOR, HONEST):
             site.start(name)
         async with listening(site.broker(AGGREGATOR), "#") as observer:
-            await until("the node", lambda: len(observer.seqs(HONEST)) > 3)
+            await until(lambda: len(observer.seqs(HONEST)) > 3, "the node")
             await the_owners_tools(site, observer)
             await another_id(site, observer)
             await other_topics(site, observer)
@@ -220,14 +214,14 @@ async def test_a_stolen_certificate_can_do_nothing_to_the_others(site: Site) -> 
             arrived = {payload for _, payload, _ in observer.messages}
             assert not arrived & {FORGED, RELEASE, XID, OFFLINE, b"will 0"}
             end = observer.seqs(HONEST)[-1]
-            await until("more frames", lambda: observer.seqs(HONEST)[-1] > end + 3)
+            await until(lambda: observer.seqs(HONEST)[-1] > end + 3, "more frames")
         seqs = observer.seqs(HONEST)
         assert seqs == list(range(seqs[0], seqs[-1] + 1))  # none was lost, or sent twice
         status = topic(CLUSTER, HONEST, Topic.STATUS)
         found = [messages.decode(each, CollectorStatus) for each in observer.payloads(status)]
         assert {each.state for each in found} == {NodeState.ONLINE}
         assert len({each.session for each in found}) == 1
-        wait_until("what the node sent in the store", lambda: stored(site) >= seqs[-1])
+        wait_until(lambda: stored(site) >= seqs[-1], "what the node sent in the store")
     finally:
         site.end()
 
@@ -277,7 +271,7 @@ async def the_owners_tools(site: Site, observer: Listener) -> None:
     gone = topic(CLUSTER, "dgx98", Topic.STATUS)
     async with connect(site.broker(AGGREGATOR), client_id("forget")) as client:
         await client.publish(gone, b"", qos=1, retain=True)
-    await until("the clearing", lambda: b"" in observer.payloads(gone))
+    await until(lambda: b"" in observer.payloads(gone), "the clearing")
 
 
 async def another_id(site: Site, observer: Listener) -> None:
@@ -285,7 +279,7 @@ async def another_id(site: Site, observer: Listener) -> None:
     for guess in (HONEST, f"kilowatch-{CLUSTER}-{HONEST}", client_id(HONEST), AGGREGATOR):
         async with connect(site.broker(STOLEN), guess):
             before = observer.seqs(HONEST)[-1]
-            await until("frames", lambda before=before: observer.seqs(HONEST)[-1] > before)
+            await until(lambda before=before: observer.seqs(HONEST)[-1] > before, "frames")
 
 
 async def other_topics(site: Site, observer: Listener) -> None:
@@ -299,8 +293,8 @@ async def other_topics(site: Site, observer: Listener) -> None:
             for retain in (False, True):
                 await thief.client.publish(name, payload, qos=1, retain=retain)
         await thief.client.publish(ALLOWED, b"what it may write", qos=1)
-        await until("what it may write", lambda: observer.payloads(ALLOWED))
-        await until("frames", lambda: observer.seqs(HONEST)[-1] > before + 3)
+        await until(lambda: observer.payloads(ALLOWED), "what it may write")
+        await until(lambda: observer.seqs(HONEST)[-1] > before + 3, "frames")
         own = topic(CLUSTER, STOLEN, Topic.FRAME).removesuffix(Topic.FRAME)
         assert thief.payloads(ALLOWED)  # it does receive
         assert {name for name, _, _ in thief.messages if not name.startswith(own)} == set()
@@ -314,13 +308,13 @@ async def last_wills(site: Site, observer: Listener) -> None:
             async with connect(site.broker(STOLEN), client_id(STOLEN), will) as client:
                 client._client.socket().shutdown(socket.SHUT_RDWR)
                 await anext(aiter(client.messages))  # raises: the connection is gone
-    await until("its own will", lambda: b"will 1" in observer.payloads(ALLOWED))
+    await until(lambda: b"will 1" in observer.payloads(ALLOWED), "its own will")
 
 
 async def nothing_is_retained(site: Site) -> None:
     """Connect later, as a dashboard would: only what may be there is there."""
     async with listening(site.broker(AGGREGATOR), "#") as later:
-        await until("what is retained", lambda: b"will 1" in later.payloads(ALLOWED))
+        await until(lambda: b"will 1" in later.payloads(ALLOWED), "what is retained")
         assert not {payload for _, payload, _ in later.messages} & {FORGED, RELEASE, XID, OFFLINE}
 
 
@@ -362,7 +356,7 @@ async def revocation(site: Site, observer: Listener) -> None:
     stolen = site.broker(STOLEN)
     async with connect(stolen, client_id(STOLEN)) as client:
         await client.publish(ALLOWED, b"before", qos=1)
-        await until("its last message", lambda: b"before" in observer.payloads(ALLOWED))
+        await until(lambda: b"before" in observer.payloads(ALLOWED), "its last message")
         site.pki(f"kilowatch pki revoke {STOLEN}")
         site.reload_broker()
         async with asyncio.timeout(PATIENCE):
@@ -371,7 +365,7 @@ async def revocation(site: Site, observer: Listener) -> None:
         with contextlib.suppress(aiomqtt.MqttError):
             await client.publish(ALLOWED, b"after", qos=1)
         before = observer.seqs(HONEST)[-1]
-        await until("frames", lambda: observer.seqs(HONEST)[-1] > before + 1)
+        await until(lambda: observer.seqs(HONEST)[-1] > before + 1, "frames")
         assert b"after" not in observer.payloads(ALLOWED)
 
 

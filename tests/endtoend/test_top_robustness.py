@@ -14,8 +14,8 @@ import pytest
 
 from tests.brokers import free_port
 from tests.endtoend.clock import SteppedClock
-from tests.endtoend.cluster import wait_until
 from tests.endtoend.tmux import TMUX, Terminal
+from tests.kit.waiting import wait_until
 
 pytestmark = pytest.mark.skipif(TMUX is None, reason="tmux is not installed: apt-get install tmux")
 ROOT = Path(__file__).parents[2]
@@ -84,7 +84,7 @@ def test_the_aggregator_is_killed_and_comes_back(tmp_path: Path, stage: Stage) -
             sound(terminal, screen, (120, 40))
             terminal.press("1")
         terminal.press("q")
-        wait_until("the end", lambda: terminal.ended == 0)
+        wait_until(lambda: terminal.ended == 0, "the end")
     finally:
         terminal.close()
 
@@ -132,7 +132,7 @@ def test_keys_that_come_at_once_are_handled_in_order(tmp_path: Path, stage: Stag
         terminal.write("\x1b")
         terminal.wait("of 64", holds=lambda text: "faults only" not in text)
         terminal.write("4ssq")
-        wait_until("the end", lambda: terminal.ended == 0)
+        wait_until(lambda: terminal.ended == 0, "the end")
     finally:
         terminal.close()
 

@@ -20,8 +20,8 @@ import pytest
 
 from tests.brokers import free_port
 from tests.endtoend.clock import SteppedClock
-from tests.endtoend.cluster import wait_until
 from tests.endtoend.tmux import TMUX, Terminal
+from tests.kit.waiting import wait_until
 from tui.kit.text import STEP
 
 pytestmark = pytest.mark.skipif(TMUX is None, reason="tmux is not installed: apt-get install tmux")
@@ -94,9 +94,9 @@ def demo(tmp_path: Path) -> Iterator[Demo]:
     """A demo with some past, hours or minutes ago as one likes: its clock can be set."""
     running = Demo(tmp_path)
     try:
-        wait_until("the demo", running.up, 120)
+        wait_until(running.up, "the demo", seconds=120)
         running.uuid = running.get("nodes/desktop-02")["gpus"][3]["gpu"]["uuid"]
-        wait_until("a past", lambda: len(running.stored(running.uuid)) >= LONG, 120)
+        wait_until(lambda: len(running.stored(running.uuid)) >= LONG, "a past", seconds=120)
         running.set_clock()
         yield running
     finally:
@@ -126,7 +126,7 @@ def test_a_night_by_keys_alone(tmp_path: Path, demo: Demo, terminal: Terminal) -
     scrub(demo, terminal)
     keep(tmp_path, terminal)
     terminal.press("q")
-    wait_until("the end", lambda: terminal.ended == 0)
+    wait_until(lambda: terminal.ended == 0, "the end")
 
 
 def find(terminal: Terminal) -> None:
@@ -196,7 +196,7 @@ def scrub(demo: Demo, terminal: Terminal) -> None:
     """Ten minutes back: what is lost now was well then."""
     began = demo.stored(demo.uuid)[0]
     demo.set_clock(began + 605 * SECOND)
-    wait_until("the clock", lambda: demo.get("status")["at"] > began + 600 * SECOND)
+    wait_until(lambda: demo.get("status")["at"] > began + 600 * SECOND, "the clock")
     terminal.press("3")
     terminal.wait("LOST", "1 of 8")
     terminal.press("t")
@@ -215,7 +215,7 @@ def keep(folder: Path, terminal: Terminal) -> None:
     terminal.wait("PNG of the screen")
     terminal.write("svg")
     terminal.press("Enter")
-    wait_until("the picture", lambda: list(folder.glob("*.svg")))
+    wait_until(lambda: list(folder.glob("*.svg")), "the picture")
     (picture,) = folder.glob("*.svg")
     text = " ".join(ElementTree.parse(picture).getroot().itertext())
     assert "LOST" in text

@@ -7,7 +7,8 @@ import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from tests.endtoend.cluster import PATIENCE, wait_until
+from tests.endtoend.cluster import PATIENCE
+from tests.kit.waiting import wait_until
 
 TMUX = shutil.which("tmux")
 
@@ -73,7 +74,7 @@ class Terminal:
             return all(word in found for word in words) and holds(found)
 
         try:
-            wait_until(f"{words} on the screen", there, PATIENCE)
+            wait_until(there, f"{words} on the screen", seconds=PATIENCE)
         except AssertionError as error:
             raise AssertionError(f"{error}:\n{found}") from None
         return found

@@ -9,7 +9,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
@@ -18,6 +17,7 @@ from typing import Any
 
 from telemetry import local_token
 from tests.brokers import Broker, free_port
+from tests.kit import waiting
 
 PATIENCE = 60.0
 """Seconds: more than any machine needs; no test waits for it."""
@@ -152,10 +152,7 @@ def watching(
 async def until(what: str, so: Callable[[], object], seconds: float = PATIENCE) -> None:
     """Wait for a condition, asked in a thread: it may ask the aggregator. Raises `AssertionError`
     that says what did not come."""
-    deadline = time.monotonic() + seconds
-    while not await asyncio.to_thread(so):
-        assert time.monotonic() < deadline, f"{what} did not come"
-        await asyncio.sleep(0.02)
+    await waiting.until(lambda: asyncio.to_thread(so), what, seconds, every=0.02)
 
 
 def toml(channels: Mapping[str, Mapping[str, Any]], alerts: str = "") -> str:

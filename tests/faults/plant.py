@@ -14,8 +14,9 @@ from collector.ring.ring import Ring
 from telemetry.intervals import IntervalSet
 from tests.brokers import Broker
 from tests.endtoend.audit import audit
-from tests.endtoend.cluster import NODES, Cluster, wait_until
+from tests.endtoend.cluster import NODES, Cluster
 from tests.faults.chaos import CLEAR, Chaos
+from tests.kit.waiting import wait_until
 
 PARTS = ("aggregator", *NODES)
 MOST_UNSENT = 20
@@ -71,7 +72,7 @@ class Plant(Cluster):
         """Start all parts and wait for the first frames."""
         for part in PARTS:
             self.start(part)
-        wait_until("the first frames", lambda: self.stored() >= 10)
+        wait_until(lambda: self.stored() >= 10, "the first frames")
 
     def stored(self) -> float:
         """How many frames the running aggregator has stored."""
@@ -88,16 +89,18 @@ class Plant(Cluster):
     def wait_for_more(self, frames: int, seconds: float = 60.0) -> float:
         """Wait until that many more frames are stored than now; return how long it took."""
         before, began = self.stored(), time.monotonic()
-        wait_until(f"{frames} more frames", lambda: self.stored() >= before + frames, seconds)
+        wait_until(
+            lambda: self.stored() >= before + frames, f"{frames} more frames", seconds=seconds
+        )
         return time.monotonic() - began
 
     def wait_for_whole(self, seconds: float = 60.0) -> float:
         """Wait until no frame is missing; return how long it took."""
         began = time.monotonic()
         wait_until(
-            "no holes",
             lambda: self.stored() > 0 and self.sample("kilowatch_aggregator_holes_open") == 0,
-            seconds,
+            "no holes",
+            seconds=seconds,
         )
         return time.monotonic() - began
 
@@ -108,7 +111,7 @@ class Plant(Cluster):
             chaos.weather = CLEAR
         began = time.monotonic()
         for node in NODES:  # each is heard again: what was lost before is asked for, and comes
-            wait_until(f"{node} heard", partial(self._heard_since, node, began))
+            wait_until(partial(self._heard_since, node, began), f"{node} heard")
         self.wait_for_more(10)
         self.wait_for_whole()
         for node in NODES:
@@ -132,7 +135,7 @@ class Plant(Cluster):
                 since = time.monotonic()
             return time.monotonic() - since > 1.0
 
-        wait_until("quiet", quiet)
+        wait_until(quiet, "quiet")
 
     def _account(self) -> Account:
         found = audit(self)

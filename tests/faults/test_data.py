@@ -11,7 +11,7 @@ import pytest
 
 from aggregator import service
 from telemetry.topics import Topic
-from tests.aggregator.test_service import running, until
+from tests.aggregator.test_service import running
 from tests.brokers import Mosquitto
 from tests.faults.record import Observe, fault
 from tests.faults.scripted import (
@@ -23,6 +23,7 @@ from tests.faults.scripted import (
     suspected,
     with_rules,
 )
+from tests.kit.waiting import until
 
 DAY = 86_400 * 10**9
 HOUR = 3600 * 10**9

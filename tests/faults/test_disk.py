@@ -10,10 +10,10 @@ from typing import get_args
 import pytest
 
 from tests.brokers import Mosquitto
-from tests.endtoend.cluster import wait_until
 from tests.faults.disk import FailingDisk, Mode
 from tests.faults.plant import Plant
 from tests.faults.record import Observe, fault
+from tests.kit.waiting import wait_until
 
 FAULTS = [mode for mode in get_args(Mode) if mode not in {"ok", "lag"}]
 
@@ -47,21 +47,21 @@ def test_failing_disk(
     if part == "aggregator" and mode != "short":
         _store_fails(plant)
     elif mode in {"eio", "rofs"}:
-        wait_until("the event", lambda: "ring_down" in _kinds(plant))
+        wait_until(lambda: "ring_down" in _kinds(plant), "the event")
         plant.wait_for_more(5)
     elif mode == "fsync":
-        wait_until("failed syncs", lambda: disk.said("failed"))
-        wait_until("the event", lambda: "ring_down" in _kinds(plant))
+        wait_until(lambda: disk.said("failed"), "failed syncs")
+        wait_until(lambda: "ring_down" in _kinds(plant), "the event")
         plant.wait_for_more(5)
     else:
         plant.wait_for_more(20)
     disk.be("ok")
     if part == "aggregator":
-        wait_until("the store", lambda: plant.sample("kilowatch_aggregator_store_ok") == 1)
+        wait_until(lambda: plant.sample("kilowatch_aggregator_store_ok") == 1, "the store")
         if mode == "fsync":  # the log is no longer valid: its content is in the file, written again
             assert (plant.data / "hot.duckdb").stat().st_size > folded
     elif mode != "short":
-        wait_until("the ring", lambda: "ring_up" in _kinds(plant))
+        wait_until(lambda: "ring_up" in _kinds(plant), "the ring")
     account = plant.finish()
     assert account.lost == 0
     failed, again = Counter(disk.said("failed")), Counter(disk.said("again"))
@@ -73,12 +73,12 @@ def test_failing_disk(
 
 def _store_fails(plant: Plant) -> None:
     """Wait until the store has failed, and see that the fleet is shown nevertheless."""
-    wait_until("an error", lambda: plant.sample("kilowatch_aggregator_store_errors_total") > 0)
+    wait_until(lambda: plant.sample("kilowatch_aggregator_store_errors_total") > 0, "an error")
     page = plant.get("/api/v1/nodes/dgx-01")
     seq = page["node"]["seq"]
     wait_until(
-        "newer readings",
         lambda: (plant.get("/api/v1/nodes/dgx-01") or page)["node"]["seq"] > seq + 5,
+        "newer readings",
     )
     assert plant.sample("kilowatch_aggregator_store_ok") == 0
 

@@ -10,10 +10,10 @@ import pytest
 
 from aggregator.store.provisional import PREFIX
 from tests.brokers import Mosquitto
-from tests.endtoend.cluster import wait_until
 from tests.faults.disk import FailingDisk
 from tests.faults.plant import Plant
 from tests.faults.record import Observe, fault
+from tests.kit.waiting import wait_until
 
 
 @pytest.fixture
@@ -40,22 +40,22 @@ def test_overload(lagging: tuple[Plant, FailingDisk], observe: Observe) -> None:
     """The store is far too slow for a while."""
     plant, disk = lagging
     disk.be("lag")
-    wait_until("shed frames", lambda: plant.sample("kilowatch_shed_frames_total") > 20)
+    wait_until(lambda: plant.sample("kilowatch_shed_frames_total") > 20, "shed frames")
     assert "load/history" in overloads(plant)
     assert plant.get("/healthz")["status"] == "impaired"
     runs = plant.sample("kilowatch_aggregator_rules_seconds_count")
     wait_until(
-        "more runs of the rules",
         lambda: plant.sample("kilowatch_aggregator_rules_seconds_count") > runs + 3,
+        "more runs of the rules",
     )
     seq = plant.get("/api/v1/nodes/dgx-01")["node"]["seq"]
-    wait_until("newer readings", lambda: plant.get("/api/v1/nodes/dgx-01")["node"]["seq"] > seq + 5)
+    wait_until(lambda: plant.get("/api/v1/nodes/dgx-01")["node"]["seq"] > seq + 5, "newer readings")
     wait_until(
-        "the alert",
         lambda: any(one["rule"] == "overloaded" for one in plant.get("/api/v1/alerts")["alerts"]),
+        "the alert",
     )
     disk.be("ok")
-    wait_until("the end", lambda: plant.sample("kilowatch_shed_step") == 0, 240)
+    wait_until(lambda: plant.sample("kilowatch_shed_step") == 0, "the end", seconds=240)
     assert not overloads(plant)
     shed = plant.sample("kilowatch_shed_frames_total")
     plant.wait_for_whole(120)

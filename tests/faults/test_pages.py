@@ -23,11 +23,12 @@ from telemetry.mqtt import BrokerConfig
 from telemetry.schema import GPU_FAST, NODE_FAST, SCHEMA
 from telemetry.topics import Topic, topic
 from tests.aggregator.node import inventory
-from tests.aggregator.test_service import running, until
+from tests.aggregator.test_service import running
 from tests.alerts.pager import Pager
 from tests.brokers import Mosquitto
 from tests.faults.record import Observe, fault
 from tests.faults.scripted import suspected, with_rules
+from tests.kit.waiting import until
 
 RACK, OTHERS = 72, 8
 INTERVAL = 0.5

@@ -17,9 +17,9 @@ import pytest
 from paho.mqtt.enums import CallbackAPIVersion
 
 from tests.brokers import Mosquitto
-from tests.endtoend.cluster import wait_until
 from tests.endtoend.plant import Plant, stays
 from tests.endtoend.test_circuits import running
+from tests.kit.waiting import wait_until
 
 pytestmark = pytest.mark.systems
 
@@ -95,7 +95,7 @@ def pages(plant: Plant, name: str) -> bool:
 
 def both_page(plant: Plant) -> None:
     """Wait until the overload of both circuits is told."""
-    wait_until("pages", lambda: pages(plant, "a") and pages(plant, "b"), 120)
+    wait_until(lambda: pages(plant, "a") and pages(plant, "b"), "pages", seconds=120)
 
 
 def test_a_meter_that_is_killed_resolves_nothing(
@@ -104,12 +104,12 @@ def test_a_meter_that_is_killed_resolves_nothing(
     with running(tmp_path, mosquitto, POWER) as plant:
         both_page(plant)
         unit.watts["a"] = None
-        wait_until("last known", lambda: circuit(plant, "a").get("load_state") == "last known", 60)
+        wait_until(lambda: circuit(plant, "a").get("load_state") == "last known", "last known")
         assert stays(lambda: pages(plant, "a"), 15)
         one, other = circuit(plant, "a"), circuit(plant, "b")
         assert one["watts"] == pytest.approx(WATTS)
         assert one["heat_ratio"] == pytest.approx(other["heat_ratio"], rel=0.05)
-        wait_until("the page of blindness", lambda: "E19" in circuit(plant, "a")["alerts"], 60)
+        wait_until(lambda: "E19" in circuit(plant, "a")["alerts"], "the page of blindness")
         assert other["load_state"] == "measured"
 
 
@@ -119,19 +119,19 @@ def test_an_aggregator_that_is_killed_keeps_heat_and_pages(
     """SIGKILL at 1.13 of the rating; meter a is silent for a while after the start."""
     with running(tmp_path, mosquitto, POWER) as plant:
         both_page(plant)
-        wait_until("a checkpoint", (tmp_path / "data" / "electrical.json").exists, 60)
+        wait_until((tmp_path / "data" / "electrical.json").exists, "a checkpoint")
         before = circuit(plant, "a")["heat_ratio"]
         plant.kill("aggregator")
         unit.watts["a"] = None
         plant.aggregate()
-        wait_until("circuits", lambda: circuit(plant, "b").get("load_state") == "measured", 60)
+        wait_until(lambda: circuit(plant, "b").get("load_state") == "measured", "circuits")
         one = circuit(plant, "a")
         assert one["load_state"] == "last known"
         assert one["watts"] == pytest.approx(WATTS)
         assert one["heat_ratio"] >= 0.95 * before
         assert stays(lambda: pages(plant, "a") and pages(plant, "b"), 5)
         unit.watts["a"] = WATTS
-        wait_until("its meter", lambda: circuit(plant, "a")["load_state"] == "measured", 60)
+        wait_until(lambda: circuit(plant, "a")["load_state"] == "measured", "its meter")
         one, other = circuit(plant, "a"), circuit(plant, "b")
         assert one["heat_ratio"] == pytest.approx(other["heat_ratio"], rel=0.05)
         assert one["heat_ratio"] >= 0.95 * before
@@ -145,9 +145,9 @@ def test_a_meter_in_the_wrong_unit_is_named_and_not_used(
     with running(tmp_path, mosquitto, POWER) as plant:
         plant.collect("rig", "simulated:desktop-4x5090/desktop")
         wait_until(
-            "the fault", lambda: circuit(plant, "rig").get("more", {}).get("meter_fault") == 2, 60
+            lambda: circuit(plant, "rig").get("more", {}).get("meter_fault") == 2, "the fault"
         )
         found = circuit(plant, "rig")
         assert found["watts"] > 1000
         assert "kW taken for W" in found["facts"]["meter"]
-        wait_until("its alert", lambda: "E19" in circuit(plant, "rig")["alerts"], 60)
+        wait_until(lambda: "E19" in circuit(plant, "rig")["alerts"], "its alert")

@@ -17,10 +17,11 @@ import pytest
 
 from bench import backfill
 from tests.brokers import Mosquitto
-from tests.endtoend.cluster import NODES, wait_until
+from tests.endtoend.cluster import NODES
 from tests.faults.chaos import CLEAR, Weather
 from tests.faults.plant import PARTS, Plant
 from tests.faults.record import BACKLOG, KILLS, OUTAGE, SERVING, SLACK, Observe, fault
+from tests.kit.waiting import wait_until
 
 
 @fault("1, 2, 3", "nothing lost, nothing twice; serving again within 5 s of each kill")
@@ -39,7 +40,7 @@ def test_kill_points(plant: Plant, observe: Observe, seed: int) -> None:
             plant.kill(victim)
             plant.start(victim)
         if victim == "aggregator":
-            wait_until("frames again", lambda: plant.stored() >= 1)
+            wait_until(lambda: plant.stored() >= 1, "frames again")
         else:
             plant.wait_for_more(1)
         back.append((time.monotonic() - began, victim))
@@ -61,7 +62,7 @@ def test_broker_away(plant: Plant, observe: Observe, seed: int) -> None:
     plant.broker.kill()
     outage = OUTAGE if seed == 1 else min(OUTAGE, 60.0)
     deadline = time.monotonic() + outage
-    wait_until("the end of the outage", lambda: time.monotonic() > deadline, outage + 10)
+    wait_until(lambda: time.monotonic() > deadline, "the end of the outage", seconds=outage + 10)
     grown = _memory(plant) - before
     kept = sum(1 for node in NODES for _ in (plant.state_dir(node) / "ring").glob("*.seg"))
     returned = time.time_ns()
@@ -142,9 +143,9 @@ def test_ring_overflow(tmp_path: Path, mosquitto: Mosquitto, seed: int, observe:
             seen.update(now)
             return bool(seen - first - now)
 
-        wait_until("an overflow", overflowed)
+        wait_until(overflowed, "an overflow")
         cut.weather = CLEAR
-        wait_until("the announcement", lambda: plant.lost() > before)
+        wait_until(lambda: plant.lost() > before, "the announcement")
         account = plant.finish()
         assert account.lost > 0
         observe(str(account))
@@ -162,7 +163,7 @@ def test_torn_tails(plant: Plant, observe: Observe, seed: int) -> None:
     wal = plant.data / "hot.duckdb.wal"
     torn = [_tear(wal, dice)]
     plant.start("aggregator")
-    wait_until("frames again", lambda: plant.stored() >= 1)
+    wait_until(lambda: plant.stored() >= 1, "frames again")
     plant.wait_for_whole()
     plant.kill("dgx-01")
     newest = max((plant.state_dir("dgx-01") / "ring").glob("*.seg"))
@@ -189,13 +190,13 @@ def test_no_cpu(plant: Plant, observe: Observe) -> None:
         plant.wait_for_more(20)
         plant.kill("aggregator")
         plant.start("aggregator")
-        wait_until("frames again", lambda: plant.stored() >= 1)
+        wait_until(lambda: plant.stored() >= 1, "frames again")
         plant.wait_for_more(20)
         alerts = plant.get("/api/v1/alerts")
         assert alerts is not None
         assert not [each for each in alerts["alerts"] if each["rule"] == "node_silent"]
         worst = plant.sample("kilowatch_aggregator_shown_lag_highest_seconds")
-    wait_until("that the lag has passed", lambda: _newest_age(plant) < 2.0)
+    wait_until(lambda: _newest_age(plant) < 2.0, "that the lag has passed")
     account = plant.finish()
     assert account.lost == 0
     observe(f"no node_silent, longest lag {worst:.1f} s, over when the cores are free; {account}")
@@ -235,7 +236,7 @@ def test_stopped_part(plant: Plant, observe: Observe, victim: str) -> None:
     process = plant.processes[victim]
     process.send_signal(signal.SIGSTOP)
     deadline = time.monotonic() + 3.0
-    wait_until("three seconds", lambda: time.monotonic() > deadline)
+    wait_until(lambda: time.monotonic() > deadline, "three seconds")
     process.send_signal(signal.SIGCONT)
     plant.wait_for_more(10)
     account = plant.finish()

@@ -15,10 +15,10 @@ import pytest
 
 from bench.processes import memory, slope
 from tests.brokers import Mosquitto
-from tests.endtoend.cluster import wait_until
 from tests.faults.chaos import CLEAR, Weather
 from tests.faults.plant import PARTS, Plant
 from tests.faults.record import SEEDS, SLACK, SOAK, Observe, fault
+from tests.kit.waiting import wait_until
 
 SURVIVORS = ("aggregator", "dgx-01")
 """Everything happens to them but death: that they live from beginning to end is what is looked at."""
@@ -137,8 +137,8 @@ def _reset(plant: Plant, dice: random.Random) -> None:
 def _swallow(plant: Plant, dice: random.Random) -> None:
     chaos = plant.chaos[dice.choice(PARTS)]
     noticed = len(chaos.noticed)
-    wait_until("a connection to swallow", chaos.swallow)
-    wait_until("that it is noticed", lambda: len(chaos.noticed) > noticed)
+    wait_until(chaos.swallow, "a connection to swallow")
+    wait_until(lambda: len(chaos.noticed) > noticed, "that it is noticed")
 
 
 def _storm(plant: Plant, _: random.Random) -> None:

@@ -11,9 +11,9 @@ from contextlib import asynccontextmanager
 from collector.config import CollectorConfig
 from collector.publish.publisher import Publisher
 from telemetry.mqtt import BrokerConfig
-from tests.aggregator.test_service import until
 from tests.faults.plant import PARTS, Plant
 from tests.faults.record import OUTAGE, SESSIONS, Observe, fault
+from tests.kit.waiting import until
 
 BACK_WITHIN = 60.0
 AWAY = min(OUTAGE, 30.0)
@@ -48,7 +48,7 @@ async def _sessions(broker: BrokerConfig) -> AsyncIterator[list[Session]]:
     sessions = [Session(broker, number) for number in range(SESSIONS)]
     tasks = [asyncio.create_task(session.run()) for session in sessions]
     try:
-        await until(lambda: all(session.came for session in sessions), 120)
+        await until(lambda: all(session.came for session in sessions), seconds=120)
         yield sessions
     finally:
         for session in sessions:
@@ -64,13 +64,16 @@ async def test_reconnect_storm(plant: Plant, observe: Observe) -> None:
         await asyncio.sleep(AWAY)
         returned = time.monotonic()
         await asyncio.to_thread(plant.broker.start)
-        await until(lambda: all(session.came[-1] > returned for session in sessions), BACK_WITHIN)
+        await until(
+            lambda: all(session.came[-1] > returned for session in sessions), seconds=BACK_WITHIN
+        )
         waits = sorted(session.came[-1] - returned for session in sessions)
         dropped = sum(len(session.came) > 2 for session in sessions)
         await asyncio.to_thread(plant.wait_for_more, 1)
         times = [plant.chaos[part].connected for part in PARTS]
         await until(
-            lambda: all(_first_after(one, returned) is not None for one in times), BACK_WITHIN
+            lambda: all(_first_after(one, returned) is not None for one in times),
+            seconds=BACK_WITHIN,
         )
         real = [_first_after(one, returned) or 0.0 for one in times]
     seconds = Counter(int(wait) for wait in waits)

@@ -7,10 +7,11 @@ import time
 
 import pytest
 
-from tests.endtoend.cluster import NODES, wait_until
+from tests.endtoend.cluster import NODES
 from tests.faults.chaos import CLEAR, Weather
 from tests.faults.plant import PARTS, Plant
 from tests.faults.record import SLACK, Observe, fault
+from tests.kit.waiting import wait_until
 
 NOTICED_WITHIN = 15.0
 """Seconds in which a dead connection must be noticed: one and a half of the keepalive."""
@@ -24,7 +25,7 @@ def test_half_open_connections(plant: Plant, observe: Observe) -> None:
     victims = [plant.chaos[part] for part in ("aggregator", "dgx-01")]
     for chaos in victims:
         chaos.swallow()
-    wait_until("both noticed", lambda: all(chaos.noticed for chaos in victims))
+    wait_until(lambda: all(chaos.noticed for chaos in victims), "both noticed")
     times = [chaos.noticed[0] for chaos in victims]
     assert max(times) < NOTICED_WITHIN + GRACE, times
     account = plant.finish()
@@ -94,7 +95,7 @@ def test_kicked_at_once(plant: Plant, observe: Observe) -> None:
     for part in PARTS:
         plant.chaos[part].weather = Weather(kick_after=0.1)
         plant.chaos[part].reset()
-    wait_until("kicks", lambda: all(len(plant.chaos[part].accepted) >= 5 for part in PARTS))
+    wait_until(lambda: all(len(plant.chaos[part].accepted) >= 5 for part in PARTS), "kicks")
     tries = [len(plant.chaos[part].accepted) - 1 for part in PARTS]
     seconds = time.monotonic() - began
     # A loop without a pause would have made ten tries a second; twice as many as are usual is fine.

@@ -39,6 +39,7 @@ from tests.endtoend.audit import Audit, audit
 from tests.endtoend.cluster import NODES, Cluster
 from tests.fuzz.corpus import METERS
 from tests.fuzz.inputs import SHARES, make
+from tests.kit.waiting import until
 
 PAGE_SECONDS = 5.0
 """Seconds from the XID to its page."""
@@ -242,11 +243,7 @@ class Campaign:
         return self.cluster.sample("kilowatch_aggregator_frames_stored_total") >= 40
 
     async def _until(self, what: str, ready: Any, seconds: float = PATIENCE) -> None:
-        end = time.monotonic() + seconds
-        while not await asyncio.to_thread(ready):
-            if time.monotonic() > end:
-                raise AssertionError(f"{what} did not come within {seconds} s")
-            await asyncio.sleep(0.1)
+        await until(lambda: asyncio.to_thread(ready), what, seconds, every=0.1)
 
     async def _attack(self, session: aiohttp.ClientSession) -> None:
         found = self.found

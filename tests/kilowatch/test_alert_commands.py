@@ -28,6 +28,7 @@ from tests.aggregator.http_client import door
 from tests.aggregator.test_http_alerts import Client, hot
 from tests.aggregator.test_http_openapi import busy
 from tests.alerts.pager import FAILS
+from tests.kit.waiting import until
 
 NEW = ("alerts", "ack", "silence", "notify", "rules", "replay")
 
@@ -195,7 +196,7 @@ async def test_a_mistake_is_one_line(
 
 async def test_notify_lists_and_tests_channels(tmp_path: Path) -> None:
     async with hot(tmp_path) as client:
-        await client.stage.scene.until(lambda: client.stage.delivery.channels()[0].delivered)
+        await until(lambda: client.stage.delivery.channels()[0].delivered)
         listed = await typed(client, "notify", "list")
         assert "oncall   pagerduty  1" in listed.stdout
         sent = await typed(client, "notify", "list", "--deliveries")

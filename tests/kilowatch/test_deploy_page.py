@@ -15,8 +15,9 @@ import msgspec
 import pytest
 
 from kilowatch.__main__ import main
-from tests.aggregator.test_service import config, running, until
+from tests.aggregator.test_service import config, running
 from tests.brokers import Broker
+from tests.kit.waiting import until
 
 PAGE = (Path(__file__).parents[2] / "docs" / "deploy.md").read_text()
 COMMANDS = [

@@ -30,8 +30,8 @@ from alerts.notifiers.ntfy import Ntfy
 from kilowatch import settings
 from kilowatch.__main__ import main
 from tests.aggregator.test_homeassistant import home
-from tests.aggregator.test_service import until
 from tests.brokers import Mosquitto, free_port
+from tests.kit.waiting import until
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "home.md").read_text()

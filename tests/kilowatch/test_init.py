@@ -27,6 +27,7 @@ from kilowatch.init.archive import Member, archive
 from kilowatch.init.cluster_folder import WITHOUT_SYSTEMD
 from kilowatch.pki.authority import Authority
 from tests.brokers import free_port, wait_for_port
+from tests.kit.waiting import until
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="apt-get install openssl")
@@ -313,8 +314,11 @@ async def reporting(address: str) -> set[str]:
 
 async def until_reporting(address: str, *nodes: str) -> None:
     """Wait until the aggregator has fresh frames of exactly these nodes."""
-    while await reporting(address) != set(nodes):  # noqa: ASYNC110 - it is another process
-        await asyncio.sleep(0.1)
+
+    async def they_are() -> bool:
+        return await reporting(address) == set(nodes)
+
+    await until(they_are, seconds=900, every=0.1)
 
 
 @pytest.mark.systems

@@ -31,6 +31,7 @@ from telemetry.errors import BusError, ConfigError
 from telemetry.mqtt import BrokerConfig, client_id, connect
 from telemetry.topics import Topic, topic
 from tests.brokers import free_port
+from tests.kit.waiting import FACTOR
 
 CLUSTER, NODE, OTHER, AGGREGATOR = "hall.1", "dgx.01", "dgx02", "kilowatch-aggregator"
 MQTT_PORT = 8883
@@ -220,8 +221,8 @@ def servers(authority: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 
 async def until(wanted: Callable[[], bool]) -> None:
-    """Wait for a condition."""
-    async with asyncio.timeout(PATIENCE):
+    """Wait for a condition of a server that may not answer yet."""
+    async with asyncio.timeout(PATIENCE * FACTOR):
         while True:
             with contextlib.suppress(OSError, KeyError):
                 if wanted():

@@ -32,6 +32,7 @@ from telemetry.errors import ConfigError
 from tests.aggregator.fake_view import inventory
 from tests.aggregator.http_client import Door, add_token, door
 from tests.kilowatch.broken_node import BrokenNode, events_of, program, settings, typed
+from tests.kit.waiting import until
 
 
 @pytest.fixture(autouse=True)
@@ -502,17 +503,12 @@ async def test_two_recoveries_of_a_node_do_not_run_at_once(tmp_path: Path) -> No
         node.xid(62, gpu=1)
         config = hooked(tmp_path, drain=str(waits))
         first = asyncio.create_task(typed(opened, "recover", "n1/1", "--write", config=config))
-        await asyncio.to_thread(_wait_for, tmp_path / "begun")
+        await until((tmp_path / "begun").exists)
         second = await typed(opened, "recover", "n1/1", "--write", config=config)
         gate.touch()
         assert second.exit_code != 0
         assert "a recovery of n1 runs already" in second.stderr
         assert (await first).exit_code == 0
-
-
-def _wait_for(path: Path) -> None:
-    while not path.exists():
-        time.sleep(0.02)
 
 
 # -- The check -------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from tests.brokers import Mosquitto, free_port
 from tests.collector.bus import reading
 from tests.confined import settings_of
 from tests.fake_nvml import FakeDriver
-from tests.fakes import until
+from tests.kit.waiting import until
 from tests.notify_socket import NotifySocket
 
 ROOT = Path(__file__).parents[2]
@@ -196,7 +196,7 @@ async def test_the_aggregator_works_under_its_unit(
         started(manager, [UNITS / AGGREGATOR], state, changes) as process,
         ScriptedNode(mosquitto.config, "a") as node,
     ):
-        await until(lambda: manager.count("READY") or process.returncode is not None, 120)
+        await until(lambda: manager.count("READY") or process.returncode is not None, seconds=120)
         assert process.returncode is None
         assert '"ok"' in await asyncio.to_thread(fetch, "/healthz")
         stored = "kilowatch_aggregator_frames_stored_total"
@@ -205,10 +205,10 @@ async def test_the_aggregator_works_under_its_unit(
             await node.tick()  # what came before it subscribed is lost
             seen = await asyncio.to_thread(fetch, "/metrics")
             assert stored in seen
-        await until(lambda: manager.count("WATCHDOG") >= 2, 60)
+        await until(lambda: manager.count("WATCHDOG") >= 2)
         process.send_signal(signal.SIGHUP)
-        await until(lambda: manager.count("RELOADING") == 1, 60)
-        await until(lambda: manager.count("READY") == 2, 60)
+        await until(lambda: manager.count("RELOADING") == 1)
+        await until(lambda: manager.count("READY") == 2)
         assert await ended(process) == 0
     assert manager.count("STOPPING") >= 1
     own = [path for path in state.rglob("*") if not path.name.startswith("dev-")]
@@ -239,15 +239,17 @@ async def test_the_collector_works_under_its_unit(
                 **fake.environment,
             ) as process,
         ):  # fmt: skip
-            await until(lambda: manager.count("READY") or process.returncode is not None, 120)
+            await until(
+                lambda: manager.count("READY") or process.returncode is not None, seconds=120
+            )
             assert process.returncode is None
-            await until(lambda: len(reader.frames) > 5, 60)
-            await until(lambda: reader.inventories[-1].driver_state == "up", 60)
+            await until(lambda: len(reader.frames) > 5)
+            await until(lambda: reader.inventories[-1].driver_state == "up")
             assert len(reader.inventories[-1].gpus) == 2
-            await until(lambda: manager.count("WATCHDOG") >= 2, 60)
+            await until(lambda: manager.count("WATCHDOG") >= 2)
             fake.set(0, state="hang")  # a sample of gaps is a sample
             fed = manager.count("WATCHDOG")
-            await until(lambda: manager.count("WATCHDOG") >= fed + 3, 60)
+            await until(lambda: manager.count("WATCHDOG") >= fed + 3)
             fake.set(0, state="ok")
             assert await ended(process) == 0
     assert "2 GPUs" in manager.statuses()[-1]
@@ -273,14 +275,14 @@ async def test_the_watchdogs_signal_ends_a_collector_and_not_the_driver_call_of_
             manager, [UNITS / COLLECTOR], state, {"/etc/kilowatch/kilowatch.toml": str(settings)},
             **fake.environment, **{name: value},
         ) as process:  # fmt: skip
-            await until(lambda: manager.count("READY"), 120)
-            await until(lambda: any("2 GPUs" in each for each in manager.statuses()), 60)
+            await until(lambda: manager.count("READY"), seconds=120)
+            await until(lambda: any("2 GPUs" in each for each in manager.statuses()))
             fake.set(0, state="hang")
-            await until(lambda: fake.hanging == 1, 60)
+            await until(lambda: fake.hanging == 1)
             process.send_signal(signal.SIGABRT)
             async with asyncio.timeout(60):
                 assert await process.wait() == -signal.SIGABRT
             assert fake.hanging == 1  # the child goes on until its call returns
             fake.set(0, state="ok")
-            await until(lambda: fake.hanging == 0, 60)
+            await until(lambda: fake.hanging == 0)
     assert "Fatal Python error: Aborted" in capsys.readouterr().out

@@ -21,8 +21,9 @@ from telemetry.errors import ConfigError
 from telemetry.inventory import Inventory
 from telemetry.jobs import Allocation, GpuProcess, Job, JobKey, JobSourceState, NodeJobs
 from tests.brokers import Mosquitto
-from tests.collector.bus import collecting, config_of, reading, until
+from tests.collector.bus import collecting, config_of, reading
 from tests.fake_nvml import FakeDriver
+from tests.kit.waiting import until
 
 GIB = 1 << 30
 GPUS = tuple(Gpu(uuid=f"GPU-{n}ab", index=n, name="H100", pci=f"0000:1{n}:00.0") for n in range(3))

@@ -22,7 +22,7 @@ from click.testing import CliRunner
 from kilowatch import settings
 from kilowatch.__main__ import main
 from tests.brokers import free_port, wait_for_port
-from tests.endtoend.cluster import wait_until
+from tests.kit.waiting import wait_until
 
 CHART = Path(__file__).parents[2] / "deploy/helm/kilowatch"
 HELM = Path(sys.executable).with_name("helm")
@@ -290,17 +290,19 @@ def test_what_the_chart_starts_works_together(tmp_path: Path) -> None:
         )
         probe = container(pods.chart["StatefulSet", "kw-aggregator"])["readinessProbe"]
         assert probe["httpGet"]["path"] == "/readyz"
-        wait_until("a reply that it is ready", lambda: status(f"{base}/readyz")[0] == 200, 120)
+        wait_until(
+            lambda: status(f"{base}/readyz")[0] == 200, "a reply that it is ready", seconds=120
+        )
         monitors = rendered(*ALL)["ServiceMonitor", "kw"]["spec"]["endpoints"]
         wait_until(
-            "readings of the node",
             lambda: 'node="gpu-worker-7"' in status(base + "/metrics/nodes", TOKEN)[1],
-            120,
+            "readings of the node",
+            seconds=120,
         )
         for each in monitors:
             assert status(base + each["path"], TOKEN)[0] == 200
             assert status(base + each["path"])[0] == 401
         page = f"http://127.0.0.1:{ports['collector.metricsPort']}/metrics"
         wait_until(
-            "the collector's own page", lambda: "kilowatch_gpu_power_watts" in status(page)[1], 60
+            lambda: "kilowatch_gpu_power_watts" in status(page)[1], "the collector's own page"
         )

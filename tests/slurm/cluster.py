@@ -17,6 +17,8 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.kit.waiting import wait_until
+
 needs_slurm = pytest.mark.skipif(
     any(shutil.which(each) is None for each in ("slurmctld", "slurmd", "munged", "sbatch"))
     and not os.environ.get("CI"),
@@ -159,10 +161,7 @@ class SlurmCluster:
 
     def until(self, condition: Callable[[], bool]) -> None:
         """Wait for a condition."""
-        end = time.monotonic() + 240
-        while not condition():
-            assert time.monotonic() < end, self.words()
-            time.sleep(0.05)
+        wait_until(condition, self.words, seconds=240, every=0.05)
 
     def words(self) -> str:
         """Return what a person would look at: the last lines of all daemons, the nodes and the jobs."""

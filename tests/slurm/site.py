@@ -20,6 +20,7 @@ from typing import Any
 
 from tests.brokers import Broker, free_port
 from tests.fake_nvml import FakeDriver
+from tests.kit.waiting import FACTOR
 from tests.slurm.cluster import SlurmCluster
 
 GIB = 1 << 30
@@ -117,7 +118,7 @@ class SlurmSite:
 
     def until(self, what: str, so: Callable[[], object]) -> None:
         """Drive the drivers until something is so."""
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + PATIENCE * FACTOR
         while True:
             self.drive()
             if so():

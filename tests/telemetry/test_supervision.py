@@ -12,8 +12,8 @@ from telemetry.errors import ConfigError
 from telemetry.supervision import FAILING_AFTER, ProgressMarks, Supervisor, TaskState, in_thread
 from telemetry.tasks import end, unending
 from telemetry.worker_threads import WorkerThreads
-from tests.fakes import until
 from tests.killing import InjectedError
+from tests.kit.waiting import until
 
 QUICK = (0.001, 0.002)
 

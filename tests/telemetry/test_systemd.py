@@ -12,7 +12,7 @@ import pytest
 
 from telemetry.supervision import ProgressMarks
 from telemetry.systemd import ServiceManager
-from tests.fakes import until
+from tests.kit.waiting import until
 from tests.notify_socket import NotifySocket
 
 

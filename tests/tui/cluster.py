@@ -17,6 +17,7 @@ from telemetry.inventory import Inventory
 from telemetry.metric import Table
 from telemetry.schema import SCHEMA
 from tests.aggregator.fake_view import START, FakeView
+from tests.kit.waiting import FACTOR
 from tui.app import Top
 
 
@@ -125,10 +126,11 @@ def text_of(app: Top) -> str:
     return "\n".join(strip.text.rstrip() for strip in strips)
 
 
-async def until(pilot: Pilot[None], holds: Callable[[str], bool], patience: int = 240) -> str:
-    """Wait until the screen's text fulfils a condition; returns it."""
+async def until(pilot: Pilot[None], holds: Callable[[str], bool], patience: int = 1200) -> str:
+    """Wait until the screen's text fulfils a condition; returns it. The screen is given a turn before each look,
+    also before the first."""
     screen = ""
-    for _ in range(patience):
+    for _ in range(round(patience * FACTOR)):
         await pilot.pause(0.05)
         screen = text_of(pilot.app)  # type: ignore[arg-type]
         if holds(screen):

@@ -4,7 +4,8 @@ started only now can scrub through. Every reading names its second."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -134,11 +135,13 @@ class PastStore(Fed):
 
 @asynccontextmanager
 async def dashboard(
-    view: PastStore, size: tuple[int, int] = (100, 30)
+    view: PastStore,
+    size: tuple[int, int] = (100, 30),
+    clock: Callable[[], float] = time.monotonic,
 ) -> AsyncIterator[tuple[Pilot[None], Top]]:
-    """A dashboard that begins to look now."""
+    """A dashboard that begins to look now. `clock`: monotonic seconds, by which it also plays."""
     async with served(view) as url:  # type: ignore[arg-type]  # a view as good as any
-        app = Top(url, every=0.2)
+        app = Top(url, clock=clock, every=0.2)
         beating = asyncio.create_task(_beat(view))
         try:
             async with app.run_test(size=size) as pilot:

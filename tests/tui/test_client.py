@@ -17,6 +17,7 @@ from aggregator.http.config import HttpConfig
 from api.circuit_figures import continuous_watts, headroom_text, load, next_event, share
 from api.power import CircuitReply
 from tests.aggregator.test_http_circuits import lab
+from tests.kit.waiting import until
 from tests.tui.cluster import Cluster, served
 from tui.feed.connection import ConnectionState
 from tui.feed.feed import DashboardFeed
@@ -39,15 +40,14 @@ async def following(url: str, token: str | None = None) -> AsyncIterator[Dashboa
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def until(
-    holds: Callable[[], bool], what: Callable[[], Awaitable[None]] | None = None
-) -> None:
-    """Wait for a condition; do something between two looks."""
-    async with asyncio.timeout(TIMEOUT):
-        while not holds():
-            if what is not None:
-                await what()
-            await asyncio.sleep(0.02)
+async def beat_until(cluster: Cluster, holds: Callable[[], bool]) -> None:
+    """Let the cluster beat until a condition is true."""
+
+    async def beaten() -> bool:
+        await cluster.beat()
+        return holds()
+
+    await until(beaten)
 
 
 async def test_the_state_holds_what_the_aggregator_serves() -> None:
@@ -77,9 +77,9 @@ async def test_new_readings_and_new_nodes_arrive() -> None:
     async with served(cluster) as url, following(url) as feed:
         await until(lambda: feed.state.ready)
         cluster.wrong["GPU-dgx-00-0"] = {POWER: 123.0}
-        await until(lambda: feed.state.gpus.value(POWER, 0) == 123.0, cluster.beat)
+        await beat_until(cluster, lambda: feed.state.gpus.value(POWER, 0) == 123.0)
         cluster.place("new", 3)
-        await until(lambda: len(feed.state.gpus) == 5 and len(feed.state.nodes) == 2, cluster.beat)
+        await beat_until(cluster, lambda: len(feed.state.gpus) == 5 and len(feed.state.nodes) == 2)
 
 
 async def test_it_comes_back_by_itself_when_the_aggregator_does() -> None:
@@ -99,7 +99,7 @@ async def test_it_comes_back_by_itself_when_the_aggregator_does() -> None:
         await until(lambda: "connect" in feed.connection.reason.lower())
         assert feed.connection.since == since
         async with listening(cluster, HttpConfig(listen=f"{host}:{port}")):
-            await until(lambda: feed.connection.state is ConnectionState.LIVE, cluster.beat)
+            await beat_until(cluster, lambda: feed.connection.state is ConnectionState.LIVE)
     finally:
         await task.__aexit__(None, None, None)
 

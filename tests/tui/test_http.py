@@ -18,7 +18,8 @@ from aiohttp import WSMsgType, web
 
 from api.columns import HistoryReply
 from telemetry.errors import ConfigError
-from tests.tui.test_client import following, serving, until
+from tests.kit.waiting import until
+from tests.tui.test_client import following, serving
 from tui.feed.connection import ConnectionState
 from tui.feed.http import HttpConnection, HttpReply, HttpReplyError
 from tui.feed.socket import Socket, SocketClosedError

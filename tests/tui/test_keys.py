@@ -4,6 +4,7 @@ screen does nothing there; and afterwards nothing is left open."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,10 +12,12 @@ from typing import Any
 
 import pytest
 from rich.cells import cell_len
+from textual.notifications import Notification
 from textual.pilot import Pilot
 from textual.widgets import Input
 
-from tests.tui.cluster import text_of, until
+from tests.kit.waiting import until
+from tests.tui.cluster import text_of
 from tests.tui.test_app import staged
 from tui.app import Top
 from tui.keys import KEYS, READ_ONLY, Key
@@ -212,10 +215,27 @@ def turns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("textual.pilot.wait_for_idle", turn)
 
 
+@pytest.fixture(autouse=True)
+def toasts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No toast expires: some stand for 3 seconds, and on a busy machine were over before they were looked at."""
+    monkeypatch.setattr(Notification, "time_left", 3600.0)
+
+
 async def press(pilot: Pilot[None], name: str) -> None:
     """Press one key by Textual's name of it."""
     await pilot.press(name)
     await pilot.pause()
+
+
+async def after_key(
+    pilot: Pilot[None], app: Top, keys: str, exits: list[object], done: Does
+) -> tuple[Seen, Seen]:
+    """Press a key and wait for what it does. Returns before and after, also of one that does not do it."""
+    before = seen(app, exits)
+    await press(pilot, keys)
+    with contextlib.suppress(AssertionError):
+        await until(lambda: done(before, seen(app, exits)))
+    return before, seen(app, exits)
 
 
 async def tidy(pilot: Pilot[None], app: Top, stack: list[tuple[str, str]]) -> None:
@@ -250,15 +270,17 @@ async def tidy(pilot: Pilot[None], app: Top, stack: list[tuple[str, str]]) -> No
     await pilot.pause()
 
 
+def shows_something(app: Top) -> bool:
+    """Whether the screen has loaded, and its table has rows where it has a table."""
+    rows = getattr(app.view, "rows", None)
+    return "loading" not in text_of(app) and (rows is None or bool(rows.count))
+
+
 async def reach(pilot: Pilot[None], app: Top, name: str) -> list[tuple[str, str]]:
     """Go to a screen, each step once the one before shows something."""
     for key in SCREENS[name]:
         await press(pilot, key)
-        for _ in range(400):
-            rows = getattr(app.view, "rows", None)
-            if "loading" not in text_of(app) and (rows is None or rows.count):
-                break
-            await pilot.pause(0.02)
+        await until(lambda: shows_something(app))
     assert name == app.view.NAME
     return list(app.navigation.path)
 
@@ -269,14 +291,7 @@ async def tried(
     """Press a key after those that it needs; wait for what it does. Returns before and after."""
     for each in NEEDS.get(key.action, ()):
         await press(pilot, each)
-    before = after = seen(app, exits)
-    await press(pilot, key.keys.split(",")[0])
-    done = does(key, name)
-    for _ in range(60):
-        after = seen(app, exits)
-        if done(before, after):
-            break
-        await pilot.pause(0.05)
+    before, after = await after_key(pilot, app, key.keys.split(",")[0], exits, does(key, name))
     assert all(cell_len(line) <= 80 for line in text_of(app).splitlines()), (name, key.keys)
     return before, after
 
@@ -288,7 +303,7 @@ async def test_every_key_does_what_its_help_says(names: tuple[str, ...]) -> None
         for _ in range(4):  # a past to go back to
             kept = len(app.context.time.recent)
             await stage.beat()
-            await until(pilot, lambda _, kept=kept: len(app.context.time.recent) > kept)  # type: ignore[misc]
+            await until(lambda kept=kept: len(app.context.time.recent) > kept)  # type: ignore[misc]
         app.exit = lambda *given, **_: exits.append(given)  # type: ignore[method-assign]
         wrong = [each for name in names for each in await wrong_on(pilot, app, name, exits)]
         assert app.is_running
@@ -327,7 +342,6 @@ async def test_what_is_no_key_of_a_screen_does_nothing_there() -> None:
                 await press(pilot, key.keys.split(",")[0])
                 after = seen(app, exits)
                 before.feed = after.feed
-                before.toasts = [each for each in before.toasts if each in after.toasts]  # not over
                 assert before == after, (name, key.keys)
             app.context.tray = []
             await press(pilot, "1")
@@ -339,16 +353,19 @@ async def test_without_write_the_footer_the_help_and_the_key_say_why_not(name: s
     async with staged((100, 40)) as (pilot, app, stage):
         stack = await reach(pilot, app, name)
         for key in [key for key in app.view.legal() if key.writes]:
-            before = seen(app, exits)
-            await press(pilot, key.keys)
-            after = seen(app, exits)
+            before, after = await after_key(pilot, app, key.keys, exits, says(READ_ONLY))
             assert says(READ_ONLY)(before, after), key.word
             assert not after.dialog
             await tidy(pilot, app, stack)
         await press(pilot, "question_mark")
-        await pilot.pause(0.2)
-        assert text_of(app).count("(read-only") >= 3
+        await until(lambda: text_of(app).count("(read-only") >= 3)
         assert not any(one.acknowledged for one in stage.pipeline.manager.incidents())
+
+
+def missing(app: Top, words: list[str]) -> list[str]:
+    """Return which of some words the screen does not have."""
+    text = " ".join(text_of(app).split())
+    return [word for word in words if word not in text]
 
 
 async def test_the_help_of_every_screen_has_every_key_of_it() -> None:
@@ -356,10 +373,10 @@ async def test_the_help_of_every_screen_has_every_key_of_it() -> None:
         for name in SCREENS:
             await reach(pilot, app, name)
             await press(pilot, "question_mark")
-            await pilot.pause(0.2)
-            text = " ".join(text_of(app).split())
-            for key in app.view.legal():
-                assert key.word in text, (name, key.word)
+            words = [key.word for key in app.view.legal()]
+            with contextlib.suppress(AssertionError):
+                await until(lambda words=words: not missing(app, words))  # type: ignore[misc]
+            assert not missing(app, words), name
             await press(pilot, "escape")
             await press(pilot, "1")
 

@@ -16,6 +16,8 @@ from typing import Any
 import aiohttp
 import pytest
 
+from tests.kit.waiting import FACTOR
+
 CHROMIUM = (
     shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 )
@@ -89,7 +91,7 @@ class BrowserPage:
 
     async def until(self, script: str) -> None:
         """Wait until an expression is true; a page that is being left counts as not yet."""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(PATIENCE * FACTOR):
             while True:
                 with contextlib.suppress(AssertionError):
                     if await self.value(script):

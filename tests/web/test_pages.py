@@ -39,6 +39,7 @@ from tests.aggregator.test_http_alerts import hot
 from tests.aggregator.test_http_circuits import lab
 from tests.alerts.notices import MINUTE, NOON, alert, incident
 from tests.alerts.test_evidence import card, reply
+from tests.kit.waiting import until
 
 EVIL = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>"
 ANEW = {"Cache-Control": "max-age=0"}
@@ -235,7 +236,7 @@ async def test_an_incident_has_what_the_pager_links_to(tmp_path: Path) -> None:
         assert "93 °C" in single.text
         scene = client.stage.scene
         scene.set(60.0, 60.0)
-        await scene.until(lambda: "resolved" in client.stage.pager.state.values())
+        await until(lambda: "resolved" in client.stage.pager.state.values())
         await client.stage.delivery.saved(10)
         past = await read(client.door, "/alerts?view=past")
         assert way in past.links

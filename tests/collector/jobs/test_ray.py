@@ -23,9 +23,10 @@ from collector.source import ListedProcess, ListedProcesses
 from telemetry.errors import ConfigError
 from telemetry.jobs import AllocationKind, JobKey, NodeJobs
 from tests.brokers import Mosquitto, free_port
-from tests.collector.bus import collecting, config_of, reading, until
+from tests.collector.bus import collecting, config_of, reading
 from tests.collector.jobs.given import GPU, START, at, given, process
 from tests.fake_nvml import FakeDriver
+from tests.kit.waiting import until
 from tests.ray.runtime import RayRuntime, needs_ray, running
 
 SESSION = "session_2026-11-25_15-45-54_752837_12275"

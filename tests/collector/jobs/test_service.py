@@ -34,10 +34,11 @@ from telemetry.jobs import (
     UserPrivacy,
 )
 from tests.brokers import Mosquitto
-from tests.collector.bus import collecting, config_of, reading, until
+from tests.collector.bus import collecting, config_of, reading
 from tests.collector.jobs.given import allocated
 from tests.fake_nvml import FakeDriver
 from tests.fakes import FakeSource
+from tests.kit.waiting import until
 
 pytestmark = pytest.mark.systems
 GIB = 1 << 30
@@ -150,13 +151,13 @@ async def test_a_collector_that_is_killed_goes_on_with_the_same_allocations(
     fake.processes(1, compute={other.pid: GIB})
     async with reading(mosquitto.config) as reader:
         with collector(fake, file):
-            await until(lambda: reader.jobs and len(open_ones(reader.jobs[-1])) == 2, 60)
+            await until(lambda: reader.jobs and len(open_ones(reader.jobs[-1])) == 2)
             first = reader.jobs[-1]
             state = tmp_path / "state" / "jobs.json"
             await until(lambda: state.exists() and fake.uuid(1) in state.read_text())
         fake.processes(1)
         with collector(fake, file):
-            await until(lambda: reader.jobs[-1].session != first.session, 60)
+            await until(lambda: reader.jobs[-1].session != first.session)
             await until(lambda: len(open_ones(reader.jobs[-1])) == 1)
             second = reader.jobs[-1]
     begins = {each.gpu: each.begin for each in first.allocations}

@@ -1,0 +1,1 @@
+"""Tools that all tests share."""
