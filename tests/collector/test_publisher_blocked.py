@@ -13,10 +13,11 @@ from collector.publish.publisher import Publisher
 from telemetry.mqtt import BrokerConfig
 from telemetry.supervision import ProgressMarks
 from tests.brokers import Mosquitto, free_port
-from tests.collector.bus import collecting, config_of, reading, until
+from tests.collector.bus import collecting, config_of, reading
 from tests.collector.test_page import ask, get
 from tests.collector.test_supervision import assemblies  # noqa: F401 - a fixture
 from tests.fakes import FakeSource
+from tests.kit.waiting import until
 
 HOURS = 7200.0
 

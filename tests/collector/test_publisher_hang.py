@@ -14,10 +14,11 @@ import pytest
 from collector.assembly import CollectorAssembly
 from telemetry.mqtt import MqttClient
 from tests.brokers import Mosquitto, free_port
-from tests.collector.bus import collecting, config_of, reading, until
+from tests.collector.bus import collecting, config_of, reading
 from tests.collector.test_supervision import TASKS, assemblies  # noqa: F401 - a fixture
 from tests.fakes import FakeSource
 from tests.killing import fail_all
+from tests.kit.waiting import until
 
 ROUNDS = int(os.environ.get("KILOWATCH_ROUNDS", "5"))
 

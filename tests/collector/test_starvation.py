@@ -36,8 +36,9 @@ from telemetry.devices import Gpu
 from telemetry.errors import DriverError
 from telemetry.gap import Gap
 from telemetry.metric import Lane
-from tests.collector.test_probe import ScriptedDriver, driver, statuses, until
+from tests.collector.test_probe import ScriptedDriver, driver, statuses
 from tests.fakes import FakeSource
+from tests.kit.waiting import wait_until
 
 __all__ = ["driver"]
 
@@ -97,7 +98,7 @@ def test_the_kernel_keeps_accounts_of_threads() -> None:
     assert before.keys() == {me} <= thread_times(os.getpid()).keys()
     assert before[me].runnable
     end = before[me].ran + 0.02
-    until(lambda: thread_times(os.getpid(), me)[me].ran >= end)
+    wait_until(lambda: thread_times(os.getpid(), me)[me].ran >= end)
 
 
 @pytest.mark.parametrize(
@@ -141,7 +142,7 @@ class Machine:
 
     def take(self, finished: SimpleQueue[Round], seconds: float) -> Round | None:
         """Return the round that is over; let time pass if its thread is in a call that does not return."""
-        until(lambda: not finished.empty() or self._all_blocked())
+        wait_until(lambda: not finished.empty() or self._all_blocked())
         if not finished.empty():
             return finished.get()
         passed = seconds + self.late
