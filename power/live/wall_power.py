@@ -246,7 +246,7 @@ class WallPowerModel:
         kind, target, ranks = (metering.whole(name) for name in ("kind", "target", "rank"))
         reported, fresh = metering.number("watts"), metering.fresh(now)
         # The meter of a circuit that feeds one node and nothing else is the node's.
-        only = topology.single_feed[target] if len(target) else target
+        only = topology.single_feed[np.where(kind == NODE, 0, target)]
         whole_circuit = (kind != NODE) & (metering.whole("pole") < 0) & (only >= 0)
         machine = np.where(kind == NODE, target, only)
         usable = ((kind == NODE) | whole_circuit) & ~np.isnan(reported)
