@@ -129,7 +129,7 @@ class LivePower:
         names = self.topology.network.names
         self._at = {name: number for number, name in enumerate(names)}
         self._machine_at = {name: number for number, name in enumerate(self.machines)}
-        self.metering = Metering(self._at, self._machine_at)
+        self.metering = Metering(self._at, self._machine_at, self.topology.poles)
         """Readings of the meters; `metering.unplaced` names unknown targets."""
         self.model = WallPowerModel(layout.machines)
         self.breaker_heat, self.windows = BreakerHeat(self.topology), Windows(len(names))

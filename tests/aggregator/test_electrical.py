@@ -490,6 +490,45 @@ def test_every_node_may_have_a_meter_of_its_own(tmp_path: Path, kind: str) -> No
     assert (electrical.latest.circuit.column("circuit_load_state") == 0).all()
 
 
+THREE = {"breaker": 16, "volts": 400, "poles": 3}
+TASMOTA = {"type": "tasmota", "topic": "tele/m/SENSOR"}
+SENSOR = {"ENERGY": {"Power": [4000, 11, 5], "Current": [17.4, 0.05, 0.02], "Voltage": 230}}
+CLAMPS = {
+    f"em1:{number}": {"id": number, "act_power": watts, "current": amps, "voltage": 230.0}
+    for number, (watts, amps) in enumerate(((4000.0, 17.4), (11.0, 0.05), (5.0, 0.02)))
+}
+PARTS: dict[str, tuple[dict[str, Any], dict[str, Any], str, dict[str, Any], list[float]]] = {
+    "a three-phase Tasmota": (THREE, TASMOTA, "tele/m/SENSOR", SENSOR, [17.4, 0.05, 0.02]),
+    "currents alone": (THREE, TASMOTA, "tele/m/SENSOR",
+                       {"ENERGY": {"Power": 4016, "Current": [17.4, 0.05, 0.02]}}, [17.4, 0.05, 0.02]),
+    "two poles": ({"breaker": 20, "volts": 240, "poles": 2}, TASMOTA, "tele/m/SENSOR",
+                  {"ENERGY": {"Power": [2000, 10], "Current": [17.4, 0.1], "Voltage": 120}}, [17.4, 0.1]),
+    "two outlets of one pole": ({"breaker": 16, "volts": 230}, TASMOTA, "tele/m/SENSOR",
+                                {"ENERGY": {"Power": [1000, 500], "Current": [4.5, 2.2], "Voltage": 230}}, [6.7]),
+    "three clamps of a Shelly": (THREE, {"type": "shelly", "topic": "m", "poll": False}, "m/events/rpc",
+                                 {"method": "NotifyFullStatus", "params": CLAMPS}, [17.4, 0.05, 0.02]),
+}  # fmt: skip
+"""Circuit, meter, topic, payload, and the amps of each pole."""
+
+
+@pytest.mark.parametrize("kind", PARTS)
+def test_the_parts_of_a_payload_are_the_poles_of_the_circuit(tmp_path: Path, kind: str) -> None:
+    """17.4 A on one leg of 16 A are never 5.8 A on each of three."""
+    circuit, meter, topic, payload, amps = PARTS[kind]
+    tree = {"region": "EU", "circuits": {"c": circuit}, "meters": {"m": {**meter, "on": "c"}}}
+    electrical, room = started(tmp_path, tree), Room()
+    bus = meters_of(electrical, room)
+    for _ in range(3):
+        room.now += 1
+        bus.dispatch(topic, json.dumps(payload).encode())
+        electrical.snapshots(room.fleet, room.now, room.wall)
+    assert electrical.latest is not None
+    column = electrical.latest.circuit.column
+    found = [float(column(f"circuit_l{pole}_amps")[0]) for pole in (1, 2, 3)]
+    assert [one for one in found if not math.isnan(one)] == pytest.approx(amps, abs=0.15)
+    assert column("circuit_amps")[0] == pytest.approx(max(amps), abs=0.15)
+
+
 def test_the_bus_that_is_gone_makes_nobody_silent(tmp_path: Path) -> None:
     """While we are deaf, and for as long as it then takes."""
     electrical, room = started(tmp_path), Room("rig")
