@@ -193,7 +193,9 @@ class LivePower:
             None,
         )
         behind: Behind = self._guarded("UPSs", lambda: heard(self._ups, self.metering, now), [])
-        wall_power = self.model.estimate(tick, topology, self.metering, now, behind)
+        wall_power = self.model.estimate(
+            tick, topology, self.metering, now, behind, self._metered(tick, "node")
+        )
         meters = read_meters(
             topology, self.metering, now, self._metered(tick, "circuit"), self.started
         )
@@ -244,7 +246,13 @@ class LivePower:
         states = (
             (found.budget, worst(circuits, self.months.rows), none),
             (found.ups, ups_states(self._ups, self.metering, now, circuits, nodes), none),
-            (found.supply, nodes, tick.silent_seconds),
+            (
+                found.supply,
+                nodes,
+                np.where(
+                    wall_power.silent_meters > 0, now - self.model.measured.at, tick.silent_seconds
+                ),
+            ),
         )
         fresh = []
         for snapshot, state, silent in states:
@@ -468,7 +476,7 @@ class LivePower:
         local = network.other_watts + extra
         may = np.nan_to_num(wall_power.committed) + theirs
         seconds_in_state = self.load_state.update(
-            now, load_states(loads), np.where(loads.silent_meters > 0, now - self.held.at, np.nan)
+            now, load_states(loads), np.where(loads.silent_meters > 0, self._silent_seconds(now), np.nan)
         )  # fmt: skip
         gone = hidden(loads)
         could = carry(topology, may, local, self._losses.shares, dead, self._losses.weights)
@@ -498,6 +506,12 @@ class LivePower:
             metered_nodes=self._metered(tick, "node"), metering=self.metering, started=self.started or now,
             notices=self._notices,
         )  # fmt: skip
+
+    def _silent_seconds(self, now: float) -> Floats:
+        """Return the seconds since the last reading of what silent meters of each circuit or its nodes knew."""
+        at, network = self.held.at.copy(), self.topology.network
+        np.fmax.at(at, network.cord_circuit, self.model.measured.at[network.cord_machine])
+        return now - at
 
     def _trips(self, sustained: Floats, reported: Floats, gone: Flags) -> Floats:
         """Return seconds to each edge; NaN where only assumed power would trip the breaker."""
@@ -615,6 +629,11 @@ def _checkpoint(live: LivePower) -> dict[str, Any]:
         lesson = live.model.calibration.checkpoint(row)
         if lesson is not None:
             found["calibration"] = lesson
+        if (
+            live.last is not None
+            and (measured := live.model.measured.checkpoint(row, live.last)) is not None
+        ):
+            found["measured"] = measured
         if found:
             machines[name] = found
     return {
@@ -640,7 +659,7 @@ def _restore(live: LivePower, memory: Mapping[str, Any], now: float, wall_ns: in
     live.follow_transfers()
     for row, name in enumerate(live.machines):
         if name in machines:
-            _try(_restore_machine, live, row, _table(machines[name]))
+            _try(_restore_machine, live, row, _table(machines[name]), now - gap)
 
 
 def _restore_circuit(
@@ -669,10 +688,12 @@ def _restore_circuit(
         live.restored[row] = True
 
 
-def _restore_machine(live: LivePower, row: int, found: Mapping[str, Any]) -> None:
+def _restore_machine(live: LivePower, row: int, found: Mapping[str, Any], before: float) -> None:
     for key, values in (("watts", live.model.last), ("limit_watts", live.model.limits), ("gpus", live.model.gpus)):  # fmt: skip
         if key in found:
             values[row] = _number(found[key])
+    if "measured" in found:
+        _try(live.model.measured.restore, row, found["measured"], before)
     if "calibration" in found:
         live.model.calibration.restore(row, found["calibration"])
 

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from api.power import LoadState
-from power.live.held_load import LAST_KNOWN_SECONDS
+from power.devices.wall_power import WallSource
+from power.live.last_measured import LAST_KNOWN_SECONDS
 from power.live.load_state import STATES
 from power.meters.reading import MeterFault, MeterReading
 from power.snapshot.documents import row_states
@@ -347,3 +348,80 @@ circuits = ["a"]
     stage = never
     assert said()[1] == "u unknown"
     assert {row.partition(" ")[2].partition(",")[0] for row in states()} <= {"unknown", "assumed"}
+
+
+DECLARED = """
+region = "US"
+[circuits.lab]
+breaker = 20
+nodes = ["a", "b"]
+[nodes.a]
+watts = 500
+[nodes.b]
+watts = 500
+"""
+RIGS = DECLARED.replace("watts = 500", 'gpus = "2x RTX 5090"')
+PLUGS = [
+    meter(name, meter=f"plug-{name}", kind="node", source=WallSource.PLUG, watts=1300.0, period=10.0)
+    for name in "ab"
+]  # fmt: skip
+
+
+def metered_nodes(text: str) -> tuple[Stage, dict[str, float]]:
+    """Two nodes whose plugs read 1,300 W each for ten minutes, and what their GPUs draw."""
+    gpu = {} if text is DECLARED else {"a": 800.0, "b": 800.0}
+    stage = Stage(text, limits=dict.fromkeys(gpu, 1150.0), gpus=2)
+    stage.play(600, gpu=gpu, meters=PLUGS, every=4)
+    assert set(stage.ids("lab")) >= LOAD_ALERTS
+    return stage, gpu
+
+
+@pytest.mark.parametrize("text", [DECLARED, RIGS], ids=["declared", "modelled"])
+def test_what_a_plug_measured_last_is_not_replaced_by_a_lower_model(text: str) -> None:
+    """Neither alerts nor heat follow the 1,000 or 2,245 W that nobody measured; that it is blind pages."""
+    stage, gpu = metered_nodes(text)
+    heat, told = stage.value("circuit_heat_ratio", "lab"), len(stage.told)
+    stage.play(400, gpu=gpu, every=4)
+    assert state(stage, "lab") is LoadState.LAST_KNOWN
+    assert stage.value("circuit_load_state_seconds", "lab") == pytest.approx(400)
+    assert stage.value("circuit_watts", "lab") == pytest.approx(2600)
+    assert stage.value("supply_load_state", "a") == STATES.index(LoadState.LAST_KNOWN)
+    early = stage.value("circuit_sigma_watts", "lab")
+    assert "silent meters of a, b measured last" in stage.facts("lab")["assumed"]
+    assert ("circuit_meter_blind", "lab") in stage.firing()
+    stage.play(LAST_KNOWN_SECONDS / 2, gpu=gpu, every=10)
+    assert stage.value("circuit_sigma_watts", "lab") > early
+    stage.play(LAST_KNOWN_SECONDS / 2, gpu=gpu, every=10)
+    assert state(stage, "lab") is LoadState.UNKNOWN
+    for quantity in ("circuit_watts", "circuit_headroom_amps", "supply_wall_watts"):
+        assert np.isnan(stage.value(quantity, "lab" if "circuit" in quantity else "a"))
+    assert stage.value("circuit_heat_ratio", "lab") >= heat
+    assert set(stage.ids("lab")) >= LOAD_ALERTS
+    assert not [alert for alert in stage.told[told:] if alert.state == "resolved"]
+
+
+def test_another_meter_that_reads_less_ends_what_is_held() -> None:
+    """So do the nodes' GPUs, by as much as they draw less."""
+    stage, gpu = metered_nodes(RIGS)
+    stage.play(60, gpu=gpu, every=4)
+    idle = {"a": 100.0, "b": 100.0}
+    stage.play(4, gpu=idle)
+    assert stage.value("circuit_watts", "lab") < 1500
+    assert state(stage, "lab") is LoadState.LAST_KNOWN
+    stage.play(4, gpu=idle, wall={"a": 300.0, "b": 310.0})
+    assert stage.value("circuit_watts", "lab") == pytest.approx(610)
+    assert state(stage, "lab") is LoadState.MEASURED
+    stage.play(4, gpu=idle, meters=[meter("lab", watts=600.0)])
+    assert stage.value("circuit_watts", "lab") == pytest.approx(600)
+
+
+def test_what_a_plug_measured_last_survives_a_restart_and_not_its_removal() -> None:
+    stage, gpu = metered_nodes(DECLARED)
+    stage.play(60, gpu=gpu, every=4)
+    memory = json.loads(json.dumps(stage.live.checkpoint()))
+    for configured, watts in (({("node", "a"), ("node", "b")}, 2600), (set(), 1000)):
+        again = Stage(DECLARED, rules=())
+        again.now = stage.now + 20
+        again.live.restore(memory, again.now, again.wall())
+        again.play(2, metered=frozenset(configured))
+        assert again.value("circuit_watts", "lab") == pytest.approx(watts)
