@@ -48,10 +48,12 @@ class Metering:
         self._poles = np.ones((len(circuits), 3), bool) if poles is None else poles
         self._places = {"circuit": circuits, "node": machines}
         self._slots: dict[Key, int] = {}
-        self._meters: list[str] = []
-        """Meter of each slot."""
+        self._keys: list[Key] = []
+        """Key of each slot."""
         self.ups: dict[str, MeterReading] = {}
         """Newest reading of each UPS."""
+        self.ups_refused: frozenset[str] = frozenset()
+        """UPSs whose load is not used (`power.live.ups.UpsFaults`); their status is."""
         self.unplaced: set[str] = set()
         """Targets that the configuration does not know."""
         self._numbers: dict[str, Floats] = {name: np.zeros(0) for name in (*_FIELDS, "at", "period", "changed_at")}  # fmt: skip
@@ -78,7 +80,11 @@ class Metering:
 
     def meter_of(self, slot: int) -> str:
         """Return the name of the meter of a slot."""
-        return self._meters[slot]
+        return self._keys[slot][0]
+
+    def key_of(self, slot: int) -> Key:
+        """Return meter, kind and name of the target, and pole of a slot."""
+        return self._keys[slot]
 
     def flag(self, name: str) -> Flags:
         """Return `tripped`, `input_lost` or `reversed` of every slot."""
@@ -158,7 +164,7 @@ class Metering:
         slot = self._slots.get(key)
         if slot is None:
             slot = self._slots[key] = len(self._slots)
-            self._meters.append(reading.meter)
+            self._keys.append(key)
             self._grow(slot + 1)
             self._whole["kind"][slot] = NODE if reading.kind == "node" else CIRCUIT
             self._whole["target"][slot] = target

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from api.power import SnapshotKind
+from api.power import LoadState, SnapshotKind
 from power import thresholds
 from power.forecast import seconds_until, trends
 from power.live.budgets import MonthlyBudgets, reactive_power
@@ -23,7 +23,7 @@ from power.live.heat import BreakerHeat
 from power.live.held_load import HeldLoad
 from power.live.inputs import PowerInputs, PowerSnapshots
 from power.live.isolation import copied, culprits, without_nodes
-from power.live.load_state import LoadStateTimer, hidden, load_states, node_states, worst
+from power.live.load_state import STATES, LoadStateTimer, hidden, load_states, node_states, worst
 from power.live.loads import CircuitLoads, CircuitMeters, read_meters, settle
 from power.live.meter_faults import MeterFaults
 from power.live.metering import STALE_LEAST, Metering
@@ -32,7 +32,7 @@ from power.live.taken_over import TakenOver
 from power.live.transfers import TransferPositions
 from power.live.trips import Trips
 from power.live.undeclared import UndeclaredLoad, undeclared
-from power.live.ups import build_ups, heard, ups_snapshot, ups_states
+from power.live.ups import UpsFaults, build_ups, heard, ups_snapshot, ups_states
 from power.live.wall_power import Behind, WallPower, WallPowerModel
 from power.live.windows import Windows, swings
 from power.network.contingency import Contingencies, Outcome
@@ -159,11 +159,13 @@ class LivePower:
             SnapshotKind.BUDGET: LoadStateTimer(len(self.months.ceilings)), SnapshotKind.UPS: LoadStateTimer(len(self._ups)),
             SnapshotKind.SUPPLY: LoadStateTimer(len(self.machines)),
         }  # fmt: skip
-        self.meter_faults = MeterFaults(self.topology)
+        self.meter_faults, self.ups_faults = MeterFaults(self.topology), UpsFaults()
         self.transfers = TransferPositions(layout, self.topology)
         self.taken_over = TakenOver(self.topology, self._cords)
         self._notes = notes_of(layout)
         self._notices: Floats = np.array([float(len(self._notes.get(name, ()))) for name in names])
+        self._watts: Floats = np.full(len(names), np.nan)
+        """Loads of the last tick."""
         self.feeds_lost: Flags = np.zeros(len(names), dtype=bool)
         self.restored: Flags = np.zeros(len(names), dtype=bool)
         """Circuits with heat restored from before the start whose load has not been reported since."""
@@ -192,17 +194,19 @@ class LivePower:
             lambda: self.meter_faults.update(now, tick, self.metering, self.transfers.left()),
             None,
         )
+        meters = read_meters(
+            topology, self.metering, now, self._metered(tick, "circuit"), self.started
+        )
+        self._guarded("UPS faults", lambda: self._refuse_ups(now, tick, meters), None)
         behind: Behind = self._guarded("UPSs", lambda: heard(self._ups, self.metering, now), [])
         wall_power = self.model.estimate(
             tick, topology, self.metering, now, behind, self._metered(tick, "node")
-        )
-        meters = read_meters(
-            topology, self.metering, now, self._metered(tick, "circuit"), self.started
         )
         taken = self._guarded("feeds taken over", lambda: self.taken_over.update(now, wall_power, meters), None)  # fmt: skip
         dead, loads = self._settle(wall_power, meters, taken)
         self._guarded("transfer switches", lambda: self._transfer(now, loads), None)
         self._guarded("trips", lambda: self.trips.update(tick, wall_power, loads, meters), None)
+        self._watts = loads.watts
         first = self.held.learn(now, wall_power, loads, meters)
         result = self._follow(now, seconds, tick, wall_power, meters, loads, dead, first)
         context = FactContext(
@@ -230,6 +234,15 @@ class LivePower:
         self._facts = facts
         self._note(faults)
         return found
+
+    def _refuse_ups(self, now: float, tick: PowerInputs, meters: CircuitMeters) -> None:
+        """Compare the UPSs with the loads that were measured behind them at the last tick."""
+        measured = np.where(
+            self.load_state.state == STATES.index(LoadState.MEASURED), self._watts, np.nan
+        )
+        self.ups_faults.update(
+            now, self._ups, self.metering, tick, meters, measured, self.model.measured.at
+        )
 
     def _budgets(self, now: float, seconds: float, loads: CircuitLoads) -> PowerSnapshot:
         """Return the budget snapshot after adding the energy of this tick to the month."""
@@ -641,6 +654,8 @@ def _checkpoint(live: LivePower) -> dict[str, Any]:
         "wall_ns": live.wall_ns,
         "lines": circuits,
         "machines": machines,
+        "refused": live.meter_faults.checkpoint(live.metering),
+        "refused_ups": live.ups_faults.checkpoint(),
     }
 
 
@@ -657,6 +672,8 @@ def _restore(live: LivePower, memory: Mapping[str, Any], now: float, wall_ns: in
         if name in circuits:
             _try(_restore_circuit, live, row, _table(circuits[name]), now, wall_ns / 1e9, gap)
     live.follow_transfers()
+    _try(live.meter_faults.restore, memory.get("refused", ()))
+    _try(live.ups_faults.restore, _table(memory.get("refused_ups")))
     for row, name in enumerate(live.machines):
         if name in machines:
             _try(_restore_machine, live, row, _table(machines[name]), now - gap)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -425,3 +426,100 @@ def test_what_a_plug_measured_last_survives_a_restart_and_not_its_removal() -> N
         again.live.restore(memory, again.now, again.wall())
         again.play(2, metered=frozenset(configured))
         assert again.value("circuit_watts", "lab") == pytest.approx(watts)
+
+
+RIG = """
+[circuits.a]
+breaker = 20
+volts = 240
+nodes = ["n1"]
+[nodes.n1]
+gpus = "4x RTX 4090"
+"""
+LOW_PLUG = meter("n1", meter="plug", kind="node", source=WallSource.PLUG, watts=400.0)
+DRAWS: dict[str, Any] = {"gpu": {"n1": 2300.0}, "wall": {"n1": 2900.0}}
+
+
+def refused() -> Stage:
+    """A plug that reads 400 W where the GPUs behind it draw 2,300 W, and the BMC 2,900 W."""
+    stage = Stage(RIG, limits={"n1": 2400.0}, gpus=4)
+    stage.play(120, **DRAWS, meters=[LOW_PLUG], every=2)
+    assert stage.value("circuit_watts", "a") == pytest.approx(2900)
+    return stage
+
+
+def test_a_refused_meter_is_not_believed_once_its_witness_is_dead() -> None:
+    """Neither when the collector is killed, nor after the plug was away, nor after a restart."""
+    stage = refused()
+    stage.hush("n1")
+    stage.play(30, meters=[LOW_PLUG])
+    assert fault(stage) is MeterFault.TOO_LOW
+    assert stage.value("circuit_watts", "a") > 2400
+    assert state(stage) is not LoadState.MEASURED
+    assert "plug reads 400.0 W, and read less than half" in stage.facts("a")["meter"]
+    stage.play(90, every=5)
+    stage.play(20, meters=[LOW_PLUG])
+    assert stage.value("circuit_watts", "a") > 2400
+    after = restarted(stage, RIG, 20)
+    after.hush("n1")
+    after.play(20, meters=[LOW_PLUG])
+    assert fault(after) is MeterFault.TOO_LOW
+    assert after.value("circuit_watts", "a") > 2400
+
+
+def test_a_refused_meter_is_used_again_when_its_witness_agrees() -> None:
+    """Idle GPUs say nothing."""
+    stage = refused()
+    stage.play(20, gpu={"n1": 60.0}, wall={"n1": 250.0}, meters=[LOW_PLUG])
+    assert stage.value("circuit_watts", "a") == pytest.approx(250)
+    right = meter("n1", meter="plug", kind="node", source=WallSource.PLUG, watts=2910.0)
+    stage.play(2, **DRAWS, meters=[right])
+    assert fault(stage) is MeterFault.NONE
+    assert stage.value("circuit_watts", "a") == pytest.approx(2910)
+
+
+def test_fewer_witnesses_than_before_are_no_agreement() -> None:
+    """1,150 of 2,300 W: with one node of two gone the meter seems to read enough."""
+    text = (
+        RIG.replace('nodes = ["n1"]', 'nodes = ["n1", "n2"]') + '[nodes.n2]\ngpus = "4x RTX 4090"\n'
+    )
+    stage = Stage(text, limits={"n1": 1200.0, "n2": 1200.0}, gpus=4)
+    low = meter("a", watts=700.0)
+    stage.play(60, gpu={"n1": 1150.0, "n2": 1150.0}, meters=[low], every=2)
+    stage.hush("n2")
+    stage.play(60, gpu={"n1": 1150.0, "n2": 1150.0}, meters=[low], every=2)
+    assert fault(stage) is MeterFault.TOO_LOW
+    assert stage.value("circuit_watts", "a") > 2300
+
+
+BACKED = ALONE + '[ups.u]\nwatts = 3000\ncircuits = ["a"]\n'
+IDLE_UPS = MeterReading(meter="nut", kind="ups", target="u", source=WallSource.UPS, at=0.0, period=5.0, watts=0.0, flags=("OL",))  # fmt: skip
+
+
+def test_a_ups_of_0_watts_is_not_believed_over_what_is_measured_behind_it() -> None:
+    """Its status is; the load is what hangs on it, also while that is last known, and over a restart."""
+    stage = Stage(BACKED, rules=())
+    stage.play(40, meters=[IDLE_UPS, meter("a", watts=1800.0)])
+    assert stage.value("ups_load_ratio", "u") == pytest.approx(0.6, abs=0.02)
+    assert stage.value("ups_on_battery", "u") == 0
+    assert stage.snapshots is not None
+    assert "less than half" in stage.snapshots.ups.facts[0]["meter"]
+    assert stage.snapshots.ups.facts[0]["source"] == "the sum of what hangs on it"
+    stage.play(60, meters=[IDLE_UPS], every=2)
+    assert STATES[int(stage.value("ups_load_state", "u"))] is LoadState.LAST_KNOWN
+    after = restarted(stage, BACKED, 20)
+    after.play(5, meters=[IDLE_UPS])
+    assert STATES[int(after.value("ups_load_state", "u"))] is LoadState.LAST_KNOWN
+    right = msgspec.structs.replace(IDLE_UPS, watts=1900.0)
+    after.play(3, meters=[right, meter("a", watts=1800.0)])
+    assert STATES[int(after.value("ups_load_state", "u"))] is LoadState.MEASURED
+
+
+def test_a_ups_that_went_off_is_believed() -> None:
+    """What was measured behind it before says nothing."""
+    stage = Stage(BACKED, rules=())
+    stage.play(
+        40, meters=[msgspec.structs.replace(IDLE_UPS, watts=1900.0), meter("a", watts=1800.0)]
+    )
+    stage.play(100, meters=[IDLE_UPS])
+    assert stage.value("ups_load_ratio", "u") == 0
