@@ -158,6 +158,8 @@ class CircuitsReply(msgspec.Struct, frozen=True, kw_only=True):
     """ns since 1970, of the tick that they are computed from; 0 before the first."""
     version: int = 0
     """Changes with the configuration."""
+    failure: str | None = None
+    """Why no circuit is known now though some are configured: a fault of kilowatch's own."""
     circuits: list[CircuitState] = []
     """Empty where columns were requested."""
     rows: CircuitRows | UnsetType = UNSET

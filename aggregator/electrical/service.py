@@ -220,7 +220,7 @@ class ElectricalService:
                 snapshots = live.tick(now, wall_ns, live.machines_without(part, now))
             live.recovered(now)
         except Exception as error:  # a fault in here must not silence the rules of GPUs
-            reason = reason_of(error)
+            reason = f"a fault of kilowatch's own, {reason_of(error)}"
             if self.failure != reason:
                 log.exception("power: circuits can't be computed; trying again every second")
             self.failure = reason

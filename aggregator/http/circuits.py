@@ -121,7 +121,10 @@ async def circuits(request: web.Request) -> web.Response:
     view = request.app[VIEW]
     layout = view.electrical.site.layout
     at, snapshot, alerts = await _shown(view, SnapshotKind.CIRCUIT, asked)
-    body = CircuitsReply(cluster=view.cluster, at=at, version=view.electrical.configuration.version)
+    body = CircuitsReply(
+        cluster=view.cluster, at=at, version=view.electrical.configuration.version,
+        failure=view.electrical.failure if asked.get("at", "now") == "now" else None,
+    )  # fmt: skip
     if layout is None or snapshot is None:
         return await send_json(request, body)
     if any(name not in layout.circuits for name in snapshot.names):  # of an older configuration

@@ -48,7 +48,7 @@ def circuits_body(
 
 def _none(power: PowerReply) -> str:
     if power.failure:
-        return f"Nothing is known of the circuits: {power.failure}"
+        return f"No circuit, budget or UPS is monitored: {power.failure}"
     if power.configured:
         return "The circuits are not computed yet."
     return "No circuits are configured: write [power.circuits.NAME] in the aggregator's settings."

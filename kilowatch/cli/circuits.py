@@ -92,6 +92,8 @@ def _lines(api: ApiClient) -> list[str]:
 
 def _problems(power: PowerReply) -> list[str]:
     lines = []
+    if power.failure is not None:
+        lines.append(f"! no circuit, budget or UPS is monitored: {clean(power.failure)}")
     if power.site_problem:
         lines.append(f"! {clean(power.site_problem)}")
     elif power.site_leader:

@@ -217,14 +217,18 @@ class FactContext:
     def _unheard(self, row: int) -> str:
         """Return why part of a circuit's load is assumed."""
         wall_power, below = self.wall_power, self.topology.machines_below(row)
-        names = [self.topology.network.machines[m] for m in below if wall_power.assumed[m] > 0]
+        machines, quiet = self.topology.network.machines, wall_power.silent_meters
+        names = [machines[m] for m in below if wall_power.assumed[m] > quiet[m]]
+        metered = [machines[m] for m in below if quiet[m] > 0]
         undeclared = float(self.loads.silent_meters[row])
         if undeclared > 0 and not names:
-            return f"what a silent meter measured last beyond its nodes, {undeclared:,.0f} W"
+            whose = f"the silent meters of {listed(metered)}" if metered else "a silent meter"
+            rest = "their models" if metered else "its nodes"
+            return f"what {whose} measured last beyond {rest}, {undeclared:,.0f} W"
         why = "silent, counted with what was drawn last"
         if _SOURCE_NAMES[int(self.loads.rank[row])] == WallSource.COMMITTED:
             why = "silent, counted with all that may be drawn"
-        elif not any(wall_power.silent[m] for m in below if wall_power.assumed[m] > 0):
+        elif not any(wall_power.silent[m] for m in below if wall_power.assumed[m] > quiet[m]):
             why = "GPUs that were not read, counted with their limits"
         return f"{listed(names)}: {why}"
 

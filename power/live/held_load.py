@@ -13,17 +13,13 @@ from typing import Any
 
 import numpy as np
 
+from power.live.last_measured import LAST_KNOWN_SECONDS, spread
 from power.live.loads import CircuitLoads, CircuitMeters, Held
 from power.live.undeclared import undeclared
 from power.live.wall_power import WallPower
 from power.network.topology import SiteTopology
 from power.network.wiring import Complex, Flags, Floats
 
-LAST_KNOWN_SECONDS = 900.0
-"""Age of the last reading up to which the held part is last known; after it, it is unknown."""
-SPREAD_AT_ONCE = 0.15
-"""Standard deviation of the held part over its watts when the meter falls silent; it grows evenly to all
-of it."""
 _SETTLING_SECONDS = 60.0
 """Time after a change of the reading in which its nodes' readings follow."""
 
@@ -49,11 +45,9 @@ class HeldLoad:
     def held(self, now: float) -> Held:
         """Return what is held at `now`; it counts only where no meter reports."""
         age = now - self.at
-        with np.errstate(invalid="ignore"):
-            grown = SPREAD_AT_ONCE + (1 - SPREAD_AT_ONCE) * np.clip(age / LAST_KNOWN_SECONDS, 0, 1)
         watts = np.nan_to_num(self._watts)
         return Held(
-            watts, self._total, self._currents, grown * watts, age > LAST_KNOWN_SECONDS,
+            watts, self._total, self._currents, spread(age) * watts, age > LAST_KNOWN_SECONDS,
             ~np.isnan(self._watts),
         )  # fmt: skip
 

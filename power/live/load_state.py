@@ -31,6 +31,13 @@ def hidden(loads: CircuitLoads) -> Flags:
     return found
 
 
+def hidden_nodes(wall_power: WallPower) -> Flags:
+    """Return the nodes whose power is unknown by now, though a part of it was measured once."""
+    with np.errstate(invalid="ignore"):
+        found: Flags = wall_power.expired > SLIGHT * wall_power.watts
+    return found
+
+
 def load_states(loads: CircuitLoads) -> Floats:
     """Return the state of every circuit's load, as `STATES` numbers them."""
     watts = loads.watts
@@ -47,9 +54,14 @@ def node_states(wall_power: WallPower) -> Floats:
     """Return the state of every node's power at the wall, as `STATES` numbers them."""
     watts = wall_power.watts
     with np.errstate(invalid="ignore"):
-        assumed = wall_power.assumed - wall_power.last_known > SLIGHT * watts
+        assumed = wall_power.assumed - wall_power.last_known - wall_power.expired > SLIGHT * watts
         last_known = wall_power.last_known > SLIGHT * watts
-    return _first(np.isnan(watts), assumed, last_known, np.isnan(wall_power.metered))
+    return _first(
+        np.isnan(watts) | hidden_nodes(wall_power),
+        assumed,
+        last_known,
+        np.isnan(wall_power.metered),
+    )
 
 
 def worst(states: Floats, rows: Sequence[Ints]) -> Floats:

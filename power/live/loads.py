@@ -175,7 +175,7 @@ def read_meters(
     )  # fmt: skip
 
 
-def settle(  # noqa: PLR0915 - one pass over the levels, a total a line
+def settle(
     topology: SiteTopology,
     wall_power: WallPower,
     shares: Floats,
@@ -189,17 +189,22 @@ def settle(  # noqa: PLR0915 - one pass over the levels, a total a line
     where a meter is silent."""
     network = topology.network
     count = len(network.names)
-    watts, currents, linear, square, rank, blind, assumed, surplus, last_known = _from_cords(
-        topology, wall_power, shares, dead
-    )
+    (
+        watts,
+        currents,
+        linear,
+        square,
+        rank,
+        blind,
+        assumed,
+        surplus,
+        last_known,
+        silent_meters,
+        expired,
+    ) = _from_cords(topology, wall_power, shares, dead)
     unheard = _unheard(topology, wall_power, shares)
     modelled, unknown, reported = np.zeros(count), np.zeros(count), meters.watts.copy()
-    silent_meters = np.zeros(count)
-    expired, assumed_below, excess_currents = (
-        np.zeros(count),
-        np.zeros(count),
-        np.zeros_like(currents),
-    )
+    assumed_below, excess_currents = np.zeros(count), np.zeros_like(currents)
     empty = (topology.starts[1:] == topology.starts[:-1]) & (topology.other_below == 0)
     unmeasured = (meters.missed & empty & ~dead).astype(float)
     # Whether something is known to draw there: a meter, a cord in use, or a declared load.
@@ -271,17 +276,19 @@ def _kept(
     only = topology.single_feed[rows]
     if not len(wall_power.silent):
         return kept
-    # The last draw of a silent node is what the meter of its circuit read: all of it.
-    silent = (only >= 0) & wall_power.silent[only]
-    result: Floats = np.where(silent, np.maximum(held.total[rows] - sums, 0.0), kept)
+    # The last draw of a silent node is what the meter of its circuit read: all of it. Else the meter of a
+    # circuit with one node knew what is beyond its model, of which a meter of the node may measure some.
+    alone, silent = only >= 0, wall_power.silent[only]
+    whole = np.where(silent, held.total[rows], wall_power.modelled[only] + kept)
+    result: Floats = np.where(alone & ~np.isnan(whole), np.maximum(whole - sums, 0.0), kept)
     return result
 
 
 def _from_cords(
     topology: SiteTopology, wall_power: WallPower, shares: Floats, dead: Flags
-) -> tuple[Floats, Complex, Floats, Floats, Ints, Floats, Floats, Floats, Floats]:
+) -> tuple[Floats, Complex, Floats, Floats, Ints, Floats, Floats, Floats, Floats, Floats, Floats]:
     """Return each circuit's own part of watts, currents, sigma (alike and apart), rank, unknown, assumed,
-    surplus and last known."""
+    surplus, last known, what silent meters knew, and what of it has expired."""
     network = topology.network
     count = len(network.names)
     at, machine = network.cord_circuit, network.cord_machine
@@ -307,6 +314,7 @@ def _from_cords(
         sum_by_circuit(at, np.where(alike, 0.0, np.square(sigma)), count), rank,
         sum_by_circuit(at, np.where(lost[machine], 1.0, 0.0), count) if lost.any() else np.zeros(count),
         sums(wall_power.assumed), sums(wall_power.surplus), sums(wall_power.last_known),
+        sums(wall_power.silent_meters), sums(wall_power.expired),
     )  # fmt: skip
 
 

@@ -1,17 +1,20 @@
 """Meters that report and are wrong: frozen, in a wrong unit, or below the GPUs that they feed.
 
 Such a reading is not used: the next source counts, as when the meter is silent, and the fault is named.
+A contradiction ends when its witness agrees, or a frozen reading moves: that the nodes fall silent, or the
+meter for a while, is no agreement.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
 from power import thresholds
 from power.live.inputs import PowerInputs
-from power.live.metering import NODE, STALE_PERIODS, Metering
+from power.live.metering import NODE, STALE_PERIODS, Key, Metering
 from power.live.wall_power import SILENT_LEAST
 from power.network.feeds import sum_by_circuit
 from power.network.flow import Ints
@@ -31,7 +34,7 @@ LOW_SECONDS = 15.0
 """Time below the GPUs' watts: those of a node that lost its power are older by then and do not count."""
 LOW_RATIO = 0.5
 """Part of the GPUs' watts that a meter must read: drivers err by a few percent."""
-_LEAST_WATTS = 100.0
+LEAST_WATTS = 100.0
 """GPU watts from which a meter is compared."""
 _KILO = (0.8, 3.0)
 """Watts over GPU watts of a reading in kW taken for watts: the host and losses are in it."""
@@ -45,6 +48,10 @@ class MeterFaults:
 
     def __init__(self, topology: SiteTopology) -> None:
         self._topology = topology
+        circuits, _, _ = topology.below
+        whole = np.bincount(circuits[topology.whole], minlength=len(topology.single_feed))
+        self._nodes = np.ones(len(topology.network.machines)), whole.astype(float)
+        """Nodes behind each node and each circuit alone."""
         self._low_since: Floats = np.zeros(0)
         """Monotonic time since which a meter reads less than its GPUs; NaN where it does not."""
         self._trusted: Flags = np.zeros(0, bool)
@@ -58,6 +65,12 @@ class MeterFaults:
         self._risen: Floats = np.zeros(0)
         """Watts by which it is higher, at the wall."""
         self._changed: Floats = np.zeros(0)
+        self._refused: Floats = np.zeros(0)
+        """Fault of each slot that lasts until its witness agrees; 0 without one."""
+        self._witnesses: Floats = np.zeros(0)
+        """Nodes whose GPUs were measured behind its target when it was refused."""
+        self._restored: dict[Key, tuple[float, float]] = {}
+        """Refusals of before a restart whose meters have not reported since."""
         self.measured: Floats = np.zeros(0)
         """Watts measured in the GPUs behind each slot's target."""
 
@@ -67,20 +80,24 @@ class MeterFaults:
         count = len(metering)
         if not count:
             return
+        known = len(self._refused)
         self._grow(count)
+        self._recall(metering, known)
         kind, target = metering.whole("kind"), metering.whole("target")
-        gpus, load = self._below(tick)
+        gpus, load, heard = self._below(tick)
         node = kind == NODE
+        witnesses = _behind(node, target, *heard)
         gpu = _behind(node, target, *gpus)
         drawn = _behind(node, target, *load)
         if left is not None and left.any():
             apart = ~node & left[np.where(node, 0, target)]
             gpu, drawn = (np.where(apart, np.nan, values) for values in (gpu, drawn))
+            self._refused = np.where(apart, 0, self._refused)  # the switch has moved: it was right
         watts = self.sums(metering)
         self.measured = gpu
         reporting = metering.reporting(now)
         with np.errstate(invalid="ignore", divide="ignore"):
-            low = reporting & (gpu > _LEAST_WATTS) & (watts < LOW_RATIO * gpu)
+            low = reporting & (gpu > LEAST_WATTS) & (watts < LOW_RATIO * gpu)
             kilo = 1000 * watts / gpu
         fine = reporting & (watts >= LOW_RATIO * gpu)
         self._trusted |= fine
@@ -98,7 +115,17 @@ class MeterFaults:
         with np.errstate(invalid="ignore"):
             frozen = reporting & (now - changed >= FROZEN_SECONDS) & (moved > may)
         frozen |= reporting & self._apart(now, fresh, drawn, metering)
-        metering.faults = np.where(unit, _UNIT, np.where(long, _LOW, np.where(frozen, _FROZEN, 0)))  # fmt: skip
+        found = np.where(unit, _UNIT, np.where(long, _LOW, np.where(frozen, _FROZEN, 0)))
+        # A node that is mapped elsewhere since is no witness that is missing.
+        wanted = np.fmin(self._witnesses, _behind(node, target, *self._nodes))
+        agrees = fine & (gpu > LEAST_WATTS) & (witnesses >= wanted)
+        ends = np.where(self._refused == _FROZEN, fresh | (~np.isnan(drawn) & ~frozen), agrees)
+        self._refused = np.where(ends, 0, self._refused)
+        lasts = (found > 0) & (frozen | (now - self._low_since >= LOW_SECONDS))
+        self._witnesses = np.where(lasts & (self._refused != found), witnesses, self._witnesses)
+        self._refused = np.where(lasts, found, self._refused)
+        kept = np.where(reporting, self._refused, 0).astype(np.int64)
+        metering.faults = np.where(found > 0, found, kept)
 
     def _apart(self, now: float, fresh: Flags, drawn: Floats, metering: Metering) -> Flags:
         """Return the slots whose reading stays as it was though their nodes' load has moved for long."""
@@ -159,12 +186,44 @@ class MeterFaults:
         watts, gpu = float(metering.number("watts")[slot]), float(self.measured[slot])
         if fault == _FROZEN:
             return f"{name} has read {watts:,.0f} W without any change while its nodes' load moved by {self._most[slot] - self._least[slot]:,.0f} W"  # fmt: skip
+        if not gpu > LEAST_WATTS or watts >= LOW_RATIO * gpu:
+            return f"{name} reads {watts:,.1f} W, and read less than half of what the GPUs behind it measured when they were heard last"
         less = f"{name} reads {watts:,.1f} W where the GPUs behind it measure {gpu:,.0f} W"
         return f"{less} (kW taken for W?)" if fault == _UNIT else less
 
-    def _below(self, tick: PowerInputs) -> tuple[tuple[Floats, Floats], tuple[Floats, Floats]]:
-        """Return the watts measured in GPUs, and the load that moves, of each node and of each circuit:
-        the GPUs of nodes that hang on the circuit alone, and the load of all of its nodes."""
+    def checkpoint(self, metering: Metering) -> list[dict[str, Any]]:
+        """Return the meters that are refused; a frozen one shows again that it is."""
+        found = {
+            metering.key_of(slot): (self._refused[slot], self._witnesses[slot])
+            for slot in np.flatnonzero(self._refused > _FROZEN).tolist()
+        }
+        return [
+            {"key": list(key), "fault": float(fault), "witnesses": float(witnesses)}
+            for key, (fault, witnesses) in (self._restored | found).items()
+        ]
+
+    def restore(self, refused: Any) -> None:
+        """Restore what `checkpoint` returned; meters are refused again once they report. Raises `KeyError`,
+        `TypeError` or `ValueError` for anything else."""
+        for one in refused:
+            meter, kind, target, pole = one["key"]
+            fault, witnesses = int(one["fault"]), float(one["witnesses"])
+            if fault in {_UNIT, _LOW}:
+                self._restored[meter, kind, target, pole] = float(fault), witnesses
+
+    def _recall(self, metering: Metering, known: int) -> None:
+        """Refuse the meters that were refused before a restart, as they report first; `known`: slots so far."""
+        if self._restored:
+            for slot in range(known, len(metering)):
+                before = self._restored.pop(metering.key_of(slot), None)
+                if before is not None:
+                    self._refused[slot], self._witnesses[slot] = before
+
+    def _below(
+        self, tick: PowerInputs
+    ) -> tuple[tuple[Floats, Floats], tuple[Floats, Floats], tuple[Floats, Floats]]:
+        """Return the watts measured in GPUs, the load that moves, and the number of nodes that were read, of each
+        node and of each circuit: the GPUs of nodes that hang on the circuit alone, and the load of all of its nodes."""
         circuits, machines, shares = self._topology.below
         whole, count = self._topology.whole, len(self._topology.single_feed)
         heard = tick.silent_seconds <= SILENT_LEAST
@@ -174,7 +233,12 @@ class MeterFaults:
         known = np.nan_to_num(gpu)[machines[whole]]
         sums = sum_by_circuit(circuits[whole], known, count)
         drawn = sum_by_circuit(circuits, own[machines] * shares, count)
-        return (gpu, sums), (own, drawn)
+        read = (~np.isnan(gpu)).astype(float)
+        return (
+            (gpu, sums),
+            (own, drawn),
+            (read, sum_by_circuit(circuits[whole], read[machines[whole]], count)),
+        )
 
     def sums(self, metering: Metering) -> Floats:
         """Return the watts of each slot's target by its meters: of all poles, or of all outlets. NaN
@@ -197,7 +261,7 @@ class MeterFaults:
         return found
 
     def _grow(self, count: int) -> None:
-        for name, empty in (("_low_since", np.nan), ("_least", np.nan), ("_most", np.nan), ("_changed", np.nan), ("_reference", np.nan), ("_apart_since", np.nan), ("_risen", 0.0), ("_trusted", False)):  # fmt: skip
+        for name, empty in (("_low_since", np.nan), ("_least", np.nan), ("_most", np.nan), ("_changed", np.nan), ("_reference", np.nan), ("_apart_since", np.nan), ("_risen", 0.0), ("_refused", 0.0), ("_witnesses", 0.0), ("_trusted", False)):  # fmt: skip
             old = getattr(self, name)
             if len(old) < count:
                 setattr(self, name, np.concatenate([old, np.full(count - len(old), empty)]))

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from power.devices.wall_power import WallSource
 from power.meters.reading import MeterReading
@@ -40,13 +41,19 @@ def stale_after(period: float | Floats) -> Floats:
 class Metering:
     """Table with a slot for each target of a meter; slots are never freed."""
 
-    def __init__(self, circuits: Mapping[str, int], machines: Mapping[str, int]) -> None:
+    def __init__(
+        self, circuits: Mapping[str, int], machines: Mapping[str, int], poles: Flags | None = None
+    ) -> None:
+        """`poles`: of each circuit, shape (circuits, 3). [all three]"""
+        self._poles = np.ones((len(circuits), 3), bool) if poles is None else poles
         self._places = {"circuit": circuits, "node": machines}
         self._slots: dict[Key, int] = {}
-        self._meters: list[str] = []
-        """Meter of each slot."""
+        self._keys: list[Key] = []
+        """Key of each slot."""
         self.ups: dict[str, MeterReading] = {}
         """Newest reading of each UPS."""
+        self.ups_refused: frozenset[str] = frozenset()
+        """UPSs whose load is not used (`power.live.ups.UpsFaults`); their status is."""
         self.unplaced: set[str] = set()
         """Targets that the configuration does not know."""
         self._numbers: dict[str, Floats] = {name: np.zeros(0) for name in (*_FIELDS, "at", "period", "changed_at")}  # fmt: skip
@@ -73,7 +80,11 @@ class Metering:
 
     def meter_of(self, slot: int) -> str:
         """Return the name of the meter of a slot."""
-        return self._meters[slot]
+        return self._keys[slot][0]
+
+    def key_of(self, slot: int) -> Key:
+        """Return meter, kind and name of the target, and pole of a slot."""
+        return self._keys[slot]
 
     def flag(self, name: str) -> Flags:
         """Return `tripped`, `input_lost` or `reversed` of every slot."""
@@ -134,14 +145,26 @@ class Metering:
         if target is None:
             self.unplaced.add(f"{reading.kind} {reading.target}")
             return
-        self._store(reading, target)
+        placed = self._placed(reading, target) if reading.parts else reading
+        if placed is not None:
+            self._store(placed, target)
+
+    def _placed(self, reading: MeterReading, target: int) -> MeterReading | None:
+        """Return the reading of a meter of several parts with the circuit's pole; None for a part of a
+        meter that has not as many as the circuit has poles."""
+        if reading.pole is None:
+            return reading
+        poles = np.flatnonzero(self._poles[target])
+        if len(poles) != reading.parts:
+            return None
+        return replace(reading, pole=POLES[poles[POLES.index(reading.pole)]])
 
     def _store(self, reading: MeterReading, target: int) -> None:
         key = (reading.meter, reading.kind, reading.target, reading.pole)
         slot = self._slots.get(key)
         if slot is None:
             slot = self._slots[key] = len(self._slots)
-            self._meters.append(reading.meter)
+            self._keys.append(key)
             self._grow(slot + 1)
             self._whole["kind"][slot] = NODE if reading.kind == "node" else CIRCUIT
             self._whole["target"][slot] = target
@@ -158,6 +181,14 @@ class Metering:
         for name in ("watts", "amps", "neutral_amps", "volt_amps"):
             self._numbers[name][slot] = abs(self._numbers[name][slot])
         self._numbers["watts"][slot] = _watts(self._numbers, slot)
+        if (
+            reading.parts > 1
+            and reading.kind == "circuit"
+            and self._poles[target].sum() > 1
+            and reading.pole is None
+        ):
+            # The sum of several conductors' currents is the current of none of them.
+            self._numbers["amps"][slot] = np.nan
         after = [self._numbers[name][slot] for name in _MOVING]
         if not np.isfinite(self._numbers["at"][slot]) or not np.array_equal(before, after, equal_nan=True):  # fmt: skip
             self._numbers["changed_at"][slot] = reading.at

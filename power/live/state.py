@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from api.power import SnapshotKind
+from api.power import LoadState, SnapshotKind
 from power import thresholds
 from power.forecast import seconds_until, trends
 from power.live.budgets import MonthlyBudgets, reactive_power
@@ -23,7 +23,7 @@ from power.live.heat import BreakerHeat
 from power.live.held_load import HeldLoad
 from power.live.inputs import PowerInputs, PowerSnapshots
 from power.live.isolation import copied, culprits, without_nodes
-from power.live.load_state import LoadStateTimer, hidden, load_states, node_states, worst
+from power.live.load_state import STATES, LoadStateTimer, hidden, load_states, node_states, worst
 from power.live.loads import CircuitLoads, CircuitMeters, read_meters, settle
 from power.live.meter_faults import MeterFaults
 from power.live.metering import STALE_LEAST, Metering
@@ -32,7 +32,7 @@ from power.live.taken_over import TakenOver
 from power.live.transfers import TransferPositions
 from power.live.trips import Trips
 from power.live.undeclared import UndeclaredLoad, undeclared
-from power.live.ups import build_ups, heard, ups_snapshot, ups_states
+from power.live.ups import UpsFaults, build_ups, heard, ups_snapshot, ups_states
 from power.live.wall_power import Behind, WallPower, WallPowerModel
 from power.live.windows import Windows, swings
 from power.network.contingency import Contingencies, Outcome
@@ -129,7 +129,7 @@ class LivePower:
         names = self.topology.network.names
         self._at = {name: number for number, name in enumerate(names)}
         self._machine_at = {name: number for number, name in enumerate(self.machines)}
-        self.metering = Metering(self._at, self._machine_at)
+        self.metering = Metering(self._at, self._machine_at, self.topology.poles)
         """Readings of the meters; `metering.unplaced` names unknown targets."""
         self.model = WallPowerModel(layout.machines)
         self.breaker_heat, self.windows = BreakerHeat(self.topology), Windows(len(names))
@@ -159,11 +159,13 @@ class LivePower:
             SnapshotKind.BUDGET: LoadStateTimer(len(self.months.ceilings)), SnapshotKind.UPS: LoadStateTimer(len(self._ups)),
             SnapshotKind.SUPPLY: LoadStateTimer(len(self.machines)),
         }  # fmt: skip
-        self.meter_faults = MeterFaults(self.topology)
+        self.meter_faults, self.ups_faults = MeterFaults(self.topology), UpsFaults()
         self.transfers = TransferPositions(layout, self.topology)
         self.taken_over = TakenOver(self.topology, self._cords)
         self._notes = notes_of(layout)
         self._notices: Floats = np.array([float(len(self._notes.get(name, ()))) for name in names])
+        self._watts: Floats = np.full(len(names), np.nan)
+        """Loads of the last tick."""
         self.feeds_lost: Flags = np.zeros(len(names), dtype=bool)
         self.restored: Flags = np.zeros(len(names), dtype=bool)
         """Circuits with heat restored from before the start whose load has not been reported since."""
@@ -192,15 +194,19 @@ class LivePower:
             lambda: self.meter_faults.update(now, tick, self.metering, self.transfers.left()),
             None,
         )
-        behind: Behind = self._guarded("UPSs", lambda: heard(self._ups, self.metering, now), [])
-        wall_power = self.model.estimate(tick, topology, self.metering, now, behind)
         meters = read_meters(
             topology, self.metering, now, self._metered(tick, "circuit"), self.started
+        )
+        self._guarded("UPS faults", lambda: self._refuse_ups(now, tick, meters), None)
+        behind: Behind = self._guarded("UPSs", lambda: heard(self._ups, self.metering, now), [])
+        wall_power = self.model.estimate(
+            tick, topology, self.metering, now, behind, self._metered(tick, "node")
         )
         taken = self._guarded("feeds taken over", lambda: self.taken_over.update(now, wall_power, meters), None)  # fmt: skip
         dead, loads = self._settle(wall_power, meters, taken)
         self._guarded("transfer switches", lambda: self._transfer(now, loads), None)
         self._guarded("trips", lambda: self.trips.update(tick, wall_power, loads, meters), None)
+        self._watts = loads.watts
         first = self.held.learn(now, wall_power, loads, meters)
         result = self._follow(now, seconds, tick, wall_power, meters, loads, dead, first)
         context = FactContext(
@@ -229,6 +235,15 @@ class LivePower:
         self._note(faults)
         return found
 
+    def _refuse_ups(self, now: float, tick: PowerInputs, meters: CircuitMeters) -> None:
+        """Compare the UPSs with the loads that were measured behind them at the last tick."""
+        measured = np.where(
+            self.load_state.state == STATES.index(LoadState.MEASURED), self._watts, np.nan
+        )
+        self.ups_faults.update(
+            now, self._ups, self.metering, tick, meters, measured, self.model.measured.at
+        )
+
     def _budgets(self, now: float, seconds: float, loads: CircuitLoads) -> PowerSnapshot:
         """Return the budget snapshot after adding the energy of this tick to the month."""
         reactive = reactive_power(self.metering, now, len(loads.watts))
@@ -244,7 +259,13 @@ class LivePower:
         states = (
             (found.budget, worst(circuits, self.months.rows), none),
             (found.ups, ups_states(self._ups, self.metering, now, circuits, nodes), none),
-            (found.supply, nodes, tick.silent_seconds),
+            (
+                found.supply,
+                nodes,
+                np.where(
+                    wall_power.silent_meters > 0, now - self.model.measured.at, tick.silent_seconds
+                ),
+            ),
         )
         fresh = []
         for snapshot, state, silent in states:
@@ -468,7 +489,7 @@ class LivePower:
         local = network.other_watts + extra
         may = np.nan_to_num(wall_power.committed) + theirs
         seconds_in_state = self.load_state.update(
-            now, load_states(loads), np.where(loads.silent_meters > 0, now - self.held.at, np.nan)
+            now, load_states(loads), np.where(loads.silent_meters > 0, self._silent_seconds(now), np.nan)
         )  # fmt: skip
         gone = hidden(loads)
         could = carry(topology, may, local, self._losses.shares, dead, self._losses.weights)
@@ -498,6 +519,12 @@ class LivePower:
             metered_nodes=self._metered(tick, "node"), metering=self.metering, started=self.started or now,
             notices=self._notices,
         )  # fmt: skip
+
+    def _silent_seconds(self, now: float) -> Floats:
+        """Return the seconds since the last reading of what silent meters of each circuit or its nodes knew."""
+        at, network = self.held.at.copy(), self.topology.network
+        np.fmax.at(at, network.cord_circuit, self.model.measured.at[network.cord_machine])
+        return now - at
 
     def _trips(self, sustained: Floats, reported: Floats, gone: Flags) -> Floats:
         """Return seconds to each edge; NaN where only assumed power would trip the breaker."""
@@ -615,6 +642,11 @@ def _checkpoint(live: LivePower) -> dict[str, Any]:
         lesson = live.model.calibration.checkpoint(row)
         if lesson is not None:
             found["calibration"] = lesson
+        if (
+            live.last is not None
+            and (measured := live.model.measured.checkpoint(row, live.last)) is not None
+        ):
+            found["measured"] = measured
         if found:
             machines[name] = found
     return {
@@ -622,6 +654,8 @@ def _checkpoint(live: LivePower) -> dict[str, Any]:
         "wall_ns": live.wall_ns,
         "lines": circuits,
         "machines": machines,
+        "refused": live.meter_faults.checkpoint(live.metering),
+        "refused_ups": live.ups_faults.checkpoint(),
     }
 
 
@@ -638,9 +672,11 @@ def _restore(live: LivePower, memory: Mapping[str, Any], now: float, wall_ns: in
         if name in circuits:
             _try(_restore_circuit, live, row, _table(circuits[name]), now, wall_ns / 1e9, gap)
     live.follow_transfers()
+    _try(live.meter_faults.restore, memory.get("refused", ()))
+    _try(live.ups_faults.restore, _table(memory.get("refused_ups")))
     for row, name in enumerate(live.machines):
         if name in machines:
-            _try(_restore_machine, live, row, _table(machines[name]))
+            _try(_restore_machine, live, row, _table(machines[name]), now - gap)
 
 
 def _restore_circuit(
@@ -669,10 +705,12 @@ def _restore_circuit(
         live.restored[row] = True
 
 
-def _restore_machine(live: LivePower, row: int, found: Mapping[str, Any]) -> None:
+def _restore_machine(live: LivePower, row: int, found: Mapping[str, Any], before: float) -> None:
     for key, values in (("watts", live.model.last), ("limit_watts", live.model.limits), ("gpus", live.model.gpus)):  # fmt: skip
         if key in found:
             values[row] = _number(found[key])
+    if "measured" in found:
+        _try(live.model.measured.restore, row, found["measured"], before)
     if "calibration" in found:
         live.model.calibration.restore(row, found["calibration"])
 

@@ -10,6 +10,7 @@ from api.power import SnapshotKind
 from power import thresholds
 from power.live.confidence import mask_uncertain, reported_load
 from power.live.facts import LazyFacts
+from power.live.load_state import hidden_nodes
 from power.live.wall_power import WallPower, WallPowerModel
 from power.network.topology import SiteTopology
 from power.network.wiring import Flags, Floats
@@ -52,15 +53,17 @@ class Supplies:
         with np.errstate(invalid="ignore", divide="ignore"):
             load = np.where(carrying > 0, inside / (self._rated * carrying), np.nan)
             least = reported_load(load, wall_power.watts, wall_power.assumed)
-            load = mask_uncertain(load, least, thresholds.SUPPLY_CLEAR, thresholds.SUPPLY_OVER)
+            gone = hidden_nodes(wall_power)
+            clear = np.where(gone, -1.0, thresholds.SUPPLY_CLEAR)
+            load = mask_uncertain(load, least, clear, thresholds.SUPPLY_OVER)
             spike = (self._host + wall_power.gpus * self._spike) / (self._rated * self._count)
         rows = {
             "supply_load_ratio": load,
             "supply_spike_ratio": spike,
             "supply_cap_excess_watts": wall_power.limit_watts - wall_power.gpus * self._cap,
-            "supply_wall_watts": wall_power.watts,
+            "supply_wall_watts": np.where(gone, np.nan, wall_power.watts),
             "supply_assumed_watts": wall_power.assumed,
-            "supply_wall_sigma_watts": wall_power.sigma,
+            "supply_wall_sigma_watts": np.where(gone, np.nan, wall_power.sigma),
         }
         words = dict(SOURCES)
 

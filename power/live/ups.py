@@ -5,16 +5,20 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from api.power import SnapshotKind
 from power import thresholds
 from power.live.confidence import mask_uncertain, reported_load
+from power.live.inputs import PowerInputs
 from power.live.load_state import worst
-from power.live.loads import CircuitLoads
+from power.live.loads import CircuitLoads, CircuitMeters
+from power.live.meter_faults import LEAST_WATTS, LOW_RATIO, LOW_SECONDS
 from power.live.metering import Metering, stale_after
-from power.live.wall_power import WallPower
+from power.live.wall_power import SILENT_LEAST, WallPower
 from power.meters.reading import MeterReading
 from power.network.flow import Ints
 from power.network.topology import SiteTopology
@@ -41,6 +45,8 @@ class UpsTopology:
     """Machines whose only power comes through the UPS."""
     circuits: Ints
     """Circuits directly behind the UPS."""
+    fed: Ints
+    """Every circuit that it feeds, through others too."""
 
 
 def build_ups(
@@ -60,9 +66,67 @@ def build_ups(
             members |= set(topology.below[1][part][topology.whole[part]].tolist())
         found.append(UpsTopology(
             name, spec.watts, spec.volt_amps or spec.watts / _POWER_FACTOR,
-            spec.overload or LADDER, np.array(sorted(members), dtype=np.int64), circuits,
+            spec.overload or LADDER, np.array(sorted(members), dtype=np.int64), circuits, _fed(topology, circuits),
         ))  # fmt: skip
     return tuple(found)
+
+
+def _fed(topology: SiteTopology, circuits: Ints) -> Ints:
+    """Return some circuits and all that they feed."""
+    fed = np.zeros(len(topology.parent), dtype=bool)
+    fed[circuits] = True
+    for step in reversed(topology.network.climbs):
+        fed[step.children] |= fed[step.parents]
+    return np.flatnonzero(fed)
+
+
+class UpsFaults:
+    """UPSs that report less than half of what is measured behind them. As of any meter, only agreement with
+    what is measured there ends it."""
+
+    def __init__(self) -> None:
+        self._since: dict[str, float] = {}
+        """Monotonic time since which each UPS reads too little."""
+        self._refused: dict[str, int] = {}
+        """Measurements behind each UPS whose load is not used."""
+
+    def update(
+        self, now: float, ups: tuple[UpsTopology, ...], metering: Metering, tick: PowerInputs,
+        meters: CircuitMeters, watts: Floats, read_at: Floats,
+    ) -> None:  # fmt: skip
+        """Find the UPSs at fault, and note them in `metering.ups_refused`. `watts`: measured load of each
+        circuit; NaN where it is not. `read_at`: time of the last reading of each machine's own meters."""
+        gpu = np.where(tick.silent_seconds <= SILENT_LEAST, tick.gpu_watts, np.nan)
+        for one in ups:
+            reported = _reported_watts(one, _reporting(one, metering, now))
+            drawn, nodes = watts[one.circuits], gpu[one.machines]
+            measured = max(float(np.nansum(drawn)), float(np.nansum(nodes)))
+            if reported is None or measured <= LEAST_WATTS:
+                self._since.pop(one.name, None)
+                continue
+            witnesses = int((~np.isnan(drawn)).sum() + (~np.isnan(nodes)).sum())
+            if reported >= LOW_RATIO * measured:
+                self._since.pop(one.name, None)
+                most = len(one.circuits) + len(one.machines)
+                if witnesses >= min(self._refused.get(one.name, 0), most):
+                    self._refused.pop(one.name, None)
+                continue
+            since = self._since.setdefault(one.name, now)
+            # What was measured before a UPS went off says nothing against its 0 W.
+            frames = (now - tick.silent_seconds)[one.machines[~np.isnan(nodes)]]
+            heard = np.concatenate([meters.heard_at[one.fed], frames, read_at[one.machines]])
+            if heard.max(initial=-np.inf) - since >= LOW_SECONDS:
+                self._refused[one.name] = witnesses
+        metering.ups_refused = frozenset(self._refused)
+
+    def checkpoint(self) -> dict[str, int]:
+        """Return the UPSs that are refused."""
+        return dict(self._refused)
+
+    def restore(self, refused: Mapping[str, Any]) -> None:
+        """Restore what `checkpoint` returned. Raises `AttributeError`, `TypeError` or `ValueError` for anything
+        else."""
+        self._refused = {str(name): int(witnesses) for name, witnesses in refused.items()}
 
 
 def heard(ups: tuple[UpsTopology, ...], metering: Metering, now: float) -> list[tuple[Ints, float]]:
@@ -103,6 +167,10 @@ def ups_snapshot(
             if reading.runtime_seconds is not None:
                 rows["ups_runtime_seconds"][number] = reading.runtime_seconds
         facts[number] = _facts(one, reading, load)
+        if one.name in metering.ups_refused:
+            facts[number]["meter"] = (
+                "it has reported less than half of what is measured behind it; its load is not used until both agree"
+            )
         if one.name in survivors:
             survivor, loss = survivors[one.name]
             rows["ups_survivor_ratio"][number] = np.nan if np.isnan(load) else survivor
@@ -124,6 +192,14 @@ _COLUMNS = ("ups_load_ratio", "ups_survivor_ratio", "ups_on_battery", "ups_batte
 
 
 def _fresh(one: UpsTopology, metering: Metering, now: float) -> MeterReading | None:
+    """Return a UPS' reading, without its load where this is refused."""
+    reading = _reporting(one, metering, now)
+    if reading is None or one.name not in metering.ups_refused:
+        return reading
+    return replace(reading, watts=None, volt_amps=None, load_ratio=None)
+
+
+def _reporting(one: UpsTopology, metering: Metering, now: float) -> MeterReading | None:
     reading = metering.ups.get(one.name)
     if reading is None or now - reading.at > stale_after(reading.period):
         return None
@@ -181,6 +257,8 @@ def _facts(one: UpsTopology, reading: MeterReading | None, load: float) -> dict[
     return {
         "rating": f"{one.watts:g} W, {one.volt_amps:.0f} VA",
         "bears": bears,
-        "source": "the UPS itself" if reading is not None else "the sum of what hangs on it",
+        "source": "the UPS itself"
+        if _reported_watts(one, reading) is not None
+        else "the sum of what hangs on it",
         "status": " ".join(reading.flags) if reading is not None else "not reported",
     }

@@ -10,6 +10,7 @@ import numpy as np
 from power.devices.wall_power import COMMITTED_SECONDS, SIGMA_RATIO, STALE_PENALTY, WallSource
 from power.live.calibration import WallCalibrator
 from power.live.inputs import PowerInputs
+from power.live.last_measured import LastMeasured
 from power.live.metering import NODE, RANK, SOURCES, Metering, stale_after
 from power.network.curves import EfficiencyCurves
 from power.network.flow import Ints
@@ -61,11 +62,15 @@ class WallPower:
     described: Flags
     """Whether the machine is known by its configured watts alone."""
     assumed: Floats
-    """Assumed part of `watts`: a silent node without a meter, unread GPUs."""
+    """Assumed part of `watts`: a silent node without a meter, unread GPUs, what a silent meter knew."""
     surplus: Floats
     """Part of `assumed` above the node's last fully reported draw."""
     last_known: Floats
-    """Part of `assumed` that is the node's last draw, not what it may draw."""
+    """Part of `assumed` that is the node's last draw, or its meter's last reading, not what it may draw."""
+    silent_meters: Floats
+    """Part of `assumed` that only a silent meter of the node knew."""
+    expired: Floats
+    """Part of that which is too old to be the last known: unknown."""
     unheard: Floats
     """`watts` of the machines that kilowatch itself does not hear; where nothing is known of one, the mean
     of all. 0 for the others."""
@@ -102,6 +107,7 @@ class WallPowerModel:
         self.limits = np.full(count, np.nan)
         """Last reported sum of limits of each machine."""
         self.gpus = np.full(count, np.nan)
+        self.measured = LastMeasured(count)
 
     def forget(self, row: int) -> None:
         """Forget the last known values of a machine."""
@@ -109,6 +115,7 @@ class WallPowerModel:
             known[row] = np.nan
         self._last_rank[row] = _MODEL
         self._silent[row] = False
+        self.measured.forget(row)
 
     def estimate(
         self,
@@ -117,10 +124,12 @@ class WallPowerModel:
         metering: Metering,
         now: float,
         ups: Behind = (),
+        expected: Flags | None = None,
     ) -> WallPower:
         """Return the wall power of all machines, and remember it for when they fall silent.
 
-        `ups`: machines behind each UPS with a fresh reading, and its output watts.
+        `ups`: machines behind each UPS with a fresh reading, and its output watts. `expected`: machines
+        with a configured meter.
         """
         silent = self._silence(tick)
         limit, gpus = self._limits(tick)
@@ -135,10 +144,13 @@ class WallPowerModel:
         modelled = np.where(described, self._fixed, np.where(silent, np.nan, modelled))
         own = np.where(silent, np.nan, own)
         committed = np.where(described, self._fixed, self._commitment(tick, limit, gpus, host))
-        metered, rank, degraded = self._meters(tick, topology, metering, now, silent)
+        metered, rank, degraded, read_at = self._meters(tick, topology, metering, now, silent)
         lesson = np.where(tick.gpus_unread > 0, np.nan, own)
         self.calibration.learn(now, lesson, counted_host, metered)
         modelled, sigma_model = self._calibrated(modelled, own, counted_host)
+        # The meter of its circuit holds by itself what is beyond the model.
+        self.measured.forget(~np.isnan(metered) & ~np.isfinite(read_at))
+        self.measured.learn(read_at, metered, modelled)
         metered, rank = _behind_ups(ups, modelled, metered, rank)
 
         has_meter = ~np.isnan(metered)
@@ -158,16 +170,31 @@ class WallPowerModel:
         old_sigma = STALE_PENALTY * self.last + self._last_sigma
         sigma = np.where(lost, np.where(lately, SIGMA_RATIO[WallSource.COMMITTED] * kept, old_sigma), sigma)  # fmt: skip
         rank = np.where(lost, np.where(lately, _COMMITTED, self._last_rank), rank)
-        held = np.where(silent, np.fmax(watts, kept), watts)
-        committed = np.fmax(committed, held)  # what is drawn can be drawn
         assumed = np.where(lost, _or_zero(watts), np.where(has_meter, 0.0, unread * watts))
         self._whole = np.where(spoken & ~silent & (unread == 0), watts, self._whole)
         before = np.where(np.isnan(self._whole), self.last, self._whole)
         surplus = np.clip(_or_zero(watts - before), 0.0, assumed)
+        last_known = np.where(lost & ~lately, assumed, 0.0)
+        quiet = self.measured.held(
+            now, watts, modelled, ~has_meter & self._expected(metering, expected)
+        )
+        more = quiet.watts > 0
+        watts = np.where(more, _or_zero(watts) + quiet.watts, watts)
+        sigma = np.where(more, np.hypot(_or_zero(sigma), quiet.sigma), sigma)
+        assumed, last_known = assumed + quiet.watts, last_known + quiet.watts - quiet.expired
+        held = np.where(silent, np.fmax(watts, kept), watts)
+        committed = np.fmax(committed, held)  # what is drawn can be drawn
         floor = np.where(np.isnan(tick.floor_watts), self._floor, tick.floor_watts)
         beside = self._wall_of("all", host + limit) - self._wall_of("limits", limit)
         return WallPower(watts, sigma, rank.astype(np.int64), degraded, degraded | lost, held, committed,
-                     metered, modelled, silent, limit, gpus, floor, beside, described, assumed, surplus, np.where(lost & ~lately, assumed, 0.0), _unheard(tick, watts))  # fmt: skip
+                     metered, modelled, silent, limit, gpus, floor, beside, described, assumed, surplus, last_known,
+                     quiet.watts, quiet.expired, _unheard(tick, watts))  # fmt: skip
+
+    def _expected(self, metering: Metering, configured: Flags | None) -> Flags:
+        """Return the machines with a meter of their own, which may have fallen silent."""
+        found = self.measured.own.copy()
+        found[metering.whole("target")[metering.whole("kind") == NODE]] = True
+        return found if configured is None else found | configured
 
     def _silence(self, tick: PowerInputs) -> Flags:
         if tick.listening:
@@ -237,8 +264,9 @@ class WallPowerModel:
         metering: Metering,
         now: float,
         silent: Flags,
-    ) -> tuple[Floats, Ints, Flags]:
-        """Return watts by the best fresh meter of each node, its rank, and where a better one is stale."""
+    ) -> tuple[Floats, Ints, Flags, Floats]:
+        """Return watts by the best fresh meter of each node, its rank, where a better one is stale, and the
+        time of the newest reading of the node's own meters; -inf without one."""
         count = len(tick.gpu_watts)
         watts = np.full(count, np.nan)
         rank = np.full(count, _MODEL, dtype=np.int64)
@@ -246,12 +274,16 @@ class WallPowerModel:
         kind, target, ranks = (metering.whole(name) for name in ("kind", "target", "rank"))
         reported, fresh = metering.number("watts"), metering.fresh(now)
         # The meter of a circuit that feeds one node and nothing else is the node's.
-        only = topology.single_feed[target] if len(target) else target
+        only = topology.single_feed[np.where(kind == NODE, 0, target)]
         whole_circuit = (kind != NODE) & (metering.whole("pole") < 0) & (only >= 0)
         machine = np.where(kind == NODE, target, only)
         usable = ((kind == NODE) | whole_circuit) & ~np.isnan(reported)
         own_fresh = tick.wall_age <= stale_after(tick.wall_period)
         own = np.where(own_fresh & ~silent, np.abs(tick.wall_watts), np.nan)
+        read_at = np.where(np.isnan(own), -np.inf, now - tick.wall_age)
+        plugs = usable & fresh & (kind == NODE)
+        self.measured.own = np.where(np.isnan(own), self.measured.own, True)
+        np.maximum.at(read_at, target[plugs], metering.number("at")[plugs])
         for number in range(_MODEL):
             pick = usable & (ranks == number)
             if number != _BMC and not pick.any():
@@ -268,7 +300,7 @@ class WallPowerModel:
             take = np.isnan(watts) & ~np.isnan(total) & ~(stale & (heard > 0))
             degraded |= np.isnan(watts) & stale
             watts, rank = np.where(take, total, watts), np.where(take, number, rank)
-        return watts, rank, degraded
+        return watts, rank, degraded, read_at
 
 
 def _or_zero(values: Floats) -> Floats:

@@ -204,6 +204,7 @@ class MeterRecord:
             kind=attachment.kind,
             target=attachment.target,
             pole=pole,
+            parts=0 if sample.part_of not in {None, attachment.channel} else sample.parts,
             source=config.source_of(attachment.kind, sample),
             at=now,
             period=config.period,

@@ -24,6 +24,9 @@ class MeterReading(msgspec.Struct, frozen=True, kw_only=True):
     """Name of the circuit, node or UPS."""
     pole: str | None = None
     """`L1`, `L2`, `L3` when it measures one pole of several."""
+    parts: int = 0
+    """Parts of a meter that numbers them and does not know their poles: `pole` counts the circuit's own
+    poles, if it has as many, and `amps` of the whole are the sum of several conductors. 0 otherwise."""
     source: WallSource
     at: float
     """Time of arrival, monotonic seconds of the aggregator."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -41,6 +41,9 @@ class MeterSample:
     """Channel of the whole, for the sample of one pole."""
     pole: str | None = None
     """`L1`, `L2`, `L3` where the meter itself knows it."""
+    parts: int = 0
+    """Number of alike parts that the whole is the sum of; on a circuit of as many poles each is a pole, in
+    their order. 0 where `pole` is known."""
     source: WallSource | None = None
     """Source, where only the answer shows the kind of meter."""
     watts: float | None = None
@@ -64,6 +67,16 @@ class MeterSample:
 def filled(channel: str, quantities: Mapping[str, Any]) -> MeterSample:
     """Return a sample of quantities by name."""
     return MeterSample(channel=channel, **quantities)
+
+
+def of_poles(parts: Sequence[MeterSample]) -> list[MeterSample]:
+    """Return the alike parts of a whole meter as its poles, as far as there are that many."""
+    if not 1 < len(parts) <= len(POLES):
+        return list(parts)
+    return [
+        replace(one, part_of=WHOLE, pole=pole, parts=len(parts))
+        for one, pole in zip(parts, POLES, strict=False)
+    ]
 
 
 def parse(payload: bytes) -> Any:

@@ -23,6 +23,7 @@ from power.meters.sample import (
     MeterSample,
     mean,
     number,
+    of_poles,
     parse,
     table,
     total,
@@ -175,7 +176,9 @@ class ShellyDecoder(Decoder):
         if not wholes:
             return []
         if len(wholes) > 1:
-            return [_sum(wholes)]
+            clamps = all(name.startswith("em1:") for name in names)
+            phases = [replace(parts[name][0], channel=f"{name}.pole") for name in sorted(names) if parts[name]]  # fmt: skip
+            return [_sum(wholes), *(of_poles(phases) if clamps else [])]
         poles = [replace(one, part_of=WHOLE, channel=one.channel.partition(".")[2])
                  for samples in parts.values() for one in samples[1:]]  # fmt: skip
         return [replace(wholes[0], channel=WHOLE), *poles]
@@ -184,6 +187,7 @@ class ShellyDecoder(Decoder):
 def _sum(parts: list[MeterSample]) -> MeterSample:
     return MeterSample(
         channel=WHOLE,
+        parts=len(parts),
         source=parts[0].source,
         watts=total(one.watts for one in parts),
         volt_amps=total(one.volt_amps for one in parts),

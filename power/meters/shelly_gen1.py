@@ -112,6 +112,7 @@ class ShellyGen1Decoder(Decoder):
             MeterSample(
                 channel=WHOLE,
                 source=parts[0].source,
+                parts=0 if alone else len(parts),
                 watts=total(part.watts for part in parts),
                 amps=parts[0].amps if alone else None,
                 volts=parts[0].volts if alone else None,
@@ -121,13 +122,12 @@ class ShellyGen1Decoder(Decoder):
             )
         ]
 
-    @staticmethod
-    def _phases(part: MeterSample) -> list[MeterSample]:
+    def _phases(self, part: MeterSample) -> list[MeterSample]:
         """Return a clamp as a pole of the whole meter, named by one letter."""
         if part.pole is None:
             return []
         letter = "abc"[POLES.index(part.pole)]
-        return [replace(part, channel=letter, part_of=WHOLE)]
+        return [replace(part, channel=letter, part_of=WHOLE, parts=self._expected or 0)]
 
 
 def _new(family: str, place: int) -> MeterSample:

@@ -6,10 +6,21 @@ zone, so the time of arrival counts instead.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from power.meters.base import Decoder, MqttConfig
-from power.meters.sample import WHOLE, MeterSample, filled, mean, number, parse, table, total
+from power.meters.sample import (
+    WHOLE,
+    MeterSample,
+    filled,
+    mean,
+    number,
+    of_poles,
+    parse,
+    table,
+    total,
+)
 from telemetry.errors import WireError
 
 _KWH = 3.6e6
@@ -79,7 +90,7 @@ def of_energy(energy: dict[str, Any]) -> list[MeterSample]:
         for place in range(count)
     ]  # fmt: skip
     whole = filled(WHOLE, {name: _whole(name, value) for name, value in reported.items()})
-    return [whole, *channels]
+    return [replace(whole, parts=count if count > 1 else 0), *of_poles(channels)]
 
 
 Reported = float | list[float | None] | None

@@ -25,6 +25,7 @@ from aggregator.electrical.energy_sampler import machine_zone, zone_text
 from aggregator.electrical.fleet_power import FleetPowerReader
 from aggregator.electrical.month_files import MonthFiles, copy_of
 from aggregator.electrical.service import ElectricalService
+from aggregator.meters.mqtt import MeterBus
 from power.live.inputs import PowerInputs
 from power.report.load_profile import LoadProfile
 from power.report.month_ledger import UNMAPPED, NodeIdle
@@ -35,6 +36,7 @@ from telemetry.fleet import Fleet
 from telemetry.gap import DEVICE_LOST, NOT_SUPPORTED
 from telemetry.inventory import Inventory
 from telemetry.metric import Table
+from telemetry.mqtt import BrokerConfig
 from telemetry.schema import SCHEMA
 from tests.kit.waiting import until
 
@@ -185,6 +187,12 @@ def run(electrical: ElectricalService, room: Room, seconds: int, watts: float = 
         room.now += 1
         room.say("rig", gpu_power_watts=575.0, gpu_power_limit_watts=575.0, node_wall_power_watts=watts, gpu_utilization_ratio=1.0)  # fmt: skip
         electrical.snapshots(room.fleet, room.now, room.wall)
+
+
+def meters_of(electrical: ElectricalService, room: Room) -> MeterBus:
+    """Return the configured MQTT meters; what `dispatch` is given is as if it came from a broker."""
+    records = list(electrical._hub._records.values())
+    return MeterBus(BrokerConfig(), records, lambda: room.now)
 
 
 def heat(electrical: ElectricalService) -> float:
@@ -439,11 +447,86 @@ def test_a_fault_of_ours_is_said_once_and_ends_when_it_ends(
     run(electrical, room, 3)
     assert electrical.latest is None
     assert electrical.failure is not None
+    assert electrical.failure.startswith("a fault of kilowatch's own, AttributeError: ")
     assert caplog.text.count("can't be computed") == 1
     assert electrical.ledger.watts == 2833
     live.model = whole
     run(electrical, room, 1)
     assert (electrical.failure, electrical.latest is None) == (None, False)
+
+
+FEED = {"breaker": 60, "volts": 208, "poles": 3, "wiring": "3ph-wye"}
+PLUGGED = {
+    "more nodes than circuits": ({"office": {"breaker": 20, "nodes": ["a", "b", "c"]}}, {}),
+    "two feeds": (
+        {
+            "A": {**FEED, "redundancy": {"group": "g", "role": "A"}},
+            "B": {**FEED, "redundancy": {"group": "g", "role": "B"}},
+        },
+        {
+            name: {"profile": "dgx-h100", "cords": [{"circuit": "A"}, {"circuit": "B"}]}
+            for name in "abc"
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", PLUGGED)
+def test_every_node_may_have_a_meter_of_its_own(tmp_path: Path, kind: str) -> None:
+    """However few circuits there are: a node's number is none of a circuit."""
+    circuits, nodes = PLUGGED[kind]
+    meters = {name: {"type": "json", "topic": name, "on": f"node:{name}"} for name in "abc"}
+    tree = {"region": "US", "circuits": circuits, "nodes": nodes, "meters": meters}
+    electrical, room = started(tmp_path, tree), Room("a", "b", "c")
+    bus = meters_of(electrical, room)
+    for _ in range(3):
+        room.now += 1
+        for name, watts in (("a", b"400"), ("b", b"500"), ("c", b"600")):
+            bus.dispatch(name, watts)
+        electrical.snapshots(room.fleet, room.now, room.wall)
+    assert electrical.failure is None
+    assert electrical.latest is not None
+    assert electrical.latest.circuit.column("circuit_watts").sum() == pytest.approx(1500)
+    assert (electrical.latest.circuit.column("circuit_load_state") == 0).all()
+
+
+THREE = {"breaker": 16, "volts": 400, "poles": 3}
+TASMOTA = {"type": "tasmota", "topic": "tele/m/SENSOR"}
+SENSOR = {"ENERGY": {"Power": [4000, 11, 5], "Current": [17.4, 0.05, 0.02], "Voltage": 230}}
+CLAMPS = {
+    f"em1:{number}": {"id": number, "act_power": watts, "current": amps, "voltage": 230.0}
+    for number, (watts, amps) in enumerate(((4000.0, 17.4), (11.0, 0.05), (5.0, 0.02)))
+}
+PARTS: dict[str, tuple[dict[str, Any], dict[str, Any], str, dict[str, Any], list[float]]] = {
+    "a three-phase Tasmota": (THREE, TASMOTA, "tele/m/SENSOR", SENSOR, [17.4, 0.05, 0.02]),
+    "currents alone": (THREE, TASMOTA, "tele/m/SENSOR",
+                       {"ENERGY": {"Power": 4016, "Current": [17.4, 0.05, 0.02]}}, [17.4, 0.05, 0.02]),
+    "two poles": ({"breaker": 20, "volts": 240, "poles": 2}, TASMOTA, "tele/m/SENSOR",
+                  {"ENERGY": {"Power": [2000, 10], "Current": [17.4, 0.1], "Voltage": 120}}, [17.4, 0.1]),
+    "two outlets of one pole": ({"breaker": 16, "volts": 230}, TASMOTA, "tele/m/SENSOR",
+                                {"ENERGY": {"Power": [1000, 500], "Current": [4.5, 2.2], "Voltage": 230}}, [6.7]),
+    "three clamps of a Shelly": (THREE, {"type": "shelly", "topic": "m", "poll": False}, "m/events/rpc",
+                                 {"method": "NotifyFullStatus", "params": CLAMPS}, [17.4, 0.05, 0.02]),
+}  # fmt: skip
+"""Circuit, meter, topic, payload, and the amps of each pole."""
+
+
+@pytest.mark.parametrize("kind", PARTS)
+def test_the_parts_of_a_payload_are_the_poles_of_the_circuit(tmp_path: Path, kind: str) -> None:
+    """17.4 A on one leg of 16 A are never 5.8 A on each of three."""
+    circuit, meter, topic, payload, amps = PARTS[kind]
+    tree = {"region": "EU", "circuits": {"c": circuit}, "meters": {"m": {**meter, "on": "c"}}}
+    electrical, room = started(tmp_path, tree), Room()
+    bus = meters_of(electrical, room)
+    for _ in range(3):
+        room.now += 1
+        bus.dispatch(topic, json.dumps(payload).encode())
+        electrical.snapshots(room.fleet, room.now, room.wall)
+    assert electrical.latest is not None
+    column = electrical.latest.circuit.column
+    found = [float(column(f"circuit_l{pole}_amps")[0]) for pole in (1, 2, 3)]
+    assert [one for one in found if not math.isnan(one)] == pytest.approx(amps, abs=0.15)
+    assert column("circuit_amps")[0] == pytest.approx(max(amps), abs=0.15)
 
 
 def test_the_bus_that_is_gone_makes_nobody_silent(tmp_path: Path) -> None:

@@ -86,6 +86,16 @@ async def test_the_tree_says_load_limits_and_when_it_trips() -> None:
     assert two["volts"] == 240
 
 
+async def test_circuits_that_can_not_be_computed_are_no_empty_list_alone() -> None:
+    """The answer has the reason, by columns too."""
+    view = await lab()
+    view.electrical.latest, view.electrical.failure = None, "a fault of kilowatch's own, ValueError"
+    async with door(view) as client:
+        for asked in ("", "?columns=circuit_watts"):
+            _, body = await client.json(f"/api/v1/circuits{asked}")
+            assert (body["circuits"], body["failure"]) == ([], view.electrical.failure)
+
+
 async def test_columns_say_the_same_in_a_tenth_of_the_words() -> None:
     """What a list of all circuits needs; never and not known are null."""
     names = ["circuit_watts", "circuit_load_ratio", "circuit_trip_earliest_seconds"]

@@ -151,6 +151,18 @@ def test_circuits_are_a_tree_with_bars_limits_and_a_band() -> None:
     assert whole["power"]["configured"]
 
 
+def test_circuits_that_can_not_be_computed_are_said_not_to_be_monitored() -> None:
+    """In place of an empty list."""
+    view = asyncio.run(lab())
+    view.electrical.latest, view.electrical.failure = None, "a fault of kilowatch's own, ValueError"
+    with served(view) as url:
+        text = kilowatch("circuits", url).stdout
+        whole = json.loads(kilowatch("circuits", url, "--json").stdout)
+    said = "! no circuit, budget or UPS is monitored: a fault of kilowatch's own, ValueError"
+    assert said in text.splitlines()
+    assert whole["power"]["failure"] == view.electrical.failure
+
+
 def test_what_if_is_asked_of_a_running_cluster() -> None:
     """The same words as for a file."""
     with served() as url:

@@ -41,8 +41,10 @@ def test_a_tasmota_meter_with_lists_is_its_channels_and_their_sum() -> None:
     """Golden test 9: what is a list belongs to channels, what is one number is shared or the sum."""
     energy = {"Total": [1.0, 2.0], "Power": [150, 240], "Voltage": 230, "Current": [1.32, 2.1], "Factor": [0.5, 0.99]}  # fmt: skip
     told = heard(decoder("tasmota", "tele/x/SENSOR"), "tele/x/SENSOR", {"ENERGY": energy})
-    assert told[""] == MeterSample(watts=390, amps=1.32 + 2.1, volts=230, energy_joules=3 * 3.6e6)
-    assert told["1"] == MeterSample(channel="1", watts=150, amps=1.32, volts=230, power_factor=0.5, energy_joules=3.6e6)  # fmt: skip
+    assert told[""] == MeterSample(
+        parts=2, watts=390, amps=1.32 + 2.1, volts=230, energy_joules=3 * 3.6e6
+    )
+    assert told["1"] == MeterSample(channel="1", part_of="", pole="L1", parts=2, watts=150, amps=1.32, volts=230, power_factor=0.5, energy_joules=3.6e6)  # fmt: skip
     assert told["2"].amps == 2.1
     partly = heard(decoder("tasmota", "x"), "tele/x/SENSOR", {"ENERGY": {"Power": [150, None], "Current": [1, 2]}})  # fmt: skip
     assert partly[""].watts is None  # a part of a sum is no sum

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
 from api.power import LoadState
-from power.live.held_load import LAST_KNOWN_SECONDS
+from power.devices.wall_power import WallSource
+from power.live.last_measured import LAST_KNOWN_SECONDS
 from power.live.load_state import STATES
 from power.meters.reading import MeterFault, MeterReading
 from power.snapshot.documents import row_states
@@ -347,3 +349,177 @@ circuits = ["a"]
     stage = never
     assert said()[1] == "u unknown"
     assert {row.partition(" ")[2].partition(",")[0] for row in states()} <= {"unknown", "assumed"}
+
+
+DECLARED = """
+region = "US"
+[circuits.lab]
+breaker = 20
+nodes = ["a", "b"]
+[nodes.a]
+watts = 500
+[nodes.b]
+watts = 500
+"""
+RIGS = DECLARED.replace("watts = 500", 'gpus = "2x RTX 5090"')
+PLUGS = [
+    meter(name, meter=f"plug-{name}", kind="node", source=WallSource.PLUG, watts=1300.0, period=10.0)
+    for name in "ab"
+]  # fmt: skip
+
+
+def metered_nodes(text: str) -> tuple[Stage, dict[str, float]]:
+    """Two nodes whose plugs read 1,300 W each for ten minutes, and what their GPUs draw."""
+    gpu = {} if text is DECLARED else {"a": 800.0, "b": 800.0}
+    stage = Stage(text, limits=dict.fromkeys(gpu, 1150.0), gpus=2)
+    stage.play(600, gpu=gpu, meters=PLUGS, every=4)
+    assert set(stage.ids("lab")) >= LOAD_ALERTS
+    return stage, gpu
+
+
+@pytest.mark.parametrize("text", [DECLARED, RIGS], ids=["declared", "modelled"])
+def test_what_a_plug_measured_last_is_not_replaced_by_a_lower_model(text: str) -> None:
+    """Neither alerts nor heat follow the 1,000 or 2,245 W that nobody measured; that it is blind pages."""
+    stage, gpu = metered_nodes(text)
+    heat, told = stage.value("circuit_heat_ratio", "lab"), len(stage.told)
+    stage.play(400, gpu=gpu, every=4)
+    assert state(stage, "lab") is LoadState.LAST_KNOWN
+    assert stage.value("circuit_load_state_seconds", "lab") == pytest.approx(400)
+    assert stage.value("circuit_watts", "lab") == pytest.approx(2600)
+    assert stage.value("supply_load_state", "a") == STATES.index(LoadState.LAST_KNOWN)
+    early = stage.value("circuit_sigma_watts", "lab")
+    assert "silent meters of a, b measured last" in stage.facts("lab")["assumed"]
+    assert ("circuit_meter_blind", "lab") in stage.firing()
+    stage.play(LAST_KNOWN_SECONDS / 2, gpu=gpu, every=10)
+    assert stage.value("circuit_sigma_watts", "lab") > early
+    stage.play(LAST_KNOWN_SECONDS / 2, gpu=gpu, every=10)
+    assert state(stage, "lab") is LoadState.UNKNOWN
+    for quantity in ("circuit_watts", "circuit_headroom_amps", "supply_wall_watts"):
+        assert np.isnan(stage.value(quantity, "lab" if "circuit" in quantity else "a"))
+    assert stage.value("circuit_heat_ratio", "lab") >= heat
+    assert set(stage.ids("lab")) >= LOAD_ALERTS
+    assert not [alert for alert in stage.told[told:] if alert.state == "resolved"]
+
+
+def test_another_meter_that_reads_less_ends_what_is_held() -> None:
+    """So do the nodes' GPUs, by as much as they draw less."""
+    stage, gpu = metered_nodes(RIGS)
+    stage.play(60, gpu=gpu, every=4)
+    idle = {"a": 100.0, "b": 100.0}
+    stage.play(4, gpu=idle)
+    assert stage.value("circuit_watts", "lab") < 1500
+    assert state(stage, "lab") is LoadState.LAST_KNOWN
+    stage.play(4, gpu=idle, wall={"a": 300.0, "b": 310.0})
+    assert stage.value("circuit_watts", "lab") == pytest.approx(610)
+    assert state(stage, "lab") is LoadState.MEASURED
+    stage.play(4, gpu=idle, meters=[meter("lab", watts=600.0)])
+    assert stage.value("circuit_watts", "lab") == pytest.approx(600)
+
+
+def test_what_a_plug_measured_last_survives_a_restart_and_not_its_removal() -> None:
+    stage, gpu = metered_nodes(DECLARED)
+    stage.play(60, gpu=gpu, every=4)
+    memory = json.loads(json.dumps(stage.live.checkpoint()))
+    for configured, watts in (({("node", "a"), ("node", "b")}, 2600), (set(), 1000)):
+        again = Stage(DECLARED, rules=())
+        again.now = stage.now + 20
+        again.live.restore(memory, again.now, again.wall())
+        again.play(2, metered=frozenset(configured))
+        assert again.value("circuit_watts", "lab") == pytest.approx(watts)
+
+
+RIG = """
+[circuits.a]
+breaker = 20
+volts = 240
+nodes = ["n1"]
+[nodes.n1]
+gpus = "4x RTX 4090"
+"""
+LOW_PLUG = meter("n1", meter="plug", kind="node", source=WallSource.PLUG, watts=400.0)
+DRAWS: dict[str, Any] = {"gpu": {"n1": 2300.0}, "wall": {"n1": 2900.0}}
+
+
+def refused() -> Stage:
+    """A plug that reads 400 W where the GPUs behind it draw 2,300 W, and the BMC 2,900 W."""
+    stage = Stage(RIG, limits={"n1": 2400.0}, gpus=4)
+    stage.play(120, **DRAWS, meters=[LOW_PLUG], every=2)
+    assert stage.value("circuit_watts", "a") == pytest.approx(2900)
+    return stage
+
+
+def test_a_refused_meter_is_not_believed_once_its_witness_is_dead() -> None:
+    """Neither when the collector is killed, nor after the plug was away, nor after a restart."""
+    stage = refused()
+    stage.hush("n1")
+    stage.play(30, meters=[LOW_PLUG])
+    assert fault(stage) is MeterFault.TOO_LOW
+    assert stage.value("circuit_watts", "a") > 2400
+    assert state(stage) is not LoadState.MEASURED
+    assert "plug reads 400.0 W, and read less than half" in stage.facts("a")["meter"]
+    stage.play(90, every=5)
+    stage.play(20, meters=[LOW_PLUG])
+    assert stage.value("circuit_watts", "a") > 2400
+    after = restarted(stage, RIG, 20)
+    after.hush("n1")
+    after.play(20, meters=[LOW_PLUG])
+    assert fault(after) is MeterFault.TOO_LOW
+    assert after.value("circuit_watts", "a") > 2400
+
+
+def test_a_refused_meter_is_used_again_when_its_witness_agrees() -> None:
+    """Idle GPUs say nothing."""
+    stage = refused()
+    stage.play(20, gpu={"n1": 60.0}, wall={"n1": 250.0}, meters=[LOW_PLUG])
+    assert stage.value("circuit_watts", "a") == pytest.approx(250)
+    right = meter("n1", meter="plug", kind="node", source=WallSource.PLUG, watts=2910.0)
+    stage.play(2, **DRAWS, meters=[right])
+    assert fault(stage) is MeterFault.NONE
+    assert stage.value("circuit_watts", "a") == pytest.approx(2910)
+
+
+def test_fewer_witnesses_than_before_are_no_agreement() -> None:
+    """1,150 of 2,300 W: with one node of two gone the meter seems to read enough."""
+    text = (
+        RIG.replace('nodes = ["n1"]', 'nodes = ["n1", "n2"]') + '[nodes.n2]\ngpus = "4x RTX 4090"\n'
+    )
+    stage = Stage(text, limits={"n1": 1200.0, "n2": 1200.0}, gpus=4)
+    low = meter("a", watts=700.0)
+    stage.play(60, gpu={"n1": 1150.0, "n2": 1150.0}, meters=[low], every=2)
+    stage.hush("n2")
+    stage.play(60, gpu={"n1": 1150.0, "n2": 1150.0}, meters=[low], every=2)
+    assert fault(stage) is MeterFault.TOO_LOW
+    assert stage.value("circuit_watts", "a") > 2300
+
+
+BACKED = ALONE + '[ups.u]\nwatts = 3000\ncircuits = ["a"]\n'
+IDLE_UPS = MeterReading(meter="nut", kind="ups", target="u", source=WallSource.UPS, at=0.0, period=5.0, watts=0.0, flags=("OL",))  # fmt: skip
+
+
+def test_a_ups_of_0_watts_is_not_believed_over_what_is_measured_behind_it() -> None:
+    """Its status is; the load is what hangs on it, also while that is last known, and over a restart."""
+    stage = Stage(BACKED, rules=())
+    stage.play(40, meters=[IDLE_UPS, meter("a", watts=1800.0)])
+    assert stage.value("ups_load_ratio", "u") == pytest.approx(0.6, abs=0.02)
+    assert stage.value("ups_on_battery", "u") == 0
+    assert stage.snapshots is not None
+    assert "less than half" in stage.snapshots.ups.facts[0]["meter"]
+    assert stage.snapshots.ups.facts[0]["source"] == "the sum of what hangs on it"
+    stage.play(60, meters=[IDLE_UPS], every=2)
+    assert STATES[int(stage.value("ups_load_state", "u"))] is LoadState.LAST_KNOWN
+    after = restarted(stage, BACKED, 20)
+    after.play(5, meters=[IDLE_UPS])
+    assert STATES[int(after.value("ups_load_state", "u"))] is LoadState.LAST_KNOWN
+    right = msgspec.structs.replace(IDLE_UPS, watts=1900.0)
+    after.play(3, meters=[right, meter("a", watts=1800.0)])
+    assert STATES[int(after.value("ups_load_state", "u"))] is LoadState.MEASURED
+
+
+def test_a_ups_that_went_off_is_believed() -> None:
+    """What was measured behind it before says nothing."""
+    stage = Stage(BACKED, rules=())
+    stage.play(
+        40, meters=[msgspec.structs.replace(IDLE_UPS, watts=1900.0), meter("a", watts=1800.0)]
+    )
+    stage.play(100, meters=[IDLE_UPS])
+    assert stage.value("ups_load_ratio", "u") == 0

@@ -67,6 +67,8 @@ def test_a_frame_of_before_circuits_were_known_does_not_say_that_there_are_none(
     none = CircuitsReply(at=5, circuits=[])
     recent.add(frame(2).with_doc(CIRCUITS, none, 2.0))
     assert recent.state(1).circuits_unknown == ""
+    failed = frame(3).with_doc(CIRCUITS, CircuitsReply(at=6, failure="a fault"), 3.0)
+    assert failed.circuits_unknown == "no circuit is monitored: a fault"
 
 
 def test_frames_that_come_too_fast_and_states_without_data_are_not_held() -> None:

@@ -45,6 +45,7 @@ def whole(found: CircuitsReply) -> CircuitsReply:
     who = zip(rows.id, rows.kind, rows.parent, rows.nodes, strict=True)
     return CircuitsReply(
         at=found.at,
+        failure=found.failure,
         circuits=[
             _circuit(*each, row, amps, trip, state)
             for each, row, amps, trip, state in zip(

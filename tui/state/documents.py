@@ -72,8 +72,9 @@ class Documents:
     @property
     def circuits_unknown(self) -> str:
         """The reason why circuits are not known, or ``."""
-        if self.doc(CIRCUITS, CircuitsReply) is not None:
-            return ""
+        found = self.doc(CIRCUITS, CircuitsReply)
+        if found is not None:
+            return f"no circuit is monitored: {found.failure}" if found.failure else ""
         return self.fault(CIRCUITS) or LOADING
 
     def circuit(self, name: str) -> CircuitState | None:
