@@ -7,12 +7,13 @@ and no longer listed has ended unseen. A node that is silent ends nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import msgspec
 from msgspec.structs import replace
 
+from aggregator.jobs.aliases import Names, Rename, renames
 from aggregator.jobs.scheduled import SAYS_NOTHING, SOURCE, merged
 from api.jobs import AllocationRow, JobAccount, JobPhase
 from telemetry.errors import WireError
@@ -51,6 +52,8 @@ class TrackedJob:
     """As its scheduler said last."""
     account: JobAccount | None = None
     """As the scheduler's accounting says, once it has ended."""
+    replaces: set[JobKey] = field(default_factory=set)
+    """Aliases of it that the store may have as a job."""
 
     @property
     def known(self) -> Job:
@@ -146,6 +149,8 @@ class JobLedger:
         """Jobs of which the store may have an older part."""
         self.changed_gpus: set[tuple[str, str]] = set()
         """Node and UUID of GPUs whose holders have changed."""
+        self.renamed: list[Rename] = []
+        """What has a better name since: whoever counts by keys has to follow."""
         self._nodes: dict[str, _NodeLists] = {}
         self._jobs_of: dict[str, set[JobKey]] = {}
         """Jobs in memory by node."""
@@ -181,8 +186,56 @@ class JobLedger:
         if new and self._count(node) + new > MOST_ALLOCATIONS:
             raise WireError("budget", f"more than {MOST_ALLOCATIONS} allocations of GPUs")
 
+    def _rename(self, node: str, names: Names, facts: Mapping[JobKey, Job]) -> None:
+        """Give the rows of a node that were known by an alias to the job that it stands for."""
+        for each in renames(node, names, self.of_node(node)):
+            old = self.jobs[each.old]
+            if each.new not in self.jobs:
+                self.fresh.add(each.new)
+            rows = old.rows.pop(node)
+            self._jobs_of[node].discard(each.old)
+            for row in rows:
+                if names.of(each.old, row.gpu, row.begin, row.end) == each.new:
+                    self._join(facts.get(each.new) or replace(old.job, key=each.new), row)
+                else:
+                    self._add(old.job, row)
+            self.changed |= {each.old, each.new}
+            if not old.rows:
+                self.jobs[each.new].replaces |= {each.old, *old.replaces}
+                del self.jobs[each.old]
+                self.changed.discard(each.old)
+                self.fresh.discard(each.old)
+            self.renamed.append(each)
+
+    def _join(self, job: Job, row: AllocationRow) -> None:
+        """Add a row to a job that may have the same allocation already."""
+        tracked = self.jobs.get(job.key)
+        rows = [] if tracked is None else tracked.rows.get(row.node, [])
+        for at, other in enumerate(rows):
+            if _is_one(row, other):
+                ended = row.end is not None and other.end is not None
+                later = max(row, other, key=lambda each: each.end or 0)
+                end = (
+                    (later.end, later.end_from, later.lost)
+                    if ended
+                    else (None, other.end_from, False)
+                )
+                rows[at] = replace(
+                    other,
+                    begin=min(row.begin, other.begin),
+                    end=end[0],
+                    end_from=end[1],
+                    lost=end[2],
+                )
+                self.changed_gpus.add((row.node, row.gpu))
+                return
+        self._add(job, row)
+
     def _compare(self, node: str, message: NodeJobs) -> None:
         before = self._nodes.get(node)
+        names = Names(message)
+        message = names.applied(message)
+        self._rename(node, names, {job.key: job for job in message.jobs})
         facts = {job.key: job for job in message.jobs}
         listed: set[tuple[JobKey, int]] = set()
         for each in sorted(message.allocations, key=lambda each: each.begin):
@@ -344,6 +397,15 @@ def _same(row: AllocationRow, other: AllocationRow) -> bool:
     """Return whether two rows of a job and node are one allocation."""
     return (row.gpu, row.instance, row.step, row.kind, row.begin) == (
         other.gpu, other.instance, other.step, other.kind, other.begin
+    )  # fmt: skip
+
+
+def _is_one(row: AllocationRow, other: AllocationRow) -> bool:
+    """Return whether two rows of a job and node overlap as only one allocation does."""
+    return (
+        (row.gpu, row.instance, row.step, row.kind) == (other.gpu, other.instance, other.step, other.kind)
+        and (other.end is None or row.begin <= other.end)
+        and (row.end is None or other.begin <= row.end)
     )  # fmt: skip
 
 

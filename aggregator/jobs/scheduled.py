@@ -94,7 +94,7 @@ class SchedulerWord:
         if not self.sure(now):
             return message
         self.unknown.discard(short(node))
-        more = [*self._given(message, node, keys), *self._known(message, rows, keys)]
+        more = [*self._given(message, node), *self._known(message, rows, keys)]
         allocations = (*message.allocations, *{_identity(each): each for each in more}.values())
         jobs = {job.key: job for job in message.jobs}
         for key in {each.job for each in allocations}:
@@ -111,7 +111,7 @@ class SchedulerWord:
         job = replace(found.job, key=key)
         return job if users is UserPrivacy.NAMES else replace(job, user="", account="")
 
-    def _given(self, message: NodeJobs, node: str, keys: _Keys) -> Iterable[Allocation]:
+    def _given(self, message: NodeJobs, node: str) -> Iterable[Allocation]:
         """Yield the GPUs that the scheduler gave away and of which the node does not speak."""
         jobs = self._on.get(short(node))
         if not jobs:
@@ -121,7 +121,7 @@ class SchedulerWord:
         by_minor = {gpu.minor: gpu.uuid for gpu in gpus if gpu.minor is not None}
         used = {(each.job, each.gpu) for each in message.processes}
         for listed in jobs:
-            key = keys.of(listed.key)
+            key = listed.key
             named = [its for name, its in listed.gpus.items() if short(name) == short(node)]
             numbers = named[0] if named else range(len(order))
             for number in numbers:
@@ -142,11 +142,11 @@ class SchedulerWord:
         for key, row in rows:
             if row.source != SOURCE or (row.end is not None and not row.lost):
                 continue
-            listed = self.of(key)
-            if _speaks(message, key, row.gpu, row.begin):
+            listed, name = self.of(key), keys.of(key)
+            if _speaks(message, name, row.gpu, row.begin):
                 continue
             same = Allocation(
-                job=key, gpu=row.gpu, begin=row.begin, begin_from=row.begin_from,
+                job=name, gpu=row.gpu, begin=row.begin, begin_from=row.begin_from,
                 end_from=Precision.SCHEDULER, source=SOURCE, assumed=row.assumed,
             )  # fmt: skip
             if listed is not None and listed.job.end:
@@ -161,19 +161,14 @@ class _Keys:
     def __init__(self, word: SchedulerWord, rows: Sequence[tuple[JobKey, AllocationRow]]) -> None:
         self._word = word
         self._rows = rows
-        self._bare = {key.id for key, row in rows if _is_bare(key) and row.end is None}
         self._last: dict[str, JobKey] = {}
         for key, _ in rows:
             known = self._last.get(key.id, key)
-            if key.scheduler == SCHEDULER and known.restart <= key.restart:
+            if key.scheduler == SCHEDULER and key.cluster and known.restart <= key.restart:
                 self._last[key.id] = key
 
     def of(self, key: JobKey) -> JobKey:
-        """Return the key by which a job is known here: one that began under its number alone keeps that."""
-        if key.scheduler != SCHEDULER:
-            return key
-        if key.id in self._bare and (_is_bare(key) or self._newest(key.id) == key):
-            return JobKey(SCHEDULER, "", key.id)
+        """Return the key of the run that a job is of which only the number is known: the newest one."""
         if not _is_bare(key):
             return key
         newest, last = self._newest(key.id), self._last.get(key.id)
@@ -187,7 +182,7 @@ class _Keys:
             return each
         for key, row in self._rows:
             if key.id == each.job.id and row.gpu == each.gpu and row.begin == each.begin:
-                return replace(each, job=key)
+                return replace(each, job=self.of(key))
         return each
 
     def _newest(self, number: str) -> JobKey | None:

@@ -14,6 +14,7 @@ from functools import partial
 
 import msgspec
 
+from aggregator.jobs.aliases import Names
 from aggregator.jobs.ledger import JobLedger, TrackedJob
 from aggregator.jobs.scheduled import SOURCE, SchedulerWord, short
 from aggregator.jobs.stored import JobQuery, StoredJob, row_of_job
@@ -117,8 +118,22 @@ class JobService:
             self._own[node] = own
             self._show(node, message)
 
+    def _follow_renames(self) -> None:
+        """Bring what was counted of a job under an alias to its name."""
+        renamed, self.ledger.renamed = self.ledger.renamed, []
+        for each in renamed:
+            self._hold(each.node, set(each.gpus))
+            for gpu in each.gpus:
+                self.meter.rename(each.old, each.new, each.node, gpu)
+            if each.old not in self.ledger.jobs:
+                self._last_write.pop(each.old, None)
+                faults = self._faults.pop(each.old, None)
+                if faults:  # which the named job may have, too
+                    self._faults[each.new] = self._faults.get(each.new, Counter()) | faults
+
     def _show(self, node: str, message: NodeJobs) -> None:
         self.lists[node] = message
+        self._follow_renames()
         if self.word is not None:
             for key in {each.job for each in message.allocations}:
                 reported = self.word.reported(key, message.users)
@@ -127,11 +142,12 @@ class JobService:
         self.on_list(node, message)
 
     def _with_word(self, node: str, own: NodeJobs, wall_ns: int) -> NodeJobs:
-        """Return a node's list with what the scheduler says."""
+        """Return a node's list with what the scheduler says, and names in the place of aliases."""
         if self.word is None:
-            return own
+            return Names(own).applied(own)
         rows = list(self.ledger.of_node(node))
-        return self.word.list_of(own, node, rows, wall_ns)
+        message = self.word.list_of(own, node, rows, wall_ns)
+        return Names(message).applied(message)
 
     def hear(self, listing: JobListing, now: float, wall_ns: int) -> Iterator[None]:
         """Apply a listing of the scheduler, in steps between which others may have their turn."""
@@ -350,6 +366,7 @@ class JobService:
             tracked = self.ledger.jobs.get(key)
             if tracked is not None:
                 self._last_write[key] = now
+                tracked.replaces.difference_update(each.replaces)
                 if tracked.record() == each.record:
                     self.ledger.changed.discard(key)
 
@@ -385,6 +402,7 @@ class JobService:
             record=tracked.record(),
             summary=summary,
             accounts=accounts,
+            replaces=sorted(tracked.replaces),
         )
 
     def row(self, key: JobKey, wall_ns: int) -> JobRow:

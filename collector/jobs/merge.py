@@ -22,6 +22,7 @@ from telemetry.jobs import (
     Job,
     JobKey,
     Precision,
+    aliases_of,
 )
 
 UNSURE_SECONDS = 60.0
@@ -207,7 +208,8 @@ class JobMerge:
         """Begin, continue and end allocations. Return whether a source names each that lasts: time alone ends
         none then."""
         present = {each.id for each in given.processes}
-        named = {each: owner for each, owner in self._named.items() if each in present}
+        named = _by_alias(given, owners, answers.values())
+        named |= {each: owner for each, owner in self._named.items() if each in present}
         for answer in reversed(list(answers.values())):
             named.update((each, owner) for each, owner in answer.owners.items() if each in present)
         self._named = named
@@ -368,6 +370,28 @@ class JobMerge:
             found[key] = _filled(found.get(key), guess)
         self._lost &= spans.keys()
         return tuple(found.values())
+
+
+def _by_alias(
+    given: JobsInput, owners: Mapping[ProcessId, Ownership], answers: Iterable[JobsAnswer]
+) -> dict[ProcessId, Ownership]:
+    """Return the jobs of processes whose cgroup has an alias of a job that is known to have their GPU, though its source
+    has not seen the process yet."""
+    found = {}
+    for answer in answers:
+        facts = {job.key: job for job in answer.jobs}
+        holders = {
+            (alias, each.gpu): each.job
+            for each in sorted(answer.allocations, key=lambda each: each.job)
+            if not each.end
+            for alias in aliases_of(facts.get(each.job, Job(key=each.job)))
+        }
+        for process in given.processes if holders else ():
+            owner = owners.get(process.id)
+            name = None if owner is None else holders.get((owner.job, process.process.gpu))
+            if owner is not None and name is not None:
+                found[process.id] = Ownership(name, owner.step, owner.source)
+    return found
 
 
 def _look_of(

@@ -188,7 +188,7 @@ def test_a_node_is_a_jobs_whole_where_it_runs_alone_and_asked_for_no_gpu(
 
 
 def test_a_cgroup_and_the_scheduler_name_one_job() -> None:
-    """A cgroup knows the number alone. One that began before the scheduler answered keeps that name."""
+    """A cgroup knows the number alone, also of one that began before the scheduler answered."""
     scene = Scene()
     scene.node(2)
     scene.squeue(5, listed(0))
@@ -200,9 +200,12 @@ def test_a_cgroup_and_the_scheduler_name_one_job() -> None:
     early.node(2, used("GPU-3"))
     early.squeue(5, listed(0))
     early.node(6, used("GPU-3"))
-    assert set(early.jobs.ledger.jobs) == {BARE}
-    assert early.row(BARE).job_name == "train"
-    assert set(early.held(BARE)) == {"GPU-3"}
+    assert set(early.jobs.ledger.jobs) == {KEY}
+    assert early.row().job_name == "train"
+    rows = early.jobs.ledger.jobs[KEY].allocations
+    assert {(row.kind, row.begin, row.end) for row in rows} == {
+        (AllocationKind.ALLOCATED, at(1), None), (AllocationKind.USED, at(3), None)
+    }  # fmt: skip
 
 
 def test_a_run_that_was_requeued_is_another_one() -> None:
