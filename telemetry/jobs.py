@@ -116,6 +116,10 @@ class Allocation(msgspec.Struct, frozen=True, kw_only=True):
     """The source that said so: `slurm-cgroup`, `slurm-hook`, `squeue`, `pod-resources`, `ray`, `process`."""
     assumed: bool = False
     """Whether the scheduler's number of the GPU was taken for that of `/dev/nvidiaN`, which nothing has shown."""
+    end_by: str = ""
+    """Evidence from which its end was concluded, where nobody reported it: `a newer run of it`, `the next job on its GPU`."""
+    end_after: int = 0
+    """Where its end was concluded: when it certainly lasted. It ended between that and `end`. ns since 1970."""
 
 
 class GpuProcess(msgspec.Struct, frozen=True, kw_only=True):

@@ -26,6 +26,8 @@ RANKS = {precision: rank for rank, precision in enumerate(Precision)}
 _ENDED_STATES = frozenset({"", "RUNNING", "PENDING", "COMPLETING"})
 """Words of a scheduler that say nothing of how a job ended."""
 LOST = "lost"
+ACCOUNTING = "sacct"
+"""Evidence for an end that the accounting alone has."""
 MOST_SESSIONS = 8
 """Sessions of a node that are remembered."""
 
@@ -90,7 +92,12 @@ class TrackedJob:
         if self.open:
             return None
         reported = 0 if self.reported is None else self.reported.end
-        return reported or max(self.job.end, *(row.end or 0 for row in self.allocations))
+        ends = [row.end or 0 for row in self.allocations]
+        if not any(
+            row.end_by for row in self.allocations
+        ):  # else its epilog was that of a newer run
+            ends.append(self.job.end)
+        return reported or max(ends)
 
     @property
     def nodes(self) -> list[str]:
@@ -255,16 +262,19 @@ class JobLedger:
             self.changed.add(reported.key)
 
     def settle(self, key: JobKey, account: JobAccount) -> None:
-        """Note what the accounting says of a job in memory that has ended: also when, where nobody saw it."""
+        """Note what the accounting says of a job in memory that has ended: also when, where nobody saw it, or nobody
+        noticed."""
         tracked = self.jobs[key]
         tracked.account = account
         self.changed.add(key)
         for node, rows in tracked.rows.items():
             for number, row in enumerate(rows):
-                if row.lost and account.end is not None and account.end >= row.begin:
+                unseen = row.lost or row.end is None
+                if unseen and account.end is not None and account.end >= row.begin:
                     rows[number] = replace(
-                        row, end=account.end, end_from=Precision.ACCOUNTING, lost=False
-                    )
+                        row, end=account.end, end_from=Precision.ACCOUNTING, lost=False,
+                        end_by="" if row.lost else ACCOUNTING,
+                    )  # fmt: skip
                     self.changed_gpus.add((node, row.gpu))
 
     def confirm(self, node: str, session: int, at: int) -> None:
@@ -294,8 +304,13 @@ class JobLedger:
         if tracked is None:
             return
         for row in record.allocations:
-            if not any(_same(row, other) for other in tracked.rows.get(row.node, ())):
+            rows = tracked.rows.get(row.node, [])
+            at = next((at for at, other in enumerate(rows) if _same(row, other)), None)
+            if at is None:
                 self._add(record.job, row)
+            elif row.end_by and rows[at].end is None:  # its node does not know of it
+                rows[at] = row
+                self.changed_gpus.add((row.node, row.gpu))
         tracked.job = newer_facts(record.job, tracked.job)
         tracked.reported = tracked.reported or record.reported
         tracked.account = tracked.account or record.account
@@ -353,7 +368,7 @@ class JobLedger:
                 node=node, gpu=each.gpu, instance=each.instance, step=each.step, kind=each.kind,
                 begin=begin, end=max(begin, each.end) if each.end else None,
                 begin_from=each.begin_from, end_from=each.end_from, source=each.source,
-                assumed=each.assumed,
+                assumed=each.assumed, end_by=each.end_by, end_after=each.end_after or None,
             )  # fmt: skip
             if each.job not in self.jobs:
                 self.fresh.add(each.job)
@@ -411,18 +426,21 @@ def _is_one(row: AllocationRow, other: AllocationRow) -> bool:
 
 def _updated(row: AllocationRow, each: Allocation, at: int) -> AllocationRow:
     """Return a row with what a newer list says of it: the more exact time wins, the earlier begin among
-    equals; an end by hook is final, and a row that was lost and is listed again goes on."""
+    equals; an end by hook or by conclusion is final, and a row that was lost and is listed again goes on."""
     if each.begin and RANKS[each.begin_from] < RANKS[row.begin_from]:
         row = replace(row, begin=each.begin, begin_from=each.begin_from)
     elif each.begin and each.begin_from is row.begin_from and each.begin < row.begin:
         row = replace(row, begin=each.begin)
     if each.end:
-        if row.end is None or row.lost or RANKS[each.end_from] < RANKS[row.end_from]:
+        if row.end is None or row.lost or _is_more_exact(row, each):
             row = replace(
-                row, end=max(each.end, row.begin), end_from=each.end_from, lost=False
+                row, end=max(each.end, row.begin), end_from=each.end_from, lost=False,
+                end_by=each.end_by, end_after=each.end_after or None,
             )  # fmt: skip
-    elif row.end is not None and (
-        row.lost or (row.end_from is not Precision.HOOK and at > row.end)
+    elif (
+        row.end is not None
+        and not row.end_by
+        and (row.lost or (row.end_from is not Precision.HOOK and at > row.end))
     ):
         row = replace(row, end=None, lost=False)
     if row.end is not None and row.end < row.begin:
@@ -432,6 +450,14 @@ def _updated(row: AllocationRow, each: Allocation, at: int) -> AllocationRow:
     if row.assumed and not each.assumed:
         row = replace(row, assumed=False)
     return row
+
+
+def _is_more_exact(row: AllocationRow, each: Allocation) -> bool:
+    """Return whether the end of a listed allocation is more exact than the one that its row has. One that was concluded
+    gives way to what its node saw, as far as that is possible: an epilog may be that of a newer run."""
+    if row.end_by and not each.end_by:
+        return row.end_by == SOURCE or each.end <= (row.end or 0)
+    return RANKS[each.end_from] < RANKS[row.end_from]
 
 
 def newer_facts(old: Job, new: Job) -> Job:
