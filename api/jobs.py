@@ -48,6 +48,11 @@ class AllocationRow(msgspec.Struct, frozen=True, kw_only=True):
     source: str = ""
     assumed: bool = False
     """Whether the scheduler's number of the GPU was taken for that of `/dev/nvidiaN`, which nothing has shown."""
+    end_by: str = ""
+    """Evidence from which its end was concluded, where no epilog reported it: `a newer run of it`, `the next job on its GPU`,
+    `squeue`. `end` is the latest that is possible then."""
+    end_after: int | None = None
+    """Where its end was concluded: when it certainly lasted, ns since 1970."""
 
 
 class JobAccount(msgspec.Struct, frozen=True, kw_only=True):

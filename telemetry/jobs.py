@@ -13,6 +13,8 @@ from enum import StrEnum
 import msgspec
 from msgspec.structs import replace
 
+from telemetry.slurm import SCHEDULER
+
 MAX_MESSAGE_BYTES = 64 * 1024
 """Bytes of a message at most; a node with more processes leaves out the smallest ones, and says how many."""
 ENDED_SECONDS = 600.0
@@ -89,6 +91,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     """Number of its nodes as the scheduler says."""
     gpus: int = 0
     """Number of GPUs that it asked for."""
+    aliases: tuple[str, ...] = ()
+    """Other ids by which it was known before its scheduler named it: the uid of a pod, as its cgroup has it."""
 
 
 class Allocation(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,6 +116,10 @@ class Allocation(msgspec.Struct, frozen=True, kw_only=True):
     """The source that said so: `slurm-cgroup`, `slurm-hook`, `squeue`, `pod-resources`, `ray`, `process`."""
     assumed: bool = False
     """Whether the scheduler's number of the GPU was taken for that of `/dev/nvidiaN`, which nothing has shown."""
+    end_by: str = ""
+    """Evidence from which its end was concluded, where nobody reported it: `a newer run of it`, `the next job on its GPU`."""
+    end_after: int = 0
+    """Where its end was concluded: when it certainly lasted. It ended between that and `end`. ns since 1970."""
 
 
 class GpuProcess(msgspec.Struct, frozen=True, kw_only=True):
@@ -171,6 +179,13 @@ class NodeJobs(msgspec.Struct, frozen=True, kw_only=True):
 OF_A_NODE = frozenset({"user", "systemd", "container"})
 """Schedulers whose ids mean something on one node only: a user, a unit or a container of that name on another
 node is another job."""
+
+
+def aliases_of(job: Job) -> list[JobKey]:
+    """Return the keys by which a job is known where nothing but a cgroup names it."""
+    key = job.key
+    number = [key.id] if key.scheduler == SCHEDULER and key.cluster else []
+    return [JobKey(key.scheduler, "", each) for each in (*number, *job.aliases)]
 
 
 def with_keys(message: NodeJobs, key: Callable[[JobKey], JobKey]) -> NodeJobs:

@@ -19,6 +19,8 @@ MOST_NAMES = 65_536
 _DEVICE = re.compile(r"/(?:nvidia|dri/renderD)(\d+)$")
 RENDER = 128
 """Least number of a render node, by which AMD's GPUs are known: `/dev/dri/renderD128`."""
+_SHARES = re.compile(r"^[^#\n]*\bname\s*=\s*(?:shard|mps)\b", re.IGNORECASE | re.MULTILINE)
+_SHARE_TYPES = re.compile(r"^\s*grestypes\s*=[^#\n]*\b(?:shard|mps)\b", re.IGNORECASE | re.MULTILINE)  # fmt: skip
 _RANGE = re.compile(r"\[([0-9,-]+)\]")
 
 
@@ -41,6 +43,19 @@ def gres_order(file: Path, node: str, gpus: Sequence[Gpu]) -> tuple[list[int], s
     except ValueError as error:
         return usual, f"{file}: {error}"
     return (found, "") if found else (usual, f"{file} names no File= of this node")
+
+
+def shares_gpus(gres_file: Path) -> bool | None:
+    """Return whether Slurm may give a GPU to several jobs at a time: parts of it, of which the prolog is told as of the
+    whole. By gres.conf and the slurm.conf beside it; None where neither can be read."""
+    found = None
+    for file, form in ((gres_file, _SHARES), (gres_file.with_name("slurm.conf"), _SHARE_TYPES)):
+        try:
+            text = file.read_text(errors="replace")
+        except OSError:
+            continue
+        found = bool(found) or form.search(text) is not None
+    return found
 
 
 def _minors(text: str, node: str) -> list[int]:

@@ -15,6 +15,7 @@ import msgspec
 
 from aggregator.cluster.ask import MemberAnswers, QuestionHandler, decoded
 from aggregator.cluster.fleet_copy import FleetCopy
+from aggregator.jobs.aliases import without_aliases
 from aggregator.jobs.joined import joined_job, joined_sums
 from aggregator.jobs.stored import (
     FoundJobs,
@@ -125,6 +126,7 @@ class ClusterJobs:
         found += joined
         if work:
             self._work = work
+        found = without_aliases(found)
         found.sort(key=lambda row: -row.begin)
         silent = {name for name in rows if name not in also or name not in rest}
         return FoundJobs(found[: wanted.limit], sorted((set(known) - answers.keys()) | silent))

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from aggregator.jobs.scheduled import SAYS_NOTHING, SOURCE
 from api.jobs import AllocationRow, JobAccount
 from telemetry.jobs import AllocationKind, Job, Precision
-from telemetry.text import duration
+from telemetry.text import duration, timestamp
 
 LEAST_SECONDS = 2.0
 """Difference of two times beyond which it is said: Slurm's are whole seconds."""
@@ -16,8 +16,13 @@ PROCESS_SECONDS = 10.0
 
 
 def differences(job: Job, rows: Sequence[AllocationRow], account: JobAccount | None) -> list[str]:
-    """Return where the sources of a job disagree. `job`: as nodes and scheduler have it, without its account."""
-    return [*_of_gpus(rows), *(() if account is None else _of_account(job, rows, account))]
+    """Return where the sources of a job disagree, and which ends nobody said. `job`: as nodes and scheduler have it,
+    without its account."""
+    return [
+        *_of_gpus(rows),
+        *_of_ends(rows),
+        *(() if account is None else _of_account(job, rows, account)),
+    ]
 
 
 def _of_gpus(rows: Sequence[AllocationRow]) -> Iterator[str]:
@@ -26,6 +31,16 @@ def _of_gpus(rows: Sequence[AllocationRow]) -> Iterator[str]:
         given = [row for row in rows if row.node == node and row.kind is AllocationKind.ALLOCATED]
         if any(row.source != SOURCE and row.begin_from is Precision.HOOK for row in given):
             yield f"{node}: squeue names other GPUs than the prolog"
+
+
+def _of_ends(rows: Sequence[AllocationRow]) -> Iterator[str]:
+    """Yield the nodes on which no epilog said the end, when that can have been, and by what it is known."""
+    given = [row for row in rows if row.end_by and row.kind is AllocationKind.ALLOCATED]
+    for node in sorted({row.node for row in given}):
+        row = next(row for row in given if row.node == node)
+        end, after = row.end or 0, row.end_after
+        when = "at" if after in {None, end} else f"between {timestamp(after or 0)} and"
+        yield f"{node}: no epilog said its end: it was {when} {timestamp(end)}, by {row.end_by}"
 
 
 def _of_account(job: Job, rows: Sequence[AllocationRow], account: JobAccount) -> Iterator[str]:

@@ -7,12 +7,13 @@ and no longer listed has ended unseen. A node that is silent ends nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import msgspec
 from msgspec.structs import replace
 
+from aggregator.jobs.aliases import Names, Rename, renames
 from aggregator.jobs.scheduled import SAYS_NOTHING, SOURCE, merged
 from api.jobs import AllocationRow, JobAccount, JobPhase
 from telemetry.errors import WireError
@@ -25,6 +26,8 @@ RANKS = {precision: rank for rank, precision in enumerate(Precision)}
 _ENDED_STATES = frozenset({"", "RUNNING", "PENDING", "COMPLETING"})
 """Words of a scheduler that say nothing of how a job ended."""
 LOST = "lost"
+ACCOUNTING = "sacct"
+"""Evidence for an end that the accounting alone has."""
 MOST_SESSIONS = 8
 """Sessions of a node that are remembered."""
 
@@ -51,6 +54,8 @@ class TrackedJob:
     """As its scheduler said last."""
     account: JobAccount | None = None
     """As the scheduler's accounting says, once it has ended."""
+    replaces: set[JobKey] = field(default_factory=set)
+    """Aliases of it that the store may have as a job."""
 
     @property
     def known(self) -> Job:
@@ -87,7 +92,12 @@ class TrackedJob:
         if self.open:
             return None
         reported = 0 if self.reported is None else self.reported.end
-        return reported or max(self.job.end, *(row.end or 0 for row in self.allocations))
+        ends = [row.end or 0 for row in self.allocations]
+        if not any(
+            row.end_by for row in self.allocations
+        ):  # else its epilog was that of a newer run
+            ends.append(self.job.end)
+        return reported or max(ends)
 
     @property
     def nodes(self) -> list[str]:
@@ -146,6 +156,8 @@ class JobLedger:
         """Jobs of which the store may have an older part."""
         self.changed_gpus: set[tuple[str, str]] = set()
         """Node and UUID of GPUs whose holders have changed."""
+        self.renamed: list[Rename] = []
+        """What has a better name since: whoever counts by keys has to follow."""
         self._nodes: dict[str, _NodeLists] = {}
         self._jobs_of: dict[str, set[JobKey]] = {}
         """Jobs in memory by node."""
@@ -181,8 +193,56 @@ class JobLedger:
         if new and self._count(node) + new > MOST_ALLOCATIONS:
             raise WireError("budget", f"more than {MOST_ALLOCATIONS} allocations of GPUs")
 
+    def _rename(self, node: str, names: Names, facts: Mapping[JobKey, Job]) -> None:
+        """Give the rows of a node that were known by an alias to the job that it stands for."""
+        for each in renames(node, names, self.of_node(node)):
+            old = self.jobs[each.old]
+            if each.new not in self.jobs:
+                self.fresh.add(each.new)
+            rows = old.rows.pop(node)
+            self._jobs_of[node].discard(each.old)
+            for row in rows:
+                if names.of(each.old, row.gpu, row.begin, row.end) == each.new:
+                    self._join(facts.get(each.new) or replace(old.job, key=each.new), row)
+                else:
+                    self._add(old.job, row)
+            self.changed |= {each.old, each.new}
+            if not old.rows:
+                self.jobs[each.new].replaces |= {each.old, *old.replaces}
+                del self.jobs[each.old]
+                self.changed.discard(each.old)
+                self.fresh.discard(each.old)
+            self.renamed.append(each)
+
+    def _join(self, job: Job, row: AllocationRow) -> None:
+        """Add a row to a job that may have the same allocation already."""
+        tracked = self.jobs.get(job.key)
+        rows = [] if tracked is None else tracked.rows.get(row.node, [])
+        for at, other in enumerate(rows):
+            if _is_one(row, other):
+                ended = row.end is not None and other.end is not None
+                later = max(row, other, key=lambda each: each.end or 0)
+                end = (
+                    (later.end, later.end_from, later.lost)
+                    if ended
+                    else (None, other.end_from, False)
+                )
+                rows[at] = replace(
+                    other,
+                    begin=min(row.begin, other.begin),
+                    end=end[0],
+                    end_from=end[1],
+                    lost=end[2],
+                )
+                self.changed_gpus.add((row.node, row.gpu))
+                return
+        self._add(job, row)
+
     def _compare(self, node: str, message: NodeJobs) -> None:
         before = self._nodes.get(node)
+        names = Names(message)
+        message = names.applied(message)
+        self._rename(node, names, {job.key: job for job in message.jobs})
         facts = {job.key: job for job in message.jobs}
         listed: set[tuple[JobKey, int]] = set()
         for each in sorted(message.allocations, key=lambda each: each.begin):
@@ -202,16 +262,19 @@ class JobLedger:
             self.changed.add(reported.key)
 
     def settle(self, key: JobKey, account: JobAccount) -> None:
-        """Note what the accounting says of a job in memory that has ended: also when, where nobody saw it."""
+        """Note what the accounting says of a job in memory that has ended: also when, where nobody saw it, or nobody
+        noticed."""
         tracked = self.jobs[key]
         tracked.account = account
         self.changed.add(key)
         for node, rows in tracked.rows.items():
             for number, row in enumerate(rows):
-                if row.lost and account.end is not None and account.end >= row.begin:
+                unseen = row.lost or row.end is None
+                if unseen and account.end is not None and account.end >= row.begin:
                     rows[number] = replace(
-                        row, end=account.end, end_from=Precision.ACCOUNTING, lost=False
-                    )
+                        row, end=account.end, end_from=Precision.ACCOUNTING, lost=False,
+                        end_by="" if row.lost else ACCOUNTING,
+                    )  # fmt: skip
                     self.changed_gpus.add((node, row.gpu))
 
     def confirm(self, node: str, session: int, at: int) -> None:
@@ -241,8 +304,13 @@ class JobLedger:
         if tracked is None:
             return
         for row in record.allocations:
-            if not any(_same(row, other) for other in tracked.rows.get(row.node, ())):
+            rows = tracked.rows.get(row.node, [])
+            at = next((at for at, other in enumerate(rows) if _same(row, other)), None)
+            if at is None:
                 self._add(record.job, row)
+            elif row.end_by and rows[at].end is None:  # its node does not know of it
+                rows[at] = row
+                self.changed_gpus.add((row.node, row.gpu))
         tracked.job = newer_facts(record.job, tracked.job)
         tracked.reported = tracked.reported or record.reported
         tracked.account = tracked.account or record.account
@@ -300,7 +368,7 @@ class JobLedger:
                 node=node, gpu=each.gpu, instance=each.instance, step=each.step, kind=each.kind,
                 begin=begin, end=max(begin, each.end) if each.end else None,
                 begin_from=each.begin_from, end_from=each.end_from, source=each.source,
-                assumed=each.assumed,
+                assumed=each.assumed, end_by=each.end_by, end_after=each.end_after or None,
             )  # fmt: skip
             if each.job not in self.jobs:
                 self.fresh.add(each.job)
@@ -347,20 +415,32 @@ def _same(row: AllocationRow, other: AllocationRow) -> bool:
     )  # fmt: skip
 
 
+def _is_one(row: AllocationRow, other: AllocationRow) -> bool:
+    """Return whether two rows of a job and node overlap as only one allocation does."""
+    return (
+        (row.gpu, row.instance, row.step, row.kind) == (other.gpu, other.instance, other.step, other.kind)
+        and (other.end is None or row.begin <= other.end)
+        and (row.end is None or other.begin <= row.end)
+    )  # fmt: skip
+
+
 def _updated(row: AllocationRow, each: Allocation, at: int) -> AllocationRow:
     """Return a row with what a newer list says of it: the more exact time wins, the earlier begin among
-    equals; an end by hook is final, and a row that was lost and is listed again goes on."""
+    equals; an end by hook or by conclusion is final, and a row that was lost and is listed again goes on."""
     if each.begin and RANKS[each.begin_from] < RANKS[row.begin_from]:
         row = replace(row, begin=each.begin, begin_from=each.begin_from)
     elif each.begin and each.begin_from is row.begin_from and each.begin < row.begin:
         row = replace(row, begin=each.begin)
     if each.end:
-        if row.end is None or row.lost or RANKS[each.end_from] < RANKS[row.end_from]:
+        if row.end is None or row.lost or _is_more_exact(row, each):
             row = replace(
-                row, end=max(each.end, row.begin), end_from=each.end_from, lost=False
+                row, end=max(each.end, row.begin), end_from=each.end_from, lost=False,
+                end_by=each.end_by, end_after=each.end_after or None,
             )  # fmt: skip
-    elif row.end is not None and (
-        row.lost or (row.end_from is not Precision.HOOK and at > row.end)
+    elif (
+        row.end is not None
+        and not row.end_by
+        and (row.lost or (row.end_from is not Precision.HOOK and at > row.end))
     ):
         row = replace(row, end=None, lost=False)
     if row.end is not None and row.end < row.begin:
@@ -370,6 +450,14 @@ def _updated(row: AllocationRow, each: Allocation, at: int) -> AllocationRow:
     if row.assumed and not each.assumed:
         row = replace(row, assumed=False)
     return row
+
+
+def _is_more_exact(row: AllocationRow, each: Allocation) -> bool:
+    """Return whether the end of a listed allocation is more exact than the one that its row has. One that was concluded
+    gives way to what its node saw, as far as that is possible: an epilog may be that of a newer run."""
+    if row.end_by and not each.end_by:
+        return row.end_by == SOURCE or each.end <= (row.end or 0)
+    return RANKS[each.end_from] < RANKS[row.end_from]
 
 
 def newer_facts(old: Job, new: Job) -> Job:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from aggregator.jobs.aliases import without_aliases
 from aggregator.jobs.service import JobService
 from aggregator.jobs.stored import JobQuery, StoredJob, UnheldMonth, key_of
 from aggregator.jobs.usage import UnheldKey
@@ -21,7 +22,7 @@ async def find_here(
     known = {key_of(row) for row in live} | jobs.ledger.jobs.keys()
     stored = [row for row in found if key_of(row) not in known]
     seen = [row for row in (*live, *stored) if wanted.user in {"", row.user}]
-    return sorted(seen, key=lambda row: -row.begin)
+    return sorted(without_aliases(seen), key=lambda row: -row.begin)
 
 
 async def whole_here(

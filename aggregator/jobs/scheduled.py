@@ -3,7 +3,8 @@
 The scheduler knows what no node does: names, accounts, when a job was submitted, what it asked for, whether it is
 suspended. Where a node has no prolog of ours it also knows which GPUs were given away, by numbers of its own. What
 it says is added to the list of the node, so that everything behind sees one list; nothing that a node said itself
-is changed. A scheduler that does not answer ends nothing for `UNSURE_SECONDS`.
+is changed; but where no epilog ran, silence is no statement: a job that has ended for the scheduler a while ago has
+ended. A scheduler that does not answer ends nothing for `UNSURE_SECONDS`.
 """
 
 from __future__ import annotations
@@ -34,6 +35,10 @@ SAYS_NOTHING = frozenset({"", "ended", "lost"})
 UNSURE_SECONDS = 300.0
 """Time for which the last listing holds while the scheduler does not answer: a controller that is started anew takes
 a minute."""
+NEWER_RUN = "a newer run in squeue"
+"""Evidence for the end of a run that its node never noticed."""
+EPILOG_SECONDS = 60.0
+"""Time after the end of a job for the scheduler, which waits for epilogs, in which its node says the end itself."""
 Order = Callable[[str, Sequence[Gpu]], tuple[Sequence[int], str]]
 """Returns the minor number of each GPU of a node in the scheduler's order, and why that is assumed, or ""."""
 
@@ -52,6 +57,9 @@ class SchedulerWord:
         """Jobs that have GPUs on a node, by its short name."""
         self._newest: dict[str, ListedJob] = {}
         """Newest run of each job, by its id."""
+        self._released: dict[JobKey, int] = {}
+        """When each run was first listed as one that has nothing any more, ns since 1970: for Slurm, a job that is cancelled
+        while it is suspended ended when it was suspended."""
         self.cluster = ""
         self.unknown: set[str] = set()
         """Nodes of the newest listing that nobody asked for: ours have other names, or these are not ours."""
@@ -67,6 +75,9 @@ class SchedulerWord:
                 self._newest[each.key.id] = each
             for node in (*each.gpus, *each.whole) if each.holds else ():
                 self._on.setdefault(short(node), []).append(each)
+        self._released = {
+            each.key: self._released.get(each.key, listing.at) for each in listing.jobs if each.job.end and not each.holds
+        }  # fmt: skip
         self.unknown = set(self._on)
         return before | set(self._on)
 
@@ -94,7 +105,8 @@ class SchedulerWord:
         if not self.sure(now):
             return message
         self.unknown.discard(short(node))
-        more = [*self._given(message, node, keys), *self._known(message, rows, keys)]
+        message = self._concluded(message, rows, now)
+        more = [*self._given(message, node), *self._known(message, rows, keys)]
         allocations = (*message.allocations, *{_identity(each): each for each in more}.values())
         jobs = {job.key: job for job in message.jobs}
         for key in {each.job for each in allocations}:
@@ -111,7 +123,39 @@ class SchedulerWord:
         job = replace(found.job, key=key)
         return job if users is UserPrivacy.NAMES else replace(job, user="", account="")
 
-    def _given(self, message: NodeJobs, node: str, keys: _Keys) -> Iterable[Allocation]:
+    def _concluded(
+        self, message: NodeJobs, rows: Sequence[tuple[JobKey, AllocationRow]], now: int
+    ) -> NodeJobs:
+        """Return a list in which what lasts for the node alone has ended, and what has once ended so still has."""
+        before = {
+            (key, row.gpu, row.instance, row.step, row.kind, row.begin): row
+            for key, row in rows if row.end is not None and row.end_by in {SOURCE, NEWER_RUN}
+        }  # fmt: skip
+
+        def concluded(each: Allocation) -> Allocation:
+            if each.end or each.job.scheduler != SCHEDULER:
+                return each
+            row = before.get((each.job, each.gpu, each.instance, each.step, each.kind, each.begin))
+            end, by = self._end_of(each.job, now) if row is None else (row.end or 0, row.end_by)
+            if not end:
+                return each
+            end = max(end, each.begin)
+            return replace(each, end=end, end_from=Precision.SCHEDULER, end_by=by, end_after=end)
+
+        return replace(message, allocations=tuple(concluded(each) for each in message.allocations))
+
+    def _end_of(self, key: JobKey, now: int) -> tuple[int, str]:
+        """Return when a run has ended, and why: the scheduler has said so for a while, or a newer one has begun, which it
+        does after the epilog of this one; 0 where neither is so."""
+        newest = self._newest.get(key.id)
+        if newest is None or newest.key.cluster != key.cluster:
+            return 0, ""
+        if newest.key == key:
+            released = now - self._released.get(key, now) >= EPILOG_SECONDS * 1e9
+            return (newest.job.end if released else 0), SOURCE
+        return (newest.job.begin if newest.key.restart > key.restart else 0), NEWER_RUN
+
+    def _given(self, message: NodeJobs, node: str) -> Iterable[Allocation]:
         """Yield the GPUs that the scheduler gave away and of which the node does not speak."""
         jobs = self._on.get(short(node))
         if not jobs:
@@ -121,7 +165,7 @@ class SchedulerWord:
         by_minor = {gpu.minor: gpu.uuid for gpu in gpus if gpu.minor is not None}
         used = {(each.job, each.gpu) for each in message.processes}
         for listed in jobs:
-            key = keys.of(listed.key)
+            key = listed.key
             named = [its for name, its in listed.gpus.items() if short(name) == short(node)]
             numbers = named[0] if named else range(len(order))
             for number in numbers:
@@ -142,11 +186,11 @@ class SchedulerWord:
         for key, row in rows:
             if row.source != SOURCE or (row.end is not None and not row.lost):
                 continue
-            listed = self.of(key)
-            if _speaks(message, key, row.gpu, row.begin):
+            listed, name = self.of(key), keys.of(key)
+            if _speaks(message, name, row.gpu, row.begin):
                 continue
             same = Allocation(
-                job=key, gpu=row.gpu, begin=row.begin, begin_from=row.begin_from,
+                job=name, gpu=row.gpu, begin=row.begin, begin_from=row.begin_from,
                 end_from=Precision.SCHEDULER, source=SOURCE, assumed=row.assumed,
             )  # fmt: skip
             if listed is not None and listed.job.end:
@@ -161,19 +205,14 @@ class _Keys:
     def __init__(self, word: SchedulerWord, rows: Sequence[tuple[JobKey, AllocationRow]]) -> None:
         self._word = word
         self._rows = rows
-        self._bare = {key.id for key, row in rows if _is_bare(key) and row.end is None}
         self._last: dict[str, JobKey] = {}
         for key, _ in rows:
             known = self._last.get(key.id, key)
-            if key.scheduler == SCHEDULER and known.restart <= key.restart:
+            if key.scheduler == SCHEDULER and key.cluster and known.restart <= key.restart:
                 self._last[key.id] = key
 
     def of(self, key: JobKey) -> JobKey:
-        """Return the key by which a job is known here: one that began under its number alone keeps that."""
-        if key.scheduler != SCHEDULER:
-            return key
-        if key.id in self._bare and (_is_bare(key) or self._newest(key.id) == key):
-            return JobKey(SCHEDULER, "", key.id)
+        """Return the key of the run that a job is of which only the number is known: the newest one."""
         if not _is_bare(key):
             return key
         newest, last = self._newest(key.id), self._last.get(key.id)
@@ -187,7 +226,7 @@ class _Keys:
             return each
         for key, row in self._rows:
             if key.id == each.job.id and row.gpu == each.gpu and row.begin == each.begin:
-                return replace(each, job=key)
+                return replace(each, job=self.of(key))
         return each
 
     def _newest(self, number: str) -> JobKey | None:

@@ -14,6 +14,7 @@ from functools import partial
 
 import msgspec
 
+from aggregator.jobs.aliases import Names
 from aggregator.jobs.ledger import JobLedger, TrackedJob
 from aggregator.jobs.scheduled import SOURCE, SchedulerWord, short
 from aggregator.jobs.stored import JobQuery, StoredJob, row_of_job
@@ -60,6 +61,8 @@ MOST_FAULTS = 32
 """Kinds of faults that are counted of a job."""
 UNLISTED_SECONDS = 60.0
 """Seconds after its begin from which on a job that runs has to be in the scheduler's listing."""
+UNLISTED_ASKED_SECONDS = 300.0
+"""Seconds between two questions to the accounting about jobs that run here and are not listed."""
 MOST_NAMED = 5
 """Names of jobs or nodes in a line."""
 MOST_AT_ONCE = 500
@@ -90,6 +93,8 @@ class JobService:
         self._faults: dict[JobKey, Counter[str]] = {}
         self._last_write: dict[JobKey, float] = {}
         """When each job was written last, monotonic seconds."""
+        self._asked_unlisted = 0
+        """When the accounting was asked last about jobs that are not listed, ns since 1970."""
         self._looked = -math.inf
         """Monotonic seconds of the last search of `forget_ended`."""
         self._reporting: set[str] = set()
@@ -117,8 +122,22 @@ class JobService:
             self._own[node] = own
             self._show(node, message)
 
+    def _follow_renames(self) -> None:
+        """Bring what was counted of a job under an alias to its name."""
+        renamed, self.ledger.renamed = self.ledger.renamed, []
+        for each in renamed:
+            self._hold(each.node, set(each.gpus))
+            for gpu in each.gpus:
+                self.meter.rename(each.old, each.new, each.node, gpu)
+            if each.old not in self.ledger.jobs:
+                self._last_write.pop(each.old, None)
+                faults = self._faults.pop(each.old, None)
+                if faults:  # which the named job may have, too
+                    self._faults[each.new] = self._faults.get(each.new, Counter()) | faults
+
     def _show(self, node: str, message: NodeJobs) -> None:
         self.lists[node] = message
+        self._follow_renames()
         if self.word is not None:
             for key in {each.job for each in message.allocations}:
                 reported = self.word.reported(key, message.users)
@@ -127,11 +146,12 @@ class JobService:
         self.on_list(node, message)
 
     def _with_word(self, node: str, own: NodeJobs, wall_ns: int) -> NodeJobs:
-        """Return a node's list with what the scheduler says."""
+        """Return a node's list with what the scheduler says, and names in the place of aliases."""
         if self.word is None:
-            return own
+            return Names(own).applied(own)
         rows = list(self.ledger.of_node(node))
-        return self.word.list_of(own, node, rows, wall_ns)
+        message = self.word.list_of(own, node, rows, wall_ns)
+        return Names(message).applied(message)
 
     def hear(self, listing: JobListing, now: float, wall_ns: int) -> Iterator[None]:
         """Apply a listing of the scheduler, in steps between which others may have their turn."""
@@ -160,36 +180,50 @@ class JobService:
         word = self.word
         if word is None or word.listing is None:
             return []
-        listing, lines = word.listing, []
+        lines = []
         missing = sorted(word.unknown - {short(node) for node in self._own})
         if missing:
             lines.append(
                 f"Slurm's {_some(missing)}: no node of ours that sends its jobs is called so"
             )
-        before = listing.at - int(UNLISTED_SECONDS * 1e9)
-        unlisted = [
-            key.id for key, tracked in self.ledger.jobs.items()
-            if key.scheduler == SCHEDULER and key.cluster in {"", word.cluster} and word.of(key) is None
-            and tracked.open and tracked.begin < before
-        ]  # fmt: skip
-        if unlisted:
+        if unlisted := [key.id for key in self._unlisted()]:
             lines.append(f"it does not list {_some(unlisted)}, which run here: may its user see them (PrivateData)?")  # fmt: skip
         return lines
 
     def without_account(self, wall_ns: int) -> list[JobKey]:
-        """Return runs of Slurm that ended lately and of which the accounting has said nothing yet."""
+        """Return runs of Slurm that ended lately and of which the accounting has said nothing yet; now and then also those
+        that last and are not listed: no epilog may have run."""
         since = wall_ns - int(KEPT_SECONDS * 1e9)
-        return [
+        found = [
             key for key, tracked in self.ledger.jobs.items()
             if key.scheduler == SCHEDULER and tracked.account is None
             and tracked.end is not None and tracked.end >= since
+        ]  # fmt: skip
+        if wall_ns - self._asked_unlisted >= UNLISTED_ASKED_SECONDS * 1e9:
+            self._asked_unlisted = wall_ns
+            found += self._unlisted()
+        return found
+
+    def _unlisted(self) -> list[JobKey]:
+        """Return runs that last and that the newest listing does not have."""
+        word = self.word
+        if word is None or word.listing is None:
+            return []
+        before = word.listing.at - int(UNLISTED_SECONDS * 1e9)
+        return [
+            key for key, tracked in self.ledger.jobs.items()
+            if key.scheduler == SCHEDULER and key.cluster in {"", word.cluster} and word.of(key) is None
+            and tracked.open and tracked.begin < before
         ]  # fmt: skip
 
     def settle(self, accounts: Mapping[JobKey, JobAccount]) -> None:
         """Note what the accounting says of runs that have ended."""
         newest = {key.id: key for key in sorted(accounts)}
+        unlisted = set(self._unlisted())
         for key, tracked in list(self.ledger.jobs.items()):
-            if key.scheduler != SCHEDULER or tracked.account is not None or tracked.open:
+            if key.scheduler != SCHEDULER or tracked.account is not None:
+                continue
+            if tracked.open and (key not in unlisted or not key.cluster):
                 continue
             account = accounts.get(key if key.cluster else newest.get(key.id, key))
             if account is not None:
@@ -350,6 +384,7 @@ class JobService:
             tracked = self.ledger.jobs.get(key)
             if tracked is not None:
                 self._last_write[key] = now
+                tracked.replaces.difference_update(each.replaces)
                 if tracked.record() == each.record:
                     self.ledger.changed.discard(key)
 
@@ -359,11 +394,16 @@ class JobService:
             return
         self._looked = now
         before = wall_ns - KEPT_SECONDS * 1e9
+        open_there = {
+            each.job for own in self._own.values() for each in own.allocations if not each.end
+        }
         for key, tracked in list(self.ledger.jobs.items()):
             end = tracked.end
             if end is None or end >= before or key in self.ledger.changed:
                 continue
             if key not in self._last_write or key in self.ledger.fresh:
+                continue
+            if key in open_there:  # for a node that knows nothing of its end
                 continue
             self._guarded(_part(key, tracked), now, partial(self._forget, key, tracked.gpus))
 
@@ -385,6 +425,7 @@ class JobService:
             record=tracked.record(),
             summary=summary,
             accounts=accounts,
+            replaces=sorted(tracked.replaces),
         )
 
     def row(self, key: JobKey, wall_ns: int) -> JobRow:

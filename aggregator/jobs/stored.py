@@ -22,6 +22,8 @@ class StoredJob(msgspec.Struct, frozen=True, kw_only=True):
     record: JobRecord
     summary: JobSummary
     accounts: list[GpuAccount] = []
+    replaces: list[JobKey] = []
+    """Aliases under which the store may have it, or a part of it, as a job of its own."""
 
 
 class JobQuery(msgspec.Struct, frozen=True, kw_only=True):

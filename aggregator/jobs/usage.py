@@ -352,6 +352,12 @@ class UsageMeter:
                 self._no_edges.discard(slot)
                 self.hold(gpu, self.holders(gpu))  # another one may have the slot from now on
 
+    def rename(self, old: Hashable, new: Hashable, node: str, gpu: str) -> None:
+        """Add what was counted of a job on a GPU to the same job under another name, which holds it from now on."""
+        if (old, gpu) in self._slots:
+            self.restore(new, self.account(old, node, gpu))
+            self.forget(old, [gpu])
+
     def leave(self, gpus: Iterable[str]) -> None:
         """Note that GPUs are gone: what they used until they come back, another aggregator may have counted."""
         self._gone.update(gpus)

@@ -33,7 +33,10 @@ def key_text(key: JobKey) -> str:
 
 
 def write_jobs(engine: DuckEngine, jobs: Sequence[StoredJob]) -> None:
-    """Replace what is stored of some jobs; inside the caller's transaction."""
+    """Replace what is stored of some jobs, also under their aliases; inside the caller's transaction."""
+    for alias in {key_text(key) for each in jobs for key in each.replaces}:
+        engine.run("delete from jobs where key = ?", alias)
+        engine.run("delete from job_summaries where job = ?", alias)
     keys: list[str | None] = [key_text(each.record.job.key) for each in jobs]
     rows = [each.row for each in jobs]
     engine.insert(

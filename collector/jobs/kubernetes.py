@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from collector.jobs.cgroups import owner_of
 from collector.jobs.grpc_call import CallError
@@ -90,12 +91,17 @@ class KubernetesJobs:
             except PodsError as error:
                 problem = str(error)
         problem = (problem if placed else "") or problem_of_claims
+        owners = _owners(placed, given, pods)
+        uids = _uids(owners, given, pods)
         return JobsAnswer(
             state=_state(unknown, problem),
-            jobs=tuple(_job(*each, pods) for each in sorted({(d.namespace, d.pod) for d, _ in placed})),
+            jobs=tuple(
+                replace(_job(*each, pods), aliases=uids.get(_key(*each), ()))
+                for each in sorted({(d.namespace, d.pod) for d, _ in placed})
+            ),
             allocations=tuple(_allocation(device, where, pods) for device, where in placed),
-            owners=_owners(placed, given, pods),
-        )  # fmt: skip
+            owners=owners,
+        )
 
     def close(self) -> None:
         """Nothing stays open between two questions."""
@@ -218,3 +224,17 @@ def _owners(
                 step = pod.containers.get(owner.step, step)
             found[each.id] = Ownership(_key(*key), step, NAME)
     return found
+
+
+def _uids(
+    owners: Mapping[ProcessId, Ownership],
+    given: JobsInput,
+    pods: Mapping[tuple[str, str], Pod],
+) -> dict[JobKey, tuple[str, ...]]:
+    """Return the uids of pods, by which their processes are known until the kubelet has named them."""
+    found = {_key(*key): {pod.uid} for key, pod in pods.items()}
+    for each in given.processes:
+        owner = owner_of(each.cgroup) if each.id in owners else None
+        if owner is not None:
+            found.setdefault(owners[each.id].job, set()).add(owner.id)
+    return {key: tuple(sorted(uids)) for key, uids in found.items()}

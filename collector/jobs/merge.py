@@ -2,13 +2,15 @@
 
 Begin: of the most exact source, the earliest. End: a hook's wins; otherwise an allocation ends when no
 source names it any more, at the last time that one did. A source that fails does not say that anything
-ended. Two sources that name different jobs for one GPU are both kept: who reads the list sees both.
+ended. Two sources that name different jobs for one GPU are both kept: who reads the list sees both. A job whose hook
+ended it, or whose end was concluded, is over: a source that does not know that, and a process that it left behind,
+bring it back to no GPU.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -22,6 +24,7 @@ from telemetry.jobs import (
     Job,
     JobKey,
     Precision,
+    aliases_of,
 )
 
 UNSURE_SECONDS = 60.0
@@ -111,6 +114,10 @@ class JobMerge:
         for each in self._open.values():
             each.seen = max(each.seen, seen)
         self._ended = list(ended)
+        self._over: dict[tuple[JobKey, str], int] = {}
+        """Jobs that no longer have a GPU that a hook gave them, and since when: they began nothing there since."""
+        self._given: dict[tuple[JobKey, str], int] = {}
+        """Since when jobs have the GPUs that a hook gave them."""
         self._lost: set[JobKey] = set()
         self._named = {
             process: Ownership(each.allocation.job, each.allocation.step, each.allocation.source)
@@ -138,7 +145,7 @@ class JobMerge:
 
     @property
     def ended(self) -> tuple[Allocation, ...]:
-        """Allocations that ended lately."""
+        """Allocations that ended lately, and those whose source still names them or that left a process behind."""
         return tuple(self._ended)
 
     def update(
@@ -159,12 +166,12 @@ class JobMerge:
                 merged = before._replace(processes=self._processes(given, answers))
         else:
             settled = self._merge(given, owners, answers)
-            allocations = (*self._ended, *(each.allocation for each in self._open.values()))
+            allocations = (*self._lately(given.at), *(each.allocation for each in self._open.values()))  # fmt: skip
             processes = self._processes(given, answers)
             jobs = self._jobs(allocations, processes, answers.values())
             merged = MergedJobs(jobs, allocations, processes)
             settled = settled and same and merged[:2] == before[:2]
-            self._settled_until = self._first_leaves() if settled else 0.0
+            self._settled_until = self._first_leaves(given.at) if settled else 0.0
         for each in given.processes:
             self._read_at[each.process.gpu] = each.read_at
         self._look, self._at, self._merged = look, given.at, merged
@@ -179,9 +186,14 @@ class JobMerge:
                 seen.append(given.at)
             record.seen = max(record.seen, *seen)
 
-    def _first_leaves(self) -> float:
+    def _lately(self, at: int) -> Iterator[Allocation]:
+        """Yield the allocations that ended lately."""
+        oldest = at - int(ENDED_SECONDS * _SECOND)
+        return (each for each in self._ended if each.end >= oldest)
+
+    def _first_leaves(self, at: int) -> float:
         """Return until when no ended allocation leaves, ns since 1970."""
-        ends = min((each.end for each in self._ended), default=None)
+        ends = min((each.end for each in self._lately(at)), default=None)
         return math.inf if ends is None else ends + ENDED_SECONDS * _SECOND
 
     def _processes(
@@ -207,19 +219,39 @@ class JobMerge:
         """Begin, continue and end allocations. Return whether a source names each that lasts: time alone ends
         none then."""
         present = {each.id for each in given.processes}
-        named = {each: owner for each, owner in self._named.items() if each in present}
+        named = _by_alias(given, owners, answers.values())
+        named |= {each: owner for each, owner in self._named.items() if each in present}
         for answer in reversed(list(answers.values())):
             named.update((each, owner) for each, owner in answer.owners.items() if each in present)
         self._named = named
         named = self._owner_of = {**owners, **named}
         self._rename(owners, named)
+        self._note_hooks(answers.values())
         statements = self._statements(given, named, answers)
         for key, stated in statements.items():
             self._apply(key, stated)
         self._end_unstated(statements.keys(), given, answers)
         oldest = given.at - int(ENDED_SECONDS * _SECOND)
-        self._ended = [each for each in self._ended if each.end >= oldest]
+        current = {(key.job, key.gpu) for key in statements}
+        current |= {(named[each.id].job, each.process.gpu) for each in given.processes if each.id in named}  # fmt: skip
+        self._ended = [
+            each for each in self._ended
+            if each.end >= oldest or (_is_final(each) and (each.job, each.gpu) in current)
+        ]  # fmt: skip
         return self._open.keys() <= statements.keys()
+
+    def _note_hooks(self, answers: Iterable[JobsAnswer]) -> None:
+        """Note which GPUs hooks have given to jobs, and taken back."""
+        stated = [each for answer in answers for each in answer.allocations]
+        self._given = {
+            (each.job, each.gpu): each.begin
+            for each in stated
+            if each.begin and each.begin_from is Precision.HOOK
+        }
+        self._over = {(each.job, each.gpu): each.end for each in (*self._ended, *stated) if _is_final(each)}  # fmt: skip
+        for each in stated:
+            if not each.end and each.begin > self._over.get((each.job, each.gpu), each.begin):
+                del self._over[each.job, each.gpu]
 
     def _rename(
         self, owners: Mapping[ProcessId, Ownership], named: Mapping[ProcessId, Ownership]
@@ -254,10 +286,17 @@ class JobMerge:
                 known = _begun_at(allocation, given.at)
                 found.setdefault(key_of(known), []).append(_Statement(name, known, given.at))
         for each in given.processes:
-            if (owner := named.get(each.id)) is not None:
-                used = self._used(each, owner)
+            if (owner := named.get(each.id)) is None:
+                continue
+            used = self._used(each, owner)
+            key = key_of(used)
+            if (key.job, key.gpu) not in self._over:
                 statement = _Statement(PROCESSES, used, each.read_at, each.id)
-                found.setdefault(key_of(used), []).append(statement)
+                found.setdefault(key, []).append(statement)
+            elif (
+                record := self._open.get(key)
+            ) is not None:  # left behind: it used the GPU to the end
+                record.seen = max(record.seen, each.read_at)
         return found
 
     def _used(self, found: FoundProcess, owner: Ownership) -> Allocation:
@@ -304,6 +343,9 @@ class JobMerge:
             record = self._open[key] = OpenAllocation(allocation=active[0].allocation)
         begins = [record.allocation, *(each.allocation for each in active)]
         record.allocation = _earliest(record.allocation, begins)
+        since = self._given.get((key.job, key.gpu), 0)
+        if key.kind is AllocationKind.USED and record.allocation.begin < since:
+            record.allocation = msgspec.structs.replace(record.allocation, begin=since)
         record.sources = tuple(dict.fromkeys(each.source for each in active))
         record.seen = max(record.seen, *(each.seen for each in active))
         record.processes = tuple(each.process for each in active if each.process is not None)
@@ -311,14 +353,26 @@ class JobMerge:
     def _close(self, key: AllocationKey, allocation: Allocation, end: int, how: Precision) -> None:
         """End an allocation. Where that was noted before, the more exact end holds."""
         self._open.pop(key, None)
+        if key.kind is AllocationKind.USED:
+            end = min(end, self._over.get((key.job, key.gpu), end))
         end = max(end, allocation.begin)
         closed = msgspec.structs.replace(allocation, end=end, end_from=how)
+        if closed.end_by:
+            seen = max((each for each in self._used_until(key.job) if each <= end), default=0)
+            closed = msgspec.structs.replace(closed, end_after=max(seen, closed.begin))
         for number, other in enumerate(self._ended):
             if key_of(other) == key and other.begin <= end and allocation.begin <= other.end:
-                if _exactness_of_end(closed) < _exactness_of_end(other):
+                later = bool(other.end_by) and end > other.end  # than is possible
+                if not later and _exactness_of_end(closed) < _exactness_of_end(other):
                     self._ended[number] = _earliest(closed, [closed, other])
                 return
         self._ended.append(closed)
+
+    def _used_until(self, job: JobKey) -> Iterator[int]:
+        """Yield when processes of a job were seen last."""
+        used = AllocationKind.USED
+        yield from (each.seen for key, each in self._open.items() if key.job == job and key.kind is used)  # fmt: skip
+        yield from (each.end for each in self._ended if each.job == job and each.kind is used)
 
     def _end_unstated(
         self,
@@ -331,8 +385,9 @@ class JobMerge:
         knowing.add(PROCESSES)
         for key in self._open.keys() - set(stated):
             record = self._open[key]
-            unsure = not knowing.issuperset(record.sources) or (
-                key.kind is AllocationKind.USED and key.gpu in given.unread
+            unsure = (key.job, key.gpu) not in self._over and (
+                not knowing.issuperset(record.sources)
+                or (key.kind is AllocationKind.USED and key.gpu in given.unread)
             )
             if unsure and given.at - record.seen < UNSURE_SECONDS * _SECOND:
                 continue
@@ -370,6 +425,28 @@ class JobMerge:
         return tuple(found.values())
 
 
+def _by_alias(
+    given: JobsInput, owners: Mapping[ProcessId, Ownership], answers: Iterable[JobsAnswer]
+) -> dict[ProcessId, Ownership]:
+    """Return the jobs of processes whose cgroup has an alias of a job that is known to have their GPU, though its source
+    has not seen the process yet."""
+    found = {}
+    for answer in answers:
+        facts = {job.key: job for job in answer.jobs}
+        holders = {
+            (alias, each.gpu): each.job
+            for each in sorted(answer.allocations, key=lambda each: each.job)
+            if not each.end
+            for alias in aliases_of(facts.get(each.job, Job(key=each.job)))
+        }
+        for process in given.processes if holders else ():
+            owner = owners.get(process.id)
+            name = None if owner is None else holders.get((owner.job, process.process.gpu))
+            if owner is not None and name is not None:
+                found[process.id] = Ownership(name, owner.step, owner.source)
+    return found
+
+
 def _look_of(
     given: JobsInput, owners: Mapping[ProcessId, Ownership], answers: Mapping[str, JobsAnswer]
 ) -> _Look:
@@ -391,6 +468,13 @@ def _earliest(allocation: Allocation, others: Iterable[Allocation]) -> Allocatio
     best = min(others, key=lambda each: (_EXACTNESS[each.begin_from], each.begin))
     return msgspec.structs.replace(
         allocation, begin=best.begin, begin_from=best.begin_from, source=best.source
+    )
+
+
+def _is_final(allocation: Allocation) -> bool:
+    """Return whether an allocation has an end that a hook wrote, or that was concluded in its place."""
+    return bool(allocation.end) and (
+        allocation.end_from is Precision.HOOK or bool(allocation.end_by)
     )
 
 

@@ -10,16 +10,20 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from collector.jobs.cgroups import owner_of
+from collector.jobs.ends import Conclusion, MachineStart, conclusions
+from collector.jobs.memory import boot_id
 from collector.jobs.source import JobsAnswer, JobsInput, Ownership, ProcessId
 from telemetry.jobs import Allocation, Job, JobKey, JobSourceState, Precision
-from telemetry.slurm import SCHEDULER, gres_order
+from telemetry.slurm import SCHEDULER, gres_order, shares_gpus
 
 NAME = "slurm-hook"
 FOLDER = Path("/run/kilowatch/jobs")
@@ -59,6 +63,8 @@ class HookFile:
     end: int
     exit_code: int | None
     """Negative: the signal that ended it. None while it runs, and for 0: the epilog of a cancelled job is told 0, too."""
+    boot_id: str = ""
+    """Start of the machine in which it began; empty where an older prolog did not write it."""
 
 
 class SlurmJobs:
@@ -67,9 +73,10 @@ class SlurmJobs:
     name = NAME
     interval = 1.0
 
-    def __init__(self, config: SlurmConfig) -> None:
-        """Nothing is read before the first question."""
+    def __init__(self, config: SlurmConfig, boot: Callable[[], MachineStart] | None = None) -> None:
+        """Nothing is read before the first question. `boot`: the machine's, in place of the kernel's word."""
         self._config = config
+        self._boot = boot or _boot
         self._read: dict[str, tuple[tuple[int, int, int], HookFile]] = {}
         """By file name: inode, size and time of change when it was read, and its content."""
 
@@ -93,6 +100,11 @@ class SlurmJobs:
         files = self._files(folder, names, problems)
         order, assumed = gres_order(self._config.gres_file, given.node, given.gpus)
         by_minor = {gpu.minor: gpu.uuid for gpu in given.gpus if gpu.minor is not None}
+        living = _living(files, given)
+        over = conclusions(
+            files, living.__contains__, self._boot(), given.at,
+            exclusive=lambda: shares_gpus(self._config.gres_file) is False,
+        )  # fmt: skip
         allocations = []
         for file in files:
             for number in file.gpus:
@@ -100,14 +112,16 @@ class SlurmJobs:
                 if gpu is None:
                     problems.append(f"job {file.key.id} has GPU {number} of Slurm, which is none of this node's")  # fmt: skip
                 else:
-                    allocations.append(_allocation(file, gpu, assumed=bool(assumed)))
+                    allocations.append(
+                        _allocation(file, gpu, over.get(file.key), assumed=bool(assumed))
+                    )
         if assumed and allocations:
             problems.append(
                 f"{assumed}: Slurm's numbers of GPUs are taken for those of /dev/nvidiaN"
             )
         return JobsAnswer(
             state=JobSourceState(name=NAME, message=_joined(problems)),
-            jobs=tuple(_job(file) for file in files),
+            jobs=tuple(_job(file, over.get(file.key)) for file in files),
             allocations=tuple(allocations),
             owners=_owners(files, given),
         )
@@ -176,7 +190,7 @@ def parse(name: str, content: bytes) -> HookFile:
         array=its.get("array", ""), component=its.get("component", ""), user=its.get("user", ""),
         account=its.get("account", ""), partition=its.get("partition", ""),
         nodes=int(its.get("nodes") or 0), gpus=gpus, begin=begin, end=end,
-        exit_code=(int(code or 0) or -int(signal or 0)) or None,
+        exit_code=(int(code or 0) or -int(signal or 0)) or None, boot_id=its.get("boot", ""),
     )  # fmt: skip
 
 
@@ -200,20 +214,33 @@ def _joined(problems: Sequence[str]) -> str:
     return "; ".join(problems[:_MOST_NAMED]) + more
 
 
-def _job(file: HookFile) -> Job:
-    state = "RUNNING" if not file.end else "FAILED" if file.exit_code else "ended"
+def _job(file: HookFile, over: Conclusion | None) -> Job:
+    end = file.end if over is None else over.end
+    state = "RUNNING" if not end else "FAILED" if file.exit_code else "ended"
     return Job(
         key=file.key, user=file.user, account=file.account, queue=file.partition,
         owner=f"Array/{file.array}" if file.array else f"Component/{file.component}" if file.component else "",
-        begin=file.begin, end=file.end, state=state, exit_code=file.exit_code, nodes=file.nodes,
+        begin=file.begin, end=end, state=state, exit_code=file.exit_code, nodes=file.nodes,
     )  # fmt: skip
 
 
-def _allocation(file: HookFile, gpu: str, *, assumed: bool) -> Allocation:
-    return Allocation(
+def _allocation(file: HookFile, gpu: str, over: Conclusion | None, *, assumed: bool) -> Allocation:
+    known = Allocation(
         job=file.key, gpu=gpu, begin=file.begin, end=file.end, begin_from=Precision.HOOK,
         end_from=Precision.HOOK, source=NAME, assumed=assumed,
     )  # fmt: skip
+    if over is None:
+        return known
+    return replace(known, end=over.end, end_from=Precision.PROCESS, end_by=over.by)
+
+
+def _boot() -> MachineStart:
+    return MachineStart(boot_id(), time.time_ns() - time.clock_gettime_ns(time.CLOCK_BOOTTIME))
+
+
+def _living(files: Sequence[HookFile], given: JobsInput) -> set[JobKey]:
+    """Return the runs that have a process on a GPU."""
+    return {owner.job for owner in _owners(files, given).values()}
 
 
 def _owners(files: Sequence[HookFile], given: JobsInput) -> dict[ProcessId, Ownership]:

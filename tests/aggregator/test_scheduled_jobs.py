@@ -9,7 +9,13 @@ import msgspec
 import pytest
 
 from aggregator.jobs.hints import hints
-from aggregator.jobs.scheduled import SOURCE, UNSURE_SECONDS, SchedulerWord
+from aggregator.jobs.scheduled import (
+    EPILOG_SECONDS,
+    NEWER_RUN,
+    SOURCE,
+    UNSURE_SECONDS,
+    SchedulerWord,
+)
 from aggregator.jobs.service import JobService
 from aggregator.scheduler.listed import JobListing, ListedJob, whole_nodes
 from aggregator.web.job_list import jobs_body
@@ -188,7 +194,7 @@ def test_a_node_is_a_jobs_whole_where_it_runs_alone_and_asked_for_no_gpu(
 
 
 def test_a_cgroup_and_the_scheduler_name_one_job() -> None:
-    """A cgroup knows the number alone. One that began before the scheduler answered keeps that name."""
+    """A cgroup knows the number alone, also of one that began before the scheduler answered."""
     scene = Scene()
     scene.node(2)
     scene.squeue(5, listed(0))
@@ -200,9 +206,12 @@ def test_a_cgroup_and_the_scheduler_name_one_job() -> None:
     early.node(2, used("GPU-3"))
     early.squeue(5, listed(0))
     early.node(6, used("GPU-3"))
-    assert set(early.jobs.ledger.jobs) == {BARE}
-    assert early.row(BARE).job_name == "train"
-    assert set(early.held(BARE)) == {"GPU-3"}
+    assert set(early.jobs.ledger.jobs) == {KEY}
+    assert early.row().job_name == "train"
+    rows = early.jobs.ledger.jobs[KEY].allocations
+    assert {(row.kind, row.begin, row.end) for row in rows} == {
+        (AllocationKind.ALLOCATED, at(1), None), (AllocationKind.USED, at(3), None)
+    }  # fmt: skip
 
 
 def test_a_run_that_was_requeued_is_another_one() -> None:
@@ -308,6 +317,103 @@ def test_an_end_that_nobody_saw_is_the_accountings() -> None:
     assert (row.end, row.end_from, row.lost) == (at(42), Precision.ACCOUNTING, False)
     assert (scene.row().state, scene.row().phase) == ("NODE_FAIL", JobPhase.ENDED)
     assert scene.jobs.without_account(at(60)) == []
+
+
+def ended_by(scene: Scene, key: JobKey = KEY) -> set[tuple[float | None, str]]:
+    """Return when the allocations of a job ended, in seconds after the start, and what that was concluded from."""
+    rows = scene.jobs.ledger.jobs[key].allocations
+    return {(None if row.end is None else (row.end - START) / SECOND, row.end_by) for row in rows}
+
+
+def test_a_job_whose_epilog_did_not_run_ends_when_the_scheduler_says() -> None:
+    """After a while in which the epilog's word may come, and for good: squeue forgets it, its node never does."""
+    scene = Scene()
+    lasting = hooked("GPU-3"), used("GPU-3", KEY)
+    scene.node(2, *lasting)
+    scene.squeue(5, listed(0))
+    failed = listed(state="NODE_FAIL", end=60)
+    scene.squeue(70, failed)
+    scene.squeue(70 + EPILOG_SECONDS - 1, failed)
+    assert ended_by(scene) == {(None, "")}
+    scene.squeue(70 + EPILOG_SECONDS, failed)
+    assert ended_by(scene) == {(60, SOURCE)}
+    row = scene.row(seconds=140)
+    assert (row.phase, row.state, row.end) == (JobPhase.ENDED, "NODE_FAIL", at(60))
+    assert row.differences == ["n1.lab.example: no epilog said its end: it was at 2026-09-21 14:14:20 UTC, by squeue"]  # fmt: skip
+    scene.squeue(500)
+    scene.node(501, *lasting)
+    assert ended_by(scene) == {(60, SOURCE)}
+    jobs = scene.jobs
+    jobs.absorb([], [KEY])
+    jobs.written(jobs.due(600, at(600)), 600)
+    jobs.forget_ended(6000, at(6000))
+    assert ended_by(scene) == {(60, SOURCE)}, "it would begin anew with the next list of its node"
+    after = Scene()
+    after.node(6001, *lasting)
+    after.jobs.absorb([jobs.stored(KEY, at(6000))], [KEY])
+    after.squeue(6002)
+    assert ended_by(after) == {(60, SOURCE)}
+    scene.node(6100, hooked("GPU-3", end=59), used("GPU-3", KEY, end=58))
+    assert ended_by(scene) == {(59, ""), (58, "")}, "what its node saw is more exact"
+
+
+@pytest.mark.parametrize("state", ["RUNNING", "COMPLETING", "SUSPENDED"])
+def test_a_job_that_its_scheduler_lets_have_its_gpus_does_not_end(state: str) -> None:
+    scene = Scene()
+    scene.node(2, hooked("GPU-3"))
+    scene.squeue(5, listed(0))
+    for seconds in (60, 600):
+        holding = replace(listed(0, state=state, end=30), holds=True)
+        scene.squeue(seconds, holding)
+    assert ended_by(scene) == {(None, "")}
+
+
+def test_a_run_ends_when_the_scheduler_lists_a_newer_one_that_has_begun() -> None:
+    scene = Scene()
+    again = JobKey("slurm", "lab", "7", 1)
+    scene.node(2, hooked("GPU-3"))
+    scene.squeue(200, listed(key=again, state="PENDING", begin=-START / SECOND))
+    assert ended_by(scene) == {(None, "")}
+    scene.squeue(211, listed(1, key=again, begin=210))
+    assert ended_by(scene) == {(210, NEWER_RUN)}
+    assert set(scene.held(again)) == {"GPU-2"}
+    scene.squeue(600)
+    scene.node(601, hooked("GPU-3", end=599))
+    assert ended_by(scene) == {(210, NEWER_RUN)}, "the epilog was that of the newer run"
+    scene.node(602, hooked("GPU-3", end=205))
+    assert ended_by(scene) == {(205, "")}
+
+
+def test_the_accounting_is_asked_about_a_job_that_lasts_here_and_is_not_listed() -> None:
+    scene = Scene()
+    scene.node(2, hooked("GPU-3"))
+    scene.squeue(1000)
+    assert scene.jobs.without_account(at(1000)) == [KEY]
+    assert scene.jobs.without_account(at(1010)) == [], "not again and again"
+    scene.jobs.settle({KEY: JobAccount(state="NODE_FAIL", begin=at(1), end=at(60))})
+    assert ended_by(scene) == {(60, "sacct")}
+    scene.node(1020, hooked("GPU-3"))
+    assert ended_by(scene) == {(60, "sacct")}
+    assert scene.row().state == "NODE_FAIL"
+    listed_one = Scene()
+    listed_one.node(2, hooked("GPU-3"))
+    listed_one.squeue(1000, listed(0))
+    assert listed_one.jobs.without_account(at(1000)) == []
+
+
+def test_an_end_that_a_node_concluded_says_when_it_can_have_been() -> None:
+    scene = Scene()
+    scene.node(2, hooked("GPU-3"))
+    over = msgspec.structs.replace(
+        hooked("GPU-3", end=900), end_from=Precision.PROCESS, end_by="the next job on its GPU", end_after=at(58)
+    )  # fmt: skip
+    scene.node(901, over)
+    (line,) = scene.row().differences
+    assert line.endswith(
+        "it was between 2026-09-21 14:14:18 UTC and 2026-09-21 14:28:20 UTC, by the next job on its GPU"
+    )
+    scene.node(902, hooked("GPU-3"))
+    assert ended_by(scene) == {(900, "the next job on its GPU")}
 
 
 def test_what_the_scheduler_hides_or_calls_otherwise_is_said() -> None:

@@ -136,6 +136,37 @@ class SlurmCluster:
         self.environment = {
             **os.environ, "SLURM_CONF": str(folder / "slurm.conf"), _MARK: str(os.getpid())
         }  # fmt: skip
+        self.daemons: list[subprocess.Popen[bytes]] = []
+        """All that run or ran, as they were started."""
+
+    def start(self, *command: str) -> None:
+        """Start a daemon."""
+        with (self.folder / f"{len(self.daemons)}-{command[0]}.out").open("wb") as output:
+            self.daemons.append(
+                subprocess.Popen(
+                    command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+                    env={**self.environment, "MYSQL_UNIX_PORT": f"{self.folder}/database.socket"},
+                )
+            )  # fmt: skip
+
+    def fail(self, node: str) -> None:
+        """Kill all of Slurm on a node, the jobs too, so that no epilog runs, and have the controller notice."""
+        conf = str(self.folder / "slurm.conf")
+        for daemon in self.daemons:
+            if daemon.args == ("slurmd", "-D", "-N", node) and daemon.poll() is None:
+                daemon.kill()
+                daemon.wait()
+        for pid in _marked(conf):
+            with contextlib.suppress(OSError):
+                name = Path(f"/proc/{pid}/comm").read_text().strip()
+                if name in {"slurmstepd", "slurm_script", "sleep"}:
+                    os.kill(pid, signal.SIGKILL)
+        self.text("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=failed")
+
+    def recover(self, node: str) -> None:
+        """Start the daemon of a node that failed."""
+        self.start("slurmd", "-D", "-N", node)
+        self.text("scontrol", "update", f"NodeName={node}", "State=RESUME")
 
     def hook_runs(self, name: str, node: str, job: str) -> list[HookRun]:
         """Return when the `prolog` or the `epilog` of a job ran on a node, once a run of the job."""
@@ -207,16 +238,9 @@ def running(
         ("slurmctld", "-D", "-i"),
         *(("slurmd", "-D", "-N", node) for node in nodes),
     ]  # fmt: skip
-    started: list[subprocess.Popen[bytes]] = []
     try:
         for command in commands:
-            with (folder / f"{len(started)}-{command[0]}.out").open("wb") as output:
-                started.append(
-                    subprocess.Popen(
-                        command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
-                        env={**cluster.environment, "MYSQL_UNIX_PORT": f"{folder}/database.socket"},
-                    )
-                )  # fmt: skip
+            cluster.start(*command)
             if command[0] == "munged":
                 _wait((folder / "munge.socket").exists, folder)
             elif command[0] == "mariadbd":
@@ -229,7 +253,7 @@ def running(
         subprocess.run(["scancel", "--user", getpass.getuser()], check=False, env=cluster.environment, timeout=60)  # fmt: skip
         with contextlib.suppress(AssertionError, subprocess.SubprocessError):
             cluster.until(lambda: not cluster.text("squeue", "-h"))  # a step outlives its daemon
-        for process in reversed(started):
+        for process in reversed(cluster.daemons):
             process.terminate()
             try:
                 process.wait(15)

@@ -279,3 +279,49 @@ def test_components_steps_and_restarts_of_a_real_slurm(site: SlurmSite) -> None:
     for one in parts:
         row = check_end(site, one, since, cancelled)
         assert row["account_of_run"]["state"] == "CANCELLED"
+
+
+def test_a_job_whose_node_failed_ends_by_what_came_after(site: SlurmSite) -> None:
+    """No epilog wrote its end, and Slurm 22.05 runs no prolog for the newer run, at times: then squeue alone knows it."""
+    slurm = site.slurm
+    begun = site.submit("-J", "fails", "--gres=gpu:4", "-w", N1, "--requeue")
+    site.until("its processes", lambda: named(site, begun) and uses(site, begun, 4))
+    epilog = slurm.folder / "epilog"
+    hook = epilog.read_text()
+    epilog.write_text(
+        "#!/bin/sh\nexit 0\n"
+    )  # as on a full disk: Slurm runs it when the daemon is back
+    failed = time.time()
+    slurm.fail(N1)
+    slurm.until(lambda: slurm.text("squeue", "-h", "-j", begun, "-o", "%T") == "PENDING")
+    slurm.recover(N1)
+    slurm.until(lambda: "idle" in slurm.state(N1))
+    slurm.text("scontrol", "update", f"JobId={begun}", "StartTime=now+1")
+    site.until("the second run", lambda: site.jobs()[begun]["restart"] == 1 and len(site.given(begun)[N1]) == 4)  # fmt: skip
+    site.until("the end of the first run", lambda: site.job(begun, 0)["job"]["end"])  # type: ignore[index]
+    first = site.job(begun, 0)
+    assert first is not None
+    assert slurm.hook_runs("epilog", N1, begun) == [], "else it was no such case"
+    assert first["job"]["phase"] == "ended"
+    second = site.job(begun, 1)
+    assert second is not None
+    for each in first["allocations"]:
+        assert each["end"] is not None, shown_rows(first)
+        if each["kind"] == "allocated":
+            assert each["end_by"] in {"a newer run of it", "a newer run in squeue"}
+            assert (
+                failed - 1
+                <= each["end"] / SECOND
+                <= second["job"]["begin"] / SECOND + site.late(ATTRIBUTED)
+            )
+            assert each["begin"] < each["end_after"] <= each["end"]
+    epilog.write_text(hook)
+    holders = site.get(f"/api/v1/nodes/{N1}")["gpus"]
+    assert all(len(each["holders"]) == 1 for each in holders), holders
+    slurm.text("scancel", begun)
+    site.until("the end of all", lambda: ended(site, begun))
+    over = site.job(begun, 0)
+    assert over is not None
+    assert over["job"]["end"] == first["job"]["end"], (
+        "the epilog of the newer run ends itself alone"
+    )

@@ -168,8 +168,11 @@ def test_a_process_belongs_to_the_only_pod_that_has_its_gpu(
     outside = process(11, gpu=UUIDS[0], cgroup="0::/user.slice/user-1000.slice/session-2.scope")
     shared = process(12, gpu=UUIDS[1], cgroup=CGROUP)
     given = JobsInput(at=START, node="n1", gpus=GPUS, processes=(inside, outside, shared))
-    owners = read(tmp_path, given).owners
-    assert {each[0]: its.job.id for each, its in owners.items()} == {10: "team/one"}
+    answer = read(tmp_path, given)
+    assert {each[0]: its.job.id for each, its in answer.owners.items()} == {10: "team/one"}
+    assert {job.key.id: job.aliases for job in answer.jobs} == {
+        "team/one": (POD,), "team/a": (), "team/b": ()
+    }, "as which its processes were known before"  # fmt: skip
 
 
 # -- The API server ------------------------------------------------------------------------------

@@ -134,6 +134,18 @@ def test_a_job_that_a_scheduler_names_later_neither_ends_nor_begins() -> None:
     assert (found.job, found.end) == (SLURM, 0), "a silent scheduler takes no name away"
 
 
+def test_a_process_of_a_job_that_has_its_gpu_is_named_before_its_source_has_seen_it() -> None:
+    one, other = process(7), process(8, gpu="GPU-1")
+    known = {"slurm": answer(allocated(how=Precision.HOOK, begin=-5))}
+    owners = dict.fromkeys((one.id, other.id), BY_CGROUP)
+    found = JobMerge().update(given(0, one, other), owners, known)
+    jobs = {(each.gpu, each.kind.value): each.job for each in found.allocations}
+    assert jobs == {
+        (GPU, "allocated"): SLURM, (GPU, "used"): SLURM, ("GPU-1", "used"): BY_CGROUP.job
+    }  # fmt: skip
+    assert [each.job for each in found.processes] == [SLURM, BY_CGROUP.job]
+
+
 def test_the_first_source_names_the_owner_and_each_fills_in_what_the_others_do_not_know() -> None:
     one = process(7, user="uid")
     first = answer(
