@@ -1,4 +1,4 @@
-"""Fakes that behave: a source whose every fault can be scripted, and a patient wait."""
+"""Fakes that behave: a source whose every fault can be scripted, and a die without chance."""
 
 from __future__ import annotations
 
