@@ -919,6 +919,9 @@ class Aggregator(SingleView):
             try:
                 await self.register.rename(old, new, self.fleet, "kilowatch", why, self.wall(), heard=True)  # fmt: skip
             except (NodeError, ConfigError) as error:
+                if isinstance(error.__cause__, OSError):  # a full disk: again at the next look
+                    self._ingest.renamed.append((old, new))
+                    continue
                 log.warning("node=%s sends as %s now, and its history stays under the old name: %s", old, new, error)  # fmt: skip
             else:
                 log.warning("node=%s has the name %s now: %s", old, new, why)

@@ -52,7 +52,8 @@ RECENT_EVENTS = 1000
 HELD_SECONDS = 600.0
 """Seconds after its last frame for which a GPU is its node's: a reboot takes less."""
 RENAMED_SECONDS = 3.0
-"""The same after our start, where the other name is one of the same machine: it would have sent by then."""
+"""The same, at least, where the other name is one of the same machine that was not heard since our start: it would
+have sent by then."""
 MOST_UNSTORED = 100_000
 """Events that wait for a store that fails."""
 FEW_SPANS = 16
@@ -193,6 +194,8 @@ class MessageRouter:
         self._fleet = fleet
         self._began = 0.0
         """When it began with what the store knows, monotonic seconds."""
+        self._listening = math.inf
+        """When the first inventory came: from then on a node that runs is heard, monotonic seconds."""
         self._dead_letters = dead_letters
         self._interner = Interner()
         self._budgets = config.budgets
@@ -492,6 +495,7 @@ class MessageRouter:
         if not payload:
             return  # the retained message was cleared
         found = border.decode_inventory(payload, node.name, wall)
+        self._listening = min(self._listening, now)
         inventory = self._interner.inventory(found)
         first = not node.layouts
         if first or node.layouts[0].inventory != inventory:
@@ -542,15 +546,16 @@ class MessageRouter:
                 continue  # an old inventory that the broker retains, perhaps
             holder = fleet.nodes[name]
             same = bool(machine) and machine_of(holder.inventory) == machine
-            unheard = same and not math.isfinite(holder.seen)
-            silent = now - max(holder.seen, self._began) > (
-                RENAMED_SECONDS if unheard else HELD_SECONDS
+            unheard = same and not holder.online and not math.isfinite(holder.seen)
+            soon = max(RENAMED_SECONDS, 3 * holder.interval)
+            silent = now - max(holder.seen, self._began) > HELD_SECONDS or (
+                unheard and now - self._listening > soon
             )
             if not (silent or holder.ended or (held is not None and not held.present)) and not (
                 self._registry.had(inventory.node, gpu.uuid)
             ):
                 if unheard:  # request it again as soon as it may be accepted
-                    node.inventory_requested = now + RENAMED_SECONDS - REQUEST_INVENTORY_EVERY
+                    node.inventory_requested = now + soon - REQUEST_INVENTORY_EVERY
                 raise WireError(
                     "foreign",
                     f"gpus[{number}] is of the node {name}. If that is an old name of this machine, stop its "

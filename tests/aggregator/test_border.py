@@ -427,6 +427,28 @@ def test_a_machine_that_has_another_name_now_keeps_its_gpus_after_our_restart(fe
     assert feed.commit() == 0, "its ring has what was stored under the old name"
 
 
+@pytest.mark.parametrize("late", [False, True])
+def test_a_machine_is_not_taken_over_from_a_name_under_which_it_runs(
+    feed: Feed, late: bool
+) -> None:
+    """Two collectors on one machine: neither a long interval nor a broker that comes back late is a new name."""
+    old = msgspec.structs.replace(inventory("a", 2), host={"machine": "m1"})
+    new = msgspec.structs.replace(old, node="b", session=2)
+    feed.inventory(old)
+    feed.send("a", 0)
+    feed.commit()
+    feed.reopen()
+    feed.now += 60 * late
+    if not late:
+        status = CollectorStatus(state=NodeState.ONLINE, session=1, interval=10.0)
+        feed.publish("a", Topic.STATUS, messages.encode(status))
+    feed.inventory(new)
+    feed.now += RENAMED_SECONDS - 1 if late else HELD_SECONDS - 1
+    feed.inventory(new)
+    assert feed.ingest.renamed == []
+    assert "b" not in feed.fleet.nodes
+
+
 @pytest.mark.parametrize("order", ["ghost first", "ghost last", "ghost gone"])
 def test_a_name_without_a_frame_holds_no_gpu(feed: Feed, order: str) -> None:
     """The broker retains an inventory of a node's old host name; the aggregator is new."""
