@@ -53,19 +53,24 @@ class TaskGroup(asyncio.TaskGroup):
 
     def cancel_tasks(self) -> None:
         """Cancel all tasks, and leave the body alone."""
-        self._abort()
+        for task in self._tasks:
+            task.cancel()
+        self._look_again()
 
     def _abort(self) -> None:
         super()._abort()  # type: ignore[misc]
-        if self._tasks:
-            asyncio.get_running_loop().call_later(self._again_after, self._abort_again)
+        self._look_again()
 
-    def _abort_again(self) -> None:
+    def _look_again(self) -> None:
+        if self._tasks:
+            asyncio.get_running_loop().call_later(self._again_after, self._cancel_again)
+
+    def _cancel_again(self) -> None:
         for task in self._tasks:
             log.warning(
                 "task %s was cancelled and has not ended: it is cancelled again", task.get_name()
             )
-        self._abort()
+        self.cancel_tasks()
 
 
 @contextmanager

@@ -81,6 +81,34 @@ async def test_tasks_of_a_group_are_cancelled_without_its_body_and_again() -> No
     assert task.cancelled()
 
 
+async def test_a_group_that_ends_its_tasks_is_cancelled_itself_all_the_same() -> None:
+    """As where meters are read anew, and the aggregator is stopped before the old ones have ended."""
+    cleaned = asyncio.Event()
+
+    async def cleans_up() -> None:
+        try:
+            await forever()
+        finally:
+            await cleaned.wait()
+
+    async def twice() -> None:
+        async with TaskGroup(again_after=3600.0) as group:
+            group.create_task(cleans_up())
+            await asyncio.sleep(0)
+            group.cancel_tasks()
+        await forever()
+
+    task = asyncio.create_task(twice())
+    for _ in range(4):
+        await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.sleep(0)
+    cleaned.set()
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert task.cancelled()
+
+
 async def test_a_task_has_its_time_to_clean_up() -> None:
     """The group says so once that is over, and not before."""
     cleaned = asyncio.Event()
