@@ -28,7 +28,7 @@ from telemetry.supervision import ProgressMarks, Supervisor, TaskState
 SLOWEST_SAMPLE = 10.0
 """Seconds without a sample after which a collector of a short interval counts as blocked."""
 SLOWEST_SEND = 20.0
-"""Seconds with frames that wait at a connection, and of which none is sent, after which a publisher counts as
+"""Seconds with frames that wait at a connection, and in which nothing is sent, after which a publisher counts as
 blocked: each of its messages is sent or ends the connection within ten."""
 STALE_INTERVALS = 3.0
 """As in `telemetry.fleet`, which needs NumPy: older readings are stale."""
@@ -220,6 +220,11 @@ class CollectorAssembly:
             self.marks.expect("frame sent")
         self._sending = sending
         return self.marks.blocked().get("frame sent")
+
+    def publisher_ended(self) -> None:
+        """Note that the publisher has ended: until it runs again no frame is due."""
+        self.marks.rest("frame sent")
+        self._sending = None
 
     def begun(self, part: str) -> None:
         """Note that a part has begun to work; when all have, no error ends the collector any more."""

@@ -218,13 +218,16 @@ class PublisherBlockedError(Exception):
 async def _publish(parts: CollectorAssembly) -> None:
     """Run the publisher; raise when it is blocked, whatever keeps it. While it does not end the watchdog is
     not fed."""
-    async with TaskGroup(again_after=STOPPING) as group:
-        run = unending(parts.publisher.run(), lambda: parts.closing)
-        task = group.create_task(run, name=f"publishing {parts.config.node}")
-        while not task.done():
-            await asyncio.wait({task}, timeout=LOOK_SECONDS)
-            if (seconds := parts.publisher_blocked()) is not None:
-                raise PublisherBlockedError(seconds)
+    try:
+        async with TaskGroup(again_after=STOPPING) as group:
+            run = unending(parts.publisher.run(), lambda: parts.closing)
+            task = group.create_task(run, name=f"publishing {parts.config.node}")
+            while not task.done():
+                await asyncio.wait({task}, timeout=LOOK_SECONDS)
+                if (seconds := parts.publisher_blocked()) is not None:
+                    raise PublisherBlockedError(seconds)
+    finally:
+        parts.publisher_ended()
 
 
 async def _publish_last_frame(parts: CollectorAssembly) -> None:

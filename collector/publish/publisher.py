@@ -73,7 +73,7 @@ class Publisher:
         sent: Callable[[], None] = lambda: None,
     ) -> None:
         """`execute` is called with each command that is obeyed, `note` with events of the publisher,
-        `sent` after each live frame."""
+        `sent` after each live frame, and each message that the broker has acknowledged."""
         self._sent = sent
         self.connected = False
         self._config = config
@@ -212,6 +212,7 @@ class Publisher:
         now = asyncio.get_running_loop().time
         wanted = [(self._topic(Topic.COMMAND), 0), (self._topic(Topic.STATUS), 1)]
         refused, asked = await self._subscribe(client, wanted), now()
+        self._sent()  # a slow broker is no fault of ours: each message that it acknowledges is progress
         while True:
             await outbox.frames_waiting.wait()
             outbox.frames_waiting.clear()
@@ -222,12 +223,15 @@ class Publisher:
                 await client.publish(
                     self._topic(Topic.INVENTORY), self._inventory, qos=1, retain=True
                 )
+                self._sent()
             if self._status_due and (self._store is None or self._store.ready.is_set()):
                 await self._publish_status(client, NodeState.ONLINE)
+                self._sent()
             await self._send_frames(client)
             if self._jobs_due and self._jobs is not None:
                 self._jobs_due = False
                 await client.publish(self._topic(Topic.JOBS), self._jobs, qos=1, retain=True)
+                self._sent()
             if self._closing.is_set():
                 return
 

@@ -10,6 +10,7 @@ import pytest
 
 from collector.assembly import SLOWEST_SEND, CollectorAssembly
 from collector.publish.publisher import Publisher
+from collector.service import _publish
 from telemetry.mqtt import BrokerConfig
 from telemetry.supervision import ProgressMarks
 from tests.brokers import Mosquitto, free_port
@@ -91,6 +92,49 @@ async def test_each_connection_has_its_own_time(tmp_path: Path) -> None:
     for _ in range(10):
         collector.connect()
         assert collector.wait(15) is None
+
+
+async def test_a_publisher_that_was_ended_owes_nothing_until_it_runs_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the watchdog would end the collector in the pauses before it is started again."""
+    monkeypatch.setattr("collector.service.LOOK_SECONDS", 0.0)
+    collector = Clocked(tmp_path)
+    collector.connect()
+    assert collector.wait(29) is not None
+    collector.parts.publisher.run = asyncio.Event().wait  # type: ignore[assignment, method-assign]
+    with pytest.raises(ExceptionGroup):
+        await _publish(collector.parts)
+    collector.now += HOURS
+    assert "frame sent" not in collector.parts.marks.vital_blocked()
+
+
+async def test_a_broker_that_takes_nine_seconds_for_each_answer_is_no_fault_of_ours(
+    tmp_path: Path,
+) -> None:
+    collector = Clocked(tmp_path)
+    parts, publisher = collector.parts, collector.parts.publisher
+    asked = []
+
+    class SlowBroker:
+        async def subscribe(self, topics: list[object]) -> list[int]:
+            await self.publish("subscribe")
+            return [0 for _ in topics]
+
+        async def publish(self, topic: str, *_: object, **__: object) -> None:
+            asked.append(topic.rpartition("/")[2])
+            collector.now += 9.0
+            parts.marks.mark("sample")
+            assert parts.publisher_blocked() is None
+
+    collector.connect()
+    publisher._inventory, publisher._inventory_due = b"inventory", True
+    publisher._jobs, publisher._jobs_due = b"jobs", True
+    publisher._status_due = True
+    collector.wait(1)
+    publisher.close()
+    await publisher._send(SlowBroker())  # type: ignore[arg-type]
+    assert asked == ["subscribe", "inventory", "status", "frame", "jobs"]
 
 
 async def test_a_collector_of_a_long_interval_has_three_of_them(tmp_path: Path) -> None:
