@@ -27,6 +27,7 @@ from tests.gate.outcomes import FILE, Outcome, read
 
 FOLDER = Path("build/gate")
 """Marks of trees that have passed, by the hash of the tree, and what the last run left."""
+CHECK_LOG = FOLDER / "check.log"
 FLAKY = Path("build/flaky.jsonl")
 PATIENCE = 3
 TIERS = (
@@ -64,6 +65,11 @@ def git(*arguments: str) -> str:
 def touched(base: str) -> set[str]:
     """Return the files that differ from where the change began, and those that git does not know yet."""
     begin = git("merge-base", "HEAD", base)
+    if not begin:
+        print(
+            f"gate: {base} is not known here, so no file counts as touched by the change",
+            flush=True,
+        )
     named = git("diff", "--name-only", begin) if begin else ""
     return {*named.splitlines(), *git("ls-files", "--others", "--exclude-standard").splitlines()}
 
@@ -134,11 +140,9 @@ def second_try(
     return flaky, twice
 
 
-def leave_mark(line: str) -> None:
-    """Say that exactly this tree has passed, where it is what is committed."""
-    tree = git("rev-parse", "HEAD^{tree}")
-    if tree and not git("status", "--porcelain"):
-        (FOLDER / tree).write_text(f"{line}\n", encoding="utf-8")
+def committed() -> str:
+    """Return the hash of the tree; empty where something is not committed, and without git."""
+    return "" if git("status", "--porcelain") else git("rev-parse", "HEAD^{tree}")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -158,14 +162,14 @@ def main(arguments: list[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     began = time.monotonic()
     FOLDER.mkdir(parents=True, exist_ok=True)
-    checks = None
+    checks, tree = None, committed()
     if not given.pytest:  # beside the tests, which wait more than they compute
-        log = (FOLDER / "check.log").open("wb")
-        checks = subprocess.Popen(["nice", "make", "check"], stdout=log, stderr=subprocess.STDOUT)
+        with CHECK_LOG.open("wb") as log:
+            checks = subprocess.Popen(["nice", "make", "check"], stdout=log, stderr=log)
     tiers = (("given", tuple(given.pytest)),) if given.pytest else TIERS
     found, load, bad = run_tiers(tiers)
     if checks is not None and checks.wait():
-        print((FOLDER / "check.log").read_text(encoding="utf-8", errors="replace"))
+        print(CHECK_LOG.read_text(encoding="utf-8", errors="replace"))
         bad.append("CHECKS FAILED: make check, above")
     quarantined = quarantine.load()
     told = quarantine.over(quarantined, datetime.datetime.now(datetime.UTC).date())
@@ -187,8 +191,9 @@ def main(arguments: list[str] | None = None) -> int:
     minutes = (time.monotonic() - began) / 60
     print("\n".join(["", *told, *bad, f"gate: {line}"]))
     print(f"{'REFUSED' if bad else 'PASSED'} after {minutes:.1f} min, {len(flaky)} flaky")
-    if not bad:
-        leave_mark(f"{line}, {len(flaky)} flaky, {minutes:.1f} min")
+    if not bad and not given.pytest and tree and tree == committed():
+        mark = f"{line}, {len(flaky)} flaky, {minutes:.1f} min\n"
+        (FOLDER / tree).write_text(mark, encoding="utf-8")
     return int(bool(bad))
 
 

@@ -45,7 +45,8 @@ def load(file: Path = FILE) -> dict[str, Quarantined]:
 
 
 def over(quarantined: dict[str, Quarantined], today: datetime.date) -> list[str]:
-    """Return a line for each test whose last day has passed: `make nightly` fails on it, the gate only says so."""
+    """Return a line for each test whose last day has passed. The gate only says so: a tree that nobody changed does
+    not turn red by the calendar."""
     return [
         f"QUARANTINE OVER {one.test}: since {one.last_day}; mend it or delete it: {one.cause}"
         for one in quarantined.values()

@@ -12,8 +12,9 @@ import pytest
 
 from tests.conftest import ROOT
 from tests.gate import quarantine
-from tests.gate.__main__ import Flaky
+from tests.gate.__main__ import Flaky, main
 from tests.gate.judge import MOST_FAILED, MOST_FLAKY, file_of
+from tests.kit.waiting import FACTOR
 
 GOOD = "def test_good():\n    assert True\n"
 BAD = "def test_bad():\n    assert 0\n"
@@ -28,7 +29,7 @@ def first(name):
 """
 """True at the first call for a name, as the state of a machine is at the first try."""
 FLAKY_TEST = ONCE + "def test_once():\n    assert not first('once')\n"
-HANGS = ONCE + "import time\ndef test_hangs():\n    time.sleep(30 if first('hangs') else 0)\n"
+HANGS = ONCE + "import time\ndef test_hangs():\n    time.sleep(300 if first('hangs') else 0)\n"
 CRASHES = ONCE + "import os\ndef test_crashes():\n    first('crashes') and os._exit(3)\n"
 SKIPS = ONCE + "import pytest\ndef test_skips():\n    assert not first('s')\n    "
 
@@ -40,7 +41,7 @@ class Repository:
         self.folder = folder
         (folder / "conftest.py").write_text("")
         (folder / ".gitignore").write_text("build/\nonce\nhangs\n__pycache__/\n.pytest_cache/\n")
-        (folder / "pytest.ini").write_text("[pytest]\ntimeout = 1\n")
+        (folder / "pytest.ini").write_text("[pytest]\ntimeout = 60\n")
 
     def write(self, name: str, text: str) -> None:
         (self.folder / name).write_text(text)
@@ -134,6 +135,7 @@ def test_so_many_tests_may_be_flaky(repository: Repository, count: int) -> None:
 
 
 def test_a_hang_counts_double(repository: Repository) -> None:
+    repository.write("pytest.ini", f"[pytest]\ntimeout = {FACTOR}\n")
     repository.write("test_hangs.py", HANGS)
     code, text = repository.judge()
     assert code == 0
@@ -185,16 +187,28 @@ def test_no_tests_are_no_pass(tmp_path: Path) -> None:
     assert "no test was found" in text
 
 
-def test_a_tree_that_passed_is_marked_where_it_is_what_is_committed(repository: Repository) -> None:
+def test_a_tree_that_passed_is_marked_where_it_is_what_is_committed(
+    repository: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
     repository.git("init", "-q", "-b", "main")
+    repository.write("Makefile", "check:\n\ttrue\n")
     tree = repository.commit()
     mark = repository.folder / "build/gate" / tree
+    monkeypatch.chdir(repository.folder)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setattr("tests.gate.__main__.TIERS", (("fast", ("-n", "0")),))
     repository.write("test_more.py", GOOD)
-    assert repository.judge()[0] == 0
+    assert main(["--calm", "0"]) == 0
     assert not mark.exists(), "what was judged is not what is committed"
     (repository.folder / "test_more.py").unlink()
-    assert repository.judge()[0] == 0
+    assert main(["--calm", "0", "--", "test_good.py"]) == 0
+    assert not mark.exists(), "not all was judged"
+    assert main(["--calm", "0"]) == 0
     assert mark.read_text().startswith("1 passed, 0 failed, 0 skipped, 0 flaky, ")
+    mark.unlink()
+    repository.write("Makefile", "check:\n\tfalse\n")
+    repository.commit()
+    assert main(["--calm", "0"]) == 1, "checks judge too"
 
 
 QUARANTINE = """
