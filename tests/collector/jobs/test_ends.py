@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -16,19 +17,20 @@ from telemetry.slurm import shares_gpus
 from tests.collector.jobs.given import at, process
 
 GPUS = tuple(Gpu(uuid=f"GPU-{n}", index=n, minor=n, name="H100") for n in range(4))
-OWN_GPU = "Name=gpu File=/dev/nvidia[0-3]\n"
+OWN_GPU, OWN_TYPES = "Name=gpu File=/dev/nvidia[0-3]\n", "GresTypes=gpu\n"
 HOUR = 3600.0
 
 
 class Node:
     """The hooks' files of a node, and the collector that reads them."""
 
-    def __init__(self, folder: Path, gres: str | None = OWN_GPU) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder / "jobs"
         self.folder.mkdir(mode=0o755)
         self.gres = folder / "gres.conf"
-        if gres is not None:
-            self.gres.write_text(gres)
+        self.gres.write_text(OWN_GPU)
+        self.conf = folder / "slurm.conf"
+        self.conf.write_text(OWN_TYPES)
         self.boot = MachineStart("this", at(-1000))
         self.slurm = SlurmJobs(
             SlurmConfig(folder=self.folder, gres_file=self.gres), lambda: self.boot
@@ -135,8 +137,17 @@ def test_a_job_on_other_gpus_and_one_that_ended_are_no_evidence(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("gres", "slurm", "shared"),
     [
-        (OWN_GPU, None, False),
-        (OWN_GPU, "GresTypes=gpu\n", False),
+        (OWN_GPU, None, None),
+        (OWN_GPU, OWN_TYPES, False),
+        (None, OWN_TYPES, False),
+        (OWN_GPU, "Include common.conf\n", None),
+        (OWN_GPU, OWN_TYPES + " include common.conf\n", None),
+        (OWN_GPU, OWN_TYPES + "#Include common.conf\n", False),
+        (OWN_GPU, "Include common.conf\nGresTypes=gpu,shard\n", True),
+        (OWN_GPU, "GresTypes=gpu,\\\nshard\n", True),
+        (OWN_GPU, "GresTypes=gpu,\\ # parts\n  shard\n", True),
+        (OWN_GPU, "GresTypes=gpu\\\n\nMpiDefault=none\n", False),
+        (OWN_GPU, "ClusterName=loop GresTypes=gpu,shard\n", True),
         (OWN_GPU + "Name=shard Count=16\n", None, True),
         (OWN_GPU, "ClusterName=loop\nGresTypes = gpu,shard # parts\n", True),
         (None, "grestypes=gpu,mps\n", True),
@@ -148,14 +159,24 @@ def test_a_gpu_that_slurm_gives_to_several_at_a_time_is_no_evidence(
     tmp_path: Path, gres: str | None, slurm: str | None, shared: bool | None
 ) -> None:
     """A prolog is told of a shard as of a GPU: Slurm 22.05 says SLURM_JOB_GPUS=0 to two jobs with `--gres=shard:2`."""
-    node = Node(tmp_path, gres)
-    if slurm is not None:
-        (tmp_path / "slurm.conf").write_text(slurm)
+    node = Node(tmp_path)
+    for file, text in ((node.gres, gres), (node.conf, slurm)):
+        file.unlink() if text is None else file.write_text(text)
     node.prolog("33", 0)
     node.prolog("34", 100)
     assert shares_gpus(node.gres) is shared
     both = {("33", 0), ("34", 0)}
     assert node.holders(1000) == ({("34", 0)} if shared is False else both)
+
+
+def test_a_slurm_conf_of_blank_lines_is_read_in_time_that_grows_with_its_length(
+    tmp_path: Path,
+) -> None:
+    node = Node(tmp_path)
+    node.conf.write_text(OWN_TYPES + "\n" * 100_000)
+    begun = time.process_time()
+    assert shares_gpus(node.gres) is False
+    assert time.process_time() - begun < 5, "it was 49 s"
 
 
 def test_a_process_of_a_job_is_evidence_against_its_end_until_the_next_has_one(
