@@ -207,6 +207,19 @@ def test_a_job_of_before_the_node_s_last_start_has_ended(tmp_path: Path) -> None
     }
 
 
+def test_the_end_by_a_restart_is_the_same_at_every_look(tmp_path: Path) -> None:
+    """The clock and the time since the start are read one after the other: their difference is never the same. A list
+    that differs is sent again."""
+    node = Node(tmp_path)
+    file = node.prolog("33", 0, boot="another")
+    file.write_text(file.read_text().replace(f"begin={at(0)}", f"begin={10**18}"))
+    slurm = SlurmJobs(SlurmConfig(folder=node.folder, gres_file=node.gres))
+    given = JobsInput(at=2 * at(0), node="n1", gpus=GPUS, processes=())
+    answers = [slurm.read(given) for _ in range(5)]
+    assert answers == [answers[0]] * 5
+    assert {each.end_by for each in answers[0].allocations} == {NODE_RESTART}
+
+
 def test_a_concluded_end_is_for_good_unless_the_epilog_says_otherwise(tmp_path: Path) -> None:
     """The prolog removes files of jobs that ended an hour ago, and with them the evidence."""
     node = Node(tmp_path)
