@@ -13,6 +13,7 @@ import stat
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import msgspec
@@ -106,7 +107,7 @@ class SlurmJobs:
         living = _living(files, given)
         over = conclusions(
             files, living.__contains__, self._machine_start(), given.at,
-            exclusive=lambda: shares_gpus(self._config.gres_file) is False,
+            exclusive=cache(lambda: shares_gpus(self._config.gres_file) is False),
         )  # fmt: skip
         allocations = []
         for file in files:

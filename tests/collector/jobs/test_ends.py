@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from collector.jobs.ends import NEWER_RUN, NEXT_HOLDER, NODE_RESTART, MachineStart
+from collector.jobs.ends import NEWER_RUN, NEXT_HOLDER, NODE_RESTART, MachineStart, conclusions
 from collector.jobs.merge import JobMerge, MergedJobs
 from collector.jobs.slurm import SlurmConfig, SlurmJobs
 from collector.jobs.source import FoundProcess, JobsAnswer, JobsInput, Ownership
@@ -235,6 +236,45 @@ def test_a_concluded_end_is_for_good_unless_the_epilog_says_otherwise(tmp_path: 
         assert [each.job.id for each in found.allocations if not each.end] == []
         node.restart()
     assert found.allocations == (), "and it leaves the list like any other"
+
+
+@dataclass
+class CountedRun:
+    """A run that counts how often somebody looks at its key."""
+
+    number: int
+    end: int
+    looks: list[int]
+    boot_id: str = "this"
+
+    @property
+    def key(self) -> JobKey:
+        self.looks.append(self.number)
+        return JobKey("slurm", "loop", str(self.number))
+
+    @property
+    def gpus(self) -> tuple[int, ...]:
+        return (self.number % 8,)
+
+    @property
+    def begin(self) -> int:
+        return at(self.number)
+
+
+@pytest.mark.parametrize("end", [0, at(2 * HOUR)], ids=["open", "ended"])
+def test_the_work_grows_with_the_number_of_files(end: int) -> None:
+    """A node of short jobs has 2,000 files of the last hour, and they are judged every second."""
+
+    def looks(runs: int) -> int:
+        found: list[int] = []
+        files = [CountedRun(number, end, found) for number in range(runs)]
+        ends = conclusions(
+            files, lambda _: False, MachineStart("this", 0), at(HOUR), exclusive=lambda: True
+        )
+        assert len(ends) == (0 if end else runs - 8)
+        return len(found)
+
+    assert looks(400) <= 2.5 * looks(200)
 
 
 def test_a_late_epilog_is_more_exact(tmp_path: Path) -> None:
