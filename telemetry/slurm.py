@@ -1,4 +1,4 @@
-"""Slurm's own notations: lists of hosts, and the numbers that it gives GPUs. Pure but for gres.conf.
+"""Slurm's own notations: lists of hosts, and the numbers that it gives GPUs. Pure but for gres.conf and slurm.conf.
 
 Slurm counts GPUs in the order of `File=` in gres.conf, which is neither NVML's nor always that of `/dev/nvidiaN`
 or `/dev/dri/renderDN`.
@@ -19,8 +19,10 @@ MOST_NAMES = 65_536
 _DEVICE = re.compile(r"/(?:nvidia|dri/renderD)(\d+)$")
 RENDER = 128
 """Least number of a render node, by which AMD's GPUs are known: `/dev/dri/renderD128`."""
-_SHARES = re.compile(r"^[^#\n]*\bname\s*=\s*(?:shard|mps)\b", re.IGNORECASE | re.MULTILINE)
-_SHARE_TYPES = re.compile(r"^\s*grestypes\s*=[^#\n]*\b(?:shard|mps)\b", re.IGNORECASE | re.MULTILINE)  # fmt: skip
+_COMMENT, _CONTINUED = re.compile(r"#.*"), re.compile(r"\\[ \t]*\n")
+_SHARES = re.compile(r"\bname[ \t]*=[ \t]*(?:shard|mps)\b", re.IGNORECASE)
+_SHARE_TYPES = re.compile(r"\bgrestypes[ \t]*=.*\b(?:shard|mps)\b", re.IGNORECASE)
+_INCLUDE = re.compile(r"^[ \t]*include\b", re.IGNORECASE | re.MULTILINE)
 _RANGE = re.compile(r"\[([0-9,-]+)\]")
 
 
@@ -47,15 +49,21 @@ def gres_order(file: Path, node: str, gpus: Sequence[Gpu]) -> tuple[list[int], s
 
 def shares_gpus(gres_file: Path) -> bool | None:
     """Return whether Slurm may give a GPU to several jobs at a time: parts of it, of which the prolog is told as of the
-    whole. By gres.conf and the slurm.conf beside it; None where neither can be read."""
-    found = None
-    for file, form in ((gres_file, _SHARES), (gres_file.with_name("slurm.conf"), _SHARE_TYPES)):
-        try:
-            text = file.read_text(errors="replace")
-        except OSError:
-            continue
-        found = bool(found) or form.search(text) is not None
-    return found
+    whole. By gres.conf and the slurm.conf beside it. None where that is not known: gres.conf needs no word of shards, so a
+    slurm.conf that is missing or includes other files may give them all the same."""
+    gres, slurm = _lines(gres_file), _lines(gres_file.with_name("slurm.conf"))
+    if _SHARES.search(gres or "") or _SHARE_TYPES.search(slurm or ""):
+        return True
+    return None if slurm is None or _INCLUDE.search(slurm) else False
+
+
+def _lines(file: Path) -> str | None:
+    """Return a configuration as Slurm takes it, without comments and with continued lines joined; None where it can't be
+    read."""
+    try:
+        return _CONTINUED.sub("", _COMMENT.sub("", file.read_text(errors="replace")))
+    except OSError:
+        return None
 
 
 def _minors(text: str, node: str) -> list[int]:

@@ -7,6 +7,8 @@ been started since, is. Each end says what it was concluded from, and could be e
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
@@ -64,12 +66,18 @@ def conclusions(
 ) -> Mapping[JobKey, Conclusion]:  # fmt: skip
     """Return the ends of the runs that have none, or that of a newer run, as far as they lie before `now`: after a step of
     the clock others may not. `alive`: whether a process of a run is on a GPU; `exclusive`: whether Slurm gives no GPU to two jobs at a time here."""
+    of_job = defaultdict[tuple[str, str], list[BeganJob]](list)
+    holders = defaultdict[int, list[BeganJob]](list)
+    for run in sorted(runs, key=_begin):
+        of_job[_job(run.key)].append(run)
+        for gpu in run.gpus:
+            holders[gpu].append(run)
     found = {}
     for run in runs:
-        ends = list(_of_newer_runs(run, runs))
+        ends = list(_of_newer_runs(run, of_job[_job(run.key)]))
         if not run.end:
             ends += _of_restart(run, boot)
-            later = list(_of_next_holders(run, runs, alive))
+            later = list(_of_next_holders(run, holders, alive))
             if later and exclusive():
                 ends += later
         # The epilog of a newer run writes its own end into the files of older ones that have none.
@@ -81,7 +89,7 @@ def conclusions(
 
 def _of_newer_runs(run: BeganJob, runs: Iterable[BeganJob]) -> Iterator[Conclusion]:
     for other in runs:
-        if _job(other.key) == _job(run.key) and other.key.restart > run.key.restart:
+        if other.key.restart > run.key.restart:
             yield Conclusion(max(other.begin, run.begin), NEWER_RUN)
 
 
@@ -91,18 +99,20 @@ def _of_restart(run: BeganJob, boot: MachineStart) -> Iterator[Conclusion]:
 
 
 def _of_next_holders(
-    run: BeganJob, runs: Iterable[BeganJob], alive: Callable[[JobKey], bool]
+    run: BeganJob, holders: Mapping[int, Sequence[BeganJob]], alive: Callable[[JobKey], bool]
 ) -> Iterator[Conclusion]:
-    """Yield those that got one of its GPUs later, and so all. A clock that was set back turns the order round: a
-    process of the run counts for more, unless the other one has one, too."""
-    for other in runs:
-        if (
-            _job(other.key) != _job(run.key)
-            and other.begin > run.begin
-            and not set(run.gpus).isdisjoint(other.gpus)
-            and (alive(other.key) or not alive(run.key))
-        ):
-            yield Conclusion(other.begin, NEXT_HOLDER)
+    """Yield the first that got each of its GPUs later, and so all. A clock that was set back turns the order round: a
+    process of the run counts for more, unless the other one has one, too. `holders`: by GPU in the order of begin."""
+    for gpu in run.gpus:
+        its = holders[gpu]
+        for other in its[bisect_right(its, run.begin, key=_begin) :]:
+            if _job(other.key) != _job(run.key) and (alive(other.key) or not alive(run.key)):
+                yield Conclusion(other.begin, NEXT_HOLDER)
+                break
+
+
+def _begin(run: BeganJob) -> int:
+    return run.begin
 
 
 def _job(key: JobKey) -> tuple[str, str]:

@@ -13,6 +13,7 @@ import stat
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import msgspec
@@ -33,6 +34,8 @@ MOST_FILES = 2000
 _FILE = re.compile(r"slurm-(\d{1,12})-(\d{1,6})")
 _FIRST, _LAST = 946_684_800 * 10**9, 4_102_444_800 * 10**9
 """2000 and 2100, ns since 1970: between them lies every time that a hook can have written."""
+_CLOCK_STEP = 1_000_000_000
+"""ns by which the machine's start has to differ before it is another time."""
 _MOST_NAMED = 3
 
 
@@ -77,6 +80,7 @@ class SlurmJobs:
         """Nothing is read before the first question. `boot`: the machine's, in place of the kernel's word."""
         self._config = config
         self._boot = boot or _boot
+        self._start = MachineStart("", 0)
         self._read: dict[str, tuple[tuple[int, int, int], HookFile]] = {}
         """By file name: inode, size and time of change when it was read, and its content."""
 
@@ -102,8 +106,8 @@ class SlurmJobs:
         by_minor = {gpu.minor: gpu.uuid for gpu in given.gpus if gpu.minor is not None}
         living = _living(files, given)
         over = conclusions(
-            files, living.__contains__, self._boot(), given.at,
-            exclusive=lambda: shares_gpus(self._config.gres_file) is False,
+            files, living.__contains__, self._machine_start(), given.at,
+            exclusive=cache(lambda: shares_gpus(self._config.gres_file) is False),
         )  # fmt: skip
         allocations = []
         for file in files:
@@ -128,6 +132,14 @@ class SlurmJobs:
 
     def close(self) -> None:
         """Nothing stays open between two questions."""
+
+    def _machine_start(self) -> MachineStart:
+        """Return the machine's start, the same at every question but after a step of the clock: it is computed of two
+        clocks that are read one after the other, and a list of jobs that differs by some ns is sent again."""
+        found = self._boot()
+        if found.id != self._start.id or abs(found.at - self._start.at) > _CLOCK_STEP:
+            self._start = found
+        return self._start
 
     def _files(self, folder: Path, names: Sequence[str], problems: list[str]) -> list[HookFile]:
         kept: dict[str, tuple[tuple[int, int, int], HookFile]] = {}

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from collector.jobs.ends import NEWER_RUN, NEXT_HOLDER, NODE_RESTART, MachineStart
+from collector.jobs.ends import NEWER_RUN, NEXT_HOLDER, NODE_RESTART, MachineStart, conclusions
 from collector.jobs.merge import JobMerge, MergedJobs
 from collector.jobs.slurm import SlurmConfig, SlurmJobs
 from collector.jobs.source import FoundProcess, JobsAnswer, JobsInput, Ownership
@@ -16,19 +18,20 @@ from telemetry.slurm import shares_gpus
 from tests.collector.jobs.given import at, process
 
 GPUS = tuple(Gpu(uuid=f"GPU-{n}", index=n, minor=n, name="H100") for n in range(4))
-OWN_GPU = "Name=gpu File=/dev/nvidia[0-3]\n"
+OWN_GPU, OWN_TYPES = "Name=gpu File=/dev/nvidia[0-3]\n", "GresTypes=gpu\n"
 HOUR = 3600.0
 
 
 class Node:
     """The hooks' files of a node, and the collector that reads them."""
 
-    def __init__(self, folder: Path, gres: str | None = OWN_GPU) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder / "jobs"
         self.folder.mkdir(mode=0o755)
         self.gres = folder / "gres.conf"
-        if gres is not None:
-            self.gres.write_text(gres)
+        self.gres.write_text(OWN_GPU)
+        self.conf = folder / "slurm.conf"
+        self.conf.write_text(OWN_TYPES)
         self.boot = MachineStart("this", at(-1000))
         self.slurm = SlurmJobs(
             SlurmConfig(folder=self.folder, gres_file=self.gres), lambda: self.boot
@@ -135,8 +138,17 @@ def test_a_job_on_other_gpus_and_one_that_ended_are_no_evidence(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("gres", "slurm", "shared"),
     [
-        (OWN_GPU, None, False),
-        (OWN_GPU, "GresTypes=gpu\n", False),
+        (OWN_GPU, None, None),
+        (OWN_GPU, OWN_TYPES, False),
+        (None, OWN_TYPES, False),
+        (OWN_GPU, "Include common.conf\n", None),
+        (OWN_GPU, OWN_TYPES + " include common.conf\n", None),
+        (OWN_GPU, OWN_TYPES + "#Include common.conf\n", False),
+        (OWN_GPU, "Include common.conf\nGresTypes=gpu,shard\n", True),
+        (OWN_GPU, "GresTypes=gpu,\\\nshard\n", True),
+        (OWN_GPU, "GresTypes=gpu,\\ # parts\n  shard\n", True),
+        (OWN_GPU, "GresTypes=gpu\\\n\nMpiDefault=none\n", False),
+        (OWN_GPU, "ClusterName=loop GresTypes=gpu,shard\n", True),
         (OWN_GPU + "Name=shard Count=16\n", None, True),
         (OWN_GPU, "ClusterName=loop\nGresTypes = gpu,shard # parts\n", True),
         (None, "grestypes=gpu,mps\n", True),
@@ -148,14 +160,24 @@ def test_a_gpu_that_slurm_gives_to_several_at_a_time_is_no_evidence(
     tmp_path: Path, gres: str | None, slurm: str | None, shared: bool | None
 ) -> None:
     """A prolog is told of a shard as of a GPU: Slurm 22.05 says SLURM_JOB_GPUS=0 to two jobs with `--gres=shard:2`."""
-    node = Node(tmp_path, gres)
-    if slurm is not None:
-        (tmp_path / "slurm.conf").write_text(slurm)
+    node = Node(tmp_path)
+    for file, text in ((node.gres, gres), (node.conf, slurm)):
+        file.unlink() if text is None else file.write_text(text)
     node.prolog("33", 0)
     node.prolog("34", 100)
     assert shares_gpus(node.gres) is shared
     both = {("33", 0), ("34", 0)}
     assert node.holders(1000) == ({("34", 0)} if shared is False else both)
+
+
+def test_a_slurm_conf_of_blank_lines_is_read_in_time_that_grows_with_its_length(
+    tmp_path: Path,
+) -> None:
+    node = Node(tmp_path)
+    node.conf.write_text(OWN_TYPES + "\n" * 100_000)
+    begun = time.process_time()
+    assert shares_gpus(node.gres) is False
+    assert time.process_time() - begun < 5, "it was 49 s"
 
 
 def test_a_process_of_a_job_is_evidence_against_its_end_until_the_next_has_one(
@@ -186,6 +208,19 @@ def test_a_job_of_before_the_node_s_last_start_has_ended(tmp_path: Path) -> None
     }
 
 
+def test_the_end_by_a_restart_is_the_same_at_every_look(tmp_path: Path) -> None:
+    """The clock and the time since the start are read one after the other: their difference is never the same. A list
+    that differs is sent again."""
+    node = Node(tmp_path)
+    file = node.prolog("33", 0, boot="another")
+    file.write_text(file.read_text().replace(f"begin={at(0)}", f"begin={10**18}"))
+    slurm = SlurmJobs(SlurmConfig(folder=node.folder, gres_file=node.gres))
+    given = JobsInput(at=2 * at(0), node="n1", gpus=GPUS, processes=())
+    answers = [slurm.read(given) for _ in range(5)]
+    assert answers == [answers[0]] * 5
+    assert {each.end_by for each in answers[0].allocations} == {NODE_RESTART}
+
+
 def test_a_concluded_end_is_for_good_unless_the_epilog_says_otherwise(tmp_path: Path) -> None:
     """The prolog removes files of jobs that ended an hour ago, and with them the evidence."""
     node = Node(tmp_path)
@@ -201,6 +236,45 @@ def test_a_concluded_end_is_for_good_unless_the_epilog_says_otherwise(tmp_path: 
         assert [each.job.id for each in found.allocations if not each.end] == []
         node.restart()
     assert found.allocations == (), "and it leaves the list like any other"
+
+
+@dataclass
+class CountedRun:
+    """A run that counts how often somebody looks at its key."""
+
+    number: int
+    end: int
+    looks: list[int]
+    boot_id: str = "this"
+
+    @property
+    def key(self) -> JobKey:
+        self.looks.append(self.number)
+        return JobKey("slurm", "loop", str(self.number))
+
+    @property
+    def gpus(self) -> tuple[int, ...]:
+        return (self.number % 8,)
+
+    @property
+    def begin(self) -> int:
+        return at(self.number)
+
+
+@pytest.mark.parametrize("end", [0, at(2 * HOUR)], ids=["open", "ended"])
+def test_the_work_grows_with_the_number_of_files(end: int) -> None:
+    """A node of short jobs has 2,000 files of the last hour, and they are judged every second."""
+
+    def looks(runs: int) -> int:
+        found: list[int] = []
+        files = [CountedRun(number, end, found) for number in range(runs)]
+        ends = conclusions(
+            files, lambda _: False, MachineStart("this", 0), at(HOUR), exclusive=lambda: True
+        )
+        assert len(ends) == (0 if end else runs - 8)
+        return len(found)
+
+    assert looks(400) <= 2.5 * looks(200)
 
 
 def test_a_late_epilog_is_more_exact(tmp_path: Path) -> None:

@@ -281,6 +281,34 @@ def test_the_prolog_removes_what_ended_long_ago_and_nothing_else(tmp_path: Path)
     assert lately.exists()
 
 
+def test_the_prolog_removes_what_a_restart_of_the_node_ended_an_hour_ago(tmp_path: Path) -> None:
+    """Where the folder outlives the restart. A folder is there in place of /proc, whose uptime no test can set."""
+    folder, proc = tmp_path / "jobs", tmp_path / "proc"
+    (proc / "sys/kernel/random").mkdir(parents=True)
+    (proc / "sys/kernel/random/boot_id").write_text("this\n")
+    hook = tmp_path / "prolog"
+    hook.write_text((HOOKS / "prolog").read_text().replace("/proc/", f"{proc}/"))
+    hook.chmod(0o755)
+    before, here, unsaid = write(folder, "1", boot="that"), write(folder, "2", boot="this"), write(folder, "3", boot="")  # fmt: skip
+    older, early = write(folder, "4"), write(folder, "5", boot="thi")
+    lately = write(folder, "6", boot="that", end=str(at(9)))
+    every = [before, here, unsaid, older, early, lately]
+    (proc / "uptime").write_text("3599.99 7000.00\n")
+    run(str(hook), folder)
+    assert all(path.exists() for path in every), "a collector may not have read them"
+    (proc / "uptime").write_text("3600.01 7000.00\n")
+    boot = (proc / "sys/kernel/random/boot_id").rename(proc / "away")
+    run(str(hook), folder)
+    assert all(path.exists() for path in every), "nobody knows which start it is"
+    boot.rename(proc / "sys/kernel/random/boot_id")
+    run(str(hook), folder)
+    assert [path for path in every if path.exists()] == [here, unsaid, older, lately]
+    (proc / "uptime").unlink()
+    write(folder, "1", boot="that")
+    run(str(hook), folder)
+    assert before.exists(), "nobody knows when it was"
+
+
 # -- A real Slurm ----------------------------------------------------------------------------------
 
 
