@@ -106,6 +106,12 @@ def node_statements() -> dict[str, NodeStatement]:
 
 
 @cache
+def ending_faults() -> frozenset[str]:
+    """Return the faults whose lines say that another has ended."""
+    return frozenset(one.ended_by for one in node_statements().values() if one.ended_by is not None)
+
+
+@cache
 def subsystems() -> tuple[str, ...]:
     """Return the parts of a node that the catalogue speaks of, in its order."""
     return tuple(

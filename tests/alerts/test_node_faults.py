@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from alerts.diagnosis.diagnosis import Diagnosis
@@ -80,6 +82,72 @@ def test_what_has_ended_and_what_comes_again(
     lines: list[str], expected: list[tuple[str, str, str | None]]
 ) -> None:
     assert said(*lines) == expected
+
+
+@pytest.mark.parametrize("stamp", ["[{}.5] ", "Nov 20 10:00:{:02} n1 kernel: ", "Nov 20 10:00:01 n1 kernel: "],
+                         ids=["boot", "clock", "one second"])  # fmt: skip
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        ([NIC + "up", NIC + "down"], ["nic_link"]),
+        ([NIC + "down", NIC + "up"], []),
+        ([NIC + "down", NIC + "up", NIC + "down"], ["nic_link"]),
+        (["nfs: server s3 OK", "nfs: server s3 not responding, still trying"], ["mount_dead"]),
+        (["nfs: server s3 not responding, still trying", "nfs: server s3 OK"], []),
+    ],
+)
+def test_a_log_with_its_newest_line_first_says_the_same(
+    lines: list[str], expected: list[str], stamp: str
+) -> None:
+    """By the times of its lines, and by their order where those are of one second."""
+    log = [stamp.format(n) + line for n, line in enumerate(lines, 10)]
+    log.append("Nov 20 11:00:00 n1 kernel: EDAC MC: failed" if "01" in stamp else "[1000] EDAC MC: failed")  # fmt: skip
+    for text in (log, log[::-1]):
+        diagnosis = Diagnosis()
+        diagnosis.next_log("x")
+        diagnosis.feed("\n".join(text))
+        assert [one.fault for one in diagnosis.incidents()] == expected
+
+
+def test_a_port_that_goes_down_in_the_new_year_is_down() -> None:
+    """Syslog names no year."""
+    times = "Dec 31 23:59:50 n1 kernel: ", "Jan  1 00:01:00 n1 kernel: "
+    for states, expected in ((("up", "down"), ["nic_link"]), (("down", "up"), [])):
+        diagnosis = Diagnosis()
+        diagnosis.next_log("x")
+        lines = (stamp + NIC + state for stamp, state in zip(times, states, strict=True))
+        diagnosis.feed("\n".join(lines))
+        assert [one.fault for one in diagnosis.incidents()] == expected
+
+
+def test_a_finding_of_a_log_with_its_newest_line_first_begins_with_its_oldest() -> None:
+    lines = [f"[{n}.5] nfs: server s3 not responding, still trying\n" for n in (30, 20, 10)]
+    diagnosis = Diagnosis()
+    diagnosis.next_log("x")
+    diagnosis.feed("".join(lines))
+    (one,) = diagnosis.incidents()
+    assert (one.first, one.last) == ("10.5 s after boot", "30.5 s after boot")
+
+
+def test_what_a_line_without_a_unit_ends_and_a_fault_without_one() -> None:
+    path = "nvme 0000:4f:00.0: Failed reconnect attempt 3"
+    assert said(path) == [("ticket", "storage_path", None)]
+    assert said(path, "nvme nvme3: Successfully reconnected (1 attempt)") == []
+
+
+def test_harmless_lines_take_no_longer_beside_many_faults() -> None:
+    """The kernel has many of them, and a fleet's log many faults."""
+    harmless = "".join(f"[{n}.5] overlayfs: failed to resolve\n" for n in range(2_000))
+
+    def seconds(faults: int) -> float:
+        diagnosis = Diagnosis()
+        diagnosis.next_log("x")
+        diagnosis.feed("".join(f"[1.5] nfs: server s{n} not responding, timed out\n" for n in range(faults)))  # fmt: skip
+        began = time.process_time()
+        diagnosis.feed(harmless)
+        return time.process_time() - began
+
+    assert seconds(8_000) < 3 * seconds(1)
 
 
 def test_a_record_of_the_firmware_names_its_gpu() -> None:
