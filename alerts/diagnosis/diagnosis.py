@@ -219,6 +219,11 @@ class Diagnosis:
             return
         self._node.feed(message.text, message.level, message.from_kernel, line, moment, node)
 
+    def count_bare_lines(self) -> None:
+        """Count lines with nothing before their message that read like an error: the log so far is of the kernel,
+        in a form that has only messages."""
+        self._node.count_bare_lines(len(self._names) - 1)
+
     def unknown_errors(self, name: str) -> tuple[int, str]:
         """Return how many lines of a log are of the driver, speak of an error and are in no catalogue; and
         the first of them. What they mean is not known, so the log proves nothing well."""

@@ -92,6 +92,8 @@ class NodeFaultLog:
         self._stack: tuple[NodeFault, LogTime] | None = None
         self._unknown: dict[int, dict[str, tuple[int, str]]] = {}
         """Number of lines of unknown meaning and the first, by log and part of the node."""
+        self._bare: dict[int, dict[str, tuple[int, str]]] = {}
+        """The same of lines that do not say whether the kernel wrote them."""
         self._ends: dict[tuple[object, ...], tuple[LogTime, LogTime, LogTime]] = {}
         """Lines that say what has ended, by log, node, fault and unit: those read first and last, and the newest."""
         self._before: LogTime | None = None
@@ -103,12 +105,13 @@ class NodeFaultLog:
         self._end_record()
         self._records = FirmwareRecords()
         self._stack = self._before = None
+        self._bare.clear()
 
     def feed(
         self,
         message: str,
         level: int | None,
-        from_kernel: bool,
+        from_kernel: bool | None,
         line: str,
         at: LogTime,
         node: str | None,
@@ -130,14 +133,20 @@ class NodeFaultLog:
         note = find_node_statement(message)
         if note is not None:
             self._add(note, line, at, node)
-        elif from_kernel and suspicious(message, level):
-            self.add_unknown(subsystem_of(message), message, at)
+        elif from_kernel is not False and suspicious(message, level):
+            known = self._bare if from_kernel is None else self._unknown
+            _count_unknown(known, subsystem_of(message), message, at)
 
     def add_unknown(self, subsystem: str, message: str, at: LogTime) -> None:
         """Count a line that reads like a fault, and whose meaning is not known."""
-        lines = self._unknown.setdefault(at.file, {})
-        count, first = lines.get(subsystem, (0, message))
-        lines[subsystem] = count + 1, first
+        _count_unknown(self._unknown, subsystem, message, at)
+
+    def count_bare_lines(self, file: int) -> None:
+        """Count the lines with nothing before their message too: the log has no others of the kernel."""
+        known = self._unknown.setdefault(file, {})
+        for subsystem, (count, first) in self._bare.pop(file, {}).items():
+            before, shown = known.get(subsystem, (0, first))
+            known[subsystem] = before + count, shown
 
     def unknown(self, file: int) -> dict[str, tuple[int, str]]:
         """Return how many lines of a log read like a fault but are in no catalogue, and the first of them, by
@@ -288,6 +297,14 @@ class NodeFaultLog:
     def _shown(self) -> Iterator[NodeFault]:
         """Yield all faults but those that have ended."""
         return (one for one in self.found.values() if not one.ended or one.repeated)
+
+
+def _count_unknown(
+    known: dict[int, dict[str, tuple[int, str]]], subsystem: str, message: str, at: LogTime
+) -> None:
+    lines = known.setdefault(at.file, {})
+    count, first = lines.get(subsystem, (0, message))
+    lines[subsystem] = count + 1, first
 
 
 def parts_of_a_node() -> list[str]:
