@@ -171,7 +171,7 @@ def suspicious(message: str, level: int | None) -> bool:
 
 MARKS = (
     "rror", "ERROR", "fail", "Fail", "FAIL", "atal", "FATAL", "imed out", "hung", "HUNG", "HANG", "BUG", "Oops", "orrupt", "anic", "OCKUP", "ockup",
-    "ncorrect", "nrecover", "not respon", "went wrong", "EDAC ", "temperature", "nvme nvme", "disable device", "fault_state",
+    "ncorrect", "nrecover", "not respon", "went wrong", "EDAC ", "- VD ", "temperature", "nvme nvme", "disable device", "fault_state",
     "not enough op", "EXT4-fs (", "Aborting jo", "XFS (", "BTRFS", "nfs: server", "Lustre", "ceph: ", "CIFS: ", "mmfs: ",
     "mlx5_core ", "Link is ", "link status", "Adapter rem", "timeout dete", "transmit time", "can't recover", "power state", "not ready ",
     "DMAR: ", "AMD-Vi: ", "INFO: rcu", "protection fault", "RIP: 0010:", "oom-kill", "f memory", "xe 0", "nvidia-gridd",
