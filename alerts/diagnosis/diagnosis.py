@@ -206,7 +206,7 @@ class Diagnosis:
                 isinstance(record, DriverNote)
                 and (task := _BEGINS.match(record.detail)) is not None
             ):
-                self._node.withdraw("task_hung", task[1])
+                self._node.withdraw("task_hung", task[1], moment, node)
 
     def _feed_node(self, line: str, moment: LogTime, node: str | None) -> None:
         """Add a line that no catalogue of a driver has."""

@@ -153,10 +153,11 @@ class NodeFaultLog:
         part of the node."""
         return self._unknown.get(file, {})
 
-    def withdraw(self, fault: str, unit: str) -> None:
-        """Forget the newest line of a fault: it has turned out to be a driver's."""
+    def withdraw(self, fault: str, unit: str, at: LogTime, node: str | None) -> None:
+        """Forget the newest line of a fault of a node: the one at `at` says that it is a driver's."""
         for key, one in reversed(self.found.items()):
-            if one.statement.fault == fault and one.unit == unit:
+            (file, _, _, of, _, _) = key
+            if (file, of, one.statement.fault, one.unit) == (at.file, node, fault, unit):
                 one.count -= 1
                 if one.count <= 0:
                     del self.found[key]

@@ -185,6 +185,20 @@ def test_a_task_that_hangs_in_the_driver_is_told_once() -> None:
     assert [one.fault for one in diagnosis.incidents()] == ["driver_hung"]
 
 
+def test_a_task_that_hangs_in_the_driver_takes_no_other_nodes_finding_away() -> None:
+    hung = "Nov 20 10:00:{:02} {} kernel: INFO: task python:12 blocked for more than 120 seconds.\n"
+    diagnosis = Diagnosis()
+    diagnosis.next_log("x")
+    diagnosis.feed(hung.format(1, "n2"))
+    diagnosis.next_log("y")
+    diagnosis.feed(
+        hung.format(1, "n1") + hung.format(5, "n2") + hung.format(9, "n1")
+        + "Nov 20 10:00:09 n1 kernel:  ? os_acquire_mutex+0x35/0x40 [nvidia]\n"
+    )  # fmt: skip
+    found = {(one.fault, one.node, one.count) for one in diagnosis.incidents()}
+    assert found == {("driver_hung", "n1", 1), ("task_hung", "n1", 1), ("task_hung", "n2", 2)}
+
+
 def test_lines_of_unknown_meaning_are_counted_by_part_of_the_node() -> None:
     diagnosis = Diagnosis()
     diagnosis.next_log("x")
