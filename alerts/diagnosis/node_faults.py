@@ -36,7 +36,7 @@ _SHOWN = 500
 _MODULE = re.compile(
     r"(?:RIP: 0010:|pc : | ?(?:\? )?)[\w.]{1,120}\+0x[0-9a-f]+/0x[0-9a-f]+ \[([\w-]{1,60})\]"
 )
-_GPU_MODULES = ("nvidia", "amdgpu", "xe")
+_GPU_MODULES = re.compile("nvidia.*|amdgpu|xe")
 _TOGETHER = 1.0
 """Seconds below which times do not tell an order: syslog has whole ones, and CPUs write side by side."""
 _HALF_YEAR = 183 * 86400.0
@@ -73,7 +73,7 @@ class NodeFault:
         severity = XidSeverity(self.statement.severity)
         if self.ended:
             severity = XidSeverity.INFO
-        if self.module is not None and self.module.startswith(_GPU_MODULES):
+        if self.module is not None and _GPU_MODULES.fullmatch(self.module):
             severity = XidSeverity.PAGE
         if self.repeated and severity.rank > XidSeverity.TICKET.rank:
             severity = XidSeverity.TICKET

@@ -176,6 +176,18 @@ def test_an_oops_is_told_with_the_module_of_its_stack() -> None:
     assert diagnosis.unknown_lines("x") == {}
 
 
+@pytest.mark.parametrize(
+    ("module", "severity"),
+    [("nvidia_uvm", "page"), ("amdgpu", "page"), ("xe", "page"), ("xen_netback", "ticket")],
+)
+def test_an_oops_is_a_page_in_the_modules_of_gpus_only(module: str, severity: str) -> None:
+    (one,) = diagnose(
+        "BUG: kernel NULL pointer dereference, address: 0000000000000010",
+        f"RIP: 0010:qux_poll+0x11/0x90 [{module}]",
+    )
+    assert (one.severity.value, one.fault) == (severity, "kernel_oops")
+
+
 def test_a_task_that_hangs_in_the_driver_is_told_once() -> None:
     lines = ["[5.1] INFO: task python:12 blocked for more than 120 seconds.",
              "[5.1]  ? os_acquire_mutex+0x35/0x40 [nvidia]"]  # fmt: skip
