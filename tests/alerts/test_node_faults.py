@@ -135,6 +135,12 @@ def test_what_a_line_without_a_unit_ends_and_a_fault_without_one() -> None:
     assert said(path, "nvme nvme3: Successfully reconnected (1 attempt)") == []
 
 
+def test_more_ends_than_are_kept_leave_a_fault_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("alerts.diagnosis.node_faults.MOST_FAULTS", 2)
+    silent = "nfs: server s2 not responding, timed out"
+    assert said("nfs: server s1 OK", silent, "nfs: server s2 OK") == [("page", "mount_dead", "s2")]
+
+
 def test_harmless_lines_take_no_longer_beside_many_faults() -> None:
     """The kernel has many of them, and a fleet's log many faults."""
     harmless = "".join(f"[{n}.5] overlayfs: failed to resolve\n" for n in range(2_000))
