@@ -178,8 +178,9 @@ class KernelMessage(NamedTuple):
     text: str
     level: int | None
     """The kernel's level, 3 an error; None where the line does not have it."""
-    from_kernel: bool
-    """Whether the line itself says that the kernel wrote it: by a stamp of dmesg, or by its sender."""
+    from_kernel: bool | None
+    """Whether the line itself says that the kernel wrote it: by a stamp of dmesg, or by its sender; None where
+    nothing is before the message, as `dmesg -t` and `journalctl -o cat` print it."""
 
 
 _PRIORITY = re.compile(r"<(\d{1,3})>|(\d{1,4}),\d{1,20},|kern *: *(\w{3,7}) *:")
@@ -216,7 +217,8 @@ def kernel_message(line: str) -> KernelMessage | None:
         level = _LEVELS.get(priority[3]) if number is None else int(number)
     if _OF_PROCESS.match(text) is not None or _BY_PROGRAM.match(text) is not None:
         return None
-    return KernelMessage(text, level, from_kernel=_FROM_KERNEL.search(front) is not None)
+    from_kernel = _FROM_KERNEL.search(front) is not None if front.strip() else None
+    return KernelMessage(text, level, from_kernel)
 
 
 def _parse(message: str) -> KernelRecord | None:

@@ -206,7 +206,7 @@ class Diagnosis:
                 isinstance(record, DriverNote)
                 and (task := _BEGINS.match(record.detail)) is not None
             ):
-                self._node.withdraw("task_hung", task[1])
+                self._node.withdraw("task_hung", task[1], moment, node)
 
     def _feed_node(self, line: str, moment: LogTime, node: str | None) -> None:
         """Add a line that no catalogue of a driver has."""
@@ -218,6 +218,11 @@ class Diagnosis:
                 self._node.add_unknown(GPU_DRIVER, message.text, moment)
             return
         self._node.feed(message.text, message.level, message.from_kernel, line, moment, node)
+
+    def count_bare_lines(self) -> None:
+        """Count lines with nothing before their message that read like an error: the log so far is of the kernel,
+        in a form that has only messages."""
+        self._node.count_bare_lines(len(self._names) - 1)
 
     def unknown_errors(self, name: str) -> tuple[int, str]:
         """Return how many lines of a log are of the driver, speak of an error and are in no catalogue; and

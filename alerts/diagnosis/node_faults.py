@@ -6,11 +6,12 @@ import re
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import reduce
 
 import msgspec
 
 from alerts.diagnosis.finding import MOST_LINES, Finding, FindingGpu, Observation, of_gpus
-from alerts.diagnosis.log_time import LogTime
+from alerts.diagnosis.log_time import Clock, LogTime
 from alerts.xid.catalogue import XidSeverity
 from telemetry.statements.node import (
     GPU_DRIVER,
@@ -18,6 +19,7 @@ from telemetry.statements.node import (
     FirmwareRecords,
     NodeNote,
     NodeStatement,
+    ending_faults,
     find_node_statement,
     subsystem_of,
     subsystems,
@@ -34,7 +36,12 @@ _SHOWN = 500
 _MODULE = re.compile(
     r"(?:RIP: 0010:|pc : | ?(?:\? )?)[\w.]{1,120}\+0x[0-9a-f]+/0x[0-9a-f]+ \[([\w-]{1,60})\]"
 )
-_GPU_MODULES = ("nvidia", "amdgpu", "xe")
+_GPU_MODULES = re.compile("nvidia.*|amdgpu|xe")
+_TOGETHER = 1.0
+"""Seconds below which times do not tell an order: syslog has whole ones, and CPUs write side by side."""
+_HALF_YEAR = 183 * 86400.0
+_ANY = "*"
+"""Stands for each unit that a line says something about, for faults whose lines name none."""
 PCIE_OF_GPUS = "pcie_errors"
 """Fault whose unit is a GPU."""
 
@@ -56,6 +63,7 @@ class NodeFault:
     """The newest lines, as many as make a ticket."""
     repeated: bool = False
     ended: bool = False
+    """Whether a later line says that it has ended, after `findings`."""
     module: str | None = None
     """Module of the kernel in which the stack behind it begins."""
 
@@ -65,7 +73,7 @@ class NodeFault:
         severity = XidSeverity(self.statement.severity)
         if self.ended:
             severity = XidSeverity.INFO
-        if self.module is not None and self.module.startswith(_GPU_MODULES):
+        if self.module is not None and _GPU_MODULES.fullmatch(self.module):
             severity = XidSeverity.PAGE
         if self.repeated and severity.rank > XidSeverity.TICKET.rank:
             severity = XidSeverity.TICKET
@@ -84,24 +92,36 @@ class NodeFaultLog:
         self._stack: tuple[NodeFault, LogTime] | None = None
         self._unknown: dict[int, dict[str, tuple[int, str]]] = {}
         """Number of lines of unknown meaning and the first, by log and part of the node."""
+        self._bare: dict[int, dict[str, tuple[int, str]]] = {}
+        """The same of lines that do not say whether the kernel wrote them."""
+        self._ends: dict[tuple[object, ...], tuple[LogTime, LogTime, LogTime]] = {}
+        """Lines that say what has ended, by log, node, fault and unit: those read first and last, and the newest."""
+        self._before: LogTime | None = None
+        self._steps: dict[int, int] = {}
+        """Lines of a log that are later than the line before them, less those that are earlier."""
 
     def next_log(self) -> None:
         """Begin another log."""
         self._end_record()
         self._records = FirmwareRecords()
-        self._stack = None
+        self._stack = self._before = None
+        self._bare.clear()
 
     def feed(
         self,
         message: str,
         level: int | None,
-        from_kernel: bool,
+        from_kernel: bool | None,
         line: str,
         at: LogTime,
         node: str | None,
     ) -> None:
         """Add a message of the kernel or a daemon that no catalogue of a driver has."""
         self._read_stack(message, at)
+        before, self._before = self._before, at
+        if before is not None and before.axis == at.axis and before.seconds != at.seconds:
+            step = 1 if before.seconds < at.seconds else -1
+            self._steps[at.file] = self._steps.get(at.file, 0) + step
         of_record, errors = self._records.feed(message)
         for text in errors:
             self._add_record(text)
@@ -113,24 +133,31 @@ class NodeFaultLog:
         note = find_node_statement(message)
         if note is not None:
             self._add(note, line, at, node)
-        elif from_kernel and suspicious(message, level):
-            self.add_unknown(subsystem_of(message), message, at)
+        elif from_kernel is not False and suspicious(message, level):
+            known = self._bare if from_kernel is None else self._unknown
+            _count_unknown(known, subsystem_of(message), message, at)
 
     def add_unknown(self, subsystem: str, message: str, at: LogTime) -> None:
         """Count a line that reads like a fault, and whose meaning is not known."""
-        lines = self._unknown.setdefault(at.file, {})
-        count, first = lines.get(subsystem, (0, message))
-        lines[subsystem] = count + 1, first
+        _count_unknown(self._unknown, subsystem, message, at)
+
+    def count_bare_lines(self, file: int) -> None:
+        """Count the lines with nothing before their message too: the log has no others of the kernel."""
+        known = self._unknown.setdefault(file, {})
+        for subsystem, (count, first) in self._bare.pop(file, {}).items():
+            before, shown = known.get(subsystem, (0, first))
+            known[subsystem] = before + count, shown
 
     def unknown(self, file: int) -> dict[str, tuple[int, str]]:
         """Return how many lines of a log read like a fault but are in no catalogue, and the first of them, by
         part of the node."""
         return self._unknown.get(file, {})
 
-    def withdraw(self, fault: str, unit: str) -> None:
-        """Forget the newest line of a fault: it has turned out to be a driver's."""
+    def withdraw(self, fault: str, unit: str, at: LogTime, node: str | None) -> None:
+        """Forget the newest line of a fault of a node: the one at `at` says that it is a driver's."""
         for key, one in reversed(self.found.items()):
-            if one.statement.fault == fault and one.unit == unit:
+            (file, _, _, of, _, _) = key
+            if (file, of, one.statement.fault, one.unit) == (at.file, node, fault, unit):
                 one.count -= 1
                 if one.count <= 0:
                     del self.found[key]
@@ -162,7 +189,8 @@ class NodeFaultLog:
             self.found[key] = one
         if XidSeverity(statement.severity).rank < XidSeverity(one.statement.severity).rank:
             one.statement, one.line = statement, line.strip()[:_SHOWN]
-        one.count, one.last, one.ended = one.count + 1, at, False
+        one.count += 1
+        one.first, one.last = self._earlier(one.first, at), self._later(one.last, at)
         if len(one.lines) < MOST_LINES:
             one.lines.append(line.strip()[:_SHOWN])
         one.recent.append(at)
@@ -172,10 +200,43 @@ class NodeFaultLog:
         self._stack = (one, at) if statement.stack else self._stack
 
     def _end(self, fault: str, unit: str | None, at: LogTime, node: str | None) -> None:
-        """Note that what a line says has ended: the faults of that unit, or of all where it names none."""
-        for one in self.found.values():
-            if one.statement.ended_by == fault and one.node == node and one.first.file == at.file:
-                one.ended = one.ended or unit is None or one.unit in {unit, None}
+        """Note that a line says what has ended: the fault of that unit, or of all where it names none."""
+        if fault not in ending_faults():
+            return
+        for ended in (unit, _ANY):
+            key = (at.file, node, fault, ended)
+            if key in self._ends or len(self._ends) < MOST_FAULTS:
+                first, _, newest = self._ends.get(key, (at, at, at))
+                self._ends[key] = (first, at, self._later(newest, at))
+
+    def _settle(self) -> None:
+        """Find what has ended, now that the order of the lines of each log is known."""
+        self._end_record()
+        for (file, _, _, node, _, unit), one in self.found.items():
+            units = (_ANY,) if unit is None else (unit, None)
+            ends = (self._ends.get((file, node, one.statement.ended_by, of), ()) for of in units)
+            one.ended = any(self._follows(one.last, at) for each in ends for at in each)
+
+    def _follows(self, one: LogTime, other: LogTime) -> bool:
+        """Return whether a line is later than another: by time, else by its place in the log, whose newest
+        line may be its first."""
+        passed = one.before(other)
+        if passed is not None and abs(passed) >= _TOGETHER:
+            new_year = one.axis is Clock.YEARLESS and abs(passed) > _HALF_YEAR
+            return (passed > 0) != new_year
+        return (one.order < other.order) == (self._steps.get(one.file, 0) >= 0)
+
+    def _earlier(self, one: LogTime, other: LogTime) -> LogTime:
+        return other if self._follows(other, one) else one
+
+    def _later(self, one: LogTime, other: LogTime) -> LogTime:
+        return other if self._follows(one, other) else one
+
+    def _span(self, groups: list[list[NodeFault]]) -> tuple[LogTime, LogTime]:
+        """Return the first and the last moment of faults."""
+        read = sorted((one for each in groups for one in each), key=lambda one: one.first.order)
+        begin = reduce(self._earlier, (one.first for one in read))
+        return begin, reduce(self._later, (one.last for one in read))
 
     def _read_stack(self, message: str, at: LogTime) -> None:
         if self._stack is None:
@@ -189,8 +250,7 @@ class NodeFaultLog:
             one.lines.append(message[:_SHOWN])
 
     def faulty(self, file: int) -> set[str]:
-        """Return the parts of the node that have a page or a ticket in a log."""
-        self._end_record()
+        """Return the parts of the node that have a page or a ticket in a log, after `findings`."""
         return {
             one.statement.subsystem
             for one in self.found.values()
@@ -199,7 +259,7 @@ class NodeFaultLog:
 
     def findings(self, names: list[str]) -> list[Finding]:
         """Return one finding for each fault of a unit, with what follows from it. `names`: of the logs."""
-        self._end_record()
+        self._settle()
         kept: dict[tuple[str | None, str, str | None], list[NodeFault]] = {}
         for one in self._shown():
             kept.setdefault((one.node, one.statement.fault, one.unit), []).append(one)
@@ -221,7 +281,10 @@ class NodeFaultLog:
             while roots[id(root)] is not root:
                 root = roots[id(root)]
             joined.setdefault(id(root), []).append(group)
-        return [_finding(roots[key], groups, names) for key, groups in joined.items()]
+        return [
+            _finding(roots[key], groups, names, self._span(groups))
+            for key, groups in joined.items()
+        ]
 
     def observations(self, names: list[str]) -> Iterator[Observation]:
         """Yield what the lines of each fault say, for the evidence of others."""
@@ -235,6 +298,14 @@ class NodeFaultLog:
     def _shown(self) -> Iterator[NodeFault]:
         """Yield all faults but those that have ended."""
         return (one for one in self.found.values() if not one.ended or one.repeated)
+
+
+def _count_unknown(
+    known: dict[int, dict[str, tuple[int, str]]], subsystem: str, message: str, at: LogTime
+) -> None:
+    lines = known.setdefault(at.file, {})
+    count, first = lines.get(subsystem, (0, message))
+    lines[subsystem] = count + 1, first
 
 
 def parts_of_a_node() -> list[str]:
@@ -260,13 +331,17 @@ def _causes(cause: list[NodeFault], group: list[NodeFault]) -> bool:
     )
 
 
-def _finding(root: list[NodeFault], groups: list[list[NodeFault]], names: list[str]) -> Finding:
+def _finding(
+    root: list[NodeFault],
+    groups: list[list[NodeFault]],
+    names: list[str],
+    span: tuple[LogTime, LogTime],
+) -> Finding:
     ordered = [root, *(group for group in groups if group is not root)]
     all_of_it = [one for group in ordered for one in group]
     severity = min((one.severity for one in all_of_it), key=lambda one: one.rank)
     shown = min(root, key=lambda one: one.severity.rank)
-    begin = min((one.first for one in all_of_it), key=lambda at: at.order)
-    end = max((one.last for one in all_of_it), key=lambda at: at.order)
+    begin, end = span
     known = shown.statement
     action = f"{known.meaning} {known.remedy}"
     module = next((one.module for one in root if one.module is not None), None)

@@ -232,6 +232,8 @@ class SavedLogReader:
         if kernel.seen or self._log.records > before:
             file.parts.append(kernel.part(self._log.records > before))
             file.kernel = file.parts[-1]
+            if not kernel.stamped:
+                self._log.count_bare_lines()
         if not file.parts:
             file.parts += _unknown(whole)
         if (report := _bug_report(whole)) is not None:
@@ -414,17 +416,18 @@ def _without(text: str, where: str) -> str:
 
 # The kernel log: read as a stream, since it may be of any length.
 
-_KERNEL = re.compile(
+_STAMPED = re.compile(
     r"^(?:<\d{1,3}>)?(?:kern {0,4}:\w{1,8} {0,8}: {0,4})?\[ {0,12}\d{1,9}\.\d{3,9}[\] ]"
     r"|^\[\w{3} \w{3} [ \d]\d \d\d:\d\d:\d\d \d{4}"
     r"|^\d{1,3},\d{1,16},\d{1,20},[^;\n]{0,80};"
     r"|^(?=[^\"{\n]{0,200}\d\d:\d\d)[^\"{\n]{0,200}\bkernel(?:\[\d{1,9}\])?: "
     r"|^kernel: \[ {0,12}\d"
     r"|\"?_TRANSPORT\"? ?[=:] ?\"?kernel"
-    r"|^(?:kern {0,4}:\w{1,8} {0,8}: {0,4})?\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d,\d{6}"
-    r"|^[ \t]{0,40}(?:NVRM: |nvidia-nvswitch\d)",
+    r"|^(?:kern {0,4}:\w{1,8} {0,8}: {0,4})?\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d,\d{6}",
     re.MULTILINE,
 )
+_BARE = re.compile(r"^[ \t]{0,40}(?:NVRM: |nvidia-nvswitch\d)", re.MULTILINE)
+"""Lines of the driver with nothing before them: `dmesg -t`, `journalctl -o cat`."""
 _SHOWN = 160
 """Characters of a line that a problem quotes."""
 _OF_DRIVER = ("NVRM", "nvidia", "SXid")
@@ -435,18 +438,21 @@ class _KernelPart:
 
     def __init__(self) -> None:
         self.seen = False
+        self.stamped = False
+        """Whether a line has the front that the kernel or its readers give it."""
         self._driver = False
         self._first = self._last = ""
 
     def feed(self, text: str) -> None:
-        if not self.seen and (found := _KERNEL.search(text, 0, _NEAR)) is not None:
-            self.seen = True
+        if not self.stamped and (found := _STAMPED.search(text, 0, _NEAR)) is not None:
+            self.seen = self.stamped = True
             begin = text.rfind("\n", 0, found.start() + 1) + 1
             self._first = text[begin : begin + 200].split("\n", maxsplit=1)[0]
+        self.seen = self.seen or _BARE.search(text, 0, _NEAR) is not None
         if self.seen:
             self._driver = self._driver or any(mark in text for mark in _OF_DRIVER)
             line = text.rstrip()[-400:].rpartition("\n")[2]
-            self._last = line if _KERNEL.match(line) or " kernel: " in line else self._last
+            self._last = line if _STAMPED.match(line) or " kernel: " in line else self._last
 
     def part(self, driver: bool) -> Part:
         """Return the part; `driver`: whether a line was of the driver."""

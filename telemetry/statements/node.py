@@ -106,6 +106,12 @@ def node_statements() -> dict[str, NodeStatement]:
 
 
 @cache
+def ending_faults() -> frozenset[str]:
+    """Return the faults whose lines say that another has ended."""
+    return frozenset(one.ended_by for one in node_statements().values() if one.ended_by is not None)
+
+
+@cache
 def subsystems() -> tuple[str, ...]:
     """Return the parts of a node that the catalogue speaks of, in its order."""
     return tuple(
@@ -141,11 +147,12 @@ def subsystem_of(message: str) -> str:
 
 _OF_DRIVERS = ("NVRM", "nvidia", "amdgpu", "kfd ", "[drm:nv", "[drm:amdgpu", "xe ")
 
-_SUSPICIOUS = re.compile(
+SUSPICIOUS = re.compile(
     r"\b(?:[Ff]ail(?:ed|ure|ures|s|ing)?|FAIL(?:ED|URE)?|[Ee]rrors?|ERRORS?|[Ff]atal|FATAL|[Tt]imed out|hung|HUNG"
     r"|HANG|BUG|Oops|[Cc]orrupt(?:ed|ion)?|[Pp]anic|LOCKUP|lockup|not responding|[Uu]ncorrect(?:ed|able)"
     r"|[Uu]nrecover\w{2,6}|went wrong)\b"
 )
+"""Words of an error; each has one of `MARKS`."""
 _DENIED = re.compile(
     r"\b(?:no|0|without|non-?zero|any) (?:\w{1,20} )?(?:errors?|failures?)\b|\berrors?[=:] ?(?:0\b|remount|continue|panic)"
     r"|\berror (?:reporting|handling|correction|recovery enabled|containment)\b",
@@ -159,12 +166,12 @@ def suspicious(message: str, level: int | None) -> bool:
     """Return whether a message reads like an error: by its level, where that is known, or by its words."""
     if level is not None and level <= ERROR_LEVEL:
         return True
-    return _SUSPICIOUS.search(_DENIED.sub("", message)) is not None
+    return SUSPICIOUS.search(_DENIED.sub("", message)) is not None
 
 
 MARKS = (
-    "rror", "ERROR", "fail", "Fail", "FAIL", "atal", "imed out", "hung", "HANG", "BUG", "Oops", "orrupt", "anic", "OCKUP",
-    "ncorrect", "nrecover", "not respon", "went wrong", "EDAC ", "temperature", "nvme nvme", "disable device", "fault_state",
+    "rror", "ERROR", "fail", "Fail", "FAIL", "atal", "FATAL", "imed out", "hung", "HUNG", "HANG", "BUG", "Oops", "orrupt", "anic", "OCKUP", "ockup",
+    "ncorrect", "nrecover", "not respon", "went wrong", "EDAC ", "- VD ", "temperature", "nvme nvme", "disable device", "fault_state",
     "not enough op", "EXT4-fs (", "Aborting jo", "XFS (", "BTRFS", "nfs: server", "Lustre", "ceph: ", "CIFS: ", "mmfs: ",
     "mlx5_core ", "Link is ", "link status", "Adapter rem", "timeout dete", "transmit time", "can't recover", "power state", "not ready ",
     "DMAR: ", "AMD-Vi: ", "INFO: rcu", "protection fault", "RIP: 0010:", "oom-kill", "f memory", "xe 0", "nvidia-gridd",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from alerts.diagnosis.diagnosis import Diagnosis
@@ -82,6 +84,78 @@ def test_what_has_ended_and_what_comes_again(
     assert said(*lines) == expected
 
 
+@pytest.mark.parametrize("stamp", ["[{}.5] ", "Nov 20 10:00:{:02} n1 kernel: ", "Nov 20 10:00:01 n1 kernel: "],
+                         ids=["boot", "clock", "one second"])  # fmt: skip
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        ([NIC + "up", NIC + "down"], ["nic_link"]),
+        ([NIC + "down", NIC + "up"], []),
+        ([NIC + "down", NIC + "up", NIC + "down"], ["nic_link"]),
+        (["nfs: server s3 OK", "nfs: server s3 not responding, still trying"], ["mount_dead"]),
+        (["nfs: server s3 not responding, still trying", "nfs: server s3 OK"], []),
+    ],
+)
+def test_a_log_with_its_newest_line_first_says_the_same(
+    lines: list[str], expected: list[str], stamp: str
+) -> None:
+    """By the times of its lines, and by their order where those are of one second."""
+    log = [stamp.format(n) + line for n, line in enumerate(lines, 10)]
+    log.append("Nov 20 11:00:00 n1 kernel: EDAC MC: failed" if "01" in stamp else "[1000] EDAC MC: failed")  # fmt: skip
+    for text in (log, log[::-1]):
+        diagnosis = Diagnosis()
+        diagnosis.next_log("x")
+        diagnosis.feed("\n".join(text))
+        assert [one.fault for one in diagnosis.incidents()] == expected
+
+
+def test_a_port_that_goes_down_in_the_new_year_is_down() -> None:
+    """Syslog names no year."""
+    times = "Dec 31 23:59:50 n1 kernel: ", "Jan  1 00:01:00 n1 kernel: "
+    for states, expected in ((("up", "down"), ["nic_link"]), (("down", "up"), [])):
+        diagnosis = Diagnosis()
+        diagnosis.next_log("x")
+        lines = (stamp + NIC + state for stamp, state in zip(times, states, strict=True))
+        diagnosis.feed("\n".join(lines))
+        assert [one.fault for one in diagnosis.incidents()] == expected
+
+
+def test_a_finding_of_a_log_with_its_newest_line_first_begins_with_its_oldest() -> None:
+    lines = [f"[{n}.5] nfs: server s3 not responding, still trying\n" for n in (30, 20, 10)]
+    diagnosis = Diagnosis()
+    diagnosis.next_log("x")
+    diagnosis.feed("".join(lines))
+    (one,) = diagnosis.incidents()
+    assert (one.first, one.last) == ("10.5 s after boot", "30.5 s after boot")
+
+
+def test_what_a_line_without_a_unit_ends_and_a_fault_without_one() -> None:
+    path = "nvme 0000:4f:00.0: Failed reconnect attempt 3"
+    assert said(path) == [("ticket", "storage_path", None)]
+    assert said(path, "nvme nvme3: Successfully reconnected (1 attempt)") == []
+
+
+def test_more_ends_than_are_kept_leave_a_fault_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("alerts.diagnosis.node_faults.MOST_FAULTS", 2)
+    silent = "nfs: server s2 not responding, timed out"
+    assert said("nfs: server s1 OK", silent, "nfs: server s2 OK") == [("page", "mount_dead", "s2")]
+
+
+def test_harmless_lines_take_no_longer_beside_many_faults() -> None:
+    """The kernel has many of them, and a fleet's log many faults."""
+    harmless = "".join(f"[{n}.5] overlayfs: failed to resolve\n" for n in range(2_000))
+
+    def seconds(faults: int) -> float:
+        diagnosis = Diagnosis()
+        diagnosis.next_log("x")
+        diagnosis.feed("".join(f"[1.5] nfs: server s{n} not responding, timed out\n" for n in range(faults)))  # fmt: skip
+        began = time.process_time()
+        diagnosis.feed(harmless)
+        return time.process_time() - began
+
+    assert seconds(8_000) < 3 * seconds(1)
+
+
 def test_a_record_of_the_firmware_names_its_gpu() -> None:
     """A second record, of a bridge, is another."""
     (gpu, port) = diagnose(
@@ -108,6 +182,18 @@ def test_an_oops_is_told_with_the_module_of_its_stack() -> None:
     assert diagnosis.unknown_lines("x") == {}
 
 
+@pytest.mark.parametrize(
+    ("module", "severity"),
+    [("nvidia_uvm", "page"), ("amdgpu", "page"), ("xe", "page"), ("xen_netback", "ticket")],
+)
+def test_an_oops_is_a_page_in_the_modules_of_gpus_only(module: str, severity: str) -> None:
+    (one,) = diagnose(
+        "BUG: kernel NULL pointer dereference, address: 0000000000000010",
+        f"RIP: 0010:qux_poll+0x11/0x90 [{module}]",
+    )
+    assert (one.severity.value, one.fault) == (severity, "kernel_oops")
+
+
 def test_a_task_that_hangs_in_the_driver_is_told_once() -> None:
     lines = ["[5.1] INFO: task python:12 blocked for more than 120 seconds.",
              "[5.1]  ? os_acquire_mutex+0x35/0x40 [nvidia]"]  # fmt: skip
@@ -115,6 +201,20 @@ def test_a_task_that_hangs_in_the_driver_is_told_once() -> None:
     diagnosis.next_log("x")
     diagnosis.feed("\n".join(lines))
     assert [one.fault for one in diagnosis.incidents()] == ["driver_hung"]
+
+
+def test_a_task_that_hangs_in_the_driver_takes_no_other_nodes_finding_away() -> None:
+    hung = "Nov 20 10:00:{:02} {} kernel: INFO: task python:12 blocked for more than 120 seconds.\n"
+    diagnosis = Diagnosis()
+    diagnosis.next_log("x")
+    diagnosis.feed(hung.format(1, "n2"))
+    diagnosis.next_log("y")
+    diagnosis.feed(
+        hung.format(1, "n1") + hung.format(5, "n2") + hung.format(9, "n1")
+        + "Nov 20 10:00:09 n1 kernel:  ? os_acquire_mutex+0x35/0x40 [nvidia]\n"
+    )  # fmt: skip
+    found = {(one.fault, one.node, one.count) for one in diagnosis.incidents()}
+    assert found == {("driver_hung", "n1", 1), ("task_hung", "n1", 1), ("task_hung", "n2", 2)}
 
 
 def test_lines_of_unknown_meaning_are_counted_by_part_of_the_node() -> None:

@@ -496,6 +496,32 @@ def test_what_only_the_driver_itself_says_takes_a_clean_bill_away(line: str) -> 
     assert replied(log=MODULE + line).answer == CLEAN
 
 
+LOADING = "NVRM: loading NVIDIA UNIX x86_64 Kernel Module  570.148.08\n"
+FOREIGN = "qla2xxx foo: unknown failed error 7\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (LOADING, CLEAN),
+        (LOADING + "usb 1-1: new device found\n", CLEAN),
+        (LOADING + FOREIGN, UNJUDGED),
+        (FOREIGN + LOADING, UNJUDGED),
+        ("[1.500000] " + LOADING + "[2.500000] " + FOREIGN, UNJUDGED),
+        (FOREIGN + "[1.500000] " + LOADING, CLEAN),
+        ("Nov 20 10:00:01 n1 kernel: " + LOADING + "Nov 20 10:00:01 n1 foo[7]: failed\n", CLEAN),
+    ],
+    ids=["the driver", "a device", "behind", "before", "stamped", "a report", "a program"],
+)
+def test_a_kernel_log_without_stamps_is_judged_by_every_line(text: str, expected: str) -> None:
+    """`dmesg -t` and `journalctl -k -o cat`. Beside stamped lines, one without is of another tool."""
+    reply = replied(log=text)
+    assert (reply.answer, reply.findings) == (expected, [])
+    if expected == UNJUDGED:
+        (problem,) = reply.files[0].problems
+        assert "1 line reads like an error that no catalogue" in problem
+
+
 def test_a_known_fault_counts_more_than_an_unknown_error() -> None:
     fault = KERNEL.format(
         3, "NVRM: Xid (PCI:0000:18:00): 79, pid=4711, GPU has fallen off the bus."

@@ -10,6 +10,7 @@ from alerts.rules.rule import load
 from telemetry.kernel_log import kernel_message, parse_line
 from telemetry.statements.node import (
     MARKS,
+    SUSPICIOUS,
     FirmwareRecords,
     NodeNote,
     NodeStatement,
@@ -77,6 +78,16 @@ def test_the_line_of_a_row_is_found_in_a_large_log(said: NodeStatement) -> None:
         text = line.partition("]: ")[2] or line
         if said.severity != "ignore" or suspicious(text, None):
             assert any(mark in line for mark in (*MARKS, "INFO: task ")), line
+
+
+def test_each_word_that_reads_like_an_error_has_a_mark() -> None:
+    """A line without a mark is never read, whatever it says."""
+    optional = r"\(\?:[^()]*\)\??|\w\?|\\w\{\d,\d\}"
+    words = re.sub(optional, "", SUSPICIOUS.pattern.removeprefix(r"\b(?:").removesuffix(r")\b"))
+    for word in words.split("|"):
+        initials, rest = word[1:].split("]") if word[0] == "[" else (word[0], word[1:])
+        for initial in initials:
+            assert any(mark in initial + rest for mark in MARKS), initial + rest
 
 
 @pytest.mark.parametrize("stamp", STAMPS)
