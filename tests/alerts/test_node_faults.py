@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from alerts.diagnosis.diagnosis import Diagnosis
@@ -139,21 +137,6 @@ def test_more_ends_than_are_kept_leave_a_fault_as_it_is(monkeypatch: pytest.Monk
     monkeypatch.setattr("alerts.diagnosis.node_faults.MOST_FAULTS", 2)
     silent = "nfs: server s2 not responding, timed out"
     assert said("nfs: server s1 OK", silent, "nfs: server s2 OK") == [("page", "mount_dead", "s2")]
-
-
-def test_harmless_lines_take_no_longer_beside_many_faults() -> None:
-    """The kernel has many of them, and a fleet's log many faults."""
-    harmless = "".join(f"[{n}.5] overlayfs: failed to resolve\n" for n in range(2_000))
-
-    def seconds(faults: int) -> float:
-        diagnosis = Diagnosis()
-        diagnosis.next_log("x")
-        diagnosis.feed("".join(f"[1.5] nfs: server s{n} not responding, timed out\n" for n in range(faults)))  # fmt: skip
-        began = time.process_time()
-        diagnosis.feed(harmless)
-        return time.process_time() - began
-
-    assert seconds(8_000) < 3 * seconds(1)
 
 
 def test_a_record_of_the_firmware_names_its_gpu() -> None:
