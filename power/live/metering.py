@@ -65,6 +65,8 @@ class Metering:
         self.reversed: Flags = np.zeros(0, bool)
         self.faults: Ints = np.zeros(0, np.int64)
         """Fault for which the reading of each slot is not used (`power.live.meter_faults`); 0 where it is."""
+        self.suspected: Flags = np.zeros(0, bool)
+        """Slots that read less than their GPUs: not used, though not for long enough to be at fault."""
 
     def __len__(self) -> int:
         return len(self._slots)
@@ -98,9 +100,8 @@ class Metering:
 
     def fresh(self, now: float) -> Flags:
         """Return which slots are used: they report, and nothing speaks against their reading."""
-        faults = np.zeros(len(self), np.int64)
-        faults[: len(self.faults)] = self.faults
-        used: Flags = self.reporting(now) & (faults == 0)
+        used = self.reporting(now)
+        used[: len(self.faults)] &= (self.faults == 0) & ~self.suspected
         return used
 
     def factors(self) -> Floats:
