@@ -54,6 +54,9 @@ class Metering:
         """Newest reading of each UPS."""
         self.ups_refused: frozenset[str] = frozenset()
         """UPSs whose load is not used (`power.live.ups.UpsFaults`); their status is."""
+        self.ups_apart: frozenset[str] = frozenset()
+        """UPSs whose load says nothing of what hangs on them: a bypass or another input of a transfer switch feeds
+        it, or they read too little, not for long enough to be refused."""
         self.unplaced: set[str] = set()
         """Targets that the configuration does not know."""
         self._numbers: dict[str, Floats] = {name: np.zeros(0) for name in (*_FIELDS, "at", "period", "changed_at")}  # fmt: skip

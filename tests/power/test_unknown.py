@@ -580,3 +580,26 @@ def test_a_ups_that_went_off_is_believed() -> None:
     )
     stage.play(100, meters=[IDLE_UPS])
     assert stage.value("ups_load_ratio", "u") == 0
+
+
+@pytest.mark.parametrize(
+    ("spec", "flags"),
+    [("on_bypass = true\n", ("OL",)), ("", ("OL", "BYPASS"))],
+    ids=["configured", "reported"],
+)
+def test_a_ups_in_bypass_is_believed_that_it_carries_nothing(
+    spec: str, flags: tuple[str, ...]
+) -> None:
+    """And what hangs on it does not draw its 0 W."""
+    past = msgspec.structs.replace(IDLE_UPS, flags=flags)
+    stage = Stage(BACKED + spec, rules=())
+    stage.play(40, meters=[past, meter("a", watts=1800.0)])
+    assert stage.value("ups_load_ratio", "u") == 0
+    rig = RIG + f'[ups.u]\nwatts = 5000\ncircuits = ["a"]\n{spec}'
+    stage = Stage(rig, limits={"n1": 2400.0}, gpus=4, rules=())
+    stage.play(40, gpu={"n1": 2300.0}, meters=[past])
+    assert stage.value("circuit_watts", "a") > 2300
+    assert stage.value("ups_load_ratio", "u") == 0
+    static = msgspec.structs.replace(past, watts=2900.0)
+    stage.play(4, gpu={"n1": 2300.0}, meters=[static])
+    assert stage.value("circuit_watts", "a") == pytest.approx(2900)
