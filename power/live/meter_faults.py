@@ -126,6 +126,8 @@ class MeterFaults:
         self._refused = np.where(lasts, found, self._refused)
         kept = np.where(reporting, self._refused, 0).astype(np.int64)
         metering.faults = np.where(found > 0, found, kept)
+        # Neither the load nor what is held follows such a reading: a meter that fails would erase both.
+        metering.suspected = low & ~metering.flag("tripped") & ~metering.flag("input_lost")
 
     def _apart(self, now: float, fresh: Flags, drawn: Floats, metering: Metering) -> Flags:
         """Return the slots whose reading stays as it was though their nodes' load has moved for long."""
@@ -149,7 +151,8 @@ class MeterFaults:
         risen = self._risen[: len(metering)]
         if risen.any():
             kind, target = metering.whole("kind"), metering.whole("target")
-            use = np.flatnonzero((kind != NODE) & (metering.faults[: len(risen)] == 0))
+            unused = (metering.faults > 0) | metering.suspected
+            use = np.flatnonzero((kind != NODE) & ~unused[: len(risen)])
             np.maximum.at(found, target[use], risen[use])
         return found
 

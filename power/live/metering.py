@@ -54,6 +54,9 @@ class Metering:
         """Newest reading of each UPS."""
         self.ups_refused: frozenset[str] = frozenset()
         """UPSs whose load is not used (`power.live.ups.UpsFaults`); their status is."""
+        self.ups_apart: frozenset[str] = frozenset()
+        """UPSs whose load says nothing of what hangs on them: a bypass or another input of a transfer switch feeds
+        it, or they read too little, not for long enough to be refused."""
         self.unplaced: set[str] = set()
         """Targets that the configuration does not know."""
         self._numbers: dict[str, Floats] = {name: np.zeros(0) for name in (*_FIELDS, "at", "period", "changed_at")}  # fmt: skip
@@ -65,6 +68,8 @@ class Metering:
         self.reversed: Flags = np.zeros(0, bool)
         self.faults: Ints = np.zeros(0, np.int64)
         """Fault for which the reading of each slot is not used (`power.live.meter_faults`); 0 where it is."""
+        self.suspected: Flags = np.zeros(0, bool)
+        """Slots that read less than their GPUs: not used, though not for long enough to be at fault."""
 
     def __len__(self) -> int:
         return len(self._slots)
@@ -98,9 +103,8 @@ class Metering:
 
     def fresh(self, now: float) -> Flags:
         """Return which slots are used: they report, and nothing speaks against their reading."""
-        faults = np.zeros(len(self), np.int64)
-        faults[: len(self.faults)] = self.faults
-        used: Flags = self.reporting(now) & (faults == 0)
+        used = self.reporting(now)
+        used[: len(self.faults)] &= (self.faults == 0) & ~self.suspected
         return used
 
     def factors(self) -> Floats:

@@ -32,7 +32,7 @@ from power.live.taken_over import TakenOver
 from power.live.transfers import TransferPositions
 from power.live.trips import Trips
 from power.live.undeclared import UndeclaredLoad, undeclared
-from power.live.ups import UpsFaults, build_ups, heard, ups_snapshot, ups_states
+from power.live.ups import UpsFaults, build_ups, heard, input_watts, ups_snapshot, ups_states
 from power.live.wall_power import Behind, WallPower, WallPowerModel
 from power.live.windows import Windows, swings
 from power.network.contingency import Contingencies, Outcome
@@ -241,8 +241,8 @@ class LivePower:
             self.load_state.state == STATES.index(LoadState.MEASURED), self._watts, np.nan
         )
         self.ups_faults.update(
-            now, self._ups, self.metering, tick, meters, measured, self.model.measured.at
-        )
+            now, self._ups, self.metering, tick, meters, measured, self.model.measured.at, self.transfers.left(),
+        )  # fmt: skip
 
     def _budgets(self, now: float, seconds: float, loads: CircuitLoads) -> PowerSnapshot:
         """Return the budget snapshot after adding the energy of this tick to the month."""
@@ -379,7 +379,10 @@ class LivePower:
 
     def _transfer(self, now: float, loads: CircuitLoads) -> None:
         """Follow the transfer switches; one that has moved counts from the next tick on."""
-        if len(self.transfers) and self.transfers.update(now, loads, self.metering, self.meter_faults):  # fmt: skip
+        if not len(self.transfers):
+            return
+        outputs = input_watts(self._ups, self.metering, now)
+        if self.transfers.update(now, loads, self.metering, self.meter_faults, outputs):
             self.follow_transfers()
 
     def follow_transfers(self) -> None:

@@ -7,6 +7,8 @@ one that is late, reads too little beside an input that has always carried somet
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from power.live.loads import CircuitLoads
@@ -68,13 +70,15 @@ class TransferPositions:
         self.alternate |= self._rows[:, 0] == row
 
     def update(
-        self, now: float, loads: CircuitLoads, metering: Metering, faults: MeterFaults
-    ) -> bool:
+        self, now: float, loads: CircuitLoads, metering: Metering, faults: MeterFaults,
+        outputs: Sequence[tuple[int, float]] = (),
+    ) -> bool:  # fmt: skip
         """Follow the meters of the inputs; return whether a switch has moved: one input has given its load
         away, and the other has taken it. That an input reads too little for its load is a fault of its
-        meter until the other has risen. An input without a meter says nothing."""
+        meter until the other has risen. An input without a meter says nothing. `outputs`: circuits whose
+        UPS measures them, and its watts."""
         inputs = self._rows[:, 1:]
-        metered = _metered(now, metering, faults, self._count)[inputs]
+        metered = _metered(now, metering, faults, outputs, self._count)[inputs]
         if np.isnan(metered).any(axis=1).all():
             return False
         load = np.nan_to_num(loads.watts[self._rows[:, 0]])
@@ -106,9 +110,13 @@ class TransferPositions:
         self._newer[due], self._newer_at[due] = metered[due], now
 
 
-def _metered(now: float, metering: Metering, faults: MeterFaults, count: int) -> Floats:
-    """Return what each circuit's meter says, believed or not; NaN without one that reports."""
+def _metered(
+    now: float, metering: Metering, faults: MeterFaults, outputs: Sequence[tuple[int, float]], count: int
+) -> Floats:  # fmt: skip
+    """Return what each circuit's meter says, else its UPS, believed or not; NaN without one that reports."""
     found = np.full(count, np.nan)
+    for row, watts in outputs:
+        found[row] = watts
     slots = np.flatnonzero((metering.whole("kind") == CIRCUIT) & metering.reporting(now))
     found[metering.whole("target")[slots]] = faults.sums(metering)[slots]
     return found

@@ -22,7 +22,7 @@ from power.live.wall_power import SILENT_LEAST, WallPower
 from power.meters.reading import MeterReading
 from power.network.flow import Ints
 from power.network.topology import SiteTopology
-from power.network.wiring import Floats
+from power.network.wiring import Flags, Floats
 from power.site.config import UpsConfig
 from power.snapshot.snapshot import PowerSnapshot
 
@@ -47,6 +47,8 @@ class UpsTopology:
     """Circuits directly behind the UPS."""
     fed: Ints
     """Every circuit that it feeds, through others too."""
+    on_bypass: bool
+    """Whether the configuration has it in bypass."""
 
 
 def build_ups(
@@ -67,6 +69,7 @@ def build_ups(
         found.append(UpsTopology(
             name, spec.watts, spec.volt_amps or spec.watts / _POWER_FACTOR,
             spec.overload or LADDER, np.array(sorted(members), dtype=np.int64), circuits, _fed(topology, circuits),
+            spec.on_bypass,
         ))  # fmt: skip
     return tuple(found)
 
@@ -92,15 +95,25 @@ class UpsFaults:
 
     def update(
         self, now: float, ups: tuple[UpsTopology, ...], metering: Metering, tick: PowerInputs,
-        meters: CircuitMeters, watts: Floats, read_at: Floats,
+        meters: CircuitMeters, watts: Floats, read_at: Floats, left: Flags,
     ) -> None:  # fmt: skip
         """Find the UPSs at fault, and note them in `metering.ups_refused`. `watts`: measured load of each
-        circuit; NaN where it is not. `read_at`: time of the last reading of each machine's own meters."""
+        circuit; NaN where it is not. `read_at`: time of the last reading of each machine's own meters.
+        `left`: circuits that don't carry what hangs on them by their usual input."""
         gpu = np.where(tick.silent_seconds <= SILENT_LEAST, tick.gpu_watts, np.nan)
+        passed = set()
         for one in ups:
-            reported = _reported_watts(one, _reporting(one, metering, now))
+            reading = _reporting(one, metering, now)
+            reported = _reported_watts(one, reading)
             drawn, nodes = watts[one.circuits], gpu[one.machines]
             measured = max(float(np.nansum(drawn)), float(np.nansum(nodes)))
+            # A static bypass still measures its load; past a maintenance bypass next to nothing is right.
+            agrees = measured > LEAST_WATTS and (reported or 0.0) >= LOW_RATIO * measured
+            if left[one.circuits].any() or (_on_bypass(one, reading) and not agrees):
+                passed.add(one.name)
+                self._since.pop(one.name, None)
+                self._refused.pop(one.name, None)
+                continue
             if reported is None or measured <= LEAST_WATTS:
                 self._since.pop(one.name, None)
                 continue
@@ -118,6 +131,7 @@ class UpsFaults:
             if heard.max(initial=-np.inf) - since >= LOW_SECONDS:
                 self._refused[one.name] = witnesses
         metering.ups_refused = frozenset(self._refused)
+        metering.ups_apart = frozenset(passed | self._since.keys())
 
     def checkpoint(self) -> dict[str, int]:
         """Return the UPSs that are refused."""
@@ -130,9 +144,11 @@ class UpsFaults:
 
 
 def heard(ups: tuple[UpsTopology, ...], metering: Metering, now: float) -> list[tuple[Ints, float]]:
-    """Return machines and output watts of each UPS with a fresh reading."""
+    """Return machines and output watts of each UPS with a fresh reading that measures what hangs on it."""
     found = []
     for one in ups:
+        if one.name in metering.ups_apart:
+            continue
         try:
             watts = _reported_watts(one, _fresh(one, metering, now))
         except Exception:
@@ -141,6 +157,14 @@ def heard(ups: tuple[UpsTopology, ...], metering: Metering, now: float) -> list[
         if watts is not None:
             found.append((one.machines, watts))
     return found
+
+
+def input_watts(
+    ups: tuple[UpsTopology, ...], metering: Metering, now: float
+) -> list[tuple[int, float]]:
+    """Return row and watts of each UPS with one output in the tree, believed or not: it is that circuit's meter."""
+    found = [(one.circuits, _reported_watts(one, _reporting(one, metering, now))) for one in ups]
+    return [(int(rows[0]), watts) for rows, watts in found if len(rows) == 1 and watts is not None]
 
 
 def ups_snapshot(
@@ -216,6 +240,10 @@ def ups_states(
         0.0 if _reported_watts(one, _fresh(one, metering, now)) is not None else float(state[0])
         for one, state in zip(ups, below, strict=True)
     ])  # fmt: skip
+
+
+def _on_bypass(one: UpsTopology, reading: MeterReading | None) -> bool:
+    return one.on_bypass or (reading is not None and "BYPASS" in reading.flags)
 
 
 def _reported_watts(one: UpsTopology, reading: MeterReading | None) -> float | None:

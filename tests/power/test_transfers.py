@@ -6,6 +6,8 @@ import json
 
 import pytest
 
+from power.devices.wall_power import WallSource
+from power.meters.reading import MeterReading
 from tests.power.stage import Stage, meter
 
 SITE = """
@@ -105,3 +107,31 @@ def test_a_switch_stands_where_it_did_before_a_restart() -> None:
     reading(other, 30, OTHERS, OTHERS + NODE)
     assert on_alternate(other)
     assert other.value("circuit_watts", "PB") == pytest.approx(OTHERS + NODE)
+
+
+UPS_SITE = (
+    SITE.replace('preferred = "PA"', 'preferred = "U"') + '[ups.U]\nwatts = 6000\nparent = "PA"\n'
+)
+
+
+def test_a_ups_that_a_switch_has_left_is_believed() -> None:
+    """It is the meter of its output, and 20 W are right; a UPS that fails alone is no move."""
+    stage = Stage(UPS_SITE, gpus=4, limits={"n1": 2300.0})
+
+    def play(seconds: float, ups: float, pb: float) -> None:
+        own = MeterReading(meter="nut", kind="ups", target="U", source=WallSource.UPS, at=0.0, period=5.0, watts=ups, flags=("OL",))  # fmt: skip
+        stage.play(seconds, gpu={"n1": NODE}, meters=[own, meter("PB", watts=pb)])
+
+    load = 1.1 * NODE
+    play(120, load, OTHERS)
+    play(60, 20.0, OTHERS)
+    assert not on_alternate(stage)
+    assert stage.value("ups_load_ratio", "U") > 0.2, "refused: nothing else has taken the load"
+    play(60, load, OTHERS)
+    play(60, 20.0, OTHERS + load)
+    assert on_alternate(stage)
+    assert stage.value("ups_load_ratio", "U") < 0.01
+    assert stage.value("circuit_watts", "c1") > NODE, "its 20 W are not those of the node"
+    play(60, load, OTHERS)
+    assert not on_alternate(stage)
+    assert stage.value("ups_load_ratio", "U") == pytest.approx(load / 6000, rel=0.1)

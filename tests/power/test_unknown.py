@@ -401,6 +401,63 @@ def test_what_a_plug_measured_last_is_not_replaced_by_a_lower_model(text: str) -
     assert not [alert for alert in stage.told[told:] if alert.state == "resolved"]
 
 
+@pytest.mark.parametrize("watts", [None, 0.0, 1.3], ids=["silence", "0 W", "kW as W"])
+def test_a_plug_that_fails_to_a_low_reading_erases_no_more_than_silence(
+    watts: float | None,
+) -> None:
+    """A reading below the GPUs counts neither before it is refused nor after: no load, heat or alert falls."""
+    stage, gpu = metered_nodes(RIGS)
+    heat, told = stage.value("circuit_heat_ratio", "lab"), len(stage.told)
+    low = [] if watts is None else [msgspec.structs.replace(one, watts=watts) for one in PLUGS]
+    if watts is None:
+        stage.play(40, gpu=gpu)  # until they are stale
+    for _ in range(200):
+        stage.play(2, gpu=gpu, meters=low)
+        assert stage.value("circuit_watts", "lab") == pytest.approx(2600)
+        assert stage.value("circuit_heat_ratio", "lab") >= heat
+        assert set(stage.ids("lab")) >= LOAD_ALERTS
+    assert state(stage, "lab") is LoadState.LAST_KNOWN
+    assert not [alert for alert in stage.told[told:] if alert.state == "resolved"]
+    after = restarted(stage, RIGS, 20)
+    after.play(5, gpu=gpu, meters=low, metered=frozenset({("node", "a"), ("node", "b")}))
+    assert after.value("circuit_watts", "lab") == pytest.approx(2600)
+
+
+@pytest.mark.parametrize("watts", [0.0, 2.3], ids=["0 W", "kW as W"])
+def test_a_circuits_meter_that_fails_to_a_low_reading_erases_nothing(watts: float) -> None:
+    """2,300 W by the meter, 515 of them by the node."""
+    stage = Stage(BESIDE, limits={"n1": 900.0}, gpus=2, rules=())
+    gpu = {"n1": 250.0}
+    stage.play(300, gpu=gpu, meters=[meter("a", watts=2300.0)], every=2)
+    heat = stage.value("circuit_heat_ratio", "a")
+    for _ in range(60):
+        stage.play(1, gpu=gpu, meters=[meter("a", watts=watts)])
+        assert stage.value("circuit_watts", "a") == pytest.approx(2300, rel=0.01)
+        assert stage.value("circuit_heat_ratio", "a") >= heat
+    assert fault(stage) is not MeterFault.NONE
+    assert state(stage) is LoadState.LAST_KNOWN
+
+
+def test_a_meter_that_reports_a_trip_is_believed_at_once() -> None:
+    """Its nodes' last frames are a few seconds old."""
+    stage = Stage(BESIDE, limits={"n1": 900.0}, gpus=2, rules=())
+    gpu = {"n1": 250.0}
+    stage.play(60, gpu=gpu, meters=[meter("a", watts=2300.0)], every=2)
+    stage.play(1, gpu=gpu, meters=[meter("a", watts=0.0, flags=("tripped",))])
+    assert stage.value("circuit_watts", "a") == 0
+
+
+def test_a_plug_whose_node_lost_its_power_is_believed_once_its_gpus_are_silent() -> None:
+    stage, gpu = metered_nodes(RIGS)
+    stage.hush("a", "b")
+    off = [msgspec.structs.replace(one, watts=0.0) for one in PLUGS]
+    stage.play(12, gpu=gpu, meters=off)
+    assert stage.value("circuit_watts", "lab") == 0
+    assert state(stage, "lab") is LoadState.MEASURED
+    stage.play(300, meters=off, every=2)
+    assert not LOAD_ALERTS & set(stage.ids("lab"))
+
+
 def test_another_meter_that_reads_less_ends_what_is_held() -> None:
     """So do the nodes' GPUs, by as much as they draw less."""
     stage, gpu = metered_nodes(RIGS)
@@ -523,3 +580,26 @@ def test_a_ups_that_went_off_is_believed() -> None:
     )
     stage.play(100, meters=[IDLE_UPS])
     assert stage.value("ups_load_ratio", "u") == 0
+
+
+@pytest.mark.parametrize(
+    ("spec", "flags"),
+    [("on_bypass = true\n", ("OL",)), ("", ("OL", "BYPASS"))],
+    ids=["configured", "reported"],
+)
+def test_a_ups_in_bypass_is_believed_that_it_carries_nothing(
+    spec: str, flags: tuple[str, ...]
+) -> None:
+    """And what hangs on it does not draw its 0 W."""
+    past = msgspec.structs.replace(IDLE_UPS, flags=flags)
+    stage = Stage(BACKED + spec, rules=())
+    stage.play(40, meters=[past, meter("a", watts=1800.0)])
+    assert stage.value("ups_load_ratio", "u") == 0
+    rig = RIG + f'[ups.u]\nwatts = 5000\ncircuits = ["a"]\n{spec}'
+    stage = Stage(rig, limits={"n1": 2400.0}, gpus=4, rules=())
+    stage.play(40, gpu={"n1": 2300.0}, meters=[past])
+    assert stage.value("circuit_watts", "a") > 2300
+    assert stage.value("ups_load_ratio", "u") == 0
+    static = msgspec.structs.replace(past, watts=2900.0)
+    stage.play(4, gpu={"n1": 2300.0}, meters=[static])
+    assert stage.value("circuit_watts", "a") == pytest.approx(2900)
