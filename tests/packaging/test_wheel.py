@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
+import json
 import os
 import pty
 import re
@@ -13,6 +14,7 @@ import struct
 import subprocess
 import sys
 import termios
+import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +22,7 @@ from pathlib import Path
 import pytest
 
 from tests.brokers import free_port
+from tests.kit.waiting import wait_until
 from tests.packaging.built import ENVIRONMENT, ROOT, wheel
 
 pytestmark = [pytest.mark.systems, pytest.mark.timeout(900)]
@@ -144,6 +147,16 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
     return Installed(folder / "venv/bin/kilowatch", folder / "work")
 
 
+def _reports(address: str) -> bool:
+    """Whether all GPUs of the demo report: until then `status` can't say how the cluster is."""
+    try:
+        with urllib.request.urlopen(f"http://{address}/api/v1/status", timeout=30) as answer:
+            models = json.load(answer)["summary"]["models"]
+            return sum(each["gpus"]["reporting"] for each in models) == 16
+    except OSError:
+        return False
+
+
 @pytest.fixture(scope="module")
 def demo(installed: Installed) -> Iterator[dict[str, str]]:
     """Addresses of a demo that runs, as its own first lines have them."""
@@ -157,6 +170,7 @@ def demo(installed: Installed) -> Iterator[dict[str, str]]:
     try:
         while not (found := re.search(r"http://(\S+).*\nMQTT (\S+)", log.read_text(), re.DOTALL)):
             assert process.poll() is None, log.read_text()
+        wait_until(lambda: _reports(found[1]), log.read_text)
         (installed.folder / "kilowatch.toml").write_text(
             f'[aggregator]\nlisten = "{found[1]}"\ndata_dir = "{installed.folder}/demo/data"\n'
         )
