@@ -22,7 +22,7 @@ from pathlib import Path
 import msgspec
 
 from tests.gate import quarantine
-from tests.gate.judge import Tally, refusals, tally, too_many
+from tests.gate.judge import Tally, file_of, refusals, tally, too_many
 from tests.gate.outcomes import FILE, Outcome, read
 
 FOLDER = Path("build/gate")
@@ -36,6 +36,8 @@ TIERS = (
     ("alone", ("-m", "alone and not long")),
 )  # fmt: skip
 CALM_LOAD = 1.5
+SERIES = {"tests/cluster/test_rows.py": TIERS[-1][1]}
+"""Files whose tests build on each other, with how their tier chooses them: all of a file are tried again."""
 NO_TESTS = 5
 """Exit status of pytest where it found no test."""
 
@@ -109,11 +111,13 @@ def run_tiers(tiers: tuple[tuple[str, tuple[str, ...]], ...]) -> tuple[Tally, fl
 
 
 def passes_alone(test: str) -> bool:
-    """Run one test by itself, in the machine's own time, with more patience; return whether it passed: one that
-    is skipped now, or not there any more, has not."""
+    """Run one test by itself, or its series, in the machine's own time, with more patience; return whether it passed:
+    one that is skipped now, or not there any more, has not."""
     file = FOLDER / "second.jsonl"
     file.unlink(missing_ok=True)
-    alone = ("-p", "no:xdist", "-p", "no:cacheprovider", test)
+    series = SERIES.get(file_of(test))
+    wanted = (test,) if series is None else (file_of(test), *series)
+    alone = ("-p", "no:xdist", "-p", "no:cacheprovider", *wanted)
     code = run_pytest(file, alone, KILOWATCH_PATIENCE=str(PATIENCE))
     return code == 0 and tally(read(file)).passed > 0
 

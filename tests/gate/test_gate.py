@@ -163,6 +163,19 @@ def test_a_second_try_that_is_skipped_has_not_passed(repository: Repository) -> 
     assert "FAILED TWICE test_skips.py::test_skips" in text
 
 
+def test_a_test_of_a_series_is_tried_again_with_those_before_it(
+    repository: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tests = "SEEN = []\ndef test_a():\n    SEEN.append(1)\ndef test_b():\n    assert SEEN and not first('once')\n"
+    repository.write("test_series.py", ONCE + tests)
+    monkeypatch.chdir(repository.folder)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    assert main(["--calm", "0", "--", "-n", "0"]) == 1, "alone the first has not been"
+    (repository.folder / "once").unlink()
+    monkeypatch.setattr("tests.gate.__main__.SERIES", {"test_series.py": ("-k", "test_")})
+    assert main(["--calm", "0", "--", "-n", "0"]) == 0
+
+
 def test_with_many_failures_nothing_is_tried_again(repository: Repository) -> None:
     tests = [f"def test_{n}():\n    assert not first('once{n}')\n" for n in range(MOST_FAILED + 1)]
     repository.write("test_many.py", ONCE + "".join(tests))
