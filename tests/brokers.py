@@ -6,6 +6,7 @@ Both can be killed with SIGKILL and started again on the same port, as the fault
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import secrets
 import shutil
@@ -13,6 +14,7 @@ import signal
 import socket
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
@@ -22,21 +24,32 @@ from kilowatch.stack.broker import EmbeddedBroker
 from telemetry.mqtt import BrokerConfig
 from tests.kit.waiting import FACTOR
 
-_RETURNED: set[int] = set()
+PORTS = range(12_000, 32_000)
+"""Below those that the kernel gives to connections, so that none of them takes one before it is used."""
+_WORKERS = 8
+"""Slices of `PORTS`: each worker of pytest counts in its own, and its children in the same."""
+
+
+def _counted() -> Iterator[int]:
+    """Count the ports of this worker upwards, from a place of this process, round and round."""
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % _WORKERS
+    size = len(PORTS) // _WORKERS
+    begin = secrets.randbelow(size)
+    for number in itertools.count(begin):
+        yield PORTS[worker * size + number % size]
+
+
+_NEXT_PORT = _counted()
 
 
 def free_port() -> int:
-    """Return a TCP port of the loopback address that is free now; below those that the
-    kernel gives to connections, so that none of them takes it before it is used; never one that was returned
-    before."""
-    while True:
-        port = 12_000 + secrets.randbelow(20_000)
-        if port in _RETURNED:
-            continue
+    """Return a TCP port of the loopback address that is free now, and that no other worker of the tests gets; the
+    same only after all others of the worker."""
+    for port in _NEXT_PORT:
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("127.0.0.1", port))
-            _RETURNED.add(port)
             return port
+    raise AssertionError
 
 
 def wait_for_port(port: int, seconds: float = 20.0) -> None:

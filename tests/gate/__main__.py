@@ -1,6 +1,6 @@
 """`python -m tests.gate`: what CI runs, and what anyone can run before a change is offered (`make gate`).
 
-python -m tests.gate                         all checks and both tiers of tests
+python -m tests.gate                         all checks and all tests
 python -m tests.gate --base main             the change is what differs from there [origin/main]
 python -m tests.gate -- tests/power          only these tests, and no checks
 
@@ -21,7 +21,7 @@ from pathlib import Path
 
 import msgspec
 
-from tests.gate import quarantine
+from tests.gate import built, quarantine
 from tests.gate.judge import Tally, file_of, refusals, tally, too_many
 from tests.gate.outcomes import FILE, Outcome, read
 
@@ -30,9 +30,10 @@ FOLDER = Path("build/gate")
 CHECK_LOG = FOLDER / "check.log"
 FLAKY = Path("build/flaky.jsonl")
 PATIENCE = 3
+WORKERS = 2 * (os.cpu_count() or 1)
+"""Most tests wait half of their time for servers and for the clock of other processes."""
 TIERS = (
-    ("fast", ("-n", "3", "--dist", "loadfile", "-m", "not systems")),
-    ("slow", ("-n", "3", "--dist", "loadfile", "--no-loadscope-reorder", "-m", "systems and not alone")),
+    ("shared", ("-n", str(WORKERS), "--dist", "loadfile", "--no-loadscope-reorder", "-m", "not alone")),
     ("alone", ("-m", "alone and not long")),
 )  # fmt: skip
 CALM_LOAD = 1.5
@@ -170,13 +171,24 @@ def main(arguments: list[str] | None = None) -> int:
     if not given.pytest:  # beside the tests, which wait more than they compute
         with CHECK_LOG.open("wb") as log:
             checks = subprocess.Popen(["nice", "make", "check"], stdout=log, stderr=log)
-    tiers = (("given", tuple(given.pytest)),) if given.pytest else TIERS
+    told = []
+    if given.pytest:
+        tiers = (("given", tuple(given.pytest)),)
+    else:
+        unchanged = built.left_out(git, given.base)
+        told += [
+            f"LEFT OUT {file}: nothing that it is built from has changed" for file in unchanged
+        ]
+        tiers = tuple(
+            (name, (*arguments, *(f"--ignore={file}" for file in unchanged)))
+            for name, arguments in TIERS
+        )
     found, load, bad = run_tiers(tiers)
     if checks is not None and checks.wait():
         print(CHECK_LOG.read_text(encoding="utf-8", errors="replace"))
         bad.append("CHECKS FAILED: make check, above")
     quarantined = quarantine.load()
-    told = quarantine.over(quarantined, datetime.datetime.now(datetime.UTC).date())
+    told += quarantine.over(quarantined, datetime.datetime.now(datetime.UTC).date())
     told += [
         f"QUARANTINED {test}: failed, and does not judge: {quarantined[test].cause}"
         for test in found.failed

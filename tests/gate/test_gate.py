@@ -224,6 +224,35 @@ def test_a_tree_that_passed_is_marked_where_it_is_what_is_committed(
     assert main(["--calm", "0"]) == 1, "checks judge too"
 
 
+def test_what_takes_long_to_build_is_left_out_where_its_sources_did_not_change(
+    repository: Repository, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also in a clone of what is offered, whose main is the change itself: there a day of history is looked at."""
+    [day, two] = ["2026-01-02T00:00:00Z", "2026-01-04T00:00:00Z"]
+    monkeypatch.chdir(repository.folder)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setattr("tests.gate.__main__.TIERS", (("shared", ("-n", "0")),))
+    monkeypatch.setattr("tests.gate.built.BUILT", ("test_long.py",))
+    repository.write("test_long.py", BAD)
+    repository.write("Makefile", "check:\n\ttrue\n")
+    assert main(["--calm", "0"]) == 1, "without git nothing is known to be unchanged"
+    repository.git("init", "-q", "-b", "main")
+    monkeypatch.setenv("GIT_COMMITTER_DATE", day)
+    repository.commit()
+    assert main(["--calm", "0", "--base", "main"]) == 1, "nor is it in a history of one commit"
+    monkeypatch.setenv("GIT_COMMITTER_DATE", two)
+    repository.write("test_more.py", GOOD)
+    repository.commit()
+    capsys.readouterr()
+    assert main(["--calm", "0", "--base", "main"]) == 0
+    assert "LEFT OUT test_long.py: nothing that it is built from" in capsys.readouterr().out
+    repository.write("pyproject.toml", "")
+    assert main(["--calm", "0", "--base", "main"]) == 1, "what is not committed counts"
+    repository.commit()
+    assert main(["--calm", "0", "--base", "main"]) == 1
+    assert main(["--calm", "0", "--base", "HEAD~1"]) == 1
+
+
 QUARANTINE = """
 [[test]]
 test = "test_bad.py::test_bad"

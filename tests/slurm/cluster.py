@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.brokers import free_port
 from tests.kit.waiting import wait_until
 
 needs_slurm = pytest.mark.skipif(
@@ -383,7 +384,7 @@ def _write_settings(
     cluster: SlurmCluster, gpus: int, hooks: Path | None, *, accounting: bool, cgroups: bool
 ) -> None:
     folder, nodes = cluster.folder, cluster.nodes
-    ports = _ports(2 + len(nodes))
+    ports = [free_port() for _ in range(2 + len(nodes))]
     itself = {"host": THIS_MACHINE, "user": getpass.getuser(), "folder": folder}
     accounts = _ACCOUNTING.format(folder=folder, port=ports[-1]) if accounting else _NO_ACCOUNTING
     text = CONFIGURATION.format(
@@ -420,14 +421,6 @@ def _write_settings(
         script = folder / name
         script.write_text(_HOOK.format(call=call, folder=folder, name=name))
         script.chmod(0o755)
-
-
-def _ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
 
 
 def _wait(condition: Callable[[], bool], folder: Path) -> None:
