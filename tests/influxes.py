@@ -22,6 +22,7 @@ from typing import Any
 import pytest
 
 from tests.brokers import free_port, wait_for_port
+from tests.kit.waiting import end_of_patience
 
 
 class _Program:
@@ -52,7 +53,7 @@ class _Program:
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen([program, *self.arguments()], stdout=log, stderr=log)
         wait_for_port(self.port)
-        deadline = time.monotonic() + 20
+        deadline = end_of_patience()
         while self.get("/ping")[0] >= 500 and time.monotonic() < deadline:
             time.sleep(0.02)
 

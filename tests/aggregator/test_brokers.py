@@ -27,7 +27,7 @@ from tests.aggregator.test_service import config, running
 from tests.brokers import Broker, Mosquitto, free_port, plain_client
 from tests.collector.bus import NODE, collecting, config_of
 from tests.fakes import FakeSource
-from tests.kit.waiting import until
+from tests.kit.waiting import until, within
 
 
 @pytest.fixture
@@ -116,7 +116,7 @@ async def test_a_lost_command_is_sent_again(
         if isinstance(broker, Mosquitto):  # the embedded one delivers at the subscriber's QoS
             assert message.qos == 0
         async with Deaf(broker.config, "b", deaf_to=2) as deaf:
-            async with asyncio.timeout(60):
+            async with within():
                 while "b" not in aggregator.fleet.nodes:
                     await deaf.tick()
                     await asyncio.sleep(0.02)

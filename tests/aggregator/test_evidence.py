@@ -41,7 +41,7 @@ from tests.aggregator.test_service import running
 from tests.alerts.notices import alert, incident, notice
 from tests.alerts.pager import Call, Pager
 from tests.brokers import Broker
-from tests.kit.waiting import until
+from tests.kit.waiting import end_of_patience, until
 
 pytestmark = pytest.mark.systems
 EVIL = "\x1b[2J\u202e<script>alert(1)</script>$(reboot)`id`"
@@ -368,7 +368,7 @@ async def test_a_card_that_lacks_a_part_is_made_again(
             "readings": "not collected in time"
         }
         path = f"/api/v1/incidents/{quote(call.key, safe='')}/evidence"
-        deadline = time.monotonic() + 120
+        deadline = end_of_patience(120)
         while True:
             _, _, body = await fetched(aggregator, path)
             (card,) = msgspec.json.decode(body, type=EvidenceReply).cards
@@ -551,7 +551,7 @@ async def test_who_asks_for_an_incident_gets_the_cards_that_it_lacks(tmp_path: P
     async with collecting(tmp_path) as (collector, _):
         assert len((await collector.of_incident(first)).cards) == 1
         both = {one.gpu for one in grown.alerts}
-        deadline = time.monotonic() + 30  # the first may still wait for its card to be stored
+        deadline = end_of_patience()  # the first may still wait for its card to be stored
         while {card.uuid for card in (await collector.of_incident(grown)).cards} != both:
             assert time.monotonic() < deadline
             await asyncio.sleep(0.01)

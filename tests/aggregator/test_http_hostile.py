@@ -21,7 +21,7 @@ from aggregator.http.guests import TRIES, TRIES_PER_SECOND, GuestCounter, WrongT
 from tests.aggregator.fake_view import FakeView, inventory
 from tests.aggregator.http_client import Door, door, small_cluster
 from tests.aggregator.test_http_alerts import SILENCE, hot
-from tests.kit.waiting import until
+from tests.kit.waiting import until, within
 
 LOOPBACK = HttpConfig(listen="127.0.0.1:0")
 
@@ -48,7 +48,7 @@ def head(client: Door, length: int, *more: str) -> bytes:
 
 async def status(reader: asyncio.StreamReader) -> int:
     """Return the status of an answer."""
-    async with asyncio.timeout(60):
+    async with within():
         return int((await reader.readuntil(b"\r\n\r\n")).split()[1])
 
 
@@ -131,7 +131,7 @@ async def test_a_body_that_does_not_come_is_a_408(tmp_path: Path) -> None:
     async with hot(tmp_path, config) as client, line(client.door.port) as (reader, writer):
         writer.write(head(client.door, 100) + b'{"why"')
         assert await status(reader) == 408
-        async with asyncio.timeout(60):
+        async with within():
             await reader.read()  # and the connection ends
 
 
@@ -164,7 +164,7 @@ async def test_a_request_that_does_not_come_whole_is_closed(sent: bytes) -> None
                 await asyncio.sleep(0.05)
 
         task = asyncio.create_task(dribble())
-        async with asyncio.timeout(60):
+        async with within():
             with contextlib.suppress(ConnectionResetError):  # a byte had come since the close
                 assert await reader.read() == b""
         task.cancel()
@@ -191,9 +191,8 @@ async def test_connections_are_bounded_and_the_answer_says_so(
                 await each.__aenter__()
 
             async def full(client: Door = client, words: str = words) -> bool:
-                async with line(client.port) as (reader, _):
-                    async with asyncio.timeout(60):
-                        answer = await reader.read()
+                async with line(client.port) as (reader, _), within():
+                    answer = await reader.read()
                 return answer.startswith(b"HTTP/1.1 503 ") and words.encode() in answer
 
             await until(full)

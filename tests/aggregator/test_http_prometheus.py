@@ -24,7 +24,7 @@ from tests.aggregator.fake_view import FakeView, inventory, readings
 from tests.aggregator.http_client import Door, add_token, door, small_cluster
 from tests.aggregator.test_http_tls import issue, make_authority
 from tests.brokers import free_port
-from tests.kit.waiting import FACTOR
+from tests.kit.waiting import FACTOR, within
 
 PATIENCE = 90.0
 """Seconds; a second or two where the machine is idle."""
@@ -107,7 +107,7 @@ async def prometheus(folder: Path, settings: str) -> AsyncIterator[Prometheus]:
 
 async def _ready(session: aiohttp.ClientSession, port: int) -> None:
     """Wait until it answers queries: while it reads its data, it answers 503 in plain text."""
-    async with asyncio.timeout(PATIENCE):
+    async with within(PATIENCE):
         while True:
             with contextlib.suppress(aiohttp.ClientError):
                 async with session.get(f"http://127.0.0.1:{port}/-/ready") as answer:

@@ -24,7 +24,7 @@ from kilowatch.__main__ import main
 from telemetry.errors import ConfigError
 from tests.aggregator.fake_view import FakeView
 from tests.aggregator.http_client import add_token, small_cluster
-from tests.kit.waiting import until
+from tests.kit.waiting import until, within
 from tests.tui.test_client import following
 from tui.feed.connection import ConnectionState
 
@@ -132,12 +132,12 @@ async def test_a_new_certificate_is_used_without_a_restart_and_a_broken_one_is_n
     async with secure(tmp_path, authority) as port:
         assert await serial(port, ca) == 7
         (tmp_path / "tls" / "http.crt").write_text("half a certif")
-        async with asyncio.timeout(60):
+        async with within():
             while "the certificate before stays in force" not in caplog.text:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
         assert await serial(port, ca) == 7
         issue(authority, tmp_path / "tls", 8)
-        async with asyncio.timeout(60):
+        async with within():
             while await serial(port, ca) != 8:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
 
@@ -185,7 +185,7 @@ async def test_handshakes_that_do_not_end_are_counted_and_closed(
         lines = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
         _, third = lines[2]
         third.write(b"GET / HTTP/1.1\r\n\r\n")  # plain HTTP is no handshake, and ends it
-        async with asyncio.timeout(60):
+        async with within():
             for reader, _ in lines[:2]:
                 assert await reader.read() == b""
         async with aiohttp.ClientSession() as session:
@@ -204,7 +204,7 @@ async def test_a_handshake_more_than_the_bound_is_refused(tmp_path: Path, author
     async with listening(FakeView(), config) as (_, port):
         held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        async with asyncio.timeout(60):
+        async with within():
             assert await reader.read() == b""
         for each in (writer, *(other for _, other in held)):
             each.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 import time
@@ -33,6 +32,7 @@ from telemetry.errors import ConfigError
 from tests.aggregator.fake_view import START, FakePost, FakeView, inventory
 from tests.aggregator.http_client import Door, add_token, bearer, door, small_cluster
 from tests.aggregator.test_http_alerts import SILENCE, hot
+from tests.kit.waiting import within
 
 OPEN = "0.0.0.0:0"
 PLACES = {
@@ -343,7 +343,7 @@ async def pages(client: Door, headers: dict[str, str]) -> str:
     async with client.session.ws_connect(f"{client.url}/api/v1/stream", headers=headers) as socket:
         await socket.send_str(json.dumps({"alerts": True, "events": True}))
         kinds: set[str] = set()
-        async with asyncio.timeout(60):
+        async with within():
             while not {"alerts", "events"} <= kinds:
                 text = (await socket.receive()).data
                 kinds.add(json.loads(text)["type"])

@@ -21,6 +21,7 @@ from aggregator.influx.setup import prepare
 from telemetry.errors import StoreError
 from tests.aggregator.influx_feed import influx_config, prepared
 from tests.influxes import Influxd, VictoriaMetrics
+from tests.kit.waiting import end_of_patience
 
 NOW = 1_795_000_000
 NOW_MS = NOW * 1000
@@ -206,7 +207,7 @@ def test_victoria_metrics_takes_both_doors_and_says_who_it_is(
 
 def seen(server: VictoriaMetrics, name: str, series: int) -> list[dict[str, Any]]:
     """What it has of a name, once it shows it."""
-    deadline = time.monotonic() + 10
+    deadline = end_of_patience()
     while time.monotonic() < deadline:
         found = server.series(f'{{__name__="{name}"}}')
         if len(found) >= series:

@@ -27,6 +27,7 @@ from tests.aggregator.influx_feed import InfluxFeed, influx_config, prepared, st
 from tests.aggregator.node import START, expected, gpu_rows, node_rows, sampled_at
 from tests.brokers import free_port
 from tests.influxes import Influxd, VictoriaMetrics
+from tests.kit.waiting import end_of_patience
 
 BLOCK = SCHEMA.blocks[GPU_FAST]
 POWER = BLOCK.names.index("gpu_power_watts")
@@ -359,7 +360,7 @@ def test_the_thread_delivers_by_itself_through_kills_of_the_server(tmp_path: Pat
                 server.kill()
             if seq == 20:
                 server.start()
-        deadline = time.monotonic() + 20
+        deadline = end_of_patience()
         while feed.influx.spool.points and time.monotonic() < deadline:
             time.sleep(0.02)
         found = rows(server, feed, "select gpu_power_watts from gpu where gpu = '0'")
@@ -386,7 +387,7 @@ def test_victoria_metrics_gets_the_same_readings(tmp_path: Path, victoria: Victo
     for seq in range(20):
         feed.second("a", seq=seq)
     feed.deliver()
-    deadline = time.monotonic() + 10
+    deadline = end_of_patience()
     found: list[dict[str, object]] = []
     match = f'gpu_gpu_power_watts{{db="{config.database}",gpu="1"}}'
     while time.monotonic() < deadline and not found:

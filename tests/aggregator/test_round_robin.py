@@ -6,6 +6,7 @@ import asyncio
 import itertools
 
 from aggregator.load.round_robin import RoundRobin
+from tests.kit.waiting import within
 
 
 async def test_each_piece_has_an_iteration_of_its_own() -> None:
@@ -45,5 +46,5 @@ async def test_who_gives_up_its_turn_holds_up_nobody() -> None:
     tasks[1].cancel()
     await asyncio.wait(tasks)
     assert order == ["c"]
-    async with asyncio.timeout(30):
+    async with within():
         await turns.turn()  # and the next one too

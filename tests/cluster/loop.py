@@ -32,7 +32,7 @@ from tests.brokers import free_port
 from tests.faults.cut_wire import CutWire
 from tests.faults.disk import FailingDisk
 from tests.faults.wrong_clock import WrongClock
-from tests.kit.waiting import FACTOR
+from tests.kit.waiting import FACTOR, end_of_patience
 from tests.nats_servers import NatsCluster
 
 DEAD_AFTER = 6.0
@@ -170,7 +170,7 @@ class Loop:
     def owners(self, but: int | None = None) -> dict[str, GroupEntry]:
         """Return the owner of each group, from the servers; none while these don't answer for long. `but`: the
         number of a server that is not asked."""
-        deadline = time.monotonic() + 10.0
+        deadline = end_of_patience(10)
         while not (found := self._entries(Bucket.OWNERS, GroupEntry, but)) and time.monotonic() < deadline:  # fmt: skip
             time.sleep(0.2)
         return found

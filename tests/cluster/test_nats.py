@@ -14,6 +14,7 @@ from aggregator.cluster.nats import NatsCoordination
 from aggregator.cluster.port import LEASE_SECONDS, Bucket, CoordinationError
 from aggregator.site.leadership import Leadership
 from aggregator.site.unfenced import UNFENCED_SECONDS
+from tests.kit.waiting import within
 from tests.nats_servers import NatsCluster
 
 pytestmark = pytest.mark.systems
@@ -183,7 +184,7 @@ async def test_heartbeats_are_told_by_one_consumer_and_never_out_of_date(
         assert await round_of(5) == {"a": b"a5", "b": b"b5"}
         await js.delete_stream(name)
         assert await round_of(6) == {"a": b"a6", "b": b"b6"}
-        async with asyncio.timeout(60):  # `b` says no more
+        async with within():  # `b` says no more
             while set(await a.entries(Bucket.MEMBERS)) != {"a"}:
                 await a.put(Bucket.MEMBERS, "a", b"a7")
                 await asyncio.sleep(0.2)
@@ -223,7 +224,7 @@ async def test_the_lease_can_t_be_read_without_a_quorum(
     for server in gone:
         server.kill()
     try:
-        async with asyncio.timeout(90):  # a server that leads goes on to answer for ten seconds
+        async with within(90):  # a server that leads goes on to answer for ten seconds
             while True:
                 since = leadership.failing_since
                 if since is not None and time.monotonic() - since >= UNFENCED_SECONDS:

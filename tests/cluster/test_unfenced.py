@@ -25,6 +25,7 @@ from alerts.incidents.state import IncidentChanges, IncidentMemory
 from alerts.notice import Delivery, Notice
 from api.alerts import Action, Alert, AlertState
 from tests.cluster.test_incidents import RULES, START, alert
+from tests.kit.waiting import within
 
 WALL = int(START * 1e9)
 SECOND = 10**9
@@ -197,12 +198,12 @@ async def test_who_stood_still_or_has_resigned_does_not_take_that_for_a_lost_quo
     leading = asyncio.ensure_future(role._lead())
     try:
         pair.servers.no_quorum = True
-        async with asyncio.timeout(60):
+        async with within():
             while role.leadership.failing_since is None:  # noqa: ASYNC110 - a task of its own
                 await asyncio.sleep(0.01)
         pair.servers.no_quorum = False
         pair.now += 10 * UNFENCED_SECONDS
-        async with asyncio.timeout(60):
+        async with within():
             while role.unfenced:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
     finally:
@@ -234,13 +235,13 @@ async def test_a_member_without_a_quorum_pages_about_what_its_rules_find(
         pair.servers.no_quorum = True
         await role.leadership.step()
         pair.now += UNFENCED_SECONDS
-        async with asyncio.timeout(60):
+        async with within():
             while not sent:  # noqa: ASYNC110 - a task of its own
                 await asyncio.sleep(0.01)
         assert sent[0].incident.title.endswith(MARK)
         pair.servers.no_quorum = False
         await role.leadership.step()
-        async with asyncio.timeout(60):
+        async with within():
             while len(sent) < 2:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         assert [one.action for one in sent] == [Action.TRIGGER, Action.RESOLVE]

@@ -21,6 +21,7 @@ from telemetry.inventory import CollectorStatus, Command, CommandReply, Inventor
 from telemetry.jobs import NodeJobs
 from telemetry.mqtt import BrokerConfig, client_id, connect
 from telemetry.topics import Topic, parse, pattern, topic
+from tests.kit.waiting import within
 
 NODE = "n1"
 
@@ -124,7 +125,7 @@ class Running:
         self.stop.set()
         if self.linger is not None:
             self.linger.over.set()
-        async with asyncio.timeout(20):
+        async with within():
             return await self.task
 
 

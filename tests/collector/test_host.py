@@ -20,6 +20,7 @@ from collector.host.open_file import OpenFile
 from telemetry.gap import Gap, reason_of
 from telemetry.metric import Lane
 from telemetry.schema import NODE_FAST, NODE_SLOW, SCHEMA
+from tests.kit.waiting import end_of_patience
 
 BOTH, FAST = frozenset(Lane), frozenset({Lane.FAST})
 
@@ -216,7 +217,7 @@ def test_what_is_not_there_is_a_gap_and_never_0(tmp_path: Path) -> None:
     host = Host(tmp_path, disk=tmp_path / "gone", ipmitool="")
     own = ("driver_up", "gpus_expected", "gpus_answering", "ticks_skipped_total",
            "collector_cpu_seconds_total", "collector_memory_bytes", "probes_abandoned_total", "collector_tasks_failing")  # fmt: skip
-    deadline = time.monotonic() + 60
+    deadline = end_of_patience()
     while True:  # until each thread has looked once
         got = readings(host)
         waits = {name for name, value in got.items() if reason_of(value) is Gap.NOT_READ} - {*own}

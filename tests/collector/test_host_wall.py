@@ -13,6 +13,7 @@ import pytest
 
 from collector.host.wall import UnsupportedError, WallMeter, dcmi, hwmon
 from telemetry.gap import Gap, reason_of
+from tests.kit.waiting import end_of_patience
 
 DCMI = """
     Instantaneous power reading:                  8423 Watts
@@ -63,7 +64,7 @@ def meter(tmp_path: Path) -> Iterator[Make]:
 
 def answer(meter: WallMeter) -> float:
     """Wait for the thread's first answer; a tick itself never waits."""
-    end = time.monotonic() + 20
+    end = end_of_patience()
     value = meter.watts()
     while reason_of(value) is Gap.NOT_READ and time.monotonic() < end:
         time.sleep(0.01)
@@ -148,12 +149,12 @@ def test_closing_does_not_wait_for_a_bmc_that_hangs(tmp_path: Path, meter: Make)
     started = tmp_path / "started"
     hung = meter(f"touch {started}; exec sleep 60", timeout=50.0)
     hung.watts()
-    end = time.monotonic() + 20
+    end = end_of_patience()
     while not started.exists() and time.monotonic() < end:
         time.sleep(0.01)
     assert started.exists()
     hung.close()
-    end = time.monotonic() + 20
+    end = end_of_patience()
     while hung._thread.alive and time.monotonic() < end:
         time.sleep(0.01)
     assert not hung._thread.alive
@@ -174,7 +175,7 @@ def test_answers_follow_the_machine(tmp_path: Path, meter: Make) -> None:
     live = meter(period=0.01)
     assert answer(live) == 100
     (tmp_path / "sys/class/hwmon/hwmon0/power1_input").write_text("250000000\n")
-    end = time.monotonic() + 20
+    end = end_of_patience()
     while live.watts() != 250 and time.monotonic() < end:
         time.sleep(0.01)
     assert live.watts() == 250
@@ -203,7 +204,7 @@ def test_a_child_that_begins_while_it_is_closed_is_ended(
     late.watts()
     assert begun.wait(20)
     late.close()
-    end = time.monotonic() + 20
+    end = end_of_patience()
     while late._thread.alive and time.monotonic() < end:
         time.sleep(0.01)
     assert not late._thread.alive
@@ -224,7 +225,7 @@ def test_a_thread_that_ends_by_a_fault_is_started_again(
         return 430.0
 
     monkeypatch.setattr("collector.host.wall.hwmon", fail_once)
-    end = time.monotonic() + 20
+    end = end_of_patience()
     while wall.watts() != 430.0:
         assert time.monotonic() < end
         time.sleep(0.01)

@@ -19,6 +19,7 @@ from telemetry.schema import GPU_FAST, GPU_SLOW, LINK_FAST
 from tests.collector.nvml_ticks import DEADLINE, FAST, Ticks
 from tests.fake_nvml import FakeDriver
 from tests.faults.record import Told
+from tests.kit.waiting import end_of_patience, within
 
 
 @pytest.fixture
@@ -330,7 +331,7 @@ async def test_who_reads_the_collectors_output_does_not_wait_for_a_call_that_han
     probe = await asyncio.create_subprocess_exec(
         *command, env=environment, stdin=pipe, stdout=pipe, stderr=pipe
     )
-    async with asyncio.timeout(30):
+    async with within():
         while not fake.hanging:  # noqa: ASYNC110 - it hangs in another process
             await asyncio.sleep(0.02)
         output = await _outputs(probe)
@@ -485,7 +486,7 @@ def _probe_pid(source: NvmlSource) -> int:
 
 
 async def _ended(pid: int) -> None:
-    end = time.monotonic() + 30
+    end = end_of_patience()
     while time.monotonic() < end:
         done, _ = os.waitpid(pid, os.WNOHANG)  # noqa: ASYNC222 - it does not block
         if done:

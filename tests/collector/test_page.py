@@ -17,14 +17,14 @@ from telemetry.schema import GPU_FAST, SCHEMA
 from tests.brokers import free_port
 from tests.collector.bus import collecting, config_of
 from tests.fakes import FakeSource
-from tests.kit.waiting import until
+from tests.kit.waiting import until, within
 
 
 async def ask(port: int, request: bytes) -> tuple[int, bytes]:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         writer.write(request)
-        async with asyncio.timeout(10):
+        async with within():
             answer = await reader.read()
     finally:
         writer.close()
@@ -76,7 +76,7 @@ async def test_the_page_shows_readings_and_the_collector_itself(tmp_path: Path) 
             except ConnectionResetError:
                 return False
 
-        async with asyncio.timeout(20):
+        async with within():
             while not await answers():  # noqa: ASYNC110 - a server has no event for us
                 await asyncio.sleep(0.01)
 
@@ -119,7 +119,7 @@ async def test_the_page_has_every_reading_of_a_real_node_s_rows(tmp_path: Path) 
             except ConnectionError:  # not yet
                 return ""
 
-        async with asyncio.timeout(60):
+        async with within():
             while "kilowatch_node_network_mounts{" not in await page():  # noqa: ASYNC110 - a server has no event for us
                 await asyncio.sleep(0.05)
         assert "kilowatch_node_cpu_temperature_celsius{" in await page()

@@ -22,7 +22,7 @@ from tests.brokers import Mosquitto, free_port
 from tests.collector.bus import collecting, config_of, reading
 from tests.fakes import FakeSource
 from tests.faults.record import Told
-from tests.kit.waiting import until
+from tests.kit.waiting import until, within
 
 ROOT = Path(__file__).parents[2]
 
@@ -103,7 +103,7 @@ async def test_a_disk_that_works_again_is_used_again_and_the_hole_is_shown(
     frames = await writer.chunk(7, 0, 100, 1 << 20, 100)
     assert [seq for seq, _ in frames] == list(range(60, 70))  # what was deleted is no error
     writer.close()
-    async with asyncio.timeout(10):
+    async with within():
         await task
 
 
@@ -140,7 +140,7 @@ async def test_a_full_disk_does_not_stop_live_frames(
             sys.executable, "-c", FULL, str(mosquitto.port), str(tmp_path),
             env={**os.environ, "PYTHONPATH": str(ROOT)},
         )  # fmt: skip
-        async with asyncio.timeout(60):
+        async with within():
             assert await process.wait() == 0
         await until(lambda: reader.statuses[-1].state is NodeState.OFFLINE)
         seqs = [frame.seq for frame in reader.frames]
@@ -190,7 +190,7 @@ async def test_a_hundred_collectors_fit_in_one_process(
     ]
     await until(lambda: all(len(source.calls) >= 3 for source in sources))
     stop.set()
-    async with asyncio.timeout(60):
+    async with within():
         summaries = await asyncio.gather(*tasks)
     assert all(summary.frames >= 3 for summary in summaries)
     assert sum(summary.frames_published > 0 for summary in summaries) == 100

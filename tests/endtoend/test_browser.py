@@ -26,6 +26,7 @@ from aggregator.http.config import HttpConfig
 from aggregator.http.operations import OPERATIONS
 from tests.aggregator.http_client import door, small_cluster
 from tests.aggregator.test_http_alerts import hot
+from tests.kit.waiting import within
 
 CHROMIUM = (
     shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -208,7 +209,7 @@ async def visit(folder: Path, attacker: Attacker, *, rebind: bool) -> list[str]:
         stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
     )  # fmt: skip
     try:
-        async with asyncio.timeout(PATIENCE):
+        async with within(PATIENCE):
             return await asyncio.shield(attacker.read)
     finally:
         browser.kill()
@@ -313,6 +314,6 @@ async def test_a_link_that_a_person_follows_is_answered(tmp_path: Path) -> None:
             "--dump-dom", f"{client.url}/api/v1/nodes",
             stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
         )  # fmt: skip
-        async with asyncio.timeout(PATIENCE):
+        async with within(PATIENCE):
             shown, _ = await browser.communicate()
     assert b'"node":"n1"' in shown

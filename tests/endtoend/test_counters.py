@@ -20,7 +20,7 @@ from tests.aggregator.test_http_prometheus import Prometheus, prometheus
 from tests.brokers import Mosquitto
 from tests.endtoend.plant import Plant
 from tests.endtoend.test_circuits import running
-from tests.kit.waiting import wait_until
+from tests.kit.waiting import end_of_patience, wait_until
 
 pytestmark = pytest.mark.systems
 SITE = """
@@ -166,7 +166,7 @@ async def energy_of(scraper: Prometheus, name: str) -> float:
 
 async def rises(scraper: Prometheus, name: str, above: float) -> None:
     """Wait until Prometheus has seen a higher energy."""
-    deadline = time.monotonic() + 120
+    deadline = end_of_patience(120)
     while time.monotonic() < deadline:
         with contextlib.suppress(OSError):
             if await energy_of(scraper, name) > above:

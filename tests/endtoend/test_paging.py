@@ -20,6 +20,7 @@ from tests.collector.bus import NODE
 from tests.endtoend.node import collecting
 from tests.endtoend.watch import Watch, toml, until, watching
 from tests.fake_nvml import FakeDriver
+from tests.kit.waiting import within
 
 SITE = f"""
 [power]
@@ -111,7 +112,7 @@ async def _retained(broker: Mosquitto, count: int) -> list[dict[str, Any]]:
     async with aiomqtt.Client(broker.host, broker.port) as client:
         await client.subscribe("kilowatch/1/default/alerts/+/state")
         found: list[dict[str, Any]] = []
-        async with asyncio.timeout(30):
+        async with within():
             async for message in client.messages:
                 assert message.retain
                 assert isinstance(message.payload, bytes)

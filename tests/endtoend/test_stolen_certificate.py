@@ -37,7 +37,7 @@ from telemetry.mqtt import BrokerConfig, client_id, connect
 from telemetry.topics import ROOT, Topic, state_topic, topic
 from tests.brokers import free_port, wait_for_port
 from tests.endtoend.cluster import PATIENCE
-from tests.kit.waiting import until, wait_until
+from tests.kit.waiting import until, wait_until, within
 
 DEPLOY = Path(__file__).parents[2] / "docs" / "deploy.md"
 CLUSTER, HONEST, STOLEN, AGGREGATOR = "hall-1", "dgx01", "dgx02", "kilowatch-aggregator"
@@ -359,7 +359,7 @@ async def revocation(site: Site, observer: Listener) -> None:
         await until(lambda: b"before" in observer.payloads(ALLOWED), "its last message")
         site.pki(f"kilowatch pki revoke {STOLEN}")
         site.reload_broker()
-        async with asyncio.timeout(PATIENCE):
+        async with within(PATIENCE):
             while not await refused(stolen):  # noqa: ASYNC110 - the broker is another process
                 await asyncio.sleep(0.05)
         with contextlib.suppress(aiomqtt.MqttError):

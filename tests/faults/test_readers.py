@@ -21,6 +21,7 @@ from tests.endtoend.cluster import Cluster
 from tests.faults.chaos import Chaos
 from tests.faults.plant import Plant
 from tests.faults.record import SLACK, Observe, fault
+from tests.kit.waiting import end_of_patience
 
 SLOW_READERS = 20
 QUEUE = 100
@@ -139,7 +140,7 @@ async def _dropped(broker: Mosquitto) -> int:
 async def _stored(cluster: Cluster, node: ScriptedNode) -> None:
     """Wait until all that was made before, and what is made meanwhile, is stored."""
     target = max(1, node.made.get(node.session, 0))
-    deadline = time.monotonic() + 60
+    deadline = end_of_patience()
     stored = -1.0
     while stored < node.made.get(node.session, 0):
         assert time.monotonic() < deadline, f"{stored:.0f} of {node.made} stored, {target} wanted"

@@ -21,6 +21,7 @@ from pathlib import Path
 import pytest
 
 from tests.bare_debian import BARE, debootstrap
+from tests.kit import waiting
 from tests.packaging.built import debian_package
 from tests.tui.test_robustness import follow
 
@@ -232,7 +233,7 @@ async def test_on_a_bare_debian_the_dashboard_runs(machine: Path) -> None:
     try:
         await follow(ours, b"", b"LIVE")
         await follow(ours, b"q", b"\x1b[?1049l")
-        async with asyncio.timeout(60):
+        async with waiting.within():
             assert await process.wait() == 0
     finally:
         with contextlib.suppress(ProcessLookupError):

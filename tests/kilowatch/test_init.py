@@ -27,7 +27,7 @@ from kilowatch.init.archive import Member, archive
 from kilowatch.init.cluster_folder import WITHOUT_SYSTEMD
 from kilowatch.pki.authority import Authority
 from tests.brokers import free_port, wait_for_port
-from tests.kit.waiting import until
+from tests.kit.waiting import until, within
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="apt-get install openssl")
@@ -344,7 +344,7 @@ async def test_a_cluster_starts_from_a_fresh_folder(tmp_path: Path) -> None:
 
     with mosquitto_of(roots["broker"], port) as mosquitto:
         async with (
-            asyncio.timeout(900),
+            within(900),
             started(roots["boss"], *aggregate, "--data", str(tmp_path / "data")),
             started(roots["dgx01"], *collect("dgx01")),
         ):

@@ -31,7 +31,7 @@ from telemetry.errors import BusError, ConfigError
 from telemetry.mqtt import BrokerConfig, client_id, connect
 from telemetry.topics import Topic, topic
 from tests.brokers import free_port
-from tests.kit.waiting import FACTOR
+from tests.kit.waiting import FACTOR, within
 
 CLUSTER, NODE, OTHER, AGGREGATOR = "hall.1", "dgx.01", "dgx02", "kilowatch-aggregator"
 MQTT_PORT = 8883
@@ -239,7 +239,7 @@ async def _let_in(servers: Servers) -> None:
     """Wait until each server lets a member in: what MQTT keeps is made by the first that comes, and a server
     whose peers are not all there yet closes the connection."""
     await until(lambda: _ready(servers))
-    async with asyncio.timeout(PATIENCE):
+    async with within(PATIENCE):
         for number in range(3):
             while True:
                 with contextlib.suppress(BusError):
@@ -266,7 +266,7 @@ async def test_three_servers_carry_each_nodes_own_topics_and_no_others(servers: 
     commands come from the aggregator alone."""
     await _let_in(servers)
     watch = connect(servers.broker(0, "aggregator", AGGREGATOR), client_id(AGGREGATOR))
-    async with asyncio.timeout(PATIENCE), watch as aggregator:
+    async with within(PATIENCE), watch as aggregator:
         await aggregator.subscribe(f"kilowatch/1/{CLUSTER}/+/+/+")
         async with connect(servers.broker(1, "node", NODE), client_id(NODE)) as node:
             await node.subscribe(topic(CLUSTER, NODE, Topic.COMMAND))
@@ -294,7 +294,7 @@ async def test_three_servers_carry_each_nodes_own_topics_and_no_others(servers: 
                 async with connect(servers.broker(2, "node", NODE), client_id(NODE)) as thief:
                     assert await _refused(thief, foreign), foreign
     # What is retained outlives its server, and comes from any other.
-    async with asyncio.timeout(PATIENCE):
+    async with within(PATIENCE):
         reader = connect(servers.broker(2, "aggregator", AGGREGATOR), client_id(AGGREGATOR))
         async with reader as late:
             await late.subscribe(topic(CLUSTER, NODE, Topic.STATUS))
@@ -306,7 +306,7 @@ async def test_a_nodes_certificate_opens_nothing_but_mqtt(servers: Servers) -> N
     place = servers.authority / "nodes" / NODE
     context = ssl.create_default_context(cafile=place / "ca.crt")
     context.load_cert_chain(place / "node.crt", place / "node.key")
-    async with asyncio.timeout(PATIENCE):
+    async with within(PATIENCE):
         reader, writer = await asyncio.open_connection("127.0.0.1", servers.first)
         assert (await reader.readline()).startswith(b"INFO ")
         await writer.start_tls(context)
@@ -324,7 +324,7 @@ async def test_no_member_joins_as_a_server(servers: Servers, role: str, name: st
     context = ssl.create_default_context(cafile=place / "ca.crt")
     context.load_cert_chain(place / f"{role}.crt", place / f"{role}.key")
     port = servers.first + ROUTE_PORT - CLIENT_PORT
-    async with asyncio.timeout(PATIENCE):
+    async with within(PATIENCE):
         reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
         info = {
             "server_id": "N" + "A" * 55,

@@ -23,6 +23,7 @@ from telemetry import local_token
 from telemetry.errors import BusError
 from telemetry.mqtt import EMBEDDED_USER, BrokerConfig, MqttClient, client_id, connect
 from tests.brokers import Embedded, free_port
+from tests.kit.waiting import end_of_patience
 from tests.second_user import as_nobody, needs_root, open_folder
 
 ROOT = Path(__file__).parents[2]
@@ -43,7 +44,7 @@ def running(folder: Path, broker_port: int, http_port: int) -> Iterator[Path]:
             env={**os.environ, "PYTHONPATH": str(ROOT), "XDG_STATE_HOME": str(folder / "home")},
         )  # fmt: skip
     try:
-        deadline = time.monotonic() + 60
+        deadline = end_of_patience()
         while frames_stored(http_port) < 2:
             assert process.poll() is None, log.read_text()
             assert time.monotonic() < deadline, log.read_text()

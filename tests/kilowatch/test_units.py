@@ -26,7 +26,7 @@ from tests.brokers import Mosquitto, free_port
 from tests.collector.bus import reading
 from tests.confined import settings_of
 from tests.fake_nvml import FakeDriver
-from tests.kit.waiting import until
+from tests.kit.waiting import until, within
 from tests.notify_socket import NotifySocket
 
 ROOT = Path(__file__).parents[2]
@@ -166,7 +166,7 @@ async def started(
 
 async def ended(process: asyncio.subprocess.Process) -> int:
     process.send_signal(signal.SIGTERM)
-    async with asyncio.timeout(60):
+    async with within():
         return await process.wait()
 
 
@@ -280,7 +280,7 @@ async def test_the_watchdogs_signal_ends_a_collector_and_not_the_driver_call_of_
             fake.set(0, state="hang")
             await until(lambda: fake.hanging == 1)
             process.send_signal(signal.SIGABRT)
-            async with asyncio.timeout(60):
+            async with within():
                 assert await process.wait() == -signal.SIGABRT
             assert fake.hanging == 1  # the child goes on until its call returns
             fake.set(0, state="ok")

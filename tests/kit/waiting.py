@@ -63,6 +63,16 @@ def wait_until(
         time.sleep(every)
 
 
+def within(seconds: float = PATIENCE) -> asyncio.Timeout:
+    """Return a limit for what is awaited in its block: `async with within():`. A hang ends here, and nothing else."""
+    return asyncio.timeout(seconds * FACTOR)
+
+
+def end_of_patience(seconds: float = PATIENCE) -> float:
+    """Return when, by `time.monotonic()`, a loop that does more than wait gives up."""
+    return time.monotonic() + seconds * FACTOR
+
+
 def _never(condition: Callable[[], Any], what: What, seconds: float, found: object) -> str:
     if callable(what):
         what = what()

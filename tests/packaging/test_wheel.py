@@ -22,7 +22,7 @@ from pathlib import Path
 import pytest
 
 from tests.brokers import free_port
-from tests.kit.waiting import wait_until
+from tests.kit.waiting import wait_until, within
 from tests.packaging.built import ENVIRONMENT, ROOT, wheel
 
 pytestmark = [pytest.mark.systems, pytest.mark.timeout(900)]
@@ -93,7 +93,7 @@ class Installed:
         os.close(theirs)
         seen, key = bytearray(), stays(command)
         try:
-            async with asyncio.timeout(180):
+            async with within(180):
                 while process.returncode is None or not self._read(ours, seen):
                     self._read(ours, seen)
                     if key is not None and key[0] in seen and (key[0] or self._recorded(names)):

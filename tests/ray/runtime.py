@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 from tests.brokers import free_port
+from tests.kit.waiting import end_of_patience
 
 needs_ray = pytest.mark.skipif(
     importlib.util.find_spec("ray") is None and not os.environ.get("CI"),
@@ -97,7 +98,7 @@ class RayRuntime:
             for number in (signal.SIGTERM, signal.SIGKILL):
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, number)
-                deadline = time.monotonic() + 10
+                deadline = end_of_patience(10)
                 while _alive(process) and time.monotonic() < deadline:
                     time.sleep(0.05)
             for stream in (process.stdin, process.stdout):

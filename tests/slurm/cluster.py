@@ -18,7 +18,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.brokers import free_port
-from tests.kit.waiting import wait_until
+from tests.kit.waiting import end_of_patience, wait_until
 
 needs_slurm = pytest.mark.skipif(
     any(shutil.which(each) is None for each in ("slurmctld", "slurmd", "munged", "sbatch"))
@@ -305,7 +305,7 @@ def _end(processes: Sequence[int]) -> None:
                 if names == "freezer":
                     _thaw(FREEZER / path.lstrip("/"))
             os.kill(pid, signal.SIGKILL)
-    end = time.monotonic() + 60
+    end = end_of_patience()
     while any(_lives(pid) for pid in processes) and time.monotonic() < end:
         time.sleep(0.05)
 
@@ -424,7 +424,7 @@ def _write_settings(
 
 
 def _wait(condition: Callable[[], bool], folder: Path) -> None:
-    end = time.monotonic() + 240
+    end = end_of_patience(240)
     while not condition():
         logs = "\n".join(path.read_text(errors="replace")[-800:] for path in folder.glob("*.out"))
         assert time.monotonic() < end, logs

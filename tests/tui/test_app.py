@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import tempfile
 from collections.abc import AsyncIterator, Callable
@@ -22,6 +21,7 @@ from bench.live_fleet import LiveFleet
 from telemetry.gap import GAP, Gap
 from tests.aggregator.fake_view import give_jobs
 from tests.aggregator.http_client import add_token
+from tests.kit.waiting import within
 from tests.tui.cluster import Cluster, served, text_of, until
 from tui.app import Top
 from tui.keys import KEYS
@@ -247,7 +247,7 @@ async def test_pause_freezes_the_screen_and_not_the_data() -> None:
         await press_until(pilot, "p", holds=lambda text: "PAUSED 00:0" in text)
         cluster.wrong["GPU-dgx-00-0"] = {"gpu_power_watts": 77.0}
         await cluster.beat()
-        async with asyncio.timeout(30):
+        async with within():
             while app.feed.state.gpus.value("gpu_power_watts", 0) != 77.0:
                 await pilot.pause(0.05)
         assert "650/700" in text_of(app)

@@ -18,7 +18,7 @@ from aiohttp import WSMsgType, web
 
 from api.columns import HistoryReply
 from telemetry.errors import ConfigError
-from tests.kit.waiting import until
+from tests.kit.waiting import until, within
 from tests.tui.test_client import following, serving
 from tui.feed.connection import ConnectionState
 from tui.feed.http import HttpConnection, HttpReply, HttpReplyError
@@ -61,7 +61,7 @@ async def talking(
 
 async def get(http: HttpConnection, path: str = "a") -> HttpReply:
     """Ask, but not for ever."""
-    async with asyncio.timeout(30):
+    async with within():
         return await http.request("GET", path)
 
 
@@ -189,7 +189,7 @@ async def test_a_socket_answers_pings_joins_parts_and_takes_long_messages() -> N
         await socket.close()
         return socket
 
-    async with serving(handler) as url, asyncio.timeout(30):
+    async with serving(handler) as url, within():
         socket = await HttpConnection(url, None).socket("stream")
         assert isinstance(socket, Socket)
         socket.send("é" * 40_000)
@@ -215,7 +215,7 @@ async def test_a_socket_that_breaks_the_rules_is_given_up(frame: bytes) -> None:
         request.transport.close()
         return socket
 
-    async with serving(handler) as url, asyncio.timeout(30):
+    async with serving(handler) as url, within():
         socket = await HttpConnection(url, None).socket("stream")
         assert isinstance(socket, Socket)
         with pytest.raises(SocketClosedError):

@@ -17,6 +17,7 @@ from telemetry.errors import StoreError
 from telemetry.text import time_of_day
 from tests.aggregator.feed import HOUR
 from tests.aggregator.node import START, sampled_at
+from tests.kit.waiting import within
 from tests.tui.cluster import text_of, until
 from tests.tui.past_store import LAST, LATE, SECOND, SILENT, PastStore, dashboard, watts
 
@@ -171,7 +172,7 @@ async def test_frames_ahead_are_fetched_before_they_are_wanted(view: PastStore) 
         await go(pilot, at(500)[:8], 500)
         past = app.context.time.past
         assert past is not None
-        async with asyncio.timeout(30):
+        async with within():
             while past.cache.find(sampled_at(440)) is None:
                 await pilot.pause(0.05)
         view.gate.clear()

@@ -19,6 +19,7 @@ from textual.events import Key
 
 from aggregator.electrical.service import ElectricalService
 from api.alerts import Alert, AlertState, Severity
+from tests.kit.waiting import within
 from tests.tui.cluster import Cluster, served, text_of, until
 from tests.tui.test_app import press_until, shown, staged
 from tui.app import Top
@@ -133,7 +134,7 @@ async def follow(terminal: int, keys: bytes, word: bytes, least: float = 0.0) ->
     seen = bytearray()
     loop = asyncio.get_running_loop()
     quiet = loop.time() + least
-    async with asyncio.timeout(60):
+    async with within():
         while word not in seen or loop.time() < quiet:
             with contextlib.suppress(BlockingIOError):
                 seen += os.read(terminal, 65536)

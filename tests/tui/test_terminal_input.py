@@ -25,6 +25,7 @@ from textual import events
 
 from kilowatch.__main__ import main
 from tests.brokers import free_port
+from tests.kit.waiting import within
 from tests.tui.cluster import Cluster, served
 from tests.tui.test_robustness import follow, terminal
 from tui.frame.terminal_input import TerminalInput
@@ -130,7 +131,7 @@ async def test_it_ends_when_its_terminal_is_gone() -> None:
 
 async def ended(ours: int, process: subprocess.Popen[bytes]) -> None:
     """Leave whatever is open, and quit; it must have ended in order."""
-    async with asyncio.timeout(60):
+    async with within():
         while process.poll() is None:
             with contextlib.suppress(OSError):
                 os.write(ours, b"\x1b")
@@ -215,7 +216,7 @@ async def test_demo_and_run_acknowledge_with_write(tmp_path: Path, command: list
         ours,
         process,
     ):
-        async with asyncio.timeout(300):
+        async with within(300):
             await follow(ours, b"", b"LIVE")
             while not any(one["acknowledged"] for one in await incidents(port)):
                 for key in (b"5", b"a", b"\r"):

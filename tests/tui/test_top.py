@@ -19,6 +19,7 @@ import pytest
 from rich.console import Console
 
 from api.fleet import NodeReply
+from tests.kit.waiting import within
 from tests.tui.cluster import Cluster, served
 from tests.tui.test_recent_frames import frame
 from tui.map.fleetmap import FleetMap
@@ -31,7 +32,7 @@ COLOUR = re.compile(r"\x1b\[(?:[0-9;]*;)?(?:3[0-8]|4[0-8]|9[0-7]|10[0-7])(?:;[0-
 async def read_until(terminal: int, word: bytes) -> bytes:
     """Read from a terminal until a word has come."""
     seen = bytearray()
-    async with asyncio.timeout(60):
+    async with within():
         while word not in seen:
             with contextlib.suppress(BlockingIOError):
                 seen += os.read(terminal, 65536)

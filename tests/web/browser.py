@@ -16,7 +16,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from tests.kit.waiting import FACTOR
+from tests.kit.waiting import FACTOR, within
 
 CHROMIUM = (
     shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -62,7 +62,7 @@ class BrowserPage:
         number = next(self._numbers)
         answer = self._waiting[number] = asyncio.get_running_loop().create_future()
         await self._socket.send_json({"id": number, "method": method, "params": asked})
-        async with asyncio.timeout(PATIENCE):
+        async with within(PATIENCE):
             body: dict[str, Any] = await answer
             return body
 
@@ -152,7 +152,7 @@ async def browsing(folder: Path) -> AsyncIterator[BrowserPage]:
 
 
 async def _found(look: Callable[[], str]) -> str:
-    async with asyncio.timeout(PATIENCE):
+    async with within(PATIENCE):
         while True:
             with contextlib.suppress(OSError, IndexError):
                 return look()

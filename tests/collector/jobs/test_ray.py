@@ -26,7 +26,7 @@ from tests.brokers import Mosquitto, free_port
 from tests.collector.bus import collecting, config_of, reading
 from tests.collector.jobs.given import GPU, START, at, given, process
 from tests.fake_nvml import FakeDriver
-from tests.kit.waiting import until
+from tests.kit.waiting import end_of_patience, until
 from tests.ray.runtime import RayRuntime, needs_ray, running
 
 SESSION = "session_2026-11-25_15-45-54_752837_12275"
@@ -327,7 +327,7 @@ def test_a_real_ray_wants_its_token_and_names_its_workers(runtime: RayRuntime) -
     without = RayJobs(RayConfig(url=runtime.url)).read(asked)
     assert (without.state.state, without.owners) == ("no permission", {})
     assert "answers 401: the token is missing" in without.state.message
-    deadline = time.monotonic() + 60
+    deadline = end_of_patience()
     while True:  # workers tell the runtime of their tasks after they have begun
         answer = RayJobs(RayConfig(url=runtime.url, token_file=runtime.token_file)).read(asked)
         if len(steps(answer)) == len(pids) or time.monotonic() > deadline:
