@@ -6,7 +6,7 @@ that is slow at idle are no faults. Only states that the GPU itself reports as b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from alerts.diagnosis.finding import Finding, FindingGpu, of_gpus, with_rule, worst_first
@@ -29,6 +29,12 @@ class GpuSnapshot:
     uuid: str | None = None
     serial: str | None = None
     slot: str | None = None
+    unread: Sequence[str] = field(default=())
+    """Values in whose place an error stands, with its words: `recovery action: Unknown Error`."""
+    denied: Collection[str] = field(default=())
+    """Catalogue names of the values that the user who saved the document may not read."""
+    license: str = ""
+    """Status of the licence of a vGPU in nvidia-smi's words; "" where there is none."""
 
     @property
     def identity(self) -> FindingGpu:
@@ -73,8 +79,21 @@ def _too_hot(gpu: GpuSnapshot) -> bool:
     return offset < 0 and margin <= offset
 
 
+def _slow_slot(gpu: GpuSnapshot) -> bool:
+    """Return whether a GPU at work runs its slot at a lower generation than both can: at idle it may."""
+    now = gpu.readings.get("gpu_pcie_link_generation")
+    most = gpu.readings.get("gpu_pcie_link_generation_max")
+    busy = gpu.readings.get("gpu_utilization_ratio", 0.0) >= _BUSY
+    return busy and now is not None and most is not None and 0 < now < most
+
+
+_BUSY = 0.5
 _RESET_WHEN_IDLE = "Reset the GPU when it is next idle; work may go on until then."
 _REPLACE = "Drain the GPU and run the field diagnostics; candidate for replacement."
+_FABRIC_MANAGER = (
+    "CUDA does not start without it. In the first minutes after a boot wait; else check Fabric Manager and its "
+    "version against the driver's, the NVSwitches and the NVLink domain."
+)
 _UNCORRECTED = tuple(
     f"gpu_ecc_volatile_uncorrected{part}_total"
     for part in ("", "_dram", "_sram", "_sram_parity", "_sram_secded")
@@ -100,6 +119,12 @@ _SIGNS = (
     _Sign("fabric", XidSeverity.TICKET, _is("gpu_fabric_health", 3), "the fabric runs with limited capacity", "Check the links of this GPU and Fabric Manager."),
     _Sign("fabric", XidSeverity.TICKET, _at_least("gpu_fabric_bandwidth_degraded"), "the fabric's bandwidth is degraded", "Check the links of this GPU and Fabric Manager."),
     _Sign("fabric", XidSeverity.TICKET, _at_least("gpu_fabric_route_unhealthy"), "a route through the fabric is unhealthy", "Check the links of this GPU and Fabric Manager."),
+    _Sign("fabric_never", XidSeverity.TICKET, _is("gpu_fabric_state", 1), "its registration with the NVLink fabric has not started", _FABRIC_MANAGER),
+    _Sign("fabric_never", XidSeverity.TICKET, _is("gpu_fabric_state", 2), "its registration with the NVLink fabric is not completed", _FABRIC_MANAGER),
+    _Sign("fabric_setup", XidSeverity.TICKET, lambda gpu: gpu.readings.get("gpu_fabric_state") == 3 and gpu.readings.get("gpu_fabric_status", 0) > 0, "its registration with the NVLink fabric failed", _FABRIC_MANAGER),
+    _Sign("fabric_setup", XidSeverity.TICKET, _at_least("gpu_fabric_configuration", 2), "the NVLink fabric finds its configuration wrong", _FABRIC_MANAGER),
+    _Sign("vgpu_unlicensed", XidSeverity.TICKET, lambda gpu: bool(gpu.license) and not gpu.license.lower().startswith("licensed"), "the vGPU has no licence", "Check nvidia-gridd and the licence server: without one CUDA is refused or slowed down."),
+    _Sign("pcie_slow", XidSeverity.TICKET, _slow_slot, "its slot runs at a lower generation than both ends can, under load", "Reseat the board; check riser, slot and the setting of the firmware; compare with its peers."),
     _Sign("pcie", XidSeverity.TICKET, _at_least("gpu_pcie_fatal_errors_total"), "fatal PCI Express errors were counted", "Check slot, riser and cables; compare with its peers."),
 )  # fmt: skip
 
@@ -116,6 +141,7 @@ def evaluate_snapshots(gpus: Sequence[GpuSnapshot]) -> list[Finding]:
             if sign.bad(gpu):
                 faults.setdefault(sign.fault, []).append(sign)
         found += [_of_signs(gpu, signs) for signs in faults.values()]
+    found += [_unread(gpu) for gpu in gpus if gpu.unread and not gpu.lost]
     found = _facility(_lost(gpus) + found + _links(gpus), len(gpus))
     return worst_first([with_rule(one) for one in found])
 
@@ -129,6 +155,8 @@ def _of_signs(gpu: GpuSnapshot, signs: Sequence[_Sign]) -> Finding:
     texts = "; ".join(sign.text for sign in signs)
     actions = " ".join(dict.fromkeys(sign.action for sign in signs))
     lines = [f"{_named(gpu)}: {sign.text}{_measured(gpu, sign.fault)}" for sign in signs]
+    if gpu.license and signs[0].fault == "vgpu_unlicensed":
+        lines = [f"{_named(gpu)}: licence status: {gpu.license}"]
     found = Finding(severity=min((sign.severity for sign in signs), key=lambda one: one.rank),
                     fault=signs[0].fault, action=f"{texts[0].upper()}{texts[1:]}. {actions}",
                     line=lines[0], lines=lines)  # fmt: skip
@@ -179,6 +207,21 @@ _TOGETHER = (
 )
 
 
+_MOST_LINES = 16
+UNREAD_ACTION = (
+    "The driver can't read values of this GPU, which mostly follows a fault of its firmware or bus. Look for XIDs in "
+    "the kernel log; drain the GPU and reset it, or reboot the node."
+)
+
+
+def _unread(gpu: GpuSnapshot) -> Finding:
+    """Return the finding of a GPU of which errors stand in place of values."""
+    lines = [f"{_named(gpu)}: {each}" for each in gpu.unread[:_MOST_LINES]]
+    one = Finding(severity=XidSeverity.TICKET, fault="gpu_unread", count=len(gpu.unread), line=lines[0], lines=lines,
+                  action=UNREAD_ACTION)  # fmt: skip
+    return of_gpus(one, [gpu.identity])
+
+
 def _links(gpus: Sequence[GpuSnapshot]) -> list[Finding]:
     """Compare links with the peers: one that is down here and up on another GPU of the model."""
     up: dict[str, set[int]] = {}
@@ -222,26 +265,37 @@ def _facility(found: list[Finding], gpus: int) -> list[Finding]:
 
 # What a document proves: a clean bill names it, and what else it does not show.
 
-_CHECKS: tuple[tuple[str, Callable[[GpuSnapshot], bool]], ...] = (
-    ("the recovery action", lambda gpu: "gpu_recovery_action" in gpu.readings),
-    ("repairs of the memory that wait or failed", lambda gpu: _has(gpu, "gpu_remapped_rows_pending", "gpu_remapped_rows_failure", "gpu_retired_pages_pending", "gpu_channel_repair_pending")),
-    ("uncorrected memory errors", lambda gpu: _has(gpu, *_UNCORRECTED)),
-    ("the temperature against its limit", lambda gpu: (_has(gpu, "gpu_temperature_celsius") and gpu.readings.get("gpu_temperature_slowdown_celsius", 0) > 0) or {"gpu_thermal_margin_celsius", "gpu_thermal_margin_slowdown_celsius"} <= gpu.readings.keys()),
-    ("slowdown by heat or the power brake", lambda gpu: _has(gpu, "gpu_clocks_event_hw_thermal_slowdown", "gpu_clocks_event_hw_power_brake_slowdown")),
-    ("the fabric", lambda gpu: _has(gpu, "gpu_fabric_health")),
-)  # fmt: skip
+_TEMPERATURE = ("gpu_temperature_celsius", "gpu_temperature_slowdown_celsius")
+_MARGIN = ("gpu_thermal_margin_celsius", "gpu_thermal_margin_slowdown_celsius")
+_REPAIRS = ("gpu_remapped_rows_pending", "gpu_remapped_rows_failure", "gpu_retired_pages_pending", "gpu_channel_repair_pending")  # fmt: skip
+_SLOWDOWN = ("gpu_clocks_event_hw_thermal_slowdown", "gpu_clocks_event_hw_power_brake_slowdown")
+_CHECKS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("the recovery action", ("gpu_recovery_action",)),
+    ("repairs of the memory that wait or failed", _REPAIRS),
+    ("uncorrected memory errors", _UNCORRECTED),
+    ("the temperature against its limit", (*_TEMPERATURE, *_MARGIN)),
+    ("slowdown by heat or the power brake", _SLOWDOWN),
+    ("the fabric", ("gpu_fabric_health", "gpu_fabric_state")),
+)
+"""Claims that a document can prove, with the readings for each."""
+CHECKED = frozenset(name for _, names in _CHECKS for name in names)
+"""Readings on which a clean bill rests."""
 
 
-def _has(gpu: GpuSnapshot, *names: str) -> bool:
-    return any(name in gpu.readings for name in names)
+def _known(gpu: GpuSnapshot, names: tuple[str, ...]) -> bool:
+    """Return whether the readings of a check tell of a GPU: one of them, but a temperature needs its limit."""
+    if _MARGIN[0] not in names:
+        return any(name in gpu.readings for name in names)
+    now, limit = (gpu.readings.get(name) for name in _TEMPERATURE)
+    return (now is not None and (limit or 0) > 0) or gpu.readings.keys() >= set(_MARGIN)
 
 
 def proved_by(gpus: Sequence[GpuSnapshot]) -> tuple[list[str], list[str]]:
     """Return what a document shows of the health of its GPUs, and what it does not show."""
     shown, lacking = [], []
     answering = [gpu for gpu in gpus if not gpu.lost]
-    for words, known in _CHECKS:
-        count = sum(map(known, answering))
+    for words, names in _CHECKS:
+        count = sum(_known(gpu, names) and not gpu.unread for gpu in answering)
         if count:
             part = "" if count == len(answering) else f" (of {count} of {len(answering)} GPUs)"
             shown.append(words + part)
@@ -250,6 +304,16 @@ def proved_by(gpus: Sequence[GpuSnapshot]) -> tuple[list[str], list[str]]:
     return shown, lacking
 
 
+def denied_by(gpus: Sequence[GpuSnapshot]) -> list[str]:
+    """Return the checks of which readings were refused to the user who saved the document."""
+    refused = {name for gpu in gpus for name in gpu.denied}
+    return [words for words, names in _CHECKS if refused.intersection(names)]
+
+
 def unproved(gpus: Sequence[GpuSnapshot]) -> list[GpuSnapshot]:
     """Return the GPUs that answer, but of whose health the document shows nothing."""
-    return [gpu for gpu in gpus if not gpu.lost and not any(known(gpu) for _, known in _CHECKS)]
+    return [
+        gpu
+        for gpu in gpus
+        if not (gpu.lost or gpu.unread or any(_known(gpu, names) for _, names in _CHECKS))
+    ]

@@ -10,7 +10,15 @@ import re
 from decimal import Decimal
 from functools import lru_cache
 
-from telemetry.gap import DEVICE_LOST, ERROR, NO_PERMISSION, NOT_SUPPORTED, TIMED_OUT
+from telemetry.gap import (
+    DEVICE_LOST,
+    ERROR,
+    NO_PERMISSION,
+    NOT_SUPPORTED,
+    TIMED_OUT,
+    Gap,
+    reason_of,
+)
 from telemetry.metric import Metric, Unit
 
 _NUMBER = re.compile(r"([+-]?\d{1,20}(?:\.\d{1,12})?)\s*([A-Za-z%][A-Za-z%/()]{0,9})?", re.ASCII)
@@ -88,6 +96,18 @@ def gap_of(raw: str) -> float | None:
     if word in _ABSENT:
         return NOT_SUPPORTED
     return next((gap for part, gap in _GAPS if part in word), None)
+
+
+def is_error(raw: str) -> bool:
+    """Return whether a word says that the driver tried to read a value and failed."""
+    gap = gap_of(raw)
+    return gap is not None and reason_of(gap) in {Gap.ERROR, Gap.TIMED_OUT}
+
+
+def is_denied(raw: str) -> bool:
+    """Return whether a word says that this user may not read a value."""
+    gap = gap_of(raw)
+    return gap is not None and reason_of(gap) is Gap.NO_PERMISSION
 
 
 def convert(raw: str, metric: Metric) -> float:

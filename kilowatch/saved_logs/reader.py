@@ -22,23 +22,32 @@ from alerts.diagnosis.finding import Finding, Observation, with_rule
 from alerts.diagnosis.log_time import FindingTime, LogClock, time_of_document
 from alerts.diagnosis.merging import GpuIdentities, merge
 from alerts.diagnosis.node_faults import parts_of_a_node
-from alerts.diagnosis.snapshot import GpuSnapshot, evaluate_snapshots, proved_by, unproved
+from alerts.diagnosis.snapshot import (
+    CHECKED,
+    GpuSnapshot,
+    denied_by,
+    evaluate_snapshots,
+    proved_by,
+    unproved,
+)
 from alerts.message.card import GPU_METRICS
 from alerts.rules.rule import load
 from alerts.xid.catalogue import XidSeverity
-from collector.smi.document import Document, SmiGpu
+from collector.smi.document import UNREACHABLE, Document, SmiGpu
 from collector.smi.failure import Failure, failure_of
 from collector.smi.file import documents_of
 from collector.smi.inventory import NAMELESS, inventory_of
 from collector.smi.readings import gpu_readings
+from collector.smi.values import gap_of, is_denied, is_error
 from kilowatch.saved_logs import dcgm, fabric_manager, nvlink, table, topology
 from kilowatch.saved_logs.archive import files_of, is_tar, is_zip, node_of_name, read_tar, read_zip
 from kilowatch.saved_logs.evidence import EvidenceIndex, GpuReadings, with_evidence
 from kilowatch.saved_logs.part import Part
+from telemetry.catalogue import BY_NAME
 from telemetry.devices import Gpu
 from telemetry.errors import SourceError
 from telemetry.expansion import MAX_SIZE, Expansion, expanded
-from telemetry.gap import reason_of
+from telemetry.gap import Gap, reason_of
 from telemetry.kernel_log import message_start
 from telemetry.statements.node import GPU_DRIVER
 from telemetry.text import counted
@@ -556,10 +565,11 @@ def _smi(text: str, where: str) -> Iterator[Part]:
         yield Part("nvidia-smi", [_of_failure(documents)])
         return
     for document in documents:
-        yield _document(document, where, whole=document is not documents[-1])
+        yield part_of_document(document, where, whole=document is not documents[-1])
 
 
-def _document(document: Document, where: str, *, whole: bool) -> Part:
+def part_of_document(document: Document, where: str, *, whole: bool) -> Part:
+    """Return what a document of `nvidia-smi -q` says; `whole`: another one follows it, so it was not cut off."""
     gpus = snapshots_of(document)
     at = document.fact("timestamp")
     moment = time_of_document(at, where)
@@ -590,6 +600,8 @@ def _document(document: Document, where: str, *, whole: bool) -> Part:
         part.problem = "no value in it shows the health of a GPU"
         if not any(gpu.lost for gpu in gpus):
             part.broken = "product_name" in document.gpus[0].values
+    elif denied := denied_by(gpus):
+        part.problem, part.broken = table.DENIED.format("; ".join(denied)), True
     elif silent:
         named = ", ".join(gpu.pci or gpu.name for gpu in silent[:8])
         part.problem, part.broken = f"nothing shows the health of {named}", True
@@ -633,10 +645,13 @@ def snapshots_of(document: Document) -> list[GpuSnapshot]:
 
 
 def _snapshot(raw: SmiGpu, gpu: Gpu, links: list[tuple[int, float | None]]) -> GpuSnapshot:
-    readings = {key: value for key, value in gpu_readings(raw).items() if reason_of(value) is None}
+    known = gpu_readings(raw)
+    readings = {key: value for key, value in known.items() if reason_of(value) is None}
     lost = next((word for word in raw.values.values() if table.LOST.search(word)), "")
     if not lost and not readings:
         lost = next((word for word in raw.values.values() if "Unknown Error" in word), "")
+    if not lost and not is_denied(unopened := raw.values.get(UNREACHABLE, "")):
+        lost = unopened
     if "gpu_recovery_action" not in readings:  # words of drivers before 570
         for path, action in _RESET_STATUS:
             if raw.values.get(path, "").lower() == "yes":
@@ -652,9 +667,27 @@ def _snapshot(raw: SmiGpu, gpu: Gpu, links: list[tuple[int, float | None]]) -> G
         uuid=gpu.uuid if named else None,
         serial=gpu.serial,
         slot=gpu.slot,
-    )
+        unread=[
+            f"{path.replace('_', ' ').replace('/', ', ')}: {word}"
+            for path, word in raw.values.items()
+            if is_error(word) and path != _FABRIC_STATUS
+        ],
+        denied=[
+            name
+            for name in CHECKED
+            if reason_of(known[name]) is Gap.NO_PERMISSION
+            or any(is_denied(raw.values.get(path, "")) for path in BY_NAME[name].readers("smi"))
+        ],
+        license=next((word for path in _LICENSES if gap_of(word := raw.values.get(path, "")) is None), ""),
+    )  # fmt: skip
 
 
+_FABRIC_STATUS = "fabric/status"
+"""An error there is the state of the fabric."""
+_LICENSES = (
+    "vgpu_software_licensed_product/license_status",
+    "grid_licensed_product/license_status",
+)
 _RESET_STATUS = (
     ("gpu_reset_status/drain_and_reset_recommended", 4.0),
     ("gpu_reset_status/reset_required", 1.0),

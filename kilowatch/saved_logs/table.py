@@ -9,9 +9,16 @@ from collections.abc import Mapping
 
 from alerts.diagnosis.finding import Finding, FindingGpu, of_gpus, with_rule
 from alerts.diagnosis.log_time import time_of_document
-from alerts.diagnosis.snapshot import GpuSnapshot, evaluate_snapshots, proved_by, unproved
+from alerts.diagnosis.snapshot import (
+    UNREAD_ACTION,
+    GpuSnapshot,
+    denied_by,
+    evaluate_snapshots,
+    proved_by,
+    unproved,
+)
 from alerts.xid.catalogue import XidSeverity
-from collector.smi.values import convert, gap_of
+from collector.smi.values import convert, gap_of, is_denied, is_error
 from kilowatch.saved_logs.evidence import GpuReadings
 from kilowatch.saved_logs.part import Part
 from telemetry.catalogue import BY_NAME
@@ -21,6 +28,9 @@ from telemetry.text import counted
 
 LOST = re.compile(r"is lost|fallen off|requires? (?:a )?reset|requires restart", re.IGNORECASE)
 """Words in place of a value of a GPU that can't be reached."""
+
+DENIED = "save it as root: its user may not read {}"
+"""Problem of a document that was saved without permission."""
 
 # The table. Its first row of a GPU ends with the count of uncorrected errors, its second has fan,
 # temperature and power; `ERR!` is what the driver could not read.
@@ -86,10 +96,7 @@ def _of_row(row: re.Match[str], lines: list[str]) -> list[Finding]:
         )  # fmt: skip
     elif broken:
         found.append(
-            Finding(severity=XidSeverity.TICKET, fault="gpu_unread", line=broken[0], lines=broken,
-                    action="The driver can't read values of this GPU (ERR!), which mostly follows a "
-                    "fault of its firmware or bus. Look for XIDs in the kernel log; drain the GPU "
-                    "and reset it, or reboot the node.")
+            Finding(severity=XidSeverity.TICKET, fault="gpu_unread", line=broken[0], lines=broken, action=UNREAD_ACTION)
         )  # fmt: skip
     return found
 
@@ -184,6 +191,8 @@ def csv_of(text: str) -> Part | None:
             "no column of it shows the health of a GPU, only load, power or clocks: save "
             "`nvidia-smi -q`"
         )
+    elif denied := denied_by(found):
+        part.problem, part.broken = DENIED.format("; ".join(denied)), True
     elif silent := unproved(found):
         part.problem = f"{len(silent)} of {len(found)} GPUs have no value that shows their health"
         part.broken = True
@@ -212,6 +221,8 @@ def _snapshot(cells: dict[str, str]) -> tuple[str, GpuSnapshot]:
         index=int(index) if index.isascii() and index.isdigit() and len(index) < 4 else None,
         uuid=known.get("uuid") or known.get("gpu_uuid"),
         serial=known.get("serial") or known.get("gpu_serial"),
+        unread=[f"{name}: {word.strip('[]')}" for name, word in cells.items() if is_error(word)],
+        denied=[name for column, name in _METRICS.items() if is_denied(cells.get(column, ""))],
     )
     return gpu.uuid or gpu.pci or index, gpu
 

@@ -60,6 +60,13 @@ def said(*gpus: GpuSnapshot) -> list[tuple[str, str]]:
           "pcie_replays_total": 150, "pcie_link_width": 8, "pcie_link_width_max": 16}, []),
         ({"fabric_health": 1}, []),
         ({"fabric_health": 2}, [("ticket", "fabric")]),
+        ({"fabric_state": 1}, [("ticket", "fabric_never")]),
+        ({"fabric_state": 2, "fabric_health": 0}, [("ticket", "fabric_never")]),
+        ({"fabric_state": 3, "fabric_status": 0, "fabric_configuration": 1}, []),
+        ({"fabric_state": 3, "fabric_status": 10}, [("ticket", "fabric_setup")]),
+        ({"fabric_state": 3, "fabric_configuration": 5}, [("ticket", "fabric_setup")]),
+        ({"pcie_link_generation": 2, "pcie_link_generation_max": 5, "utilization_ratio": 1.0}, [("ticket", "pcie_slow")]),
+        ({"pcie_link_generation": 1, "pcie_link_generation_max": 5, "utilization_ratio": 0.02}, []),
     ],
     ids=lambda value: " ".join(f"{k}={v}" for k, v in value.items()) if isinstance(value, dict) else "",
 )  # fmt: skip
@@ -72,7 +79,7 @@ def test_what_a_state_is_worth(readings: dict[str, float], expected: list[tuple[
 def test_every_state_is_a_metric_of_the_catalogue() -> None:
     """A misspelt name would never be bad."""
     source = inspect.getsource(snapshot)
-    names = set(re.findall(r'"(gpu_[a-z0-9_]+)"', source)) - {"gpu_lost"}
+    names = set(re.findall(r'"(gpu_[a-z0-9_]+)"', source)) - {"gpu_lost", "gpu_unread"}
     names |= {f"gpu_ecc_volatile_uncorrected{part}_total" for part in ("", "_dram", "_sram")}
     assert names <= set(BY_NAME)
     assert len(names) > 20

@@ -14,8 +14,13 @@ from pathlib import Path
 
 import pytest
 
+from alerts.diagnosis.snapshot import CHECKED
+from collector.smi.failure import Failure
+from collector.smi.file import documents_of
+from collector.smi.values import gap_of
 from kilowatch.saved_logs.archive import node_of_name
-from kilowatch.saved_logs.reader import DiagnosisReply, SavedLogReader
+from kilowatch.saved_logs.reader import DiagnosisReply, SavedLogReader, part_of_document
+from telemetry.catalogue import BY_NAME
 
 CAPTURES = Path(__file__).parents[2] / "../shared/data/captures"
 
@@ -97,6 +102,37 @@ def test_a_capture_says_what_its_reader_would(name: str) -> None:
         assert "uncorrected memory errors" in file.lacks
     if "-q" in form and answer == CLEAN:
         assert "XIDs" in file.lacks
+
+
+PATHS = {path for metric in CHECKED for path in BY_NAME[metric].readers("smi")}
+"""Where nvidia-smi prints what a clean bill rests on."""
+
+
+@pytest.mark.captures
+@pytest.mark.skipif(not CAPTURES.is_dir(), reason="no ../shared/data/captures")
+@pytest.mark.parametrize(
+    "word", ["Unknown Error", "ERR!", "[Unknown Error]", "Insufficient Permissions"]
+)
+def test_no_clean_bill_survives_an_error_in_place_of_a_value(
+    word: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Any value of a family that `diagnose` lists as judged, of any GPU of any recording."""
+    tried = 0
+    for name, (answer, form) in READ.items():
+        if form != "nvidia-smi -q" or answer != CLEAN:
+            continue
+        documents = documents_of((CAPTURES / name).read_text(), name)
+        assert not isinstance(documents, Failure)
+        for raw in documents[0].gpus:
+            for path in PATHS.intersection(raw.values):
+                if gap_of(raw.values[path]) is not None:
+                    continue  # nothing rests on it
+                with monkeypatch.context() as patch:
+                    patch.setitem(raw.values, path, word)
+                    part = part_of_document(documents[0], name, whole=True)
+                assert part.findings or part.problem, (name, raw.bus_id, path)
+                tried += 1
+    assert tried > 200
 
 
 # Formats without a recording.
@@ -257,6 +293,31 @@ WRITTEN = {
     "-q -d TEMPERATURE, too hot": (
         section("Temperature", "GPU Current Temp   : 90 C", "GPU Slowdown Temp  : 89 C"), PAGE, ["page thermal_hw"],
     ),
+    "-q -d TEMPERATURE, refused": (
+        section("Temperature", "GPU Current Temp   : 41 C", "GPU Slowdown Temp  : Insufficient Permissions"), UNJUDGED, [],
+    ),
+    "-q, a slot of generation 2 of 5 at work": (
+        section("PCI", "GPU Link Info", "    PCIe Generation", "        Max : 5", "        Current : 2",)
+        + "    Utilization\n        Gpu : 100 %\n    Temperature\n        GPU Current Temp : 41 C\n        GPU Slowdown Temp : 89 C\n",
+        TICKET, ["ticket pcie_slow"],
+    ),
+    "a vGPU without a licence": (
+        section("vGPU Software Licensed Product", "License Status : Unlicensed (Restricted)"),
+        TICKET, ["ticket vgpu_unlicensed"],
+    ),
+    "a vGPU with a licence": (
+        section("vGPU Software Licensed Product", "License Status : Licensed (Expiry: 2027-1-2 3:4:5 GMT)")
+        + "    Temperature\n        GPU Current Temp : 41 C\n        GPU Slowdown Temp : 89 C\n",
+        CLEAN, [],
+    ),
+    "a handle that is not found": (
+        "Unable to determine the device handle for GPU 0000:D8:00.0: Not Found\n", PAGE, ["page gpu_lost"],
+    ),
+    "CSV, a value of errors": (
+        "index, uuid, remapped_rows.pending, fan.speed [%]\n0, GPU-a, No, 30 %\n1, GPU-b, No, [Unknown Error]\n",
+        TICKET, ["ticket gpu_unread"],
+    ),
+    "CSV, refused": ("index, uuid, remapped_rows.pending\n0, GPU-a, [Insufficient Permissions]\n", UNJUDGED, []),
     "-q -d UTILIZATION": (section("Utilization", "Gpu   : 0 %", "Memory : 0 %"), UNJUDGED, []),
     "-q -d ROW_REMAPPER": (
         section("Remapped Rows", "Correctable Error : 0", "Uncorrectable Error : 1", "Pending : Yes",
