@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from string import Formatter
 from typing import Any, NamedTuple
@@ -138,6 +138,8 @@ class RuleEvaluator:
             for row, event in evaluation.causes.items()
             if phase[row] and self._note_cause(row, event)
         ]
+        if rule.worse:
+            further += self._note_degrees(set(fires))
         if self.subject is Subject.MONITOR:
             self._note_reasons(snapshot.snapshots[SnapshotKind.MONITOR], bad)
         if further:
@@ -170,6 +172,24 @@ class RuleEvaluator:
         self._causes[row] = cause
         self.shown.stale.add(row)
         return bool(before.faults) and faults != before.faults
+
+    def _note_degrees(self, fired: Collection[int]) -> list[int]:
+        """Store the worst value that each firing row has had, as its newest fault; return the rows that got worse
+        since they fired."""
+        risen = []
+        words = [self.when.describe(value).replace(" ", "-") for value in self.rule.worse]
+        entries = self.machine.entries
+        firing = entries[self.machine.phase[entries["row"]] == AlertPhase.FIRING]
+        for row, value in zip(firing["row"].tolist(), firing["value"].tolist(), strict=True):
+            cause = self._causes.get(row, _Cause())
+            worst = max(map(words.index, cause.faults), default=-1)
+            degree = self.rule.worse.index(value) if value in self.rule.worse else -1
+            if degree > worst:
+                self._causes[row] = cause._replace(faults=(*cause.faults, words[degree]))
+                self.shown.stale.add(row)
+                if cause.faults and row not in fired:
+                    risen.append(row)
+        return risen
 
     def _mask(self, inputs: RuleInput, evaluation: Evaluation) -> None:
         """Make rows unknown whose readings are disturbed, or on which `unless` is bad, good rows whose device is
@@ -373,7 +393,7 @@ class RuleEvaluator:
             limit=np.nan if alert.limit is None else alert.limit,
             part=min(record.part, max(0, len(self.when.parts) - 1)),
         )
-        if record.line or record.process:
+        if record.line or record.process or record.faults:
             self._causes[row] = _Cause(
                 record.line, record.process, record.meaning, record.remedy, record.faults
             )

@@ -19,7 +19,7 @@ import msgspec
 
 from alerts.rules.condition import ConditionKind
 from alerts.rules.conditions import Condition, OfJob
-from alerts.rules.levels import Gate
+from alerts.rules.levels import Gate, In
 from alerts.rules.names import WORDS, home, in_reach
 from alerts.rules.of_jobs import (
     HeldByJob,
@@ -149,6 +149,9 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     settle: float = 0.0
     """Seconds after a reset, a reload of the driver or a start of the aggregator in which the rule is
     unknown: counters restart, links train, clocks rise."""
+    worse: tuple[float, ...] = ()
+    """Values of its metric from the mildest to the worst. An alert that fires and gets a worse one notifies again, as
+    a fault of its own."""
     severity: Severity
     owner: Owner
     """Owner of the remedy: reset, reboot, cold_start, replace, facility, application or monitor."""
@@ -307,6 +310,7 @@ def _problems(rule: Rule) -> Iterator[tuple[str, str]]:
         if part.edge or part.remembers:
             yield "`unless` can only read the present", "Use above, below, in, expr, any or all."
     yield from _time_problems(rule)
+    yield from _order_problems(rule)
     yield from _inhibition_problems(rule)
     for template in (rule.summary, rule.description):
         yield from _field_problems(template, facts=rule.table.snapshot_kind is not None)
@@ -347,6 +351,18 @@ def _time_problems(rule: Rule) -> Iterator[tuple[str, str]]:
         yield "what lasts an instant would resolve at once", "Set with `keep` how long it fires."
     if edge and rule.settle:
         yield "what lasts an instant would be missed while it settles", "Remove `settle`."
+
+
+def _order_problems(rule: Rule) -> Iterator[tuple[str, str]]:
+    if not rule.worse:
+        return
+    of_state = [part for part in conditions_of(rule.when) if isinstance(part, In)]
+    values = {value for part in of_state for value in part.values}
+    if len(of_state) != 1 or set(rule.worse) - values or len(set(rule.worse)) < len(rule.worse):
+        yield (
+            '`worse` puts in order the values of one condition of type "in"',
+            "Write each of them once, the mildest first.",
+        )
 
 
 def _inhibition_problems(rule: Rule) -> Iterator[tuple[str, str]]:

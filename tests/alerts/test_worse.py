@@ -1,0 +1,117 @@
+"""A fault that gets worse rings again, whoever has acknowledged the milder one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from alerts.notice import Notice
+from alerts.rules.rule import read
+from api.alerts import Action, Severity
+from collector.simulated import Scenario, SimulatedSource, scenario
+from collector.source import Rows
+from telemetry.errors import ConfigError
+from telemetry.metric import Lane
+from telemetry.schema import SCHEMA
+from tests.alerts.scenes import RULES, Scene
+from tests.alerts.test_scenes import CALM, roomy
+
+
+class Wishing(SimulatedSource):
+    """A healthy node whose first GPU asks for what a test says."""
+
+    def __init__(self, scenario: Scenario, node: str) -> None:
+        super().__init__(scenario, node)
+        self.wish: dict[str, float] = {}
+
+    async def read(self, lanes: frozenset[Lane], tick: int, now_ns: int, deadline: float) -> Rows:
+        """Read the simulated values, and put the wishes in their place."""
+        rows = await super().read(lanes, tick, now_ns, deadline)
+        for number, table in rows.items():
+            for column, name in enumerate(SCHEMA.blocks[number].names):
+                if name in self.wish:
+                    table[0][column] = self.wish[name]
+        return rows
+
+
+class Watched(Scene):
+    """A node that is wished for, and what its people were told."""
+
+    def __init__(self, folder: Path) -> None:
+        simulated = scenario("two-dgx-h100", faults="", links=False)
+        self.sources = {name: Wishing(simulated, name) for name in simulated.nodes}
+        super().__init__(self.sources, roomy(simulated), folder)
+
+    async def wish(self, action: int, seconds: int = 150, **beside: float) -> list[Notice]:
+        """Let the first GPU ask for an action for some time; return what people are told meanwhile."""
+        before = len(self.notices)
+        self.sources["dgx-01"].wish = {"gpu_recovery_action": action, **beside}
+        await self.play(seconds)
+        return self.notices[before:]
+
+    def acknowledge(self, notice: Notice) -> None:
+        """Have a person acknowledge an incident."""
+        self.pipeline.manager.acknowledge(
+            notice.incident.key, who="ann", why="", until=None, now=self.now, wall_ns=self.wall
+        )
+
+
+@pytest.fixture
+async def scene(tmp_path: Path) -> Watched:
+    found = Watched(tmp_path)
+    await found.play(CALM, every=15)
+    assert found.notices == []
+    return found
+
+
+def triggers(notices: list[Notice]) -> list[tuple[Severity, str]]:
+    """Severity and title of each incident that calls somebody, once."""
+    return [
+        (one.incident.severity, one.incident.title)
+        for one in notices
+        if one.action is Action.TRIGGER
+    ]
+
+
+async def test_a_worse_remedy_pages_beside_the_acknowledged_one(scene: Watched) -> None:
+    [(severity, title)] = triggers(reset := await scene.wish(1))
+    assert severity is Severity.PAGE
+    assert "gpu reset" in title
+    scene.acknowledge(reset[0])
+    worse = await scene.wish(2)
+    [(severity, title)] = triggers(worse)
+    assert severity is Severity.PAGE
+    assert "node reboot" in title
+    assert not [one for one in worse if one.action is Action.RESOLVE], "the first is not over"
+    assert triggers(await scene.wish(6) + await scene.wish(1) + await scene.wish(2)) == []
+    over = await scene.wish(0, 600)
+    assert [one.action for one in over if one.action is Action.RESOLVE] == [Action.RESOLVE] * 2
+
+
+async def test_two_wishes_before_the_first_page_are_one_page(scene: Watched) -> None:
+    assert triggers(await scene.wish(1, 30)) == []
+    [(_, title)] = triggers(await scene.wish(2))
+    assert "node reboot" in title
+
+
+def test_an_order_names_each_value_of_the_rule_once(tmp_path: Path) -> None:
+    [rule] = [one for one in RULES if one.name == "recovery_action"]
+    assert rule.worse == (1, 6, 2, 7)
+    text = """
+[[rule]]
+name = "mine"
+when = { type = "in", metric = "gpu_recovery_action", values = [1, 2] }
+worse = [1, 3]
+severity = "page"
+owner = "reset"
+summary = "s"
+description = "d"
+runbook = "r"
+"""
+    file = tmp_path / "rules.toml"
+    file.write_text(text)
+    with pytest.raises(ConfigError, match="puts in order the values"):
+        read(file)
+    file.write_text(text.replace("[1, 3]", "[2, 1]"))
+    assert read(file)[0].worse == (2, 1)
