@@ -20,7 +20,7 @@ from alerts.incidents.index import IncidentIndex, worst
 from alerts.incidents.places import Place, common, group, moved, own, paged_node, same_kind
 from alerts.incidents.policy import NotificationTimings, RuleScope
 from alerts.incidents.state import IncidentRecord, TrackedAlert
-from api.alerts import Alert, Severity
+from api.alerts import Alert, Owner, Severity
 from telemetry.backoff import STEADY, Backoff
 
 ACKNOWLEDGED_CALM = 3600.0
@@ -99,8 +99,11 @@ class IncidentGrouping:
         calm = self._clock.time - record.joined
         if record.ack is not None and calm > ACKNOWLEDGED_CALM:
             return False
-        if tracked.alert.severity is Severity.PAGE and self._is_known(record):
-            return self._is_named(tracked.alert, record) or self._spreads(tracked.alert, record)
+        if self._is_known(record):
+            if self._must_ring(tracked.alert, record):
+                return self._spreads(tracked.alert, record)
+            if tracked.alert.severity is Severity.PAGE:
+                return True
         alike = tracked.alert.rule in record.rules and record.place == place
         return alike or calm <= self._timings.together
 
@@ -114,6 +117,18 @@ class IncidentGrouping:
     def _is_known(record: IncidentRecord) -> bool:
         """Whether a person knows an incident, so that a page that joins it rings nobody."""
         return record.notified is not None or record.ack is not None
+
+    def _must_ring(self, alert: Alert, record: IncidentRecord) -> bool:
+        """Whether an alert must be heard of beside an incident that a person knows: a page that it has not named; a
+        ticket of another rule beside a ticket, on another device or with a worse remedy; a worse fault of the same
+        rule. Beside a page a ticket is a consequence."""
+        if alert.severity is Severity.PAGE or alert.faults:
+            return not self._is_named(alert, record)
+        if record.severity is not Severity.TICKET or alert.rule in record.rules:
+            return False
+        members = [one.alert for one in self._index.members(record)]
+        worst = max((_remedy(one) for one in members), default=-1)
+        return _remedy(alert) > worst or all(_device(one) != _device(alert) for one in members)
 
     def _pages(self, record: IncidentRecord) -> bool:
         """Whether a page of an incident still fires: a ticket may keep it open for weeks."""
@@ -190,6 +205,14 @@ class IncidentGrouping:
         self._used[base] += 1
         digest = hashlib.sha256(f"{base}/{self._used[base]}".encode()).hexdigest()[:20]
         return f"{group['rule'][:100]}-{digest}", base
+
+
+_REMEDIES = (Owner.RESET, Owner.REBOOT, Owner.COLD_START, Owner.REPLACE)
+
+
+def _remedy(alert: Alert) -> int:
+    """Return how much the remedy of an alert costs, among those of a GPU and its node."""
+    return _REMEDIES.index(alert.owner) if alert.owner in _REMEDIES else -1
 
 
 def _device(alert: Alert) -> Place:

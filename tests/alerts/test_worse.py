@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from alerts.incidents.policy import RulePolicy, RuleScope
 from alerts.notice import Notice
 from alerts.rules.rule import read
-from api.alerts import Action, Severity
+from api.alerts import Action, Alert, Owner, Severity
 from collector.simulated import Scenario, SimulatedSource, scenario
 from collector.source import Rows
 from telemetry.errors import ConfigError
 from telemetry.metric import Lane
 from telemetry.schema import SCHEMA
+from tests.alerts.deliveries import ManagerHarness, alert, described
 from tests.alerts.scenes import RULES, Scene
 from tests.alerts.test_scenes import CALM, roomy
 
@@ -93,6 +96,58 @@ async def test_two_wishes_before_the_first_page_are_one_page(scene: Watched) -> 
     assert triggers(await scene.wish(1, 30)) == []
     [(_, title)] = triggers(await scene.wish(2))
     assert "node reboot" in title
+
+
+IDLE = {"gpu_processes": 0.0, "gpu_utilization_ratio": 0.0}
+
+
+async def test_a_worse_remedy_of_an_idle_gpu_is_a_further_ticket(scene: Watched) -> None:
+    [(severity, title)] = triggers(await scene.wish(1, **IDLE))
+    assert (severity, "gpu reset" in title) == (Severity.TICKET, True)
+    [(severity, title)] = triggers(await scene.wish(7, **IDLE))
+    assert (severity, "system reboot" in title) == (Severity.TICKET, True)
+
+
+def ticket(rule: str, gpu: str, owner: Owner) -> Alert:
+    """Return a ticket of a rule of which nothing but its remedy is known."""
+    one = alert(rule, gpu=gpu, severity=Severity.TICKET)
+    return msgspec.structs.replace(one, owner=owner)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "owner", "called"),
+    [
+        ("GPU-a", Owner.RESET, 1),
+        ("GPU-a", Owner.APPLICATION, 1),
+        ("GPU-a", Owner.REPLACE, 2),
+        ("GPU-b", Owner.RESET, 2),
+    ],
+)
+def test_a_ticket_within_the_minute_is_heard_where_it_is_news(
+    gpu: str, owner: Owner, called: int
+) -> None:
+    """Another rule on the same GPU with the same remedy is named in an update: it is the same cause."""
+    harness = ManagerHarness(
+        {name: RulePolicy(group=RuleScope.NODE) for name in ("first", "second")}
+    )
+    harness.tick(ticket("first", "GPU-a", Owner.RESET))
+    harness.wait(20)
+    assert described(harness.sent) == ["trigger new"]
+    harness.tick(ticket("second", gpu, owner))
+    harness.wait(400)
+    assert described(harness.sent).count("trigger new") == called
+    assert (described(harness.sent)[-1] == "update more") == (called == 1)
+
+
+def test_tickets_of_a_quarter_of_a_minute_are_one() -> None:
+    harness = ManagerHarness(
+        {name: RulePolicy(group=RuleScope.NODE) for name in ("first", "second")}
+    )
+    harness.tick(ticket("first", "GPU-a", Owner.RESET))
+    harness.wait(5)
+    harness.tick(ticket("second", "GPU-b", Owner.REPLACE))
+    harness.wait(60)
+    assert described(harness.sent) == ["trigger new"]
 
 
 def test_an_order_names_each_value_of_the_rule_once(tmp_path: Path) -> None:
