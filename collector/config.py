@@ -132,6 +132,9 @@ class CollectorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     broker: BrokerConfig = BrokerConfig()
     metrics_listen: str | None = None
     """`host:port` of the node's own `/metrics` page; none by default."""
+    names: tuple[str, ...] = ()
+    """Further host names under which that page is asked for: addresses, localhost and the names of the node and its
+    machine are known."""
     kernel_log: str | None = "auto"
     """Kernel log to read XIDs from: `auto` is /dev/kmsg for a source that reads real GPUs and none
     for simulations and recordings; a path; or `none`, as in a container, where XIDs come from NVML alone."""

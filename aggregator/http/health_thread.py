@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
 import selectors
 import socket
 import sys
@@ -47,6 +48,9 @@ PLAIN_HEADERS = frozenset(
 )
 """Headers that change nothing about an answer of health; a request with any other goes to the loop."""
 
+_LINES = re.compile(rb"[\x20-\x7e]+(?:\r\n[\x20-\x7e]+)*")
+"""Lines as HTTP has them: a CR or LF alone, which some parsers take as the end of a line, is in none."""
+
 _READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 
 
@@ -68,7 +72,7 @@ def plain_request(data: bytes, called: Callable[[str], bool]) -> HealthRequest |
     head, whole, _ = data.partition(b"\r\n\r\n")
     line, *fields = head.split(b"\r\n")
     words = line.split(b" ")
-    if not whole or len(words) != 3 or words[0] != b"GET":
+    if not whole or _LINES.fullmatch(head) is None or len(words) != 3 or words[0] != b"GET":
         return None
     if words[1] not in {b"/healthz", b"/readyz"} or words[2] not in {b"HTTP/1.1", b"HTTP/1.0"}:
         return None
@@ -76,7 +80,7 @@ def plain_request(data: bytes, called: Callable[[str], bool]) -> HealthRequest |
     for field in fields:
         name, _, value = field.partition(b":")
         name = name.lower()
-        if name not in PLAIN_HEADERS or name in headers or not value.isascii():
+        if name not in PLAIN_HEADERS or name in headers:
             return None
         headers[name] = value.decode().strip()
     connection = headers.get(b"connection", "").lower()

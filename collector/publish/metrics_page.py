@@ -7,12 +7,15 @@ framework would take more memory than all the rest of a collector.
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import logging
+import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict
 from http import HTTPStatus
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
 from collector.assembly import STALE_INTERVALS, CollectorAssembly, CollectorSummary
 from collector.config import listen_address
@@ -138,10 +141,28 @@ def answer(parts: CollectorAssembly, path: str, now: float) -> PageReply:
             return PageReply(HTTPStatus.NOT_FOUND, b"here are /metrics and /healthz\n")
 
 
+def names_of(parts: CollectorAssembly) -> frozenset[str]:
+    """Return the host names by which the page may be asked for, beside addresses: a web page elsewhere whose name was
+    made to point here has another."""
+    config = parts.config
+    names = ("localhost", config.node, socket.gethostname(), socket.getfqdn(), *config.names)
+    return frozenset(name.lower() for name in names)
+
+
+def is_called(host: str, names: Collection[str]) -> bool:
+    """Return whether a `Host` header names this page; one without it is of no browser."""
+    try:
+        name = urlsplit(f"//{host}").hostname or ""
+        return not host or name in names or bool(ipaddress.ip_address(name))
+    except ValueError:
+        return False
+
+
 async def serve(listen: str, parts: CollectorAssembly) -> None:
     """Serve until cancelled. Raises `ConfigError` when the address can't be bound."""
     host, port = listen_address("collector.metrics_listen", listen)
-    clients = _Clients(lambda path: answer(parts, path, time.monotonic()))
+    names = await asyncio.to_thread(names_of, parts)  # a name server may be slow
+    clients = _Clients(lambda path: answer(parts, path, time.monotonic()), names)
     try:
         server = await asyncio.start_server(clients.serve, host, port, limit=MOST_REQUEST_BYTES)
     except OSError as error:
@@ -159,8 +180,9 @@ async def serve(listen: str, parts: CollectorAssembly) -> None:
 class _Clients:
     """Connected clients, a bounded number."""
 
-    def __init__(self, answer_to: Callable[[str], PageReply]) -> None:
+    def __init__(self, answer_to: Callable[[str], PageReply], names: Collection[str]) -> None:
         self._answer_to = answer_to
+        self._names = names
         self._count = 0
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -181,9 +203,18 @@ class _Clients:
             writer.close()
 
     def _response(self, request: bytes) -> bytes:
-        method, _, rest = request.split(b"\r\n", 1)[0].decode("latin-1").partition(" ")
+        line, *fields = request.decode("latin-1").split("\r\n")
+        method, _, rest = line.partition(" ")
         path = rest.partition(" ")[0].partition("?")[0]
-        if method in {"GET", "HEAD"}:
+        hosts = [
+            value.strip()
+            for name, _, value in (field.partition(":") for field in fields)
+            if name.lower() == "host"
+        ]
+        if len(hosts) > 1 or not is_called("".join(hosts), self._names):
+            text = b"this page has another name; add this one to collector.names\n"
+            found = PageReply(HTTPStatus.MISDIRECTED_REQUEST, text)
+        elif method in {"GET", "HEAD"}:
             try:
                 found = self._answer_to(path)
             except Exception:  # what fails on one page must reach its reader

@@ -33,7 +33,7 @@ async def ask(port: int, request: bytes) -> tuple[int, bytes]:
 
 
 def get(path: str, method: str = "GET") -> bytes:
-    return f"{method} {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
+    return f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1:1\r\n\r\n".encode()
 
 
 async def test_the_page_shows_readings_and_the_collector_itself(tmp_path: Path) -> None:
@@ -79,6 +79,37 @@ async def test_the_page_shows_readings_and_the_collector_itself(tmp_path: Path) 
         async with within():
             while not await answers():  # noqa: ASYNC110 - a server has no event for us
                 await asyncio.sleep(0.01)
+
+
+async def test_a_page_answers_to_its_own_names_alone(tmp_path: Path) -> None:
+    """A web page elsewhere, whose name was made to point here, reads nothing in the browser of who sees it."""
+    port = free_port()
+    config = config_of(
+        BrokerConfig(port=free_port()),
+        tmp_path,
+        metrics_listen=f"127.0.0.1:{port}",
+        names=("gpu-1.example.org",),
+    )
+
+    async def asked(*hosts: str) -> int:
+        fields = "".join(f"Host: {host}\r\n" for host in hosts)
+        status, _ = await ask(port, f"GET /healthz HTTP/1.1\r\n{fields}\r\n".encode())
+        return status
+
+    async with collecting(config, source := FakeSource()):
+        await until(lambda: len(source.calls) >= 2)
+        own = f"127.0.0.1:{port}", "[::1]:9400", "localhost", "n1", "GPU-1.example.org:9400"
+        assert [await asked(host) for host in own] == [200] * len(own)
+        assert await asked() == 200
+        foreign = (
+            "evil.example",
+            "n1.evil.example:9400",
+            "127.0.0.1.evil.example",
+            "[::1",
+            "x@127.0.0.1.evil",
+        )
+        assert [await asked(host) for host in foreign] == [421] * len(foreign)
+        assert await asked("n1", "evil.example") == 421
 
 
 def test_what_is_stale_is_left_out(tmp_path: Path) -> None:
