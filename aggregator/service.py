@@ -77,6 +77,7 @@ from telemetry.fleet import Fleet
 from telemetry.jobs import NodeJobs
 from telemetry.local_token import state_folders
 from telemetry.service_log import log_refused, log_reload
+from telemetry.set_aside import SetAside
 from telemetry.slurm import gres_order
 from telemetry.supervision import ProgressMarks, Supervisor
 from telemetry.tasks import TaskGroup, end, first_error
@@ -158,7 +159,7 @@ class Aggregator(SingleView):
         self._register_faults = {rule: ReportedFaults(rule, self.impairments) for rule in ("node_missing", "node_returned")}  # fmt: skip
         self._circuit_faults = ReportedFaults("circuit_set_aside", self.impairments)
         self._no_circuits = ReportedFaults("circuits_failing", self.impairments)
-        self._node_faults = {part: ReportedFaults("node_set_aside", self.impairments) for part in ("ingest", "store", "jobs")}  # fmt: skip
+        self._node_faults = {part: ReportedFaults("node_set_aside", self.impairments) for part in ("ingest", "store", "jobs", "pages")}  # fmt: skip
         self._store_faults = ReportedFaults("loop_failing", self.impairments)
         self.supervisor = Supervisor(functools.partial(report_task, self.impairments))
         """Runs every task of the aggregator that lives as long as it does."""
@@ -167,6 +168,7 @@ class Aggregator(SingleView):
         self._held: HeldMessages
         """Only while `run` runs."""
         self.shedding = Shedding()
+        self.pages_aside = SetAside("the part in pages of node")
         self._arrivals = ArrivalClock()
         self._shedder = LoadShedder(self.shedding, self.impairments, config.memory_limit_bytes)
         self.marks = ProgressMarks(PROGRESS_LIMITS, VITAL)
@@ -694,12 +696,14 @@ class Aggregator(SingleView):
         self.marks.mark("commit")
 
     def _report_nodes(self, ingest: MessageRouter) -> None:
-        """Report the nodes whose frames can't be brought into the fleet or stored, and what of the store
+        """Report the nodes whose frames can't be brought into the fleet, stored or shown, and what of the store
         fails for all."""
+        self.pages_aside.forget_idle(time.monotonic())
         for source, reasons in (
             ("ingest", ingest.faults()),
             ("store", self.store.content.aside.recent()),
             ("jobs", self.jobs.aside.recent()),
+            ("pages", self.pages_aside.recent()),
         ):
             faults = self._node_faults[source]
             faults.update({f"node/{name}/{source}": why for name, why in reasons.items()})

@@ -30,6 +30,7 @@ from api.stats import Stats
 from telemetry.devices import Event
 from telemetry.fleet import Fleet
 from telemetry.jobs import JobKey, JobSourceState, NodeJobs
+from telemetry.set_aside import SetAside
 from telemetry.supervision import ProgressMarks
 
 
@@ -172,6 +173,8 @@ class AggregatorView(Protocol):
     """When each part last made progress."""
     shedding: Shedding
     """Work that is not done now because of the load."""
+    pages_aside: SetAside
+    """Nodes whose part of a page or push raises: it is left out, the rest is served."""
     flushes: FlushBroadcast
     """Wakes the viewers of the stream."""
     electrical: ElectricalService

@@ -33,27 +33,57 @@ async def snapshots_of(
     nodes: Sequence[Node],
     scope: bool,
 ) -> list[ExpositionSnapshot]:
-    """Copy what the pages of some nodes show. Nodes that leave the fleet meanwhile are left out."""
-    known, shedding = view.fleet.nodes, view.shedding
+    """Copy what the pages of some nodes show. Nodes that leave the fleet meanwhile are left out; so is one whose
+    part raises, which is an impairment, unless it is the only one that was asked for."""
+    known, shedding, aside = view.fleet.nodes, view.shedding, view.pages_aside
+    now = view.now()
+    alone = [node for node in nodes if node.inventory.node in aside]
+    some_at_once = [
+        nodes[start : start + NODES_AT_ONCE] for start in range(0, len(nodes), NODES_AT_ONCE)
+    ]
     found: list[ExpositionSnapshot] = []
-    for start in range(0, len(nodes), NODES_AT_ONCE):
-        if start:
+    for number, part in enumerate(some_at_once):
+        if number:
             await asyncio.sleep(0)
         some = [
-            node
-            for node in nodes[start : start + NODES_AT_ONCE]
-            if known.get(node.inventory.node) is node
+            node for node in part if known.get(node.inventory.node) is node and node not in alone
         ]
-        devices = not shedding.sheds("device_metrics")
-        part = pages.snapshot(view.fleet, some, view.now(), scope, devices=devices)
-        if devices:
-            part.families.extend(rule_input_families(view, inputs, some, scope))
-            part.families.extend(job_families(view, some, scope))
+        try:
+            found.append(_snapshot(view, pages, inputs, some, scope))
+        except Exception:  # noqa: BLE001 - one of them; which, is seen node by node
+            alone += some
+    for node in alone:
+        name = node.inventory.node
+        if known.get(name) is not node or (len(nodes) > 1 and not aside.due(name, now)):
+            continue
+        try:
+            found.append(_snapshot(view, pages, inputs, [node], scope))
+        except Exception as error:
+            aside.fail(name, error, now)
+            if len(nodes) == 1:
+                raise
         else:
-            shedding.pages_reduced += not start
-            part.families.append(shed_family(shedding))
-        found.append(part)
+            aside.works(name)
+    shedding.pages_reduced += shedding.sheds("device_metrics")
     return found
+
+
+def _snapshot(
+    view: AggregatorView,
+    pages: ExpositionPages,
+    inputs: RuleInputMetrics,
+    nodes: list[Node],
+    scope: bool,
+) -> ExpositionSnapshot:
+    """Copy what the pages of some nodes show, all or nothing."""
+    devices = not view.shedding.sheds("device_metrics")
+    part = pages.snapshot(view.fleet, nodes, view.now(), scope, devices=devices)
+    if devices:
+        part.families.extend(rule_input_families(view, inputs, nodes, scope))
+        part.families.extend(job_families(view, nodes, scope))
+    else:
+        part.families.append(shed_family(view.shedding))
+    return part
 
 
 async def wait_for_turn(lock: asyncio.Lock) -> None:

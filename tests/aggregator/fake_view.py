@@ -54,6 +54,7 @@ from telemetry.inventory import Inventory
 from telemetry.jobs import Allocation, GpuProcess, Job, JobKey, NodeJobs
 from telemetry.metric import Lane, Table
 from telemetry.schema import SCHEMA
+from telemetry.set_aside import SetAside
 from telemetry.supervision import ProgressMarks
 
 START = 1_790_000_000_000_000_000
@@ -351,6 +352,7 @@ class FakeView(SingleView):
         self.impairments = Impairments()
         self.marks = ProgressMarks({}, ())
         self.shedding = Shedding()
+        self.pages_aside = SetAside("")
         self.jobs = JobService()
         self.site_role: SiteView | None = None
         self.memory = MemoryStore()

@@ -97,7 +97,7 @@ def test_an_event_that_raises_costs_its_node_alone(monkeypatch: pytest.MonkeyPat
         assert any("n1" in title for title in said)
         assert ("node_set_aside", "node/n0") in impaired(hall)
         assert not any(rule == "rule_set_aside" for rule, _ in impaired(hall))
-        assert any("can't evaluate or store the node n0" in title for title in said)
+        assert any("can't evaluate, store or show the node n0" in title for title in said)
     assert any("n0 GPU 0" in title for title in calls(hall.pass_by(70)))
 
 
