@@ -120,6 +120,7 @@ class ClusterIncidents:
         def lost() -> None:
             for one in journal.waiting():
                 self.claims.note_lost(one.notice.id, one.channel)
+            self._alerts.begin_anew()
 
         candidate = self._candidate = IncidentCandidate(
             self._coordination, fold, self._role.leadership, wall=time.time_ns, folded=folded, lost=lost

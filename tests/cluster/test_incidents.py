@@ -14,7 +14,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from aggregator.cluster.memory import MemoryServers
-from aggregator.cluster.port import Bucket, Coordination, CoordinationError
+from aggregator.cluster.port import Bucket, Coordination, CoordinationError, LogEnd
+from aggregator.site.alert_relay import COMPLETE_SECONDS, AlertRelay
 from aggregator.site.delivery_claims import DeliveryClaims
 from aggregator.site.edges import (
     AcknowledgeEdge,
@@ -28,13 +29,14 @@ from aggregator.site.edges import (
     encode,
 )
 from aggregator.site.incident_candidate import IncidentCandidate
-from aggregator.site.incident_fold import IncidentFold
+from aggregator.site.incident_fold import IncidentFold, position_of
 from aggregator.site.leadership import Leadership
 from alerts.delivery.gate import ClaimAnswer
 from alerts.incidents.policy import policies_of
 from alerts.notice import Notice
 from alerts.rules.rule import load
 from api.alerts import Action, Alert, AlertState, Matcher, Severity, Subject
+from tests.kit.waiting import until
 
 LEASE = 4.0
 START = 1_763_700_000.0
@@ -77,7 +79,7 @@ class Fragile:
 
     def __getattr__(self, name: str) -> Callable[..., object]:
         method = getattr(self._inner, name)
-        if name in {"replay", "serve", "watch", "last_sequence"}:
+        if name in {"replay", "serve", "watch", "log_end"}:
             return method  # type: ignore[no-any-return]
 
         async def call(*args: object) -> object:
@@ -434,6 +436,68 @@ def test_what_is_said_again_heals_a_lost_log_and_pages_nothing_twice() -> None:
         assert len(resolved) == 1, "and what is over is"
 
     scene(play)
+
+
+def folded(fold: IncidentFold, *edges: Edge) -> dict[str, dict[str, bytes]]:
+    """Fold edges of a new log; return the fold's records, by kind."""
+    servers = MemoryServers(lambda: START, {})
+    found: dict[str, dict[str, bytes]] = {}
+    for number, edge in enumerate(edges):
+        servers.append("edges", encode(edge), str(number))
+        step = fold.apply(servers.records[-1])
+        for (kind, key), body in {} if step is None else step.changes.records.items():
+            if body is not None:
+                found.setdefault(kind, {})[key] = body
+            else:
+                found.get(kind, {}).pop(key, None)
+    return found
+
+
+def test_another_log_is_folded_from_its_begin_however_long_it_is_and_its_epochs_count() -> None:
+    """A member was away while NATS lost everything, or all were restarted, and leaders begin at epoch 1."""
+    fold = IncidentFold(RULES)
+    assert fold.goes_on(LogEnd(5, 0))
+    records = folded(fold, AlertEdge("site", 7, (alert(1),)))
+    later = IncidentFold(RULES, position=position_of(lambda kind: records.get(kind, {})))
+    assert later.goes_on(LogEnd(5, 1))
+    assert not later.goes_on(LogEnd(9, 100))
+    records = folded(later, AlertEdge("site", 1, (alert(2),)), AlertEdge("site", 2, (alert(3),)))
+    assert (later.mark, later.outdated) == (2, 0)
+    position = position_of(lambda kind: records.get(kind, {}))
+    assert (position.mark, position.born, position.epochs) == (2, 9, {"site": 2})
+    assert not later.goes_on(LogEnd(9, 1)), "shorter than it was: lost, and called the same"
+
+
+def test_where_the_log_is_lost_what_fires_is_said_at_once_and_that_nothing_does() -> None:
+    """The end of an alert may have been lost with it."""
+
+    async def play() -> None:
+        now, said = 0.0, []
+
+        async def append(edge: Edge, _name: str) -> None:
+            said.append(edge)
+
+        relay = AlertRelay("a", append, lambda: {"2f": 3, "member/a": 0}, lambda: now)
+        ours = msgspec.structs.replace(alert(1), rule="kilowatch_test", subject=Subject.NODE)
+        relay.receive([], lambda: [ours], ())
+        task = asyncio.create_task(relay.run())
+        try:
+            relay.restate()
+            now = COMPLETE_SECONDS
+            for _ in range(3):
+                relay.restate()
+            await until(lambda: len(said) == 5)
+            assert [edge.evaluator for edge in said].count("2f") == 1
+            relay.begin_anew()
+            await until(lambda: len(said) == 7)
+        finally:
+            task.cancel()
+        assert said[-2:] == [
+            RestatedEdge("2f", 3, (), complete=True),
+            RestatedEdge("member/a", 0, (ours,), complete=True),
+        ]
+
+    asyncio.run(play())
 
 
 def test_out_of_a_blackout_who_led_leads_at_once_and_others_wait_for_a_lease() -> None:
