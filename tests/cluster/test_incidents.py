@@ -79,7 +79,7 @@ class Fragile:
 
     def __getattr__(self, name: str) -> Callable[..., object]:
         method = getattr(self._inner, name)
-        if name in {"replay", "serve", "watch", "log_end"}:
+        if name in {"replay", "serve", "watch", "log_end", "born"}:
             return method  # type: ignore[no-any-return]
 
         async def call(*args: object) -> object:
@@ -107,27 +107,37 @@ class Sender:
     fuse: Fuse
     pages: list[Sending]
     waiting: dict[str, Notice] = field(default_factory=dict)
+    settled: list[Notice] = field(default_factory=list)
+    """As the journal has them."""
+
+    def __post_init__(self) -> None:
+        async def own(born: int) -> list[tuple[str, str]]:
+            return [(notice.id, "pager") for notice in self.settled if notice.at < born]
+
+        self.claims.settled_before = own
 
     def add(self, notices: Iterable[Notice]) -> None:
         for notice in notices:
             self.waiting.setdefault(notice.id, notice)
 
     async def step(self) -> None:
+        with contextlib.suppress(CoordinationError):
+            await self.claims.restore()
         await self.claims.mark_settled()
         for notice in list(self.waiting.values()):
             if not self.claims.is_open():
                 with contextlib.suppress(CoordinationError):
                     if await self.claims.is_sent(notice.id, "pager"):
-                        del self.waiting[notice.id]
+                        self.settled.append(self.waiting.pop(notice.id))
                 continue
-            answer = await self.claims.claim(notice.id, "pager")
+            answer = await self.claims.claim(notice, "pager")
             if answer is ClaimAnswer.WAIT:
                 return
             if answer is not ClaimAnswer.DONE:
                 self.fuse.burn()
                 self.pages.append(Sending(notice, answer is ClaimAnswer.AGAIN))
                 self.fuse.burn()
-            del self.waiting[notice.id]
+            self.settled.append(self.waiting.pop(notice.id))
             await self.claims.mark(notice.id, "pager")
 
 
@@ -191,6 +201,17 @@ class Site:
                 await self.senders[name].step()
             except KilledError:
                 await self.kill(name)
+
+    def follow_again(self) -> None:
+        """Have all look at the log now: they do so every ten seconds of real time."""
+        for name, (candidate, fuse, task) in list(self.candidates.items()):
+            task.cancel()
+            self.candidates[name] = candidate, fuse, asyncio.create_task(candidate.follow())
+
+    async def settle_down(self) -> None:
+        """Let time pass until one leads and may claim."""
+        for _ in range(12):
+            await self.turn()
 
     def leader(self) -> str | None:
         found = [name for name, (one, _, _) in self.candidates.items() if one.leadership.leads()]
@@ -357,6 +378,7 @@ def test_a_leader_that_was_stopped_and_wakes_up_sends_nothing() -> None:
 
 def test_every_candidate_folds_the_same_state_whenever_it_began() -> None:
     async def play(site: Site) -> None:
+        await site.settle_down()
         await site.say(AlertEdge("site", 1, (alert(1), alert(2))))
         for _ in range(6):
             await site.turn()
@@ -415,16 +437,13 @@ def test_what_a_judge_of_a_lower_epoch_says_is_left_out() -> None:
 
 def test_what_is_said_again_heals_a_lost_log_and_pages_nothing_twice() -> None:
     async def play(site: Site) -> None:
-        await site.turn()
+        await site.settle_down()
         await site.say(AlertEdge("site", 1, (alert(1), alert(2))))
         for _ in range(6):
             await site.turn()
         assert len(site.pages) == 2
         site.servers.wipe()
-        for name in list(site.candidates):  # the log's end is an error, and it is followed again
-            candidate, fuse, task = site.candidates[name]
-            task.cancel()
-            site.candidates[name] = candidate, fuse, asyncio.create_task(candidate.follow())
+        site.follow_again()
         for _ in range(12):
             await site.turn()
         await site.say(RestatedEdge("site", 1, (alert(1), alert(3)), complete=True))
@@ -436,6 +455,69 @@ def test_what_is_said_again_heals_a_lost_log_and_pages_nothing_twice() -> None:
         assert len(resolved) == 1, "and what is over is"
 
     scene(play)
+
+
+async def _unheard(*_: object) -> bool:
+    """Fail as where the hint that a delivery is marked does not arrive."""
+    raise CoordinationError("unheard")
+
+
+@pytest.mark.parametrize("dies", [False, True])
+@pytest.mark.parametrize("folded", [False, True])
+def test_a_page_of_which_nats_loses_the_claim_is_not_sent_again_or_says_so(
+    folded: bool, dies: bool
+) -> None:
+    """Another member leads at once, for the lease is lost too, and has not heard that the page was sent; or not even
+    of the alert, before it is said again."""
+
+    async def play(site: Site) -> None:
+        await site.settle_down()
+        led = site.leader()
+        assert led is not None
+        for name in {"a", "b", "c"} - {led}:
+            site.senders[name].claims.is_sent = _unheard  # type: ignore[method-assign]
+            if not folded:
+                site.candidates[name][2].cancel()
+        await site.say(AlertEdge("site", 1, (alert(1),)))
+        for _ in range(6):
+            await site.turn()
+        assert [each.again for each in site.pages] == [False]
+        site.servers.wipe()
+        if dies:
+            await site.kill(led)
+        else:
+            site.candidates[led] = site.candidates.pop(led)  # it looks at its lease last
+        site.follow_again()
+        await site.turn()
+        await site.say(RestatedEdge("site", 2, (alert(1),)))
+        for _ in range(30):
+            await site.turn()
+        assert site.leader() not in {None, led}
+        await site.say(AlertEdge("site", 2, (alert(2),)))
+        for _ in range(6):
+            await site.turn()
+
+    site = scene(play)
+    first, *others, new = site.pages
+    assert {each.notice.incident.key for each in others} <= {first.notice.incident.key}
+    assert new.notice.incident.key != first.notice.incident.key
+    assert not new.again, "nobody can have sent what is new"
+    if not dies:
+        assert not others, "who sent it says so"
+    elif folded:
+        assert [each.again for each in others] == [True]
+
+
+def test_a_page_that_is_raised_right_after_all_is_lost_comes_once_and_plain() -> None:
+    async def play(site: Site) -> None:
+        await site.settle_down()
+        site.servers.wipe()
+        site.follow_again()
+        await site.say(AlertEdge("site", 1, (alert(1),)))
+        for _ in range(30):
+            await site.turn()
+
+    assert [each.again for each in scene(play).pages] == [False]
 
 
 def folded(fold: IncidentFold, *edges: Edge) -> dict[str, dict[str, bytes]]:
