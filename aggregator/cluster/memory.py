@@ -16,6 +16,7 @@ from aggregator.cluster.port import (
     BucketEntry,
     CoordinationError,
     Handler,
+    LogEnd,
     LoggedMessage,
 )
 
@@ -36,6 +37,8 @@ class MemoryServers:
         """Whether entries and the log are away while messages still come through: a minority is left."""
         self.cut_off: set[str] = set()
         """Members that reach no server."""
+        self.born = int(clock() * 1e9)
+        """When the entries and the log began, ns since 1970."""
         self.records: list[LoggedMessage] = []
         self._entries: dict[Bucket, dict[str, tuple[BucketEntry, float]]] = {}
         self._revisions = dict.fromkeys(Bucket, 0)
@@ -52,6 +55,7 @@ class MemoryServers:
 
     def wipe(self) -> None:
         """Lose all entries and the log: revisions and sequence numbers begin again."""
+        self.born = int(self.clock() * 1e9)
         self._entries.clear()
         self._revisions = dict.fromkeys(Bucket, 0)
         self.records.clear()
@@ -152,6 +156,12 @@ class MemoryCoordination:
         self._servers.reachable(self._name)
         self._servers.remove(bucket, key)
 
+    async def born(self, bucket: Bucket) -> int:
+        """Return when a bucket was created, ns since 1970."""
+        del bucket  # all at once
+        self._servers.reachable(self._name)
+        return self._servers.born
+
     @asynccontextmanager
     async def watch(self, bucket: Bucket) -> AsyncIterator[AsyncIterator[str]]:
         """Yield the keys of entries that somebody writes, from now on."""
@@ -200,10 +210,10 @@ class MemoryCoordination:
         finally:
             readers.remove(more)
 
-    async def last_sequence(self) -> int:
-        """Return the sequence number of the log's newest message, 0 for none."""
+    async def log_end(self) -> LogEnd:
+        """Return when the log was created, and how far it is."""
         self._servers.reachable(self._name)
-        return len(self._servers.records)
+        return LogEnd(self._servers.born, len(self._servers.records))
 
     async def publish(self, subject: str, payload: bytes) -> None:
         """Send a message to those who listen now."""

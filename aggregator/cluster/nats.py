@@ -14,6 +14,7 @@ import re
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 import msgspec
@@ -48,6 +49,7 @@ from aggregator.cluster.port import (
     BucketEntry,
     CoordinationError,
     Handler,
+    LogEnd,
     LoggedMessage,
 )
 from telemetry.secrets import read_secret
@@ -73,6 +75,7 @@ _REMOVED = frozenset({"KV-Operation", "Nats-Marker-Reason"})
 """Headers of messages that say that an entry is gone."""
 REPLAY_CHECK_SECONDS = 2.0
 """Seconds without a message after which the log's end is asked for: a server may have ended."""
+_BEGIN_OF_TIME = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class _AllEntries(NamedTuple):
@@ -90,9 +93,14 @@ class _LastSequence(msgspec.Struct, frozen=True):
 class _StreamState(msgspec.Struct, frozen=True):
     """State of a stream, of the answer about it."""
 
-    created: str = ""
+    created: datetime = _BEGIN_OF_TIME
     state: _LastSequence = _LastSequence()
     error: dict[str, Any] | None = None
+
+    @property
+    def born(self) -> int:
+        """When it was created, ns since 1970, to the microsecond."""
+        return (self.created - _BEGIN_OF_TIME) // timedelta(microseconds=1) * 1000
 
 
 class _FollowedBucket:
@@ -152,7 +160,7 @@ class NatsCoordination:
         self._client: Client | None = None
         self._js: JetStreamContext | None = None
         self._buckets: dict[Bucket, KeyValue] = {}
-        self._known: dict[Bucket, tuple[str, _AllEntries]] = {}
+        self._known: dict[Bucket, tuple[datetime, _AllEntries]] = {}
         """Buckets whose entries have no end: when each was created, and what it had when it was read last."""
         self._written: dict[Bucket, tuple[str, int]] = {}
         """Key and revision of our last `put` to each bucket whose entries end."""
@@ -334,6 +342,12 @@ class NatsCoordination:
         with self._errors():
             await (await self._bucket(bucket)).delete(key)
 
+    async def born(self, bucket: Bucket) -> int:
+        """Return when a bucket was created, ns since 1970."""
+        with self._errors():
+            await self._bucket(bucket)
+            return (await self._state(f"KV_{self._name(bucket)}")).born
+
     @asynccontextmanager
     async def watch(self, bucket: Bucket) -> AsyncIterator[AsyncIterator[str]]:
         """Yield the keys of entries that somebody writes, from now on."""
@@ -428,11 +442,12 @@ class NatsCoordination:
                 return 0
             return message.seq or 0
 
-    async def last_sequence(self) -> int:
-        """Return the sequence number of the log's newest message, 0 for none."""
+    async def log_end(self) -> LogEnd:
+        """Return when the log was created, and how far it is."""
         with self._errors():
             await self._with_log()
-            return (await self._state(self._log_name)).state.last_seq
+            found = await self._state(self._log_name)
+            return LogEnd(found.born, found.state.last_seq)
 
     # -- Messages --------------------------------------------------------------------------------
 
@@ -530,6 +545,8 @@ class NatsCoordination:
             try:
                 await self._js.stream_info(self._log_name)
             except NotFoundError:
+                # No younger than the log: whatever this log tells was never claimed in a bucket that was lost.
+                await self._bucket(Bucket.CLAIMS)
                 await self._js.add_stream(
                     StreamConfig(
                         name=self._log_name,

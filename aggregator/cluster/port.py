@@ -48,6 +48,15 @@ class BucketEntry(NamedTuple):
     """Rises with each write of the bucket; begins again where the bucket was lost."""
 
 
+class LogEnd(NamedTuple):
+    """How far the log is."""
+
+    born: int
+    """When the log was created, ns since 1970: one that was lost and begins anew has another time."""
+    sequence: int
+    """Sequence number of the newest message, 0 for none."""
+
+
 class LoggedMessage(NamedTuple):
     """A message of the log."""
 
@@ -89,6 +98,10 @@ class Coordination(Protocol):
     async def delete(self, bucket: Bucket, key: str) -> None:
         """Remove an entry."""
 
+    async def born(self, bucket: Bucket) -> int:
+        """Return when a bucket was created, ns since 1970, by a clock of the servers as that of the log: one that
+        was lost and begins anew has another time."""
+
     def watch(self, bucket: Bucket) -> AbstractAsyncContextManager[AsyncIterator[str]]:
         """Yield the keys of entries that somebody writes, from now on. A hint only: writes may be missed
         (the end of a life time always is), and refused ones shown. Read the entries again, and now and
@@ -104,8 +117,8 @@ class Coordination(Protocol):
         """Yield the messages of the log behind sequence number `after`, in order, then new ones as they come,
         without an end. `subject` may end in `>`. The iterator survives the end of a server."""
 
-    async def last_sequence(self) -> int:
-        """Return the sequence number of the log's newest message, 0 for none."""
+    async def log_end(self) -> LogEnd:
+        """Return when the log was created, and how far it is."""
 
     async def publish(self, subject: str, payload: bytes) -> None:
         """Send a message to those who listen now; nobody keeps it, and no quorum is needed."""

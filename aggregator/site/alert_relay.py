@@ -94,6 +94,11 @@ class AlertRelay:
         """Return all alerts of this member's rules."""
         return self._firing()
 
+    def begin_anew(self) -> None:
+        """Repeat what fires, and who has nothing that does: the log is lost."""
+        self._empty.clear()
+        self.restate()
+
     def restate(self, *, only: str = "") -> None:
         """Repeat what fires by each evaluator that we are, or by one."""
         now, epochs = self._clock(), self._epochs()

@@ -3,25 +3,32 @@
 Every candidate has the same deliveries waiting, from the same log, and the leader alone sends. Between
 the sending and the mark there is one request: who takes over sends again what was claimed and not marked,
 with the same dedup key. So nothing is lost, and twice is only what was under way at a crash.
+
+Where NATS has lost the claims, members mark again what their journals have as settled, and nothing is claimed until
+they had the time to. A delivery of before that no member has settled may have been under way: it is sent again.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Collection
 from enum import StrEnum
 
 import msgspec
 
-from aggregator.cluster.port import Bucket, Coordination, CoordinationError
+from aggregator.cluster.port import LEASE_SECONDS, Bucket, Coordination, CoordinationError
 from aggregator.site.leadership import Leadership
 from aggregator.site.unfenced import PREFIX
 from alerts.delivery.gate import ClaimAnswer
+from alerts.notice import Notice
 
 log = logging.getLogger(__name__)
 
 MARGIN_SECONDS = 1.0
 """Seconds that the lease must last when a request begins."""
+RESTORE_SECONDS = LEASE_SECONDS
+"""Seconds for which nothing is claimed in a bucket that is new to this member: the others mark in it what they have
+settled."""
 
 
 class ClaimState(StrEnum):
@@ -46,12 +53,16 @@ class DeliveryClaims:
         self._coordination, self._leadership = coordination, leadership
         self._unmarked: dict[str, None] = {}
         """Keys of deliveries that are settled here and could not be marked yet."""
+        self._born, self._restored_at = 0, 0.0
+        """When the bucket of claims was created, and until which monotonic seconds others mark in it anew."""
+        self._lost_until = 0
+        """Time of the newest notice whose claim may be lost though the bucket was not made anew."""
+        self.settled_before: Callable[[int], Awaitable[list[tuple[str, str]]]] = _nothing
+        """Returns notice and channel of deliveries of before a time that this member has settled."""
         self.unfenced: Callable[[], bool] = lambda: False
         """Whether pages go out without claims: NATS has no quorum."""
         self.speaks_unfenced: Callable[[], bool] = lambda: False
         """Whether those of the log do so too that wait here: this member led last."""
-        self._perhaps_sent: set[str] = set()
-        """Keys of deliveries that waited here when NATS had lost what is claimed and sent."""
         self.again = 0
         """Deliveries that were sent though a leader before may have done so."""
 
@@ -62,34 +73,45 @@ class DeliveryClaims:
     def _leads(self) -> bool:
         return self._leadership.leads(MARGIN_SECONDS)
 
-    async def claim(self, notice: str, channel: str) -> ClaimAnswer:
+    async def claim(self, notice: Notice, channel: str) -> ClaimAnswer:
         """Claim a delivery before it is sent."""
-        if notice.startswith(PREFIX):
+        if notice.id.startswith(PREFIX):
             return ClaimAnswer.SEND
+        key = claim_key(notice.id, channel)
         if self.speaks_unfenced():
-            done = claim_key(notice, channel) in self._unmarked
-            return ClaimAnswer.DONE if done else ClaimAnswer.AGAIN
+            return ClaimAnswer.DONE if key in self._unmarked else ClaimAnswer.AGAIN
         try:
-            return await self._claim(claim_key(notice, channel))
+            return await self._claim(key, notice.at)
         except CoordinationError as error:
-            log.warning("%s to %s waits: %s", notice, channel, error)
+            log.warning("%s to %s waits: %s", notice.id, channel, error)
             return ClaimAnswer.WAIT
 
-    def note_lost(self, notice: str, channel: str) -> None:
-        """Note that a delivery may have been sent by a member whose claim is lost."""
-        self._perhaps_sent.add(claim_key(notice, channel))
+    def note_lost(self, at: int) -> None:
+        """Note that claims of notices up to a time may be lost."""
+        self._lost_until = max(self._lost_until, at)
+
+    async def restore(self) -> None:
+        """Mark again what is settled here where the bucket of claims is new. Raises `CoordinationError`."""
+        born = await self._coordination.born(Bucket.CLAIMS)
+        if born == self._born:
+            return
+        self._born, self._restored_at = born, self._leadership.clock() + RESTORE_SECONDS
+        for notice, channel in await self.settled_before(born):
+            self._unmarked[claim_key(notice, channel)] = None
 
     async def mark(self, notice: str, channel: str) -> None:
         """Mark a delivery as settled."""
-        self._perhaps_sent.discard(claim_key(notice, channel))
         if notice.startswith(PREFIX):
             return
-        self._unmarked[claim_key(notice, channel)] = None
-        await self.mark_settled()
+        await self._mark_all([claim_key(notice, channel)])
 
     async def mark_settled(self) -> None:
         """Mark what could not be marked before."""
-        for key in list(self._unmarked):
+        await self._mark_all(list(self._unmarked))
+
+    async def _mark_all(self, keys: Collection[str]) -> None:
+        self._unmarked.update(dict.fromkeys(keys))
+        for key in keys:
             try:
                 await self._mark(key)
             except CoordinationError as error:
@@ -102,7 +124,7 @@ class DeliveryClaims:
         entry = await self._coordination.read(Bucket.CLAIMS, claim_key(notice, channel))
         return entry is not None and _claim(entry.value).state is ClaimState.SENT
 
-    async def _claim(self, key: str) -> ClaimAnswer:
+    async def _claim(self, key: str, at: int) -> ClaimAnswer:
         if not self._leads():
             return ClaimAnswer.WAIT
         if key in self._unmarked:
@@ -114,6 +136,10 @@ class DeliveryClaims:
             return ClaimAnswer.DONE
         if claim is not None and claim.epoch > epoch:
             return ClaimAnswer.WAIT
+        if claim is None:
+            await self.restore()
+            if self._leadership.clock() < self._restored_at:
+                return ClaimAnswer.WAIT
         if claim is None or claim.epoch < epoch:
             value = msgspec.json.encode(Claim(epoch, ClaimState.CLAIMED))
             revision = 0 if entry is None else entry.revision
@@ -122,9 +148,11 @@ class DeliveryClaims:
                 is None
             ):
                 return ClaimAnswer.WAIT  # somebody wrote meanwhile: look again next time
+        await self.restore()  # after the claim: a bucket that is lost later does not matter to it
         if not self._leads():
             return ClaimAnswer.WAIT
-        again = (claim is not None and claim.epoch < epoch) or key in self._perhaps_sent
+        taken_over = claim is not None and claim.epoch < epoch
+        again = taken_over or at <= max(self._born, self._lost_until)
         self.again += again
         return ClaimAnswer.AGAIN if again else ClaimAnswer.SEND
 
@@ -132,9 +160,16 @@ class DeliveryClaims:
         value = msgspec.json.encode(Claim(self._leadership.epoch, ClaimState.SENT))
         for _ in range(3):
             entry = await self._coordination.read(Bucket.CLAIMS, key)
+            if entry is not None and _claim(entry.value).state is ClaimState.SENT:
+                return
             revision = 0 if entry is None else entry.revision
             if await self._coordination.compare_and_set(Bucket.CLAIMS, key, value, revision):
                 return
+
+
+async def _nothing(_before: int) -> list[tuple[str, str]]:
+    """Return no deliveries."""
+    return []
 
 
 def claim_key(notice: str, channel: str) -> str:

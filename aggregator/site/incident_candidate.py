@@ -62,10 +62,9 @@ class IncidentCandidate:
 
     async def _check_log(self) -> bool:
         """Return whether the log begins anew, and begin there too."""
-        if await self._coordination.last_sequence() >= self.fold.mark:
+        if self.fold.goes_on(await self._coordination.log_end()):
             return False
         log.warning("the log of incidents begins anew: what fires is said again by its evaluators")
-        self.fold.reset_log()
         self._lost()
         return True
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
-from aggregator.cluster.port import LoggedMessage
+from aggregator.cluster.port import LogEnd, LoggedMessage
 from aggregator.site.edges import (
     AcknowledgeEdge,
     AlertEdge,
@@ -32,7 +32,7 @@ from telemetry.errors import IncidentError
 _MILLISECOND = 1_000_000
 
 
-MARK, EPOCH, EVALUATOR = "log_mark", "log_epoch", "log_evaluator"
+MARK, BORN, EPOCH, EVALUATOR = "log_mark", "log_born", "log_epoch", "log_evaluator"
 """Kinds of the journal's records of a fold."""
 
 
@@ -41,6 +41,8 @@ class FoldPosition:
     """How far a log is folded, as the journal stores it."""
 
     mark: int = 0
+    born: int = 0
+    """When the log was created, 0 where that is not known."""
     epochs: Mapping[str, int] = field(default_factory=dict)
     """Newest epoch of each evaluator."""
     evaluators: Mapping[str, str] = field(default_factory=dict)
@@ -49,9 +51,9 @@ class FoldPosition:
 
 def position_of(records: Callable[[str], Mapping[str, bytes]]) -> FoldPosition:
     """Return the stored position of a fold. `records` returns the journal's records of a kind."""
-    mark = records(MARK).get("")
     return FoldPosition(
-        0 if mark is None else int(mark),
+        int(records(MARK).get("", b"0")),
+        int(records(BORN).get("", b"0")),
         {key: int(body) for key, body in records(EPOCH).items()},
         {key: body.decode() for key, body in records(EVALUATOR).items()},
     )
@@ -83,6 +85,7 @@ class IncidentFold:
         position = position or FoldPosition()
         self.mark = position.mark
         """Sequence number of the last edge."""
+        self._born = position.born
         self.unreadable = 0
         """Edges that could not be decoded: of a later release, or damaged."""
         self.outdated = 0
@@ -108,9 +111,18 @@ class IncidentFold:
         """The incident manager, for its queries; None before the first edge."""
         return self._manager
 
-    def reset_log(self) -> None:
-        """Begin again at the log's begin, which was lost: incidents stay as they are."""
+    def goes_on(self, end: LogEnd) -> bool:
+        """Return whether the log is the one that was folded so far. Where it was lost, begin at the begin of the new
+        one: incidents stay as they are. Epochs may begin again too, where all members were restarted."""
+        born, self._born = self._born, end.born
+        if born != end.born:
+            self._noted[RecordKey(BORN, "")] = str(end.born).encode()
+        if born in {0, end.born} and end.sequence >= self.mark:
+            return True
         self.mark = 0
+        self._noted |= dict.fromkeys((RecordKey(EPOCH, each) for each in self._epochs), None)
+        self._epochs.clear()
+        return False
 
     def next_due(self) -> int | None:
         """Return when a tick is needed at the latest, ns since 1970 by the log's clock; None: none is."""

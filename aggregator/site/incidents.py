@@ -10,6 +10,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from aggregator.cluster.port import Bucket, CoordinationError
@@ -27,7 +28,7 @@ from aggregator.site.incident_fold import FoldStep, IncidentFold, position_of
 from aggregator.site.unfenced import SETTLE_SECONDS, UnfencedPages
 from alerts.incidents.manager import IncidentManager
 from api.alerts import Alert, DeliveryOutcome, Incident, Matcher, Silence
-from telemetry.errors import IncidentError
+from telemetry.errors import IncidentError, StoreError
 
 if TYPE_CHECKING:
     from aggregator.alerting.self_alerts import MonitorPart
@@ -43,6 +44,10 @@ ACTION_SECONDS = 8.0
 SWEEP_SECONDS = 30.0
 """Seconds between two looks at deliveries that wait here and may have been sent by the leader."""
 SWEPT = 50
+MARK_SECONDS = 1.0
+"""Seconds between two looks whether NATS has the claims, and tries to mark what could not be."""
+RESTORED = 500
+"""The newest deliveries, which are marked again where NATS has lost the claims: older ones wait at no other member."""
 FOLLOW_AGAIN_SECONDS = 1.0
 TICK_SECONDS = 0.25
 """Seconds between two looks whether something is due."""
@@ -67,7 +72,6 @@ class ClusterIncidents:
         self._folded = asyncio.Event()
         self._wake: Callable[[], None] = lambda: None
         role.when_lead_changes.append(self._lead_changed)
-        role.at_each_step.append(self.claims.mark_settled)
 
     # -- `aggregator.alerting.shared_incidents.SharedIncidents` ------------------------------------
 
@@ -118,9 +122,11 @@ class ClusterIncidents:
                 follow(fold.manager, step.changes)
 
         def lost() -> None:
-            for one in journal.waiting():
-                self.claims.note_lost(one.notice.id, one.channel)
+            self.claims.note_lost(max((one.notice.at for one in journal.waiting()), default=0))
+            self._alerts.begin_anew()
+            self._answers.clear()  # numbers begin again
 
+        self.claims.settled_before = partial(_settled_before, journal)
         candidate = self._candidate = IncidentCandidate(
             self._coordination, fold, self._role.leadership, wall=time.time_ns, folded=folded, lost=lost
         )  # fmt: skip
@@ -143,6 +149,7 @@ class ClusterIncidents:
             "ticks of incidents": ticks,
             "alerts to the log": self._alerts.run,
             "claims of deliveries": lambda: self._settle_sent(journal),
+            "marks of deliveries": self._keep_marks,
             "sweep of deliveries": lambda: self._sweep(journal),
             "pages without a quorum": lambda: self._page_unfenced(
                 lambda wall: (
@@ -255,6 +262,14 @@ class ClusterIncidents:
         evaluator = evaluator_of(alert, self._role.name)
         return self._role.speaks_unfenced if evaluator == SITE else evaluator in self._epochs()
 
+    async def _keep_marks(self) -> None:
+        """Mark what is settled here, also where NATS has lost all marks."""
+        while True:
+            with contextlib.suppress(CoordinationError):  # reported by the member's rounds
+                await self.claims.restore()
+            await self.claims.mark_settled()
+            await asyncio.sleep(MARK_SECONDS)
+
     async def _settle_sent(self, journal: Journal) -> None:
         """Settle the deliveries that the leader has sent, by the entries that it writes."""
         while True:
@@ -281,3 +296,17 @@ class ClusterIncidents:
                 continue
             for one in journal.waiting()[:SWEPT]:
                 await self._settle_key(journal, claim_key(one.notice.id, one.channel))
+
+
+async def _settled_before(journal: Journal, born: int) -> list[tuple[str, str]]:
+    """Return notice and channel of the newest deliveries of before a time that are settled."""
+    try:
+        past = await asyncio.to_thread(journal.history, 0, RESTORED)
+    except StoreError as error:  # what others have settled is marked by them
+        log.warning("the claims of deliveries begin anew, and the journal can't be read: %s", error)
+        return []
+    return [
+        (one.notice.id, one.channel)
+        for one in past
+        if one.outcome is not DeliveryOutcome.WAITING and one.notice.at < born
+    ]

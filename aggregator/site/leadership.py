@@ -45,7 +45,9 @@ class Leadership:
         """`lease_seconds`: life time of the bucket's entries; `clock`: monotonic seconds."""
         self._coordination, self._role = coordination, role
         self._lease = Lease(member, 0, run)
-        self._seconds, self._clock = lease_seconds, clock
+        self._seconds = lease_seconds
+        self.clock = clock
+        """Returns monotonic seconds."""
         self._revision = 0
         self._until = -float("inf")
         """Monotonic seconds until which the lease surely lasts."""
@@ -67,17 +69,17 @@ class Leadership:
     def leads(self, margin: float = 0.0) -> bool:
         """Return whether this member leads, and surely will for `margin` seconds: the time-out of what it
         is about to do."""
-        return self._clock() + margin < self._until
+        return self.clock() + margin < self._until
 
     async def step(self) -> bool:
         """Take the lease where nobody has it, keep one that is ours; return whether we lead. Call it a
         few times per lease. Raises nothing: without an answer a lease runs out by itself."""
-        began = self._clock()
+        began = self.clock()
         try:
             await self._try(began)
         except CoordinationError as error:
             log.warning("%s: the lease can't be read or written: %s", self._role, error)
-            self._not_before = self._clock() + self._seconds
+            self._not_before = self.clock() + self._seconds
         return self.leads()
 
     async def _try(self, began: float) -> None:
@@ -154,7 +156,7 @@ class Leadership:
             yield
         except CoordinationError:
             if self.failing_since is None:
-                self.failing_since = self._clock()
+                self.failing_since = self.clock()
             raise
         self.failing_since = None
 

@@ -104,8 +104,6 @@ class SiteRole:
         self.meters = SiteMeters(clock)
         self.when_lead_changes: list[Callable[[], None]] = []
         """Called when this member takes or loses the lead."""
-        self.at_each_step: list[Callable[[], Awaitable[None]]] = []
-        """Called after each look at the lease; they raise nothing."""
         self._impairments = impairments
         self._dead_after = config.dead_after_seconds
         self._clock = clock
@@ -262,8 +260,6 @@ class SiteRole:
                 await self._look()
             if not self._resigned:
                 self._note_lead()
-            for step in self.at_each_step:
-                await step()
 
     async def _look(self) -> None:
         with contextlib.suppress(CoordinationError):

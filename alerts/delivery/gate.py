@@ -5,6 +5,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Protocol
 
+from alerts.notice import Notice
+
 
 class ClaimAnswer(StrEnum):
     """Decision about a delivery that is due."""
@@ -24,7 +26,7 @@ class DeliveryGate(Protocol):
     def is_open(self) -> bool:
         """Return whether this process sends now."""
 
-    async def claim(self, notice: str, channel: str) -> ClaimAnswer:
+    async def claim(self, notice: Notice, channel: str) -> ClaimAnswer:
         """Claim the delivery of a notice to a channel before it is sent. Raises nothing."""
 
     async def mark(self, notice: str, channel: str) -> None:

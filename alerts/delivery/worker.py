@@ -274,7 +274,7 @@ class ChannelWorker:
         limit = 2 * self.channel.timeout_seconds + 5
         claimed = ClaimAnswer.SEND
         if self._gate is not None:
-            claimed = await self._gate.claim(delivery.notice.id, self.name)
+            claimed = await self._gate.claim(delivery.notice, self.name)
         if claimed is ClaimAnswer.WAIT:
             self._unsettled[delivery.notice.incident.key] = self._clock.monotonic() + CLAIM_SECONDS
             return

@@ -14,7 +14,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from aggregator.cluster.memory import MemoryServers
-from aggregator.cluster.port import Bucket, Coordination, CoordinationError
+from aggregator.cluster.port import Bucket, Coordination, CoordinationError, LogEnd
+from aggregator.site.alert_relay import COMPLETE_SECONDS, AlertRelay
 from aggregator.site.delivery_claims import DeliveryClaims
 from aggregator.site.edges import (
     AcknowledgeEdge,
@@ -28,13 +29,14 @@ from aggregator.site.edges import (
     encode,
 )
 from aggregator.site.incident_candidate import IncidentCandidate
-from aggregator.site.incident_fold import IncidentFold
+from aggregator.site.incident_fold import IncidentFold, position_of
 from aggregator.site.leadership import Leadership
 from alerts.delivery.gate import ClaimAnswer
 from alerts.incidents.policy import policies_of
 from alerts.notice import Notice
 from alerts.rules.rule import load
 from api.alerts import Action, Alert, AlertState, Matcher, Severity, Subject
+from tests.kit.waiting import until
 
 LEASE = 4.0
 START = 1_763_700_000.0
@@ -77,7 +79,7 @@ class Fragile:
 
     def __getattr__(self, name: str) -> Callable[..., object]:
         method = getattr(self._inner, name)
-        if name in {"replay", "serve", "watch", "last_sequence"}:
+        if name in {"replay", "serve", "watch", "log_end", "born"}:
             return method  # type: ignore[no-any-return]
 
         async def call(*args: object) -> object:
@@ -105,27 +107,37 @@ class Sender:
     fuse: Fuse
     pages: list[Sending]
     waiting: dict[str, Notice] = field(default_factory=dict)
+    settled: list[Notice] = field(default_factory=list)
+    """As the journal has them."""
+
+    def __post_init__(self) -> None:
+        async def own(born: int) -> list[tuple[str, str]]:
+            return [(notice.id, "pager") for notice in self.settled if notice.at < born]
+
+        self.claims.settled_before = own
 
     def add(self, notices: Iterable[Notice]) -> None:
         for notice in notices:
             self.waiting.setdefault(notice.id, notice)
 
     async def step(self) -> None:
+        with contextlib.suppress(CoordinationError):
+            await self.claims.restore()
         await self.claims.mark_settled()
         for notice in list(self.waiting.values()):
             if not self.claims.is_open():
                 with contextlib.suppress(CoordinationError):
                     if await self.claims.is_sent(notice.id, "pager"):
-                        del self.waiting[notice.id]
+                        self.settled.append(self.waiting.pop(notice.id))
                 continue
-            answer = await self.claims.claim(notice.id, "pager")
+            answer = await self.claims.claim(notice, "pager")
             if answer is ClaimAnswer.WAIT:
                 return
             if answer is not ClaimAnswer.DONE:
                 self.fuse.burn()
                 self.pages.append(Sending(notice, answer is ClaimAnswer.AGAIN))
                 self.fuse.burn()
-            del self.waiting[notice.id]
+            self.settled.append(self.waiting.pop(notice.id))
             await self.claims.mark(notice.id, "pager")
 
 
@@ -189,6 +201,17 @@ class Site:
                 await self.senders[name].step()
             except KilledError:
                 await self.kill(name)
+
+    def follow_again(self) -> None:
+        """Have all look at the log now: they do so every ten seconds of real time."""
+        for name, (candidate, fuse, task) in list(self.candidates.items()):
+            task.cancel()
+            self.candidates[name] = candidate, fuse, asyncio.create_task(candidate.follow())
+
+    async def settle_down(self) -> None:
+        """Let time pass until one leads and may claim."""
+        for _ in range(12):
+            await self.turn()
 
     def leader(self) -> str | None:
         found = [name for name, (one, _, _) in self.candidates.items() if one.leadership.leads()]
@@ -355,6 +378,7 @@ def test_a_leader_that_was_stopped_and_wakes_up_sends_nothing() -> None:
 
 def test_every_candidate_folds_the_same_state_whenever_it_began() -> None:
     async def play(site: Site) -> None:
+        await site.settle_down()
         await site.say(AlertEdge("site", 1, (alert(1), alert(2))))
         for _ in range(6):
             await site.turn()
@@ -413,16 +437,13 @@ def test_what_a_judge_of_a_lower_epoch_says_is_left_out() -> None:
 
 def test_what_is_said_again_heals_a_lost_log_and_pages_nothing_twice() -> None:
     async def play(site: Site) -> None:
-        await site.turn()
+        await site.settle_down()
         await site.say(AlertEdge("site", 1, (alert(1), alert(2))))
         for _ in range(6):
             await site.turn()
         assert len(site.pages) == 2
         site.servers.wipe()
-        for name in list(site.candidates):  # the log's end is an error, and it is followed again
-            candidate, fuse, task = site.candidates[name]
-            task.cancel()
-            site.candidates[name] = candidate, fuse, asyncio.create_task(candidate.follow())
+        site.follow_again()
         for _ in range(12):
             await site.turn()
         await site.say(RestatedEdge("site", 1, (alert(1), alert(3)), complete=True))
@@ -434,6 +455,131 @@ def test_what_is_said_again_heals_a_lost_log_and_pages_nothing_twice() -> None:
         assert len(resolved) == 1, "and what is over is"
 
     scene(play)
+
+
+async def _unheard(*_: object) -> bool:
+    """Fail as where the hint that a delivery is marked does not arrive."""
+    raise CoordinationError("unheard")
+
+
+@pytest.mark.parametrize("dies", [False, True])
+@pytest.mark.parametrize("folded", [False, True])
+def test_a_page_of_which_nats_loses_the_claim_is_not_sent_again_or_says_so(
+    folded: bool, dies: bool
+) -> None:
+    """Another member leads at once, for the lease is lost too, and has not heard that the page was sent; or not even
+    of the alert, before it is said again."""
+
+    async def play(site: Site) -> None:
+        await site.settle_down()
+        led = site.leader()
+        assert led is not None
+        for name in {"a", "b", "c"} - {led}:
+            site.senders[name].claims.is_sent = _unheard  # type: ignore[method-assign]
+            if not folded:
+                site.candidates[name][2].cancel()
+        await site.say(AlertEdge("site", 1, (alert(1),)))
+        for _ in range(6):
+            await site.turn()
+        assert [each.again for each in site.pages] == [False]
+        site.servers.wipe()
+        if dies:
+            await site.kill(led)
+        else:
+            site.candidates[led] = site.candidates.pop(led)  # it looks at its lease last
+        site.follow_again()
+        await site.turn()
+        await site.say(RestatedEdge("site", 2, (alert(1),)))
+        for _ in range(30):
+            await site.turn()
+        assert site.leader() not in {None, led}
+        await site.say(AlertEdge("site", 2, (alert(2),)))
+        for _ in range(6):
+            await site.turn()
+
+    site = scene(play)
+    first, *others, new = site.pages
+    assert {each.notice.incident.key for each in others} <= {first.notice.incident.key}
+    assert new.notice.incident.key != first.notice.incident.key
+    assert not new.again, "nobody can have sent what is new"
+    if not dies:
+        assert not others, "who sent it says so"
+    elif folded:
+        assert [each.again for each in others] == [True]
+
+
+def test_a_page_that_is_raised_right_after_all_is_lost_comes_once_and_plain() -> None:
+    async def play(site: Site) -> None:
+        await site.settle_down()
+        site.servers.wipe()
+        site.follow_again()
+        await site.say(AlertEdge("site", 1, (alert(1),)))
+        for _ in range(30):
+            await site.turn()
+
+    assert [each.again for each in scene(play).pages] == [False]
+
+
+def folded(fold: IncidentFold, *edges: Edge) -> dict[str, dict[str, bytes]]:
+    """Fold edges of a new log; return the fold's records, by kind."""
+    servers = MemoryServers(lambda: START, {})
+    found: dict[str, dict[str, bytes]] = {}
+    for number, edge in enumerate(edges):
+        servers.append("edges", encode(edge), str(number))
+        step = fold.apply(servers.records[-1])
+        for (kind, key), body in {} if step is None else step.changes.records.items():
+            if body is not None:
+                found.setdefault(kind, {})[key] = body
+            else:
+                found.get(kind, {}).pop(key, None)
+    return found
+
+
+def test_another_log_is_folded_from_its_begin_however_long_it_is_and_its_epochs_count() -> None:
+    """A member was away while NATS lost everything, or all were restarted, and leaders begin at epoch 1."""
+    fold = IncidentFold(RULES)
+    assert fold.goes_on(LogEnd(5, 0))
+    records = folded(fold, AlertEdge("site", 7, (alert(1),)))
+    later = IncidentFold(RULES, position=position_of(lambda kind: records.get(kind, {})))
+    assert later.goes_on(LogEnd(5, 1))
+    assert not later.goes_on(LogEnd(9, 100))
+    records = folded(later, AlertEdge("site", 1, (alert(2),)), AlertEdge("site", 2, (alert(3),)))
+    assert (later.mark, later.outdated) == (2, 0)
+    position = position_of(lambda kind: records.get(kind, {}))
+    assert (position.mark, position.born, position.epochs) == (2, 9, {"site": 2})
+    assert not later.goes_on(LogEnd(9, 1)), "shorter than it was: lost, and called the same"
+
+
+def test_where_the_log_is_lost_what_fires_is_said_at_once_and_that_nothing_does() -> None:
+    """The end of an alert may have been lost with it."""
+
+    async def play() -> None:
+        now, said = 0.0, []
+
+        async def append(edge: Edge, _name: str) -> None:
+            said.append(edge)
+
+        relay = AlertRelay("a", append, lambda: {"2f": 3, "member/a": 0}, lambda: now)
+        ours = msgspec.structs.replace(alert(1), rule="kilowatch_test", subject=Subject.NODE)
+        relay.receive([], lambda: [ours], ())
+        task = asyncio.create_task(relay.run())
+        try:
+            relay.restate()
+            now = COMPLETE_SECONDS
+            for _ in range(3):
+                relay.restate()
+            await until(lambda: len(said) == 5)
+            assert [edge.evaluator for edge in said].count("2f") == 1
+            relay.begin_anew()
+            await until(lambda: len(said) == 7)
+        finally:
+            task.cancel()
+        assert said[-2:] == [
+            RestatedEdge("2f", 3, (), complete=True),
+            RestatedEdge("member/a", 0, (ours,), complete=True),
+        ]
+
+    asyncio.run(play())
 
 
 def test_out_of_a_blackout_who_led_leads_at_once_and_others_wait_for_a_lease() -> None:

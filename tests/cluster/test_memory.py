@@ -59,7 +59,17 @@ async def test_the_log_has_each_id_once_and_is_read_from_any_number(servers: Mem
         waiting = asyncio.ensure_future(anext(records))
         await a.append("edges.a", b"new", "id2")
         assert (await waiting).payload == b"new"
-    assert await b.last_sequence() == 3
+    assert await b.log_end() == (0, 3)
+
+
+async def test_what_is_lost_begins_at_another_time(servers: MemoryServers, clock: Time) -> None:
+    """Only so does a member see that entries that are missing were lost."""
+    a = servers.connect("a")
+    await a.append("edges.a", b"", "1")
+    assert (await a.born(Bucket.CLAIMS), await a.log_end()) == (0, (0, 1))
+    clock.now = 7.0
+    servers.wipe()
+    assert (await a.born(Bucket.CLAIMS), await a.log_end()) == (7 * 10**9, (7 * 10**9, 0))
 
 
 async def test_messages_need_no_quorum_and_entries_do(servers: MemoryServers) -> None:

@@ -108,7 +108,11 @@ async def test_entries_log_and_requests(pair: tuple[NatsCoordination, NatsCoordi
     async with b.replay(1) as records:
         record = await asyncio.wait_for(anext(records), 10)
         assert (record.sequence, record.subject, record.payload) == (2, "edges.a", b"1")
-    assert await b.last_sequence() == 2
+    end = await b.log_end()
+    assert end.sequence == 2
+    born = await b.born(Bucket.CLAIMS)
+    assert 0 < time.time_ns() - born < 10**9 * 3600
+    assert born < end.born, "what the log tells was claimed in no other bucket"
 
     async def answer(payload: bytes) -> bytes:
         return payload + b"!"
@@ -117,6 +121,24 @@ async def test_entries_log_and_requests(pair: tuple[NatsCoordination, NatsCoordi
         assert await _patiently(lambda: a.request("ask.a", b"yes", 5.0)) == b"yes!"
     with pytest.raises(CoordinationError):
         await a.request("ask.nobody", b"", 1.0)
+
+
+async def test_what_was_lost_and_is_made_anew_has_another_begin(
+    servers: NatsCluster, pair: tuple[NatsCoordination, NatsCoordination]
+) -> None:
+    """Also for a member that has used it before, and that only looks."""
+    a, b = pair
+    await _patiently(lambda: a.put(Bucket.CLAIMS, "n-1.pager", b"sent"))
+    await _patiently(lambda: a.append("lost.x", b"before", "l1"))
+    before = await b.born(Bucket.CLAIMS), (await b.log_end()).born
+    assert before == (await a.born(Bucket.CLAIMS), (await a.log_end()).born)
+    async with await nats.connect(list(servers.urls)) as client:
+        for name in ("KV_kw-lab_2e1-claims", "kw-lab_2e1-log"):
+            await client.jetstream().delete_stream(name)
+    after = [await _patiently(lambda: b.born(Bucket.CLAIMS)), await _patiently(b.log_end)]
+    assert before[0] < after[0] < after[1].born  # type: ignore[operator, attr-defined]
+    assert after[1].sequence == 0  # type: ignore[attr-defined]
+    assert await _patiently(lambda: a.born(Bucket.CLAIMS)) == after[0]
 
 
 async def test_entries_without_an_end_are_read_again_only_after_a_write(

@@ -14,7 +14,8 @@ from aggregator.cluster.memory import MemoryServers
 from aggregator.cluster.port import LEASE_SECONDS, Bucket
 from aggregator.impairments import Impairments
 from aggregator.site import incidents as incidents_of_site
-from aggregator.site.delivery_claims import DeliveryClaims
+from aggregator.site.delivery_claims import RESTORE_SECONDS, DeliveryClaims
+from aggregator.site.incident_fold import FoldStep
 from aggregator.site.incidents import ClusterIncidents
 from aggregator.site.role import UNHELD_SECONDS, SiteRole
 from aggregator.site.unfenced import MARK, PREFIX, UNFENCED_SECONDS, UnfencedPages
@@ -23,7 +24,7 @@ from alerts.incidents.manager import IncidentManager
 from alerts.incidents.policy import DEFAULT_TIMINGS
 from alerts.incidents.state import IncidentChanges, IncidentMemory
 from alerts.notice import Delivery, Notice
-from api.alerts import Action, Alert, AlertState
+from api.alerts import Action, Alert, AlertState, DeliveryOutcome
 from tests.cluster.test_incidents import RULES, START, alert
 from tests.kit.waiting import within
 
@@ -110,6 +111,9 @@ class NoJournal:
         return {}
 
     def waiting(self) -> list[Delivery]:
+        return [one for one in self.deliveries if one.outcome is DeliveryOutcome.WAITING]
+
+    def history(self, _since: int, _limit: int) -> list[Delivery]:
         return self.deliveries
 
 
@@ -149,9 +153,11 @@ async def test_who_led_last_speaks_without_a_quorum_and_another_only_where_nobod
     assert not one.leads
     assert (one.speaks_unfenced, two.speaks_unfenced) == (True, False)
     assert all(its.is_open() for its in claims)
-    assert await claims[0].claim("n1", "pager") is ClaimAnswer.AGAIN, "it may have been sent"
-    assert await claims[1].claim("n1", "pager") is ClaimAnswer.WAIT
-    assert await claims[1].claim(f"{PREFIX}b-n1-1", "pager") is ClaimAnswer.SEND
+    page = delivery(1, 41, DeliveryOutcome.WAITING).notice
+    unfenced = msgspec.structs.replace(page, id=f"{PREFIX}b-n1-1")
+    assert await claims[0].claim(page, "pager") is ClaimAnswer.AGAIN, "it may have been sent"
+    assert await claims[1].claim(page, "pager") is ClaimAnswer.WAIT
+    assert await claims[1].claim(unfenced, "pager") is ClaimAnswer.SEND
     two._beacon_at = pair.now
     pair.now += UNHELD_SECONDS
     assert two.speaks_unfenced, "nobody who leads is heard"
@@ -161,31 +167,58 @@ async def test_who_led_last_speaks_without_a_quorum_and_another_only_where_nobod
     assert not two.unfenced
 
 
-async def test_a_page_that_waits_when_nats_loses_the_claims_is_sent_with_a_word() -> None:
-    """The leader before may have sent it: its mark is lost, and nobody here has seen it."""
-    pair = Pair()
-    role = pair.role("a")
-    await role.leadership.step()
-    sent: list[Notice] = []
+def delivery(number: int, seconds: float, outcome: DeliveryOutcome) -> Delivery:
+    """A page to one channel, of so many seconds after the begin."""
     pages = UnfencedPages("a", manager_with(), WALL + 40 * SECOND)
     [notice] = played(pages, [alert(2)], 40)
-    notice = msgspec.structs.replace(notice, id="n1")
-    waiting = Delivery(id=1, notice=notice, channel="pager", created=WALL, due=WALL)
-    journal = NoJournal(deliveries=[waiting])
+    at = int((START + seconds) * SECOND)
+    notice = msgspec.structs.replace(notice, id=f"n{number}", at=at)
+    return Delivery(id=number, notice=notice, channel="pager", created=at, due=at, outcome=outcome)
+
+
+@pytest.mark.parametrize("made_anew", [True, False])
+async def test_a_page_that_waits_when_nats_loses_the_claims_is_sent_with_a_word(
+    made_anew: bool,
+) -> None:
+    """The leader before may have sent it: its mark is lost, and nobody here has seen it. Also where the log alone
+    shows that something was lost. What a member has settled it marks again."""
+    pair = Pair(now=START)
+    role = pair.role("a")
+
+    async def passes(seconds: int) -> None:
+        for _ in range(seconds):
+            pair.now += 1
+            await role.leadership.step()
+
+    settled = delivery(1, 41, DeliveryOutcome.DELIVERED)
+    waiting = delivery(2, 42, DeliveryOutcome.WAITING)
+    later = delivery(3, 300, DeliveryOutcome.WAITING)
+    journal = NoJournal(deliveries=[waiting, settled])
     incidents = ClusterIncidents(role, dict)
-    incidents.open(
-        journal, RULES, DEFAULT_TIMINGS, lambda _, it: sent.extend(it.notices), lambda: None
-    )  # type: ignore[arg-type]
-    assert incidents._candidate is not None
-    incidents._candidate.fold.mark = 7
-    assert await incidents._candidate._check_log(), "the log ends before what was folded"
-    assert not sent
-    claims = incidents.claims
-    assert await claims.claim("n2", "pager") is ClaimAnswer.SEND
+    incidents.open(journal, RULES, DEFAULT_TIMINGS, lambda *_: None, lambda: None)  # type: ignore[arg-type]
+    claims, candidate = incidents.claims, incidents._candidate
+    assert candidate is not None
+    await claims.restore()
+    await passes(100)
+    assert not await candidate._check_log()
+    if made_anew:
+        pair.servers.wipe()
+        await passes(1)
+        assert await claims.claim(waiting.notice, "pager") is ClaimAnswer.WAIT, "others mark"
+        assert await claims.claim(settled.notice, "pager") is ClaimAnswer.DONE
+        await claims.mark_settled()
+        assert await claims.is_sent("n1", "pager")
+        await passes(int(RESTORE_SECONDS))
+    else:
+        candidate.fold.mark = 7
+        incidents._answers[7] = FoldStep()
+        assert await candidate._check_log(), "the log ends before what was folded"
+        assert not incidents._answers, "the next 7 is of another request"
+    assert await claims.claim(later.notice, "pager") is ClaimAnswer.SEND
     for _ in range(2):
-        assert await claims.claim("n1", "pager") is ClaimAnswer.AGAIN
-    await claims.mark("n1", "pager")
-    assert await claims.claim("n1", "pager") is ClaimAnswer.DONE
+        assert await claims.claim(waiting.notice, "pager") is ClaimAnswer.AGAIN
+    await claims.mark("n2", "pager")
+    assert await claims.claim(waiting.notice, "pager") is ClaimAnswer.DONE
 
 
 async def test_who_stood_still_or_has_resigned_does_not_take_that_for_a_lost_quorum() -> None:
