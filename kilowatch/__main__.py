@@ -15,7 +15,8 @@ import click
 from kilowatch import version
 from kilowatch.exit_codes import ExitCode
 from telemetry.errors import ConfigError, KilowattError, did_you_mean
-from telemetry.printable import PrintableFormatter, printable_lines
+from telemetry.log_lines import log_to_stderr
+from telemetry.printable import printable_lines
 
 COMMANDS = {
     "run": "services",
@@ -153,11 +154,7 @@ def main(verbose: int) -> None:
     """
     os.umask(0o077)  # readings, users and jobs are no other user's business
     level = {0: logging.WARNING, 1: logging.INFO}.get(verbose, logging.DEBUG)
-    under_journald = "JOURNAL_STREAM" in os.environ
-    handler = logging.StreamHandler(sys.stderr)
-    form = "%(levelname)s %(name)s: %(message)s"
-    handler.setFormatter(PrintableFormatter(form if under_journald else f"%(asctime)s {form}"))
-    logging.basicConfig(level=level, handlers=[handler])
+    log_to_stderr(level)
 
 
 if __name__ == "__main__":
