@@ -295,11 +295,18 @@ class Aggregator(SingleView):
             power=fresh.power if applied else self.config.power,
         )  # fmt: skip
 
+    def nodes_reporting(self) -> int:
+        """Return how many nodes are online."""
+        now = self.now()
+        return sum(status_of(node, now) is NodeStatus.ONLINE for node in self.fleet.nodes.values())
+
+    def frames_received(self) -> int:
+        """Return how many frames have come, live ones and others."""
+        return self.stats.frames_received
+
     def status(self) -> str:
         """Return its state in a line, for the service manager."""
-        nodes, now = self.fleet.nodes.values(), self.now()
-        online = sum(status_of(node, now) is NodeStatus.ONLINE for node in nodes)
-        text = f"{online} of {len(nodes)} nodes report"
+        text = f"{self.nodes_reporting()} of {len(self.fleet.nodes)} nodes report"
         if not self.stats.bus_connected:
             text += ", no connection to the broker"
         impaired = self.impairments.current()

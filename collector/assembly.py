@@ -119,6 +119,8 @@ class CollectorAssembly:
         """Number of the connection at which frames wait."""
         self.started = asyncio.Event()
         """Set when it samples, and its page listens where the settings want one."""
+        self.reporting = asyncio.Event()
+        """Set when the first message was handed to the network."""
         self._awaited = {"sample"} if config.metrics_listen is None else {"sample", "page"}
         self.ring_writer: RingWriter | None = None
         self._memory: RememberedDevices | None = None
@@ -136,7 +138,7 @@ class CollectorAssembly:
             self._execute,
             time.time_ns,
             self.note,
-            lambda: self.marks.mark("frame sent"),
+            self._sent,
         )
         self.jobs: JobsService | None = None
         if config.jobs.enabled and (
@@ -202,6 +204,10 @@ class CollectorAssembly:
         if self.kernel is not None and self.kernel.state == "failed":
             found["kernel log"] = self.kernel.message
         return found
+
+    def _sent(self) -> None:
+        self.marks.mark("frame sent")
+        self.reporting.set()
 
     def _sampled(self) -> None:
         self.marks.mark("sample")

@@ -107,11 +107,13 @@ async def run_collector(
     source: Source | None = None,
     linger: Linger | None = None,
     manager: ServiceManager | None = None,
+    reporting: asyncio.Event | None = None,
 ) -> CollectorSummary:
     """Collect until `stop` is set; then end within two seconds, whatever hangs.
 
     With `linger`, sampling ends at `stop`, but the connection stays open until its `over` is set, so that
-    an aggregator can request the last frames. `manager` is notified of the progress.
+    an aggregator can request the last frames. `manager` is notified of the progress. `reporting` is set when
+    the first message was handed to the network.
 
     Raises `ConfigError` (or `SourceError`) for a fault that an operator must correct before the
     start. A driver, a disk or a broker that is away does not end it: each is a state and an event.
@@ -141,6 +143,8 @@ async def run_collector(
             config, source, kernel, host, facts_of(config), ports,
             changing_facts_of(config), guessed_role_of(config),
         )  # fmt: skip
+        if reporting is not None:
+            parts.reporting = reporting
         work = _run(parts, stop, linger)
         if manager is None:
             return await work

@@ -7,6 +7,7 @@ A worker runs the feed; each of its changes draws the screen once. Keys are disp
 
 from __future__ import annotations
 
+import asyncio
 import getpass
 import os
 import time
@@ -32,6 +33,7 @@ from tui.frame.item_keys import ItemKeys
 from tui.frame.layout import FrameLayout
 from tui.frame.navigation import Navigation
 from tui.frame.palette_search import find
+from tui.frame.start_line import OwnAggregator
 from tui.frame.terminal_input import TerminalDriver
 from tui.keys import KEYS, READ_ONLY, Key, help_lines
 from tui.kit.text import CROSS, DASH, time_of
@@ -57,6 +59,8 @@ LEGEND: tuple[Line, ...] = (
 )  # fmt: skip
 PLAY_EVERY = 0.2
 """Seconds between two steps of playback."""
+FOLLOW_EVERY = 0.1
+"""Seconds between two looks at the start of our own aggregator."""
 TOGETHER = 0.04
 """Seconds within which changes of the feed are drawn together."""
 SETTLED_AFTER = 3.0
@@ -101,8 +105,9 @@ class Top(App[None]):
         view: str = "overview",
         settled: Callable[[], None] | None = None,
         recorded: bool = False,
+        own: OwnAggregator | None = None,
     ) -> None:
-        """`settled`: called once all modules are loaded; for others see `tui.top.run_top`."""
+        """`own`: the aggregator where our own command has started it. `settled`: called once all modules are loaded; for others see `tui.top.run_top`."""
         super().__init__()
         for each in THEMES.values():
             if each.background:
@@ -119,7 +124,7 @@ class Top(App[None]):
         self.navigation = Navigation(view)
         self.filter_bar = FilterBar(self.context, lambda: self.view, self._focus_view)
         self.item_keys = ItemKeys(self, self.context, lambda: self.view)
-        self._settled = settled
+        self._settled, self._own = settled, own
         self._change_posted = self._live_drawn = False
         self._drawn_at = 0.0
         self._drawn: tuple[DashboardState, int] = (DashboardState(), -1)
@@ -150,15 +155,31 @@ class Top(App[None]):
     def on_mount(self) -> None:
         """Start the feed, and a slow beat: ages and countdowns move even when nothing comes."""
         self.root = self.screen
-        self.frame = FrameLayout(self.root, self.context, self.navigation)
+        self.frame = FrameLayout(self.root, self.context, self.navigation, self._own)
         self.show_view()
-        self.do_reconnect()
+        if self._own is None:
+            self.do_reconnect()
+        else:
+            self.run_worker(self._follow_own(self._own), name="own aggregator")
         self.run_worker(self._past.run(), name="past", group="past", exclusive=True)
         self.set_interval(1.0, self._beat)
         self.set_interval(PLAY_EVERY, self._play)
         if self._settled is not None:
             self.set_timer(SETTLED_AFTER, self._settled)
         self.redraw()
+
+    async def _follow_own(self, own: OwnAggregator) -> None:
+        """Connect once our own aggregator serves, show its start, and end with it."""
+        waits, connected = "", False
+        while not own.ended:
+            if own.serving and not connected:
+                connected = True
+                self.do_reconnect()
+            if own.waits != waits:
+                waits = own.waits
+                self.redraw()
+            await asyncio.sleep(FOLLOW_EVERY)
+        self.exit()
 
     @property
     def view(self) -> View:

@@ -17,6 +17,7 @@ from telemetry.errors import ConfigError
 
 if TYPE_CHECKING:
     from tui.app import Top
+    from tui.frame.start_line import OwnAggregator
 
 SLOW = 2.0
 """Seconds between two pictures over ssh: 10,000 GPUs in motion are 170 kB each."""
@@ -36,12 +37,14 @@ def run_top(
     who: str = "",
     view: str = "overview",
     recorded: bool = False,
+    own: OwnAggregator | None = None,
 ) -> None:
     """Show the cluster of the aggregator at `url` until the user quits.
 
     `token`: the aggregator's bearer token, where it requires one. `write`: acknowledge and silence
     too. `every`: seconds between two pictures; without, 1, and 2 over ssh.
-    `recorded`: whether the aggregator serves a recording, which is played from its beginning.
+    `recorded`: whether the aggregator serves a recording, which is played from its beginning. `own`: the
+    aggregator where our own command has started it, and the dashboard ends with it.
     """
     far = "SSH_CONNECTION" in os.environ
     theme, ascii_only = _colours(theme, ascii_only=ascii_only)
@@ -52,7 +55,7 @@ def run_top(
         app = Top(
             url, token, every=every or (SLOW if far else 1.0), theme=theme or "dark",
             ascii_only=ascii_only, write=write, who=who, view=view, settled=settle,
-            recorded=recorded,
+            recorded=recorded, own=own,
         )  # fmt: skip
         _need_terminal()
         app.run()

@@ -5,19 +5,21 @@ from __future__ import annotations
 import asyncio
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from kilowatch.cli.arguments import AddressParam, DurationParam, write_option
 from kilowatch.cli.output import echo, print_json
 from kilowatch.exit_codes import ExitCode
-from kilowatch.stack.foreground import (
-    START_SECONDS,
-    START_SECONDS_EACH,
-    announce,
-    watch_with_dashboard,
-)
+from kilowatch.stack.foreground import announce, start_reports, watch_with_dashboard
+from kilowatch.stack.parent import ParentPipe
 from kilowatch.stack.ports import free_port, pick_address
+from kilowatch.stack.signals import stop_on_signals
+from telemetry.text import counted
+
+if TYPE_CHECKING:
+    from kilowatch.stack.stack import StackOutcome
 
 
 @click.command()
@@ -59,35 +61,43 @@ def demo(
     until_eof: bool,
 ) -> None:
     """Run a simulated cluster: real broker, collectors and aggregator, simulated GPUs."""
-    from kilowatch.stack.demo import run_demo  # noqa: PLC0415 - loads DuckDB; keep --help quick
-
+    parent = ParentPipe() if until_eof else None  # first: from now on it ends with its parent
     host, port = pick_address(http, given=True) if http else ("127.0.0.1", free_port())
     if not no_ui and sys.stdout.isatty():
+        from collector.simulated import scenario as simulated  # noqa: PLC0415 - keep --help quick
+
+        cluster = simulated(scenario, nodes=nodes, gpus=gpus, seed=seed, faults=faults)
+        what = f"SIMULATED data: {scenario}, {counted(len(cluster.nodes), 'node')}"
         arguments = [*sys.argv[1:], "--no-ui", "--http", f"{host}:{port}"]
-        longest = START_SECONDS + START_SECONDS_EACH * (nodes or 0)
-        watch_with_dashboard(arguments, host, port, timeout=longest, write=write)
+        watch_with_dashboard(arguments, host, port, what, write=write)
         return
-    outcome = asyncio.run(
-        run_demo(
-            scenario,
-            nodes=nodes,
-            gpus=gpus,
-            seed=seed,
-            faults=faults,
-            http=(host, port),
-            data=data,
-            seconds=seconds,
-            until_eof=until_eof,
-            announce=announce,
-        )
-    )
+    from kilowatch.stack.demo import run_demo  # noqa: PLC0415 - loads DuckDB
+
+    async def main() -> StackOutcome:
+        with start_reports(to_parent=until_eof) as report:
+            return await run_demo(
+                scenario,
+                nodes=nodes,
+                gpus=gpus,
+                seed=seed,
+                faults=faults,
+                http=(host, port),
+                data=data,
+                seconds=seconds,
+                stop=stop_on_signals(parent),
+                announce=announce,
+                report=report,
+            )
+
+    outcome = asyncio.run(main())
     if as_json:
         print_json(outcome)
     else:
         echo(
             f"{outcome.nodes} nodes, {outcome.gpus} GPUs, {outcome.seconds} s: "
             f"{outcome.frames_stored} of {outcome.frames_published} frames stored, "
-            f"{outcome.frames_lost} lost, {outcome.events} events, {outcome.alerts} alerts"
+            f"{outcome.frames_lost} lost, {outcome.events} events, {outcome.alerts} alerts",
+            err=until_eof,  # the parent reads the progress of the start there
         )
     if outcome.frames_lost:
         sys.exit(ExitCode.TICKET)

@@ -9,6 +9,7 @@ import json
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -25,13 +26,18 @@ from kilowatch.cli.arguments import (
     write_option,
 )
 from kilowatch.cli.output import echo, echo_json
-from kilowatch.stack.foreground import announce, watch_with_dashboard
+from kilowatch.stack.foreground import announce, start_reports, watch_with_dashboard
+from kilowatch.stack.parent import ParentPipe
 from kilowatch.stack.ports import pick_address
+from kilowatch.stack.signals import on_hangup, stop_on_signals
 from telemetry.errors import ConfigError
 from telemetry.release import release
 from telemetry.service_log import log as service_log
 from telemetry.service_log import log_refused, log_reload, log_start, logs_json
 from telemetry.systemd import ServiceManager
+
+if TYPE_CHECKING:
+    from kilowatch.stack.stack import StackOutcome
 
 
 @click.command()
@@ -62,10 +68,11 @@ def run(
 
     Without a GPU driver it shows a simulated desktop of four RTX 5090, marked as such.
     """
-    from aggregator.electrical.site_loader import load_site  # noqa: PLC0415
-    from kilowatch.stack.run import run_machine  # noqa: PLC0415 - loads DuckDB; keep --help quick
+    parent = ParentPipe() if until_eof else None  # first: from now on it ends with its parent
 
     def read() -> settings.Settings:
+        from aggregator.electrical.site_loader import load_site  # noqa: PLC0415 - keep --help quick
+
         loaded = settings.load(config, flags={"collector.source": source})
         load_site(settings.where(config), loaded.aggregator.power)
         return loaded
@@ -74,27 +81,34 @@ def run(
     host, port = pick_address(http or _address(loaded.aggregator.listen), given=http is not None)
     if not no_ui and sys.stdout.isatty():
         arguments = [*sys.argv[1:], "--no-ui", "--http", f"{host}:{port}"]
-        watch_with_dashboard(arguments, host, port, write=write)
+        watch_with_dashboard(arguments, host, port, "this machine", write=write)
         return
+    from kilowatch.stack.run import run_machine  # noqa: PLC0415 - loads DuckDB
 
     def reloaded() -> None:
         with contextlib.suppress(ConfigError):  # the aggregator's reload has logged it
             log_reload("collector", loaded.collector, read().collector, applied="")
 
-    outcome = asyncio.run(
-        run_machine(
-            loaded,
-            reloaded=reloaded,
-            reread=lambda: read().aggregator,
-            http=(host, port),
-            broker_port=broker_port,
-            data=data,
-            seconds=seconds,
-            until_eof=until_eof,
-            announce=service_log.info if logs_json() else announce,
-        )
+    async def main() -> StackOutcome:
+        with start_reports(to_parent=until_eof) as report:
+            return await run_machine(
+                loaded,
+                reloaded=reloaded,
+                reread=lambda: read().aggregator,
+                http=(host, port),
+                broker_port=broker_port,
+                data=data,
+                seconds=seconds,
+                stop=stop_on_signals(parent),
+                announce=service_log.info if logs_json() else announce,
+                report=report,
+            )
+
+    outcome = asyncio.run(main())
+    echo(
+        f"stored {outcome.frames_stored} of {outcome.frames_published} frames in {outcome.data}",
+        err=until_eof,  # the parent reads the progress of the start there
     )
-    echo(f"stored {outcome.frames_stored} of {outcome.frames_published} frames in {outcome.data}")
 
 
 def _log_aggregator(config: AggregatorConfig, address: tuple[str, int] | None) -> None:
@@ -174,7 +188,6 @@ def aggregate(
     """Receive and store the frames of all nodes, evaluate rules, notify, and serve HTTP."""
     from aggregator.electrical.site_loader import load_site  # noqa: PLC0415
     from aggregator.service import Aggregator  # noqa: PLC0415
-    from kilowatch.stack.signals import on_hangup, stop_on_signals  # noqa: PLC0415
 
     def read() -> AggregatorConfig:
         loaded = settings.load(

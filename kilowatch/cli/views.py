@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
@@ -16,6 +17,9 @@ from kilowatch.cli.arguments import AddressParam, write_option
 from kilowatch.cli.output import echo, echo_json
 from telemetry.errors import ConfigError
 from telemetry.secrets import read_token
+
+if TYPE_CHECKING:
+    from tui.frame.start_line import OwnAggregator
 
 HOME = "http://127.0.0.1:9400"
 VIEWS = ("overview", "nodes", "gpus", "circuits", "alerts", "pools", "energy", "jobs")
@@ -94,10 +98,11 @@ def top(
         return
     from tui.top import run_top  # noqa: PLC0415 - Textual takes a while to load
 
-    def show(where: str) -> None:
+    def show(where: str, own: OwnAggregator | None = None) -> None:
         run_top(
             where, _secret(token_file), write=write and replay is None, who=who, theme=theme,
             ascii_only=ascii_only, every=every, view=view, recorded=replay is not None,
+            own=own,
         )  # fmt: skip
 
     if replay is None:

@@ -7,7 +7,7 @@ recording's end; everything before is the past, at `/api/v1/fleet/frames` and si
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from aggregator.config import AggregatorConfig
@@ -150,10 +150,13 @@ class RecordedCluster(SingleView):
         """The last events, newest first."""
         return list(reversed(self._player.router.recent))
 
-    async def serve(self, host: str, port: int, stop: asyncio.Event) -> None:
-        """Serve it until `stop`."""
+    async def serve(
+        self, host: str, port: int, stop: asyncio.Event, serving: Callable[[], None] = lambda: None
+    ) -> None:
+        """Serve it until `stop`. `serving` is called once it can be connected to."""
         try:
             async with listening(self, HttpConfig(listen=f"{host}:{port}")):
+                serving()
                 while not stop.is_set():
                     self.stats.flush.add(0.0)
                     self.flushes.tick()

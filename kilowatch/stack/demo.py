@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import shutil
 import tempfile
@@ -12,13 +13,14 @@ from pathlib import Path
 import msgspec
 
 from aggregator.config import AggregatorConfig
-from collector.config import CollectorConfig
-from collector.simulated import SimulatedSource, scenario
+from collector.simulated import scenario
 from kilowatch.stack.broker import client_of
 from kilowatch.stack.demo_site import site_of
 from kilowatch.stack.ports import free_port
-from kilowatch.stack.signals import stop_on_signals
-from kilowatch.stack.stack import StackOutcome, StackPart, run_stack
+from kilowatch.stack.simulators import simulated_collectors
+from kilowatch.stack.stack import StackOutcome, run_stack
+from kilowatch.stack.start import StartReport
+from telemetry.text import counted
 
 
 async def run_demo(
@@ -31,31 +33,17 @@ async def run_demo(
     http: tuple[str, int],
     data: Path | None,
     seconds: float | None,
-    until_eof: bool,
+    stop: asyncio.Event,
     announce: Callable[[str], None],
+    report: Callable[[StartReport], None],
 ) -> StackOutcome:
-    """Run a scenario until a signal or end of input. Raises `ConfigError` for an unknown scenario."""
+    """Run a scenario until `stop`. Raises `ConfigError` for an unknown scenario."""
     start_tick = int(time.time())
     cluster = scenario(
         name, nodes=nodes, gpus=gpus, seed=seed, start_tick=start_tick, faults=faults
     )
-    stop = stop_on_signals(until_eof=until_eof)
     folder = (data or Path(tempfile.mkdtemp(prefix="kilowatch-demo-"))).absolute()
     broker = client_of("127.0.0.1", free_port(), folder)
-    parts = [
-        StackPart(
-            CollectorConfig(
-                node=node,
-                source=f"simulated:{name}/{node}",
-                state_dir=folder / "nodes" / node,
-                broker=broker,
-                kernel_log=None,
-                ring_bytes=64 * 1024 * 1024,
-            ),
-            SimulatedSource(cluster, node),
-        )
-        for node in cluster.nodes
-    ]
     aggregator = AggregatorConfig(
         broker=broker,
         listen=f"{http[0]}:{http[1]}",
@@ -63,15 +51,16 @@ async def run_demo(
         power=site_of(cluster),
     )
     announce(
-        f"SIMULATED data: {name}, {len(parts)} nodes, seed {seed}\n"
+        f"SIMULATED data: {name}, {counted(len(cluster.nodes), 'node')}, seed {seed}\n"
         f"http://{aggregator.listen}  (kilowatch top {aggregator.listen})\n"
         f"kilowatch circuits --http {aggregator.listen}\n"
         f"MQTT 127.0.0.1:{broker.port}  (kilowatch tap --broker 127.0.0.1:{broker.port})"
     )
     try:
         outcome = await run_stack(
-            parts, aggregator, folder, stop=stop, scenario=name, seconds=seconds
-        )
+            simulated_collectors(cluster, broker.port, folder), aggregator, folder,
+            stop=stop, scenario=name, seconds=seconds, report=report,
+        )  # fmt: skip
     finally:
         if data is None:
             with contextlib.suppress(OSError):

@@ -1,28 +1,31 @@
-"""The dashboard in the foreground, with everything else in a child process."""
+"""The dashboard in the foreground, with everything else in a child process.
+
+The dashboard is drawn at once, and shows what the child is waiting for; no start is given up while the child
+lives.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 import subprocess
 import sys
 import tempfile
-import time
-import urllib.error
-import urllib.request
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TextIO
+from typing import IO, TextIO
+
+import msgspec
 
 from kilowatch.cli.output import echo
+from kilowatch.exit_codes import ExitCode
+from kilowatch.stack.parent import END_SECONDS, end_child, start_child, write_to_parent
+from kilowatch.stack.start import StartReport
 from telemetry.errors import KilowattError
 
-START_SECONDS, START_SECONDS_EACH = 120.0, 0.1
-"""Seconds that a start may take, on a machine with much other work too, and more for each simulated node. A child
-that ends is told at once."""
-END_SECONDS = 30.0
-"""Seconds that the child may take to end; then it is killed, which loses nothing that is on disk."""
+LAST_LINES = 2
+"""Lines of the child's log that are printed at its end: what came of it."""
 
 
 def announce(text: str) -> None:
@@ -30,65 +33,100 @@ def announce(text: str) -> None:
     echo(text, err=True)
 
 
+class StartedAggregator:
+    """The child process behind the dashboard, which serves the pages; `tui.frame.start_line.OwnAggregator`."""
+
+    def __init__(self, arguments: Sequence[str], address: str, log: IO[bytes]) -> None:
+        """Start `kilowatch ARGUMENTS`."""
+        self.address = address
+        self._report = StartReport("kilowatch is starting")
+        self._child = start_child(
+            [sys.executable, "-m", "kilowatch", *arguments, "--until-eof"],
+            output=subprocess.PIPE, log=log,
+        )  # fmt: skip
+        threading.Thread(target=self._follow, name="start", daemon=True).start()
+
+    @property
+    def waits(self) -> str:
+        """Unfinished part of its start; "" when it is complete."""
+        return self._report.waits
+
+    @property
+    def serving(self) -> bool:
+        """Whether it can be connected to."""
+        return self._report.serving
+
+    @property
+    def ended(self) -> bool:
+        """Whether the process has ended."""
+        return self._child.poll() is not None
+
+    @property
+    def code(self) -> int | None:
+        """Exit code of the process; None while it runs."""
+        return self._child.poll()
+
+    def end(self) -> None:
+        """Have it end, and wait for that."""
+        with progress(sys.stderr) as show:
+            show("ending: the last readings are stored")
+            end_child(self._child, END_SECONDS)
+
+    def _follow(self) -> None:
+        assert self._child.stdout is not None  # noqa: S101 - started with a pipe
+        with self._child.stdout as lines:
+            for line in lines:
+                self._report = msgspec.json.decode(line, type=StartReport)
+
+
 def watch_with_dashboard(
     arguments: Sequence[str],
     host: str,
     port: int,
-    show: Callable[[str], None] | None = None,
-    timeout: float = START_SECONDS,
+    what: str,
+    show: Callable[[str, StartedAggregator], None] | None = None,
     *,
     write: bool = False,
 ) -> None:
     """Run `kilowatch ARGUMENTS` in a child process and show the dashboard; end both together.
 
-    `show` is called with the URL; the default is the usual dashboard, after which the last lines of
-    the child are printed. `timeout`: seconds until the child must answer. `write`: whether the usual
-    dashboard may acknowledge and silence."""
-    from tui.top import run_top  # noqa: PLC0415 - Textual takes a while to load
-
+    `what` is shown beside the address until the dashboard is. `show` is called with the URL and the child; the
+    default is the usual dashboard, after which the last lines of the child are printed. `write`: whether the usual
+    dashboard may acknowledge and silence. Raises `KilowattError` where the child ends first, and by a fault."""
     # Of a name that no other user of the machine can foresee, and put a link in its place.
     handle, name = tempfile.mkstemp(prefix=f"kilowatch-{port}-", suffix=".log")
-    log = Path(name)
+    log, url = Path(name), f"http://{host}:{port}"
     with os.fdopen(handle, "wb") as output:
-        child = subprocess.Popen(
-            [sys.executable, "-m", "kilowatch", *arguments, "--until-eof"],
-            stdin=subprocess.PIPE,
-            stdout=output,
-            stderr=output,
-        )
+        child = StartedAggregator(arguments, url, output)
         try:
-            _wait_until_served(child, host, port, log, timeout)
-            (show or functools.partial(run_top, write=write))(f"http://{host}:{port}")
+            announce(f"{what}\nweb pages {url}  log {log}")
+            if show is not None:
+                show(url, child)
+            else:
+                from tui.top import run_top  # noqa: PLC0415 - Textual takes a while to load
+
+                run_top(url, write=write, own=child)
+            if child.code not in {None, ExitCode.CLEAN, ExitCode.TICKET}:
+                raise KilowattError(f"it ended with code {child.code}; its log, {log}, ends with:\n{_last(log)}")  # fmt: skip
         finally:
-            if child.stdin:
-                child.stdin.close()
-            end(child, END_SECONDS)
+            child.end()
     if show is None:
-        announce("".join(log.read_text(errors="replace").splitlines(keepends=True)[-2:]).rstrip())
+        announce(_last(log))
 
 
-def end(child: subprocess.Popen[bytes], seconds: float) -> None:
-    """Wait for a child that was told to end; one that does not is killed, for nobody sees it any more."""
-    try:
-        child.wait(seconds)
-    except subprocess.TimeoutExpired:
-        child.kill()
-        child.wait()
+def _last(log: Path) -> str:
+    """Return the last lines of a log."""
+    return "".join(log.read_text(errors="replace").splitlines(keepends=True)[-LAST_LINES:]).rstrip()
 
 
-def _wait_until_served(
-    child: subprocess.Popen[bytes], host: str, port: int, log: Path, timeout: float
-) -> None:
-    start = time.monotonic()
-    with progress(sys.stderr) as report:
-        while (waited := time.monotonic() - start) < timeout:
-            report(
-                f"starting broker, collectors and aggregator: {waited:.0f} s of at most {timeout:.0f} s"
-            )
-            if _served(child, host, port, log):
-                return
-            time.sleep(0.05)
-    raise KilowattError(f"nothing answers at {host}:{port} after {timeout:.0f} s; see {log}")
+@contextlib.contextmanager
+def start_reports(*, to_parent: bool) -> Iterator[Callable[[StartReport], None]]:
+    """Yield what shows the progress of a start: to the process that started this one, else on the terminal."""
+    if to_parent:
+        yield write_to_parent
+        return
+    with progress(sys.stderr) as show:
+        yield lambda report: show(report.waits)
 
 
 @contextlib.contextmanager
@@ -111,16 +149,3 @@ def progress(stream: TextIO) -> Iterator[Callable[[str], None]]:
     finally:
         stream.write("\r\x1b[K")
         stream.flush()
-
-
-def _served(child: subprocess.Popen[bytes], host: str, port: int, log: Path) -> bool:
-    """Return whether the child answers. Raises `KilowattError` where it has ended."""
-    if child.poll() is not None:
-        raise KilowattError(f"it ended at once:\n{log.read_text(errors='replace').strip()}")
-    try:
-        with urllib.request.urlopen(f"http://{host}:{port}/healthz", timeout=1):
-            return True
-    except urllib.error.HTTPError:
-        return True
-    except OSError:
-        return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,11 @@ from aggregator.http.config import is_loopback
 from collector.sources import has_driver
 from kilowatch.settings import Settings
 from kilowatch.stack.broker import client_of
+from kilowatch.stack.collectors import LocalCollectors, StackPart
 from kilowatch.stack.demo_site import desktop, plugged
 from kilowatch.stack.ports import free_port, is_free
-from kilowatch.stack.signals import stop_on_signals
-from kilowatch.stack.stack import StackOutcome, StackPart, run_stack
+from kilowatch.stack.stack import StackOutcome, run_stack
+from kilowatch.stack.start import StartReport
 from kilowatch.stack.start_line import aggregator_facts, collector_facts
 from telemetry.errors import ConfigError
 from telemetry.inventory import CommandKind
@@ -34,13 +36,13 @@ async def run_machine(
     broker_port: int | None,
     data: Path | None,
     seconds: float | None,
-    until_eof: bool,
+    stop: asyncio.Event,
     announce: Callable[[str], None],
+    report: Callable[[StartReport], None] = lambda _: None,
     reloaded: Callable[[], None] = lambda: None,
 ) -> StackOutcome:
-    """Run broker, collector and aggregator of this machine until a signal or end of input. `reloaded` is
-    called after each reload of the aggregator."""
-    stop = stop_on_signals(until_eof=until_eof)
+    """Run broker, collector and aggregator of this machine until `stop`. `reloaded` is called after each
+    reload of the aggregator, `report` with the progress of the start."""
     source, alerts = settings.collector.source, settings.aggregator.alerts
     without_driver = source == "auto" and not has_driver()
     if without_driver:
@@ -98,7 +100,7 @@ async def run_machine(
     log_start("collector", release(), collector_facts(collector))
     log_start("aggregator", release(), aggregator_facts(aggregator, http))
     return await run_stack(
-        [StackPart(collector)],
+        [LocalCollectors([StackPart(collector)])],
         aggregator,
         state,
         stop=stop,
@@ -106,6 +108,7 @@ async def run_machine(
         seconds=seconds,
         reread=None if reread is None else reload,
         reloaded=reloaded,
+        report=report,
     )
 
 

@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import sys
 from collections.abc import Callable
 
+from kilowatch.stack.parent import ParentPipe
 
-def stop_on_signals(*, until_eof: bool = False) -> asyncio.Event:
-    """Return an event that SIGINT and SIGTERM set.
 
-    `until_eof`: the end of standard input sets it too, because the parent process with the dashboard
-    has ended then.
-    """
+def stop_on_signals(parent: ParentPipe | None = None) -> asyncio.Event:
+    """Return an event that SIGINT and SIGTERM set, and the end of the parent. The second SIGINT ends the process at once, whatever it
+    does: an operator who asks twice does not want to wait for the last frames."""
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
 
-    def read() -> None:
-        if not os.read(sys.stdin.fileno(), 4096):
-            loop.remove_reader(sys.stdin)
-            stop.set()
+    def interrupted() -> None:
+        loop.remove_signal_handler(signal.SIGINT)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        stop.set()
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
-    if until_eof:
-        loop.add_reader(sys.stdin, read)
+    loop.add_signal_handler(signal.SIGTERM, stop.set)
+    loop.add_signal_handler(signal.SIGINT, interrupted)
+    if parent is not None:
+        parent.stop_at_end(stop)
     return stop
 
 

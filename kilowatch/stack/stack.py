@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -18,11 +17,10 @@ import msgspec
 from aggregator.config import AggregatorConfig
 from aggregator.load.controller import ShedStep
 from aggregator.service import Aggregator
-from collector.config import CollectorConfig
-from collector.service import Linger, run_collector
-from collector.source import Source
 from kilowatch.stack.broker import EmbeddedBroker
+from kilowatch.stack.collectors import Collectors, Sampled
 from kilowatch.stack.signals import on_hangup
+from kilowatch.stack.start import StartReport, follow_start
 from telemetry.errors import KilowattError
 from telemetry.tasks import TaskGroup, first_error
 
@@ -34,14 +32,6 @@ LONGEST_SHEDDING_SECONDS = 60.0
 """The same while the machine is so busy that the aggregator puts history off."""
 
 LOOK_SECONDS = 0.05
-
-
-@dataclass(frozen=True, slots=True)
-class StackPart:
-    """Settings of a collector, and its source unless the settings name it."""
-
-    config: CollectorConfig
-    source: Source | None = None
 
 
 class StackOutcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,7 +56,7 @@ class StackOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def run_stack(
-    parts: Sequence[StackPart],
+    collectors: Sequence[Collectors],
     aggregator_config: AggregatorConfig,
     folder: Path,
     *,
@@ -75,12 +65,15 @@ async def run_stack(
     seconds: float | None = None,
     reread: Callable[[], AggregatorConfig] | None = None,
     reloaded: Callable[[], None] = lambda: None,
+    report: Callable[[StartReport], None] = lambda _: None,
 ) -> StackOutcome:
     """Run all parts until `stop` is set or `seconds` are over; then drain, stop, and count. `reloaded` is
-    called after each reload of the aggregator."""
+    called after each reload of the aggregator, `report` with the progress of the start."""
+    report(StartReport("the broker is starting"))
     broker_config = aggregator_config.broker
     broker = EmbeddedBroker(broker_config.host, broker_config.port, folder)
     await asyncio.to_thread(broker.start)
+    report(StartReport("the aggregator is starting"))
     loop = asyncio.get_running_loop()
     started = loop.time()
     aggregator = Aggregator(aggregator_config, reread=reread)
@@ -90,26 +83,29 @@ async def run_stack(
         reloaded()
 
     on_hangup(reload)
-    collectors_stop, aggregator_stop = asyncio.Event(), asyncio.Event()
-    lingers = [Linger() for _ in parts]
+    aggregator_stop = asyncio.Event()
+
+    async def collect() -> list[Sampled]:
+        await (
+            aggregator.serving.wait()
+        )  # the screen first: collectors take what processors there are
+        return await asyncio.gather(*(each.run() for each in collectors))
+
     try:
         async with TaskGroup() as group:
             group.create_task(aggregator.run(aggregator_stop), name="aggregator")
-            tasks = [
-                group.create_task(
-                    run_collector(
-                        part.config, stop=collectors_stop, source=part.source, linger=linger
-                    ),
-                    name=f"collector {part.config.node}",
-                )
-                for part, linger in zip(parts, lingers, strict=True)
-            ]
+            following = group.create_task(
+                follow_start(aggregator, collectors, report), name="progress of the start"
+            )
+            collecting = group.create_task(collect(), name="collectors")
             await _wait(stop, seconds)
-            collectors_stop.set()
-            await _drain(aggregator, lingers)
-            for linger in lingers:
-                linger.over.set()
-            summaries = await asyncio.gather(*tasks)
+            following.cancel()
+            for each in collectors:
+                each.stop()
+            await _drain(aggregator, collectors)
+            for each in collectors:
+                each.over()
+            sampled = await collecting
             fired = aggregator.alerts_fired
             aggregator_stop.set()
     except BaseExceptionGroup as errors:
@@ -118,18 +114,18 @@ async def run_stack(
         raise first_error(errors) from errors
     finally:
         await asyncio.to_thread(broker.stop)
-    published = sum(summary.frames for summary in summaries)
+    published = sum(each.frames for each in sampled)
     stats = aggregator.stats
     return StackOutcome(
         scenario=scenario,
         seconds=round(loop.time() - started, 1),
-        nodes=len(parts),
+        nodes=sum(each.nodes for each in collectors),
         gpus=len(aggregator.fleet.by_uuid),
         frames_published=published,
         frames_stored=stats.frames_stored,
-        frames_lost=published - stats.frames_stored,
+        frames_lost=max(0, published - stats.frames_stored),  # of a killed process it is unknown
         frames_backfilled=stats.frames_backfilled,
-        ticks_skipped=sum(summary.ticks_skipped for summary in summaries),
+        ticks_skipped=sum(each.ticks_skipped for each in sampled),
         events=stats.events_stored,
         alerts=fired,
         http=aggregator_config.listen,
@@ -143,14 +139,14 @@ async def _wait(stop: asyncio.Event, seconds: float | None) -> None:
             await stop.wait()
 
 
-async def _drain(aggregator: Aggregator, lingers: Sequence[Linger]) -> None:
+async def _drain(aggregator: Aggregator, collectors: Sequence[Collectors]) -> None:
     """Wait until every frame that the collectors sampled is stored, or none has come for a while.
 
     The while is counted in looks, so that it is the longer the more this process is held up.
     """
     seen, looks = None, 0
     while True:
-        frames = [linger.frames for linger in lingers]
+        frames = [each.frames for each in collectors]
         missing = sum(one or 0 for one in frames) - aggregator.stats.frames_stored
         if None not in frames and missing <= 0:
             return

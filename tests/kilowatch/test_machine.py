@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ async def test_simulated_readings_are_not_notified(
         broker_port=free_port(),
         data=tmp_path / "data",
         seconds=0.0,
-        until_eof=False,
+        stop=asyncio.Event(),
         announce=announced.append,
     )
     assert list(found[0].alerts.channels) == channels

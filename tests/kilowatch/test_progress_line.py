@@ -7,7 +7,8 @@ import signal
 import subprocess
 import sys
 
-from kilowatch.stack.foreground import end, progress
+from kilowatch.stack.foreground import progress
+from kilowatch.stack.parent import end_child
 
 
 class Terminal(io.StringIO):
@@ -40,5 +41,5 @@ def test_a_child_that_does_not_end_is_not_left_running() -> None:
     ) as child:
         assert child.stdout is not None
         child.stdout.read(1)
-        end(child, 0.05)
+        end_child(child, 0.05)
         assert child.returncode == -signal.SIGKILL

@@ -9,6 +9,7 @@ from textual.screen import Screen
 from tui.frame import lines
 from tui.frame.header import header
 from tui.frame.navigation import Navigation, gpu_name, joined
+from tui.frame.start_line import OwnAggregator, start_line, with_address
 from tui.keys import footer
 from tui.kit.surface import WIDE, Surface
 from tui.kit.text import clean, fit
@@ -21,7 +22,7 @@ from tui.theme import Line, Piece, Tones
 
 SMALLEST = (60, 16)
 """Columns and rows below which counts and alerts are shown in place of views."""
-ABOVE, BELOW = ("header", "band", "bar", "message", "tiny"), ("footer",)
+ABOVE, BELOW = ("start", "header", "band", "bar", "message", "tiny"), ("footer",)
 
 
 class FrameLayout:
@@ -29,14 +30,19 @@ class FrameLayout:
 
     STYLE = """
     #header { height: 2; }
-    #band, #bar, #tiny, #message { display: none; height: 1; }
+    #start, #band, #bar, #tiny, #message { display: none; height: 1; }
     #message, #tiny { height: 1fr; }
     #footer { height: 1; }
     """
 
     def __init__(
-        self, screen: Screen[object], context: ViewContext, navigation: Navigation
+        self,
+        screen: Screen[object],
+        context: ViewContext,
+        navigation: Navigation,
+        own: OwnAggregator | None = None,
     ) -> None:
+        self._own = own
         self._screen, self._context, self._navigation = screen, context, navigation
         self._body = screen.query_one("#body")
         self._lines = {name: screen.query_one(f"#{name}", Surface) for name in (*ABOVE, *BELOW)}
@@ -77,7 +83,7 @@ class FrameLayout:
         context = self._context
         return lines.nothing_yet(
             context.shown, context.feed.connection, context.feed.url, context.clock(),
-            recorded=context.time.recorded, past=context.time.replaying,
+            recorded=context.time.recorded, past=context.time.replaying, own=self._own,
         )  # fmt: skip
 
     def arrange(self, *, asking: bool) -> bool:
@@ -102,6 +108,11 @@ class FrameLayout:
         self._lines["header"].show(
             lambda width, _: self._with_path(header(state, connection, moment, width), width)
         )
+        own = self._own
+        starting = own is not None and bool(own.waits) and self._lines["header"].display
+        self._lines["start"].display = starting
+        if own is not None and starting:
+            self._lines["start"].show(lambda width, _: [start_line(own, width)])
         warning = lines.band(
             connection, moment.now, newest, utc=context.utc, recorded=context.time.recorded
         )
@@ -142,7 +153,7 @@ class FrameLayout:
         if context.faults:
             chips.append((" faults only ", "chip"))
         if not drawn or not (chips or path):
-            return list(drawn)
+            return with_address(drawn, self._own, width)
         state = context.shown
         kept = len(counts(state)) if width < WIDE and state.status is not None else 0
         return [joined(drawn[0], kept, chips, path, width), *drawn[1:]]

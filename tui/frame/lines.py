@@ -5,6 +5,7 @@ from __future__ import annotations
 from telemetry.text import counted, short_duration, time_of_day, timer
 from tui.feed.connection import Connection, ConnectionState
 from tui.frame.header import connection_word, live
+from tui.frame.start_line import OwnAggregator
 from tui.kit.surface import WIDE
 from tui.kit.text import (
     DASH,
@@ -66,9 +67,12 @@ def nothing_yet(
     *,
     recorded: bool = False,
     past: bool = False,
+    own: OwnAggregator | None = None,
 ) -> list[list[Piece]] | None:
     """Draw a message while there are no rows; None when there are some. `past`: whether a past time is
-    shown."""
+    shown; `own`: the aggregator that our own command has started."""
+    if own is not None and own.waits and not (state.ready and state.nodes):
+        return [[(clean(own.waits), "strong")], [("web pages ", "dim"), (own.address, "strong")]]
     if (
         recorded
         and not state.ready
