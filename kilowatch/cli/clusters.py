@@ -60,7 +60,10 @@ def demo(
     data: Path | None,
     until_eof: bool,
 ) -> None:
-    """Run a simulated cluster: real broker, collectors and aggregator, simulated GPUs."""
+    """Run a simulated cluster: real broker, collectors and aggregator, simulated GPUs.
+
+    The header has the address of the web pages.
+    """
     parent = ParentPipe() if until_eof else None  # first: from now on it ends with its parent
     host, port = pick_address(http, given=True) if http else ("127.0.0.1", free_port())
     if not no_ui and sys.stdout.isatty():

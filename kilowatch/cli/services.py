@@ -66,7 +66,8 @@ def run(
 ) -> None:
     """Watch this machine: broker, collector, aggregator and dashboard in one.
 
-    Without a GPU driver it shows a simulated desktop of four RTX 5090, marked as such.
+    Without a GPU driver it shows a simulated desktop of four RTX 5090, marked as such. The header has the
+    address of the web pages.
     """
     parent = ParentPipe() if until_eof else None  # first: from now on it ends with its parent
 

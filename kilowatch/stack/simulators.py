@@ -29,14 +29,13 @@ from kilowatch.stack.parent import (
     start_child,
     write_to_parent,
 )
+from kilowatch.stack.start import FEW_NODES
 from telemetry.log_lines import log_many_nodes_as_one, log_to_stderr
 from telemetry.tasks import end
 from telemetry.text import counted
 
 log = logging.getLogger(__name__)
 
-NODES_HERE = 32
-"""Nodes that are simulated in the process of the aggregator."""
 NICENESS = 5
 REPORT_SECONDS = 0.2
 """Seconds between two reports."""
@@ -86,9 +85,9 @@ def simulated_collectors(cluster: Scenario, port: int, folder: Path) -> list[Col
     """Return the collectors of a scenario: of a small one in this process, else in as many as the machine has
     processors."""
     count = len(cluster.nodes)
-    if count <= NODES_HERE:
+    if count <= FEW_NODES:
         return [LocalCollectors(SimulatedPart(cluster, cluster.nodes, port, str(folder)).parts())]
-    processes = min(len(os.sched_getaffinity(0)), -(-count // NODES_HERE))
+    processes = min(len(os.sched_getaffinity(0)), -(-count // FEW_NODES))
     level = logging.getLogger().getEffectiveLevel()
     parts = [cluster.nodes[number::processes] for number in range(processes)]
     return [

@@ -42,15 +42,29 @@ def test_a_start_without_progress_says_so_and_goes_on() -> None:
 
 
 def test_a_machine_that_is_too_small_says_how_many_nodes_it_carries() -> None:
-    """By the frames that come once all collectors are started; it ends when all come."""
+    """By the frames that come once all collectors are started, twice in a row, as long as that is so."""
     progress = StartProgress(1000, 0.0)
-    words = told(progress, (30, 900, 1000, 5000), (40, 700, 1000, 11_000), (50, 990, 1000, 20_500), (51, 1000, 1000, 21_500))  # fmt: skip
+    words = told(
+        progress, (30, 900, 1000, 5000), (40, 1000, 1000, 11_000), (50, 1000, 1000, 17_500),
+        (60, 990, 1000, 27_500),
+    )  # fmt: skip
     assert words == [
         "900 of 1,000 nodes report",
-        "700 of 1,000 nodes report: this machine carries about 600 at a reading a second, see --nodes",
-        "990 of 1,000 nodes report",
+        "",
+        "1,000 of 1,000 nodes report: this machine carries about 650 at a reading a second, see --nodes",
         "",
     ]
+
+
+def test_a_node_that_fails_says_nothing_of_the_machine() -> None:
+    progress = StartProgress(100, 0.0)
+    steps = [(10.0 * step, 100 - 60 * (step > 3), 100, 1000 * min(step, 3) + 400 * max(0, step - 3)) for step in range(9)]  # fmt: skip
+    assert set(told(progress, *steps)) == {""}
+
+
+def test_a_machine_of_its_own_may_read_as_rarely_as_it_likes() -> None:
+    progress = StartProgress(1, 0.0)
+    assert set(told(progress, *((10.0 * step, 1, 1, 2 * step) for step in range(9)))) == {""}
 
 
 def test_nodes_that_are_silent_by_the_scenario_are_not_waited_for() -> None:
