@@ -13,6 +13,7 @@ from kilowatch.cli.arguments import AddressParam, DurationParam, write_option
 from kilowatch.cli.output import echo, print_json
 from kilowatch.exit_codes import ExitCode
 from kilowatch.stack.foreground import announce, start_reports, watch_with_dashboard
+from kilowatch.stack.open_files import allow_open_files
 from kilowatch.stack.parent import ParentPipe
 from kilowatch.stack.ports import free_port, pick_address
 from kilowatch.stack.signals import stop_on_signals
@@ -70,6 +71,7 @@ def demo(
         from collector.simulated import scenario as simulated  # noqa: PLC0415 - keep --help quick
 
         cluster = simulated(scenario, nodes=nodes, gpus=gpus, seed=seed, faults=faults)
+        allow_open_files(len(cluster.nodes))
         what = f"SIMULATED data: {scenario}, {counted(len(cluster.nodes), 'node')}"
         arguments = [*sys.argv[1:], "--no-ui", "--http", f"{host}:{port}"]
         watch_with_dashboard(arguments, host, port, what, write=write)

@@ -22,6 +22,7 @@ from collector.config import CollectorConfig
 from collector.simulated import Scenario, SimulatedSource
 from kilowatch.stack.broker import client_of
 from kilowatch.stack.collectors import Collectors, LocalCollectors, Sampled, StackPart
+from kilowatch.stack.open_files import allow_open_files, processes_of
 from kilowatch.stack.parent import (
     END_SECONDS,
     ParentPipe,
@@ -30,7 +31,9 @@ from kilowatch.stack.parent import (
     write_to_parent,
 )
 from kilowatch.stack.start import FEW_NODES
+from telemetry.errors import KilowattError
 from telemetry.log_lines import log_many_nodes_as_one, log_to_stderr
+from telemetry.supervision import describe
 from telemetry.tasks import end
 from telemetry.text import counted
 
@@ -83,11 +86,12 @@ class PartReport(msgspec.Struct, frozen=True):
 
 def simulated_collectors(cluster: Scenario, port: int, folder: Path) -> list[Collectors]:
     """Return the collectors of a scenario: of a small one in this process, else in as many as the machine has
-    processors."""
+    processors. Raises `ConfigError` for more than this user may have."""
     count = len(cluster.nodes)
     if count <= FEW_NODES:
         return [LocalCollectors(SimulatedPart(cluster, cluster.nodes, port, str(folder)).parts())]
-    processes = min(len(os.sched_getaffinity(0)), -(-count // FEW_NODES))
+    allow_open_files(count)
+    processes = processes_of(count)
     level = logging.getLogger().getEffectiveLevel()
     parts = [cluster.nodes[number::processes] for number in range(processes)]
     return [
@@ -218,7 +222,12 @@ def main() -> None:
         log_many_nodes_as_one()
         await _simulate(part, lines)
 
-    asyncio.run(run())
+    try:
+        asyncio.run(run())
+    except ExceptionGroup as errors:
+        if errors.subgroup((KilowattError, OSError)) is None:
+            raise
+        sys.exit(f"nodes can't be simulated: {describe(errors)}")
 
 
 if __name__ == "__main__":

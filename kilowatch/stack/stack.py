@@ -114,8 +114,9 @@ async def run_stack(
         raise first_error(errors) from errors
     finally:
         await asyncio.to_thread(broker.stop)
-    published = sum(each.frames for each in sampled)
     stats = aggregator.stats
+    # A process that was killed has not said how many it had.
+    published = max(sum(each.frames for each in sampled), stats.frames_stored)
     return StackOutcome(
         scenario=scenario,
         seconds=round(loop.time() - started, 1),
@@ -123,7 +124,7 @@ async def run_stack(
         gpus=len(aggregator.fleet.by_uuid),
         frames_published=published,
         frames_stored=stats.frames_stored,
-        frames_lost=max(0, published - stats.frames_stored),  # of a killed process it is unknown
+        frames_lost=published - stats.frames_stored,
         frames_backfilled=stats.frames_backfilled,
         ticks_skipped=sum(each.ticks_skipped for each in sampled),
         events=stats.events_stored,

@@ -47,6 +47,21 @@ def test_a_demo_ends_with_every_frame_stored(
     assert "SIMULATED" in done.stderr
 
 
+def test_a_fleet_starts_with_the_open_files_of_a_usual_shell() -> None:
+    """Fewer than its nodes need, which it raises itself: at first each was a line about the broker's password."""
+    demo = [sys.executable, "-m", "kilowatch", "demo", "--scenario", "fleet", "--nodes", "80",
+            "--no-ui", "--for", "8s", "--json"]  # fmt: skip
+    done = subprocess.run(
+        ["sh", "-c", 'ulimit -Sn 128; exec "$@"', "sh", *demo],
+        capture_output=True, text=True, timeout=120, check=False, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    outcome = json.loads(done.stdout)
+    assert (outcome["nodes"], outcome["gpus"], outcome["frames_lost"]) == (80, 640, 0)
+    assert "password" not in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["systemd", "terminal"])
 def test_a_signal_to_all_its_processes_loses_nothing(number: signal.Signals) -> None:
     """systemd and a terminal signal the whole group: the broker outlives the last frames."""

@@ -60,7 +60,7 @@ PLACES = {
     "kilowatch/stack/collectors.py": "a group: the end of one is that of the command",
     "kilowatch/stack/foreground.py": "the end of the child's output is that of the thread, and the dashboard looks at the child",
     "kilowatch/stack/parent.py": "the kernel ends a child whose parent has ended; the parent looks at the child",
-    "kilowatch/stack/simulators.py": "short: the process ends with them",
+    "kilowatch/stack/simulators.py": "short: the process ends with them, and the parent looks at the process",
     "kilowatch/stack/stack.py": "a group: the end of one is that of the command",
     "kilowatch/clients/tap.py": "awaited at once",
     "kilowatch/recovery/hooks.py": "awaited with a limit, then ended with its process group",
