@@ -100,7 +100,8 @@ def start_child(
 def end_child(child: subprocess.Popen[bytes], seconds: float) -> None:
     """Have a child end, and wait for it; one that does not is killed, for nobody sees it any more."""
     if child.stdin is not None:
-        child.stdin.close()
+        with contextlib.suppress(BrokenPipeError):  # it has ended, and not read all
+            child.stdin.close()
     try:
         child.wait(seconds)
     except subprocess.TimeoutExpired:

@@ -216,7 +216,11 @@ def main() -> None:
 
     async def run() -> None:
         loop, lines = asyncio.get_running_loop(), asyncio.Queue[bytes]()
-        ParentPipe(lambda line: loop.call_soon_threadsafe(lines.put_nowait, line))  # type: ignore[arg-type]
+
+        def received(line: bytes) -> None:
+            loop.call_soon_threadsafe(lines.put_nowait, line)
+
+        ParentPipe(received)
         part = msgspec.json.decode(await lines.get(), type=SimulatedPart)
         log_to_stderr(part.log_level)
         log_many_nodes_as_one()
