@@ -30,6 +30,7 @@ from collector.recording.file import RecordedMessage
 from kilowatch.replay.player import STEP, Player
 from telemetry.devices import Event
 from telemetry.errors import IncidentError, NodeError
+from telemetry.set_aside import SetAside
 from telemetry.supervision import ProgressMarks
 
 COMMIT_EVERY = 60
@@ -98,6 +99,7 @@ class RecordedCluster(SingleView):
         self.marks = ProgressMarks({}, ())
         self.shedding = Shedding()
         self.jobs = player.router.jobs
+        self.pages_aside = SetAside("the part in pages of node")
         self.site_role = None
         self.fitness = FitnessTracker()
         self.drift = DriftTracker()
