@@ -9,11 +9,10 @@ impairments, `/metrics` exports them, and each is an alert by the rule of its na
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -157,6 +156,7 @@ class LoopTurns:
     def __init__(self, impairments: Impairments) -> None:
         self._impairments = impairments
         self._failing: dict[str, str] = {}
+        self._turns: dict[tuple[str, str, bool], LoopTurn] = {}
 
     def __contains__(self, name: object) -> bool:
         """Return whether the last turn of this name failed."""
@@ -166,22 +166,48 @@ class LoopTurns:
         """Return why the last turn of this name failed; "" when it did not."""
         return self._failing.get(name, "")
 
-    @contextlib.contextmanager
-    def turn(self, name: str, *, rule: str = "loop_failing", whole: bool = False) -> Iterator[None]:
-        """Report an exception in the block under `task/<name>`; clear it when the block has succeeded."""
-        part = f"task/{name}"
-        try:
-            yield
-        except Exception as error:
-            reason = reason_of(error)
-            if self._failing.get(name) != reason:
-                log.exception("%s failed; it goes on with the next turn", name)
-            self._failing[name] = reason
-            self._impairments.report(rule, part, reason, whole=whole)
-        else:
-            if self._failing.pop(name, None) is not None:
-                log.warning("%s works again", name)
-                self._impairments.clear(rule, part, after=SHOWN)
+    def turn(self, name: str, *, rule: str = "loop_failing", whole: bool = False) -> LoopTurn:
+        """Return a block that reports its exception under `task/<name>`, and clears it when it has succeeded."""
+        found = self._turns.get((name, rule, whole))
+        if found is None:
+            found = self._turns[name, rule, whole] = LoopTurn(self, name, rule, whole=whole)
+        return found
+
+    def failed(self, turn: LoopTurn, error: Exception) -> None:
+        """Report the exception of a turn."""
+        reason = reason_of(error)
+        if self._failing.get(turn.name) != reason:
+            log.error("%s failed; it goes on with the next turn", turn.name, exc_info=error)
+        self._failing[turn.name] = reason
+        self._impairments.report(turn.rule, f"task/{turn.name}", reason, whole=turn.whole)
+
+    def succeeded(self, turn: LoopTurn) -> None:
+        """Clear what a turn of this name reported before."""
+        del self._failing[turn.name]
+        log.warning("%s works again", turn.name)
+        self._impairments.clear(turn.rule, f"task/{turn.name}", after=SHOWN)
+
+
+class LoopTurn:
+    """A `with` block of `LoopTurns`. It has no state of its own, for each message is in two of them: a generator's took
+    2 us."""
+
+    __slots__ = ("_turns", "name", "rule", "whole")
+
+    def __init__(self, turns: LoopTurns, name: str, rule: str, *, whole: bool) -> None:
+        self._turns, self.name, self.rule, self.whole = turns, name, rule, whole
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> bool:
+        if error is None:
+            if self.name in self._turns:
+                self._turns.succeeded(self)
+        elif isinstance(error, Exception):
+            self._turns.failed(self, error)
+            return True
+        return False
 
 
 class ReportedFaults:

@@ -104,6 +104,8 @@ second or two; one that failed is tried again after 30 s at most."""
 FLUSH_AT_ONCE = 500
 """Frames that are brought into the fleet before others on the loop have their turn: about 5 ms, and 20 where
 only their means are kept."""
+STATES_AT_ONCE = 1000
+"""Nodes whose fitness is looked at before others on the loop have their turn: about 5 ms."""
 VITAL = frozenset({"flush", "rules", "commit"})
 """Parts that must make progress, or a restart may help."""
 LAST_SECONDS = 5.0
@@ -883,9 +885,13 @@ class Aggregator(SingleView):
         """Compute whether the fleet is good."""
         wall, site = self.wall(), self.electrical.site.config.site
         price = self.electrical.price(wall)
-        states = node_states(
+        states = []
+        for state in node_states(
             self.fleet, now, self.alerts(), self.drift.newest, self.electrical.node_watts()
-        )
+        ):
+            states.append(state)
+            if len(states) % STATES_AT_ONCE == 0:
+                await self._round_robin.turn()
         self.fitness.compute(
             states, nodes_of_jobs(self.jobs.lists), None if price is None else price * site.pue,
             site.currency, wall,

@@ -7,7 +7,7 @@ import logging
 import math
 import os
 from collections import defaultdict, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import msgspec
@@ -50,8 +50,8 @@ def node_states(
     alerts: Iterable[Alert],
     drift: DriftReply | None,
     watts: Mapping[str, float],
-) -> list[NodeCondition]:
-    """Return the facts about each node."""
+) -> Iterator[NodeCondition]:
+    """Yield the facts about each node; the fleet may change meanwhile."""
     firing: defaultdict[tuple[str, Severity], list[str]] = defaultdict(list)
     for alert in alerts:
         if alert.state is AlertState.FIRING and alert.node and alert.rule != OF_DRIFT:
@@ -64,27 +64,24 @@ def node_states(
     count = fleet.size(Table.GPU)
     fresh = now - matrix.seen[:count] <= matrix.max_age[:count]
     read = fresh & np.isfinite(matrix.gauges[:count]).any(axis=1)
-    found = []
-    for name, node in fleet.nodes.items():
-        gpus = node.inventory.gpus
+    read_before = [0, *np.cumsum(read).tolist()]  # of each row: a sum of a few is 3 us in NumPy
+    for name, node in list(fleet.nodes.items()):
+        gpus, rows = node.inventory.gpus, node.rows[Table.GPU]
         power = watts.get(name, math.nan)
-        found.append(
-            NodeCondition(
-                node=name,
-                role=role_of(node.inventory) or "",
-                online=status_of(node, now) is NodeStatus.ONLINE,
-                driver=node.inventory.driver_state,
-                gpus=len(gpus),
-                gpus_read=int(read[node.rows[Table.GPU]].sum()),
-                gpus_gone=sum(not gpu.present for gpu in gpus),
-                pages=firing[name, Severity.PAGE],
-                tickets=firing[name, Severity.TICKET],
-                declared=deviations[name, True],
-                unlike=deviations[name, False],
-                watts=power if math.isfinite(power) else None,
-            )
+        yield NodeCondition(
+            node=name,
+            role=role_of(node.inventory) or "",
+            online=status_of(node, now) is NodeStatus.ONLINE,
+            driver=node.inventory.driver_state,
+            gpus=len(gpus),
+            gpus_read=read_before[rows.stop] - read_before[rows.start],
+            gpus_gone=[gpu.present for gpu in gpus].count(False),
+            pages=firing.get((name, Severity.PAGE), ()),
+            tickets=firing.get((name, Severity.TICKET), ()),
+            declared=deviations.get((name, True), ()),
+            unlike=deviations.get((name, False), ()),
+            watts=power if math.isfinite(power) else None,
         )
-    return found
 
 
 def nodes_of_jobs(lists: Mapping[str, NodeJobs]) -> dict[JobKey, set[str]]:
@@ -122,7 +119,7 @@ class FitnessTracker:
 
     def compute(
         self,
-        states: Sequence[NodeCondition],
+        states: Iterable[NodeCondition],
         jobs: Mapping[JobKey, set[str]],
         price: float | None,
         currency: str,

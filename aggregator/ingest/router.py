@@ -64,6 +64,9 @@ that was killed never publishes the last wills."""
 SLOW_LENGTH = 1.25
 """How many times as long as the next one a frame is that has the slow lane: of a node alone 1.3, of one
 with GPUs 4."""
+INVENTORIES_AT_ONCE = 1000
+"""Inventories in one batch: a fleet that starts brings all of them in one second, and its frames would wait for them.
+Until they are stored the broker has them."""
 SWEEP_EVERY = 60.0
 """Seconds between two searches for nodes and sessions that are long gone."""
 
@@ -726,8 +729,8 @@ class MessageRouter:
         batch = self._unfinished = self._unfinished or self._batcher.drain(wall)
         batch.events += self._events.drain_unstored()
         batch.holes += self._sequence.drain_holes()
-        inventories, self._inventories = self._inventories, []
-        batch.inventories += inventories
+        batch.inventories += self._inventories[:INVENTORIES_AT_ONCE]
+        del self._inventories[:INVENTORIES_AT_ONCE]
         runs, devices = self._registry.drain_new()
         batch.runs += runs
         batch.devices += devices

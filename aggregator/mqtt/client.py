@@ -1,8 +1,8 @@
 """The aggregator's MQTT client: the only file that knows gmqtt.
 
-gmqtt receives a message in 10 µs, aiomqtt in 83. Its own reconnecting is switched off: every
-connection is a new client, made by one loop with full jitter, so that one place decides, and no state
-of a broken connection remains.
+gmqtt receives a message in 10 µs, aiomqtt in 83; those at QoS 0 are cut out of what it reads by `packets`. Its own
+reconnecting is switched off: every connection is a new client, made by one loop with full jitter, so that
+one place decides, and no state of a broken connection remains.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import time
 from collections.abc import Callable, Sequence
 
 from gmqtt import Client, Subscription
@@ -17,6 +18,7 @@ from gmqtt.mqtt.constants import MQTTv311
 from gmqtt.mqtt.handler import MQTTConnectError
 
 from aggregator.load.meter import BacklogClock, unread_bytes
+from aggregator.mqtt.packets import read_packets
 from api.stats import Stats
 from telemetry import inventory as messages
 from telemetry.backoff import Backoff
@@ -200,6 +202,7 @@ class FanInClient:
         self._address = address
         client.on_message = self._on_message
         client.on_subscribe = self._on_subscribe
+        self._shorten(client)
         try:
             self._asked.clear()
             self._refused.clear()
@@ -302,6 +305,25 @@ class FanInClient:
                       self._cluster, self._cluster)  # fmt: skip
         elif before and not self._refused:
             log.warning("MQTT broker %s grants all subscriptions now", self._address)
+
+    def _shorten(self, client: Client) -> None:
+        """Have messages at QoS 0 passed on as they are read: gmqtt takes 2.8 us for each, `packets` 0.4."""
+        connection = client._connection  # noqa: SLF001 - there is no public way to what it reads
+        protocol = connection._protocol  # noqa: SLF001
+        others = protocol._read_packet  # noqa: SLF001
+
+        def receive(name: str, payload: bytes) -> None:
+            if self._client is client:  # not of a connection that has ended
+                try:
+                    self._receive(name, payload)
+                except Exception:  # it would end the connection
+                    log.exception("a message on %s", name)
+
+        def read(data: bytes) -> int:
+            connection._last_data_in = time.monotonic()  # noqa: SLF001 - for its keepalive
+            return read_packets(data, receive, others)
+
+        protocol._read_packet = read  # noqa: SLF001
 
     def _on_message(
         self, _client: Client, name: str, payload: bytes, _qos: int, _properties: object

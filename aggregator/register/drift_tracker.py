@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -30,6 +31,25 @@ RULE = "node_differs"
 Labels = Mapping[str, Mapping[str, str]]
 
 
+@dataclass(frozen=True, slots=True)
+class _Basis:
+    """What a comparison was made from: of 12,500 nodes it takes a fifth of a second."""
+
+    fleet: Fleet
+    version: int
+    labels: Labels
+    speeds: Mapping[str, float]
+
+    def same(self, other: _Basis) -> bool:
+        """Return whether a comparison would find the same."""
+        return (
+            self.fleet is other.fleet
+            and self.version == other.version
+            and (self.labels is other.labels or self.labels == other.labels)
+            and self.speeds == other.speeds
+        )
+
+
 class DriftTracker:
     """Who differs now, and since when."""
 
@@ -43,6 +63,8 @@ class DriftTracker:
         self._entries, self._config, self._path = tuple(entries), config or DriftConfig(), path
         self._nodes: dict[str, tuple[Inventory, Mapping[str, str], ComparedNode]] = {}
         """By node: what it was compared from."""
+        self._last: tuple[_Basis, DriftReply] | None = None
+        """The last comparison, and what it was made from."""
         self._newest: DriftReply | None = None
         self._origin: DriftTracker | None = None
         """Whose declarations count here."""
@@ -69,6 +91,7 @@ class DriftTracker:
         """Apply changed settings."""
         self._entries, self._config = tuple(entries), config
         self._nodes.clear()
+        self._last = None
 
     @property
     def declared(self) -> Sequence[ExpectedState]:
@@ -85,9 +108,16 @@ class DriftTracker:
         """Return how the nodes differ now. `now`: the fleet's monotonic seconds."""
         if self._origin is not None and self._origin.declared is not self._entries:
             self.configure(self._origin.declared, self._config)
+        entries = self._entries
+        speeds = _speeds(fleet, now) if entries else {}  # only what is declared has one
+        basis = _Basis(fleet, fleet.version, labels, speeds)
+        if self._last is not None and self._last[0].same(basis):
+            return msgspec.structs.replace(self._last[1], at=wall)
         found = [(each.inventory, _labels(each.inventory, labels)) for each in fleet.nodes.values()]
-        speeds = _speeds(fleet, now)
-        return await asyncio.to_thread(self._compared, found, speeds, wall)
+        reply = await asyncio.to_thread(self._compared, found, speeds, wall)
+        if entries is self._entries:
+            self._last = basis, reply
+        return reply
 
     def _compared(
         self,

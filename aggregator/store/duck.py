@@ -14,7 +14,7 @@ import re
 import shutil
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -159,8 +159,12 @@ class DuckEngine:
             connection.register("incoming", dict(columns))
             try:
                 connection.execute(f"insert {known} into {table} by name select * from incoming")
-            finally:
-                connection.unregister("incoming")
+            except duckdb.Error:
+                # It raises too once a transaction is aborted, and would hide why it was.
+                with suppress(duckdb.Error):
+                    connection.unregister("incoming")
+                raise
+            connection.unregister("incoming")
 
     @contextmanager
     def transaction(self) -> Iterator[None]:

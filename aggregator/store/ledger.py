@@ -21,6 +21,7 @@ from aggregator.config import NameLimits, StoreConfig
 from aggregator.jobs.stored import JobQuery, StoredJob
 from aggregator.store import manifest, retention
 from aggregator.store.duck import Columns, DuckEngine, texts
+from aggregator.store.inventories import insert_inventories, read_inventories, stored_parts
 from aggregator.store.job_months import FOLDER, JobMonths
 from aggregator.store.jobs import (
     ended_jobs,
@@ -80,6 +81,8 @@ class LedgerStore:
         self._opened = 0
         self._runs: dict[tuple[str, int], int] = {}
         self._stored = StoredSpans()
+        self._parts: set[str] = set()
+        """Parts of inventories that are stored."""
         self._sealed = SealedFiles(folder)
         self._periods: dict[int, dict[str, str]] = {}
         self._sealer: Sealer | None = None
@@ -111,10 +114,12 @@ class LedgerStore:
             if new and tables is None:
                 tables = create_period(self._engine, period)
             _insert_names(self._engine, batch, holes)
+            parts = insert_inventories(self._engine, batch.inventories, self._parts)
             if new and tables is not None:
                 every = new == len(frames) and not self._refills
                 self._insert(tables, batch, fresh, every=every)
             self._insert_more(batch, fresh)
+        self._parts |= parts
         self._runs.update(runs)
         for key in batch.ended_runs:
             self._stored.end(self._runs.pop(key, -1))
@@ -175,16 +180,7 @@ class LedgerStore:
         """Return the newest inventory of each node, that of the node known longest first; one that can't
         be read any more is left out."""
         self._ready()
-        found = []
-        for node, body in self._engine.rows(
-            "select i.node, i.body from inventories i left join (select node, min(id) as id from runs "
-            "group by node) r using (node) order by r.id nulls last, i.node"
-        ):
-            try:
-                found.append(msgspec.json.decode(body, type=Inventory))
-            except msgspec.DecodeError as error:
-                log.warning("node=%s: its stored inventory can't be read: %s", node, error)
-        return found
+        return read_inventories(self._engine)
 
     def events(
         self, start: int, end: int, node: str | None, kind: str | None, limit: int
@@ -456,6 +452,7 @@ class LedgerStore:
         if not self._opened:
             retention.forget_runs(engine, self._config, frame_tables)
             retention.forget_nodes(engine, self._names, frame_tables)
+        self._parts = stored_parts(engine)
         self._sealed.reset(manifest.load(engine))
         self._refills = Refills()
         self._found.clear()
@@ -471,12 +468,11 @@ class LedgerStore:
 
 
 def _insert_names(engine: DuckEngine, batch: Batch, holes: Sequence[NewHole]) -> None:
-    """Insert all of a batch but frames and readings; inside the caller's transaction."""
+    """Insert all of a batch but inventories, frames and readings; inside the caller's transaction."""
     _runs(engine, batch.runs)
     if batch.removed_nodes:
         engine.run("delete from inventories where list_contains(?, node)", batch.removed_nodes)
     _devices(engine, batch.devices, batch.at)
-    _inventories(engine, batch.inventories)
     _events(engine, batch.events)
     _holes(engine, holes, batch.at)
 
@@ -503,19 +499,6 @@ def _devices(engine: DuckEngine, devices: Sequence[StoredDevice], at: int) -> No
             "since": np.full(len(devices), at, np.int64),
         }
         engine.insert("devices", columns, "or ignore")
-
-
-def _inventories(engine: DuckEngine, inventories: Sequence[Inventory]) -> None:
-    newest = list({each.node: each for each in inventories}.values())
-    if newest:
-        columns: Columns = {
-            "node": texts([each.node for each in newest]),
-            "session": np.array([each.session for each in newest], np.int64),
-            "version": np.array([each.version for each in newest], np.int64),
-            "taken_at": np.array([each.taken_at for each in newest], np.int64),
-            "body": texts([msgspec.json.encode(each).decode() for each in newest]),
-        }
-        engine.insert("inventories", columns, "or replace")
 
 
 def _events(engine: DuckEngine, events: Sequence[StoredEvent]) -> None:

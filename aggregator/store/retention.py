@@ -94,7 +94,7 @@ def forget_runs(engine: DuckEngine, config: StoreConfig, frame_tables: Sequence[
 
 def forget_nodes(engine: DuckEngine, names: NameLimits, frame_tables: Sequence[str]) -> None:
     """Remove the sessions that never had a frame and are too many, and the inventories of nodes that
-    are long gone or never had a frame; also the holes that no session can have. What was stored when
+    are long gone or never had a frame, with the parts that no other has; also the holes that no session can have. What was stored when
     nothing bounded it is so healed at the next start. Readings, devices and events stay.
 
     Only at opening, as `forget_runs`; age is counted from the newest seal too.
@@ -120,6 +120,10 @@ def forget_nodes(engine: DuckEngine, names: NameLimits, frame_tables: Sequence[s
             "delete from inventories where node in (select node from inventories where node not in "
             "(select node from alive) order by taken_at desc, node offset ?)",
             names.nodes,
+        )
+        engine.run(
+            "delete from inventory_parts where id not in (select unnest(string_split(parts, ' ')) "
+            "from inventories where parts is not null)"
         )
         engine.run(
             "create or replace temp table empty as select id as run from (select id, node, "

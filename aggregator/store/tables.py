@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
-from aggregator.store import jobs
+from aggregator.store import inventories, jobs
 from aggregator.store.duck import DuckEngine, ReadConnection, column
 from telemetry.schema import SCHEMA, Block
 
@@ -24,8 +24,6 @@ create table if not exists runs(id integer primary key, node varchar, session bi
 create table if not exists devices(
     id integer primary key, node varchar, key varchar, "index" integer, name varchar);
 alter table devices add column if not exists since bigint;
-create table if not exists inventories(
-    node varchar primary key, session bigint, version bigint, taken_at bigint, body varchar);
 create table if not exists events(
     node varchar, id varchar, happened bigint, received bigint, kind varchar, gpu varchar, body varchar,
     primary key (node, id));
@@ -46,6 +44,7 @@ create table if not exists replaced(path varchar primary key, ends bigint);
 def create_tables(engine: DuckEngine) -> None:
     """Make the tables that are not bound to a period."""
     engine.run(_TABLES)
+    engine.run(inventories.TABLES)
     engine.run(jobs.TABLES)
 
 

@@ -155,6 +155,29 @@ async def test_shards_come_and_go_with_one_subscription_each(broker: Broker) -> 
     await asyncio.gather(running, return_exceptions=True)
 
 
+async def test_a_message_that_raises_costs_neither_its_connection_nor_the_next(
+    broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    stats, kinds = Stats(), list[str]()
+
+    def receive(topic: str, _: bytes) -> None:
+        kinds.append(topic.rpartition("/")[2])
+        if kinds.count("frame") == 1 and kinds[-1] == "frame":
+            raise RuntimeError("of ours")
+
+    client = FanInClient(broker.config, "default", (), receive, stats)
+    running = asyncio.create_task(client.run())
+    async with ScriptedNode(broker.config, "a") as node:
+        await until(lambda: "inventory" in kinds)  # subscribed
+        for _ in range(3):
+            await node.tick()
+        await until(lambda: kinds.count("frame") == 3)
+    assert stats.bus_connects == 1
+    assert "of ours" in caplog.text
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
 async def test_a_client_says_which_broker_it_uses_and_which_it_passed_over(
     mosquitto: Mosquitto, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +30,9 @@ from kilowatch import settings
 from telemetry import frame as frames
 from telemetry import inventory as messages
 from telemetry.errors import ConfigError
+from telemetry.fleet import Fleet
 from telemetry.inventory import CollectorStatus, Inventory, NodeState
-from telemetry.schema import NODE_FAST, SCHEMA
+from telemetry.schema import NODE_FAST, PORT_SLOW, SCHEMA
 from telemetry.topics import Topic, topic
 from tests.aggregator.test_drift import PLANTED, REPLACE, Change, dgx, gpu, host, node, port
 from tests.aggregator.test_service import config, running
@@ -257,8 +258,6 @@ def test_a_kind_that_stays_mixed_is_told_once_after_a_week() -> None:
 
 
 async def test_since_when_a_node_differs_outlives_a_restart(tmp_path: Path) -> None:
-    from telemetry.fleet import Fleet
-
     fleet, path = Fleet(), tmp_path / "drift.json"
     for number in range(6):
         fleet.place(gpu(7, present=False)(dgx(number)) if number == 2 else dgx(number)).online = True  # fmt: skip
@@ -282,6 +281,40 @@ async def test_since_when_a_node_differs_outlives_a_restart(tmp_path: Path) -> N
     fleet.remove("dgx-002")
     await again.update(fleet, {}, 0.0, 1062 * SECOND)
     assert again.parts() == []
+
+
+Labels = Mapping[str, Mapping[str, str]]
+RACKS: Labels = {"dgx-001": {"rack": "r1"}}
+
+
+async def test_nodes_are_compared_again_only_when_something_has_changed() -> None:
+    fleet, tracker = Fleet(), DriftTracker()
+    for number in range(6):
+        fleet.place(dgx(number))
+    speeds = fleet.matrices[PORT_SLOW].columns["port_speed_bytes_per_second"]
+
+    async def compared_again(
+        change: Callable[[], object] = dict, before: Labels = RACKS, after: Labels = RACKS
+    ) -> bool:
+        first = await tracker.compare(fleet, before, 0.0, 1)
+        change()
+        then = await tracker.compare(fleet, after, 0.0, 2)
+        assert (first.at, then.at) == (1, 2)
+        return then.groups is not first.groups
+
+    def slower() -> None:
+        fleet.matrices[PORT_SLOW].seen[:] = 0.0
+        fleet.matrices[PORT_SLOW].gauges[:, speeds] = 25e9
+
+    assert not await compared_again()
+    assert not await compared_again(after={"dgx-001": {"rack": "r1"}})
+    assert await compared_again(after={"dgx-001": {"rack": "r2"}})
+    assert not await compared_again(slower), "nothing is declared of ports"
+    assert await compared_again(lambda: fleet.place(gpu(7, present=False)(dgx(2))))
+    assert await compared_again(lambda: tracker.configure([entry(gpus=7)], DriftConfig()))
+    fleet.matrices[PORT_SLOW].seen[:] = -1e9
+    assert await compared_again(slower), "a declared port may be slower now"
+    assert await compared_again(lambda: fleet.remove("dgx-003"))
 
 
 def frame_of(session: int) -> bytes:
