@@ -1,0 +1,16 @@
+"""The size of tests that search: short in the gate, long in `make nightly` (mark `nightly`)."""
+
+from __future__ import annotations
+
+import os
+from typing import TypeVar
+
+T = TypeVar("T")
+
+NIGHT = "KILOWATCH_NIGHT"
+"""Environment variable of the long form."""
+
+
+def size(short: T, long: T) -> T:
+    """Return the one that is wanted here."""
+    return long if os.environ.get(NIGHT) else short
