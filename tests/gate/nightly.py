@@ -1,7 +1,7 @@
 """`python -m tests.gate.nightly`: what searches for faults, and takes hours (`make nightly`).
 
 python -m tests.gate.nightly                       all parts
-python -m tests.gate.nightly order --seed 7        one of them, or several; the same order again
+python -m tests.gate.nightly order --seed 7        one of them, or several; the same again
 python -m tests.gate.nightly early --in tests/tui  one of them, in some files or folders
 
 Parts:
@@ -82,7 +82,7 @@ def runs(part: str, chosen: Collection[str], seed: int, repeats: int) -> Iterato
     shuffled = ("-p", "tests.gate.shuffle")
     match part:
         case "search":
-            yield Run(part, ("-m", "nightly", *chosen), {NIGHT: "1"})
+            yield Run(f"search, seed {seed}", ("-m", "nightly", *chosen), {NIGHT: str(seed)})
         case "early" | "late":
             if files := within(with_waits(Tree(Path())), chosen):
                 arguments = ("-p", "tests.gate.wakes", *BOTH, *files)
@@ -122,7 +122,7 @@ def main(arguments: list[str] | None = None) -> int:
     )  # fmt: skip
     parser.add_argument("parts", nargs="*", metavar="part", help="[all]")
     parser.add_argument("--in", nargs="+", default=[], dest="chosen", metavar="FILE")
-    parser.add_argument("--seed", type=int, help="of the first order [a fresh one]")
+    parser.add_argument("--seed", type=int, help="of searches and orders [a fresh one]")
     parser.add_argument("--workers", type=int, default=3)
     parser.add_argument("--repeats", type=int, default=REPEATS)
     given = parser.parse_args(arguments)

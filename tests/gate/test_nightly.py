@@ -64,12 +64,12 @@ ORDER = "SEEN = []\ndef test_first():\n    SEEN.append(1)\ndef test_second():\n 
 TWO = [f"checks/test_order.py::test_{name}" for name in ("first", "second")]
 NIGHT = """
 import pytest
-from tests.kit.night import size
+from tests.kit.night import seed, size
 
 
 @pytest.mark.nightly
 def test_search():
-    assert size("short", "long") == "short"
+    assert (size("short", "long"), seed(1)) == ("short", 1)
 
 
 def test_other():
@@ -122,11 +122,11 @@ def checkout(tmp_path: Path) -> Checkout:
 
 def test_a_search_is_long_at_night(checkout: Checkout) -> None:
     checkout.write("checks/test_search.py", NIGHT)
-    code, text = checkout.night("search")
+    code, text = checkout.night("search", "--seed", "4")
     assert code == 1
-    assert "FAILED search: checks/test_search.py::test_search" in text
+    assert "FAILED search, seed 4: checks/test_search.py::test_search" in text
     assert "test_other" not in text
-    checkout.write("checks/test_search.py", NIGHT.replace('== "short"', '== "long"'))
+    checkout.write("checks/test_search.py", NIGHT.replace('("short", 1)', '("long", 4)'))
     code, text = checkout.night("search", "--seed", "4")
     assert code == 0
     assert text.endswith("nightly: passed, seed 4\n")
