@@ -1,6 +1,6 @@
-"""20,000 changed inputs in this process: none is a fault, and the honest node's values are exact.
+"""Thousands of changed inputs in this process: none is a fault, and the honest node's values are exact.
 
-The seed is fixed, so that a clone fails only where the code does; `make fuzz` uses fresh ones, over a
+The seed is fixed, so that a clone fails only where the code does; `make nightly` has another, and `make fuzz`, over a
 real broker. A fault prints the command that makes its input again.
 """
 
@@ -9,20 +9,26 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 
+import pytest
+
 from tests.aggregator.feed import ARRIVAL
 from tests.fuzz.inputs import KINDS, SHARES, make
 from tests.fuzz.mutation import NUMBERS, TEXTS, mutate
 from tests.fuzz.run import plan, run, shares_of
+from tests.kit.night import seed, size
 
 SEED = 20_261_122
+INPUTS = size(4_000, 400_000)
 
 
+@pytest.mark.nightly
+@pytest.mark.timeout(size(300, 3600))
 async def test_no_input_is_a_fault_and_the_honest_node_is_exact() -> None:
     """Every kind; rules, commits and viewers go on in between."""
-    outcome = await run(SEED, plan(SHARES))
+    outcome = await run(seed(SEED), plan(shares_of(INPUTS)))
     assert not outcome.faults, "\n\n".join(outcome.faults)
-    assert outcome.inputs == 20_000
-    assert outcome.audited > 1000
+    assert outcome.inputs == INPUTS
+    assert outcome.audited > INPUTS // 20
 
 
 def test_an_input_is_a_function_of_its_seed_kind_and_number() -> None:

@@ -34,6 +34,7 @@ from power.site.decode import decode
 from power.site.layout import lay_out
 from power.snapshot.snapshot import PowerSnapshot
 from telemetry.errors import ConfigError
+from tests.kit.night import size
 
 # Small halls, and the room of a place as the whole plan code answers it.
 
@@ -198,25 +199,14 @@ WITHOUT_SHRINKING = (Phase.explicit, Phase.generate)
 """A hall shrinks for minutes, and says as much before."""
 
 
-@settings(max_examples=10, phases=WITHOUT_SHRINKING)
+@pytest.mark.nightly
+@pytest.mark.timeout(size(300, 3600))  # the brute force plans every loss at every place
+@settings(max_examples=size(10, 300), phases=WITHOUT_SHRINKING)
 @given(site=halls(), **MACHINES)
 def test_places_agree_with_brute_force(
     site: PowerConfig, feeds: int, watts: int, count: int
 ) -> None:
-    """Over a few small halls."""
-    check_hall(site, feeds, watts, count)
-
-
-@pytest.mark.systems
-@pytest.mark.timeout(
-    3600
-)  # the brute force plans every loss at every place: ten minutes on a busy machine
-@settings(max_examples=150, phases=WITHOUT_SHRINKING)
-@given(site=halls(), **MACHINES)
-def test_places_agree_with_brute_force_over_many_halls(
-    site: PowerConfig, feeds: int, watts: int, count: int
-) -> None:
-    """The same, for longer."""
+    """Over small halls."""
     check_hall(site, feeds, watts, count)
 
 
