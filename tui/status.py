@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 
-from api.circuit_figures import about, load, share
 from api.fitness import FleetFitness
+from present.circuit.figures import about, load, share
 from telemetry.errors import ConfigError
 from telemetry.number_text import kilowatt_hours, money, number, percent, watts
 from telemetry.text import counted, short_duration

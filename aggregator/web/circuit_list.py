@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from aggregator.web.markup import link, text
-from api.circuit_figures import (
+from api.power import CircuitState, PowerReply
+from present.circuit.figures import (
     NextKind,
     about,
     by_urgency,
@@ -15,7 +16,6 @@ from api.circuit_figures import (
     share,
     tree,
 )
-from api.power import CircuitState, PowerReply
 from telemetry.number_text import percent, watts
 from telemetry.text import ABSENT, counted, duration, estimated_duration, short_duration
 

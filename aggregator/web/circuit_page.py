@@ -14,8 +14,8 @@ from aggregator.web.circuit_list import (
     state_text,
 )
 from aggregator.web.markup import facts, link, section, table, text
-from api.circuit_figures import load
 from api.power import CircuitPlan, CircuitReply, CircuitState, PlanResult, RowState
+from present.circuit.figures import load
 from telemetry.number_text import kilowatt_hours, number, percent, watts
 from telemetry.text import ABSENT, counted, duration, estimated_duration
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from alerts.message.text import clean, cut
-from api.circuit_figures import (
+from api.power import CircuitState, LoadState, RowState
+from kilowatch.text.table import WIDTH
+from present.circuit.figures import (
     about,
     assumed,
     headroom_amps,
@@ -14,8 +16,6 @@ from api.circuit_figures import (
     share,
     watts_per_amp,
 )
-from api.power import CircuitState, LoadState, RowState
-from kilowatch.text.table import WIDTH
 from telemetry.number_text import percent, watts
 from telemetry.text import duration, estimated_duration
 

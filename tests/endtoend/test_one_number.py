@@ -14,11 +14,11 @@ import pytest
 from click.testing import CliRunner
 
 from aggregator.electrical.service import ElectricalService
-from api.circuit_figures import about, headroom_text, load, share
 from api.decoding import decode
 from api.device import GpuPageReply
 from api.power import CircuitReply, CircuitState, PowerReply
 from kilowatch.__main__ import main
+from present.circuit.figures import about, headroom_text, load, share
 from telemetry.number_text import celsius, percent, watts
 from telemetry.text import estimated_duration, timer
 from tests.aggregator.http_client import Door, door

@@ -8,7 +8,6 @@ import msgspec
 import numpy as np
 import pytest
 
-from api.circuit_figures import headroom_text, load, share
 from api.power import (
     CircuitsReply,
     CircuitState,
@@ -18,6 +17,7 @@ from api.power import (
     RowState,
     TripSeconds,
 )
+from present.circuit.figures import headroom_text, load, share
 from tests.tui.test_lines import LIVE, NOW, line_text, state
 from tui.frame.header import header
 from tui.screens.circuit import circuit_lines

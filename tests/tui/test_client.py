@@ -14,8 +14,8 @@ from aiohttp import web
 
 from aggregator.http.app import listening
 from aggregator.http.config import HttpConfig
-from api.circuit_figures import continuous_watts, headroom_text, load, next_event, share
 from api.power import CircuitReply
+from present.circuit.figures import continuous_watts, headroom_text, load, next_event, share
 from tests.aggregator.test_http_circuits import lab
 from tests.kit.waiting import until
 from tests.tui.cluster import Cluster, served

@@ -10,11 +10,11 @@ import pytest
 from rich.cells import cell_len
 
 from api.alerts import Alert, Incident, IncidentNote, IncidentsReply
-from api.circuit_figures import headroom_text, tree
 from api.errors import ErrorDetail
 from api.fleet import AggregatorRow, FleetSummary, ModelSummary, NodeReply, StatusReply
 from api.power import CircuitsReply, CircuitState, RowsReply, RowState, TripSeconds
 from api.report import Report, Upkeep
+from present.circuit.figures import headroom_text, tree
 from tui.feed.connection import Connection, ConnectionState
 from tui.frame.header import header
 from tui.frame.lines import band, nothing_yet, tiny

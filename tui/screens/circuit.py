@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from api.circuit_figures import about, assumed, headroom_text, load, share
 from api.jobs import JobsReply
 from api.power import CircuitReply, CircuitState, LoadState
+from present.circuit.figures import about, assumed, headroom_text, load, share
 from telemetry.number_text import number, percent, watts
 from telemetry.text import counted, short_duration, timer
 from tui.feed.wants import DocumentRequest, Wants

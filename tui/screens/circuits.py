@@ -10,9 +10,17 @@ import numpy as np
 from textual.app import ComposeResult
 from textual.containers import Horizontal
 
-from api.circuit_figures import about, assumed, continuous_watts, headroom_text, load, share, tree
 from api.decoding import decode
 from api.power import CircuitState, LoadState, LossPlan, PlanRequest, PlanResult, SurvivorPlan
+from present.circuit.figures import (
+    about,
+    assumed,
+    continuous_watts,
+    headroom_text,
+    load,
+    share,
+    tree,
+)
 from telemetry.number_text import number, percent, watts
 from telemetry.text import counted, short_duration, timer
 from tui.feed.requests import ActionError

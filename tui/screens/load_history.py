@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from api.circuit_figures import continuous_watts
 from api.power import CircuitState
+from present.circuit.figures import continuous_watts
 from telemetry.text import short_duration, time_of_day
 from tui.kit.chart import LATE, Floats, Mark, held
 from tui.kit.text import clean

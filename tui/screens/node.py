@@ -7,8 +7,8 @@ from urllib.parse import quote
 
 from textual import on
 
-from api.circuit_figures import about, share
 from api.device import GpuReply, NodePageReply
+from present.circuit.figures import about, share
 from telemetry.number_text import gibibytes, number, percent, watts
 from telemetry.text import short_duration
 from tui.feed.wants import DocumentRequest, Wants

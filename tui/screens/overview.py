@@ -11,8 +11,8 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal
 from textual.widget import Widget
 
-from api.circuit_figures import about, headroom_text, share
 from api.fleet import EventsReply
+from present.circuit.figures import about, headroom_text, share
 from telemetry.number_text import percent
 from tui.feed.wants import Wants
 from tui.kit.bars import Bar, bar_list

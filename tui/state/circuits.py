@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from api.circuit_figures import NextKind, about, next_event, share
 from api.power import CircuitState
+from present.circuit.figures import NextKind, about, next_event, share
 from telemetry.number_text import percent
 from telemetry.text import short_duration, timer
 from tui.kit.text import DASH, clean
