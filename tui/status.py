@@ -15,8 +15,8 @@ import msgspec
 
 from api.fitness import FleetFitness
 from present.circuit.figures import about, load, share
+from present.units import kilowatt_hours, money, number, percent, watts
 from telemetry.errors import ConfigError
-from telemetry.number_text import kilowatt_hours, money, number, percent, watts
 from telemetry.text import counted, short_duration
 from tui.feed.connection import Connection as LineOf
 from tui.feed.connection import ConnectionState

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from api.jobs import JobPhase, JobRow, JobSummary
-from telemetry.number_text import percent
+from present.units import percent
 from telemetry.text import counted
 from telemetry.units import rate_text
 

@@ -16,7 +16,7 @@ from present.circuit.figures import (
     share,
     tree,
 )
-from telemetry.number_text import percent, watts
+from present.units import percent, watts
 from telemetry.text import ABSENT, counted, duration, estimated_duration, short_duration
 
 STATUS_WORDS = {0: "", 1: "ticket", 2: "page"}

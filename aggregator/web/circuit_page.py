@@ -16,7 +16,7 @@ from aggregator.web.circuit_list import (
 from aggregator.web.markup import facts, link, section, table, text
 from api.power import CircuitPlan, CircuitReply, CircuitState, PlanResult, RowState
 from present.circuit.figures import load
-from telemetry.number_text import kilowatt_hours, number, percent, watts
+from present.units import kilowatt_hours, number, percent, watts
 from telemetry.text import ABSENT, counted, duration, estimated_duration
 
 MOST_NODES = 500

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from aggregator.web.markup import facts, link, path, section, table, text
 from api.bill import BillLine, MonthBill
-from telemetry.number_text import percent
+from present.units import percent
 from telemetry.text import duration
 
 UNKNOWN = "not known"

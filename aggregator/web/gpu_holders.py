@@ -12,9 +12,9 @@ from aggregator.view import AggregatorView
 from aggregator.web.job_words import UNKNOWN, job_link
 from aggregator.web.markup import link, moment, path, section, table, text
 from api.fleet import NodeStatus
+from present.units import number, percent, watts
 from telemetry.devices import Gpu
 from telemetry.jobs import Allocation, AllocationKind, GpuProcess, Job, JobKey, NodeJobs
-from telemetry.number_text import number, percent, watts
 from telemetry.text import counted, duration
 
 _WITHHELD = "<p>Jobs and processes are shown to callers with a token.</p>"

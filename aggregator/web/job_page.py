@@ -20,9 +20,9 @@ from aggregator.web.job_words import (
 )
 from aggregator.web.markup import facts, link, moment, path, section, table, text
 from api.jobs import AllocationRow, GpuUse, JobReply, JobRow, JobSummary
+from present.units import gibibytes, money, percent, watts
 from telemetry.devices import Event
 from telemetry.jobs import AllocationKind
-from telemetry.number_text import gibibytes, money, percent, watts
 from telemetry.text import counted, duration
 from telemetry.units import rate_text
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from aggregator.web.markup import link, text
 from api.jobs import PARTIAL_BELOW, JobPhase, JobRow, JobSummary
+from present.units import kilowatt_hours, money, percent
 from telemetry.jobs import OF_A_NODE, JobKey
-from telemetry.number_text import kilowatt_hours, money, percent
 from telemetry.text import duration
 
 UNKNOWN = '<span class="dim">not known</span>'

@@ -31,9 +31,9 @@ from api.fleet import FleetSummary
 from api.node_register import ReleaseDrift
 from api.power import CircuitsReply, PowerReply
 from present.circuit.figures import by_urgency
+from present.units import money, watts
 from telemetry.inventory import role_of
 from telemetry.metric import Table
-from telemetry.number_text import money, watts
 from telemetry.release import release
 
 MOST = 10

@@ -27,10 +27,9 @@ from api.ports import (
     PortLine,
     PortsReply,
     firing_by_port,
-    line_of,
     port_of,
-    speed_text,
 )
+from present.port import line_of, speed_text
 from telemetry.devices import Gpu, Port
 from telemetry.metric import Table
 from telemetry.text import ABSENT, counted

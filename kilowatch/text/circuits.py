@@ -16,7 +16,7 @@ from present.circuit.figures import (
     share,
     watts_per_amp,
 )
-from telemetry.number_text import percent, watts
+from present.units import percent, watts
 from telemetry.text import duration, estimated_duration
 
 BAR = 24

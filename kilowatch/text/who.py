@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kilowatch.text.table import columns
+from present.units import number, percent
 from telemetry.devices import Gpu
 from telemetry.errors import ConfigError
 from telemetry.inventory import Inventory
 from telemetry.jobs import Allocation, AllocationKind, GpuProcess, Job, JobKey, NodeJobs
-from telemetry.number_text import number, percent
 from telemetry.text import duration
 
 _HEAD = ("GPU", "PID", "USER", "JOB", "MEMORY", "SM", "FOR", "PROGRAM")

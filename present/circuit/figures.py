@@ -8,7 +8,7 @@ from enum import Enum, auto
 from typing import NamedTuple
 
 from api.power import CircuitState, LoadState
-from telemetry.number_text import watts
+from present.units import watts
 from telemetry.text import ABSENT
 
 FAR = 1e12

@@ -19,7 +19,7 @@ from api.device import GpuPageReply
 from api.power import CircuitReply, CircuitState, PowerReply
 from kilowatch.__main__ import main
 from present.circuit.figures import about, headroom_text, load, share
-from telemetry.number_text import celsius, percent, watts
+from present.units import celsius, percent, watts
 from telemetry.text import estimated_duration, timer
 from tests.aggregator.http_client import Door, door
 from tests.tui.cluster import Cluster

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.cells import cell_len
 
 from api.fleet import FleetSummary
-from telemetry.number_text import celsius, kilowatt_hours, money, number, percent, watts, watts_of
+from present.units import celsius, kilowatt_hours, money, number, percent, watts, watts_of
 from telemetry.text import short_duration, time_of_day, timer
 from tui.feed.connection import Connection, ConnectionState
 from tui.kit.surface import WIDE

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from rich.cells import cell_len
 
-from telemetry.number_text import celsius, gibibytes, number, percent
+from present.units import celsius, gibibytes, number, percent
 from tui.kit.chart import dots, spark
 from tui.kit.text import DASH, bar, clean, fit
 from tui.state import readings

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from api.jobs import JobsReply
 from api.power import CircuitReply, CircuitState, LoadState
 from present.circuit.figures import about, assumed, headroom_text, load, share
-from telemetry.number_text import number, percent, watts
+from present.units import number, percent, watts
 from telemetry.text import counted, short_duration, timer
 from tui.feed.wants import DocumentRequest, Wants
 from tui.kit.bars import over

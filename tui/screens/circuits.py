@@ -21,7 +21,7 @@ from present.circuit.figures import (
     share,
     tree,
 )
-from telemetry.number_text import number, percent, watts
+from present.units import number, percent, watts
 from telemetry.text import counted, short_duration, timer
 from tui.feed.requests import ActionError
 from tui.feed.wants import Wants

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 from api.device import GpuPageReply, NodePageReply
-from telemetry.number_text import celsius, gibibytes, number, percent, watts
+from present.units import celsius, gibibytes, number, percent, watts
 from tui.feed.wants import DocumentRequest, Wants
 from tui.kit.text import DASH, clean, fit
 from tui.screens import gpu as gpus

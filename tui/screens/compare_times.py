@@ -16,7 +16,7 @@ from textual.widgets import Input, Label
 
 from api.columns import HistoryReply
 from api.device import GpuPageReply, NodePageReply
-from telemetry.number_text import percent
+from present.units import percent
 from telemetry.text import SECONDS_IN, duration, short_duration, time_of_day
 from tui.feed.wants import DocumentRequest
 from tui.kit.text import DASH, clean, fit

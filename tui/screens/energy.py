@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from api.bill import MonthBill
 from api.power import RowsReply
 from api.report import Report, Upkeep
-from telemetry.number_text import kilowatt_hours, money, number, percent, watts
+from present.units import kilowatt_hours, money, number, percent, watts
 from telemetry.text import short_duration
 from tui.feed.wants import DocumentRequest, Wants
 from tui.kit.bars import Bar, bar_list

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from api.columns import HistoryReply
 from api.device import GpuPageReply, InstanceReply, LinkReply
-from telemetry.number_text import celsius, gibibytes, number, percent
+from present.units import celsius, gibibytes, number, percent
 from telemetry.text import duration, time_of_day
 from tui.feed.wants import DocumentRequest, Wants
 from tui.kit.chart import Mark

@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from api.jobs import PARTIAL_BELOW, GpuHolder, GpuUse, JobReply, JobRow, JobSummary
+from present.units import gibibytes, kilowatt_hours, money, number, percent, watts
 from telemetry.jobs import AllocationKind, GpuProcess
-from telemetry.number_text import gibibytes, kilowatt_hours, money, number, percent, watts
 from telemetry.text import counted, duration, short_duration, timestamp
 from telemetry.units import rate_text
 from tui.kit.flow import flow

@@ -9,7 +9,7 @@ from textual import on
 
 from api.device import GpuReply, NodePageReply
 from present.circuit.figures import about, share
-from telemetry.number_text import gibibytes, number, percent, watts
+from present.units import gibibytes, number, percent, watts
 from telemetry.text import short_duration
 from tui.feed.wants import DocumentRequest, Wants
 from tui.kit.flow import flow

@@ -13,7 +13,7 @@ from textual.widget import Widget
 
 from api.fleet import EventsReply
 from present.circuit.figures import about, headroom_text, share
-from telemetry.number_text import percent
+from present.units import percent
 from tui.feed.wants import Wants
 from tui.kit.bars import Bar, bar_list
 from tui.kit.flow import flow

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 from api.alerts import Alert, Severity
 from api.device import PortReply
-from api.ports import PortGroup, PortLine, PortsReply, firing_by_port, line_of, speed_text
+from api.ports import PortGroup, PortLine, PortsReply, firing_by_port
+from present.port import line_of, speed_text
+from present.units import number
 from telemetry.devices import Gpu
-from telemetry.number_text import number
 from telemetry.text import counted
 from tui.kit.text import DASH, clean, fit
 from tui.theme import Line, Piece

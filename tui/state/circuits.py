@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from api.power import CircuitState
 from present.circuit.figures import NextKind, about, next_event, share
-from telemetry.number_text import percent
+from present.units import percent
 from telemetry.text import short_duration, timer
 from tui.kit.text import DASH, clean
 from tui.state.dashboard_state import DashboardState

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from telemetry.number_text import celsius, gibibytes, percent, watts
+from present.units import celsius, gibibytes, percent, watts
 from tui.state import readings
 from tui.state.dashboard_state import DashboardState
 from tui.state.gpus import Floats

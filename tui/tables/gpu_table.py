@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from telemetry.number_text import gibibytes, number, percent
+from present.units import gibibytes, number, percent
 from tui.kit.text import DASH, bar, clean
 from tui.state.dashboard_state import DashboardState
 from tui.state.gpus import Floats

@@ -10,8 +10,8 @@ import numpy as np
 
 from api.alerts import Severity
 from api.jobs import JobPhase, JobRow
+from present.units import number, percent, watts
 from telemetry.jobs import OF_A_NODE
-from telemetry.number_text import number, percent, watts
 from telemetry.text import counted, short_duration
 from tui.kit.text import CROSS, DASH, clean
 from tui.state.gpus import Floats
