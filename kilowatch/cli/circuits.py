@@ -15,8 +15,9 @@ from api.power import CircuitsReply, PlanRequest, PlanResult, PowerReply, RowsRe
 from kilowatch.cli.aggregator import HOME, address_argument, ca_option, web_address
 from kilowatch.cli.output import echo, echo_json, print_json
 from kilowatch.clients.api import ApiClient, read_token
-from kilowatch.text.circuits import ESTIMATE, circuit_lines, row_lines
+from kilowatch.text.circuits import circuit_lines, row_lines
 from kilowatch.text.losses import loss_lines
+from present.circuit.outlook import ESTIMATE
 from telemetry.errors import KilowattError
 
 

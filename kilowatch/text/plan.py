@@ -6,7 +6,10 @@ import textwrap
 
 from alerts.message.text import clean
 from api.power import Cap, CircuitPlan, LimitPlan, NodePlan, PlanResult
-from kilowatch.text.circuits import ESTIMATE, rule_text, trip_text
+from kilowatch.text.circuits import rule_text
+from kilowatch.text.losses import planned_trip_text
+from present.circuit.outlook import ESTIMATE
+from present.circuit.rows import limits
 
 WIDTH = 80
 
@@ -36,13 +39,9 @@ def _circuit(circuit: CircuitPlan) -> list[str]:
     if circuit.lost:
         return [f"{name}  off, as supposed", *_broken(circuit.alerts)]
     amps = " ".join(f"{pole} {value:.1f}" for pole, value in circuit.amps.items())
-    limits = "its main breaker is not known"
-    if circuit.rated_amps is not None and circuit.continuous_amps is not None:
-        limits = f"continuous limit {circuit.continuous_amps:g} A, breaker {circuit.rated_amps:g} A"
-    trip = circuit.trip_seconds
     lines = [
-        f"{name}  {circuit.watts:,.0f} W  {amps} A; {limits}",
-        f"    {trip_text(trip['earliest'], trip['latest']) if circuit.trip_known else 'no trip time is known'}",
+        f"{name}  {circuit.watts:,.0f} W  {amps} A; {limits(circuit.rated_amps, circuit.continuous_amps)}",
+        f"    {planned_trip_text(circuit)}",
     ]
     if circuit.survivor_amps is not None:
         loss = "another feed" if circuit.survivor_loss is None else clean(circuit.survivor_loss)

@@ -28,6 +28,7 @@ from power.network.wiring import POLES, Flags, Floats
 from power.plan.remedy import RemedyPart, cap_of
 from power.site.layout import Circuit, SiteLayout
 from power.snapshot.quantities import SOURCES
+from present.circuit.outlook import trip_band
 from telemetry.text import duration, estimated_duration
 
 log = logging.getLogger(__name__)
@@ -77,32 +78,10 @@ class LazyFacts(Sequence[Mapping[str, str]]):
         return (self._say(row) for row in range(self._size))
 
 
-# Bands and lists in words. Every trip time is an estimate and is marked so.
+# Lists in words.
 
-ESTIMATE = "an estimate; a breaker may trip earlier or later"
 NO_RATING = "not known: the breaker's own rating is not configured"
 NO_BAND = "not known: {}. It may trip at any load above its rating, and no time can be promised"
-
-
-def band(trips: Floats) -> str:
-    """Return the trip time of a breaker in words, from (earliest, nominal, latest) seconds: always a
-    band."""
-    earliest, nominal, latest = (float(seconds) for seconds in trips)
-    if np.isnan(earliest):
-        return "not known, as its load is not"
-    if np.isinf(earliest):
-        return "it does not trip at this load"
-    if earliest == 0:
-        end = "perhaps never" if np.isinf(latest) else f"within {estimated_duration(latest)}"
-        usual = "" if np.isinf(nominal) else f", typically after {estimated_duration(nominal)}"
-        return f"at any moment{usual}, {end}; {ESTIMATE}"
-    if np.isinf(nominal):
-        return (
-            f"after {estimated_duration(earliest)} at the earliest, more likely never; {ESTIMATE}"
-        )
-    if np.isinf(latest):
-        return f"after {estimated_duration(earliest)} at the earliest, typically after {estimated_duration(nominal)}, perhaps never; {ESTIMATE}"
-    return f"between {estimated_duration(earliest)} and {estimated_duration(latest)}, typically after {estimated_duration(nominal)}; {ESTIMATE}"  # fmt: skip
 
 
 def listed(names: Sequence[str], most: int = 8) -> str:
@@ -212,7 +191,7 @@ class FactContext:
     def _band(self, row: int, circuit: Circuit) -> str:
         if circuit.curve is None:
             return NO_RATING
-        return band(self.trips[row]) if circuit.band.known else NO_BAND.format(circuit.band.why_unknown)  # fmt: skip
+        return trip_band(*map(float, self.trips[row])) if circuit.band.known else NO_BAND.format(circuit.band.why_unknown)  # fmt: skip
 
     def _unheard(self, row: int) -> str:
         """Return why part of a circuit's load is assumed."""

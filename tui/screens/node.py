@@ -8,7 +8,7 @@ from urllib.parse import quote
 from textual import on
 
 from api.device import GpuReply, NodePageReply
-from present.circuit.figures import about, share
+from present.circuit.rows import share_row
 from present.units import gibibytes, number, percent, watts
 from telemetry.text import short_duration
 from tui.feed.wants import DocumentRequest, Wants
@@ -166,7 +166,7 @@ def _circuits(state: DashboardState, page: NodePageReply, since: Now) -> list[Li
     for name in names[:4]:
         circuit = by_name[name]
         status = state.circuit_status.get(name, RowStatus.OK)
-        lines.append([("circuit ", "dim"), (clean(name), "strong"), (f" {about(circuit, percent(share(circuit)))}  ", ""),
+        lines.append([("circuit ", "dim"), (clean(name), "strong"), (f" {share_row(circuit).short}  ", ""),
                       countdown(circuit, status, since)])  # fmt: skip
     return lines
 
