@@ -36,10 +36,10 @@ def exact_watts(value: float | None) -> str:
 
 def watts_of(value: float | None, limit: float | None, *, exact: bool = False) -> str:
     """Return power and its limit in one unit: `11.2/22.4 kW`; `exact`: `912/1,000 W`."""
-    if limit is None or value is None:
-        return exact_watts(value) if exact else watts(value)
     if exact:
-        return f"{number(value)}/{number(limit)} W"
+        return exact_watts(value) if limit is None else f"{number(value)}/{number(limit)} W"
+    if limit is None or value is None:
+        return watts(value)
     unit = _scaled(max(limit, value))[1]
     factor = {"W": 1.0, "kW": 1e3, "MW": 1e6}[unit]
     digits = {"W": 0, "kW": 1, "MW": 2}[unit]
@@ -110,7 +110,7 @@ def gibibytes(value: float | None) -> str:
 
 def gibibytes_of(value: float | None, total: float | None) -> str:
     """Return bytes and the most of them: `40/80 GiB`."""
-    return ABSENT if value is None or total is None else f"{in_gibibytes(value)}/{in_gibibytes(total)} GiB"  # fmt: skip
+    return gibibytes(value) if total is None else f"{in_gibibytes(value)}/{in_gibibytes(total)} GiB"
 
 
 def gigabytes(value: float) -> str:

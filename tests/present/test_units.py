@@ -50,7 +50,7 @@ def test_a_missing_value_is_a_dash_and_nothing_is_a_zero() -> None:
         (units.percent(0.984), "98%"), (units.percent(0.0724, 1), "7.2%"), (units.percent_change(-0.12), "-12%"),
         (units.megahertz(1.98e9), "1,980 MHz"), (units.gigabits(5e10), "400 Gb/s"), (units.volts(230.0), "230 V"),
         (units.gibibytes(80 * 2**30), "80 GiB"), (units.gibibytes(3.5 * 2**30), "3.5 GiB"),
-        (units.gibibytes_of(2**31, 80 * 2**30), "2/80 GiB"), (units.gibibytes_of(None, 2**30), "—"),
+        (units.gibibytes_of(2**31, 80 * 2**30), "2/80 GiB"), (units.gibibytes_of(None, 2**30), "—/1 GiB"), (units.watts_of(None, 700, exact=True), "—/700 W"),
         (units.kilowatt_hours(0.00123), "0.0012 kWh"), (units.kilowatt_hours(0.61), "0.61 kWh"),
         (units.kilowatt_hours(1234.5), "1,234 kWh"), (units.kilowatt_hours(12_345), "12.3 MWh"),
         (units.kilowatt_hours(1234.5, exact=True), "1,234.5 kWh"), (units.energy(3.6e6), "1.00 kWh"),
