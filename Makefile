@@ -40,7 +40,7 @@ cluster: setup  ## three aggregators as one on this machine, to kill one of them
 	$(BIN)/python -m deploy.cluster
 
 gate: setup packages  ## what CI runs: all checks and tests, and once more alone what failed; `make gate BASE=main`
-	$(BIN)/python -m compileall -q telemetry api power alerts collector aggregator tui kilowatch tests bench docs grafana
+	$(BIN)/python -m compileall -q telemetry api present power alerts collector aggregator tui kilowatch tests bench docs grafana
 	$(BIN)/python -m tests.gate --base $(BASE)
 
 quick: setup  ## the tests nearest to what changed: under two minutes; `make quick BASE=HEAD~1`
@@ -82,7 +82,7 @@ search: setup packages  ## the property tests with fresh seeds: `make search SEC
 check: setup  ## what CI checks beside the tests: format, lint, types, imports, generated files
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy telemetry api power alerts collector aggregator tui kilowatch
+	$(BIN)/mypy telemetry api present power alerts collector aggregator tui kilowatch
 	$(BIN)/lint-imports
 	$(BIN)/python -m docs.build --check
 	$(BIN)/python -m docs.worked_sites --check

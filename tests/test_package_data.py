@@ -6,8 +6,9 @@ import fnmatch
 import tomllib
 from pathlib import Path
 
+from tests.kit.packages import PACKAGES
+
 ROOT = Path(__file__).parents[1]
-PACKAGES = ("telemetry", "api", "power", "alerts", "collector", "aggregator", "tui", "kilowatch")
 
 
 def test_every_file_beside_the_modules_is_in_the_wheel() -> None:

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit.packages import PACKAGES
+
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("telemetry", "api", "power", "alerts", "collector", "aggregator", "tui", "kilowatch")
 GLOSSARY = tomllib.loads((ROOT / "docs" / "glossary.toml").read_text(encoding="utf-8"))
 VAGUE = ("It", "They", "One", "Those", "All", "Nobody", "Somebody", "Let", "Less", "Back", "What")
 """First words of a docstring that do not name its object."""

@@ -13,10 +13,11 @@ from typing import Any
 
 import msgspec
 
-from api.circuit_figures import about, load, share
 from api.fitness import FleetFitness
+from present.circuit.figures import share
+from present.circuit.rows import load_row, share_row
+from present.units import kilowatt_hours, money, number, percent, watts
 from telemetry.errors import ConfigError
-from telemetry.number_text import kilowatt_hours, money, number, percent, watts
 from telemetry.text import counted, short_duration
 from tui.feed.connection import Connection as LineOf
 from tui.feed.connection import ConnectionState
@@ -145,10 +146,11 @@ def text_lines(
             word, _ = countdown(
                 circuit, state.circuit_status.get(circuit.id, RowStatus.OK), Now(0.0)
             )
+            its = load_row(circuit)
             lines.append(
                 [
                     (
-                        f"{clean(circuit.id):<20} {about(circuit, percent(share(circuit))):>5}  {about(circuit, watts(load(circuit))):>9}  {word}",
+                        f"{clean(circuit.id):<20} {share_row(circuit).short:>5}  {its.short or its.value:>9}  {word}",
                         "",
                     )
                 ]

@@ -21,8 +21,8 @@ from api.ports import (
     PortsReply,
     faults,
     firing_by_port,
-    state_text,
 )
+from present.port import state_text
 from telemetry.devices import Port
 from telemetry.fleet import Node
 from telemetry.gap import reason_of

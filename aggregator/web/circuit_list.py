@@ -4,23 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from aggregator.web.markup import link, text
-from api.circuit_figures import (
-    NextKind,
-    about,
-    by_urgency,
-    headroom_text,
-    load,
-    next_event,
-    share,
-    tree,
-)
+from aggregator.web.markup import fact, link, text
 from api.power import CircuitState, PowerReply
-from telemetry.number_text import percent, watts
-from telemetry.text import ABSENT, counted, duration, estimated_duration, short_duration
+from present.circuit.figures import by_urgency, share, tree
+from present.circuit.outlook import ESTIMATE, next_row
+from present.circuit.rows import headroom_row, load_row, share_row, state_row
+from present.row import Tone
+from telemetry.text import counted
 
 STATUS_WORDS = {0: "", 1: "ticket", 2: "page"}
 """Worst alert of a circuit, as its row is marked."""
+ALERT_TONES = (Tone.PLAIN, Tone.WARN, Tone.CRIT)
+"""Tones of these."""
 Status = Mapping[str, int]
 
 
@@ -41,8 +36,8 @@ def circuits_body(
         f'<input name="q" type="search" value="{text(filtered)}" placeholder="circuit or node"></label> '
         f'<button>Filter</button> <span class="dim">{found}</span></form>'
         f"{circuits_table(rows, status)}"
-        '<p class="dim">Times are estimates: a breaker may trip earlier or later. Load: about the last ten '
-        "seconds. An unknown load is no number, and is in no sum.</p>"
+        f'<p class="dim">{ESTIMATE} Load: about the last ten seconds. An unknown load is no number, and is in '
+        "no sum.</p>"
     )
 
 
@@ -110,31 +105,15 @@ def _row(depth: int, circuit: CircuitState, status: int) -> str:
     cells = (
         f'<th scope="row" class="tree d{min(depth, 6)}">{link(circuit.id, "circuits", circuit.id)}'
         f'<span class="dim">{feeds}</span>{rules}</th>',
-        f'<td class="num">{load_text(circuit)}</td>',
-        f'<td class="num">{share_text(circuit)}</td>',
+        f'<td class="num">{text(load_row(circuit).value)}</td>',
+        f'<td class="num">{text(share_row(circuit).short)}</td>',
         f"<td>{bar(circuit, mark)}</td>",
-        f"<td>{next_text(circuit)}</td>",
-        f'<td class="num">{headroom(circuit)}</td>',
-        f"<td>{state_text(circuit)}</td>",
+        f"<td>{fact(next_row(circuit, ALERT_TONES[status]))}</td>",
+        f'<td class="num">{text(headroom_row(circuit).value)}</td>',
+        f"<td>{fact(state_row(circuit))}</td>",
         f'<td class="num">{len(circuit.nodes) or ""}</td>',
     )
     return f'<tr class="{mark}">{"".join(cells)}</tr>'
-
-
-def load_text(circuit: CircuitState) -> str:
-    """Return the load as HTML: with `~` where a part is assumed or not known, in words where all is unknown."""
-    its = load(circuit)
-    return "unknown" if its is None else about(circuit, watts(its))
-
-
-def share_text(circuit: CircuitState) -> str:
-    """Return the load over the breaker's rating."""
-    return about(circuit, percent(share(circuit)))
-
-
-def headroom(circuit: CircuitState) -> str:
-    """Return what is left below the continuous limit; negative above it."""
-    return about(circuit, headroom_text(circuit))
 
 
 def bar(circuit: CircuitState, mark: str = "") -> str:
@@ -158,45 +137,3 @@ def _marks(circuit: CircuitState) -> Iterator[tuple[str, float]]:
     if circuit.continuous_amps and circuit.rated_amps:
         yield "continuous", 80 * circuit.continuous_amps / circuit.rated_amps
     yield "rating", 80.0
-
-
-def next_text(circuit: CircuitState) -> str:
-    """Return what happens to it next as HTML; a countdown runs on in the browser."""
-    if load(circuit) is None:
-        return ABSENT
-    kind, seconds = next_event(circuit)
-    left = seconds or 0.0
-    match kind:
-        case NextKind.TRIP:
-            if left < 1:
-                return '<strong class="page">may trip now</strong>'
-            return f'<strong class="page">may trip in {_countdown(left)}</strong>'
-        case NextKind.FULL:
-            return f"trend: rating in {_countdown(left)}"
-        case NextKind.OVER:
-            since = f" for {duration(seconds)}" if seconds else ""
-            return f"over its continuous limit{since}"
-        case NextKind.ASSUMED:
-            return "over by assumed power"
-        case NextKind.CONTINUOUS:
-            return f"trend: continuous limit in {_countdown(left)}"
-        case NextKind.WAS_OVER:
-            return "fell below its continuous limit"
-        case NextKind.NOTHING:
-            return ABSENT
-
-
-def _countdown(seconds: float) -> str:
-    if seconds > 86_400:
-        return short_duration(seconds)
-    return f'<span data-countdown="{seconds:.0f}">{estimated_duration(seconds)}</span>'
-
-
-def state_text(circuit: CircuitState) -> str:
-    """Return how the load is known, and since when."""
-    if circuit.load_state is None:
-        return ABSENT
-    since = circuit.load_state_seconds
-    words = text(circuit.load_state.value)
-    how_long = "" if since is None else f' <span class="dim">for {duration(since)}</span>'
-    return f'<span class="load-{words.replace(" ", "-")}">{words}</span>{how_long}'

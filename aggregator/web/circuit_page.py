@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-from aggregator.web.circuit_list import (
-    STATUS_WORDS,
-    bar,
-    headroom,
-    load_text,
-    next_text,
-    share_text,
-    state_text,
-)
-from aggregator.web.markup import facts, link, section, table, text
-from api.circuit_figures import load
+from aggregator.web.circuit_list import ALERT_TONES, STATUS_WORDS, bar
+from aggregator.web.markup import fact, facts, link, section, table, text, toned
 from api.power import CircuitPlan, CircuitReply, CircuitState, PlanResult, RowState
-from telemetry.number_text import kilowatt_hours, number, percent, watts
-from telemetry.text import ABSENT, counted, duration, estimated_duration
+from present.circuit.losses import passed_limit, planned_trip
+from present.circuit.outlook import outlook
+from present.circuit.rows import page_rows
+from present.units import percent, roughly, watts
+from telemetry.text import counted
 
 MOST_NODES = 500
 """Nodes that are listed."""
@@ -25,84 +19,19 @@ MOST_NODES = 500
 
 def circuit_body(reply: CircuitReply, status: int, chart: str, losses: str, jobs: str = "") -> str:
     """Return the page's content; `chart`, `losses` and `jobs` are HTML."""
-    circuit = reply.circuit
+    circuit, alert = reply.circuit, ALERT_TONES[status]
     mark = STATUS_WORDS.get(status, "")
     fed = f", fed by {link(circuit.parent, 'circuits', circuit.parent)}" if circuit.parent else ""
     rules = "".join(f'<span class="badge {mark}">{text(one)}</span> ' for one in circuit.alerts)
     return (
         f"<p>{text(circuit.kind)} {text(circuit.facts.get('breaker', ''))}{fed} {rules}</p>"
-        f'<p class="next">{_next(circuit)}</p>{bar(circuit, mark)}'
-        f"{facts(_facts(circuit))}{_remarks(circuit)}"
+        f'<p class="next">{fact(outlook(circuit, alert))}</p>{bar(circuit, mark)}'
+        f"{facts((row.label, fact(row)) for row in page_rows(circuit, alert))}"
         f"{section('Load', chart, 'load')}"
         f"{section('What hangs on it', _members(reply), 'members')}"
         f"{jobs}"
         f"{section('If it is lost', losses, 'losses')}"
     )
-
-
-def _next(circuit: CircuitState) -> str:
-    words = next_text(circuit)
-    if load(circuit) is None:
-        return "Its load is unknown, and with it when it trips."
-    trip = circuit.trip_seconds
-    if trip.earliest is None:
-        if not circuit.trip_known:
-            return text(circuit.facts.get("band", "When it trips is not known."))
-        return words if words != ABSENT else "It does not trip at this load."
-    nominal = "a typical one holds" if trip.nominal is None else f"typically {estimated_duration(trip.nominal)}"  # fmt: skip
-    latest = "perhaps never" if trip.latest is None else f"at the latest {estimated_duration(trip.latest)}"  # fmt: skip
-    return f'{words} <span class="dim">{nominal}, {latest}; an estimate, if the load of the last 10 s stays</span>'
-
-
-def _facts(circuit: CircuitState) -> Iterator[tuple[str, str]]:
-    yield "load, last 10 s", load_text(circuit)
-    yield "of the breaker", f"{share_text(circuit)} of {number(circuit.rated_amps)} A"
-    yield "headroom", headroom(circuit)
-    yield "state of the load", state_text(circuit)
-    if load(circuit) is not None:
-        sigma = f" ± {watts(circuit.sigma_watts)}" if circuit.sigma_watts else ""
-        yield "now", f"{watts(circuit.watts)}{sigma} by {text(circuit.source or ABSENT)}"
-        yield "amps now", " ".join(f"{text(pole)} {number(amps, 1)}" for pole, amps in circuit.amps.items())  # fmt: skip
-        yield "neutral", "" if circuit.neutral_amps is None else f"{circuit.neutral_amps:.1f} A"
-    yield "continuous limit", f"{number(circuit.continuous_amps, 1)} A"
-    if circuit.effective_amps is not None and circuit.rated_amps is not None and circuit.effective_amps < circuit.rated_amps - 0.05:  # fmt: skip
-        yield "rating in this heat", f"{circuit.effective_amps:.1f} A"
-    above = circuit.above_continuous_seconds
-    over = f", over it for {duration(above)}" if above else ""
-    yield "last minute", f"{percent(circuit.continuous_ratio)} of the continuous limit{over}"
-    heat = "not known" if circuit.heat_ratio is None else f"{percent(circuit.heat_ratio)} of what trips it"  # fmt: skip
-    yield "breaker heat", f"{heat} (an estimate)"
-    yield (
-        "assumed power",
-        watts(circuit.assumed_watts) if load(circuit) is not None and circuit.assumed_watts else "",
-    )
-    committed = f"{watts(circuit.committed_watts)}, {percent(circuit.committed_continuous_ratio)} of the continuous limit"  # fmt: skip
-    yield "power commitment", "" if circuit.committed_watts is None else committed
-    survivor = circuit.survivor_continuous_ratio
-    yield "after the worst loss", "" if survivor is None else f"{percent(survivor)} of the continuous limit"  # fmt: skip
-    ahead = circuit.forecast_continuous_seconds
-    yield "trend", "" if ahead is None else f"continuous limit in {estimated_duration(ahead)}"
-    yield "redundancy group", text(circuit.group or "")
-    yield "energy", "" if circuit.energy_kwh is None else kilowatt_hours(circuit.energy_kwh)
-
-
-_REMARKS = {
-    "remedy": "relief",
-    "contributors": "most of it",
-    "assumed": "assumed",
-    "meter": "meter",
-    "unknown_nodes": "power not known",
-}
-"""Facts that no field above has, with their words."""
-
-
-def _remarks(circuit: CircuitState) -> str:
-    rows = [
-        f"<li><strong>{name}</strong>: {text(circuit.facts[fact])}</li>"
-        for fact, name in _REMARKS.items()
-        if circuit.facts.get(fact)
-    ]
-    return f"<ul>{''.join(rows)}</ul>" if rows else ""
 
 
 def _members(reply: CircuitReply) -> str:
@@ -119,8 +48,10 @@ def _node(row: RowState) -> Sequence[str]:
     load = row.quantities.get("load_ratio")
     return (
         link(row.id, "nodes", row.id),
-        ("~" if row.quantities.get("assumed_watts") else "")
-        + watts(row.quantities.get("wall_watts")),
+        roughly(
+            watts(row.quantities.get("wall_watts")),
+            partial=bool(row.quantities.get("assumed_watts")),
+        ),
         percent(load),
         text(", ".join(row.alerts)),
     )
@@ -144,10 +75,6 @@ def losses_body(name: str, plan: PlanResult, circuits: Sequence[CircuitState]) -
 
 
 def _follows(circuit: CircuitPlan) -> str:
-    trip = circuit.trip_seconds.get("earliest")
-    if trip is not None:
-        return f'<strong class="page">may trip in {estimated_duration(trip)}</strong>'
-    amps = max(circuit.amps.values(), default=0.0)
-    if circuit.continuous_amps is not None and amps > circuit.continuous_amps:
-        return "over its continuous limit"
-    return "does not trip" if circuit.trip_known else "when it trips is not known"
+    trip, passed = planned_trip(circuit), passed_limit(circuit)
+    words = toned(text(trip.text), trip.tone)
+    return f"{text(passed)}; {words}" if passed else words

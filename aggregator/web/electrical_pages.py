@@ -27,6 +27,7 @@ from aggregator.web.markup import path, text
 from api.alerts import AlertState, Severity, Subject
 from api.power import CircuitsReply, CircuitState
 from power.plan.plan import Suppose
+from present.circuit.rows import limit_marks
 from telemetry.errors import ConfigError
 
 
@@ -79,12 +80,11 @@ async def _chart(view: AggregatorView, circuit: CircuitState, asked: dict[str, s
     values, highs = ([None if one is None else one * scale for one in column] for column in (found.values, found.high))  # fmt: skip
     series = LoadSeries(found.at, values, highs, "W" if rated is None else "A",
                         round(max(found.step, SAVE_SECONDS) * 1e9))  # fmt: skip
-    limits = [("continuous limit", circuit.continuous_amps), ("rating", rated)]
     drawn = load_chart(
         series,
         start,
         end,
-        [(name, value) for name, value in limits if value],
+        limit_marks(circuit),
         "load of the highest pole" if rated else "load",
     )
     return time_tabs(("circuits", circuit.id), "load", asked, start, end) + drawn

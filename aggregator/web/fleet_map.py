@@ -8,9 +8,9 @@ from itertools import groupby
 from typing import NamedTuple
 
 from aggregator.web.markup import link, path, text
+from present.units import value_text
 from telemetry.catalogue import CATALOGUE
 from telemetry.text import counted
-from telemetry.value_text import value_text
 
 _METRICS = {metric.name: metric for metric in CATALOGUE}
 QUANTITIES = {

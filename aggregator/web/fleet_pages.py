@@ -14,7 +14,7 @@ from aggregator.web.load_chart import LoadSeries, load_chart
 from aggregator.web.markup import facts, link, path, section, table, text
 from api.drift import DriftReply, NodeGroup
 from api.fitness import FitnessReply, FitnessSample, NodeFitness
-from telemetry.number_text import money, watts
+from present.units import money, watts
 from telemetry.text import ABSENT, counted
 
 MOST = 200

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from aggregator.web.markup import link, text
-from api.jobs import PARTIAL_BELOW, JobPhase, JobRow, JobSummary
+from api.jobs import JobPhase, JobRow
 from telemetry.jobs import OF_A_NODE, JobKey
-from telemetry.number_text import kilowatt_hours, money, percent
 from telemetry.text import duration
 
 UNKNOWN = '<span class="dim">not known</span>'
@@ -45,42 +44,9 @@ def phase_badge(row: JobRow) -> str:
     return f"{shown}{reported}{code}"
 
 
-def use_text(summary: JobSummary | None) -> str:
-    """Return the mean use of a job, marked where it is partial."""
-    if summary is None or summary.utilization_ratio is None:
-        return UNKNOWN
-    return f"{mark_of(summary.coverage)}{percent(summary.utilization_ratio)}"
-
-
-def energy_text(joules: float | None, coverage: float | None) -> str:
-    """Return energy, marked where it is partial."""
-    if joules is None:
-        return UNKNOWN
-    return f"{mark_of(coverage)}{kilowatt_hours(joules / 3.6e6)}"
-
-
-def cost_text(summary: JobSummary) -> str:
-    """Return the cost of a job, or why it has none."""
-    if summary.cost is None:
-        return f'{UNKNOWN} <span class="dim">without a tariff and power at the wall</span>'
-    return f"{mark_of(summary.wall_coverage)}{text(money(summary.cost, summary.currency))}"
-
-
-def co2_text(summary: JobSummary) -> str:
-    """Return the CO2 of a job, or why it has none."""
-    if summary.co2_kg is None:
-        return f'{UNKNOWN} <span class="dim">without power at the wall</span>'
-    return f"{mark_of(summary.wall_coverage)}{summary.co2_kg:,.3f} kg"
-
-
 def times_text(times: int) -> str:
     """Return how often something happened: `once`, `3 times`."""
     return "once" if times == 1 else f"{times:,} times"
-
-
-def mark_of(coverage: float | None) -> str:
-    """Return the mark of a figure that covers too little of a job's time to be whole."""
-    return "~" if coverage is None or coverage < PARTIAL_BELOW else ""
 
 
 def nodes_text(names: list[str]) -> str:

@@ -7,8 +7,17 @@ import re
 from collections.abc import Iterable, Sequence
 from urllib.parse import quote, urlencode
 
+from present.row import FactRow, Tone
 from telemetry.printable import one_line
-from telemetry.text import ABSENT, duration, rfc3339, time_of_day, timestamp
+from telemetry.text import (
+    ABSENT,
+    duration,
+    estimated_duration,
+    rfc3339,
+    short_duration,
+    time_of_day,
+    timestamp,
+)
 
 
 def text(words: object) -> str:
@@ -55,6 +64,32 @@ def facts(pairs: Iterable[tuple[str, str]]) -> str:
     """Return a list of names and values; values are HTML, empty ones are left out."""
     rows = "".join(f"<dt>{text(name)}</dt><dd>{value}</dd>" for name, value in pairs if value)
     return f'<dl class="facts">{rows}</dl>' if rows else ""
+
+
+def toned(words: str, tone: Tone) -> str:
+    """Return HTML as loud as its tone."""
+    match tone:
+        case Tone.PLAIN:
+            return words
+        case Tone.STRONG | Tone.WARN | Tone.CRIT:
+            return f'<strong class="{tone}">{words}</strong>'
+        case Tone.DIM | Tone.STALE:
+            return f'<span class="{tone}">{words}</span>'
+
+
+def fact(row: FactRow) -> str:
+    """Return the value of a row with its times and its note; a countdown runs on in the browser."""
+    held = f' <span class="dim">for {duration(row.since)}</span>' if row.since else ""
+    left = "" if row.until is None else f" {countdown(row.until)}"
+    note = f' <span class="dim">{text(row.note)}</span>' if row.note else ""
+    return f"{toned(f'{text(row.value)}{left}', row.tone)}{held}{note}"
+
+
+def countdown(seconds: float) -> str:
+    """Return seconds that are left; the browser lets them run on."""
+    if seconds > 86_400:
+        return short_duration(seconds)
+    return f'<span data-countdown="{seconds:.0f}">{estimated_duration(seconds)}</span>'
 
 
 def section(title: str, body: str, name: str) -> str:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from aggregator.web.markup import link, path, text
 from api.fleet import NodeReply, NodeStatus
 from api.node_register import ReleaseDrift
+from present.units import celsius, watts
 from telemetry.inventory import NodeRole
-from telemetry.number_text import celsius, watts
 from telemetry.text import ABSENT, counted, duration
 
 ROWS = 100

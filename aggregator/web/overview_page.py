@@ -26,14 +26,14 @@ from aggregator.web.fleet_pages import fitness_chart, fitness_links
 from aggregator.web.markup import facts, link, path, section, text
 from aggregator.web.port_pages import places_table
 from api.alerts import IncidentsReply
-from api.circuit_figures import by_urgency
 from api.fitness import FleetFitness
 from api.fleet import FleetSummary
 from api.node_register import ReleaseDrift
 from api.power import CircuitsReply, PowerReply
+from present.circuit.figures import by_urgency
+from present.units import money, watts
 from telemetry.inventory import role_of
 from telemetry.metric import Table
-from telemetry.number_text import money, watts
 from telemetry.release import release
 
 MOST = 10

@@ -15,10 +15,10 @@ from api.evidence import (
     PastFault,
     Remedy,
 )
+from present.units import value_text
 from telemetry.catalogue import BY_NAME
 from telemetry.metric import Kind, Unit
 from telemetry.text import counted, duration, time_of_day, timestamp
-from telemetry.value_text import value_text
 
 _SECOND = 1_000_000_000
 _PAGE_LINES = 2

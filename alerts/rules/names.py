@@ -8,9 +8,9 @@ from api.alerts import Subject
 from api.power import SnapshotKind
 from power.snapshot.quantities import QUANTITY_BY_NAME
 from power.snapshot.snapshot import Quantity
+from present.units import value_text
 from telemetry.catalogue import BY_NAME
 from telemetry.metric import Metric, Unit
-from telemetry.value_text import value_text
 
 Word = Metric | Quantity
 """Meaning of a name; both have unit, help, kind and states."""

@@ -15,8 +15,10 @@ from api.power import CircuitsReply, PlanRequest, PlanResult, PowerReply, RowsRe
 from kilowatch.cli.aggregator import HOME, address_argument, ca_option, web_address
 from kilowatch.cli.output import echo, echo_json, print_json
 from kilowatch.clients.api import ApiClient, read_token
-from kilowatch.text.circuits import ESTIMATE, circuit_lines, row_lines
+from kilowatch.text.circuits import circuit_lines, row_lines
 from kilowatch.text.losses import loss_lines
+from present.circuit.outlook import ESTIMATE
+from present.units import watts
 from telemetry.errors import KilowattError
 
 
@@ -82,7 +84,7 @@ def _lines(api: ApiClient) -> list[str]:
                 "", "    [power.circuits.office]", "    breaker = 15",
                 '    nodes = ["rig1"]', "", "Then docs/power.md."]  # fmt: skip
     found = api.get("/api/v1/circuits", CircuitsReply)
-    draw = "" if power.wall_watts is None else f"  {power.wall_watts:,.0f} W at the wall"
+    draw = "" if power.wall_watts is None else f"  {watts(power.wall_watts)} at the wall"
     lines = [f"cluster {clean(found.cluster)}{draw}", *_problems(power)]
     lines += circuit_lines(found.circuits)
     lines += row_lines("budget", api.get("/api/v1/budgets", RowsReply).rows)

@@ -6,9 +6,11 @@ import textwrap
 from collections.abc import Sequence
 
 from alerts.message.text import clean
-from api.power import CircuitPlan, LossPlan, PlanResult, SurvivorPlan
-from kilowatch.text.circuits import ESTIMATE, trip_text
+from api.power import CircuitPlan, LossPlan, PlanResult
 from kilowatch.text.table import WIDTH
+from present.circuit.losses import passed_limit, planned_trip, survivor_words
+from present.circuit.outlook import ESTIMATE
+from present.units import amperes, percent
 
 MOST = 12
 """Most further losses that are listed."""
@@ -34,34 +36,31 @@ def loss_lines(lost: Sequence[str], answer: PlanResult) -> list[str]:
 def _loaded(answer: PlanResult) -> list[str]:
     lines = []
     for circuit in [*answer.panels, *answer.circuits]:
-        over = _over(circuit)
+        over = passed_limit(circuit)
         if over:
             amps = max(circuit.amps.values(), default=0.0)
-            lines += _wrapped(f"  ! {clean(circuit.id)}  {amps:.1f} A, {over}; {_trip(circuit)}")
+            lines += _wrapped(
+                f"  ! {clean(circuit.id)}  {amperes(amps)}, {over}; {planned_trip_text(circuit)}"
+            )
     for limit in answer.limits:
         if limit.load_ratio > 1.0:
-            lines += _wrapped(f"  ! {clean(limit.id)}  {limit.load_ratio:.0%} of its rating")
+            lines += _wrapped(f"  ! {clean(limit.id)}  {percent(limit.load_ratio)} of its rating")
     for node in answer.nodes:
         if node.supply_load is not None and node.supply_load > 1.0:
-            lines += _wrapped(f"  ! node {clean(node.id)}  supplies {node.supply_load:.0%} loaded")
+            lines += _wrapped(
+                f"  ! node {clean(node.id)}  supplies {percent(node.supply_load)} loaded"
+            )
     return lines or ["  nothing is above its limits"]
 
 
-def _over(circuit: CircuitPlan) -> str:
-    amps = max(circuit.amps.values(), default=0.0)
-    if circuit.rated_amps is not None and amps > circuit.rated_amps:
-        return f"above its breaker of {circuit.rated_amps:g} A"
-    if circuit.continuous_amps is not None and amps > circuit.continuous_amps:
-        return f"above its continuous limit of {circuit.continuous_amps:g} A"
-    return ""
-
-
-def _trip(circuit: CircuitPlan) -> str:
-    return trip_text(circuit.trip_seconds["earliest"], circuit.trip_seconds["latest"])
+def planned_trip_text(circuit: CircuitPlan) -> str:
+    """Return when a circuit trips under the supposed load: a band, never, or not known."""
+    trip = planned_trip(circuit)
+    return trip.note or trip.text
 
 
 def _next(loss: LossPlan) -> str:
-    parts = [_survivor(one) for one in loss.overloaded[:3]]
+    parts = [f"{clean(one.id)} {survivor_words(one)}" for one in loss.overloaded[:3]]
     if len(loss.overloaded) > 3:
         parts.append(f"{len(loss.overloaded) - 3} more above a limit")
     if loss.unfed:
@@ -69,14 +68,6 @@ def _next(loss: LossPlan) -> str:
         more = f" and {len(loss.unfed) - 3} more" if len(loss.unfed) > 3 else ""
         parts.append(f"{few}{more} without power")
     return "; ".join(parts)
-
-
-def _survivor(one: SurvivorPlan) -> str:
-    if one.over == "limit" or one.amps is None:
-        return f"{clean(one.id)} at {one.limit_ratio or 0:.0%} of its rating"
-    limit = one.rated_amps if one.over == "rating" else one.continuous_amps
-    kind = "breaker" if one.over == "rating" else "continuous limit"
-    return f"{clean(one.id)} {one.amps:.1f} A, {kind} {limit or 0:g} A"
 
 
 def _wrapped(text: str) -> list[str]:

@@ -14,10 +14,10 @@ from aggregator.store.embedded import EmbeddedStore
 from aggregator.store.executor import StoreExecutor
 from aggregator.store.protocol import Store
 from tests.aggregator.fake_view import MemoryStore
+from tests.kit.packages import PACKAGES
 
 NAME = re.compile(r"influx(?!ql)", re.IGNORECASE)
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("telemetry", "api", "power", "alerts", "collector", "aggregator", "tui", "kilowatch")
 METHODS = [name for name in vars(Store) if not name.startswith("_")]
 ANSWERED = ("known", "accounted", "inventories", "history", "past", "events", "size", "status")
 KNOW_INFLUXDB = {

@@ -14,12 +14,13 @@ import pytest
 from click.testing import CliRunner
 
 from aggregator.electrical.service import ElectricalService
-from api.circuit_figures import about, headroom_text, load, share
 from api.decoding import decode
 from api.device import GpuPageReply
 from api.power import CircuitReply, CircuitState, PowerReply
 from kilowatch.__main__ import main
-from telemetry.number_text import celsius, percent, watts
+from present.circuit.figures import load, share
+from present.circuit.rows import about, headroom_row, load_row
+from present.units import celsius, percent, watts
 from telemetry.text import estimated_duration, timer
 from tests.aggregator.http_client import Door, door
 from tests.tui.cluster import Cluster
@@ -160,28 +161,30 @@ def test_load_and_headroom_of_a_circuit_are_the_same_everywhere(shown: Shown, na
     one = reply.circuit
     assert (load(one) is None) == (name == "unheard")
     of_load, of_rating = about(one, watts(load(one))), about(one, percent(share(one)))
-    left = headroom_text(one)
+    left = headroom_row(one).value
     page, all_, command = shown.pages[f"/circuits/{name}"], shown.pages["/circuits"], listed(shown, name)  # fmt: skip
-    cells = re.search(rf" {name}(?: \(panel\))?(?: \S+,? ?)*? (unknown|~?[\d.]+ k?W) (\S+) ", all_)
+    cells = re.search(
+        rf" {name}(?: \(panel\))?(?: \S+,? ?)*? (no reading yet|~?[\d.]+ k?W) (\S+) ", all_
+    )
     if load(one) is None:
-        assert "load, last 10 s unknown" in page
+        assert f"{load_row(one).label} {load_row(one).value}" in page
         assert "headroom —" in page
-        assert "no reading yet" in command
+        assert load_row(one).value in command
         assert not re.search(r"\d W|\d kW", command.splitlines()[0])
         assert table(shown, name)[2] == table(shown, name)[-1] == left == "—"
     else:
-        assert f"load, last 10 s {of_load} of the breaker {of_rating}" in page
-        assert f"headroom {about(one, left)} " in page
+        assert f"last 10 s {of_load} breaker load {of_rating}" in page
+        assert f"headroom {left} " in page
         assert cells is not None
         assert cells.groups() == (of_load, of_rating)
-        assert about(one, left) in all_
-        assert f"last 10 s {of_load}, headroom {about(one, left)}" in command
+        assert left in all_
+        assert f"last 10 s {of_load}, headroom {left}" in command
         assert of_rating in command.splitlines()[0]
         assert table(shown, name)[2] == of_load
-        assert table(shown, name)[4] == percent(share(one))
+        assert table(shown, name)[4] == of_rating
         assert table(shown, name)[-1] == left
-        assert f"last 10 s  {of_load}  {of_rating} of " in screen(shown, reply)
-        assert f"headroom {left}" in screen(shown, reply)
+        assert f"last 10 s  {of_load}  breaker load  {of_rating} of " in screen(shown, reply)
+        assert f"headroom  {left}" in screen(shown, reply)
     amps = shown.metric("circuit_headroom_amps", circuit=name)
     assert (amps is None) == (one.headroom_amps is None)
     assert amps is None or amps == pytest.approx(one.headroom_amps, abs=1e-3)
@@ -198,7 +201,7 @@ def test_the_heat_of_a_breaker_is_the_same_everywhere(shown: Shown, name: str) -
     assert shown.brief(name).heat_ratio == (None if ratio is None else pytest.approx(ratio, abs=1e-3))  # fmt: skip
     if ratio is None:
         assert "breaker heat not known" in shown.pages[f"/circuits/{name}"]
-        assert "heat  not known" in screen(shown, reply)
+        assert "breaker heat  not known" in screen(shown, reply)
         assert "heat" not in listed(shown, name)
         return
     assert f"breaker heat {percent(ratio)} of what trips it" in shown.pages[f"/circuits/{name}"]

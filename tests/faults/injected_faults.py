@@ -22,7 +22,7 @@ from tests.faults.injection_scene import (
 
 VICTIMS = (VICTIM, RULE, CIRCUIT, CHANNEL, METER, "victim-budget", "victim-ups")
 PACKAGES = ("aggregator.service", "aggregator.impairments", "aggregator.stats", "aggregator.alerting", "aggregator.electrical",
-            "aggregator.ingest", "aggregator.jobs", "aggregator.load", "aggregator.mqtt", "aggregator.store", "alerts", "power", "telemetry")  # fmt: skip
+            "aggregator.ingest", "aggregator.jobs", "aggregator.load", "aggregator.mqtt", "aggregator.store", "alerts", "power", "present", "telemetry")  # fmt: skip
 SECONDS = 5
 """Virtual seconds within which an alert must fire."""
 

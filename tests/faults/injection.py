@@ -21,7 +21,7 @@ Condition = Callable[[types.FrameType], bool]
 """Whether a call raises, by the frame of the function."""
 
 
-OURS = frozenset({"aggregator", "alerts", "power", "telemetry"})
+OURS = frozenset({"aggregator", "alerts", "power", "present", "telemetry"})
 """Packages between the border and the receiver of a page."""
 
 

@@ -12,11 +12,11 @@ from click.testing import CliRunner
 
 from alerts.rules.rule import load
 from kilowatch.__main__ import main
-from kilowatch.text.circuits import WORDS
 from kilowatch.text.plan import WIDTH
 from power.plan.plan import Suppose
 from power.site.decode import decode
 from power.site.layout import lay_out
+from present.circuit.rules import WORDS
 from telemetry.errors import ConfigError
 from tests.power.sites import PAIR, RIG, circuit, planned
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from telemetry.backoff import STABLE_AFTER, STEADY, Backoff
 from telemetry.http_outcome import HttpOutcome, outcome_of, retry_after
 from tests.fakes import Middling
+from tests.kit.packages import PACKAGES
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("telemetry", "api", "power", "alerts", "collector", "aggregator", "tui", "kilowatch")
 DOUBLING = r"2(\.0)? \*\* min\(|min\([^()\n]*\b2 \* [\w.]+\)|\* 2, [A-Za-z_.]+\)|\.uniform\("
 """How a second back-off was written in nine files."""
 CLASSIFYING = r"\{[^}()]*\b425\b|parsedate_to_datetime|status >= 500 or"

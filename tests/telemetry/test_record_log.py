@@ -17,9 +17,9 @@ from aggregator.electrical import snapshot_log
 from aggregator.influx import segments as spool
 from collector.ring import segment as ring
 from telemetry.record_log import Damage, RecordFile, RecordFormat
+from tests.kit.packages import PACKAGES
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("telemetry", "api", "power", "alerts", "collector", "aggregator", "tui", "kilowatch")
 OTHER_CHECKSUMS = {
     "collector/ring/segment.py": "the header of a file",
     "alerts/message/picture.py": "the parts of a PNG",

@@ -10,9 +10,9 @@ import pytest
 
 from telemetry.errors import ConfigError
 from telemetry.settings import Fault, convert, fault_of, read_toml
+from tests.kit.packages import PACKAGES
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("telemetry", "api", "power", "alerts", "collector", "aggregator", "tui", "kilowatch")
 
 
 class Plug(msgspec.Struct, forbid_unknown_fields=True, tag="plug", tag_field="type"):

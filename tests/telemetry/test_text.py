@@ -23,9 +23,9 @@ from telemetry.text import (
     timer,
     timestamp,
 )
+from tests.kit.packages import PACKAGES
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("telemetry", "api", "power", "alerts", "collector", "aggregator", "tui", "kilowatch")
 NOON = 1_785_585_600 * 10**9
 """2026-08-01 12:00:00 UTC, in ns."""
 OTHER_TIMES = {

@@ -16,7 +16,7 @@ from api.power import (
     SurvivorPlan,
 )
 from api.report import Report
-from telemetry.number_text import kilowatt_hours, money
+from present.units import kilowatt_hours, money
 from tests.tui.test_lines import HOT, line_text, state
 from tui.screens.circuits import COLUMNS, CircuitSource, what_if_lines
 from tui.screens.energy import BILL, energy_lines

@@ -14,8 +14,9 @@ from aiohttp import web
 
 from aggregator.http.app import listening
 from aggregator.http.config import HttpConfig
-from api.circuit_figures import continuous_watts, headroom_text, load, next_event, share
 from api.power import CircuitReply
+from present.circuit.figures import continuous_watts, headroom_amps, load, share
+from present.circuit.outlook import next_event
 from tests.aggregator.test_http_circuits import lab
 from tests.kit.waiting import until
 from tests.tui.cluster import Cluster, served
@@ -209,7 +210,7 @@ async def test_circuits_come_by_columns_and_the_open_one_as_a_whole() -> None:
             share,
             load,
             continuous_watts,
-            headroom_text,
+            headroom_amps,
             lambda c: next_event(c).kind.value,
             lambda c: next_event(c).seconds,
         ):

@@ -10,16 +10,16 @@ import pytest
 from rich.cells import cell_len
 
 from api.alerts import Alert, Incident, IncidentNote, IncidentsReply
-from api.circuit_figures import headroom_text, tree
 from api.errors import ErrorDetail
 from api.fleet import AggregatorRow, FleetSummary, ModelSummary, NodeReply, StatusReply
 from api.power import CircuitsReply, CircuitState, RowsReply, RowState, TripSeconds
 from api.report import Report, Upkeep
+from present.circuit.figures import tree
 from tui.feed.connection import Connection, ConnectionState
 from tui.frame.header import header
 from tui.frame.lines import band, nothing_yet, tiny
 from tui.keys import KEYS, READ_ONLY, footer, help_lines
-from tui.state.circuits import Now, countdown, members, relief, worst_line
+from tui.state.circuits import Now, countdown, members, worst_line
 from tui.state.dashboard_state import DashboardState
 from tui.state.documents import BUDGETS, CIRCUITS, INCIDENTS, TODAY
 from tui.state.incidents import alert_lines
@@ -98,7 +98,7 @@ def test_80_columns_say_the_essentials_in_two_lines() -> None:
     shown = state(incidents(2) + incidents(20, "ticket"), [CALM, NEAR, HOT], (FIRING,))
     first, second = (line_text(line) for line in header(shown, LIVE, NOW, 80))
     assert first == "● LIVE site?-a 0.3 s GPU 9,968/10,000 \u00d724 ▒8 6.93/8.40 MW 82% ▲2 !20 "
-    assert second.startswith("PDU-17B 112% MAY TRIP IN 04:09  PDU-16A 96% 100% in 21 m")
+    assert second.startswith("PDU-17B 112% MAY TRIP IN 04:09  PDU-16A 96% trend: rating in 21 m")
     assert cell_len(second) <= 80
 
 
@@ -135,7 +135,7 @@ def test_160_columns_say_more_and_what_of_how_many() -> None:
     assert len(lines) == 3
     assert "1,249/1,250 nodes reporting" in lines[0]
     assert "GPUs 9,968/10,000 reporting  \u00d724 lost  ▒8 no data" in lines[1]
-    assert "— kWh" in lines[2]
+    assert "energy —" in lines[2]
     assert lines[2].endswith("no alerts")
 
 
@@ -145,11 +145,6 @@ def test_no_line_of_the_header_is_too_wide(width: int) -> None:
     shown = replace(shown, nodes=(NodeReply("a", "online", source="simulated:x"),))
     for line in header(shown, LIVE, NOW, width)[: 1 if width >= 120 else 2]:
         assert cell_len(line_text(line)) <= max(width, 120)
-
-
-def replace_facts(remedy: str) -> CircuitState:
-    """A circuit that this would relieve."""
-    return CircuitState("PDU-17B", facts={"remedy": remedy})
 
 
 def replace_name(circuit: CircuitState, name: str) -> CircuitState:
@@ -169,7 +164,7 @@ def test_energy_and_cost_of_today_are_a_dash_until_they_are_known() -> None:
         TODAY, Report(currency="USD", measured=Upkeep(kwh=84_200.0, cost=7578.0)), 100.0
     )
     assert "84.2 MWh $7,578 today" in line_text(header(shown, LIVE, NOW, 80)[1])
-    assert "— kWh" in line_text(header(state(), LIVE, NOW, 80)[1])
+    assert "energy —" in line_text(header(state(), LIVE, NOW, 80)[1])
 
 
 @pytest.mark.parametrize(
@@ -260,7 +255,7 @@ def test_countdowns_run_and_stop_with_the_data() -> None:
         == "MAY TRIP IN 04:11 as of 00:01:40Z"
     )
     assert countdown(HOT, RowStatus.CRIT, Now(9999.0))[0] == "MAY TRIP NOW"
-    assert countdown(NEAR, RowStatus.OK, Now(60.0))[0] == "100% in 20 m"
+    assert countdown(NEAR, RowStatus.OK, Now(60.0))[0] == "trend: rating in 20 m"
     assert countdown(CALM, RowStatus.OK, Now(0.0))[0] == "—"
 
 
@@ -272,17 +267,6 @@ def test_what_needs_somebody_first_comes_first() -> None:
         == "most loaded circuit PDU-1 50%"
     )
     assert line_text(worst_line(state(), Now(0.0), 2)).strip() == "no circuits configured"
-
-
-def test_a_circuit_says_what_is_left_and_what_would_relieve_it() -> None:
-    assert headroom_text(HOT) == "-5.6 kW"
-    assert headroom_text(CALM) == "—"
-    assert relief(HOT) == ("cap each GPU at 540 W (nvidia-smi -pl 540)", "nvidia-smi -pl 540")
-    assert relief(CALM) == ("", "")
-    bare = "limit the clocks (nvidia-smi -lgc) until each GPU draws 200 W"
-    both = f"{bare} or cap each (nvidia-smi -pl 200)"
-    assert relief(replace_facts(bare)) == (bare, ""), "a command without its argument"
-    assert relief(replace_facts(both)) == (both, "nvidia-smi -pl 200")
 
 
 def test_the_tree_folds_and_knows_who_hangs_where() -> None:

@@ -21,7 +21,7 @@ from textual.drivers.linux_driver import LinuxDriver
 
 from api.errors import ErrorDetail
 from api.jobs import JobPhase, JobReply, JobsReply
-from telemetry.number_text import number, watts
+from present.units import number, watts
 from telemetry.text import counted, short_duration, time_of_day
 from tui.feed.requests import ApiRequests, why
 from tui.feed.wants import DocumentRequest

@@ -12,7 +12,7 @@ from textual.binding import Binding, BindingType
 from textual.message import Message
 
 from api.fleet import NodeReply
-from telemetry.number_text import celsius, percent, watts_of
+from present.units import celsius, percent, watts_of
 from telemetry.text import counted
 from tui.kit.surface import Surface
 from tui.kit.text import clean

@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 from api.alerts import Alert, Incident
-from telemetry.number_text import number
+from present.units import number
 from tui.feed.requests import ActionError
 from tui.kit.text import clean
 from tui.screens.forms import AckForm, ManySilenceForm, SilenceForm, default_matchers

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from api.alerts import Incident, SilencesReply, TimelineReply
-from telemetry.number_text import number
+from present.units import number
 from telemetry.text import counted, short_duration, time_of_day
 from tui.feed.wants import DocumentRequest, Wants
 from tui.kit.surface import Drawing

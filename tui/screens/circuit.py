@@ -2,14 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
-from api.circuit_figures import about, assumed, headroom_text, load, share
 from api.jobs import JobsReply
-from api.power import CircuitReply, CircuitState, LoadState
-from telemetry.number_text import number, percent, watts
-from telemetry.text import counted, short_duration, timer
+from api.power import CircuitReply, CircuitState
+from present.circuit.outlook import outlook
+from present.circuit.rows import (
+    amps_row,
+    assumed_row,
+    commitment_row,
+    headroom_row,
+    heat_row,
+    limits_row,
+    load_row,
+    loss_row,
+    minute_row,
+    now_row,
+    relief_command,
+    relief_row,
+    share_row,
+    state_row,
+    trend_row,
+)
+from present.row import FactRow, Tone
+from present.units import number, watts
+from telemetry.text import counted, timer
 from tui.feed.wants import DocumentRequest, Wants
 from tui.kit.bars import over
 from tui.kit.flow import flow, wrapped
@@ -18,7 +36,7 @@ from tui.screens.job_text import circuit_job_lines
 from tui.screens.load_history import Past, past_lines
 from tui.screens.page import PageView
 from tui.state.circuit_columns import page_of
-from tui.state.circuits import Now, countdown, members, relief, tone_of
+from tui.state.circuits import Now, countdown, members, tone_of
 from tui.state.dashboard_state import DashboardState
 from tui.state.documents import JOBS
 from tui.state.row_status import RowStatus
@@ -45,8 +63,8 @@ def circuit_lines(
     status = state.circuit_status.get(name, RowStatus.OK)
     lines: list[Line] = [
         *flow(_what(circuit), width), *flow(_next(circuit, status, since), width),
-        *flow(_carries(circuit), width), _heat(circuit, width), *flow(_now(circuit), width),
-        *flow(_minute(circuit, status), width), *flow(_could(circuit), width), *_relief(circuit, status, width),
+        *(line for rows in _facts(circuit, tone_of(status)) for line in flow(_rows(*rows), width)),
+        *_heat(circuit, width), *_relief(circuit, status, width),
     ]  # fmt: skip
     nodes = members(state, name)
     tail = [
@@ -68,110 +86,61 @@ def _what(circuit: CircuitState) -> list[list[Piece]]:
 
 
 def _next(circuit: CircuitState, status: RowStatus, since: Now) -> list[list[Piece]]:
-    """Draw when it trips if the load stays: earliest, typical and latest."""
+    """Draw what happens next, and when it trips if the load stays: earliest, typical and latest."""
+    row = outlook(circuit, tone_of(status), since.elapsed, timer)
     words, tone = countdown(circuit, status, since)
-    if circuit.trip_seconds.earliest is None:
-        if words == DASH:
-            band = clean(circuit.facts.get("band", "")) or DASH
-            words = "does not trip at this load" if circuit.trip_known else f"trip: {band}"
-        return [[(words, tone)]]
-    typical, latest = (
-        None if edge is None else timer(max(0.0, edge - since.elapsed))
-        for edge in (circuit.trip_seconds.nominal, circuit.trip_seconds.latest)
+    first = (clean(row.value), row.tone) if words == DASH else (words, tone)
+    return [[first], *[[(f"  {part}", "dim")] for part in clean(row.note).split("; ") if part]]
+
+
+def _facts(circuit: CircuitState, alert: Tone) -> Iterator[tuple[FactRow, ...]]:
+    """Yield the facts of each line: the windows of the load, of what it is made, and what it may become."""
+    yield load_row(circuit), share_row(circuit), headroom_row(circuit)
+    state = state_row(circuit)
+    yield (
+        now_row(circuit),
+        *([state] if state.tone is Tone.STALE else []),
+        amps_row(circuit),
+        assumed_row(circuit),
     )
-    end = "perhaps never" if latest is None else f"at the latest {latest}"
-    usual = "the most sensitive of its kind; a typical one holds"
-    return [
-        [(words, tone)],
-        [(f"  {usual if typical is None else f'typically {typical}, {end}'}", "dim")],
-        [("  (an estimate, if the load of the last 10 s stays)", "dim")],
-    ]
+    yield limits_row(circuit), minute_row(circuit, alert)
+    yield commitment_row(circuit), loss_row(circuit), trend_row(circuit)
 
 
-def _carries(circuit: CircuitState) -> list[list[Piece]]:
-    """Draw the load of about the last ten seconds, with which countdowns are computed."""
-    word = "load" if circuit.sustained_ratio is None else "last 10 s"
-    return [
-        [(f"{word}  ", "dim"), (about(circuit, watts(load(circuit))), "strong")],
-        [(f"  {about(circuit, percent(share(circuit)))} of {number(circuit.rated_amps)} A", "")],
-        [("  headroom ", "dim"), (headroom_text(circuit), "")],
-    ]
+def _row(row: FactRow) -> list[Piece]:
+    """Draw a fact with its label; nothing where there is nothing to say."""
+    note = f", {row.note}" if row.note else ""
+    return (
+        [(f"{row.label}  ", "dim"), (clean(row.brief), row.tone), (clean(note), "dim")]
+        if row.value
+        else []
+    )
 
 
-def _heat(circuit: CircuitState, width: int) -> Line:
-    heat = circuit.heat_ratio
+def _rows(*rows: FactRow) -> list[list[Piece]]:
+    """Draw facts behind each other."""
+    drawn = [pieces for pieces in map(_row, rows) if pieces]
+    return [[("" if n == 0 else "  ", ""), *pieces] for n, pieces in enumerate(drawn)]
+
+
+def _heat(circuit: CircuitState, width: int) -> list[Line]:
+    row, heat = heat_row(circuit), circuit.heat_ratio
     if heat is None:
-        return [("heat  ", "dim"), ("not known", "")]
+        return [_row(row)]
+    bar = over(heat, min(30, max(4, width - 38)))
     tone = "bar_crit" if heat > 0.9 else "bar"
-    return [("heat  ", "dim"), (over(heat, min(30, max(4, width - 31))), tone),
-            (f" {percent(heat)} of what trips it", "")]  # fmt: skip
-
-
-_SOURCES = {"committed": "power commitment"}
-
-
-def _now(circuit: CircuitState) -> list[list[Piece]]:
-    """Draw the load of this second."""
-    amps = "  ".join(f"{pole} {number(value, 1)}" for pole, value in circuit.amps.items())
-    source = _SOURCES.get(circuit.source or "", clean(circuit.source or DASH))
-    sigma = f" ± {watts(circuit.sigma_watts)}" if circuit.sigma_watts else ""
-    return [
-        [("now  ", "dim"), (about(circuit, watts(circuit.watts)), ""), (f"{sigma} by {source}", "dim")],
-        *_known(circuit),
-        *([[(f"  {clean(circuit.facts.get('assumed', 'part of it is the assumed power of silent nodes'))}", "stale")]] if assumed(circuit) else []),
-        [(f"  {percent(circuit.load_ratio)}", "")],
-        [(f"  {amps} A", "")],
-    ]  # fmt: skip
-
-
-def _known(circuit: CircuitState) -> list[list[Piece]]:
-    """Draw how the load is known and since when, where nobody reports all of it."""
-    if circuit.load_state in {None, LoadState.MEASURED, LoadState.MODELLED}:
-        return []
-    since = circuit.load_state_seconds
-    words = "" if since is None else f" for {short_duration(since)}"
-    return [[(f"  {circuit.load_state}{words}", "stale")]]
-
-
-def _minute(circuit: CircuitState, status: RowStatus) -> list[list[Piece]]:
-    """Draw the mean of the last minute, to which the continuous limit applies."""
-    above = circuit.above_continuous_seconds
-    tone = tone_of(status) if (circuit.continuous_ratio or 0) > 1 else ""
-    return [
-        [("last minute  ", "dim"), (percent(circuit.continuous_ratio), tone)],
-        [(" of the continuous limit", tone)],
-        [(f", over it for {short_duration(above)}" if above else "", "dim")],
-    ]
-
-
-def _could(circuit: CircuitState) -> list[list[Piece]]:
-    """Draw the load that power limits, the loss of the other feed, and the trend may lead to."""
-    survivor, ahead = circuit.survivor_continuous_ratio, circuit.forecast_continuous_seconds
-    parts: list[list[Piece]] = [
-        [("power commitment ", "dim"), (watts(circuit.committed_watts), ""),
-         (f" {percent(circuit.committed_continuous_ratio)} of the continuous limit", "dim")],
-    ]  # fmt: skip
-    if survivor is not None:
-        parts.append([("  if the other feed goes ", "dim"),
-                      (f"{percent(survivor)} of the continuous limit", "warn" if survivor > 1 else "")])  # fmt: skip
-    if ahead is not None:
-        parts.append([("  trend ", "dim"), (f"continuous limit in {short_duration(ahead)}", "")])
-    return parts
-
-
-def pressed(circuit: CircuitState, status: RowStatus) -> bool:
-    """Return whether a limit is passed or forecast to be: only then is its relief shown."""
-    return status is not RowStatus.OK or countdown(circuit, status, Now(0.0))[0] != DASH
+    return flow([[(f"{row.label}  ", "dim"), (bar, tone)], [(f" {row.value}", "")]], width)
 
 
 def _relief(circuit: CircuitState, status: RowStatus, width: int) -> list[Line]:
-    text, command = relief(circuit)
-    if not text or not pressed(circuit, status):
+    text = clean(relief_row(circuit, tone_of(status)).value)
+    if not text:
         return []
     lines: list[Line] = [
         [("relief ", "dim") if n == 0 else ("       ", ""), (line, "")]
         for n, line in enumerate(wrapped(text, max(20, width - 8))[:5])
     ]
+    command = relief_command(text)
     return [*lines, [("       [y] copies ", "dim"), (command, "key")]] if command else lines
 
 
@@ -220,9 +189,9 @@ class CircuitView(PageView):
     def do_copy(self) -> None:
         """Copy the command that relieves it, else its name."""
         circuit = self.record()
-        status = self.context.shown.circuit_status.get(self.subject, RowStatus.OK)
-        shown = circuit is not None and pressed(circuit, status)
-        self.context.frame.copy((relief(circuit)[1] if shown else "") or self.subject)
+        alert = tone_of(self.context.shown.circuit_status.get(self.subject, RowStatus.OK))
+        words = "" if circuit is None else relief_row(circuit, alert).value
+        self.context.frame.copy(relief_command(clean(words)) or self.subject)
 
     def record(self) -> Any:
         """Return the circuit with all its fields."""

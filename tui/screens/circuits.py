@@ -10,20 +10,30 @@ import numpy as np
 from textual.app import ComposeResult
 from textual.containers import Horizontal
 
-from api.circuit_figures import about, assumed, continuous_watts, headroom_text, load, share, tree
 from api.decoding import decode
-from api.power import CircuitState, LoadState, LossPlan, PlanRequest, PlanResult, SurvivorPlan
-from telemetry.number_text import number, percent, watts
-from telemetry.text import counted, short_duration, timer
+from api.power import CircuitState, LossPlan, PlanRequest, PlanResult
+from present.circuit.figures import continuous_watts, share, tree
+from present.circuit.losses import limit_share, planned_trip, survivor_words
+from present.circuit.rows import (
+    headroom_row,
+    load_row,
+    relief_command,
+    relief_row,
+    share_row,
+    state_row,
+)
+from present.row import Tone
+from present.units import number, percent, watts
+from telemetry.text import counted, short_duration
 from tui.feed.requests import ActionError
 from tui.feed.wants import Wants
 from tui.kit.bars import over
 from tui.kit.flow import wrapped
 from tui.kit.surface import Drawing, Surface
-from tui.kit.text import DASH, clean
-from tui.screens.circuit import circuit_documents, circuit_lines, pressed
+from tui.kit.text import clean
+from tui.screens.circuit import circuit_documents, circuit_lines
 from tui.screens.lists import ListView
-from tui.state.circuits import Now, bar_tone, countdown, relief, tone_of
+from tui.state.circuits import Now, bar_tone, countdown, tone_of
 from tui.state.dashboard_state import DashboardState
 from tui.state.row_status import RowStatus
 from tui.tables.columns import TableColumn
@@ -50,10 +60,9 @@ def what_if_lines(name: str, plan: PlanResult, state: DashboardState) -> list[Li
         [(f"{title}: {len(others)} take more, {over_} of them over 100%", "strong")]
     ]
     for circuit in others[:5]:
-        trip = circuit.trip_seconds.get("earliest")
-        words = "does not trip" if trip is None else f"may trip in {timer(trip)}"
+        trip = planned_trip(circuit)
         lines.append([(f"  {clean(circuit.id):<20} ", ""), (f"{percent(before.get(circuit.id))} → {percent(circuit.load_ratio)}  ", ""),
-                      (words, "crit" if trip is not None else "dim")])  # fmt: skip
+                      (trip.brief, trip.tone)])  # fmt: skip
     if len(others) > 5:
         lines.append([(f"  and {number(len(others) - 5)} more", "dim")])
     return [*lines, *_second_losses(plan)]
@@ -68,21 +77,14 @@ def _second_losses(plan: PlanResult) -> list[Line]:
     found = sorted(plan.losses, key=lambda loss: (-len(loss.unfed), -_worst_ratio(loss)))
     lines: list[Line] = [[("and if another is lost as well:", "strong")]] if found else []
     for loss in found[:SECOND]:
-        worst = max(loss.overloaded, key=_limit_share, default=None)
+        worst = max(loss.overloaded, key=limit_share, default=None)
         parts: list[Piece] = [(f"  {clean(' + '.join(loss.lost)):<20} ", "")]
         if loss.unfed:
             parts.append((f"{counted(len(loss.unfed), 'node')} without power  ", "crit"))
         if worst is not None:
-            more = (
-                f" and {number(len(loss.overloaded) - 1)} more" if len(loss.overloaded) > 1 else ""
-            )
-            over_what = {"rating": "its breaker", "continuous": "its continuous limit"}.get(worst.over, "its rating")  # fmt: skip
-            parts.append(
-                (
-                    f"{clean(worst.id)} {percent(_limit_share(worst) or None)} of {over_what}{more}",
-                    "warn",
-                )
-            )
+            rest = len(loss.overloaded) - 1
+            more = f" and {number(rest)} more" if rest else ""
+            parts.append((f"{clean(worst.id)} {survivor_words(worst)}{more}", "warn"))
         lines.append(parts)
     if len(found) > SECOND:
         lines.append([(f"  and {number(len(found) - SECOND)} more losses", "dim")])
@@ -90,15 +92,7 @@ def _second_losses(plan: PlanResult) -> list[Line]:
 
 
 def _worst_ratio(loss: LossPlan) -> float:
-    return max(map(_limit_share, loss.overloaded), default=0.0)
-
-
-def _limit_share(element: SurvivorPlan) -> float:
-    """Return the load over the limit that it is above; 0 where either is not known."""
-    limit = element.continuous_amps if element.over == "continuous" else element.rated_amps
-    if element.over != "limit" and element.amps is not None and limit:
-        return element.amps / limit
-    return element.limit_ratio or 0.0
+    return max(map(limit_share, loss.overloaded), default=0.0)
 
 
 class CircuitSource:
@@ -133,17 +127,16 @@ def _countdown(source: CircuitSource, row: int, width: int) -> Piece:
     return countdown(source.circuit(row), source.status(row), source.now, short=True)
 
 
-def _load(circuit: CircuitState) -> Piece:
-    return about(circuit, watts(load(circuit))), "stale" if assumed(circuit) else ""
-
-
 def _known(circuit: CircuitState) -> Piece:
     """Return how the load is known; of one that nobody reports now, since when."""
-    state = circuit.load_state
-    if state in {None, LoadState.MEASURED, LoadState.MODELLED}:
-        return (DASH if state is None else state.value), "dim"
-    since = circuit.load_state_seconds
-    return f"{state}{'' if since is None else f' {short_duration(since)}'}", "stale"
+    row = state_row(circuit)
+    held = row.tone is Tone.STALE and row.since is not None
+    return f"{row.value}{f' {short_duration(row.since)}' if held else ''}", row.tone
+
+
+def _load(circuit: CircuitState) -> Piece:
+    row = load_row(circuit)
+    return row.short or row.value, row.tone if row.tone is Tone.STALE else ""
 
 
 COLUMNS: tuple[TableColumn[CircuitSource], ...] = (
@@ -151,11 +144,11 @@ COLUMNS: tuple[TableColumn[CircuitSource], ...] = (
     TableColumn("circuit", 14, _name, grow=2, most=34),
     TableColumn("load 10s", 8, lambda s, row, _: _load(s.circuit(row)), right=True),
     TableColumn("load is", 10, lambda s, row, _: _known(s.circuit(row)), grow=1, most=16),
-    TableColumn("breaker", 8, lambda s, row, _: (percent(share(s.circuit(row))), tone_of(s.status(row))), right=True),
+    TableColumn("breaker", 7, lambda s, row, _: (share_row(s.circuit(row)).short, tone_of(s.status(row))), right=True),
     TableColumn("", 4, lambda s, row, width: (over(share(s.circuit(row)), width), bar_tone(s.status(row))), grow=3, most=30),
     TableColumn("what next", 14, _countdown, grow=1, most=28),
     TableColumn("continuous", 10, lambda s, row, _: (watts(continuous_watts(s.circuit(row))), "dim"), right=True, need=92),
-    TableColumn("headroom", 9, lambda s, row, _: (headroom_text(s.circuit(row)), "dim"), right=True),
+    TableColumn("headroom", 10, lambda s, row, _: (headroom_row(s.circuit(row)).value, "dim"), right=True),
 )  # fmt: skip
 
 
@@ -259,8 +252,9 @@ class CircuitsView(ListView):
 
     def _relief(self, circuit: CircuitState) -> tuple[str, str]:
         """Return what relieves a circuit, and the command in it; empty where no limit is near."""
-        status = self.context.shown.circuit_status.get(circuit.id, RowStatus.OK)
-        return relief(circuit) if pressed(circuit, status) else ("", "")
+        alert = tone_of(self.context.shown.circuit_status.get(circuit.id, RowStatus.OK))
+        words = clean(relief_row(circuit, alert).value)
+        return words, relief_command(words)
 
     def do_fold(self) -> None:
         """Hide the children of the circuit under the cursor."""

@@ -15,7 +15,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, Label
 
 from api.alerts import Incident
-from telemetry.number_text import number
+from present.units import number
 from telemetry.text import counted
 from tui.kit.surface import Surface
 from tui.kit.text import clean, fit

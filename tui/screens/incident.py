@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from api.alerts import Incident, SilencesReply, TimelineReply
 from api.evidence import EvidenceReply
-from telemetry.number_text import number
+from present.units import number
 from telemetry.text import all_firing, counted, short_duration, time_of_day
 from tui.feed.wants import DocumentRequest, Wants
 from tui.kit.flow import flow, wrapped

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from urllib.parse import quote
 
 from api.alerts import DeliveryRow, IncidentEvent, TimelineReply
-from telemetry.number_text import number
+from present.units import number
 from telemetry.text import time_of_day
 from tui.feed.wants import DocumentRequest
 from tui.kit.flow import wrapped

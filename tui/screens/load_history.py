@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from api.circuit_figures import continuous_watts
 from api.power import CircuitState
+from present.circuit.figures import continuous_watts
+from present.circuit.outlook import CONTINUOUS, MAY_TRIP
+from present.circuit.rows import limit_marks
+from present.units import watts_change
 from telemetry.text import short_duration, time_of_day
 from tui.kit.chart import LATE, Floats, Mark, held
 from tui.kit.text import clean
@@ -70,7 +73,7 @@ def past_lines(
     if flag is not None:
         column = before + 1 + int(flag.ahead / ahead * (room - before - 1))
         words.insert(
-            0, (column, f"may trip {time_of_day(int(at[-1] + flag.ahead * 1e9), utc=utc)}")
+            0, (column, f"{MAY_TRIP} {time_of_day(int(at[-1] + flag.ahead * 1e9), utc=utc)}")
         )
     words.append((0, time_of_day(start, utc=utc)))
     return [
@@ -98,13 +101,10 @@ def limits(circuit: CircuitState) -> list[Mark]:
     if continuous is None or not circuit.continuous_amps:
         return []
     per_amp = continuous / circuit.continuous_amps
-    found = [Mark(continuous, "continuous limit", "warn")]
-    rated, effective = circuit.rated_amps, circuit.effective_amps
-    if effective is not None and rated is not None and effective < 0.99 * rated:
-        found.append(Mark(effective * per_amp, "breaker in this heat", "crit"))
-    if rated is not None:
-        found.append(Mark(rated * per_amp, "breaker", "crit"))
-    return sorted(found, key=lambda mark: mark.value)
+    tones = {CONTINUOUS: "warn"}
+    return [
+        Mark(amps * per_amp, name, tones.get(name, "crit")) for name, amps in limit_marks(circuit)
+    ]
 
 
 def _top(values: Floats, marks: list[Mark], fan: Fan | None) -> float:
@@ -120,7 +120,7 @@ def _trend(fan: Fan | None) -> str:
         return "too few samples for a trend"
     if fan.per_second == 0:
         return "no trend"
-    return f"trend {60 * fan.per_second:+,.0f} W a minute"
+    return f"trend {watts_change(60 * fan.per_second)} a minute"
 
 
 def _short(seconds: float) -> str:

@@ -11,9 +11,9 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal
 from textual.widget import Widget
 
-from api.circuit_figures import about, headroom_text, share
 from api.fleet import EventsReply
-from telemetry.number_text import percent
+from present.circuit.figures import share
+from present.circuit.rows import headroom_row, share_row
 from tui.feed.wants import Wants
 from tui.kit.bars import Bar, bar_list
 from tui.kit.flow import flow
@@ -54,8 +54,8 @@ def circuit_bars(state: DashboardState, since: Now, most: int) -> list[Bar]:
         found.append(
             Bar(
                 circuit.id, share(circuit), bar_tone(status),
-                [(f"{about(circuit, percent(share(circuit))):>5} ", tone_of(status, "")),
-                 (fit(text, 16), tone), (fit(headroom_text(circuit), 9, right=True), "dim")],
+                [(f"{share_row(circuit).short:>5} ", tone_of(status)),
+                 (fit(text, 16), tone), (fit(headroom_row(circuit).value, 10, right=True), "dim")],
             )
         )  # fmt: skip
     return found

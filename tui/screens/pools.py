@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from api.device import GpuPageReply, NodePageReply
-from telemetry.number_text import number, percent, watts, watts_of
+from present.units import number, percent, watts, watts_of
 from telemetry.text import counted
 from tui.feed.wants import DocumentRequest, Wants
 from tui.kit.surface import WIDE, Drawing

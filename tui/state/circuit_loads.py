@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from api.circuit_figures import measured_watts
 from api.power import CircuitHistoryReply
+from present.circuit.figures import measured_watts
 from tui.state.dashboard_state import DashboardState
 
 KEPT = 1200

@@ -1,17 +1,14 @@
-"""Texts about a circuit: its countdown, load, headroom and relief. Pure.
-
-Two countdowns, never mixed: TRIP is the breaker's curve and the heat in it; `100% in` is where the
-trend goes. Both tick on the screen between two answers, and stop when no replies come.
-"""
+"""Countdowns of circuits on the screen: they tick between two answers, and stop when no replies come. Pure."""
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
-from api.circuit_figures import NextKind, about, next_event, share
 from api.power import CircuitState
-from telemetry.number_text import percent
+from present.circuit.figures import share
+from present.circuit.outlook import NextKind, next_event, next_row
+from present.circuit.rows import share_row
+from present.row import Tone
 from telemetry.text import short_duration, timer
 from tui.kit.text import DASH, clean
 from tui.state.dashboard_state import DashboardState
@@ -29,9 +26,9 @@ class Now:
     """The time of an answer that is old; else empty."""
 
 
-def tone_of(status: RowStatus, otherwise: str = "") -> str:
+def tone_of(status: RowStatus) -> Tone:
     """Return the tone of a text about a circuit."""
-    return {RowStatus.CRIT: "crit", RowStatus.WARN: "warn"}.get(status, otherwise)
+    return {RowStatus.CRIT: Tone.CRIT, RowStatus.WARN: Tone.WARN}.get(status, Tone.PLAIN)
 
 
 def bar_tone(status: RowStatus) -> str:
@@ -40,44 +37,22 @@ def bar_tone(status: RowStatus) -> str:
 
 
 def countdown(circuit: CircuitState, status: RowStatus, now: Now, *, short: bool = False) -> Piece:
-    """Return what happens to it next, in a few words."""
-    frozen = (" old" if short else f" as of {now.as_of}") if now.as_of else ""
-    kind, seconds = next_event(circuit)
-    left = max(0.0, (seconds or 0.0) - now.elapsed)
-    match kind:
-        case NextKind.TRIP:
-            word = "TRIP" if short else "MAY TRIP IN"
-            tone = "crit" if status is RowStatus.CRIT else tone_of(status, "strong")
-            if left < 1:
-                return f"{'TRIP NOW' if short else 'MAY TRIP NOW'}{frozen}", tone
-            until = short_duration(left) if left > 86_400 else timer(left)
-            return f"{word} {until}{frozen}", tone
-        case NextKind.FULL:
-            return f"100% in {short_duration(left)}{frozen}", tone_of(status, "")
-        case NextKind.ASSUMED:
-            return ("assumed power" if short else "assumed power of silent nodes"), "stale"
-        case NextKind.OVER:
-            if short:
-                return "> continuous", tone_of(status, "")
-            duration = f" for {short_duration(seconds)}" if seconds else ""
-            return f"over continuous limit{duration}", tone_of(status, "")
-        case NextKind.CONTINUOUS:
-            return f"80% in {short_duration(left)}", "dim"
-        case NextKind.WAS_OVER:
-            return ("was over" if short else "fell below its continuous limit"), "dim"
-        case NextKind.NOTHING:
-            return DASH, "dim"
+    """Return what happens to it next, in a few words. A trip is in capitals, and its clock runs by the second."""
+    row = next_row(circuit, tone_of(status), now.elapsed)
+    trips = next_event(circuit).kind is NextKind.TRIP
+    words = row.column if short else row.brief
+    if trips:
+        words = (row.short if short else row.value).upper()
+        if row.until is not None:
+            words += f" {clock(row.until)}"
+    if now.as_of and (trips or row.until is not None):
+        words += " old" if short else f" as of {now.as_of}"
+    return words, row.tone
 
 
-_COMMAND = re.compile(r"\(((?:nvidia|amd)-smi [^)]*)\)")
-"""Matches a command; one that ends in an option lacks its argument."""
-
-
-def relief(circuit: CircuitState) -> tuple[str, str]:
-    """Return what would bring it below its limit, and the command in that text, or ``."""
-    words = clean(circuit.facts.get("remedy", ""))
-    commands = (found[1] for found in _COMMAND.finditer(words))
-    return words, next((each for each in commands if not each.split()[-1].startswith("-")), "")
+def clock(seconds: float) -> str:
+    """Return the seconds that are left as a running clock; days as such."""
+    return short_duration(seconds) if seconds > 86_400 else timer(seconds)
 
 
 def worst_line(state: DashboardState, now: Now, limit: int) -> list[Piece]:
@@ -88,11 +63,13 @@ def worst_line(state: DashboardState, now: Now, limit: int) -> list[Piece]:
         text, tone = countdown(circuit, status, now)
         if text == DASH and (pieces or status is RowStatus.OK):
             break
-        tone = tone if tone != "dim" else ""
-        of = " of its breaker," if text.startswith("over ") else ""  # not of the continuous limit
+        tone = tone if tone != Tone.DIM else ""
+        kind = next_event(circuit).kind
+        of = (
+            " of its breaker," if kind in {NextKind.OVER, NextKind.ASSUMED} else ""
+        )  # not of the continuous limit
         words = "" if text == DASH else f"{of} {text}"
-        full = about(circuit, percent(share(circuit)))
-        pieces += [(f"{clean(circuit.id)} {full}{words}", tone), ("  ", "")]
+        pieces += [(f"{clean(circuit.id)} {share_row(circuit).short}{words}", tone), ("  ", "")]
     if pieces:
         return pieces
     if not state.circuits:
@@ -100,7 +77,7 @@ def worst_line(state: DashboardState, now: Now, limit: int) -> list[Piece]:
         return [(none, "dim"), ("  ", "")]
     most_loaded = max(state.circuits, key=lambda each: share(each) or 0.0)
     return [("most loaded circuit ", "dim"), (clean(most_loaded.id), ""),
-            (f" {about(most_loaded, percent(share(most_loaded)))}", "strong"), ("  ", "")]  # fmt: skip
+            (f" {share_row(most_loaded).short}", "strong"), ("  ", "")]  # fmt: skip
 
 
 def members(state: DashboardState, circuit: str) -> list[str]:

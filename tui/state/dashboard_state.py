@@ -13,11 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from api.alerts import Alert
-from api.circuit_figures import by_urgency
 from api.columns import FleetReply
 from api.fleet import NodeReply, NodesReply, StatusReply
 from api.power import CircuitState
 from api.stream import StreamData, StreamPacked
+from present.circuit.figures import by_urgency
 from tui.state.documents import LOADING, Doc, Documents
 from tui.state.gpus import Floats, Gpus, numbers, unpacked
 from tui.state.readings import TEMPERATURE, WALL

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from rich.cells import cell_len
 
 from api.alerts import Alert, Incident, Silence, matches_all
-from telemetry.number_text import number
+from present.units import number
 from telemetry.text import short_duration
 from tui.kit.text import DASH, clean, fit
 from tui.state.dashboard_state import DashboardState

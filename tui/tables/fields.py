@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from api.alerts import Incident, Severity
-from api.circuit_figures import load, share
 from api.jobs import JobRow
 from api.power import CircuitState
+from present.circuit.figures import load, share
 from tui.state import readings
 from tui.state.dashboard_state import DashboardState
 from tui.state.gpus import Floats, Gpus

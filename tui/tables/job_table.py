@@ -10,8 +10,9 @@ import numpy as np
 
 from api.alerts import Severity
 from api.jobs import JobPhase, JobRow
+from present.job import UNKNOWN, use_row
+from present.units import number, watts
 from telemetry.jobs import OF_A_NODE
-from telemetry.number_text import number, percent, watts
 from telemetry.text import counted, short_duration
 from tui.kit.text import CROSS, DASH, clean
 from tui.state.gpus import Floats
@@ -85,11 +86,8 @@ def _since(source: JobTable, row: int, width: int) -> Piece:
 
 
 def _use(source: JobTable, row: int, width: int) -> Piece:
-    summary = source.jobs[row].summary
-    if summary is None or summary.utilization_ratio is None:
-        return DASH, "dim"
-    mark = "~" if summary.partial else ""
-    return f"{mark}{percent(summary.utilization_ratio)}", ""
+    use = use_row(source.jobs[row].summary)
+    return (DASH, "dim") if use.value == UNKNOWN else (use.value, "")
 
 
 def _nodes(source: JobTable, row: int, width: int) -> Piece:

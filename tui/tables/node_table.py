@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from telemetry.number_text import number, percent, watts
+from present.units import number, percent, watts
 from telemetry.text import short_duration
 from tui.kit.text import DASH, bar, clean
 from tui.state.dashboard_state import DashboardState

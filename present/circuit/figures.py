@@ -4,12 +4,8 @@ countdowns are computed with, its share of the rating, its limits in watts, and 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from enum import Enum, auto
-from typing import NamedTuple
 
 from api.power import CircuitState, LoadState
-from telemetry.number_text import watts
-from telemetry.text import ABSENT
 
 FAR = 1e12
 """Seconds in place of never, for sorting."""
@@ -44,12 +40,6 @@ def load(circuit: CircuitState) -> float | None:
 def assumed(circuit: CircuitState) -> bool:
     """Return whether a part of its load is assumed: of silent nodes and unread GPUs."""
     return (circuit.assumed_watts or 0.0) > 0
-
-
-def about(circuit: CircuitState, words: str) -> str:
-    """Return a figure of its load, with `~` where a part of it is assumed or not known."""
-    whole = not assumed(circuit) and circuit.load_state is not LoadState.UNKNOWN
-    return words if whole or words == ABSENT else f"~{words}"
 
 
 def measured_watts(circuit: CircuitState) -> float | None:
@@ -88,59 +78,6 @@ def continuous_watts(circuit: CircuitState) -> float | None:
     if circuit.continuous_amps is None or per_amp is None:
         return None
     return circuit.continuous_amps * per_amp
-
-
-def headroom_text(circuit: CircuitState) -> str:
-    """Return the headroom below the continuous limit: signed watts, or amps where watts are not known."""
-    amps, per_amp = headroom_amps(circuit), watts_per_amp(circuit)
-    if amps is None:
-        return ABSENT
-    if per_amp is None:
-        return f"{amps:+.1f} A"
-    return f"{'+' if amps >= 0 else '-'}{watts(abs(amps * per_amp))}"
-
-
-class NextKind(Enum):
-    """Kinds of what is ahead of a circuit, if its load or its trend goes on."""
-
-    TRIP = auto()
-    """The breaker may trip at the earliest: by its curve and the heat in it."""
-    FULL = auto()
-    """The trend reaches the rating."""
-    OVER = auto()
-    """The load is over the continuous limit; the seconds are for how long."""
-    ASSUMED = auto()
-    """The load would be over the continuous limit by the assumed power of silent nodes."""
-    CONTINUOUS = auto()
-    """The trend reaches the continuous limit."""
-    WAS_OVER = auto()
-    """The last minute was over the continuous limit; the load has fallen."""
-    NOTHING = auto()
-
-
-class NextEvent(NamedTuple):
-    """The most urgent thing ahead of a circuit."""
-
-    kind: NextKind
-    seconds: float | None = None
-    """Until then, at the instant of the circuit's state; of OVER, since then."""
-
-
-def next_event(circuit: CircuitState) -> NextEvent:
-    """Return what happens to a circuit next. Trip and trend are never mixed."""
-    if circuit.trip_seconds.earliest is not None:
-        return NextEvent(NextKind.TRIP, circuit.trip_seconds.earliest)
-    if circuit.forecast_rated_seconds is not None:
-        return NextEvent(NextKind.FULL, circuit.forecast_rated_seconds)
-    if over_continuous(circuit):
-        if assumed(circuit) and circuit.continuous_ratio is None:  # not known
-            return NextEvent(NextKind.ASSUMED)
-        return NextEvent(NextKind.OVER, circuit.above_continuous_seconds)
-    if circuit.forecast_continuous_seconds is not None:
-        return NextEvent(NextKind.CONTINUOUS, circuit.forecast_continuous_seconds)
-    if (circuit.continuous_ratio or 0) > 1:
-        return NextEvent(NextKind.WAS_OVER)
-    return NextEvent(NextKind.NOTHING)
 
 
 def by_urgency(
