@@ -95,7 +95,7 @@ class LedgerStore:
         self._job_months = JobMonths(folder)
         self._months_at: int | None = None
         """When it was found that a month of jobs may be missing in Parquet, until that is done."""
-        self._load()
+        self._begin()
 
     def write(self, batch: Batch) -> int:
         """Store a batch in one transaction; return how many frames were new."""
@@ -433,6 +433,16 @@ class LedgerStore:
     def _ready(self) -> None:
         self._engine.ensure()
         if self._engine.opened != self._opened:
+            self._load()
+
+    def _begin(self) -> None:
+        """Read what a start needs; a database that opens and can't be read is set aside, and another begun."""
+        try:
+            self._load()
+            for read in (self.known, self.inventories, self.open_jobs):
+                read()
+        except Exception as error:  # noqa: BLE001 - whatever damaged rows do to those who read them
+            self._engine.begin_anew(error)
             self._load()
 
     def _load(self) -> None:
