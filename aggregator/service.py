@@ -355,7 +355,8 @@ class Aggregator(SingleView):
         with self._turns.turn("jobs of before"):
             self.jobs.restore(await store.open_jobs())
         self.jobs.meter.unheld = await asyncio.to_thread(unheld.load, self.config.data_dir)
-        await self._report_damage()
+        with self._turns.turn("files of the data folder"):
+            await self._report_damage()
         self._commit_done = asyncio.Event()
         keep_heap()
         return ingest

@@ -22,7 +22,8 @@ def find_damage(data_dir: Path, tokens_file: Path) -> dict[str, str]:
     """Return by part which file could not be used, and what that costs; reads the disk."""
     found = {}
     by_name: defaultdict[PurePath, list[FileAside]] = defaultdict(list)
-    for one in find_aside(data_dir / folder for folder in FOLDERS):
+    folders = [data_dir, *(one for pattern in FOLDERS for one in data_dir.glob(pattern))]
+    for one in find_aside(folders):
         by_name[one.path.with_name(one.name).relative_to(data_dir)].append(one)
     for path, files in by_name.items():
         kept = ", ".join(one.path.name for one in files)

@@ -48,12 +48,13 @@ KINDS = (
     FileKind("lock", "Nothing is lost."),
     FileKind("spool/*", "Points that waited for InfluxDB are missing there."),
     FileKind("open-hours.npz", "The hour that was open at the last end has a hole in InfluxDB."),
-    FileKind("outgoing/*", "A segment that waited for the shared storage is requested again from the nodes."),
+    FileKind("outgoing/*", "A segment that waited for the shared storage does not come there."),
     FileKind("spill/*", "Nothing is lost."),
     FileKind("sealing/*", "Nothing is lost."),
 )  # fmt: skip
-FOLDERS = ("", "months", "circuits", "spool", "jobs")
-"""Folders in which a file may be set aside. Sealed files stay in their place (`aggregator.store.sealed_files`)."""
+FOLDERS = ("months", "spool", "jobs", "outgoing/**/")
+"""Patterns of the folders, beside the data folder itself, in which a file may be set aside. Sealed files stay in their place
+(`aggregator.store.sealed_files`)."""
 
 
 def kind_of(path: PurePath) -> FileKind | None:
@@ -62,9 +63,9 @@ def kind_of(path: PurePath) -> FileKind | None:
 
 
 def cost_of(path: PurePath) -> str:
-    """Return what is lost with a file, by its name or its path below the data folder."""
-    for name in (path, PurePath(path.parent.name, path.name), PurePath(path.name)):
-        if (kind := kind_of(name)) is not None:
+    """Return what is lost with a file, by its path, below the data folder or whole."""
+    for parts in range(1, len(path.parts) + 1):
+        if (kind := kind_of(PurePath(*path.parts[-parts:]))) is not None:
             return kind.cost
     return ""
 

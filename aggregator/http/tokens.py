@@ -133,7 +133,10 @@ def read(path: Path) -> list[AccessToken]:
             raise ConfigError(
                 str(path), "other users may write it: they could make tokens", f"chmod 600 {path}"
             )
-        raw = file.read(_MOST_BYTES + 1)
+        try:
+            raw = file.read(_MOST_BYTES + 1)
+        except OSError as error:
+            raise _unreadable(path, error.strerror or str(error)) from error
     if len(raw) > _MOST_BYTES:
         raise _unreadable(path, f"it is longer than {_MOST_BYTES} bytes")
     try:

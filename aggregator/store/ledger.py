@@ -458,7 +458,11 @@ class LedgerStore:
         def came_again(file: SealedFile) -> bool:
             hot = [tables[file.block] for tables in periods.values() if file.block in tables]
             others = [other for other in files if not other.lost]
-            return came_again_of(engine, self._root, file, others, hot)
+            try:
+                return came_again_of(engine, self._root, file, others, hot)
+            except StoreError as error:  # of a sealed file: no fault of the database
+                log.warning("%s: stays aside: %s", file.path, error)
+                return True
 
         manifest.reconcile(engine, self._root, set(periods), seal_seconds, came_again)
         self._periods = {period: create_period(engine, period) for period in periods}

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from aggregator.config import AggregatorConfig, StoreConfig
+from aggregator.store.checksum import sidecar_of
 from aggregator.store.embedded import EmbeddedStore
 from aggregator.store.open import Lock, open_store
 from aggregator.store.protocol import Batch, Frames, Hole
@@ -177,6 +178,32 @@ def test_a_corrupt_database_is_set_aside_and_sealed_data_stays(
     feed.send("a", *range(7))
     assert feed.commit() == 2
     assert all_of(feed.store, "GPU-a-0", GAUGES[0]) == expected("a", 0, range(7))[:, 0].tolist()
+
+
+def test_without_a_database_one_sealed_file_that_can_not_be_read_costs_no_other(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One of a release before checksums: what it holds is known to be damaged only when it is read."""
+    feed = Feed(tmp_path / "data")
+    feed.hello("a")
+    feed.send("a", *range(5))
+    feed.commit()
+    feed.wall += 2 * 3600 * 10**9
+    feed.seal()
+    feed.store.close()
+    (tmp_path / "data" / "hot.duckdb").unlink()
+    first, *_ = sorted((tmp_path / "data" / "sealed" / "gpu_fast").glob("*.parquet"))
+    other = first.with_name("other")
+    duckdb.sql(f"copy (from '{first}') to '{other}' (format parquet, compression zstd)")
+    raw = bytearray(other.read_bytes())
+    raw[4:400] = bytes(byte ^ 0x5A for byte in raw[4:400])
+    first.write_bytes(raw)
+    other.unlink()
+    sidecar_of(first).unlink()
+    feed.open()
+    assert f"{first}: not readable; left alone" in caplog.text
+    assert feed.store.size()["sealed"] > 0, "the other files are there"
+    assert first.exists()
 
 
 KILLED = """
