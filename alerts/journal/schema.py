@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 from pathlib import Path
 
+from alerts.journal.log_check import lost_commits
 from telemetry import private_file
 from telemetry.errors import StoreError
 from telemetry.state_file import NewerVersionError, set_aside
@@ -38,6 +40,9 @@ _MIGRATIONS: dict[int, str] = {0: _TABLES}
 
 COST = "Acknowledgements, silences and messages that were not delivered are forgotten; alerts that fire are notified again."
 """Loss where the file can't be used."""
+LOG_COST = (
+    "The last acknowledgements and silences may be forgotten; alerts that fire are notified again."
+)
 _FULL_OR_HELD = ("locked", "full")
 
 
@@ -104,14 +109,37 @@ def _begun(path: Path) -> sqlite3.Connection:
     size = _size_alone(path)
     if size == 0 and _is_empty(path):
         raise sqlite3.DatabaseError("it is empty")  # to SQLite a new one
+    before = _log_copied(path)
     connection = connect(path)
     try:
         _check(connection, size)
+        if before is not None:
+            _keep_if_lost(connection, path, before)
         _migrate(connection)
     except BaseException:
         connection.close()
         raise
+    finally:
+        if before is not None:
+            before.unlink(missing_ok=True)
     return connection
+
+
+def _log_copied(path: Path) -> Path | None:
+    """Copy the log, which a kill has left, before SQLite goes on with it; None where there is none, or no room."""
+    log, copy = (path.with_name(path.name + ending) for ending in ("-wal", "-wal.before"))
+    try:
+        return Path(shutil.copyfile(log, copy))
+    except OSError:  # what can't be read, SQLite says itself
+        copy.unlink(missing_ok=True)
+        return None
+
+
+def _keep_if_lost(connection: sqlite3.Connection, path: Path, before: Path) -> None:
+    """Set the log as it was aside where it has commits that SQLite has not read."""
+    read = connection.execute("pragma wal_checkpoint(passive)").fetchone()[1]
+    if lost_commits(before, read):
+        set_aside(before, f"only its first {read} frames are intact", LOG_COST, name=f"{path.name}-wal")  # fmt: skip
 
 
 def _size_alone(path: Path) -> int:

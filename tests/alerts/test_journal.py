@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -356,6 +357,32 @@ def test_a_file_without_its_end_is_kept_aside_and_another_begins(path: Path) -> 
         once_more.close()
         for left in path.parent.iterdir():
             left.unlink()
+
+
+def test_a_log_that_is_not_read_whole_is_kept_and_said(path: Path, tmp_path: Path) -> None:
+    """SQLite goes on silently before the first byte that flipped; only a log that ends there looks like a kill's."""
+    journal = Journal.open(path, NOON)
+    for number in range(10):
+        manager = IncidentManager(POLICIES, now=0.0, wall_ns=NOON + number * 700 * SECOND)
+        journal.commit(page(journal, manager), everywhere)
+    killed = shutil.copytree(path.parent, tmp_path / "killed")
+    journal.close()
+    log = killed / f"{path.name}-wal"
+    whole, file = log.read_bytes(), (killed / path.name).read_bytes()
+    lost = 0
+    for at in [*range(32), *range(32, len(whole), len(whole) // 50), len(whole) - 1]:
+        for left in killed.iterdir():
+            left.unlink()
+        (killed / path.name).write_bytes(file)
+        log.write_bytes(whole[:at] + bytes([whole[at] ^ 0x20]) + whole[at + 1 :])
+        again = Journal.open(killed / path.name, NOON)
+        waiting = len(again.waiting())
+        again.close()
+        kept = list(killed.glob("*-wal.damaged-1"))
+        assert bool(kept) is (waiting < 20), (at, waiting)
+        assert not kept or len(kept[0].read_bytes()) == len(whole)
+        lost += bool(kept)
+    assert lost > 20
 
 
 def test_a_record_that_says_nothing_is_left_out_and_the_rest_stays(path: Path) -> None:

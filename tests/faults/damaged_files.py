@@ -75,7 +75,7 @@ KINDS = (
     DamagedKind("hot.duckdb.wal", quiet="empty|cut.*|flipped.*|zeros", killed=True,
                 why="A log that ends early is what every kill may leave: it is kept and logged, and frames are requested again."),
     DamagedKind("alerts.sqlite", newer=_newer_sqlite),
-    DamagedKind("alerts.sqlite-wal", quiet="empty|cut.*|flipped.*|zeros", killed=True,
+    DamagedKind("alerts.sqlite-wal", quiet="empty|cut.*|flipped.*", killed=True,
                 why="SQLite can't tell a log that ends early from what a kill leaves."),
     DamagedKind("sealed/gpu_fast/*.parquet", said="files_lost", stays=True),
     DamagedKind("sealed/gpu_fast/*.parquet.sha256", quiet=".*", stays=True,
