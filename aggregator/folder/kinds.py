@@ -43,7 +43,7 @@ KINDS = (
     FileKind("rule_memory.bin", "Rates among peers are counted anew."),
     FileKind("homeassistant.json", "What an earlier run has announced to Home Assistant may stay there as unavailable."),
     FileKind("picture.key", "Links to pictures of before are no longer valid."),
-    FileKind("tokens.json", "Nobody gets in by a token of it; make them anew with kilowatch token add."),
+    FileKind("tokens.json", "Its tokens count no more, after a restart at the latest: make them anew with kilowatch token add."),
     FileKind("quarantine/*", "A sample of a refused message is missing."),
     FileKind("lock", "Nothing is lost."),
     FileKind("spool/*", "Points that waited for InfluxDB are missing there."),
