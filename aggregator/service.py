@@ -838,8 +838,10 @@ class Aggregator(SingleView):
             log.warning("store: jobs are written again later: %s", error)
 
     async def _upkeep_loop(self, store: StoreExecutor, ingest: MessageRouter) -> None:
-        """Seal, roll up, drop and verify, a piece at a time, so that commits come between."""
+        """Seal, roll up, drop and verify, a piece at a time, so that commits come between; find what is damaged."""
         async for _ in _every(UPKEEP_SECONDS):
+            with self._turns.turn("files of the data folder"):
+                await self._report_damage()
             with self._turns.turn("upkeep"):
                 more = True
                 while more:
@@ -865,8 +867,6 @@ class Aggregator(SingleView):
             heap.update(len(self.fleet.nodes))
             with self._turns.turn("register of nodes"):
                 await self._compare_register()
-            with self._turns.turn("files of the data folder"):
-                await self._report_damage()
 
     async def _drift_loop(self) -> None:
         """Compare the nodes with what is declared and with each other."""
