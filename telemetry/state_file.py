@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -93,12 +93,10 @@ def set_aside(
     why: BaseException | str,
     cost: str,
     *,
-    beside: Sequence[str] = (),
     name: str = "",
     ending: str = "",
 ) -> Path | None:
-    """Rename what lies at a path, and what has its name with one of the endings `beside`; log it. Return the new path;
-    None where it can't be renamed, which is logged too.
+    """Rename what lies at a path, and log it. Return the new path; None where it can't be renamed, which is logged too.
 
     `name`: its own name, where the path is that of a copy; `ending`: of the new name, instead of `damaged` or `newer`.
     """
@@ -109,9 +107,6 @@ def set_aside(
     reason = reason_of(why)
     try:
         path.rename(kept)
-        for suffix in beside:
-            if os.path.lexists(one := path.with_name(path.name + suffix)):
-                one.rename(kept.with_name(kept.name + suffix))
     except OSError as error:
         log.error("%s can't be used (%s), nor renamed: %s. %s", path, reason, error.strerror, cost)  # noqa: TRY400
         return None
