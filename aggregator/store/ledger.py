@@ -189,7 +189,7 @@ class LedgerStore:
     def events(
         self, start: int, end: int, node: str | None, kind: str | None, limit: int
     ) -> list[StoredEvent]:
-        """Return events, newest first."""
+        """Return events, newest first; one that can't be read any more is left out."""
         self._ready()
         rows = self._engine.rows(
             "select body, received from events where happened >= ? and happened < ? "
@@ -197,7 +197,13 @@ class LedgerStore:
             "order by happened desc, id desc limit ?",
             start, end, node, node, kind, kind, limit,
         )  # fmt: skip
-        return [StoredEvent(msgspec.json.decode(body, type=Event), at) for body, at in rows]
+        found = []
+        for body, at in rows:
+            try:
+                found.append(StoredEvent(msgspec.json.decode(body, type=Event), at))
+            except msgspec.DecodeError as error:
+                log.warning("a stored event can't be read: %s", error)
+        return found
 
     def write_jobs(self, jobs: Sequence[StoredJob]) -> None:
         """Store jobs in one transaction, each in place of what is stored of it."""
@@ -441,6 +447,8 @@ class LedgerStore:
             self._load()
             for read in (self.known, self.inventories, self.open_jobs):
                 read()
+        except OSError:  # of the folder, not of the database
+            raise
         except Exception as error:  # noqa: BLE001 - whatever damaged rows do to those who read them
             self._engine.begin_anew(error)
             self._load()

@@ -16,6 +16,7 @@ import pytest
 from aggregator.config import AggregatorConfig, StoreConfig
 from aggregator.store.checksum import sidecar_of
 from aggregator.store.embedded import EmbeddedStore
+from aggregator.store.jobs import RUNNING
 from aggregator.store.open import Lock, open_store
 from aggregator.store.protocol import Batch, Frames, Hole
 from telemetry.errors import ConfigError, StoreError
@@ -204,6 +205,32 @@ def test_without_a_database_one_sealed_file_that_can_not_be_read_costs_no_other(
     assert f"{first}: not readable; left alone" in caplog.text
     assert feed.store.size()["sealed"] > 0, "the other files are there"
     assert first.exists()
+
+
+def test_a_database_that_opens_and_can_not_be_read_is_set_aside(tmp_path: Path) -> None:
+    """A job that can't be decoded costs itself alone; a table of another form all of it."""
+    feed = Feed(tmp_path / "data")
+    feed.hello("a")
+    feed.send("a", *range(5))
+    feed.commit()
+    hot = tmp_path / "data" / "hot.duckdb"
+
+    def changed(statement: str) -> None:
+        feed.store.close()
+        with duckdb.connect(str(hot)) as connection:
+            connection.execute(statement)
+        feed.open()
+
+    changed(f"insert into jobs(key, \"end\") values ('k', {RUNNING}); insert into job_summaries(job) values ('k')")  # fmt: skip
+    assert (feed.store.open_jobs(), len(feed.store.accounted())) == ([], 1)
+    assert not list(hot.parent.glob("*.damaged-1"))
+    changed("drop table devices; create table devices(id varchar)")
+    assert hot.with_name("hot.duckdb.damaged-1").exists()
+    assert feed.store.accounted() == {}
+    feed.hello("a")
+    feed.send("a", *range(5))
+    assert feed.commit() == 5
+    feed.store.close()
 
 
 KILLED = """
