@@ -12,7 +12,7 @@ STAMP  := $(VENV)/.installed
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup packages run demo stack cluster gate quick nightly test test-systems inject fuzz deb rpm image homeassistant search check format bench faults cluster-faults docs site screens clean
+.PHONY: help setup packages run demo stack cluster gate quick nightly test test-systems inject damages fuzz deb rpm image homeassistant search check format bench faults cluster-faults docs site screens clean
 
 help:  ## list what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -58,6 +58,9 @@ test-systems: setup packages  ## run the slow tests: whole clusters, faults, kil
 
 inject: setup packages  ## an exception in every function; `make test-systems` takes every sixth
 	KILOWATCH_INJECT=all $(BIN)/python -m pytest -q -n 3 --dist load -m systems tests/faults/test_faults_in_*.py
+
+damages: setup packages  ## every file of the data folder damaged in every way; `make test-systems` takes three of each
+	KILOWATCH_DAMAGES=all $(BIN)/python -m pytest -q -n 3 --dist load tests/faults/test_damaged_files.py
 
 fuzz: setup packages  ## a million changed messages beside an honest fleet: `make fuzz INPUTS=20000`
 	$(BIN)/python -m tests.fuzz --inputs $(INPUTS)

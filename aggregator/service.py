@@ -25,9 +25,11 @@ from aggregator.electrical.service import ElectricalService
 from aggregator.evidence.collector import EvidenceCollector
 from aggregator.fitness.service import FILE as FITNESS_FILE
 from aggregator.fitness.service import FitnessTracker, node_states, nodes_of_jobs
+from aggregator.folder.damage import RULE as DAMAGE_RULE
+from aggregator.folder.damage import find_damage
 from aggregator.homeassistant.publisher import HomeAssistantPublisher
 from aggregator.http.app import listening
-from aggregator.http.config import HttpConfig
+from aggregator.http.config import TOKENS, HttpConfig
 from aggregator.http.node_status import status_of
 from aggregator.impairments import (
     Impairments,
@@ -163,6 +165,7 @@ class Aggregator(SingleView):
         self._no_circuits = ReportedFaults("circuits_failing", self.impairments)
         self._node_faults = {part: ReportedFaults("node_set_aside", self.impairments) for part in ("ingest", "store", "jobs", "pages")}  # fmt: skip
         self._store_faults = ReportedFaults("loop_failing", self.impairments)
+        self._file_faults = ReportedFaults(DAMAGE_RULE, self.impairments)
         self.supervisor = Supervisor(functools.partial(report_task, self.impairments))
         """Runs every task of the aggregator that lives as long as it does."""
         self._commit_done: asyncio.Event
@@ -357,10 +360,14 @@ class Aggregator(SingleView):
         if self.config.members.nats:  # its groups come and go; each is restored when it comes
             ingest.shards = set()
         else:
-            accounted = self.register.under_present_names(await store.accounted())
-            ingest.restore(await store.inventories(), accounted, time.monotonic())
-        self.jobs.restore(await store.open_jobs())
+            with self._turns.turn("inventories of before"):
+                accounted = self.register.under_present_names(await store.accounted())
+                ingest.restore(await store.inventories(), accounted, time.monotonic())
+        with self._turns.turn("jobs of before"):
+            self.jobs.restore(await store.open_jobs())
         self.jobs.meter.unheld = await asyncio.to_thread(unheld.load, self.config.data_dir)
+        with self._turns.turn("files of the data folder"):
+            await self._report_damage()
         self._commit_done = asyncio.Event()
         keep_heap()
         return ingest
@@ -844,8 +851,10 @@ class Aggregator(SingleView):
             log.warning("store: jobs are written again later: %s", error)
 
     async def _upkeep_loop(self, store: StoreExecutor, ingest: MessageRouter) -> None:
-        """Seal, roll up, drop and verify, a piece at a time, so that commits come between."""
+        """Seal, roll up, drop and verify, a piece at a time, so that commits come between; find what is damaged."""
         async for _ in _every(UPKEEP_SECONDS):
+            with self._turns.turn("files of the data folder"):
+                await self._report_damage()
             with self._turns.turn("upkeep"):
                 more = True
                 while more:
@@ -906,8 +915,6 @@ class Aggregator(SingleView):
 
     async def _compare_register(self) -> None:
         """Compare the nodes that are declared with those that are heard; remove what has a new name now."""
-        if damage := self.register.damage():
-            self.impairments.report("node_missing", "register/nodes", damage)
         await self._note_renamed()
         if not len(self.register):
             return
@@ -919,6 +926,11 @@ class Aggregator(SingleView):
             with contextlib.suppress(BusError):  # until the broker is back
                 await self.forget(old)
                 log.info("node=%s left the fleet: it has another name now", old)
+
+    async def _report_damage(self) -> None:
+        """Report the files of the data folder that could not be used, until a person has looked."""
+        tokens = self.config.tokens_file or self.config.data_dir / TOKENS
+        self._file_faults.update(await asyncio.to_thread(find_damage, self.config.data_dir, tokens))
 
     async def _note_renamed(self) -> None:
         """Declare the new names under which machines already send: their history is found under these."""

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from aggregator.folder.kinds import KINDS
 from aggregator.http.openapi import Operation
 from aggregator.http.operations import OPERATIONS
 from alerts.rules.events import Happens
@@ -259,6 +260,12 @@ def own_lines() -> list[str]:
         "`delivery_failing` fires for each channel that has delivered nothing for two minutes, or whose",
         "receiver refuses messages: see `kilowatch notify list`. While the journal of alerts can't be",
         "written, or was damaged and created anew, alerts and pages go on.",
+        "",
+        "What is lost where a file of `aggregator.data_dir` can't be used (`file_damaged`, `files_lost`):",
+        "",
+        "| file | what is lost |",
+        "| --- | --- |",
+        *(f"| `{one.pattern}` | {one.cost} |" for one in KINDS),
     ]
 
 

@@ -58,6 +58,7 @@ LONGEST = frozenset(
         "tests/endtoend/test_deploy_page.py",
         "tests/endtoend/test_nodes_of_each_kind.py",
         "tests/faults/test_circuit_faults.py",
+        "tests/faults/test_damaged_files.py",
         "tests/faults/test_faults_in_alerts.py",
         "tests/kilowatch/test_debian_package.py",
         "tests/packaging/test_image.py",

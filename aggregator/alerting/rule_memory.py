@@ -1,21 +1,19 @@
 """The file that has the memory of windowed outliers over a restart (`alerts.engine.kept_memory`).
 
-It is written every few minutes and at the end, whole or not at all. One that can't be read costs the memory:
-the rates are counted anew.
+It is written every few minutes and at the end, whole or not at all. One that can't be used is set aside, which
+costs the memory: the rates are counted anew.
 """
 
 from __future__ import annotations
 
-import logging
 import os
 import zlib
 from pathlib import Path
 
 import msgspec
 
+from aggregator.folder import kinds
 from alerts.engine.kept_memory import KeptMemory, MemoryCopy
-
-log = logging.getLogger(__name__)
 
 NAME = "rule_memory.bin"
 PERIOD = 300.0
@@ -24,17 +22,13 @@ _MAX_BYTES = 4 * 1024**3
 
 
 def load(folder: Path) -> KeptMemory | None:
-    """Return what was kept; None where there is nothing, or it can't be read."""
-    path = folder / NAME
-    try:
-        unpacker = zlib.decompressobj()
-        body = unpacker.decompress(path.read_bytes(), _MAX_BYTES)
-        return msgspec.msgpack.decode(body, type=KeptMemory)  # one without its end does not decode
-    except FileNotFoundError:
-        return None
-    except (OSError, zlib.error, msgspec.DecodeError) as error:
-        log.warning("%s can't be read: %s. Rates among peers are counted anew.", path, error)
-        return None
+    """Return what was kept; None where there is nothing that can be used."""
+    return kinds.read(folder / NAME, _decoded)
+
+
+def _decoded(raw: bytes) -> KeptMemory:
+    body = zlib.decompressobj().decompress(raw, _MAX_BYTES)
+    return msgspec.msgpack.decode(body, type=KeptMemory)  # one without its end does not decode
 
 
 def save(folder: Path, copy: MemoryCopy) -> None:

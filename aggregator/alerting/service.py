@@ -340,9 +340,10 @@ class AlertingService:
                 )
             self._parts = _Parts(pipeline, journal, writer, outbox, router, evidence, signer)
             clock = journal.memory.clock
-            await self._recall(
-                fleet, stored_events, None if clock is None else clock.wall - OVERLAP
-            )
+            with self._turns.turn("events of the last day"):
+                await self._recall(
+                    fleet, stored_events, None if clock is None else clock.wall - OVERLAP
+                )
             await self._resume_memory()
             try:
                 yield

@@ -1,22 +1,20 @@
 """The checkpoint of the electrical side: breaker heat, energy and the ledger in one file, replaced whole.
 
 A new file is written beside the old one, flushed to the disk and renamed over it: a crash at any
-point leaves one of the two. A file that can't be read is set aside, never deleted.
+point leaves one of the two. A file that can't be used is set aside, never deleted.
 """
 
 from __future__ import annotations
 
-import contextlib
-import logging
 import os
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from aggregator.folder import kinds
 from power.report.energy_ledger import EnergyLedger
-
-log = logging.getLogger(__name__)
+from telemetry.state_file import json_of
 
 NAME = "electrical.json"
 
@@ -39,20 +37,8 @@ class ElectricalCheckpoint(msgspec.Struct, kw_only=True):
 
 
 def load(folder: Path) -> ElectricalCheckpoint:
-    """Return the last checkpoint; an empty one where there is none or it can't be read."""
-    path = folder / NAME
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=ElectricalCheckpoint)
-    except FileNotFoundError:
-        return ElectricalCheckpoint()
-    except OSError as error:
-        log.warning("%s: it can't be read: %s. Breakers are assumed to be as warm as their load.", path, error.strerror)  # fmt: skip
-        return ElectricalCheckpoint()
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        kept = set_aside(path)
-        log.warning("%s: it is damaged (%s) and was renamed to %s. Breakers are assumed to be as warm "
-                  "as their load, energy is counted from now on.", path, error, kept.name)  # fmt: skip
-        return ElectricalCheckpoint()
+    """Return the last checkpoint; an empty one where there is none that can be used."""
+    return kinds.read(folder / NAME, json_of(ElectricalCheckpoint)) or ElectricalCheckpoint()
 
 
 def save(folder: Path, memory: bytes) -> None:
@@ -73,13 +59,3 @@ def replace_file(path: Path, content: bytes) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-def set_aside(path: Path) -> Path:
-    """Rename a damaged file, and return its new path."""
-    number = 1
-    while (kept := path.with_name(f"{path.name}.damaged-{number}")).exists():
-        number += 1
-    with contextlib.suppress(OSError):
-        path.rename(kept)
-    return kept

@@ -1,24 +1,24 @@
 """The months of energy on disk: a JSON file each, replaced whole every quarter of an hour.
 
 A file has the load profile of every circuit that is billed or budgeted, and the idle GPUs by node. One that
-can't be read is set aside.
+can't be used is set aside.
 """
 
 from __future__ import annotations
 
-import logging
 from datetime import tzinfo
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 
-from aggregator.electrical.checkpoint import replace_file, set_aside
+from aggregator.electrical.checkpoint import replace_file
+from aggregator.folder import kinds
 from power.report.load_profile import ROWS_AT_ONCE, LoadProfile
 from power.report.month_ledger import NodeIdle, merge_idle, merge_tree, profile_tree
 from power.report.months import month_named
+from telemetry.state_file import json_of
 
-log = logging.getLogger(__name__)
 FOLDER = "months"
 KEPT = 37
 """Months that are kept: three years, and the present one."""
@@ -48,6 +48,7 @@ class _MonthFile(msgspec.Struct):
 
     profile: _Rows
     idle: dict[str, Any]
+    version: int = 1
 
 
 class MonthFiles:
@@ -77,23 +78,18 @@ class MonthFiles:
             (self._folder / f"{old}.json").unlink(missing_ok=True)
 
     def load(self, name: str, zone: tzinfo) -> tuple[LoadProfile, NodeIdle]:
-        """Return a month; an empty one where there is no file, or none that can be read. Raises
+        """Return a month; an empty one where there is no file that can be used. Raises
         `ConfigError` for what is no month."""
-        profile, idle = LoadProfile(month_named(name, zone)), NodeIdle()
-        path = self._folder / f"{name}.json"
-        try:
-            tree = msgspec.json.decode(path.read_bytes(), type=_MonthFile)
+        month = month_named(name, zone)
+
+        def decode(raw: bytes) -> tuple[LoadProfile, NodeIdle]:
+            tree = json_of(_MonthFile)(raw)
+            profile, idle = LoadProfile(month), NodeIdle()
             profile.rows(tree.profile.rows)
             for row, memory in tree.profile.rows.items():
                 part = {row: msgspec.json.decode(memory)}
                 merge_tree(profile, {"start": tree.profile.start, "rows": part})
             merge_idle(idle, tree.idle)
-        except FileNotFoundError:
-            pass
-        except OSError as error:
-            log.warning("%s: it can't be read: %s. That month is not known.", path, error.strerror)
-        except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError, ValueError, AttributeError) as error:  # fmt: skip
-            kept = set_aside(path)
-            log.warning("%s: it is damaged (%s) and was renamed to %s. That month is not known.", path, error, kept.name)  # fmt: skip
-            return LoadProfile(profile.month), NodeIdle()
-        return profile, idle
+            return profile, idle
+
+        return kinds.read(self._folder / f"{name}.json", decode) or (LoadProfile(month), NodeIdle())

@@ -20,6 +20,7 @@ from aggregator.fitness.score import (
     node_fitness,
     worst_first,
 )
+from aggregator.folder import kinds
 from aggregator.http.node_status import status_of
 from api.alerts import Alert, AlertState, Severity
 from api.drift import DriftReply
@@ -31,6 +32,7 @@ from telemetry.inventory import role_of
 from telemetry.jobs import JobKey, NodeJobs
 from telemetry.metric import Table
 from telemetry.schema import GPU_FAST
+from telemetry.state_file import json_of
 
 log = logging.getLogger(__name__)
 
@@ -105,17 +107,9 @@ class FitnessTracker:
         """None before the first time that it was computed."""
 
     def load(self) -> None:
-        """Read the past; one that can't be read begins anew."""
-        if self._path is None:
-            return
-        try:
-            self._history.extend(
-                msgspec.json.decode(self._path.read_bytes(), type=list[FitnessSample])
-            )
-        except FileNotFoundError:
-            return
-        except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
-            log.warning("fitness: %s can't be read: %s; its past begins now", self._path, error)
+        """Read the past; one that can't be used is set aside, and it begins anew."""
+        if self._path is not None:
+            self._history.extend(kinds.read(self._path, json_of(list[FitnessSample])) or ())
 
     def compute(
         self,

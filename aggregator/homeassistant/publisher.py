@@ -19,12 +19,14 @@ import msgspec
 
 from aggregator.config import AggregatorConfig, shard_names
 from aggregator.electrical.checkpoint import replace_file
+from aggregator.folder import kinds
 from aggregator.homeassistant.devices import DeviceReader
 from aggregator.homeassistant.entities import Device, Topics, discovery, is_of
 from aggregator.view import AggregatorView
 from telemetry.backoff import Backoff
 from telemetry.errors import BusError, ConfigError
 from telemetry.mqtt import FIRST_PAUSE, LONGEST_PAUSE, BrokerConfig, client_id, connect, pause
+from telemetry.state_file import json_of
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +48,7 @@ class Announced(msgspec.Struct, kw_only=True):
     """Topic of the availability."""
     topics: list[str] = []
     """Topics of the discovery messages."""
+    version: int = 1
 
 
 class HomeAssistantPublisher:
@@ -223,14 +226,7 @@ async def _remove(found: Announced) -> None:
 
 def load(path: Path) -> Announced | None:
     """Return what an earlier run has announced; None where there is nothing, or no way to know."""
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=Announced, dec_hook=_path)
-    except FileNotFoundError:
-        return None
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
-        log.warning("%s: it can't be read: %s. What an earlier run has announced to Home Assistant may "
-                    "stay there as unavailable.", path, error)  # fmt: skip
-        return None
+    return kinds.read(path, json_of(Announced, _path))
 
 
 def _path(kind: type, value: object) -> object:

@@ -124,15 +124,19 @@ def read(path: Path) -> list[AccessToken]:
         return []
     except OSError as error:
         raise _unreadable(path, error.strerror or str(error)) from error
+    mode = os.fstat(handle).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(handle)
+        raise _unreadable(path, "it is no file")
     with os.fdopen(handle, "rb") as file:
-        mode = os.fstat(handle).st_mode
-        if not stat.S_ISREG(mode):
-            raise _unreadable(path, "it is no file")
         if mode & 0o022:
             raise ConfigError(
                 str(path), "other users may write it: they could make tokens", f"chmod 600 {path}"
             )
-        raw = file.read(_MOST_BYTES + 1)
+        try:
+            raw = file.read(_MOST_BYTES + 1)
+        except OSError as error:
+            raise _unreadable(path, error.strerror or str(error)) from error
     if len(raw) > _MOST_BYTES:
         raise _unreadable(path, f"it is longer than {_MOST_BYTES} bytes")
     try:
@@ -167,16 +171,24 @@ class TokenRegister:
     """The tokens in force, from files that may change while the aggregator runs."""
 
     def __init__(self, path: Path | None, fixed: Iterable[AccessToken] = ()) -> None:
-        """`path`: the tokens file; `fixed`: tokens from elsewhere. Raises `ConfigError`."""
+        """`path`: the tokens file; `fixed`: tokens from elsewhere. No token of a file that can't be used counts, until
+        it can: the listener is then closed to those who have one, and open to nobody more."""
         self._path = path
         self._fixed = list(fixed)
         self._seen = self._state()
-        self._read = [] if path is None else read(path)
+        self._read: list[AccessToken] = []
+        self.damaged = False
+        """Whether there is a file, and it can't be used."""
+        try:
+            self._read = [] if path is None else read(path)
+        except ConfigError as error:
+            self.damaged = True
+            log.error("http: no token of the file counts. %s", error)  # noqa: TRY400
 
     @property
     def empty(self) -> bool:
-        """Whether there is no token at all."""
-        return not self._fixed and not self._read
+        """Whether no token was ever made: a file that can't be used may hold some."""
+        return not self._fixed and not self._read and not self.damaged
 
     def add(self, token: AccessToken) -> None:
         """Accept a token from elsewhere too."""
@@ -202,19 +214,22 @@ class TokenRegister:
         except ConfigError as error:  # those that were in force stay so
             log.error("http: the tokens are not read again: %s", error)  # noqa: TRY400
         else:
+            self.damaged = False
             log.info("http: %d tokens read from %s", len(self._read), self._path)
 
-    def _state(self) -> tuple[int, int, int] | None:
+    def _state(self) -> tuple[int, int, int, int] | None:
         if self._path is None:
             return None
         try:
             its = self._path.stat()
         except OSError:
             return None
-        return its.st_mtime_ns, its.st_size, its.st_ino
+        return its.st_mtime_ns, its.st_ctime_ns, its.st_size, its.st_ino
 
 
 def _unreadable(path: Path, problem: str) -> ConfigError:
     return ConfigError(
-        str(path), f"it holds no tokens: {problem}", "Make them with: kilowatch token add NAME"
+        str(path),
+        f"it holds no tokens: {problem}",
+        "Move it away, and make them with: kilowatch token add NAME",
     )

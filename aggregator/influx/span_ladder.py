@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from aggregator.folder import kinds
 from aggregator.influx.aggregates import SpanAggregates, empty, join, layers
 from aggregator.influx.config import EXACT_SECONDS, InfluxConfig
 from aggregator.store.protocol import Frames
@@ -232,17 +233,9 @@ class SpanLadder:
 
     def restore(self, path: Path) -> None:
         """Restore the saved spans; those of another release are left alone."""
-        try:
-            with np.load(path) as found:
-                arrays = {name: found[name] for name in found.files}
-        except FileNotFoundError:
-            return
-        except (OSError, ValueError, EOFError) as error:
-            log.warning("%s: open hours restart: %s", path, error)
-            return
-        if arrays.pop("schema", np.zeros(1)).tolist() != [SCHEMA_ID]:
-            return
-        self._put(arrays)
+        arrays = kinds.read(path, _arrays)
+        if arrays is not None and arrays.pop("schema", np.zeros(1)).tolist() == [SCHEMA_ID]:
+            self._put(arrays)
 
     def _put(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
         spans: dict[tuple[int, ...], dict[str, npt.NDArray[Any]]] = {}
@@ -253,3 +246,8 @@ class SpanLadder:
             for rollup in self._rollups:
                 if rollup.step == step and rollup.step > EXACT_SECONDS:
                     rollup.add(block, SpanAggregates(**found), 0)
+
+
+def _arrays(raw: bytes) -> dict[str, npt.NDArray[Any]]:
+    with np.load(io.BytesIO(raw)) as found:
+        return {name: found[name] for name in found.files}

@@ -14,6 +14,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
+from aggregator.folder import kinds
 from aggregator.influx.segments import (
     Loss,
     SpooledRequest,
@@ -247,7 +248,7 @@ class Spool:
     # -- Inside ----------------------------------------------------------------------------------
 
     def _open(self) -> None:
-        self._folder.mkdir(parents=True, exist_ok=True)
+        kinds.make_folder(self._folder)
         numbers = sorted(
             int(path.stem) for path in self._folder.glob("*.spool") if path.stem.isdigit()
         )
@@ -259,7 +260,12 @@ class Spool:
             if number < at:
                 path.unlink(missing_ok=True)
                 continue
-            segment, damaged = scan(number, path, self._retained)
+            try:
+                segment, damaged = scan(number, path, self._retained)
+            except OSError as error:
+                if kinds.set_aside(path, error) is None:
+                    raise
+                continue
             self._losses += damaged
             segment.delivered = min(delivered, len(segment.entries)) if number == at else 0
             self._segments.append(segment)
@@ -269,11 +275,8 @@ class Spool:
             self._remove(self._segments[0])
 
     def _load_position(self) -> tuple[int, int]:
-        try:
-            segment, delivered = (self._folder / "taken").read_text().split()
-            return int(segment), int(delivered)
-        except (OSError, ValueError):
-            return 0, 0  # sent again, which changes nothing
+        # Without it all is sent again, which changes nothing.
+        return kinds.read(self._folder / "taken", _position) or (0, 0)
 
     def _save_position(self) -> None:
         head = self._segments[0] if self._segments else None
@@ -295,3 +298,10 @@ class Spool:
             f"{self._folder}: the spool can't be written: {error.strerror}. Free disk space, or "
             "lower store.influxdb.spool_bytes; writing resumes by itself."
         )
+
+
+def _position(raw: bytes) -> tuple[int, int]:
+    segment, delivered = map(int, raw.split())
+    if segment < 0 or delivered < 0:
+        raise ValueError("a number is negative")
+    return segment, delivered

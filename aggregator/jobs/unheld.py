@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
 
-from aggregator.electrical.checkpoint import replace_file, set_aside
+from aggregator.electrical.checkpoint import replace_file
+from aggregator.folder import kinds
 from aggregator.jobs.usage import UnheldKey, UnheldUse
 from api.use import UseRow
-
-log = logging.getLogger(__name__)
+from telemetry.state_file import json_of
 
 NAME = "unheld.json"
 KEPT_MONTHS = 36
@@ -28,20 +27,8 @@ class UnheldRecord(msgspec.Struct, kw_only=True):
 
 
 def load(folder: Path) -> dict[UnheldKey, UnheldUse]:
-    """Return what was saved; nothing where there is no file, or it can't be read."""
-    path = folder / NAME
-    try:
-        found = msgspec.json.decode(path.read_bytes(), type=list[UnheldRecord])
-    except FileNotFoundError:
-        return {}
-    except OSError as error:
-        log.warning("%s: it can't be read: %s. The use of free GPUs begins anew.", path, error.strerror)  # fmt: skip
-        return {}
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        kept = set_aside(path)
-        log.warning("%s: it is damaged (%s) and was renamed to %s. The use of free GPUs begins anew.",
-                    path, error, kept.name)  # fmt: skip
-        return {}
+    """Return what was saved; nothing where there is no file that can be used."""
+    found = kinds.read(folder / NAME, json_of(list[UnheldRecord])) or []
     return {UnheldKey(one.month, one.reported): one.use for one in found}
 
 

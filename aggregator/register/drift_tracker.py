@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 
 from aggregator.alerting.self_alerts import MonitorPart
+from aggregator.folder import kinds
 from aggregator.register.drift import ComparedNode, compared, drift_of
 from aggregator.register.drift_watch import KIND, DriftConfig, DriftWatch, Since
 from aggregator.register.expected import ExpectedState, expected_of
@@ -21,6 +22,7 @@ from telemetry import private_file
 from telemetry.fleet import Fleet
 from telemetry.inventory import LABEL_FACT, Inventory
 from telemetry.metric import Table
+from telemetry.state_file import json_of
 
 log = logging.getLogger(__name__)
 
@@ -74,15 +76,8 @@ class DriftTracker:
         self._parts: dict[str, MonitorPart] = {}
 
     def load(self) -> None:
-        """Read since when nodes differ. A file that can't be read is no fault: then it is since now."""
-        if self._path is None:
-            return
-        try:
-            since = msgspec.json.decode(self._path.read_bytes(), type=Since)
-        except FileNotFoundError:
-            return
-        except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
-            log.warning("drift: %s can't be read: %s; deviations count from now", self._path, error)
+        """Read since when nodes differ: from now on, where there is no file that can be used."""
+        if self._path is None or (since := kinds.read(self._path, json_of(Since))) is None:
             return
         self._watch = DriftWatch(since)
         self._kept = since

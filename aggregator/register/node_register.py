@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from aggregator.electrical.checkpoint import set_aside
+from aggregator.folder import kinds
 from aggregator.http.node_status import age, status_of
 from api.fleet import NodeStatus
 from api.node_register import RegisterReply, RegisterRow, RegisterState, ReleaseDrift
@@ -27,6 +27,7 @@ from telemetry.fleet import Fleet, Node
 from telemetry.intervals import IntervalSet
 from telemetry.inventory import machine_of, role_of
 from telemetry.release import release
+from telemetry.state_file import json_of
 from telemetry.text import duration, rfc3339
 from telemetry.topics import check_name
 
@@ -91,47 +92,12 @@ class NodeRegister:
         self._path = path
         self._records: dict[str, NodeRecord] = {}
         self._lock = asyncio.Lock()
-        self._unread = ""
 
     def load(self) -> None:
-        """Read the file. One that does not decode is renamed to `nodes.json.damaged-1`; one that the system
-        does not let us read stays, and is not written either."""
-        if self._path is None:
-            return
-        self._unread = ""
-        try:
-            found = msgspec.json.decode(self._path.read_bytes(), type=_RegisterFile)
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            self._unread = (
-                f"{self._path} can't be read: {error.strerror}. No node is expected until it can."
-            )
-            log.error("register: %s", self._unread)  # noqa: TRY400
-            return
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            kept = set_aside(self._path)
-            log.error("register: %s is damaged (%s) and was renamed to %s. No node is expected.", self._path, error, kept.name)  # noqa: TRY400  # fmt: skip
-            return
-        self._records = {each.name: each for each in found.nodes}
-
-    def damage(self) -> str:
-        """Return why declarations may be missing, and the cure; "" where all are known. It stays true over
-        restarts, until a person has looked."""
-        if self._unread:
-            self.load()
-        if self._unread or self._path is None:
-            return self._unread
-        try:
-            kept = sorted(self._path.parent.glob(f"{FILE}.damaged*"))
-        except OSError as error:
-            return f"{self._path.parent} can't be read: {error.strerror}"
-        if not kept:
-            return ""
-        return (
-            f"{kept[0]} was damaged: nodes that it named are not expected. Declare them again "
-            f"(kilowatch nodes expect), then remove that file."
-        )
+        """Read the file; one that can't be used is set aside."""
+        if self._path is not None:
+            found = kinds.read(self._path, json_of(_RegisterFile)) or _RegisterFile()
+            self._records = {each.name: each for each in found.nodes}
 
     def __len__(self) -> int:
         return len(self._records)
@@ -237,8 +203,6 @@ class NodeRegister:
 
     async def _put(self, records: Sequence[NodeRecord]) -> None:
         """Put records on disk, then in force; the caller holds the lock."""
-        if self._unread:
-            raise NodeError(f"{self._unread} Make it readable, and try again.")
         fresh = {**self._records, **{each.name: each for each in records}}
         if len(fresh) > MOST_RECORDS:
             raise NodeError(f"the register is full: {MOST_RECORDS} names. Expect fewer nodes.")

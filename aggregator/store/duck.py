@@ -23,8 +23,11 @@ import numpy as np
 import numpy.typing as npt
 
 from aggregator.config import StoreConfig
+from aggregator.folder import kinds
 from aggregator.store.protocol import ContentError
+from telemetry import state_file
 from telemetry.errors import StoreError
+from telemetry.state_file import NewerVersionError
 
 log = logging.getLogger(__name__)
 
@@ -36,9 +39,21 @@ Columns = Mapping[str, npt.NDArray[Any]]
 """Arrays of one length, by column name."""
 
 _TORN_AT = re.compile(r"entry at byte position (\d+)")
-_CORRUPT = ("not a valid duckdb", "corrupt", "checksum", "serialization", "internal error")
+_FULL_OR_HELD = ("no space left", "disk quota", "could not set lock")
+"""Conditions that a new file would meet too. At the start whatever else DuckDB raises is damage: its messages can't be
+listed, and a start that fails costs more than history."""
+_CORRUPT = (
+    "not a valid duckdb",
+    "corrupt",
+    "checksum",
+    "serialization",
+    "internal error",
+    "enough bytes",
+)
+"""Messages that are damage while the aggregator runs, too: there is time then to wait for a disk."""
 _REPLAYING = "failure while replaying wal"
 """Begins every error of a log that can't be read, as well as those of a disk or memory that is full."""
+_NEWER = "newer version of duckdb"
 _BUSY = "cannot checkpoint"
 _FATAL = ("database has been invalidated", "internal error", "fatal")
 _CURES = (
@@ -119,11 +134,26 @@ class DuckEngine:
             if copied:
                 self._keep_if_cut(self._connection)
         except duckdb.Error as error:
-            if not _is_damage(error):
+            if not (_is_damage(error) if self.opened else _can_be_replaced(error)):
                 raise self._translated(error) from error
             self._connection = self._repaired(error)
         finally:
             self._copy.unlink(missing_ok=True)
+        self.opened += 1
+
+    def begin_anew(self, error: Exception) -> None:
+        """Set the file and its log aside and begin others, for what they hold can't be read. Raises `error` where that
+        would not help."""
+        cause = error.__cause__ if isinstance(error, StoreError) else error
+        if cause is None or not _can_be_replaced(cause):
+            raise error
+        self._disconnect()
+        for path in (self._log, self.path):
+            self._set_aside(path, cause)
+        try:
+            self._connection = self._connect()
+        except duckdb.Error as again:
+            raise self._translated(again) from again
         self.opened += 1
 
     def read_from(self, filesystem: Any) -> None:
@@ -307,10 +337,14 @@ class DuckEngine:
         if cut is None:
             return
         lost = self._copy.stat().st_size - cut
-        kept = self._set_aside(self._copy, self._log.name)
-        log.error("%s: the last %d bytes of its log are corrupt, torn, or in the file already: "
-                  "they are not read. The log is kept as %s; frames that are missing are requested "
-                  "again from the nodes.", self.path, lost, kept)  # fmt: skip
+        # What every kill may leave: kept and logged, and no alert that somebody must end.
+        state_file.set_aside(
+            self._copy,
+            f"the last {lost} bytes of the log are torn, corrupt, or in the database already",
+            kinds.cost_of(self._log),
+            name=self._log.name,
+            ending="torn",
+        )
 
     def _connect(self) -> duckdb.DuckDBPyConnection:
         config = self._config
@@ -331,16 +365,13 @@ class DuckEngine:
     def _repaired(self, error: duckdb.Error) -> duckdb.DuckDBPyConnection:
         """Open with the log up to its torn entry, without the log, or with a new file.
 
-        Nothing is deleted: a file that does not open is renamed to `*.corrupt-<number>`. Frames
+        Nothing is deleted: a file that does not open is set aside. Frames
         lost with it are missing in the ledger, and are requested again from the nodes' rings.
         """
         torn = _TORN_AT.search(str(error))
         if torn is not None and self._log.exists():
             whole = self._log.read_bytes()
-            kept = self._set_aside(self._log, self._log.name)
-            log.error("%s: its log is corrupt at byte %s: %s. The log is kept as %s; frames after "
-                      "that byte are requested again from the nodes.",
-                      self.path, torn[1], error, kept)  # fmt: skip
+            self._set_aside(self._log, error)
             self._log.write_bytes(whole[: int(torn[1])])
             try:
                 return self._connect()
@@ -349,21 +380,19 @@ class DuckEngine:
         for path in (self._log, self.path):
             if not path.exists():
                 continue
-            kept = self._set_aside(path, path.name)
-            log.error("%s: corrupt: %s. It is kept as %s; sealed data stays, and frames that "
-                      "the nodes still have are requested again.", path, error, kept)  # fmt: skip
+            self._set_aside(path, error)
             try:
                 return self._connect()
             except duckdb.Error as again:
                 error = again
         raise self._translated(error) from error
 
-    @staticmethod
-    def _set_aside(path: Path, name: str) -> Path:
-        number = 1
-        while (kept := path.with_name(f"{name}.corrupt-{number}")).exists():
-            number += 1
-        return path.rename(kept)
+    def _set_aside(self, path: Path, error: BaseException) -> None:
+        """Set a file aside, if there is one. Raises `StoreError` where it can't be renamed."""
+        newer = _matches(error, (_NEWER,))
+        why = NewerVersionError("a newer DuckDB wrote it") if newer else error
+        if path.exists() and kinds.set_aside(path, why) is None:
+            raise self._translated(error) from error
 
     @contextmanager
     def _errors(self) -> Iterator[duckdb.DuckDBPyConnection]:
@@ -405,7 +434,7 @@ class DuckEngine:
             except duckdb.Error as error:
                 log.warning("%s: %s", self.path, error)
 
-    def _translated(self, error: duckdb.Error) -> StoreError:
+    def _translated(self, error: BaseException) -> StoreError:
         text = " ".join(str(error).split())[:500]
         cure = next((cure for word, cure in _CURES if word in text.lower()), "")
         kind = ContentError if isinstance(error, _OF_CONTENT) else StoreError
@@ -439,7 +468,7 @@ def _first_difference(copy: Path, path: Path) -> int | None:
     return None
 
 
-def _matches(error: duckdb.Error, words: tuple[str, ...]) -> bool:
+def _matches(error: BaseException, words: tuple[str, ...]) -> bool:
     return any(word in str(error).lower() for word in words)
 
 
@@ -448,6 +477,11 @@ def _is_damage(error: duckdb.Error) -> bool:
     if _matches(error, _CORRUPT):
         return True
     return _matches(error, (_REPLAYING,)) and not _matches(error, tuple(word for word, _ in _CURES))
+
+
+def _can_be_replaced(error: BaseException) -> bool:
+    """Whether a new file could be used where this one can't."""
+    return not _matches(error, _FULL_OR_HELD)
 
 
 def quoted(text: str) -> str:

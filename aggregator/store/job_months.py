@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from aggregator.folder import kinds
 from aggregator.store import checksum
 from aggregator.store.duck import EngineReader, ReadConnection, quoted
 from aggregator.store.jobs import RUNNING
@@ -74,7 +75,11 @@ class JobMonths:
 
     def _state(self, reader: EngineReader, path: Path) -> str:
         """Return what a file was made of; empty of one that is missing or damaged."""
-        if checksum.verify(path) is not checksum.FileState.GOOD:
+        try:
+            if checksum.verify(path) is not checksum.FileState.GOOD:
+                return ""
+        except OSError as error:
+            kinds.set_aside(path, error)
             return ""
         found = reader.rows(
             f"select value from parquet_kv_metadata({quoted(str(path))}) where key = ?",

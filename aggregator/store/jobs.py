@@ -5,6 +5,7 @@ A write finds rows by their keys' index: one that reads a column would grow with
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 import msgspec
@@ -16,6 +17,8 @@ from aggregator.jobs.usage import GpuAccount
 from aggregator.store.duck import DuckEngine, ReadConnection, texts
 from api.jobs import JobRow, JobSummary
 from telemetry.jobs import JobKey
+
+log = logging.getLogger(__name__)
 
 TABLES = """
 create table if not exists jobs(
@@ -134,15 +137,21 @@ _WHOLE = "select row, record, body, accounts from jobs join job_summaries on key
 
 
 def _stored(rows: list[tuple[str, str, str, str]]) -> list[StoredJob]:
-    return [
-        StoredJob(
-            row=msgspec.json.decode(row, type=JobRow),
-            record=msgspec.json.decode(record, type=JobRecord),
-            summary=msgspec.json.decode(body, type=JobSummary),
-            accounts=msgspec.json.decode(accounts, type=list[GpuAccount]),
-        )
-        for row, record, body, accounts in rows
-    ]
+    """Return the jobs of rows; one that can't be read, of a newer release say, is left out."""
+    found = []
+    for row, record, body, accounts in rows:
+        try:
+            job = StoredJob(
+                row=msgspec.json.decode(row, type=JobRow),
+                record=msgspec.json.decode(record, type=JobRecord),
+                summary=msgspec.json.decode(body, type=JobSummary),
+                accounts=msgspec.json.decode(accounts, type=list[GpuAccount]),
+            )
+        except (msgspec.DecodeError, UnicodeDecodeError, TypeError) as error:  # `TypeError`: NULL
+            log.warning("store: a job can't be read and is left out: %s", error)
+        else:
+            found.append(job)
+    return found
 
 
 def _ends(ends: Sequence[int | None]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

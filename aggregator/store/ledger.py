@@ -98,7 +98,7 @@ class LedgerStore:
         self._job_months = JobMonths(folder)
         self._months_at: int | None = None
         """When it was found that a month of jobs may be missing in Parquet, until that is done."""
-        self._load()
+        self._begin()
 
     def write(self, batch: Batch) -> int:
         """Store a batch in one transaction; return how many frames were new."""
@@ -185,7 +185,7 @@ class LedgerStore:
     def events(
         self, start: int, end: int, node: str | None, kind: str | None, limit: int
     ) -> list[StoredEvent]:
-        """Return events, newest first."""
+        """Return events, newest first; one that can't be read any more is left out."""
         self._ready()
         rows = self._engine.rows(
             "select body, received from events where happened >= ? and happened < ? "
@@ -193,7 +193,13 @@ class LedgerStore:
             "order by happened desc, id desc limit ?",
             start, end, node, node, kind, kind, limit,
         )  # fmt: skip
-        return [StoredEvent(msgspec.json.decode(body, type=Event), at) for body, at in rows]
+        found = []
+        for body, at in rows:
+            try:
+                found.append(StoredEvent(msgspec.json.decode(body, type=Event), at))
+            except msgspec.DecodeError as error:
+                log.warning("a stored event can't be read: %s", error)
+        return found
 
     def write_jobs(self, jobs: Sequence[StoredJob]) -> None:
         """Store jobs in one transaction, each in place of what is stored of it."""
@@ -431,6 +437,18 @@ class LedgerStore:
         if self._engine.opened != self._opened:
             self._load()
 
+    def _begin(self) -> None:
+        """Read what a start needs; a database that opens and can't be read is set aside, and another begun."""
+        try:
+            self._load()
+            for read in (self.known, self.inventories, self.open_jobs):
+                read()
+        except OSError:  # of the folder, not of the database
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever damaged rows do to those who read them
+            self._engine.begin_anew(error)
+            self._load()
+
     def _load(self) -> None:
         """Read from the database what is stored."""
         engine = self._engine
@@ -444,7 +462,11 @@ class LedgerStore:
         def came_again(file: SealedFile) -> bool:
             hot = [tables[file.block] for tables in periods.values() if file.block in tables]
             others = [other for other in files if not other.lost]
-            return came_again_of(engine, self._root, file, others, hot)
+            try:
+                return came_again_of(engine, self._root, file, others, hot)
+            except StoreError as error:  # of a sealed file: no fault of the database
+                log.warning("%s: stays aside: %s", file.path, error)
+                return True
 
         manifest.reconcile(engine, self._root, set(periods), seal_seconds, came_again)
         self._periods = {period: create_period(engine, period) for period in periods}

@@ -140,7 +140,7 @@ def reconcile(
         name = str(path.relative_to(root))
         if name in known:
             file = known.pop(name)
-            if not file.lost or verify(path, file.sha256) is FileState.DAMAGED:
+            if not file.lost or _state(path, file.sha256) is FileState.DAMAGED:
                 continue
             if file.refilled and came_again(file):
                 log.warning("%s: it is back, and stays aside: some of its readings came again "
@@ -158,7 +158,7 @@ def reconcile(
         if period in hot_periods:
             remove(path)
             continue
-        if verify(path) is FileState.DAMAGED:
+        if _state(path) is FileState.DAMAGED:
             log.error("%s: not in the manifest and damaged; left alone", path)
             continue
         try:
@@ -166,14 +166,37 @@ def reconcile(
             log.warning("%s: not in the manifest, and added again", path)
         except StoreError as error:
             log.error("%s: not in the manifest and not readable; left alone: %s", path, error)  # noqa: TRY400
-    with engine.transaction():
-        add(engine, adopted)
-        _mark(engine, root, [file for file in adopted if file.kind == RAW])
+    try:
+        _adopt(engine, root, adopted)
+    except (
+        StoreError
+    ):  # one of those without a checksum can't be read: the others are added one by one
+        for file in adopted:
+            try:
+                _adopt(engine, root, [file])
+            except StoreError as error:
+                log.error("%s: not readable; left alone: %s", root / file.path, error)  # noqa: TRY400
     for file in known.values():
         if not file.lost:
             log.warning("%s: in the manifest but not there any more", root / file.path)
             changed.append(replace(file, lost=FileState.GONE.value))
     note_lost(engine, changed)
+
+
+def _adopt(engine: DuckEngine, root: Path, files: list[SealedFile]) -> None:
+    """Add files again, with the frames of those that are readings, in one transaction. Raises `StoreError`."""
+    with engine.transaction():
+        add(engine, files)
+        _mark(engine, root, [file for file in files if file.kind == RAW])
+
+
+def _state(path: Path, expected: str = "") -> FileState:
+    """Return the state of a file; one that the system does not let us read is damaged."""
+    try:
+        return verify(path, expected)
+    except OSError as error:
+        log.error("%s: it can't be read: %s", path, error.strerror)  # noqa: TRY400
+        return FileState.DAMAGED
 
 
 def _on_disk(root: Path) -> list[tuple[str, str, Path]]:

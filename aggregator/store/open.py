@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import IO
 
 from aggregator.config import AggregatorConfig, StoreConfig, StoreKind
+from aggregator.folder import kinds
 from aggregator.influx.client import InfluxClient
 from aggregator.influx.inspection import ServerFinding, inspect
 from aggregator.influx.store import InfluxStore
@@ -28,7 +29,7 @@ class Lock:
         self._file: IO[str] | None = None
         try:
             private_file.claim_folder(folder)
-            self._file = (folder / "lock").open("a+")
+            self._file = _opened(folder / "lock")
         except OSError as error:
             raise ConfigError(
                 "aggregator.data_dir",
@@ -55,6 +56,16 @@ class Lock:
         if self._file is not None:
             self._file.close()
             self._file = None
+
+
+def _opened(path: Path) -> IO[str]:
+    """Open a lock file; what lies in its place and can't be opened is set aside. Raises `OSError`."""
+    try:
+        return path.open("a+")
+    except (IsADirectoryError, PermissionError) as error:
+        if kinds.set_aside(path, error) is None:
+            raise
+    return path.open("a+")
 
 
 def inspect_server(config: StoreConfig, now: float) -> list[ServerFinding]:

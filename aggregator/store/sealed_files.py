@@ -11,6 +11,7 @@ queries are answered from the files that are left.
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -237,13 +238,16 @@ class SealedFiles:
         return state
 
     def _absent(self, file: SealedFile) -> FileState | None:
+        path = self.root / file.path
         try:
-            size = (self.root / file.path).stat().st_size
+            size = path.stat().st_size
         except FileNotFoundError:
             return FileState.GONE
         except OSError:
             return None  # a disk that does not answer now may do so again
-        return None if size == file.bytes else FileState.DAMAGED
+        if size != file.bytes or not os.access(path, os.R_OK, effective_ids=True):
+            return FileState.DAMAGED
+        return None
 
     def _lose(self, lost: list[SealedFile]) -> bool:
         """Take files out of the index; return whether any was in it."""

@@ -26,10 +26,9 @@ from alerts.incidents.state import IncidentChanges, IncidentMemory
 from alerts.journal.file import JournalFile
 from alerts.journal.queue import DeliveryQueue
 from alerts.journal.reader import JournalReader
-from alerts.journal.schema import begin_anew, is_corrupt, prepare
+from alerts.journal.schema import begin_anew, can_be_replaced, prepare
 from alerts.notice import Delivery, Notice
 from api.alerts import DeliveryOutcome, Incident
-from telemetry.errors import StoreError
 from telemetry.set_aside import reason_of
 
 log = logging.getLogger(__name__)
@@ -101,16 +100,17 @@ class Journal:
 
     @classmethod
     def open(cls, path: Path, wall_ns: int) -> Journal:
-        """Open or begin the file; one that is corrupt is set aside; see `lost`. Raises
+        """Open or begin the file; one that can't be used is set aside; see `lost`. Raises
         `StoreError` where no file can be made, or where another process has it open."""
-        connection, aside = prepare(path, wall_ns)
+        connection, aside = prepare(path)
         try:
             return cls(path, connection, aside, wall_ns)
-        except StoreError as error:
+        except Exception as error:  # whatever damaged rows do to those who read them
             connection.close()
-            if not is_corrupt(error.__cause__):
+            cause = error.__cause__ or error
+            if not can_be_replaced(cause):
                 raise
-            return cls(path, *begin_anew(path, str(error.__cause__), wall_ns), wall_ns)
+            return cls(path, *begin_anew(path, cause), wall_ns)
 
     # -- Changes of the rules and the incident manager -------------------------------------------
 

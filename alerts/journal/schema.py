@@ -1,12 +1,16 @@
-"""The tables of the journal's file, how it is opened, and how a corrupt one is set aside."""
+"""The tables of the journal's file, how it is opened, and how one that can't be used is set aside."""
 
 from __future__ import annotations
 
+import os
+import shutil
 import sqlite3
 from pathlib import Path
 
+from alerts.journal.log_check import lost_commits
 from telemetry import private_file
 from telemetry.errors import StoreError
+from telemetry.state_file import NewerVersionError, set_aside
 
 VERSION = 1
 """Version of the tables. A change increments it and adds a migration to `_MIGRATIONS`."""
@@ -34,6 +38,14 @@ _MIGRATIONS: dict[int, str] = {0: _TABLES}
 """By version, the statements that migrate to the next."""
 
 
+COST = "Acknowledgements, silences and messages that were not delivered are forgotten; alerts that fire are notified again."
+"""Loss where the file can't be used."""
+LOG_COST = (
+    "The last acknowledgements and silences may be forgotten; alerts that fire are notified again."
+)
+_FULL_OR_HELD = ("locked", "full")
+
+
 def connect(path: Path) -> sqlite3.Connection:
     """Open the file for writing, alone. Raises `sqlite3.Error`."""
     connection = sqlite3.connect(path, timeout=0.0, isolation_level=None, check_same_thread=False)
@@ -50,47 +62,84 @@ def connect(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def prepare(path: Path, wall_ns: int) -> tuple[sqlite3.Connection, str]:
-    """Open or create the file; return too, as text, which corrupt file was set aside. Raises
-    `StoreError`."""
+def prepare(path: Path) -> tuple[sqlite3.Connection, str]:
+    """Open or create the file; return too, as text, which file was set aside. Raises `StoreError`."""
     try:
         private_file.make_folder(path.parent)
     except OSError as error:
         raise StoreError(f"{path.parent}: {error.strerror}. The journal needs a folder.") from error
     try:
         return _begun(path), ""
-    except sqlite3.DatabaseError as error:
-        if not is_corrupt(error):
+    except (sqlite3.Error, NewerVersionError) as error:
+        if not can_be_replaced(error):
             raise _refused(path, error) from error
-        return begin_anew(path, str(error), wall_ns)
+        return begin_anew(path, error)
 
 
-def begin_anew(path: Path, problem: str, wall_ns: int) -> tuple[sqlite3.Connection, str]:
-    """Set a corrupt file aside and create another; return that as text too. Raises `StoreError`."""
-    aside = _set_aside(path, wall_ns)
-    try:
-        return _begun(path), f"{path} could not be read ({problem}); it is kept as {aside.name}"
-    except sqlite3.Error as error:
-        raise _refused(path, error) from error
+def begin_anew(path: Path, problem: BaseException) -> tuple[sqlite3.Connection, str]:
+    """Go on without the log, or without the file, whichever can't be used; both are set aside. Return what was lost
+    too, as text. Raises `StoreError`."""
+    log, first, kept = path.with_name(f"{path.name}-wal"), problem, []
+    for each in (log, path):
+        if os.path.lexists(each):
+            aside = set_aside(each, problem, COST)
+            if aside is None:
+                raise _refused(path, problem) from problem
+            kept.append(aside.name)
+            path.with_name(f"{path.name}-shm").unlink(missing_ok=True)  # an index of the log
+        elif each is log:
+            continue
+        try:
+            found = _begun(path)
+        except (sqlite3.Error, NewerVersionError) as error:
+            problem = error
+        else:
+            return found, f"{path} could not be read ({first}); it is kept as {', '.join(kept)}"
+    raise _refused(path, problem) from problem
 
 
-def is_corrupt(error: BaseException | None) -> bool:
-    """Whether an error means that a file is corrupt, rather than unreachable for now."""
-    return isinstance(error, sqlite3.DatabaseError) and not isinstance(
-        error, sqlite3.OperationalError
-    )
+def can_be_replaced(error: BaseException) -> bool:
+    """Whether an error concerns this file, so that a new one could be used. A full disk would refuse that too, and one
+    that another process has open is not to be touched."""
+    text = str(error).lower()
+    return not (isinstance(error, sqlite3.Error) and any(word in text for word in _FULL_OR_HELD))
 
 
 def _begun(path: Path) -> sqlite3.Connection:
     size = _size_alone(path)
+    if size == 0 and _is_empty(path):
+        raise sqlite3.DatabaseError("it is empty")  # to SQLite a new one
+    before = _log_copied(path)
     connection = connect(path)
     try:
         _check(connection, size)
-        _migrate(path, connection)
+        if before is not None:
+            _keep_if_lost(connection, path, before)
+        _migrate(connection)
     except BaseException:
         connection.close()
         raise
+    finally:
+        if before is not None:
+            before.unlink(missing_ok=True)
     return connection
+
+
+def _log_copied(path: Path) -> Path | None:
+    """Copy the log, which a kill has left, before SQLite goes on with it; None where there is none, or no room."""
+    log, copy = (path.with_name(path.name + ending) for ending in ("-wal", "-wal.before"))
+    try:
+        return Path(shutil.copyfile(log, copy))
+    except OSError:  # what can't be read, SQLite says itself
+        copy.unlink(missing_ok=True)
+        return None
+
+
+def _keep_if_lost(connection: sqlite3.Connection, path: Path, before: Path) -> None:
+    """Set the log as it was aside where it has commits that SQLite has not read."""
+    read = connection.execute("pragma wal_checkpoint(passive)").fetchone()[1]
+    if lost_commits(before, read):
+        set_aside(before, f"only its first {read} frames are intact", LOG_COST, name=f"{path.name}-wal")  # fmt: skip
 
 
 def _size_alone(path: Path) -> int:
@@ -99,6 +148,11 @@ def _size_alone(path: Path) -> int:
     if not path.exists() or (log.exists() and log.stat().st_size):
         return 0
     return path.stat().st_size
+
+
+def _is_empty(path: Path) -> bool:
+    """Whether there is a file with nothing in it, and no log that may have all of it."""
+    return path.is_file() and not path.stat().st_size and not os.path.lexists(f"{path}-wal")
 
 
 def _check(connection: sqlite3.Connection, size: int) -> None:
@@ -111,17 +165,14 @@ def _check(connection: sqlite3.Connection, size: int) -> None:
         raise sqlite3.DatabaseError(found)
 
 
-def _migrate(path: Path, connection: sqlite3.Connection) -> None:
+def _migrate(connection: sqlite3.Connection) -> None:
     version: int = connection.execute("pragma user_version").fetchone()[0]
     application: int = connection.execute("pragma application_id").fetchone()[0]
     tables: int = connection.execute("select count(*) from sqlite_master").fetchone()[0]
     if tables and application != _APPLICATION:
-        raise StoreError(f"{path}: another program's database. Name another file for the journal.")
+        raise sqlite3.DatabaseError("another program's database")
     if version > VERSION:
-        raise StoreError(
-            f"{path}: written by a newer kilowatch (tables {version}, ours {VERSION}). "
-            "Install that one, or move the file away."
-        )
+        raise NewerVersionError(f"its tables are of version {version}, and ours of {VERSION}")
     for step in range(version, VERSION):
         connection.executescript(
             f"begin immediate; {_MIGRATIONS[step]} pragma application_id = {_APPLICATION}; "
@@ -129,27 +180,7 @@ def _migrate(path: Path, connection: sqlite3.Connection) -> None:
         )
 
 
-def _refused(path: Path, error: sqlite3.Error) -> StoreError:
+def _refused(path: Path, error: BaseException) -> StoreError:
     if "locked" in str(error):
         return StoreError(f"{path}: another kilowatch has it open. Stop that one.")
     return StoreError(f"{path}: {error}. The journal must be a file that can be written.")
-
-
-def _set_aside(path: Path, wall_ns: int) -> Path:
-    """Rename the file and its companions; the new name has the time."""
-    aside = path.with_name(f"{path.name}.corrupt-{wall_ns // 1_000_000_000}")
-    number = 1
-    while aside.exists():
-        number += 1
-        aside = path.with_name(f"{path.name}.corrupt-{wall_ns // 1_000_000_000}-{number}")
-    try:
-        path.rename(aside)
-        for suffix in ("-wal", "-shm"):
-            beside = path.with_name(path.name + suffix)
-            if beside.exists():
-                beside.rename(aside.with_name(aside.name + suffix))
-    except OSError as error:
-        raise StoreError(
-            f"{path}: corrupt, and can't be set aside ({error.strerror}). Move it away by hand."
-        ) from error
-    return aside

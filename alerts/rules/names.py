@@ -40,6 +40,7 @@ MONITOR_QUANTITIES = tuple(
         "messages_refused": "1 while messages of a node are refused again and again.",
         "strangers_refused": "1 while messages are refused under names that are no nodes of ours.",
         "files_lost": "1 while sealed files that were removed or damaged are missing.",
+        "file_damaged": "1 while a file of the data folder that could not be used waits for somebody to look.",
         "shared_storage_failing": "1 while the shared storage can't be used, or has files that can't be read.",
         "influxdb_failing": "1 while InfluxDB accepts nothing.",
         "overloaded": "1 while something is shed because more comes than can be carried.",

@@ -18,8 +18,9 @@ from typing import NamedTuple
 import msgspec
 
 from collector.source import DeviceEvent
-from telemetry import private_file
+from telemetry import private_file, state_file
 from telemetry.border import clean
+from telemetry.state_file import json_of
 
 log = logging.getLogger(__name__)
 
@@ -127,13 +128,7 @@ class BmcLog:
     def _load(self) -> _Kept | None:
         if self._file is None:
             return None
-        try:
-            return msgspec.json.decode(self._file.read_bytes(), type=_Kept)
-        except FileNotFoundError:
-            return None
-        except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
-            log.warning("%s can't be read: %s; the BMC's log counts as seen", self._file, error)
-            return None
+        return state_file.read(self._file, json_of(_Kept), "The BMC's log counts as seen.")
 
     def _save(self, kept: _Kept) -> None:
         if self._file is None:

@@ -8,7 +8,9 @@ from pathlib import Path
 import msgspec
 
 from collector.source import DeviceEvent
+from telemetry import state_file
 from telemetry.inventory import MEASURED_FACT
+from telemetry.state_file import json_of
 
 log = logging.getLogger(__name__)
 
@@ -40,13 +42,10 @@ class CheckResults:
 
     def facts(self) -> dict[str, str]:
         """Return the newest results as facts; none where there are none."""
-        try:
-            found = msgspec.json.decode(self._path.read_bytes(), type=KeptCheck)
-        except FileNotFoundError:
+        cost = "The results of the last check are not reported."
+        found = state_file.read(self._path, json_of(KeptCheck), cost)
+        if found is None:
             self._at = self._at or 0
-            return {}
-        except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
-            log.warning("%s can't be read: %s", self._path, error)
             return {}
         measured = dict(list(found.measured.items())[:MOST_MEASURED])
         if self._at is not None and found.at != self._at:  # those of before the start are stored

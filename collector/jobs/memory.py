@@ -11,7 +11,9 @@ from pathlib import Path
 import msgspec
 
 from collector.jobs.merge import OpenAllocation
+from telemetry import state_file
 from telemetry.jobs import Allocation
+from telemetry.state_file import json_of
 
 log = logging.getLogger(__name__)
 
@@ -49,19 +51,15 @@ class JobsFile:
         self._failed = ""
 
     def load(self) -> tuple[JobsMemory, int]:
-        """Return what was remembered, and when somebody last looked, ns since 1970. Nothing for a file that
-        is missing or damaged: the allocations then begin with their first reading."""
-        try:
-            if (its := self._path.stat()).st_size > MOST_BYTES:
-                log.warning("%s has %d bytes: jobs begin anew", self._path, its.st_size)
-                return JobsMemory(), 0
-            found = msgspec.json.decode(self._path.read_bytes(), type=JobsMemory)
-        except FileNotFoundError:
-            return JobsMemory(), 0
-        except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            log.warning("%s can't be read: %s; jobs begin anew", self._path, error)
-            return JobsMemory(), 0
-        return found, its.st_mtime_ns
+        """Return what was remembered, and when somebody last looked, ns since 1970. Nothing without a file that
+        can be used: the allocations then begin with their first reading."""
+        found = state_file.read(self._path, self._decoded, "Jobs begin anew.")
+        return found or (JobsMemory(), 0)
+
+    def _decoded(self, raw: bytes) -> tuple[JobsMemory, int]:
+        if len(raw) > MOST_BYTES:
+            raise ValueError(f"it has {len(raw)} bytes")
+        return json_of(JobsMemory)(raw), self._path.stat().st_mtime_ns
 
     def save(self, memory: JobsMemory, now: int) -> None:
         """Write the file if it has changed, and note in its time that somebody looked at `now`. A disk that

@@ -17,9 +17,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from collector.ring.segment import HEADER_BYTES, RECORDS, RingSegment, header, scan
+from telemetry import state_file
 from telemetry.inventory import FrameSpan
 from telemetry.record_log import RecordFile
 
+_COST = "An aggregator that missed its frames does not get them."
 MOST_FILES = 1024
 """Bound on files, for a collector that starts over and over."""
 
@@ -46,10 +48,15 @@ class Ring:
 
     def open(self) -> None:
         """Scan the folder: truncate torn tails, skip damage, drop the oldest files beyond the bounds."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        state_file.make_folder(self.folder, _COST)
         found: list[RingSegment] = []
         for path in self.folder.glob("*.seg"):
-            result = scan(path)
+            try:
+                result = scan(path)
+            except (IsADirectoryError, PermissionError) as error:
+                if state_file.set_aside(path, error, _COST) is None:
+                    raise
+                continue
             if result is None or not result.segment.records:
                 path.unlink()
                 continue

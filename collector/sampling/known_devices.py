@@ -18,8 +18,10 @@ from pathlib import Path
 
 import msgspec
 
+from telemetry import state_file
 from telemetry.devices import Gpu, Link
 from telemetry.inventory import Inventory
+from telemetry.state_file import json_of
 
 log = logging.getLogger(__name__)
 
@@ -41,17 +43,9 @@ class KnownGpus(msgspec.Struct, frozen=True, kw_only=True):
 
 def recall(folder: Path, now_ns: int) -> KnownGpus:
     """Return the devices that the node had, without those that have been gone for too long; none
-    when the file is missing or can't be read: the driver reports the present ones."""
-    path = folder / FILE
-    try:
-        known = msgspec.json.decode(path.read_bytes(), type=KnownGpus)
-    except FileNotFoundError:
-        return KnownGpus()
-    except (OSError, msgspec.DecodeError) as error:
-        log.warning(
-            "%s can't be read: %s; GPUs lost before this start are not reported", path, error
-        )
-        return KnownGpus()
+    where there is no file that can be used: the driver reports the present ones."""
+    cost = "GPUs that were lost before this start are not reported."
+    known = state_file.read(folder / FILE, json_of(KnownGpus), cost) or KnownGpus()
     old = {uuid for uuid, at in known.gone_since.items() if now_ns - at > FORGOTTEN_AFTER * _SECOND}
     for uuid in sorted(old):
         log.warning("gpu=%s has been gone for a week, and is no longer expected", uuid)

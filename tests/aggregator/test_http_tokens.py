@@ -8,10 +8,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import msgspec
 import pytest
 
-from aggregator.http.app import make_app
+from aggregator.http.app import listening, make_app
 from aggregator.http.auth import AccessGuard
 from aggregator.http.config import HttpConfig
 from aggregator.http.errors import RequestError
@@ -28,7 +29,6 @@ from api.alerts import Alert, AlertState, Matcher, Severity
 from api.evidence import EvidenceReadings, EvidenceReply
 from api.fleet import StoredEvent
 from telemetry.devices import Event
-from telemetry.errors import ConfigError
 from tests.aggregator.fake_view import START, FakePost, FakeView, inventory
 from tests.aggregator.http_client import Door, add_token, bearer, door, small_cluster
 from tests.aggregator.test_http_alerts import SILENCE, hot
@@ -442,10 +442,45 @@ def test_a_register_compares_with_every_token() -> None:
         '{"tokens": [' + "1," * 9,
     ],
 )
-def test_a_broken_tokens_file_is_an_error_at_the_start(tmp_path: Path, content: str) -> None:
-    """And never an empty list, by which a listener would seem to need no token."""
+async def test_no_token_of_a_broken_file_counts_until_it_is_written_anew(
+    tmp_path: Path, content: str
+) -> None:
+    """The listener starts, closed to those who have a token and open to nobody more: it is never one without
+    tokens, which would be refused at the start, and the pager with it."""
     path = tmp_path / "tokens.json"
+    secret = add_token(path, "bob", AccessScope.ADMIN)
+    whole = path.read_bytes()
     path.write_text(content, "latin-1")
-    path.chmod(0o600)
-    with pytest.raises(ConfigError, match="it holds no tokens"):
-        make_app(FakeView(), HttpConfig(tokens_file=path))
+    async with (
+        listening(await small_cluster(), HttpConfig(listen=OPEN, tokens_file=path)) as (_, port),
+        aiohttp.ClientSession() as session,
+    ):
+
+        async def status(headers: dict[str, str]) -> int:
+            url = f"http://127.0.0.1:{port}/api/v1/nodes"
+            async with session.get(url, headers=headers) as answer:
+                return answer.status
+
+        assert await status(bearer(secret)) == 401
+        assert await status({}) == 401
+        path.write_bytes(whole)
+        assert await status(bearer(secret)) == 200
+        assert await status({}) == 401
+
+
+async def test_a_broken_tokens_file_leaves_loopback_as_the_settings_have_it(tmp_path: Path) -> None:
+    """Reading needs no token there unless the settings say so; changing something always does."""
+    path = tmp_path / "tokens.json"
+    secret = add_token(path, "bob", AccessScope.ADMIN)
+    path.write_text("{")
+    for read_by_all, expected in ((None, 200), (False, 401)):
+        config = HttpConfig(listen="127.0.0.1:0", tokens_file=path, anonymous_read=read_by_all)
+        async with (
+            listening(await small_cluster(), config) as (_, port),
+            aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session,
+        ):
+            async with session.get("/api/v1/nodes") as answer:
+                assert answer.status == expected
+            for headers in ({}, bearer(secret)):
+                async with session.post("/api/v1/silences", json={}, headers=headers) as answer:
+                    assert answer.status == 401

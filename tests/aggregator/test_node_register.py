@@ -63,41 +63,30 @@ async def test_what_was_declared_outlives_a_restart_for_its_owner_alone(tmp_path
     assert (rows["b"].by, rows["b"].since) == ("bob", 6 * DAY)
 
 
-async def test_a_damaged_file_is_set_aside_and_said(tmp_path: Path) -> None:
+async def test_a_file_that_can_not_be_used_is_set_aside(tmp_path: Path) -> None:
+    """A torn one, and a folder in its place; declarations can be made anew."""
     path = tmp_path / "nodes.json"
     path.write_bytes(b'{"nodes": [{"name":')
     register = NodeRegister(path)
     register.load()
-    kept = tmp_path / "nodes.json.damaged-1"
-    assert kept.read_bytes() == b'{"nodes": [{"name":'
+    assert (tmp_path / "nodes.json.damaged-1").read_bytes() == b'{"nodes": [{"name":'
     await register.expect("a", "ann", "", DAY)
     again = NodeRegister(path)
     again.load()
     assert len(again) == 1
-    for each in (register, again):
-        assert f"{kept} was damaged" in each.damage(), "also after a restart"
-    path.write_bytes(b"[]")
-    NodeRegister(path).load()
-    assert kept.exists()
-    assert (tmp_path / "nodes.json.damaged-2").read_bytes() == b"[]"
-    kept.unlink()
-    (tmp_path / "nodes.json.damaged-2").unlink()
-    assert again.damage() == ""
-
-
-async def test_a_file_that_can_not_be_read_is_neither_moved_nor_replaced(tmp_path: Path) -> None:
-    path = tmp_path / "nodes.json"
+    path.unlink()
     path.mkdir()
-    register = NodeRegister(path)
-    register.load()
-    assert "can't be read: Is a directory" in register.damage()
-    with pytest.raises(NodeError, match="Make it readable, and try again"):
-        await register.expect("a", "ann", "", DAY)
-    path.rmdir()
-    path.write_text('{"nodes": [{"name": "b", "expected": true}]}')
-    assert register.damage() == "", "it is read as soon as it can be"
-    await register.expect("a", "ann", "", DAY)
-    assert len(register) == 2
+    again.load()
+    assert (tmp_path / "nodes.json.damaged-2").is_dir()
+    await again.expect("a", "ann", "", DAY)
+    assert path.is_file()
+
+
+async def test_a_file_of_a_newer_release_is_kept_whole(tmp_path: Path) -> None:
+    newer = b'{"version": 2, "nodes": {"a": "expected"}}'
+    (tmp_path / "nodes.json").write_bytes(newer)
+    NodeRegister(tmp_path / "nodes.json").load()
+    assert (tmp_path / "nodes.json.newer-1").read_bytes() == newer
 
 
 async def test_what_can_not_be_on_disk_is_not_in_force(tmp_path: Path) -> None:

@@ -14,7 +14,9 @@ import numpy as np
 import pytest
 
 from aggregator.config import AggregatorConfig, StoreConfig
+from aggregator.store.checksum import sidecar_of
 from aggregator.store.embedded import EmbeddedStore
+from aggregator.store.jobs import RUNNING
 from aggregator.store.open import Lock, open_store
 from aggregator.store.protocol import Batch, Frames, Hole
 from telemetry.errors import ConfigError, StoreError
@@ -169,14 +171,66 @@ def test_a_corrupt_database_is_set_aside_and_sealed_data_stays(
     hot = tmp_path / "data" / "hot.duckdb"
     hot.write_bytes(b"this is not a database" * 1000)
     feed.open()
-    assert "It is kept as" in caplog.text
-    assert hot.with_name("hot.duckdb.corrupt-1").exists()
+    assert "was renamed to hot.duckdb.damaged-1" in caplog.text
+    assert hot.with_name("hot.duckdb.damaged-1").exists()
     assert len(all_of(feed.store, "GPU-a-0", GAUGES[0])) == 5
     assert feed.store.accounted() == {("a", 1): IntervalSet([(0, 4)])}
     feed.hello("a")
     feed.send("a", *range(7))
     assert feed.commit() == 2
     assert all_of(feed.store, "GPU-a-0", GAUGES[0]) == expected("a", 0, range(7))[:, 0].tolist()
+
+
+def test_without_a_database_one_sealed_file_that_can_not_be_read_costs_no_other(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One of a release before checksums: what it holds is known to be damaged only when it is read."""
+    feed = Feed(tmp_path / "data")
+    feed.hello("a")
+    feed.send("a", *range(5))
+    feed.commit()
+    feed.wall += 2 * 3600 * 10**9
+    feed.seal()
+    feed.store.close()
+    (tmp_path / "data" / "hot.duckdb").unlink()
+    first, *_ = sorted((tmp_path / "data" / "sealed" / "gpu_fast").glob("*.parquet"))
+    other = first.with_name("other")
+    duckdb.sql(f"copy (from '{first}') to '{other}' (format parquet, compression zstd)")
+    raw = bytearray(other.read_bytes())
+    raw[4:400] = bytes(byte ^ 0x5A for byte in raw[4:400])
+    first.write_bytes(raw)
+    other.unlink()
+    sidecar_of(first).unlink()
+    feed.open()
+    assert f"{first}: not readable; left alone" in caplog.text
+    assert feed.store.size()["sealed"] > 0, "the other files are there"
+    assert first.exists()
+
+
+def test_a_database_that_opens_and_can_not_be_read_is_set_aside(tmp_path: Path) -> None:
+    """A job that can't be decoded costs itself alone; a table of another form all of it."""
+    feed = Feed(tmp_path / "data")
+    feed.hello("a")
+    feed.send("a", *range(5))
+    feed.commit()
+    hot = tmp_path / "data" / "hot.duckdb"
+
+    def changed(statement: str) -> None:
+        feed.store.close()
+        with duckdb.connect(str(hot)) as connection:
+            connection.execute(statement)
+        feed.open()
+
+    changed(f"insert into jobs(key, \"end\") values ('k', {RUNNING}); insert into job_summaries(job) values ('k')")  # fmt: skip
+    assert (feed.store.open_jobs(), len(feed.store.accounted())) == ([], 1)
+    assert not list(hot.parent.glob("*.damaged-1"))
+    changed("drop table devices; create table devices(id varchar)")
+    assert hot.with_name("hot.duckdb.damaged-1").exists()
+    assert feed.store.accounted() == {}
+    feed.hello("a")
+    feed.send("a", *range(5))
+    assert feed.commit() == 5
+    feed.store.close()
 
 
 KILLED = """
@@ -237,7 +291,7 @@ def test_a_flipped_byte_in_the_log_costs_only_what_follows_it(
     store = EmbeddedStore(StoreConfig(), killed)
     stored = store.accounted().get(("a", 1), IntervalSet())
     assert stored == IntervalSet([(0, stored.end)])
-    assert (killed / "hot.duckdb.wal.corrupt-1").read_bytes() == bytes(whole)
+    assert (killed / "hot.duckdb.wal.damaged-1").read_bytes() == bytes(whole)
     assert "requested again" in caplog.text
     store.close()
 
@@ -267,7 +321,8 @@ def test_a_flipped_byte_in_the_head_of_an_entry_is_kept_and_named_too(
     stored = store.accounted().get(("a", 1), IntervalSet())
     assert stored == IntervalSet([(0, stored.end)])
     assert 0 <= stored.end < 9
-    assert (killed / "hot.duckdb.wal.corrupt-1").read_bytes() == bytes(whole)
+    (kept,) = killed.glob("hot.duckdb.wal.*-1")  # torn, or damaged
+    assert kept.read_bytes() == bytes(whole)
     assert "requested again" in caplog.text
     store.close()
 
@@ -285,7 +340,7 @@ def test_a_log_with_any_damaged_header_is_kept_and_named(
         caplog.clear()
         store = EmbeddedStore(StoreConfig(), folder)
         lost = store.accounted() == {}
-        named = (folder / "hot.duckdb.wal.corrupt-1").exists() and "requested again" in caplog.text
+        named = bool(list(folder.glob("hot.duckdb.wal.*-1"))) and "requested again" in caplog.text
         assert lost == named
         store.close()
 

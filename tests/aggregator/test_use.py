@@ -164,7 +164,7 @@ def test_what_no_job_held_is_kept_over_a_restart(
     assert UnheldKey("2013-05", reported=False) in kept
     (tmp_path / unheld.NAME).write_bytes(b"[{")
     assert unheld.load(tmp_path) == {}
-    assert "is damaged" in caplog.text
+    assert "can't be used" in caplog.text
     assert len(list(tmp_path.iterdir())) == 1, "it is set aside, and not deleted"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -289,7 +290,7 @@ def test_a_corrupt_file_is_set_aside_and_people_hear_of_it(path: Path) -> None:
     path.write_bytes(b"this is no database" * 1000)
     journal = Journal.open(path, NOON)
     assert "file is not a database" in journal.lost
-    aside = path.with_name(f"alerts.db.corrupt-{NOON // SECOND}")
+    aside = path.with_name("alerts.db.damaged-1")
     assert aside.name in journal.lost
     assert aside.read_bytes().startswith(b"this is no database")
     assert journal.commit(page(journal, begin(journal)), everywhere)
@@ -345,7 +346,7 @@ def test_a_file_without_its_end_is_kept_aside_and_another_begins(path: Path) -> 
     ):
         path.write_bytes(whole[:length])
         again = Journal.open(path, NOON)
-        (aside,) = path.parent.glob("*.corrupt-*[0-9]")
+        (aside,) = path.parent.glob("*.damaged-1")
         assert aside.name in again.lost
         assert aside.read_bytes() == whole[:length]
         assert not again.alert_records
@@ -356,6 +357,32 @@ def test_a_file_without_its_end_is_kept_aside_and_another_begins(path: Path) -> 
         once_more.close()
         for left in path.parent.iterdir():
             left.unlink()
+
+
+def test_a_log_that_is_not_read_whole_is_kept_and_said(path: Path, tmp_path: Path) -> None:
+    """SQLite goes on silently before the first byte that flipped; only a log that ends there looks like a kill's."""
+    journal = Journal.open(path, NOON)
+    for number in range(10):
+        manager = IncidentManager(POLICIES, now=0.0, wall_ns=NOON + number * 700 * SECOND)
+        journal.commit(page(journal, manager), everywhere)
+    killed = shutil.copytree(path.parent, tmp_path / "killed")
+    journal.close()
+    log = killed / f"{path.name}-wal"
+    whole, file = log.read_bytes(), (killed / path.name).read_bytes()
+    lost = 0
+    for at in [*range(32), *range(32, len(whole), len(whole) // 50), len(whole) - 1]:
+        for left in killed.iterdir():
+            left.unlink()
+        (killed / path.name).write_bytes(file)
+        log.write_bytes(whole[:at] + bytes([whole[at] ^ 0x20]) + whole[at + 1 :])
+        again = Journal.open(killed / path.name, NOON)
+        waiting = len(again.waiting())
+        again.close()
+        kept = list(killed.glob("*-wal.damaged-1"))
+        assert bool(kept) is (waiting < 20), (at, waiting)
+        assert not kept or len(kept[0].read_bytes()) == len(whole)
+        lost += bool(kept)
+    assert lost > 20
 
 
 def test_a_record_that_says_nothing_is_left_out_and_the_rest_stays(path: Path) -> None:
@@ -406,22 +433,36 @@ def test_a_desk_that_lost_a_part_of_its_memory_still_tells_what_fires(kind: str)
     assert described(harness.tick()) == ["trigger new"]
 
 
-def test_files_that_are_not_ours_are_refused_with_what_to_do(path: Path, tmp_path: Path) -> None:
+def opened_anew(path: Path) -> str:
+    """Return what a journal says of the file that it found; it pages all the same."""
+    journal = Journal.open(path, NOON)
+    assert journal.commit(page(journal, IncidentManager({}, now=0.0, wall_ns=NOON)), everywhere)
+    journal.close()
+    return journal.lost
+
+
+def test_files_that_are_not_ours_or_newer_are_kept_whole(path: Path, tmp_path: Path) -> None:
+    """A bit that flips in the header makes them so: no reason to page nobody."""
     path.parent.mkdir()
     with sqlite3.connect(path) as connection:
         connection.execute("create table shopping (what text)")
     connection.close()
-    with pytest.raises(StoreError, match=r"another program's database\. Name another file"):
-        Journal.open(path, NOON)
-    path.unlink()
-    Journal.open(path, NOON).close()
+    assert "another program's database" in opened_anew(path)
+    with sqlite3.connect(path.with_name("alerts.db.damaged-1")) as connection:
+        assert connection.execute("select count(*) from shopping").fetchone() == (0,)
+    connection.close()
     with sqlite3.connect(path) as connection:
         connection.execute("pragma user_version = 99")
     connection.close()
-    with pytest.raises(StoreError, match="written by a newer kilowatch"):
-        Journal.open(path, NOON)
-    with pytest.raises(StoreError, match="The journal must be a file"):
-        Journal.open(tmp_path, NOON)
+    assert "of version 99" in opened_anew(path)
+    with sqlite3.connect(path.with_name("alerts.db.newer-1")) as connection:
+        assert connection.execute("select count(*) from notice").fetchone() == (1,)
+    connection.close()
+    path.unlink()
+    path.mkdir()
+    assert "it is kept as alerts.db.damaged-2" in opened_anew(path)
+    path.write_bytes(b"")
+    assert "it is empty" in opened_anew(path)
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match="The journal needs a folder"):
         Journal.open(tmp_path / "file" / "alerts.db", NOON)

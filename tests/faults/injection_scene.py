@@ -152,6 +152,7 @@ class Scene:
     """Whether the victim's GPUs are hot."""
     site: dict[str, Any] = field(default_factory=lambda: SITE)
     """The [power] section."""
+    store: StoreConfig = field(default_factory=lambda: StoreConfig(write_seconds=1.0))
     gpu_watts: dict[str, float] = field(default_factory=dict)
     """Watts of each GPU of a node. [300]"""
     names: list[str] = field(
@@ -173,7 +174,7 @@ class Scene:
             flush_seconds=1.0,
             rule_seconds=1.0,
             power=self.site,
-            store=StoreConfig(write_seconds=1.0),
+            store=self.store,
             alerts=msgspec.convert({"channels": channels, "group_wait_seconds": 0}, AlertsConfig),
         )
         with self.clock.in_force(), pytest.MonkeyPatch.context() as patch:

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from aggregator.config import NameLimits, StoreConfig
+from aggregator.folder import kinds
 from aggregator.store import manifest, retention
 from aggregator.store.duck import Columns, MovedError
 from aggregator.store.embedded import QUERY_SECONDS, RETRIES, RETRY_SECONDS, EmbeddedStore
@@ -547,8 +548,12 @@ class SharedStore(EmbeddedStore):
             if name not in named or key is None:
                 manifest.remove(path)
                 continue
-            with self._engine.reader() as reader:
-                footer = read_footer(reader, str(path), key)
+            try:
+                with self._engine.reader() as reader:
+                    footer = read_footer(reader, str(path), key)
+            except Exception as error:  # noqa: BLE001 - whatever a damaged file does to those who read it
+                kinds.set_aside(path, error)
+                continue
             found.append(Segment(name, key, footer, path.stat().st_size, str(path)))
         return sorted(found, key=lambda each: (each.key.period, each.key.number, each.key.step))
 
