@@ -161,8 +161,10 @@ class Aggregator(SingleView):
         self.fitness = FitnessTracker(config.data_dir / FITNESS_FILE)
         self.drift = DriftTracker(config.expected, config.drift, config.data_dir / DRIFT_FILE)
         self._register_faults = {rule: ReportedFaults(rule, self.impairments) for rule in ("node_missing", "node_returned")}  # fmt: skip
-        self._circuit_faults = ReportedFaults("circuit_set_aside", self.impairments)
-        self._no_circuits = ReportedFaults("circuits_failing", self.impairments)
+        self._circuit_faults, self._no_circuits = (
+            ReportedFaults(rule, self.impairments)
+            for rule in ("circuit_set_aside", "circuits_failing")
+        )
         self._node_faults = {part: ReportedFaults("node_set_aside", self.impairments) for part in ("ingest", "store", "jobs", "pages")}  # fmt: skip
         self._store_faults = ReportedFaults("loop_failing", self.impairments)
         self._file_faults = ReportedFaults(DAMAGE_RULE, self.impairments)
