@@ -22,11 +22,6 @@ def state_text(readings: Mapping[str, float], gaps: Mapping[str, str], *, presen
     return gaps.get(STATE, "").replace("_", " ") or ABSENT
 
 
-def speed_text(speed: float | None) -> str:
-    """Return bytes a second as people name the speed of a port: `400 Gb/s`."""
-    return ABSENT if speed is None else f"{speed * 8e-9:.4g} Gb/s"
-
-
 def is_slow(readings: Mapping[str, float]) -> bool:
     """Return whether a port is slower than most of its kind on its node."""
     return SPEED in readings and USUAL in readings and readings[SPEED] < 0.95 * readings[USUAL]

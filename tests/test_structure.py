@@ -151,6 +151,60 @@ def test_no_package_loses_a_cancellation() -> None:
     assert not found, "\n".join(found)
 
 
+# ---- Numbers have their units in present -------------------------------------------------------
+
+UNIT = re.compile(r"\s?(W|kW|MW|Wh|kWh|MWh|A|V|GiB|MiB|GB|MB|TB|Gb/s|GB/s|°C|MHz|GHz|%|kg)(?!\w)")
+
+
+def own_units(tree: ast.AST) -> Iterator[int]:
+    """Yield the lines of a file that put a unit behind a number, or write it as a percentage."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.JoinedStr):
+            continue
+        for part, after in zip(node.values, [*node.values[1:], None], strict=True):
+            if not isinstance(part, ast.FormattedValue):
+                continue
+            form = ast.unparse(part.format_spec) if part.format_spec is not None else ""
+            behind = str(after.value) if isinstance(after, ast.Constant) else ""
+            if UNIT.match(behind) or form.rstrip("'\"").endswith("%"):
+                yield node.lineno
+
+
+OWN_UNITS = {
+    "aggregator/register/facts.py": 1, "collector/smi/file.py": 1, "power/devices/breaker.py": 1,
+    "power/devices/connectors.py": 1, "power/devices/fuse.py": 2, "power/netbox/mapping.py": 4,
+    "power/netbox/records.py": 1, "power/plan/caps.py": 1, "power/report/bill.py": 2, "power/report/report.py": 1,
+    "power/site/chain.py": 3, "power/site/circuit.py": 2, "power/site/config.py": 2, "power/site/cords.py": 2,
+    "power/site/plausible.py": 15,
+}  # fmt: skip
+"""By file, how many lines do so: names of parts, facts that are compared, and settings that are quoted with every
+digit that was written. A number may only become less."""
+
+
+def test_a_number_has_its_unit_from_present() -> None:
+    """Three formats of a percentage were three truths: `present/units.py` has one function a unit."""
+    tree = ast.parse("f'{a:.1f} W' f'{b:.0%} of it' f'{c} kWh' f'{d} Watts, {e:.2f} s'")
+    assert len(list(own_units(tree))) == 3
+    above = PACKAGES[PACKAGES.index("present") + 1 :]
+    paths = (path for package in above for path in sorted((ROOT / package).rglob("*.py")))
+    found = {
+        path.relative_to(ROOT).as_posix(): sorted(
+            set(own_units(ast.parse(path.read_text("utf-8"))))
+        )
+        for path in paths
+    }
+    wrong = [
+        f"{name}: {len(lines)} for {OWN_UNITS.get(name, 0)} allowed, lines {', '.join(map(str, lines))}: take a "
+        "function of present/units.py; where there are less, lower the number in OWN_UNITS"
+        for name, lines in found.items()
+        if len(lines) != OWN_UNITS.get(name, 0)
+    ]
+    wrong += [
+        f"{name}: is gone: strike it from OWN_UNITS" for name in OWN_UNITS.keys() - found.keys()
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
 # ---- Tests wait for conditions ------------------------------------------------------------------
 
 WAIT = re.compile(r"_?(until|wait_until|wait_for|eventually|settled)(_\w+)?")

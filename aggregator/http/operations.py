@@ -635,7 +635,7 @@ OPERATIONS: tuple[Operation, ...] = (
             ),
             Parameter("incident", "Only those of this incident, by its whole key.", "gpu_lost/n1"),
             Parameter(
-                "from", f"Start of the time, inclusive. {_WHEN} A week ago if absent.", "-1d"
+                "from", f"Start of the time, inclusive; a week ago if absent. {_WHEN}", "-1d"
             ),
             _LIMIT,
         ),

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from api.jobs import JobPhase, JobRow, JobSummary
-from present.units import percent
+from present.units import percent, rate_text
 from telemetry.text import counted
-from telemetry.units import rate_text
 
 LEAST_SECONDS = 600.0
 """Mean time that a job must have held its GPUs: programs load their data before they compute."""

@@ -23,6 +23,7 @@ from aggregator.register.facts import (
     size_text,
     switch_text,
 )
+from present.units import gigabits
 from telemetry.devices import Port
 from telemetry.errors import ConfigError
 from telemetry.inventory import (
@@ -316,7 +317,7 @@ def _of_ports(
             continue
         slow = [port for port in its if port.id in speeds and abs(speeds[port.id] - speed) > SPEED_SHARE * speed]  # fmt: skip
         if slow:
-            has = counted_text(f"{speeds[port.id] * 8e-9:.0f} Gb/s" for port in slow)
+            has = counted_text(gigabits(speeds[port.id]) for port in slow)
             yield Shortfall(f"{name} speed", f"{has} ({', '.join(port.name for port in slow[:8])})", sort.speed)  # fmt: skip
     for model, patterns in wanted.nic_firmware.items():
         firmware = [port.firmware for port in there if fnmatchcase(port.model or "", model)]

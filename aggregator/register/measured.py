@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from statistics import median
 
 from api.drift import Deviation
+from present.units import rate_text
 from telemetry.inventory import MEASURED_FACT, Inventory
-from telemetry.units import rate_text
 
 LEAST_NODES = 5
 """Nodes that measured it, fewer than which have no median."""

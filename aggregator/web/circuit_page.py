@@ -10,7 +10,7 @@ from api.power import CircuitPlan, CircuitReply, CircuitState, PlanResult, RowSt
 from present.circuit.losses import passed_limit, planned_trip
 from present.circuit.outlook import outlook
 from present.circuit.rows import page_rows
-from present.units import percent, watts
+from present.units import percent, roughly, watts
 from telemetry.text import counted
 
 MOST_NODES = 500
@@ -48,8 +48,10 @@ def _node(row: RowState) -> Sequence[str]:
     load = row.quantities.get("load_ratio")
     return (
         link(row.id, "nodes", row.id),
-        ("~" if row.quantities.get("assumed_watts") else "")
-        + watts(row.quantities.get("wall_watts")),
+        roughly(
+            watts(row.quantities.get("wall_watts")),
+            partial=bool(row.quantities.get("assumed_watts")),
+        ),
         percent(load),
         text(", ".join(row.alerts)),
     )

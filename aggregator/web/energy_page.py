@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from aggregator.web.markup import facts, link, path, section, table, text
 from api.bill import BillLine, MonthBill
-from present.units import percent
+from present.units import kilowatt_hours, percent
 from telemetry.text import duration
 
 UNKNOWN = "not known"
@@ -37,8 +37,11 @@ def _summary(bill: MonthBill) -> Iterator[tuple[str, str]]:
     yield "time zone", text(bill.timezone)
     whole = "" if bill.finished else f", {bill.hours:,.0f} in the month"
     yield "hours known", f"{bill.hours_known:,.1f} of {bill.hours_elapsed:,.1f}{whole}"
-    yield "measured", f"{bill.kwh_measured:,.1f} kWh"
-    yield "recovered by meters", f"{bill.kwh_recovered:,.1f} kWh" if bill.kwh_recovered else ""
+    yield "measured", kilowatt_hours(bill.kwh_measured, exact=True)
+    yield (
+        "recovered by meters",
+        kilowatt_hours(bill.kwh_recovered, exact=True) if bill.kwh_recovered else "",
+    )
     yield "filled", _number(bill.kwh_filled, "kWh")
     yield "forecast for the rest", "" if bill.finished else _number(bill.kwh_forecast, "kWh")
     at = (

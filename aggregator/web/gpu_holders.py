@@ -12,7 +12,7 @@ from aggregator.view import AggregatorView
 from aggregator.web.job_words import UNKNOWN, job_link
 from aggregator.web.markup import link, moment, path, section, table, text
 from api.fleet import NodeStatus
-from present.units import number, percent, watts
+from present.units import gibibytes, percent, watts
 from telemetry.devices import Gpu
 from telemetry.jobs import Allocation, AllocationKind, GpuProcess, Job, JobKey, NodeJobs
 from telemetry.text import counted, duration
@@ -108,7 +108,7 @@ def _process_row(
     return (
         _gpu(gpu, process.instance), job, text(process.user) or hidden, str(process.pid),
         f"{text(process.name) or hidden}{kind}",
-        UNKNOWN if memory is None else f"{number(memory / 2**30, 1)} GiB",
+        UNKNOWN if memory is None else gibibytes(memory),
         UNKNOWN if process.sm_ratio is None else percent(process.sm_ratio),
         _age(process.started, now),
     )  # fmt: skip

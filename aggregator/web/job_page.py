@@ -9,10 +9,10 @@ from aggregator.web.job_words import (
     co2_text,
     cost_text,
     energy_text,
+    is_partial,
     known,
     lacking,
     lasted,
-    mark_of,
     nodes_text,
     phase_badge,
     times_text,
@@ -20,11 +20,10 @@ from aggregator.web.job_words import (
 )
 from aggregator.web.markup import facts, link, moment, path, section, table, text
 from api.jobs import AllocationRow, GpuUse, JobReply, JobRow, JobSummary
-from present.units import gibibytes, money, percent, watts
+from present.units import gibibytes, money, number, percent, rate_text, roughly, watts
 from telemetry.devices import Event
 from telemetry.jobs import AllocationKind
 from telemetry.text import counted, duration
-from telemetry.units import rate_text
 
 MOST_GPUS = 1024
 """GPUs, and allocations, that are listed."""
@@ -122,11 +121,11 @@ def _figure_facts(summary: JobSummary) -> Iterator[tuple[str, str]]:
         )
         yield (
             "below 5% use",
-            f"{mark_of(summary.idle_coverage)}{summary.idle_gpu_hours:,.2f} GPU hours{lost}",
+            f"{roughly(number(summary.idle_gpu_hours, 2), partial=is_partial(summary.idle_coverage))} GPU hours{lost}",
         )
     idle = summary.gpus_idle
     yield "GPUs below 1% use", UNKNOWN if idle is None else f"{idle:,}" if idle else "none"
-    yield "memory", UNKNOWN if summary.memory_peak_bytes is None else f"at least {gibibytes(summary.memory_peak_bytes)} GiB at its peak on a GPU"  # fmt: skip
+    yield "memory", UNKNOWN if summary.memory_peak_bytes is None else f"at least {gibibytes(summary.memory_peak_bytes)} at its peak on a GPU"  # fmt: skip
     yield "energy at the GPUs", energy_text(summary.energy_joules, summary.energy_coverage)
     yield "energy at the wall", energy_text(summary.wall_joules, summary.wall_coverage)
     yield "cost", cost_text(summary)
@@ -139,7 +138,10 @@ def _figure_facts(summary: JobSummary) -> Iterator[tuple[str, str]]:
 def _traffic(words: str, rate: float | None, coverage: float | None) -> Iterator[tuple[str, str]]:
     """Yield what went over the links of a GPU, where it was read."""
     if rate is not None:
-        yield f"over {words}", f"{mark_of(coverage)}{rate_text(words, rate)} a GPU, both ways"
+        yield (
+            f"over {words}",
+            f"{roughly(rate_text(words, rate), partial=is_partial(coverage))} a GPU, both ways",
+        )
 
 
 def _gpus(
@@ -166,7 +168,7 @@ def _gpu(
     use = (
         UNKNOWN
         if one.utilization_ratio is None
-        else f"{mark_of(part)}{percent(one.utilization_ratio)}"
+        else roughly(percent(one.utilization_ratio), partial=is_partial(part))
     )
     now = power.get(one.gpu)
     return (
@@ -175,7 +177,7 @@ def _gpu(
         duration(one.held_seconds),
         use,
         energy_text(one.energy_joules, energy_read),
-        UNKNOWN if one.memory_peak_bytes is None else f"{gibibytes(one.memory_peak_bytes)} GiB",
+        UNKNOWN if one.memory_peak_bytes is None else gibibytes(one.memory_peak_bytes),
         ("given back" if one.gpu not in power else UNKNOWN) if now is None else watts(now),
         "shared with others" if one.shared else "",
     )

@@ -29,7 +29,8 @@ from api.ports import (
     firing_by_port,
     port_of,
 )
-from present.port import line_of, speed_text
+from present.port import line_of
+from present.units import gigabits
 from telemetry.devices import Gpu, Port
 from telemetry.metric import Table
 from telemetry.text import ABSENT, counted
@@ -122,7 +123,7 @@ def _cells(line: PortLine) -> tuple[str, ...]:
         ABSENT if line.rail is None else str(line.rail),
         ABSENT if line.gpu is None else str(line.gpu),
         _marked(line.state, well=line.up is not False or not (line.pages or line.tickets)),
-        _marked(speed_text(line.speed), well=not line.slow),
+        _marked(gigabits(line.speed), well=not line.slow),
         ABSENT if line.errors is None else f"{line.errors:,.0f}",
         text(far) or ABSENT,
     )
@@ -193,7 +194,7 @@ def _facts(
     line = line_of(reply, gpus)
     yield "node", link(node, "nodes", node)
     yield "state", text(line.state)
-    yield "speed", _marked(speed_text(line.speed), well=not line.slow)
+    yield "speed", _marked(gigabits(line.speed), well=not line.slow)
     yield "role", text(port.role)
     yield "rail", "" if port.rail is None else str(port.rail)
     yield (

@@ -56,6 +56,7 @@ from alerts.rules.rule import Rule, conditions_of
 from api.alerts import Alert, AlertState, Incident, Severity, Subject
 from api.power import SnapshotKind
 from power.snapshot.snapshot import PowerSnapshot
+from present.units import kilowatt_hours
 from telemetry.devices import Event
 from telemetry.fleet import Fleet
 from telemetry.metric import Table
@@ -884,9 +885,9 @@ class RuleEngine:
         if np.isnan(kwh):
             return UNKNOWN_TEXT
         if self.tariff is None:
-            return f"{kwh:.1f} kWh a day"
+            return f"{kilowatt_hours(kwh, exact=True)} a day"
         price, currency = self.tariff
-        return f"{kwh:.1f} kWh or {kwh * price:.2f} {currency} a day"
+        return f"{kilowatt_hours(kwh, exact=True)} or {kwh * price:.2f} {currency} a day"
 
     def _remember(self, changes: Iterable[Alert], now: float) -> None:
         for alert in changes:

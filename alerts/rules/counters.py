@@ -13,6 +13,7 @@ from alerts.rules.levels import GatedCondition, In, is_open
 from alerts.rules.names import WORDS
 from alerts.rules.row_memory import Flags, Floats, RowMemory
 from alerts.rules.window import RollingWindow, SinceWindow
+from present.units import percent
 from telemetry.metric import Unit
 
 
@@ -91,7 +92,7 @@ class Rate(MetricCondition, frozen=True, tag="rate"):
     def describe(self, value: float) -> str:
         """Return the growth a second; of seconds, the share of the time."""
         if WORDS[self.metric].unit is Unit.SECONDS:
-            return f"{100 * value:.1f} %"
+            return percent(value, 1)
         return rate_text(value)
 
     def evaluate(self, inputs: RuleInput, memory: RowMemory) -> Evaluation:
@@ -136,7 +137,7 @@ class Fraction(GatedCondition, frozen=True, tag="fraction"):
 
     def describe(self, value: float) -> str:
         """Return the share."""
-        return f"{100 * value:.1f} %"
+        return percent(value, 1)
 
     def evaluate(self, inputs: RuleInput, memory: RowMemory) -> Evaluation:
         """Compare the time in which the flag was set with the time that counts."""

@@ -23,6 +23,8 @@ from alerts.rules.medians import Others, medians, robust
 from alerts.rules.names import WORDS, format_value
 from alerts.rules.row_memory import Flags, Floats, Index, RowMemory
 from api.power import SnapshotKind
+from present.circuit.outlook import CONTINUOUS
+from present.units import exact_watts, percent
 from telemetry.devices import Event
 from telemetry.metric import Kind, Table
 
@@ -158,8 +160,8 @@ class LoadsCircuit(ConditionKind, frozen=True, tag="loads_circuit"):
             bad[lead] = True
             name = circuits.names[number]
             line = (
-                f"{name} carries {ratio:.0%} of its continuous limit, and of {total:,.0f} W that the GPUs on it draw "
-                f"{watts[most]:,.0f} W are those of {len(its)} GPUs of this job"
+                f"{name} carries {percent(ratio)} of its {CONTINUOUS}, and of {exact_watts(total)} that the GPUs on it draw "
+                f"{exact_watts(watts[most])} are those of {len(its)} GPUs of this job"
             )
             if memory.notes.get(lead) != name or not inputs.active[lead]:
                 memory.notes[lead] = name

@@ -26,12 +26,12 @@ from collector.sampling.once import NodeReading
 from collector.sources import is_amd
 from kilowatch.check.gpu_bench import NEEDS
 from kilowatch.check.verdict import CheckReply, CheckResult, Verdict
+from present.units import rate_text
 from telemetry import private_file
 from telemetry.gap import reason_of
 from telemetry.metric import Table
 from telemetry.schema import SCHEMA
 from telemetry.text import counted
-from telemetry.units import rate_text
 
 SECONDS = 0.5
 """For which the memory is copied."""

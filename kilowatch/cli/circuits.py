@@ -18,6 +18,7 @@ from kilowatch.clients.api import ApiClient, read_token
 from kilowatch.text.circuits import circuit_lines, row_lines
 from kilowatch.text.losses import loss_lines
 from present.circuit.outlook import ESTIMATE
+from present.units import watts
 from telemetry.errors import KilowattError
 
 
@@ -83,7 +84,7 @@ def _lines(api: ApiClient) -> list[str]:
                 "", "    [power.circuits.office]", "    breaker = 15",
                 '    nodes = ["rig1"]', "", "Then docs/power.md."]  # fmt: skip
     found = api.get("/api/v1/circuits", CircuitsReply)
-    draw = "" if power.wall_watts is None else f"  {power.wall_watts:,.0f} W at the wall"
+    draw = "" if power.wall_watts is None else f"  {watts(power.wall_watts)} at the wall"
     lines = [f"cluster {clean(found.cluster)}{draw}", *_problems(power)]
     lines += circuit_lines(found.circuits)
     lines += row_lines("budget", api.get("/api/v1/budgets", RowsReply).rows)

@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from present.units import exact_watts
 from telemetry import frame as frames
 from telemetry import inventory as messages
 from telemetry.catalogue import BY_NAME
@@ -114,7 +115,7 @@ class TapReader:
             for name, value in zip(schema.blocks[part.block].names, row, strict=True)
             if name == "gpu_power_watts" and reason_of(value) is None
         ]
-        watts = f"{sum(power):.0f} W" if power else "— W"
+        watts = exact_watts(sum(power) if power else None)
         return (
             f"{address.node}  {address.kind}  {at}  #{frame.seq}  {watts}  "
             f"{', '.join(parts)}  {len(payload)} bytes"

@@ -24,6 +24,7 @@ from kilowatch.doctor.role import MachineRole
 from kilowatch.recovery.config import RecoverConfig, StepKind, check_program
 from kilowatch.settings import Settings
 from kilowatch.stack.ports import is_free
+from present.units import gibibytes
 from telemetry.errors import ConfigError, KilowattError
 from telemetry.mqtt import BrokerConfig, client_id, connect
 from telemetry.text import counted
@@ -242,7 +243,7 @@ def _disk(folder: Path) -> DoctorFinding:
             cure=f"mkdir -p {folder} && chown $USER {folder}, or name another folder",
         )
     free = shutil.disk_usage(there).free
-    text = f"{folder}: {free / 1024**3:.1f} GiB free"
+    text = f"{folder}: {gibibytes(free)} free"
     if free < SMALL_DISK:
         return DoctorFinding(
             subject="disk", level="warning", text=text, cure="lower aggregator.store.max_bytes"

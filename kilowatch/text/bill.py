@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from alerts.message.text import clean
 from api.bill import BillLine, MonthBill
 from kilowatch.text.page import html_page, html_table, note, text
+from present.units import kilowatt_hours, number, percent
 from telemetry.text import duration
 
 _MOST_NODES = 10
@@ -53,9 +54,9 @@ def _state(bill: MonthBill) -> str:
 
 
 def _summary(bill: MonthBill) -> list[Row]:
-    rows: list[Row] = [["measured", f"{bill.kwh_measured:,.1f} kWh"]]
+    rows: list[Row] = [["measured", kilowatt_hours(bill.kwh_measured, exact=True)]]
     if bill.kwh_recovered:
-        rows.append(["recovered by meters", f"{bill.kwh_recovered:,.1f} kWh"])
+        rows.append(["recovered by meters", kilowatt_hours(bill.kwh_recovered, exact=True)])
     rows.append(["filled", _number(bill.kwh_filled, "kWh")])
     if not bill.finished:
         rows.append(["forecast for the rest", _number(bill.kwh_forecast, "kWh")])
@@ -89,19 +90,19 @@ def _charge(line: BillLine) -> Row:
 
 def _bands(bill: MonthBill) -> list[Row]:
     rows: list[Row] = [["price", "kWh", clean(bill.currency)]]
-    return [*rows, *([f"{b.price:g}", f"{b.kwh:,.1f}", _money(b.amount)] for b in bill.bands)]
+    return [*rows, *([f"{b.price:g}", number(b.kwh, 1), _money(b.amount)] for b in bill.bands)]
 
 
 def _idle(bill: MonthBill) -> list[Row]:
     rows: list[Row] = [["node", "idle GPU hours", "of all", "kWh", clean(bill.currency)]]
     return [
         *rows,
-        *([clean(n.node), f"{n.idle_gpu_hours:,.1f}", f"{n.ratio:.0%}", f"{n.kwh:,.1f}", _money(n.cost)] for n in bill.idle),
+        *([clean(n.node), f"{n.idle_gpu_hours:,.1f}", percent(n.ratio), number(n.kwh, 1), _money(n.cost)] for n in bill.idle),
     ]  # fmt: skip
 
 
 def _number(value: float | None, unit: str) -> str:
-    return "not known" if value is None else f"{value:,.1f} {unit}"
+    return "not known" if value is None else f"{number(value, 1)} {unit}"
 
 
 def _money(value: float | None) -> str:

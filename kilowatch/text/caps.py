@@ -7,20 +7,21 @@ import textwrap
 from alerts.message.text import clean
 from api.power import CapPlan, GpuCap, ModelThroughput
 from kilowatch.text.table import columns
+from present.units import exact_watts, megahertz, megahertz_per_watt, percent
 
 WIDTH = 80
 
 
 def cap_lines(answer: CapPlan) -> list[str]:
     """Return the plan, no line wider than `WIDTH`."""
-    head = f"{clean(answer.circuit)}  may draw {answer.from_watts:,.0f} W"
+    head = f"{clean(answer.circuit)}  may draw {exact_watts(answer.from_watts)}"
     if not answer.caps and answer.met:
-        lines = [f"{head}, below {answer.below_watts:,.0f} W: no cap is needed"]
+        lines = [f"{head}, below {exact_watts(answer.below_watts)}: no cap is needed"]
     else:
-        lines = [f"{head}; with these caps {answer.to_watts:,.0f} W"]
+        lines = [f"{head}; with these caps {exact_watts(answer.to_watts)}"]
         if answer.met is False:
             lines.append(
-                f"    caps alone are not enough: {answer.over_watts:,.0f} W too much are left"
+                f"    caps alone are not enough: {exact_watts(answer.over_watts)} too much are left"
             )
     lines += columns([_row(cap) for cap in answer.caps], width=WIDTH)
     if answer.caps:
@@ -36,10 +37,12 @@ def cap_lines(answer: CapPlan) -> list[str]:
 
 
 def _row(cap: GpuCap) -> tuple[str, ...]:
-    floor = "floor not known" if cap.floor_watts is None else f"floor {cap.floor_watts:.0f} W"
-    now = "" if cap.watts_now is None else f"draws {cap.watts_now:.0f} W"
+    floor = (
+        "floor not known" if cap.floor_watts is None else f"floor {exact_watts(cap.floor_watts)}"
+    )
+    now = "" if cap.watts_now is None else f"draws {exact_watts(cap.watts_now)}"
     return (
-        f"{cap.node}", f"GPU {cap.index}", f"{cap.from_watts:.0f} W", f"to {cap.to_watts:.0f} W",
+        f"{cap.node}", f"GPU {cap.index}", exact_watts(cap.from_watts), f"to {exact_watts(cap.to_watts)}",
         floor, now, _loss(cap.throughput_loss), clean(cap.job),
     )  # fmt: skip
 
@@ -47,12 +50,12 @@ def _row(cap: GpuCap) -> tuple[str, ...]:
 def _loss(loss: float | None) -> str:
     if loss is None:
         return "not known"
-    return "costs nothing" if loss == 0 else f"-{loss:.1%}"
+    return "costs nothing" if loss == 0 else f"-{percent(loss, 1)}"
 
 
 def _model(model: ModelThroughput) -> list[str]:
     points = ", ".join(
-        f"{point.sm_clock_hertz / 1e6:,.0f} MHz at {point.watts:.0f} W ({point.hertz_per_watt / 1e6:.2f} MHz/W)"
+        f"{megahertz(point.sm_clock_hertz)} at {exact_watts(point.watts)} ({megahertz_per_watt(point.hertz_per_watt)})"
         for point in model.points
     )
     return textwrap.wrap(f"{clean(model.model)}: {points}", WIDTH, subsequent_indent="    ")

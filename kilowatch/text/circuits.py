@@ -26,7 +26,7 @@ from present.circuit.rows import (
 )
 from present.circuit.rules import rule_words
 from present.row import FactRow
-from present.units import percent
+from present.units import percent, watts
 from telemetry.text import duration
 
 BAR = 24
@@ -149,7 +149,7 @@ def row_lines(what: str, rows: Sequence[RowState]) -> list[str]:
 
 def _number(name: str, value: float) -> str:
     if name.endswith("_ratio"):
-        return f"{value:.0%}"
+        return percent(value)
     if name.endswith("_watts") or name == "watts":
-        return f"{value:,.0f}"
+        return watts(value)
     return duration(value) if name.endswith("_seconds") else f"{value:g}"

@@ -6,6 +6,7 @@ import textwrap
 
 from alerts.message.text import clean
 from api.power import FitPlace, FitResult, FitRoom
+from present.units import amperes, exact_watts
 
 WIDTH = 80
 _FITS = {True: "fits", False: "does not fit", None: "not known"}
@@ -14,8 +15,10 @@ _FITS = {True: "fits", False: "does not fit", None: "not known"}
 def fit_lines(answer: FitResult) -> list[str]:
     """Return the places, the best first, no line wider than `WIDTH`."""
     cords = "1 cord" if answer.feeds == 1 else f"{answer.feeds} cords each"
-    watts = "" if answer.machine_watts is None else f", {answer.machine_watts:,.0f} W each"
-    head = f"{answer.count} x {clean(answer.what)}{watts}, {cords}: {answer.compared:,} places compared"
+    each = "" if answer.machine_watts is None else f", {exact_watts(answer.machine_watts)} each"
+    head = (
+        f"{answer.count} x {clean(answer.what)}{each}, {cords}: {answer.compared:,} places compared"
+    )
     lines = [head]
     for place in answer.places:
         lines += _place(place)
@@ -43,6 +46,6 @@ def _place(place: FitPlace) -> list[str]:
 def _room(room: FitRoom) -> str:
     if room.watts is None or room.limit is None:
         return "no known limit"
-    amps = "" if room.amps is None else f", {abs(room.amps):.1f} A"
+    amps = "" if room.amps is None else f", {amperes(abs(room.amps))}"
     left = "left" if room.watts >= 0 else "too much"
-    return f"{abs(room.watts):,.0f} W{amps} {left} by the {room.limit} of {clean(room.where or '')}"
+    return f"{exact_watts(abs(room.watts))}{amps} {left} by the {room.limit} of {clean(room.where or '')}"

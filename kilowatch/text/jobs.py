@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from api.jobs import JobAccount, JobReply, JobRow, JobsReply, JobSummary
 from kilowatch.text.table import columns
+from present.units import energy, gibibytes, kilograms, percent, rate_text, roughly
 from telemetry.text import counted, duration, timestamp
-from telemetry.units import rate_text
 
-_HEAD = ("JOB", "USER", "ACCOUNT", "STATE", "BEGIN", "TIME", "GPUS", "GPU HOURS", "USE", "KWH", "NAME")  # fmt: skip
-_GPU_HEAD = ("NODE", "GPU", "TIME", "USE", "KWH", "MEMORY", "")
+_HEAD = ("JOB", "USER", "ACCOUNT", "STATE", "BEGIN", "TIME", "GPUS", "GPU HOURS", "USE", "ENERGY", "NAME")  # fmt: skip
+_GPU_HEAD = ("NODE", "GPU", "TIME", "USE", "ENERGY", "MEMORY", "")
 _WIDTH = 160
 UNKNOWN = "-"
 PARTIAL = "~"
@@ -70,7 +70,7 @@ def summary_lines(reply: JobReply) -> list[str]:
             _GPU_HEAD,
             *(
                 (each.node, each.gpu, duration(each.held_seconds), _percent(each.utilization_ratio),
-                 _kwh(each.energy_joules), _gib(each.memory_peak_bytes), "shared" if each.shared else "")
+                 _energy(each.energy_joules), _gib(each.memory_peak_bytes), "shared" if each.shared else "")
                 for each in uses
             ),
         ],
@@ -98,7 +98,9 @@ def _account(account: JobAccount) -> str:
 
 def _figures(summary: JobSummary) -> list[str]:
     covered = (
-        "no reading" if summary.coverage is None else f"{summary.coverage:.0%} of the time read"
+        "no reading"
+        if summary.coverage is None
+        else f"{percent(summary.coverage)} of the time read"
     )
     cost = UNKNOWN if summary.cost is None else f"{summary.cost:.2f} {summary.currency}"
     lines = [
@@ -106,7 +108,7 @@ def _figures(summary: JobSummary) -> list[str]:
         f"utilisation {_percent(summary.utilization_ratio)} (p10 {_percent(summary.utilization_p10_ratio)}, "
         f"p90 {_percent(summary.utilization_p90_ratio)}), memory at least {_gib(summary.memory_peak_bytes)}",
         *_activity(summary),
-        f"energy {_kwh(summary.energy_joules)} kWh at the GPUs, {_kwh(summary.wall_joules)} kWh at the wall, "
+        f"energy {_energy(summary.energy_joules)} at the GPUs, {_energy(summary.wall_joules)} at the wall, "
         f"cost {cost}, CO2 {_kilograms(summary.co2_kg)}",
     ]
     if summary.idle_gpu_hours:
@@ -148,7 +150,6 @@ def _activity(summary: JobSummary) -> list[str]:
 
 def _cells(row: JobRow, now: int) -> tuple[str, ...]:
     found = row.summary
-    mark = PARTIAL if found is not None and found.partial else ""
     return (
         f"{row.id}#{row.restart}" if row.restart else row.id,
         row.user or UNKNOWN,
@@ -158,8 +159,10 @@ def _cells(row: JobRow, now: int) -> tuple[str, ...]:
         _time(row, now),
         str(row.gpus),
         UNKNOWN if found is None else f"{found.gpu_hours:.2f}",
-        UNKNOWN if found is None else _percent(found.utilization_ratio) + mark,
-        UNKNOWN if found is None else _kwh(found.energy_joules) + mark,
+        UNKNOWN
+        if found is None
+        else roughly(_percent(found.utilization_ratio), partial=found.partial),
+        UNKNOWN if found is None else roughly(_energy(found.energy_joules), partial=found.partial),
         row.job_name or UNKNOWN,
     )
 
@@ -169,16 +172,16 @@ def _time(row: JobRow, now: int) -> str:
 
 
 def _percent(ratio: float | None) -> str:
-    return UNKNOWN if ratio is None else f"{ratio:.0%}"
+    return UNKNOWN if ratio is None else percent(ratio)
 
 
-def _kwh(joules: float | None) -> str:
-    return UNKNOWN if joules is None else f"{joules / 3.6e6:.3f}"
+def _energy(joules: float | None) -> str:
+    return UNKNOWN if joules is None else energy(joules)
 
 
 def _kilograms(mass: float | None) -> str:
-    return UNKNOWN if mass is None else f"{mass:.3f} kg"
+    return UNKNOWN if mass is None else kilograms(mass)
 
 
 def _gib(size: float | None) -> str:
-    return UNKNOWN if size is None else f"{size / 2**30:.1f} GiB"
+    return UNKNOWN if size is None else gibibytes(size)

@@ -10,6 +10,7 @@ from api.power import CircuitPlan, LossPlan, PlanResult
 from kilowatch.text.table import WIDTH
 from present.circuit.losses import passed_limit, planned_trip, survivor_words
 from present.circuit.outlook import ESTIMATE
+from present.units import amperes, percent
 
 MOST = 12
 """Most further losses that are listed."""
@@ -39,14 +40,16 @@ def _loaded(answer: PlanResult) -> list[str]:
         if over:
             amps = max(circuit.amps.values(), default=0.0)
             lines += _wrapped(
-                f"  ! {clean(circuit.id)}  {amps:.1f} A, {over}; {planned_trip_text(circuit)}"
+                f"  ! {clean(circuit.id)}  {amperes(amps)}, {over}; {planned_trip_text(circuit)}"
             )
     for limit in answer.limits:
         if limit.load_ratio > 1.0:
-            lines += _wrapped(f"  ! {clean(limit.id)}  {limit.load_ratio:.0%} of its rating")
+            lines += _wrapped(f"  ! {clean(limit.id)}  {percent(limit.load_ratio)} of its rating")
     for node in answer.nodes:
         if node.supply_load is not None and node.supply_load > 1.0:
-            lines += _wrapped(f"  ! node {clean(node.id)}  supplies {node.supply_load:.0%} loaded")
+            lines += _wrapped(
+                f"  ! node {clean(node.id)}  supplies {percent(node.supply_load)} loaded"
+            )
     return lines or ["  nothing is above its limits"]
 
 

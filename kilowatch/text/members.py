@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from aggregator.cluster.groups import summary
 from kilowatch.clients.members import MembersReply
 from kilowatch.text.table import columns
+from present.units import percent
 from telemetry.text import counted, duration
 
 _WIDTH = 160
@@ -22,7 +23,7 @@ def member_lines(reply: MembersReply, now: int) -> Iterator[str]:
             "alive" if row.alive else "silent",
             str(len(row.groups)),
             "-" if row.beat is None else str(row.beat.nodes),
-            "-" if row.beat is None or row.beat.load is None else f"{row.beat.load:.0%}",
+            "-" if row.beat is None or row.beat.load is None else percent(row.beat.load),
             "-" if row.beat is None else row.beat.version,
             "-" if row.beat is None else row.beat.address or "-",
         )

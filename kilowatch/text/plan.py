@@ -9,7 +9,8 @@ from api.power import Cap, CircuitPlan, LimitPlan, NodePlan, PlanResult
 from kilowatch.text.circuits import rule_text
 from kilowatch.text.losses import planned_trip_text
 from present.circuit.outlook import ESTIMATE
-from present.circuit.rows import limits
+from present.circuit.rows import limits, pole_amps
+from present.units import amperes, exact_watts, percent, watts
 
 WIDTH = 80
 
@@ -24,8 +25,8 @@ def plan_lines(answer: PlanResult) -> list[str]:
     for node in answer.nodes:
         lines += _node(node)
     for budget in answer.budgets:
-        limit = "no limit in kW" if budget.limit_kw is None else f"{budget.limit_kw:g} kW"
-        lines.append(f"budget {clean(budget.id)}  {budget.kw:.2f} kW of {limit}")
+        limit = "no limit in kW" if budget.limit_kw is None else watts(1000 * budget.limit_kw)
+        lines.append(f"budget {clean(budget.id)}  {watts(1000 * budget.kw)} of {limit}")
         lines += _broken(budget.alerts)
     for notice in answer.notices:
         # A notice about an option is no fault of the configuration.
@@ -38,14 +39,15 @@ def _circuit(circuit: CircuitPlan) -> list[str]:
     name = clean(circuit.id)
     if circuit.lost:
         return [f"{name}  off, as supposed", *_broken(circuit.alerts)]
-    amps = " ".join(f"{pole} {value:.1f}" for pole, value in circuit.amps.items())
     lines = [
-        f"{name}  {circuit.watts:,.0f} W  {amps} A; {limits(circuit.rated_amps, circuit.continuous_amps)}",
+        f"{name}  {exact_watts(circuit.watts)}  {pole_amps(circuit.amps)}; {limits(circuit.rated_amps, circuit.continuous_amps)}",
         f"    {planned_trip_text(circuit)}",
     ]
     if circuit.survivor_amps is not None:
         loss = "another feed" if circuit.survivor_loss is None else clean(circuit.survivor_loss)
-        lines += _wrapped(f"    {circuit.survivor_amps:.1f} A after the loss of {loss}", "        ")
+        lines += _wrapped(
+            f"    {amperes(circuit.survivor_amps)} after the loss of {loss}", "        "
+        )
     lines += _broken(circuit.alerts)
     return lines if circuit.cap is None else [*lines, *_cap(circuit.cap)]
 
@@ -53,8 +55,8 @@ def _circuit(circuit: CircuitPlan) -> list[str]:
 def _limit(limit: LimitPlan) -> list[str]:
     after = ""
     if limit.survivor_ratio is not None and limit.survivor_loss is not None:
-        after = f"; {limit.survivor_ratio:.0%} after the loss of {clean(limit.survivor_loss)}"
-    text = f"{clean(limit.id)}  {limit.watts:,.0f} W, {limit.load_ratio:.0%} of its rating{after}"
+        after = f"; {percent(limit.survivor_ratio)} after the loss of {clean(limit.survivor_loss)}"
+    text = f"{clean(limit.id)}  {exact_watts(limit.watts)}, {percent(limit.load_ratio)} of its rating{after}"
     return [*_wrapped(text, "    "), *_broken(limit.alerts)]
 
 
@@ -64,13 +66,13 @@ def _broken(alerts: list[str]) -> list[str]:
 
 def _cap(cap: Cap) -> list[str]:
     if cap.reachable:
-        return [f"    a cap of {cap.watts_per_gpu} W per GPU clears it"]
+        return [f"    a cap of {exact_watts(cap.watts_per_gpu)} per GPU clears it"]
     if cap.watts_per_gpu <= 0:
         text = "no cap of the GPUs clears it: the rest alone is too much"
     else:
-        text = f"it would take a cap of {cap.watts_per_gpu} W per GPU"
+        text = f"it would take a cap of {exact_watts(cap.watts_per_gpu)} per GPU"
         if cap.floor_watts is not None:
-            text += f", below the card's floor of {cap.floor_watts:g} W"
+            text += f", below the card's floor of {exact_watts(cap.floor_watts)}"
     lines = [f"    {text}"]
     for way in cap.instead:
         lines += _wrapped(f"    or {way}", "       ")
@@ -82,7 +84,7 @@ def _node(node: NodePlan) -> list[str]:
         return [f"node {clean(node.id)}  loses power: no cord of it is fed"]
     if not node.alerts:
         return []
-    load = "" if node.supply_load is None else f"  supplies {node.supply_load:.0%} loaded"
+    load = "" if node.supply_load is None else f"  supplies {percent(node.supply_load)} loaded"
     return [f"node {clean(node.id)}{load}", *_broken(node.alerts)]
 
 

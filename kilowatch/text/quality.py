@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from api.quality import QualityReply, RuleQuality, RuleSuggestion
 from kilowatch.text.table import WIDTH, columns
+from present.units import percent
 from telemetry.text import counted, duration, timestamp
 
 NOTHING = "-"
@@ -54,7 +55,7 @@ def overall_line(one: RuleQuality) -> str:
         )
     parts.append(f"{one.self_resolved} resolved by themselves")
     if one.precision is not None:
-        parts.append(f"{one.marked_false} marked as false, precision {one.precision:.0%}")
+        parts.append(f"{one.marked_false} marked as false, precision {percent(one.precision)}")
     return "; ".join(parts)
 
 
@@ -91,4 +92,4 @@ def _wait(seconds: float | None) -> str:
 def _precision(one: RuleQuality) -> str:
     if one.precision is None:
         return "no mark" if one.pages + one.tickets else "no page in this time"
-    return f"{one.precision:.0%} of {one.reviewed}"
+    return f"{percent(one.precision)} of {one.reviewed}"

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from alerts.message.text import clean
 from api.report import Report, Upkeep
 from kilowatch.text.quality import overall_line
+from present.units import exact_watts, gigabytes, kilograms, kilowatt_hours, percent
 from telemetry.text import duration
 
 LABEL = 13
@@ -51,18 +52,18 @@ def _rows(one: Report) -> dict[str, str]:
     gpus = ", ".join(f"{count} x {clean(model)}" for model, count in one.gpus.items())
     return {
         "GPUs": f"{gpus or 'none'}; {'mixed' if one.mixed else 'one kind'}",
-        "memory": f"{one.memory_gb:,g} GB {pools_text(one.pools)}",
+        "memory": f"{gigabytes(one.memory_gb)} {pools_text(one.pools)}",
         "verdict": f"a {one.verdict}" + (" of cards" if one.verdict == "pile" else ""),
         "because": one.verdict_reason,
         "nodes": ", ".join(f"{count} {clean(role)}" for role, count in one.roles.items()),
         "draw": _draw(one),
-        "at the wall": "" if one.wall_watts is None else f"{one.wall_watts:,.0f} W",
-        "limits allow": "" if one.committed_watts is None else f"{one.committed_watts:,.0f} W",
-        "homes": "" if one.homes is None else f"{one.homes:.2f} average homes of {one.home_watts:,g} W",
-        "electric car": "" if one.ev_hours is None else f"{duration(3600 * one.ev_hours)} to drain {one.ev_kwh:g} kWh",
+        "at the wall": "" if one.wall_watts is None else exact_watts(one.wall_watts),
+        "limits allow": "" if one.committed_watts is None else exact_watts(one.committed_watts),
+        "homes": "" if one.homes is None else f"{one.homes:.2f} average homes of {exact_watts(one.home_watts)}",
+        "electric car": "" if one.ev_hours is None else f"{duration(3600 * one.ev_hours)} to drain {kilowatt_hours(one.ev_kwh)}",
         "a month": "" if one.month is None else _upkeep(one.month, one.currency),
         "measured": "" if one.measured is None else _measured(one.measured, one.currency),
-        "utilisation": "" if one.utilisation is None else f"{one.utilisation:.0%}",
+        "utilisation": "" if one.utilisation is None else percent(one.utilisation),
         "idle": _idle(one),
         "alerts": _alerts(one),
         "price": _price(one),
@@ -75,7 +76,7 @@ def pools_text(pools: Sequence[tuple[int, float]]) -> str:
     found = []
     for (gpus, gb), count in Counter(pools).items():
         kind = "NVLink" if gpus > 1 else "separate"
-        size = f"of {gb:,g} GB" + (f" over {gpus} GPUs" if gpus > 1 else "")
+        size = f"of {gigabytes(gb)}" + (f" over {gpus} GPUs" if gpus > 1 else "")
         found.append(f"{count} {kind} {'pool' if count == 1 else 'pools'} {size}")
     return f"as {', '.join(found)}" if found else "in no pool"
 
@@ -83,18 +84,18 @@ def pools_text(pools: Sequence[tuple[int, float]]) -> str:
 def _draw(one: Report) -> str:
     if one.sustained_watts is None or one.peak_watts is None:
         return "not known"
-    return f"{one.sustained_watts:,.0f} W sustained, {one.peak_watts:,.0f} W peak"
+    return f"{exact_watts(one.sustained_watts)} sustained, {exact_watts(one.peak_watts)} peak"
 
 
 def _upkeep(one: Upkeep, currency: str) -> str:
     money = "" if one.cost is None else f", {one.cost:,.2f} {clean(currency)}"
-    return f"{one.kwh:,.4g} kWh{money}, {one.co2_kg:,.4g} kg CO2" if one.kwh < 1000 else f"{one.kwh:,.0f} kWh{money}, {one.co2_kg:,.0f} kg CO2"  # fmt: skip
+    return f"{kilowatt_hours(one.kwh)}{money}, {kilograms(one.co2_kg)} CO2"
 
 
 def _measured(one: Upkeep, currency: str) -> str:
     text = f"{_upkeep(one, currency)} in {duration(3600 * one.hours)}"
     if one.estimated_ratio > 0.005:
-        text += f", {one.estimated_ratio:.0%} of it estimated"
+        text += f", {percent(one.estimated_ratio)} of it estimated"
     if one.unknown_hours > 0.05:
         text += f"; {duration(3600 * one.unknown_hours)} are not known"
     return text
@@ -108,7 +109,7 @@ def _idle(one: Report) -> str:
     if one.idle is None:
         return ""
     money = "" if one.idle.cost is None else f", {one.idle.cost:,.2f} {clean(one.currency)} ({one.idle.cost_basis})"  # fmt: skip
-    return f"{one.idle.gpu_hours:,.4g} GPU hours, {one.idle.ratio:.0%} of all{money}"
+    return f"{one.idle.gpu_hours:,.4g} GPU hours, {percent(one.idle.ratio)} of all{money}"
 
 
 def _price(one: Report) -> str:

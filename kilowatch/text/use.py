@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Callable
 
 from alerts.message.text import clean
 from api.jobs import PARTIAL_BELOW
@@ -11,6 +12,7 @@ from api.use import UseReply, UseRow
 from kilowatch.text.jobs import lacking_lines
 from kilowatch.text.page import html_page, html_table, note, text
 from kilowatch.text.table import columns
+from present.units import JOULES_PER_KWH, number, percent, roughly
 from telemetry.text import counted
 
 _WIDTH = 160
@@ -103,7 +105,7 @@ def _notes(reply: UseReply, body: list[tuple[str, ...]]) -> list[str]:
     lines = lacking_lines(reply.missing)
     if not body:
         return lines
-    if any(cell.endswith(PARTIAL) for cells in body for cell in cells[1:]):
+    if any(cell.startswith(PARTIAL) for cells in body for cell in cells[1:]):
         lines.append(f"{PARTIAL} partial: known for less than 90 % of the GPU hours")
     if any(row.idle_gpu_hours is not None for row in reply.rows):
         lines.append(
@@ -120,22 +122,33 @@ def _notes(reply: UseReply, body: list[tuple[str, ...]]) -> list[str]:
     return lines
 
 
+def _hundredths(value: float) -> str:
+    return number(value, 2)
+
+
+def _thousandths(value: float) -> str:
+    return number(value, 3)
+
+
+def _kilowatt_hours(joules: float) -> str:
+    return number(joules / JOULES_PER_KWH, 3)
+
+
 def _cells(row: UseRow, name: str) -> tuple[str, ...]:
-    def cell(value: float | None, coverage: float | None, form: str, per: float = 1.0) -> str:
+    def cell(value: float | None, coverage: float | None, form: Callable[[float], str]) -> str:
         if value is None:
             return UNKNOWN
-        mark = PARTIAL if coverage is None or coverage < PARTIAL_BELOW else ""
-        return format(value / per, form) + mark
+        return roughly(form(value), partial=coverage is None or coverage < PARTIAL_BELOW)
 
     return (
         name,
         str(row.jobs),
-        cell(row.gpu_hours, row.hours_coverage, ".2f"),
-        cell(row.idle_gpu_hours, row.idle_coverage, ".2f"),
-        cell(row.utilization_ratio, row.utilization_coverage, ".0%"),
-        cell(row.energy_joules, row.energy_coverage, ".3f", 3.6e6),
-        cell(row.wall_joules, row.wall_coverage, ".3f", 3.6e6),
-        cell(row.cost, row.cost_coverage, ".2f"),
-        cell(row.idle_cost, row.idle_coverage, ".2f"),
-        cell(row.co2_kg, row.wall_coverage, ".3f"),
+        cell(row.gpu_hours, row.hours_coverage, _hundredths),
+        cell(row.idle_gpu_hours, row.idle_coverage, _hundredths),
+        cell(row.utilization_ratio, row.utilization_coverage, percent),
+        cell(row.energy_joules, row.energy_coverage, _kilowatt_hours),
+        cell(row.wall_joules, row.wall_coverage, _kilowatt_hours),
+        cell(row.cost, row.cost_coverage, _hundredths),
+        cell(row.idle_cost, row.idle_coverage, _hundredths),
+        cell(row.co2_kg, row.wall_coverage, _thousandths),
     )

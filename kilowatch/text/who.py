@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kilowatch.text.table import columns
-from present.units import number, percent
+from present.units import gibibytes, percent
 from telemetry.devices import Gpu
 from telemetry.errors import ConfigError
 from telemetry.inventory import Inventory
@@ -89,7 +89,7 @@ def _process(gpu: Gpu, process: GpuProcess, jobs: dict[JobKey, Job], now: int) -
         str(process.pid),
         process.user or "-",
         _job(process.job, jobs),
-        "-" if process.memory_bytes is None else f"{number(process.memory_bytes / 2**30, 1)} GiB",
+        "-" if process.memory_bytes is None else gibibytes(process.memory_bytes),
         "-" if process.sm_ratio is None else percent(process.sm_ratio),
         _age(process.started, now),
         f"{name} ({kind})" if kind else name,

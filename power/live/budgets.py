@@ -33,6 +33,7 @@ from power.site.ceilings import ceilings
 from power.site.config import BillConfig
 from power.site.layout import SiteLayout
 from power.snapshot.snapshot import PowerSnapshot
+from present.units import energy, percent, watts
 from telemetry.text import duration
 
 _RENEW_SECONDS = 60.0
@@ -258,26 +259,26 @@ class MonthlyBudgets:
         ceiling, month = self.ceilings[number], self._months[number]
         compared = self._compared(number, wall, peak)
         facts = {
-            "limit_kw": "no kW" if np.isnan(ceiling.kw) else f"{ceiling.kw:g} kW",
-            "levels": "none" if np.isnan(ceiling.kw) else f"{ceiling.warn:.0%}, {ceiling.crit:.0%} and 100 %, clear below {ceiling.clear:.0%}",
-            "so_far": f"{month.measured / JOULES_PER_KWH:.0f} kWh measured this month",
+            "limit_kw": "no kW" if np.isnan(ceiling.kw) else watts(1000 * ceiling.kw),
+            "levels": "none" if np.isnan(ceiling.kw) else f"{percent(ceiling.warn)}, {percent(ceiling.crit)} and {percent(1.0)}, clear below {percent(ceiling.clear)}",
+            "so_far": f"{energy(month.measured)} measured this month",
         }  # fmt: skip
         if month.filled > 0.005 * month.measured:
-            facts["so_far"] += f", {month.filled / JOULES_PER_KWH:.0f} kWh filled for hours without readings ({month.known:.0%} of the month so far is known)"  # fmt: skip
+            facts["so_far"] += f", {energy(month.filled)} filled for hours without readings ({percent(month.known)} of the month so far is known)"  # fmt: skip
         if month.unknown:
             facts["so_far"] += (
                 f", without {', '.join(month.unknown[:5])}, of which nothing is known"
             )
         facts["projected"] = "too early for a projection of the month"
         if not math.isnan(month.whole):
-            facts["projected"] = f"about {month.whole / JOULES_PER_KWH:.0f} kWh"
+            facts["projected"] = f"about {energy(month.whole)}"
             if not math.isnan(month.money):
                 facts["projected"] += f" for {month.money:.0f} {self._place.currency}"
             facts["projected"] += " by the month's end"
         if not math.isnan(compared):
-            facts["compared"] = f"{compared / 1000:.1f} kW"
+            facts["compared"] = watts(compared)
             if not math.isnan(demand):
-                facts["demand"] = f"{demand / 1000:.1f} kW"
+                facts["demand"] = watts(demand)
             more = self._rise(demand, compared, peak)
             facts["demand_cost"] = f"{more:.0f} {self._place.currency} a month" if more > 0 else "nothing yet"  # fmt: skip
             facts["demand_minutes"] = duration(60 * self._bill.demand_minutes)

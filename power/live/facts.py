@@ -29,6 +29,7 @@ from power.plan.remedy import RemedyPart, cap_of
 from power.site.layout import Circuit, SiteLayout
 from power.snapshot.quantities import SOURCES
 from present.circuit.outlook import trip_band
+from present.units import amperes, exact_watts, volts
 from telemetry.text import duration, estimated_duration
 
 log = logging.getLogger(__name__)
@@ -93,7 +94,9 @@ def listed(names: Sequence[str], most: int = 8) -> str:
 def per_pole(amps: Floats, poles: Sequence[int]) -> str:
     """Return `L1 47.2 A, L2 47.1 A`."""
     return ", ".join(
-        f"{POLES[p]} {amps[p]:.1f} A" if not np.isnan(amps[p]) else f"{POLES[p]} not known"
+        f"{POLES[p]} {amperes(float(amps[p]))}"
+        if not np.isnan(amps[p])
+        else f"{POLES[p]} not known"
         for p in poles
     )
 
@@ -142,16 +145,20 @@ class FactContext:
         if not np.isnan(survivor):
             loss = self.worst_loss(row) or f"another feed of {circuit.group}"
             facts["loss"] = loss
-            facts["failover"] = f"{survivor:.1f} A on {circuit.id} ({circuit.rated_amps:g} A)"
+            facts["failover"] = (
+                f"{amperes(survivor)} on {circuit.id} ({amperes(circuit.rated_amps)})"
+            )
         facts["committed"] = (
-            f"{self.committed.watts[row]:.0f} W, {self.committed.highest[row]:.1f} A"
+            f"{exact_watts(self.committed.watts[row])}, {amperes(float(self.committed.highest[row]))}"
         )
         cap = self.cap(row, circuit, failing=survivor > circuit.continuous_amps)
         models = [name for m in self.topology.machines_below(row) for name in self._models(int(m))]
         facts["remedy"] = _remedy(cap, self._move(row, circuit), models)
         if cap is not None:
-            facts["cap"] = f"{cap.watts_per_gpu} W"
-            facts["floor"] = "not known" if cap.floor_watts is None else f"{cap.floor_watts:.0f} W"
+            facts["cap"] = exact_watts(cap.watts_per_gpu)
+            facts["floor"] = (
+                "not known" if cap.floor_watts is None else exact_watts(cap.floor_watts)
+            )
         if circuit.id in self.notes:
             facts["notices"] = "; ".join(self.notes[circuit.id])
         if self.suspected[row] or self.off[row]:
@@ -162,10 +169,10 @@ class FactContext:
         loads = self.loads
         watts, sigma = float(loads.watts[row]), float(loads.sigma[row])
         source = _SOURCE_NAMES[int(loads.rank[row])]
-        rough = "not known" if np.isnan(watts) else f"± {sigma:.0f} W"
+        rough = "not known" if np.isnan(watts) else f"± {exact_watts(sigma)}"
         facts = {
             "amps": per_pole(loads.amps[row], circuit.poles),
-            "limits": f"{circuit.continuous_amps:g} A continuous, {circuit.rated_amps:g} A rated",
+            "limits": f"{amperes(circuit.continuous_amps)} continuous, {amperes(circuit.rated_amps)} rated",
             "source": source,
             "load_state": f"{STATES[int(self.state[row])]}, for {duration(float(self.state_seconds[row]))}",
             "uncertainty": rough,
@@ -173,19 +180,19 @@ class FactContext:
             "band": self._band(row, circuit),
         }
         if circuit.curve is not None and circuit.effective_amps < circuit.rated_amps:
-            facts["limits"] += f", {circuit.effective_amps:.1f} A in this heat and grouping"
+            facts["limits"] += f", {amperes(circuit.effective_amps)} in this heat and grouping"
         if self.assumed[row] and circuit.band.known:
             facts["band"] += "; its heat at the start is assumed from its load"
         assumed = float(loads.assumed[row])
         if assumed > 0:
-            part = "all" if assumed >= watts else f"{assumed:,.0f} W"
+            part = "all" if assumed >= watts else exact_watts(assumed)
             facts["assumed"] = f"{part} of it is assumed: {self._unheard(row)}"
             if np.isnan(self.trips[row, 0]) and circuit.curve is not None and circuit.band.known:
                 facts["band"] = "not known, as part of its load is assumed"
         unknown = float(self.undeclared[row])
         if abs(unknown) > max(thresholds.DEVIATION_RATIO * watts, thresholds.DEVIATION_WATTS):
             more = "more" if unknown > 0 else "less"
-            facts["unknown_load"] = f"{abs(unknown):.0f} W {more} than its nodes and declared loads add up to"  # fmt: skip
+            facts["unknown_load"] = f"{exact_watts(abs(unknown))} {more} than its nodes and declared loads add up to"  # fmt: skip
         return facts
 
     def _band(self, row: int, circuit: Circuit) -> str:
@@ -203,7 +210,7 @@ class FactContext:
         if undeclared > 0 and not names:
             whose = f"the silent meters of {listed(metered)}" if metered else "a silent meter"
             rest = "their models" if metered else "its nodes"
-            return f"what {whose} measured last beyond {rest}, {undeclared:,.0f} W"
+            return f"what {whose} measured last beyond {rest}, {exact_watts(undeclared)}"
         why = "silent, counted with what was drawn last"
         if _SOURCE_NAMES[int(self.loads.rank[row])] == WallSource.COMMITTED:
             why = "silent, counted with all that may be drawn"
@@ -235,7 +242,7 @@ class FactContext:
         gpus, job = self.wall_power.gpus[machine], self.tick.jobs.get(name)
         about = [f"{gpus:.0f} GPUs"] if gpus > 0 else []
         about += [f"job {job}"] if job else []
-        return f"{name} {watts:.0f} W" + (f" ({', '.join(about)})" if about else "")
+        return f"{name} {exact_watts(watts)}" + (f" ({', '.join(about)})" if about else "")
 
     def cap(self, row: int, circuit: Circuit, *, failing: bool) -> Cap | None:
         """Return the cap that keeps a circuit below its limit, if the commitment or a loss exceeds it."""
@@ -293,13 +300,13 @@ class FactContext:
                 best = int(np.argmax(np.where(same, room, -np.inf)))
                 target = self.layout.circuits[network.names[best]]
                 if room[best] >= amps and not target.is_panel:
-                    return f"move {network.machines[machine]} ({amps:.1f} A) to {target.id}, which has {room[best]:.1f} A left"  # fmt: skip
+                    return f"move {network.machines[machine]} ({amperes(amps)}) to {target.id}, which has {amperes(float(room[best]))} left"  # fmt: skip
         return ""
 
     def _after_trip(self, row: int) -> dict[str, str]:
         wait = self.breaker_heat.cool_seconds(row)
         facts = {
-            "before": f"{self.before[row]:.1f} A" if not np.isnan(self.before[row]) else "not known",
+            "before": amperes(float(self.before[row])) if not np.isnan(self.before[row]) else "not known",
             "reset": "how long it must cool is not known" if np.isnan(wait) else "cool enough to be switched on again" if wait == 0 else f"let it cool for about {estimated_duration(wait)} before it is switched on again, an estimate",
         }  # fmt: skip
         circuit = self.layout.circuits[self.topology.network.names[row]]
@@ -313,7 +320,7 @@ def _what(circuit: Circuit, context: FactContext) -> dict[str, str]:
     """Return the facts of a circuit that never change."""
     curve = "unknown curve" if circuit.curve is None else circuit.curve.value
     facts = {
-        "breaker": f"{circuit.rated_amps:g} A {curve}, {len(circuit.poles)}-pole, {circuit.nominal_volts:.0f} V",
+        "breaker": f"{amperes(circuit.rated_amps)} {curve}, {len(circuit.poles)}-pole, {volts(circuit.nominal_volts)}",
         "kind": "panel" if circuit.is_panel else "circuit",
     }
     if circuit.parent is not None:
@@ -337,9 +344,9 @@ def _remedy(cap: Cap | None, move: str, models: Sequence[str]) -> str:
     ways = []
     if cap is not None and cap.reachable:
         command = limit_command(models, cap.watts_per_gpu)
-        ways.append(f"cap each GPU at {cap.watts_per_gpu} W ({command})")
+        ways.append(f"cap each GPU at {exact_watts(cap.watts_per_gpu)} ({command})")
     elif cap is not None and cap.watts_per_gpu > 0:
-        ways.append(f"a cap of {cap.watts_per_gpu} W per GPU would do, below the {cap.floor_watts or 0:.0f} W that these cards take")  # fmt: skip
+        ways.append(f"a cap of {exact_watts(cap.watts_per_gpu)} per GPU would do, below the {exact_watts(cap.floor_watts or 0.0)} that these cards take")  # fmt: skip
     if move:
         ways.append(move)
     if cap is not None:

@@ -20,6 +20,7 @@ from power.network.feeds import sum_by_circuit
 from power.network.flow import Ints
 from power.network.topology import SiteTopology
 from power.network.wiring import Flags, Floats
+from present.units import exact_watts
 
 FROZEN_SECONDS = 300.0
 """Time without any change of a reading from which its nodes' load may not have moved."""
@@ -188,10 +189,12 @@ class MeterFaults:
         fault, name = int(metering.faults[slot]), metering.meter_of(slot)
         watts, gpu = float(metering.number("watts")[slot]), float(self.measured[slot])
         if fault == _FROZEN:
-            return f"{name} has read {watts:,.0f} W without any change while its nodes' load moved by {self._most[slot] - self._least[slot]:,.0f} W"  # fmt: skip
+            return f"{name} has read {exact_watts(watts)} without any change while its nodes' load moved by {exact_watts(self._most[slot] - self._least[slot])}"  # fmt: skip
         if not gpu > LEAST_WATTS or watts >= LOW_RATIO * gpu:
-            return f"{name} reads {watts:,.1f} W, and read less than half of what the GPUs behind it measured when they were heard last"
-        less = f"{name} reads {watts:,.1f} W where the GPUs behind it measure {gpu:,.0f} W"
+            return f"{name} reads {exact_watts(watts)}, and read less than half of what the GPUs behind it measured when they were heard last"
+        less = (
+            f"{name} reads {exact_watts(watts)} where the GPUs behind it measure {exact_watts(gpu)}"
+        )
         return f"{less} (kW taken for W?)" if fault == _UNIT else less
 
     def checkpoint(self, metering: Metering) -> list[dict[str, Any]]:

@@ -17,6 +17,7 @@ from power.network.wiring import Flags, Floats
 from power.site.machine import Machine
 from power.snapshot.quantities import SOURCES
 from power.snapshot.snapshot import PowerSnapshot
+from present.units import exact_watts
 
 
 class Supplies:
@@ -71,11 +72,11 @@ class Supplies:
             machine = self._machines[row]
             rating = "not configured"
             if machine.supply_watts is not None:
-                rating = f"{machine.supplies} x {machine.supply_watts:g} W, {machine.needed} needed"
+                rating = f"{machine.supplies} x {exact_watts(machine.supply_watts)}, {machine.needed} needed"
             cap = self._cap[row]
             return {
                 "node": names[row],
-                "cap": "not configured" if np.isnan(cap) else f"{cap:g} W per GPU",
+                "cap": "not configured" if np.isnan(cap) else f"{exact_watts(cap)} per GPU",
                 "supplies": rating,
                 "working": f"{working[row]:g} of {machine.supplies}",
                 "source": words[int(wall_power.rank[row])] + _state(wall_power, row),

@@ -25,6 +25,7 @@ from power.network.topology import SiteTopology
 from power.network.wiring import Flags, Floats
 from power.site.config import UpsConfig
 from power.snapshot.snapshot import PowerSnapshot
+from present.units import exact_watts, percent
 
 log = logging.getLogger(__name__)
 LADDER = ((1.05, np.inf), (1.10, 600.0), (1.30, 60.0), (1.50, 3.0), (np.inf, 0.5))
@@ -198,7 +199,7 @@ def ups_snapshot(
         if one.name in survivors:
             survivor, loss = survivors[one.name]
             rows["ups_survivor_ratio"][number] = np.nan if np.isnan(load) else survivor
-            facts[number] |= {"loss": loss, "survivor": f"{survivor:.0%}"}
+            facts[number] |= {"loss": loss, "survivor": percent(survivor)}
 
     for number, one in enumerate(ups):
         try:
@@ -283,7 +284,7 @@ def _facts(one: UpsTopology, reading: MeterReading | None, load: float) -> dict[
         seconds = next((s for limit, s in (*one.ladder, (np.inf, 0.0)) if load <= limit), 0.0)
         bears = "forever" if np.isinf(seconds) else f"for {seconds:g} s, by its table"
     return {
-        "rating": f"{one.watts:g} W, {one.volt_amps:.0f} VA",
+        "rating": f"{exact_watts(one.watts)}, {one.volt_amps:.0f} VA",
         "bears": bears,
         "source": "the UPS itself"
         if _reported_watts(one, reading) is not None

@@ -29,6 +29,7 @@ from power.site.machine import Machine
 from power.site.plausible import CAP, POWER, PRELOAD
 from power.snapshot.documents import plain
 from power.snapshot.snapshot import PowerSnapshot
+from present.units import exact_watts
 from telemetry.errors import ConfigError, did_you_mean
 
 MOST_ADDED = 1_000
@@ -226,7 +227,7 @@ def _too_low(cap: float | None, machines: Mapping[str, Machine]) -> list[str]:
         if machine.gpus and machine.floor_watts is not None and cap < machine.floor_watts:
             floors.setdefault(machine.floor_watts, []).append(name)
     return [
-        f"--cap {cap:g}: the cards of {', '.join(names)} take no less than {floor:g} W, and are planned with that"
+        f"--cap {cap:g}: the cards of {', '.join(names)} take no less than {exact_watts(floor)}, and are planned with that"
         for floor, names in floors.items()
     ]
 

@@ -10,6 +10,7 @@ from api.power import Cap
 from power.devices.breaker import Curve
 from power.devices.catalogue import clock_command
 from power.site.layout import Circuit
+from present.units import amperes, exact_watts
 
 _SIZES_UL = (15, 20, 25, 30, 35, 40, 45, 50, 60, 70, 80, 90, 100, 110, 125)
 _SIZES_IEC = (10, 13, 16, 20, 25, 32, 40, 50, 63, 80, 100, 125)
@@ -79,17 +80,17 @@ def _instead(
     ways = []
     if floor is not None and cap > 0:
         command = clock_command(model for part in parts for model in part.models)
-        ways.append(f"limit the clocks ({command}) until each GPU draws at most {cap} W")
+        ways.append(f"limit the clocks ({command}) until each GPU draws at most {exact_watts(cap)}")
     if keep:
-        capped = "" if floor is None else f", each capped at {floor:g} W"
+        capped = "" if floor is None else f", each capped at {exact_watts(floor)}"
         ways.append(f"run {keep} of the {gpus:g} GPUs here{capped}")
     if circuit.volts < 200 and len(circuit.poles) == 1:
-        ways.append(f"move it to 240 V, where {most * circuit.volts / 240:.1f} A do")
+        ways.append(f"move it to 240 V, where {amperes(most * circuit.volts / 240)} do")
     # Other loads of the circuit go through a larger breaker, too.
     most += circuit.continuous_amps - allowed * amps_per_watt
     limit = circuit.continuous_amps / circuit.rated_amps
     sizes = _SIZES_UL if circuit.curve in {Curve.UL489, Curve.JIS} else _SIZES_IEC
     wanted = next((a for a in sizes if a * limit >= most), None)
     if wanted is not None and wanted > circuit.rated_amps:
-        ways.append(f"a circuit of {wanted} A at this voltage, by an electrician")
+        ways.append(f"a circuit of {amperes(wanted)} at this voltage, by an electrician")
     return tuple(ways)

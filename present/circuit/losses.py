@@ -5,16 +5,16 @@ from __future__ import annotations
 from api.power import CircuitPlan, SurvivorPlan
 from present.circuit.outlook import CONTINUOUS, MAY_TRIP, trip_range, trip_words
 from present.row import FactRow, Tone
-from present.units import percent
+from present.units import amperes, percent
 
 
 def passed_limit(circuit: CircuitPlan) -> str:
     """Return the limit that a circuit is above; "" within both."""
     amps = max(circuit.amps.values(), default=0.0)
     if circuit.rated_amps is not None and amps > circuit.rated_amps:
-        return f"above its breaker of {circuit.rated_amps:g} A"
+        return f"above its breaker of {amperes(circuit.rated_amps)}"
     if circuit.continuous_amps is not None and amps > circuit.continuous_amps:
-        return f"above its {CONTINUOUS} of {circuit.continuous_amps:g} A"
+        return f"above its {CONTINUOUS} of {amperes(circuit.continuous_amps)}"
     return ""
 
 
@@ -41,5 +41,5 @@ def survivor_words(element: SurvivorPlan) -> str:
         "rating": ("its breaker", element.rated_amps),
         "continuous": (f"its {CONTINUOUS}", element.continuous_amps),
     }.get(element.over, ("its rating", None))
-    of = "" if limit is None else f" of {limit:g} A"
+    of = "" if limit is None else f" of {amperes(limit)}"
     return f"{percent(limit_share(element) or None)} of {over}{of}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from api.power import CircuitState, LoadState
 from present.circuit.figures import (
@@ -16,7 +16,16 @@ from present.circuit.figures import (
 )
 from present.circuit.outlook import CONTINUOUS, pressed
 from present.row import FactRow, Tone
-from present.units import kilowatt_hours, number, percent, watts
+from present.units import (
+    amperes,
+    amperes_change,
+    kilowatt_hours,
+    number,
+    percent,
+    roughly,
+    watts,
+    watts_change,
+)
 from telemetry.text import ABSENT, duration
 
 OF_LIMIT = f"of the {CONTINUOUS}"
@@ -29,7 +38,7 @@ _COMMAND = re.compile(r"\(((?:nvidia|amd)-smi [^)]*)\)")
 def about(circuit: CircuitState, words: str) -> str:
     """Return a figure of its load, with `~` where a part of it is assumed or not known."""
     whole = not assumed(circuit) and circuit.load_state is not LoadState.UNKNOWN
-    return words if whole or words == ABSENT else f"~{words}"
+    return roughly(words, partial=not whole)
 
 
 def load_row(circuit: CircuitState) -> FactRow:
@@ -46,7 +55,7 @@ def load_row(circuit: CircuitState) -> FactRow:
 def share_row(circuit: CircuitState) -> FactRow:
     """Return the load over the breaker's rating."""
     its = about(circuit, percent(share(circuit)))
-    of = "" if its == ABSENT or circuit.rated_amps is None else f" of {circuit.rated_amps:g} A"
+    of = "" if its == ABSENT or circuit.rated_amps is None else f" of {amperes(circuit.rated_amps)}"
     return FactRow("breaker load", f"{its}{of}", short=its)
 
 
@@ -55,11 +64,10 @@ def headroom_row(circuit: CircuitState) -> FactRow:
     amps, per_amp = headroom_amps(circuit), watts_per_amp(circuit)
     if amps is None:
         return FactRow("headroom", ABSENT)
-    signed = f"{amps:+.1f} A"
+    signed = amperes_change(amps)
     if per_amp is None:
         return FactRow("headroom", about(circuit, signed))
-    left = f"{'+' if amps >= 0 else '-'}{watts(abs(amps * per_amp))}"
-    return FactRow("headroom", about(circuit, left), note=signed)
+    return FactRow("headroom", about(circuit, watts_change(amps * per_amp)), note=signed)
 
 
 def state_row(circuit: CircuitState) -> FactRow:
@@ -85,17 +93,20 @@ def amps_row(circuit: CircuitState) -> FactRow:
     """Return the amps of each pole now."""
     if not known(circuit) or not any(amps is not None for amps in circuit.amps.values()):
         return FactRow("amps now", "")
-    poles = [f"{pole} {number(amps, 1)}" for pole, amps in circuit.amps.items()]
-    if circuit.neutral_amps is not None:
-        poles.append(f"N {number(circuit.neutral_amps, 1)}")
-    return FactRow("amps now", f"{' '.join(poles)} A")
+    return FactRow("amps now", pole_amps(circuit.amps, circuit.neutral_amps))
+
+
+def pole_amps(amps: Mapping[str, float | None], neutral: float | None = None) -> str:
+    """Return the current of each pole, and of the neutral where it is known: `L1 21.3 L2 21.3 N 0.2 A`."""
+    known = dict(amps) if neutral is None else {**amps, "N": neutral}
+    return f"{' '.join(f'{pole} {number(value, 1)}' for pole, value in known.items())} A"
 
 
 def limits_row(circuit: CircuitState) -> FactRow:
     """Return both limits, and what heat leaves of the rating."""
     text = limits(circuit.rated_amps, circuit.continuous_amps)
     if is_hot(circuit):
-        text += f" ({number(circuit.effective_amps, 1)} A in this heat)"
+        text += f" ({amperes(circuit.effective_amps)} in this heat)"
     return FactRow("limits", text)
 
 
@@ -117,7 +128,7 @@ def limits(rated: float | None, continuous: float | None) -> str:
     """Return both limits of a circuit in amps."""
     if rated is None or continuous is None:
         return "its main breaker is not known"
-    return f"{CONTINUOUS} {continuous:g} A, breaker {rated:g} A"
+    return f"{CONTINUOUS} {amperes(continuous)}, breaker {amperes(rated)}"
 
 
 def minute_row(circuit: CircuitState, alert: Tone = Tone.PLAIN) -> FactRow:

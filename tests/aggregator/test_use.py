@@ -52,8 +52,8 @@ def test_idle_hours_and_their_cost_are_of_whoever_held_the_gpus() -> None:
     assert found == {"ada": (1.5, 1.0, 0.3), "bob": (None, 0.0, None), "eve": (3.0, 0.5, 0.6)}
     reply = UseReply(at=0, by="user", month="2026-10", timezone="UTC", rows=rows)
     lines = {line.split()[0]: line for line in use_lines(reply)}
-    assert "3.00~" in lines["eve"]
-    assert "0.60~" in lines["eve"]
+    assert "~3.00" in lines["eve"]
+    assert "~0.60" in lines["eve"]
     assert "not known" in lines["bob"]
 
 
@@ -128,7 +128,7 @@ async def test_gpus_that_no_job_held_have_a_row_of_their_own() -> None:
         assert (reply.unheld.wall_joules, reply.unheld.cost, reply.unheld.co2_kg) == (None,) * 3, "not read is not 0"  # fmt: skip
         lines = use_lines(reply)
         (nobody,) = [line for line in lines if line.startswith("nobody")]
-        assert nobody.split()[1:] == ["0", "2.00", "0.50~", "10%~", "0.200", *["not", "known"] * 4]
+        assert nobody.split()[1:] == ["0", "2.00", "~0.50", "~10%", "0.200", *["not", "known"] * 4]
         before = decode((await client.text("/api/v1/use?month=2019-01"))[1].encode(), UseReply)
         assert before.unheld is None
     other = UseReply(at=0, by="user", month="2019-01", timezone="UTC", rows=reply.rows, unreported=reply.unheld)  # fmt: skip

@@ -203,7 +203,7 @@ def test_the_node_is_judged_by_the_shipped_rules() -> None:
         ("root_full", "degraded"),
         ("ring_disk_full", "not known"),
     ]
-    assert "1.0 %" in results[0].text
+    assert "1.0%" in results[0].text
 
 
 @pytest.mark.parametrize(

@@ -73,7 +73,7 @@ def test_the_processes_of_this_machine_are_shown_without_a_broker(
     assert free.startswith("0 ")
     assert free.endswith("no process")
     assert used.split()[:3] == ["1", str(sleeper.pid), getpass.getuser()]
-    assert "3.0 GiB" in used
+    assert "3 GiB" in used
     assert "40" in used
     assert used.endswith("sleep")
     assert code == 0
@@ -149,7 +149,7 @@ def test_each_gpu_has_its_processes_its_allocation_or_nothing() -> None:
     )  # fmt: skip
     lines = [line.split() for line in who_lines(UP, GPUS, found, NOW)]
     assert lines[1:] == [
-        ["0", "instance", "3", "7", "ada", "slurm", "4711", "train", "2.0", "GiB", "50%", "50",
+        ["0", "instance", "3", "7", "ada", "slurm", "4711", "train", "2", "GiB", "50%", "50",
          "s", "python"],
         ["0", "8", "-", "-", "-", "-", "-", "(no", "permission)", "(graphics)"],
         ["1", "-", "ada", "slurm", "4711", "train", "-", "-", "60", "s", "allocated", "by",

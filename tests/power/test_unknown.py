@@ -211,7 +211,7 @@ def test_a_meter_in_kilowatts_does_not_win_over_its_gpus() -> None:
     assert fault(stage) is MeterFault.WRONG_UNIT
     assert stage.value("circuit_watts", "a") > 1500
     assert stage.facts("a")["meter"] == (
-        "m-a reads 2.0 W where the GPUs behind it measure 1,500 W (kW taken for W?); it is not used"
+        "m-a reads 2 W where the GPUs behind it measure 1,500 W (kW taken for W?); it is not used"
     )
     stage.play(400, gpu={"n1": 1500.0}, meters=[meter("a", watts=2.0)], every=20)
     assert "E19" in stage.ids("a")
@@ -513,7 +513,7 @@ def test_a_refused_meter_is_not_believed_once_its_witness_is_dead() -> None:
     assert fault(stage) is MeterFault.TOO_LOW
     assert stage.value("circuit_watts", "a") > 2400
     assert state(stage) is not LoadState.MEASURED
-    assert "plug reads 400.0 W, and read less than half" in stage.facts("a")["meter"]
+    assert "plug reads 400 W, and read less than half" in stage.facts("a")["meter"]
     stage.play(90, every=5)
     stage.play(20, meters=[LOW_PLUG])
     assert stage.value("circuit_watts", "a") > 2400

@@ -135,7 +135,7 @@ def test_160_columns_say_more_and_what_of_how_many() -> None:
     assert len(lines) == 3
     assert "1,249/1,250 nodes reporting" in lines[0]
     assert "GPUs 9,968/10,000 reporting  \u00d724 lost  ▒8 no data" in lines[1]
-    assert "— kWh" in lines[2]
+    assert "energy —" in lines[2]
     assert lines[2].endswith("no alerts")
 
 
@@ -164,7 +164,7 @@ def test_energy_and_cost_of_today_are_a_dash_until_they_are_known() -> None:
         TODAY, Report(currency="USD", measured=Upkeep(kwh=84_200.0, cost=7578.0)), 100.0
     )
     assert "84.2 MWh $7,578 today" in line_text(header(shown, LIVE, NOW, 80)[1])
-    assert "— kWh" in line_text(header(state(), LIVE, NOW, 80)[1])
+    assert "energy —" in line_text(header(state(), LIVE, NOW, 80)[1])
 
 
 @pytest.mark.parametrize(

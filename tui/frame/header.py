@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.cells import cell_len
 
 from api.fleet import FleetSummary
-from present.units import celsius, kilowatt_hours, money, number, percent, watts, watts_of
+from present.units import celsius, kilowatt_hours, money, number, percent, roughly, watts, watts_of
 from telemetry.text import short_duration, time_of_day, timer
 from tui.feed.connection import Connection, ConnectionState
 from tui.kit.surface import WIDE
@@ -165,9 +165,7 @@ def _power(state: DashboardState, *, short: bool) -> list[Piece]:
     assert state.status is not None  # noqa: S101 - checked by the caller
     summary = state.status.summary
     used, limit, ratio = state.budget_power
-    about = (
-        "~" if limit is not None and (state.fullest_budget.get("assumed_watts") or 0.0) > 0 else ""
-    )
+    partial = limit is not None and (state.fullest_budget.get("assumed_watts") or 0.0) > 0
     if limit is None:
         used, ratio = summary.gpu_power_watts, limited_ratio(summary)
         whole = used is not None and summary.limited_power_watts == used
@@ -177,8 +175,8 @@ def _power(state: DashboardState, *, short: bool) -> list[Piece]:
         word = "" if short else "Power "
     pieces: list[Piece] = [
         (word, "dim"),
-        (f"{about}{watts_of(used, limit)}", "strong"),
-        (f" {about}{percent(ratio)} ", "dim"),
+        (roughly(watts_of(used, limit), partial=partial), "strong"),
+        (f" {roughly(percent(ratio), partial=partial)} ", "dim"),
     ]
     if short:
         return pieces
@@ -205,7 +203,7 @@ def energy(state: DashboardState) -> list[Piece]:
     """Draw the energy of today and its cost."""
     day = None if state.today is None else state.today.measured
     if day is None or state.today is None:
-        return [(f"{DASH} kWh", "dim")]
+        return [(f"energy {DASH}", "dim")]
     cost = "" if day.cost is None else f" {money(day.cost, state.today.currency)}"
     return [(kilowatt_hours(day.kwh), "strong"), (f"{cost} today", "dim")]
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from rich.cells import cell_len
 
-from present.units import celsius, gibibytes, number, percent
+from present.units import celsius, gibibytes_of, megahertz, number, percent, watts_of
 from tui.kit.chart import dots, spark
 from tui.kit.text import DASH, bar, clean, fit
 from tui.state import readings
@@ -93,7 +93,7 @@ def _card(
         "no clock limit" if known and not reasons else f"clock limit: {(reasons or [DASH])[0]}"
     )
     hot = celsius(gpus.value(readings.TEMPERATURE, row))
-    drawn = f"{number(power)}/{number(limit)} W"
+    drawn = watts_of(power, limit, exact=True)
     trace = ""
     room = max(0, inner - len(limit_words) - 1)
     if tall > TALL:
@@ -105,7 +105,7 @@ def _card(
         [("╭", frame), (title, "strong" if frame == "frame" else frame), (rule, frame),
          (word, frame if frame != "frame" else "ok"), ("╮", frame)],
         _gauge("util", percent(util), util, drawn, inner),
-        _gauge("mem", f"{gibibytes(used)}/{gibibytes(total)} G",
+        _gauge("mem", gibibytes_of(used, total),
                used / total if used is not None and total else None, hot, inner),
         *([[(fit(trace, room), "bar"), (" ", ""), (limit_words, caution)]] if tall <= TALL else
           [_facts(state, row, limit_words, caution), *_trace(past, limit, inner, tall - TALL)]),
@@ -122,7 +122,7 @@ def _facts(state: DashboardState, row: int, limited: str, caution: str) -> list[
     value = state.gpus.value
     clock = value(readings.CLOCK, row)
     memory, fan, generation, lanes = (value(metric, row) for metric in FACTS)
-    pieces: list[Piece] = [(DASH if clock is None else f"{clock / 1e6:,.0f} MHz", ""), (" ", ""), (limited, caution)]  # fmt: skip
+    pieces: list[Piece] = [(megahertz(clock), ""), (" ", ""), (limited, caution)]  # fmt: skip
     if memory is not None:
         pieces.append((f"  mem {celsius(memory)}", ""))
     if generation is not None and lanes is not None:

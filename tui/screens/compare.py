@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 from api.device import GpuPageReply, NodePageReply
-from present.units import celsius, gibibytes, number, percent, watts
+from present.units import celsius, gibibytes, megahertz, number, percent, percent_change, watts
 from tui.feed.wants import DocumentRequest, Wants
-from tui.kit.text import DASH, clean, fit
+from tui.kit.text import clean, fit
 from tui.screens import gpu as gpus
 from tui.screens import node as nodes
 from tui.screens.compare_times import Comparison, comparison_lines
@@ -32,15 +32,15 @@ AsText = Callable[[float | None], str]
 _GPU_ROWS: tuple[tuple[str, str, AsText], ...] = (
     ("power", readings.POWER, watts), ("limit", readings.LIMIT, watts), ("temperature", readings.TEMPERATURE, celsius),
     ("memory temp.", "gpu_memory_temperature_celsius", celsius), ("utilisation", readings.UTILIZATION, percent),
-    ("memory", readings.MEMORY_USED, lambda v: DASH if v is None else f"{gibibytes(v)} GiB"),
-    ("SM clock", readings.CLOCK, lambda v: DASH if v is None else f"{v / 1e6:.0f} MHz"),
+    ("memory", readings.MEMORY_USED, gibibytes),
+    ("SM clock", readings.CLOCK, megahertz),
     ("PCIe width", "gpu_pcie_link_width", number),
     ("ECC corrected", "gpu_ecc_volatile_corrected_total", number),
     ("ECC uncorr.", "gpu_ecc_volatile_uncorrected_total", number),
 )  # fmt: skip
 _NODE_ROWS: tuple[tuple[str, str, AsText], ...] = (
     ("wall power", readings.WALL, watts), ("CPU", nodes.CPU, percent), ("load", "node_load_1m", number),
-    ("RAM free", "node_memory_available_bytes", lambda v: DASH if v is None else f"{gibibytes(v)} GiB"),
+    ("RAM free", "node_memory_available_bytes", gibibytes),
     ("GPUs answer", "node_gpus_answering", number),
 )  # fmt: skip
 _ODD = 0.1
@@ -133,7 +133,7 @@ def _row(values: Sequence[float | None], as_text: AsText, column: int) -> list[P
         if number_ and value is not None and first:
             off = value / first - 1
             if abs(off) >= 0.005:
-                text += f" {100 * off:+.0f}%"
+                text += f" {percent_change(off)}"
             tone = "warn" if abs(off) >= _ODD else ""
         pieces.append((fit(text, column), tone))
     return pieces

@@ -16,7 +16,7 @@ from textual.widgets import Input, Label
 
 from api.columns import HistoryReply
 from api.device import GpuPageReply, NodePageReply
-from present.units import percent
+from present.units import percent, percent_change
 from telemetry.text import SECONDS_IN, duration, short_duration, time_of_day
 from tui.feed.wants import DocumentRequest
 from tui.kit.text import DASH, clean, fit
@@ -166,7 +166,7 @@ def _difference(now: float | None, was: float | None, as_text: AsText, column: i
         return [(fit("=", column), "dim")]
     text = f"{'+' if off > 0 else '-'}{as_text(abs(off))}"
     if was:
-        text += f" ({100 * off / was:+.0f}%)"
+        text += f" ({percent_change(off / was)})"
     odd = abs(off) >= ODD * abs(was) if was else True
     return [(fit(text, column), "warn" if odd else "")]
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from api.bill import MonthBill
 from api.power import RowsReply
 from api.report import Report, Upkeep
-from present.units import kilowatt_hours, money, number, percent, watts
+from present.units import kilograms, kilowatt_hours, money, number, percent, watts
 from telemetry.text import short_duration
 from tui.feed.wants import DocumentRequest, Wants
 from tui.kit.bars import Bar, bar_list
@@ -29,8 +29,7 @@ def _energy(word: str, found: Upkeep | None, currency: str | None, width: int) -
     words = f"{kilowatt_hours(found.kwh):>12}  {money(found.cost, currency):>10}"
     parts: list[Line] = [[(words, "strong")]]
     if found.co2_kg is not None:
-        kilograms = number(found.co2_kg, 1 if found.co2_kg < 100 else 0)
-        parts.append([(f"  {kilograms} kg CO2", "dim")])
+        parts.append([(f"  {kilograms(found.co2_kg)} CO2", "dim")])
     if found.gpu_kwh is not None:
         share = percent(found.gpu_kwh / found.kwh if found.kwh else None)
         parts.append([(f"  GPUs {share} of it", "dim")])
@@ -51,7 +50,7 @@ def _bill(bill: MonthBill, width: int) -> list[Line]:
     parts: list[Line] = [[(_kwh_cost(so_far, bill.total, bill.currency), "strong")]]
     if bill.peak_kw is not None:
         when = f" at {clean(bill.peak_at)}" if bill.peak_at else ""
-        parts.append([(f"  peak {number(bill.peak_kw, 1)} kW{when}", "dim")])
+        parts.append([(f"  peak {watts(1000 * bill.peak_kw)}{when}", "dim")])
     if bill.kwh_filled:
         parts.append([(f"  {kilowatt_hours(bill.kwh_filled)} filled in", "dim")])
     missing = bill.hours_elapsed - bill.hours_known
@@ -67,8 +66,7 @@ def _bill(bill: MonthBill, width: int) -> list[Line]:
 
 
 def _kwh_cost(kwh: float | None, cost: float | None, currency: str) -> str:
-    energy = DASH if kwh is None else kilowatt_hours(kwh)
-    return f"{energy:>12}  {money(cost, currency):>10}"
+    return f"{kilowatt_hours(kwh):>12}  {money(cost, currency):>10}"
 
 
 def energy_lines(state: DashboardState, width: int, height: int) -> list[Line]:

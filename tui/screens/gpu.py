@@ -8,7 +8,17 @@ from urllib.parse import quote
 
 from api.columns import HistoryReply
 from api.device import GpuPageReply, InstanceReply, LinkReply
-from present.units import celsius, gibibytes, number, percent
+from present.units import (
+    celsius,
+    exact_watts,
+    gibibytes,
+    gibibytes_of,
+    in_gibibytes,
+    megahertz,
+    number,
+    percent,
+    watts_of,
+)
 from telemetry.text import duration, time_of_day
 from tui.feed.wants import DocumentRequest, Wants
 from tui.kit.chart import Mark
@@ -112,7 +122,7 @@ def _instances(instances: list[InstanceReply]) -> list[Line]:
     for each in instances:
         read = each.readings.get
         used, total = read("instance_memory_used_bytes"), read("instance_memory_total_bytes")
-        text = f"{fit(each.instance.name, 13)}{gibibytes(used):>8} {gibibytes(total):>5}"
+        text = f"{fit(each.instance.name, 13)}{in_gibibytes(used):>8} {in_gibibytes(total):>5}"
         lines.append([(f"{text} {percent(read('instance_sm_active_ratio')):>4}", "")])
         lines += [[("  ", ""), *holder_piece(holder)] for holder in each.holders or ()]
     return lines
@@ -265,13 +275,13 @@ def _now(page: GpuPageReply, width: int) -> list[Line]:
     state = read("gpu_performance_state")
     small = 10 if width < 100 else 16
     return [
-        [("power ", "dim"), (f"{number(power)}/{number(limit)} W ", "strong"),
+        [("power ", "dim"), (f"{watts_of(power, limit, exact=True)} ", "strong"),
          (bar(power / limit if power is not None and limit else None, small), "bar"),
          ("  util ", "dim"), (f"{percent(util)} ", "strong"), (bar(util, small), "bar"),
-         ("  mem ", "dim"), (f"{gibibytes(used)}/{gibibytes(total)} GiB", "strong")],
+         ("  mem ", "dim"), (gibibytes_of(used, total), "strong")],
         [("temp ", "dim"), (celsius(read(readings.TEMPERATURE)), "strong"), ("  memory ", "dim"),
          (celsius(read(_MEMORY_HOT)), "strong"), ("  clock ", "dim"),
-         (DASH if clock is None else f"{clock / 1e6:.0f} MHz", "strong"), ("  state ", "dim"),
+         (megahertz(clock), "strong"), ("  state ", "dim"),
          (DASH if state is None else f"P{state:.0f}", "strong"), ("  processes ", "dim"),
          (number(read("gpu_processes")), "strong")],
     ]  # fmt: skip
@@ -304,13 +314,13 @@ def _plots(page: GpuPageReply) -> list[Plot]:
     power, util, used = read(readings.POWER), read(readings.UTILIZATION), read(readings.MEMORY_USED)
     top = max(limit or 0.0, power or 0.0) * 1.1 or 1200.0
     return [
-        Plot("Power W", readings.POWER, (0.0, top), scale_watts, f"{number(power)} W",
+        Plot("Power W", readings.POWER, (0.0, top), scale_watts, exact_watts(power),
              [Mark(limit, f"limit {limit:.0f}", "strong")] if limit else []),
         Plot("Temperature °C", readings.TEMPERATURE, (20.0, max(100.0, (slow or 0) + 3)), scale_number,
              celsius(read(readings.TEMPERATURE)), [Mark(slow, f"slows at {slow:.0f}")] if slow else []),
         Plot("Utilisation", readings.UTILIZATION, (0.0, 1.0), scale_percent, percent(util)),
-        Plot("Memory GiB", readings.MEMORY_USED, (0.0, total or 80 * 2.0**30), lambda v: f"{v / 2**30:.0f}",
-             f"{gibibytes(used)} GiB"),
+        Plot("Memory GiB", readings.MEMORY_USED, (0.0, total or 80 * 2.0**30), in_gibibytes,
+             gibibytes(used)),
     ]  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from urllib.parse import quote, urlencode
 import numpy as np
 
 from api.columns import HistoryReply
+from present.units import percent
 from telemetry.text import duration, time_of_day
 from tui.feed.wants import DocumentRequest
 from tui.kit.chart import LATE, Mark, apart, chart, held
@@ -198,7 +199,7 @@ def scale_number(value: float) -> str:
 
 def scale_percent(value: float) -> str:
     """Return a ratio for a scale."""
-    return f"{100 * value:.0f}%"
+    return percent(value)
 
 
 def growth(history: HistoryReply | None) -> float | None:
@@ -219,4 +220,4 @@ def share_of(history: HistoryReply | None) -> str:
         return DASH
     known = [at for at, value in zip(history.at, history.mean, strict=True) if value is not None]
     covered = (known[-1] - known[0]) / 1e9
-    return f"{min(100.0, 100 * grown / covered):.0f}%" if covered > 0 else DASH
+    return percent(min(1.0, grown / covered)) if covered > 0 else DASH

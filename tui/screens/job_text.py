@@ -6,10 +6,20 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from api.jobs import PARTIAL_BELOW, GpuHolder, GpuUse, JobReply, JobRow, JobSummary
-from present.units import gibibytes, kilowatt_hours, money, number, percent, watts
+from present.units import (
+    energy,
+    gibibytes,
+    in_gibibytes,
+    kilograms,
+    money,
+    number,
+    percent,
+    rate_text,
+    roughly,
+    watts,
+)
 from telemetry.jobs import AllocationKind, GpuProcess
 from telemetry.text import counted, duration, short_duration, timestamp
-from telemetry.units import rate_text
 from tui.kit.flow import flow
 from tui.kit.text import DASH, STEP, clean, fit
 from tui.state.incidents import severity_mark
@@ -100,7 +110,7 @@ def _figures(row: JobRow, summary: JobSummary | None, width: int) -> list[Line]:
             [("use ", "dim"), (percent(summary.utilization_ratio), "strong")],
             [(f" ({known})", "warn" if summary.partial else "dim")],
             [("  power ", "dim"), (watts(row.power_watts), "strong")],
-            [("  memory peak ", "dim"), (_memory(summary.memory_peak_bytes), "")],
+            [("  memory peak ", "dim"), (gibibytes(summary.memory_peak_bytes), "")],
             *_activity(summary),
             [("  energy ", "dim"), (_energy(summary.energy_joules, summary.energy_coverage), "")],
             [("  at the wall ", "dim"), (_energy(summary.wall_joules, summary.wall_coverage), "")],
@@ -132,21 +142,14 @@ def _activity(summary: JobSummary) -> list[Line]:
 
 def _kilograms(summary: JobSummary) -> str:
     """Return the CO2, marked where less than it should is read."""
-    if summary.co2_kg is None:
-        return DASH
-    part = summary.wall_coverage or 0.0
-    return f"{'~' if part < PARTIAL_BELOW else ''}{number(summary.co2_kg, 3)} kg"
+    return roughly(
+        kilograms(summary.co2_kg), partial=(summary.wall_coverage or 0.0) < PARTIAL_BELOW
+    )
 
 
 def _energy(joules: float | None, coverage: float | None) -> str:
     """Return energy, marked where less than it should is read."""
-    if joules is None:
-        return DASH
-    return f"{'~' if (coverage or 0.0) < PARTIAL_BELOW else ''}{kilowatt_hours(joules / 3.6e6)}"
-
-
-def _memory(size: float | None) -> str:
-    return DASH if size is None else f"{gibibytes(size)} GiB"
+    return roughly(energy(joules), partial=(coverage or 0.0) < PARTIAL_BELOW)
 
 
 def _numbered(name: str) -> list[tuple[int, str]]:
@@ -166,7 +169,7 @@ def _gpus(
     ):
         figures = (
             f"{short_duration(each.held_seconds):>6}  {percent(each.utilization_ratio):>5}"
-            f"  {_energy(each.energy_joules, energy_read):>10}  {gibibytes(each.memory_peak_bytes):>4}"
+            f"  {_energy(each.energy_joules, energy_read):>10}  {in_gibibytes(each.memory_peak_bytes):>4}"
         )
         lines.append(
             [(fit(name, room, tail=True), ""), (figures, ""),
@@ -191,7 +194,7 @@ def process_lines(
         lines.append(
             [(where, ""), (f"{each.pid or DASH:>8} ", "dim"), (f"{fit(who, 12)} ", "strong"),
              (fit(what, max(8, min(28, width - 60))), ""),
-             (f" {_memory(each.memory_bytes):>9}  {percent(each.sm_ratio):>5}", "")]
+             (f" {gibibytes(each.memory_bytes):>9}  {percent(each.sm_ratio):>5}", "")]
         )  # fmt: skip
     if len(processes) > most:
         lines.append([(f"  and {len(processes) - most} more", "dim")])

@@ -8,6 +8,7 @@ from api.power import CircuitState
 from present.circuit.figures import continuous_watts
 from present.circuit.outlook import CONTINUOUS, MAY_TRIP
 from present.circuit.rows import limit_marks
+from present.units import watts_change
 from telemetry.text import short_duration, time_of_day
 from tui.kit.chart import LATE, Floats, Mark, held
 from tui.kit.text import clean
@@ -119,7 +120,7 @@ def _trend(fan: Fan | None) -> str:
         return "too few samples for a trend"
     if fan.per_second == 0:
         return "no trend"
-    return f"trend {60 * fan.per_second:+,.0f} W a minute"
+    return f"trend {watts_change(60 * fan.per_second)} a minute"
 
 
 def _short(seconds: float) -> str:

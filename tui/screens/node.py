@@ -9,7 +9,15 @@ from textual import on
 
 from api.device import GpuReply, NodePageReply
 from present.circuit.rows import share_row
-from present.units import gibibytes, number, percent, watts
+from present.units import (
+    gibibytes_of,
+    in_gibibytes,
+    in_megahertz,
+    number,
+    percent,
+    percent_change,
+    watts,
+)
 from telemetry.text import short_duration
 from tui.feed.wants import DocumentRequest, Wants
 from tui.kit.flow import flow
@@ -76,11 +84,7 @@ def node_lines(state: DashboardState, name: str, span: int, width: int, height: 
 def _head(page: NodePageReply, width: int) -> list[Line]:
     node, read = page.node, page.readings.get
     total, free = read("node_memory_total_bytes"), read("node_memory_available_bytes")
-    ram = (
-        DASH
-        if total is None or free is None
-        else f"{gibibytes(total - free)}/{gibibytes(total)} GiB"
-    )
+    ram = DASH if total is None or free is None else gibibytes_of(total - free, total)
     state = {"online": "good", "stale": "stale"}.get(node.state, "down")
     up = read("node_uptime_seconds")
     facts = "  ".join(
@@ -145,13 +149,13 @@ def _gpu(part: GpuReply, usual: float | None, *, here: bool) -> Line:
         (f"  {number(read(readings.POWER)) + '/' + number(read(readings.LIMIT)):>11}", ""),
         (f"  {number(read(readings.TEMPERATURE)):>3}", ""),
         (f"  {number(read('gpu_memory_temperature_celsius')):>5}", ""),
-        (f"  {gibibytes(used) + '/' + gibibytes(total):>7}", ""),
-        (f"  {DASH if clock is None else format(clock / 1e6, '.0f'):>4}", ""),
+        (f"  {in_gibibytes(used) + '/' + in_gibibytes(total):>7}", ""),
+        (f"  {in_megahertz(clock):>4}", ""),
         (f"  {number(ecc):>4}", "crit" if ecc else ""),
         (f"  {reasons[0] if reasons else ''}", "dim" if not reasons or reasons[0] == "power cap" else "warn"),
     ]  # fmt: skip
     if slow and usual is not None and util is not None:
-        pieces.append((f"  {100 * (util - usual):+.0f}% to its peers", "warn"))
+        pieces.append((f"  {percent_change(util - usual)} to its peers", "warn"))
     return pieces
 
 

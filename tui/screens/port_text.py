@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from api.alerts import Alert, Severity
 from api.device import PortReply
 from api.ports import PortGroup, PortLine, PortsReply, firing_by_port
-from present.port import line_of, speed_text
-from present.units import number
+from present.port import line_of
+from present.units import gigabits, number
 from telemetry.devices import Gpu
 from telemetry.text import counted
 from tui.kit.text import DASH, clean, fit
@@ -92,7 +92,7 @@ def _line(line: PortLine, width: int, node: str) -> Line:
         "gpu": (DASH if line.gpu is None else str(line.gpu), ""),
         "rail": (DASH if line.rail is None else str(line.rail), ""),
         "state": (clean(line.state), firing or unknown),
-        "speed": (speed_text(line.speed), "warn" if line.slow else ""),
+        "speed": (gigabits(line.speed), "warn" if line.slow else ""),
         "errors": (number(line.errors), "warn" if line.errors and firing else ""),
     }
     pieces: list[Piece] = [(fit(clean(node), 13, tail=True) + " ", "strong")] if node else []

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from present.units import celsius, gibibytes, percent, watts
+from present.units import celsius, gibibytes, in_gibibytes, in_megahertz, megahertz, percent, watts
 from tui.state import readings
 from tui.state.dashboard_state import DashboardState
 from tui.state.gpus import Floats
@@ -69,10 +69,9 @@ METRICS: dict[str, MapMetric] = {
                   lambda v: f"{100 * v:.0f}", percent),
         MapMetric("memory", "GiB", (readings.MEMORY_USED, readings.MEMORY_TOTAL),
                   lambda state: state.gpus.column(readings.MEMORY_USED), _memory,
-                  lambda v: f"{v / 2**30:.0f}", lambda v: f"{gibibytes(v)} GiB"),
+                  in_gibibytes, gibibytes),
         MapMetric("clock", "MHz", (readings.CLOCK,), lambda state: state.gpus.column(readings.CLOCK),
-                  lambda _: (0.0, 3e9), lambda v: f"{v / 1e6:.0f}",
-                  lambda v: "—" if v is None else f"{v / 1e6:.0f} MHz"),
+                  lambda _: (0.0, 3e9), in_megahertz, megahertz),
         MapMetric("clock limit", "0 none, 1 by a fault", tuple(m for m, _ in readings.REASONS), _clock_limit,
                   lambda _: (0.0, 1.0), lambda v: {0.0: "·", 0.5: "cap"}.get(v, "!"),
                   lambda v: "—" if v is None else {0.0: "none", 0.5: "power cap"}.get(v, "fault")),

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from present.units import gibibytes, number, percent
+from present.units import in_gibibytes, in_megahertz, number, percent
 from tui.kit.text import DASH, bar, clean
 from tui.state.dashboard_state import DashboardState
 from tui.state.gpus import Floats
@@ -58,13 +58,12 @@ def _gpu_power_bar(source: GpuSource, row: int, width: int) -> Piece:
 
 def _gpu_memory(source: GpuSource, row: int, width: int) -> Piece:
     used, total = source.gpus.value(MEMORY_USED, row), source.gpus.value(MEMORY_TOTAL, row)
-    of = "" if total is None else f"/{gibibytes(total)}"
-    return f"{gibibytes(used)}{of}", source.tone(row)
+    of = "" if total is None else f"/{in_gibibytes(total)}"
+    return f"{in_gibibytes(used)}{of}", source.tone(row)
 
 
 def _gpu_clock(source: GpuSource, row: int, width: int) -> Piece:
-    hertz = source.gpus.value(CLOCK, row)
-    return DASH if hertz is None else f"{hertz / 1e6:.0f}", source.tone(row)
+    return in_megahertz(source.gpus.value(CLOCK, row)), source.tone(row)
 
 
 def _gpu_clock_limit(source: GpuSource, row: int, width: int) -> Piece:

@@ -10,7 +10,7 @@ import numpy as np
 
 from api.alerts import Severity
 from api.jobs import JobPhase, JobRow
-from present.units import number, percent, watts
+from present.units import number, percent, roughly, watts
 from telemetry.jobs import OF_A_NODE
 from telemetry.text import counted, short_duration
 from tui.kit.text import CROSS, DASH, clean
@@ -88,8 +88,7 @@ def _use(source: JobTable, row: int, width: int) -> Piece:
     summary = source.jobs[row].summary
     if summary is None or summary.utilization_ratio is None:
         return DASH, "dim"
-    mark = "~" if summary.partial else ""
-    return f"{mark}{percent(summary.utilization_ratio)}", ""
+    return roughly(percent(summary.utilization_ratio), partial=summary.partial), ""
 
 
 def _nodes(source: JobTable, row: int, width: int) -> Piece:
