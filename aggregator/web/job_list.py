@@ -9,17 +9,16 @@ from dataclasses import dataclass
 
 from aggregator.jobs.stored import key_of
 from aggregator.web.job_words import (
-    energy_text,
     job_link,
     known,
     lacking,
     lasted,
     nodes_text,
     phase_badge,
-    use_text,
 )
-from aggregator.web.markup import clock_time, path, text
+from aggregator.web.markup import clock_time, fact, path, text, toned
 from api.jobs import JobPhase, JobRow, JobsReply
+from present.job import energy_row, use_row
 from telemetry.text import ABSENT, counted
 
 ROWS = 200
@@ -169,7 +168,7 @@ def _row(one: JobLine, at: int, *, run: bool, private: bool) -> str:
     restart = f" <span class=dim>run {job.restart + 1}</span>" if job.restart else ""
     cluster = f' <span class="dim">{text(job.cluster)}</span>' if job.cluster else ""
     shown = job_link(job.id, key_of(job), run=run) if private else text(job.id)
-    summary = job.summary
+    summary, use = job.summary, use_row(job.summary)
     cells = {
         "state": phase_badge(job),
         "user": _person("user", job.user, private=private),
@@ -179,9 +178,8 @@ def _row(one: JobLine, at: int, *, run: bool, private: bool) -> str:
         "gpus": f"{job.gpus:,}",
         "nodes": nodes_text(job.nodes),
         NEWEST: f"{clock_time(job.begin, at)} <span class=dim>{'for' if job.end is None else 'ran'} {lasted(job, at)}</span>",
-        "use": use_text(summary),
-        "energy": energy_text(None if summary is None else summary.energy_joules,
-                              None if summary is None else summary.energy_coverage),
+        "use": toned(text(use.value), use.tone),
+        "energy": fact(energy_row("energy", *((None, None) if summary is None else (summary.energy_joules, summary.energy_coverage)))),
         "hints": "<br>".join(map(text, one.job.hints)) or ABSENT,
     }  # fmt: skip
     return (

@@ -6,21 +6,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from aggregator.web.job_words import (
     UNKNOWN,
-    co2_text,
-    cost_text,
-    energy_text,
-    is_partial,
     known,
     lacking,
     lasted,
     nodes_text,
     phase_badge,
     times_text,
-    use_text,
 )
-from aggregator.web.markup import facts, link, moment, path, section, table, text
+from aggregator.web.markup import fact, facts, link, moment, path, section, table, text
 from api.jobs import AllocationRow, GpuUse, JobReply, JobRow, JobSummary
-from present.units import gibibytes, money, number, percent, rate_text, roughly, watts
+from present.job import energy_row, figure_rows, gpu_use_row
+from present.units import gibibytes, watts
 from telemetry.devices import Event
 from telemetry.jobs import AllocationKind
 from telemetry.text import counted, duration
@@ -90,58 +86,7 @@ def _search(name: str, word: str) -> str:
 def _figures(summary: JobSummary | None) -> str:
     if summary is None:
         return "<p>Nothing was measured of it yet.</p>"
-    return facts(_figure_facts(summary))
-
-
-def _figure_facts(summary: JobSummary) -> Iterator[tuple[str, str]]:
-    read = "nothing was read" if summary.coverage is None else f"{percent(summary.coverage)} of its GPU time"  # fmt: skip
-    yield "GPU hours", f"{summary.gpu_hours:,.2f}"
-    yield "read", f"{read}{', so that figures are partial (~)' if summary.partial else ''}"
-    low, high = summary.utilization_p10_ratio, summary.utilization_p90_ratio
-    spread = (
-        ""
-        if low is None or high is None
-        else f", a tenth of the time below {percent(low)}, a tenth above {percent(high)}"
-    )
-    yield "use, mean", use_text(summary) + spread
-    if summary.sm_active_ratio is not None:
-        share = summary.activity_coverage
-        part = "" if share is None else f", read for {percent(share)} of its GPU time"
-        yield "multiprocessors active", percent(summary.sm_active_ratio) + part
-        yield "multiprocessors occupied", percent(summary.sm_occupancy_ratio)
-        yield "tensor cores active", percent(summary.tensor_active_ratio)
-        yield "memory bandwidth used", percent(summary.dram_active_ratio)
-    yield from _traffic("PCIe", summary.pcie_bytes_per_second, summary.pcie_coverage)
-    yield from _traffic("NVLink", summary.nvlink_bytes_per_second, summary.nvlink_coverage)
-    if summary.idle_gpu_hours is not None:
-        lost = (
-            ""
-            if summary.idle_cost is None
-            else f", {text(money(summary.idle_cost, summary.currency))} of the cost"
-        )
-        yield (
-            "below 5% use",
-            f"{roughly(number(summary.idle_gpu_hours, 2), partial=is_partial(summary.idle_coverage))} GPU hours{lost}",
-        )
-    idle = summary.gpus_idle
-    yield "GPUs below 1% use", UNKNOWN if idle is None else f"{idle:,}" if idle else "none"
-    yield "memory", UNKNOWN if summary.memory_peak_bytes is None else f"at least {gibibytes(summary.memory_peak_bytes)} at its peak on a GPU"  # fmt: skip
-    yield "energy at the GPUs", energy_text(summary.energy_joules, summary.energy_coverage)
-    yield "energy at the wall", energy_text(summary.wall_joules, summary.wall_coverage)
-    yield "cost", cost_text(summary)
-    yield "CO2", co2_text(summary)
-    limits = sorted(summary.clock_limit_seconds.items(), key=lambda pair: -pair[1])
-    words = ", ".join(f"{text(word.replace('_', ' '))} {duration(seconds)}" for word, seconds in limits)  # fmt: skip
-    yield "GPU time at limited clocks", words or ("none" if summary.coverage else UNKNOWN)
-
-
-def _traffic(words: str, rate: float | None, coverage: float | None) -> Iterator[tuple[str, str]]:
-    """Yield what went over the links of a GPU, where it was read."""
-    if rate is not None:
-        yield (
-            f"over {words}",
-            f"{roughly(rate_text(words, rate), partial=is_partial(coverage))} a GPU, both ways",
-        )
+    return facts((row.label, fact(row)) for row in figure_rows(summary))
 
 
 def _gpus(
@@ -164,19 +109,13 @@ def _gpu(
 ) -> tuple[str, ...]:
     """Return a row. `energy_read`: coverage of the energy of all, which marks each: that of one GPU is not
     kept."""
-    part = one.known_seconds / one.held_seconds if one.held_seconds else None
-    use = (
-        UNKNOWN
-        if one.utilization_ratio is None
-        else roughly(percent(one.utilization_ratio), partial=is_partial(part))
-    )
     now = power.get(one.gpu)
     return (
         link(one.node, "nodes", one.node),
         name(one.gpu),
         duration(one.held_seconds),
-        use,
-        energy_text(one.energy_joules, energy_read),
+        fact(gpu_use_row(one)),
+        fact(energy_row("energy", one.energy_joules, energy_read)),
         UNKNOWN if one.memory_peak_bytes is None else gibibytes(one.memory_peak_bytes),
         ("given back" if one.gpu not in power else UNKNOWN) if now is None else watts(now),
         "shared with others" if one.shared else "",

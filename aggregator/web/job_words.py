@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from aggregator.web.markup import link, text
-from api.jobs import PARTIAL_BELOW, JobPhase, JobRow, JobSummary
-from present.units import energy, kilograms, money, percent, roughly
+from api.jobs import JobPhase, JobRow
 from telemetry.jobs import OF_A_NODE, JobKey
 from telemetry.text import duration
 
@@ -45,44 +44,9 @@ def phase_badge(row: JobRow) -> str:
     return f"{shown}{reported}{code}"
 
 
-def use_text(summary: JobSummary | None) -> str:
-    """Return the mean use of a job, marked where it is partial."""
-    if summary is None or summary.utilization_ratio is None:
-        return UNKNOWN
-    return roughly(percent(summary.utilization_ratio), partial=is_partial(summary.coverage))
-
-
-def energy_text(joules: float | None, coverage: float | None) -> str:
-    """Return energy, marked where it is partial."""
-    if joules is None:
-        return UNKNOWN
-    return roughly(energy(joules), partial=is_partial(coverage))
-
-
-def cost_text(summary: JobSummary) -> str:
-    """Return the cost of a job, or why it has none."""
-    if summary.cost is None:
-        return f'{UNKNOWN} <span class="dim">without a tariff and power at the wall</span>'
-    return text(
-        roughly(money(summary.cost, summary.currency), partial=is_partial(summary.wall_coverage))
-    )
-
-
-def co2_text(summary: JobSummary) -> str:
-    """Return the CO2 of a job, or why it has none."""
-    if summary.co2_kg is None:
-        return f'{UNKNOWN} <span class="dim">without power at the wall</span>'
-    return roughly(kilograms(summary.co2_kg), partial=is_partial(summary.wall_coverage))
-
-
 def times_text(times: int) -> str:
     """Return how often something happened: `once`, `3 times`."""
     return "once" if times == 1 else f"{times:,} times"
-
-
-def is_partial(coverage: float | None) -> bool:
-    """Return whether a figure covers too little of a job's time to be whole."""
-    return coverage is None or coverage < PARTIAL_BELOW
 
 
 def nodes_text(names: list[str]) -> str:

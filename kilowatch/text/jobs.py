@@ -6,7 +6,22 @@ from collections.abc import Sequence
 
 from api.jobs import JobAccount, JobReply, JobRow, JobsReply, JobSummary
 from kilowatch.text.table import columns
-from present.units import energy, gibibytes, kilograms, percent, rate_text, roughly
+from present import job
+from present.job import (
+    activity_rows,
+    clocks_row,
+    cost_rows,
+    energy_row,
+    faults_row,
+    gpu_use_row,
+    hours_row,
+    idle_rows,
+    memory_row,
+    read_row,
+    use_row,
+)
+from present.row import FactRow
+from present.units import gibibytes
 from telemetry.text import counted, duration, timestamp
 
 _HEAD = ("JOB", "USER", "ACCOUNT", "STATE", "BEGIN", "TIME", "GPUS", "GPU HOURS", "USE", "ENERGY", "NAME")  # fmt: skip
@@ -65,12 +80,13 @@ def summary_lines(reply: JobReply) -> list[str]:
     lines += lacking_lines(reply.missing)
     lines.append("")
     uses = [] if summary is None else summary.gpus
+    energy_read = None if summary is None else summary.energy_coverage
     return lines + columns(
         [
             _GPU_HEAD,
             *(
-                (each.node, each.gpu, duration(each.held_seconds), _percent(each.utilization_ratio),
-                 _energy(each.energy_joules), _gib(each.memory_peak_bytes), "shared" if each.shared else "")
+                (each.node, each.gpu, duration(each.held_seconds), _cell(gpu_use_row(each)),
+                 _cell(energy_row("energy", each.energy_joules, energy_read)), _gib(each.memory_peak_bytes), "shared" if each.shared else "")
                 for each in uses
             ),
         ],
@@ -97,55 +113,16 @@ def _account(account: JobAccount) -> str:
 
 
 def _figures(summary: JobSummary) -> list[str]:
-    covered = (
-        "no reading"
-        if summary.coverage is None
-        else f"{percent(summary.coverage)} of the time read"
+    """Return the figures, those that belong together on a line."""
+    groups = (
+        (hours_row(summary), read_row(summary)), (use_row(summary),), tuple(activity_rows(summary)),
+        (memory_row(summary),), tuple(cost_rows(summary)), tuple(idle_rows(summary)), (clocks_row(summary),),
+        (faults_row(summary),),
+    )  # fmt: skip
+    lines = (
+        "; ".join(f"{row.label} {row.whole}" for row in group if row.value) for group in groups
     )
-    cost = UNKNOWN if summary.cost is None else f"{summary.cost:.2f} {summary.currency}"
-    lines = [
-        f"{summary.gpu_hours:.2f} GPU hours, {covered}" + (", partial" if summary.partial else ""),
-        f"utilisation {_percent(summary.utilization_ratio)} (p10 {_percent(summary.utilization_p10_ratio)}, "
-        f"p90 {_percent(summary.utilization_p90_ratio)}), memory at least {_gib(summary.memory_peak_bytes)}",
-        *_activity(summary),
-        f"energy {_energy(summary.energy_joules)} at the GPUs, {_energy(summary.wall_joules)} at the wall, "
-        f"cost {cost}, CO2 {_kilograms(summary.co2_kg)}",
-    ]
-    if summary.idle_gpu_hours:
-        lost = (
-            ""
-            if summary.idle_cost is None
-            else f", {summary.idle_cost:.2f} {summary.currency} of the cost"
-        )
-        lines.append(f"{summary.idle_gpu_hours:.2f} GPU hours idle, below 5 % use{lost}")
-    if summary.gpus_idle:
-        lines.append(f"{counted(summary.gpus_idle, 'GPU')} never worked")
-    limits = sorted(summary.clock_limit_seconds.items(), key=lambda pair: -pair[1])
-    if limits:
-        lines.append("GPU time under a clock limit: " + ", ".join(f"{word} {duration(seconds)}" for word, seconds in limits))  # fmt: skip
-    if summary.faults:
-        lines.append("faults: " + ", ".join(f"{kind} {count} times" for kind, count in sorted(summary.faults.items())))  # fmt: skip
-    return lines
-
-
-def _activity(summary: JobSummary) -> list[str]:
-    """Return what the parts of the GPUs did, where GPM says so, and what went over their links, where it was read."""
-    moved = [
-        f"{words} {rate_text(words, rate)}"
-        for words, rate in (
-            ("PCIe", summary.pcie_bytes_per_second),
-            ("NVLink", summary.nvlink_bytes_per_second),
-        )
-        if rate is not None
-    ]
-    traffic = [f"a GPU moved over {', over '.join(moved)}"] if moved else []
-    if summary.sm_active_ratio is None:
-        return traffic
-    return [
-        f"multiprocessors active {_percent(summary.sm_active_ratio)}, occupied {_percent(summary.sm_occupancy_ratio)}, "
-        f"tensor cores {_percent(summary.tensor_active_ratio)}, memory bandwidth {_percent(summary.dram_active_ratio)}",
-        *traffic,
-    ]
+    return [line for line in lines if line]
 
 
 def _cells(row: JobRow, now: int) -> tuple[str, ...]:
@@ -158,11 +135,11 @@ def _cells(row: JobRow, now: int) -> tuple[str, ...]:
         timestamp(row.begin),
         _time(row, now),
         str(row.gpus),
-        UNKNOWN if found is None else f"{found.gpu_hours:.2f}",
+        UNKNOWN if found is None else hours_row(found).value,
+        _cell(use_row(found)),
         UNKNOWN
         if found is None
-        else roughly(_percent(found.utilization_ratio), partial=found.partial),
-        UNKNOWN if found is None else roughly(_energy(found.energy_joules), partial=found.partial),
+        else _cell(energy_row("energy", found.energy_joules, found.energy_coverage)),
         row.job_name or UNKNOWN,
     )
 
@@ -171,16 +148,9 @@ def _time(row: JobRow, now: int) -> str:
     return duration(max(0.0, ((row.end or now) - row.begin) / 1e9))
 
 
-def _percent(ratio: float | None) -> str:
-    return UNKNOWN if ratio is None else percent(ratio)
-
-
-def _energy(joules: float | None) -> str:
-    return UNKNOWN if joules is None else energy(joules)
-
-
-def _kilograms(mass: float | None) -> str:
-    return UNKNOWN if mass is None else kilograms(mass)
+def _cell(row: FactRow) -> str:
+    """Return a figure for a column."""
+    return UNKNOWN if row.value == job.UNKNOWN else row.value
 
 
 def _gib(size: float | None) -> str:

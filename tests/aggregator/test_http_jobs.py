@@ -15,6 +15,7 @@ from api.decoding import decode
 from api.device import GpuPageReply, NodePageReply
 from api.jobs import JobPhase, JobReply, JobRow, JobsReply, JobSummary
 from kilowatch.text.jobs import job_lines, summary_lines
+from present import units
 from telemetry.devices import MigInstance
 from telemetry.jobs import GpuProcess, Job, JobKey, NodeJobs
 from tests.aggregator.fake_view import FakeView, inventory
@@ -64,7 +65,7 @@ async def test_jobs_in_memory_and_store_are_one_list() -> None:
     assert stored.job.phase is JobPhase.ENDED
     lines = "\n".join(summary_lines(running))
     assert "job 1 of slurm (lab): running" in lines
-    assert f"cost -, CO2 {kilograms:.3f} kg" in lines
+    assert f"{units.kilograms(kilograms)}" in lines.partition("CO2")[2]
     assert job_lines(few)[-1].startswith("there are more")
 
 

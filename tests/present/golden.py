@@ -16,7 +16,7 @@ def told(rows: Iterable[FactRow]) -> Iterator[str]:
     for row in rows:
         column = "" if row.column in {row.text, row.whole} else f"  | {row.column}"
         tone = f"  [{row.tone}]" if row.tone else ""
-        yield f"{row.label:<20} {row.whole}{column}{tone}".rstrip()
+        yield f"{row.label:<26} {row.whole}{column}{tone}".rstrip()
 
 
 def check(name: str, blocks: Mapping[str, Iterable[str]]) -> None:

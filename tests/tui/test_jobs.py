@@ -64,7 +64,7 @@ JOBS = [
     job("3", phase=JobPhase.SILENT, power_watts=None),
     job("4", severity=Severity.PAGE),
     job("5", hints=["3 of 8 GPUs never worked", "another"], power_watts=1500.0, nodes=["n1", "n2"]),
-    job("6", severity=Severity.INFO, summary=summary(utilization_ratio=0.2, partial=True)),
+    job("6", severity=Severity.INFO, summary=summary(utilization_ratio=0.2, coverage=0.5)),
     job("7", phase=JobPhase.ENDED, end=AT, state="FAILED", exit_code=1),
     job("8", phase=JobPhase.ENDED, end=AT, state="COMPLETED", exit_code=0),
     job("9", phase=JobPhase.LOST, end=AT),
@@ -137,7 +137,7 @@ def test_the_page_of_a_job_has_its_gpus_processes_and_faults() -> None:
     assert "shared" in page
     assert "job_hit on n1/GPU-2  it tells of another user" in page
     assert "xid 79 2 times while it ran" in page
-    assert "use — (no reading)" in page
+    assert "use, mean not known" in page
     assert "no permission" in page
     assert "nothing fires" not in page
     ended = texts(job_lines(JobReply(AT, JOBS[6], [], [], []), 100))

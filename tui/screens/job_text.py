@@ -5,19 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-from api.jobs import PARTIAL_BELOW, GpuHolder, GpuUse, JobReply, JobRow, JobSummary
-from present.units import (
-    energy,
-    gibibytes,
-    in_gibibytes,
-    kilograms,
-    money,
-    number,
-    percent,
-    rate_text,
-    roughly,
-    watts,
-)
+from api.jobs import GpuHolder, GpuUse, JobReply, JobRow, JobSummary
+from present.job import UNKNOWN, energy_row, figure_rows, gpu_use_row
+from present.row import FactRow
+from present.units import gibibytes, in_gibibytes, percent, watts
 from telemetry.jobs import AllocationKind, GpuProcess
 from telemetry.text import counted, duration, short_duration, timestamp
 from tui.kit.flow import flow
@@ -104,58 +95,29 @@ def job_lines(reply: JobReply, width: int, place: Place = by_uuid) -> list[Line]
 def _figures(row: JobRow, summary: JobSummary | None, width: int) -> list[Line]:
     if summary is None:
         return [[("nothing was measured yet", "dim")]]
-    known = "no reading" if summary.coverage is None else f"read for {percent(summary.coverage)}"
-    return flow(
-        [
-            [("use ", "dim"), (percent(summary.utilization_ratio), "strong")],
-            [(f" ({known})", "warn" if summary.partial else "dim")],
-            [("  power ", "dim"), (watts(row.power_watts), "strong")],
-            [("  memory peak ", "dim"), (gibibytes(summary.memory_peak_bytes), "")],
-            *_activity(summary),
-            [("  energy ", "dim"), (_energy(summary.energy_joules, summary.energy_coverage), "")],
-            [("  at the wall ", "dim"), (_energy(summary.wall_joules, summary.wall_coverage), "")],
-            [("  cost ", "dim"), (money(summary.cost, summary.currency), "")],
-            [("  CO2 ", "dim"), (_kilograms(summary), "")],
-            [(f"  {number(summary.gpu_hours, 1)} GPU hours", "dim")],
-        ],
-        width,
-    )
+    power = FactRow("power", watts(row.power_watts)) if row.end is None else None
+    rows = [row for row in (power, *figure_rows(summary)) if row is not None and row.value]
+    return flow([_figure(row, first=n == 0) for n, row in enumerate(rows)], width)
 
 
-def _activity(summary: JobSummary) -> list[Line]:
-    """Return what the parts of the GPUs did; nothing where GPM does not say so."""
-    shares = (
-        ("SM", summary.sm_active_ratio),
-        ("occupied", summary.sm_occupancy_ratio),
-        ("tensor", summary.tensor_active_ratio),
-        ("DRAM", summary.dram_active_ratio),
-    )
-    rates = (("PCIe", summary.pcie_bytes_per_second), ("NVLink", summary.nvlink_bytes_per_second))
+def _figure(row: FactRow, *, first: bool) -> list[Piece]:
+    note = f", {row.note}" if row.note else ""
     return [
-        [(f"  {word} ", "dim"), (words, "")]
-        for word, words in (
-            *((word, percent(share)) for word, share in shares if share is not None),
-            *((word, rate_text(word, rate)) for word, rate in rates if rate is not None),
-        )
+        (f"{'' if first else '  '}{row.label} ", "dim"),
+        (clean(row.value), row.tone),
+        (clean(note), "dim"),
     ]
-
-
-def _kilograms(summary: JobSummary) -> str:
-    """Return the CO2, marked where less than it should is read."""
-    return roughly(
-        kilograms(summary.co2_kg), partial=(summary.wall_coverage or 0.0) < PARTIAL_BELOW
-    )
-
-
-def _energy(joules: float | None, coverage: float | None) -> str:
-    """Return energy, marked where less than it should is read."""
-    return roughly(energy(joules), partial=(coverage or 0.0) < PARTIAL_BELOW)
 
 
 def _numbered(name: str) -> list[tuple[int, str]]:
     """Return a key by which names are in the order in which people count: gpu9 before gpu10."""
     parts = re.split(r"(\d+)", name)
     return [(int(part), "") if part.isdecimal() else (0, part) for part in parts]
+
+
+def _cell(row: FactRow) -> str:
+    """Return a figure for a column: a dash where nobody knows it."""
+    return DASH if row.value == UNKNOWN else row.value
 
 
 def _gpus(
@@ -168,8 +130,8 @@ def _gpus(
         ((place(each.node, each.gpu), each) for each in uses), key=lambda pair: _numbered(pair[0])
     ):
         figures = (
-            f"{short_duration(each.held_seconds):>6}  {percent(each.utilization_ratio):>5}"
-            f"  {_energy(each.energy_joules, energy_read):>10}  {in_gibibytes(each.memory_peak_bytes):>4}"
+            f"{short_duration(each.held_seconds):>6}  {_cell(gpu_use_row(each)):>5}"
+            f"  {_cell(energy_row('energy', each.energy_joules, energy_read)):>10}  {in_gibibytes(each.memory_peak_bytes):>4}"
         )
         lines.append(
             [(fit(name, room, tail=True), ""), (figures, ""),

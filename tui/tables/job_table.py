@@ -10,7 +10,8 @@ import numpy as np
 
 from api.alerts import Severity
 from api.jobs import JobPhase, JobRow
-from present.units import number, percent, roughly, watts
+from present.job import UNKNOWN, use_row
+from present.units import number, watts
 from telemetry.jobs import OF_A_NODE
 from telemetry.text import counted, short_duration
 from tui.kit.text import CROSS, DASH, clean
@@ -85,10 +86,8 @@ def _since(source: JobTable, row: int, width: int) -> Piece:
 
 
 def _use(source: JobTable, row: int, width: int) -> Piece:
-    summary = source.jobs[row].summary
-    if summary is None or summary.utilization_ratio is None:
-        return DASH, "dim"
-    return roughly(percent(summary.utilization_ratio), partial=summary.partial), ""
+    use = use_row(source.jobs[row].summary)
+    return (DASH, "dim") if use.value == UNKNOWN else (use.value, "")
 
 
 def _nodes(source: JobTable, row: int, width: int) -> Piece:
