@@ -179,6 +179,11 @@ def money(value: float | None, currency: str | None) -> str:
     return f"${text}" if currency == "USD" else f"{text} {currency or ''}".rstrip()
 
 
+def exact_money(value: float, currency: str = "") -> str:
+    """Return an amount of money as it is billed: `1,234.50 EUR`."""
+    return f"{value:,.2f} {currency}".rstrip()
+
+
 def value_text(unit: Unit, states: Iterable[tuple[int, str]], value: float) -> str:
     """Return a value in base units as text: `91 °C`, `7.2%`, `gpu reset`, `never`, `unknown` for NaN."""
     if value != value:  # noqa: PLR0124 - the only test of NaN that calls nothing

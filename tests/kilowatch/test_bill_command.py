@@ -11,7 +11,7 @@ import pytest
 
 from api.bill import BillLine, IdleNode, MonthBill, PriceBand
 from kilowatch.exit_codes import ExitCode
-from kilowatch.text.bill import bill_html, bill_lines
+from kilowatch.text.bill import bill_html
 from tests.kilowatch.test_power_commands import kilowatch, served
 
 EVIL = "<script src=//x.example>&\x1b[2J"
@@ -59,20 +59,6 @@ def test_the_page_has_no_scripts_and_asks_nobody() -> None:
     assert not re.search(r"https?:|url\(|@import|javascript:", text)
     assert "&lt;script" in text
     assert "\x1b" not in text
-    for shown in ("12.3 kW", "-11.73", "without reactive energy", "hours known: 260.5 of 500.0"):
-        assert shown in text
-
-
-def test_the_table_says_what_is_known_and_what_is_not() -> None:
-    """Hours, gaps, and the lines that the total is without."""
-    text = "\n".join(bill_lines(BILL))
-    for shown in (
-        "2026-10, up to now, hours known: 260.5 of 500.0, of 745 in the month", "time zone: Europe/Berlin",
-        "958: the highest may have been in them", "without reactive energy", "A gap is filled.",
-    ):  # fmt: skip
-        assert shown in text
-    assert re.search(r"filled +not known", text)
-    assert re.search(r"by the month's end +300\.00", text)
 
 
 def test_a_running_cluster_has_a_bill_in_three_forms(tmp_path: Path) -> None:

@@ -1,0 +1,83 @@
+"""The bill of a month: what it says as rows, and its charges, prices and idle GPUs as tables of text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from api.bill import MonthBill
+from present.row import FactRow
+from present.units import exact_money, kilowatt_hours, number, percent, watts
+from telemetry.text import duration
+
+UNKNOWN = "not known"
+Cells = tuple[str, ...]
+
+
+def hours_row(bill: MonthBill) -> FactRow:
+    """Return of how many hours of the month anything is known."""
+    whole = "" if bill.finished else f", of {number(bill.hours)} in the month"
+    return FactRow("hours known", f"{number(bill.hours_known, 1)} of {number(bill.hours_elapsed, 1)}{whole}")  # fmt: skip
+
+
+def summary_rows(bill: MonthBill) -> Iterator[FactRow]:
+    """Yield what was measured of the month, and its highest demand."""
+    yield FactRow("measured", kilowatt_hours(bill.kwh_measured, exact=True))
+    if bill.kwh_recovered:
+        yield FactRow("recovered by meters", kilowatt_hours(bill.kwh_recovered, exact=True))
+    yield FactRow("filled", _energy(bill.kwh_filled))
+    if not bill.finished:
+        yield FactRow("forecast for the rest", _energy(bill.kwh_forecast))
+    when = f" in {duration(60 * bill.demand_minutes)} from {bill.peak_at}" if bill.peak_at else ""
+    peak = UNKNOWN if bill.peak_kw is None else watts(1000 * bill.peak_kw)
+    yield FactRow("highest demand" if bill.finished else "highest demand so far", f"{peak}{when}")
+    if bill.intervals_unknown:
+        yield FactRow("intervals without one", f"{number(bill.intervals_unknown)}: the highest may have been in them")  # fmt: skip
+    if bill.power_factor is not None:
+        yield FactRow("power factor", number(bill.power_factor, 3))
+    if bill.pue != 1.0:
+        yield FactRow("PUE", f"{bill.pue:g}: charges and demand are the building's")
+
+
+def total_rows(bill: MonthBill) -> Iterator[FactRow]:
+    """Yield the sum of the charges, and what it will be at the end of the month."""
+    missing = [line.name for line in bill.lines if line.amount is None]
+    without = f"without {', '.join(missing)}" if missing else ""
+    yield FactRow("total", _money(bill.total, bill.currency), note=without)
+    if bill.finished:
+        return
+    too_little = bill.kwh_forecast is None
+    note = "too little is measured for a forecast" if too_little else "if no higher demand comes"
+    yield FactRow("by the month's end", _money(None if too_little else bill.total_forecast, bill.currency), note=note)  # fmt: skip
+
+
+def charge_table(bill: MonthBill) -> tuple[Cells, Sequence[Cells]]:
+    """Return head and rows: each charge with its quantity, price, amount and note."""
+    rows = [
+        (line.name, UNKNOWN if line.quantity is None else f"{number(line.quantity, 1)} {line.unit}",
+         "by the hour" if line.price is None else f"{line.price:,.4g}", _money(line.amount), line.note)
+        for line in bill.lines
+    ]  # fmt: skip
+    return ("charge", "quantity", "price", bill.currency or "amount", "note"), rows
+
+
+def price_table(bill: MonthBill) -> tuple[Cells, Sequence[Cells]]:
+    """Return head and rows: energy by its price, the dearest first."""
+    rows = [(f"{each.price:g}", number(each.kwh, 1), _money(each.amount)) for each in bill.bands]
+    return ("price", "kWh", bill.currency or "amount"), rows
+
+
+def idle_table(bill: MonthBill) -> tuple[Cells, Sequence[Cells]]:
+    """Return head and rows: idle GPUs by node, below 5% of use, the most energy first."""
+    rows = [
+        (each.node, number(each.idle_gpu_hours, 1), percent(each.ratio), number(each.kwh, 1), _money(each.cost))
+        for each in bill.idle
+    ]  # fmt: skip
+    return ("node", "idle GPU hours", "of all", "kWh", bill.currency or "cost"), rows
+
+
+def _energy(kwh: float | None) -> str:
+    return UNKNOWN if kwh is None else kilowatt_hours(kwh, exact=True)
+
+
+def _money(value: float | None, currency: str = "") -> str:
+    return UNKNOWN if value is None else exact_money(value, currency)
