@@ -66,7 +66,7 @@ def job(
 ) -> None:
     """Show what the job ID had and used: GPU hours, utilisation, energy, cost, limits, faults.
 
-    Figures that were read for less than 90 % of its time are marked partial; what is not known is a dash.
+    Figures that were read for less than 90 % of its time begin with `~`; what is not known is named.
     """
     from api.jobs import JobReply  # noqa: PLC0415 - keep --help quick
     from kilowatch.clients.api import part  # noqa: PLC0415

@@ -30,6 +30,8 @@ from present.units import percent, watts
 from telemetry.text import duration
 
 BAR = 24
+_INDENT = 12
+"""Columns that the tree takes, about."""
 _LIKE = 0.02
 """Loads that differ by less than this share of the rating count as equal."""
 
@@ -88,10 +90,10 @@ def details(circuit: CircuitState) -> list[str]:
     lines = [limits_row(circuit).value]
     if load(circuit) is not None:
         lines += [_carries(circuit), _now(circuit)]
-    lines.append(_ahead(circuit))
+    lines += _ahead(circuit)
     lines.append(assumed_row(circuit).text)
     could = (commitment_row(circuit), loss_row(circuit))
-    lines.append("; ".join(_labelled(row) for row in could if row.value))
+    lines += _side_by_side([_labelled(row) if row.value else "" for row in could])
     lines.append(meter_row(circuit).value)
     lines += [rule_text(rule) for rule in circuit.alerts]
     unknown = unknown_nodes_row(circuit)
@@ -117,12 +119,20 @@ def _carries(circuit: CircuitState) -> str:
     return f"{text} ({left.note})" if left.note else text
 
 
-def _ahead(circuit: CircuitState) -> str:
+def _side_by_side(texts: list[str]) -> list[str]:
+    """Return texts on one line where they have room, else each on its own: a cut figure is none."""
+    texts = [text for text in texts if text]
+    joined = "; ".join(texts)
+    return [joined] if len(joined) <= WIDTH - _INDENT else texts
+
+
+def _ahead(circuit: CircuitState) -> list[str]:
     """Return what happens next; of a trip the earliest and the latest time."""
     trip = circuit.trip_seconds
     if next_event(circuit).kind is NextKind.TRIP and trip.earliest is not None:
-        return trip_range(trip.earliest, trip.latest, " at this load")
-    return outlook(circuit).whole
+        return [trip_range(trip.earliest, trip.latest, " at this load")]
+    row = outlook(circuit)
+    return _side_by_side([row.text, row.note])
 
 
 def _now(circuit: CircuitState) -> str:

@@ -76,6 +76,12 @@ def test_no_face_calls_the_continuous_limit_80_percent(name: str) -> None:
         assert "80%" not in text, face
 
 
+def test_the_command_cuts_no_fact() -> None:
+    """At its own width, each on a line of its own where two have no room."""
+    lines = [line for circuit in CIRCUITS.values() for line in command_lines([circuit])]
+    assert not [line for line in lines if line.endswith(("…", ";"))]
+
+
 PLANNED = CircuitPlan(
     id="office", watts=2900.0, amps={"L1": 24.2}, rated_amps=20.0, continuous_amps=16.0, load_ratio=1.21,
     trip_seconds={"earliest": None, "nominal": None, "latest": None}, trip_known=False, committed_watts=2900.0, alerts=[],
