@@ -105,7 +105,7 @@ def test_what_stands_in_for_a_cap_clears_it_too() -> None:
         assert f"run {keep} of the 4 GPUs here, each capped at 400 W" in ways
         fewer = rig.format(gpus=f"{keep}x RTX 5090", amps=20, volts=120, other=other)
         assert set(circuit(planned(fewer, Suppose(cap=400)), "office").alerts) <= {"E01"}
-        assert "move it to 240 V, where 12.0 A do" in ways
+        assert "move it to 240 V, where 12 A do" in ways
 
 
 def test_the_cap_clears_what_it_says_it_clears() -> None:
