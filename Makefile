@@ -12,7 +12,7 @@ STAMP  := $(VENV)/.installed
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup packages run demo stack cluster gate nightly test test-systems inject fuzz deb rpm image homeassistant search check format bench faults cluster-faults docs site screens clean
+.PHONY: help setup packages run demo stack cluster gate quick nightly test test-systems inject fuzz deb rpm image homeassistant search check format bench faults cluster-faults docs site screens clean
 
 help:  ## list what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,6 +42,9 @@ cluster: setup  ## three aggregators as one on this machine, to kill one of them
 gate: setup packages  ## what CI runs: all checks and tests, and once more alone what failed; `make gate BASE=main`
 	$(BIN)/python -m compileall -q telemetry api power alerts collector aggregator tui kilowatch tests bench docs grafana
 	$(BIN)/python -m tests.gate --base $(BASE)
+
+quick: setup  ## the tests nearest to what changed: under two minutes; `make quick BASE=HEAD~1`
+	$(BIN)/python -m tests.gate.quick --base $(BASE)
 
 nightly: setup packages  ## what searches for hours: long forms, early and late wakes, other orders, repeats
 	$(BIN)/python -m tests.gate.nightly

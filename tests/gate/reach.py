@@ -68,7 +68,11 @@ class Tree:
         for named in (PurePosixPath(file), PurePosixPath(file).parent):
             if not named.name:
                 continue
-            word = re.compile(rf'(?<!"-m", )["/]{re.escape(named.name)}(?:"(?! */ *")|/[{{*])')
+            name, end = re.escape(named.name), r'"(?! */ *")'
+            if named == PurePosixPath(file) or "/" in str(named):
+                word = re.compile(rf'(?<!"-m", )["/]{name}(?:{end}|/[{{*])')
+            else:  # "docs" alone may be any word
+                word = re.compile(rf'/ "{name}{end}|"{name}/[{{*]')
             above = re.compile(rf'["/]{re.escape(named.parent.name)}["/]')
             for path, module in self.modules.items():
                 text = self.texts[module]
@@ -89,12 +93,11 @@ class Tree:
         data = [file for file in files if not file.endswith(".py")]
         steps = dict.fromkeys(begin, 0)
         steps |= dict.fromkeys(set().union(*map(self.readers, data)) - begin, 1)
-        if any(file.endswith(".py") for file in files):
-            steps |= {
-                test: 1
-                for test in self.tests
-                if test not in steps and READS_ALL in self.texts[test]
-            }
+        folders = {file.partition("/")[0] for file in files if file.endswith(".py")}
+        for test in self.tests.keys() - steps.keys() if folders else ():
+            text = self.texts[test]
+            if READS_ALL in text and (folders != {"tests"} or '"tests"' in text):
+                steps[test] = 1
         return {self.tests[one]: far for one, far in self._walk(steps) if one in self.tests}
 
     def _walk(self, steps: dict[str, int]) -> Iterator[tuple[str, int]]:
