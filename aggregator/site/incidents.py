@@ -124,6 +124,7 @@ class ClusterIncidents:
         def lost() -> None:
             self.claims.note_lost(max((one.notice.at for one in journal.waiting()), default=0))
             self._alerts.begin_anew()
+            self._answers.clear()  # numbers begin again
 
         self.claims.settled_before = partial(_settled_before, journal)
         candidate = self._candidate = IncidentCandidate(

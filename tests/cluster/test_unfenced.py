@@ -15,6 +15,7 @@ from aggregator.cluster.port import LEASE_SECONDS, Bucket
 from aggregator.impairments import Impairments
 from aggregator.site import incidents as incidents_of_site
 from aggregator.site.delivery_claims import RESTORE_SECONDS, DeliveryClaims
+from aggregator.site.incident_fold import FoldStep
 from aggregator.site.incidents import ClusterIncidents
 from aggregator.site.role import UNHELD_SECONDS, SiteRole
 from aggregator.site.unfenced import MARK, PREFIX, UNFENCED_SECONDS, UnfencedPages
@@ -209,7 +210,9 @@ async def test_a_page_that_waits_when_nats_loses_the_claims_is_sent_with_a_word(
         await passes(int(RESTORE_SECONDS))
     else:
         candidate.fold.mark = 7
+        incidents._answers[7] = FoldStep()
         assert await candidate._check_log(), "the log ends before what was folded"
+        assert not incidents._answers, "the next 7 is of another request"
     assert await claims.claim(later.notice, "pager") is ClaimAnswer.SEND
     for _ in range(2):
         assert await claims.claim(waiting.notice, "pager") is ClaimAnswer.AGAIN
