@@ -593,6 +593,10 @@ MARKS = st.lists(
 
 
 @given(MARKS)
+@example(b'"' + b"x" * border.MOST_TEXT)
+@example(b'"' + b"x" * (border.MOST_TEXT + 1))
+@example(b'"' + b"x" * border.MOST_TEXT + b'"')
+@example(b'"' + b"x" * (border.MOST_TEXT + 1) + b'"')
 def test_a_long_text_is_found_as_by_a_regular_expression(payload: bytes) -> None:
     wanted = re.search(rb'"[^"]{%d}' % (border.MOST_TEXT + 1), payload) is not None
     assert border._has_long(payload) == wanted
