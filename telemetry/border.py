@@ -13,7 +13,6 @@ Pure: the time is an argument.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence, Sized
 from collections.abc import Set as AbstractSet
 from functools import cache
@@ -96,7 +95,8 @@ OLDEST = 400 * 86_400 * 10**9
 
 # -- Texts ---------------------------------------------------------------------------------------
 
-_LONG = re.compile(rb'"[^"]{%d}' % (MOST_TEXT + 1))
+_PRINTABLE = bytes(range(0x20, 0x7F))
+"""Of ASCII, of which nearly all messages are."""
 
 
 def clean(text: str) -> str:
@@ -110,11 +110,24 @@ def clean(text: str) -> str:
 
 def _all_plain(payload: bytes) -> bool:
     """Return whether no text of a JSON message needs cleaning or cutting."""
-    return (
-        b"\\" not in payload
-        and payload.decode(errors="replace").isprintable()
-        and _LONG.search(payload) is None
-    )
+    if payload.isascii():  # in a tenth of the time
+        printable = not payload.translate(None, _PRINTABLE)
+    else:
+        printable = payload.decode(errors="replace").isprintable()
+    return printable and b"\\" not in payload and not _has_long(payload)
+
+
+def _has_long(payload: bytes) -> bool:
+    """Return whether a quotation mark is followed by more than `MOST_TEXT` bytes without another. It leaps from the
+    last mark of so many bytes to the next: a regular expression takes twenty times as long."""
+    at = payload.find(b'"')
+    while at >= 0:
+        end = at + 1 + MOST_TEXT + 1
+        found = payload.rfind(b'"', at + 1, end)
+        if found < 0:
+            return end <= len(payload)
+        at = found
+    return False
 
 
 def _cleaned(value: Any) -> Any:

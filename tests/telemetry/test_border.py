@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import unicodedata
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -578,3 +579,31 @@ HURTFUL: tuple[object, ...] = (
     {},
     None,
 )
+
+
+MARKS = st.lists(
+    st.one_of(
+        st.just(b'"'),
+        st.binary(max_size=3),
+        st.integers(border.MOST_TEXT - 2, border.MOST_TEXT + 3).map(lambda size: b"x" * size),
+    ),
+    max_size=9,
+).map(b"".join)
+"""Quotation marks, and about as much between them as a text may have."""
+
+
+@given(MARKS)
+@example(b'"' + b"x" * border.MOST_TEXT)
+@example(b'"' + b"x" * (border.MOST_TEXT + 1))
+@example(b'"' + b"x" * border.MOST_TEXT + b'"')
+@example(b'"' + b"x" * (border.MOST_TEXT + 1) + b'"')
+def test_a_long_text_is_found_as_by_a_regular_expression(payload: bytes) -> None:
+    wanted = re.search(rb'"[^"]{%d}' % (border.MOST_TEXT + 1), payload) is not None
+    assert border._has_long(payload) == wanted
+
+
+@given(st.text(max_size=20))
+def test_a_message_is_plain_when_all_of_it_is_printable(text: str) -> None:
+    assert border._all_plain(text.encode(errors="replace")) == (
+        text.encode(errors="replace").decode().isprintable() and "\\" not in text
+    )
