@@ -157,7 +157,7 @@ def test_open_hours_are_saved_and_a_file_that_is_broken_begins_anew(
     assert found.total[:, 0].tolist() == [5.0, 16.0]
     (tmp_path / "open.npz").write_bytes(b"PK nonsense")
     SpanLadder(config).restore(tmp_path / "open.npz")
-    assert "open hours restart" in caplog.text
+    assert "was renamed to open.npz.damaged-1" in caplog.text
 
 
 def test_an_old_frame_and_a_gap_are_no_change() -> None:

@@ -28,6 +28,7 @@ KNOW_INFLUXDB = {
     "kilowatch/cli/influx.py": "the command `kilowatch influx`",
     "kilowatch/stack/start_line.py": "says at the start where the frames are stored",
     "kilowatch/__main__.py": "the same, in the table of commands",
+    "aggregator/folder/kinds.py": "which files of the data folder are its spool, and what the loss of each costs",
 }
 """Files outside `aggregator/influx` that may name InfluxDB, with the reason."""
 

@@ -34,7 +34,7 @@ BLOBS = {"record": 2, "life": 1, "channel": 1, "incident": 3, "notice": 2}
 def path(tmp_path: Path) -> Path:
     """Return a file with the rows of the earlier version."""
     path = tmp_path / "alerts.sqlite"
-    connection, _ = prepare(path, NOON)
+    connection, _ = prepare(path)
     for table, rows in OLD["tables"].items():
         for row in rows:
             values = [

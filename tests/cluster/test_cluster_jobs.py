@@ -64,8 +64,8 @@ class Members:
     members: dict[str, ClusterMember] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        servers = MemoryServers(lambda: self.one.now, {})
         self.one = site_of(*self.nodes.values())
+        servers = MemoryServers(lambda: self.one.now, {})
         for name, node in self.nodes.items():
             site = self.sites[name] = site_of(node)
             view = self.own[name] = FakeView()
