@@ -29,17 +29,8 @@ MOST_FILES = 1024
 class Ring:
     """Frames of this and earlier sessions in a folder. Methods raise `OSError` as the disk does."""
 
-    def __init__(
-        self,
-        folder: Path,
-        max_bytes: int,
-        segment_bytes: int | None = None,
-        *,
-        durable: bool = True,
-    ) -> None:
-        """`durable`: whether `sync` has the disk write; without it a power cut may cost all."""
+    def __init__(self, folder: Path, max_bytes: int, segment_bytes: int | None = None) -> None:
         self.folder = folder
-        self._durable = durable
         self.max_bytes = max_bytes
         self.segment_bytes = segment_bytes or min(max(max_bytes // 64, 32 * 1024), 8 * 1024 * 1024)
         self.torn_bytes = 0
@@ -103,7 +94,7 @@ class Ring:
 
     def sync(self) -> None:
         """Sync appended frames to disk. After a failure the file is never written again."""
-        if self._file is not None and self._durable:
+        if self._file is not None:
             self._file.sync()
 
     def close(self) -> None:
