@@ -161,7 +161,9 @@ MOMENTS: dict[str, Callable[[Started], object]] = {
     "the broker was started": lambda demo: len(demo.processes) > 2,
     "the pages answer": Started.answers,
     "the nodes are simulated": lambda demo: demo.of("stack.simulators"),
-    "some nodes report": lambda demo: reporting(demo.terminal.screen),
+    "some nodes report": lambda demo: (
+        reporting(demo.terminal.screen) or "nodes reporting" in demo.terminal.screen
+    ),
     "all nodes report": lambda demo: f"{NODES}/{NODES} nodes" in demo.terminal.screen,
 }
 
