@@ -38,15 +38,14 @@ async def snapshots_of(
     known, shedding, aside = view.fleet.nodes, view.shedding, view.pages_aside
     now = view.now()
     alone = [node for node in nodes if node.inventory.node in aside]
-    some_at_once = [
-        nodes[start : start + NODES_AT_ONCE] for start in range(0, len(nodes), NODES_AT_ONCE)
-    ]
     found: list[ExpositionSnapshot] = []
-    for number, part in enumerate(some_at_once):
-        if number:
+    for start in range(0, len(nodes), NODES_AT_ONCE):
+        if start:
             await asyncio.sleep(0)
         some = [
-            node for node in part if known.get(node.inventory.node) is node and node not in alone
+            node
+            for node in nodes[start : start + NODES_AT_ONCE]
+            if known.get(node.inventory.node) is node and node.inventory.node not in aside
         ]
         try:
             found.append(_snapshot(view, pages, inputs, some, scope))

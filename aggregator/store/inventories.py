@@ -32,7 +32,7 @@ _NO_SCHEMA = Schema(())
 
 
 class _OwnPart(msgspec.Struct, frozen=True):
-    """What only its node has of an inventory. An older release can't read it, and waits for the bus."""
+    """Part of an inventory that only its node has. An older release can't read it, and waits for the bus."""
 
     own: Inventory
 
@@ -42,7 +42,7 @@ class _SharedParts:
 
     def __init__(self, stored: Collection[str]) -> None:
         self.new: dict[str, str] = {}
-        """Those that are not stored yet, by id."""
+        """Parts that are not stored yet, by id."""
         self._stored = stored
         self._ids: dict[int, str | None] = {}
         """By identity: ingest shares equal parts."""

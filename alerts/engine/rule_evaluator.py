@@ -53,6 +53,8 @@ class RuleEvaluator:
         self._load_memory = self.memory.part(2)
         self._causes: dict[int, _Cause] = {}
         """Texts of the event that caused each active row, where it has one."""
+        self._degrees = {value: self.when.describe(value).replace(" ", "-") for value in rule.worse}
+        """Words of the values that a rule has put in order, the mildest first."""
         self.of_jobs = any(isinstance(part, OF_JOBS) for part in conditions_of(when))
         """Whether it needs to know whose the GPUs are."""
         self.faults: list[Exception] = []
@@ -138,7 +140,7 @@ class RuleEvaluator:
             for row, event in evaluation.causes.items()
             if phase[row] and self._note_cause(row, event)
         ]
-        if rule.worse:
+        if self._degrees and self.machine.active:
             further += self._note_degrees(set(fires))
         if self.subject is Subject.MONITOR:
             self._note_reasons(snapshot.snapshots[SnapshotKind.MONITOR], bad)
@@ -177,15 +179,16 @@ class RuleEvaluator:
         """Store the worst value that each firing row has had, as its newest fault; return the rows that got worse
         since they fired."""
         risen = []
-        words = [self.when.describe(value).replace(" ", "-") for value in self.rule.worse]
+        words = list(self._degrees.values())
         entries = self.machine.entries
         firing = entries[self.machine.phase[entries["row"]] == AlertPhase.FIRING]
         for row, value in zip(firing["row"].tolist(), firing["value"].tolist(), strict=True):
+            word = self._degrees.get(value)
             cause = self._causes.get(row, _Cause())
-            worst = max(map(words.index, cause.faults), default=-1)
-            degree = self.rule.worse.index(value) if value in self.rule.worse else -1
-            if degree > worst:
-                self._causes[row] = cause._replace(faults=(*cause.faults, words[degree]))
+            # Faults of before a restart may have words that the rule's file no longer has.
+            worst = max((words.index(each) for each in cause.faults if each in words), default=-1)
+            if word is not None and words.index(word) > worst:
+                self._causes[row] = cause._replace(faults=(*cause.faults, word))
                 self.shown.stale.add(row)
                 if cause.faults and row not in fired:
                     risen.append(row)

@@ -156,15 +156,21 @@ def test_a_folder_that_can_not_be_made_is_a_configuration_error(tmp_path: Path) 
         Lock(tmp_path / "file" / "data")
 
 
-def test_a_corrupt_database_is_set_aside_and_sealed_data_stays(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    feed = Feed(tmp_path / "data")
+def sealed_feed(folder: Path) -> Feed:
+    """Return a store with five sealed frames of a node, and nothing else."""
+    feed = Feed(folder)
     feed.hello("a")
     feed.send("a", *range(5))
     feed.commit()
     feed.wall += 2 * 3600 * 10**9
     feed.seal()
+    return feed
+
+
+def test_a_corrupt_database_is_set_aside_and_sealed_data_stays(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    feed = sealed_feed(tmp_path / "data")
     feed.send("a", 5, 6)
     feed.commit()
     feed.store.close()
@@ -184,13 +190,8 @@ def test_a_corrupt_database_is_set_aside_and_sealed_data_stays(
 def test_without_a_database_one_sealed_file_that_can_not_be_read_costs_no_other(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """One of a release before checksums: what it holds is known to be damaged only when it is read."""
-    feed = Feed(tmp_path / "data")
-    feed.hello("a")
-    feed.send("a", *range(5))
-    feed.commit()
-    feed.wall += 2 * 3600 * 10**9
-    feed.seal()
+    """A sealed file of a release before checksums: damage shows only when it is read."""
+    feed = sealed_feed(tmp_path / "data")
     feed.store.close()
     (tmp_path / "data" / "hot.duckdb").unlink()
     first, *_ = sorted((tmp_path / "data" / "sealed" / "gpu_fast").glob("*.parquet"))

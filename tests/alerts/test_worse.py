@@ -92,6 +92,16 @@ async def test_a_worse_remedy_pages_beside_the_acknowledged_one(scene: Watched) 
     assert [one.action for one in over if one.action is Action.RESOLVE] == [Action.RESOLVE] * 2
 
 
+async def test_an_alert_of_before_a_change_of_the_order_still_gets_worse(scene: Watched) -> None:
+    """Its record has a word that the rule's file no longer has."""
+    await scene.wish(1)
+    [own] = [one for one in scene.pipeline.engine._evaluators if one.part == "recovery_action"]
+    own._causes = {row: cause._replace(faults=("gone",)) for row, cause in own._causes.items()}
+    [(_, title)] = triggers(await scene.wish(2))
+    assert "node reboot" in title
+    assert not scene.pipeline.engine.rules_aside.reasons()
+
+
 async def test_two_wishes_before_the_first_page_are_one_page(scene: Watched) -> None:
     assert triggers(await scene.wish(1, 30)) == []
     [(_, title)] = triggers(await scene.wish(2))

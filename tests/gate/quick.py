@@ -48,7 +48,7 @@ WORTH_WORKERS = 8.0
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What tests took, in seconds."""
+    """Seconds that tests took."""
 
     files: dict[str, float]
     """Without the heavy ones of each."""
@@ -99,7 +99,7 @@ class Choice:
     left: dict[str, int]
     """Files that are too far away, or that the seconds did not suffice for, by that number."""
     seconds: float
-    """What those that were taken need, by the record."""
+    """Seconds of the files that were taken, by the record."""
 
 
 def choose(reached: dict[str, int], record: Record, slow: set[str], budget: float) -> Choice:
