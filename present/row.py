@@ -9,11 +9,11 @@ from enum import StrEnum
 from telemetry.text import duration, estimated_duration, short_duration
 
 Wording = Callable[[float], str]
-"""How a face writes seconds."""
+"""Function by which a face writes seconds."""
 
 
 class Tone(StrEnum):
-    """How loudly a fact is said; a face has a style for each."""
+    """Loudness of a fact; a face has a style for each."""
 
     PLAIN = ""
     DIM = "dim"

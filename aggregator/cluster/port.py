@@ -49,7 +49,7 @@ class BucketEntry(NamedTuple):
 
 
 class LogEnd(NamedTuple):
-    """How far the log is."""
+    """Age and length of the log."""
 
     born: int
     """When the log was created, ns since 1970: one that was lost and begins anew has another time."""

@@ -6,6 +6,7 @@ Two countdowns, never mixed: the trip is the breaker's curve and the heat in it;
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from enum import Enum, auto
 from typing import NamedTuple
 
@@ -113,15 +114,11 @@ def outlook(
             if trip.nominal is not None:
                 end = "perhaps never" if trip.latest is None else f"at the latest {clock(max(0.0, trip.latest - elapsed))}"  # fmt: skip
                 ends = f"typically {clock(max(0.0, trip.nominal - elapsed))}, {end}"
-            return _with_note(row, f"{ends}; an estimate, if the load of the last 10 s stays")
+            return replace(row, note=f"{ends}; an estimate, if the load of the last 10 s stays")
         case NextKind.NOTHING | NextKind.UNKNOWN:
             return FactRow(row.label, no_trip(circuit))
         case _:
-            return _with_note(row, no_trip(circuit))
-
-
-def _with_note(row: FactRow, note: str) -> FactRow:
-    return FactRow(row.label, row.value, row.tone, row.since, row.until, note, row.short)
+            return replace(row, note=no_trip(circuit))
 
 
 def no_trip(circuit: CircuitState) -> str:
