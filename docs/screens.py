@@ -123,7 +123,9 @@ async def draw_web(url: str, seconds: float, names: Sequence[str]) -> dict[str, 
     await wait_for(url)
     await asyncio.sleep(seconds)
     drawn: dict[str, bytes] = {}
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(
+        ignore_cleanup_errors=True
+    ) as folder:  # the browser may still write
         async with browsing(Path(folder)) as tab:
             for name in names:
                 _, size, path, _ = WEB[name]

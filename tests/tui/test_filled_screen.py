@@ -9,8 +9,9 @@ import pytest
 from rich.cells import cell_len
 
 from api.fleet import NodeReply
+from present.units import celsius, gibibytes_of
 from tests.tui.test_recent_frames import frame
-from tui.map.cards import TALL, TRACED, TWO_TRACES, cards, columns_of
+from tui.map.cards import NARROW, TALL, TRACED, TWO_TRACES, _gauge, cards, columns_of
 from tui.map.fleetmap import cursor_legend
 from tui.map.grid import Grid, Zoom, lay_out
 from tui.map.heatmap import HeatmapCells, draw
@@ -52,6 +53,15 @@ def test_few_racks_keep_a_line_each() -> None:
     grid = racks(5, 300, 50)
     assert grid.captions == ()
     assert [label.strip() for label in grid.labels] == [f"rack-{n:03}" for n in range(5)]
+
+
+@pytest.mark.parametrize("width", [NARROW, 50, 80])
+def test_a_line_of_a_card_cuts_no_figure_of_the_largest_board(width: int) -> None:
+    memory = gibibytes_of(287 * 2.0**30, 288 * 2.0**30)
+    drawn = "".join(text for text, _ in _gauge("mem", memory, 0.99, celsius(105), width - 4))
+    assert cell_len(drawn) == width - 4
+    assert "287/288 GiB" in drawn
+    assert drawn.endswith("105 °C")
 
 
 @pytest.mark.parametrize("tall", [5, 8, 14, 30])

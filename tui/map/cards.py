@@ -159,10 +159,13 @@ def _top(past: Floats, limit: float | None) -> float:
     return limit or max(1.0, float(np.nanmax(past, initial=1.0)))
 
 
+_WORDS = len("287/288 GiB")
+
+
 def _gauge(word: str, words: str, ratio: float | None, right: str, width: int) -> list[Piece]:
-    room = max(3, width - 5 - 8 - 10 - 2)
+    room = max(3, width - 5 - _WORDS - 10 - 2)
     return [
-        (fit(word, 5), "dim"), (fit(words, 8, right=True), ""), (" ", ""),
+        (fit(word, 5), "dim"), (fit(words, _WORDS, right=True), ""), (" ", ""),
         (bar(ratio, room), "bar"), (" ", ""), (fit(right, 10, right=True), "strong"),
     ]  # fmt: skip
 
