@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path, PurePath
 from typing import NamedTuple, TypeVar
 
-from alerts.journal import schema
+from alerts import journal_loss
 from telemetry import state_file
 
 Content = TypeVar("Content")
@@ -29,8 +29,8 @@ class FileKind(NamedTuple):
 KINDS = (
     FileKind("hot.duckdb", "Sealed data stays, and frames that the nodes still have are requested again; jobs and events of before are missing."),
     FileKind("hot.duckdb.wal", "Frames that were committed last are requested again from the nodes."),
-    FileKind("alerts.sqlite", schema.COST),
-    FileKind("alerts.sqlite-wal", schema.LOG_COST),
+    FileKind("alerts.sqlite", journal_loss.FILE),
+    FileKind("alerts.sqlite-wal", journal_loss.LOG),
     FileKind("sealed/*", "Its readings are missing in history; those that the nodes still have are requested again."),
     FileKind("rollup_*", "History is shown from finer or coarser steps, where there are any."),
     FileKind("jobs/*", "The file is made again from the database."),

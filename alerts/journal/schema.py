@@ -7,6 +7,7 @@ import shutil
 import sqlite3
 from pathlib import Path
 
+from alerts import journal_loss
 from alerts.journal.log_check import lost_commits
 from telemetry import private_file
 from telemetry.errors import StoreError
@@ -38,11 +39,6 @@ _MIGRATIONS: dict[int, str] = {0: _TABLES}
 """By version, the statements that migrate to the next."""
 
 
-COST = "Acknowledgements, silences and messages that were not delivered are forgotten; alerts that fire are notified again."
-"""Loss where the file can't be used."""
-LOG_COST = (
-    "The last acknowledgements and silences may be forgotten; alerts that fire are notified again."
-)
 _FULL_OR_HELD = ("locked", "full")
 
 
@@ -82,7 +78,7 @@ def begin_anew(path: Path, problem: BaseException) -> tuple[sqlite3.Connection, 
     log, first, kept = path.with_name(f"{path.name}-wal"), problem, []
     for each in (log, path):
         if os.path.lexists(each):
-            aside = set_aside(each, problem, COST)
+            aside = set_aside(each, problem, journal_loss.FILE)
             if aside is None:
                 raise _refused(path, problem) from problem
             kept.append(aside.name)
@@ -139,7 +135,7 @@ def _keep_if_lost(connection: sqlite3.Connection, path: Path, before: Path) -> N
     """Set the log as it was aside where it has commits that SQLite has not read."""
     read = connection.execute("pragma wal_checkpoint(passive)").fetchone()[1]
     if lost_commits(before, read):
-        set_aside(before, f"only its first {read} frames are intact", LOG_COST, name=f"{path.name}-wal")  # fmt: skip
+        set_aside(before, f"only its first {read} frames are intact", journal_loss.LOG, name=f"{path.name}-wal")  # fmt: skip
 
 
 def _size_alone(path: Path) -> int:
