@@ -429,6 +429,14 @@ class PlanResult(msgspec.Struct, frozen=True, kw_only=True):
     """UPSs, transformers and sources."""
     losses: list[LossPlan] = []
     """Consequences of the loss of every other element, and of every side, beside what is supposed lost."""
+    cords: list[str] = []
+    """Cords that may carry more than their connector, each as a notice says it."""
+    unknown: list[str] = []
+    """Nodes whose draw is not known: it counts as nothing."""
+    holds: bool | None = None
+    """Whether every element bears it, also after the loss of any one; null where a load is not known."""
+    verdict: str = ""
+    """The same in a sentence, with the worst that would happen."""
 
 
 class FitRoom(msgspec.Struct, frozen=True, kw_only=True):

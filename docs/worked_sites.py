@@ -1,16 +1,21 @@
-"""Draws the worked sites of docs/sites.md: what `kilowatch plan` prints about each configuration of docs/sites.
+"""Draws the worked sites of docs/sites.md: what `kilowatch plan` prints about each configuration of docs/sites; and
+answers the questions of docs/questions.toml in docs/home.md.
 
 python -m docs.worked_sites [--check]: writes the printed text beside each configuration, its picture, and the
-page; `--check` only compares the texts and the page.
+pages; `--check` only compares the texts and the pages.
 """
 
 from __future__ import annotations
 
 import argparse
 import io
+import json
+import shlex
 import sys
+import tomllib
 from pathlib import Path
 
+import msgspec
 from click.testing import CliRunner
 from rich.console import Console
 from rich.text import Text
@@ -28,6 +33,34 @@ SITES = {
     "hall": "A hall with two of everything (2N): utility, UPS, transformer, feed",
 }
 """The sites, and what each is."""
+HOME = Path(__file__).parent / "home.md"
+QUESTIONS = Path(__file__).parent / "questions.toml"
+MARKS = ("<!-- written by python -m docs.worked_sites -->", "<!-- end -->")
+
+
+class OwnersQuestion(msgspec.Struct, frozen=True):
+    """A question about one breaker."""
+
+    ask: str
+    type: str
+    """The options of `kilowatch plan` that ask it."""
+
+
+def questions() -> list[OwnersQuestion]:
+    """Return the questions of owners."""
+    found = tomllib.loads(QUESTIONS.read_text(encoding="utf-8"))["question"]
+    return msgspec.convert(found, list[OwnersQuestion])
+
+
+def in_page(text: str) -> str:
+    """Return the page of homes with the answers of now between its marks."""
+    begin, end = MARKS
+    rows = [begin, "| question | `kilowatch plan` | answer |", "| --- | --- | --- |"]
+    for one in questions():
+        said = CliRunner().invoke(kilowatch, ["plan", *shlex.split(one.type), "--json"]).stdout
+        rows.append(f"| {one.ask} | `{one.type}` | {json.loads(said)['verdict']} |")
+    head, _, rest = text.partition(begin)
+    return "\n".join([head + rows[0], *rows[1:], end + rest.partition(end)[2]])
 
 
 def printed(name: str) -> str:
@@ -70,6 +103,9 @@ def outdated() -> list[str]:
     ]
     if not PAGE.exists() or PAGE.read_text() != page():
         found.append("docs/sites.md")
+    home = HOME.read_text(encoding="utf-8")
+    if in_page(home) != home:
+        found.append("docs/home.md")
     return found
 
 
@@ -86,6 +122,7 @@ def main(arguments: list[str]) -> int:
         (FOLDER / f"{name}.txt").write_text(printed(name))
         (PICTURES / f"site-{name}.png").write_bytes(picture(name))
     PAGE.write_text(page())
+    HOME.write_text(in_page(HOME.read_text(encoding="utf-8")), encoding="utf-8")
     return 0
 
 

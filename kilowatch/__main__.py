@@ -38,7 +38,7 @@ COMMANDS = {
     "init": "init",
     "cluster": "cluster",
     "circuits": "circuits",
-    "plan": "power",
+    "plan": "plan",
     "fit": "power",
     "cap": "power",
     "report": "report",

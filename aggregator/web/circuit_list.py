@@ -9,6 +9,7 @@ from api.power import CircuitState, PowerReply
 from present.circuit.figures import by_urgency, share, tree
 from present.circuit.outlook import ESTIMATE, next_row
 from present.circuit.rows import headroom_row, load_row, share_row, state_row
+from present.circuit.rules import NO_CIRCUITS
 from present.row import Tone
 from telemetry.text import counted
 
@@ -46,7 +47,7 @@ def _none(power: PowerReply) -> str:
         return f"No circuit, budget or UPS is monitored: {power.failure}"
     if power.configured:
         return "The circuits are not computed yet."
-    return "No circuits are configured: write [power.circuits.NAME] in the aggregator's settings."
+    return NO_CIRCUITS
 
 
 def _problems(power: PowerReply) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import textwrap
 import time
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,9 @@ from kilowatch.cli.output import echo, echo_json, print_json
 from kilowatch.clients.api import ApiClient, read_token
 from kilowatch.text.circuits import circuit_lines, row_lines
 from kilowatch.text.losses import loss_lines
+from kilowatch.text.table import WIDTH
 from present.circuit.outlook import ESTIMATE
+from present.circuit.rules import NO_CIRCUITS
 from present.units import watts
 from telemetry.errors import KilowattError
 
@@ -80,9 +83,8 @@ def _json(api: ApiClient) -> str:
 def _lines(api: ApiClient) -> list[str]:
     power = api.get("/api/v1/power", PowerReply)
     if not power.configured:
-        return ["No circuit is configured. Three lines in the aggregator's settings are enough:",
-                "", "    [power.circuits.office]", "    breaker = 15",
-                '    nodes = ["rig1"]', "", "Then docs/power.md."]  # fmt: skip
+        return [*textwrap.wrap(NO_CIRCUITS, WIDTH, break_on_hyphens=False), "", "Three lines are enough:",
+                "", "    [power.circuits.office]", "    breaker = 15", '    nodes = ["rig1"]']  # fmt: skip
     found = api.get("/api/v1/circuits", CircuitsReply)
     draw = "" if power.wall_watts is None else f"  {watts(power.wall_watts)} at the wall"
     lines = [f"cluster {clean(found.cluster)}{draw}", *_problems(power)]

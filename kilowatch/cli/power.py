@@ -1,18 +1,16 @@
-"""`kilowatch plan`, `fit`, `cap` and `power`: plan, find room, cap, check and import circuits."""
+"""`kilowatch fit`, `cap` and `power`: find room, cap, check and import circuits."""
 
 from __future__ import annotations
 
 import sys
 import tomllib
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import click
-from msgspec.structs import asdict
 
 from aggregator.electrical.energy_sampler import zone_of
-from api.power import CapPlan, CapRequest, FitRequest, FitResult, PlanRequest, PlanResult
+from api.power import CapPlan, CapRequest, FitRequest, FitResult
 from kilowatch.cli.aggregator import ca_option, web_address
 from kilowatch.cli.arguments import json_option
 from kilowatch.cli.output import echo, print_json
@@ -21,12 +19,10 @@ from kilowatch.clients.netbox import NetBox
 from kilowatch.exit_codes import ExitCode
 from kilowatch.text.caps import cap_lines
 from kilowatch.text.fit import fit_lines
-from kilowatch.text.plan import plan_lines
 from power.netbox import translate, write
 from power.plan.caps import plan_caps
 from power.plan.fit import fit as find_places
 from power.plan.fit import parse_watts
-from power.plan.plan import Suppose, make
 from power.site.config import PowerConfig
 from power.site.decode import decode, section
 from power.site.layout import lay_out
@@ -36,10 +32,11 @@ from telemetry.settings import read_toml
 
 def read_site(path: Path) -> PowerConfig:
     """Return the electrical configuration of a TOML file. Raises `ConfigError`."""
-    return _site(path, read_toml(path))
+    return site_in(path, read_toml(path))
 
 
-def _site(path: Path, tree: dict[str, Any]) -> PowerConfig:
+def site_in(path: Path, tree: dict[str, Any]) -> PowerConfig:
+    """Return the electrical configuration of parsed TOML. Raises `ConfigError`."""
     site = decode(str(path), tree)
     zone_of(str(path), site.site.timezone)
     return site
@@ -55,18 +52,18 @@ def _section(where: str, tree: dict[str, Any]) -> dict[str, Any]:
 STATUSES = ("active", "planned", "offline", "failed")
 """Statuses of feeds in NetBox."""
 
-_config = click.option(
+config_option = click.option(
     "--config",
     "config",
     type=click.Path(dir_okay=False, path_type=Path),
     help="TOML file with circuits, at the top or in a [power] section.",
 )
-_http = click.option(
+http_option = click.option(
     "--http",
     metavar="HOST:PORT",
     help="From the present load of a running cluster, instead of --config.",
 )
-_token = click.option(
+token_option = click.option(
     "--token-file",
     type=click.Path(dir_okay=False, path_type=Path),
     help="File with the aggregator's token, where it requires one.",
@@ -74,116 +71,10 @@ _token = click.option(
 
 
 @click.command()
-@_config
-@_http
-@_token
-@ca_option
-@click.option("--watts", multiple=True, metavar="NODE=W", help="A node draws this at the wall.")
-@click.option(
-    "--add",
-    multiple=True,
-    metavar="MODEL[:N][,...][@CORDS]",
-    help="Add GPUs or systems: dgx-h100@R12-A+R12-B has a cord into each, rtx-4090:2,rtx-a6000@lab two models in one node.",
-)
-@click.option("--on", multiple=True, metavar="CORDS", help="Circuits for an --add without @.")
-@click.option("--cap", type=click.FloatRange(min=0, min_open=True), metavar="W", help="Power limit per GPU.")  # fmt: skip
-@click.option(
-    "--lose", multiple=True, metavar="FEED", help="A circuit, panel or source loses power."
-)
-@click.option(
-    "--move",
-    multiple=True,
-    metavar="NODE=CORDS",
-    help="Plug a node in elsewhere: dgx-01=R12-A+R12-B.",
-)
-@click.option("--preload", type=click.FloatRange(0, 2), default=0.0, metavar="RATIO", help="Load over rating that the breakers carried for hours before. [default: cold]")  # fmt: skip
-@json_option
-def plan(
-    config: Path | None,
-    http: str | None,
-    token_file: Path | None,
-    watts: tuple[str, ...],
-    add: tuple[str, ...],
-    on: tuple[str, ...],
-    cap: float | None,
-    lose: tuple[str, ...],
-    move: tuple[str, ...],
-    preload: float,
-    as_json: bool,
-) -> None:
-    """Plan a change: load, limits and time to trip of every circuit. Nodes draw as much as they may, or
-    --watts; with --http what they draw now, and breakers have their present heat."""
-    if (config is None) == (http is None):
-        raise click.UsageError("Name a file with --config, or a running cluster with --http.")
-    if http is not None and preload:
-        raise click.UsageError("--preload is for --config: a running cluster knows its breakers.")
-    asked = PlanRequest(
-        watts={node: _watts(node, value) for node, value in map(_pair, watts)},
-        add=_added(add, on),
-        cap=cap,
-        lose=lose,
-        move=dict(map(_pair, move)),
-    )
-    if config is not None:
-        answer = _planned(config, Suppose(**asdict(asked), preload=preload))
-    else:
-        api = ApiClient(web_address(str(http)), read_token(token_file))
-        answer = api.post("/api/v1/power/plan", asked, PlanResult)
-    if as_json:
-        print_json(answer)
-    else:
-        echo("\n".join(plan_lines(answer)))
-
-
-def _planned(path: Path, suppose: Suppose) -> PlanResult:
-    """Return the plan of a file, by the shipped rules and those of its `[aggregator] rules`."""
-    from alerts.engine.instant import firing_ids  # noqa: PLC0415 - loads the engine
-    from alerts.rules.rule import load  # noqa: PLC0415
-
-    tree = read_toml(path)
-    aggregator = tree.get("aggregator")
-    files = aggregator.get("rules") if isinstance(aggregator, dict) else None
-    own = [Path(str(file)) for file in files] if isinstance(files, list) else []
-    return make(str(path), _site(path, tree), suppose, partial(firing_ids, load(own)))
-
-
-def _added(add: tuple[str, ...], on: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
-    """Return what is added with its cords: after its own `@`, else the next `--on`."""
-    rest, pairs = list(on), []
-    for text in add:
-        what, at, cords = text.partition("@")
-        if not at and not rest:
-            raise click.UsageError(
-                f"--add {text}: where? Write --add {text}@R12-A+R12-B, or --on CIRCUIT."
-            )
-        pairs.append((what, cords if at else rest.pop(0)))
-    if rest:
-        raise click.UsageError(f"--on {rest[0]} belongs to no --add.")
-    return tuple(pairs)
-
-
-def _pair(text: str) -> tuple[str, str]:
-    left, equals, right = text.partition("=")
-    if not equals or not left or not right:
-        raise click.UsageError(f"{text!r} is no pair. Write NODE=VALUE.")
-    return left, right
-
-
-def _watts(node: str, text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value < float("inf"):
-        raise click.UsageError(f"--watts {node}: {text!r} is no power. Write {node}=2500.")
-    return value
-
-
-@click.command()
 @click.argument("what")
-@_config
-@_http
-@_token
+@config_option
+@http_option
+@token_option
 @ca_option
 @click.option("--count", type=click.IntRange(min=1), default=1, metavar="N", help="How many, all on the same circuits. [1]")  # fmt: skip
 @click.option("--feeds", type=int, metavar="N", help="Cords of each: 1, 2 or 4. [by its supplies]")
@@ -237,9 +128,9 @@ def _fit_code(answer: FitResult) -> ExitCode:
 @click.option("--circuit", required=True, metavar="NAME", help="A circuit, panel or other element.")
 @click.option("--below", required=True, metavar="POWER", help="Power to stay below: 40kW, 12500W.")
 @click.option("--by", type=click.Choice(["ratio", "priority", "job"]), default="ratio", help="All GPUs at one ratio of their default limits, nodes of lower priority first, or job by job, that which draws most first. [ratio]")  # fmt: skip
-@_config
-@_http
-@_token
+@config_option
+@http_option
+@token_option
 @ca_option
 @json_option
 def cap(

@@ -20,6 +20,7 @@ from kilowatch.stack.ports import free_port, is_free
 from kilowatch.stack.stack import StackOutcome, run_stack
 from kilowatch.stack.start import StartReport
 from kilowatch.stack.start_line import aggregator_facts, collector_facts
+from present.circuit.rules import NO_CIRCUITS
 from telemetry.errors import ConfigError
 from telemetry.inventory import CommandKind
 from telemetry.release import release
@@ -97,6 +98,8 @@ async def run_machine(
         f"MQTT 127.0.0.1:{port}  (kilowatch tap --broker 127.0.0.1:{port})\n"
         f"data {aggregator.data_dir}"
     )
+    if not aggregator.power.get("circuits"):
+        announce(NO_CIRCUITS)
     log_start("collector", release(), collector_facts(collector))
     log_start("aggregator", release(), aggregator_facts(aggregator, http))
     return await run_stack(

@@ -1,4 +1,4 @@
-"""A plan as text: every circuit under the supposed load, the rules that fire, and remedies."""
+"""A plan as text: whether it holds, every circuit under the supposed load, the rules that fire, and remedies."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from present.units import amperes, exact_watts, percent, watts
 WIDTH = 80
 
 
-def plan_lines(answer: PlanResult) -> list[str]:
-    """Return the plan, no line wider than `WIDTH`."""
-    lines: list[str] = []
+def plan_lines(answer: PlanResult, assumed: str = "") -> list[str]:
+    """Return the plan, no line wider than `WIDTH`: the verdict first. `assumed`: what was taken for true unasked."""
+    lines = _wrapped(f"{clean(answer.verdict)}.", "    ") if answer.verdict else []
+    lines += _wrapped(assumed, "    ")
     for circuit in [*answer.panels, *answer.circuits]:
         lines += _circuit(circuit)
     for one in answer.limits:

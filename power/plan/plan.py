@@ -24,11 +24,13 @@ from power.plan.planned_state import PlannedState, evaluate
 from power.plan.remedy import RemedyPart, cap_of
 from power.site.ceilings import Ceiling, ceilings
 from power.site.config import NodeConfig, PowerConfig
+from power.site.cords import cord_notices
 from power.site.layout import Circuit, Plugged, SiteLayout, lay_out
 from power.site.machine import Machine
 from power.site.plausible import CAP, POWER, PRELOAD
 from power.snapshot.documents import plain
 from power.snapshot.snapshot import PowerSnapshot
+from present.plan import verdict
 from present.units import exact_watts
 from telemetry.errors import ConfigError, did_you_mean
 
@@ -113,8 +115,10 @@ def make(
         )
         for index, circuit in enumerate(layout.circuits.values())
     }  # fmt: skip
+    stale = cord_notices(layout.circuits, layout.machines, layout.cords)  # without what is supposed
+    overloaded = cord_notices(layout.circuits, machines, layout.cords)
     silent = [n for n, m in machines.items() if not m.planned and n not in suppose.watts]
-    return PlanResult(
+    result = PlanResult(
         circuits=[p for name, p in plans.items() if not layout.circuits[name].is_panel],
         panels=[p for name, p in plans.items() if layout.circuits[name].is_panel],
         nodes=[
@@ -136,13 +140,18 @@ def make(
             for one in limits
         ],
         losses=losses_of(layout, contingencies, state.outcome),
+        unknown=silent,
+        cords=overloaded,
         notices=[
-            *layout.notices,
+            *(text for text in layout.notices if text not in stale),
+            *overloaded,
             *_together(layout, contingencies),
             *_too_low(suppose.cap, machines),
             *(f"nodes.{n}: its draw is not known and counts as nothing here; write gpus, profile or watts, or give --watts {n}=W" for n in silent),
         ],
     )  # fmt: skip
+    holds, words = verdict(result)
+    return msgspec.structs.replace(result, holds=holds, verdict=words)
 
 
 def _check(suppose: Suppose) -> None:

@@ -12,7 +12,7 @@ from power.devices.catalogue import clock_command
 from power.site.layout import Circuit
 from present.units import amperes, exact_watts
 
-_SIZES_UL = (15, 20, 25, 30, 35, 40, 45, 50, 60, 70, 80, 90, 100, 110, 125)
+UL_SIZES = (15, 20, 25, 30, 35, 40, 45, 50, 60, 70, 80, 90, 100, 110, 125)
 _SIZES_IEC = (10, 13, 16, 20, 25, 32, 40, 50, 63, 80, 100, 125)
 
 
@@ -89,7 +89,7 @@ def _instead(
     # Other loads of the circuit go through a larger breaker, too.
     most += circuit.continuous_amps - allowed * amps_per_watt
     limit = circuit.continuous_amps / circuit.rated_amps
-    sizes = _SIZES_UL if circuit.curve in {Curve.UL489, Curve.JIS} else _SIZES_IEC
+    sizes = UL_SIZES if circuit.curve in {Curve.UL489, Curve.JIS} else _SIZES_IEC
     wanted = next((a for a in sizes if a * limit >= most), None)
     if wanted is not None and wanted > circuit.rated_amps:
         ways.append(f"a circuit of {amperes(wanted)} at this voltage, by an electrician")

@@ -1,5 +1,7 @@
 """The electrical rules in a few words, by their number in docs/power.md."""
 
+NO_CIRCUITS = "No circuits are configured. Will a breaker hold? kilowatch plan --breaker 20 --gpus '4x RTX 5090' --region US says so; to watch one, write [power.circuits.NAME] in the aggregator's settings."
+"""What every face says where nothing is known of breakers."""
 WORDS = {
     "E01": "near its continuous limit",
     "E02": "above its continuous limit, which holds for 3 hours and more",
@@ -30,5 +32,5 @@ WORDS = {
 
 
 def rule_words(rule: str) -> str:
-    """Return a firing rule by its number, and its meaning."""
-    return f"{rule} {WORDS.get(rule, '')}".rstrip()
+    """Return the meaning of a firing rule, with its number at the end."""
+    return f"{WORDS[rule]} ({rule})" if rule in WORDS else rule

@@ -144,7 +144,7 @@ def test_circuits_are_a_tree_with_bars_limits_and_a_band() -> None:
     assert "may trip in" in below
     assert ".. never at this load (estimate)" in below
     assert "now 5.1 kW ± 205 W by bmc" in below
-    assert "! E03" in below
+    assert "(E03)" in below
     assert lines[-1] == "Times are estimates; a breaker may trip earlier or later."
     assert any(line.startswith("budget all") for line in lines)
     assert {c["id"] for c in whole["circuits"]} == {"main", "lab/1", "lab/2"}

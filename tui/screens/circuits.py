@@ -22,6 +22,7 @@ from present.circuit.rows import (
     share_row,
     state_row,
 )
+from present.circuit.rules import NO_CIRCUITS
 from present.row import Tone
 from present.units import number, percent, watts
 from telemetry.text import counted, short_duration
@@ -200,8 +201,7 @@ class CircuitsView(ListView):
                 [state.circuit_status.get(c.id, 0) > 0 for c in circuits], bool
             ).reshape(len(mask))
         order = np.flatnonzero(mask)
-        nothing = "no circuits configured: write [power.circuits.NAME] in the aggregator's settings, see docs/power.md"
-        nothing = state.circuits_unknown or nothing
+        nothing = state.circuits_unknown or NO_CIRCUITS
         return Listing(CircuitSource(state, rows, self.context.since, self.folded), COLUMNS,
                        order[::-1] if self.reverse else order, [c.id for c in circuits],
                        len(circuits), self.sort, nothing)  # fmt: skip

@@ -1,0 +1,79 @@
+"""The verdict of a plan, of sites of every kind: golden texts, and one exit code for each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from kilowatch.__main__ import main
+from kilowatch.exit_codes import ExitCode
+from power.plan.plan import Suppose
+from tests.power.sites import planned
+from tests.present import golden
+
+RIG = '[circuits.office]\nbreaker = {}\nvolts = 120\nnodes = ["rig"]\n[nodes.rig]\ngpus = "{}x RTX 5090"\n'
+TWO = RIG.format(20, 2) + '[circuits.garage]\nbreaker = 15\nvolts = 120\nnodes = ["{}"]\n'
+UNSAID = '[circuits.office]\nbreaker = 15\nnodes = ["rig1"]\n'
+"""The three lines of docs/power.md: nothing is known of what hangs on it."""
+PAIR = """
+region = "EU"
+circuits.a = { breaker = 16, poles = 1, redundancy = { group = "g", role = "A" } }
+circuits.b = { breaker = 16, poles = 1, redundancy = { group = "g", role = "B" } }
+nodes.n = { watts = WATTS, cords = [{ circuit = "a" }, { circuit = "b" }] }
+"""
+BUDGET = 'circuits.a = { breaker = 32, nodes = ["n"] }\nnodes.n.watts = 4000\nregion = "EU"\nbudgets.home = { circuits = ["a"], kw = 3.45 }\n'
+UPS = """
+region = "EU"
+panels.p = { volts = 400, breaker = 63 }
+ups.u = { watts = 3000, parent = "p" }
+circuits.c = { parent = "u", poles = 3, breaker = 32, nodes = ["n"] }
+nodes.n.watts = 3600
+"""
+PLUG = 'region = "UK"\ncircuits.ring.breaker = 32\nnodes.n = { watts = 3300, cords = [{ circuit = "ring", connector = "BS 1363" }] }\n'
+SITES: dict[str, tuple[str, Suppose]] = {
+    "one rig, with room": (RIG.format(20, 2), Suppose()),
+    "one rig, near its limit": (RIG.format(20, 2), Suppose(watts={"rig": 1800})),
+    "one rig, over for hours": (RIG.format(20, 3), Suppose()),
+    "one rig, may trip": (RIG.format(20, 4), Suppose()),
+    "one rig, trips at once": (RIG.format(20, 4), Suppose(watts={"rig": 40_000})),
+    "one of two circuits is over": (TWO.format("s") + "[nodes.s]\nwatts = 1700\n", Suppose()),
+    "both hold": (TWO.format("s") + "[nodes.s]\nwatts = 600\n", Suppose()),
+    "nothing is known of the load": (UNSAID, Suppose()),
+    "a part is not known": (TWO.format("s") + "[nodes.s]\n", Suppose()),
+    "a part is not known, and the rest is too much": (TWO.format("s"), Suppose(watts={"rig": 2300})),
+    "two feeds": (PAIR.replace("WATTS", "3000"), Suppose()),
+    "two feeds of which one can not carry all": (PAIR.replace("WATTS", "5000"), Suppose()),
+    "a feed is lost": (PAIR.replace("WATTS", "3000"), Suppose(lose=("a",))),
+    "both feeds are lost": (PAIR.replace("WATTS", "3000"), Suppose(lose=("a", "b"))),
+    "a contract": (BUDGET, Suppose()),
+    "a UPS": (UPS, Suppose()),
+    "a plug": (PLUG, Suppose()),
+}  # fmt: skip
+
+
+def test_a_verdict_reads_as_kept() -> None:
+    """A word, the reason with its amps, and what is not known."""
+    plans = {name: planned(site, suppose) for name, (site, suppose) in SITES.items()}
+    golden.check("plan", {name: [plan.verdict] for name, plan in plans.items()})
+    words = {True: "Yes: ", False: "No: ", None: "Can't say: "}
+    assert [
+        name for name, plan in plans.items() if not plan.verdict.startswith(words[plan.holds])
+    ] == []
+
+
+@pytest.mark.parametrize(
+    ("site", "code"),
+    [
+        (RIG.format(20, 2), ExitCode.CLEAN),
+        (RIG.format(20, 4), ExitCode.TICKET),
+        (UNSAID, ExitCode.UNJUDGED),
+    ],
+)
+def test_the_exit_code_is_the_verdict(tmp_path: Path, site: str, code: ExitCode) -> None:
+    """As JSON too."""
+    file = tmp_path / "site.toml"
+    file.write_text(site)
+    assert CliRunner().invoke(main, ["plan", "--config", str(file)]).exit_code == code
+    assert CliRunner().invoke(main, ["plan", "--config", str(file), "--json"]).exit_code == code
