@@ -405,6 +405,8 @@ class LimitPlan(msgspec.Struct, frozen=True, kw_only=True):
     survivor_loss: str | None
     """That loss."""
     alerts: list[str]
+    battery_seconds: float | None = None
+    """For how long its batteries carry this load when new; null where their energy is not set."""
 
 
 class BudgetPlan(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import tomllib
 from pathlib import Path
@@ -70,7 +71,14 @@ token_option = click.option(
 )
 
 
-@click.command()
+class _Negative(click.Command):
+    """A command whose argument may begin with a sign: `-3kW` is a wrong number and no option."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, [re.sub(r"^(?=-\d)", " ", text) for text in args])
+
+
+@click.command(cls=_Negative)
 @click.argument("what")
 @config_option
 @http_option
@@ -104,7 +112,7 @@ def fit(
     """
     if (config is None) == (http is None):
         raise click.UsageError("Name a file with --config, or a running cluster with --http.")
-    asked = FitRequest(what=what, count=count, feeds=feeds, host_watts=host_watts, top=top)
+    asked = FitRequest(what=what.strip(), count=count, feeds=feeds, host_watts=host_watts, top=top)
     if config is not None:
         answer = find_places(str(config), read_site(config), asked)
     else:

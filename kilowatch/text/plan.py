@@ -11,6 +11,7 @@ from kilowatch.text.losses import planned_trip_text
 from present.circuit.outlook import ESTIMATE
 from present.circuit.rows import limits, pole_amps
 from present.units import amperes, exact_watts, percent, watts
+from telemetry.text import estimated_duration
 
 WIDTH = 80
 
@@ -58,6 +59,8 @@ def _limit(limit: LimitPlan) -> list[str]:
     if limit.survivor_ratio is not None and limit.survivor_loss is not None:
         after = f"; {percent(limit.survivor_ratio)} after the loss of {clean(limit.survivor_loss)}"
     text = f"{clean(limit.id)}  {exact_watts(limit.watts)}, {percent(limit.load_ratio)} of its rating{after}"
+    if limit.battery_seconds is not None:
+        text += f"; new batteries carry it for about {estimated_duration(limit.battery_seconds)}"
     return [*_wrapped(text, "    "), *_broken(limit.alerts)]
 
 

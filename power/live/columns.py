@@ -166,9 +166,11 @@ def _reported(result: TickResult, ratio: Floats) -> Floats:
 
 def _quality(topology: SiteTopology, result: TickResult) -> dict[str, Floats]:
     loads = result.loads
-    # Only a meter on the neutral sees the harmonics.
+    # A meter on the neutral sees the harmonics, which are set otherwise.
     metered = result.meters.neutral
-    neutral = np.where(np.isnan(metered), neutral_amps(loads.currents), metered)
+    neutral = np.where(
+        np.isnan(metered), neutral_amps(loads.currents, topology.third_harmonic), metered
+    )
     known = ~np.isnan(loads.watts) | ~np.isnan(metered)
     neutral = np.where(known & ~np.isnan(topology.neutral_rated), neutral, np.nan)
     return {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,8 +10,8 @@ import numpy as np
 from power import thresholds
 from power.devices.breaker import Curve, inrush_ratio
 from power.network.flow import Ints, Network, connect, has_neutral
-from power.network.wiring import Complex, Flags, Floats, amps_per_watt, imbalance
-from power.site.circuit import ElementKind
+from power.network.wiring import Complex, Flags, Floats, Wiring, amps_per_watt, imbalance
+from power.site.circuit import Circuit, ElementKind
 from power.site.layout import SiteLayout
 
 
@@ -31,6 +32,8 @@ class SiteTopology:
     between: Floats
     """Volts between two poles over volts to neutral; 1 for a single pole."""
     power_factor: Floats
+    third_harmonic: Floats
+    """Amps of the third harmonic over those of a pole: its own, or the highest below it."""
     pattern: Complex
     """Amps per watt of a load spread evenly over the circuit's own poles; shape (circuits, 3)."""
     cord_kind: Ints
@@ -86,6 +89,16 @@ class SiteTopology:
         return np.where(self.three & ~np.isnan(amps.sum(axis=1)), spread, np.nan)
 
 
+def _third_harmonic(circuits: Sequence[Circuit], parent: Ints) -> Floats:
+    found = np.array([circuit.third_harmonic for circuit in circuits])
+    for number in range(len(circuits) - 1, -1, -1):  # parents stand before children
+        if parent[number] >= 0:
+            found[parent[number]] = max(found[parent[number]], found[number])
+    # Those of two poles half a turn apart cancel.
+    wye = [circuit.wiring is Wiring.WYE and len(circuit.poles) > 1 for circuit in circuits]
+    return np.where(wye, found, 0.0)
+
+
 def build_topology(layout: SiteLayout) -> SiteTopology:
     """Return the arrays of a layout."""
     network = connect(layout)
@@ -115,6 +128,7 @@ def build_topology(layout: SiteLayout) -> SiteTopology:
         nominal_volts=np.array([x.volts / x.sag for x in circuits]),
         between=np.array([1.0 if len(x.poles) == 1 else x.outlet_ratio for x in circuits]),
         power_factor=np.array([x.power_factor for x in circuits]),
+        third_harmonic=_third_harmonic(circuits, parent),
         pattern=np.array([
             amps_per_watt(x.poles, x.volts, x.power_factor, x.wiring) for x in circuits
         ]).reshape(-1, 3),

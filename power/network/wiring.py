@@ -2,11 +2,13 @@
 
 The reference voltages are unit vectors. A load from L1 to neutral puts its current on L1 along L1's
 voltage; a load from L1 to L2 puts it on both, along the voltage between them and with opposite sign.
-All loads of a circuit are assumed to have one power factor, which turns every phasor alike.
+All loads of a circuit are assumed to have one power factor, which turns every phasor of it alike.
 """
 
 from __future__ import annotations
 
+import cmath
+import math
 from enum import StrEnum
 
 import numpy as np
@@ -19,6 +21,8 @@ Index = npt.NDArray[np.intp]
 
 POLES = ("L1", "L2", "L3")
 ROOT3 = 3.0**0.5
+USUAL_POWER_FACTOR = 0.97
+"""Of computers' supplies under load."""
 
 
 class Wiring(StrEnum):
@@ -56,11 +60,15 @@ def amps_per_watt(
 ) -> Complex:
     """Return the current phasor on each of L1, L2, L3 that one watt across the poles `on` causes.
 
-    One pole: to neutral. Two: between them. Three: balanced. `on` counts from 0.
+    One pole: to neutral. Two: between them. Three: balanced. `on` counts from 0. Loads of different power
+    factors are not in phase, so that their sum is less than that of their amps; angles are against loads of the
+    usual power factor.
     """
     turned = voltages(wiring)
     current: Complex = np.zeros(3, dtype=complex)
-    apparent = 1.0 / power_factor
+    apparent = cmath.rect(
+        1.0 / power_factor, math.acos(USUAL_POWER_FACTOR) - math.acos(power_factor)
+    )
     if len(on) == 2:
         first, second = on
         between = turned[first] - turned[second]
@@ -74,9 +82,15 @@ def amps_per_watt(
     return current
 
 
-def neutral_amps(pole_currents: Complex) -> Floats:
-    """Return the neutral's amps; shape (..., 3) in, (...) out. Line-to-line loads cancel."""
-    amps: Floats = np.abs(pole_currents.sum(axis=-1))
+def neutral_amps(pole_currents: Complex, third_harmonic: Floats | float = 0.0) -> Floats:
+    """Return the neutral's amps; shape (..., 3) in, (...) out. Line-to-line loads cancel.
+
+    `third_harmonic`: amps of the third harmonic over those of a pole, shape (...): on the neutral those of all three
+    poles add up, as the third harmonics of three phases are in phase.
+    """
+    amps: Floats = np.hypot(
+        np.abs(pole_currents.sum(axis=-1)), third_harmonic * np.abs(pole_currents).sum(axis=-1)
+    )
     return amps
 
 

@@ -23,7 +23,7 @@ from power.plan.losses import limits_of, loss_name, losses_of
 from power.plan.planned_state import PlannedState, evaluate
 from power.plan.remedy import RemedyPart, cap_of
 from power.site.ceilings import Ceiling, ceilings
-from power.site.config import NodeConfig, PowerConfig
+from power.site.config import NodeConfig, PowerConfig, UpsConfig
 from power.site.cords import cord_notices
 from power.site.layout import Circuit, Plugged, SiteLayout, lay_out
 from power.site.machine import Machine
@@ -34,6 +34,8 @@ from present.plan import verdict
 from present.units import exact_watts
 from telemetry.errors import ConfigError, did_you_mean
 
+_INVERTER = 0.9
+"""Output over what is drawn from batteries; more at half load, less at little."""
 MOST_ADDED = 1_000
 """Most machines that a plan may add, so that it does not keep a cluster waiting."""
 
@@ -136,7 +138,10 @@ def make(
             for _, plan in budgets
         ],
         limits=[
-            msgspec.structs.replace(one, alerts=list(ids[SnapshotKind.UPS].get(one.id, ())))
+            msgspec.structs.replace(
+                one, alerts=list(ids[SnapshotKind.UPS].get(one.id, ())),
+                battery_seconds=_battery_seconds(layout.site.ups.get(one.id), one.watts),
+            )
             for one in limits
         ],
         losses=losses_of(layout, contingencies, state.outcome),
@@ -355,6 +360,13 @@ def _snapshot(
     if survivors is not None:
         columns["ups_survivor_ratio"] = np.array([math.nan if x is None else x for x in survivors.values()])  # fmt: skip
     return PowerSnapshot(kind, 0, tuple(rows), columns)
+
+
+def _battery_seconds(ups: UpsConfig | None, watts: float) -> float | None:
+    """Return for how long a UPS carries a load from new batteries."""
+    if ups is None or ups.battery_wh is None or watts <= 0:
+        return None
+    return round(3600 * ups.battery_wh * _INVERTER / watts)
 
 
 def _finite(load: float | None) -> float | None:

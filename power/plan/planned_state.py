@@ -62,7 +62,7 @@ def evaluate(
     seconds = seconds_to_trip(heat, np.where(dead, 0.0, now.highest / network.effective), network.element)  # fmt: skip
     seconds = np.where(dead[:, None], np.inf, seconds)  # an open circuit can't trip, however hot
     seconds = np.where(topology.breakers[:, None], seconds, np.nan)
-    neutral = neutral_amps(now.currents)
+    neutral = neutral_amps(now.currents, topology.third_harmonic)
     could = np.bincount(topology.below[0], known[topology.below[1]], len(network.names)) > 0
     usual = carry(
         topology, machine_watts, network.other_watts, network.cord_share, np.zeros_like(dead)

@@ -19,6 +19,9 @@ from telemetry.errors import ConfigError, did_you_mean
 
 _MAINS = MAINS["EU"]
 """Mains of a region that is not known."""
+_OTHER_SYSTEM = 0.05
+"""Lines of three that differ by more from sqrt(3) times a home's voltage come from a service of their own: the 200 V
+of Japan, the 220 V of Taiwan."""
 
 
 class ElementKind(StrEnum):
@@ -93,6 +96,8 @@ class Circuit:
     """Output over input by load; none where nothing is lost."""
     limit_watts: float = math.inf
     limit_volt_amps: float = math.inf
+    third_harmonic: float = 0.0
+    """Amps of the third harmonic over those of a pole."""
 
     @property
     def outlet_ratio(self) -> float:
@@ -234,6 +239,7 @@ def branch_circuit(
         spec.neutral_amps or rated, spec.other_w, spec.plug_amps,
         source=source, sag=spec.sag, inputs=inputs, **in_group(spec.redundancy),
         generator=above.generator if above is not None else is_generator(source, site),
+        third_harmonic=spec.third_harmonic,
     )  # fmt: skip
 
 
@@ -272,10 +278,13 @@ def _wires(
         raise ConfigError(f"{place}.phase", "a delta has no neutral, and one pole names one line", 'Write phase = "L1-L2"; where a transformer has a centre tap, declare its two halves as wiring = "split".')  # fmt: skip
     if spec.volts is None and above is not None:
         return system, poles, above.volts
-    home = MAINS.get(site.region or "US", _MAINS).volts
+    mains = MAINS.get(site.region or "US", _MAINS)
     # Two poles of a home are twice its voltage apart, lines of three sqrt(3) times: 240 and 208 V.
     between = 2 if system is Wiring.SPLIT else 3**0.5
-    volts = spec.volts if spec.volts is not None else home * (between if count > 1 else 1)
+    usual = mains.volts * (between if count > 1 else 1)
+    if count > 1 and system is not Wiring.SPLIT and abs(mains.between / usual - 1) > _OTHER_SYSTEM:
+        usual = mains.between
+    volts = spec.volts if spec.volts is not None else usual
     if count == 2 and system is not Wiring.SPLIT:
         return system, poles, volts / 3**0.5  # volts between two lines of three
     return system, poles, line_to_neutral(volts, system, count)

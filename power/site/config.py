@@ -18,7 +18,7 @@ from power.devices.conversion import Conversion
 from power.devices.lsi import LsiSettings
 from power.devices.supply import Tier
 from power.meters.config import Meter, MeterBroker
-from power.network.wiring import Wiring
+from power.network.wiring import USUAL_POWER_FACTOR, Wiring
 from power.report.tariff import TariffRate
 from telemetry.errors import ConfigError
 
@@ -124,6 +124,9 @@ class CircuitConfig(_Strict, frozen=True):
     """Between lines on three-phase and split-phase circuits. [120 in the US, 100 in JP, else 230]"""
     poles: int | None = None
     """Poles of its breaker: 1, 2 or 3. [by `phase` and `wiring`]"""
+    third_harmonic: float = 0.0
+    """Amps of the third harmonic over those of a pole: its neutral carries three times that. 0.3 is bad; a meter
+    on the neutral measures it."""
     phase: str | None = None
     """The poles it takes of its parent: L1, or L1-L2."""
     wiring: Wiring | None = None
@@ -139,7 +142,7 @@ class CircuitConfig(_Strict, frozen=True):
     """The outlet or plug in line: `L6-30`, `C19`, `CEE 32`, `Schuko`."""
     grouping: float = 1.0
     """Derating factor for a row of loaded breakers."""
-    pf: float = 0.97
+    pf: float = USUAL_POWER_FACTOR
     """Power factor of its load, where no meter reads it."""
     sag: float = 1.0
     """Real voltage over nominal; 0.97 plans for a weak line, where constant power draws more amps."""
@@ -309,6 +312,8 @@ class UpsConfig(_Strict, frozen=True):
     redundancy: RedundancyConfig | None = None
     volt_amps: float | None = None
     """Rating. [watts over 0.9]"""
+    battery_wh: float | None = None
+    """Energy of its batteries when new, Wh: `plan` says for how long they carry the load."""
     circuits: tuple[str, ...] = ()
     """Circuits behind it."""
     nodes: tuple[str, ...] = ()

@@ -17,7 +17,7 @@ from power.site.chain import (
     ups_row,
 )
 from power.site.circuit import Circuit, ElementKind, branch_circuit, panel_circuit
-from power.site.config import PowerConfig
+from power.site.config import PowerConfig, UpsConfig
 from power.site.cords import (
     Plugged,
     cord_notices,
@@ -87,8 +87,13 @@ def check_budgets(where: str, site: PowerConfig) -> None:
             raise ConfigError(f"{where}: budgets.{name}", "it has no limit", "Write kw, kwh_month or cost_month.")  # fmt: skip
 
 
+_OF_THE_TREE = ("efficiency", "conversion", "volts", "wiring", "breaker")
+"""Settings of a UPS that only one that is an element of the tree has."""
+
+
 def check_ups(where: str, site: PowerConfig, machines: Collection[str]) -> None:
     """Refuse a UPS with unknown circuits or nodes, or a wrong table of efficiency or overload."""
+    chained = chained_ups(site)
     for name, ups in site.ups.items():
         place = f"{where}: ups.{name}"
         for circuit in ups.circuits:
@@ -98,6 +103,14 @@ def check_ups(where: str, site: PowerConfig, machines: Collection[str]) -> None:
             if node not in machines:
                 raise _unknown(f"{place}.nodes", "node", node, machines)
         efficiency_points(f"{place}.efficiency", ups.efficiency, ups.conversion, ups.watts)
+        usual = UpsConfig(watts=ups.watts)
+        idle = [
+            key
+            for key in _OF_THE_TREE
+            if name not in chained and getattr(ups, key) != getattr(usual, key)
+        ]
+        if idle:
+            raise ConfigError(f"{place}.{idle[0]}", "it has no effect, since nothing says what feeds this UPS", "Write parent, the panel or source that feeds it, or remove it.")  # fmt: skip
         loads = [load for load, _ in ups.overload or ()]
         if any(one >= two for one, two in pairwise(loads)):
             raise ConfigError(f"{place}.overload", "the loads do not rise", "Write [[1.05, 3600], [1.10, 600], [1.30, 60]].")  # fmt: skip

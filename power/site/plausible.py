@@ -88,7 +88,7 @@ class Range:
 RATIO = Range(0.3, 1.0, "", "a ratio of what is nominal", (PERCENT,))
 BREAKER = Range(0.5, 6300, "A", "the largest circuit breakers have 6,300 A", (MILLI_A,))
 POWER = Range(
-    1, 1_000_000, "W", "the power of a machine, up to a row of racks", (KILO_W,), zero=True
+    5, 1_000_000, "W", "the power of a machine, up to a row of racks", (KILO_W,), zero=True
 )
 PRELOAD = Range(0, 2, "", "load over rating for hours", (PERCENT,))
 CAP = Range(10, 3000, "W", "the power limit of one GPU", (KILO_W,))
@@ -126,12 +126,14 @@ RANGES: dict[str, Range] = {
     "pf": Range(0.3, 1.0, "", "watts over volt-amperes: 0.97 is usual", (PERCENT,)),
     "sag": Range(0.6, 1.0, "", "real voltage over nominal: a supply gives up below", (PERCENT,)),
     "other_w": POWER,
+    "third_harmonic": Range(0, 1, "", "amps of the third harmonic over those of a pole", (PERCENT,)),
     "rcd_ma": Range(1, 30_000, "mA", "residual-current devices trip at 10 mA to 30 A", (AMPERE,)),
     "poles": Range(1, 3, "", "a circuit has one pole to three"),
     "budget_kw": KW,
     "kw": KW,
     "kva": KVA,
     "volt_amps": Range(20, 100_000_000, "VA", "the rating on its label", (KILO_VA,)),
+    "battery_wh": Range(1, 1e9, "Wh", "the energy of a battery", (_times("kWh", 1000),)),
     "modules": COUNT,
     "efficiency": EFFICIENCY,
     # Of machines.
@@ -179,6 +181,10 @@ CHECKED_ELSEWHERE = frozenset({"volts", "tariff", "price", "psu", "ir", "tr", "i
 """Numbers that other checks judge: voltages by `check_volts`, prices by currency, supplies by cords, the dials
 of a trip unit by `power.devices.lsi`."""
 
+_HOST, _HOST_OVER_GPUS = 10_000, 3
+"""Watts that a host may draw whatever its GPUs, and times their watts beyond that."""
+_ONE_POLE = 250
+"""Amps from which on no breaker of one pole is made."""
 _OVER_TDP = 1.5
 """Most that a board's firmware lets its limit be over its nominal power, generously."""
 _DOLLARS = frozenset({"USD", "EUR", "GBP", "CHF", "CAD", "AUD", "NZD", "SGD"})
@@ -226,7 +232,18 @@ def check_together(where: str, site: PowerConfig) -> None:
         if source.kw is not None and source.kva is not None and source.kva < source.kw:
             raise ConfigError(f"{where}: sources.{name}.kva", f"{source.kva:g} kVA are less than its {source.kw:g} kW, and a power factor is at most 1", f"Write at least {source.kw:g}.")  # fmt: skip
     for name, node in site.nodes.items():
+        _check_host(f"{where}: nodes.{name}", node)
         _check_cards(f"{where}: nodes.{name}", node)
+
+
+def _check_host(place: str, node: NodeConfig) -> None:
+    """Refuse a host that dwarfs its GPUs."""
+    if node.gpus is None or node.host_watts is None:
+        return
+    gpus = sum(part.count * part.card.tdp_watts for part in gpu_parts(place, node))
+    most = max(_HOST, _HOST_OVER_GPUS * gpus)
+    if node.host_watts > most:
+        raise ConfigError(f"{place}.host_watts", f"{node.host_watts:,g} W beside GPUs of {gpus:,g} W: all of a machine but its GPUs draws less", f"Write the watts of its processors, memory, fans and disks, {most:,g} at most: host_watts = 250 for a desktop, 3500 for a server of eight GPUs.")  # fmt: skip
 
 
 def _check_cards(place: str, node: NodeConfig) -> None:
@@ -326,7 +343,7 @@ def _poles(spec: msgspec.Struct) -> int:
 
 
 def check_circuit_volts(where: str, site: PowerConfig, circuits: Mapping[str, Circuit]) -> None:
-    """Refuse a circuit's voltage that what feeds it does not have, or that its connector is not made for."""
+    """Refuse a circuit's voltage that what feeds it does not have, or that its connector or breaker is not made for."""
     for name, spec in site.circuits.items():
         circuit = circuits[name]
         above = circuits.get(circuit.parent or "")
@@ -339,11 +356,26 @@ def check_circuit_volts(where: str, site: PowerConfig, circuits: Mapping[str, Ci
                     "between two lines" if len(circuit.poles) > 1 else "from a line to neutral"
                 )
                 raise ConfigError(f"{where}: circuits.{name}.volts", f"{spec.volts:g} V, and {above.id}, which feeds it, has {has:.0f} V {between}", "Remove volts, which are inherited, or put a transformer between them: [power.transformers.PDU].")  # fmt: skip
-        if spec.connector is not None:
-            low, high = find_connector(f"{where}: circuits.{name}.connector", spec.connector).volts
-            offered = (circuit.volts / circuit.sag, volts)
-            if not any(low * 0.9 <= one <= high * 1.06 for one in offered):
-                raise ConfigError(f"{where}: circuits.{name}.connector", f"{spec.connector} is made for {low:g} to {high:g} V, and the circuit has {volts:.0f} V", "Name the connector that is there: 5-15 has 120 V, 6-20 and L6-30 have 208 or 240 V, C19 any.")  # fmt: skip
+        _check_connector(f"{where}: circuits.{name}.connector", spec.connector, circuit)
+        if spec.breaker is not None and len(circuit.poles) == 1 and circuit.rated_amps > _ONE_POLE:
+            rated = circuit.rated_amps
+            cure = "Write poles = 3, and the volts between lines."
+            if rated / 100 in {10, 15, 16, 20, 25, 30, 32}:
+                cure = f"Did you mean {rated / 100:g} A, without its decimals? Write breaker = {rated / 100:g}."
+            raise ConfigError(f"{where}: circuits.{name}.breaker", f"{rated:,g} A at {volts:.0f} V on one pole: breakers of one pole end at {_ONE_POLE} A", cure)  # fmt: skip
+    for name, node in site.nodes.items():
+        for number, cord in enumerate(node.cords):
+            if cord.circuit in circuits:
+                _check_connector(f"{where}: nodes.{name}.cords[{number}].connector", cord.connector, circuits[cord.circuit])  # fmt: skip
+
+
+def _check_connector(place: str, connector: str | None, circuit: Circuit) -> None:
+    if connector is None:
+        return
+    low, high = find_connector(place, connector).volts
+    offered = (circuit.volts / circuit.sag, circuit.nominal_volts)
+    if not any(low * 0.9 <= one <= high * 1.06 for one in offered):
+        raise ConfigError(place, f"{connector} is made for {low:g} to {high:g} V, and the circuit has {circuit.nominal_volts:.0f} V", "Name the connector that is there: 5-15 has 120 V, 6-20 and L6-30 have 208 or 240 V, C19 any.")  # fmt: skip
 
 
 def pole_notices(site: PowerConfig, circuits: Mapping[str, Circuit]) -> list[str]:

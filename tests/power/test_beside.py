@@ -1,0 +1,119 @@
+"""Settings and loads are judged beside each other, and sums are those of what really adds up."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from click.testing import CliRunner
+
+from kilowatch.__main__ import main
+from kilowatch.exit_codes import ExitCode
+from power.plan.plan import Suppose
+from telemetry.errors import ConfigError
+from tests.power.sites import circuit, planned
+
+ROOM = 'region = "US"\ncircuits.desk = {{ breaker = {breaker}, nodes = ["pc"]{more} }}\nnodes.pc = {{ {pc} }}\n'
+PC = 'gpus = "2x RTX 4090"'
+
+
+@pytest.mark.parametrize(
+    ("site", "place", "cure"),
+    [
+        (ROOM.format(breaker=20, more="", pc="watts = 1.8"), "nodes.pc.watts", "watts = 1800"),
+        (ROOM.format(breaker=20, more=", other_w = 1.2", pc=PC), "circuits.desk.other_w", "other_w = 1200"),
+        (ROOM.format(breaker=1600, more="", pc=PC), "circuits.desk.breaker", "breaker = 16"),
+        (ROOM.format(breaker=800, more="", pc=PC), "circuits.desk.breaker", "poles = 3"),
+        (ROOM.format(breaker=20, more="", pc=f"{PC}, host_watts = 90000"), "nodes.pc.host_watts", "host_watts = 250"),
+        (ROOM.format(breaker=20, more="", pc="watts = 400") + 'ups.box = { watts = 800, nodes = ["pc"], efficiency = 0.93 }\n',
+         "ups.box.efficiency", "Write parent"),
+        (ROOM.format(breaker=20, more="", pc="watts = 400") + 'ups.box = { watts = 800, nodes = ["pc"], wiring = "single" }\n',
+         "ups.box.wiring", "Write parent"),
+        ('region = "US"\ncircuits.desk = { breaker = 20, volts = 240 }\nnodes.pc = { watts = 900, cords = [{ circuit = "desk", connector = "5-15" }] }\n',
+         "nodes.pc.cords[0].connector", "6-20"),
+    ],
+)  # fmt: skip
+def test_a_number_that_its_neighbours_make_impossible_is_refused(
+    site: str, place: str, cure: str
+) -> None:
+    """With the place and what to write."""
+    with pytest.raises(ConfigError) as refused:
+        planned(site)
+    assert refused.value.where.endswith(place)
+    assert cure in refused.value.hint
+
+
+@pytest.mark.parametrize(
+    "site",
+    [
+        ROOM.format(breaker=20, more=", other_w = 0", pc="watts = 0"),
+        ROOM.format(breaker=20, more="", pc='gpus = "1x L4", host_watts = 3500'),
+        'region = "DE"\ncircuits.bar = { rated_amps = 3000, rating_is_derated = true, volts = 50, nodes = ["n"] }\nnodes.n.watts = 90000\n',
+        ROOM.format(breaker=20, more="", pc="watts = 400") + 'ups.box = { watts = 800, nodes = ["pc"], battery_wh = 400 }\n',
+    ],
+)  # fmt: skip
+def test_what_can_be_is_not_refused(site: str) -> None:
+    """Nothing at all, a big server around a small card, a busbar, a UPS with its battery."""
+    assert planned(site).circuits
+
+
+def test_supposed_watts_in_kilowatts_are_refused() -> None:
+    """Four RTX 5090 do not draw 2.5 W."""
+    with pytest.raises(ConfigError, match=r"Did you mean 2\.5 kW"):
+        planned(ROOM.format(breaker=20, more="", pc='gpus = "4x RTX 5090"'), Suppose(watts={"pc": 2.5}))  # fmt: skip
+
+
+def test_a_negative_power_to_fit_is_a_wrong_number_and_no_option() -> None:
+    """`fit -3kW`."""
+    found = CliRunner().invoke(main, ["fit", "-3kW", "--config", "/dev/null"])
+    assert found.exit_code == ExitCode.USAGE
+    assert "No such option" not in found.output
+
+
+def test_loads_of_different_power_factors_add_up_as_vectors() -> None:
+    """A motor of pf 0.7 and a heater, 8 kW each on 400 V: hypot of watts and vars, below the sum of amps."""
+    site = """
+region = "DE"
+panels.p = { volts = 400, breaker = 80 }
+circuits.motor = { panel = "p", breaker = 40, poles = 3, pf = 0.7, nodes = ["a"] }
+circuits.heater = { panel = "p", breaker = 40, poles = 3, pf = 1.0, nodes = ["b"] }
+nodes = { a = { watts = 8000 }, b = { watts = 8000 } }
+"""
+    plan = planned(site)
+    vars_ = 8000 * math.tan(math.acos(0.7))
+    both = math.hypot(16_000, vars_) / (math.sqrt(3) * 400)
+    panel = plan.panels[0]
+    assert panel.amps["L1"] == pytest.approx(both, rel=1e-3)
+    assert panel.amps["L1"] < sum(one.amps["L1"] for one in plan.circuits)
+    alike = planned(site.replace("pf = 1.0", "pf = 0.7"))
+    assert alike.panels[0].amps["L1"] == pytest.approx(sum(one.amps["L1"] for one in alike.circuits), rel=1e-4)  # fmt: skip
+
+
+def test_third_harmonics_of_three_poles_add_up_on_the_neutral() -> None:
+    """A quarter of 30 A on each pole: 22.5 A, on the panel too; none between two poles half a turn apart."""
+    watts = 30 * math.sqrt(3) * 400 * 0.97
+    site = f"""
+region = "DE"
+panels.p = {{ volts = 400, breaker = 63 }}
+circuits.c = {{ panel = "p", breaker = 32, poles = 3, third_harmonic = 0.25, nodes = ["n"] }}
+nodes.n.watts = {watts}
+"""
+    plan = planned(site)
+    assert plan.circuits[0].neutral_amps == pytest.approx(22.5, rel=1e-3)
+    assert plan.panels[0].neutral_amps == pytest.approx(22.5, rel=1e-3)
+    split = 'region = "US"\ncircuits.c = { breaker = 50, poles = 2, volts = 240, third_harmonic = 0.3, nodes = ["n"] }\nnodes.n.watts = 5000\n'
+    assert planned(split).circuits[0].neutral_amps == pytest.approx(0, abs=1e-6)
+
+
+@pytest.mark.parametrize(("region", "volts"), [("JP", 200), ("TW", 220), ("US", 208), ("DE", 400)])
+def test_three_poles_without_volts_have_those_of_the_country(region: str, volts: int) -> None:
+    """Between lines: in Japan and Taiwan that is no multiple of a home's voltage."""
+    site = f'region = "{region}"\ncircuits.c = {{ breaker = 63, poles = 3, nodes = ["n"] }}\nnodes.n.watts = 12000\n'
+    amps = circuit(planned(site), "c").amps["L1"]
+    assert amps == pytest.approx(12_000 / volts / math.sqrt(3) / 0.97, rel=0.005)
+
+
+def test_a_plan_says_how_long_a_battery_carries_the_load() -> None:
+    """600 Wh, nine tenths of which reach 300 W: 108 min."""
+    site = ROOM.format(breaker=20, more="", pc="watts = 300") + 'ups.box = { watts = 1000, nodes = ["pc"], battery_wh = 600 }\n'  # fmt: skip
+    assert planned(site).limits[0].battery_seconds == pytest.approx(108 * 60)
