@@ -90,7 +90,7 @@ class MeterHub:
             else:
                 found.append((f"meter {record.meter.name}", self._poller(record).run))
         for name, records in by_broker.items():
-            where = f"meters of {name or 'our broker'}"
+            where = f"meters of {name or self._site.meter_broker or 'our broker'}"
             bus = MeterBus(self._broker_of(name, self._site), records, self._now)
             found.append((where, functools.partial(bus.run, where, supervisor)))
         return found
@@ -125,4 +125,5 @@ class MeterHub:
                 trust(place, config)
 
     def _broker_of(self, name: str | None, site: PowerConfig) -> BrokerConfig:
-        return self._broker if name is None else broker_config(site.brokers[name])
+        named = name or site.meter_broker
+        return self._broker if named is None else broker_config(site.brokers[named])

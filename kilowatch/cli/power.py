@@ -12,6 +12,7 @@ import click
 
 from aggregator.electrical.energy_sampler import zone_of
 from api.power import CapPlan, CapRequest, FitRequest, FitResult
+from aggregator.http.config import is_loopback
 from kilowatch.cli.aggregator import ca_option, web_address
 from kilowatch.cli.arguments import json_option
 from kilowatch.cli.output import echo, print_json
@@ -20,10 +21,12 @@ from kilowatch.clients.netbox import NetBox
 from kilowatch.exit_codes import ExitCode
 from kilowatch.text.caps import cap_lines
 from kilowatch.text.fit import fit_lines
+from power.meters.base import MqttConfig
 from power.netbox import translate, write
 from power.plan.caps import plan_caps
 from power.plan.fit import fit as find_places
 from power.plan.fit import parse_watts
+from power.site.attach import attach
 from power.site.config import PowerConfig
 from power.site.decode import decode, section
 from power.site.layout import lay_out
@@ -201,6 +204,23 @@ def check(file: Path) -> None:
     echo(f"{file}: ok: " + ", ".join(f"{what} {n}" for what, n in counts.items() if n))
     for notice in () if layout is None else layout.notices:
         echo(f"note (E24): {notice}")
+    if names := _on_own_broker(file, config):
+        echo(f"note: {', '.join(names)}: no broker is named, so that they must publish to kilowatch's own; that of `kilowatch run` "
+             "takes devices on the network with --meters-port, and else none")  # fmt: skip
+
+
+def _on_own_broker(file: Path, config: PowerConfig) -> list[str]:
+    """Return the meters that publish to kilowatch's own broker, where that is one of this machine alone."""
+    broker = read_toml(file).get("broker")
+    host = broker.get("host", "") if isinstance(broker, dict) else ""
+    if config.meter_broker is not None or (host and not is_loopback(host)):
+        return []
+    meters = attach(str(file), config)
+    return [
+        f"meters.{one.name}"
+        for one in meters
+        if isinstance(one.config, MqttConfig) and one.config.broker is None
+    ]
 
 
 @power.group("import")

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 @click.option("--for", "seconds", type=DurationParam(), help="End by itself after this time.")
 @click.option("--http", type=AddressParam(), help="Where to serve HTTP. [default: 127.0.0.1:9400]")
 @click.option("--broker-port", type=int, help="Port of the embedded broker. [default: 1883]")
+@click.option("--meters-port", type=click.IntRange(1, 65535), metavar="PORT", help="Run a broker for smart plugs and meters too, on every address of this machine: docs/meters.md.")  # fmt: skip
 @click.option(
     "--data", type=click.Path(file_okay=False, path_type=Path), help="Folder of the data."
 )
@@ -61,6 +62,7 @@ def run(
     seconds: float | None,
     http: tuple[str, int] | None,
     broker_port: int | None,
+    meters_port: int | None,
     data: Path | None,
     until_eof: bool,
 ) -> None:
@@ -98,6 +100,7 @@ def run(
                 reread=lambda: read().aggregator,
                 http=(host, port),
                 broker_port=broker_port,
+                meters_port=meters_port,
                 data=data,
                 seconds=seconds,
                 stop=stop_on_signals(parent),

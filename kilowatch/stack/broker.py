@@ -9,6 +9,7 @@ default.
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import signal
@@ -24,6 +25,8 @@ from telemetry.errors import BusError
 from telemetry.mqtt import EMBEDDED_USER, BrokerConfig
 
 log = logging.getLogger(__name__)
+METERS_USER = "meters"
+ALL_ADDRESSES = "0.0.0.0"  # noqa: S104 - plugs reach it over the network
 
 _SETTINGS = """\
 id = 0
@@ -59,14 +62,30 @@ def client_of(host: str, port: int, folder: Path) -> BrokerConfig:
     )
 
 
+def meters_of(port: int, folder: Path) -> BrokerConfig:
+    """Return how the aggregator connects to the broker of meters, whose password its owner may write."""
+    return BrokerConfig(
+        host="127.0.0.1", port=port, username=METERS_USER, password_file=folder / "meters.password"
+    )
+
+
+def _escaped(text: str) -> str:
+    """Return text as TOML has it between quotation marks."""
+    return json.dumps(text, ensure_ascii=False)[1:-1]
+
+
 class EmbeddedBroker:
     """MQTT broker in a child process, which always ends with this process."""
 
-    def __init__(self, host: str, port: int, folder: Path) -> None:
-        """`folder`: its settings and its password are written there at the start."""
+    def __init__(
+        self, host: str, port: int, folder: Path, *, own: bool = True, option: str = "--broker-port"
+    ) -> None:
+        """`folder`: its settings and its password are written there at the start. `own`: for the parts of this stack;
+        else for meters on the network, whose password lasts. `option` names its port."""
         self.host = host
         self.port = port
-        self.config = client_of(host, port, folder)
+        self._own, self._option = own, option
+        self.config = client_of(host, port, folder) if own else meters_of(port, folder)
         self._folder = folder
         self._password = local_token.make()
         self._published = ExitStack()
@@ -87,24 +106,32 @@ class EmbeddedBroker:
     def _refused(self, problem: object) -> BusError:
         return BusError(
             f"the embedded broker can't listen on {self.host}:{self.port}: {problem}. "
-            "Is another kilowatch running? Choose another port with --broker-port."
+            f"Is another kilowatch running? Choose another port with {self._option}."
         )
 
     def _write(self) -> Path:
         """Write settings and password; return the settings."""
         private_file.claim_folder(self._folder)
         file = self._folder / f"broker-{self.port}.toml"
+        password_file = self.config.password_file
+        assert password_file is not None  # noqa: S101 - both kinds name one
+        if not self._own and password_file.exists():
+            self._password = self.config.password() or self._password
+        else:
+            os.close(private_file.write(password_file, f"{self._password}\n"))
         text = _SETTINGS.format(
-            host=self.host, port=self.port, user=EMBEDDED_USER, password=self._password
+            host=self.host,
+            port=self.port,
+            user=self.config.username,
+            password=_escaped(self._password),
         )
         os.close(private_file.write(file, text))
-        password_file = self.config.password_file
-        assert password_file is not None  # noqa: S101 - `client_of` names one
-        os.close(private_file.write(password_file, f"{self._password}\n"))
         return file
 
     def _publish(self) -> None:
-        """Write the password where programs of this user find it, `kilowatch tap` for instance."""
+        """Write our own password where programs of this user find it, `kilowatch tap` for instance."""
+        if not self._own:
+            return
         self._published.close()
         try:
             self._published.enter_context(

@@ -13,7 +13,7 @@ from aggregator.config import AggregatorConfig
 from aggregator.http.config import is_loopback
 from collector.sources import has_driver
 from kilowatch.settings import Settings
-from kilowatch.stack.broker import client_of
+from kilowatch.stack.broker import ALL_ADDRESSES, METERS_USER, EmbeddedBroker, client_of
 from kilowatch.stack.collectors import LocalCollectors, StackPart
 from kilowatch.stack.demo_site import desktop, plugged
 from kilowatch.stack.ports import free_port, is_free
@@ -23,6 +23,7 @@ from kilowatch.stack.start_line import aggregator_facts, collector_facts
 from present.circuit.rules import NO_CIRCUITS
 from telemetry.errors import ConfigError
 from telemetry.inventory import CommandKind
+from telemetry.mqtt import BrokerConfig
 from telemetry.release import release
 from telemetry.service_log import log_start
 
@@ -41,9 +42,11 @@ async def run_machine(
     announce: Callable[[str], None],
     report: Callable[[StartReport], None] = lambda _: None,
     reloaded: Callable[[], None] = lambda: None,
+    meters_port: int | None = None,
 ) -> StackOutcome:
     """Run broker, collector and aggregator of this machine until `stop`. `reloaded` is called after each
-    reload of the aggregator, `report` with the progress of the start."""
+    reload of the aggregator, `report` with the progress of the start. `meters_port`: of a broker for meters alone,
+    on every address of this machine."""
     source, alerts = settings.collector.source, settings.aggregator.alerts
     without_driver = source == "auto" and not has_driver()
     if without_driver:
@@ -56,8 +59,16 @@ async def run_machine(
             announce("Simulated alerts are not notified: [alerts] is ignored.")
     node, simulated = settings.collector.node, source == DEMO_SOURCE
 
+    state = (data or settings.collector.state_dir).absolute()
+    meters = None
+    if meters_port is not None:
+        meters = EmbeddedBroker(
+            ALL_ADDRESSES, meters_port, state, own=False, option="--meters-port"
+        )
+
     def power(tree: Mapping[str, Any]) -> dict[str, Any]:
-        return desktop((node,)) if simulated and not tree else plugged(tree, node)
+        found = desktop((node,)) if simulated and not tree else plugged(tree, node)
+        return found if meters is None else with_meters(found, meters.config)
 
     if settings.aggregator.tls_cert is not None and not is_loopback(http[0]):
         raise ConfigError(
@@ -66,7 +77,6 @@ async def run_machine(
             "Use `kilowatch collect` and `kilowatch aggregate`, or --http 127.0.0.1:9400.",
         )
     port = _broker_port(settings, broker_port, announce)
-    state = (data or settings.collector.state_dir).absolute()
     broker = client_of("127.0.0.1", port, state)
     collector = msgspec.structs.replace(
         settings.collector,
@@ -98,6 +108,8 @@ async def run_machine(
         f"MQTT 127.0.0.1:{port}  (kilowatch tap --broker 127.0.0.1:{port})\n"
         f"data {aggregator.data_dir}"
     )
+    if meters is not None:
+        announce(f"Meters: MQTT to port {meters_port} of this machine, user {METERS_USER}, password in {meters.config.password_file}")  # fmt: skip
     if not aggregator.power.get("circuits"):
         announce(NO_CIRCUITS)
     log_start("collector", release(), collector_facts(collector))
@@ -112,7 +124,20 @@ async def run_machine(
         reread=None if reread is None else reload,
         reloaded=reloaded,
         report=report,
+        meters=meters,
     )
+
+
+def with_meters(tree: Mapping[str, Any], broker: BrokerConfig) -> dict[str, Any]:
+    """Return a [power] section whose meters publish to a broker where they name no other."""
+    if "meter_broker" in tree:
+        return dict(tree)
+    entry = {"host": broker.host, "port": broker.port, "username": broker.username, "password_file": str(broker.password_file)}  # fmt: skip
+    return {
+        **tree,
+        "meter_broker": METERS_USER,
+        "brokers": {**tree.get("brokers", {}), METERS_USER: entry},
+    }
 
 
 def _broker_port(settings: Settings, asked: int | None, announce: Callable[[str], None]) -> int:

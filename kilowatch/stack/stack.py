@@ -66,13 +66,21 @@ async def run_stack(
     reread: Callable[[], AggregatorConfig] | None = None,
     reloaded: Callable[[], None] = lambda: None,
     report: Callable[[StartReport], None] = lambda _: None,
+    meters: EmbeddedBroker | None = None,
 ) -> StackOutcome:
     """Run all parts until `stop` is set or `seconds` are over; then drain, stop, and count. `reloaded` is
-    called after each reload of the aggregator, `report` with the progress of the start."""
+    called after each reload of the aggregator, `report` with the progress of the start. `meters`: a broker for
+    meters alone."""
     report(StartReport("the broker is starting"))
     broker_config = aggregator_config.broker
     broker = EmbeddedBroker(broker_config.host, broker_config.port, folder)
     await asyncio.to_thread(broker.start)
+    if meters is not None:
+        try:
+            await asyncio.to_thread(meters.start)
+        except BaseException:
+            await asyncio.to_thread(broker.stop)
+            raise
     report(StartReport("the aggregator is starting"))
     loop = asyncio.get_running_loop()
     started = loop.time()
@@ -114,6 +122,8 @@ async def run_stack(
         raise first_error(errors) from errors
     finally:
         await asyncio.to_thread(broker.stop)
+        if meters is not None:
+            await asyncio.to_thread(meters.stop)
     stats = aggregator.stats
     # A process that was killed has not said how many it had.
     published = max(sum(each.frames for each in sampled), stats.frames_stored)

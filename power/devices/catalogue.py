@@ -234,7 +234,7 @@ SYSTEMS = (
     System("gb200-tray", "DGX GB200 compute tray", "gb200", 4, 6667, linked_gpus=4),
     # Whole racks: two feeds a side.
     System("gb200-nvl72", "GB200 NVL72", "gb200", 72, 120_000, linked_gpus=72, feeds=4),
-    System("gb300-nvl72", "GB300 NVL72", "b300", 72, 120_000, linked_gpus=72, feeds=4),
+    System("gb300-nvl72", "GB300 NVL72", "b300", 72, 140_000, linked_gpus=72, feeds=4),
     # AMD sells boards of eight GPUs that all see each other; servers around them are of many makers.
     System("mi300x-platform", "Instinct MI300X platform", "mi300x", 8, 10_600, None, 3000, 6, 4,
            linked_gpus=8, source=f"{_AMD_BOARD}; six supplies of 3 kW, four of which do"),

@@ -118,7 +118,7 @@ class MqttConfig(MeterConfig, frozen=True):
     topic: str
     """Its topic; see the text above the table."""
     broker: str | None = None
-    """Name of an entry of [power.brokers]. [kilowatch's own broker]"""
+    """Name of an entry of [power.brokers]. [`meter_broker`, else kilowatch's own]"""
 
     def check(self, where: str) -> None:
         """Raise `ConfigError` for settings that can't work."""

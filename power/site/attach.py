@@ -19,6 +19,8 @@ KINDS: tuple[Kind, ...] = ("circuit", "node", "ups")
 
 def attach(where: str, site: PowerConfig) -> tuple[AttachedMeter, ...]:
     """Return all meters of a site. Raises `ConfigError` with place and cure."""
+    if site.meter_broker is not None and site.meter_broker not in site.brokers:
+        raise _no_broker(f"{where}: meter_broker", site.meter_broker, site)
     found = [
         each
         for name, meter in site.meters.items()
@@ -29,13 +31,18 @@ def attach(where: str, site: PowerConfig) -> tuple[AttachedMeter, ...]:
     return tuple(found)
 
 
+def _no_broker(place: str, name: str, site: PowerConfig) -> ConfigError:
+    cure = did_you_mean(name, site.brokers) or f"Write [power.brokers.{name}] and its host."
+    return ConfigError(place, f"there is no broker {name!r}", cure)
+
+
 def _entry(place: str, name: str, meter: MeterConfig, site: PowerConfig) -> list[AttachedMeter]:
     if (
         isinstance(meter, MqttConfig)
         and meter.broker is not None
         and meter.broker not in site.brokers
     ):
-        raise ConfigError(f"{place}.broker", f"there is no broker {meter.broker!r}", did_you_mean(meter.broker, site.brokers) or f"Write [power.brokers.{meter.broker}] and its host.")  # fmt: skip
+        raise _no_broker(f"{place}.broker", meter.broker, site)
     if isinstance(meter, Redfish) and meter.hosts:
         for node in meter.hosts:
             _known(f"{place}.hosts", "node", node, site)

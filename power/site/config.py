@@ -385,6 +385,8 @@ class PowerConfig(_Strict, frozen=True):
     """Meters by name."""
     brokers: dict[str, MeterBroker] = {}
     """MQTT brokers of meters that do not publish to kilowatch's own."""
+    meter_broker: str | None = None
+    """Entry of [power.brokers] of meters that name none. [kilowatch's own; that of `run --meters-port`]"""
     ups: dict[str, UpsConfig] = {}
     nodes: dict[str, NodeConfig] = {}
     budgets: dict[str, BudgetConfig] = {}
