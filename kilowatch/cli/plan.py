@@ -19,7 +19,7 @@ from kilowatch.cli.power import config_option, http_option, site_in, token_optio
 from kilowatch.clients.api import ApiClient, read_token
 from kilowatch.exit_codes import ExitCode
 from kilowatch.text.plan import plan_lines
-from power.plan.one_circuit import WHERE, Question, assumed, option_of, site_of
+from power.plan.one_circuit import WHERE, BreakerQuestion, assumed, option_of, site_of
 from power.plan.plan import Suppose, make
 from power.site.config import PowerConfig
 from telemetry.errors import ConfigError
@@ -97,7 +97,7 @@ def plan(
         api = ApiClient(web_address(http), read_token(token_file))
         answer = api.post("/api/v1/power/plan", asked, PlanResult)
     else:
-        answer = _answered(question or config, Suppose(**asdict(asked), preload=preload))
+        answer = _answered(question, config, Suppose(**asdict(asked), preload=preload))
     if as_json:
         print_json(answer)
     else:
@@ -107,7 +107,7 @@ def plan(
 
 def _question(
     typed: dict[str, Any], add: Sequence[str], others: Sequence[object]
-) -> Question | None:
+) -> BreakerQuestion | None:
     """Return what is asked without a file; None where no breaker is named. An --add is one more card in the machine."""
     if typed["breaker"] is None:
         if given := [name for name, value in typed.items() if value]:
@@ -119,12 +119,13 @@ def _question(
         raise click.UsageError(
             "--breaker has one circuit: --on, --lose, --move and an --add with @ need a file, and --config."
         )
-    return Question(**{**typed, "gpus": (*typed["gpus"], *add)})
+    return BreakerQuestion(**{**typed, "gpus": (*typed["gpus"], *add)})
 
 
-def _answered(asked: Question | Path, suppose: Suppose) -> PlanResult:
-    if isinstance(asked, Path):
-        return _planned(asked, suppose)
+def _answered(asked: BreakerQuestion | None, file: Path | None, suppose: Suppose) -> PlanResult:
+    if asked is None:
+        assert file is not None  # noqa: S101 - one of both is given
+        return _planned(file, suppose)
     try:
         return _made(WHERE, site_of(asked), suppose)
     except ConfigError as error:

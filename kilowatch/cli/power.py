@@ -11,8 +11,8 @@ from typing import Any, Literal
 import click
 
 from aggregator.electrical.energy_sampler import zone_of
-from api.power import CapPlan, CapRequest, FitRequest, FitResult
 from aggregator.http.config import is_loopback
+from api.power import CapPlan, CapRequest, FitRequest, FitResult
 from kilowatch.cli.aggregator import ca_option, web_address
 from kilowatch.cli.arguments import json_option
 from kilowatch.cli.output import echo, print_json

@@ -11,7 +11,7 @@ from power.plan.remedy import UL_SIZES
 from power.site.config import PowerConfig, amps
 from power.site.decode import decode
 from power.site.machine import HOST_WATTS
-from present.units import exact_watts, volts
+from present.units import amperes, exact_watts, volts
 from telemetry.errors import ConfigError
 
 CIRCUIT = "circuit"
@@ -29,11 +29,11 @@ _OPTIONS = {
     f"nodes.{MACHINE}.profile": "--gpus",
     f"nodes.{MACHINE}.host_watts": "--host-watts",
 }
-"""What was typed, by its place in the site."""
+"""Options, by the place in the site of what they say."""
 
 
-class Question(NamedTuple):
-    """What hangs on which breaker."""
+class BreakerQuestion(NamedTuple):
+    """Machine, and the breaker that it hangs on."""
 
     breaker: str
     """Amps on its handle."""
@@ -43,12 +43,12 @@ class Question(NamedTuple):
     volts: float | None = None
     """Of the outlet. [by region; 120 without one]"""
     host_watts: float | None = None
-    """All of the machine but its GPUs."""
+    """Watts of the machine beside its GPUs."""
     other_watts: float = 0.0
-    """All else on the circuit."""
+    """Watts of what else hangs on the circuit."""
 
 
-def site_of(asked: Question) -> PowerConfig:
+def site_of(asked: BreakerQuestion) -> PowerConfig:
     """Return the site of a question. Raises `ConfigError`, in whose place `option_of` finds the option."""
     parts = [part for text in asked.gpus for part in counted_models("--gpus", text)]
     machine: dict[str, Any] = {"gpus": [f"{count}x {model}" for count, model in parts]}
@@ -60,7 +60,7 @@ def site_of(asked: Question) -> PowerConfig:
         machine["host_watts"] = asked.host_watts
     breaker = amps("--breaker", asked.breaker)
     if asked.region is None and asked.volts is None and breaker not in UL_SIZES:
-        raise ConfigError("--breaker", f"{breaker:g} A is no size of breakers at 120 V, which is meant without a region", "Add --region and the two letters of the country: DE, UK, JP.")  # fmt: skip
+        raise ConfigError("--breaker", f"{amperes(breaker)} is no size of breakers at {volts(MAINS['US'].volts)}, which is meant without a region", "Add --region and the two letters of the country: DE, UK, JP.")  # fmt: skip
     circuit: dict[str, Any] = {"breaker": breaker}
     cord = {"circuit": CIRCUIT}
     machine["cords"] = [
@@ -74,7 +74,7 @@ def site_of(asked: Question) -> PowerConfig:
     return decode(WHERE, tree if asked.region is None else {**tree, "region": asked.region})
 
 
-def _outlet(asked: Question) -> str | None:
+def _outlet(asked: BreakerQuestion) -> str | None:
     return None if asked.volts is not None else OUTLETS.get(asked.region or "")
 
 
@@ -85,7 +85,7 @@ def option_of(error: ConfigError) -> ConfigError:
     return error if option is None else ConfigError(option, error.problem, error.hint)
 
 
-def assumed(asked: Question) -> str:
+def assumed(asked: BreakerQuestion) -> str:
     """Return what was not said and is taken for true, with the options that say it; "" where all was said."""
     parts = []
     if asked.region is None and asked.volts is None:

@@ -30,7 +30,7 @@ from power.site.machine import Machine
 from power.site.plausible import CAP, POWER, PRELOAD
 from power.snapshot.documents import plain
 from power.snapshot.snapshot import PowerSnapshot
-from present.plan import verdict
+from present.circuit.verdict import verdict
 from present.units import exact_watts
 from telemetry.errors import ConfigError, did_you_mean
 

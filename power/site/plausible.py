@@ -29,6 +29,7 @@ from power.site.config import (
 )
 from power.site.cords import Plugged
 from power.site.machine import Machine, gpu_parts, lowest_cap
+from present.units import amperes, exact_watts
 from telemetry.errors import ConfigError
 
 
@@ -243,7 +244,7 @@ def _check_host(place: str, node: NodeConfig) -> None:
     gpus = sum(part.count * part.card.tdp_watts for part in gpu_parts(place, node))
     most = max(_HOST, _HOST_OVER_GPUS * gpus)
     if node.host_watts > most:
-        raise ConfigError(f"{place}.host_watts", f"{node.host_watts:,g} W beside GPUs of {gpus:,g} W: all of a machine but its GPUs draws less", f"Write the watts of its processors, memory, fans and disks, {most:,g} at most: host_watts = 250 for a desktop, 3500 for a server of eight GPUs.")  # fmt: skip
+        raise ConfigError(f"{place}.host_watts", f"{exact_watts(node.host_watts)} beside GPUs of {exact_watts(gpus)}: all of a machine but its GPUs draws less", f"Write the watts of its processors, memory, fans and disks, {most:,g} at most: host_watts = 250 for a desktop, 3500 for a server of eight GPUs.")  # fmt: skip
 
 
 def _check_cards(place: str, node: NodeConfig) -> None:
@@ -361,8 +362,8 @@ def check_circuit_volts(where: str, site: PowerConfig, circuits: Mapping[str, Ci
             rated = circuit.rated_amps
             cure = "Write poles = 3, and the volts between lines."
             if rated / 100 in {10, 15, 16, 20, 25, 30, 32}:
-                cure = f"Did you mean {rated / 100:g} A, without its decimals? Write breaker = {rated / 100:g}."
-            raise ConfigError(f"{where}: circuits.{name}.breaker", f"{rated:,g} A at {volts:.0f} V on one pole: breakers of one pole end at {_ONE_POLE} A", cure)  # fmt: skip
+                cure = f"Did you mean {amperes(rated / 100)}, without its decimals? Write breaker = {rated / 100:g}."
+            raise ConfigError(f"{where}: circuits.{name}.breaker", f"{amperes(rated)} on one pole: breakers of one pole end at {amperes(_ONE_POLE)}", cure)  # fmt: skip
     for name, node in site.nodes.items():
         for number, cord in enumerate(node.cords):
             if cord.circuit in circuits:

@@ -1,7 +1,7 @@
 """The electrical rules in a few words, by their number in docs/power.md."""
 
 NO_CIRCUITS = "No circuits are configured. Will a breaker hold? kilowatch plan --breaker 20 --gpus '4x RTX 5090' --region US says so; to watch one, write [power.circuits.NAME] in the aggregator's settings."
-"""What every face says where nothing is known of breakers."""
+"""Hint of every face where no breaker is known."""
 WORDS = {
     "E01": "near its continuous limit",
     "E02": "above its continuous limit, which holds for 3 hours and more",

@@ -35,7 +35,7 @@ from tests.kit.waiting import until
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "home.md").read_text()
-(TOML,) = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
+TOML, PLUG = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
 COMMANDS = [
     line for block in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines()
 ]
@@ -64,6 +64,14 @@ def test_its_settings_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert list(site.layout.circuits) == ["office"]
     result = CliRunner().invoke(main, ["config", "check"])
     assert (result.exit_code, result.output) == (0, "kilowatch.toml: ok\n")
+
+
+def test_a_plug_takes_one_line_of_its_circuit(tmp_path: Path) -> None:
+    section, line = PLUG.splitlines()
+    assert section in TOML
+    text = TOML.replace(section, f"{section}\n{line}")
+    site = load_site("power", settings.load(written(tmp_path, text), {}).aggregator.power)
+    assert {name for _, name in site.metered} == {"office"}
 
 
 def test_a_phone_takes_three_lines(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ BEHIND = "E14"
 """Of a circuit: what feeds it is overloaded."""
 
 
-class Verdict(NamedTuple):
+class PlanVerdict(NamedTuple):
     """The answer to "does it hold?"."""
 
     holds: bool | None
@@ -27,7 +27,7 @@ class Verdict(NamedTuple):
     """As a person would say it: `No: 24.3 A on a circuit that carries 16 A for hours; it may trip after 81 s`."""
 
 
-def verdict(plan: PlanResult) -> Verdict:
+def verdict(plan: PlanResult) -> PlanVerdict:
     """Return whether a plan holds. What is certainly too much outweighs what is not known."""
     faults = list(_faults(plan))
     unknown = f"the draw of {_some(plan.unknown)} is not known" if plan.unknown else ""
@@ -35,13 +35,13 @@ def verdict(plan: PlanResult) -> Verdict:
         more = len(faults) - 1
         others = f"; {counted(more, 'more fault')} below" if more else ""
         added = f"; {unknown} and comes on top" if unknown else ""
-        return Verdict(False, f"No: {faults[0]}{others}{added}")
+        return PlanVerdict(False, f"No: {faults[0]}{others}{added}")
     if unknown:
-        return Verdict(None, f"Can't say: {unknown}")
+        return PlanVerdict(None, f"Can't say: {unknown}")
     rated = [one for one in [*plan.panels, *plan.circuits] if one.continuous_amps and not one.lost]
     if not rated:
-        return Verdict(None, "Can't say: no circuit with a known breaker is in it")
-    return Verdict(True, f"Yes: {_tightest(max(rated, key=_share), alone=_alone(plan))}")
+        return PlanVerdict(None, "Can't say: no circuit with a known breaker is in it")
+    return PlanVerdict(True, f"Yes: {_tightest(max(rated, key=_share), alone=_alone(plan))}")
 
 
 def _faults(plan: PlanResult) -> Iterator[str]:
