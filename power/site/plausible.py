@@ -348,7 +348,6 @@ def check_circuit_volts(where: str, site: PowerConfig, circuits: Mapping[str, Ci
     for name, spec in site.circuits.items():
         circuit = circuits[name]
         above = circuits.get(circuit.parent or "")
-        volts = circuit.nominal_volts
         if spec.volts is not None and above is not None:
             lines = above.outlet_ratio if len(circuit.poles) > 1 else 1.0
             has = above.volts / above.sag * lines
