@@ -431,8 +431,9 @@ class PlanResult(msgspec.Struct, frozen=True, kw_only=True):
     """UPSs, transformers and sources."""
     losses: list[LossPlan] = []
     """Consequences of the loss of every other element, and of every side, beside what is supposed lost."""
-    cords: list[str] = []
-    """Cords that may carry more than their connector, each as a notice says it."""
+    overloads: list[str] = []
+    """Cords that may carry more than their connector, and supplies more than they bear once a feed is lost, each as a
+    notice says it."""
     unknown: list[str] = []
     """Nodes whose draw is not known: it counts as nothing."""
     holds: bool | None = None

@@ -43,7 +43,10 @@ CODES = {True: ExitCode.CLEAN, False: ExitCode.TICKET, None: ExitCode.UNJUDGED}
 @click.option("--on", multiple=True, metavar="CORDS", help="Circuits for an --add without @.")
 @click.option("--cap", type=click.FloatRange(min=0, min_open=True), metavar="W", help="Power limit per GPU.")  # fmt: skip
 @click.option(
-    "--lose", multiple=True, metavar="FEED", help="A circuit, panel or source loses power."
+    "--lose",
+    multiple=True,
+    metavar="FEED",
+    help="A circuit, panel or source loses power, or a supply fails: dgx-01.psu-3.",
 )
 @click.option(
     "--move",

@@ -19,12 +19,15 @@ from power.network.contingency import Contingencies, LossKind
 from power.network.topology import SiteTopology, build_topology
 from power.network.wiring import POLES, Flags, Floats
 from power.plan.cords import cords_into
+from power.plan.dead_supplies import check as check_supplies
+from power.plan.dead_supplies import told_apart as dead_supplies_of
+from power.plan.dead_supplies import unplugged
 from power.plan.losses import limits_of, loss_name, losses_of
 from power.plan.planned_state import PlannedState, evaluate
 from power.plan.remedy import RemedyPart, cap_of
 from power.site.ceilings import Ceiling, ceilings
 from power.site.config import NodeConfig, PowerConfig, UpsConfig
-from power.site.cords import cord_notices
+from power.site.cords import cord_notices, supply_notices
 from power.site.layout import Circuit, Plugged, SiteLayout, lay_out
 from power.site.machine import Machine
 from power.site.plausible import CAP, POWER, PRELOAD
@@ -72,21 +75,31 @@ def make(
     else that of `preload`.
     """
     _check(suppose)
-    layout = lay_out(where, _changed(site, suppose))
+    changed = _changed(site, suppose)
+    dead_supplies, lose = dead_supplies_of(suppose.lose, changed)
+    if dead_supplies:
+        check_supplies(dead_supplies, lay_out(where, changed).machines)
+        changed = unplugged(changed, dead_supplies)
+    layout = lay_out(where, changed)
     topology = build_topology(layout)
     machines = layout.machines
     if suppose.cap is not None:
         machines = {name: m.capped(suppose.cap) for name, m in machines.items()}
     for name in suppose.watts:
         _known("--watts", name, machines)
-    given = np.array([suppose.watts.get(n, m.committed_watts) for n, m in machines.items()])
+    off = {
+        name for name, numbers in dead_supplies.items() if len(numbers) == machines[name].supplies
+    }
+    given = np.array(
+        [0.0 if n in off else suppose.watts.get(n, m.committed_watts) for n, m in machines.items()]
+    )
     committed = np.array([
         m.committed_watts if m.planned else suppose.watts.get(n, 0.0) for n, m in machines.items()
     ])  # fmt: skip
     contingencies = Contingencies(layout, topology)
-    for name in suppose.lose:
+    for name in lose:
         _known("--lose", name, contingencies.elements)
-    contingencies.lose(suppose.lose)
+    contingencies.lose(lose)
     if heat is None:
         heat = steady(np.full(len(topology.network.names), suppose.preload))
     known = np.array([m.planned for m in machines.values()], dtype=bool)
@@ -95,7 +108,9 @@ def make(
     )
     dead = {name for name, off in zip(layout.circuits, contingencies.dead, strict=True) if off}
     nodes, budgets = (
-        _nodes(layout, given, state.machine_watts, committed, dead, contingencies.dark()),
+        _nodes(
+            layout, given, state.machine_watts, committed, dead, contingencies.dark(), dead_supplies
+        ),
         _budgets(layout, state.now.watts),
     )
     limits = list(limits_of(contingencies, state.outcome))
@@ -117,8 +132,8 @@ def make(
         )
         for index, circuit in enumerate(layout.circuits.values())
     }  # fmt: skip
-    stale = cord_notices(layout.circuits, layout.machines, layout.cords)  # without what is supposed
-    overloaded = cord_notices(layout.circuits, machines, layout.cords)
+    stale = _overloads(layout, layout.machines)  # without what is supposed
+    overloads = _overloads(layout, machines)
     silent = [n for n, m in machines.items() if not m.planned and n not in suppose.watts]
     result = PlanResult(
         circuits=[p for name, p in plans.items() if not layout.circuits[name].is_panel],
@@ -146,10 +161,10 @@ def make(
         ],
         losses=losses_of(layout, contingencies, state.outcome),
         unknown=silent,
-        cords=overloaded,
+        overloads=overloads,
         notices=[
             *(text for text in layout.notices if text not in stale),
-            *overloaded,
+            *overloads,
             *_together(layout, contingencies),
             *_too_low(suppose.cap, machines),
             *(f"nodes.{n}: its draw is not known and counts as nothing here; write gpus, profile or watts, or give --watts {n}=W" for n in silent),
@@ -157,6 +172,11 @@ def make(
     )  # fmt: skip
     holds, words = verdict(result)
     return msgspec.structs.replace(result, holds=holds, verdict=words)
+
+
+def _overloads(layout: SiteLayout, machines: Mapping[str, Machine]) -> list[str]:
+    parts = layout.circuits, machines, layout.cords
+    return [*cord_notices(*parts), *supply_notices(*parts)]
 
 
 def _check(suppose: Suppose) -> None:
@@ -309,10 +329,10 @@ def _remedy_parts(machine: Machine, share: float) -> list[RemedyPart]:
 
 def _nodes(
     layout: SiteLayout, usual: Floats, watts: Floats, committed: Floats, dead: AbstractSet[str],
-    unfed: Flags,
+    unfed: Flags, dead_supplies: Mapping[str, AbstractSet[int]],
 ) -> list[NodePlan]:  # fmt: skip
     """Return the plan of each node, not yet rounded nor evaluated. `usual`: watts while all supplies have
-    power; `unfed`: whether it has none."""
+    power; `unfed`: whether it has none; `dead_supplies`: numbers of those that have failed themselves."""
     plans = []
     by_machine: dict[str, list[Plugged]] = {}
     for cord in layout.cords:
@@ -320,12 +340,13 @@ def _nodes(
     for index, machine in enumerate(layout.machines.values()):
         cords = by_machine[machine.id]
         gone = [cord for cord in cords if cord.circuit in dead]
-        dark = len(gone) == len(cords) or bool(unfed[index])
+        failed = len(dead_supplies.get(machine.id, ()))
+        dark = len(gone) == len(cords) or bool(unfed[index]) or failed == machine.supplies
         load = None
         if machine.supply_watts is not None:
-            each = machine.supplies / len(cords)
+            each = (machine.supplies - failed) / len(cords)
             lost_supplies = sum(each if c.supplies is None else c.supplies for c in gone)
-            working = machine.supplies - round(lost_supplies)
+            working = machine.supplies - failed - round(lost_supplies)
             dc = 0.0 if dark else machine.dc(float(usual[index]))
             load = 0.0 if dark else set_load(dc, machine.supply_watts, working, machine.needed)
         plans.append(

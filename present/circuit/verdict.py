@@ -54,7 +54,7 @@ def _faults(plan: PlanResult) -> Iterator[str]:
     for one in circuits:
         if one.neutral_amps and one.rated_amps and one.neutral_amps > one.rated_amps:
             yield f"{amperes(one.neutral_amps)} on the neutral of {one.id}, whose breaker has {amperes(one.rated_amps)}"
-    yield from (text.removeprefix("nodes.") for text in plan.cords)
+    yield from (text.removeprefix("nodes.") for text in plan.overloads)
     for limit in plan.limits:
         if limit.load_ratio > 1:
             yield f"{limit.id} is loaded with {percent(limit.load_ratio)} of its rating"

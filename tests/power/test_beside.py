@@ -117,3 +117,30 @@ def test_a_plan_says_how_long_a_battery_carries_the_load() -> None:
     """600 Wh, nine tenths of which reach 300 W: 108 min."""
     site = ROOM.format(breaker=20, more="", pc="watts = 300") + 'ups.box = { watts = 1000, nodes = ["pc"], battery_wh = 600 }\n'  # fmt: skip
     assert planned(site).limits[0].battery_seconds == pytest.approx(108 * 60)
+
+
+SERVER = """
+region = "US"
+circuits.ra = { breaker = 60, poles = 3, volts = 415, redundancy = { group = "r", role = "A" } }
+circuits.rb = { breaker = 60, poles = 3, volts = 415, redundancy = { group = "r", role = "B" } }
+nodes.h = { profile = "dgx-a100", cords = [{ psu = "1-3", circuit = "ra" }, { psu = "4-6", circuit = "rb" }] }
+"""
+
+
+def test_the_others_carry_what_a_dead_supply_did() -> None:
+    """Two of five on one feed, three on the other; half of 6,500 W on three that must carry it."""
+    whole, one_less = planned(SERVER), planned(SERVER, Suppose(lose=("h.psu-2",)))
+    assert circuit(whole, "ra").watts == pytest.approx(3250)
+    assert circuit(one_less, "ra").watts == pytest.approx(2600)
+    assert circuit(one_less, "rb").watts == pytest.approx(3900)
+    four_less = planned(SERVER, Suppose(lose=("h.psu-1", "h.psu-2", "h.psu-3", "h.psu-4")))
+    assert four_less.nodes[0].supply_load == pytest.approx(
+        1.5 * (whole.nodes[0].supply_load or 0), rel=0.05
+    )
+    assert circuit(four_less, "ra").watts == 0
+
+
+def test_a_supply_that_is_not_there_can_not_die() -> None:
+    """With the numbers that there are."""
+    with pytest.raises(ConfigError, match=r"h has 6 supplies\. Write h\.psu-1 to h\.psu-6"):
+        planned(SERVER, Suppose(lose=("h.psu-7",)))

@@ -32,6 +32,12 @@ circuits.c = { parent = "u", poles = 3, breaker = 32, nodes = ["n"] }
 nodes.n.watts = 3600
 """
 PLUG = 'region = "UK"\ncircuits.ring.breaker = 32\nnodes.n = { watts = 3300, cords = [{ circuit = "ring", connector = "BS 1363" }] }\n'
+SERVER = """
+region = "US"
+circuits.ra = { breaker = 60, poles = 3, volts = 415, redundancy = { group = "r", role = "A" } }
+circuits.rb = { breaker = 60, poles = 3, volts = 415, redundancy = { group = "r", role = "B" } }
+nodes.h = { profile = "PROFILE", cords = [{ psu = "1-3", circuit = "ra" }, { psu = "4-6", circuit = "rb" }] }
+"""
 SITES: dict[str, tuple[str, Suppose]] = {
     "one rig, with room": (RIG.format(20, 2), Suppose()),
     "one rig, near its limit": (RIG.format(20, 2), Suppose(watts={"rig": 1800})),
@@ -50,6 +56,10 @@ SITES: dict[str, tuple[str, Suppose]] = {
     "a contract": (BUDGET, Suppose()),
     "a UPS": (UPS, Suppose()),
     "a plug": (PLUG, Suppose()),
+    "a server": (SERVER.replace("PROFILE", "dgx-a100"), Suppose()),
+    "one of its supplies is dead": (SERVER.replace("PROFILE", "dgx-a100"), Suppose(lose=("h.psu-2",))),
+    "a server that needs five of six supplies": (SERVER.replace("PROFILE", "dgx-b200"), Suppose()),
+    "a rig's only supply is dead": (RIG.format(20, 2), Suppose(lose=("rig.psu-1",))),
 }  # fmt: skip
 
 
