@@ -357,7 +357,12 @@ def check_circuit_volts(where: str, site: PowerConfig, circuits: Mapping[str, Ci
                 )
                 raise ConfigError(f"{where}: circuits.{name}.volts", f"{spec.volts:g} V, and {above.id}, which feeds it, has {has:.0f} V {between}", "Remove volts, which are inherited, or put a transformer between them: [power.transformers.PDU].")  # fmt: skip
         _check_connector(f"{where}: circuits.{name}.connector", spec.connector, circuit)
-        if spec.breaker is not None and len(circuit.poles) == 1 and circuit.rated_amps > _ONE_POLE:
+        if (
+            spec.breaker is not None
+            and len(circuit.poles) == 1
+            and circuit.nominal_volts > _BUSBAR[1]
+            and circuit.rated_amps > _ONE_POLE
+        ):
             rated = circuit.rated_amps
             cure = "Write poles = 3, and the volts between lines."
             if rated / 100 in {10, 15, 16, 20, 25, 30, 32}:

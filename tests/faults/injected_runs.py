@@ -16,10 +16,10 @@ from tests.faults.injected_outcomes import EXEMPT, UNRAISED, WHOLE
 from tests.faults.injection import functions, recorded
 from tests.faults.injection_scene import Scene
 
-PARTS = 6
+PARTS = 12
 """The functions are shared among so many tests of a package."""
 RUN_PARTS = range(PARTS) if os.environ.get("KILOWATCH_INJECT") == "all" else range(1)
-"""Those that run: all by `make inject`; a sixth, always the same, among the other slow tests, for all take half an hour
+"""Those that run: all by `make inject`; a twelfth, always the same, among the other slow tests, for all take half an hour
 of two cores."""
 ONCE = 8
 """Of so many functions one raises a single time, too; all raise for as long as they are called."""

@@ -201,8 +201,12 @@ def main(arguments: list[str] | None = None) -> int:
     else:
         flaky, twice = second_try(failed, load, given.calm)
         bad += refusals(flaky, twice, touched(given.base))
-    print("\nThe slowest tests, s:")
-    print("\n".join(f"{seconds:8.1f} {test}" for seconds, test in found.slowest(30)))
+    print("\nThe slowest tests, s, and their processor time:")
+    print(
+        "\n".join(f"{seconds:8.1f} {cpu:8.1f} {test}" for seconds, cpu, test in found.slowest(30))
+    )
+    print(f"\nThe files that compute longest, of {sum(found.cpu.values()):.0f} s in all:")
+    print("\n".join(f"{cpu:8.1f} {file}" for cpu, file in found.costliest(30)))
     line = f"{found.passed + len(flaky)} passed, {len(failed) - len(flaky)} failed, {len(found.skipped)} skipped"
     minutes = (time.monotonic() - began) / 60
     print("\n".join(["", *told, *bad, f"gate: {line}"]))

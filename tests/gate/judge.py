@@ -21,6 +21,8 @@ class Tally:
 
     seconds: dict[str, float] = field(default_factory=dict)
     """By test, set-up and tear-down included."""
+    cpu: dict[str, float] = field(default_factory=dict)
+    """Processor time by test, s."""
     skipped: set[str] = field(default_factory=set)
     failed: dict[str, bool] = field(default_factory=dict)
     """Tests that failed in any phase; whether they hung."""
@@ -30,9 +32,17 @@ class Tally:
         """Number of tests that ran and did not fail."""
         return len(self.seconds.keys() - self.skipped - self.failed.keys())
 
-    def slowest(self, count: int) -> list[tuple[float, str]]:
-        """Return the slowest tests and their seconds."""
-        return sorted(((s, test) for test, s in self.seconds.items()), reverse=True)[:count]
+    def slowest(self, count: int) -> list[tuple[float, float, str]]:
+        """Return the slowest tests with their seconds and their processor time."""
+        rows = ((s, self.cpu.get(test, 0.0), test) for test, s in self.seconds.items())
+        return sorted(rows, reverse=True)[:count]
+
+    def costliest(self, count: int) -> list[tuple[float, str]]:
+        """Return the files that compute longest, with their processor time."""
+        files: dict[str, float] = {}
+        for test, spent in self.cpu.items():
+            files[file_of(test)] = files.get(file_of(test), 0.0) + spent
+        return sorted(((spent, file) for file, spent in files.items()), reverse=True)[:count]
 
 
 def tally(outcomes: Iterable[Outcome]) -> Tally:
@@ -40,6 +50,8 @@ def tally(outcomes: Iterable[Outcome]) -> Tally:
     found = Tally()
     for one in outcomes:
         found.seconds[one.test] = found.seconds.get(one.test, 0.0) + one.seconds
+        if one.cpu:
+            found.cpu[one.test] = found.cpu.get(one.test, 0.0) + one.cpu
         if one.outcome == "failed":
             found.failed[one.test] = found.failed.get(one.test, False) or one.hung
         elif one.outcome == "skipped":

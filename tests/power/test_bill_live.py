@@ -111,7 +111,7 @@ def test_without_a_contract_the_first_day_compares_with_nothing_and_the_next_wit
 ):
     """Else each interval of a new site would be a new peak; a steady load never is one."""
     stage = beginning(SITE.replace("contract_kw = 3", ""))
-    drawing(stage, 3600, 1000)
+    drawing(stage, 3600, 1000, every=10)
     assert math.isnan(stage.value("budget_peak_ratio", "bill"))
     drawing(stage, 86_400, 1000, every=60)
     assert stage.value("budget_peak_ratio", "bill") == pytest.approx(1)

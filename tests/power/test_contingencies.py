@@ -81,7 +81,7 @@ def random_site(seed: int) -> str:
         for side, top in zip("AB", tops, strict=True):
             names.append(f"c{number}{side}")
             scheme = pick.choice(["N+1", "2N", "2(N+1)"])
-            text += f'[circuits.c{number}{side}]\nparent = "{top}"\npoles = 3\nbreaker = 60\nother_w = {pick.randint(0, 900)}\nredundancy = {{ group = "g", role = "{side}{number}", scheme = "{scheme}" }}\n'
+            text += f'[circuits.c{number}{side}]\nparent = "{top}"\npoles = 3\nbreaker = 60\nother_w = {pick.choice([0, pick.randint(5, 900)])}\nredundancy = {{ group = "g", role = "{side}{number}", scheme = "{scheme}" }}\n'
     for number in range(6):
         cords = pick.sample(names, pick.randint(1, 3))
         listed = ", ".join(

@@ -24,9 +24,11 @@ def restarted(memory: dict[str, Any], seconds_later: float, since: Stage) -> Sta
     return other
 
 
-def drawing(stage: Stage, seconds: float, counter: float | None, watts: float = 1000.0) -> None:
+def drawing(
+    stage: Stage, seconds: float, counter: float | None, watts: float = 1000.0, every: float = 1.0
+) -> None:
     """Let the lab's meter report."""
-    stage.play(seconds, meters=[meter("lab", watts=watts, energy_joules=counter)])
+    stage.play(seconds, meters=[meter("lab", watts=watts, energy_joules=counter)], every=every)
 
 
 def test_a_meters_counter_covers_the_time_in_which_kilowatch_was_down() -> None:
@@ -59,7 +61,7 @@ def test_a_first_step_of_more_than_the_gap_can_hold_is_not_its_energy() -> None:
     assert 0 < counted <= 71 * 1000
     assert other.value("circuit_energy_missing_seconds", "lab") == pytest.approx(60, abs=1)
     assert other.live.energy.recovered == []
-    drawing(other, 3600, 51 * KWH)
+    drawing(other, 3600, 51 * KWH, every=10)
     drawing(other, 1, 52 * KWH)
     assert other.value("circuit_energy_joules", "lab") - before - counted == pytest.approx(
         KWH, rel=0.001

@@ -393,7 +393,7 @@ def test_the_best_of_many_undeclared_pairs_are_the_same_as_of_all() -> None:
         ({"what": "rtx-4090:4", "host_watts": -1.0}, "no power"),
         ({"what": "rtx-4090:4", "host_watts": 0.25}, "--host-watts 250"),
         ({"what": "0W"}, "3.5kW"),
-        ({"what": "3500kW"}, "from 1 to 1,000,000"),
+        ({"what": "3500kW"}, "from 5 to 1,000,000"),
     ],
 )
 def test_what_can_t_be_placed_is_refused_with_the_cure(

@@ -73,7 +73,7 @@ def test_parts_on_poles_and_names_with_dots() -> None:
 
 
 def test_controllers_of_many_nodes_are_a_meter_each() -> None:
-    text = ('[nodes.dgx-01]\nwatts = 1\n[nodes.dgx-02]\nwatts = 1\n'
+    text = ('[nodes.dgx-01]\nwatts = 10\n[nodes.dgx-02]\nwatts = 10\n'
             '[meters.bmc]\ntype = "redfish"\nhosts = ["dgx-01", "dgx-02"]\nscope = "node"\nevery = "15s"\n')  # fmt: skip
     found = attach("", site(text))
     assert [(one.name, one.attachments) for one in found] == [
@@ -162,7 +162,7 @@ def test_a_short_form_that_is_none(short: str, place: str, cure: str) -> None:
 
 
 def test_a_name_of_two_things_must_say_which() -> None:
-    text = '[nodes.lab]\nwatts = 1\n[meters.m]\ntype = "tasmota"\ntopic = "x"\non = "lab"\n'
+    text = '[nodes.lab]\nwatts = 10\n[meters.m]\ntype = "tasmota"\ntopic = "x"\non = "lab"\n'
     with pytest.raises(ConfigError, match='Write "circuit:lab" or "node:lab"'):
         site(text)
 

@@ -156,7 +156,7 @@ def test_nonsense_is_refused_with_place_and_cure(text: str, place: str, cure: st
         (Suppose(cap=0.4), "--cap", "--cap 400"),
         (Suppose(cap=45_000.0), "--cap", "from 10 to 3,000"),
         (Suppose(watts={"r": 0.5}), "--watts r", "r=500"),
-        (Suppose(watts={"r": 3e7}), "--watts r", "from 1 to 1,000,000"),
+        (Suppose(watts={"r": 3e7}), "--watts r", "from 5 to 1,000,000"),
         (Suppose(watts={"r": -5.0}), "--watts r", "r=2500"),
         (Suppose(preload=80.0), "--preload", "--preload 0.8"),
         (Suppose(preload=-0.1), "--preload", "from 0 to 2"),
