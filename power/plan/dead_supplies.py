@@ -16,7 +16,7 @@ _NAME = re.compile(r"(.+)\.psu-(\d+)")
 """A supply, as `--lose` names it: `dgx-01.psu-3`."""
 
 
-def told_apart(lose: Sequence[str], site: PowerConfig) -> tuple[dict[str, set[int]], list[str]]:
+def separated(lose: Sequence[str], site: PowerConfig) -> tuple[dict[str, set[int]], list[str]]:
     """Return the dead supplies by node, and what else is lost."""
     dead: dict[str, set[int]] = {}
     others = []

@@ -20,7 +20,7 @@ from power.network.topology import SiteTopology, build_topology
 from power.network.wiring import POLES, Flags, Floats
 from power.plan.cords import cords_into
 from power.plan.dead_supplies import check as check_supplies
-from power.plan.dead_supplies import told_apart as dead_supplies_of
+from power.plan.dead_supplies import separated as dead_supplies_of
 from power.plan.dead_supplies import unplugged
 from power.plan.losses import limits_of, loss_name, losses_of
 from power.plan.planned_state import PlannedState, evaluate

@@ -112,7 +112,7 @@ def test_the_command_reads_all_pages_and_prints_what_can_be_pasted(
     site = decode("site.toml", tomllib.loads(shown.stdout))
     assert sorted(site.circuits) == ["f1", "f2", "f3", "f4"]
     assert site.nodes["rig1"].cords[0].circuit == "f3"
-    assert CliRunner().invoke(main, ["plan", "--config", str(file), "--json"]).exit_code == 0
+    assert CliRunner().invoke(main, ["plan", "--config", str(file), "--json"]).exit_code == 3
     both = run(netbox, tmp_path, "--status", "active", "--status", "planned")
     assert len(decode("s", tomllib.loads(both.stdout)).circuits) == 5
 
