@@ -31,6 +31,7 @@ from aggregator.homeassistant.publisher import HomeAssistantPublisher
 from aggregator.http.app import listening
 from aggregator.http.config import TOKENS, HttpConfig
 from aggregator.http.node_status import status_of
+from aggregator.http.page_check import PageCheck
 from aggregator.impairments import (
     Impairments,
     LoopTurns,
@@ -601,6 +602,8 @@ class Aggregator(SingleView):
         config, works = self.config, dict[str, Callable[[], Awaitable[None]]]()
         if config.listen:
             works["http"] = self._http
+        if config.listen or config.remote_write.url:
+            works["check of pages"] = PageCheck(self).run
         if config.remote_write.url:
             works["remote write"] = Pusher(self, config.remote_write).run
         if config.slurm.enabled:
