@@ -412,7 +412,8 @@ class Aggregator(SingleView):
 
         shards = None if config.members.nats else shard_names(config.shards)
         bus = FanInClient(config.broker, config.cluster, shards, receive, self.stats,
-                  more=[f"{states.prefix}+/state", *circuits.filters()])  # fmt: skip
+                  more=[f"{states.prefix}+/state", *circuits.filters()],
+                  too_long=lambda topic, size: self._refuse_unread(ingest, topic, size))  # fmt: skip
         self._bus = bus
         supervisor, marks = self.supervisor, self.marks
         works: dict[str, Callable[[], Awaitable[None]]] = {
@@ -454,6 +455,12 @@ class Aggregator(SingleView):
             await self._leave()
             over.set()
             await self._end(tasks, storing, committed)
+
+    def _refuse_unread(self, ingest: MessageRouter, topic: str, size: int) -> None:
+        """Count a message that is longer than any may be, and that was not read."""
+        with self._turns.turn("arrival of messages"):
+            error = WireError("oversize", f"{size} bytes; it was not read")
+            ingest.refuse_unread(error, topic, time.monotonic(), self.wall())
 
     async def _leave(self) -> None:
         """Hand over what other members can receive, and put into the shared storage what was stored."""
