@@ -27,9 +27,9 @@ resolves in its own time."""
 SHOWN = 5.0
 """Seconds for which a fault of our own is listed at least."""
 MOST_PARTS = 1000
-"""Nodes and their messages that are listed at most: more faults at once are one fault, and it is listed
+"""Nodes, their messages, GPUs and jobs that are listed at most: more faults at once are one fault, and it is listed
 already. Other parts are as few as our own tasks, rules and circuits, and are always listed."""
-BOUNDED = ("bus/", "node/")
+BOUNDED = ("bus/", "node/", "gpu/", "job/")
 """Beginnings of the parts that `MOST_PARTS` bounds."""
 
 

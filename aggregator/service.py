@@ -31,6 +31,7 @@ from aggregator.homeassistant.publisher import HomeAssistantPublisher
 from aggregator.http.app import listening
 from aggregator.http.config import TOKENS, HttpConfig
 from aggregator.http.node_status import status_of
+from aggregator.http.page_check import PageCheck
 from aggregator.impairments import (
     Impairments,
     LoopTurns,
@@ -65,7 +66,7 @@ from aggregator.stats import add_lags
 from aggregator.store.executor import StoreExecutor
 from aggregator.store.open import Lock, open_store
 from aggregator.store.protocol import Batch
-from aggregator.view import AggregatorView, DeliveryView, FlushBroadcast, SingleView
+from aggregator.view import AggregatorView, DeliveryView, FlushBroadcast, SingleView, parts_of
 from alerts.rules.rule import load as load_rules
 from alerts.rules.rule import monitor_rules
 from api.alerts import Alert
@@ -161,12 +162,11 @@ class Aggregator(SingleView):
         self.fitness = FitnessTracker(config.data_dir / FITNESS_FILE)
         self.drift = DriftTracker(config.expected, config.drift, config.data_dir / DRIFT_FILE)
         self._register_faults = {rule: ReportedFaults(rule, self.impairments) for rule in ("node_missing", "node_returned")}  # fmt: skip
-        self._circuit_faults, self._no_circuits = (
+        self._circuit_faults, self._no_circuits, self._page_faults, self._store_faults = (
             ReportedFaults(rule, self.impairments)
-            for rule in ("circuit_set_aside", "circuits_failing")
+            for rule in ("circuit_set_aside", "circuits_failing", "page_set_aside", "loop_failing")
         )
         self._node_faults = {part: ReportedFaults("node_set_aside", self.impairments) for part in ("ingest", "store", "jobs", "pages")}  # fmt: skip
-        self._store_faults = ReportedFaults("loop_failing", self.impairments)
         self._file_faults = ReportedFaults(DAMAGE_RULE, self.impairments)
         self.supervisor = Supervisor(functools.partial(report_task, self.impairments))
         """Runs every task of the aggregator that lives as long as it does."""
@@ -175,7 +175,7 @@ class Aggregator(SingleView):
         self._held: HeldMessages
         """Only while `run` runs."""
         self.shedding = Shedding()
-        self.pages_aside = SetAside("the part in pages of node")
+        self.pages_aside = SetAside("the part of what is shown")
         self._arrivals = ArrivalClock()
         self._shedder = LoadShedder(self.shedding, self.impairments, config.memory_limit_bytes)
         self.marks = ProgressMarks(PROGRESS_LIMITS, VITAL)
@@ -412,7 +412,8 @@ class Aggregator(SingleView):
 
         shards = None if config.members.nats else shard_names(config.shards)
         bus = FanInClient(config.broker, config.cluster, shards, receive, self.stats,
-                  more=[f"{states.prefix}+/state", *circuits.filters()])  # fmt: skip
+                  more=[f"{states.prefix}+/state", *circuits.filters()],
+                  too_long=lambda topic, size: self._refuse_unread(ingest, topic, size))  # fmt: skip
         self._bus = bus
         supervisor, marks = self.supervisor, self.marks
         works: dict[str, Callable[[], Awaitable[None]]] = {
@@ -454,6 +455,12 @@ class Aggregator(SingleView):
             await self._leave()
             over.set()
             await self._end(tasks, storing, committed)
+
+    def _refuse_unread(self, ingest: MessageRouter, topic: str, size: int) -> None:
+        """Count a message that is longer than any may be, and that was not read."""
+        with self._turns.turn("arrival of messages"):
+            error = WireError("oversize", f"{size} bytes; it was not read")
+            ingest.refuse_unread(error, topic, time.monotonic(), self.wall())
 
     async def _leave(self) -> None:
         """Hand over what other members can receive, and put into the shared storage what was stored."""
@@ -602,6 +609,8 @@ class Aggregator(SingleView):
         config, works = self.config, dict[str, Callable[[], Awaitable[None]]]()
         if config.listen:
             works["http"] = self._http
+        if config.listen or config.remote_write.url:
+            works["check of pages"] = PageCheck(self).run
         if config.remote_write.url:
             works["remote write"] = Pusher(self, config.remote_write).run
         if config.slurm.enabled:
@@ -717,11 +726,14 @@ class Aggregator(SingleView):
         """Report the nodes whose frames can't be brought into the fleet, stored or shown, and what of the store
         fails for all."""
         self.pages_aside.forget_idle(time.monotonic())
+        shown = self.pages_aside.recent()
+        of_nodes = {part: why for part, why in shown.items() if part.startswith("node/")}
+        self._node_faults["pages"].update(of_nodes)
+        self._page_faults.update({part: shown[part] for part in shown.keys() - of_nodes.keys()})
         for source, reasons in (
             ("ingest", ingest.faults()),
             ("store", self.store.content.aside.recent()),
             ("jobs", self.jobs.aside.recent()),
-            ("pages", self.pages_aside.recent()),
         ):
             faults = self._node_faults[source]
             faults.update({f"node/{name}/{source}": why for name, why in reasons.items()})
@@ -770,8 +782,9 @@ class Aggregator(SingleView):
                     await self._round_robin.turn()
             with self._turns.turn("circuits on the bus"):
                 states.show(
-                    self.electrical, spoken(self.alerts(), self.pipeline.manager.status), now
-                )
+                    self.electrical, spoken(self.alerts(), self.pipeline.manager.status), now,
+                    parts_of(self, "bus"),
+                )  # fmt: skip
                 if self.stats.bus_connected and self.judges_site:
                     states.send(
                         lambda topic, body: bus.publish(topic, body, retain=True),

@@ -30,7 +30,7 @@ from api.stats import Stats
 from telemetry.devices import Event
 from telemetry.fleet import Fleet
 from telemetry.jobs import JobKey, JobSourceState, NodeJobs
-from telemetry.set_aside import SetAside
+from telemetry.set_aside import Parts, SetAside
 from telemetry.supervision import ProgressMarks
 
 
@@ -174,7 +174,7 @@ class AggregatorView(Protocol):
     shedding: Shedding
     """Work that is not done now because of the load."""
     pages_aside: SetAside
-    """Nodes whose part of a page or push raises: it is left out, the rest is served."""
+    """Parts of pages, pushes and reports that raise, as `node/NAME/PAGE`: they are left out, the rest is served."""
     flushes: FlushBroadcast
     """Wakes the viewers of the stream."""
     electrical: ElectricalService
@@ -248,6 +248,11 @@ class AggregatorView(Protocol):
 
     def recent_events(self) -> Sequence[Event]:
         """The last events in memory, newest first, a thousand at most."""
+
+
+def parts_of(view: AggregatorView, page: str) -> Parts:
+    """Return what makes the parts of a page, each by itself."""
+    return Parts(view.pages_aside, page, view.now())
 
 
 class SingleView:

@@ -52,6 +52,8 @@ class Stats(msgspec.Struct):
     """Received again, and not stored again."""
     frames_lost: int = 0
     """Recorded as holes: neither the aggregator nor the node's ring has them."""
+    frames_lost_claimed: int = 0
+    """Recorded as holes too, of nodes of which more were lost than ever came: by their word alone."""
     holes_open: int = 0
     """Frames missing now and requested (gauge)."""
     nodes_expired: int = 0

@@ -2,18 +2,23 @@
 
 A part that fails is not tried at every tick: a fault that lasts would cost CPU and fill the log. It is
 tried again after growing pauses and comes back by itself. Pure: `now` is an argument.
+
+`Parts` makes what a page, push or report shows of nodes, circuits and jobs, each by itself: there is nothing
+to spare by a pause, and one that raises is left out.
 """
 
 from __future__ import annotations
 
 import logging
 import traceback
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from telemetry.backoff import STEADY, Backoff
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 FIRST_RETRY, LONGEST_RETRY = 1.0, 60.0
 """Seconds between two tries of a part."""
@@ -95,10 +100,9 @@ class SetAside:
 
     def forget_idle(self, now: float) -> None:
         """Forget the parts that nothing came from for `IDLE_SECONDS` after their pause."""
-        for part in [
-            part for part, fault in self._faults.items() if now - fault.backoff.until > IDLE_SECONDS
-        ]:
-            self.forget(part)
+        for part, fault in self._faults.copy().items():  # threads add parts meanwhile
+            if now - fault.backoff.until > IDLE_SECONDS:
+                self.forget(part)
 
     def waiting(self, now: float) -> list[str]:
         """Return the parts whose next try is not due yet."""
@@ -111,7 +115,37 @@ class SetAside:
 
     def reasons(self) -> dict[str, str]:
         """Return the reason of each part that is set aside."""
-        return {part: fault.reason for part, fault in self._faults.items()}
+        return {part: fault.reason for part, fault in self._faults.copy().items()}
+
+
+class Parts:
+    """The parts of one page, push or report: nodes, circuits, jobs, each made by itself. One that raises is left out,
+    and set aside as `KIND/NAME/PAGE` until it can be made again. Any thread may make them."""
+
+    def __init__(self, aside: SetAside, page: str, now: float) -> None:
+        self._aside = aside
+        self._page = page
+        self._now = now
+
+    def each(self, kind: str, names: Iterable[str], make: Callable[[int], T]) -> list[T]:
+        """Return what `make` returns of the place of each name, of those that it returns anything of."""
+        found = []
+        for place, name in enumerate(names):
+            try:
+                found.append(make(place))
+            except Exception as error:  # noqa: BLE001 - reported by its name
+                self._aside.fail(f"{kind}/{name}/{self._page}", error, self._now)
+            else:
+                if len(self._aside):
+                    self._aside.works(f"{kind}/{name}/{self._page}")
+        return found
+
+
+def each(parts: Parts | None, kind: str, names: Sequence[str], make: Callable[[int], T]) -> list[T]:
+    """Return what `Parts.each` returns; without `parts`, where nobody would be told, one that raises ends all."""
+    if parts is None:
+        return [make(place) for place in range(len(names))]
+    return parts.each(kind, names, make)
 
 
 class LastFault:

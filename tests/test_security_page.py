@@ -1,9 +1,10 @@
-"""Each claim of docs/security.md names a test that exists."""
+"""Each claim of docs/security.md names a test that exists and asserts something."""
 
 from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -30,6 +31,61 @@ def test_every_named_test_exists() -> None:
     ]
     assert not missing, "\n".join(missing)
     assert len(NAMED) > 40
+
+
+def test_every_named_test_asserts_something() -> None:
+    """A statement `assert`, or a block or call that fails by itself."""
+    empty = []
+    for file, name in NAMED:
+        tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
+        functions = {each.name: each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)}  # fmt: skip
+        if not _asserts(functions[name], functions):
+            empty.append(f"{file}::{name}")
+    assert not empty, "\n".join(empty)
+
+
+FAILING = {"raises", "fail", "assert_array_equal", "until"}
+"""Calls that fail by themselves."""
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def _asserts(function: Function, others: Mapping[str, Function], depth: int = 3) -> bool:
+    """Return whether a function asserts, or a helper of its file that it calls."""
+    called = {
+        getattr(each.func, "attr", None) or getattr(each.func, "id", "")
+        for each in ast.walk(function)
+        if isinstance(each, ast.Call)
+    }
+    if called & FAILING or any(isinstance(each, ast.Assert) for each in ast.walk(function)):
+        return True
+    helpers = (others[name] for name in called & others.keys() if others[name] is not function)
+    return depth > 0 and any(_asserts(each, others, depth - 1) for each in helpers)
+
+
+REFERENCE = re.compile(
+    r"\((?:`tests/[\w/]+\.py::\w+`(?:,? ?(?:is the same in short|for [\w ]+)?\.?\s*)?)+\)"
+)
+EXEMPT = ("|", "Four kinds of peers", "The million of ", "**Files given to commands**")
+"""Beginnings of paragraphs that claim nothing of their own: tables, what introduces one, and figures with their command."""
+
+
+def claims() -> Iterator[tuple[str, str]]:
+    """Yield each paragraph of the sections with what stands behind its last test and is not `*Not defended*`."""
+    for section in re.split(r"^## ", PAGE, flags=re.MULTILINE)[1:]:
+        title, _, body = section.partition("\n")
+        for paragraph in re.split(r"\n\s*\n", body.strip()):
+            text = " ".join(paragraph.split())
+            for each in re.split(r"(?=\*Not defended\*)", text):
+                if each and not each.startswith(("*Not defended*", *EXEMPT)):
+                    yield f"{title}: {each[:60]}", REFERENCE.split(each)[-1].strip(" .")
+
+
+def test_every_claim_is_followed_by_its_test() -> None:
+    """What is said last in a paragraph is tried too: a sentence behind the last test has none."""
+    found = list(claims())
+    assert len(found) >= 20
+    bare = [f"{where} ... {tail[-80:]}" for where, tail in found if tail]
+    assert not bare, "\n".join(bare)
 
 
 def test_every_section_that_defends_names_a_test() -> None:

@@ -12,11 +12,12 @@ from power.live import PowerSnapshots
 from power.report.cluster_parts import running_part
 from power.report.energy_ledger import total
 from power.report.measured import idle, measured, utilisation
-from power.report.report import describe
+from power.report.report import ReportPart, describe
 from telemetry.fleet import Fleet
+from telemetry.set_aside import Parts
 
 
-def running_report(electrical: ElectricalService, fleet: Fleet, days: int) -> Report:
+def running_report(electrical: ElectricalService, fleet: Fleet, days: int, parts: Parts) -> Report:
     """Return the report of the present nodes; energy and use are of the last `days` days.
 
     Sustained draw is the mean of that time, peak the highest second of it.
@@ -25,10 +26,15 @@ def running_report(electrical: ElectricalService, fleet: Fleet, days: int) -> Re
     place = site.site
     ledger = electrical.ledger
     day = total(ledger.days[date] for date in sorted(ledger.days)[-days:])
-    parts = [running_part(n.inventory, site.nodes.get(name)) for name, n in fleet.nodes.items()]
+    nodes = list(fleet.nodes.items())
+
+    def part(place: int) -> ReportPart:
+        name, node = nodes[place]
+        return running_part(node.inventory, site.nodes.get(name))
+
     mean = day.joules / day.seconds if day.seconds else ledger.watts
     report = describe(
-        parts,
+        parts.each("node", fleet.nodes, part),
         place,
         source="running",
         sustained=mean,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator
 
 from aggregator.homeassistant.entities import (
     CIRCUIT_ENTITIES,
@@ -17,13 +16,15 @@ from aggregator.homeassistant.entities import (
 )
 from aggregator.http.node_status import status_of
 from aggregator.mqtt.power_topics import firing, spoken
-from aggregator.view import AggregatorView
+from aggregator.view import AggregatorView, parts_of
 from api.alerts import Alert, AlertState, Severity, Subject
 from api.fleet import NodeStatus
 from api.power import CircuitState
 from power.report.energy import JOULES_PER_KWH
 from power.snapshot.documents import circuit_states
+from telemetry.devices import Gpu
 from telemetry.fleet import Floats
+from telemetry.set_aside import Parts
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +32,8 @@ MOST_DEVICES = 512
 """Devices that are published, circuits first: a home has a dozen, and each is six entities."""
 MOST_LOGGED = 8
 """Ids that are logged at once."""
+PAGE = "home assistant"
+"""Name of these devices where one is set aside."""
 METRICS = ("gpu_power_watts", "gpu_energy_joules_total", "gpu_temperature_celsius")
 
 
@@ -38,19 +41,23 @@ class DeviceReader:
     """Reads the devices; remembers which warnings were logged."""
 
     def __init__(self, view: AggregatorView) -> None:
+        self.unmade: set[str] = set()
+        """Ids of the devices that there are and that could not be made at the last reading."""
         self._view = view
         self._too_many = False
         self._repeated: frozenset[str] = frozenset()
 
     def read(self) -> list[Device]:
         """Return the present devices, circuits first."""
-        view = self._view
+        view, parts = self._view, parts_of(self._view, PAGE)
+        self.unmade = set()
         alerts = [
             alert
             for alert in spoken(view.alerts(), view.pipeline.manager.status)
             if alert.state is AlertState.FIRING and alert.severity is not Severity.INFO
         ]
-        found = self._distinct([*self._circuits(alerts), *self._gpus(alerts)])
+        found = self._distinct([*self._circuits(alerts, parts), *self._gpus(alerts, parts)])
+        self.unmade -= {device.id for device in found}
         if len(found) > MOST_DEVICES and not self._too_many:
             log.warning("home assistant: %d circuits and GPUs are more than the %d that it is given; "
                         "the last GPUs are left out", len(found), MOST_DEVICES)  # fmt: skip
@@ -70,40 +77,51 @@ class DeviceReader:
         self._repeated = repeated
         return list(found.values())
 
-    def _circuits(self, alerts: list[Alert]) -> Iterator[Device]:
+    def _circuits(self, alerts: list[Alert], parts: Parts) -> list[Device]:
         view = self._view
         electrical, price = view.electrical, self._price()
         layout, snapshots = electrical.site.layout, electrical.latest
         if layout is None:
-            return
+            return []
         bad = firing(alerts, Subject.CIRCUIT)
         states: dict[str, CircuitState] = (
             {}
             if snapshots is None
-            else {one.id: one for one in circuit_states(layout, snapshots.circuit, bad)}
+            else {one.id: one for one in circuit_states(layout, snapshots.circuit, bad, parts)}
         )
-        for name, circuit in layout.circuits.items():
+        names = list(layout.circuits)
+        ids = [f"{slug(view.cluster)}_circuit_{slug(name)}" for name in names]
+        self.unmade.update(ids)
+
+        def make(place: int) -> Device:
+            name = names[place]
             state = states.get(name)
             values: dict[str, Value] = {} if state is None else circuit_values(state)
-            yield _device(
-                f"{slug(view.cluster)}_circuit_{slug(name)}", f"Circuit {name}",
-                "Panel" if circuit.is_panel else "Circuit", "kilowatch", CIRCUIT_ENTITIES, values,
-                state is not None, price,
+            return _device(
+                ids[place], f"Circuit {name}",
+                "Panel" if layout.circuits[name].is_panel else "Circuit", "kilowatch", CIRCUIT_ENTITIES,
+                values, state is not None, price,
             )  # fmt: skip
 
-    def _gpus(self, alerts: list[Alert]) -> Iterator[Device]:
+        return parts.each("circuit", names, make)
+
+    def _gpus(self, alerts: list[Alert], parts: Parts) -> list[Device]:
         view, now, price = self._view, self._view.now(), self._price()
         columns: list[Floats] = [view.fleet.column(name, now) for name in METRICS]
         bad: dict[str, list[str]] = {}
         for alert in alerts:
             if alert.gpu is not None:
                 bad.setdefault(alert.gpu, []).append(alert.id or alert.rule)
-        for row, entry in enumerate(view.fleet.gpus):
-            if entry is None:
-                continue
-            node, gpu = entry
-            if view.fleet.by_uuid.get(gpu.uuid) != row:
-                continue  # it moved to another node
+        present: list[tuple[int, str, Gpu]] = [
+            (row, *entry)
+            for row, entry in enumerate(view.fleet.gpus)
+            if entry is not None and view.fleet.by_uuid.get(entry[1].uuid) == row  # not moved to another node
+        ]  # fmt: skip
+        ids = [f"{slug(view.cluster)}_gpu_{slug(gpu.uuid)}" for _, _, gpu in present]
+        self.unmade.update(ids)
+
+        def make(place: int) -> Device:
+            row, node, gpu = present[place]
             watts, joules, celsius = (known(float(column[row])) for column in columns)
             rules = sorted(bad.get(gpu.uuid, ()))
             values: dict[str, Value] = {
@@ -114,10 +132,12 @@ class DeviceReader:
                 "alerts": rules,
             }
             online = status_of(view.fleet.nodes[node], now) is NodeStatus.ONLINE and gpu.present
-            yield _device(
-                f"{slug(view.cluster)}_gpu_{slug(gpu.uuid)}", f"{node} GPU {gpu.index}",
+            return _device(
+                ids[place], f"{node} GPU {gpu.index}",
                 gpu.name.removeprefix("NVIDIA "), "NVIDIA", GPU_ENTITIES, values, online, price, gpu.serial,
             )  # fmt: skip
+
+        return parts.each("gpu", [f"{node} GPU {gpu.index}" for _, node, gpu in present], make)
 
     def _price(self) -> tuple[float, str] | None:
         """Return the price of a kWh now, and the currency; None where no tariff is set."""

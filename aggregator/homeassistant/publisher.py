@@ -13,6 +13,7 @@ import contextlib
 import logging
 import math
 from pathlib import Path
+from typing import NamedTuple
 
 import aiomqtt
 import msgspec
@@ -20,9 +21,9 @@ import msgspec
 from aggregator.config import AggregatorConfig, shard_names
 from aggregator.electrical.checkpoint import replace_file
 from aggregator.folder import kinds
-from aggregator.homeassistant.devices import DeviceReader
+from aggregator.homeassistant.devices import PAGE, DeviceReader
 from aggregator.homeassistant.entities import Device, Topics, discovery, is_of
-from aggregator.view import AggregatorView
+from aggregator.view import AggregatorView, parts_of
 from telemetry.backoff import Backoff
 from telemetry.errors import BusError, ConfigError
 from telemetry.mqtt import FIRST_PAUSE, LONGEST_PAUSE, BrokerConfig, client_id, connect, pause
@@ -49,6 +50,17 @@ class Announced(msgspec.Struct, kw_only=True):
     topics: list[str] = []
     """Topics of the discovery messages."""
     version: int = 1
+
+
+class MadeDevice(NamedTuple):
+    """Messages of a device."""
+
+    id: str
+    messages: dict[str, bytes]
+    """Discovery messages by topic."""
+    topic: str
+    """Of its state."""
+    state: bytes
 
 
 class HomeAssistantPublisher:
@@ -163,16 +175,21 @@ class HomeAssistantPublisher:
 
     async def _update(self, client: aiomqtt.Client, now: float) -> None:
         """Send what has changed: discovery messages, removals, states."""
-        devices, expire = self._reader.read(), self._settings.expire_seconds
+        devices = self._reader.read()
+        made = self._made(devices)
         wanted: dict[str, bytes] = {}
         fresh = set()
-        for device in devices:
-            messages = discovery(device, self._topics, expire)
-            wanted |= messages
-            if any(self._published.get(topic) != message for topic, message in messages.items()):
-                fresh.add(device.id)
+        for one in made:
+            wanted |= one.messages
+            if any(
+                self._published.get(topic) != message for topic, message in one.messages.items()
+            ):
+                fresh.add(one.id)
         self._leftover -= wanted.keys()
         gone = self._published.keys() - wanted.keys() | self._leftover
+        unmade = self._reader.unmade | {device.id for device in devices} - {one.id for one in made}
+        if unmade:  # it is there all the same, and its history with it
+            gone = {topic for topic in gone if not any(f"/{each}_" in topic for each in unmade)}
         if now - self._began < GRACE_SECONDS:
             gone = set()
         if wanted.keys() - self._published.keys() or gone:
@@ -185,23 +202,33 @@ class HomeAssistantPublisher:
             if self._published.get(topic) != message:
                 await client.publish(topic, message, qos=1, retain=True)
                 self._published[topic] = message
-        await self._send_states(client, devices, fresh, now)
+        await self._send_states(client, made, fresh, now)
+
+    def _made(self, devices: list[Device]) -> list[MadeDevice]:
+        """Return the messages of the devices, of each by itself."""
+
+        def make(place: int) -> MadeDevice:
+            device, topics = devices[place], self._topics
+            messages = discovery(device, topics, self._settings.expire_seconds)
+            return MadeDevice(device.id, messages, topics.state(device), device.state())
+
+        names = [device.name for device in devices]
+        return parts_of(self._view, PAGE).each("device", names, make)
 
     async def _send_states(
-        self, client: aiomqtt.Client, devices: list[Device], fresh: set[str], now: float
+        self, client: aiomqtt.Client, made: list[MadeDevice], fresh: set[str], now: float
     ) -> None:
         """Send the states that have changed or are due again. `fresh`: devices that were announced just
         now; Home Assistant may not listen to them yet, so that their states are sent at the next
         update too."""
         again = self._settings.again_seconds - self._settings.every_seconds / 2
         sent = {}
-        for device in devices:
-            state = device.state()
-            before, at = self._sent.get(device.id, (b"", -math.inf))
-            if state != before or now - at >= again:
-                await client.publish(self._topics.state(device), state, qos=0)
+        for one in made:
+            before, at = self._sent.get(one.id, (b"", -math.inf))
+            if one.state != before or now - at >= again:
+                await client.publish(one.topic, one.state, qos=0)
                 at = now
-            sent[device.id] = (b"" if device.id in fresh else state, at)
+            sent[one.id] = (b"" if one.id in fresh else one.state, at)
         self._sent = sent
 
 

@@ -63,6 +63,8 @@ def _impairments(view: AggregatorView) -> list[Family]:
         _family("impairments_unlisted_total", "Reports of nodes that kilowatch_impaired has no room "
                 f"for: it has {MOST_PARTS} at most.", COUNTER,
                 [(labels(its), float(view.impairments.unlisted))]),
+        _family("aggregator_page_faults_total", "Times that a page, or a part of a page, push or report, "
+                "could not be made.", COUNTER, [("", float(view.pages_aside.failures))]),
     ]  # fmt: skip
 
 

@@ -29,7 +29,7 @@ from aggregator.http import (
 )
 from aggregator.http.auth import GUARD, AccessGuard, AccessRule, harden
 from aggregator.http.config import CONFIG, HttpConfig
-from aggregator.http.errors import Handler, errors
+from aggregator.http.errors import PAGES_ASIDE, Handler, errors
 from aggregator.http.exposition import ExpositionPages
 from aggregator.http.guests import GuestCounter
 from aggregator.http.listener import CONNECTIONS, BoundedSite, ConnectionStats
@@ -118,6 +118,7 @@ def make_app(view: AggregatorView, config: HttpConfig | None = None) -> web.Appl
     app[GUARD] = guard
     app[VIEW] = view
     app[CONFIG] = config
+    app[PAGES_ASIDE] = view.pages_aside
     app[health.LIVENESS] = health.Liveness(view.here)
     app[metrics.PAGES] = ExpositionPages()
     app[PAGE_TURN] = asyncio.Lock()

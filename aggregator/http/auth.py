@@ -70,11 +70,6 @@ class Caller:
         """The user whose jobs are all that it sees; empty for any other caller."""
         return "" if self.token is None else self.token.user
 
-    @property
-    def guest(self) -> str:
-        """The name under which its connections are counted."""
-        return self.name or self.address
-
     def allows(self, scope: AccessScope) -> bool:
         """Whether it may do something."""
         if self.token is None:

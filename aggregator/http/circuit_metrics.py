@@ -14,6 +14,7 @@ from power.snapshot.quantities import QUANTITIES
 from power.snapshot.snapshot import PowerSnapshot, Quantity
 from telemetry.exposition import COUNTER, GAUGE, PREFIX, Family, Sample, labels
 from telemetry.metric import Kind
+from telemetry.set_aside import Parts
 
 LABEL_OF = {
     SnapshotKind.CIRCUIT: "circuit",
@@ -70,29 +71,27 @@ def name_of(quantity: Quantity) -> str:
     return f"{PREFIX}{quantity.name}{'_total' if quantity.kind is Kind.COUNTER else ''}"
 
 
-def facts_family(layout: SiteLayout, cluster: str) -> Family:
+def facts_family(layout: SiteLayout, cluster: str, parts: Parts) -> Family:
     """Return the facts about each circuit: constant 1 with the facts as labels."""
+    listed = list(layout.circuits.values())
+
+    def facts(place: int) -> Sample:
+        circuit = listed[place]
+        return labels({
+            "cluster": cluster,
+            "circuit": circuit.id,
+            "kind": "panel" if circuit.is_panel else "circuit",
+            "parent": circuit.parent,
+            "wiring": circuit.wiring.value,
+            "poles": "-".join(POLES[pole] for pole in circuit.poles),
+            "curve": circuit.curve.value if circuit.curve is not None else None,
+            "group": circuit.group,
+            "source": circuit.source,
+        }), 1.0  # fmt: skip
+
     return Family(
-        f"{PREFIX}circuit_info",
-        "Facts about a circuit.",
-        GAUGE,
-        [
-            (
-                labels({
-                    "cluster": cluster,
-                    "circuit": circuit.id,
-                    "kind": "panel" if circuit.is_panel else "circuit",
-                    "parent": circuit.parent,
-                    "wiring": circuit.wiring.value,
-                    "poles": "-".join(POLES[pole] for pole in circuit.poles),
-                    "curve": circuit.curve.value if circuit.curve is not None else None,
-                    "group": circuit.group,
-                    "source": circuit.source,
-                }),
-                1.0,
-            )
-            for circuit in layout.circuits.values()
-        ],
+        f"{PREFIX}circuit_info", "Facts about a circuit.", GAUGE,
+        parts.each("circuit", layout.circuits, facts),
     )  # fmt: skip
 
 
@@ -140,12 +139,14 @@ def power_families(electrical: ElectricalService, cluster: str, now: float) -> l
     ]  # fmt: skip
 
 
-def circuit_families(electrical: ElectricalService, cluster: str, now: float) -> list[Family]:
+def circuit_families(
+    electrical: ElectricalService, cluster: str, now: float, parts: Parts
+) -> list[Family]:
     """Return all families; without circuits only those of the electrical side itself."""
     families = power_families(electrical, cluster, now)
     layout, snapshots = electrical.site.layout, electrical.latest
     if layout is not None:
-        families.append(facts_family(layout, cluster))
+        families.append(facts_family(layout, cluster, parts))
     if snapshots is not None:
         families += snapshot_families(snapshots, cluster)
     return families

@@ -18,7 +18,7 @@ from aggregator.http.history import step_of
 from aggregator.http.parameters import between, past_moment, query
 from aggregator.http.reply import JSON, MUCH, VIEW, json_bytes, send, send_json
 from aggregator.mqtt.power_topics import firing, spoken
-from aggregator.view import AggregatorView
+from aggregator.view import AggregatorView, parts_of
 from api.alerts import Subject
 from api.power import (
     CircuitHistoryReply,
@@ -130,9 +130,11 @@ async def circuits(request: web.Request) -> web.Response:
     if any(name not in layout.circuits for name in snapshot.names):  # of an older configuration
         snapshot = only(snapshot, [name for name in snapshot.names if name in layout.circuits])
 
+    parts = parts_of(view, "api")
+
     def make() -> bytes:
         if names is None:
-            found = replace(body, circuits=circuit_states(layout, snapshot, alerts))
+            found = replace(body, circuits=circuit_states(layout, snapshot, alerts, parts))
         else:
             found = replace(body, rows=rows(layout, snapshot), columns=columns(snapshot, names))
         return json_bytes(found)
@@ -169,7 +171,7 @@ async def circuit_reply(
         at=at,
         circuit=circuit_states(layout, only(snapshot, [name]), alerts)[0],
         children=[one.id for one in layout.circuits.values() if one.parent == name],
-        supplies=[] if fed is None else row_states(fed, supplies.alerts),
+        supplies=[] if fed is None else row_states(fed, supplies.alerts, parts_of(view, "api")),
     )
 
 
@@ -183,7 +185,7 @@ async def circuits_now(view: AggregatorView) -> list[CircuitState]:
     known = dataclasses.replace(snapshot, facts=())
     if any(name not in layout.circuits for name in snapshot.names):  # of an older configuration
         known = only(known, [name for name in snapshot.names if name in layout.circuits])
-    return await asyncio.to_thread(circuit_states, layout, known, alerts)
+    return await asyncio.to_thread(circuit_states, layout, known, alerts, parts_of(view, "web"))
 
 
 async def budgets(request: web.Request) -> web.Response:
@@ -197,10 +199,10 @@ async def ups(request: web.Request) -> web.Response:
 
 
 async def _send_rows(request: web.Request, kind: SnapshotKind) -> web.Response:
-    asked = query(request, "at")
-    at, snapshot, alerts = await _shown(request.app[VIEW], kind, asked)
-    rows = [] if snapshot is None else row_states(snapshot, alerts)
-    return await send_json(request, RowsReply(cluster=request.app[VIEW].cluster, at=at, rows=rows))
+    asked, view = query(request, "at"), request.app[VIEW]
+    at, snapshot, alerts = await _shown(view, kind, asked)
+    rows = [] if snapshot is None else row_states(snapshot, alerts, parts_of(view, "api"))
+    return await send_json(request, RowsReply(cluster=view.cluster, at=at, rows=rows))
 
 
 # `/api/v1/circuits/<circuit>/history`: one quantity of one circuit over time, from the log of snapshots.

@@ -14,6 +14,7 @@ from aiohttp import hdrs, web
 from alerts.message.text import clean
 from api.errors import ErrorDetail, ErrorReply
 from telemetry.errors import StoreError, did_you_mean
+from telemetry.set_aside import SetAside
 
 log = logging.getLogger(__name__)
 
@@ -23,6 +24,9 @@ FEW = 8
 """Names that are listed when none is near."""
 MOST_TEXT = 2000
 """Characters of each text of a fault."""
+
+PAGES_ASIDE = web.AppKey("pages aside", SetAside)
+"""Where pages that fail as a whole are noted, by their route."""
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -98,7 +102,7 @@ _EXTRA = {401: {"WWW-Authenticate": "Bearer"}, 426: {"Upgrade": "websocket"}}
 async def errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Turn every error into JSON; answer OPTIONS for every route."""
     try:
-        return await handler(request)
+        response = await handler(request)
     except RequestError as error:
         return reply(error.status, error.fault, _EXTRA.get(error.status, {}) | error.headers)
     except web.HTTPMethodNotAllowed as error:
@@ -123,11 +127,21 @@ async def errors(request: web.Request, handler: Handler) -> web.StreamResponse:
         )
     except asyncio.CancelledError:
         raise
-    except Exception:
+    except Exception as error:
         log.exception("request failed path=%s", request.path)
+        request.app[PAGES_ASIDE].fail(_part(request), error, asyncio.get_running_loop().time())
         return reply(
             500, ErrorDetail("server", "the request failed", "The aggregator's log has the cause.")
         )
+    if len(request.app[PAGES_ASIDE]):
+        request.app[PAGES_ASIDE].works(_part(request))
+    return response
+
+
+def _part(request: web.Request) -> str:
+    """Return the name under which the page of a request is set aside."""
+    resource = request.match_info.route.resource
+    return f"page/{'' if resource is None else resource.canonical}"
 
 
 def _near(request: web.Request) -> str:

@@ -18,7 +18,7 @@ from aggregator.http.reply import VIEW, send_json
 from aggregator.http.tokens import AccessScope
 from aggregator.jobs.present import PresentJobs
 from aggregator.jobs.stored import JobQuery, key_of
-from aggregator.view import AggregatorView
+from aggregator.view import AggregatorView, parts_of
 from api.jobs import JobReply, JobsReply
 from telemetry.jobs import JobKey
 
@@ -61,8 +61,9 @@ async def jobs_reply(request: web.Request, asked: Mapping[str, str], limit: int)
         running=state == "running" if state else None,
     )  # fmt: skip
     found, missing = await view.find_jobs(wanted)
-    present = PresentJobs(view, own)
-    shown = [present.row(row) for row in found[:limit]]
+    present, listed = PresentJobs(view, own), found[:limit]
+    names = [f"{row.scheduler} {row.id}" for row in listed]
+    shown = parts_of(view, "list").each("job", names, lambda place: present.row(listed[place]))
     sources = [] if own else view.jobs.sources()  # their words may name jobs of others
     return JobsReply(
         view.wall(), shown, len(found) > limit, own, sources, list(missing)

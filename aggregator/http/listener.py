@@ -1,7 +1,7 @@
 """The listening socket: how many connections there may be, and how long a silent one stays.
 
 aiohttp closes a connection on which no whole request comes in time. This bounds how many there are, in all and
-for each address, and closes those whose reader does not read. TLS begins only when a connection is
+for each address, on this machine for each user, and closes those whose reader does not read. TLS begins only when a connection is
 counted, so that handshakes are bounded too. Without TLS a thread accepts (`health_thread`).
 """
 
@@ -24,6 +24,7 @@ from aiohttp import web
 from aggregator.http.config import HttpConfig, is_loopback
 from aggregator.http.guests import neighbourhood
 from aggregator.http.health_thread import HealthThread
+from aggregator.http.local_user import local_user
 from aggregator.http.tls import ServerCertificate
 from api.errors import ErrorDetail, ErrorReply
 
@@ -147,7 +148,9 @@ class BoundedSite(web.BaseSite):
         """Return why there can't be one more from an address, or ``."""
         held, config = self.connections, self._config
         self.stats.open = held.total()
-        near = is_loopback(guest)  # other machines can't keep out this one's own programs
+        near = is_loopback(
+            guest.partition(" ")[0]
+        )  # other machines can't keep out this one's own programs
         if held.total() >= config.max_connections and not near:
             return f"{held.total()} connections are open, and no more are possible"
         if held[guest] >= config.max_connections_each:
@@ -266,7 +269,21 @@ class HttpArrival(asyncio.Protocol):
         transport.close()
 
 
-def guest_of(transport: asyncio.Transport) -> str:
-    """Return the name under which the peer of a connection is counted."""
-    peer = transport.get_extra_info("peername")
-    return neighbourhood(str(peer[0])) if isinstance(peer, tuple) else ""
+_guests: WeakKeyDictionary[asyncio.BaseTransport, str] = WeakKeyDictionary()
+
+
+def guest_of(transport: asyncio.BaseTransport) -> str:
+    """Return the name under which the peer of a connection is counted: its address, and of this machine's own the user,
+    so that one of them takes no other's place."""
+    found = _guests.get(transport)
+    if found is None:
+        found = _guests[transport] = _named(transport)
+    return found
+
+
+def _named(transport: asyncio.BaseTransport) -> str:
+    peer, own = (transport.get_extra_info(name) for name in ("peername", "sockname"))
+    if not isinstance(peer, tuple):
+        return ""
+    user = local_user(peer[:2], own[:2])
+    return neighbourhood(str(peer[0])) + ("" if user is None else f" of user {user}")

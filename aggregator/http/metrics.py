@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import platform
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import metadata
-from itertools import accumulate
+from itertools import accumulate, chain
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
@@ -26,7 +26,7 @@ from aggregator.http.reply import VIEW, send
 from aggregator.http.rule_input_metrics import RULE_INPUTS
 from aggregator.http.stream_hub import HUB, Hub
 from aggregator.http.summary import Summarizer
-from aggregator.view import AggregatorView
+from aggregator.view import AggregatorView, parts_of
 from api.fleet import FleetSummary
 from api.stats import LAG_BOUNDS, LagHistogram, Stats, Timing
 from telemetry.errors import StoreError
@@ -43,6 +43,7 @@ from telemetry.exposition import (
     render,
 )
 from telemetry.fleet import Node
+from telemetry.set_aside import Parts
 
 SIZE_SECONDS = 1.0
 """Seconds that a scrape waits for the size of the store; then the size is left out."""
@@ -87,7 +88,11 @@ _COUNTERS = {
     "frames_duplicate": ("frames_duplicate", "Frames that came again and were not stored again."),
     "frames_lost": (
         "frames_lost",
-        "Frames recorded as lost: neither the aggregator nor a ring has them.",
+        "Frames recorded as lost, of nodes that have sent as many: neither the aggregator nor a ring has them.",
+    ),
+    "frames_lost_claimed": (
+        "frames_lost_claimed",
+        "Frames recorded as lost of nodes of which more were lost than ever came, by their word alone.",
     ),
     "resend_requests": ("resend_requests", "Requests to send frames again."),
     "events_stored": ("events_stored", "Events stored."),
@@ -267,25 +272,46 @@ async def store_sizes(view: AggregatorView) -> dict[str, int]:
         return {}
 
 
+Makers = Mapping[str, Callable[[], Sequence[Family]]]
+"""Makers of the families of each part of a metrics page, by its name."""
+
+
+def own_makers(
+    view: AggregatorView, summarizer: Summarizer, sizes: Mapping[str, int], parts: Parts
+) -> Makers:
+    """Return the parts about the cluster and the aggregator, of page and push."""
+    return {
+        "cluster": lambda: cluster_families(summarizer.summary(view.fleet, view.now()), view),
+        "aggregator": lambda: self_families(view.stats, sizes, (view.wall() - view.started_at) / 1e9),
+        "load": lambda: load_families(view.shedding),
+        "alerts": lambda: alert_families(view),
+        "circuits": lambda: site_families(view, parts),
+    }  # fmt: skip
+
+
+def families_of(makers: Makers, parts: Parts) -> list[Family]:
+    """Return the families of all parts that can be made."""
+    makes = list(makers.values())
+    return list(chain.from_iterable(parts.each("metrics", makers, lambda place: makes[place]())))
+
+
 async def metrics(request: web.Request) -> web.Response:
     """Answer with the metrics of the cluster and of the aggregator itself."""
     query(request)
-    view = request.app[VIEW]
-    sizes, store = await store_sizes(view), view.store.status()
-    families = [
-        *cluster_families(request.app[SUMMARIZER].summary(view.fleet, view.now()), view),
-        *self_families(view.stats, sizes, (view.wall() - view.started_at) / 1e9),
-        *stream_families(request.app[HUB]),
-        *load_families(view.shedding),
-        *access_families(request.app),
-        *store.families,
-        _family("aggregator_store_files_lost", "Sealed files that another program removed or "
-                "damaged, and that are missing now.", GAUGE, [("", float(store.lost_files))]),
-        *alert_families(view),
-        *fitness_families(view.fitness.newest, view.cluster),
-        *drift_families(view.drift.newest, view.cluster),
-        *site_families(view),
-    ]  # fmt: skip
+    app, view = request.app, request.app[VIEW]
+    sizes, store, parts = await store_sizes(view), view.store.status(), parts_of(view, "page")
+    families = families_of({
+        **own_makers(view, app[SUMMARIZER], sizes, parts),
+        "stream": lambda: stream_families(app[HUB]),
+        "access": lambda: access_families(app),
+        "store": lambda: [
+            *store.families,
+            _family("aggregator_store_files_lost", "Sealed files that another program removed or "
+                    "damaged, and that are missing now.", GAUGE, [("", float(store.lost_files))]),
+        ],
+        "fitness": lambda: fitness_families(view.fitness.newest, view.cluster),
+        "drift": lambda: drift_families(view.drift.newest, view.cluster),
+    }, parts)  # fmt: skip
     return await send(request, lambda: render(families) + generate_latest(_registry), CONTENT_TYPE)
 
 
@@ -328,9 +354,9 @@ async def _send_nodes(request: web.Request, nodes: list[Node], scope: bool) -> w
     return await send(request, lambda: render_pages(joined(parts)), CONTENT_TYPE, work=work)
 
 
-def site_families(view: AggregatorView) -> list[Family]:
+def site_families(view: AggregatorView, parts: Parts) -> list[Family]:
     """Return all families, of several aggregators from the one that judges circuits alone: sums count each
     circuit once."""
     if view.site_role is not None and not view.site_role.leads:
         return []
-    return circuit_families(view.electrical, view.cluster, view.now())
+    return circuit_families(view.electrical, view.cluster, view.now(), parts)

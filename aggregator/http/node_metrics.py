@@ -37,7 +37,7 @@ async def snapshots_of(
     part raises, which is an impairment, unless it is the only one that was asked for."""
     known, shedding, aside = view.fleet.nodes, view.shedding, view.pages_aside
     now = view.now()
-    alone = [node for node in nodes if node.inventory.node in aside]
+    alone = [node for node in nodes if part_of(node) in aside]
     found: list[ExpositionSnapshot] = []
     for start in range(0, len(nodes), NODES_AT_ONCE):
         if start:
@@ -45,26 +45,33 @@ async def snapshots_of(
         some = [
             node
             for node in nodes[start : start + NODES_AT_ONCE]
-            if known.get(node.inventory.node) is node and node.inventory.node not in aside
+            if known.get(node.inventory.node) is node and part_of(node) not in aside
         ]
         try:
             found.append(_snapshot(view, pages, inputs, some, scope))
         except Exception:  # noqa: BLE001 - one of them; which, is seen node by node
             alone += some
     for node in alone:
-        name = node.inventory.node
-        if known.get(name) is not node or (len(nodes) > 1 and not aside.due(name, now)):
+        part = part_of(node)
+        if known.get(node.inventory.node) is not node or (
+            len(nodes) > 1 and not aside.due(part, now)
+        ):
             continue
         try:
             found.append(_snapshot(view, pages, inputs, [node], scope))
         except Exception as error:
-            aside.fail(name, error, now)
+            aside.fail(part, error, now)
             if len(nodes) == 1:
                 raise
         else:
-            aside.works(name)
+            aside.works(part)
     shedding.pages_reduced += shedding.sheds("device_metrics")
     return found
+
+
+def part_of(node: Node) -> str:
+    """Return the name under which a node is set aside that metrics pages can't show."""
+    return f"node/{node.inventory.node}/pages"
 
 
 def _snapshot(

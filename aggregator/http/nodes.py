@@ -24,6 +24,7 @@ from aggregator.http.parameters import query
 from aggregator.http.past import PAST_SECONDS, SECOND
 from aggregator.http.reply import VIEW, send_json
 from aggregator.jobs.present import gpu_holders
+from aggregator.view import parts_of
 from api.device import GpuPageReply, GpuReply, InstanceReply, LinkReply, NodePageReply, PortReply
 from api.fleet import NodeReply, NodesReply, NodeStatus
 from telemetry.decimals import plain
@@ -100,7 +101,10 @@ async def nodes(request: web.Request) -> web.Response:
     query(request)
     view = request.app[VIEW]
     now = view.now()
-    found = [describe(node, now) for _, node in sorted(view.fleet.nodes.items())]
+    names = sorted(view.fleet.nodes)
+    found = parts_of(view, "api").each(
+        "node", names, lambda place: describe(view.fleet.nodes[names[place]], now)
+    )
     return await send_json(
         request, NodesReply(view.wall(), found, list(view.missing)), values=20 * len(found)
     )

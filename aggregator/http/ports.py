@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 
 import numpy as np
 from aiohttp import web
 
 from aggregator.http.parameters import query, whole_number
 from aggregator.http.reply import VIEW, send_json
-from aggregator.view import AggregatorView
+from aggregator.view import AggregatorView, parts_of
 from api.alerts import Severity
 from api.ports import (
     SPEED,
@@ -60,14 +61,18 @@ def _lines(view: AggregatorView) -> Iterator[PortLine]:
     known = ~np.isnan(counts)
     errors = np.where(known.any(axis=0), np.where(known, counts, 0.0).sum(axis=0), np.nan)
     firing = firing_by_port(view.alerts())
-    for name, node in fleet.nodes.items():
-        gpus = {gpu.uuid: gpu.index for gpu in node.inventory.gpus}
-        for row, port in enumerate(node.inventory.ports, node.rows[Table.PORT].start):
+    nodes = list(fleet.nodes.values())
+
+    def of_node(place: int) -> list[PortLine]:
+        inventory, start = nodes[place].inventory, nodes[place].rows[Table.PORT].start
+        gpus = {gpu.uuid: gpu.index for gpu in inventory.gpus}
+        found = []
+        for row, port in enumerate(inventory.ports, start):
             now_state = float(state[row])
             its = None if np.isnan(speed[row]) else float(speed[row])
-            yield PortLine(
+            found.append(PortLine(
                 id=port.id,
-                node=name,
+                node=inventory.node,
                 name=port.name,
                 role=port.role,
                 rail=port.rail,
@@ -81,7 +86,11 @@ def _lines(view: AggregatorView) -> Iterator[PortLine]:
                 errors=None if np.isnan(errors[row]) else float(errors[row]),
                 pages=firing[port.id, Severity.PAGE],
                 tickets=firing[port.id, Severity.TICKET],
-            )
+            ))  # fmt: skip
+        return found
+
+    names = [node.inventory.node for node in nodes]
+    return chain.from_iterable(parts_of(view, "ports").each("node", names, of_node))
 
 
 def _word(state: float, port: Port) -> str:

@@ -15,7 +15,7 @@ from aggregator.http.errors import bad
 from aggregator.http.parameters import query, read_body, whole_number
 from aggregator.http.reply import VIEW, send_json
 from aggregator.jobs.present import held_gpus
-from aggregator.view import AggregatorView
+from aggregator.view import AggregatorView, parts_of
 from alerts.incidents.quality_ledger import DAY_NS
 from alerts.incidents.quality_summary import overall
 from api.power import CapRequest, FitRequest, MeterReply, PlanRequest, PowerReply, ReloadRequest
@@ -112,7 +112,7 @@ async def report(request: web.Request) -> web.Response:
     """Answer with the figures of this cluster for comparison with another."""
     days = whole_number(query(request, "days"), "days", USUAL_DAYS, MOST_DAYS)
     view = request.app[VIEW]
-    answer = running_report(view.electrical, view.fleet, days)
+    answer = running_report(view.electrical, view.fleet, days, parts_of(view, "report"))
     sent = overall(view.pipeline.quality, view.wall() - days * DAY_NS, view.wall())
     answer = msgspec.structs.replace(answer, alerts=sent)
     return await send_json(request, answer)

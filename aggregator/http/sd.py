@@ -19,6 +19,7 @@ from aggregator.http.dcgm import host_label
 from aggregator.http.errors import bad
 from aggregator.http.parameters import query
 from aggregator.http.reply import VIEW, send_json
+from aggregator.view import parts_of
 from api.fleet import ScrapeTarget
 from telemetry.fleet import Node
 
@@ -60,7 +61,10 @@ async def _send(request: web.Request, page: str, parameter: tuple[str, str]) -> 
     if not _ADDRESS.fullmatch(address):
         raise bad("Host", "it does not name the address of this server",
                   "Set aggregator.address to host:port.")  # fmt: skip
-    targets = [
-        target(node, address, page, parameter) for _, node in sorted(view.fleet.nodes.items())
-    ]
+    names = sorted(view.fleet.nodes)
+    targets = parts_of(view, "sd").each(
+        "node",
+        names,
+        lambda place: target(view.fleet.nodes[names[place]], address, page, parameter),
+    )
     return await send_json(request, targets)

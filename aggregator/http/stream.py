@@ -20,7 +20,7 @@ from aggregator.http.auth import CALLER
 from aggregator.http.columns import ColumnChoice, choose
 from aggregator.http.errors import RequestError, printable
 from aggregator.http.guests import GuestCounter
-from aggregator.http.listener import CONNECTIONS
+from aggregator.http.listener import CONNECTIONS, guest_of
 from aggregator.http.parameters import query
 from aggregator.http.private_fields import public_json
 from aggregator.http.reply import VIEW, json_bytes
@@ -35,7 +35,7 @@ SHORTEST, LONGEST = 0.2, 3600.0
 HEARTBEAT = 20.0
 """Seconds between two pings; a viewer that does not answer within half of it is gone."""
 MOST_VIEWERS, MOST_VIEWERS_EACH = 200, 50
-"""Viewers at a time, in all and with one token, or without one from one address."""
+"""Viewers at a time, in all and with one token, or without one from one address; on this machine of one user."""
 MOST_BYTES = 64 * 1024
 """Size of a request: the names of 2,000 nodes."""
 FIRST_EVENTS = 100
@@ -182,7 +182,8 @@ def is_far(remote: str | None) -> bool:
 async def stream(request: web.Request) -> web.StreamResponse:
     """Send readings of chosen columns, as they come."""
     query(request)
-    hub, viewers, guest = request.app[HUB], request.app[VIEWERS], request[CALLER].guest
+    hub, viewers, transport = request.app[HUB], request.app[VIEWERS], request.transport
+    guest = request[CALLER].name or ("" if transport is None else guest_of(transport))
     problem = viewers.full(guest)
     if problem:
         raise RequestError(503, "stream", problem, "Close a dashboard, or try again later.")

@@ -23,6 +23,7 @@ from aggregator.jobs.use import (
     use_rows,
     with_co2,
 )
+from aggregator.view import parts_of
 from api.jobs import JobRow
 from api.use import BY, UseReply, UseRow
 from power.report.months import month_at, month_named
@@ -54,11 +55,15 @@ async def use(request: web.Request) -> web.Response:
         raise bad("month", f"{month.name} has more than {MOST_JOBS} jobs", "Ask /api/v1/jobs for shorter times.")  # fmt: skip
     over = [key_of(row) for row in rows if crosses(row, start, end, now)]
     whole, free = await view.whole_jobs(over), await view.unheld(month.name)
-    parts = [
-        _part(whole.jobs.get(key_of(row)), row, month.name, after, (start, end, now))
-        if crosses(row, start, end, now) else JobPart(row, 1.0, split=False)
-        for row in rows
-    ]  # fmt: skip
+
+    def part(place: int) -> JobPart:
+        row = rows[place]
+        if not crosses(row, start, end, now):
+            return JobPart(row, 1.0, split=False)
+        return _part(whole.jobs.get(key_of(row)), row, month.name, after, (start, end, now))
+
+    names = [f"{row.scheduler} {row.id}" for row in rows]
+    parts = parts_of(view, "use").each("job", names, part)
     currency = next((row.summary.currency for row in rows if row.summary and row.summary.currency), "")  # fmt: skip
     place = site.config.site
     reply = UseReply(

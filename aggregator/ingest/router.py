@@ -331,6 +331,14 @@ class MessageRouter:
         self.refusals.add(node.name if node and ours else None, error.reason, detail, now)
         self._dead_letters.add(error.reason, topic, payload, detail, wall)
 
+    def refuse_unread(self, error: WireError, topic: str, now: float, wall: int) -> None:
+        """Count a message of which only the topic was read."""
+        try:
+            node = self.nodes.get(border.check_topic(topic, self._config.cluster).node)
+        except WireError:
+            node = None
+        self.refuse(error, topic, b"", now, wall, node)
+
     def _route(
         self, topic: str, payload: bytes, now: float, wall: int
     ) -> tuple[NodeTracker, Topic] | None:

@@ -142,6 +142,10 @@ class NodeTracker:
     """Sessions of which its ring had frames by its last status."""
     claimed: int = 0
     """Frames that exist by its word alone: behind a number, or in its ring."""
+    frames: int = 0
+    """Frames of it that came, or that the store had at the start."""
+    lost: int = 0
+    """Frames of it that were lost."""
     waiting: deque[WaitingFrame] = field(default_factory=_no_frames)
     waiting_bytes: int = 0
     rejections: dict[tuple[int, int], int] = field(default_factory=dict)
@@ -284,7 +288,9 @@ class FrameSequence:
         """Begin the account of a session with the frames that the store has."""
         account = self.ledger.account(node.name, session, self._registry.run(node.name, session))
         account.since = node.since
-        self.ledger.restore(account, _credible(stored, self._most_frames(node)))
+        credible = _credible(stored, self._most_frames(node))
+        node.frames += len(credible)
+        self.ledger.restore(account, credible)
 
     # -- Frames ----------------------------------------------------------------------------------
 
@@ -327,6 +333,7 @@ class FrameSequence:
         elif not account.receive(seq):
             self._stats.frames_duplicate += 1
             return None
+        node.frames += 1
         if account.run < 0:
             account.run = self._registry.run(node.name, session)
         return ArrivedFrame(
@@ -605,7 +612,13 @@ class FrameSequence:
         for hole in holes:
             self._registry.run(hole.node, hole.session)
             count = hole.last - hole.first + 1
-            self._stats.frames_lost += count
+            node = self.nodes.get(hole.node)
+            if node is not None:
+                node.lost += count
+            if node is None or node.lost <= node.frames:
+                self._stats.frames_lost += count
+            else:  # anybody may claim a year
+                self._stats.frames_lost_claimed += count
             log.warning("node=%s: %d frames are lost (%s): session %d, %d to %d",
                         hole.node, count, hole.reason, hole.session, hole.first, hole.last)  # fmt: skip
 

@@ -18,7 +18,7 @@ from gmqtt.mqtt.constants import MQTTv311
 from gmqtt.mqtt.handler import MQTTConnectError
 
 from aggregator.load.meter import BacklogClock, unread_bytes
-from aggregator.mqtt.packets import read_packets
+from aggregator.mqtt.packets import LongPublish, PacketReader
 from api.stats import Stats
 from telemetry import inventory as messages
 from telemetry.backoff import Backoff
@@ -47,6 +47,7 @@ KINDS = {
 """Kinds of message to subscribe to, with the QoS; retained ones first: frames need the inventory."""
 _NO_RECONNECT = -2  # gmqtt compares it with its count of failures; -1 means forever
 _FILTERS_AT_ONCE = 64
+_PUBACK = 0x40
 
 
 def filters(cluster: str, shards: Sequence[str]) -> list[tuple[str, int]]:
@@ -83,8 +84,9 @@ class FanInClient:
         receive: Callable[[str, bytes], None],
         stats: Stats,
         more: Sequence[str] = (),
+        too_long: Callable[[str, int], None] = lambda *_: None,
     ) -> None:
-        """`shards`: those to subscribe to, all where it is empty; None where they come and go by
+        """`too_long`: is told topic and size of a message that is longer than any may be and was left unread. `shards`: those to subscribe to, all where it is empty; None where they come and go by
         `add_shards` and `remove_shards`. `more`: further filters to subscribe to, at QoS 1."""
         self._broker = broker
         self._cluster = cluster
@@ -97,6 +99,7 @@ class FanInClient:
         self._refused: set[str] = set()
         """Filters that it refused, and is asked for again."""
         self._receive = receive
+        self._too_long = too_long
         self._stats = stats
         self._client: Client | None = None
         self._address = ""
@@ -319,9 +322,17 @@ class FanInClient:
                 except Exception:  # it would end the connection
                     log.exception("a message on %s", name)
 
+        def too_long(found: LongPublish) -> None:
+            if found.qos == 1:  # else the broker holds it as one of the few that may be under way
+                protocol.send_command_with_mid(_PUBACK, found.message_id, False)
+            if self._client is client:
+                self._too_long(found.topic, found.size)
+
+        reader = PacketReader(receive, others, too_long)
+
         def read(data: bytes) -> int:
             connection._last_data_in = time.monotonic()  # noqa: SLF001 - for its keepalive
-            return read_packets(data, receive, others)
+            return reader.read(data)
 
         protocol._read_packet = read  # noqa: SLF001
 

@@ -20,6 +20,7 @@ from power.network.wiring import Floats
 from power.site.layout import SiteLayout
 from power.snapshot.documents import Alerts, circuit_states, only, row_states
 from power.snapshot.snapshot import PowerSnapshot
+from telemetry.set_aside import Parts
 from telemetry.topics import ROOT, state_topic
 
 AGAIN_SECONDS = 10.0
@@ -105,8 +106,14 @@ class PowerTopics:
             return False
         return any(kind.states.receive(topic, payload) for kind in self._kinds.values())
 
-    def show(self, electrical: ElectricalService, alerts: Iterable[Alert], now: float) -> None:
-        """Update the states of all rows."""
+    def show(
+        self,
+        electrical: ElectricalService,
+        alerts: Iterable[Alert],
+        now: float,
+        parts: Parts | None = None,
+    ) -> None:
+        """Update the states of all rows. `parts`: has rows that can't be made cleared, and the others shown."""
         snapshots, layout = electrical.latest, electrical.site.layout
         if layout is None:
             for kind in self._kinds.values():
@@ -120,7 +127,7 @@ class PowerTopics:
             ("budgets", snapshots.budget, Subject.BUDGET),
             ("ups", snapshots.ups, Subject.UPS),
         ):
-            self._show(what, snapshot, layout, firing(listed, subject), electrical.latest_at, now)
+            self._show(what, snapshot, layout, firing(listed, subject), electrical.latest_at, now, parts)  # fmt: skip
 
     def send(self, publish: Publish, connection: int) -> int:
         """Send the topics that changed; return the number of messages."""
@@ -134,6 +141,7 @@ class PowerTopics:
         alerts: Alerts,
         at: int,
         now: float,
+        parts: Parts | None,
     ) -> None:
         kind = self._kinds[what]
         wanted = {state_topic(self._cluster, what, name) for name in snapshot.names}
@@ -145,7 +153,9 @@ class PowerTopics:
             return
         part = only(snapshot, names)
         states: list[CircuitState] | list[RowState]
-        states = circuit_states(layout, part, alerts) if what == "circuits" else row_states(part, alerts)  # fmt: skip
+        states = circuit_states(layout, part, alerts, parts) if what == "circuits" else row_states(part, alerts, parts)  # fmt: skip
+        for name in set(names).difference(state.id for state in states):
+            kind.states.clear(state_topic(self._cluster, what, name))  # what is there is of before
         for state in states:
             payload = msgspec.json.encode(PowerTopic(by=self._by, at=at, state=state))
             kind.states.put(state_topic(self._cluster, what, state.id), payload)

@@ -13,16 +13,14 @@ from itertools import chain
 
 import aiohttp
 
-from aggregator.http.alert_metrics import alert_families
 from aggregator.http.exposition import ExpositionPages, ExpositionSnapshot
-from aggregator.http.load_metrics import load_families
-from aggregator.http.metrics import cluster_families, self_families, site_families
+from aggregator.http.metrics import families_of, own_makers
 from aggregator.http.node_metrics import snapshots_of
 from aggregator.http.rule_input_metrics import RuleInputMetrics
 from aggregator.http.summary import Summarizer
 from aggregator.remote.config import RemoteWriteConfig
 from aggregator.remote.encode import STALE, labels_key, name_key, samples, snappy
-from aggregator.view import AggregatorView
+from aggregator.view import AggregatorView, parts_of
 from telemetry.decimals import plain
 from telemetry.exposition import PREFIX
 from telemetry.http_outcome import HttpOutcome, outcome_of
@@ -52,16 +50,10 @@ class Gatherer:
     async def snapshots(self) -> list[ExpositionSnapshot]:
         """Copy the present readings; in the event loop, a piece at a time."""
         view = self._view
-        fleet, nodes = view.fleet, list(view.fleet.nodes.values())
+        nodes = list(view.fleet.nodes.values())
         found = await snapshots_of(view, self._pages, self._rule_inputs, nodes, True)
-        now = view.now()
-        own = [
-            *cluster_families(self._summarizer.summary(fleet, now), view),
-            *self_families(view.stats, {}, (view.wall() - view.started_at) / 1e9),
-            *load_families(view.shedding),
-            *alert_families(view),
-            *site_families(view),
-        ]
+        parts = parts_of(view, "push")
+        own = families_of(own_makers(view, self._summarizer, {}, parts), parts)
         return [*found, ExpositionSnapshot(own, [])]
 
     def requests(self, snapshots: Sequence[ExpositionSnapshot], at: int) -> list[tuple[bytes, int]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from aggregator.web.markup import fact, link, text
 from api.power import CircuitState, PowerReply
@@ -11,6 +11,7 @@ from present.circuit.outlook import ESTIMATE, next_row
 from present.circuit.rows import headroom_row, load_row, share_row, state_row
 from present.circuit.rules import NO_CIRCUITS
 from present.row import Tone
+from telemetry.set_aside import Parts, each
 from telemetry.text import counted
 
 STATUS_WORDS = {0: "", 1: "ticket", 2: "page"}
@@ -21,10 +22,11 @@ Status = Mapping[str, int]
 
 
 def circuits_body(
-    circuits: Sequence[CircuitState], status: Status, power: PowerReply, filtered: str = ""
-) -> str:
+    circuits: Sequence[CircuitState], status: Status, power: PowerReply, filtered: str = "",
+    parts: Parts | None = None,
+) -> str:  # fmt: skip
     """Return the page's content. `filtered`: only circuits whose name or a node of which has it, with
-    the panels above them."""
+    the panels above them. `parts`: leaves out rows that can't be made."""
     if not circuits:
         return f"<p>{text(_none(power))}</p>"
     urgent = by_urgency(circuits, lambda name: status.get(name, 0))
@@ -36,7 +38,7 @@ def circuits_body(
         '<form class="filter" role="search" method="get"><label>Filter '
         f'<input name="q" type="search" value="{text(filtered)}" placeholder="circuit or node"></label> '
         f'<button>Filter</button> <span class="dim">{found}</span></form>'
-        f"{circuits_table(rows, status)}"
+        f"{circuits_table(rows, status, parts)}"
         f'<p class="dim">{ESTIMATE} Load: about the last ten seconds. An unknown load is no number, and is in '
         "no sum.</p>"
     )
@@ -86,9 +88,14 @@ def _worst_first(
 _HEADS = ("circuit", "load", "of the breaker", "", "next", "headroom", "state of the load", "nodes")
 
 
-def circuits_table(rows: Iterable[tuple[int, CircuitState]], status: Status) -> str:
-    """Return a table of circuits, each with its depth in the tree."""
-    body = "".join(_row(depth, circuit, status.get(circuit.id, 0)) for depth, circuit in rows)
+def circuits_table(
+    rows: Sequence[tuple[int, CircuitState]], status: Status, parts: Parts | None = None
+) -> str:
+    """Return a table of circuits, each with its depth in the tree. `parts`: leaves out rows that can't be made."""
+    names = [circuit.id for _, circuit in rows]
+    body = "".join(
+        each(parts, "circuit", names, lambda place: _row(*rows[place], status.get(names[place], 0)))
+    )
     heads = "".join(
         f'<th scope="col"{" class=num" if place in {1, 2, 5, 7} else ""}>{name or "<span class=hidden>bar</span>"}</th>'
         for place, name in enumerate(_HEADS)

@@ -16,7 +16,7 @@ from aggregator.http.nodes import describe, gpu_reply, node_reply
 from aggregator.http.parameters import between, one_of, query, whole_number
 from aggregator.http.reply import VIEW
 from aggregator.register.node_register import drift
-from aggregator.view import AggregatorView
+from aggregator.view import AggregatorView, parts_of
 from aggregator.web.chart_time import USUAL_SPAN, time_tabs
 from aggregator.web.content import PageContent, shown_to
 from aggregator.web.device_tables import alert_table, reading_cell, readings_table
@@ -70,16 +70,19 @@ async def nodes(request: web.Request) -> PageContent:
     asked, view = query(request, "q", "sort", "page"), request.app[VIEW]
     one_of(asked, "sort", (WORST, *COLUMNS))
     page = whole_number(asked, "page", 1, 100_000)
-    now, lines = view.now(), [describe(node, view.now()) for node in view.fleet.nodes.values()]
+    now, parts, every = view.now(), parts_of(view, "web"), list(view.fleet.nodes.values())
+    lines = parts.each("node", view.fleet.nodes, lambda place: describe(every[place], now))
     shown = shown_to(request, NodesReply(view.wall(), lines)).nodes
     found = list(_lines(view, shown, now))
-    return PageContent("Nodes", await asyncio.to_thread(nodes_body, found, asked, page), live=True)
+    body = await asyncio.to_thread(nodes_body, found, asked, page, parts)
+    return PageContent("Nodes", body, live=True)
 
 
 def _lines(view: AggregatorView, shown: Sequence[NodeReply], now: float) -> Iterator[NodeLine]:
     power = view.fleet.column("gpu_power_watts", now)
     heat = view.fleet.column("gpu_temperature_celsius", now)
-    rows = [node.rows[Table.GPU] for node in view.fleet.nodes.values()]
+    nodes = [view.fleet.nodes[line.node] for line in shown]
+    rows = [node.rows[Table.GPU] for node in nodes]
     sums, most = _of_each(np.add, power, rows), _of_each(np.fmax, heat, rows)
     firing = [alert for alert in view.alerts() if alert.state is AlertState.FIRING]
     pages, tickets = (
@@ -87,7 +90,7 @@ def _lines(view: AggregatorView, shown: Sequence[NodeReply], now: float) -> Iter
         for severity in (Severity.PAGE, Severity.TICKET)
     )
     ours = release()
-    for number, node in enumerate(view.fleet.nodes.values()):
+    for number, node in enumerate(nodes):
         line, watts, celsius = shown[number], sums[number], most[number]
         if line.gpus_present < line.gpus:  # those that are gone are no gap
             present = [gpu.present for gpu in node.inventory.gpus]

@@ -15,7 +15,7 @@ from aggregator.http.errors import bad
 from aggregator.http.parameters import between, query
 from aggregator.http.power import power_reply
 from aggregator.http.reply import VIEW
-from aggregator.view import AggregatorView
+from aggregator.view import AggregatorView, parts_of
 from aggregator.web.chart_time import USUAL_SPAN, time_tabs
 from aggregator.web.circuit_list import circuits_body
 from aggregator.web.circuit_page import circuit_body, losses_body
@@ -47,7 +47,8 @@ async def circuits(request: web.Request) -> PageContent:
     found = shown_to(request, CircuitsReply(at=view.wall(), circuits=await circuits_now(view)))
     power = shown_to(request, power_reply(view))
     status, wanted = status_of(view), asked.get("q", "")
-    body = await asyncio.to_thread(circuits_body, found.circuits, status, power, wanted)
+    parts = parts_of(view, "web")
+    body = await asyncio.to_thread(circuits_body, found.circuits, status, power, wanted, parts)
     return PageContent("Circuits", body, live=True)
 
 

@@ -19,6 +19,7 @@ from aggregator.web.job_words import (
 from aggregator.web.markup import clock_time, fact, path, text, toned
 from api.jobs import JobPhase, JobRow, JobsReply
 from present.job import energy_row, use_row
+from telemetry.set_aside import Parts, each
 from telemetry.text import ABSENT, counted
 
 ROWS = 200
@@ -75,9 +76,10 @@ def jobs_body(
     page: int,
     *,
     private: bool,
+    parts: Parts | None = None,
 ) -> str:
     """Return the page's content. `asked`: valid parameters; `page` counts from 1; `private`: whether the
-    caller sees what says something of persons."""
+    caller sees what says something of persons; `parts`: leaves out rows that can't be made."""
     sort = asked.get("sort", NEWEST)
     lines = [JobLine(job) for job in reply.jobs]
     lines.sort(key=lambda one: -one.job.begin)
@@ -95,7 +97,7 @@ def jobs_body(
     )
     again = {job_id for job_id, count in Counter(one.job.id for one in lines).items() if count > 1}
     words = _counted(lines, page, pages)
-    table = _table(shown, keep, sort, words, again, reply.at, private=private)
+    table = _table(shown, keep, sort, words, again, reply.at, parts, private=private)
     unread = "".join(
         f"<li>{text(each.name)}: {text(each.state)}{f', {text(each.message)}' if each.message else ''}</li>"
         for each in reply.sources
@@ -142,12 +144,18 @@ def _counted(lines: Sequence[JobLine], page: int, pages: int) -> str:
 
 def _table(
     lines: Sequence[JobLine], keep: Mapping[str, str | None], sort: str, caption: str,
-    again: set[str], at: int, *, private: bool,
+    again: set[str], at: int, parts: Parts | None, *, private: bool,
 ) -> str:  # fmt: skip
     if not lines:
         return "<p>No job that was asked for had a GPU in that time.</p>"
     heads = "".join(_head(name, words, keep, sort) for name, (words, _) in COLUMNS.items())
-    rows = "".join(_row(one, at, run=one.job.id in again, private=private) for one in lines)
+
+    def row(place: int) -> str:
+        one = lines[place]
+        return _row(one, at, run=one.job.id in again, private=private)
+
+    names = [f"{one.job.scheduler} {one.job.id}" for one in lines]
+    rows = "".join(each(parts, "job", names, row))
     return (
         f'<div class="wide"><table class="jobs"><caption>{text(caption)}, {_ORDER.get(sort) or f"by {COLUMNS[sort][0]}"}</caption>'
         f"<thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div>"

@@ -14,7 +14,7 @@ from aggregator.http.jobs import FILTERS, MOST, RUN, USUAL_FROM, job_reply, jobs
 from aggregator.http.parameters import between, one_of, query, whole_number
 from aggregator.http.reply import STORE_SECONDS, VIEW
 from aggregator.jobs.service import AFTER_SECONDS
-from aggregator.view import AggregatorView
+from aggregator.view import AggregatorView, parts_of
 from aggregator.web.alert_list import incidents_body
 from aggregator.web.content import PageContent, shown_to
 from aggregator.web.gpu_holders import power_now
@@ -46,7 +46,8 @@ async def jobs(request: web.Request) -> PageContent:
     page = whole_number(asked, "page", 1, 100_000)
     reply = shown_to(request, await jobs_reply(request, asked, MOST))
     private = request[CALLER].sees_private
-    body = await asyncio.to_thread(jobs_body, reply, asked, page, private=private)
+    parts = parts_of(request.app[VIEW], "web")
+    body = await asyncio.to_thread(jobs_body, reply, asked, page, private=private, parts=parts)
     return PageContent("Jobs", body, live="to" not in asked)
 
 

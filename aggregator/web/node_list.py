@@ -11,6 +11,7 @@ from api.fleet import NodeReply, NodeStatus
 from api.node_register import ReleaseDrift
 from present.units import celsius, watts
 from telemetry.inventory import NodeRole
+from telemetry.set_aside import Parts, each
 from telemetry.text import ABSENT, counted, duration
 
 ROWS = 100
@@ -64,8 +65,11 @@ def _most(value: float | None) -> tuple[object, ...]:
     return (value is None, 0.0 if value is None else -value)
 
 
-def nodes_body(lines: Iterable[NodeLine], asked: Mapping[str, str], page: int) -> str:
-    """Return the page's content. `asked`: parameters `sort` and `q`, valid; `page` counts from 1."""
+def nodes_body(
+    lines: Iterable[NodeLine], asked: Mapping[str, str], page: int, parts: Parts | None = None
+) -> str:
+    """Return the page's content. `asked`: parameters `sort` and `q`, valid; `page` counts from 1; `parts`: leaves
+    out rows that can't be made."""
     wanted, sort = asked.get("q", "").casefold(), asked.get("sort", WORST)
     found = [one for one in lines if not wanted or _has(one, wanted)]
     found.sort(key=lambda one: one.node.node)
@@ -79,7 +83,7 @@ def nodes_body(lines: Iterable[NodeLine], asked: Mapping[str, str], page: int) -
         f'<form class="filter" role="search" method="get">{hidden}<label>Filter <input name="q" type="search" '
         f'value="{text(asked.get("q", ""))}" placeholder="node, role, rack, job, state, release, older"></label> '
         f"<button>Filter</button></form>"
-        f"{_table(shown, keep, sort, _counted(len(found), page, pages))}{_pages(page, pages, keep)}"
+        f"{_table(shown, keep, sort, _counted(len(found), page, pages), parts)}{_pages(page, pages, keep)}"
     )
 
 
@@ -94,9 +98,13 @@ def _counted(found: int, page: int, pages: int) -> str:
     return words if pages == 1 else f"{words}, page {page} of {pages}"
 
 
-def _table(lines: list[NodeLine], keep: Mapping[str, str | None], sort: str, caption: str) -> str:
+def _table(
+    lines: list[NodeLine], keep: Mapping[str, str | None], sort: str, caption: str,
+    parts: Parts | None,
+) -> str:  # fmt: skip
     heads = "".join(_head(name, words, keep, sort) for name, (words, _) in COLUMNS.items())
-    rows = "".join(_row(one) for one in lines)
+    names = [one.node.node for one in lines]
+    rows = "".join(each(parts, "node", names, lambda place: _row(lines[place])))
     return (
         f'<div class="wide"><table class="nodes"><caption aria-live="polite">{text(caption)}, '
         f"{'worst first' if sort == WORST else f'by {COLUMNS[sort][0]}'}</caption>"

@@ -16,7 +16,7 @@ from aggregator.http.ports import ports_reply
 from aggregator.http.power import power_reply
 from aggregator.http.reply import VIEW
 from aggregator.register.node_register import drift
-from aggregator.view import AggregatorView
+from aggregator.view import AggregatorView, parts_of
 from aggregator.web.alert_list import incidents_body
 from aggregator.web.circuit_list import circuits_table
 from aggregator.web.content import PageContent, shown_to
@@ -52,7 +52,7 @@ async def overview(request: web.Request) -> PageContent:
     rows = [(0, circuit) for circuit in urgent]
     every = f'<p><a href="{path("circuits")}">all circuits</a></p>'
     power = shown_to(request, power_reply(view))
-    cells = _cells(view, quantity)
+    cells, parts = _cells(view, quantity), parts_of(view, "overview")
     others = [
         OtherNode(str(role_of(node.inventory) or ""), name, status_of_node(node, view.now()))
         for name, node in view.fleet.nodes.items()
@@ -67,7 +67,7 @@ async def overview(request: web.Request) -> PageContent:
         "Overview",
         facts(_facts(view, power, request.app[SUMMARIZER].summary(view.fleet, view.now())))
         + section("What is wrong", incidents_body(incidents, now, past=False), "incidents")
-        + (section("Most urgent circuits", circuits_table(rows, status) + every, "circuits") if rows else "")
+        + (section("Most urgent circuits", circuits_table(rows, status, parts) + every, "circuits") if rows else "")
         + section("GPUs", drawn, "map")
         + (section("Ports", ports + f'<p><a href="{path("ports")}">all ports</a></p>', "ports") if ports else "")
         + (section("Fitness", fitness_chart(fitness.history) + fitness_links(), "fitness") if fitness else "")

@@ -49,15 +49,21 @@ async def send(
     fault: Callable[[Exception | None], None] = lambda _: None,
     evidence: EvidenceReply | None = None,
 ) -> Answer:  # fmt: skip
-    """Send a notice to a channel, once; with a plain text where its own can't be made. `fault` is
-    called with the reason for that, or None."""
+    """Send a notice to a channel, once; without the parts of its text that can't be made, or with a plain one.
+    `fault` is called with the reason for that, or None."""
+    faults: list[Exception] = []
+
+    def left_out(part: str, error: Exception) -> None:
+        log.error("channel %s: %s lacks in its text: %s", name, notice.incident.key, part, exc_info=error)  # fmt: skip
+        faults.append(error)
+
     try:
-        page = page_of(notice, links, now, evidence)
-        fault(None)
+        page = page_of(notice, links, now, evidence, left_out)
     except Exception as error:
         log.exception("channel %s: the text of %s is plain", name, notice.incident.key)
-        fault(error)
+        faults.append(error)
         page = plain_page(notice)
+    fault(faults[0] if faults else None)
     return await channel.send(Message(name, notice, page, links, now, evidence), sender)
 
 

@@ -6,9 +6,9 @@ text from the bus is cleaned, so that it cannot do harm at a receiver.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 from urllib.parse import quote
 
 from alerts.message.commands import acknowledge_of, gpu_condition, recover_of, silence_of
@@ -20,6 +20,9 @@ from api.alerts import Action, Alert, AlertState, Incident
 from api.evidence import EvidenceReply
 from telemetry.text import duration, timestamp
 
+T = TypeVar("T")
+LeftOut = Callable[[str, Exception], None]
+"""Told which part of a page can't be made, and why."""
 _SECOND = 1_000_000_000
 _AROUND = 1800
 """Seconds before and after an incident that a dashboard shows."""
@@ -98,8 +101,15 @@ class Page:
         return f"[{self.tag}] {self.title}"
 
 
-def page_of(notice: Notice, links: Links, now: int, evidence: EvidenceReply | None = None) -> Page:
-    """Return the content of a notice at a wall time, ns since 1970."""
+def page_of(
+    notice: Notice,
+    links: Links,
+    now: int,
+    evidence: EvidenceReply | None = None,
+    left_out: LeftOut | None = None,
+) -> Page:
+    """Return the content of a notice at a wall time, ns since 1970. `left_out`: a part that can't be made costs what
+    is behind it in that part alone; without it, the page."""
     incident = notice.incident
     lead = incident.alerts[0] if incident.alerts else None
     over = notice.action is Action.RESOLVE
@@ -107,13 +117,26 @@ def page_of(notice: Notice, links: Links, now: int, evidence: EvidenceReply | No
     return Page(
         _tag(notice),
         clean(incident.title, _TITLE) or clean(incident.key, _TITLE),
-        tuple(_known(_facts(notice, links, now))),
+        _part("facts", _known(_facts(notice, links, now)), left_out),
         advice,
-        () if over else tuple(_others(incident)),
-        tuple(_links(notice, lead, links, now)),
-        () if over or notice.reason == "test" else tuple(_commands(incident, lead)),
-        () if over or evidence is None else tuple(_evidence(evidence, lead)),
-    )
+        () if over else _part("other alerts", _others(incident, left_out), left_out),
+        _part("links", _links(notice, lead, links, now), left_out),
+        () if over or notice.reason == "test" else _part("commands", _commands(incident, lead), left_out),
+        () if over or evidence is None else _part("evidence", _evidence(evidence, lead), left_out),
+    )  # fmt: skip
+
+
+def _part(name: str, made: Iterable[T], left_out: LeftOut | None) -> tuple[T, ...]:
+    """Return a part of a page, up to what can't be made."""
+    found: list[T] = []
+    try:
+        for one in made:
+            found.append(one)  # noqa: PERF402 - what came before an exception stays
+    except Exception as error:
+        if left_out is None:
+            raise
+        left_out(name, error)
+    return tuple(found)
 
 
 def plain_page(notice: Notice) -> Page:
@@ -239,14 +262,18 @@ def _consequences(incident: Incident) -> str:
     return f"{number} alert{'s that are' if number != 1 else ' that is'} its consequence"
 
 
-def _others(incident: Incident) -> Iterator[str]:
+def _others(incident: Incident, left_out: LeftOut | None) -> Iterator[str]:
     lead = clean(incident.alerts[0].summary) if incident.alerts else ""
     rest = [one for one in incident.alerts[1:] if one.state is AlertState.FIRING]
     rest = [one for one in rest if clean(one.summary) != lead]
     for alert in rest[:_OTHERS]:
-        yield clean(alert.summary or f"{alert.rule}: {place_of(alert)}", _FACT)
+        yield from _part(alert.key, map(_line, (alert,)), left_out)
     if len(rest) > _OTHERS:
         yield f"and {len(rest) - _OTHERS} more"
+
+
+def _line(alert: Alert) -> str:
+    return clean(alert.summary or f"{alert.rule}: {place_of(alert)}", _FACT)
 
 
 def _links(notice: Notice, lead: Alert | None, links: Links, now: int) -> Iterator[Fact]:

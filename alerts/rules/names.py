@@ -29,6 +29,7 @@ MONITOR_QUANTITIES = tuple(
         "rules_failing": "1 while the rules can't be evaluated.",
         "rule_set_aside": "1 while a rule can't be evaluated.",
         "node_set_aside": "1 while a node can't be evaluated or stored.",
+        "page_set_aside": "1 while a page, or what one shows of a circuit, GPU or job, can't be made.",
         "node_missing": "1 while a node that is expected is not there.",
         "node_differs": "1 while a node is another one than declared, or than its like.",
         "node_returned": "1 while a node that was retired or renamed sends again.",

@@ -206,14 +206,16 @@ class _Clients:
         line, *fields = request.decode("latin-1").split("\r\n")
         method, _, rest = line.partition(" ")
         path = rest.partition(" ")[0].partition("?")[0]
-        hosts = [
-            value.strip()
-            for name, _, value in (field.partition(":") for field in fields)
-            if name.lower() == "host"
-        ]
+        pairs = [(name.lower(), value.strip()) for name, _, value in (field.partition(":") for field in fields)]  # fmt: skip
+        hosts = [value for name, value in pairs if name == "host"]
+        origins = [value.partition("://")[2].lower() for name, value in pairs if name == "origin"]
         if len(hosts) > 1 or not is_called("".join(hosts), self._names):
             text = b"this page has another name; add this one to collector.names\n"
             found = PageReply(HTTPStatus.MISDIRECTED_REQUEST, text)
+        elif any(origin != "".join(hosts).lower() for origin in origins):
+            found = PageReply(
+                HTTPStatus.FORBIDDEN, b"the request comes from a page of another site\n"
+            )
         elif method in {"GET", "HEAD"}:
             try:
                 found = self._answer_to(path)

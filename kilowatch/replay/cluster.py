@@ -99,7 +99,7 @@ class RecordedCluster(SingleView):
         self.marks = ProgressMarks({}, ())
         self.shedding = Shedding()
         self.jobs = player.router.jobs
-        self.pages_aside = SetAside("the part in pages of node")
+        self.pages_aside = SetAside("the part of what is shown")
         self.site_role = None
         self.fitness = FitnessTracker()
         self.drift = DriftTracker()

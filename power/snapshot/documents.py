@@ -14,6 +14,7 @@ from power.network.wiring import POLES
 from power.site.layout import Circuit, SiteLayout
 from power.snapshot.quantities import SOURCES
 from power.snapshot.snapshot import PowerSnapshot
+from telemetry.set_aside import Parts, each
 
 _SOURCES = dict(SOURCES)
 _STATES = dict(enumerate(LoadState))
@@ -34,9 +35,10 @@ _SHOWN = frozenset(CircuitState.__struct_fields__) | {
 
 
 def circuit_states(
-    layout: SiteLayout, snapshot: PowerSnapshot, alerts: Alerts
+    layout: SiteLayout, snapshot: PowerSnapshot, alerts: Alerts, parts: Parts | None = None
 ) -> list[CircuitState]:
-    """Return every row of the circuit snapshot, parents before what they feed."""
+    """Return every row of the circuit snapshot, parents before what they feed. `parts`: leaves out rows that
+    can't be made; without it one such row raises."""
     nodes: dict[str, list[str]] = {}
     for cord in layout.cords:
         nodes.setdefault(cord.circuit, []).append(cord.machine)
@@ -44,29 +46,34 @@ def circuit_states(
         name.removeprefix("circuit_"): values.tolist() for name, values in snapshot.columns.items()
     }
     facts = snapshot.facts or ({},) * len(snapshot.names)
-    return [
-        _circuit(
+
+    def make(row: int) -> CircuitState:
+        name = snapshot.names[row]
+        return _circuit(
             layout.circuits[name],
             {column: values[row] for column, values in columns.items()},
             list(dict.fromkeys(nodes.get(name, ()))),
             list(alerts.get(name, ())),
             dict(facts[row]),
         )
-        for row, name in enumerate(snapshot.names)
-    ]
+
+    return each(parts, snapshot.kind, snapshot.names, make)
 
 
-def row_states(snapshot: PowerSnapshot, alerts: Alerts) -> list[RowState]:
-    """Return every row of a budget, UPS or supply snapshot."""
+def row_states(
+    snapshot: PowerSnapshot, alerts: Alerts, parts: Parts | None = None
+) -> list[RowState]:
+    """Return every row of a budget, UPS or supply snapshot. `parts`: as of `circuit_states`."""
     unknown = [math.nan] * len(snapshot.names)
     prefix = f"{snapshot.kind}_"
     columns = {
         name.removeprefix(prefix): values.tolist() for name, values in snapshot.columns.items()
     }
     facts = snapshot.facts or ({},) * len(snapshot.names)
-    return [
-        RowState(
-            id=name,
+
+    def make(row: int) -> RowState:
+        return RowState(
+            id=snapshot.names[row],
             load_state=_state(columns.get("load_state", unknown)[row]),
             load_state_seconds=plain(columns.get("load_state_seconds", unknown)[row]),
             quantities={
@@ -74,11 +81,11 @@ def row_states(snapshot: PowerSnapshot, alerts: Alerts) -> list[RowState]:
                 for column, values in columns.items()
                 if not column.startswith("load_state")
             },
-            alerts=list(alerts.get(name, ())),
+            alerts=list(alerts.get(snapshot.names[row], ())),
             facts=dict(facts[row]),
         )
-        for row, name in enumerate(snapshot.names)
-    ]
+
+    return each(parts, snapshot.kind, snapshot.names, make)
 
 
 def only(snapshot: PowerSnapshot, names: Sequence[str] | set[str]) -> PowerSnapshot:

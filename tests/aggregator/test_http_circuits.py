@@ -26,6 +26,7 @@ from power.snapshot.documents import circuit_states
 from power.snapshot.quantities import QUANTITIES
 from telemetry.exposition import render
 from telemetry.jobs import Allocation, Job, JobKey, NodeJobs
+from telemetry.set_aside import Parts, SetAside
 from tests.aggregator.fake_view import FakeView
 from tests.aggregator.http_client import Door, door, small_cluster
 
@@ -42,6 +43,7 @@ SITE: dict[str, Any] = {
     "ups": {"u1": {"watts": 6000, "circuits": ["lab/1"]}},
 }
 AMPS = 5123.5 / 240
+PARTS = Parts(SetAside(""), "page", 0.0)
 
 
 async def lab(reread: Callable[[], dict[str, Any]] | None = None) -> FakeView:
@@ -379,11 +381,13 @@ async def test_a_large_site_renders_while_others_are_served() -> None:
     view = await lab()
     before = view.electrical.latest
     assert before is not None
-    page = render(circuit_families(view.electrical, "lab", view.now()))
+    page = render(circuit_families(view.electrical, "lab", view.now(), PARTS))
     await view.tick(9)
     view.electrical.snapshots(view.fleet, view.now(), view.wall())
     assert view.electrical.latest is not before
-    first = render(circuit_families(with_snapshots(view.electrical, before), "lab", view.now()))
+    first = render(
+        circuit_families(with_snapshots(view.electrical, before), "lab", view.now(), PARTS)
+    )
     own = [line for line in page.splitlines() if b"circuit_" in line]
     assert own == [line for line in first.splitlines() if b"circuit_" in line]
 

@@ -6,8 +6,9 @@ import asyncio
 import contextlib
 import gzip
 import json
+import os
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -18,10 +19,12 @@ import pytest
 from aggregator.http import listener, stream
 from aggregator.http.config import HttpConfig
 from aggregator.http.guests import TRIES, TRIES_PER_SECOND, GuestCounter, WrongTokens, neighbourhood
+from aggregator.http.local_user import local_user
 from tests.aggregator.fake_view import FakeView, inventory
 from tests.aggregator.http_client import Door, door, small_cluster
 from tests.aggregator.test_http_alerts import SILENCE, hot
 from tests.kit.waiting import until, within
+from tests.second_user import NOBODY, needs_root
 
 LOOPBACK = HttpConfig(listen="127.0.0.1:0")
 
@@ -179,7 +182,7 @@ async def test_connections_are_bounded_and_the_answer_says_so(
         (
             False,
             msgspec.structs.replace(LOOPBACK, max_connections_each=3),
-            "from 127.0.0.1, and no",
+            f"from 127.0.0.1 of user {os.getuid()}, and no",
         ),
         (True, msgspec.structs.replace(LOOPBACK, max_connections=3), "3 connections are open, and"),
     ):
@@ -249,7 +252,8 @@ async def test_viewers_are_bounded_for_each_token_and_address(
             async with client.session.get(url) as answer:
                 assert answer.status == 503
                 assert (
-                    "2 viewers of 127.0.0.1 are connected" in (await answer.json())["error"]["what"]
+                    f"2 viewers of 127.0.0.1 of user {os.getuid()} are connected"
+                    in (await answer.json())["error"]["what"]
                 )
             async with (
                 client.session.ws_connect(url, headers=client.bearer),
@@ -267,6 +271,66 @@ async def test_viewers_are_bounded_for_each_token_and_address(
                 return True
 
             await until(room)
+
+
+@contextlib.contextmanager
+def user_of_new_sockets(user: int) -> Iterator[None]:
+    """Have this process open sockets as another user would."""
+    os.seteuid(user)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+@needs_root
+async def test_one_user_of_this_machine_takes_no_place_of_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Neither of connections nor of viewers: all of loopback is one address."""
+    monkeypatch.setattr(stream, "MOST_VIEWERS_EACH", 2)
+    config = msgspec.structs.replace(LOOPBACK, max_connections_each=3)
+    async with door(await small_cluster(), config) as client, contextlib.AsyncExitStack() as held:
+        url = f"{client.url}/api/v1/stream"
+        with user_of_new_sockets(NOBODY):
+            theirs = await held.enter_async_context(aiohttp.ClientSession())
+            for _ in range(2):
+                await held.enter_async_context(theirs.ws_connect(url))
+            async with theirs.get(url) as answer:
+                assert answer.status == 503
+                assert f"2 viewers of 127.0.0.1 of user {NOBODY}" in await answer.text()
+            await held.enter_async_context(line(client.port))
+
+            async def full() -> bool:
+                async with line(client.port) as (reader, _), within():
+                    return b"from 127.0.0.1 of user %d, and no" % NOBODY in await reader.read()
+
+            await until(full)
+        async with client.session.ws_connect(url) as viewer:
+            await viewer.send_str('{"every": 1}')
+            assert (await viewer.receive()).type is aiohttp.WSMsgType.TEXT
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_the_user_of_a_connection_is_whose_socket_it_is(host: str) -> None:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as listening:
+        try:
+            listening.bind((host, 0))
+        except OSError:
+            pytest.skip(f"this machine has no {host}")
+        listening.listen()
+        ours = socket.create_connection(listening.getsockname()[:2])
+        accepted, peer = listening.accept()
+        own = accepted.getsockname()[:2]
+        assert local_user(peer[:2], own) == os.getuid()
+        assert local_user(("10.0.0.1", peer[1]), own) is None
+        assert local_user((host, 1), own) is None
+        assert local_user(("nonsense", 1), own) is None
+        accepted.send(b"unread")
+        ours.close()  # what is left of it belongs to no process
+        assert local_user(peer[:2], own) is None
+        accepted.close()
 
 
 @pytest.mark.parametrize("path", ["/%1b[2J%07", "/api/v1/nodes/%1b]0;x%07", "/api/v1/nodes?%1b[31m=1", "/api/v1/fleet?columns=%e2%80%ae%00"])  # fmt: skip

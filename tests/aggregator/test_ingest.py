@@ -142,7 +142,7 @@ def test_a_frame_that_fits_no_inventory_is_given_up_in_the_end(feed: Feed) -> No
     feed.send("a", 1)
     feed.commit()
     assert feed.stats.dropped == {"malformed": 3}
-    assert feed.stats.frames_lost == 1
+    assert feed.stats.frames_lost + feed.stats.frames_lost_claimed == 1
     assert feed.store.accounted() == {("a", 1): IntervalSet([(0, 1)])}
 
 
@@ -233,9 +233,26 @@ def test_holes_are_asked_for_and_what_is_gone_is_counted(feed: Feed) -> None:
     assert feed.ingest.ledger.missing() == 0
 
 
+def test_frames_of_which_as_many_came_are_lost_and_others_are_claimed(feed: Feed) -> None:
+    """Anybody may claim a year; who has sent a day may lose a day. The store's frames count after a restart too."""
+    feed.send("a", 0, *range(11, 15))
+    gone = CommandReply(about=1, first=1, last=10, gone=(FrameSpan(1, 1, 4),))
+    feed.publish("a", Topic.REPLY, messages.encode(gone))
+    assert (feed.stats.frames_lost, feed.stats.frames_lost_claimed) == (4, 0)
+    gone = CommandReply(about=1, first=5, last=10, gone=(FrameSpan(1, 5, 10),))
+    feed.publish("a", Topic.REPLY, messages.encode(gone))
+    assert (feed.stats.frames_lost, feed.stats.frames_lost_claimed) == (4, 6)
+    feed.commit()
+    feed.reopen()
+    feed.send("a", 30)
+    gone = CommandReply(about=1, first=15, last=29, gone=(FrameSpan(1, 15, 29),))
+    feed.publish("a", Topic.REPLY, messages.encode(gone))
+    assert (feed.stats.frames_lost, feed.stats.frames_lost_claimed) == (15, 0)
+
+
 def test_what_the_ring_holds_of_sessions_we_slept_through_is_asked_for(feed: Feed) -> None:
     feed.hello("a", session=9, ring=(FrameSpan(7, 10, 12), FrameSpan(8, 0, 3), FrameSpan(8, 6, 8)))
-    assert feed.stats.frames_lost == 10
+    assert (feed.stats.frames_lost, feed.stats.frames_lost_claimed) == (0, 10)
     feed.now += 1
     asks = feed.ingest.drain_commands(feed.now)
     feed.now += 1
@@ -247,7 +264,7 @@ def test_what_the_ring_holds_of_sessions_we_slept_through_is_asked_for(feed: Fee
 def test_old_sessions_can_be_left_alone(tmp_path: Path) -> None:
     feed = Feed(tmp_path / "data", backfill=BackfillConfig(max_age_seconds=60))
     feed.hello("a", session=9, ring=(FrameSpan(8, 0, 999),))
-    assert feed.stats.frames_lost == 939
+    assert feed.stats.frames_lost_claimed == 939
     assert feed.ingest.ledger.missing() == 61
 
 

@@ -10,7 +10,7 @@ from gmqtt.mqtt.protocol import MQTTProtocol
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aggregator.mqtt.packets import read_packets
+from aggregator.mqtt.packets import LongPublish, PacketReader, read_packets
 
 Found = list[tuple[str, bytes] | bytes]
 """Topic and payload of each message at QoS 0; each other packet whole."""
@@ -47,6 +47,22 @@ class Reader:
     def _other(self, whole: bytes) -> int:
         self.found.append(whole)
         return 0
+
+
+MOST = 4000
+"""Bytes of a packet beyond which `Bounded` passes it over."""
+
+
+class Bounded(Reader):
+    """Ours, as a connection has it, with a low bound."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.long: list[LongPublish] = []
+        self.reader = PacketReader(self._receive, self._other, self.long.append, MOST)
+
+    def read(self, data: bytes) -> int:
+        return self.reader.read(data)
 
 
 class GmqttReader:
@@ -133,6 +149,54 @@ def test_a_message_without_a_topic_is_left_to_the_client(body: bytes) -> None:
     reader = Reader()
     assert rest(reader, [bad + publish("a", b"x")]) == b""
     assert reader.found == [bad, ("a", b"x")]
+
+
+def long_publish(topic: str, size: int, qos: int) -> bytes:
+    """A PUBLISH of more bytes than there may be; its number is 7."""
+    number = b"\0\7" if qos else b""
+    name = topic.encode()
+    return packet(
+        0x30 | qos << 1, len(name).to_bytes(2, "big") + name + number + bytes(MOST + size)
+    )
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.builds(publish, TOPICS, st.binary(max_size=300)),
+            st.builds(long_publish, TOPICS, st.integers(0, 20_000), st.sampled_from([0, 1])),
+        ),
+        max_size=6,
+    ),
+    st.lists(st.integers(0, 60_000), max_size=20),
+)
+def test_a_message_that_is_too_long_is_never_gathered_and_hides_no_other(
+    packets: list[bytes], cuts: list[int]
+) -> None:
+    """Wherever the stream is cut: the others come in order, and what waits stays below the bound and one read."""
+    stream = b"".join(packets)
+    edges = sorted({min(cut, len(stream)) for cut in cuts} | {*range(0, len(stream), 1000), len(stream)})  # fmt: skip
+    reader, left = Bounded(), b""
+    for first, last in itertools.pairwise(edges):
+        left += stream[first:last]
+        assert len(left) <= MOST + 1000
+        size = reader.read(left)
+        assert 0 <= size <= len(left)
+        left = left[size:]
+    assert left == b""
+    wanted = Reader()
+    rest(wanted, [each for each in packets if len(each) <= MOST])
+    assert reader.found == wanted.found
+    long = [each for each in packets if len(each) > MOST]
+    assert [(one.size, one.qos, one.message_id) for one in reader.long] == [
+        (len(each), (each[0] & 6) >> 1, 7 if each[0] & 6 else 0) for each in long
+    ]
+    for one, each in zip(reader.long, long, strict=True):
+        assert each[:200].find(one.topic.encode()[:50]) > 0
+
+
+def test_a_packet_that_is_too_long_and_no_message_ends_the_connection() -> None:
+    assert Bounded().read(packet(0x90, bytes(MOST))[:100]) == -1
 
 
 def test_what_is_no_mqtt_ends_the_connection() -> None:

@@ -55,7 +55,7 @@ on = "lab"
 """
 
 TASKS = {
-    "alerting", "brokers", "bus", "channel hook", "channel states", "checkpoint", "circuits on the bus",
+    "alerting", "brokers", "bus", "channel hook", "channel states", "check of pages", "checkpoint", "circuits on the bus",
     "drift", "electrical", "evidence", "expiry", "feed managers 0", "feed managers 1", "flush", "heartbeat", "held messages",
     "home assistant", "http",
     "jobs", "journal", "load", "meter ups", "meters", "meters of our broker", "outbox",

@@ -112,6 +112,24 @@ async def test_a_page_answers_to_its_own_names_alone(tmp_path: Path) -> None:
         assert await asked("n1", "evil.example") == 421
 
 
+async def test_a_page_answers_no_page_of_another_site(tmp_path: Path) -> None:
+    """A browser says in the header Origin whose script asks."""
+    port = free_port()
+    config = config_of(BrokerConfig(port=free_port()), tmp_path, metrics_listen=f"127.0.0.1:{port}")
+
+    async def asked(*origins: str) -> int:
+        fields = "".join(f"Origin: {origin}\r\n" for origin in origins)
+        text = f"GET /metrics HTTP/1.1\r\nHost: LOCALHOST:{port}\r\n{fields}\r\n"
+        return (await ask(port, text.encode()))[0]
+
+    async with collecting(config, source := FakeSource()):
+        await until(lambda: len(source.calls) >= 2)
+        assert [await asked(), await asked(f"http://localhost:{port}")] == [200, 200]
+        for origin in ("http://evil.example", "null", "http://localhost:1", "", f"x@localhost:{port}"):  # fmt: skip
+            assert await asked(origin) == 403, origin
+        assert await asked(f"http://localhost:{port}", "http://evil.example") == 403
+
+
 def test_what_is_stale_is_left_out(tmp_path: Path) -> None:
     from collector.assembly import CollectorAssembly
     from telemetry.devices import Gpu

@@ -1,6 +1,7 @@
 """`python -m tests.fuzz`: a million changed inputs over a real broker, one input again, or a search.
 
-python -m tests.fuzz                                   a million over mosquitto (`make fuzz`)
+python -m tests.fuzz                                   a million over mosquitto, then a million messages in this
+                                                       process, beside a twin that is not attacked (`make fuzz`)
 python -m tests.fuzz --inputs 20000 --seed 7           fewer of them, the same each time
 python -m tests.fuzz --here --inputs 20000             all kinds, in this process
 python -m tests.fuzz --kind frame --seed 7 --first 123 --count 1
@@ -15,7 +16,7 @@ import random
 import sys
 
 from tests.fuzz import search
-from tests.fuzz.inputs import KINDS
+from tests.fuzz.inputs import BUS, KINDS
 from tests.fuzz.run import plan, run, shares_of
 
 
@@ -42,21 +43,28 @@ def main() -> int:
     seed = random.SystemRandom().randrange(1 << 32) if given.seed is None else given.seed
     print(f"-- seed {seed}", flush=True)
     if given.kind or given.here:
-        wanted = (
+        return _here(
+            seed,
             [(given.kind, given.first + number) for number in range(given.count)]
             if given.kind
-            else plan(shares_of(given.inputs))
+            else plan(shares_of(given.inputs)),
         )
-        outcome = asyncio.run(run(seed, wanted))
-        for fault in outcome.faults:
-            print(fault, "\n")
-        print(
-            f"{outcome.inputs:,} inputs, {len(outcome.faults)} faults, {outcome.audited:,} values audited"
-        )
-        return 1 if outcome.faults else 0
     from tests.fuzz.campaign import campaign  # starts processes: not needed for one input
 
-    return campaign(seed, given.inputs)
+    found = campaign(seed, given.inputs)
+    return _here(seed, plan(shares_of(given.inputs, BUS))) or found
+
+
+def _here(seed: int, wanted: list[tuple[str, int]]) -> int:
+    """Run inputs in this process; return 1 when a fault was found."""
+    outcome = asyncio.run(run(seed, wanted))
+    for fault in outcome.faults:
+        print(fault, "\n")
+    print(
+        f"{outcome.inputs:,} inputs, {len(outcome.faults)} faults, {outcome.audited:,} values audited, "
+        f"{outcome.compared:,} parts of pages, pushes, alerts and stored rows as those of the twin"
+    )
+    return 1 if outcome.faults else 0
 
 
 if __name__ == "__main__":

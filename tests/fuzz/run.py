@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import tempfile
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,6 +22,8 @@ class Outcome:
     faults: list[str] = field(default_factory=list)
     audited: int = 0
     """Values of the honest node that were compared."""
+    compared: int = 0
+    """Pages, pushes, alerts and stored rows of it that were compared with those of the twin."""
 
 
 def plan(shares: dict[str, int]) -> list[tuple[str, int]]:
@@ -68,6 +70,7 @@ async def run(seed: int, wanted: Iterable[tuple[str, int]], most_faults: int = 2
                 if isinstance(target, BusTarget) and not outcome.faults:
                     await target.settle()
                     outcome.audited += target.audit()
+                    outcome.compared += target.compared
     return outcome
 
 
@@ -81,7 +84,8 @@ def _described(error: Exception, seed: int, given: FuzzInput, recent: Sequence[F
     )
 
 
-def shares_of(inputs: int) -> dict[str, int]:
-    """Return how many of each kind so many inputs are."""
-    whole = sum(SHARES.values())
-    return {kind: max(1, count * inputs // whole) for kind, count in SHARES.items()}
+def shares_of(inputs: int, kinds: Collection[str] = SHARES) -> dict[str, int]:
+    """Return how many of each of some kinds so many inputs are."""
+    shares = {kind: SHARES[kind] for kind in kinds}
+    whole = sum(shares.values())
+    return {kind: max(1, count * inputs // whole) for kind, count in shares.items()}

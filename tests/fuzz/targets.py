@@ -11,18 +11,14 @@ import contextlib
 import gc
 import io
 import logging
-import tomllib
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import aiohttp
 import msgspec
 import numpy as np
 
-from aggregator.alerting.pipeline import AlertPipeline
-from aggregator.config import StoreConfig
-from aggregator.electrical.service import ElectricalService
 from aggregator.electrical.site_loader import load_site
 from aggregator.http.config import HttpConfig
 from aggregator.meters.mqtt import MeterBus
@@ -49,17 +45,16 @@ from telemetry.kernel_log import Assembler
 from telemetry.metric import Lane, Table
 from telemetry.mqtt import BrokerConfig
 from telemetry.schema import GPU_FAST, SCHEMA
-from telemetry.topics import Topic
 from tests.aggregator.fake_view import FakeView
-from tests.aggregator.feed import ARRIVAL, Feed
+from tests.aggregator.feed import ARRIVAL
 from tests.aggregator.http_client import door, small_cluster
 from tests.aggregator.meter_hub import site_of
-from tests.aggregator.node import expected, inventory, payload
+from tests.aggregator.node import expected
 from tests.fuzz.corpus import METERS
 from tests.fuzz.inputs import BUS, FuzzInput
+from tests.fuzz.twin import HONEST, HONEST_GPUS, Side, differences
 from tests.telemetry.typed import typed
 
-HONEST, HONEST_GPUS = "honest-1", 3
 TICK = 128
 """Inputs between two ticks of the rules."""
 
@@ -109,27 +104,23 @@ class Target(Protocol):
 
 
 class BusTarget:
-    """Ingest, fleet, store, circuits, rules and incidents, with an honest node among the hostile."""
+    """Ingest, fleet, store, circuits, rules and incidents, with an honest node among the hostile; and a twin that hears
+    that node alone."""
 
     def __init__(self, folder: Path) -> None:
-        self.core = Feed(folder, StoreConfig())
-        self.seq = self.ticks = 0
+        self.attacked, self.alone = Side(folder / "attacked"), Side(folder / "alone")
+        self.core = self.attacked.core
+        self.seq = self.ticks = self.compared = 0
         self.tap = [TapReader(as_json=False), TapReader(as_json=True)]
         self.states = PowerTopics("default", "all")
-        self.electrical = ElectricalService(
-            tomllib.loads('[circuits.lab]\nbreaker = 60\nnodes = ["mallory-1", "honest-1"]'),
-            folder,
-            clock=lambda: self.core.wall,
-        )
-        self.pipeline = AlertPipeline(
-            load(), lambda *_: None, now=self.core.now, wall=self.core.wall
-        )
-        self.core.inventory(inventory(HONEST, HONEST_GPUS))
+        for side in (self.attacked, self.alone):
+            side.begin()
         self._sample()
 
     def _sample(self) -> None:
-        body = payload(HONEST, HONEST_GPUS, 1, self.seq, at=self.core.wall)
-        self.core.publish(HONEST, Topic.FRAME, body)
+        for side in (self.attacked, self.alone):
+            side.core.now, side.core.wall = self.core.now, self.core.wall
+            side.hear(self.seq)
         self.seq += 1
 
     async def feed(self, given: FuzzInput) -> None:
@@ -152,31 +143,28 @@ class BusTarget:
         core.wall += 2_000_000
 
     async def settle(self) -> None:
-        core = self.core
+        core, pipeline = self.core, self.attacked.pipeline
         core.now, core.wall = core.now + 1, core.wall + 10**9
         self._sample()
-        core.flush()
-        core.ingest.drain_commands(core.now)
-        core.ingest.drain_sample_times()
-        found = self.electrical.snapshots(core.fleet, core.now, core.wall)
-        self.pipeline.evaluate(
-            core.fleet, core.now, core.wall, core.ingest.drain_events(), listening=True,
-            snapshots=() if found is None else found.all(),
-        )  # fmt: skip
-        if self.pipeline.failed:
-            raise FuzzError(f"a tick was not evaluated: {self.pipeline.failed}")
-        broken = [one for one in self.pipeline.impairments.current() if one.rule in _OURS]
+        for side in (self.attacked, self.alone):
+            side.evaluate()
+        if pipeline.failed:
+            raise FuzzError(f"a tick was not evaluated: {pipeline.failed}")
+        broken = [one for one in pipeline.impairments.current() if one.rule in _OURS]
         if broken:
             raise FuzzError(f"set aside: {broken[:3]}")
-        blamed = [
-            one.key for one in self.pipeline.alerts() if one.node == HONEST and "xid" in one.rule
-        ]
-        if blamed:
-            raise FuzzError(f"a hostile node has alerts about an honest one: {blamed}")
         self.ticks += 1
         if self.ticks % 4 == 0:
-            core.commit()
+            for side in (self.attacked, self.alone):
+                side.core.commit()
         self._audit_newest()
+        self._compare(await self.attacked.shown(), await self.alone.shown())
+
+    def _compare(self, attacked: dict[str, Any], alone: dict[str, Any]) -> None:
+        found = differences(attacked, alone)
+        if found:
+            raise FuzzError("other than alone: " + "; ".join(found[:3]))
+        self.compared += len(attacked)
 
     def _audit_newest(self) -> None:
         """Compare the honest node's rows of the fleet, bit for bit."""
@@ -187,8 +175,11 @@ class BusTarget:
         np.testing.assert_array_equal(got, np.array(wanted))
 
     def audit(self) -> int:
-        """Compare every stored value of the honest node; return how many there are."""
-        self.core.commit()
+        """Compare every stored value of the honest node with what it sent, and all of it with the twin's; return how
+        many values there are."""
+        for side in (self.attacked, self.alone):
+            side.core.commit()
+        self._compare(self.attacked.stored(), self.alone.stored())
         compared = 0
         for row in range(HONEST_GPUS):
             wanted = expected(HONEST, row, range(self.seq))
@@ -200,8 +191,9 @@ class BusTarget:
         return compared
 
     def close(self) -> None:
-        """Close the store."""
-        self.core.store.close()
+        """Close both stores."""
+        for side in (self.attacked, self.alone):
+            side.close()
 
 
 _OURS = {

@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.aggregator.feed import ARRIVAL
+from tests.fuzz import targets, twin
 from tests.fuzz.inputs import KINDS, SHARES, make
 from tests.fuzz.mutation import NUMBERS, TEXTS, mutate
 from tests.fuzz.run import plan, run, shares_of
 from tests.kit.night import seed, size
+from tests.telemetry.typed import typed
 
 SEED = 20_261_122
 INPUTS = size(4_000, 400_000)
@@ -29,6 +33,7 @@ async def test_no_input_is_a_fault_and_the_honest_node_is_exact() -> None:
     assert not outcome.faults, "\n\n".join(outcome.faults)
     assert outcome.inputs == INPUTS
     assert outcome.audited > INPUTS // 20
+    assert outcome.compared > INPUTS // 40, "with what a twin has that hears the honest node alone"
 
 
 def test_an_input_is_a_function_of_its_seed_kind_and_number() -> None:
@@ -69,10 +74,35 @@ def test_changes_reach_every_edge() -> None:
     assert "deep" in seen
 
 
+async def test_the_twin_finds_what_differs_by_value_or_by_type(tmp_path: Path) -> None:
+    """A member of an enumeration that became the text which it equals, a label, a stored value, an alert."""
+    target = targets.BusTarget(tmp_path)
+    try:
+        await target.settle()
+        node = target.core.fleet.nodes[twin.HONEST]
+        right = node.inventory
+        node.inventory = msgspec.structs.replace(right, host={**right.host, "rack": "other"})
+        found = twin.differences(await target.attacked.shown(), await target.alone.shown())
+        assert any("its line in the list of nodes" in one for one in found), found
+        with pytest.raises(targets.FuzzError, match="other than alone"):
+            await target.settle()
+        node.inventory = right
+        assert not twin.differences(await target.attacked.shown(), await target.alone.shown())
+        assert not twin.differences(target.attacked.stored(), target.alone.stored())
+        target.attacked.core.commit()
+        found = twin.differences(target.attacked.stored(), target.alone.stored())
+        assert len(found) > 10
+        alerts = [one for one in target.alone.pipeline.alerts() if one.node == twin.HONEST]
+        assert alerts, "an XID of the honest node fires"
+        texts = [msgspec.structs.replace(one, severity=str(one.severity.value)) for one in alerts]
+        assert texts == alerts
+        assert twin.differences({"alerts": typed(texts)}, {"alerts": typed(alerts)})
+    finally:
+        target.close()
+
+
 async def test_a_fault_is_found_and_named_with_its_command() -> None:
     """The oracle itself: an honest frame that a hostile node overwrote is a fault."""
-    from tests.fuzz import targets
-
     honest = targets.BusTarget._audit_newest
 
     def spoiled(self: targets.BusTarget) -> None:

@@ -297,6 +297,28 @@ def test_a_reset_that_fails_starts_the_services_all_the_same(machine: Path) -> N
     assert done_at(machine) == ["nvidia-smi --gpu-reset -i 1", "start nvidia-persistenced"]
 
 
+HERE = ("console", "console.lab.example", "alias", "localhost", "127.0.0.1", "::1", "10.9.8.7")
+
+
+@pytest.mark.parametrize("name", HERE)
+def test_a_node_that_is_named_as_this_machine_does_nothing_to_it(machine: Path, name: str) -> None:
+    """It says its own name. The settings say which node this machine is, where it is one."""
+    program(machine / "hostname", "case ${1:-} in -s) echo console;; -I) echo 10.9.8.7 fd00::7;; *) echo console.lab.example;; esac")  # fmt: skip
+    program(machine / "getent", '[ "$2" = alias ] && echo "10.9.8.7 STREAM alias"')
+    program(machine / "ssh", f'echo "ssh $*" >> {machine}/log')
+    variables = {
+        "KILOWATCH_NODE": name, "KILOWATCH_GPUS": "1", "KILOWATCH_UUIDS": "GPU-1",
+        "KILOWATCH_STOPPED": str(machine / "stopped"),
+    }  # fmt: skip
+    refused = hook(NODE / "run", variables, "reset", first=machine)
+    assert refused.returncode == 1
+    assert f"{name} is this machine" in refused.stdout
+    assert not (machine / "log").exists()
+    own = hook(NODE / "run", variables, "reset", name, first=machine)
+    assert own.returncode == 0, own.stdout
+    assert done_at(machine) == ["nvidia-smi --gpu-reset -i GPU-1"]
+
+
 def test_the_node_is_reached_by_ssh_without_a_question(machine: Path) -> None:
     program(machine / "ssh", f'for each; do echo "$each" >> {machine}/log; done')
     variables = {"KILOWATCH_NODE": "dgx-01", "KILOWATCH_GPUS": "1", "KILOWATCH_UUIDS": "GPU-1"}

@@ -1,0 +1,184 @@
+"""Two aggregators that hear the same honest node, of which one is attacked: all that they show, push, fire and store of
+it must be the same, by value and by type."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from aggregator.alerting.pipeline import AlertPipeline
+from aggregator.config import StoreConfig
+from aggregator.electrical.service import ElectricalService
+from aggregator.http import dcgm
+from aggregator.http.columns import ColumnChoice, layout, numbers, read
+from aggregator.http.exposition import ExpositionPages, joined, render
+from aggregator.http.node_metrics import snapshots_of
+from aggregator.http.nodes import describe, device
+from aggregator.http.rule_input_metrics import RuleInputMetrics
+from aggregator.http.sd import target
+from aggregator.remote.push import Gatherer, _cells
+from aggregator.view import parts_of
+from alerts.rules.rule import load
+from api.alerts import Alert
+from power.snapshot.documents import circuit_states, only
+from telemetry import exposition
+from telemetry import inventory as messages
+from telemetry.devices import Event
+from telemetry.inventory import CollectorStatus, NodeState
+from telemetry.metric import Table
+from telemetry.schema import GPU_FAST, SCHEMA
+from telemetry.topics import Topic
+from tests.aggregator.fake_view import FakeView
+from tests.aggregator.feed import ARRIVAL, Feed
+from tests.aggregator.node import inventory, payload
+from tests.telemetry.typed import typed
+
+HONEST, HONEST_GPUS = "honest-1", 3
+CIRCUIT = "own"
+"""The circuit that the honest node hangs on alone."""
+SITE = f'[circuits.lab]\nbreaker = 60\nnodes = ["mallory-1"]\n[circuits.{CIRCUIT}]\nbreaker = 60\nnodes = ["{HONEST}"]'
+EVENT_EVERY = 8
+"""Ticks between two XIDs of the honest node."""
+
+
+class Side:
+    """Ingest, fleet, store, circuits, rules and views of one aggregator."""
+
+    def __init__(self, folder: Path) -> None:
+        self.core = Feed(folder, StoreConfig())
+        self.electrical = ElectricalService(
+            tomllib.loads(SITE), folder, clock=lambda: self.core.wall
+        )
+        self.pipeline = AlertPipeline(
+            load(), lambda *_: None, now=self.core.now, wall=self.core.wall
+        )
+        self.view = SideView(self)
+        self.pages, self.inputs = ExpositionPages(), RuleInputMetrics()
+        self.gatherer = Gatherer(self.view)
+
+    def begin(self) -> None:
+        """Hear the honest node's status and inventory."""
+        status = CollectorStatus(state=NodeState.ONLINE, session=1)
+        self.core.publish(HONEST, Topic.STATUS, messages.encode(status))
+        self.core.inventory(inventory(HONEST, HONEST_GPUS))
+
+    def hear(self, seq: int) -> None:
+        """Hear the honest node's next frame, and now and then an XID."""
+        core = self.core
+        core.publish(HONEST, Topic.FRAME, payload(HONEST, HONEST_GPUS, 1, seq, at=core.wall))
+        if seq % EVENT_EVERY == 1:
+            event = Event(
+                id=f"1-{seq}", node=HONEST, at=core.wall, kind="xid", gpu=f"GPU-{HONEST}-0",
+                data={"xid": 31 if seq % 16 == 1 else 79},
+            )  # fmt: skip
+            core.publish(HONEST, Topic.EVENT, messages.encode(event))
+
+    def evaluate(self) -> None:
+        """Bring what came into the fleet, and evaluate circuits and rules on it."""
+        core = self.core
+        core.flush()
+        core.ingest.drain_commands(core.now)
+        core.ingest.drain_sample_times()
+        found = self.electrical.snapshots(core.fleet, core.now, core.wall)
+        self.pipeline.evaluate(
+            core.fleet, core.now, core.wall, core.ingest.drain_events(), listening=True,
+            snapshots=() if found is None else found.all(),
+        )  # fmt: skip
+
+    async def shown(self) -> dict[str, Any]:
+        """Return all that is shown, pushed and fired of the honest node, by what it is, with types."""
+        core, view = self.core, self.view
+        fleet, now = core.fleet, core.now
+        node = fleet.nodes[HONEST]
+        choice = ColumnChoice(Table.GPU, ("gpu_power_watts", "gpu_temperature_celsius"), (HONEST,))
+        snapshots = await snapshots_of(view, self.pages, self.inputs, [node], True)
+        pushed = await self.gatherer.snapshots()
+        electrical, states = self.electrical, []
+        if electrical.latest is not None and electrical.site.layout is not None:
+            part = only(electrical.latest.circuit, [CIRCUIT])
+            states = circuit_states(electrical.site.layout, part, {}, parts_of(view, "twin"))
+        return {
+            "the page of its readings": render(joined(snapshots)),
+            "the page with the names of dcgm-exporter": exposition.render(
+                dcgm.families(view, node, "Hostname")
+            ),
+            "the push": sorted(cell for one in pushed for cell in _cells(one) if f'node="{HONEST}"' in cell[1]),
+            "its line in the list of nodes": typed(describe(node, now)),
+            "its readings": typed([
+                tuple(device(fleet, table, row, now))
+                for table in (Table.GPU, Table.NODE)
+                for row in range(node.rows[table].start, node.rows[table].stop)
+            ]),
+            "its columns": typed(numbers(read(fleet, layout(fleet, choice.table, choice.nodes), choice.columns, now))),
+            "its scrape target": typed(target(node, "a:1", "node", ("labels", "device"))),
+            "its circuit": typed(states),
+            "its alerts": typed([one for one in self.pipeline.alerts() if one.node == HONEST]),
+            "its events": typed([one for one in view.recent_events() if one.node == HONEST]),
+        }  # fmt: skip
+
+    def stored(self) -> dict[str, Any]:
+        """Return all that the store has of the honest node, with types."""
+        store, until = self.core.store, self.core.wall + 1
+        rows = {
+            f"{name} of GPU {row}": typed(store.history(f"GPU-{HONEST}-{row}", name, ARRIVAL - 10**9, until, 0.0))
+            for row in range(HONEST_GPUS)
+            for name in SCHEMA.blocks[GPU_FAST].names
+        }  # fmt: skip
+        events = store.events(ARRIVAL - 10**9, until, HONEST, None, 10_000)
+        return {**rows, "events": typed([one.event for one in events])}
+
+    def close(self) -> None:
+        """Close the store."""
+        self.core.store.close()
+
+
+class SideView(FakeView):
+    """What HTTP and the push see of a side."""
+
+    def __init__(self, side: Side) -> None:
+        super().__init__("default")
+        self._side = side
+        self.fleet, self.electrical, self.pipeline = (
+            side.core.fleet,
+            side.electrical,
+            side.pipeline,
+        )
+
+    def now(self) -> float:
+        """The time that the target has."""
+        return self._side.core.now
+
+    def wall(self) -> int:
+        """The same, ns since 1970."""
+        return self._side.core.wall
+
+    def alerts(self) -> Sequence[Alert]:
+        """Those of its rules."""
+        return self._side.pipeline.alerts()
+
+    def recent_events(self) -> Sequence[Event]:
+        """Those that came."""
+        return list(reversed(self._side.core.ingest.recent))
+
+
+def differences(attacked: dict[str, Any], alone: dict[str, Any]) -> list[str]:
+    """Return what differs, each with both ends; by their texts, in which a gap equals a gap, and 0 is not -0."""
+    return [
+        f"{name}: {_first_difference(attacked.get(name), alone.get(name))}"
+        for name in attacked.keys() | alone.keys()
+        if repr(attacked.get(name)) != repr(alone.get(name))
+    ]
+
+
+def _first_difference(one: Any, other: Any) -> str:
+    """Return where two nested values begin to differ."""
+    if isinstance(one, bytes) and isinstance(other, bytes):
+        return _first_difference(one.splitlines(), other.splitlines())
+    if type(one) is type(other) and isinstance(one, list | tuple):
+        for mine, its in zip(one, other, strict=False):
+            if repr(mine) != repr(its):
+                return _first_difference(mine, its)
+        return f"{len(one)} items, {len(other)} alone"
+    return f"{one!r}"[:400] + f", alone {other!r}"[:400]
