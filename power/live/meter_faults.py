@@ -1,4 +1,4 @@
-"""Meters that report and are wrong: frozen, in a wrong unit, or below the GPUs that they feed.
+"""Meters that report and are wrong: frozen, in a wrong unit, below the GPUs that they feed, or above what can be.
 
 Such a reading is not used: the next source counts, as when the meter is silent, and the fault is named.
 A contradiction ends when its witness agrees, or a frozen reading moves: that the nodes fall silent, or the
@@ -15,6 +15,7 @@ import numpy as np
 from power import thresholds
 from power.live.inputs import PowerInputs
 from power.live.metering import NODE, STALE_PERIODS, Key, Metering
+from power.live.too_high import TooHigh
 from power.live.wall_power import SILENT_LEAST
 from power.network.feeds import sum_by_circuit
 from power.network.flow import Ints
@@ -41,14 +42,16 @@ _KILO = (0.8, 3.0)
 """Watts over GPU watts of a reading in kW taken for watts: the host and losses are in it."""
 
 
-_FROZEN, _UNIT, _LOW = 1, 2, 3
+_FROZEN, _UNIT, _LOW, _HIGH = 1, 2, 3, 4
 
 
 class MeterFaults:
     """Faults of each meter's reading; slots as in `Metering`."""
 
-    def __init__(self, topology: SiteTopology) -> None:
+    def __init__(self, topology: SiteTopology, committed: Floats) -> None:
+        """`committed`: most that each machine draws by the configuration, watts; NaN where that says nothing."""
         self._topology = topology
+        self._high = TooHigh(topology, committed)
         circuits, _, _ = topology.below
         whole = np.bincount(circuits[topology.whole], minlength=len(topology.single_feed))
         self._nodes = np.ones(len(topology.network.machines)), whole.astype(float)
@@ -100,6 +103,7 @@ class MeterFaults:
         with np.errstate(invalid="ignore", divide="ignore"):
             low = reporting & (gpu > LEAST_WATTS) & (watts < LOW_RATIO * gpu)
             kilo = 1000 * watts / gpu
+        high = self._high.find(now, tick, metering, reporting)
         fine = reporting & (watts >= LOW_RATIO * gpu)
         self._trusted |= fine
         self._low_since = np.where(low, np.fmin(self._low_since, now), np.nan)
@@ -116,13 +120,14 @@ class MeterFaults:
         with np.errstate(invalid="ignore"):
             frozen = reporting & (now - changed >= FROZEN_SECONDS) & (moved > may)
         frozen |= reporting & self._apart(now, fresh, drawn, metering)
-        found = np.where(unit, _UNIT, np.where(long, _LOW, np.where(frozen, _FROZEN, 0)))
+        found = np.select([high, unit, long, frozen], [_HIGH, _UNIT, _LOW, _FROZEN], 0)
         # A node that is mapped elsewhere since is no witness that is missing.
         wanted = np.fmin(self._witnesses, _behind(node, target, *self._nodes))
         agrees = fine & (gpu > LEAST_WATTS) & (witnesses >= wanted)
         ends = np.where(self._refused == _FROZEN, fresh | (~np.isnan(drawn) & ~frozen), agrees)
+        ends = np.where(self._refused == _HIGH, self._high.possible_for(now) >= LOW_SECONDS, ends)
         self._refused = np.where(ends, 0, self._refused)
-        lasts = (found > 0) & (frozen | (now - self._low_since >= LOW_SECONDS))
+        lasts = (found > 0) & (high | frozen | (now - self._low_since >= LOW_SECONDS))
         self._witnesses = np.where(lasts & (self._refused != found), witnesses, self._witnesses)
         self._refused = np.where(lasts, found, self._refused)
         kept = np.where(reporting, self._refused, 0).astype(np.int64)
@@ -187,6 +192,8 @@ class MeterFaults:
 
     def _one(self, metering: Metering, slot: int) -> str:
         fault, name = int(metering.faults[slot]), metering.meter_of(slot)
+        if fault == _HIGH:
+            return self._high.words(metering, slot)
         watts, gpu = float(metering.number("watts")[slot]), float(self.measured[slot])
         if fault == _FROZEN:
             return f"{name} has read {exact_watts(watts)} without any change while its nodes' load moved by {exact_watts(self._most[slot] - self._least[slot])}"  # fmt: skip
@@ -214,7 +221,7 @@ class MeterFaults:
         for one in refused:
             meter, kind, target, pole = one["key"]
             fault, witnesses = int(one["fault"]), float(one["witnesses"])
-            if fault in {_UNIT, _LOW}:
+            if fault in {_UNIT, _LOW, _HIGH}:
                 self._restored[meter, kind, target, pole] = float(fault), witnesses
 
     def _recall(self, metering: Metering, known: int) -> None:

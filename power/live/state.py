@@ -159,7 +159,10 @@ class LivePower:
             SnapshotKind.BUDGET: LoadStateTimer(len(self.months.ceilings)), SnapshotKind.UPS: LoadStateTimer(len(self._ups)),
             SnapshotKind.SUPPLY: LoadStateTimer(len(self.machines)),
         }  # fmt: skip
-        self.meter_faults, self.ups_faults = MeterFaults(self.topology), UpsFaults()
+        self.meter_faults, self.ups_faults = (
+            MeterFaults(self.topology, _configured(self.layout)),
+            UpsFaults(),
+        )
         self.transfers = TransferPositions(layout, self.topology)
         self.taken_over = TakenOver(self.topology, self._cords)
         self._notes = notes_of(layout)
@@ -603,6 +606,13 @@ class LivePower:
 # The checkpoint of a live state, as plain JSON.
 
 VERSION = 1
+
+
+def _configured(layout: SiteLayout) -> Floats:
+    """Return the most that each machine draws by the configuration, watts; NaN where that says nothing."""
+    return np.array(
+        [one.committed_watts if one.planned else np.nan for one in layout.machines.values()]
+    )
 
 
 def _checkpoint(live: LivePower) -> dict[str, Any]:

@@ -62,3 +62,5 @@ class MeterFault(StrEnum):
     WRONG_UNIT = "wrong unit"
     """A reading of about a thousandth of what its nodes draw."""
     TOO_LOW = "below its GPUs"
+    TOO_HIGH = "above what can be"
+    """More than its machine or its breaker lets through, or volts of no mains."""

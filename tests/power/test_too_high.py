@@ -1,0 +1,96 @@
+"""Readings above what can be are not believed, are not billed, and end nothing; those that can be are."""
+
+from __future__ import annotations
+
+import pytest
+
+from power.live.meter_faults import LOW_SECONDS
+from power.meters.reading import MeterFault
+from tests.power.stage import Stage, meter
+
+LAB = 'region = "DE"\n[circuits.a]\nbreaker = 16\npf = 1.0\nother_w = 0\n'
+RIG = 'region = "DE"\n[circuits.a]\nbreaker = 16\nnodes = ["n"]\n[nodes.n]\ngpus = "2x RTX 4090"\n'
+
+
+def fault(stage: Stage) -> MeterFault:
+    """Why the meter of the circuit, or of the node on it, is not used."""
+    return list(MeterFault)[int(stage.value("circuit_meter_fault", "a"))]
+
+
+@pytest.mark.parametrize(
+    ("watts", "words"),
+    [(1_150_000.0, "W taken for kW?"), (13_000.0, "a digit too many?"), (115_000.0, "without its decimals?")],
+)  # fmt: skip
+def test_a_plug_that_reads_more_than_its_machine_may_draw_is_refused_at_once(
+    watts: float, words: str
+) -> None:
+    """The rig goes on with its model, nobody is woken, nothing is billed by it, and the likely unit is named."""
+    stage = Stage(RIG, limits={"n": 900.0}, gpus=2)
+    stage.play(5, gpu={"n": 800.0})
+    before = stage.value("circuit_energy_joules", "a")
+    stage.play(45, gpu={"n": 800.0}, meters=[meter("n", kind="node", watts=watts)])
+    assert fault(stage) is MeterFault.TOO_HIGH
+    assert 900 < stage.value("circuit_watts", "a") < 1500
+    assert stage.value("circuit_energy_joules", "a") - before < 1500 * 46
+    assert "E03" not in set(stage.ids("a"))
+    assert words in stage.facts("a")["meter"]
+    stage.play(60, gpu={"n": 800.0}, meters=[meter("n", kind="node", watts=1150.0)])
+    assert fault(stage) is MeterFault.NONE
+    assert stage.value("circuit_watts", "a") == pytest.approx(1150)
+
+
+def test_a_breaker_is_the_witness_of_a_load_that_it_can_not_carry() -> None:
+    """84 A for minutes on 16 A: it is paged while it may be true, then the meter is what is wrong, and nothing is resolved."""
+    stage = Stage(LAB)
+    stage.play(30, meters=[meter("a", watts=2000.0, amps=8.7)])
+    overloaded = meter("a", watts=19_320.0, amps=84.0)
+    stage.play(3, meters=[overloaded])
+    assert fault(stage) is MeterFault.NONE
+    stage.play(20, meters=[overloaded])
+    assert {"E03", "E04"} & set(stage.ids("a"))
+    stage.play(60, meters=[overloaded])
+    assert fault(stage) is MeterFault.TOO_HIGH
+    assert "a breaker of 16 A carries that for" in stage.facts("a")["meter"]
+    pages = {"E03", "E04"} & set(stage.ids("a"))
+    stage.play(120, meters=[overloaded])
+    assert pages <= set(stage.ids("a"))
+    stage.play(LOW_SECONDS + 10, meters=[meter("a", watts=2000.0, amps=8.7)])
+    assert fault(stage) is MeterFault.NONE
+    assert stage.value("circuit_watts", "a") == pytest.approx(2000)
+
+
+def test_a_current_of_a_short_circuit_is_refused_at_once() -> None:
+    """2.86 MW on a home's circuit, which its breaker would end in a hundredth of a second."""
+    stage = Stage(LAB)
+    stage.play(30, meters=[meter("a", watts=2860.0)])
+    before = stage.value("circuit_energy_joules", "a")
+    stage.play(45, meters=[meter("a", watts=2_860_000.0)])
+    assert fault(stage) is MeterFault.TOO_HIGH
+    assert stage.value("circuit_energy_joules", "a") - before < 2860 * 50
+    assert "E03" not in set(stage.ids("a"))
+
+
+@pytest.mark.parametrize(("watts", "seconds"), [(3700.0, 3600), (4600.0, 600)])
+def test_an_overload_that_a_breaker_carries_is_believed(watts: float, seconds: float) -> None:
+    """1.005 times the rating for an hour, 1.25 times for ten minutes: the standard lets both last."""
+    stage = Stage(LAB)
+    stage.play(seconds, meters=[meter("a", watts=watts)], every=10)
+    assert fault(stage) is MeterFault.NONE
+    assert stage.value("circuit_watts", "a") == pytest.approx(watts)
+
+
+@pytest.mark.parametrize(
+    ("measured", "expected"), [(460.0, MeterFault.TOO_HIGH), (46.0, MeterFault.TOO_HIGH), (398.0, MeterFault.NONE), (207.0, MeterFault.NONE)]
+)  # fmt: skip
+def test_volts_of_no_mains_are_not_believed(measured: float, expected: MeterFault) -> None:
+    """460 and 46 V on 230 V; a lost neutral, which makes 398 V, is real and pages."""
+    stage = Stage(LAB)
+    stage.play(5, meters=[meter("a", watts=1000.0, volts=measured)])
+    assert fault(stage) is expected
+
+
+def test_a_server_around_small_cards_is_no_wrong_unit() -> None:
+    """A host of 3 kW around two cards of 72 W, of which only the cards are configured."""
+    stage = Stage(RIG.replace("2x RTX 4090", "2x L4"), limits={"n": 144.0}, gpus=2, rules=())
+    stage.play(30, gpu={"n": 60.0}, meters=[meter("n", kind="node", watts=3000.0)])
+    assert fault(stage) is MeterFault.NONE
