@@ -148,12 +148,13 @@ class CircuitEnergy:
         passed = np.maximum(np.where(same, passed, 0.0), 0.0)
         with np.errstate(invalid="ignore"):
             most = np.where(np.isinf(self._rated), np.inf, _SLACK_RATIO * self._rated * passed)
-            plausible = grown <= most + _SLACK_JOULES
+            # A counter that was reset stands at what was drawn since; one that fell and comes back does not.
+            reset = changed & (meters.energy < self._counter)
+            plausible = grown <= most + np.where(reset, _FINE_JOULES, _SLACK_JOULES)
             fine = self._step <= _FINE_RATIO * self._rated * self._missing_since
         gap = self._missing_since > 0
         # How much of the first step was counted before the first reading is not known; over a gap it is
         # taken for the energy of that time if so much may have been drawn then.
-        reset = changed & (meters.energy < self._counter)
         coarse = plausible & ~self._stepped & (grown > _FINE_JOULES)
         first = changed & coarse & ~(gap & (grown <= most))
         counted = changed & plausible & ~first

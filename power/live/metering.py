@@ -27,6 +27,8 @@ _FIELDS = ("watts", "volt_amps", "amps", "neutral_amps", "volts", "power_factor"
 _DEFAULT_POWER_FACTOR = 0.97
 _LEAST_FACTOR = 0.2
 """Power factor below which a reading is of next to no load, or wrong."""
+_LOADED_AMPS = 1.0
+"""Amps from which on a load draws watts: next to none of its current is reactive."""
 _MOVING = ("watts", "volt_amps", "amps", "energy_joules")
 
 Key = tuple[str, str, str, str | None]
@@ -216,9 +218,10 @@ class Metering:
 def _watts(numbers: Mapping[str, Floats], slot: int) -> float:
     """Return the watts of a slot, or those that follow from its other quantities."""
     watts, factor = numbers["watts"][slot], numbers["power_factor"][slot]
-    if not np.isnan(watts):
+    # Amps without watts are a channel that is not read, and no load of that kind.
+    if not np.isnan(watts) and not (watts == 0 and numbers["amps"][slot] >= _LOADED_AMPS):
         return float(watts)
     apparent = numbers["volt_amps"][slot]
     if np.isnan(apparent):
         apparent = numbers["amps"][slot] * numbers["volts"][slot]
-    return float(apparent * (_DEFAULT_POWER_FACTOR if np.isnan(factor) else abs(factor)))
+    return float(apparent * (abs(factor) if abs(factor) > _LEAST_FACTOR else _DEFAULT_POWER_FACTOR))

@@ -94,3 +94,25 @@ def test_a_server_around_small_cards_is_no_wrong_unit() -> None:
     stage = Stage(RIG.replace("2x RTX 4090", "2x L4"), limits={"n": 144.0}, gpus=2, rules=())
     stage.play(30, gpu={"n": 60.0}, meters=[meter("n", kind="node", watts=3000.0)])
     assert fault(stage) is MeterFault.NONE
+
+
+def test_no_watts_at_eight_amps_are_not_read_and_not_none() -> None:
+    """A meter whose watts are 0 beside its amps: these count."""
+    stage = Stage(LAB, rules=())
+    stage.play(5, meters=[meter("a", watts=0.0, amps=8.3, volts=230.0)])
+    assert stage.value("circuit_watts", "a") == pytest.approx(8.3 * 230, rel=0.05)
+    stage.play(5, meters=[meter("a", watts=0.0, amps=0.05, volts=230.0)])
+    assert stage.value("circuit_watts", "a") == 0
+
+
+@pytest.mark.parametrize("fallen", [0.9, 0.2, 49.4])
+def test_a_counter_that_falls_for_a_while_and_comes_back_invents_nothing(fallen: float) -> None:
+    """50 kWh, then another value for 15 s, then 50 again: the watts alone count."""
+    stage = Stage(LAB, rules=())
+    kwh = 3.6e6
+    stage.play(20, meters=[meter("a", watts=1000.0, energy_joules=50.0 * kwh)])
+    stage.play(20, meters=[meter("a", watts=1000.0, energy_joules=50.01 * kwh)])
+    before = stage.value("circuit_energy_joules", "a")
+    stage.play(15, meters=[meter("a", watts=1000.0, energy_joules=fallen * kwh)])
+    stage.play(15, meters=[meter("a", watts=1000.0, energy_joules=50.01 * kwh)])
+    assert stage.value("circuit_energy_joules", "a") - before == pytest.approx(30_000, rel=0.1)
