@@ -165,7 +165,9 @@ def read_meters(
     total = np.where(np.isnan(total) & complete, np.nansum(by_pole, axis=1), total)
     heard = np.bincount(target[mine], minlength=count) > 0
     stale = np.bincount(target[mine & ~metering.reporting(now)], minlength=count) > 0
-    missed = metered & ~heard
+    # A meter that has told no load yet, as a counter before its second step.
+    loaded = ~np.isnan(total) | ~np.isnan(amps).all(axis=1)
+    missed = metered & ~(heard & (loaded | stale))
     stale |= missed & (now - started > STALE_LEAST)
     return CircuitMeters(
         total, amps, neutral, _voltage(topology, volts), ranks, stale,

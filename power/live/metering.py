@@ -29,6 +29,8 @@ _LEAST_FACTOR = 0.2
 """Power factor below which a reading is of next to no load, or wrong."""
 _LOADED_AMPS = 1.0
 """Amps from which on a load draws watts: next to none of its current is reactive."""
+_STEPS = ("step_joules", "step_at", "step_growth", "step_watts")
+"""Last step of a counter: its value then, its time, by how much it grew and the mean power since the step before."""
 _MOVING = ("watts", "volt_amps", "amps", "energy_joules")
 
 Key = tuple[str, str, str, str | None]
@@ -61,7 +63,7 @@ class Metering:
         it, or they read too little, not for long enough to be refused."""
         self.unplaced: set[str] = set()
         """Targets that the configuration does not know."""
-        self._numbers: dict[str, Floats] = {name: np.zeros(0) for name in (*_FIELDS, "at", "period", "changed_at")}  # fmt: skip
+        self._numbers: dict[str, Floats] = {name: np.zeros(0) for name in (*_FIELDS, "at", "period", "changed_at", *_STEPS)}  # fmt: skip
         self._whole: dict[str, npt.NDArray[Any]] = {
             name: np.zeros(0, np.int64) for name in ("kind", "target", "pole", "rank")
         }
@@ -176,6 +178,8 @@ class Metering:
             self._whole["target"][slot] = target
             self._whole["pole"][slot] = -1 if reading.pole is None else POLES.index(reading.pole)
             self._numbers["at"][slot] = -np.inf
+            for name in _STEPS:
+                self._numbers[name][slot] = np.nan
         if reading.at < self._numbers["at"][slot] and OFFLINE not in reading.flags:
             return  # the time of an offline device was set back on purpose
         before = [self._numbers[name][slot] for name in _MOVING]
@@ -187,6 +191,8 @@ class Metering:
         for name in ("watts", "amps", "neutral_amps", "volt_amps"):
             self._numbers[name][slot] = abs(self._numbers[name][slot])
         self._numbers["watts"][slot] = _watts(self._numbers, slot)
+        if np.isnan(self._numbers["watts"][slot]) and np.isnan(self._numbers["amps"][slot]):
+            self._numbers["watts"][slot] = _mean_watts(self._numbers, slot, reading.at)
         if (
             reading.parts > 1
             and reading.kind == "circuit"
@@ -213,6 +219,27 @@ class Metering:
         for name in ("tripped", "input_lost", "reversed"):
             old = getattr(self, name)
             setattr(self, name, np.concatenate([old, np.zeros(room - len(old), bool)]))
+
+
+def _mean_watts(numbers: Mapping[str, Floats], slot: int, at: float) -> float:
+    """Return the mean power by a counter alone: between its last two steps, and less while the next step is due; NaN
+    before there are two, as the first reading lies between steps."""
+    energy = numbers["energy_joules"][slot]
+    joules, since, growth, mean = (float(numbers[name][slot]) for name in _STEPS)
+    if np.isnan(energy):
+        return float("nan")
+    if np.isnan(joules) or energy < joules:
+        numbers["step_joules"][slot] = energy
+        for name in _STEPS[1:]:
+            numbers[name][slot] = np.nan
+        return float("nan")
+    if energy > joules:
+        mean = (energy - joules) / (at - since) if at > since else float("nan")
+        growth = energy - joules
+        for name, value in zip(_STEPS, (energy, at, growth, mean), strict=True):
+            numbers[name][slot] = value
+        return float(mean)
+    return float(min(mean, growth / (at - since))) if at > since else float(mean)
 
 
 def _watts(numbers: Mapping[str, Floats], slot: int) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from api.power import LoadState
 from power.live.meter_faults import LOW_SECONDS
 from power.meters.reading import MeterFault
 from tests.power.stage import Stage, meter
@@ -116,3 +117,27 @@ def test_a_counter_that_falls_for_a_while_and_comes_back_invents_nothing(fallen:
     stage.play(15, meters=[meter("a", watts=1000.0, energy_joules=fallen * kwh)])
     stage.play(15, meters=[meter("a", watts=1000.0, energy_joules=50.01 * kwh)])
     assert stage.value("circuit_energy_joules", "a") - before == pytest.approx(30_000, rel=0.1)
+
+
+def test_a_counter_alone_is_a_mean_power() -> None:
+    """1 kW by steps of a hundredth of a kWh: not known before two steps, then 1 kW; it falls as the next step is late."""
+    metered = frozenset({("circuit", "a")})
+    stage, joules = Stage(LAB, rules=()), 5e8
+
+    def counting(seconds: int, watts: float) -> None:
+        nonlocal joules
+        for _ in range(0, seconds, 5):
+            joules += 5 * watts
+            step = 36_000.0 * (joules // 36_000)
+            stage.play(5, meters=[meter("a", energy_joules=step)], every=5, metered=metered)
+
+    counting(30, 1000.0)
+    assert list(LoadState)[int(stage.value("circuit_load_state", "a"))] is LoadState.UNKNOWN
+    counting(120, 1000.0)
+    assert stage.value("circuit_watts", "a") == pytest.approx(1000, rel=0.15)
+    assert list(LoadState)[int(stage.value("circuit_load_state", "a"))] is LoadState.MEASURED
+    before = stage.value("circuit_energy_joules", "a")
+    counting(600, 1000.0)
+    assert stage.value("circuit_energy_joules", "a") - before == pytest.approx(600_000, rel=0.1)
+    counting(600, 0.0)
+    assert stage.value("circuit_watts", "a") < 100
