@@ -182,7 +182,7 @@ def demo(installed: Installed) -> Iterator[dict[str, str]]:
 
 
 def test_the_readme_is_read_whole() -> None:
-    assert len(ALONE) == 10
+    assert len(ALONE) == 11
     assert len(BESIDE) == 10
     assert {command.split()[1] for command in OF_A_CHECKOUT} == {"run", "stack", "test", "setup"}
     assert {word for command in [*ALONE, *BESIDE] for word in re.findall(r"\b[A-Z]{4,}\b", command)} == {"FILE", "ADDRESS", "NODE"}  # fmt: skip
