@@ -2,7 +2,8 @@
 
 A switch that has moved takes its load with it: the meter of the input that it left is right to read next to
 nothing, and the load belongs to the other input. Only a change at both inputs shows a move: a meter in a wrong unit, or
-one that is late, reads too little beside an input that has always carried something else.
+one that is late, reads too little beside an input that has always carried something else. A meter that falls silent while the other
+rises by just that load is such a change: what it hangs on has lost its power.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ _LEAST_WATTS = 100.0
 """Load of a switch from which its inputs are compared."""
 _PART = 0.5
 """Part of that load by which the meters of both inputs must change when the switch moves."""
+_ALIKE = 0.25
+"""Part of that load by which the rise of an input may differ from it, where the other's meter fell silent: it has no power
+either."""
 _REMEMBERED_SECONDS = 120.0
 """Least age of the readings that they are compared with: longer than a meter's period."""
 
@@ -79,7 +83,7 @@ class TransferPositions:
         UPS measures them, and its watts."""
         inputs = self._rows[:, 1:]
         metered = _metered(now, metering, faults, outputs, self._count)[inputs]
-        if np.isnan(metered).any(axis=1).all():
+        if np.isnan(metered).all():
             return False
         load = np.nan_to_num(loads.watts[self._rows[:, 0]])
         switches = np.arange(len(load))
@@ -90,8 +94,12 @@ class TransferPositions:
             part = _PART * load
             stands = metered[switches, here] - rest >= part
             given = before[switches, here] - metered[switches, here] >= part
-            taken = metered[switches, there] - before[switches, there] >= part
-            moves = (load >= _LEAST_WATTS) & ~stands & given & taken
+            # An input that was dead, and its meter with it, carried what its nodes draw.
+            idle = np.where(np.isnan(before[switches, there]), loads.modelled[inputs[switches, there]], before[switches, there])  # fmt: skip
+            risen = metered[switches, there] - idle
+            dead = np.isnan(metered[switches, here]) & ~np.isnan(before).any(axis=1)
+            alike = np.abs(risen - load) <= _ALIKE * load
+            moves = (load >= _LEAST_WATTS) & ~stands & ((given & (risen >= part)) | (dead & alike))
         self.alternate = self.alternate ^ moves
         self._remember(now, metered, stands | moves, moves)
         return bool(moves.any())

@@ -135,3 +135,27 @@ def test_a_ups_that_a_switch_has_left_is_believed() -> None:
     play(60, load, OTHERS)
     assert not on_alternate(stage)
     assert stage.value("ups_load_ratio", "U") == pytest.approx(load / 6000, rel=0.1)
+
+
+def test_a_dead_input_whose_meter_is_silent_is_not_counted_beside_the_other() -> None:
+    """The panel has no power, nor has its meter; and back, when both return."""
+    stage = site()
+    load = 1.1 * NODE
+    reading(stage, 300, OTHERS + load, OTHERS)
+    reading(stage, 60, None, OTHERS + load)
+    assert on_alternate(stage)
+    assert stage.value("circuit_watts", "PA") <= 1.1 * OTHERS
+    assert stage.value("circuit_watts", "PB") == pytest.approx(OTHERS + load, rel=0.01)
+    reading(stage, 60, OTHERS + load, OTHERS)
+    assert not on_alternate(stage)
+    assert stage.value("circuit_watts", "PA") == pytest.approx(OTHERS + load, rel=0.01)
+
+
+@pytest.mark.parametrize("other", [OTHERS, OTHERS + 0.4 * NODE, OTHERS + 4 * NODE])
+def test_a_meter_that_falls_silent_moves_no_switch_by_itself(other: float) -> None:
+    """The other input goes on as before, or rises by something else."""
+    stage = site()
+    reading(stage, 300, OTHERS + 1.1 * NODE, OTHERS)
+    reading(stage, 60, None, other)
+    assert not on_alternate(stage)
+    assert stage.value("circuit_watts", "PA") >= NODE
