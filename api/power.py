@@ -476,6 +476,13 @@ class FitPlace(msgspec.Struct, frozen=True, kw_only=True):
     """The option of `kilowatch plan` that shows the whole of it."""
 
 
+class FitSpread(msgspec.Struct, frozen=True, kw_only=True):
+    """Machines that go to the same feeds."""
+
+    feeds: list[str]
+    count: int
+
+
 class FitResult(msgspec.Struct, frozen=True, kw_only=True):
     """Places for some machines, the best first, also of `kilowatch fit --json`."""
 
@@ -489,6 +496,9 @@ class FitResult(msgspec.Struct, frozen=True, kw_only=True):
     """How many places were compared."""
     places: list[FitPlace]
     notices: list[str]
+    spread: list[FitSpread] = []
+    """Where no place takes all of several machines: how many go where, placed one after the other; fewer in all than
+    `count` where the site has no room for more."""
 
 
 class CapRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

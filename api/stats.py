@@ -53,7 +53,7 @@ class Stats(msgspec.Struct):
     frames_lost: int = 0
     """Recorded as holes: neither the aggregator nor the node's ring has them."""
     frames_lost_claimed: int = 0
-    """Recorded as holes too, of nodes of which more were lost than ever came: by their word alone."""
+    """Recorded as holes too, of nodes of which none came, or fewer than were lost and than an hour has: by their word alone."""
     holes_open: int = 0
     """Frames missing now and requested (gauge)."""
     nodes_expired: int = 0

@@ -88,11 +88,11 @@ _COUNTERS = {
     "frames_duplicate": ("frames_duplicate", "Frames that came again and were not stored again."),
     "frames_lost": (
         "frames_lost",
-        "Frames recorded as lost, of nodes that have sent as many: neither the aggregator nor a ring has them.",
+        "Frames recorded as lost: neither the aggregator nor a ring has them.",
     ),
     "frames_lost_claimed": (
         "frames_lost_claimed",
-        "Frames recorded as lost of nodes of which more were lost than ever came, by their word alone.",
+        "Frames recorded as lost of nodes of which none came, or fewer than were lost and than an hour has: by their word alone.",
     ),
     "resend_requests": ("resend_requests", "Requests to send frames again."),
     "events_stored": ("events_stored", "Events stored."),

@@ -49,6 +49,8 @@ from telemetry.topics import shard_of
 
 log = logging.getLogger(__name__)
 
+BELIEVED_FRAMES = 3600
+"""Lost frames of a node that count though fewer of it ever came: an hour of one that has just begun."""
 LEAP = 1000
 """Frames by which a live number may run ahead at any time: more than any burst."""
 LEAP_RATE = 4.0
@@ -615,9 +617,9 @@ class FrameSequence:
             node = self.nodes.get(hole.node)
             if node is not None:
                 node.lost += count
-            if node is None or node.lost <= node.frames:
+            if node is None or (node.frames and node.lost <= max(node.frames, BELIEVED_FRAMES)):
                 self._stats.frames_lost += count
-            else:  # anybody may claim a year
+            else:  # anybody may name a node and claim a year
                 self._stats.frames_lost_claimed += count
             log.warning("node=%s: %d frames are lost (%s): session %d, %d to %d",
                         hole.node, count, hole.reason, hole.session, hole.first, hole.last)  # fmt: skip

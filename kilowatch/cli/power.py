@@ -87,7 +87,7 @@ class _Negative(click.Command):
 @http_option
 @token_option
 @ca_option
-@click.option("--count", type=click.IntRange(min=1), default=1, metavar="N", help="How many, all on the same circuits. [1]")  # fmt: skip
+@click.option("--count", type=click.IntRange(min=1), default=1, metavar="N", help="How many: on the same circuits, or else spread over several. [1]")  # fmt: skip
 @click.option("--feeds", type=int, metavar="N", help="Cords of each: 1, 2 or 4. [by its supplies]")
 @click.option(
     "--host-watts", type=float, metavar="W", help="All but the GPUs, inside the case. [250]"
@@ -110,8 +110,8 @@ def fit(
     """Find circuits for new machines: WHAT is a system (dgx-h100), GPUs (rtx-5090:4) or watts (3.5kW).
 
     Places are ranked by what is left in normal state and after the worst loss of any one circuit, panel
-    or source, when every node draws as much as it may. Exit code 0 when one takes them all, 1 when none
-    does, 3 when that is not known.
+    or source, when every node draws as much as it may. Exit code 0 when one takes them all, or several do, 1 when
+    they have no room, 3 when that is not known.
     """
     if (config is None) == (http is None):
         raise click.UsageError("Name a file with --config, or a running cluster with --http.")
@@ -130,7 +130,7 @@ def fit(
 
 def _fit_code(answer: FitResult) -> ExitCode:
     found = {place.fits for place in answer.places}
-    if True in found:
+    if True in found or sum(one.count for one in answer.spread) == answer.count:
         return ExitCode.CLEAN
     return ExitCode.UNJUDGED if None in found else ExitCode.TICKET
 

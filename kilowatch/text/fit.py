@@ -22,9 +22,26 @@ def fit_lines(answer: FitResult) -> list[str]:
     lines = [head]
     for place in answer.places:
         lines += _place(place)
+    if answer.count > 1 and not any(place.fits for place in answer.places):
+        lines += _spread(answer)
     for notice in answer.notices:
         lines += textwrap.wrap(f"note: {clean(notice)}", WIDTH, subsequent_indent="    ")
     return lines
+
+
+def _spread(answer: FitResult) -> list[str]:
+    placed = sum(one.count for one in answer.spread)
+    if not placed:
+        return []
+    head = (
+        "apart from each other all fit"
+        if placed == answer.count
+        else f"apart from each other {placed} of {answer.count} fit"
+    )
+    where = ", ".join(f"{one.count} on {clean(' + '.join(one.feeds))}" for one in answer.spread)
+    return textwrap.wrap(
+        f"{head}: {where}", WIDTH, subsequent_indent="    ", break_on_hyphens=False
+    )
 
 
 def _place(place: FitPlace) -> list[str]:

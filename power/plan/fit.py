@@ -7,9 +7,11 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations, pairwise
 
 import numpy as np
+from msgspec.structs import replace
 
 from api.power import FitPlace, FitRequest, FitResult, FitRoom
 from power.devices.catalogue import CARD_BY_ID, SYSTEM_BY_ID, counted_models, find_card, key_of
@@ -18,6 +20,7 @@ from power.network.flow import Ints
 from power.plan.confirmation import Binding, Confirmation, ConfirmedPlace, is_needed
 from power.plan.cords import groups_of
 from power.plan.room import LimitKind, Room, SiteRoom, no_room
+from power.plan.spread import spread
 from power.site.config import NodeConfig, PowerConfig
 from power.site.layout import Circuit, SiteLayout, lay_out
 from power.site.machine import Machine, build
@@ -57,8 +60,24 @@ def fit(
     """Return the best places for the machines. Every other machine counts with its power commitment, or
     with its watts of `drawn` where they are more; one with neither has an unknown draw.
 
-    Raises `ConfigError` for what is not in the catalogue, and for what can't be.
+    Where no place takes all of several, the answer says how they spread over places. Raises `ConfigError` for what
+    is not in the catalogue, and for what can't be.
     """
+    found = _together(where, site, asked, drawn)
+    if (
+        asked.count == 1
+        or not found.places
+        or any(place.fits is not False for place in found.places)
+    ):
+        return found
+    find = partial(_together, where, drawn=drawn)
+    return replace(found, spread=spread(site, _node(asked), asked, find))
+
+
+def _together(
+    where: str, site: PowerConfig, asked: FitRequest, drawn: Mapping[str, float] | None = None
+) -> FitResult:
+    """Return the best places that all machines share."""
     node = _node(asked)
     layout = lay_out(where, site)
     cords = asked.feeds or _feeds(node)

@@ -233,21 +233,18 @@ def test_holes_are_asked_for_and_what_is_gone_is_counted(feed: Feed) -> None:
     assert feed.ingest.ledger.missing() == 0
 
 
-def test_frames_of_which_as_many_came_are_lost_and_others_are_claimed(feed: Feed) -> None:
-    """Anybody may claim a year; who has sent a day may lose a day. The store's frames count after a restart too."""
-    feed.send("a", 0, *range(11, 15))
-    gone = CommandReply(about=1, first=1, last=10, gone=(FrameSpan(1, 1, 4),))
-    feed.publish("a", Topic.REPLY, messages.encode(gone))
-    assert (feed.stats.frames_lost, feed.stats.frames_lost_claimed) == (4, 0)
-    gone = CommandReply(about=1, first=5, last=10, gone=(FrameSpan(1, 5, 10),))
-    feed.publish("a", Topic.REPLY, messages.encode(gone))
-    assert (feed.stats.frames_lost, feed.stats.frames_lost_claimed) == (4, 6)
-    feed.commit()
-    feed.reopen()
-    feed.send("a", 30)
-    gone = CommandReply(about=1, first=15, last=29, gone=(FrameSpan(1, 15, 29),))
-    feed.publish("a", Topic.REPLY, messages.encode(gone))
-    assert (feed.stats.frames_lost, feed.stats.frames_lost_claimed) == (15, 0)
+def test_frames_of_a_node_that_never_sent_one_are_claimed_and_not_lost(feed: Feed) -> None:
+    """Anybody may name a node and claim a year for it; what a node lost that sends is exact: an hour of a new one."""
+    feed.hello("b", session=9, ring=(FrameSpan(8, 10, 12),))
+    assert (feed.stats.frames_lost, feed.stats.frames_lost_claimed) == (0, 10)
+    feed.send("a", *range(0, 4501, 900))
+    for number, (lost, claimed) in enumerate(
+        [(899, 10), (1798, 10), (2697, 10), (3596, 10), (3596, 909)]
+    ):
+        span = FrameSpan(1, 900 * number + 1, 900 * number + 899)
+        gone = CommandReply(about=1, first=span.first, last=span.last, gone=(span,))
+        feed.publish("a", Topic.REPLY, messages.encode(gone))
+        assert (feed.stats.frames_lost, feed.stats.frames_lost_claimed) == (lost, claimed)
 
 
 def test_what_the_ring_holds_of_sessions_we_slept_through_is_asked_for(feed: Feed) -> None:

@@ -588,3 +588,43 @@ def test_the_command_says_what_binds_and_ends_with_the_code_of_its_answer(tmp_pa
 )
 def test_a_power_has_its_unit(text: str, watts: float | None) -> None:
     assert parse_watts(text) == watts
+
+
+RACKS = (
+    'region = "US"\npanels.A = { volts = 415, breaker = MAIN, source = "ua" }\npanels.B = { volts = 415, breaker = MAIN, source = "ub" }\n'
+    + "".join(
+        f'circuits.{side}{rack} = {{ panel = "{panel}", breaker = 60, poles = 3, redundancy = {{ group = "r{rack}", role = "{panel}" }} }}\n'
+        for rack in range(3) for side, panel in (("a", "A"), ("b", "B"))
+    )
+    + "".join(f'[nodes.d{rack}-{n}]\nprofile = "dgx-h100"\ncords = [{{ circuit = "a{rack}" }}, {{ circuit = "b{rack}" }}]\n' for rack in range(3) for n in range(2))
+)  # fmt: skip
+"""Three racks with two machines each, and room for a third: 48 A of 415 V are 33.4 kW after a loss."""
+
+
+@pytest.mark.parametrize(
+    ("main", "count", "expected"),
+    [
+        (400, 1, {}),  # a place takes it
+        (400, 3, {"a0": 1, "a1": 1, "a2": 1}),
+        (400, 5, {"a0": 1, "a1": 1, "a2": 1}),  # all that there is
+        (100, 3, {}),  # 55.8 kW after a loss, 61.2 used: the panels hold none more
+    ],
+)
+def test_machines_that_no_place_takes_together_are_spread(
+    main: int, count: int, expected: dict[str, int]
+) -> None:
+    """One after the other, with what they share holding those before."""
+    site = decode("site", tomllib.loads(RACKS.replace("MAIN", str(main))))
+    found = fit(
+        "site", site, FitRequest(what="dgx-h100", count=count, feeds=None, host_watts=None, top=3)
+    )
+    assert {one.feeds[0]: one.count for one in found.spread} == expected
+
+
+def test_what_racks_share_holds_all_of_the_spread() -> None:
+    """Panels of 150 A bear 83.7 kW after a loss, 61.2 of which are used: two machines more, though each rack has room for one."""
+    site = decode("site", tomllib.loads(RACKS.replace("MAIN", "150")))
+    found = fit(
+        "site", site, FitRequest(what="dgx-h100", count=3, feeds=None, host_watts=None, top=3)
+    )
+    assert sum(one.count for one in found.spread) == 2
