@@ -32,6 +32,15 @@ async def ask(port: int, request: bytes) -> tuple[int, bytes]:
     return int(head.split()[1]) if head else 0, body
 
 
+async def listens(port: int) -> bool:
+    """Return whether the page is there: its names are looked up first, which may take as long as a name server."""
+    try:
+        await ask(port, get("/healthz"))
+    except ConnectionError:
+        return False
+    return True
+
+
 def get(path: str, method: str = "GET") -> bytes:
     return f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1:1\r\n\r\n".encode()
 
@@ -98,6 +107,7 @@ async def test_a_page_answers_to_its_own_names_alone(tmp_path: Path) -> None:
 
     async with collecting(config, source := FakeSource()):
         await until(lambda: len(source.calls) >= 2)
+        await until(lambda: listens(port))
         own = f"127.0.0.1:{port}", "[::1]:9400", "localhost", "n1", "GPU-1.example.org:9400"
         assert [await asked(host) for host in own] == [200] * len(own)
         assert await asked() == 200
@@ -124,6 +134,7 @@ async def test_a_page_answers_no_page_of_another_site(tmp_path: Path) -> None:
 
     async with collecting(config, source := FakeSource()):
         await until(lambda: len(source.calls) >= 2)
+        await until(lambda: listens(port))
         assert [await asked(), await asked(f"http://localhost:{port}")] == [200, 200]
         for origin in ("http://evil.example", "null", "http://localhost:1", "", f"x@localhost:{port}"):  # fmt: skip
             assert await asked(origin) == 403, origin

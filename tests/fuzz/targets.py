@@ -159,6 +159,8 @@ class BusTarget:
                 side.core.commit()
         self._audit_newest()
         self._compare(await self.attacked.shown(), await self.alone.shown())
+        if self.attacked.view.pages_aside.failures:
+            raise FuzzError(f"not shown: {self.attacked.view.pages_aside.reasons()}")
 
     def _compare(self, attacked: dict[str, Any], alone: dict[str, Any]) -> None:
         found = differences(attacked, alone)

@@ -87,7 +87,9 @@ async def test_the_twin_finds_what_differs_by_value_or_by_type(tmp_path: Path) -
         with pytest.raises(targets.FuzzError, match="other than alone"):
             await target.settle()
         node.inventory = right
-        assert not twin.differences(await target.attacked.shown(), await target.alone.shown())
+        shown = await target.attacked.shown()
+        assert not twin.differences(shown, await target.alone.shown())
+        assert b"kilowatch_gpu_job_info" in shown["the page of its readings"]
         assert not twin.differences(target.attacked.stored(), target.alone.stored())
         target.attacked.core.commit()
         found = twin.differences(target.attacked.stored(), target.alone.stored())

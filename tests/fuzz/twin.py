@@ -27,6 +27,7 @@ from telemetry import exposition
 from telemetry import inventory as messages
 from telemetry.devices import Event
 from telemetry.inventory import CollectorStatus, NodeState
+from telemetry.jobs import Allocation, GpuProcess, Job, JobKey, NodeJobs
 from telemetry.metric import Table
 from telemetry.schema import GPU_FAST, SCHEMA
 from telemetry.topics import Topic
@@ -41,6 +42,8 @@ CIRCUIT = "own"
 SITE = f'[circuits.lab]\nbreaker = 60\nnodes = ["mallory-1"]\n[circuits.{CIRCUIT}]\nbreaker = 60\nnodes = ["{HONEST}"]'
 EVENT_EVERY = 8
 """Ticks between two XIDs of the honest node."""
+NEWEST = 4_000_000_000
+"""Age of events that are compared at a tick, ns: memory has the last thousand of all nodes. The store has all."""
 
 
 class Side:
@@ -63,6 +66,13 @@ class Side:
         status = CollectorStatus(state=NodeState.ONLINE, session=1)
         self.core.publish(HONEST, Topic.STATUS, messages.encode(status))
         self.core.inventory(inventory(HONEST, HONEST_GPUS))
+        key, gpu = JobKey("slurm", "honest", "1"), f"GPU-{HONEST}-0"
+        jobs = NodeJobs(
+            session=1, version=1, at=self.core.wall, jobs=(Job(key=key, user="ann", name='my"job'),),
+            allocations=(Allocation(job=key, gpu=gpu, begin=self.core.wall - 10**9),),
+            processes=(GpuProcess(gpu=gpu, pid=7, name='my"app', job=key),),
+        )  # fmt: skip
+        self.core.publish(HONEST, Topic.JOBS, messages.encode(jobs))
 
     def hear(self, seq: int) -> None:
         """Hear the honest node's next frame, and now and then an XID."""
@@ -112,10 +122,11 @@ class Side:
                 for row in range(node.rows[table].start, node.rows[table].stop)
             ]),
             "its columns": typed(numbers(read(fleet, layout(fleet, choice.table, choice.nodes), choice.columns, now))),
+            "its jobs": typed(view.jobs.lists.get(HONEST)),
             "its scrape target": typed(target(node, "a:1", "node", ("labels", "device"))),
             "its circuit": typed(states),
             "its alerts": typed([one for one in self.pipeline.alerts() if one.node == HONEST]),
-            "its events": typed([one for one in view.recent_events() if one.node == HONEST]),
+            "its newest events": typed([one for one in view.recent_events() if one.node == HONEST and one.at > core.wall - NEWEST]),
         }  # fmt: skip
 
     def stored(self) -> dict[str, Any]:
@@ -140,11 +151,8 @@ class SideView(FakeView):
     def __init__(self, side: Side) -> None:
         super().__init__("default")
         self._side = side
-        self.fleet, self.electrical, self.pipeline = (
-            side.core.fleet,
-            side.electrical,
-            side.pipeline,
-        )
+        self.fleet, self.jobs = side.core.fleet, side.core.ingest.jobs
+        self.electrical, self.pipeline = side.electrical, side.pipeline
 
     def now(self) -> float:
         """The time that the target has."""
