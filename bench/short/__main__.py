@@ -5,7 +5,7 @@
 
 Pure parts are counted in instructions (`bench.short.counted`). Whole processes run in both trees at the same time, side
 by side, in CPU seconds and memory, so that whatever slows the machine slows both. It ends with 1 where a
-part costs more than 1.05 times the instructions or CPU seconds, or 1.1 times the memory, that it did at
+part costs more than 1.05 times the instructions, or 1.1 times the CPU seconds or memory, that it did at
 the commit, cannot be compared, or differs too much from round to round to tell; unless `marks.toml` has
 a row with the decision that says why. Both trees are run by this tree's `bench` and `tests`.
 """
@@ -28,7 +28,7 @@ from bench import page
 from bench.report import flat
 from bench.short import judge
 from bench.short.counted import count, environment
-from bench.short.judge import CPU, MEMORY, Measured
+from bench.short.judge import COUNTED, CPU, MEMORY, Measured
 from bench.short.parts import PARTS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -77,7 +77,7 @@ PAIRED = (
     Paired(
         "bench.short.collector",
         (
-            Figure("collector-process", "instructions a tick", CPU, "instructions"),
+            Figure("collector-process", "instructions a tick", COUNTED, "instructions"),
             Figure("collector-memory", "MiB, PSS", MEMORY, "pss_mib"),
         ),
         2,
@@ -137,9 +137,9 @@ def counted(part: str, trees: Mapping[str, Path], place: Path) -> Measured:
             problems.append(f"{name}: {error}")
     unit = f"instructions {PARTS[part].unit}"
     if problems:
-        return Measured(part, unit, CPU, problem="; ".join(problems))
+        return Measured(part, unit, COUNTED, problem="; ".join(problems))
     base, now = found["base"], found["now"]
-    return Measured(part, unit, CPU, [base.mean], [now.mean], base.spread + now.spread)
+    return Measured(part, unit, COUNTED, [base.mean], [now.mean], base.spread + now.spread)
 
 
 def paired(bench: Paired, trees: Mapping[str, Path]) -> list[Measured]:
@@ -152,6 +152,9 @@ def paired(bench: Paired, trees: Mapping[str, Path]) -> list[Measured]:
         for name, process in running.items():
             figures, problem = _finish(process)
             rounds[name].append(figures)
+            problem = problem or "; ".join(
+                f"it prints no {one.name}" for one in bench.figures if one.name not in figures
+            )
             problems += [f"{name}: {problem}"] if problem else []
         if problems:
             return [
@@ -162,9 +165,16 @@ def paired(bench: Paired, trees: Mapping[str, Path]) -> list[Measured]:
             Measured(
                 one.part, one.unit, one.limit,
                 *([figures[one.name] for figures in rounds[name]] for name in ("base", "now")),
+                least=one.part.endswith("-memory"),
             )
             for one in bench.figures
         ]  # fmt: skip
+        for one in found:
+            print(
+                f"  round {number + 1}, {one.part}: {one.now[-1] / one.base[-1]:.3f}",
+                file=sys.stderr,
+                flush=True,
+            )
         if number + 1 >= bench.rounds and all(one.uncertainty < one.limit - 1 for one in found):
             break
     return found

@@ -14,8 +14,9 @@ import msgspec
 from bench.report import text
 
 FILE = Path(__file__).with_name("marks.toml")
-CPU, MEMORY = 1.05, 1.10
-"""Most of what was, of instructions and CPU seconds, and of memory."""
+COUNTED, CPU, MEMORY = 1.05, 1.10, 1.10
+"""Most of what was, of instructions, of CPU seconds of whole processes, which differ by more from round to round, and
+of memory."""
 
 
 class CostVerdict(StrEnum):
@@ -67,19 +68,35 @@ class Measured:
     problem: str = ""
     """Why it could not be measured in both."""
 
+    least: bool = False
+    """Whether the least of the rounds are compared: of memory, which a busy machine only adds to."""
+
+    @property
+    def _ratios(self) -> list[float]:
+        return [now / base for base, now in zip(self.base, self.now, strict=True)]
+
+    @property
+    def figures(self) -> tuple[float, float]:
+        """The figures of the two trees."""
+        choose = min if self.least else median
+        return choose(self.base), choose(self.now)
+
     @property
     def ratio(self) -> float:
-        """Median of the rounds."""
-        return median(now / base for base, now in zip(self.base, self.now, strict=True))
+        """What this tree costs over what the commit's does."""
+        base, now = self.figures
+        return now / base if self.least else median(self._ratios)
 
     @property
     def uncertainty(self) -> float:
-        """Share by which the ratio may be wrong: of rounds, half of what lies between all but the outermost."""
+        """Share by which the ratio may be wrong: half of what lies between the rounds, or how far the two least are
+        apart."""
         if self.spread is not None:
             return self.spread
-        ratios = sorted(now / base for base, now in zip(self.base, self.now, strict=True))
-        inner = ratios[1:-1] if len(ratios) > 3 else ratios
-        return (inner[-1] - inner[0]) / 2
+        if self.least:
+            pairs = [sorted(each)[:2] for each in (self.base, self.now)]
+            return max(pair[-1] / pair[0] - 1 for pair in pairs)
+        return (max(self._ratios) - min(self._ratios)) / 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +163,6 @@ def table(rows: Sequence[JudgedPart]) -> str:
         if one.problem:
             why += f": {one.problem}"
         else:
-            figures = [text(float(median(one.base))), text(float(median(one.now))),
-                       f"{one.ratio:.3f}", f"{100 * one.uncertainty:.1f} %"]  # fmt: skip
+            figures = [*(text(float(each)) for each in one.figures), f"{one.ratio:.3f}", f"{100 * one.uncertainty:.1f} %"]  # fmt: skip
         lines.append(f"| {one.part} | {one.unit} | {' | '.join(figures)} | {why} |")
     return "\n".join(lines)

@@ -13,7 +13,7 @@ import pytest
 from bench.short import judge
 from bench.short.__main__ import NAMES, tree_of
 from bench.short.counted import count, environment
-from bench.short.judge import CPU, MEMORY, CostVerdict, JudgedPart, Measured
+from bench.short.judge import COUNTED, CPU, MEMORY, CostVerdict, JudgedPart, Measured
 from bench.short.parts import PARTS
 from tests.conftest import ROOT
 
@@ -24,10 +24,12 @@ NEW = judge.MovedMark("rules", 0, 106, "a part that is new")
 @pytest.mark.parametrize(
     ("limit", "ratio", "verdict"),
     [
-        (CPU, 1.0, CostVerdict.SAME),
-        (CPU, 1.04, CostVerdict.SAME),
-        (CPU, 1.06, CostVerdict.WORSE),
-        (CPU, 0.9, CostVerdict.BETTER),
+        (COUNTED, 1.0, CostVerdict.SAME),
+        (COUNTED, 1.04, CostVerdict.SAME),
+        (COUNTED, 1.06, CostVerdict.WORSE),
+        (CPU, 1.06, CostVerdict.SAME),
+        (CPU, 1.11, CostVerdict.WORSE),
+        (COUNTED, 0.9, CostVerdict.BETTER),
         (MEMORY, 1.06, CostVerdict.SAME),
         (MEMORY, 1.11, CostVerdict.WORSE),
     ],
@@ -42,27 +44,36 @@ def test_a_planted_ratio_gets_its_verdict(limit: float, ratio: float, verdict: C
     [(1.15, CostVerdict.MOVED), (1.25, CostVerdict.MOVED), (1.27, CostVerdict.WORSE)],
 )
 def test_a_decision_allows_what_it_says_and_no_more(ratio: float, verdict: CostVerdict) -> None:
-    measured = Measured("rules", "x", CPU, [100.0], [100.0 * ratio], 0.001)
+    measured = Measured("rules", "x", COUNTED, [100.0], [100.0 * ratio], 0.001)
     row = judge.judge(measured, {"rules": DECIDED})
     assert row.verdict is verdict
     assert ("decision 106, a rule more" in judge.table([row])) is (verdict is CostVerdict.MOVED)
     assert judge.judge(measured, {"circuits": DECIDED}).verdict is CostVerdict.WORSE
 
 
-def test_rounds_are_compared_one_by_one_and_their_outermost_are_left_out() -> None:
+def test_rounds_are_compared_one_by_one() -> None:
     """A slow machine slows both trees of a round."""
     slow_round = Measured("ingest-20000", "x", CPU, [1.0, 2.0, 1.0], [1.01, 2.02, 1.01])
     assert slow_round.ratio == pytest.approx(1.01)
     assert slow_round.uncertainty == pytest.approx(0.0)
-    one_off = Measured("ingest-20000", "x", CPU, [1.0] * 5, [1.0, 1.5, 1.01, 1.0, 1.02])
+    one_off = Measured("ingest-20000", "x", CPU, [1.0] * 3, [1.0, 1.12, 1.01])
     assert judge.judge(one_off, {}).verdict is CostVerdict.SAME
-    wide = Measured("ingest-20000", "x", CPU, [1.0] * 5, [0.8, 0.9, 1.0, 1.1, 1.2])
+    wide = Measured("ingest-20000", "x", CPU, [1.0] * 3, [0.8, 1.0, 1.2])
     assert judge.judge(wide, {}).verdict is CostVerdict.UNCLEAR
     assert CostVerdict.UNCLEAR.bad
 
 
+def test_of_memory_the_least_of_the_rounds_are_compared() -> None:
+    """A busy machine only adds to it."""
+    backlog = Measured("ingest-20000-memory", "x", MEMORY, [300, 500, 310], [305, 303, 600], least=True)  # fmt: skip
+    assert backlog.ratio == pytest.approx(1.01)
+    assert judge.judge(backlog, {}).verdict is CostVerdict.SAME
+    more = Measured("ingest-20000-memory", "x", MEMORY, [300, 301], [340, 341], least=True)
+    assert judge.judge(more, {}).verdict is CostVerdict.WORSE
+
+
 def test_what_cannot_be_compared_is_told_and_fails_until_a_row_says_why() -> None:
-    broken = Measured("rules", "x", CPU, problem="base: ImportError: no such name")
+    broken = Measured("rules", "x", COUNTED, problem="base: ImportError: no such name")
     row = judge.judge(broken, {})
     assert row.verdict.bad
     assert "NOT COMPARABLE: base: ImportError: no such name" in judge.table([row])
@@ -129,7 +140,9 @@ def test_a_planted_slow_down_is_refused_and_the_same_again_is_not(tmp_path: Path
         for number, tree in enumerate((ROOT, ROOT, slow))
     )
     same, worse = (
-        judge.judge(Measured("collector-reading", "x", CPU, [one.mean], [it.mean], one.spread), {})
+        judge.judge(
+            Measured("collector-reading", "x", COUNTED, [one.mean], [it.mean], one.spread), {}
+        )
         for it in (again, other)
     )
     assert same.verdict is CostVerdict.SAME
