@@ -12,7 +12,7 @@ STAMP  := $(VENV)/.installed
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup packages run demo stack cluster gate quick nightly test test-systems inject damages fuzz deb rpm image homeassistant search check format bench faults cluster-faults docs site screens clean
+.PHONY: help setup packages run demo stack cluster gate quick nightly test test-systems inject damages fuzz deb rpm image homeassistant search check format bench bench-short faults cluster-faults docs site screens clean
 
 help:  ## list what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -99,6 +99,9 @@ format: setup  ## put the source in order
 
 bench: setup packages  ## measure, and write the figures beside their commands (docs/benchmarks.md)
 	$(BIN)/python -m bench
+
+bench-short: setup packages  ## the ratchet: what this tree costs beside a stored commit; ten minutes; `make bench-short BASE=HEAD~1`
+	$(BIN)/python -m bench.short $(if $(filter command line,$(origin BASE)),--base $(BASE))
 
 faults: setup packages  ## the long fault campaign; rewrites docs/faults.md
 	$(BIN)/python -m tests.faults

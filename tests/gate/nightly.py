@@ -5,6 +5,7 @@ python -m tests.gate.nightly order --seed 7        one of them, or several; the 
 python -m tests.gate.nightly early --in tests/tui  one of them, in some files or folders
 
 Parts:
+  speed   the ratchet: what this tree costs beside a stored commit (`python -m bench.short`)
   search  tests that search, in their long form (mark `nightly`)
   early   all files with waits, which wake in the turn in which their condition comes true
   late    the same files, whose waits wake later
@@ -20,6 +21,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import random
+import subprocess
 import sys
 import time
 from collections.abc import Collection, Iterable, Iterator
@@ -40,7 +42,7 @@ EVERY = 5
 """Of so many repeats one has the files of the slow tier too: each takes minutes."""
 DAY = 86400
 """Seconds of history whose test files are repeated."""
-PARTS = ("search", "early", "late", "order", "repeat")
+PARTS = ("speed", "search", "early", "late", "order", "repeat")
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +117,12 @@ def perform(run: Run, workers: int) -> tuple[Tally, list[str]]:
     return found, wrong
 
 
+def measure_speed() -> list[str]:
+    """Compare what this tree costs with a stored commit; return what is wrong, in lines."""
+    code = subprocess.run([sys.executable, "-m", "bench.short"], check=False).returncode
+    return [f"FAILED speed: python -m bench.short ended with {code}"] if code else []
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run what was asked for; return 0 when nothing was found."""
     parser = argparse.ArgumentParser(
@@ -132,6 +140,11 @@ def main(arguments: list[str] | None = None) -> int:
     FOLDER.mkdir(parents=True, exist_ok=True)
     lines, bad = [], quarantine.over(quarantine.load(), datetime.datetime.now(datetime.UTC).date())
     for part in given.parts or PARTS:
+        if part == "speed":
+            wrong = measure_speed()
+            lines.append(f"speed: {'worse' if wrong else 'no worse'} than the stored commit")
+            bad += wrong
+            continue
         for run in runs(part, given.chosen, seed, given.repeats):
             print(f"nightly: {run.name}", flush=True)
             began = time.monotonic()

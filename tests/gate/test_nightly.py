@@ -92,6 +92,7 @@ class Checkout:
         self.git("init", "-q", "-b", "main")
 
     def write(self, name: str, text: str) -> None:
+        (self.folder / name).parent.mkdir(exist_ok=True)
         (self.folder / name).write_text(text)
 
     def git(self, *arguments: str, at: str = "2026-11-20T12:00:00Z") -> None:
@@ -240,6 +241,19 @@ def test_a_file_that_can_not_be_collected_fails_the_night(checkout: Checkout) ->
     code, text = checkout.night("order")
     assert code == 1
     assert re.search("^(FAILED|BROKEN) order, seed .*", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_what_costs_more_than_the_stored_commit_fails_the_night(
+    checkout: Checkout, code: int
+) -> None:
+    """The night runs the ratchet of its own tree."""
+    checkout.write("bench/__init__.py", "")
+    checkout.write("bench/short.py", f"print('| rules |')\nraise SystemExit({code})\n")
+    found, text = checkout.night("speed")
+    assert found == code
+    assert "| rules |" in text
+    assert ("FAILED speed: python -m bench.short ended with 1" in text) is bool(code)
 
 
 def test_an_unknown_part_is_refused(checkout: Checkout) -> None:

@@ -1,0 +1,1 @@
+"""The ratchet: what this tree costs beside a stored commit, in one run."""
