@@ -2,9 +2,9 @@
 # Install what the tests start: a broker, Prometheus with promtool, Alertmanager with amtool, InfluxDB,
 # VictoriaMetrics, jsonnet for the mixin, upsd with its dummy driver, a C compiler for the fake
 # driver, tmux for the dashboard on a real terminal, a browser for hostile pages, systemd to rate its
-# units (it is not started), Slurm with its accounting and MariaDB for jobs, fuser for the hooks of `kilowatch recover`, ip
-# for plugs on a network of their own, buildah and debootstrap for the image on a bare Debian, podman with crun and busybox for a rootless container, rpm to
-# look into the RPM, and the font of the pictures, valgrind to count instructions.
+# units (it is not started), Slurm with its accounting and MariaDB for jobs, fuser for the hooks of `kilowatch recover`,
+# ip for plugs on a network of their own, buildah and debootstrap for the image on a bare Debian, podman with crun and
+# busybox for a rootless container, rpm to look into the RPM, the font of the pictures, and valgrind to count instructions.
 set -eu
 missing=""
 command -v mosquitto >/dev/null 2>&1 || [ -x /usr/sbin/mosquitto ] || missing="$missing mosquitto"
