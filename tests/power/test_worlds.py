@@ -1,0 +1,88 @@
+"""Generated small sites whose meters and nodes die in every way: nothing raises, and silence makes nothing look safe.
+
+`KILOWATCH_NIGHT=7 pytest -m nightly tests/power/test_worlds.py` has 20,000 of them.
+"""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from tests.kit.night import seed, size
+from tests.power.stage import Stage
+from tests.power.worlds import WAYS, World, dying, world
+
+COUNT = size(300, 20_000)
+BATCH = size(50, 500)
+FIRST = seed(0)
+SECONDS, EVERY = 60, 10
+"""Time before and after a death: stale meters are known to be after 30 s or three periods."""
+LASTS = 120
+PAGES = {"circuit_overload", "circuit_continuous", "circuit_thermal_warm", "circuit_thermal_hot"}
+
+
+def alive(number: int) -> tuple[World, Stage]:
+    """Return a world that has run for a minute with all its meters."""
+    made = world(number)
+    stage = Stage(made.text, limits=dict.fromkeys(made.nodes, 2300.0), gpus=4)
+    stage.play(SECONDS, gpu=made.gpus, meters=made.meters, every=EVERY)
+    return made, stage
+
+
+def raised(stage: Stage) -> list[str]:
+    """Return the parts of the electrical state that an exception set aside."""
+    return [f"{part}: {reason}" for part, reason in stage.live.aside.recent().items()]
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("first", range(FIRST, FIRST + COUNT, BATCH))
+def test_nothing_raises_and_nothing_is_safe_by_silence(first: int) -> None:
+    """Heat of a breaker whose load is not known any more does not fall; what was paged stays; a sum is no less than the
+    meters below it that report."""
+    wrong = []
+    for number in range(first, first + BATCH):
+        made, stage = alive(number)
+        pick = random.Random(number)
+        how = pick.choice(WAYS)
+        dead = {one.meter for one in made.meters if pick.random() < 0.7}
+        hushed = [name for name in made.nodes if pick.random() < 0.3]
+        paged = {(rule, name) for rule, name in stage.firing() if rule in PAGES}
+        heat = {name: stage.value("circuit_heat_ratio", name) for name in made.circuits}
+        stage.hush(*hushed)
+        left = [after for one in made.meters if (after := dying(pick, one, how) if one.meter in dead else one) is not None]  # fmt: skip
+        stage.play(LASTS, gpu=made.gpus, meters=left, every=EVERY)
+        wrong += [f"world {number} ({how}): {text}" for text in raised(stage)]
+        if how == "silent":
+            # Nodes and meters of an overloaded circuit that fall silent together are a trip, and paged as one.
+            open_now = {
+                name for name in made.circuits if stage.value("circuit_trip_suspected", name) > 0
+            }
+            wrong += [
+                f"world {number}: {rule} of {name} resolved by silence"
+                for rule, name in paged - stage.firing()
+                if name not in open_now
+            ]
+            wrong += [
+                f"world {number}: heat of {name} fell from {before:.3f} to {now:.3f}"
+                for name, before in heat.items()
+                if (now := stage.value("circuit_heat_ratio", name)) < before - 0.02
+                and name not in open_now
+            ]
+        wrong += [
+            f"world {number} ({how}): {text}" for text in below_what_is_measured(made, stage, dead)
+        ]
+    assert not wrong, "\n".join(wrong)
+
+
+def below_what_is_measured(made: World, stage: Stage, dead: set[str]) -> list[str]:
+    """Return the circuits that carry less than a meter of theirs that goes on reads."""
+    found = []
+    for one in made.meters:
+        if one.meter in dead or one.kind != "circuit" or one.watts is None:
+            continue
+        watts = stage.value("circuit_watts", one.target)
+        fault = stage.value("circuit_meter_fault", one.target)
+        if not fault and watts < 0.98 * one.watts:
+            found.append(f"{one.target} has {watts:.0f} W, its meter reads {one.watts:.0f} W")
+    return found
