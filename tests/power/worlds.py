@@ -85,7 +85,8 @@ def _circuit(
         made.lines += ["poles = 3", f"volts = {between}"]
     other = pick.choice([0, 0, pick.randint(5, 400)])
     made.lines.append(f"other_w = {other}")
-    made.circuits[name] = float(other)
+    undeclared = pick.choice([0, 0, pick.randint(50, 900)])  # what a meter alone knows
+    made.circuits[name] = float(other + undeclared)
     return parent
 
 
