@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from api.jobs import PARTIAL_BELOW, GpuUse, JobSummary
+from present.device.gpu import limit_word
 from present.row import FactRow, Tone
 from present.units import (
     energy,
@@ -123,7 +124,7 @@ def cost_rows(summary: JobSummary) -> Iterator[FactRow]:
 def clocks_row(summary: JobSummary) -> FactRow:
     """Return the GPU time under each clock limit, the longest first."""
     limits = sorted(summary.clock_limit_seconds.items(), key=lambda pair: -pair[1])
-    words = ", ".join(f"{word.replace('_', ' ')} {duration(seconds)}" for word, seconds in limits)
+    words = ", ".join(f"{limit_word(word)} {duration(seconds)}" for word, seconds in limits)
     label = "GPU time at limited clocks"
     return FactRow(label, words or "none") if words or summary.coverage else unknown(label)
 

@@ -24,8 +24,9 @@ _BILLION = 1_000_000_000
 
 
 def counted(count: int, word: str) -> str:
-    """Return how many of a thing there are: `1 page`, `1,250 pages`."""
-    return f"{count:,} {word}" if count == 1 else f"{count:,} {word}s"
+    """Return how many of a thing there are: `1 page`, `1,250 pages`, `2 processes`."""
+    plural = f"{word}es" if word.endswith("s") else f"{word}s"
+    return f"{count:,} {word if count == 1 else plural}"
 
 
 def all_firing(firing: int, total: int) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from api.jobs import JobPhase, JobRow, JobSummary
+from present.device.gpu import limit_word
 from present.units import percent, rate_text
 from telemetry.text import counted
 
@@ -64,7 +65,7 @@ def _use(found: JobSummary, gpus: int) -> Iterator[str]:
     )
     share = limited / (found.gpu_hours * 3600)
     if share >= LIMITED:
-        yield f"clocks limited by {reason.replace('_', ' ')} for {percent(min(1.0, share))} of its GPU time"
+        yield f"clocks limited by {limit_word(reason)} for {percent(min(1.0, share))} of its GPU time"
     if found.partial:
         read = [each for each in (found.coverage, found.energy_coverage) if each is not None]
         yield (

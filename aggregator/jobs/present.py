@@ -16,11 +16,10 @@ from aggregator.view import AggregatorView
 from api.alerts import Alert, AlertState, Severity
 from api.fleet import NodeStatus
 from api.jobs import AllocationRow, GpuHolder, JobAlert, JobRow
+from present.device.use import lists_processes
 from telemetry.gap import reason_of
 from telemetry.jobs import Allocation, AllocationKind, GpuProcess, Job, JobKey, NodeJobs
 
-PROCESSES = "process"
-"""Name of the source that lists processes."""
 _WORST = {Severity.PAGE: 0, Severity.TICKET: 1, Severity.INFO: 2}
 _PERSONAL_LABELS = ("user", "job", "account", "process")
 """Labels by which an alert, and so its summary, may tell of somebody."""
@@ -74,12 +73,6 @@ def held_gpus(view: AggregatorView) -> Iterator[tuple[str, str]]:
 
 def _in_words(holder: GpuHolder) -> str:
     return f"{holder.scheduler} {holder.job}" + (f" of {holder.user}" if holder.user else "")
-
-
-def lists_processes(message: NodeJobs) -> bool:
-    """Return whether a GPU of which a list has no process has none."""
-    states = {source.name: source.state for source in message.sources}
-    return states.get(PROCESSES) == "reading" and not message.left_out
 
 
 def gpus_without_process(view: AggregatorView) -> Iterator[JobKey]:

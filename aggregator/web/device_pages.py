@@ -22,7 +22,7 @@ from aggregator.web.content import PageContent, shown_to
 from aggregator.web.device_tables import alert_table, reading_cell, readings_table
 from aggregator.web.gpu_holders import holders_section
 from aggregator.web.load_chart import NOTHING_STORED, load_chart
-from aggregator.web.markup import facts, link, moment, path, section, table, text
+from aggregator.web.markup import fact, facts, link, moment, path, section, table, text, toned
 from aggregator.web.node_list import (
     COLUMNS,
     WORST,
@@ -33,10 +33,11 @@ from aggregator.web.node_list import (
 )
 from aggregator.web.past_readings import FROM_DATA, power_of_gpus, readings_of
 from aggregator.web.port_pages import ports_of_node
-from alerts.message.evidence_text import metric_text
 from api.alerts import AlertState, Severity
 from api.device import GpuReply, InstanceReply
 from api.fleet import NodeReply, NodesReply
+from present.device.gpu import event_row, gpu_name, identity_rows, now_rows, state_row
+from present.device.reading import metric_text, plain
 from telemetry.catalogue import BY_NAME
 from telemetry.devices import Event
 from telemetry.metric import Table, Unit
@@ -126,7 +127,7 @@ async def node(request: web.Request) -> PageContent:
     charts = time_tabs(("nodes", one.node), "past", asked, start, end)
     charts += await _node_charts(view, one.node, [each.gpu.uuid for each in reply.gpus], start, end)
     host = tuple(
-        (name.replace("_", " "), text(value))
+        (plain(name), text(value))
         for name, value in reply.host.items()
         if name not in {"rack", "job"}  # they stand above
     )
@@ -180,7 +181,10 @@ def _node_facts(one: NodeReply) -> Iterator[tuple[str, str]]:
 
 def _gpu_row(each: GpuReply) -> tuple[str, ...]:
     cells = (reading_cell(each.readings, each.gaps, name) for name in _SHOWN)
-    return link(f"GPU {each.gpu.index}", "gpus", each.gpu.uuid), text(each.gpu.name), *cells
+    name = link(gpu_name("", each.gpu.index), "gpus", each.gpu.uuid)
+    state = state_row(each.gpu, each.readings, each.gaps)
+    mark = toned(f" {text(state.value)}", state.tone) if state.value else ""
+    return f"{name}{mark}", text(each.gpu.name), *cells
 
 
 async def gpu(request: web.Request) -> PageContent:
@@ -195,15 +199,14 @@ async def gpu(request: web.Request) -> PageContent:
         await _chart(view, one.uuid, name, start, end, limits.get(name, ())) for name in _CHARTS
     ]
     charts = time_tabs(("gpus", one.uuid), "past", asked, start, end) + "".join(drawn)
+    state = state_row(one, reply.readings, reply.gaps)
+    rows = (*identity_rows(one), *([state] if state.value else now_rows(reply.readings.get)))
     about = facts(
-        (
+        [
             ("node", link(home, "nodes", home)),
             ("model", text(one.name)),
-            ("UUID", f"<code>{text(one.uuid)}</code>"),
-            ("serial", text(one.serial or "")),
-            ("PCI", text(one.pci or "")),
-            ("slot", text(one.slot or "")),
-        )
+            *((row.label, fact(row)) for row in rows if row.value),
+        ]
     )
     body = (
         about
@@ -214,7 +217,7 @@ async def gpu(request: web.Request) -> PageContent:
         + section("Readings", readings_table(reply.readings, reply.gaps), "readings")
         + section("Events", _events(reply.events, reply.at), "events")
     )
-    return PageContent(f"{home} GPU {one.index}", body, live="to" not in asked)
+    return PageContent(gpu_name(home, one.index), body, live="to" not in asked)
 
 
 def _instances(instances: Sequence[InstanceReply]) -> str:
@@ -247,5 +250,8 @@ async def _chart(
 
 
 def _events(events: Sequence[Event], now: int) -> str:
-    rows = [(moment(one.at, now), text(one.kind), text(one.data.get("line") or one.data.get("message") or "")) for one in events]  # fmt: skip
+    found = [(one.at, event_row(one)) for one in events]
+    rows = [
+        (moment(at, now), toned(text(row.label), row.tone), text(row.value)) for at, row in found
+    ]
     return table(counted(len(rows), "event"), ("when", "kind", "what"), rows)

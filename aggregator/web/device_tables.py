@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from aggregator.http.alerts import row_of
 from aggregator.view import AggregatorView
 from aggregator.web.markup import link, moment, table, text
-from alerts.message.evidence_text import metric_text, reading_text
 from api.alerts import Alert, AlertState
+from present.device.reading import metric_text, plain, reading_text
 from telemetry.catalogue import BY_NAME
 from telemetry.text import ABSENT, counted
 
@@ -17,7 +17,7 @@ def reading_cell(readings: Mapping[str, float], gaps: Mapping[str, str], name: s
     """Return a reading, or the reason of its gap."""
     if name in readings:
         return text(reading_text(name, readings[name]))
-    return f'<span class="dim">{text(gaps.get(name, "").replace("_", " ")) or ABSENT}</span>'
+    return f'<span class="dim">{text(plain(gaps.get(name, ""))) or ABSENT}</span>'
 
 
 def readings_table(readings: Mapping[str, float], gaps: Mapping[str, str]) -> str:

@@ -4,18 +4,19 @@ a circuit feeds."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from aggregator.http.node_status import status_of
-from aggregator.jobs.present import PROCESSES, lists_processes
 from aggregator.view import AggregatorView
 from aggregator.web.job_words import UNKNOWN, job_link
 from aggregator.web.markup import link, moment, path, section, table, text
 from api.fleet import NodeStatus
-from present.units import gibibytes, percent, watts
+from present.device.gpu import gpu_name
+from present.device.use import HEADS, UseLine, job_words, lacking_lines, use_lines
+from present.units import watts
 from telemetry.devices import Gpu
-from telemetry.jobs import Allocation, AllocationKind, GpuProcess, Job, JobKey, NodeJobs
-from telemetry.text import counted, duration
+from telemetry.jobs import Allocation, AllocationKind, Job, JobKey, NodeJobs
+from telemetry.text import counted
 
 _WITHHELD = "<p>Jobs and processes are shown to callers with a token.</p>"
 MOST_JOBS = 200
@@ -59,18 +60,10 @@ def holders_section(view: AggregatorView, node: str, gpus: Sequence[Gpu], *, pri
         remarks.append(
             f"The node is silent: this is what it said {moment(message.at, view.wall())}."
         )
-    remarks += [
-        f"{text(source.name)}: {text(source.state)}: {text(source.message)}"
-        for source in message.sources
-        if source.state != "reading" and (source.state != "absent" or source.name == PROCESSES)
-    ]
-    if message.left_out:
-        words = "1 process" if message.left_out == 1 else f"{message.left_out:,} processes"
-        remarks.append(f"{words} found no room in the node's message.")
-    rows = [row for gpu in gpus for row in _rows(message, gpu, view.wall())]
-    heads = ("GPU", "job", "user", "PID", "program", "memory", "use", "for")
+    remarks += map(text, lacking_lines(message))
+    rows = [_row(line) for gpu in gpus for line in use_lines(message, gpu, view.wall())]
     shown_remarks = "".join(f"<p class=problems>{remark}</p>" for remark in remarks)
-    shown = table(f"Processes on {counted(len(gpus), 'GPU')}", heads, rows, (3, 5, 6))
+    shown = table(f"Processes on {counted(len(gpus), 'GPU')}", HEADS, rows, (1, 4, 5))
     return section("Who uses it", shown_remarks + shown, "jobs")
 
 
@@ -78,64 +71,19 @@ def _live(allocations: Iterable[Allocation]) -> Iterator[Allocation]:
     return (one for one in allocations if not one.end)
 
 
-def _rows(message: NodeJobs, gpu: Gpu, now: int) -> Iterator[tuple[str, ...]]:
-    jobs = {job.key: job for job in message.jobs}
-    its = [each for each in message.processes if each.gpu == gpu.uuid]
-    held = [each for each in _live(message.allocations) if each.gpu == gpu.uuid]
-    used = {each.job for each in its}
-    for process in its:
-        yield _process_row(gpu, process, jobs, now)
-    without = "no process" if lists_processes(message) else "processes not known"
-    given = [one for one in held if one.kind is AllocationKind.ALLOCATED]
-    for one in given:
-        if one.job not in used:
-            yield (
-                _gpu(gpu, one.instance), _job(one.job, jobs), _user(jobs.get(one.job)), "",
-                f"allocated by {text(one.source) or 'its scheduler'}, {without}", "", "",
-                _age(one.begin, now),
-            )  # fmt: skip
-    if not its and not given:
-        yield _gpu(gpu, None), "", "", "", without, "", "", ""
-
-
-def _process_row(
-    gpu: Gpu, process: GpuProcess, jobs: Mapping[JobKey, Job], now: int
-) -> tuple[str, ...]:
-    kind = "" if process.type == "compute" else f" ({text(process.type)})"
-    hidden = f'<span class="dim">{text(process.hidden)}</span>' if process.hidden else UNKNOWN
-    job = hidden if process.job is None else _job(process.job, jobs)
-    memory = process.memory_bytes
+def _row(line: UseLine) -> tuple[str, ...]:
+    its = link(gpu_name("", line.gpu.index), "gpus", line.gpu.uuid)
+    job = text(line.job) if line.key is None else job_link(line.job, line.key)
     return (
-        _gpu(gpu, process.instance), job, text(process.user) or hidden, str(process.pid),
-        f"{text(process.name) or hidden}{kind}",
-        UNKNOWN if memory is None else gibibytes(memory),
-        UNKNOWN if process.sm_ratio is None else percent(process.sm_ratio),
-        _age(process.started, now),
+        its if line.instance is None else f"{its} instance {line.instance}", line.pid, text(line.user), job,
+        line.memory, line.use, line.age, text(line.program),
     )  # fmt: skip
-
-
-def _gpu(gpu: Gpu, instance: int | None) -> str:
-    way = link(f"GPU {gpu.index}", "gpus", gpu.uuid)
-    return way if instance is None else f"{way} instance {instance}"
-
-
-def _job(key: JobKey, jobs: Mapping[JobKey, Job]) -> str:
-    """Return a link to a job; that of a user outside all schedulers is said to be none."""
-    if key.scheduler == "user":
-        return job_link("no job", key)
-    job = jobs.get(key)
-    name = f" {text(job.name)}" if job is not None and job.name else ""
-    return f"{job_link(f'{key.scheduler} {key.id}', key)}{name}"
 
 
 def _user(job: Job | None) -> str:
     if job is None or not job.user:
         return UNKNOWN
     return f'<a href="{path("jobs", user=job.user)}">{text(job.user)}</a>'
-
-
-def _age(since: int, now: int) -> str:
-    return duration(max(0, now - since) / 1e9) if since else UNKNOWN
 
 
 def circuit_jobs(view: AggregatorView, nodes: Sequence[str], *, private: bool) -> str:
@@ -158,7 +106,7 @@ def circuit_jobs(view: AggregatorView, nodes: Sequence[str], *, private: bool) -
     totals = {key: sum(power[uuid] or 0.0 for uuid in its) for key, its in gpus.items()}
     shown = [
         (
-            _job(key, facts),
+            job_link(job_words(key, facts.get(key)), key),
             _user(facts.get(key)),
             f"{len(its):,}",
             _power(totals[key], [power[uuid] for uuid in its]),

@@ -6,11 +6,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from aggregator.web.markup import clock_time, facts, link, moment, prose, section, table, text
-from alerts.message.evidence_text import metric_text, reading_text, shown_columns
+from alerts.message.evidence_text import shown_columns
 from alerts.message.page import place_of
 from api.alerts import Alert, AlertState, DeliveryRow, Incident, IncidentEvent, TimelineReply
 from api.evidence import Evidence, EvidenceReply, PastFault
 from api.ports import port_of
+from present.device.gpu import gpu_name
+from present.device.reading import metric_text, plain, reading_text
 from telemetry.text import all_firing, counted, duration
 
 _EVENTS = {
@@ -190,7 +192,7 @@ def _card(number: int, card: Evidence, now: int, jobs: JobLinks) -> str:
     def clock(at: int) -> str:
         return clock_time(at, card.collected)
 
-    place = f"{card.node} GPU {card.index}" if card.index else card.node or card.name
+    place = gpu_name(card.node, card.index) if card.index else card.node or card.name
     lines = "".join(f"<li>{clock(one.at)} <code>{text(one.line)}</code></li>" for one in card.lines)
     nearby = "".join(
         f"<li>{clock(one.at)} {text(one.what)}{f' GPU {text(one.index)}' if one.index else ''} {text(one.text or one.line)}{f' (job {_jobs(one.job, jobs)})' if one.job else ''}</li>"
@@ -233,7 +235,7 @@ def readings(card: Evidence) -> str:
     for name in shown_columns(found):
         values = found.columns[name]
         present = [value for value in values if value is not None]
-        last = found.gaps.get(name, "").replace("_", " ") if values[-1] is None else reading_text(name, values[-1])  # fmt: skip
+        last = plain(found.gaps.get(name, "")) if values[-1] is None else reading_text(name, values[-1])  # fmt: skip
         if len(present) >= 2 and min(present) < max(present):
             low, high = reading_text(name, min(present)), reading_text(name, max(present))
             words = f"{metric_text(name)}: {low} to {high}, last {last or 'none'}"

@@ -15,6 +15,7 @@ from aggregator.web.job_words import (
 )
 from aggregator.web.markup import fact, facts, link, moment, path, section, table, text
 from api.jobs import AllocationRow, GpuUse, JobReply, JobRow, JobSummary
+from present.device.gpu import event_row
 from present.job import energy_row, figure_rows, gpu_use_row
 from present.units import gibibytes, watts
 from telemetry.devices import Event
@@ -169,7 +170,7 @@ def faults_body(
             link(one.node, "nodes", one.node),
             name(one.gpu) if one.gpu else "",
             text(one.kind),
-            text(one.data.get("line") or one.message),
+            text(event_row(one).value),
         )
         for one in events
     ]

@@ -25,6 +25,7 @@ from aggregator.web.markup import link, path, text
 from aggregator.web.past_readings import power_and_use
 from api.alerts import Incident
 from api.jobs import AllocationRow, JobReply, JobRow
+from present.device.gpu import gpu_name
 from telemetry.devices import Event
 from telemetry.text import rfc3339
 
@@ -79,7 +80,7 @@ def _names(view: AggregatorView, gpus: set[str]) -> Mapping[str, str]:
     for uuid in gpus & view.fleet.by_uuid.keys():
         entry = view.fleet.gpus[view.fleet.by_uuid[uuid]]
         if entry is not None:
-            found[uuid] = link(f"GPU {entry[1].index}", "gpus", uuid)
+            found[uuid] = link(gpu_name("", entry[1].index), "gpus", uuid)
     return found
 
 

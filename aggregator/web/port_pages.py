@@ -18,7 +18,6 @@ from aggregator.web.device_tables import alert_table, readings_table
 from aggregator.web.load_chart import NOTHING_STORED, load_chart
 from aggregator.web.markup import facts, link, path, section, table, text
 from aggregator.web.past_readings import traffic_of
-from alerts.message.evidence_text import metric_text
 from api.alerts import Alert, Severity
 from api.device import PortReply
 from api.ports import (
@@ -29,6 +28,7 @@ from api.ports import (
     firing_by_port,
     port_of,
 )
+from present.device.reading import metric_text, plain
 from present.port import line_of
 from present.units import gigabits
 from telemetry.devices import Gpu, Port
@@ -210,4 +210,4 @@ def _facts(
     names = ("link_layer", "model", "firmware", "guid", "pci", "numa_node", "interface", "bond")
     for name in names:
         value = getattr(port, name)
-        yield name.replace("_", " "), "" if value is None else text(value)
+        yield plain(name), "" if value is None else text(value)

@@ -29,6 +29,7 @@ from api.evidence import (
     NearbyEvent,
     Remedy,
 )
+from present.device.gpu import event_name, event_row, gpu_name
 from telemetry.devices import Event
 
 AROUND_NS = 300_000_000_000
@@ -245,7 +246,7 @@ def runbook_file(anchor: str) -> str:
 
 def _filled(text: str, place: Mapping[str, str]) -> str:
     """Return a text of the runbook with the node and the GPU in place of `{node}` and `{gpu}`."""
-    known = {"gpu": f"GPU {place.get('gpu', '?')}"} | {
+    known = {"gpu": gpu_name("", place.get("gpu", "?"))} | {
         name: place.get(name, "") for name in ("node", "uuid", "pci", "serial", "slot", "rack")
     }
     for name, value in known.items():
@@ -261,7 +262,7 @@ def _concerns(event: Event, alert: Alert) -> bool:
 
 
 def _wording(event: Event) -> str:
-    return clean(str(event.data.get("line") or event.message), _LINE)
+    return clean(event_row(event).value, _LINE)
 
 
 def _line(event: Event) -> EvidenceLine:
@@ -269,11 +270,9 @@ def _line(event: Event) -> EvidenceLine:
 
 
 def _nearby_event(event: Event) -> NearbyEvent:
-    number = event.data.get("xid", event.data.get("sxid"))
-    what = f"{event.kind} {number}" if isinstance(number, int) else event.kind
     process = event.data.get("process")
     return NearbyEvent(
-        at=event.at, kind="event", what=clean(what, _FIELD), gpu=clean(event.gpu or "", _FIELD),
+        at=event.at, kind="event", what=clean(event_name(event), _FIELD), gpu=clean(event.gpu or "", _FIELD),
         line=_wording(event), process="" if process is None else clean(str(process), _FIELD),
     )  # fmt: skip
 

@@ -15,7 +15,8 @@ from api.evidence import (
     PastFault,
     Remedy,
 )
-from present.units import value_text
+from present.device.gpu import clock_limit_row, gpu_name
+from present.device.reading import NONE, metric_text, plain, reading_text
 from telemetry.catalogue import BY_NAME
 from telemetry.metric import Kind, Unit
 from telemetry.text import counted, duration, time_of_day, timestamp
@@ -35,8 +36,6 @@ _PAGE_METRICS = (
     "node_gpus_answering",
     "node_wall_power_watts",
 )
-NONE = "none"
-"""The text of a gap: never a number."""
 
 
 def facts_of(evidence: EvidenceReply) -> Iterator[tuple[str, str]]:
@@ -85,7 +84,7 @@ def card_lines(card: Evidence) -> Iterator[str]:
     yield from block("log", [f"{time_of_day(one.at)}  {one.line}" for one in card.lines])
     yield from block("readings", _table(card.readings, card.moment))
     nearby = [
-        " ".join(filter(None, (time_of_day(one.at), "", one.what, one.index and f"GPU {one.index}",
+        " ".join(filter(None, (time_of_day(one.at), "", plain(one.what), one.index and gpu_name("", one.index),
                                one.text or one.line)))
         for one in card.nearby
     ]  # fmt: skip
@@ -154,23 +153,6 @@ def remedy_lines(remedy: Remedy) -> Iterator[str]:
         yield f"runbook: {remedy.runbook}"
 
 
-def reading_text(name: str, value: float | None) -> str:
-    """Return a reading with its unit; `none` for a gap."""
-    metric = BY_NAME.get(name)
-    if value is None:
-        return NONE
-    return f"{value:g}" if metric is None else value_text(metric.unit, metric.states, value)
-
-
-def metric_text(name: str) -> str:
-    """Return a metric's name for people: `memory temperature` of `gpu_memory_temperature_celsius`."""
-    metric = BY_NAME.get(name)
-    text = name.partition("_")[2]
-    if metric is not None and metric.unit not in {Unit.COUNT, Unit.FLAG, Unit.STATE}:
-        text = text.removesuffix("_total").removesuffix(f"_{metric.unit.value}")
-    return text.removesuffix("_total").replace("_", " ")
-
-
 def shown_columns(readings: EvidenceReadings) -> list[str]:
     """Return the metrics that say something: not those that this device lacks, nor flags and counters
     that are zero throughout."""
@@ -227,7 +209,7 @@ def readings_table(
     ]
     for row, name in zip(rows[1:], names, strict=True):
         if row[-1] == NONE and name in gaps:
-            row[-1] = gaps[name].replace("_", " ")
+            row[-1] = plain(gaps[name])
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for row in rows:
         cells = [row[0].ljust(widths[0])]
@@ -263,13 +245,9 @@ def _short_readings(card: Evidence) -> str:
         for name in _PAGE_METRICS
         if name in shown
     ]
-    flags = [
-        metric_text(name).removeprefix("clocks event ")
-        for name in shown
-        if name.startswith("gpu_clocks_event_") and readings.columns[name][last]
-    ]
-    if flags:
-        parts.append(f"clocks limited by {', '.join(sorted(flags))}")
+    limits = clock_limit_row(lambda name: readings.columns[name][last] if name in shown else None)
+    if limits.tone:
+        parts.append(f"{limits.label} {limits.value}")
     times = ", ".join(_apart(readings.at[number] - card.moment) for number in numbers)
     return f"({times}) " + " · ".join(parts) if parts else ""
 
@@ -283,7 +261,7 @@ def _apart(difference: int) -> str:
 
 def _short_nearby(card: Evidence) -> str:
     return counted_words(
-        one.what + (f" GPU {one.index}" if one.index else "") for one in card.nearby
+        gpu_name(one.what, one.index) if one.index else one.what for one in card.nearby
     )
 
 

@@ -18,6 +18,7 @@ from alerts.message.text import clean
 from alerts.notice import Notice
 from api.alerts import Action, Alert, AlertState, Incident
 from api.evidence import EvidenceReply
+from present.device.gpu import slot_text
 from telemetry.text import duration, timestamp
 
 T = TypeVar("T")
@@ -236,13 +237,8 @@ def _gpu(alert: Alert) -> str:
         uuid,
         _named("serial", labels),
         labels.get("pci") and f"PCI {labels['pci']}",
-        _placed(labels.get("slot", "")),
+        slot_text(labels.get("slot", "")),
     )
-
-
-def _placed(slot: str) -> str:
-    """Return the place of a GPU with its word: `slot 3`; NVML and nvidia-smi give the words too."""
-    return f"slot {slot}" if slot.isdigit() else slot
 
 
 def _alike(incident: Incident) -> str:

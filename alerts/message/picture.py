@@ -9,8 +9,10 @@ import struct
 import zlib
 from collections.abc import Iterator, Sequence
 
-from alerts.message.evidence_text import metric_text, reading_text, shown_columns
+from alerts.message.evidence_text import shown_columns
 from api.evidence import Evidence
+from present.device.gpu import gpu_name
+from present.device.reading import metric_text, reading_text
 
 _PANELS = (
     "gpu_temperature_celsius",
@@ -61,7 +63,7 @@ def picture_of(card: Evidence) -> bytes | None:
     if not panels or readings.at[-1] <= readings.at[0]:
         return None
     canvas = _Canvas(_WIDTH, 20 + _PANEL * len(panels))
-    place = f"{card.node} GPU {card.index}" if card.index else card.node
+    place = gpu_name(card.node, card.index) if card.index else card.node
     canvas.text(_MARGIN, 5, f"{place}  {card.rule.replace('_', ' ')}"[:56], _INK)
     first, length = readings.at[0], readings.at[-1] - readings.at[0]
 

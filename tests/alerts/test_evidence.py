@@ -186,7 +186,7 @@ def test_a_gap_is_no_number_in_any_form() -> None:
     short = dict(facts_of(reply(made)))["Readings"]
     assert short == (
         "(-5 min, -60 s, 0, +30 s) temperature 61 °C → 69 °C → 92 °C → none · "
-        "power 400 W → 400 W → 400 W → 400 W · clocks limited by hw thermal slowdown"
+        "power 400 W → 400 W → 400 W → 400 W · clock limit hw thermal"
     )
     assert b'"gpu_memory_temperature_celsius":[null,' in msgspec.json.encode(made)
 

@@ -69,7 +69,7 @@ def test_the_processes_of_this_machine_are_shown_without_a_broker(
     fake.processes(1, compute={sleeper.pid: 3 * GIB}, busy={sleeper.pid: 40})
     code, text = who(fake, tmp_path)
     head, free, used = text.splitlines()[:3]
-    assert head.split() == ["GPU", "PID", "USER", "JOB", "MEMORY", "SM", "FOR", "PROGRAM"]
+    assert head.split() == ["GPU", "PID", "USER", "JOB", "MEMORY", "USE", "FOR", "PROGRAM"]
     assert free.startswith("0 ")
     assert free.endswith("no process")
     assert used.split()[:3] == ["1", str(sleeper.pid), getpass.getuser()]
@@ -151,12 +151,12 @@ def test_each_gpu_has_its_processes_its_allocation_or_nothing() -> None:
     assert lines[1:] == [
         ["0", "instance", "3", "7", "ada", "slurm", "4711", "train", "2", "GiB", "50%", "50",
          "s", "python"],
-        ["0", "8", "-", "-", "-", "-", "-", "(no", "permission)", "(graphics)"],
+        ["0", "8", *(2 * ["no", "permission"]), *(3 * ["not", "known"]), "no", "permission", "(graphics)"],
         ["1", "-", "ada", "slurm", "4711", "train", "-", "-", "60", "s", "allocated", "by",
-         "slurm-hook,", "no", "process"],
-        ["2", "-", "-", "-", "-", "-", "-", "no", "process"],
-        ["processes", "that", "the", "message", "had", "no", "room", "for:", "3"],
+         "slurm-hook,", "processes", "not", "known"],
+        ["2", "-", "-", "-", "-", "-", "-", "processes", "not", "known"],
         ["process:", "no", "permission:", "hidepid"],
+        ["3", "processes", "found", "no", "room", "in", "the", "node's", "message"],
     ]  # fmt: skip
 
 

@@ -14,10 +14,11 @@ from api.alerts import Alert
 from api.columns import ColumnRows, Numbers
 from api.fleet import NodeReply
 from api.stream import StreamData
+from present.device.gpu import CLOCK_LIMITS
 from tui.kit.text import CROSS, DASH
 from tui.state.dashboard_state import DashboardState
 from tui.state.gpus import GpuRows, Gpus, numbers
-from tui.state.readings import LIMIT, POWER, REASONS, TEMPERATURE, UTILIZATION
+from tui.state.readings import LIMIT, POWER, TEMPERATURE, UTILIZATION
 from tui.state.row_status import RowStatus
 from tui.tables.columns import TableColumn, share
 from tui.tables.fields import GPU_KEYS, NODE_KEYS
@@ -179,14 +180,14 @@ def test_a_node_sums_what_its_gpus_tell() -> None:
     assert "0 W" not in rows[2]
 
 
-@pytest.mark.parametrize("number", range(len(REASONS)))
+@pytest.mark.parametrize("number", range(len(CLOCK_LIMITS)))
 def test_only_the_worst_reason_that_holds_the_clocks_is_shown(number: int) -> None:
     columns: dict[str, Numbers] = {
-        metric: [float(place >= number)] * 4 for place, (metric, _) in enumerate(REASONS)
+        metric: [float(place >= number)] * 4 for place, metric in enumerate(CLOCK_LIMITS)
     }
     row = drawn(gpu_listing(state(columns), "", gpus("B1"), node=None))[0]
-    assert REASONS[number][1] in row
-    assert sum(word in row for _, word in REASONS) == 1
+    assert [*CLOCK_LIMITS.values()][number] in row
+    assert sum(word in row for word in CLOCK_LIMITS.values()) == 1
 
 
 def test_a_gpu_whose_node_is_not_listed_yet_is_nobodys_sum() -> None:

@@ -124,14 +124,14 @@ async def test_what_is_not_known_of_a_job_is_said_in_words() -> None:
 async def test_a_gpu_and_its_node_show_who_holds_them() -> None:
     async with door(await busy_lab()) as client:
         gpu = await read(client, "/gpus/GPU-n1-0")
-        assert "slurm 4711 pretrain ada 41207 python 40 GiB 98%" in gpu.text
+        assert "41207 ada slurm 4711 pretrain 40 GiB 98%" in gpu.text
         assert "kubernetes lab/train-0" in gpu.text
         node = await read(client, "/nodes/n1")
         assert "allocated by slurm-hook, no process" in node.text
         other = await read(client, "/nodes/n2")
-        assert "no job ann 600 jupyter-lab 40 GiB 0%" in other.text
+        assert "600 ann no job 40 GiB 0%" in other.text
         assert "no permission" in other.text
-        assert "512 python not known not known" in other.text
+        assert "not known not known not known python" in other.text
 
 
 async def test_a_blind_node_is_not_shown_as_free() -> None:

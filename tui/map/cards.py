@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 from rich.cells import cell_len
 
+from present.device.gpu import clock_limit_row, pcie_row, short_model
 from present.units import celsius, gibibytes_of, megahertz, number, percent, watts_of
 from tui.kit.chart import dots, spark
-from tui.kit.text import DASH, bar, clean, fit
+from tui.kit.text import bar, clean, fit
 from tui.state import readings
 from tui.state.dashboard_state import DashboardState
 from tui.state.gpus import Floats
@@ -76,7 +77,7 @@ def _card(
     power, limit = gpus.value(readings.POWER, row), gpus.value(readings.LIMIT, row)
     used, total = gpus.value(readings.MEMORY_USED, row), gpus.value(readings.MEMORY_TOTAL, row)
     util = gpus.value(readings.UTILIZATION, row)
-    model = gpus.who.name[row].removeprefix("NVIDIA ").removeprefix("GeForce ")
+    model = short_model(gpus.who.name[row]).removeprefix("GeForce ")
     name = f" gpu{gpus.who.gpu[row]} {clean(model)} "
     many = len(state.nodes) > 1
     name = (
@@ -87,20 +88,17 @@ def _card(
     word = f" {gpu_mark(state, row)[0]} "
     title = fit(name, min(cell_len(name), width - 2 - cell_len(word)))
     rule = "─" * max(0, width - 2 - cell_len(title) - cell_len(word))
-    reasons = [w for m, w in readings.REASONS if gpus.value(m, row)]
-    known = any(gpus.value(m, row) is not None for m, _ in readings.REASONS)
-    limit_words = (
-        "no clock limit" if known and not reasons else f"clock limit: {(reasons or [DASH])[0]}"
-    )
+    limited = clock_limit_row(lambda metric: gpus.value(metric, row))
+    limit_words = f"{limited.label}: {limited.short}" if limited.short else f"no {limited.label}"
     hot = celsius(gpus.value(readings.TEMPERATURE, row))
     drawn = watts_of(power, limit, exact=True)
     trace = ""
     room = max(0, inner - len(limit_words) - 1)
     if tall > TALL:
-        limit_words = limit_words.removeprefix("clock limit: ")
+        limit_words = limit_words.removeprefix(f"{limited.label}: ")
     elif past is not None and len(past):
         trace = spark(past[:, 0], (0.0, _top(past[:, 0], limit)), min(room, 60))
-    caution = "dim" if not reasons or reasons[0] == "power cap" else "warn"
+    caution = limited.tone or "dim"
     rows: list[list[Piece]] = [
         [("╭", frame), (title, "strong" if frame == "frame" else frame), (rule, frame),
          (word, frame if frame != "frame" else "ok"), ("╮", frame)],
@@ -121,12 +119,13 @@ def _card(
 def _facts(state: DashboardState, row: int, limited: str, caution: str) -> list[Piece]:
     value = state.gpus.value
     clock = value(readings.CLOCK, row)
-    memory, fan, generation, lanes = (value(metric, row) for metric in FACTS)
+    memory, fan = (value(metric, row) for metric in FACTS[:2])
+    bus = pcie_row(lambda metric: value(metric, row))
     pieces: list[Piece] = [(megahertz(clock), ""), (" ", ""), (limited, caution)]  # fmt: skip
     if memory is not None:
         pieces.append((f"  mem {celsius(memory)}", ""))
-    if generation is not None and lanes is not None:
-        pieces.append((f"  PCIe {generation:.0f} x{lanes:.0f}", "dim"))
+    if bus.value:
+        pieces.append((f"  {bus.label} {bus.value}", bus.tone or "dim"))
     if fan is not None:
         pieces.append((f"  fan {percent(fan)}", "dim"))
     return pieces

@@ -8,16 +8,27 @@ from urllib.parse import quote
 
 from api.columns import HistoryReply
 from api.device import GpuPageReply, InstanceReply, LinkReply
+from present.device.gpu import (
+    clock_limit_row,
+    event_row,
+    identity_rows,
+    limit_word,
+    memory_row,
+    pcie_row,
+    performance_row,
+    power_row,
+    remapped_row,
+    state_row,
+)
+from present.row import Tone
 from present.units import (
     celsius,
     exact_watts,
     gibibytes,
-    gibibytes_of,
     in_gibibytes,
     megahertz,
     number,
     percent,
-    watts_of,
 )
 from telemetry.text import duration, time_of_day
 from tui.feed.wants import DocumentRequest, Wants
@@ -41,7 +52,7 @@ from tui.screens.view import COMPARE_KEYS, COPY_KEYS
 from tui.state import readings
 from tui.state.dashboard_state import DashboardState
 from tui.state.incidents import firing_lines
-from tui.tables.listing import unread
+from tui.tables.listing import unread_mark
 from tui.theme import Line, Piece
 
 _GOOD_LINK = 1.0
@@ -102,16 +113,9 @@ def _ecc(page: GpuPageReply) -> list[Line]:
             lines.append(
                 [(f"{word:<12}{number(now):>6} {number(all_):>6}", "" if not now else "strong")]
             )
-    pending, failed = read("gpu_remapped_rows_pending"), read("gpu_remapped_rows_failure")
-    rows_ = read("gpu_remapped_rows_uncorrectable")
-    if pending is not None or rows_ is not None:
-        words = "failed" if failed else "pending: reset it" if pending else "none pending"
-        lines.append(
-            [
-                (f"rows remapped {number(rows_)}, ", ""),
-                (words, "warn" if pending or failed else "dim"),
-            ]
-        )
+    its = remapped_row(read)
+    if its.value:
+        lines.append([(f"{its.label} {its.value}, ", ""), (its.note, its.tone or "dim")])
     return lines
 
 
@@ -148,44 +152,29 @@ def _links(links: list[LinkReply]) -> list[Line]:
 
 def _pcie(page: GpuPageReply) -> list[Line]:
     read = page.readings.get
-    generation, width = read("gpu_pcie_link_generation"), read("gpu_pcie_link_width")
-    most, widest = read("gpu_pcie_link_generation_max"), read("gpu_pcie_link_width_max")
-    if generation is None and width is None:
+    its = pcie_row(read)
+    if not its.value:
         return []
-    narrow = width is not None and widest is not None and width < widest
-    lines: list[Line] = [[("PCIe", "head")]]
-    lines.append([(f"gen {number(generation)} x{number(width)}", "warn" if narrow else ""),
-                  (f" of gen {number(most)} x{number(widest)}", "dim")])  # fmt: skip
-    lines.append([(f"replays {number(read('gpu_pcie_replays_total'))}", "dim")])
-    return lines
+    replays = f"replays {number(read('gpu_pcie_replays_total'))}"
+    return [
+        [(its.label, "head")],
+        [(its.value, its.tone), (f" {its.note}", "dim")],
+        [(replays, "dim")],
+    ]
 
 
 def _events(page: GpuPageReply, *, utc: bool) -> list[Line]:
     lines: list[Line] = [[("Events", "head")]]
     for event in page.events[:8]:
-        tone = (
-            "crit"
-            if event.kind in {"xid", "gpu_lost"}
-            else "warn"
-            if event.kind in {"gpu_hung", "clocks_down"}
-            else ""
-        )
-        lines.append(
-            [
-                (f"{time_of_day(event.at, utc=utc)} ", "dim"),
-                (f"{clean(event.kind)} ", tone),
-                (clean(event.message), ""),
-            ]
-        )
+        its = event_row(event)
+        lines.append([(f"{time_of_day(event.at, utc=utc)} ", "dim"), (f"{clean(its.label)} ", its.tone), (clean(its.value), "")])  # fmt: skip
     return lines
 
 
-SHARES = (
-    ("gpu_clocks_event_sw_power_cap_seconds_total", "power cap"),
-    ("gpu_clocks_event_sw_thermal_slowdown_seconds_total", "heat (sw)"),
-    ("gpu_clocks_event_hw_thermal_slowdown_seconds_total", "heat (hw)"),
-    ("gpu_clocks_event_hw_power_brake_slowdown_seconds_total", "power brake"),
-)
+SHARES = tuple(
+    (f"gpu_clocks_event_{name}_seconds_total", limit_word(name))
+    for name in ("sw_power_cap", "sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown")
+)  # fmt: skip
 _MEMORY_HOT = "gpu_memory_temperature_celsius"
 
 
@@ -240,12 +229,9 @@ def gpu_lines(
 def _head(state: DashboardState, page: GpuPageReply, width: int) -> list[Line]:
     gpu = page.gpu
     feeds = ", ".join(map(clean, state.feeds.get(page.node.node, ()))) or DASH
-    facts = [
-        gpu.uuid,
-        gpu.pci or "",
-        f"serial {gpu.serial}" if gpu.serial else "",
-        f"slot {gpu.slot}" if gpu.slot else "",
-    ]
+    uuid, pci, serial, slot = identity_rows(gpu)
+    named = f"{serial.label} {serial.value}" if serial.value else ""
+    facts = [uuid.value, pci.value, named, slot.short]
     return [
         [(f"{clean(page.node.node)}/gpu{gpu.index}", "strong"), ("  ", ""), (clean(gpu.name), ""),
          *([(f"  rack {clean(page.node.rack)}", "dim")] if page.node.rack else []),
@@ -255,45 +241,35 @@ def _head(state: DashboardState, page: GpuPageReply, width: int) -> list[Line]:
     ]  # fmt: skip
 
 
-_UNREAD = {
-    "LOST": "it has left the bus",
-    "HUNG": "the driver does not answer for it",
-    "STALE": "nothing new has come of it",
-    "NO DATA": "why is not known",
-}
-
-
 def _now(page: GpuPageReply, width: int) -> list[Line]:
     read = page.readings.get
     power, limit = read(readings.POWER), read(readings.LIMIT)
-    used, total = read(readings.MEMORY_USED), read(readings.MEMORY_TOTAL)
     util, clock = read(readings.UTILIZATION), read(readings.CLOCK)
-    gaps = set(page.gaps.values())
-    if not page.readings or not page.gpu.present or "device_lost" in gaps:
-        mark, tone = unread(page.gpu.present, gaps)
-        return [[(mark, tone), (f"  {_UNREAD[mark[2:]]}: nothing can be read", tone)]]
-    state = read("gpu_performance_state")
+    state = state_row(page.gpu, page.readings, page.gaps)
+    if state.value:
+        mark, tone = unread_mark(state)
+        return [[(mark, tone), (f"  {state.note}", tone)]]
     small = 10 if width < 100 else 16
     return [
-        [("power ", "dim"), (f"{watts_of(power, limit, exact=True)} ", "strong"),
+        [("power ", "dim"), (f"{power_row(read).value} ", "strong"),
          (bar(power / limit if power is not None and limit else None, small), "bar"),
          ("  util ", "dim"), (f"{percent(util)} ", "strong"), (bar(util, small), "bar"),
-         ("  mem ", "dim"), (gibibytes_of(used, total), "strong")],
+         ("  mem ", "dim"), (memory_row(read).value, "strong")],
         [("temp ", "dim"), (celsius(read(readings.TEMPERATURE)), "strong"), ("  memory ", "dim"),
          (celsius(read(_MEMORY_HOT)), "strong"), ("  clock ", "dim"),
          (megahertz(clock), "strong"), ("  state ", "dim"),
-         (DASH if state is None else f"P{state:.0f}", "strong"), ("  processes ", "dim"),
+         (performance_row(read).value, "strong"), ("  processes ", "dim"),
          (number(read("gpu_processes")), "strong")],
     ]  # fmt: skip
 
 
 def clock_limits(state: DashboardState, page: GpuPageReply, uuid: str, span: int) -> Line:
     """Draw the clock limit reasons now, and for what share of the time."""
-    now = [word for metric, word in readings.REASONS if page.readings.get(metric)]
-    pieces: list[Piece] = [("clock limit ", "dim")]
-    known = any(metric in page.readings for metric, _ in readings.REASONS)
-    pieces.append((', '.join(now) if now else "none" if known else DASH,
-                   "warn" if set(now) - {"power cap"} else ""))  # fmt: skip
+    now = clock_limit_row(page.readings.get)
+    pieces: list[Piece] = [
+        (f"{now.label} ", "dim"),
+        (now.value, "warn" if now.tone is Tone.WARN else ""),
+    ]
     shares = [
         (word, share_of(state.doc(path_of("gpu", uuid, metric, span), HistoryReply)))
         for metric, word in SHARES

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from api.jobs import GpuHolder, GpuUse, JobReply, JobRow, JobSummary
+from present.device.use import program_words
 from present.job import UNKNOWN, energy_row, figure_rows, gpu_use_row
 from present.row import FactRow
 from present.units import gibibytes, in_gibibytes, percent, watts
@@ -146,12 +147,11 @@ def process_lines(
     """Draw processes with owner, program, memory and use; `place`: with their GPUs."""
     if not processes:
         return [[("no process is listed", "dim")]]
-    many = "1 process" if len(processes) == 1 else f"{len(processes):,} processes"
-    lines: list[Line] = [[(many, "head")]]
+    lines: list[Line] = [[(counted(len(processes), "process"), "head")]]
     named = [("" if place is None else place("", each.gpu), each) for each in processes]
     named.sort(key=lambda pair: (_numbered(pair[0]), -(pair[1].memory_bytes or 0)))
     for name, each in named[:most]:
-        who, what = clean(each.user) or DASH, clean(each.name or each.hidden)
+        who, what = clean(each.user) or DASH, clean(program_words(each))
         where = "" if place is None else f"{fit(name, 16, tail=True)} "
         lines.append(
             [(where, ""), (f"{each.pid or DASH:>8} ", "dim"), (f"{fit(who, 12)} ", "strong"),

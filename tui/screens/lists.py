@@ -12,6 +12,7 @@ from textual.containers import Horizontal
 from textual.widget import Widget
 
 from api.fleet import EventsReply
+from present.device.gpu import event_row
 from telemetry.devices import Event
 from telemetry.text import time_of_day
 from tui.feed.wants import DocumentRequest, Wants
@@ -63,7 +64,8 @@ def event_line(state: DashboardState, event: Event, width: int, *, utc: bool) ->
     when = f"{time_of_day(event.at, utc=utc)} "
     where = f"{fit(place, min(18, len(place)), tail=True)} "
     room = max(8, width - len(when) - len(where))
-    words = clean(event.message) or clean(event.kind).replace("_", " ")
+    its = event_row(event)
+    words = clean(its.value) or clean(its.label)
     return [(when, "dim"), (where, "strong"), (fit(words, room).rstrip(), "")]
 
 

@@ -9,6 +9,7 @@ from textual import on
 
 from api.device import GpuReply, NodePageReply
 from present.circuit.rows import share_row
+from present.device.gpu import clock_limit_row, state_row
 from present.units import (
     gibibytes_of,
     in_gibibytes,
@@ -32,7 +33,7 @@ from tui.state.circuits import Now, countdown
 from tui.state.dashboard_state import DashboardState
 from tui.state.incidents import firing_lines
 from tui.state.row_status import RowStatus
-from tui.tables.listing import unread
+from tui.tables.listing import unread_mark
 from tui.theme import Line, Piece
 
 CPU = "node_cpu_utilization_ratio"
@@ -133,13 +134,11 @@ def _gpus(page: NodePageReply, width: int, cursor: int | None) -> list[Line]:
 def _gpu(part: GpuReply, usual: float | None, *, here: bool) -> Line:
     read = part.readings.get
     mark = "▶" if here else " "
-    if not part.readings or not part.gpu.present:
-        return [
-            (f"{mark} {part.gpu.index:>3}   ", "strong" if here else ""),
-            unread(part.gpu.present, set(part.gaps.values())),
-        ]
+    state = state_row(part.gpu, part.readings, part.gaps)
+    if state.value:
+        return [(f"{mark} {part.gpu.index:>3}   ", "strong" if here else ""), unread_mark(state)]
     util, clock = read(readings.UTILIZATION), read(readings.CLOCK)
-    reasons = [word for metric, word in readings.REASONS if read(metric)]
+    limit = clock_limit_row(read)
     pieces: list[Piece] = [(f"{mark} {part.gpu.index:>3}  ", "strong" if here else "")]
     slow = util is not None and usual is not None and usual - util > 0.25
     used, total = read(readings.MEMORY_USED), read(readings.MEMORY_TOTAL)
@@ -152,7 +151,7 @@ def _gpu(part: GpuReply, usual: float | None, *, here: bool) -> Line:
         (f"  {in_gibibytes(used) + '/' + in_gibibytes(total):>7}", ""),
         (f"  {in_megahertz(clock):>4}", ""),
         (f"  {number(ecc):>4}", "crit" if ecc else ""),
-        (f"  {reasons[0] if reasons else ''}", "dim" if not reasons or reasons[0] == "power cap" else "warn"),
+        (f"  {limit.short}", limit.tone or "dim"),
     ]  # fmt: skip
     if slow and usual is not None and util is not None:
         pieces.append((f"  {percent_change(util - usual)} to its peers", "warn"))

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from api.device import GpuPageReply, NodePageReply
+from present.device.gpu import state_row
 from present.units import number, percent, watts, watts_of
 from telemetry.text import counted
 from tui.feed.wants import DocumentRequest, Wants
@@ -21,7 +22,7 @@ from tui.state.row_status import RowStatus
 from tui.tables.columns import TableColumn
 from tui.tables.fields import gpu_fields
 from tui.tables.filter import Filter
-from tui.tables.listing import Listing, highest_first, unread
+from tui.tables.listing import Listing, highest_first, unread_mark
 from tui.theme import Line, Piece
 
 
@@ -39,9 +40,8 @@ def matrix_lines(state: DashboardState, node: str, width: int) -> list[Line]:
             ("   NV links to a peer · SW over a switch · PHB over PCIe", "dim"),
         ]
     ]
-    gone = {part.gpu.uuid: unread(part.gpu.present, set(part.gaps.values()))
-            for part in page.gpus
-            if not part.readings or not part.gpu.present or "device_lost" in part.gaps.values()}  # fmt: skip
+    states = ((part.gpu.uuid, state_row(part.gpu, part.readings, part.gaps)) for part in page.gpus)
+    gone = {uuid: unread_mark(state) for uuid, state in states if state.value}
     heads = "".join(f"{f'gpu{part.gpu.index}':>6}" for part in page.gpus)
     lines.append([(fit("", 6), ""), (fit(heads, max(1, width - 6)).rstrip(), "head")])
     for row, mine in enumerate(page.gpus):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from present.device.gpu import CLOCK_LIMITS, POWER_CAP
 from present.units import celsius, gibibytes, in_gibibytes, in_megahertz, megahertz, percent, watts
 from tui.state import readings
 from tui.state.dashboard_state import DashboardState
@@ -48,11 +49,11 @@ def _memory(state: DashboardState) -> tuple[float, float]:
 def _clock_limit(state: DashboardState) -> Floats:
     """Return how badly clocks are limited: 0 not at all, 0.5 by the power cap, 1 by a fault."""
     found = np.full(len(state.gpus), np.nan)
-    for metric, word in reversed(readings.REASONS):
+    for metric, word in reversed(CLOCK_LIMITS.items()):
         flags = state.gpus.column(metric)
         known = ~np.isnan(flags)
         found[known & np.isnan(found)] = 0.0
-        found[known & (flags > 0)] = 0.5 if word == "power cap" else 1.0
+        found[known & (flags > 0)] = 0.5 if word == POWER_CAP else 1.0
     return found
 
 
@@ -72,9 +73,9 @@ METRICS: dict[str, MapMetric] = {
                   in_gibibytes, gibibytes),
         MapMetric("clock", "MHz", (readings.CLOCK,), lambda state: state.gpus.column(readings.CLOCK),
                   lambda _: (0.0, 3e9), in_megahertz, megahertz),
-        MapMetric("clock limit", "0 none, 1 by a fault", tuple(m for m, _ in readings.REASONS), _clock_limit,
+        MapMetric("clock limit", "0 none, 1 by a fault", tuple(CLOCK_LIMITS), _clock_limit,
                   lambda _: (0.0, 1.0), lambda v: {0.0: "·", 0.5: "cap"}.get(v, "!"),
-                  lambda v: "—" if v is None else {0.0: "none", 0.5: "power cap"}.get(v, "fault")),
+                  lambda v: "—" if v is None else {0.0: "none", 0.5: POWER_CAP}.get(v, "fault")),
     )
 }  # fmt: skip
 STATE = "state"

@@ -10,6 +10,7 @@ from api.alerts import Incident, Severity
 from api.jobs import JobRow
 from api.power import CircuitState
 from present.circuit.figures import load, share
+from present.device.gpu import CLOCK_LIMITS
 from tui.state import readings
 from tui.state.dashboard_state import DashboardState
 from tui.state.gpus import Floats, Gpus
@@ -90,7 +91,7 @@ def _per_node(nodes: Sequence[str], as_text: Callable[[str], str]) -> list[str]:
 
 def _clock_limit(gpus: Gpus) -> list[str]:
     words = [""] * len(gpus)
-    for metric, word in reversed(readings.REASONS):
+    for metric, word in reversed(CLOCK_LIMITS.items()):
         for row in np.flatnonzero(gpus.column(metric) > 0).tolist():
             words[row] = word
     return words

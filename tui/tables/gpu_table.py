@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 import numpy as np
 
+from present.device.gpu import clock_limit_row, short_model
 from present.units import in_gibibytes, in_megahertz, number, percent
-from tui.kit.text import DASH, bar, clean
+from tui.kit.text import bar, clean
 from tui.state.dashboard_state import DashboardState
 from tui.state.gpus import Floats
 from tui.state.readings import (
@@ -16,7 +17,6 @@ from tui.state.readings import (
     MEMORY_TOTAL,
     MEMORY_USED,
     POWER,
-    REASONS,
     TEMPERATURE,
     UTILIZATION,
 )
@@ -67,14 +67,8 @@ def _gpu_clock(source: GpuSource, row: int, width: int) -> Piece:
 
 
 def _gpu_clock_limit(source: GpuSource, row: int, width: int) -> Piece:
-    known = False
-    for metric, word in REASONS:
-        value = source.gpus.value(metric, row)
-        known |= value is not None
-        if value:
-            # The power cap is how a busy GPU works; all others take speed away for a fault.
-            return word, "dim" if word == "power cap" else "warn"
-    return "" if known else DASH, source.tone(row)
+    its = clock_limit_row(lambda metric: source.gpus.value(metric, row))
+    return its.short, its.tone or source.tone(row)
 
 
 GPU_COLUMNS: tuple[TableColumn[GpuSource], ...] = (
@@ -82,7 +76,7 @@ GPU_COLUMNS: tuple[TableColumn[GpuSource], ...] = (
     TableColumn("node", 9, lambda s, row, _: (clean(s.gpus.who.node[row]), s.tone(row)),
            tail=True, grow=2, most=28),
     TableColumn("#", 2, lambda s, row, _: (str(s.gpus.who.gpu[row]), s.tone(row)), right=True),
-    TableColumn("name", 22, lambda s, row, _: (s.gpus.who.name[row].removeprefix("NVIDIA "), "dim"),
+    TableColumn("name", 22, lambda s, row, _: (short_model(s.gpus.who.name[row]), "dim"),
            grow=1, most=30, need=112),
     TableColumn("W/limit", 9, _gpu_power, right=True),
     TableColumn("", 5, _gpu_power_bar, grow=3, most=24),

@@ -10,6 +10,8 @@ from typing import Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from present.device.gpu import unread_row
+from present.row import FactRow, Tone
 from tui.kit.text import CROSS
 from tui.state.dashboard_state import DashboardState
 from tui.state.gpus import Floats
@@ -40,15 +42,15 @@ def gpu_mark(state: DashboardState, row: int) -> Piece:
 
 
 def unread(present: bool, gaps: Collection[str]) -> Piece:
-    """Return the mark of an unread GPU, by the reasons of its gaps. The store holds few of them: a GPU
-    that was lost in the past may read NO DATA."""
-    if not present or "device_lost" in gaps:
-        return f"{CROSS} LOST", "down"
-    if "timed_out" in gaps:
-        return f"{CROSS} HUNG", "down"
-    if "stale" in gaps or not any(gaps):
-        return MARKS[RowStatus.STALE]
-    return "▒ NO DATA", "stale"
+    """Return the mark of an unread GPU, by the reasons of its gaps."""
+    return unread_mark(unread_row(present, gaps))
+
+
+def unread_mark(row: FactRow) -> Piece:
+    """Return the mark of an unread GPU."""
+    return (
+        (f"{CROSS} {row.short}", "down") if row.tone is Tone.CRIT else (f"▒ {row.short}", "stale")
+    )
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""Devices in words: readings of any, a GPU, and who uses it."""
