@@ -125,7 +125,7 @@ class CollectorAssembly:
         self.ring_writer: RingWriter | None = None
         self._memory: RememberedDevices | None = None
         if config.ring_enabled:
-            ring = Ring(config.state_dir / "ring", config.ring_bytes)
+            ring = Ring(config.state_dir / "ring", config.ring_bytes, durable=config.ring_sync)
             self.ring_writer = RingWriter(
                 ring, self.session, self._ring_changed, lambda: self.marks.mark("frame stored")
             )

@@ -125,6 +125,8 @@ class CollectorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """Folder of the ring and of the list of known GPUs; used by one collector only."""
     ring_enabled: bool = True
     """Whether frames are kept on disk, from which an aggregator requests what it missed."""
+    ring_sync: bool = True
+    """Whether frames of the ring are written to the disk at once; without it a power cut may cost the newest, a kill none."""
     ring_bytes: int = 256 * 1024 * 1024
     """Disk space of the ring at most; 256 MiB hold 14 hours of eight GPUs at 1 Hz."""
     backfill_bytes_per_second: float = 2e6

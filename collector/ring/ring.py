@@ -29,8 +29,17 @@ MOST_FILES = 1024
 class Ring:
     """Frames of this and earlier sessions in a folder. Methods raise `OSError` as the disk does."""
 
-    def __init__(self, folder: Path, max_bytes: int, segment_bytes: int | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        max_bytes: int,
+        segment_bytes: int | None = None,
+        *,
+        durable: bool = True,
+    ) -> None:
+        """`durable`: whether `sync` has the disk write."""
         self.folder = folder
+        self._durable = durable
         self.max_bytes = max_bytes
         self.segment_bytes = segment_bytes or min(max(max_bytes // 64, 32 * 1024), 8 * 1024 * 1024)
         self.torn_bytes = 0
@@ -94,7 +103,7 @@ class Ring:
 
     def sync(self) -> None:
         """Sync appended frames to disk. After a failure the file is never written again."""
-        if self._file is not None:
+        if self._file is not None and self._durable:
             self._file.sync()
 
     def close(self) -> None:

@@ -69,6 +69,7 @@ class SimulatedPart(msgspec.Struct, frozen=True):
                 broker=broker,
                 kernel_log=None,
                 ring_bytes=RING_BYTES,
+                ring_sync=False,  # a fleet on one disk would wait for it hundreds of times a second
             )
             return StackPart(config, lambda: SimulatedSource(self.scenario, node))
 

@@ -42,6 +42,24 @@ def test_frames_come_back_in_order_and_by_range(tmp_path: Path) -> None:
     ring.close()
 
 
+@pytest.mark.parametrize(("durable", "written"), [(True, 2), (False, 0)])
+def test_a_ring_that_is_not_synced_has_the_disk_wait_for_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, durable: bool, written: int
+) -> None:
+    """Its frames are kept all the same."""
+    calls: list[int] = []
+    monkeypatch.setattr("telemetry.record_log.os.fdatasync", calls.append)
+    ring = Ring(tmp_path, 1 << 20, durable=durable)
+    ring.open()
+    fill(ring, 7, 0, 9)
+    ring.sync()
+    ring.close()
+    assert len(calls) == written
+    again = Ring(tmp_path, 1 << 20)
+    again.open()
+    assert again.spans() == (FrameSpan(7, 0, 9),)
+
+
 def test_a_chunk_is_bounded_in_bytes_and_frames_but_never_empty(tmp_path: Path) -> None:
     ring = Ring(tmp_path, 1 << 20)
     ring.open()
