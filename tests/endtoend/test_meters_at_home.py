@@ -149,10 +149,13 @@ def paged(hook: Hook) -> set[str]:
 async def test_plugs_of_five_makes_are_measured_and_paged(tmp_path: Path, elsewhere: str) -> None:
     """Each circuit carries what its plug says, and somebody is paged for each; the password outlives a restart."""
     async with Hook().listening() as hook:
-        await asyncio.to_thread(_played, tmp_path, elsewhere, hook)
+        first, again = await asyncio.to_thread(_passwords, tmp_path, elsewhere, hook)
+    assert paged(hook) == set(METERS)
+    assert first == again
 
 
-def _played(folder: Path, elsewhere: str, hook: Hook) -> None:
+def _passwords(folder: Path, elsewhere: str, hook: Hook) -> tuple[str, str]:
+    """Play it; return the password of the plugs before and after a restart."""
     with at_home(folder, hook) as home:
         with plugged_in(elsewhere, home):
             wait_until(
@@ -164,4 +167,4 @@ def _played(folder: Path, elsewhere: str, hook: Hook) -> None:
         assert home.password.stat().st_mode & 0o077 == 0
     with at_home(folder, hook) as home:
         wait_for_port(home.meters, 60)
-        assert home.password.read_text() == first
+        return first, home.password.read_text()
