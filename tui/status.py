@@ -16,6 +16,7 @@ import msgspec
 from api.fitness import FleetFitness
 from present.circuit.figures import share
 from present.circuit.rows import load_row, share_row
+from present.fleet.fitness import fitness_row, reasons
 from present.units import kilowatt_hours, money, number, percent, watts
 from telemetry.errors import ConfigError
 from telemetry.text import counted, short_duration
@@ -101,17 +102,13 @@ def releases(state: DashboardState) -> str:
 
 
 def fitness_line(fleet: FleetFitness | None) -> str:
-    """Return whether the fleet is good in one line: `fitness 87 of 100: 14 nodes fit, 1 degraded, 1 out (5.10 EUR an
-    hour)`; "" before it is known."""
-    if fleet is None or fleet.score is None:
+    """Return whether the fleet is good in one line: `fitness 87 of 100: nodes 14 fit, 1 degraded, 1 out (5.10 EUR an
+    hour); silent 1`; "" before it is known."""
+    its = fitness_row(fleet)
+    if fleet is None or not its.value:
         return ""
-    parts = []
-    for state, its in fleet.states.items():
-        if its.nodes:
-            cost = "" if its.cost_per_hour is None else f" ({money(its.cost_per_hour, fleet.currency)} an hour)"  # fmt: skip
-            parts.append(f"{its.nodes:,} {state}{cost}")
-    why = ", ".join(f"{clean(name)} {count}" for name, count in list(fleet.reasons.items())[:4])
-    return f"fitness {fleet.score} of 100: nodes {', '.join(parts)}{f'; {why}' if why else ''}"
+    why = clean(reasons(fleet))
+    return f"{its.label} {its.value}: {its.note}{f'; {why}' if why else ''}"
 
 
 def text_lines(

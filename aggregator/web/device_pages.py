@@ -34,15 +34,17 @@ from aggregator.web.node_list import (
 from aggregator.web.past_readings import FROM_DATA, power_of_gpus, readings_of
 from aggregator.web.port_pages import ports_of_node
 from api.alerts import AlertState, Severity
-from api.device import GpuReply, InstanceReply
+from api.device import GpuReply, InstanceReply, NodePageReply
 from api.fleet import NodeReply, NodesReply
-from present.device.gpu import event_row, gpu_name, identity_rows, now_rows, state_row
+from present.device.gpu import event_row, gpu_name, identity_rows, state_row
+from present.device.gpu import now_rows as gpu_now_rows
+from present.device.node import driver_row, frame_row, gpus_row, now_rows, release_row, role_row
 from present.device.reading import metric_text, plain
 from telemetry.catalogue import BY_NAME
 from telemetry.devices import Event
 from telemetry.metric import Table, Unit
 from telemetry.release import release
-from telemetry.text import ABSENT, counted, duration
+from telemetry.text import ABSENT, counted
 
 Floats = npt.NDArray[np.floating]
 _SHOWN = (
@@ -135,7 +137,7 @@ async def node(request: web.Request) -> PageContent:
     rows = [_gpu_row(each) for each in reply.gpus]
     gpus = [each.gpu for each in reply.gpus]
     body = (
-        facts((*_node_facts(one), *host))
+        facts((*_node_facts(reply), *host))
         + section("Alerts", alert_table(view, reply.alerts, now), "alerts")
         + section(
             "GPUs", table(counted(len(rows), "GPU"), heads, rows, range(2, len(heads))), "gpus"
@@ -165,18 +167,24 @@ async def _node_charts(
     return "".join(charts) or NOTHING_STORED
 
 
-def _node_facts(one: NodeReply) -> Iterator[tuple[str, str]]:
+def _node_facts(page: NodePageReply) -> Iterator[tuple[str, str]]:
+    one = page.node
     yield "state", state_badge(one)
-    yield "newest frame", ABSENT if one.age_seconds is None else f"{duration(one.age_seconds)} ago"
-    yield (
-        "driver",
-        text(" ".join(filter(None, (one.driver_version, one.driver_state, one.driver_message)))),
+    rows = (
+        frame_row(one.age_seconds),
+        driver_row(one.driver_version, one.driver_state, one.driver_message),
+        role_row(one.role),
+        gpus_row(one.gpus, one.gpus_present, one.role),
     )
-    yield "role", text(one.role)
+    yield from ((row.label, fact(row)) for row in rows)
     yield "source", text(one.source)
     yield "rack", text(one.rack)
     yield "job", text(one.job)
-    yield "release", release_text(one.release, drift(one.release, release()))
+    release_ = release_row(one.release, drift(one.release, release()))
+    yield release_.label, release_text(release_)
+    yield from (
+        (row.label, fact(row)) for row in now_rows(page.readings.get) if row.value != ABSENT
+    )
 
 
 def _gpu_row(each: GpuReply) -> tuple[str, ...]:
@@ -200,7 +208,7 @@ async def gpu(request: web.Request) -> PageContent:
     ]
     charts = time_tabs(("gpus", one.uuid), "past", asked, start, end) + "".join(drawn)
     state = state_row(one, reply.readings, reply.gaps)
-    rows = (*identity_rows(one), *([state] if state.value else now_rows(reply.readings.get)))
+    rows = (*identity_rows(one), *([state] if state.value else gpu_now_rows(reply.readings.get)))
     about = facts(
         [
             ("node", link(home, "nodes", home)),

@@ -11,10 +11,19 @@ from aggregator.http.parameters import query
 from aggregator.http.reply import VIEW
 from aggregator.web.content import PageContent, shown_to
 from aggregator.web.load_chart import LoadSeries, load_chart
-from aggregator.web.markup import facts, link, path, section, table, text
+from aggregator.web.markup import facts, link, path, section, table, text, toned
 from api.drift import DriftReply, NodeGroup
 from api.fitness import FitnessReply, FitnessSample, NodeFitness
-from present.units import money, watts
+from present.fleet.drift import (
+    DEVIATION_HEADS,
+    NOTHING,
+    deviation_cells,
+    group_row,
+    mixed_values,
+    unknown_row,
+)
+from present.fleet.fitness import NO_HISTORY, fitness_row, hourly_cost
+from present.units import watts
 from telemetry.text import ABSENT, counted
 
 MOST = 200
@@ -38,7 +47,7 @@ def fitness_body(reply: FitnessReply) -> str:
     fleet = reply.fleet
     states = [
         (text(state), f"{share.nodes:,}", f"{share.gpus:,}", watts(share.watts),
-         ABSENT if share.cost_per_hour is None else text(money(share.cost_per_hour, fleet.currency)))
+         text(hourly_cost(share, fleet.currency)))
         for state, share in fleet.states.items()
     ]  # fmt: skip
     reasons = [(text(name), f"{nodes:,}") for name, nodes in fleet.reasons.items()]
@@ -50,7 +59,7 @@ def fitness_body(reply: FitnessReply) -> str:
     ]  # fmt: skip
     more = len(wanting) - MOST
     return (
-        facts([("fleet", ABSENT if fleet.score is None else f"{fleet.score} of 100")])
+        facts([("fleet", fitness_row(fleet).value or ABSENT)])
         + section("Past", fitness_chart(reply.history), "past")
         + section("Nodes by state", table("what each state costs", ("state", "nodes", "GPUs", "power", "an hour"), states, range(1, 5)), "states")
         + section("Reasons", table("nodes by reason", ("reason", "nodes"), reasons, (1,)), "reasons")
@@ -73,7 +82,7 @@ def fitness_chart(history: Sequence[FitnessSample]) -> str:
     """Return the chart of the fleet's score; a sentence before it has two samples."""
     known = [sample for sample in history if sample.score is not None]
     if len(known) < 2:
-        return "<p>The score is kept every five minutes; there are no two of them yet.</p>"
+        return f"<p>{NO_HISTORY.capitalize()}.</p>"
     scores = [None if sample.score is None else float(sample.score) for sample in history]
     series = LoadSeries([sample.at for sample in history], scores, [None] * len(scores), "", _SAMPLE)  # fmt: skip
     return load_chart(series, known[0].at, known[-1].at, (), "fitness of the fleet, of 100")
@@ -91,38 +100,24 @@ async def drift(request: web.Request) -> PageContent:
 def drift_body(reply: DriftReply) -> str:
     """Return the content of the page."""
     if not reply.groups:
-        return "<p>No node has sent an inventory yet.</p>"
+        return f"<p>{NOTHING.capitalize()}.</p>"
     return "".join(_group(group, number) for number, group in enumerate(reply.groups))
 
 
 def _group(group: NodeGroup, number: int) -> str:
-    who = len({one.node for one in group.deviations})
-    parts = [counted(group.nodes, "node")]
-    if group.declared:
-        parts.append(f"declared for {group.declared:,}")
-    if not group.evaluated:
-        parts.append("too few to say what most have")
-    if who or group.evaluated or group.declared:
-        parts.append(f"{who:,} {'differs' if who == 1 else 'differ'}" if who else "alike")
+    its, unknown = group_row(group), unknown_row(group)
     rows = [
-        (link(one.node, "nodes", one.node), text(one.fact), text(one.has), text(one.most_have),
-         "declared" if one.declared else f"{one.nodes:,} of {one.of:,}")
-        for one in group.deviations
-    ]  # fmt: skip
-    mixed = [
-        (text(one.fact), text(", ".join(f"{count:,} x {value}" for value, count in one.values.items())))
-        for one in group.mixed
-    ]  # fmt: skip
-    unknown = ", ".join(
-        f"{fact} of {counted(count, 'node')}" for fact, count in group.unknown.items()
-    )
+        (link(node, "nodes", node), *map(text, cells))
+        for node, *cells in map(deviation_cells, group.deviations)
+    ]
+    mixed = [(text(one.fact), text(mixed_values(one))) for one in group.mixed]
     body = (
-        f"<p>{text(', '.join(parts))}</p>"
-        + table(counted(len(rows), "deviation"), ("node", "fact", "has", "should have", "by"), rows)
+        f"<p>{text(its.note)}, {text(its.value)}</p>"
+        + table(counted(len(rows), "deviation"), DEVIATION_HEADS, rows)
         + table(f"mixed, so that nobody deviates: {counted(len(mixed), 'fact')}", ("fact", "values"), mixed)
-        + (f'<p class="dim">not known: {text(unknown)}</p>' if unknown else "")
+        + (toned(f"{unknown.label}: {text(unknown.value)}", unknown.tone) if unknown.value else "")
     )  # fmt: skip
-    return section(group.name or "nodes of no kind", body, f"kind-{number}")
+    return section(its.label, body, f"kind-{number}")
 
 
 def fitness_links() -> str:

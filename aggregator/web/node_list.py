@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from aggregator.web.markup import link, path, text
 from api.fleet import NodeReply, NodeStatus
 from api.node_register import ReleaseDrift
+from present.device.node import firing, frame_row, gpus_row, release_row, role_row, state_row
+from present.row import FactRow
 from present.units import celsius, watts
-from telemetry.inventory import NodeRole
 from telemetry.set_aside import Parts, each
-from telemetry.text import ABSENT, counted, duration
+from telemetry.text import ABSENT, counted
 
 ROWS = 100
 """Rows of a page: more would make a browser slow to sort them, and nobody reads them."""
@@ -54,7 +55,7 @@ COLUMNS: dict[str, tuple[str, Key]] = {
     "alerts": ("alerts", lambda one: (-one.pages, -one.tickets)),
     "rack": ("rack", lambda one: (not one.node.rack, one.node.rack)),
     "release": ("release", lambda one: (one.node.release,)),
-    "age": ("last frame", lambda one: _most(one.node.age_seconds)),
+    "age": ("newest frame", lambda one: _most(one.node.age_seconds)),
 }
 """Columns by their name in the URL: head, and sort key."""
 _NUMBERS = {"gpus", "power", "hottest", "alerts", "age"}
@@ -123,24 +124,17 @@ def _head(name: str, words: str, keep: Mapping[str, str | None], sort: str) -> s
 
 def _row(one: NodeLine) -> str:
     node = one.node
-    gpus = (
-        f"{node.gpus:,}"
-        if node.gpus == node.gpus_present
-        else f"{node.gpus_present:,} of {node.gpus:,}"
-    )
-    marks = [(one.pages, "page"), (one.tickets, "ticket")]
-    alerts = " ".join(f'<span class="badge {mark}">{n:,} {mark}</span>' for n, mark in marks if n)
     cells = {
         "node": link(node.node, "nodes", node.node),
         "state": state_badge(node),
-        "role": text(node.role) or ABSENT,
-        "gpus": gpus if node.gpus or node.role in {"", NodeRole.GPU} else "none",
+        "role": text(role_row(node.role).value),
+        "gpus": gpus_row(node.gpus, node.gpus_present, node.role).value,
         "power": watts(one.watts),
         "hottest": celsius(one.hottest),
-        "alerts": alerts or "none",
+        "alerts": firing_badges(one.pages, one.tickets),
         "rack": text(node.rack) or ABSENT,
-        "release": release_text(node.release, one.drift),
-        "age": ABSENT if node.age_seconds is None else duration(node.age_seconds),
+        "release": release_text(release_row(node.release, one.drift)),
+        "age": frame_row(node.age_seconds).value,
     }  # fmt: skip
     return (
         "<tr>"
@@ -152,18 +146,22 @@ def _row(one: NodeLine) -> str:
     )
 
 
+def firing_badges(pages: int, tickets: int) -> str:
+    """Return how many alerts fire, by severity."""
+    found = firing(pages, tickets)
+    return " ".join(f'<span class="badge {mark}">{words}</span>' for mark, words in found) or "none"
+
+
 def state_badge(node: NodeReply) -> str:
     """Return the state of a node, marked unless it is online."""
-    if node.state is NodeStatus.ONLINE:
-        return text(node.state)
-    return f'<span class="badge ticket">{text(node.state)}</span>'
+    its = state_row(node)
+    return f'<span class="badge ticket">{text(its.value)}</span>' if its.tone else text(its.value)
 
 
-def release_text(its: str, drift: ReleaseDrift) -> str:
+def release_text(row: FactRow) -> str:
     """Return a node's release, marked where it is older or newer than the aggregator's."""
-    if drift in {ReleaseDrift.OLDER, ReleaseDrift.NEWER}:
-        return f'{text(its)} <span class="badge ticket">{text(drift)}</span>'
-    return text(its) or ABSENT
+    mark = f' <span class="badge ticket">{text(row.note)}</span>' if row.note else ""
+    return f"{text(row.value)}{mark}"
 
 
 def _pages(page: int, pages: int, keep: Mapping[str, str | None]) -> str:

@@ -26,12 +26,12 @@ from aggregator.web.fleet_pages import fitness_chart, fitness_links
 from aggregator.web.markup import facts, link, path, section, text
 from aggregator.web.port_pages import places_table
 from api.alerts import IncidentsReply
-from api.fitness import FleetFitness
 from api.fleet import FleetSummary
 from api.node_register import ReleaseDrift
 from api.power import CircuitsReply, PowerReply
 from present.circuit.figures import by_urgency
-from present.units import money, watts
+from present.fleet.fitness import fitness_row
+from present.units import watts
 from telemetry.inventory import role_of
 from telemetry.metric import Table
 from telemetry.release import release
@@ -88,20 +88,6 @@ def _cells(view: AggregatorView, quantity: str) -> list[NodeCells]:
     ]
 
 
-def fitness_text(fleet: FleetFitness | None) -> str:
-    """Return whether the fleet is good: its score, and the nodes of each state with what their energy costs; ""
-    before it is known."""
-    if fleet is None or fleet.score is None:
-        return ""
-    parts = [
-        f"{share.nodes:,} {text(state)}"
-        + ("" if share.cost_per_hour is None else f" ({text(money(share.cost_per_hour, fleet.currency))} an hour)")
-        for state, share in fleet.states.items()
-        if share.nodes
-    ]  # fmt: skip
-    return f"{fleet.score} of 100: {', '.join(parts)}"
-
-
 def _facts(
     view: AggregatorView, power: PowerReply, summary: FleetSummary
 ) -> Iterator[tuple[str, str]]:
@@ -115,9 +101,9 @@ def _facts(
             "GPU power",
             f"{watts(summary.gpu_power_watts)}, reported by {known:,} of {gpus:,} GPUs",
         )
-    good = fitness_text(None if view.fitness.newest is None else view.fitness.newest.fleet)
-    if good:
-        yield "fitness", f"{good} {link('why', 'fitness')}"
+    good = fitness_row(None if view.fitness.newest is None else view.fitness.newest.fleet)
+    if good.value:
+        yield good.label, f"{text(good.value)}: {text(good.note)} {link('why', 'fitness')}"
     found = Counter(drift(node.inventory.kilowatch, release()) for node in nodes)
     other = [each for each in (ReleaseDrift.OLDER, ReleaseDrift.NEWER) if found[each]]
     if other:

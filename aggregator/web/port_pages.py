@@ -17,6 +17,7 @@ from aggregator.web.content import PageContent, shown_to
 from aggregator.web.device_tables import alert_table, readings_table
 from aggregator.web.load_chart import NOTHING_STORED, load_chart
 from aggregator.web.markup import facts, link, path, section, table, text
+from aggregator.web.node_list import firing_badges
 from aggregator.web.past_readings import traffic_of
 from api.alerts import Alert, Severity
 from api.device import PortReply
@@ -63,7 +64,11 @@ def ports_body(reply: PortsReply, asked: str, page: int) -> str:
     many = counted(len(found), "port")
     caption = many if pages == 1 else f"{many}, page {page} of {pages}"
     rows = [
-        (link(line.node, "nodes", line.node), *_cells(line), _firing(line.pages, line.tickets))
+        (
+            link(line.node, "nodes", line.node),
+            *_cells(line),
+            firing_badges(line.pages, line.tickets),
+        )
         for line in shown
     ]
     places = [places_table(reply.groups, kind) for kind in ("switch", "rail")]
@@ -108,11 +113,6 @@ def places_table(groups: Iterable[PortGroup], kind: str) -> str:
     return table(
         caption if kind == "switch" else counted(len(rows), kind), heads, rows, range(1, 8)
     )
-
-
-def _firing(pages: int, tickets: int) -> str:
-    marks = [(pages, "page"), (tickets, "ticket")]
-    return " ".join(f'<span class="badge {mark}">{n:,} {mark}</span>' for n, mark in marks if n) or "none"  # fmt: skip
 
 
 def _cells(line: PortLine) -> tuple[str, ...]:

@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from api.drift import Deviation, DriftReply, NodeDifferenceReply, NodeGroup
+from api.drift import DriftReply, NodeDifferenceReply, NodeGroup
 from kilowatch.text.table import columns
+from present.fleet.drift import (
+    DEVIATION_HEADS,
+    NOTHING,
+    deviation_cells,
+    group_row,
+    mixed_values,
+    unknown_row,
+)
 from telemetry.text import counted
 
 UNKNOWN = "not known"
@@ -15,40 +23,21 @@ _WIDTH = 160
 def drift_lines(reply: DriftReply) -> list[str]:
     """Return the text of `kilowatch drift`."""
     lines = [line for group in reply.groups for line in _group_lines(group)]
-    return lines or ["no node has sent an inventory yet"]
+    return lines or [NOTHING]
 
 
 def _group_lines(group: NodeGroup) -> Iterator[str]:
-    name = f"{group.name}: {counted(group.nodes, 'node')}"
-    if group.declared:
-        name += f", declared for {group.declared}"
-    if not group.evaluated:
-        name += ", too few to say what most have"
-        if not group.deviations:
-            yield name
-            return
-    who = len({one.node for one in group.deviations})
-    yield (
-        f"{name}, {who} of them {'differs' if who == 1 else 'differ'}" if who else f"{name}, alike"
-    )
-    rows = [
-        ("", one.node, one.fact, one.has, f"{one.most_have} ({_by_whom(one)})")
-        for one in group.deviations
-    ]
+    its, unknown = group_row(group), unknown_row(group)
+    yield f"{its.label}: {its.note}, {its.value}"
+    rows = [("", node, fact, has, f"{wanted} ({by})") for node, fact, has, wanted, by in map(deviation_cells, group.deviations)]  # fmt: skip
     if rows:
-        yield from columns([("", "NODE", "FACT", "HAS", "SHOULD HAVE"), *rows], width=_WIDTH)
-    for mixed in group.mixed:
-        values = ", ".join(f"{count} x {value}" for value, count in mixed.values.items())
-        yield f"  mixed: {mixed.fact}: {values}"
-    if group.unknown:
-        facts = ", ".join(
-            f"{fact} of {counted(count, 'node')}" for fact, count in group.unknown.items()
+        yield from columns(
+            [("", *(head.upper() for head in DEVIATION_HEADS[:-1])), *rows], width=_WIDTH
         )
-        yield f"  {UNKNOWN}: {facts}"
-
-
-def _by_whom(one: Deviation) -> str:
-    return "declared" if one.declared else f"{one.nodes} of {one.of}"
+    for mixed in group.mixed:
+        yield f"  mixed: {mixed.fact}: {mixed_values(mixed)}"
+    if unknown.value:
+        yield f"  {unknown.label}: {unknown.value}"
 
 
 def difference_lines(reply: NodeDifferenceReply) -> list[str]:

@@ -6,23 +6,24 @@ from collections import Counter
 
 from api.node_register import RegisterReply, RegisterRow, RegisterState, ReleaseDrift
 from kilowatch.text.table import columns
-from telemetry.text import counted, duration, rfc3339
+from present.device.node import driver_row, frame_row, release_row, role_row
+from telemetry.text import ABSENT, counted, rfc3339
 
 _HEAD = (
     "NODE",
     "STATE",
     "ROLE",
     "EXPECTED",
-    "KILOWATCH",
+    "RELEASE",
     "DRIVER",
-    "LAST FRAME",
+    "NEWEST FRAME",
     "SINCE",
     "MACHINE",
     "",
 )
 _ORDER = (
-    RegisterState.RETURNED, RegisterState.MISSING, RegisterState.OFFLINE, RegisterState.STALE,
-    RegisterState.ONLINE, RegisterState.RENAMED, RegisterState.RETIRED,
+    RegisterState.RETURNED, RegisterState.MISSING, RegisterState.OFFLINE, RegisterState.UNHEARD,
+    RegisterState.STALE, RegisterState.ONLINE, RegisterState.RENAMED, RegisterState.RETIRED,
 )  # fmt: skip
 """Order of the list: first comes what a person should look at."""
 _WIDTH = 160
@@ -48,19 +49,14 @@ def _place(state: RegisterState) -> int:
 
 
 def _cells(row: RegisterRow) -> tuple[str, ...]:
-    drifts = row.drift in {ReleaseDrift.OLDER, ReleaseDrift.NEWER}
+    its = release_row(row.release, row.drift)
+    known = (role_row(row.role), its, driver_row(row.driver_version), frame_row(row.age_seconds))
+    role, release, driver, frame = ("-" if each.value == ABSENT else each.value for each in known)
     return (
-        row.node,
-        str(row.state),
-        row.role or "-",
-        "yes" if row.expected else "-",
-        f"{row.release} ({row.drift})" if drifts else row.release or "-",
-        row.driver_version or "-",
-        "-" if row.age_seconds is None else f"{duration(row.age_seconds)} ago",
-        "-" if row.since is None else rfc3339(row.since)[:10],
-        row.machine or "-",
-        "; ".join(_notes(row)),
-    )
+        row.node, str(row.state), role, "yes" if row.expected else "-",
+        f"{release} ({its.note})" if its.note else release, driver, frame,
+        "-" if row.since is None else rfc3339(row.since)[:10], row.machine or "-", "; ".join(_notes(row)),
+    )  # fmt: skip
 
 
 def _notes(row: RegisterRow) -> list[str]:

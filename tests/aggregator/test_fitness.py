@@ -25,7 +25,6 @@ from telemetry.jobs import JobKey
 from tests.aggregator.fake_view import FakeView, give_jobs, inventory
 from tests.aggregator.http_client import door
 from tests.aggregator.test_drift import dgx, gpu
-from tui.status import fitness_line
 
 WELL: dict[str, Any] = {"node": "n", "role": "gpu", "online": True, "gpus": 8, "gpus_read": 8}
 
@@ -110,12 +109,7 @@ def test_the_fleet_is_the_mean_by_gpus_and_says_what_each_state_costs() -> None:
         "not known": (1, 8, None, None),
     }
     assert fleet.reasons == {"ticket": 1, "silent": 1}
-    assert fitness_line(fleet) == (
-        "fitness 63 of 100: nodes 2 fit (2.10 EUR an hour), 1 degraded (1.50 EUR an hour), 1 not known; "
-        "ticket 1, silent 1"
-    )
     assert fleet_fitness([], "EUR").score is None
-    assert fitness_line(None) == ""
 
 
 def test_a_job_is_as_good_as_its_worst_node() -> None:

@@ -12,11 +12,13 @@ from api.drift import DriftReply
 from api.fitness import Fitness, FitnessReply, FitnessSample, NodeFitness
 from api.fleet import NodeStatus
 from api.ports import PortsReply
+from present.fleet.drift import deviation_cells, group_row, mixed_values
+from present.fleet.fitness import NO_HISTORY, fitness_row
 from telemetry.text import counted, short_duration, time_of_day
 from tui.feed.wants import RARE, SELDOM, DocumentRequest, Wants
 from tui.kit.chart import chart, held
 from tui.kit.flow import flow
-from tui.kit.text import DASH, clean, fit
+from tui.kit.text import clean, fit
 from tui.screens.history import beside
 from tui.screens.page import PageView
 from tui.screens.port_text import fabric_lines
@@ -55,7 +57,7 @@ def fleet_lines(state: DashboardState, width: int, height: int, *, utc: bool) ->
         lines.append([(state.fault(FITNESS) or "loading …", "dim")])
     else:
         words = fitness_line(found.fleet) or "fitness: not known yet"
-        tone = "ok" if found.fleet.score == 100 else "warn"
+        tone = fitness_row(found.fleet).tone or "ok"
         lines += flow([[(word + " ", tone if n < 2 else "")] for n, word in enumerate(words.split(" "))], width)  # fmt: skip
     lines += flow([[("nodes by role  ", "dim")], *role_pieces(state, all_roles=True)], width)
     if found is not None:
@@ -77,7 +79,7 @@ def history_lines(
     """Draw the score of the fleet over time; nothing before it has two samples."""
     known = [sample for sample in history if sample.score is not None]
     if len(known) < 2:
-        return [[("its history has a point in five minutes; there are no two yet", "dim")]]
+        return [[(NO_HISTORY, "dim")]]
     start, end = float(known[0].at), float(known[-1].at)
     at = np.array([sample.at for sample in history], np.float64)
     values = np.array([np.nan if sample.score is None else sample.score for sample in history], np.float64)  # fmt: skip
@@ -113,18 +115,17 @@ def _drift(found: DriftReply | None, why: str, width: int) -> list[Line]:
         return [title, [(why or "loading …", "dim")]]
     lines: list[Line] = [title]
     for group in found.groups:
-        who = len({one.node for one in group.deviations})
-        words = "too few to compare" if not group.evaluated and not who else f"{who:,} differ" if who else "alike"  # fmt: skip
+        its = group_row(group)
         lines.append(
-            [(fit(clean(group.name) or DASH, min(44, width - 30)), ""), (f" {counted(group.nodes, 'node')}, ", "dim"),
-             (words, "warn" if who else "ok" if group.evaluated or group.declared else "dim")]
+            [(fit(clean(its.label), min(44, width - 30)), ""), (f" {its.note}, ", "dim"), (its.value, its.tone or "ok")]
         )  # fmt: skip
         for one in group.deviations:
-            text = f"{clean(one.fact)}: {clean(one.has)}, should be {clean(one.most_have)}"
-            lines.append([(f"  {fit(clean(one.node), 16, tail=True)} ", "strong"), (fit(text, max(8, width - 19)).rstrip(), "")])  # fmt: skip
+            node, fact, has, wanted, _ = map(clean, deviation_cells(one))
+            text = fit(f"{fact}: {has}, should be {wanted}", max(8, width - 19)).rstrip()
+            lines.append([(f"  {fit(node, 16, tail=True)} ", "strong"), (text, "")])
         for each in group.mixed:
-            values = ", ".join(f"{count} x {value}" for value, count in each.values.items())
-            lines.append([(fit(f"  mixed: {clean(each.fact)}: {clean(values)}", width).rstrip(), "dim")])  # fmt: skip
+            mixed = f"  mixed: {clean(each.fact)}: {clean(mixed_values(each))}"
+            lines.append([(fit(mixed, width).rstrip(), "dim")])
     return lines
 
 

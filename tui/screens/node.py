@@ -10,8 +10,8 @@ from textual import on
 from api.device import GpuReply, NodePageReply
 from present.circuit.rows import share_row
 from present.device.gpu import clock_limit_row, state_row
+from present.device.node import driver_row, frame_row, now_rows
 from present.units import (
-    gibibytes_of,
     in_gibibytes,
     in_megahertz,
     number,
@@ -19,10 +19,9 @@ from present.units import (
     percent_change,
     watts,
 )
-from telemetry.text import short_duration
 from tui.feed.wants import DocumentRequest, Wants
 from tui.kit.flow import flow
-from tui.kit.text import DASH, clean, fit
+from tui.kit.text import clean, fit
 from tui.screens.history import Plot, history_request, plot_lines, scale_percent, scale_watts
 from tui.screens.job_text import node_job_lines
 from tui.screens.page import PageView, Scroll
@@ -84,29 +83,24 @@ def node_lines(state: DashboardState, name: str, span: int, width: int, height: 
 
 def _head(page: NodePageReply, width: int) -> list[Line]:
     node, read = page.node, page.readings.get
-    total, free = read("node_memory_total_bytes"), read("node_memory_available_bytes")
-    ram = DASH if total is None or free is None else gibibytes_of(total - free, total)
     state = {"online": "good", "stale": "stale"}.get(node.state, "down")
-    up = read("node_uptime_seconds")
+    driver = driver_row(node.driver_version, node.driver_state, node.driver_message)
     facts = "  ".join(
         clean(page.host[key]) for key in ("product", "cpu", "os") if page.host.get(key)
     )
     who: list[list[Piece]] = [
         [(clean(node.node), "strong"), ("  ", ""), (node.state, state)],
-        [(f"  data {short_duration(node.age_seconds)} old", "dim")],
+        [(f"  {frame_row(node.age_seconds).short}", "dim")],
         [(f"  rack {clean(node.rack)}", "dim")] if node.rack else [],
         [("  job ", "dim"), (clean(node.job), "")]
         if node.job and all(part.holders is None for part in page.gpus)
         else [],
-        [(f"  driver {clean(node.driver_version or DASH)}", "dim")],
+        [(f"  {driver.label} {clean(driver.whole)}", driver.tone or "dim")],
         [(f"  kilowatch {clean(node.release)}", "dim")] if node.release else [],
     ]
     now: list[list[Piece]] = [
-        [("wall ", "dim"), (watts(read(readings.WALL)), "strong")],
-        [("  CPU ", "dim"), (percent(read(CPU)), "strong")],
-        [("  RAM ", "dim"), (ram, "strong")],
-        [("  load ", "dim"), (number(read("node_load_1m"), 1), "strong")],
-        [("  up ", "dim"), (short_duration(up), "strong")],
+        [(f"{'  ' if n else ''}{row.label} ", "dim"), (row.column, "strong")]
+        for n, row in enumerate(now_rows(read))
     ]
     return [*flow(who, width), *flow(now, width), [(fit(facts, width).rstrip(), "dim")]]
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 
+from present.device.node import DRIVER_FAULTS, driver_row, gpus_row, role_row, state_row
 from present.units import number, percent, watts
-from telemetry.text import short_duration
 from tui.kit.text import DASH, bar, clean
 from tui.state.dashboard_state import DashboardState
 from tui.state.gpus import Floats
@@ -33,7 +33,7 @@ class NodeSource:
 
     def urgency(self) -> Floats:
         """Return the status of each node as a number, the worst highest; a driver fault is a warning."""
-        faulty = [node.driver_state in _DRIVER_FAULTS for node in self.state.nodes]
+        faulty = [node.driver_state in DRIVER_FAULTS for node in self.state.nodes]
         floor = np.where(np.array(faulty, bool), int(RowStatus.WARN), 0)
         return np.maximum(self.status, floor).astype(np.float64)
 
@@ -48,36 +48,29 @@ def known_value(value: float) -> float | None:
 
 def _node_state(source: NodeSource, row: int, width: int) -> Piece:
     status = RowStatus(source.status[row])
-    if status is RowStatus.OK and source.state.nodes[row].driver_state in _DRIVER_FAULTS:
+    if status is RowStatus.OK and source.state.nodes[row].driver_state in DRIVER_FAULTS:
         return "! NODRV", "warn"
     return MARKS[status]
 
 
-_WITH_GPUS = {"", "gpu"}
-"""Roles of nodes whose missing GPUs are missed; "" is not known."""
-_DRIVER_FAULTS = {"missing", "mismatched", "hung", "no_permission"}
-
-
 def _node_gpus(source: NodeSource, row: int, width: int) -> Piece:
-    reporting, of = int(source.reporting[row]), source.state.nodes[row].gpus
-    if not of and source.state.nodes[row].role not in _WITH_GPUS:
-        return "none", "dim"
-    return f"{reporting}/{of}", source.tone(row) if reporting == of else "stale"
+    node = source.state.nodes[row]
+    its = gpus_row(node.gpus, int(source.reporting[row]), node.role)
+    return its.column, its.tone or source.tone(row)
 
 
 def _driver(source: NodeSource, row: int) -> str:
     """Return the driver's version; of a node without GPUs its role."""
     node = source.state.nodes[row]
-    return node.driver_version or (f"{node.role} node" if node.role not in _WITH_GPUS else DASH)
+    return driver_row(node.driver_version, role=node.role).short
 
 
 def _node_worst(source: NodeSource, row: int, width: int) -> Piece:
     node = source.state.nodes[row]
     alerts = source.state.node_alerts.get(node.node, [])
     if not alerts:
-        age = node.age_seconds
-        late = node.state != "online" and age is not None
-        return f"{clean(node.state)} for {short_duration(age)}" if late else "", "stale"
+        its = state_row(node)
+        return (its.brief if its.since else "", "stale")
     tone = {"page": "crit", "ticket": "warn"}.get(alerts[0].severity, "dim")
     more = f" +{len(alerts) - 1}" if len(alerts) > 1 else ""
     return f"{clean(alerts[0].rule)}{more}", tone
@@ -98,7 +91,7 @@ NODE_COLUMNS: tuple[TableColumn[NodeSource], ...] = (
     TableColumn("", 5, lambda s, row, width: (bar(known_value(s.busy[row]), width), "bar"),
            grow=2, most=24),
     TableColumn("role", 8,
-           lambda s, row, _: (clean(s.state.nodes[row].role or DASH), "dim"), need=112),
+           lambda s, row, _: (clean(role_row(s.state.nodes[row].role).value), "dim"), need=112),
     TableColumn("driver", 14,
            lambda s, row, _: (clean(_driver(s, row)), "dim"), need=112),
     TableColumn("source", 18,
