@@ -76,10 +76,7 @@ PAIRED = (
     _ingest(60_000, 3),
     Paired(
         "bench.short.collector",
-        (
-            Figure("collector-process", "instructions a tick", COUNTED, "instructions"),
-            Figure("collector-memory", "MiB, PSS", MEMORY, "pss_mib"),
-        ),
+        (Figure("collector-memory", "MiB, PSS", MEMORY, "pss_mib"),),
         2,
         3,
     ),

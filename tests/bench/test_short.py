@@ -121,6 +121,7 @@ def test_another_tree_has_its_own_code_and_is_run_by_this_one(tmp_path: Path) ->
         tree_of("0" * 40, tmp_path)
 
 
+@pytest.mark.systems
 @pytest.mark.skipif(shutil.which("valgrind") is None, reason="valgrind is not installed")
 def test_a_planted_slow_down_is_refused_and_the_same_again_is_not(tmp_path: Path) -> None:
     """The same tree twice, and one that packs each frame twice."""
