@@ -23,6 +23,7 @@ from api.fleet import NodeStatus
 from api.power import CircuitState
 from power.report.energy import JOULES_PER_KWH
 from power.snapshot.documents import circuit_states
+from present.device.gpu import gpu_name
 from telemetry.fleet import Floats
 
 log = logging.getLogger(__name__)
@@ -115,7 +116,7 @@ class DeviceReader:
             }
             online = status_of(view.fleet.nodes[node], now) is NodeStatus.ONLINE and gpu.present
             yield _device(
-                f"{slug(view.cluster)}_gpu_{slug(gpu.uuid)}", f"{node} GPU {gpu.index}",
+                f"{slug(view.cluster)}_gpu_{slug(gpu.uuid)}", gpu_name(node, gpu.index),
                 gpu.name.removeprefix("NVIDIA "), "NVIDIA", GPU_ENTITIES, values, online, price, gpu.serial,
             )  # fmt: skip
 
