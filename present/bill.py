@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from api.bill import MonthBill
-from present.row import FactRow
-from present.units import exact_money, kilowatt_hours, number, percent, watts
-from telemetry.text import duration
+from api.report import Upkeep
+from present.row import FactRow, Tone
+from present.units import exact_money, kilograms, kilowatt_hours, money, number, percent, watts
+from telemetry.text import duration, short_duration
 
 UNKNOWN = "not known"
 Cells = tuple[str, ...]
@@ -19,17 +20,27 @@ def hours_row(bill: MonthBill) -> FactRow:
     return FactRow("hours known", f"{number(bill.hours_known, 1)} of {number(bill.hours_elapsed, 1)}{whole}")  # fmt: skip
 
 
-def summary_rows(bill: MonthBill) -> Iterator[FactRow]:
-    """Yield what was measured of the month, and its highest demand."""
+def energy_rows(bill: MonthBill) -> Iterator[FactRow]:
+    """Yield the energy that was measured, and what takes its place where it was not."""
     yield FactRow("measured", kilowatt_hours(bill.kwh_measured, exact=True))
     if bill.kwh_recovered:
         yield FactRow("recovered by meters", kilowatt_hours(bill.kwh_recovered, exact=True))
     yield FactRow("filled", _energy(bill.kwh_filled))
     if not bill.finished:
         yield FactRow("forecast for the rest", _energy(bill.kwh_forecast))
+
+
+def demand_row(bill: MonthBill) -> FactRow:
+    """Return the highest demand of an interval."""
     when = f" in {duration(60 * bill.demand_minutes)} from {bill.peak_at}" if bill.peak_at else ""
     peak = UNKNOWN if bill.peak_kw is None else watts(1000 * bill.peak_kw)
-    yield FactRow("highest demand" if bill.finished else "highest demand so far", f"{peak}{when}")
+    return FactRow("highest demand" if bill.finished else "highest demand so far", f"{peak}{when}")
+
+
+def summary_rows(bill: MonthBill) -> Iterator[FactRow]:
+    """Yield what was measured of the month, and its highest demand."""
+    yield from energy_rows(bill)
+    yield demand_row(bill)
     if bill.intervals_unknown:
         yield FactRow("intervals without one", f"{number(bill.intervals_unknown)}: the highest may have been in them")  # fmt: skip
     if bill.power_factor is not None:
@@ -73,6 +84,20 @@ def idle_table(bill: MonthBill) -> tuple[Cells, Sequence[Cells]]:
         for each in bill.idle
     ]  # fmt: skip
     return ("node", "idle GPU hours", "of all", "kWh", bill.currency or "cost"), rows
+
+
+def upkeep_rows(found: Upkeep, currency: str, *, exact: bool = False) -> Iterator[FactRow]:
+    """Yield the energy of some time, its cost, and what is known of it. `exact`: money to the cent."""
+    yield FactRow("energy", kilowatt_hours(found.kwh), Tone.STRONG)
+    yield FactRow("cost", "" if found.cost is None else (exact_money if exact else money)(found.cost, currency), Tone.STRONG)  # fmt: skip
+    yield FactRow("CO2", f"{kilograms(found.co2_kg)} CO2", Tone.DIM)
+    ratio = found.gpu_kwh / found.kwh if found.gpu_kwh is not None and found.kwh else None
+    yield FactRow("GPUs", "" if ratio is None else f"GPUs {percent(ratio)} of it", Tone.DIM)
+    yield FactRow("time", f"over {short_duration(3600 * found.hours)}", Tone.DIM)
+    missing = short_duration(3600 * found.unknown_hours) if found.unknown_hours > 0.01 else ""
+    yield FactRow("missing", f"{missing} not known" if missing else "", Tone.WARN)
+    bridged = percent(found.estimated_ratio) if found.estimated_ratio > 0.005 else ""
+    yield FactRow("estimated", f"{bridged} estimated" if bridged else "", Tone.DIM)
 
 
 def _energy(kwh: float | None) -> str:

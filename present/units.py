@@ -74,6 +74,11 @@ def volts(value: float | None) -> str:
     return ABSENT if value is None else f"{value:.0f} V"
 
 
+def quoted(value: float, unit: str) -> str:
+    """Return a setting, or a figure of a datasheet, as it was written: `22.5 A`, `13,800 V`."""
+    return f"{value:,g} {unit}"
+
+
 def _tenths(value: float) -> str:
     return f"{value:,.1f}".removesuffix(".0")
 
@@ -175,13 +180,18 @@ def money(value: float | None, currency: str | None) -> str:
     """Return an amount of money: `$7,578`, `0.03 EUR`."""
     if value is None:
         return ABSENT
-    text = f"{value:,.2f}" if abs(value) < 100 else f"{value:,.0f}"
-    return f"${text}" if currency == "USD" else f"{text} {currency or ''}".rstrip()
+    return _in_currency(f"{value:,.2f}" if abs(value) < 100 else f"{value:,.0f}", currency)
 
 
-def exact_money(value: float, currency: str = "") -> str:
-    """Return an amount of money as it is billed: `1,234.50 EUR`."""
-    return f"{value:,.2f} {currency}".rstrip()
+def exact_money(value: float, currency: str | None = "") -> str:
+    """Return an amount of money as it is billed: `$7,578.40`, `1,234.50 EUR`."""
+    return _in_currency(f"{value:,.2f}", currency)
+
+
+def _in_currency(amount: str, currency: str | None) -> str:
+    if currency != "USD":
+        return f"{amount} {currency or ''}".rstrip()
+    return f"-${amount[1:]}" if amount.startswith("-") else f"${amount}"
 
 
 def value_text(unit: Unit, states: Iterable[tuple[int, str]], value: float) -> str:

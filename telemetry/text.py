@@ -29,13 +29,6 @@ def counted(count: int, word: str) -> str:
     return f"{count:,} {word if count == 1 else plural}"
 
 
-def all_firing(firing: int, total: int) -> str:
-    """Return how many of an incident's alerts fire: `2 of 5 alerts fire`, `its alert fires`."""
-    if total <= 1:
-        return "its alert fires" if firing else "its alert is over"
-    return f"{firing:,} of {total:,} alerts fire{'s' if firing == 1 else ''}"
-
-
 def duration(seconds: float) -> str:
     """Return a duration in its two largest units: `420 ms`, `4.5 s`, `90 s`, `5 min 10 s`,
     `67 min`, `2 h 5 min`, `4 d 3 h`; `never` for an infinite one, `unknown` for a NaN.

@@ -22,6 +22,7 @@ from api.fleet import NodeStatus
 from api.power import CircuitState
 from power.report.energy import JOULES_PER_KWH
 from power.snapshot.documents import circuit_states
+from present.device.gpu import gpu_name
 from telemetry.devices import Gpu
 from telemetry.fleet import Floats
 from telemetry.set_aside import Parts
@@ -133,11 +134,11 @@ class DeviceReader:
             }
             online = status_of(view.fleet.nodes[node], now) is NodeStatus.ONLINE and gpu.present
             return _device(
-                ids[place], f"{node} GPU {gpu.index}",
+                ids[place], gpu_name(node, gpu.index),
                 gpu.name.removeprefix("NVIDIA "), "NVIDIA", GPU_ENTITIES, values, online, price, gpu.serial,
             )  # fmt: skip
 
-        return parts.each("gpu", [f"{node} GPU {gpu.index}" for _, node, gpu in present], make)
+        return parts.each("gpu", [gpu_name(node, gpu.index) for _, node, gpu in present], make)
 
     def _price(self) -> tuple[float, str] | None:
         """Return the price of a kWh now, and the currency; None where no tariff is set."""

@@ -7,18 +7,19 @@ from collections.abc import Mapping, Sequence
 
 from aggregator.web.incident_page import subject_link
 from aggregator.web.markup import facts, link, moment, path, section, table, text
-from api.alerts import AlertRow, Incident, NotificationState, Severity, Silence
+from api.alerts import AlertRow, Incident, Severity, Silence
+from present.alert.incident import (
+    matchers_words,
+    notified_row,
+    silence_kind,
+    silence_row,
+    value_row,
+)
 from telemetry.text import ABSENT, counted, duration
 
 VIEWS = {"open": "Open", "past": "Past 30 days", "alerts": "Single alerts", "silences": "Silences"}
 """Views of the page, the first when none is named."""
 FILTERS = ("severity", "node", "rule")
-_NOTIFIED = {
-    NotificationState.NOTIFIED: "",
-    NotificationState.INHIBITED: "inhibited: its cause has an alert",
-    NotificationState.FLAPPING: "flapping",
-    NotificationState.STORM: "part of a storm",
-}
 
 
 def alerts_page(asked: Mapping[str, str], counts: Mapping[str, int], body: str) -> str:
@@ -93,13 +94,13 @@ def alert_rows_body(alerts: Sequence[AlertRow], now: int) -> str:
             text(one.summary or one.rule) if one.incident is None else link(one.summary or one.rule, "incidents", one.incident),
             subject_link(one),
             link(one.rule, "runbook", one.rule),
-            text(one.value_text) or ABSENT,
+            text(value_row(one).value) or ABSENT,
             moment(one.since, now),
-            text(_NOTIFIED.get(one.notification, one.notification)),
+            text(notified_row(one).whole),
         )
         for one in alerts
     ]  # fmt: skip
-    heads = ("state", "alert", "where", "rule", "value", "since", "why nobody is notified")
+    heads = ("state", "alert", "where", "rule", "value", "since", "notified")
     return table(counted(len(rows), "alert"), heads, rows, (4,))
 
 
@@ -112,18 +113,16 @@ def silences_body(silences: Sequence[Silence], now: int) -> str:
 
 
 def _silence(one: Silence, now: int) -> str:
-    state = "over" if one.ends <= now else "planned" if one.starts > now else "in force"
-    matchers = " ".join(map(str, one.matchers))
     end = "" if one.ends <= now else (
         f'<p class="actions" hidden><button type="button" data-act="unsilence" data-silence="{text(one.id)}">End it</button></p>'
     )  # fmt: skip
     shown = facts(
         (
-            ("kind", "maintenance window" if one.maintenance else "silence"),
+            ("kind", silence_kind(one)),
             ("from", moment(one.starts)),
             ("until", moment(one.ends)),
             ("by", text(one.who)),
             ("why", text(one.why)),
         )
     )
-    return f'<article class="card"><h3><span class="badge">{state}</span> <code>{text(matchers)}</code></h3>{shown}{end}</article>'
+    return f'<article class="card"><h3><span class="badge">{silence_row(one, now).short}</span> <code>{text(matchers_words(one))}</code></h3>{shown}{end}</article>'

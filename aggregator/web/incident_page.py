@@ -5,39 +5,33 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from aggregator.web.markup import clock_time, facts, link, moment, prose, section, table, text
+from aggregator.web.markup import clock_time, fact, facts, link, moment, prose, section, table, text
 from alerts.message.evidence_text import shown_columns
-from alerts.message.page import place_of
-from api.alerts import Alert, AlertState, DeliveryRow, Incident, IncidentEvent, TimelineReply
+from api.alerts import Alert, Incident, TimelineReply
 from api.evidence import Evidence, EvidenceReply, PastFault
 from api.ports import port_of
-from present.device.gpu import gpu_name
+from present.alert.evidence import (
+    NEARBY,
+    NO_JOB,
+    card_place,
+    history_rows,
+    job_text,
+    nearby_what,
+)
+from present.alert.incident import (
+    acknowledged,
+    all_firing,
+    inhibited_row,
+    marked_false,
+    place_of,
+    state_row,
+    value_row,
+    value_words,
+)
+from present.alert.timeline import timeline_entries
 from present.device.reading import metric_text, plain, reading_text
-from telemetry.text import all_firing, counted, duration
+from telemetry.text import counted, duration, timestamp
 
-_EVENTS = {
-    "acknowledged": "acknowledged by {who}",
-    "taken_back": "acknowledgement withdrawn by {who}",
-    "lapsed": "the acknowledgement expired",
-    "marked_false": "marked as false by {who}",
-    "mark_removed": "mark removed by {who}",
-    "recovery": "recovery by {who}",
-    "told": "notified",
-    "ended": "over",
-}
-_REASONS = {
-    "new": "it is new",
-    "worse": "it grew worse",
-    "more": "there is more",
-    "fewer": "there is less",
-    "cause": "its cause was found",
-    "repeat": "not acknowledged",
-    "escalated": "not acknowledged in time",
-    "flapping": "it fires and resolves again and again",
-    "storm": "there are too many at once",
-    "merged": "it is part of another",
-    "forgotten": "its node was removed",
-}
 MOST_ALERTS = 100
 JobLinks = Mapping[str, str]
 """Links to pages of jobs, HTML by id."""
@@ -60,7 +54,7 @@ def incident_body(
         f"{section('What it means', _meaning(lead), 'meaning')}"
         f"{section('What to do', _steps(cards, lead), 'steps')}"
         f"{_evidence(evidence, now, jobs or {})}"
-        f"{section('What happened', _timeline(timeline, incident, now), 'timeline')}"
+        f"{section('What happened', _timeline(timeline, now), 'timeline')}"
         f"{section('Its alerts', _alerts(incident, now), 'alerts')}"
         f"{section('Commands', _commands(cards), 'commands')}"
     )
@@ -72,14 +66,11 @@ def _head(incident: Incident, now: int) -> str:
         state = (
             f'<span class="badge over">over</span> {moment(incident.ended, now)}, after {length}'
         )
-    elif incident.acknowledged is not None:
-        note = incident.acknowledged
-        until = "" if note.until is None else f" until {moment(note.until)}"
-        why = f": {text(note.why)}" if note.why else ""
-        state = f'<span class="badge ack">acknowledged</span> by {text(note.who)} {moment(note.at, now)}{until}{why}'
     else:
-        state = '<span class="badge open">not acknowledged</span>'
-    marked = "" if incident.false is None else f' <span class="badge">marked as false by {text(incident.false.who)}: {text(incident.false.why)}</span>'  # fmt: skip
+        words = acknowledged(incident.acknowledged, timestamp)
+        mark, name = ("open", words) if incident.acknowledged is None else ("ack", "acknowledged")
+        state = f'<span class="badge {mark}">{name}</span> {text(words.removeprefix(name))}'
+    marked = "" if incident.false is None else f' <span class="badge">{text(marked_false(incident.false))}</span>'  # fmt: skip
     severity = text(incident.severity)
     return f'<p><span class="badge {severity}">{severity}</span> {state}{marked}</p>'
 
@@ -141,8 +132,7 @@ def _facts(
     yield "alerts", text(all_firing(incident.firing, incident.total))
     if lead is not None:
         yield "where", subject_link(lead)
-        limit = f" (limit {text(lead.limit_text)})" if lead.limit_text else ""
-        yield "value", f"{text(lead.value_text)}{limit}" if lead.value_text else ""
+        yield "value", text(value_words(lead))
         yield "rule", link(lead.rule, "runbook", lead.rule)
         yield "remedy", "" if lead.owner is None else text(lead.owner.text)
         circuits = filter(None, lead.labels.get("circuits", "").split(","))
@@ -151,11 +141,8 @@ def _facts(
         yield "job", _jobs(lead.labels.get("job", ""), jobs)
         for name in ("user", "account", "process", "model", "serial", "pci", "slot"):
             yield name, text(lead.labels.get(name, ""))
-    number = max(incident.hidden, len(incident.inhibited))
-    yield (
-        "consequences",
-        f"{counted(number, 'alert')}, of which nobody is notified" if number else "",
-    )
+    inhibited = inhibited_row(incident)
+    yield inhibited.label, fact(inhibited) if inhibited.value else ""
     yield "key", f"<code>{text(incident.key)}</code>"
 
 
@@ -192,22 +179,21 @@ def _card(number: int, card: Evidence, now: int, jobs: JobLinks) -> str:
     def clock(at: int) -> str:
         return clock_time(at, card.collected)
 
-    place = gpu_name(card.node, card.index) if card.index else card.node or card.name
     lines = "".join(f"<li>{clock(one.at)} <code>{text(one.line)}</code></li>" for one in card.lines)
     nearby = "".join(
-        f"<li>{clock(one.at)} {text(one.what)}{f' GPU {text(one.index)}' if one.index else ''} {text(one.text or one.line)}{f' (job {_jobs(one.job, jobs)})' if one.job else ''}</li>"
+        f"<li>{clock(one.at)} {text(nearby_what(one))} {text(one.text or one.line)}{f' (job {_jobs(one.job, jobs)})' if one.job else ''}</li>"
         for one in card.nearby
     )
     more = card.nearby_total - len(card.nearby)
     missing = "".join(f"<li>{text(part)}: {text(why)}</li>" for part, why in card.missing.items())
     return (
-        f'<article class="card" aria-labelledby="card-{number}"><h3 id="card-{number}">{text(place)}: {text(card.summary)}</h3>'
+        f'<article class="card" aria-labelledby="card-{number}"><h3 id="card-{number}">{text(card_place(card))}: {text(card.summary)}</h3>'
         f"<p>as it was when it was notified: collected {moment(card.collected, now)}, "
         f"{duration(max(0, card.collected - card.moment) / 1e9)} after it began</p>"
         f"{_hit(card, jobs)}"
         f"{_part('Log', f'<ol class=log>{lines}</ol>' if lines else '')}"
         f"{_part('Readings around the moment', readings(card))}"
-        f"{_part('Within five minutes on this node', f'<ul>{nearby}</ul>' if nearby else '')}"
+        f"{_part(NEARBY.capitalize(), f'<ul>{nearby}</ul>' if nearby else '')}"
         f"{f'<p>and {more} more</p>' if more > 0 else ''}"
         f"{_past(card)}"
         f"{_part('Missing', f'<ul>{missing}</ul>' if missing else '')}</article>"
@@ -216,10 +202,19 @@ def _card(number: int, card: Evidence, now: int, jobs: JobLinks) -> str:
 
 def _hit(card: Evidence, jobs: JobLinks) -> str:
     """Return the jobs that the evidence has, and whose they are."""
-    if not card.job:
-        return ""
-    user = card.labels.get("user", "")
-    return f"<p>It hit job {_jobs(card.job, jobs)}{f' of {text(user)}' if user else ''}.</p>"
+    if card.jobs_total is None:
+        named = (
+            f"<p>Job {_jobs(card.job, jobs)}{f' of {text(card.user)}' if card.user else ''}.</p>"
+        )
+        return named if card.job else ""
+    links = _jobs(",".join(one.job for one in card.jobs), jobs)
+    more = card.jobs_total - len(card.jobs)
+    held = [
+        *(text(job_text(one)) for one in card.jobs),
+        *([f"and {more:,} more"] if more > 0 else []),
+    ]
+    shown = "; ".join(held) or NO_JOB
+    return f"<p>Jobs at the moment: {shown}{f' ({links})' if links else ''}.</p>"
 
 
 def _part(title: str, body: str) -> str:
@@ -280,17 +275,11 @@ def spark(at: Sequence[int], values: Sequence[float | None], at_moment: int) -> 
 
 
 def _past(card: Evidence) -> str:
-    history = card.history
-    if history is None or not card.uuid:
-        return ""
     parts = []
-    for what, known, total in (
-        (f"This board, {card.serial or card.uuid}", history.board, history.board_total),
-        ("This slot", history.slot, history.slot_total),
-    ):
-        head = f"{what}: {counted(total, 'other fault')} in {counted(history.days, 'day')}"
+    for row, known in history_rows(card):
+        head = text(f"{row.label.capitalize()}: {row.value}")
         parts.append(
-            _part(text(head), f"<ul>{''.join(map(_fault, known))}</ul>" if known else "<p>none</p>")
+            _part(head, f"<ul>{''.join(map(_fault, known))}</ul>" if known else "<p>none</p>")
         )
     return "".join(parts)
 
@@ -300,33 +289,12 @@ def _fault(fault: PastFault) -> str:
     return f"<li>{moment(fault.at)} {words} on {link(fault.node, 'nodes', fault.node)} {text(fault.place)}, board {text(fault.serial)}</li>"
 
 
-def _timeline(timeline: TimelineReply | None, incident: Incident, now: int) -> str:
+def _timeline(timeline: TimelineReply | None, now: int) -> str:
     if timeline is None:
         return "<p>Its timeline is kept for an hour after its end.</p>"
-    rest = list(timeline.deliveries)
-    entries = [(timeline.began, "began")]
-    for event in timeline.events:
-        its = [one for one in rest if one.created == event.at]
-        rest = [one for one in rest if one.created != event.at]
-        entries.append((event.at, _event(event, its)))
-    entries += [(one.created, f"notified: {_delivery(one)}") for one in rest]
-    shown = "".join(f"<li>{moment(at, now)} {words}</li>" for at, words in sorted(entries))
+    entries = timeline_entries(timeline)
+    shown = "".join(f"<li>{moment(at, now)} {text(words)}</li>" for at, words in entries)
     return f'<ol class="timeline">{shown}</ol>'
-
-
-def _event(event: IncidentEvent, sent: Sequence[DeliveryRow]) -> str:
-    words = text(_EVENTS.get(event.what, event.what).format(who=event.who or "unknown"))
-    if event.what == "told" and not sent:
-        words = "to be notified, but no route has a channel"
-    why = _REASONS.get(event.why, event.why) if event.what in {"told", "ended"} else event.why
-    reason = "" if not why or why == "resolved" else f" ({text(why)})"
-    return f"{words}{reason}" + (f": {', '.join(map(_delivery, sent))}" if sent else "")
-
-
-def _delivery(one: DeliveryRow) -> str:
-    tries = f" after {one.tries} tries" if one.tries > 1 else ""
-    error = f": {text(one.error)}" if one.error and one.outcome != "delivered" else ""
-    return f"{text(one.channel)} {text(one.outcome)}{tries}{error}"
 
 
 def _alerts(incident: Incident, now: int) -> str:
@@ -334,9 +302,9 @@ def _alerts(incident: Incident, now: int) -> str:
         (
             subject_link(alert),
             text(alert.summary),
-            text(alert.state if alert.state is not AlertState.RESOLVED else f"resolved {alert.ended}".strip()),
+            text(state_row(alert).whole),
             moment(alert.since, now),
-            text(alert.value_text),
+            text(value_row(alert).value),
         )
         for alert in incident.alerts[:MOST_ALERTS]
     ]  # fmt: skip

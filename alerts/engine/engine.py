@@ -56,6 +56,7 @@ from alerts.rules.rule import Rule, conditions_of
 from api.alerts import Alert, AlertState, Incident, Severity, Subject
 from api.power import SnapshotKind
 from power.snapshot.snapshot import PowerSnapshot
+from present.device.gpu import gpu_name
 from present.units import kilowatt_hours
 from telemetry.devices import Event
 from telemetry.fleet import Fleet
@@ -829,7 +830,7 @@ class RuleEngine:
             node, device = fleet.hosts[row] or "", "node"
             return SubjectInfo(subject, node, device, node, "", node, None, {}, {})
         if subject is Subject.GPU and (gpu := fleet.gpus[row]) is not None:
-            node, where = gpu[0], f"{gpu[0]} GPU {gpu[1].index}"
+            node, where = gpu[0], gpu_name(gpu[0], gpu[1].index)
             return SubjectInfo(subject, node, gpu[1].uuid, node, "", where, gpu[1], {}, {})
         if subject is Subject.LINK and (link := fleet.links[row]) is not None:
             node, device = link[0], f"{link[1].gpu}/{link[1].number}"

@@ -24,6 +24,7 @@ from alerts.xid.event import explain
 from api.alerts import Alert, AlertState, Subject
 from api.power import SnapshotKind
 from power.snapshot.snapshot import PowerSnapshot
+from present.device.gpu import gpu_name
 from telemetry.devices import Event
 
 _STATES = {AlertPhase.PENDING: AlertState.PENDING, AlertPhase.FIRING: AlertState.FIRING}
@@ -471,7 +472,7 @@ class _Facts(dict[str, Any]):
             case "node":
                 return info.node or UNKNOWN_TEXT
             case "gpu" if info.gpu is not None:
-                return f"GPU {info.gpu.index}"
+                return gpu_name("", info.gpu.index)
             case "index":
                 return info.labels.get("gpu", UNKNOWN_TEXT)
             case "name" if info.gpu is not None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from api.alerts import Subject
 from api.power import SnapshotKind
+from present.device.gpu import gpu_name
 from telemetry.devices import Gpu
 from telemetry.inventory import Inventory
 from telemetry.metric import Table
@@ -146,16 +147,16 @@ def gpu_and_place(subject: DeviceSubject) -> tuple[Gpu | None, str]:
             return None, inventory.node
         case Table.GPU:
             gpu = inventory.gpus[subject.position]
-            return gpu, f"{inventory.node} GPU {gpu.index}"
+            return gpu, gpu_name(inventory.node, gpu.index)
         case Table.LINK:
             link = inventory.links[subject.position]
             owner = next((one for one in inventory.gpus if one.uuid == link.gpu), None)
             index = "?" if owner is None else owner.index
-            return owner, f"{inventory.node} GPU {index} link {link.number}"
+            return owner, f"{gpu_name(inventory.node, index)} link {link.number}"
         case Table.PORT:
             return None, f"{inventory.node} port {inventory.ports[subject.position].name}"
         case Table.INSTANCE:
             instance = inventory.instances[subject.position]
             owner = next((one for one in inventory.gpus if one.uuid == instance.gpu), None)
             index = "?" if owner is None else owner.index
-            return owner, f"{inventory.node} GPU {index} MIG {instance.name}"
+            return owner, f"{gpu_name(inventory.node, index)} MIG {instance.name}"

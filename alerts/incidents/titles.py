@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from alerts.incidents.index import SEVERITIES, IncidentIndex
 from alerts.incidents.state import IncidentRecord, TrackedAlert
 from api.alerts import Incident
+from present.alert.incident import more_alerts, on_nodes
+from telemetry.text import counted
 
 LISTED = 100
 """Alerts that an incident lists."""
@@ -52,19 +54,8 @@ def _title(
     if not listed:
         return record.title
     head = listed[0].alert
+    nodes = len({one.alert.node for one in members if one.alert.node})
     if record.storming is not None:
-        return f"Storm: {_count(record.suppressed, 'incident')} suppressed{_where(members)}; {head.summary}"
-    title = head.summary
-    if len(members) > 1:
-        alike = all(one.alert.rule == head.rule for one in members)
-        title += f" (and {len(members) - 1} more{' alike' if alike else ''}{_where(members)})"
-    return title
-
-
-def _where(members: Sequence[TrackedAlert]) -> str:
-    nodes = {one.alert.node for one in members if one.alert.node}
-    return f" on {len(nodes)} nodes" if len(nodes) > 1 else ""
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
+        return f"Storm: {counted(record.suppressed, 'incident')} suppressed{on_nodes(nodes)}; {head.summary}"
+    alike = all(one.alert.rule == head.rule for one in members)
+    return head.summary + more_alerts(len(members) - 1, alike=alike, nodes=nodes)

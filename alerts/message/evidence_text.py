@@ -7,23 +7,27 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from alerts.message.commands import show_of
 from api.evidence import (
-    AffectedJob,
     Evidence,
     EvidenceReadings,
     EvidenceReply,
-    FaultHistory,
-    PastFault,
     Remedy,
 )
-from present.device.gpu import clock_limit_row, gpu_name
+from present.alert.evidence import (
+    NEARBY,
+    NO_JOB,
+    history_rows,
+    job_text,
+    nearby_row,
+    nearby_what,
+)
+from present.device.gpu import clock_limit_row
 from present.device.reading import NONE, metric_text, plain, reading_text
 from telemetry.catalogue import BY_NAME
 from telemetry.metric import Kind, Unit
-from telemetry.text import counted, duration, time_of_day, timestamp
+from telemetry.text import duration, time_of_day, timestamp
 
 _SECOND = 1_000_000_000
 _PAGE_LINES = 2
-_PAGE_NEARBY = 4
 _PAGE_JOBS = 3
 _PAGE_INSTANTS = (-300, -60, 0)
 """Seconds from the moment whose readings a page has, beside those of the collection."""
@@ -49,12 +53,11 @@ def facts_of(evidence: EvidenceReply) -> Iterator[tuple[str, str]]:
         yield "Log", f"{time_of_day(line.at)} {line.line}"
     yield "Jobs there", _short_jobs(card)
     yield "Readings", _short_readings(card)
-    yield "Within 5 min", _short_nearby(card)
-    if card.history is not None and card.uuid:
-        yield "This board", _short_history(card.history.board, card.history.board_total, card.node)
-        if card.slot or card.pci:
-            slot = card.history.slot
-            yield "This slot", _short_history(slot, card.history.slot_total, card.node)
+    nearby = nearby_row(card)
+    yield nearby.label.capitalize(), nearby.value
+    for row, _ in history_rows(card):
+        if row.label == "this board" or card.slot or card.pci:
+            yield row.label.capitalize(), f"{row.value}: {row.note}" if row.note else row.value
     yield "Until", card.remedy.until
     if len(evidence.cards) > 1:
         yield "Evidence", f"{len(evidence.cards)} cards: {show_of(evidence.incident)}"
@@ -80,30 +83,23 @@ def card_lines(card: Evidence) -> Iterator[str]:
         held = [job_text(one) for one in card.jobs]
         if card.jobs_total > len(held):
             held.append(f"and {card.jobs_total - len(held)} more")
-        yield from block("jobs at the moment", held or ["no job held a GPU"])
+        yield from block("jobs at the moment", held or [NO_JOB])
     yield from block("log", [f"{time_of_day(one.at)}  {one.line}" for one in card.lines])
     yield from block("readings", _table(card.readings, card.moment))
     nearby = [
-        " ".join(filter(None, (time_of_day(one.at), "", plain(one.what), one.index and gpu_name("", one.index),
-                               one.text or one.line)))
+        f"{time_of_day(one.at)} {nearby_what(one)} {one.text or one.line}".rstrip()
         for one in card.nearby
     ]  # fmt: skip
     if card.nearby_total > len(card.nearby):
         nearby.append(f"and {card.nearby_total - len(card.nearby)} more")
-    yield from block("within five minutes on this node", nearby)
-    history = card.history
-    if history is not None and card.uuid:
-        for what, faults, total in (
-            (f"this board, {card.serial or card.uuid}", history.board, history.board_total),
-            ("this slot", history.slot, history.slot_total),
-        ):
-            known = [
-                f"{timestamp(one.at)}  {one.rule} ({one.severity}) on {one.node} {one.place}"
-                f" board {one.serial}"
-                for one in faults
-            ]
-            head = f"{what}: {counted(total, 'other fault')} in {counted(history.days, 'day')}"
-            yield from block(head, known, empty=True)
+    yield from block(NEARBY, nearby)
+    for row, faults in history_rows(card):
+        known = [
+            f"{timestamp(one.at)}  {one.rule} ({one.severity}) on {one.node} {one.place}"
+            f" board {one.serial}"
+            for one in faults
+        ]
+        yield from block(f"{row.label}: {row.value}", known, empty=True)
     yield from block("what to do", remedy_lines(card.remedy))
     yield from block("commands", [f"{one.name}: {one.command}" for one in card.commands])
     yield from block("missing", [f"{part}: {why}" for part, why in card.missing.items()])
@@ -119,15 +115,6 @@ def _identity(card: Evidence) -> Iterator[tuple[str, str]]:
     for name, value in facts.items():
         if value:
             yield name, value
-
-
-def job_text(job: AffectedJob) -> str:
-    """Return a job in a few words: `slurm 4711 pretrain of ada (physics) on GPU 0, 1`."""
-    words = [job.scheduler, job.job, job.job_name if job.job_name != job.job else ""]
-    words.append(f"of {job.user}" if job.user else "of an unknown user")
-    words.append(f"({job.account})" if job.account else "")
-    words.append(f"on GPU {', '.join(job.gpus)}" if job.gpus else "")
-    return " ".join(filter(None, words))
 
 
 def block(head: str, lines: Iterable[str], *, empty: bool = False) -> Iterator[str]:
@@ -257,34 +244,3 @@ def _apart(difference: int) -> str:
     if abs(seconds) < 1:
         return "0"
     return f"{'-' if seconds < 0 else '+'}{duration(abs(seconds))}"
-
-
-def _short_nearby(card: Evidence) -> str:
-    return counted_words(
-        gpu_name(one.what, one.index) if one.index else one.what for one in card.nearby
-    )
-
-
-def counted_words(words: Iterable[str]) -> str:
-    """Return the first few different words, each with how often it is there."""
-    found: dict[str, int] = {}
-    for text in words:
-        found[text] = found.get(text, 0) + 1
-    named = [text + (f" x{count}" if count > 1 else "") for text, count in found.items()]
-    more = f", and {len(named) - _PAGE_NEARBY} more" if len(named) > _PAGE_NEARBY else ""
-    return ", ".join(named[:_PAGE_NEARBY]) + more
-
-
-def _short_history(faults: Sequence[PastFault], total: int, node: str) -> str:
-    if not total:
-        return f"no other fault in {counted(FaultHistory().days, 'day')}"
-    rules: dict[str, int] = {}
-    for one in faults:
-        rules[one.rule] = rules.get(one.rule, 0) + 1
-    named = ", ".join(rule + (f" x{count}" if count > 1 else "") for rule, count in rules.items())
-    newest = faults[0]
-    where = "" if newest.node == node else f" on {newest.node}"
-    return (
-        f"{counted(total, 'other fault')} in {counted(FaultHistory().days, 'day')}: {named}; "
-        f"the last {timestamp(newest.at)}{where}"
-    )

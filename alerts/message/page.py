@@ -18,8 +18,10 @@ from alerts.message.text import clean
 from alerts.notice import Notice
 from api.alerts import Action, Alert, AlertState, Incident
 from api.evidence import EvidenceReply
+from present.alert.incident import acknowledged, all_firing, inhibited_row, place_of, value_row
+from present.alert.timeline import reason_words
 from present.device.gpu import slot_text
-from telemetry.text import duration, timestamp
+from telemetry.text import counted, duration, timestamp
 
 T = TypeVar("T")
 LeftOut = Callable[[str, Exception], None]
@@ -147,16 +149,6 @@ def plain_page(notice: Notice) -> Page:
     return Page(incident.severity.value.upper(), title, (), "", (), (), ())
 
 
-def place_of(alert: Alert) -> str:
-    """Return where an alert is, in a few words: `dgx-01 GPU 3`, `circuit A-12`."""
-    if not alert.node:
-        return clean(f"{alert.subject.value} {alert.name}", _FACT)
-    gpu = alert.labels.get("gpu", "")
-    link = alert.labels.get("link", "")
-    words = alert.node + (f" GPU {gpu}" if gpu else "") + (f" link {link}" if link else "")
-    return clean(words, _FACT)
-
-
 def _tag(notice: Notice) -> str:
     if notice.reason == "test":
         return "TEST"
@@ -192,8 +184,9 @@ def _facts(notice: Notice, links: Links, now: int) -> Iterator[tuple[str, str]]:
         yield "GPU", _gpu(lead)
         yield "Link", labels.get("link", "")
         yield "Circuits", labels.get("circuits", "")
-        yield "Value", lead.value_text or ("" if lead.value is None else f"{lead.value:g}")
-        yield "Limit", lead.limit_text or ("" if lead.limit is None else f"{lead.limit:g}")
+        its = value_row(lead)
+        yield "Value", its.value
+        yield "Limit", its.short
         yield (
             "Runs there",
             _joined(*(_named(name, labels) for name in ("job", "user", "account", "process"))),
@@ -206,26 +199,19 @@ def _facts(notice: Notice, links: Links, now: int) -> Iterator[tuple[str, str]]:
         yield "From", timestamp(incident.began)
         yield "Until", f"{timestamp(incident.ended)} ({length})"
     yield "Alike", _alike(incident)
-    if incident.inhibited:
-        yield "Inhibited", _consequences(incident)
+    yield "Inhibited", inhibited_row(incident).whole
     if incident.acknowledged is not None:
-        note = incident.acknowledged
-        why = f": {note.why}" if note.why else ""
-        yield "Acknowledged", f"by {note.who} at {timestamp(note.at)}{why}"
-    yield "Sent because", _REASONS.get(notice.reason, "")
+        words = acknowledged(incident.acknowledged, timestamp)
+        yield "Acknowledged", words.removeprefix("acknowledged ")
+    if notice.reason in _EXPLAINED:
+        yield "Sent because", reason_words(notice.reason, whole=True)
     if incident.alerts and not (links.runbook or links.external):
         anchor = incident.alerts[0].runbook
         yield "Runbook", f"docs/runbook.md#{anchor}" if anchor else ""
 
 
-_REASONS = {
-    "worse": "it grew worse",
-    "repeat": "nobody has acknowledged it",
-    "escalated": "nobody has acknowledged it in time, so that it goes to the next channel",
-    "storm": "too many incidents began at once; this one represents them",
-    "flapping": "it fires and resolves again and again",
-    "forgotten": "its node was removed from kilowatch; whether all is well is not known",
-}
+_EXPLAINED = {"worse", "repeat", "escalated", "storm", "flapping", "forgotten"}
+"""Reasons that a page says; others are plain from what it is."""
 
 
 def _gpu(alert: Alert) -> str:
@@ -247,15 +233,8 @@ def _alike(incident: Incident) -> str:
         return ""
     nodes = len({alert.node for alert in firing if alert.node})
     least = "at least " if incident.firing > len(firing) else ""
-    where = f" on {least}{nodes} node{'s' * (nodes != 1)}" if nodes else ""
-    more = f", {incident.total} since it began" if incident.total > incident.firing else ""
-    verb = "fires" if incident.firing == 1 else "fire"
-    return f"{incident.firing} alert{'s' * (incident.firing != 1)} {verb}{where}{more}"
-
-
-def _consequences(incident: Incident) -> str:
-    number = max(incident.hidden, len(incident.inhibited))
-    return f"{number} alert{'s that are' if number != 1 else ' that is'} its consequence"
+    where = f" on {least}{counted(nodes, 'node')}" if nodes else ""
+    return f"{all_firing(incident.firing, incident.total)}{where}"
 
 
 def _others(incident: Incident, left_out: LeftOut | None) -> Iterator[str]:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from alerts.message.evidence_text import shown_columns
 from api.evidence import Evidence
-from present.device.gpu import gpu_name
+from present.alert.evidence import card_place
 from present.device.reading import metric_text, reading_text
 
 _PANELS = (
@@ -63,8 +63,7 @@ def picture_of(card: Evidence) -> bytes | None:
     if not panels or readings.at[-1] <= readings.at[0]:
         return None
     canvas = _Canvas(_WIDTH, 20 + _PANEL * len(panels))
-    place = gpu_name(card.node, card.index) if card.index else card.node
-    canvas.text(_MARGIN, 5, f"{place}  {card.rule.replace('_', ' ')}"[:56], _INK)
+    canvas.text(_MARGIN, 5, f"{card_place(card)}  {card.rule.replace('_', ' ')}"[:56], _INK)
     first, length = readings.at[0], readings.at[-1] - readings.at[0]
 
     def across(at: int) -> int:

@@ -10,9 +10,10 @@ import re
 from typing import Any
 
 from alerts.message.commands import gpu_condition, silence_of
-from alerts.message.page import Links, dashboard_of, place_of
+from alerts.message.page import Links, dashboard_of
 from alerts.message.text import clean
 from api.alerts import Alert, AlertState, Severity
+from present.alert.incident import place_of
 from telemetry.text import rfc3339
 
 SEVERITY = {Severity.PAGE: "critical", Severity.TICKET: "warning", Severity.INFO: "info"}

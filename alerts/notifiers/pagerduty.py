@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import msgspec
 
 from alerts.message.formats import details
-from alerts.message.page import place_of
 from alerts.message.text import clean, cut
 from alerts.notifiers import secret
 from alerts.notifiers.channel import Channel, HttpRequest, Message, url_problems
 from api.alerts import Action, Severity
+from present.alert.incident import place_of
+from present.device.gpu import gpu_name
 from telemetry.text import rfc3339
 
 if TYPE_CHECKING:
@@ -132,4 +133,4 @@ def encoded(body: dict[str, Any]) -> bytes:
 
 def _component(labels: dict[str, str]) -> str:
     gpu = labels.get("gpu", "")
-    return clean(f"GPU {gpu}" if gpu else labels.get("circuits", ""), _FIELD)
+    return clean(gpu_name("", gpu) if gpu else labels.get("circuits", ""), _FIELD)

@@ -7,13 +7,11 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from alerts.message.text import clean
 from api.alerts import (
-    Alert,
     AlertRow,
     AlertState,
     ChannelRow,
     DeliveryRow,
     Incident,
-    NotificationState,
     RuleRow,
     Severity,
     Silence,
@@ -21,7 +19,19 @@ from api.alerts import (
 from api.alerts import DeliveryOutcome as Outbound
 from kilowatch.replay.outcome import ReplayOutcome
 from kilowatch.text.table import WIDTH, columns
-from telemetry.text import all_firing, counted, duration, timestamp
+from present.alert.incident import (
+    acknowledged,
+    all_firing,
+    inhibited_row,
+    marked_false,
+    matchers_words,
+    notified_row,
+    silence_kind,
+    silence_row,
+    value_row,
+    value_words,
+)
+from telemetry.text import counted, duration, timestamp
 
 COLOURS = {Severity.PAGE: "red", Severity.TICKET: "yellow", Severity.INFO: "cyan"}
 _SECOND = 1_000_000_000
@@ -37,15 +47,13 @@ def incident_lines(incidents: Sequence[Incident], now: int) -> Iterator[str]:
         ]
         facts += _lead_facts(incident)
         facts.append(all_firing(incident.firing, incident.total))
-        if incident.inhibited:
-            hidden = max(incident.hidden, len(incident.inhibited))
-            facts.append(
-                f"{hidden} more {'is its consequence' if hidden == 1 else 'are its consequences'}"
-            )
+        inhibited = inhibited_row(incident)
+        if inhibited.value:
+            facts.append(f"{inhibited.value} {inhibited.label}")
         if incident.acknowledged is not None:
-            facts.append(_acknowledged(incident, now))
+            facts.append(acknowledged(incident.acknowledged, timestamp))
         if incident.false is not None:
-            facts.append(f"marked as false by {incident.false.who}: {incident.false.why}")
+            facts.append(marked_false(incident.false))
         yield from _wrapped(" " * 7, ", ".join(facts))
         yield f"{' ' * 7}key {clean(incident.key)}"
 
@@ -56,7 +64,7 @@ def alert_lines(alerts: Sequence[AlertRow], now: int) -> list[str]:
         return []
     head = ("STATE", "SEVERITY", "SINCE", "VALUE", "NOTIFIED", "SUMMARY")
     rows = [
-        (alert.state, alert.severity, _age(alert.since, now), _value(alert), _notified(alert),
+        (alert.state, alert.severity, _age(alert.since, now), value_row(alert).value, notified_row(alert).value,
          alert.summary or alert.key)
         for alert in alerts
     ]  # fmt: skip
@@ -67,8 +75,8 @@ def silence_lines(silences: Sequence[Silence], now: int) -> list[str]:
     """Return silences and maintenance windows, a line each."""
     head = ("ID", "KIND", "STATE", "BY", "MATCHERS AND REASON")
     rows = [
-        (one.id, "maintenance" if one.maintenance else "silence", _silence_state(one, now),
-         clean(one.who, 16), f"{' '.join(map(str, one.matchers))}: {one.why}")
+        (one.id, silence_kind(one), silence_row(one, now).text, clean(one.who, 16),
+         f"{matchers_words(one)}: {one.why}")
         for one in silences
     ]  # fmt: skip
     return columns([head, *rows]) if rows else ["no silence"]
@@ -171,30 +179,7 @@ def _lead_facts(incident: Incident) -> Iterator[str]:
     if incident.alerts:
         lead = incident.alerts[0]
         if lead.state is AlertState.FIRING and lead.value_text:
-            yield lead.value_text + (f" (limit {lead.limit_text})" if lead.limit_text else "")
-
-
-def _acknowledged(incident: Incident, now: int) -> str:
-    note = incident.acknowledged
-    assert note is not None  # noqa: S101 - checked by the caller
-    until = "" if note.until is None else f" for {_age(now, note.until)} more"
-    return f"acknowledged by {note.who}{until}" + (f": {note.why}" if note.why else "")
-
-
-def _value(alert: Alert) -> str:
-    return alert.value_text or ("" if alert.value is None else f"{alert.value:g}")
-
-
-def _notified(alert: AlertRow) -> str:
-    if alert.severity is Severity.INFO or alert.state is AlertState.PENDING:
-        return "no"
-    return "yes" if alert.notification is NotificationState.NOTIFIED else alert.notification
-
-
-def _silence_state(silence: Silence, now: int) -> str:
-    if now < silence.starts:
-        return f"in {_age(now, silence.starts)}"
-    return f"{_age(now, silence.ends)} left" if now < silence.ends else "over"
+            yield value_words(lead)
 
 
 def _counts(rule: RuleRow) -> str:

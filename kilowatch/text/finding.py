@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from alerts.diagnosis.finding import Finding, FindingEvidence, FindingGpu, Observation
-from alerts.message.evidence_text import block, counted_words, readings_table, remedy_lines
+from alerts.message.evidence_text import block, readings_table, remedy_lines
+from present.alert.evidence import NEARBY, counted_words
 from telemetry.printable import one_line
 from telemetry.text import counted
 
@@ -38,7 +39,7 @@ def _blocks(finding: Finding, card: FindingEvidence) -> Iterator[str]:
     if card.readings.gpu is not None:
         table = _table(finding, card)
         yield from block(f"readings of GPU {_gpu(card.readings.gpu)}", table)
-    yield from block("within five minutes on this node", _listed(card.nearby, card.nearby_total))
+    yield from block(NEARBY, _listed(card.nearby, card.nearby_total))
     board = f"this board in these files: {counted(card.history_total, 'other fault')}"
     listed = list(_listed(card.history, card.history_total))
     yield from block(board, listed, empty=bool(finding.gpus))
@@ -69,11 +70,10 @@ def _listed(observed: list[Observation], total: int) -> Iterator[str]:
 
 
 def _words(observed: list[Observation], total: int) -> str:
-    words = counted_words(
+    words = [
         one.what + (f" GPU {_gpu(one.gpus[0])}" if len(one.gpus) == 1 else "") for one in observed
-    )
-    more = f" ({total} in all)" if total > len(observed) else ""
-    return one_line(words + more)
+    ]
+    return one_line(counted_words(words, total))
 
 
 def _gpu(gpu: FindingGpu) -> str:

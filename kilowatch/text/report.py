@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from alerts.message.text import clean
 from api.report import Report, Upkeep
 from kilowatch.text.quality import overall_line
-from present.units import exact_watts, gigabytes, kilograms, kilowatt_hours, percent
+from present.bill import upkeep_rows
+from present.units import exact_money, exact_watts, gigabytes, kilowatt_hours, money, percent
 from telemetry.text import duration
 
 LABEL = 13
@@ -61,13 +62,13 @@ def _rows(one: Report) -> dict[str, str]:
         "limits allow": "" if one.committed_watts is None else exact_watts(one.committed_watts),
         "homes": "" if one.homes is None else f"{one.homes:.2f} average homes of {exact_watts(one.home_watts)}",
         "electric car": "" if one.ev_hours is None else f"{duration(3600 * one.ev_hours)} to drain {kilowatt_hours(one.ev_kwh)}",
-        "a month": "" if one.month is None else _upkeep(one.month, one.currency),
-        "measured": "" if one.measured is None else _measured(one.measured, one.currency),
+        "a month": _upkeep(one.month, one.currency),
+        "measured": _upkeep(one.measured, one.currency),
         "utilisation": "" if one.utilisation is None else percent(one.utilisation),
         "idle": _idle(one),
         "alerts": _alerts(one),
         "price": _price(one),
-        "rental": "" if one.prices.hourly is None else f"{one.prices.hourly:,.2f} {clean(one.currency)} an hour",
+        "rental": "" if one.prices.hourly is None else f"{exact_money(one.prices.hourly, clean(one.currency))} an hour",
     }  # fmt: skip
 
 
@@ -87,18 +88,11 @@ def _draw(one: Report) -> str:
     return f"{exact_watts(one.sustained_watts)} sustained, {exact_watts(one.peak_watts)} peak"
 
 
-def _upkeep(one: Upkeep, currency: str) -> str:
-    money = "" if one.cost is None else f", {one.cost:,.2f} {clean(currency)}"
-    return f"{kilowatt_hours(one.kwh)}{money}, {kilograms(one.co2_kg)} CO2"
-
-
-def _measured(one: Upkeep, currency: str) -> str:
-    text = f"{_upkeep(one, currency)} in {duration(3600 * one.hours)}"
-    if one.estimated_ratio > 0.005:
-        text += f", {percent(one.estimated_ratio)} of it estimated"
-    if one.unknown_hours > 0.05:
-        text += f"; {duration(3600 * one.unknown_hours)} are not known"
-    return text
+def _upkeep(one: Upkeep | None, currency: str) -> str:
+    if one is None:
+        return ""
+    rows = upkeep_rows(one, clean(currency), exact=True)
+    return ", ".join(row.value for row in rows if row.value)
 
 
 def _alerts(one: Report) -> str:
@@ -108,14 +102,19 @@ def _alerts(one: Report) -> str:
 def _idle(one: Report) -> str:
     if one.idle is None:
         return ""
-    money = "" if one.idle.cost is None else f", {one.idle.cost:,.2f} {clean(one.currency)} ({one.idle.cost_basis})"  # fmt: skip
-    return f"{one.idle.gpu_hours:,.4g} GPU hours, {percent(one.idle.ratio)} of all{money}"
+    cost = "" if one.idle.cost is None else f", {exact_money(one.idle.cost, clean(one.currency))} ({one.idle.cost_basis})"  # fmt: skip
+    return f"{one.idle.gpu_hours:,.4g} GPU hours, {percent(one.idle.ratio)} of all{cost}"
 
 
 def _price(one: Report) -> str:
     known = one.prices
-    if known.gpus is not None and known.hosts is not None:
-        return f"{known.gpus + known.hosts:,.0f} USD: {known.gpus:,.0f} of GPUs + {known.hosts:,.0f} around them" if known.total == known.gpus + known.hosts else f"{known.total:,.0f} USD" if known.total is not None else "not known"  # fmt: skip
-    if known.total is not None:
-        return f"{known.total:,.0f} USD"
-    return f"not known; the GPUs {known.gpus:,.0f} USD" if known.gpus is not None else "not known"
+    gpus, hosts, total = (None if each is None else money(each, "USD") for each in (known.gpus, known.hosts, known.total))  # fmt: skip
+    if (
+        known.gpus is not None
+        and known.hosts is not None
+        and known.total == known.gpus + known.hosts
+    ):
+        return f"{total}: {gpus} of GPUs + {hosts} around them"
+    if total is not None:
+        return total
+    return "not known" if gpus is None else f"not known; the GPUs {gpus}"

@@ -17,6 +17,7 @@ from power.devices.fuse import BS1362_SOURCE, GG_SOURCE, bs1362_band, gg_band
 from power.devices.lsi import SOURCE as LSI_SOURCE
 from power.devices.lsi import LsiSettings, lsi_band
 from power.devices.mains import MAINS
+from present.units import quoted
 
 __all__ = ["DEVICE_CLASSES", "EDGES", "Band", "Curve", "Edge", "band", "continuous_ratio",
            "default_curve", "effective_amps", "latest_amps"]  # fmt: skip
@@ -211,7 +212,9 @@ def band(curve: Curve, rated_amps: float, lsi: LsiSettings | None = None) -> Ban
     top = found.rows[-1].up_to_amps
     return next(
         (row for row in found.rows if rated_amps <= row.up_to_amps),
-        unknown(f"{rated_amps:g} A is above the {top:g} A that {curve.value} covers"),
+        unknown(
+            f"{quoted(rated_amps, 'A')} is above the {quoted(top, 'A')} that {curve.value} covers"
+        ),
     )
 
 

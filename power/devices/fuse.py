@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from math import log
 
 from power.devices.band import Band, Edge, Law, between, unknown
+from present.units import quoted
 
 BS1362_SOURCE = (
     "BS 1362: 1.6 times the rating holds 30 minutes, 1.9 melts within 30 minutes; 13 A: 1 to 400 s at 30 A,"
@@ -71,7 +72,7 @@ def gg_band(rated_amps: float) -> Band:
     """Return the band of a gG fuse-link of a standard rating from 16 to 1,250 A."""
     gates = GG.get(int(rated_amps)) if rated_amps == int(rated_amps) else None
     if gates is None:
-        return unknown(f"no gates of gG are known for {rated_amps:g} A; those of {min(GG)} to {max(GG)} A are")  # fmt: skip
+        return unknown(f"no gates of gG are known for {quoted(rated_amps, 'A')}; those of {min(GG)} to {quoted(max(GG), 'A')} are")  # fmt: skip
     hours = gg_hours(rated_amps)
     holds, steep = gates.holds_10_s / rated_amps, gates.holds_100_ms / gates.holds_10_s
     earliest = Edge(
@@ -99,5 +100,5 @@ _BS1362 = {
 def bs1362_band(rated_amps: float) -> Band:
     """Return the band of a plug's fuse; the standard fixes the times of 3 A and 13 A only."""
     return _BS1362.get(rated_amps) or unknown(
-        f"BS 1362 fixes trip times for 3 A and 13 A only, not for {rated_amps:g} A"
+        f"BS 1362 fixes trip times for 3 A and 13 A only, not for {quoted(rated_amps, 'A')}"
     )

@@ -33,7 +33,7 @@ from power.site.ceilings import ceilings
 from power.site.config import BillConfig
 from power.site.layout import SiteLayout
 from power.snapshot.snapshot import PowerSnapshot
-from present.units import energy, percent, watts
+from present.units import energy, money, percent, watts
 from telemetry.text import duration
 
 _RENEW_SECONDS = 60.0
@@ -273,14 +273,14 @@ class MonthlyBudgets:
         if not math.isnan(month.whole):
             facts["projected"] = f"about {energy(month.whole)}"
             if not math.isnan(month.money):
-                facts["projected"] += f" for {month.money:.0f} {self._place.currency}"
+                facts["projected"] += f" for {money(month.money, self._place.currency)}"
             facts["projected"] += " by the month's end"
         if not math.isnan(compared):
             facts["compared"] = watts(compared)
             if not math.isnan(demand):
                 facts["demand"] = watts(demand)
             more = self._rise(demand, compared, peak)
-            facts["demand_cost"] = f"{more:.0f} {self._place.currency} a month" if more > 0 else "nothing yet"  # fmt: skip
+            facts["demand_cost"] = f"{money(more, self._place.currency)} a month" if more > 0 else "nothing yet"  # fmt: skip
             facts["demand_minutes"] = duration(60 * self._bill.demand_minutes)
         return facts
 

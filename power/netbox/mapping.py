@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from power.netbox.records import FEED, OUTLET, NetBoxFeed, NetBoxPort, NetBoxRecords, read
+from present.units import quoted
 
 _DEEP = 8
 """Most distribution units in a row; deeper is a loop."""
@@ -50,7 +51,7 @@ def translate(
     for number, name in names.items():
         feed = records.feeds[number]
         if feed.direct:
-            found.comments.append(f"feed {name}: direct current ({feed.volts:g} V, {feed.amperage:g} A) is not modelled")  # fmt: skip
+            found.comments.append(f"feed {name}: direct current ({quoted(feed.volts, 'V')}, {quoted(feed.amperage, 'A')}) is not modelled")  # fmt: skip
         else:
             found.circuits[name] = _circuit(feed, records)
     _panels(found, records, circuits)
@@ -82,10 +83,10 @@ def _circuit(feed: NetBoxFeed, records: NetBoxRecords) -> MappedCircuit:
     if feed.rack is not None:
         entry.values["rack"] = feed.rack
     power = feed.volts * feed.amperage * feed.max_utilization / 100 * (1.732 if feed.three_phase else 1)  # fmt: skip
-    entry.comments.append(f"available in NetBox: {power:.0f} W at power factor 1")
+    entry.comments.append(f"available in NetBox: {quoted(round(power), 'W')} at power factor 1")
     if feed.available is not None and abs(feed.available - power) > 1:
         entry.comments.append(
-            f"NetBox itself has {feed.available:.0f} W; save the feed there again"
+            f"NetBox itself has {quoted(round(feed.available), 'W')}; save the feed there again"
         )
     if feed.max_utilization == 100:
         entry.comments.append("100 % as the continuous limit: right only where the amperage is derated already or the breaker is made for it")  # fmt: skip
@@ -183,7 +184,7 @@ def _draws(entry: MappedCircuit, inlets: Sequence[NetBoxPort], *, draws: bool) -
     if draws:
         entry.values["watts"] = watts
     else:
-        entry.comments.append(f"drawn in NetBox: {watts:g} W over {len(inlets)} inlets; where no collector runs, write watts = {watts:g}")  # fmt: skip
+        entry.comments.append(f"drawn in NetBox: {quoted(watts, 'W')} over {len(inlets)} inlets; where no collector runs, write watts = {watts:g}")  # fmt: skip
 
 
 def _cord(

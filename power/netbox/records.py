@@ -130,7 +130,7 @@ def _feed(where: str, record: Record) -> NetBoxFeed:
         or amps <= 0
         or not 0 < most <= 100
     ):
-        raise ConfigError(where, f"{volts} V, {amps} A, {most} % is no feed", "Correct it in NetBox.")  # fmt: skip
+        raise ConfigError(where, f"voltage {volts}, amperage {amps}, max_utilization {most} is no feed", "Correct it in NetBox.")  # fmt: skip
     panel = record.get("power_panel")
     return NetBoxFeed(
         record["id"], str(record.get("name", "")), panel.get("id") if isinstance(panel, dict) else None,

@@ -16,6 +16,7 @@ from power.plan.throughput import clock_at
 from power.site.config import PowerConfig
 from power.site.layout import SiteLayout, lay_out
 from power.site.machine import Machine
+from present.units import quoted
 from telemetry.errors import ConfigError, did_you_mean
 
 _HALVINGS = 60
@@ -77,7 +78,9 @@ def plan_caps(
     says. Raises `ConfigError` for a circuit that does not exist.
     """
     if not (math.isfinite(asked.below_watts) and asked.below_watts > 0):
-        raise ConfigError("--below", f"{asked.below_watts:g} W is no power", "Write --below 40kW.")
+        raise ConfigError(
+            "--below", f"{quoted(asked.below_watts, 'W')} is no power", "Write --below 40kW."
+        )
     layout = lay_out(where, site)
     if asked.circuit not in layout.circuits:
         cure = did_you_mean(asked.circuit, layout.circuits) or f"Known: {', '.join(list(layout.circuits)[:20])}."  # fmt: skip

@@ -17,6 +17,7 @@ from power.report.month_ledger import UNMAPPED, NodeIdle
 from power.report.months import STEP
 from power.site.config import BillConfig, SiteConfig
 from power.site.layout import SiteLayout
+from present.units import percent, watts
 from telemetry.text import duration
 
 _MOST_IDLE = 100
@@ -221,11 +222,14 @@ def _demand_lines(
             billed *= terms.power_factor / factor
             note += f", times {terms.power_factor:g} over the power factor {factor:.3f}"
     if floor > billed:
-        billed, note = floor, f"ratchet: {terms.ratchet:.0%} of {past[0]:.1f} kW in {past[1]}"
+        billed, note = (
+            floor,
+            f"ratchet: {percent(terms.ratchet)} of {watts(1000 * past[0])} in {past[1]}",
+        )
     lines = [_line("demand", billed, "kW", terms.demand_charge, note)]
     if terms.contract_kw is not None and peak is not None and terms.excess_charge:
         excess = max(peak - terms.contract_kw, 0.0)
-        lines.append(_line("excess demand", excess, "kW", terms.excess_charge, f"above the contract's {terms.contract_kw:g} kW"))  # fmt: skip
+        lines.append(_line("excess demand", excess, "kW", terms.excess_charge, f"above the contract's {watts(1000 * terms.contract_kw)}"))  # fmt: skip
     return lines
 
 

@@ -11,6 +11,7 @@ from api.report import Prices, Report, Upkeep
 from power.report.energy import carbon_kg, homes, hours_to_drain
 from power.report.tariff import mean_price
 from power.site.config import SiteConfig
+from present.units import quoted
 
 MONTH_HOURS = 730.0
 """Hours of a mean month."""
@@ -106,7 +107,7 @@ def classify(pools: Sequence[tuple[int, float]]) -> tuple[str, str]:
     largest = max(gb for _, gb in linked)
     reason = (
         f"{together} of {total} GPUs share memory over links, in {len(linked)} "
-        f"{'pool' if len(linked) == 1 else 'pools'} of up to {largest:g} GB"
+        f"{'pool' if len(linked) == 1 else 'pools'} of up to {quoted(largest, 'GB')}"
     )
     return "cluster" if 2 * together > total else "pile", reason
 

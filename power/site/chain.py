@@ -28,6 +28,7 @@ from power.site.config import (
     amps,
 )
 from power.site.protection import protect
+from present.units import quoted
 from telemetry.errors import ConfigError
 
 PRIMARY = "{}.primary"
@@ -114,7 +115,7 @@ def transformer(
     if primary_volts is None:
         raise ConfigError(f"{place}.primary.volts", "the voltage is missing", "Write primary = { volts = 480, breaker = 125 }.")  # fmt: skip
     if above is not None and abs(primary_volts / above.between_volts - 1) > 0.1:
-        raise ConfigError(f"{place}.primary.volts", f"{primary_volts:g} V, and {above.id}, which feeds it, has {above.between_volts:g} V", f"Write volts = {above.between_volts:g}, or correct its parent.")  # fmt: skip
+        raise ConfigError(f"{place}.primary.volts", f"{quoted(primary_volts, 'V')}, and {above.id}, which feeds it, has {quoted(above.between_volts, 'V')}", f"Write volts = {above.between_volts:g}, or correct its parent.")  # fmt: skip
     if spec.secondary.volts is None:
         raise ConfigError(f"{place}.secondary.volts", "the voltage is missing", "Write secondary = { volts = 208, breaker = 225 }.")  # fmt: skip
     source = spec.source or _source(spec.parent, above, site)
@@ -151,7 +152,7 @@ def transformer(
                 if spec.kva >= 1000
                 else "Write the kva of its label, and the amps of its breakers."
             )
-            raise ConfigError(f"{place}.kva", f"{spec.kva:,g} kVA are {full:,.0f} A, and its {side} breaker has {row.rated_amps:g} A", cure)  # fmt: skip
+            raise ConfigError(f"{place}.kva", f"{spec.kva:,g} kVA are {quoted(round(full), 'A')}, and its {side} breaker has {quoted(row.rated_amps, 'A')}", cure)  # fmt: skip
     return rows
 
 
@@ -168,7 +169,7 @@ def transfer(
     if not rows:
         raise ConfigError(f"{place}.preferred", "both inputs are sources, whose voltage is not known", 'Put a panel behind each: [power.panels.main] volts = 480, source = "utility".')  # fmt: skip
     if abs(rows[0].between_volts / rows[-1].between_volts - 1) > 0.1:
-        raise ConfigError(f"{place}.alternate", f"{rows[-1].between_volts:g} V, and the preferred input has {rows[0].between_volts:g} V", "Name two inputs of one voltage.")  # fmt: skip
+        raise ConfigError(f"{place}.alternate", f"{quoted(rows[-1].between_volts, 'V')}, and the preferred input has {quoted(rows[0].between_volts, 'V')}", "Name two inputs of one voltage.")  # fmt: skip
     inputs = names if spec.on == "preferred" else names[::-1]
     above = circuits.get(inputs[0])
     source = inputs[0] if above is None else above.source

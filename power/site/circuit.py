@@ -15,6 +15,7 @@ from power.devices.supply import Points
 from power.network.wiring import POLES, Wiring, line_to_neutral
 from power.site.config import CircuitConfig, PanelConfig, PowerConfig, RedundancyConfig, amps
 from power.site.protection import protect
+from present.units import quoted
 from telemetry.errors import ConfigError, did_you_mean
 
 _MAINS = MAINS["EU"]
@@ -195,7 +196,7 @@ def feeders(
 def check_rating(place: str, rated: float, above: Circuit) -> None:
     """Refuse a breaker above that of what feeds it."""
     if rated > above.rated_amps:
-        raise ConfigError(place, f"{rated:g} A is above the {above.rated_amps:g} A of {above.id}, which feeds it", f"Write at most {above.rated_amps:g}, or correct {above.id}.")  # fmt: skip
+        raise ConfigError(place, f"{quoted(rated, 'A')} is above the {quoted(above.rated_amps, 'A')} of {above.id}, which feeds it", f"Write at most {above.rated_amps:g}, or correct {above.id}.")  # fmt: skip
 
 
 def branch_circuit(
@@ -223,7 +224,9 @@ def branch_circuit(
         _check_ratio(f"{place}.{key}", getattr(spec, key))
     wiring, poles, volts = _wires(place, spec, site, above)
     if volts <= 0:
-        raise ConfigError(f"{place}.volts", f"{volts:g} V is no voltage", "Write volts = 120.")
+        raise ConfigError(
+            f"{place}.volts", f"{quoted(volts, 'V')} is no voltage", "Write volts = 120."
+        )
     if above is not None:
         check_rating(f"{place}.breaker", rated, above)
     limits = protect(

@@ -20,6 +20,7 @@ from power.devices.supply import Tier
 from power.meters.config import Meter, MeterBroker
 from power.network.wiring import USUAL_POWER_FACTOR, Wiring
 from power.report.tariff import TariffRate
+from present.units import quoted
 from telemetry.errors import ConfigError
 
 
@@ -405,5 +406,7 @@ def amps(where: str, value: float | str) -> float:
             )
         value = float(match[1])
     if value <= 0:
-        raise ConfigError(where, f"a current of {value:g} A is none", "Write the breaker's amps.")
+        raise ConfigError(
+            where, f"a current of {quoted(value, 'A')} is none", "Write the breaker's amps."
+        )
     return value

@@ -14,6 +14,7 @@ from power.network.wiring import POLES, Wiring, amps_per_watt
 from power.site.circuit import Circuit, parse_poles
 from power.site.config import CordConfig, PowerConfig
 from power.site.machine import Machine
+from present.units import amperes, percent, quoted
 from telemetry.errors import ConfigError, did_you_mean
 
 
@@ -128,7 +129,7 @@ def cord_notices(
         if max(now, after) > cord.limit_amps * 1.0001:
             lost = "" if now > cord.limit_amps * 1.0001 else " after the loss of another feed"
             amps = now if not lost else after
-            found.append(f"nodes.{cord.machine}: its cord into {cord.circuit} may carry {amps:.1f} A{lost}, above the {cord.limit_amps:g} A of {cord.connector}")  # fmt: skip
+            found.append(f"nodes.{cord.machine}: its cord into {cord.circuit} may carry {amperes(amps)}{lost}, above the {quoted(cord.limit_amps, 'A')} of {cord.connector}")  # fmt: skip
     return found
 
 
@@ -160,7 +161,7 @@ def supply_notices(
         if worst and loads[worst] > 1.0:
             rest = " and ".join(dict.fromkeys(c.circuit for c in mine if c.circuit not in worst))
             found.append(
-                f"nodes.{name}: after the loss of {' and '.join(worst)} its supplies on {rest} would be {loads[worst]:.0%} loaded, and switch off"
+                f"nodes.{name}: after the loss of {' and '.join(worst)} its supplies on {rest} would be {percent(loads[worst])} loaded, and switch off"
             )
     return found
 

@@ -29,7 +29,7 @@ from power.site.config import (
 )
 from power.site.cords import Plugged
 from power.site.machine import Machine, gpu_parts, lowest_cap
-from present.units import amperes, exact_watts
+from present.units import amperes, exact_watts, quoted
 from telemetry.errors import ConfigError
 
 
@@ -228,10 +228,10 @@ def check_together(where: str, site: PowerConfig) -> None:
     """Refuse numbers that can't be beside each other. Raises `ConfigError`."""
     for name, ups in site.ups.items():
         if ups.volt_amps is not None and ups.volt_amps < ups.watts:
-            raise ConfigError(f"{where}: ups.{name}.volt_amps", f"{ups.volt_amps:g} VA are less than its {ups.watts:g} W, and a power factor is at most 1", f"Write at least {ups.watts:g}, as on its label.")  # fmt: skip
+            raise ConfigError(f"{where}: ups.{name}.volt_amps", f"{ups.volt_amps:g} VA are less than its {quoted(ups.watts, 'W')}, and a power factor is at most 1", f"Write at least {ups.watts:g}, as on its label.")  # fmt: skip
     for name, source in site.sources.items():
         if source.kw is not None and source.kva is not None and source.kva < source.kw:
-            raise ConfigError(f"{where}: sources.{name}.kva", f"{source.kva:g} kVA are less than its {source.kw:g} kW, and a power factor is at most 1", f"Write at least {source.kw:g}.")  # fmt: skip
+            raise ConfigError(f"{where}: sources.{name}.kva", f"{source.kva:g} kVA are less than its {quoted(source.kw, 'kW')}, and a power factor is at most 1", f"Write at least {source.kw:g}.")  # fmt: skip
     for name, node in site.nodes.items():
         _check_host(f"{where}: nodes.{name}", node)
         _check_cards(f"{where}: nodes.{name}", node)
@@ -258,9 +258,9 @@ def _check_cards(place: str, node: NodeConfig) -> None:
     for part in parts:
         card = part.card
         if node.floor_watts is not None and node.floor_watts > card.tdp_watts:
-            raise ConfigError(f"{place}.floor_watts", f"the lowest cap of {node.floor_watts:g} W is above the {card.tdp_watts:g} W of {card.name}", f"Write at most {card.tdp_watts:g}: nvidia-smi -q -d POWER shows it as the least limit.")  # fmt: skip
+            raise ConfigError(f"{place}.floor_watts", f"the lowest cap of {quoted(node.floor_watts, 'W')} is above the {quoted(card.tdp_watts, 'W')} of {card.name}", f"Write at most {card.tdp_watts:g}: nvidia-smi -q -d POWER shows it as the least limit.")  # fmt: skip
         if node.cap_watts is not None and node.cap_watts > _OVER_TDP * card.tdp_watts and isinstance(node.gpus, str):  # fmt: skip
-            raise ConfigError(f"{place}.cap_watts", f"{node.cap_watts:g} W is far above the {card.tdp_watts:g} W of {card.name}", f"Write its limit per GPU: cap_watts = {card.tdp_watts:g}.")  # fmt: skip
+            raise ConfigError(f"{place}.cap_watts", f"{quoted(node.cap_watts, 'W')} is far above the {quoted(card.tdp_watts, 'W')} of {card.name}", f"Write its limit per GPU: cap_watts = {card.tdp_watts:g}.")  # fmt: skip
 
 
 def _check(place: str, spec: msgspec.Struct) -> None:
@@ -310,8 +310,8 @@ def check_volts(place: str, volts: float, spec: msgspec.Struct) -> None:
         return
     if several and _LOWEST <= volts < lowest:
         line = 208 if volts < 125 else 220
-        raise ConfigError(place, f"{volts:g} V between lines: no mains has so little", f"Did you mean {volts:g} V to neutral? Write the volts between lines: volts = {line}.")  # fmt: skip
-    side = "above the 1,000 V where medium voltage begins" if volts > _HIGHEST else f"below the {lowest:g} V of any mains"  # fmt: skip
+        raise ConfigError(place, f"{quoted(volts, 'V')} between lines: no mains has so little", f"Did you mean {quoted(volts, 'V')} to neutral? Write the volts between lines: volts = {line}.")  # fmt: skip
+    side = "above the 1,000 V where medium voltage begins" if volts > _HIGHEST else f"below the {quoted(lowest, 'V')} of any mains"  # fmt: skip
     meant = _voltage_meant(volts)
     if 2000 <= volts <= 60_000:
         cure = f"Did you mean {volts / 1000:g} kV, before the transformer? Write the volts at this breaker: volts = 400."
@@ -319,7 +319,7 @@ def check_volts(place: str, volts: float, spec: msgspec.Struct) -> None:
         cure = f"Did you mean {meant}? Write volts = {meant.rpartition(' = ')[2].split()[0]}."
     else:
         cure = "Write the nominal volts: volts = 120, 230, 208, 400 or 480 for example."
-    raise ConfigError(place, f"{volts:,g} V is {side}", cure)
+    raise ConfigError(place, f"{quoted(volts, 'V')} is {side}", cure)
 
 
 def _voltage_meant(volts: float) -> str | None:
@@ -355,7 +355,7 @@ def check_circuit_volts(where: str, site: PowerConfig, circuits: Mapping[str, Ci
                 between = (
                     "between two lines" if len(circuit.poles) > 1 else "from a line to neutral"
                 )
-                raise ConfigError(f"{where}: circuits.{name}.volts", f"{spec.volts:g} V, and {above.id}, which feeds it, has {has:.0f} V {between}", "Remove volts, which are inherited, or put a transformer between them: [power.transformers.PDU].")  # fmt: skip
+                raise ConfigError(f"{where}: circuits.{name}.volts", f"{quoted(spec.volts, 'V')}, and {above.id}, which feeds it, has {quoted(round(has), 'V')} {between}", "Remove volts, which are inherited, or put a transformer between them: [power.transformers.PDU].")  # fmt: skip
         _check_connector(f"{where}: circuits.{name}.connector", spec.connector, circuit)
         if (
             spec.breaker is not None
@@ -380,13 +380,13 @@ def _check_connector(place: str, connector: str | None, circuit: Circuit) -> Non
     low, high = find_connector(place, connector).volts
     offered = (circuit.volts / circuit.sag, circuit.nominal_volts)
     if not any(low * 0.9 <= one <= high * 1.06 for one in offered):
-        raise ConfigError(place, f"{connector} is made for {low:g} to {high:g} V, and the circuit has {circuit.nominal_volts:.0f} V", "Name the connector that is there: 5-15 has 120 V, 6-20 and L6-30 have 208 or 240 V, C19 any.")  # fmt: skip
+        raise ConfigError(place, f"{connector} is made for {low:g} to {quoted(high, 'V')}, and the circuit has {quoted(round(circuit.nominal_volts), 'V')}", "Name the connector that is there: 5-15 has 120 V, 6-20 and L6-30 have 208 or 240 V, C19 any.")  # fmt: skip
 
 
 def pole_notices(site: PowerConfig, circuits: Mapping[str, Circuit]) -> list[str]:
     """Return notices (E24) of voltages between lines on circuits of one pole."""
     return [
-        f"circuits.{name}: {spec.volts:g} V on one pole: it is counted to neutral. Write poles = 3 where that is between lines"
+        f"circuits.{name}: {quoted(spec.volts, 'V')} on one pole: it is counted to neutral. Write poles = 3 where that is between lines"
         for name, spec in site.circuits.items()
         if spec.volts in _BETWEEN_LINES and len(circuits[name].poles) == 1 and circuits[name].parent is None
     ]  # fmt: skip
@@ -435,7 +435,7 @@ def check_supply_volts(
         offered = [neutral] if count == 1 else [between] if count == 2 else [neutral, between]
         if any(window[0] <= volts <= window[1] for volts in offered):
             continue
-        shown = " or ".join(f"{volts:.0f} V" for volts in offered)
+        shown = " or ".join(quoted(round(volts), "V") for volts in offered)
         takes = "200 to 240 V" if window is _HIGH_LINE else "100 to 240 V"
         raise ConfigError(f"{where}: nodes.{cord.machine}", f"its supplies take {takes}, and {cord.circuit} has {shown} there", _other_outlet(circuit, count, offered))  # fmt: skip
 
@@ -444,7 +444,8 @@ def _other_outlet(circuit: Circuit, count: int, offered: Sequence[float]) -> str
     if max(offered) < 180:
         return "Plug it into a circuit of 200 to 240 V: poles = 2 in a split-phase or 208 V panel."
     if count == 2 and circuit.wiring is Wiring.WYE and min(offered) / 3**0.5 <= 264:
-        return f'Plug it in between a line and neutral, which is {min(offered) / 3**0.5:.0f} V: phase = "L1".'
+        neutral = quoted(round(min(offered) / 3**0.5), "V")
+        return f'Plug it in between a line and neutral, which is {neutral}: phase = "L1".'
     return "Plug it in behind a transformer: [power.transformers.PDU] with secondary = { volts = 208 }."
 
 
@@ -463,9 +464,9 @@ def mains_notices(site: PowerConfig) -> list[str]:
         ]
     if not mains.also:
         return []
-    others = " or ".join(f"{volts:g} V" for volts in mains.also)
+    others = " or ".join(quoted(volts, "V") for volts in mains.also)
     return [
-        f"{', '.join(unsure)}: homes in {site.region} have {mains.volts:g} V or {others}; {mains.volts:g} V are assumed, write volts"
+        f"{', '.join(unsure)}: homes in {site.region} have {quoted(mains.volts, 'V')} or {others}; {quoted(mains.volts, 'V')} are assumed, write volts"
     ]
 
 
@@ -475,5 +476,5 @@ def cap_notices(site: PowerConfig) -> list[str]:
     for name, node in site.nodes.items():
         floor = lowest_cap(node)
         if node.cap_watts is not None and floor is not None and node.cap_watts < floor:
-            found.append(f"nodes.{name}.cap_watts: {node.cap_watts:g} W is below the cards' floor of {floor:g} W, which is planned with; write floor_watts where the driver takes less")  # fmt: skip
+            found.append(f"nodes.{name}.cap_watts: {quoted(node.cap_watts, 'W')} is below the cards' floor of {quoted(floor, 'W')}, which is planned with; write floor_watts where the driver takes less")  # fmt: skip
     return found

@@ -67,7 +67,7 @@ def test_a_storm_is_one_page_and_nothing_of_it_is_hidden() -> None:
     assert (told.action, told.reason) == (Action.TRIGGER, "storm")
     assert told.incident.severity is Severity.PAGE
     assert told.incident.total == told.incident.firing == 10_000
-    assert "10000 incidents suppressed on 10000 nodes" in told.incident.title
+    assert "10,000 incidents suppressed on 10,000 nodes" in told.incident.title
     assert len(told.incident.alerts) == 100
     assert len(harness.manager.incidents()) == 10_001
     assert harness.state(alerts[7]) is NotificationState.STORM

@@ -90,7 +90,7 @@ def test_two_clusters_stand_side_by_side(files: tuple[str, str]) -> None:
         ("17,000 W sustained", "2,550 W sustained"),
         ("14.17 average homes of 1,200 W", "2.12 average homes of 1,200 W"),
         ("5 h 18 min to drain 90 kWh", "35 h 18 min to drain 90 kWh"),
-        ("700,000 USD", "11,996 USD: 7,996 of GPUs + 4,000"),
+        ("$700,000", "$11,996: $7,996 of GPUs + $4,000"),
     ):
         line = next(line for line in text.splitlines() if left in line)
         assert right in line.partition(left)[2]

@@ -58,7 +58,7 @@ def test_a_new_peak_is_announced_before_its_interval_ends() -> None:
     assert ("bill_peak", "bill") in stage.firing()
     (alert,) = [one for one in stage.engine.alerts() if one.rule == "bill_peak"]
     assert "3.3 kW" in alert.description
-    assert "3 USD a month" in alert.description
+    assert "$3.22 a month" in alert.description
     drawing(stage, 30, 0)  # the job is held back: the mean of the interval stays below
     drawing(stage, 450, 1000)
     assert stage.value("budget_peak_ratio", "bill") < 1
@@ -82,7 +82,7 @@ def test_a_contract_is_of_the_building_and_nested_circuits_count_once() -> None:
 
 def test_a_rise_below_the_contract_is_announced_where_the_measured_peak_is_charged() -> None:
     """May had 2 kW, and 2.5 kW cost 0.5 kW more, though 3 are agreed; above them the excess is added."""
-    for more, kilowatts, cost in (("", 2.5, "5 USD"), ("excess_charge = 4.0", 3.5, "17 USD")):
+    for more, kilowatts, cost in (("", 2.5, "$5.00"), ("excess_charge = 4.0", 3.5, "$17.00")):
         stage = beginning(SITE.replace("[circuits.main]", f"{more}\n[circuits.main]"))
         stage.now -= 86_400 * 14  # to the first of June
         stage.live.months.ledger.past_peaks["2025-05"] = 2000.0

@@ -56,6 +56,7 @@ def test_a_missing_value_is_a_dash_and_nothing_is_a_zero() -> None:
         (units.kilowatt_hours(1234.5, exact=True), "1,234.5 kWh"), (units.energy(3.6e6), "1.00 kWh"),
         (units.kilograms(0.1234), "0.123 kg"), (units.kilograms(1234), "1,234 kg"),
         (units.money(7578.4, "USD"), "$7,578"), (units.money(0.031, "EUR"), "0.03 EUR"),
+        (units.exact_money(7578.4, "USD"), "$7,578.40"), (units.exact_money(-0.5, "USD"), "-$0.50"), (units.exact_money(1234.5, "EUR"), "1,234.50 EUR"),
         (units.roughly("98%", partial=True), "~98%"), (units.roughly("—", partial=True), "—"),
         (units.rate_text("pcie", 1.82e11), "182 GB/s"), (units.rate_text("gemm", 6.12e14), "612 TFLOP/s"),
     ],

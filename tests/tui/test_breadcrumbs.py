@@ -125,7 +125,7 @@ async def test_160_columns_say_what_is_wrong_in_full() -> None:
     async with staged((160, 50)) as (pilot, _app, _):
         await pilot.press("5")
         words = "the breaker of circuit PDU-002A is about to trip"
-        text = await until(pilot, lambda text: words in text and "1 consequence hidden" in text)
+        text = await until(pilot, lambda text: words in text and "1 consequence inhibited" in text)
         rows = [line for line in text.splitlines() if "CRIT" in line[:12] and words in line[:72]]
         assert rows
 

@@ -23,9 +23,9 @@ def test_the_lines_and_the_history_are_drawn() -> None:
     texts = ["".join(piece for piece, _ in line) for line in drawn]
     assert all(text.isprintable() and cell_len(text) <= 60 for text in texts)
     assert sum("NVRM:" in text for text in texts) == 2
-    assert "  within 5 min gpu_hot and 5 more" in texts
+    assert "  within 5 min gpu_hot x5 (9 in all)" in texts
     assert "  this board 2 other faults in 30 days" in texts
-    assert "  this slot 0 other faults in 30 days" in texts
+    assert "  this slot no other fault in 30 days" in texts
 
 
 def test_nothing_is_drawn_without_evidence() -> None:

@@ -14,7 +14,7 @@ from api.fleet import NodeReply
 from api.power import RowsReply
 from api.report import Report
 from telemetry.devices import Gpu, Link, MemoryPool
-from telemetry.text import all_firing, counted
+from telemetry.text import counted
 from tests.tui.test_lines import SECOND, line_text, state
 from tui.kit.text import CROSS, DASH
 from tui.screens.circuit import circuit_lines
@@ -86,10 +86,7 @@ def test_pages_show_what_has_not_come_yet() -> None:
 
 def test_counts_are_words() -> None:
     assert [counted(n, "page") for n in (0, 1, 1250)] == ["0 pages", "1 page", "1,250 pages"]
-    assert all_firing(1, 1) == "its alert fires"
-    assert all_firing(0, 1) == "its alert is over"
-    assert all_firing(1, 5) == "1 of 5 alerts fires"
-    assert all_firing(5, 5) == "5 of 5 alerts fire"
+    assert counted(2, "process") == "2 processes"
 
 
 # -- Silences ------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 from api.alerts import Alert, Incident
+from present.alert.incident import matchers_words
 from present.units import number
 from tui.feed.requests import ActionError
 from tui.kit.text import clean
@@ -98,7 +99,7 @@ def unsilence(view: View) -> None:
         return
     newest = max(running, key=lambda each: each.starts)
     path = f"{SILENCES}/{quote(newest.id, safe='')}"
-    words = ", ".join(map(str, newest.matchers))
+    words = matchers_words(newest)
     _send(view, ("DELETE", path, {"who": view.context.who}), f"silence of {words} ended")
 
 

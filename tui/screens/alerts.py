@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from api.alerts import Incident, SilencesReply, TimelineReply
+from present.alert.incident import inhibited_row, short_title, where_row
 from present.units import number
 from telemetry.text import counted, short_duration, time_of_day
 from tui.feed.wants import DocumentRequest, Wants
@@ -20,17 +21,22 @@ from tui.screens.actions import (
     silence_marked,
     unsilence,
 )
-from tui.screens.incident import incident_lines, where
+from tui.screens.incident import incident_lines
 from tui.screens.incident_timeline import path_of, timeline_request
 from tui.screens.lists import VERY_WIDE, ListView
 from tui.state.dashboard_state import DashboardState
 from tui.state.documents import SILENCES
-from tui.state.incidents import MORE, severity_mark, silenced_until
+from tui.state.incidents import severity_mark, silenced_until
 from tui.tables.columns import TableColumn
 from tui.tables.fields import ALERT_KEYS, alert_fields
 from tui.tables.filter import Filter
 from tui.tables.listing import Listing
 from tui.theme import Piece
+
+
+def where(incident: Incident) -> str:
+    """Return the place of an incident for a column."""
+    return clean(where_row(incident).short)
 
 
 class AlertSource:
@@ -63,8 +69,9 @@ def _state(source: AlertSource, row: int, width: int) -> Piece:
 
 def _title(source: AlertSource, row: int, width: int) -> Piece:
     incident = source.incidents[row]
-    more = f" (+{number(incident.hidden)} hidden)" if incident.hidden else ""
-    title = MORE.sub("", clean(incident.title))
+    hidden = inhibited_row(incident).short
+    more = f" ({hidden})" if hidden else ""
+    title = short_title(clean(incident.title))
     return f"{title}{more}", "dim" if incident.acknowledged else "strong"
 
 

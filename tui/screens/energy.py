@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 from api.bill import MonthBill
 from api.power import RowsReply
 from api.report import Report, Upkeep
-from present.units import kilograms, kilowatt_hours, money, number, percent, watts
-from telemetry.text import short_duration
+from present.bill import UNKNOWN, demand_row, energy_rows, hours_row, total_rows, upkeep_rows
+from present.units import money, number, percent, watts
 from tui.feed.wants import DocumentRequest, Wants
 from tui.kit.bars import Bar, bar_list
 from tui.kit.flow import flow
@@ -23,50 +23,31 @@ MONTH = "api/v1/report?days=30"
 BILL = "api/v1/bill"
 
 
-def _energy(word: str, found: Upkeep | None, currency: str | None, width: int) -> list[Line]:
-    if found is None or found.kwh is None:
-        return [[(f"{word:<14}", "dim"), (DASH, "")]]
-    words = f"{kilowatt_hours(found.kwh):>12}  {money(found.cost, currency):>10}"
-    parts: list[Line] = [[(words, "strong")]]
-    if found.co2_kg is not None:
-        parts.append([(f"  {kilograms(found.co2_kg)} CO2", "dim")])
-    if found.gpu_kwh is not None:
-        share = percent(found.gpu_kwh / found.kwh if found.kwh else None)
-        parts.append([(f"  GPUs {share} of it", "dim")])
-    if found.hours is not None:
-        parts.append([(f"  over {short_duration(found.hours * 3600)}", "dim")])
-    if found.unknown_hours and found.unknown_hours > 0.01:
-        parts.append([(f"  {short_duration(found.unknown_hours * 3600)} not known", "warn")])
-    if found.estimated_ratio and found.estimated_ratio > 0.005:
-        parts.append([(f"  {percent(found.estimated_ratio)} estimated", "dim")])
+def _labelled(word: str, parts: Sequence[Line], width: int) -> list[Line]:
+    """Draw parts behind a word, and what does not fit below them."""
     first, *rest = flow(parts, max(24, width - 14))
     return [[(f"{word:<14}", "dim"), *first], *([(" " * 14, ""), *line] for line in rest)]
 
 
+def _energy(word: str, found: Upkeep | None, currency: str | None, width: int) -> list[Line]:
+    if found is None or found.kwh is None:
+        return [[(f"{word:<14}", "dim"), (DASH, "")]]
+    energy, cost, *rest = upkeep_rows(found, currency or "")
+    words = f"{energy.value:>12}  {cost.value or DASH:>10}"
+    parts: list[Line] = [[(words, energy.tone)]]
+    parts += [[(f"  {row.value}", row.tone)] for row in rest if row.value]
+    return _labelled(word, parts, width)
+
+
 def _bill(bill: MonthBill, width: int) -> list[Line]:
-    """Draw this month up to now, and at its end. Energy is at the wall, money and peak are the building's."""
-    so_far = bill.kwh_measured + bill.kwh_recovered + (bill.kwh_filled or 0.0)
-    end = None if bill.kwh_forecast is None else so_far + bill.kwh_forecast
-    parts: list[Line] = [[(_kwh_cost(so_far, bill.total, bill.currency), "strong")]]
-    if bill.peak_kw is not None:
-        when = f" at {clean(bill.peak_at)}" if bill.peak_at else ""
-        parts.append([(f"  peak {watts(1000 * bill.peak_kw)}{when}", "dim")])
-    if bill.kwh_filled:
-        parts.append([(f"  {kilowatt_hours(bill.kwh_filled)} filled in", "dim")])
-    missing = bill.hours_elapsed - bill.hours_known
-    if missing > 0.01:
-        parts.append([(f"  {short_duration(missing * 3600)} not known", "warn")])
-    first, *rest = flow(parts, max(24, width - 14))
-    return [
-        [(f"{'month so far':<14}", "dim"), *first],
-        *([(" " * 14, ""), *line] for line in rest),
-        [(f"{'at its end':<14}", "dim"), (_kwh_cost(end, bill.total_forecast, bill.currency), ""),
-         ("  projected", "dim")],
-    ]  # fmt: skip
-
-
-def _kwh_cost(kwh: float | None, cost: float | None, currency: str) -> str:
-    return f"{kilowatt_hours(kwh):>12}  {money(cost, currency):>10}"
+    """Draw this month up to now, and at its end."""
+    rows = (*energy_rows(bill), *total_rows(bill), hours_row(bill), demand_row(bill))
+    parts: list[Line] = [
+        [(f"{row.label} ", "dim"), (f"{clean(row.value)}  ", "strong")]
+        for row in rows
+        if row.value != UNKNOWN
+    ]
+    return _labelled("month so far", parts, width)
 
 
 def energy_lines(state: DashboardState, width: int, height: int) -> list[Line]:

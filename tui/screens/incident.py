@@ -6,11 +6,20 @@ from typing import Any, ClassVar
 
 from api.alerts import Incident, SilencesReply, TimelineReply
 from api.evidence import EvidenceReply
+from present.alert.incident import (
+    acknowledged,
+    all_firing,
+    inhibited_row,
+    matchers_words,
+    state_row,
+    value_words,
+    where_row,
+)
 from present.units import number
-from telemetry.text import all_firing, counted, short_duration, time_of_day
+from telemetry.text import short_duration, time_of_day
 from tui.feed.wants import DocumentRequest, Wants
 from tui.kit.flow import flow, wrapped
-from tui.kit.text import DASH, clean
+from tui.kit.text import clean
 from tui.screens.actions import acknowledge, runbook, runbook_place, silence, unsilence
 from tui.screens.incident_evidence import evidence_drawn, evidence_path, evidence_request
 from tui.screens.incident_timeline import path_of, timeline_lines, timeline_request
@@ -19,15 +28,6 @@ from tui.state.dashboard_state import DashboardState
 from tui.state.documents import SILENCES
 from tui.state.incidents import severity_mark
 from tui.theme import Line
-
-
-def where(incident: Incident) -> str:
-    """Return the subject of an incident."""
-    group = incident.group
-    for key in ("circuit", "budget", "ups", "node", "rack"):
-        if group.get(key):
-            return clean(group[key])
-    return clean(next((a.node or a.name for a in incident.alerts), "") or DASH)
 
 
 def incident_lines(
@@ -65,7 +65,8 @@ def incident_lines(
 
 
 def _since(state: DashboardState, incident: Incident, width: int, *, utc: bool) -> list[Line]:
-    hidden = f"  {counted(incident.hidden, 'consequence')} hidden" if incident.hidden else ""
+    inhibited = inhibited_row(incident)
+    hidden = f"  {inhibited.value} {inhibited.label}" if inhibited.value else ""
     began: Line = [("began ", "dim"), (time_of_day(incident.began, utc=utc), ""),
                    (f"  {short_duration((state.at - incident.began) / 1e9)} ago  ", "dim"),
                    (all_firing(incident.firing, incident.total), "")]  # fmt: skip
@@ -73,12 +74,10 @@ def _since(state: DashboardState, incident: Incident, width: int, *, utc: bool) 
 
 
 def _acknowledged(incident: Incident, *, utc: bool) -> Line:
-    taken = incident.acknowledged
-    if taken is None:
-        return [("not acknowledged", "dim")]
-    until = f" until {time_of_day(taken.until, utc=utc)}" if taken.until else ""
-    words = f"acknowledged by {clean(taken.who)}{until}: {clean(taken.why) or DASH}"
-    return [("✓ ", "good"), (words, "")]
+    words = acknowledged(incident.acknowledged, lambda at: time_of_day(at, utc=utc))
+    if incident.acknowledged is None:
+        return [(words, "dim")]
+    return [("✓ ", "good"), (clean(words), "")]
 
 
 def _lead(incident: Incident, width: int) -> list[Line]:
@@ -87,9 +86,9 @@ def _lead(incident: Incident, width: int) -> list[Line]:
         return []
     lead = incident.alerts[0]
     lines: list[Line] = []
-    if lead.value_text:
-        limit = f" (limit {clean(lead.limit_text)})" if lead.limit_text else ""
-        lines.append([("value ", "dim"), (f"{clean(lead.value_text)}{limit}", "")])
+    value = value_words(lead)
+    if value:
+        lines.append([("value ", "dim"), (clean(value), "")])
     lines.append([])
     lines += [[(line, "")] for line in wrapped(clean(lead.description), max(20, width - 1))]
     for name in ("remedy", "circuits", "rack", "job", "pci", "serial", "slot"):
@@ -108,7 +107,7 @@ def _alerts(incident: Incident, room: int, width: int, *, utc: bool) -> list[Lin
     lines: list[Line] = []
     shown = 0
     for alert in incident.alerts:
-        state = "" if alert.state == "firing" else f" {alert.state}"
+        state = "" if alert.state == "firing" else f" {state_row(alert).whole}"
         since = f"  {time_of_day(alert.since, utc=utc)} "
         first, *rest = wrapped(clean(alert.summary), max(10, width - len(since) - len(state))) or [
             ""
@@ -129,7 +128,7 @@ def _silences(state: DashboardState, *, utc: bool) -> list[Line]:
     running = [s for s in state.silences if state.at < s.ends]
     lines: list[Line] = [[], [("silences", "head")]] if running else []
     for each in running[:5]:
-        words = clean(", ".join(map(str, each.matchers)))
+        words = clean(matchers_words(each))
         until = f"  until {time_of_day(each.ends, utc=utc)} by {clean(each.who)}: {clean(each.why)}"
         lines.append([(f"  {words}", ""), (until, "dim")])
     return lines
@@ -165,7 +164,7 @@ class IncidentView(PageView):
     def title(self) -> str:
         """Return its subject."""
         incident = self.record()
-        return "alert" if incident is None else where(incident)
+        return "alert" if incident is None else clean(where_row(incident).short)
 
     def neighbours(self) -> list[str]:
         """Return all incidents."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from urllib.parse import quote
 
-from api.evidence import Evidence, EvidenceReply
-from telemetry.text import counted, time_of_day
+from api.evidence import EvidenceReply
+from present.alert.evidence import history_rows, nearby_row
+from telemetry.text import time_of_day
 from tui.feed.wants import DocumentRequest
 from tui.kit.flow import wrapped
-from tui.kit.text import clean
+from tui.kit.text import clean, fit
 from tui.theme import Line
 
 _LINES = 2
@@ -40,16 +41,9 @@ def evidence_drawn(evidence: EvidenceReply | None, width: int, *, utc: bool) -> 
         words = wrapped(clean(each.line), max(20, width - len(clock)))[:2]
         lines += [[(clock if n == 0 else " " * len(clock), "dim"), (line, "")]
                   for n, line in enumerate(words)]  # fmt: skip
-    if card.nearby_total:
-        lines.append([("  within 5 min ", "dim"), (_nearby(card), "")])
-    if card.history is not None and card.uuid:
-        days = f" in {counted(card.history.days, 'day')}"
-        for name, total in (("board", card.history.board_total), ("slot", card.history.slot_total)):
-            lines.append([(f"  this {name} ", "dim"), (counted(total, "other fault") + days, "warn" if total else "")])  # fmt: skip
+    rows = [nearby_row(card), *(row for row, _ in history_rows(card))]
+    for row in rows:
+        if row.value:
+            value = fit(clean(row.value), max(20, width - len(row.label) - 3)).rstrip()
+            lines.append([(f"  {row.label} ", "dim"), (value, row.tone)])
     return lines
-
-
-def _nearby(card: Evidence) -> str:
-    named = ", ".join(dict.fromkeys(clean(one.what) for one in card.nearby[:4]))
-    more = card.nearby_total - min(4, len(card.nearby))
-    return named + (f" and {more} more" if more > 0 else "")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from rich.cells import cell_len
 
 from api.alerts import Alert, Incident, Silence, matches_all
+from present.alert.incident import short_title
 from present.units import number
 from telemetry.text import short_duration
 from tui.kit.text import DASH, clean, fit
@@ -15,8 +15,6 @@ from tui.state.dashboard_state import DashboardState
 from tui.state.documents import LOADING
 from tui.theme import Piece
 
-MORE = re.compile(r" \(and \d+ more\)$")
-"""Matches the number of alerts in a title: lists have a column for that."""
 _SEVERITIES = (("page", "▲", "crit", "CRIT"), ("ticket", "!", "warn", "WARN"))
 
 
@@ -71,7 +69,7 @@ def incident_line(
     who = f" ✓ {clean(taken.who)}" if taken else ""
     title = clean(incident.title)
     if many:
-        title = MORE.sub("", title)
+        title = short_title(title)
     room = max(8, width - 12 - cell_len(many) - cell_len(who))
     return [
         *mark, (fit(title, room).rstrip(), "dim" if taken else "strong"),

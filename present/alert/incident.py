@@ -1,0 +1,146 @@
+"""An alert and its incident in words: place, value, state, who took it, and what it suppresses."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from api.alerts import (
+    Alert,
+    AlertRow,
+    AlertState,
+    Incident,
+    IncidentNote,
+    NotificationState,
+    Severity,
+    Silence,
+)
+from present.device.gpu import gpu_name
+from present.row import FactRow, Tone
+from telemetry.text import ABSENT, counted
+
+Clock = Callable[[int], str]
+"""Function by which a face writes an instant."""
+_GROUPED_BY = ("circuit", "budget", "ups", "node", "rack")
+_MORE = re.compile(r" \(and [\d,]+ more(?: alike)?(?: on [\d,]+ nodes)?\)$")
+_ENDED = {"forgotten": "its node was removed", "moved": "another aggregator has its node"}
+_NOTIFIED = {
+    NotificationState.NOTIFIED: ("yes", ""),
+    NotificationState.INHIBITED: ("inhibited", "its cause has an alert"),
+    NotificationState.FLAPPING: ("flapping", ""),
+    NotificationState.STORM: ("storm", "one notification has their number"),
+}
+
+
+def place_of(alert: Alert) -> str:
+    """Return where an alert is, in a few words: `dgx-01 GPU 3`, `dgx-01 port mlx5_0/1`, `circuit A-12`."""
+    if not alert.node:
+        return f"{alert.subject.value} {alert.name}"
+    label = alert.labels.get
+    place = gpu_name(alert.node, label("gpu", "")) if label("gpu") else alert.node
+    instance = f"{label('gpu_instance', '')}/{label('compute_instance', '')} {label('profile', '')}".rstrip()
+    parts = (("link", label("link")), ("port", label("port")), ("MIG", instance.strip("/")))
+    return place + "".join(f" {word} {part}" for word, part in parts if part)
+
+
+def where_row(incident: Incident) -> FactRow:
+    """Return the place of an incident; as short form the name of what its alerts share."""
+    shared = next((incident.group[key] for key in _GROUPED_BY if incident.group.get(key)), "")
+    lead = incident.alerts[0] if incident.alerts else None
+    name = shared or next((one.node or one.name for one in incident.alerts), "")
+    return FactRow(
+        "where", name or ABSENT if lead is None else place_of(lead), short=name or ABSENT
+    )
+
+
+def more_alerts(others: int, *, alike: bool, nodes: int) -> str:
+    """Return how many alerts a title does not name, behind it: ` (and 3 more alike on 2 nodes)`."""
+    if not others:
+        return ""
+    return f" (and {others:,} more{' alike' if alike else ''}{on_nodes(nodes)})"
+
+
+def on_nodes(nodes: int) -> str:
+    """Return on how many nodes something is, where that is more than one."""
+    return f" on {nodes:,} nodes" if nodes > 1 else ""
+
+
+def short_title(title: str) -> str:
+    """Return a title without the number of further alerts: lists have a column for that."""
+    return _MORE.sub("", title)
+
+
+def all_firing(firing: int, total: int) -> str:
+    """Return how many of an incident's alerts fire: `2 of 5 alerts fire`, `its alert fires`."""
+    if total <= 1:
+        return "its alert fires" if firing else "its alert is over"
+    return f"{firing:,} of {total:,} alerts fire{'s' if firing == 1 else ''}"
+
+
+def value_row(alert: Alert) -> FactRow:
+    """Return the value that an alert is about; as note its limit."""
+    value = alert.value_text or ("" if alert.value is None else f"{alert.value:g}")
+    limit = alert.limit_text or ("" if alert.limit is None else f"{alert.limit:g}")
+    return FactRow("value", value, note=f"limit {limit}" if limit else "", short=limit)
+
+
+def value_words(alert: Alert) -> str:
+    """Return the value with its limit: `92 °C (limit 88 °C)`."""
+    its = value_row(alert)
+    return f"{its.value} ({its.note})" if its.value and its.note else its.value
+
+
+def state_row(alert: Alert) -> FactRow:
+    """Return the state of an alert; as note why it ended, if not because all is well."""
+    return FactRow("state", str(alert.state), note=_ENDED.get(alert.ended, alert.ended))
+
+
+def notified_row(alert: AlertRow) -> FactRow:
+    """Return whether a person is notified of an alert, and if not, why."""
+    if alert.severity is Severity.INFO or alert.state is AlertState.PENDING:
+        return FactRow("notified", "no")
+    value, why = _NOTIFIED.get(alert.notification, (str(alert.notification), ""))
+    return FactRow("notified", value, note=why)
+
+
+def acknowledged(note: IncidentNote | None, clock: Clock) -> str:
+    """Return who took an incident, when, until when, and why."""
+    if note is None:
+        return "not acknowledged"
+    at = f" at {clock(note.at)}" if note.at else ""
+    until = "" if note.until is None else f" until {clock(note.until)}"
+    return f"acknowledged by {note.who}{at}{until}{f': {note.why}' if note.why else ''}"
+
+
+def marked_false(note: IncidentNote) -> str:
+    """Return who marked an incident as false, and why."""
+    return f"marked as false by {note.who}: {note.why}"
+
+
+def inhibited_row(incident: Incident) -> FactRow:
+    """Return how many alerts are its consequence: shown below it, never notified."""
+    number = max(incident.hidden, len(incident.inhibited))
+    if not number:
+        return FactRow("inhibited", "")
+    return FactRow("inhibited", counted(number, "consequence"), note="not notified", short=f"+{number:,} hidden")  # fmt: skip
+
+
+def matchers_words(silence: Silence) -> str:
+    """Return what a silence covers: all of it must match."""
+    return " ".join(map(str, silence.matchers))
+
+
+def silence_kind(silence: Silence) -> str:
+    """Return the kind of a silence."""
+    return "maintenance window" if silence.maintenance else "silence"
+
+
+def silence_row(silence: Silence, now: int) -> FactRow:
+    """Return whether a silence holds, and the time until that changes. `now`: ns since 1970."""
+    if now < silence.starts:
+        return FactRow(
+            "state", "begins in", Tone.DIM, until=(silence.starts - now) / 1e9, short="planned"
+        )
+    if now < silence.ends:
+        return FactRow("state", "ends in", until=(silence.ends - now) / 1e9, short="in force")
+    return FactRow("state", "over", Tone.DIM, short="over")

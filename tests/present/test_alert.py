@@ -1,0 +1,237 @@
+"""Alerts and incidents are worded once: golden texts, and the four faces that lay them out."""
+
+from __future__ import annotations
+
+import html
+import re
+
+import pytest
+from msgspec.structs import replace
+
+from aggregator.web.alert_list import alert_rows_body, silences_body
+from aggregator.web.incident_page import incident_body
+from alerts.message.evidence_text import card_lines, facts_of
+from alerts.message.page import Links, page_of
+from alerts.notice import Notice
+from api.alerts import (
+    Action,
+    AlertRow,
+    AlertState,
+    DeliveryOutcome,
+    DeliveryRow,
+    Incident,
+    IncidentEvent,
+    IncidentNote,
+    Matcher,
+    NotificationState,
+    Severity,
+    Silence,
+    Subject,
+    TimelineReply,
+)
+from api.evidence import (
+    AffectedJob,
+    Evidence,
+    EvidenceReply,
+    FaultHistory,
+    NearbyEvent,
+    PastFault,
+)
+from kilowatch.text.alerts import alert_lines, incident_lines, silence_lines
+from present.alert.evidence import history_rows, job_text, nearby_row, nearby_what
+from present.alert.incident import (
+    acknowledged,
+    all_firing,
+    inhibited_row,
+    marked_false,
+    matchers_words,
+    more_alerts,
+    notified_row,
+    place_of,
+    short_title,
+    silence_kind,
+    silence_row,
+    state_row,
+    value_row,
+    value_words,
+    where_row,
+)
+from present.alert.timeline import reason_words, timeline_entries
+from telemetry.text import time_of_day, timestamp
+from tests.present import golden
+from tests.tui.test_lines import line_text, state
+from tui.screens.incident import incident_lines as drawn_lines
+from tui.screens.incident_evidence import evidence_drawn
+
+MINUTE = 60 * 10**9
+NOON = 1_790_000_000 * 10**9
+HOT = AlertRow(
+    key="gpu_hot/dgx-01/GPU-1", rule="gpu_hot", state=AlertState.FIRING, severity=Severity.PAGE, node="dgx-01", gpu="GPU-1",
+    labels={"gpu": "3"}, value=92.0, value_text="92 °C", limit=88.0, limit_text="88 °C", since=NOON, summary="dgx-01 GPU 3 is too hot",
+)  # fmt: skip
+ALERTS = {
+    "of a GPU": HOT,
+    "of a link, without words for its value": replace(HOT, labels={"gpu": "3", "link": "7"}, value_text="", limit_text="", state=AlertState.PENDING),
+    "of a circuit, inhibited": replace(HOT, node="", subject=Subject.CIRCUIT, name="A-12", gpu=None, notification=NotificationState.INHIBITED, limit=None, limit_text=""),
+    "of a node that was removed": replace(HOT, labels={}, state=AlertState.RESOLVED, ended="forgotten", value=None, value_text=""),
+    "of a node that moved, in a storm": replace(HOT, labels={}, state=AlertState.RESOLVED, ended="moved", notification=NotificationState.STORM),
+    "of a port": replace(HOT, subject=Subject.PORT, gpu=None, labels={"port": "mlx5_0/1"}),
+    "of an instance": replace(HOT, subject=Subject.INSTANCE, labels={"gpu": "3", "gpu_instance": "7", "compute_instance": "0", "profile": "1g.10gb"}),
+    "an info": replace(HOT, severity=Severity.INFO),
+}  # fmt: skip
+NOTE = IncidentNote(who="ada", why="swapping it", at=NOON + MINUTE, until=NOON + 60 * MINUTE)
+ALONE = Incident(key="k", severity=Severity.PAGE, title=HOT.summary, began=NOON, alerts=(HOT,), firing=1, total=1)  # fmt: skip
+INCIDENTS = {
+    "alone": ALONE,
+    "acknowledged, of several": replace(
+        ALONE, title=HOT.summary + more_alerts(4, alike=True, nodes=2), group={"rack": "R7"}, firing=2, total=5, acknowledged=NOTE,
+        hidden=1200, inhibited=("a", "b"),
+    ),
+    "of which one still fires": replace(ALONE, total=5), "over": replace(ALONE, firing=0),
+    "false, with one consequence": replace(ALONE, inhibited=("a",), acknowledged=IncidentNote(who="ben"), false=IncidentNote(who="ada", why="a test")),
+}  # fmt: skip
+STORY = TimelineReply(
+    at=NOON + 60 * MINUTE, began=NOON, ended=NOON + 40 * MINUTE,
+    events=(
+        IncidentEvent(at=NOON + MINUTE, what="told", why="new"),
+        IncidentEvent(at=NOON + 2 * MINUTE, what="acknowledged", who="ada", why="on it"),
+        IncidentEvent(at=NOON + 3 * MINUTE, what="marked_false", who="ada", why="a test"),
+        IncidentEvent(at=NOON + 4 * MINUTE, what="mark_removed", who="ada"),
+        IncidentEvent(at=NOON + 30 * MINUTE, what="lapsed"),
+        IncidentEvent(at=NOON + 31 * MINUTE, what="told", why="escalated"),
+        IncidentEvent(at=NOON + 32 * MINUTE, what="taken_back", who="mia", why="not mine"),
+        IncidentEvent(at=NOON + 33 * MINUTE, what="recovery", who="mia", why="drained"),
+        IncidentEvent(at=NOON + 40 * MINUTE, what="ended", why="forgotten"),
+    ),
+    deliveries=[
+        DeliveryRow(channel="oncall", created=NOON + MINUTE, outcome=DeliveryOutcome.DELIVERED),
+        DeliveryRow(channel="chat", created=NOON + MINUTE, outcome=DeliveryOutcome.REFUSED, tries=3, error="HTTP 404"),
+        DeliveryRow(channel="chat", created=NOON + 20 * MINUTE, outcome=DeliveryOutcome.SUPERSEDED),
+    ],
+)  # fmt: skip
+WELL = replace(STORY, events=(IncidentEvent(at=NOON + MINUTE, what="ended", why="resolved"),), deliveries=[])  # fmt: skip
+RULE = Matcher("rule", "gpu_hot")
+SILENCES = {
+    "in force": Silence(id="s1", matchers=(RULE, Matcher("node", "dgx-.*", is_regex=True)), who="ada", why="a swap", starts=NOON, ends=NOON + 65 * MINUTE),
+    "planned": Silence(id="s2", matchers=(RULE,), who="ada", why="a swap", starts=NOON + 10 * MINUTE, ends=NOON + 65 * MINUTE, maintenance=True),
+    "over": Silence(id="s3", matchers=(RULE,), who="ada", why="a swap", starts=NOON - 9 * MINUTE, ends=NOON - MINUTE),
+}  # fmt: skip
+FAULT = PastFault(at=NOON - 900 * MINUTE, rule="gpu_lost", severity=Severity.PAGE, node="dgx-07", place="slot 3", serial="1650", incident="old")  # fmt: skip
+CARD = Evidence(
+    alert=HOT.key, rule="gpu_hot", severity=Severity.PAGE, subject=Subject.GPU, summary=HOT.summary, moment=NOON, collected=NOON,
+    node="dgx-01", index="3", uuid="GPU-1", serial="1650", slot="3",
+    jobs=(AffectedJob(scheduler="slurm", job="4711", job_name="pretrain", user="ada", account="physics", gpus=("3", "4")),
+          AffectedJob(scheduler="container", job="c1", job_name="c1")),
+    jobs_total=2,
+    nearby=(NearbyEvent(at=NOON, kind="event", what="xid 79", index="3", line="NVRM: Xid"), NearbyEvent(at=NOON, kind="event", what="driver_log", line="NVRM: what"),
+            NearbyEvent(at=NOON, kind="event", what="driver_log", line="NVRM: again"), NearbyEvent(at=NOON, kind="alert", what="node_silent", text="it is silent")),
+    nearby_total=4, history=FaultHistory(board=(FAULT, FAULT), board_total=2),
+)  # fmt: skip
+
+
+def plain(body: str) -> str:
+    return " ".join(html.unescape(re.sub(r"<[^>]*>", "", body.replace("</dt>", " "))).split())
+
+
+def test_every_alert_and_incident_reads_as_kept() -> None:
+    """Place, value, state and notification of alerts; who took an incident and what it suppresses; silences."""
+    alerts = {
+        name: [place_of(one), value_words(one), *golden.told([value_row(one), state_row(one), notified_row(one)])]
+        for name, one in ALERTS.items()
+    }  # fmt: skip
+    incidents = {
+        f"incident {name}": [
+            f"{one.title} | {short_title(one.title)}", *golden.told([where_row(one), inhibited_row(one)]),
+            all_firing(one.firing, one.total), acknowledged(one.acknowledged, time_of_day), *([marked_false(one.false)] if one.false else []),
+        ]
+        for name, one in INCIDENTS.items()
+    }  # fmt: skip
+    silences = {f"silence {name}": [silence_kind(one), matchers_words(one), *golden.told([silence_row(one, NOON)])] for name, one in SILENCES.items()}  # fmt: skip
+    golden.check("alert", {**alerts, **incidents, **silences})
+
+
+def test_what_happened_reads_as_kept() -> None:
+    """Every event, reasons of notifications alone and as a page has them, and evidence."""
+    reasons = ("new", "worse", "more", "fewer", "cause", "repeat", "escalated", "flapping", "storm", "merged", "forgotten")  # fmt: skip
+    story = [f"{time_of_day(at)} {words}" for at, words in timeline_entries(STORY)]
+    evidence = [*golden.told([nearby_row(CARD), *(row for row, _ in history_rows(CARD))]),
+                *map(job_text, CARD.jobs), *map(nearby_what, CARD.nearby)]  # fmt: skip
+    golden.check(
+        "timeline",
+        {"a story": story, "well again": [words for _, words in timeline_entries(WELL)],
+         "reasons": [f"{reason_words(one)} | {reason_words(one, whole=True)}" for one in reasons], "evidence": evidence},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("name", INCIDENTS)
+def test_the_four_faces_say_the_same_of_an_incident(name: str) -> None:
+    """Its value, who took it, what it suppresses; the terminal has times of the day."""
+    one = INCIDENTS[name]
+    shown = state([one])
+    terminal = " ".join(" ".join(map(line_text, drawn_lines(shown, "k", 4000, 80, utc=True))).split())  # fmt: skip
+    notice = Notice(id="n", action=Action.TRIGGER, incident=one, at=NOON)
+    faces = {
+        "web": plain(incident_body(one, STORY, None, NOON)),
+        "command": " ".join(" ".join(incident_lines([one], NOON)).split()),
+        "page": " ".join(
+            f"{fact.name} {fact.value}" for fact in page_of(notice, Links(), NOON).facts
+        ),
+        "terminal": terminal,
+    }
+    for face, said in faces.items():
+        assert value_row(HOT).value in said, face
+        assert inhibited_row(one).value in said, face
+        if one.acknowledged is not None:
+            clock = time_of_day if face == "terminal" else timestamp
+            assert acknowledged(one.acknowledged, clock) in said.replace("Acknowledged by", "acknowledged by"), face  # fmt: skip
+        if one.false is not None and face in {"web", "command"}:
+            assert marked_false(one.false) in said, face
+
+
+def test_two_faces_say_the_same_of_what_happened() -> None:
+    web = plain(incident_body(ALONE, STORY, None, NOON))
+    terminal = " ".join(
+        map(line_text, drawn_lines(state([ALONE]), "k", 4000, 80, utc=True, timeline=replace(STORY, began=0)))
+    )  # fmt: skip
+    for _, words in timeline_entries(STORY):
+        assert words in web
+    assert "what happened" in terminal
+
+
+@pytest.mark.parametrize("name", ALERTS)
+def test_two_faces_say_the_same_of_an_alert(name: str) -> None:
+    one = ALERTS[name]
+    web, command = plain(alert_rows_body([one], NOON)), " ".join(alert_lines([one], NOON)[1].split())  # fmt: skip
+    for said in (web, command):
+        assert value_row(one).value in said
+        assert notified_row(one).value in said
+    assert place_of(one) in web
+
+
+@pytest.mark.parametrize("name", SILENCES)
+def test_two_faces_say_the_same_of_a_silence(name: str) -> None:
+    one = SILENCES[name]
+    web, command = plain(silences_body([one], NOON)), " ".join(silence_lines([one], NOON)[1].split())  # fmt: skip
+    assert silence_row(one, NOON).short in web
+    assert silence_row(one, NOON).text in command
+    for said in (web, command):
+        assert silence_kind(one) in said
+        assert matchers_words(one) in said
+
+
+def test_the_four_faces_say_the_same_of_the_evidence() -> None:
+    reply = EvidenceReply(at=NOON, incident="k", cards=(CARD,))
+    faces = {
+        "web": plain(incident_body(ALONE, None, reply, NOON)),
+        "command": " ".join(" ".join(card_lines(CARD)).split()),
+        "page": " ".join(f"{name} {value}" for name, value in facts_of(reply)),
+        "terminal": " ".join(line_text(line) for line in evidence_drawn(reply, 4000, utc=True)),
+    }
+    for face, said in faces.items():
+        for row, _ in history_rows(CARD):
+            assert row.value in said, face
+        if face in {"web", "command"}:
+            assert all(job_text(job) in said for job in CARD.jobs), face
+            assert all(nearby_what(one) in said for one in CARD.nearby), face
+        else:
+            assert nearby_row(CARD).value in said, face
