@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -147,7 +148,12 @@ def paired(bench: Paired, trees: Mapping[str, Path]) -> list[Measured]:
         running = {name: _start(bench.command, trees[name]) for name in order}
         problems = []
         for name, process in running.items():
-            figures, problem = _finish(process)
+            try:
+                figures, problem = _finish(process)
+            except BaseException:
+                for each in running.values():
+                    each.send_signal(signal.SIGINT)  # so that it ends its own processes
+                raise
             rounds[name].append(figures)
             problem = problem or "; ".join(
                 f"it prints no {one.name}" for one in bench.figures if one.name not in figures
@@ -189,7 +195,7 @@ def _finish(process: subprocess.Popen[str]) -> tuple[Mapping[str, Any], str]:
     try:
         printed, complaints = process.communicate(timeout=PATIENCE)
     except subprocess.TimeoutExpired:
-        process.terminate()
+        process.send_signal(signal.SIGINT)
         process.communicate()
         return {}, f"no end within {PATIENCE} s"
     lines = printed.splitlines()
