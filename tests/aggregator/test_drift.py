@@ -210,7 +210,7 @@ async def test_the_commands_say_it_and_end_with_their_codes() -> None:
         assert [(one.node, one.fact) for one in group.deviations] == [("dgx-003", "driver")]
         shown = await ran(client, "drift")
         assert shown.exit_code == 1, shown.output
-        assert "8 nodes, 1 of them differs" in shown.output
+        assert "8 nodes, 1 differs" in shown.output
         assert "dgx-003  driver  575.57.08  580.126.09 (7 of 8)" in shown.output
         assert "not known: gpu vbios of 1 node" in shown.output
         assert json.loads((await ran(client, "drift", "--json")).output)["nodes"] == 8
