@@ -37,15 +37,16 @@ async def snapshots_of(
     part raises, which is an impairment, unless it is the only one that was asked for."""
     known, shedding, aside = view.fleet.nodes, view.shedding, view.pages_aside
     now = view.now()
-    alone = [node for node in nodes if part_of(node) in aside]
+    alone = [node for node in nodes if len(nodes) == 1 or part_of(node) in aside]
+    together = [node for node in nodes if len(nodes) > 1 and part_of(node) not in aside]
     found: list[ExpositionSnapshot] = []
-    for start in range(0, len(nodes), NODES_AT_ONCE):
+    for start in range(0, len(together), NODES_AT_ONCE):
         if start:
             await asyncio.sleep(0)
         some = [
             node
-            for node in nodes[start : start + NODES_AT_ONCE]
-            if known.get(node.inventory.node) is node and part_of(node) not in aside
+            for node in together[start : start + NODES_AT_ONCE]
+            if known.get(node.inventory.node) is node
         ]
         try:
             found.append(_snapshot(view, pages, inputs, some, scope))

@@ -4,7 +4,9 @@ parser, and must have what the fleet has. One that a scraper refuses, or that la
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -51,7 +53,21 @@ class PageCheck:
         """Check until cancelled."""
         while True:
             spent = await self.check()
-            await asyncio.sleep(max(LEAST_PAUSE, spent / SHARE))
+            for _ in range(max(1, math.ceil(spent / SHARE / LEAST_PAUSE))):
+                await asyncio.sleep(LEAST_PAUSE)
+                await self.retry()
+
+    async def retry(self) -> None:
+        """Try again what was set aside of metrics pages, once its pause is over: nobody else may ask for it. A node
+        that is gone has nothing to show."""
+        view, aside = self._view, self._view.pages_aside
+        for name, part in [(part.split("/")[1], part) for part in aside.reasons() if part.startswith("node/")]:  # fmt: skip
+            node = view.fleet.nodes.get(name)
+            if node is None:
+                aside.forget(part)
+            elif part == part_of(node) and aside.due(part, view.now()):
+                with contextlib.suppress(Exception):  # noted there
+                    await snapshots_of(view, self._pages, self._inputs, [node], True)
 
     async def check(self) -> float:
         """Check what is next; return the seconds of a core that it took."""

@@ -118,23 +118,53 @@ async def test_a_part_of_our_own_page_that_no_scraper_reads_is_told(
 
 
 async def test_it_pauses_for_a_hundred_times_what_it_took(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The share of a core, whatever a page costs: the time is given."""
+    """The share of a core, whatever a page costs: the time is given. What is set aside is tried again meanwhile."""
     pauses: list[float] = []
+    paused_at_check: list[float] = []
     check = PageCheck(await small_cluster())
 
     async def checked() -> float:
+        paused_at_check.append(sum(pauses))
+        if len(paused_at_check) == 4:
+            raise asyncio.CancelledError
         return 0.5
 
     async def paused(seconds: float) -> None:
         pauses.append(seconds)
-        if len(pauses) == 3:
-            raise asyncio.CancelledError
 
     monkeypatch.setattr(check, "check", checked)
     monkeypatch.setattr(page_check.asyncio, "sleep", paused)
     with pytest.raises(asyncio.CancelledError):
         await check.run()
-    assert pauses == [50.0] * 3
+    assert paused_at_check == [0.0, 50.0, 100.0, 150.0]
+    assert max(pauses) <= page_check.LEAST_PAUSE
+
+
+async def test_a_node_is_shown_again_though_nobody_asks_for_it_and_one_that_is_gone_is_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where nobody scrapes, the check that found a fault is who finds that it is over."""
+    view, right = await small_cluster(), exposition.info_families
+    name = next(iter(view.fleet.nodes))
+
+    def broken(inventory: Inventory, scope: bool) -> list[Family]:
+        if inventory.node == name:
+            raise ValueError("planted")
+        return right(inventory, scope)
+
+    monkeypatch.setattr(exposition, "info_families", broken)
+    check = PageCheck(view)
+    for _ in range(TURNS):
+        await check.check()
+    assert list(view.pages_aside.reasons()) == [f"node/{name}/pages"]
+    view.monotonic += 2
+    await check.retry()
+    assert list(view.pages_aside.reasons()) == [f"node/{name}/pages"]
+    monkeypatch.setattr(exposition, "info_families", right)
+    view.pages_aside.fail("node/gone/pages", "planted", view.now())
+    view.monotonic += 4
+    await check.retry()
+    assert view.pages_aside.reasons() == {}
 
 
 async def test_what_it_says_that_it_took_is_what_the_process_spent() -> None:

@@ -28,7 +28,8 @@ def of(program: str) -> list[list[str]]:
 
 
 def ran(*command: str) -> None:
-    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False,
+    # Ansible refuses an input that does not block, and a worker's may be such a one.
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL,
                            env={**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}"})  # fmt: skip
     assert ended.returncode == 0, ended.stdout + ended.stderr
 

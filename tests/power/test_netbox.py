@@ -27,7 +27,7 @@ def test_a_feed_of_netbox_defaults_is_1440_watts_and_not_1152() -> None:
     assert circuit.continuous_amps * circuit.volts == pytest.approx(1440)
     assert (circuit.rated_amps, circuit.continuous_amps) == (15, 12)
     assert circuit.curve is not None
-    assert "available in NetBox: 1440 W" in text
+    assert "available in NetBox: 1,440 W" in text
 
 
 @pytest.mark.parametrize("available", [1440, 1440.0, None])
@@ -36,7 +36,7 @@ def test_what_netbox_calls_available_is_never_derated_again(available: float | N
     assert layout.circuits["office"].continuous_amps == 12
     assert "NetBox itself has" not in text
     assert (
-        "NetBox itself has 1200 W" in imported(pages([feed(1, "office", available_power=1200)]))[0]
+        "NetBox itself has 1,200 W" in imported(pages([feed(1, "office", available_power=1200)]))[0]
     )
 
 
@@ -74,7 +74,7 @@ def test_a_three_phase_pair_of_a_rack_with_its_nodes() -> None:
     ] * 3 + [("R12-B", 0.167)] * 3
     assert list(layout.machines) == ["dgx-01"]
     assert "# inlet PSU1: it is on leg B: if that is L2-L3" in text
-    assert "drawn in NetBox: 10200 W over 6 inlets" in text
+    assert "drawn in NetBox: 10,200 W over 6 inlets" in text
     assert layout.site.circuits["R12-A"].rack == "R12"
     assert (
         imported(pages(feeds, ports, outlets, panels), draws=True)[1].machines["dgx-01"].fixed_watts
