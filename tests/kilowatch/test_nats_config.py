@@ -301,8 +301,16 @@ async def test_three_servers_carry_each_nodes_own_topics_and_no_others(servers: 
             assert (await _received(late))[0] == topic(CLUSTER, NODE, Topic.STATUS)
 
 
+async def _closed(writer: asyncio.StreamWriter) -> None:
+    """Close a connection, which the other side may have ended already, and wait until it is."""
+    writer.transport.abort()
+    with contextlib.suppress(OSError):
+        await writer.wait_closed()
+
+
 async def test_a_nodes_certificate_opens_nothing_but_mqtt(servers: Servers) -> None:
     """By NATS's own protocol a node could read what MQTT's access list does not name."""
+    await until(lambda: _ready(servers))
     place = servers.authority / "nodes" / NODE
     context = ssl.create_default_context(cafile=place / "ca.crt")
     context.load_cert_chain(place / "node.crt", place / "node.key")
@@ -312,7 +320,7 @@ async def test_a_nodes_certificate_opens_nothing_but_mqtt(servers: Servers) -> N
         await writer.start_tls(context)
         writer.write(b'CONNECT {"verbose":false,"tls_required":true}\r\nPING\r\n')
         assert b"Authorization Violation" in await reader.readline()
-        writer.close()
+        await _closed(writer)
 
 
 @pytest.mark.parametrize(("role", "name"), [("node", NODE), ("aggregator", AGGREGATOR)])
@@ -335,5 +343,5 @@ async def test_no_member_joins_as_a_server(servers: Servers, role: str, name: st
         writer.write(b"CONNECT {}\r\nINFO %s\r\nPING\r\n" % json.dumps(info).encode())
         answer = await reader.read()  # until the server closes the connection
         assert b"Authorization Violation" in answer
-        writer.close()
+        await _closed(writer)
     assert servers.monitor(0, "routez")["num_routes"] == before
