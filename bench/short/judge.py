@@ -20,7 +20,7 @@ of memory."""
 
 
 class CostVerdict(StrEnum):
-    """What comes out for a part."""
+    """Verdict about a part."""
 
     SAME = "as it was"
     BETTER = "better"
@@ -47,7 +47,7 @@ class MovedMark(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Marks(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What this tree is compared with."""
+    """Commit that this tree is compared with, and what was allowed since."""
 
     commit: str
     moved: tuple[MovedMark, ...] = ()
@@ -66,7 +66,7 @@ class Measured:
     spread: float | None = None
     """Share by which the ratio may be wrong; None: by its rounds."""
     problem: str = ""
-    """Why it could not be measured in both."""
+    """Reason why it could not be measured in both."""
 
     least: bool = False
     """Whether the least of the rounds are compared: of memory, which a busy machine only adds to."""
@@ -83,7 +83,7 @@ class Measured:
 
     @property
     def ratio(self) -> float:
-        """What this tree costs over what the commit's does."""
+        """Cost of this tree over that of the commit's."""
         base, now = self.figures
         return now / base if self.least else median(self._ratios)
 

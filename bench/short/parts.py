@@ -24,7 +24,7 @@ GPUS = 8
 
 @dataclass(frozen=True, slots=True)
 class CountedWork:
-    """What is counted."""
+    """Unit of counted parts."""
 
     stimulus: Callable[[int], Any]
     """Return the input of a step by its number. The same in both trees, and not counted."""
@@ -41,7 +41,7 @@ class CountedPart(NamedTuple):
     warm: int
     steps: int
     environment: Callable[[Path], Mapping[str, str]] = lambda _: {}
-    """What the process must have in its environment, by its folder."""
+    """Environment that the process needs, by its folder."""
 
 
 def message_path(folder: Path, nodes: int, steps: int) -> CountedWork:
@@ -103,7 +103,7 @@ def message_path(folder: Path, nodes: int, steps: int) -> CountedWork:
 
 
 def rules(_folder: Path, nodes: int, steps: int) -> CountedWork:
-    """All shipped rules over a fleet in which one GPU in a thousand is too hot."""
+    """Evaluate all shipped rules over a fleet in which one GPU in a thousand is too hot."""
     from bench import rules as bench  # noqa: PLC0415
 
     moving, engine = bench.MovingFleet(nodes * GPUS, 0), bench.RuleEngine(bench.load())

@@ -53,6 +53,8 @@ def _section(where: str, tree: dict[str, Any]) -> dict[str, Any]:
     return inner
 
 
+CODES = {True: ExitCode.CLEAN, False: ExitCode.TICKET, None: ExitCode.UNJUDGED}
+"""Exit code by whether it holds; None is not known."""
 STATUSES = ("active", "planned", "offline", "failed")
 """Statuses of feeds in NetBox."""
 
@@ -174,7 +176,7 @@ def cap(
         print_json(answer)
     else:
         echo("\n".join(cap_lines(answer)))
-    sys.exit({True: ExitCode.CLEAN, False: ExitCode.TICKET, None: ExitCode.UNJUDGED}[answer.met])
+    sys.exit(CODES[answer.met])
 
 
 @click.group()

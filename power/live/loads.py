@@ -376,12 +376,18 @@ def _spread(table: Floats, topology: SiteTopology, target: Ints, values: Floats,
     table[target] = np.where(topology.poles[target], values[:, None], table[target])
 
 
+def over_nominal(volts: Floats, nominal: Floats, between: Floats) -> Floats:
+    """Return measured over nominal volts, to neutral or between poles: whichever is nearer. `between`: volts between
+    two poles over those to neutral."""
+    to_neutral = volts / nominal
+    of_poles = to_neutral / between
+    nearer = np.abs(np.log(np.maximum(of_poles, _CLOSE))) < np.abs(np.log(np.maximum(to_neutral, _CLOSE)))  # fmt: skip
+    return np.where(nearer, of_poles, to_neutral)
+
+
 def _voltage(topology: SiteTopology, volts: Floats) -> Floats:
     """Return measured over nominal volts; a meter may measure to neutral or between poles."""
-    to_neutral = volts / topology.nominal_volts[:, None]
-    between = to_neutral / topology.between[:, None]
-    nearer = np.abs(np.log(np.maximum(between, _CLOSE))) < np.abs(np.log(np.maximum(to_neutral, _CLOSE)))  # fmt: skip
-    ratio = np.where(nearer, between, to_neutral)
+    ratio = over_nominal(volts, topology.nominal_volts[:, None], topology.between[:, None])
     known = ~np.isnan(ratio) & topology.poles & (ratio > 0.3)  # a dead feed has no usable voltage
     total = np.where(known, ratio, 0.0).sum(axis=1)
     with np.errstate(invalid="ignore"):

@@ -12,23 +12,25 @@ import numpy as np
 
 from power.devices.thermal import cold, seconds_to_trip
 from power.live.inputs import PowerInputs
+from power.live.loads import over_nominal
 from power.live.metering import NODE, Metering
 from power.network.flow import Ints
 from power.network.topology import SiteTopology
 from power.network.wiring import Flags, Floats
+from power.site.machine import HOST_WATTS
 from present.units import amperes, exact_watts, volts
 from telemetry.text import estimated_duration
 
 FAR_OVER, FAR_WATTS = 4.0, 10_000.0
 """A machine draws neither as many times what its GPUs' limits and its host come to, nor so many watts more than that."""
-HOST_WATTS, AT_THE_WALL = 250.0, 1.15
-"""Host around GPUs whose limits are known, and watts at the wall for one inside."""
+AT_THE_WALL = 1.15
+"""Watts at the wall for one inside, at most."""
 SHORT = 30.0
 """Times a breaker's rating from which on a current is a short circuit, which lasts for no two readings."""
 MARGIN = 1.25
 """Part of the time to the latest trip after which a breaker would have opened: bands of old breakers are wider."""
 LEAST_SECONDS = 6.0
-"""The same at least: a reading is a mean over seconds."""
+"""Least time that an overload must last: a reading is a mean over seconds."""
 RESTS_SECONDS = 600.0
 """Time below its rating in which a breaker that had nearly opened rests."""
 _VOLTS = (0.3, 1.8)
@@ -43,7 +45,7 @@ _PLAUSIBLE = (0.1, 1.3)
 
 
 class TooHighReason(IntEnum):
-    """Why a reading can't be; 0 where it can."""
+    """Reason why a reading can't be; 0 where it can."""
 
     NO = 0
     MACHINE = 1
@@ -162,13 +164,12 @@ class TooHigh:
         return np.where(np.isnan(found), np.inf, found)
 
     def _volts_over_nominal(self, metering: Metering, node: Flags, target: Ints) -> Floats:
-        """Return the ratio nearest to 1 of the measured volts to those between line and neutral, or between lines."""
-        measured, topology = metering.number("volts"), self._topology
+        """Return the measured over the nominal volts of each slot's circuit."""
+        topology = self._topology
         if not len(topology.volts):
             return np.full(len(node), np.nan)
         row = np.where(node, 0, target)
-        to_neutral = measured / topology.nominal_volts[row]
-        between = to_neutral / topology.between[row]
-        with np.errstate(invalid="ignore", divide="ignore"):
-            nearer = np.abs(np.log(np.maximum(between, 1e-9))) < np.abs(np.log(np.maximum(to_neutral, 1e-9)))  # fmt: skip
-        return np.where(node, np.nan, np.where(nearer, between, to_neutral))
+        found = over_nominal(
+            metering.number("volts"), topology.nominal_volts[row], topology.between[row]
+        )
+        return np.where(node, np.nan, found)

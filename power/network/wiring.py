@@ -22,7 +22,7 @@ Index = npt.NDArray[np.intp]
 POLES = ("L1", "L2", "L3")
 ROOT3 = 3.0**0.5
 USUAL_POWER_FACTOR = 0.97
-"""Of computers' supplies under load."""
+"""Power factor of computers' supplies under load."""
 
 
 class Wiring(StrEnum):

@@ -41,7 +41,7 @@ class BreakerQuestion(NamedTuple):
     """GPUs of the machine, one model each, or a whole system: `4x RTX 5090`, `dgx-h100`."""
     region: str | None = None
     volts: float | None = None
-    """Of the outlet. [by region; 120 without one]"""
+    """Volts of the outlet. [by region; 120 without one]"""
     host_watts: float | None = None
     """Watts of the machine beside its GPUs."""
     other_watts: float = 0.0

@@ -14,8 +14,6 @@ from telemetry.text import counted, estimated_duration
 OVERLOADS = frozenset({"E02", "E03", "E04", "E05"})
 """Rules that say that a circuit does not bear its load."""
 AFTER_A_LOSS = "E08"
-BEHIND = "E14"
-"""Of a circuit: what feeds it is overloaded."""
 
 
 class PlanVerdict(NamedTuple):
@@ -24,7 +22,7 @@ class PlanVerdict(NamedTuple):
     holds: bool | None
     """None: a load is not known, and what is known holds."""
     text: str
-    """As a person would say it: `No: 24.3 A on a circuit that carries 16 A for hours; it may trip after 81 s`."""
+    """Sentence of the answer: `No: 24.3 A on a circuit that carries 16 A for hours; it may trip after 81 s`."""
 
 
 def verdict(plan: PlanResult) -> PlanVerdict:

@@ -14,7 +14,7 @@ RIG = 'region = "DE"\n[circuits.a]\nbreaker = 16\nnodes = ["n"]\n[nodes.n]\ngpus
 
 
 def fault(stage: Stage) -> MeterFault:
-    """Why the meter of the circuit, or of the node on it, is not used."""
+    """Return why the meter of the circuit, or of the node on it, is not used."""
     return list(MeterFault)[int(stage.value("circuit_meter_fault", "a"))]
 
 
