@@ -17,6 +17,7 @@ import os
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
@@ -32,12 +33,17 @@ FLAKY = Path("build/flaky.jsonl")
 PATIENCE = 3
 WORKERS = 2 * (os.cpu_count() or 1)
 """Most tests wait half of their time for servers and for the clock of other processes."""
-TIERS = (
-    ("shared", ("-n", str(WORKERS), "--dist", "loadfile", "--no-loadscope-reorder", "-m", "not alone")),
-    ("alone", ("-m", "alone and not long")),
+BESIDE = ("tests/power", "tests/tui")
+"""What computes in one process: it runs beside the tier that waits, which one busy processor of two does not hurt."""
+ALONE = ("-m", "alone and not long")
+TIERS: tuple[dict[str, tuple[str, ...]], ...] = (
+    {"shared": ("-n", str(WORKERS), "--dist", "loadfile", "--no-loadscope-reorder", "-m", "not alone",
+                *(f"--ignore={folder}" for folder in BESIDE))},
+    {"alone": ALONE, "beside": ("-m", "not alone", *BESIDE)},
 )  # fmt: skip
+"""One after another, those of a row at the same time: names with arguments of pytest."""
 CALM_LOAD = 1.5
-SERIES = {"tests/cluster/test_rows.py": TIERS[-1][1]}
+SERIES = {"tests/cluster/test_rows.py": ALONE}
 """Files whose tests build on each other, with how their tier chooses them: all of a file are tried again."""
 NO_TESTS = 5
 """Exit status of pytest where it found no test."""
@@ -91,24 +97,29 @@ def calm(seconds: float) -> float:
     return os.getloadavg()[0]
 
 
-def run_tiers(tiers: tuple[tuple[str, tuple[str, ...]], ...]) -> tuple[Tally, float, list[str]]:
+def run_tier(name: str, arguments: tuple[str, ...]) -> tuple[list[Outcome], float, str]:
+    """Run one tier; return what came out, the load at its end, and what broke pytest itself, if anything."""
+    file = FOLDER / f"{name}.jsonl"
+    file.unlink(missing_ok=True)
+    began = time.monotonic()
+    code = run_pytest(file, arguments)
+    load, found = os.getloadavg()[0], read(file)
+    print(f"gate: {name} tier took {(time.monotonic() - began) / 60:.1f} min", flush=True)
+    failed = any(one.outcome == "failed" for one in found)
+    if code in {0, 1} and bool(code) == failed:
+        return found, load, ""
+    why = "no test was found" if code == NO_TESTS else f"pytest ended with {code}"
+    return found, load, f"BROKEN {name} tier: {why}"
+
+
+def run_tiers(tiers: tuple[dict[str, tuple[str, ...]], ...]) -> tuple[Tally, float, list[str]]:
     """Run all tiers, also after one has failed; return what came out, the load, and what broke pytest itself."""
-    outcomes: list[Outcome] = []
-    broken, load = [], 0.0
-    for name, arguments in tiers:
-        file = FOLDER / f"{name}.jsonl"
-        file.unlink(missing_ok=True)
-        began = time.monotonic()
-        code = run_pytest(file, arguments)
-        load = max(load, os.getloadavg()[0])
-        found = read(file)
-        print(f"gate: {name} tier took {(time.monotonic() - began) / 60:.1f} min", flush=True)
-        failed = any(one.outcome == "failed" for one in found)
-        if code not in {0, 1} or bool(code) != failed:
-            why = "no test was found" if code == NO_TESTS else f"pytest ended with {code}"
-            broken.append(f"BROKEN {name} tier: {why}")
-        outcomes += found
-    return tally(outcomes), load, broken
+    done = []
+    for row in tiers:
+        with ThreadPoolExecutor(len(row)) as pool:
+            done += pool.map(run_tier, row.keys(), row.values())
+    outcomes = [one for found, _, _ in done for one in found]
+    return tally(outcomes), max(load for _, load, _ in done), [why for _, _, why in done if why]
 
 
 def passes_alone(test: str) -> bool:
@@ -173,16 +184,14 @@ def main(arguments: list[str] | None = None) -> int:
             checks = subprocess.Popen(["nice", "make", "check"], stdout=log, stderr=log)
     told = []
     if given.pytest:
-        tiers = (("given", tuple(given.pytest)),)
+        tiers = ({"given": tuple(given.pytest)},)
     else:
         unchanged = built.left_out(git, given.base)
         told += [
             f"LEFT OUT {file}: nothing that it is built from has changed" for file in unchanged
         ]
-        tiers = tuple(
-            (name, (*arguments, *(f"--ignore={file}" for file in unchanged)))
-            for name, arguments in TIERS
-        )
+        ignored = tuple(f"--ignore={file}" for file in unchanged)
+        tiers = tuple({name: (*chosen, *ignored) for name, chosen in row.items()} for row in TIERS)
     found, load, bad = run_tiers(tiers)
     if checks is not None and checks.wait():
         print(CHECK_LOG.read_text(encoding="utf-8", errors="replace"))

@@ -209,7 +209,7 @@ def test_a_tree_that_passed_is_marked_where_it_is_what_is_committed(
     mark = repository.folder / "build/gate" / tree
     monkeypatch.chdir(repository.folder)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    monkeypatch.setattr("tests.gate.__main__.TIERS", (("fast", ("-n", "0")),))
+    monkeypatch.setattr("tests.gate.__main__.TIERS", ({"fast": ("-n", "0")},))
     repository.write("test_more.py", GOOD)
     assert main(["--calm", "0"]) == 0
     assert not mark.exists(), "what was judged is not what is committed"
@@ -224,6 +224,23 @@ def test_a_tree_that_passed_is_marked_where_it_is_what_is_committed(
     assert main(["--calm", "0"]) == 1, "checks judge too"
 
 
+def test_tiers_that_run_at_the_same_time_are_judged_each(
+    repository: Repository, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    repository.write("Makefile", "check:\n\ttrue\n")
+    repository.write("test_bad.py", BAD)
+    monkeypatch.chdir(repository.folder)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    row = {"alone": ("-n", "0", "test_good.py"), "beside": ("-n", "0", "test_bad.py")}
+    monkeypatch.setattr("tests.gate.__main__.TIERS", (row,))
+    assert main(["--calm", "0"]) == 1
+    text = capsys.readouterr().out
+    assert "FAILED TWICE test_bad.py::test_bad\ngate: 1 passed, 1 failed" in text
+    repository.write("test_bad.py", GOOD)
+    assert main(["--calm", "0"]) == 0
+    assert "gate: 2 passed, 0 failed" in capsys.readouterr().out
+
+
 def test_what_takes_long_to_build_is_left_out_where_its_sources_did_not_change(
     repository: Repository, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -231,7 +248,7 @@ def test_what_takes_long_to_build_is_left_out_where_its_sources_did_not_change(
     [day, two] = ["2026-01-02T00:00:00Z", "2026-01-04T00:00:00Z"]
     monkeypatch.chdir(repository.folder)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    monkeypatch.setattr("tests.gate.__main__.TIERS", (("shared", ("-n", "0")),))
+    monkeypatch.setattr("tests.gate.__main__.TIERS", ({"shared": ("-n", "0")},))
     monkeypatch.setattr("tests.gate.built.BUILT", ("test_long.py",))
     repository.write("test_long.py", BAD)
     repository.write("Makefile", "check:\n\ttrue\n")
