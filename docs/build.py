@@ -324,8 +324,9 @@ def _node_statements() -> list[str]:
         "",
         f"## Faults of a node beside its GPUs ({len(known)})",
         "",
-        "Generated from `telemetry/statements/node.toml`. `kilowatch diagnose` reads them in saved logs; a running cluster",
-        "has rules of its own for most, by counters: the rule beside them. `info` becomes a ticket when it repeats.",
+        "Generated from `telemetry/statements/node.toml`. `kilowatch diagnose` reads them in saved logs, where `info` becomes",
+        "a ticket when it repeats. A running cluster has the rule beside them: by its readings for most, and by the line",
+        "itself for `node_fault` and `node_oddity`.",
     ]
     for fault in sorted({(one.severity, one.fault) for one in known}, key=_by_severity):
         rows = [one for one in known if (one.severity, one.fault) == fault]

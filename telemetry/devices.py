@@ -171,8 +171,9 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     `mount` and `service` (one began to fail, or is well again), `task_failed` and `task_works` (a task or
     thread of the collector, `data.task`), `check` (results of `kilowatch check --full`, `data.measured`),
     `driver_log` (a statement of the driver that is no XID, `data.what` is its name in
-    `telemetry/statements`; or the state of the reader of the kernel's log), `xid_repeated`,
-    `sxid_repeated`, `gpu_lost_repeated`, `driver_log_repeated` (how often a fault came again in its
+    `telemetry/statements`; or the state of the reader of the kernel's log), `node_log` (a statement of the kernel
+    about another part of the node, `data.unit` is the part that it names), `xid_repeated`,
+    `sxid_repeated`, `gpu_lost_repeated`, `driver_log_repeated`, `node_log_repeated` (how often a fault came again in its
     minute, `data.count`; no new fault), `fault` (simulated); of the aggregator `recovery` (a step
     of `kilowatch recover`, `data.step`)."""
     gpu: str | None = None

@@ -5,8 +5,8 @@ write them differently. An unknown line is skipped, never an error: an Xid is kn
 even where the rest of the line is cut off. Sources: NVIDIA's Xid catalogue, and the lines under
 `captures/kernel_log`.
 
-What drivers, their daemons and the kernel state about a GPU without a number is a `DriverNote`, by the
-catalogue of `telemetry/statements`.
+What drivers, their daemons and the kernel state about a GPU without a number is a `DriverNote`, what the kernel
+states about the rest of the node a `StatedFault`, by the catalogues of `telemetry/statements`.
 
 A record counts only where the driver's own prefix begins the message. The kernel prints names of
 processes, files and cgroups as they are, so that whoever may start a program may put any text
@@ -21,6 +21,8 @@ from typing import NamedTuple
 
 from telemetry.pci import normal_pci
 from telemetry.statements.catalogue import DAEMONS, OWN_LOG, find_statement, place_of
+from telemetry.statements.node import MARKS as NODE_MARKS
+from telemetry.statements.node import find_node_statement
 
 # What may stand before a message. The parts are those of tools, none is of the message itself.
 
@@ -147,6 +149,16 @@ class DriverNote:
 KernelRecord = Xid | SXid | GpuLost | DriverNote
 
 
+@dataclass(frozen=True, slots=True)
+class StatedFault:
+    """A fault outside of the GPU drivers that a running cluster knows by this line alone."""
+
+    what: str
+    """Name of the statement in `telemetry/statements/node.toml`."""
+    unit: str | None
+    """Drive, mount, DIMM, adapter or CPU that the line names."""
+
+
 def parse_line(line: str) -> KernelRecord | None:
     """Return the record of one line; None for a line that is not about a GPU.
 
@@ -219,6 +231,21 @@ def kernel_message(line: str) -> KernelMessage | None:
         return None
     from_kernel = _FROM_KERNEL.search(front) is not None if front.strip() else None
     return KernelMessage(text, level, from_kernel)
+
+
+def parse_node_line(line: str) -> StatedFault | None:
+    """Return what the kernel itself says of a fault of the node that no reading shows; None for any other line."""
+    if not any(mark in line for mark in NODE_MARKS):
+        return None
+    message = kernel_message(line)
+    if message is None or not message.from_kernel:
+        return None
+    note = find_node_statement(message.text)
+    return (
+        None
+        if note is None or not note.statement.heard
+        else StatedFault(note.statement.name, note.unit)
+    )
 
 
 def _parse(message: str) -> KernelRecord | None:

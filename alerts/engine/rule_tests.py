@@ -34,7 +34,7 @@ from telemetry.jobs import (
     JobSourceState,
     NodeJobs,
 )
-from telemetry.kernel_log import parse_line
+from telemetry.kernel_log import parse_line, parse_node_line
 
 _EPOCH = 1_700_000_000_000_000_000
 _BEFORE = 1_000_000.0
@@ -318,15 +318,17 @@ class _Play:
         data: dict[str, Any] = {}
         named = False
         if code[5]:
-            record = parse_line(self._example.lines.get(code[5], ""))
-            if record is None:
+            line = self._example.lines.get(code[5], "")
+            record = parse_line(line)
+            stated = record or parse_node_line(line)
+            if stated is None:
                 raise self._wrong(code[0])
-            kind, data = event_data(record, self._example.lines[code[5]])
-            named = record.pci == node.inventory.gpus[0].pci
+            kind, data = event_data(stated, line)
+            named = record is not None and record.pci == node.inventory.gpus[0].pci
         elif kind is None:
             kind = "xid" if code[1] == "x" else "sxid"
             data = {kind: int(code[2]), **({"pid": int(code[3])} if code[3] else {})}
-        of_node = {"sxid", "driver_log", "collector_stopped", "driver_reloaded"}
+        of_node = {"sxid", "driver_log", "node_log", "collector_stopped", "driver_reloaded"}
         of_gpu = kind not in of_node or (kind == "driver_log" and named)
         return Event(
             id=f"1-{number}-{code[0]}", node=name, at=at, kind=kind, gpu=gpu if of_gpu else None,

@@ -46,7 +46,7 @@ _PLACED = frozenset({
 """Labels that have a field of their own on a card."""
 _LINE, _FIELD, _TEXT = 500, 128, 2000
 """Characters of a line, of a name or number, of a text."""
-_SPOKEN = frozenset({"xid", "sxid", "driver_log", "xid_repeated", "sxid_repeated"})
+_SPOKEN = frozenset({"xid", "sxid", "driver_log", "node_log", "xid_repeated", "sxid_repeated"})
 """Kinds of events that are lines of the kernel's log."""
 _UNTIL = {
     Severity.PAGE: "now: it is a page",

@@ -85,13 +85,15 @@ class Happens(_OfEvents, frozen=True, tag="event"):
     """Seconds for which the verdict waits for what spares."""
     each: bool = False
     """Whether an event of the node, while the rule fires there, is an alert of its own if it has a
-    fault that no alert there has: of another GPU, by the number in the line, or of another kind."""
+    fault that no alert there has: of another GPU, by the number in the line, of another kind, or of
+    another unit that the line names (a drive, an adapter)."""
 
     def fault_of_alert(self, event: Event) -> str:
         """Return what distinguishes the alert of an event from others of its row, or ""."""
         if not self.each or event.gpu is not None:
             return ""
-        return numbered_gpu(event) or fault_of(event)[0]
+        unit = event.data.get("unit")
+        return numbered_gpu(event) or f"{fault_of(event)[0]} {unit or ''}".rstrip()
 
     def evaluate(self, inputs: RuleInput, memory: RowMemory) -> Evaluation:
         """Return the rows that have such an event; a row without any is good, not unknown."""

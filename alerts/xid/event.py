@@ -16,8 +16,9 @@ from alerts.xid.evaluate import (
 from alerts.xid.nvlink5 import SubCode, decode
 from alerts.xid.sxids import sxids
 from telemetry.devices import Event
-from telemetry.kernel_log import DriverNote, GpuLost, KernelRecord, SXid, Xid
+from telemetry.kernel_log import DriverNote, GpuLost, KernelRecord, StatedFault, SXid, Xid
 from telemetry.statements.catalogue import statements
+from telemetry.statements.node import node_statements
 
 
 def fault_of(event: Event) -> FaultAlone:
@@ -38,6 +39,8 @@ def fault_of(event: Event) -> FaultAlone:
             return evaluate_switch(_sxid(event))
         case "driver_log":
             return evaluate_statement(str(data.get("what")))
+        case "node_log" if (stated := node_statements().get(str(data.get("what")))) is not None:
+            return stated.fault, XidSeverity(stated.severity)
         case "gpu_lost":
             return "gpu_lost", XidSeverity.PAGE
         case _:
@@ -55,6 +58,8 @@ def explain(event: Event) -> tuple[str, str]:
             return f"The switch names it {error.name}.", error.remedy
         case "driver_log" if (statement := statements().get(str(data.get("what")))) is not None:
             return statement.meaning, statement.remedy
+        case "node_log" if (stated := node_statements().get(str(data.get("what")))) is not None:
+            return stated.meaning, stated.remedy
         case "gpu_lost":
             lost = meaning_of(79)
             return lost.meaning, lost.remedy
@@ -128,7 +133,7 @@ def _words(value: Any) -> tuple[int, ...]:
     return tuple(word for word in value if isinstance(word, int))
 
 
-def event_data(record: KernelRecord, line: str) -> tuple[str, dict[str, Any]]:
+def event_data(record: KernelRecord | StatedFault, line: str) -> tuple[str, dict[str, Any]]:
     """Return kind and data of the event that a collector makes of a line of the kernel's log."""
     match record:
         case Xid():
@@ -150,5 +155,7 @@ def event_data(record: KernelRecord, line: str) -> tuple[str, dict[str, Any]]:
             data, kind = {}, "gpu_lost"
         case DriverNote():
             data, kind = {"what": record.what}, "driver_log"
+        case StatedFault():
+            data, kind = {"what": record.what, "unit": record.unit}, "node_log"
     known = {name: value for name, value in data.items() if value is not None}
     return kind, known | {"line": line.strip()}

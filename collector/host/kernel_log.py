@@ -1,6 +1,7 @@
 """Reader of the kernel log: the only path to XIDs that a hung driver can't block.
 
-A thread reads /dev/kmsg (or a growing file, or a FIFO) and keeps the few lines about GPUs. Missing
+A thread reads /dev/kmsg (or a growing file, or a FIFO) and keeps the few lines about GPUs, and about
+faults of the node that no reading shows. Missing
 permission is a state and one event, never an error.
 """
 
@@ -21,9 +22,19 @@ from pathlib import Path
 
 from collector.source import DeviceEvent
 from telemetry.backoff import STEADY, Backoff
-from telemetry.kernel_log import Assembler, DriverNote, GpuLost, KernelRecord, SXid, Xid
+from telemetry.kernel_log import (
+    Assembler,
+    DriverNote,
+    GpuLost,
+    KernelRecord,
+    StatedFault,
+    SXid,
+    Xid,
+    parse_node_line,
+)
 from telemetry.kernel_stamp import parse_stamp
 from telemetry.statements.catalogue import statements
+from telemetry.statements.node import node_statements
 from telemetry.supervision import describe, in_thread
 
 # From a record of the kernel log to a event on the bus.
@@ -32,8 +43,9 @@ MAX_LINE = 1024
 """Characters of the raw line that the event carries."""
 
 
-def event_of(record: KernelRecord, line: str, at: int) -> DeviceEvent:
+def event_of(record: KernelRecord | StatedFault, line: str, at: int) -> DeviceEvent:
     """Return the event of a record; `at` is ns since 1970, `line` its (last) raw line."""
+    pci: str | None = None
     match record:
         case Xid():
             data = {
@@ -65,10 +77,15 @@ def event_of(record: KernelRecord, line: str, at: int) -> DeviceEvent:
         case DriverNote():
             data, kind = {"what": record.what}, "driver_log"
             message = statements()[record.what].meaning
+        case StatedFault():
+            data, kind = {"what": record.what, "unit": record.unit}, "node_log"
+            message = node_statements()[record.what].meaning
+    if not isinstance(record, StatedFault):
+        pci = record.pci
     raw = record.detail if isinstance(record, GpuLost) else line
     shown: dict[str, object] = {name: value for name, value in data.items() if value is not None}
     shown |= {"line": raw.strip()[:MAX_LINE], "source": "kernel"}
-    return DeviceEvent(kind, at, pci=record.pci, message=message, data=shown)
+    return DeviceEvent(kind, at, pci=pci, message=message, data=shown)
 
 
 log = logging.getLogger(__name__)
@@ -291,7 +308,7 @@ class KernelLog:
         self._waiting.append(event)
 
     def _event(self, line: str) -> DeviceEvent | None:
-        record = self._assembler.feed(line)
+        record = self._assembler.feed(line) or parse_node_line(line)
         if record is None:
             return None
         at = parse_stamp(line).unix_ns

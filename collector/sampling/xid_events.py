@@ -1,7 +1,7 @@
 """Deduplication of XIDs, which arrive twice, from NVML and from the kernel log, and in bursts.
 
 The first occurrence of a fault is published at once. Repetitions are counted, and published when
-its minute is over as one `xid_repeated` (`sxid_repeated`, `gpu_lost_repeated`, `driver_log_repeated`)
+its minute is over as one `xid_repeated` (`sxid_repeated`, `gpu_lost_repeated`, `driver_log_repeated`, `node_log_repeated`)
 with the count.
 """
 
@@ -25,7 +25,7 @@ UNKNOWN_XID = 999
 MAX_OPEN = 4096
 
 _FALLEN_OFF = 79
-_KINDS = ("xid", "sxid", "gpu_lost")
+_KINDS = ("xid", "sxid", "gpu_lost", "node_log")
 
 Key = tuple[str, str | None, object]
 
@@ -88,7 +88,8 @@ class XidEvents:
             return False
         from_nvml = data.get("source") == "nvml"
         number = data.get("xid", data.get("sxid", data.get("what")))
-        key = (event.kind, event.pci, number)
+        unit = data.get("unit")
+        key = (event.kind, event.pci, number if unit is None else (number, unit))
         if event.kind == "xid" and number == _FALLEN_OFF:
             self._fallen[event.pci] = event.at
         if from_nvml and number == UNKNOWN_XID:

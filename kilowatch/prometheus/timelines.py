@@ -34,6 +34,8 @@ APART: dict[str, tuple[tuple[int, ...], str]] = {
     "gpu_init_failed": ((2,), "An event of no known GPU is the node's; the test looks at a GPU."),
     "driver_fault": ((3,), "It waits ten seconds, and an event of no known GPU is the node's."),
     "driver_oddity": ((1, 3), "It waits ten seconds, and an event of no known GPU is the node's."),
+    "node_fault": ((2,), "Two seconds of waiting end at the next step, half an hour later."),
+    "node_oddity": ((2,), "Two seconds of waiting end at the next step, half an hour later."),
     "thermal_hw": ((3, 4, 5), "A share of the time is counted in scrapes, 15 s apart."),
     "thermal_sw": ((6, 7, 8, 11, 12), "A share of the time is counted in scrapes, 15 s apart."),
     "power_low_cap": ((6,), "A share of the time is counted in scrapes, 15 s apart."),

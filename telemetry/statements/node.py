@@ -13,7 +13,7 @@ from collections import deque
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from telemetry.statements.catalogue import ADDRESS
 
@@ -22,6 +22,9 @@ HARMLESS = "ignore"
 OTHER = "kernel"
 """Subsystem of a line that no speaker begins."""
 GPU_DRIVER = "GPU driver"
+DAEMONS = "daemons"
+HEARD = {"page": "node_fault", "ticket": "node_oddity"}
+"""Rules of what no reading shows: a running cluster has the line alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +47,7 @@ class NodeStatement:
     meaning: str
     remedy: str
     rule: str | None
-    """Rule that reports the same in a running cluster; None without one."""
+    """Rule that reports the same in a running cluster, by readings or by the line itself; None without one."""
     ended_by: str | None
     """Fault whose line about the same unit ends this one."""
     repeats: int | None
@@ -56,6 +59,11 @@ class NodeStatement:
     """Whether the kernel prints a stack behind it."""
     source: str
     date: str
+
+    @property
+    def heard(self) -> bool:
+        """Whether a running cluster knows of it by this line alone."""
+        return self.rule in HEARD.values()
 
 
 class NodeNote(NamedTuple):
@@ -85,7 +93,7 @@ def _table() -> dict[str, _Speaker]:
                 subsystem=group.get("subsystem", speaker["subsystem"]),
                 unlike=tuple(group.get("unlike", ())),
                 fault=group["fault"], severity=group["severity"],
-                meaning=group["meaning"], remedy=group["remedy"], rule=group.get("rule"),
+                meaning=group["meaning"], remedy=group["remedy"], rule=group.get("rule", _heard(group, speaker)),
                 ended_by=group.get("ended_by"), repeats=group.get("repeats"),
                 within=float(group.get("within", 0)), caused_by=tuple(group.get("caused_by", ())),
                 stack=group.get("stack", False),
@@ -97,6 +105,12 @@ def _table() -> dict[str, _Speaker]:
         name: _Speaker(tuple(speaker["starts"]), speaker["subsystem"], tuple(rows.get(name, ())))
         for name, speaker in table["speakers"].items()
     }
+
+
+def _heard(group: dict[str, Any], speaker: dict[str, Any]) -> str | None:
+    """Return the rule of what is known by the kernel's line alone; a daemon's is in no log that collectors read."""
+    of_kernel = group.get("subsystem", speaker["subsystem"]) != DAEMONS
+    return HEARD.get(group["severity"]) if of_kernel else None
 
 
 @cache

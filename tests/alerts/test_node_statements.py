@@ -23,8 +23,9 @@ UVM = (
     " to recover."
 )
 WATCHED = [
-    rule for rule in RULES if rule.name in {"driver_fault", "driver_oddity", "gpu_lost", "gsp_dead"}
-]
+    rule for rule in RULES
+    if rule.name in {"driver_fault", "driver_oddity", "gpu_lost", "gsp_dead", "node_fault", "node_oddity"}
+]  # fmt: skip
 LOST = "NVRM: GPU0 _issueRpcAndWait: rpcSendMessage failed with status 0x0000000f for fn 10!"
 
 
@@ -117,6 +118,21 @@ def test_another_fault_of_the_node_rings_while_the_first_still_fires(watched: Wa
     (alert,) = [one for one in watched.engine.alerts() if one.rule == "driver_fault"]
     assert alert.faults == ("GPU5", "GPU7", "reboot_required")
     assert watched.pipeline.notified() == alerts  # to an Alertmanager
+
+
+def test_a_fault_beside_the_gpus_rings_for_each_part_that_it_names(watched: Watched) -> None:
+    """At night by its line, its meaning and what to do; the same part again rings nobody."""
+    gone = "[171167.620236] {} 0000:{}:00.0: Adapter removed"
+    pages = [watched.play(300, gone.format("ice", slot)) for slot in ("9c", "9d", "9c")]
+    assert [len(each) for each in pages] == [1, 1, 0]
+    ((text,),) = lines(pages[1])
+    assert "A network adapter, or its firmware, has stopped." in text
+    assert "0000:9d:00.0" in text
+    assert "Drain the node and reboot it" in text
+    (alert,) = [one for one in watched.engine.alerts() if one.rule == "node_fault"]
+    assert alert.faults == ("nic_failed 0000:9c:00.0", "nic_failed 0000:9d:00.0")
+    (ticket,) = watched.play(60, "[171168.620236] DMAR: [DMA Read] Request device [9c:00.0] fault addr 0x1f [fault reason 0x05] x")  # fmt: skip
+    assert ticket.incident.severity is Severity.TICKET
 
 
 def test_the_same_fault_again_rings_nobody(watched: Watched) -> None:

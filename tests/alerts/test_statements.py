@@ -16,7 +16,7 @@ from alerts.xid.event import event_data, explain, fault_of
 from alerts.xid.sxids import Fatality, SxidMeaning, sxids
 from telemetry.border import decode_event
 from telemetry.devices import Event
-from telemetry.kernel_log import Assembler
+from telemetry.kernel_log import Assembler, parse_node_line
 from telemetry.statements.catalogue import Statement, statements
 from tests.alerts.test_engine import Plant
 
@@ -39,7 +39,7 @@ def diagnose(*lines: str) -> list[Finding]:
 
 def event_of(line: str) -> Event:
     """The event of a line, as it comes over the border."""
-    record = Assembler().feed(line)
+    record = Assembler().feed(line) or parse_node_line(line)
     assert record is not None
     kind, data = event_data(record, line)
     event = Event(id="1-1", node="a", at=1, kind=kind, message=line, data=data)

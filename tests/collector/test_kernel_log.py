@@ -86,6 +86,25 @@ def test_only_what_is_written_from_now_on_counts(
     )
 
 
+def test_a_fault_of_the_node_that_only_the_log_tells(
+    tmp_path: Path, reading: Callable[[KernelLog], Reading]
+) -> None:
+    """With the part that the line names; what readings show too, and a program's line, are no events."""
+    path = tmp_path / "kern.log"
+    path.write_text(
+        "<4>EDAC MC3: 2 UE memory scrubbing error on DIMM#1 (channel:0 slot:1 page:0x1)\n"
+        "sshd[7]: ice 0000:9c:00.0: Adapter removed\n"
+        "[171167.620236] ice 0000:9c:00.0: Adapter removed\n"
+        "[171168.620236] XFS (sdb1): Filesystem has been shut down due to log error (0x2).\n"
+    )
+    seen = reading(KernelLog(path, from_start=True, clock=lambda: 42))
+    seen.xids(2)
+    assert [(one.kind, one.pci, one.data["what"], one.data["unit"]) for one in seen.came] == [
+        ("node_log", None, "adapter_gone", "0000:9c:00.0"),
+        ("node_log", None, "xfs_shut_down", "sdb1"),
+    ]
+
+
 def test_a_line_on_which_we_fail_costs_that_line_alone(
     tmp_path: Path, reading: Callable[[KernelLog], Reading], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from collector.host.kernel_log import event_of
 from collector.sampling.xid_events import SECOND, XidEvents
 from collector.source import DeviceEvent
-from telemetry.kernel_log import Assembler
+from telemetry.kernel_log import Assembler, parse_node_line
 
 PCI = "0000:01:00.0"
 
@@ -27,7 +27,7 @@ def kernel(
 
 def line(at: float, text: str) -> DeviceEvent:
     """Return the event of a line of the kernel log."""
-    record = Assembler().feed(text)
+    record = Assembler().feed(text) or parse_node_line(text)
     assert record is not None
     return event_of(record, text, int(at * SECOND))
 
@@ -134,6 +134,13 @@ def test_other_gpus_numbers_and_instances_are_other_faults() -> None:
     assert len(published(kernel(1.0), kernel(1.1, pci="02"), kernel(1.2, "48, DBE"))) == 3
     mig = [line(1.0 + n, f"NVRM: Xid (PCI:0000:01:00 GPU-I:0{n}): 43, x") for n in (1, 2)]
     assert len(published(*mig)) == 2
+
+
+def test_each_part_of_a_node_has_faults_of_its_own() -> None:
+    gone = "[1714.620236] ice 0000:{}:00.0: Adapter removed"
+    assert published(line(5.0, gone.format("9c")), line(5.1, gone.format("9d")), line(5.2, gone.format("9c"))) == [
+        (5.0, "node_log", None), (5.1, "node_log", None), (67.0, "node_log_repeated", 2),
+    ]  # fmt: skip
 
 
 def test_a_change_of_the_recovery_action_is_published_at_once() -> None:

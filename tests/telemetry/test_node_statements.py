@@ -7,7 +7,7 @@ import re
 import pytest
 
 from alerts.rules.rule import load
-from telemetry.kernel_log import kernel_message, parse_line
+from telemetry.kernel_log import kernel_message, parse_line, parse_node_line
 from telemetry.statements.node import (
     MARKS,
     SUSPICIOUS,
@@ -135,10 +135,17 @@ def test_a_name_that_reads_like_a_statement_is_none(said: NodeStatement, forged:
     assert note is None or note.statement.severity == "ignore"
 
 
-def test_the_collectors_reader_leaves_these_lines_alone() -> None:
-    """Live reading of them is another decision: nothing is notified by this catalogue."""
+def test_the_collector_hears_what_no_reading_shows() -> None:
+    """From the kernel alone; what a counter or a state shows too has its rule, and a GPU driver's catalogue the rest."""
+    heard = [said for said in ALL if said.heard]
+    assert {said.fault for said in heard} >= {"drive_lost", "raid_lost", "filesystem_readonly", "nic_failed", "iommu_fault"}  # fmt: skip
     for said in ALL:
-        assert parse_line(said.example.split("\n", maxsplit=1)[0]) is None
+        line = said.example.split("\n", maxsplit=1)[0]
+        assert parse_line(line) is None, line
+        found = parse_node_line(f"4,1227,123456,-;{line}")
+        assert (found is not None and found.what == said.name) == said.heard, line
+        assert parse_node_line(f"12,1227,123456,-;{line}") is None, "a program's"
+        assert parse_node_line(line) is None, "anybody's"
 
 
 @pytest.mark.parametrize(
