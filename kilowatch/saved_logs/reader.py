@@ -426,7 +426,7 @@ def _without(text: str, where: str) -> str:
 # The kernel log: read as a stream, since it may be of any length.
 
 _STAMPED = re.compile(
-    r"^(?:<\d{1,3}>)?(?:kern {0,4}:\w{1,8} {0,8}: {0,4})?\[ {0,12}\d{1,9}\.\d{3,9}[\] ]"
+    r"^(?:<\d{1,3}>)?(?:kern {0,4}:\w{1,8} {0,8}: {0,4})?\[ {0,12}\d{1,9}\.(?:\d{3,9}[\] ]|\d{1,2}\] (?:NVRM: |nvidia))"
     r"|^\[\w{3} \w{3} [ \d]\d \d\d:\d\d:\d\d \d{4}"
     r"|^\d{1,3},\d{1,16},\d{1,20},[^;\n]{0,80};"
     r"|^(?=[^\"{\n]{0,200}\d\d:\d\d)[^\"{\n]{0,200}\bkernel(?:\[\d{1,9}\])?: "

@@ -571,8 +571,20 @@ FOREIGN = "qla2xxx foo: unknown failed error 7\n"
         ("[1.500000] " + LOADING + "[2.500000] " + FOREIGN, UNJUDGED),
         (FOREIGN + "[1.500000] " + LOADING, CLEAN),
         ("Nov 20 10:00:01 n1 kernel: " + LOADING + "Nov 20 10:00:01 n1 foo[7]: failed\n", CLEAN),
+        ("[    8.1] " + LOADING, CLEAN),
+        ("[    8.1] " + LOADING + "[    9.2] " + FOREIGN, UNJUDGED),
     ],
-    ids=["the driver", "a device", "behind", "before", "stamped", "a report", "a program"],
+    ids=[
+        "the driver",
+        "a device",
+        "behind",
+        "before",
+        "stamped",
+        "a report",
+        "a program",
+        "tenths",
+        "tenths, behind",
+    ],
 )
 def test_a_kernel_log_without_stamps_is_judged_by_every_line(text: str, expected: str) -> None:
     """`dmesg -t` and `journalctl -k -o cat`. Beside stamped lines, one without is of another tool."""
