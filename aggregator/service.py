@@ -190,6 +190,7 @@ class Aggregator(SingleView):
             marks=self.marks,
             round_robin=self._round_robin,
             more_parts=self.drift.parts,
+            behind=self.shedding.behind,
         )
         self.alerting.shared = self._shared_incidents()
         self.alerting.evidence_of = lambda journal: EvidenceCollector(

@@ -171,6 +171,7 @@ class AlertPipeline:
         events: Sequence[Event],
         *,
         listening: bool,
+        behind: float = 0.0,
         snapshots: Sequence[PowerSnapshot],
         parts: Sequence[MonitorPart] = (),
     ) -> list[Alert]:
@@ -178,7 +179,14 @@ class AlertPipeline:
         arguments are those of `steps`."""
         return outcome(
             self.steps(
-                fleet, now, wall, events, listening=listening, snapshots=snapshots, parts=parts
+                fleet,
+                now,
+                wall,
+                events,
+                listening=listening,
+                behind=behind,
+                snapshots=snapshots,
+                parts=parts,
             )
         )
 
@@ -190,6 +198,7 @@ class AlertPipeline:
         events: Sequence[Event],
         *,
         listening: bool,
+        behind: float = 0.0,
         snapshots: Sequence[PowerSnapshot],
         parts: Sequence[MonitorPart] = (),
     ) -> Generator[None, None, list[Alert]]:
@@ -202,7 +211,7 @@ class AlertPipeline:
         self._ticking = True
         with self._step("rules: this tick was not evaluated", faults):
             changes = yield from self.engine.steps(
-                fleet, now, wall, events, listening=listening, snapshots=snapshots
+                fleet, now, wall, events, listening=listening, behind=behind, snapshots=snapshots
             )
         if faults:  # a rule that fails must not end what collects the data
             changes = []

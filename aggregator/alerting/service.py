@@ -138,11 +138,13 @@ class AlertingService:
         marks: ProgressMarks | None = None,
         round_robin: RoundRobin | None = None,
         more_parts: Callable[[], Sequence[MonitorPart]] = list,
+        behind: Callable[[], float] = float,
     ) -> None:
         """`timings`: instead of those of the settings. `more_parts` returns what other parts of the aggregator
-        report by rules of `monitor.toml`. `supervisor` runs its tasks; `marks` and
+        report by rules of `monitor.toml`, `behind` the seconds by which it is behind with what it receives. `supervisor` runs its tasks; `marks` and
         `round_robin`: those of the aggregator."""
         self._round_robin = round_robin or RoundRobin()
+        self._behind = behind
         self._supervisor = supervisor or Supervisor()
         self._marks = marks
         self.impairments = impairments or Impairments()
@@ -494,7 +496,7 @@ class AlertingService:
             try:
                 for _ in parts.pipeline.steps(
                     fleet, began, wall, events,
-                    listening=stats.bus_connected, snapshots=found, parts=monitored,
+                    listening=stats.bus_connected, behind=self._behind(), snapshots=found, parts=monitored,
                 ):  # fmt: skip
                     with turn("pauses of the rules"):
                         await spent.pause()

@@ -94,6 +94,8 @@ class BacklogClock:
     """By how many seconds a connection is behind. `now` is monotonic seconds."""
 
     def __init__(self) -> None:
+        self._began = math.inf
+        """When it was looked at first: what waits unread can't have waited before."""
         self._free_at = -math.inf
         """When the socket's buffer was last not full."""
         self._at = -math.inf
@@ -108,6 +110,7 @@ class BacklogClock:
         buffer is full the sender waits too, so then it is at least the time since it became so.
         `received`: bytes that were read since the start."""
         passed = now - self._at
+        self._began = min(self._began, now)
         if 0 < passed < math.inf:
             share = min(1.0, passed)
             self._rate += share * ((received - self._received) / passed - self._rate)
@@ -119,7 +122,7 @@ class BacklogClock:
         if unread <= LOW_WATER:
             return 0.0
         waits = unread / self._rate if self._rate else now - self._none_at
-        return min(LONGEST_BACKLOG, max(waits, now - self._free_at))
+        return min(LONGEST_BACKLOG, now - self._began, max(waits, now - self._free_at))
 
 
 class ArrivalClock:

@@ -35,6 +35,11 @@ class Shedding:
     viewers_refused: int = 0
     pages_reduced: int = 0
 
+    def behind(self) -> float:
+        """Return the seconds by which what comes is read late, by us or by the broker: of nodes that seem silent it
+        is not known whether they are."""
+        return max(self.readings.get(name) or 0.0 for name in ("ingest", "arrival"))
+
     def sheds(self, part: str) -> bool:
         """Return whether a part, one of `PARTS`, is shed now."""
         return self.step >= PARTS[part]

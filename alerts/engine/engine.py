@@ -101,6 +101,7 @@ class RuleEngine:
     """The rules with their memories, and the states of their alerts."""
 
     _elsewhere: PeersElsewhere | None = None
+    _behind = 0.0
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         self.rules = tuple(rules)
@@ -176,12 +177,15 @@ class RuleEngine:
         events: Sequence[Event] = (),
         *,
         listening: bool = True,
+        behind: float = 0.0,
         snapshots: Sequence[PowerSnapshot] = (),
     ) -> list[Alert]:
         """Evaluate all rules once; return the alerts that began to fire or resolved at this tick. The
         arguments are those of `steps`."""
         return outcome(
-            self.steps(fleet, now, wall_ns, events, listening=listening, snapshots=snapshots)
+            self.steps(
+                fleet, now, wall_ns, events, listening=listening, behind=behind, snapshots=snapshots
+            )
         )
 
     def steps(
@@ -192,6 +196,7 @@ class RuleEngine:
         events: Sequence[Event] = (),
         *,
         listening: bool = True,
+        behind: float = 0.0,
         snapshots: Sequence[PowerSnapshot] = (),
     ) -> Generator[None, None, list[Alert]]:
         """Evaluate all rules once, and yield after each, so that the caller may do other work; the fleet
@@ -199,9 +204,10 @@ class RuleEngine:
 
         `now`: the fleet's monotonic clock, seconds. `events`: the events since the last call.
         `listening`: whether the aggregator receives from the bus; while it does not, no node becomes
-        silent. `snapshots`: the present power snapshots; a rule on a kind that is missing waits.
+        silent. `behind`: seconds by which it is itself behind with what it receives; by so much later a node
+        counts as silent. `snapshots`: the present power snapshots; a rule on a kind that is missing waits.
         """
-        self._now, self._wall = now, wall_ns
+        self._now, self._wall, self._behind = now, wall_ns, behind
         fresh = self._guarded("events seen", lambda: self._evaluated.filter_new(events))
         if fresh is None:  # one that is evaluated twice is better than none
             fresh = list(events)
@@ -272,6 +278,7 @@ class RuleEngine:
             self._peer_groups.groups,
             self._peer_groups.jobs.rows,
             partial(self._repeated.find, self._fleet, wall_ns),
+            behind=self._behind,
             elsewhere=self._elsewhere,
         )
         self._guarded(_DISTURBANCES, lambda: self._watch(snapshot))

@@ -78,6 +78,8 @@ class FleetSnapshot:
     """Returns the GPU rows whose board or slot had so many incidents, with their number."""
     faults: dict[str, Exception] = field(default_factory=dict)
     """Exceptions of single nodes while they were read: their rows are unknown."""
+    behind: float = 0.0
+    """Seconds by which the aggregator itself, or its broker, is behind: for so long a node that sends may seem silent."""
     elsewhere: PeersElsewhere | None = None
     """Knowledge of the GPUs of our jobs that other aggregators have; None for a single one."""
     _columns: dict[tuple[str, Subject], Floats] = field(default_factory=dict)
@@ -142,7 +144,9 @@ class FleetSnapshot:
             rows = np.fromiter((node.rows[Table.NODE].start for node in nodes), np.intp)
             heard = np.fromiter((node.seen for node in nodes), np.float64)
             last[rows] = heard
-            ages[rows] = self.now - np.maximum(heard, self.listening_since)
+            ages[rows] = np.maximum(
+                self.now - np.maximum(heard, self.listening_since) - self.behind, 0.0
+            )
             intervals[rows] = np.fromiter((node.interval for node in nodes), np.float64)
         return ages, intervals
 

@@ -291,6 +291,21 @@ def test_a_backlog_is_as_long_as_it_takes_to_read() -> None:
     assert BacklogClock().update(5000.0, 1_500_000, 0) == 0.0, "nobody knows since when"
 
 
+def test_we_are_behind_by_what_waits_longest() -> None:
+    shedding = Shedding()
+    assert shedding.behind() == 0.0
+    shedding.readings = {"ingest": 3.0, "arrival": 40.0, "store": 90.0}
+    assert shedding.behind() == 40.0
+
+
+def test_nothing_waits_unread_for_longer_than_it_is_looked_at() -> None:
+    """Seconds after a start next to nothing was read, and a division by it says an hour."""
+    clock = BacklogClock()
+    clock.update(5000.0, 70_000, 0)
+    assert clock.update(5001.0, 1_500_000, 40) == 1.0
+    assert clock.update(5020.0, 1_500_000, 900) == 20.0
+
+
 def test_while_the_buffer_is_full_the_broker_waits_too() -> None:
     """At a high rate it holds a few hundredths of a second; that it stays full is the sign."""
     clock = BacklogClock()

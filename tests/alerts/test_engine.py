@@ -52,12 +52,18 @@ class Plant:
         self.fleet.place(Inventory(node=name, gpus=gpus, links=links, version=version))
 
     def tick(
-        self, events: Sequence[Event] = (), seconds: float = 1.0, listening: bool = True
+        self,
+        events: Sequence[Event] = (),
+        seconds: float = 1.0,
+        listening: bool = True,
+        behind: float = 0.0,
     ) -> list[Alert]:
         """Let time pass, store a frame of every node that is not muted, evaluate."""
         self.now += seconds
         self.hear()
-        return self.engine.evaluate(self.fleet, self.now, self.wall, events, listening=listening)
+        return self.engine.evaluate(
+            self.fleet, self.now, self.wall, events, listening=listening, behind=behind
+        )
 
     def hear(self) -> None:
         """Store a frame of every node that is not muted."""
@@ -165,6 +171,15 @@ def test_nobody_is_silent_for_a_time_in_which_we_were_deaf(plant: Plant) -> None
     plant.muted.remove("b")
     assert plant.run(50) == []
     assert {alert.node for alert in plant.run(20)} == {"a"}
+
+
+def test_nodes_are_no_more_silent_than_we_are_late(plant: Plant) -> None:
+    """While a broker holds frames for minutes nobody knows who sends; one that does not is found all the same."""
+    plant.muted.add("a")
+    late = [alert for _ in range(150) for alert in plant.tick(behind=120.0)]
+    assert late == []
+    assert plant.tick(behind=5.0) != []
+    assert plant.firing() == [("node_silent", "a")]
 
 
 def test_nobody_is_silent_because_our_own_loop_stood_still(plant: Plant) -> None:
