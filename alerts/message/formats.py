@@ -23,10 +23,10 @@ def text(page: Page, limit: int | None = None) -> str:
     """Return a page as plain text of at most `limit` characters; the least important goes first."""
     whole = ""
     for others, evidence, advice in _shorter(page):
-        lines = [page.headline, *(f"{fact.name}: {fact.value}" for fact in page.facts)]
-        if page.advice:
+        lines = [page.headline]
+        if page.advice:  # first: a lock screen shows two lines
             lines.append(f"What to do: {cut(page.advice, advice)}")
-        lines += [f"{fact.name}: {fact.value}" for fact in evidence]
+        lines += [f"{fact.name}: {fact.value}" for fact in (*page.facts, *evidence)]
         lines += [f"Also: {other}" for other in others]
         lines += [f"{fact.name}: {fact.value}" for fact in (*page.links, *page.commands)]
         whole = "\n".join(lines)
@@ -40,9 +40,9 @@ def markdown(page: Page, limit: int | None = None, *, headline: bool = True) -> 
     whole = ""
     for others, evidence, advice in _shorter(page):
         blocks = [f"**{escaped(page.headline)}**"] if headline else []
-        blocks.append("\n".join(f"- {fact.name}: {escaped(fact.value)}" for fact in page.facts))
         if page.advice:
             blocks.append(escaped(cut(page.advice, advice)))
+        blocks.append("\n".join(f"- {fact.name}: {escaped(fact.value)}" for fact in page.facts))
         blocks.append("\n".join(f"- {fact.name}: {escaped(fact.value)}" for fact in evidence))
         if others:
             blocks.append("\n".join(f"- {escaped(other)}" for other in others))
@@ -59,9 +59,8 @@ def markdown(page: Page, limit: int | None = None, *, headline: bool = True) -> 
 
 def details(page: Page) -> dict[str, object]:
     """Return a page as plain values, for receivers that show a table."""
-    table: dict[str, object] = {fact.name: fact.value for fact in page.facts}
-    if page.advice:
-        table["What to do"] = page.advice
+    table: dict[str, object] = {"What to do": page.advice} if page.advice else {}
+    table |= {fact.name: fact.value for fact in page.facts}
     for fact in page.evidence:
         table[fact.name] = f"{table[fact.name]}\n{fact.value}" if fact.name in table else fact.value
     if page.others:

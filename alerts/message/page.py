@@ -32,6 +32,8 @@ _AROUND = 1800
 _OTHERS = 5
 """Further alerts of an incident that are listed."""
 _FACT = 300
+_LATER = 2
+"""Seconds from which on the time between onset and alert is said."""
 _TITLE = 2000
 ADVICE = 2000
 
@@ -192,11 +194,14 @@ def _facts(notice: Notice, links: Links, now: int) -> Iterator[tuple[str, str]]:
             _joined(*(_named(name, labels) for name in ("job", "user", "account", "process"))),
         )
     end = incident.ended if incident.ended is not None else now
-    length = duration(max(0, (end - incident.began) // _SECOND))
+    onset = _onset(incident)
+    length = duration(max(0, (end - onset) // _SECOND))
     if incident.ended is None:
-        yield "Since", f"{timestamp(incident.began)} ({length})"
+        later = (incident.began - onset) // _SECOND
+        seen = f", seen {duration(later)} later" if later >= _LATER else ""
+        yield "Since", f"{timestamp(onset)} ({length}{seen})"
     else:
-        yield "From", timestamp(incident.began)
+        yield "From", timestamp(onset)
         yield "Until", f"{timestamp(incident.ended)} ({length})"
     yield "Alike", _alike(incident)
     yield "Inhibited", inhibited_row(incident).whole
@@ -208,6 +213,11 @@ def _facts(notice: Notice, links: Links, now: int) -> Iterator[tuple[str, str]]:
     if incident.alerts and not (links.runbook or links.external):
         anchor = incident.alerts[0].runbook
         yield "Runbook", f"docs/runbook.md#{anchor}" if anchor else ""
+
+
+def _onset(incident: Incident) -> int:
+    """Return when the condition of its first alert was first true, ns since 1970: a rule fires later, after its hold."""
+    return min([incident.began, *(one.since for one in incident.alerts if one.since)])
 
 
 _EXPLAINED = {"worse", "repeat", "escalated", "storm", "flapping", "forgotten"}

@@ -39,6 +39,7 @@ def replaced(**more: object) -> Incident:
 def test_a_page_says_what_where_since_when_how_bad_who_and_what_to_do() -> None:
     assert text(page()).splitlines() == [
         "[PAGE] dgx-01 GPU 3 fell off the bus",
+        "What to do: The driver has lost it. Drain the node, power it off and on, and run dcgmi.",
         "Rule: gpu_lost",
         "Remedy: cold start",
         "Node: dgx-01 · rack r12 · cluster hall-1",
@@ -48,7 +49,6 @@ def test_a_page_says_what_where_since_when_how_bad_who_and_what_to_do() -> None:
         "Value: XID 79",
         "Runs there: job 4711 · user ada",
         "Since: 2026-08-01 12:00:00 UTC (3 min)",
-        "What to do: The driver has lost it. Drain the node, power it off and on, and run dcgmi.",
         "Incident: https://kilowatch.example/incidents/i-1",
         "Runbook: https://docs.example/runbook#gpu-lost",
         "Dashboard: https://grafana.example/d/x?n=dgx-01&g=3"
@@ -59,6 +59,15 @@ def test_a_page_says_what_where_since_when_how_bad_who_and_what_to_do() -> None:
         "uuid=GPU-00000003-0000-0000-0000-000000000003 --for 2h --why '...'",
         "Recover: kilowatch recover GPU-00000003-0000-0000-0000-000000000003",
     ]
+
+
+def test_since_is_the_onset_and_not_when_the_rule_fired() -> None:
+    """A rule that holds for 35 s says a minute later how long it has been."""
+    early = msgspec.structs.replace(alert(), since=NOON - 35 * MINUTE // 60)
+    said = text(page(notice(about=incident(alerts=[early, alert()]))))
+    assert "Since: 2026-08-01 11:59:25 UTC (3 min 35 s, seen 35 s later)" in said.splitlines()
+    over = msgspec.structs.replace(incident(alerts=[early]), ended=NOON + MINUTE)
+    assert "From: 2026-08-01 11:59:25 UTC" in text(page(notice(about=over)))
 
 
 def test_what_is_not_known_is_not_said() -> None:
