@@ -160,7 +160,7 @@ def _steps(cards: Sequence[Evidence], lead: Alert | None) -> str:
     if remedy is None or not remedy.steps:
         return runbook
     steps = "".join(f"<li>{prose(step)}</li>" for step in remedy.steps)
-    until = f"<p>{text(remedy.until)}</p>" if remedy.until else ""
+    until = f"<p>Act: {text(remedy.until)}.</p>" if remedy.until else ""
     replace = f"<p>When to replace it: {prose(remedy.replace)}</p>" if remedy.replace else ""
     return f"{until}<ol>{steps}</ol>{replace}{runbook}"
 

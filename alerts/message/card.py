@@ -49,9 +49,9 @@ _LINE, _FIELD, _TEXT = 500, 128, 2000
 _SPOKEN = frozenset({"xid", "sxid", "driver_log", "node_log", "xid_repeated", "sxid_repeated"})
 """Kinds of events that are lines of the kernel's log."""
 _UNTIL = {
-    Severity.PAGE: "now: it is a page",
-    Severity.TICKET: "in working hours: it is a ticket",
-    Severity.INFO: "no action is needed",
+    Severity.PAGE: "now",
+    Severity.TICKET: "in working hours",
+    Severity.INFO: "never: no action is needed",
 }
 
 GPU_METRICS = (

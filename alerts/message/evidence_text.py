@@ -58,7 +58,7 @@ def facts_of(evidence: EvidenceReply) -> Iterator[tuple[str, str]]:
     for row, _ in history_rows(card):
         if row.label == "this board" or card.slot or card.pci:
             yield row.label.capitalize(), f"{row.value}: {row.note}" if row.note else row.value
-    yield "Until", card.remedy.until
+    yield "Act", card.remedy.until
     if len(evidence.cards) > 1:
         yield "Evidence", f"{len(evidence.cards)} cards: {show_of(evidence.incident)}"
 
@@ -127,10 +127,10 @@ def block(head: str, lines: Iterable[str], *, empty: bool = False) -> Iterator[s
 
 
 def remedy_lines(remedy: Remedy) -> Iterator[str]:
-    """Yield a remedy as lines: its owner, until when, what to do, the steps."""
+    """Yield a remedy as lines: its owner, how soon, what to do, the steps."""
     if remedy.owner is not None:
         yield f"owner: {remedy.owner.text}"
-    yield f"until: {remedy.until}"
+    yield f"act: {remedy.until}"
     yield remedy.what
     for number, step in enumerate(remedy.steps, 1):
         yield f"{number}. {step}"

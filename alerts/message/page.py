@@ -187,7 +187,7 @@ def _facts(notice: Notice, links: Links, now: int) -> Iterator[tuple[str, str]]:
         yield "Link", labels.get("link", "")
         yield "Circuits", labels.get("circuits", "")
         its = value_row(lead)
-        yield "Value", its.value
+        yield "Value", "" if its.value in {"yes", "no"} else its.value  # the title says it
         yield "Limit", its.short
         yield (
             "Runs there",

@@ -139,8 +139,9 @@ def recordings(made: Sequence[AlertRule]) -> dict[str, str]:
 
 
 def _text(template: str, rule: Rule) -> str:
-    """Return a rule's text as a template of Prometheus."""
-    return re.sub(r"\{(\w+)\}", lambda found: _field(found[1], rule), template)
+    """Return a rule's text as a template of Prometheus, which knows no catalogue: meaning and remedy are left out."""
+    told = re.sub(r"\{(?:meaning|remedy)\} ?", "", template).strip()
+    return re.sub(r"\{(\w+)\}", lambda found: _field(found[1], rule), told)
 
 
 def _field(name: str, rule: Rule) -> str:

@@ -113,7 +113,7 @@ def test_a_card_has_the_place_the_lines_the_neighbours_and_what_to_do() -> None:
     ]
     assert made.remedy.runbook == "https://kilowatch.example/runbook/gpu_lost"
     assert made.remedy.steps[0].startswith("Drain dgx-01:")
-    assert made.remedy.until == "now: it is a page"
+    assert made.remedy.until == "now"
     assert made.remedy.replace
     names = ["Acknowledge", "Silence", "Recover", "Evidence", "Past"]
     assert [one.name for one in made.commands] == names

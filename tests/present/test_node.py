@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from aggregator.web.fleet_pages import drift_body, fitness_body
-from aggregator.web.node_list import StatedFault, nodes_body
+from aggregator.web.node_list import NodeLine, nodes_body
 from api.device import NodePageReply
 from api.drift import Deviation, DriftReply, MixedFact, NodeGroup
 from api.fitness import FitnessReply, FitnessShare, FleetFitness
@@ -105,7 +105,7 @@ def test_the_faces_say_the_same_of_a_node(name: str) -> None:
     page = NodePageReply(at=1, node=one, readings=NOW)
     state = DashboardState().with_doc("api/v1/nodes/dgx-01", page, 0.0)
     terminal = words_of("\n".join(map(line_text, node_lines(state, "dgx-01", 900, 4000, 9, Now(0.0), utc=True))))  # fmt: skip
-    web = words_of(nodes_body([StatedFault(one, None, None, 0, 0, ReleaseDrift.OLDER)], {}, 1))
+    web = words_of(nodes_body([NodeLine(one, None, None, 0, 0, ReleaseDrift.OLDER)], {}, 1))
     row = RegisterRow(node="dgx-01", state=RegisterState(one.state), role=one.role, release=one.release, age_seconds=one.age_seconds, drift=ReleaseDrift.OLDER)  # fmt: skip
     command = " ".join(register_lines(RegisterReply(1, "2026.3", [row]))[1].split())
     assert state_row(one).value in terminal

@@ -27,7 +27,7 @@ from aggregator.web.fleet_map import NodeCells, fleet_map
 from aggregator.web.frame import CSP, MENU, PAGES
 from aggregator.web.incident_page import incident_body
 from aggregator.web.load_chart import LoadSeries, load_chart
-from aggregator.web.node_list import StatedFault, nodes_body
+from aggregator.web.node_list import NodeLine, nodes_body
 from api.alerts import AlertState, Incident, IncidentNote, Severity
 from api.fleet import NodeReply, NodeStatus
 from api.node_register import ReleaseDrift
@@ -498,12 +498,12 @@ def test_every_page_of_the_menu_is_served() -> None:
     assert {f"/{way}" for way in MENU} <= set(PAGES)
 
 
-def line(name: str, **more: object) -> StatedFault:
+def line(name: str, **more: object) -> NodeLine:
     """A healthy node."""
     node = NodeReply(
         name, NodeStatus.ONLINE, age_seconds=1.0, gpus=8, gpus_present=8, release="2026.2"
     )
-    known = StatedFault(node, 4000.0, 60.0, 0, 0, ReleaseDrift.SAME)
+    known = NodeLine(node, 4000.0, 60.0, 0, 0, ReleaseDrift.SAME)
     own = ("watts", "hottest", "pages", "tickets", "drift")
     fields = {key: more.pop(key) for key in own if key in more}
     return replace(known, node=msgspec.structs.replace(node, **more), **fields)  # type: ignore[arg-type]
