@@ -53,6 +53,12 @@ class LastMeasured:
         self.own: Flags = np.zeros(machines, bool)
         """Machines whose collector has read a meter in them."""
 
+    @property
+    def known(self) -> Flags:
+        """Whether a meter has measured each machine."""
+        found: Flags = ~np.isnan(self._watts)
+        return found
+
     def forget(self, rows: Any) -> None:
         """Forget the last measurement of some machines."""
         self.own[rows] = False

@@ -14,7 +14,7 @@ import numpy as np
 
 from power import thresholds
 from power.live.inputs import PowerInputs
-from power.live.metering import NODE, STALE_PERIODS, Key, Metering
+from power.live.metering import CIRCUIT, NODE, STALE_LEAST, STALE_PERIODS, Key, Metering
 from power.live.too_high import TooHigh
 from power.live.wall_power import SILENT_LEAST
 from power.network.feeds import sum_by_circuit
@@ -38,11 +38,15 @@ LOW_RATIO = 0.5
 """Part of the GPUs' watts that a meter must read: drivers err by a few percent."""
 LEAST_WATTS = 100.0
 """GPU watts from which a meter is compared."""
+_WHOLE = 0.999
+"""Part of a machine's power from which on a cord is its only one."""
 _KILO = (0.8, 3.0)
 """Watts over GPU watts of a reading in kW taken for watts: the host and losses are in it."""
 
 
 _FROZEN, _UNIT, _LOW, _HIGH = 1, 2, 3, 4
+_OWN = {_LOW: "less than half of what its GPUs measure", _HIGH: "more than it may draw"}
+"""Faults of a machine's own meter, in words."""
 
 
 class MeterFaults:
@@ -58,6 +62,8 @@ class MeterFaults:
         """Nodes behind each node and each circuit alone."""
         self._low_since: Floats = np.zeros(0)
         """Monotonic time since which a meter reads less than its GPUs; NaN where it does not."""
+        self._less_since: Floats = np.zeros(0)
+        """The same of the meters of what hangs on it."""
         self._trusted: Flags = np.zeros(0, bool)
         self._least: Floats = np.zeros(0)
         self._most: Floats = np.zeros(0)
@@ -75,12 +81,17 @@ class MeterFaults:
         """Nodes whose GPUs were measured behind its target when it was refused."""
         self._restored: dict[Key, tuple[float, float]] = {}
         """Refusals of before a restart whose meters have not reported since."""
+        self._own_watts: Floats = np.full(len(topology.network.machines), np.nan)
+        """What the machines' own meters read."""
         self.measured: Floats = np.zeros(0)
-        """Watts measured in the GPUs behind each slot's target."""
+        """Watts measured behind each slot's target: in GPUs, or by meters."""
+        self._by_meters: Flags = np.zeros(0, bool)
+        """Whether by meters."""
 
     def update(self, now: float, tick: PowerInputs, metering: Metering, left: Flags | None = None) -> None:  # fmt: skip
         """Find the meters at fault, and note them in `metering.faults`. `left`: circuits that don't carry
         what hangs on them by their usual input; their meters are not compared."""
+        self._find_own(tick, metering)
         count = len(metering)
         if not count:
             return
@@ -93,23 +104,87 @@ class MeterFaults:
         witnesses = _behind(node, target, *heard)
         gpu = _behind(node, target, *gpus)
         drawn = _behind(node, target, *load)
+        watts, reporting = self.sums(metering), metering.reporting(now)
+        below, read_at = self._metered_below(now, tick, metering, watts, reporting)
         if left is not None and left.any():
             apart = ~node & left[np.where(node, 0, target)]
-            gpu, drawn = (np.where(apart, np.nan, values) for values in (gpu, drawn))
+            gpu, drawn, below = (np.where(apart, np.nan, values) for values in (gpu, drawn, below))
             self._refused = np.where(apart, 0, self._refused)  # the switch has moved: it was right
-        watts = self.sums(metering)
-        self.measured = gpu
-        reporting = metering.reporting(now)
+        self.measured, self._by_meters = np.fmax(gpu, below), below > np.nan_to_num(gpu)
+        reported = metering.flag("tripped") | metering.flag("input_lost")
         with np.errstate(invalid="ignore", divide="ignore"):
             low = reporting & (gpu > LEAST_WATTS) & (watts < LOW_RATIO * gpu)
-            kilo = 1000 * watts / gpu
+            less = reporting & (below > LEAST_WATTS) & (watts < LOW_RATIO * below) & ~reported
+            kilo = 1000 * watts / self.measured
         high = self._high.find(now, tick, metering, reporting)
-        fine = reporting & (watts >= LOW_RATIO * gpu)
+        fine = reporting & (watts >= LOW_RATIO * self.measured)
         self._trusted |= fine
         self._low_since = np.where(low, np.fmin(self._low_since, now), np.nan)
-        long = low & (~self._trusted | (now - self._low_since >= LOW_SECONDS))
+        self._less_since = np.where(less, np.fmin(self._less_since, now), np.nan)
+        # What meters read before says nothing of a breaker that opened: they went off with their loads.
+        outlasted = less & (read_at - self._less_since >= LOW_SECONDS)
+        long = outlasted | (low & (~self._trusted | (now - self._low_since >= LOW_SECONDS)))
         unit = long & (kilo >= _KILO[0]) & (kilo <= _KILO[1])
 
+        frozen, fresh = self._frozen(now, drawn, metering, reporting)
+        found = np.select([high, unit, long, frozen], [_HIGH, _UNIT, _LOW, _FROZEN], 0)
+        # A node that is mapped elsewhere since is no witness that is missing.
+        wanted = np.fmin(self._witnesses, _behind(node, target, *self._nodes))
+        agrees = fine & (self.measured > LEAST_WATTS) & (witnesses >= wanted)
+        ends = np.where(self._refused == _FROZEN, fresh | (~np.isnan(drawn) & ~frozen), agrees)
+        ends = np.where(self._refused == _HIGH, self._high.possible_for(now) >= LOW_SECONDS, ends)
+        self._refused = np.where(ends, 0, self._refused)
+        lasts = (found > 0) & (high | frozen | outlasted | (now - self._low_since >= LOW_SECONDS))
+        self._witnesses = np.where(lasts & (self._refused != found), witnesses, self._witnesses)
+        self._refused = np.where(lasts, found, self._refused)
+        kept = np.where(reporting, self._refused, 0).astype(np.int64)
+        metering.faults = np.where(found > 0, found, kept)
+        # Neither the load nor what is held follows such a reading: a meter that fails would erase both.
+        metering.suspected = low & ~reported
+
+    def _metered_below(
+        self, now: float, tick: PowerInputs, metering: Metering, watts: Floats, reporting: Flags
+    ) -> tuple[Floats, Floats]:
+        """Return the watts that other meters measure behind each circuit's slot, and the time of the oldest of
+        their readings; NaN where none does. Machines with cords on several circuits are not counted."""
+        network = self._topology.network
+        kind, target, at = metering.whole("kind"), metering.whole("target"), metering.number("at")
+        used = reporting & ~np.isnan(watts)
+        used[: len(metering.faults)] &= metering.faults == 0
+        best, read = [], []
+        for of, count in ((NODE, len(network.machines)), (CIRCUIT, len(network.names))):
+            rows = np.flatnonzero(used & (kind == of))
+            best.append(np.zeros(count))
+            read.append(np.full(count, np.inf))
+            np.maximum.at(best[-1], target[rows], watts[rows])
+            np.minimum.at(read[-1], target[rows], at[rows])
+        own = (
+            (metering.own_faults == 0)
+            & (tick.wall_age <= STALE_LEAST)
+            & (self._own_watts > best[0])
+        )
+        node = np.where(own, self._own_watts, best[0])
+        node_at = np.where(own, now - tick.wall_age, read[0])
+        alone = np.flatnonzero(network.cord_share > _WHOLE)
+        circuits, machines = network.cord_circuit[alone], network.cord_machine[alone]
+        below = sum_by_circuit(circuits, node[machines], len(network.names))
+        oldest = np.full(len(network.names), np.inf)
+        np.minimum.at(oldest, circuits, np.where(node[machines] > 0, node_at[machines], np.inf))
+        for step in network.climbs:
+            children, metered = step.children, best[1][step.children] > below[step.children]
+            carried = np.where(metered, best[1][children], below[children]) * step.weight
+            carried_at = np.where(metered, read[1][children], oldest[children])
+            np.add.at(below, step.parents, carried)
+            np.minimum.at(oldest, step.parents, np.where(carried > 0, carried_at, np.inf))
+        row = np.where(kind == NODE, 0, target)
+        known = (kind != NODE) & (below[row] > 0)
+        return np.where(known, below[row], np.nan), np.where(known, oldest[row], np.nan)
+
+    def _frozen(
+        self, now: float, drawn: Floats, metering: Metering, reporting: Flags
+    ) -> tuple[Flags, Flags]:
+        """Return the slots whose reading stands still though the load behind it moves, and those whose reading
+        has just changed."""
         changed = metering.number("changed_at")
         fresh = (changed != self._changed) | (now - changed < _SETTLING_SECONDS)
         self._changed = changed.copy()
@@ -119,21 +194,18 @@ class MeterFaults:
         may = np.fmax(thresholds.DEVIATION_RATIO * self._most, thresholds.DEVIATION_WATTS)
         with np.errstate(invalid="ignore"):
             frozen = reporting & (now - changed >= FROZEN_SECONDS) & (moved > may)
-        frozen |= reporting & self._apart(now, fresh, drawn, metering)
-        found = np.select([high, unit, long, frozen], [_HIGH, _UNIT, _LOW, _FROZEN], 0)
-        # A node that is mapped elsewhere since is no witness that is missing.
-        wanted = np.fmin(self._witnesses, _behind(node, target, *self._nodes))
-        agrees = fine & (gpu > LEAST_WATTS) & (witnesses >= wanted)
-        ends = np.where(self._refused == _FROZEN, fresh | (~np.isnan(drawn) & ~frozen), agrees)
-        ends = np.where(self._refused == _HIGH, self._high.possible_for(now) >= LOW_SECONDS, ends)
-        self._refused = np.where(ends, 0, self._refused)
-        lasts = (found > 0) & (high | frozen | (now - self._low_since >= LOW_SECONDS))
-        self._witnesses = np.where(lasts & (self._refused != found), witnesses, self._witnesses)
-        self._refused = np.where(lasts, found, self._refused)
-        kept = np.where(reporting, self._refused, 0).astype(np.int64)
-        metering.faults = np.where(found > 0, found, kept)
-        # Neither the load nor what is held follows such a reading: a meter that fails would erase both.
-        metering.suspected = low & ~metering.flag("tripped") & ~metering.flag("input_lost")
+        return frozen | (reporting & self._apart(now, fresh, drawn, metering)), fresh
+
+    def _find_own(self, tick: PowerInputs, metering: Metering) -> None:
+        """Find the meters in the machines that are at fault: the same collector reads them and their GPUs at once."""
+        watts = np.where(tick.silent_seconds <= SILENT_LEAST, np.abs(tick.wall_watts), np.nan)
+        self._own_watts, before = watts, metering.own_faults
+        loaded = tick.gpu_watts > LEAST_WATTS
+        with np.errstate(invalid="ignore"):
+            low = loaded & (watts < LOW_RATIO * tick.gpu_watts)
+            agrees = loaded & (watts >= LOW_RATIO * tick.gpu_watts)
+        retained = np.where(agrees | (before == _HIGH), 0, before)
+        metering.own_faults = np.select([self._high.own(tick), low], [_HIGH, _LOW], retained)
 
     def _apart(self, now: float, fresh: Flags, drawn: Floats, metering: Metering) -> Flags:
         """Return the slots whose reading stays as it was though their nodes' load has moved for long."""
@@ -167,13 +239,13 @@ class MeterFaults:
         found = np.zeros(len(self._topology.single_feed))
         faults = metering.faults
         rows = np.flatnonzero(faults)
-        if not len(rows):
+        if not len(rows) and not metering.own_faults.any():
             return found
         kind, target = metering.whole("kind")[rows], metering.whole("target")[rows]
         node = kind == NODE
         np.maximum.at(found, target[~node], faults[rows][~node])
         network = self._topology.network
-        worst = np.zeros(len(network.machines))
+        worst = metering.own_faults.astype(float)
         np.maximum.at(worst, target[node], faults[rows][node])
         np.maximum.at(found, network.cord_circuit, worst[network.cord_machine])
         return found
@@ -188,19 +260,25 @@ class MeterFaults:
             target = int(metering.whole("target")[slot])
             if (target in mine) if node else (target == row):
                 texts.append(self._one(metering, int(slot)))
+        texts += [
+            f"the meter in {network.machines[machine]} reads {exact_watts(float(self._own_watts[machine]))}, {_OWN[int(metering.own_faults[machine])]}"
+            for machine in sorted(mine)
+            if metering.own_faults[machine]
+        ]
         return "; ".join(dict.fromkeys(texts))
 
     def _one(self, metering: Metering, slot: int) -> str:
         fault, name = int(metering.faults[slot]), metering.meter_of(slot)
         if fault == _HIGH:
             return self._high.words(metering, slot)
-        watts, gpu = float(metering.number("watts")[slot]), float(self.measured[slot])
+        watts, gpu = float(self._watts(metering)[slot]), float(self.measured[slot])
         if fault == _FROZEN:
             return f"{name} has read {exact_watts(watts)} without any change while its nodes' load moved by {exact_watts(self._most[slot] - self._least[slot])}"  # fmt: skip
         if not gpu > LEAST_WATTS or watts >= LOW_RATIO * gpu:
             return f"{name} reads {exact_watts(watts)}, and read less than half of what the GPUs behind it measured when they were heard last"
+        by = "meters" if self._by_meters[slot] else "GPUs"
         less = (
-            f"{name} reads {exact_watts(watts)} where the GPUs behind it measure {exact_watts(gpu)}"
+            f"{name} reads {exact_watts(watts)} where the {by} behind it measure {exact_watts(gpu)}"
         )
         return f"{less} (kW taken for W?)" if fault == _UNIT else less
 
@@ -257,7 +335,7 @@ class MeterFaults:
         """Return the watts of each slot's target by its meters: of all poles, or of all outlets. NaN
         where some are missing."""
         kind, target, pole = (metering.whole(name) for name in ("kind", "target", "pole"))
-        watts, rank = metering.number("watts"), metering.whole("rank")
+        watts, rank = self._watts(metering), metering.whole("rank")
         part = (pole >= 0) | (kind == NODE)
         if not part.any():
             return watts
@@ -273,8 +351,21 @@ class MeterFaults:
         found[rows] = np.where(number[inverse] >= wanted, total, np.nan)
         return found
 
+    def _watts(self, metering: Metering) -> Floats:
+        """Return the watts of each slot, of a clamp by its amps."""
+        watts, amps = metering.number("watts"), metering.number("amps")
+        kind, target, pole = (metering.whole(name) for name in ("kind", "target", "pole"))
+        rows = np.flatnonzero(np.isnan(watts) & ~np.isnan(amps) & (kind != NODE))
+        if not len(rows):
+            return watts
+        topology, row = self._topology, target[rows]
+        poles = np.where(pole[rows] >= 0, 1, topology.poles[row].sum(axis=1))
+        found = watts.copy()
+        found[rows] = amps[rows] * topology.volts[row] * topology.power_factor[row] * poles
+        return found
+
     def _grow(self, count: int) -> None:
-        for name, empty in (("_low_since", np.nan), ("_least", np.nan), ("_most", np.nan), ("_changed", np.nan), ("_reference", np.nan), ("_apart_since", np.nan), ("_risen", 0.0), ("_refused", 0.0), ("_witnesses", 0.0), ("_trusted", False)):  # fmt: skip
+        for name, empty in (("_low_since", np.nan), ("_less_since", np.nan), ("_least", np.nan), ("_most", np.nan), ("_changed", np.nan), ("_reference", np.nan), ("_apart_since", np.nan), ("_risen", 0.0), ("_refused", 0.0), ("_witnesses", 0.0), ("_trusted", False)):  # fmt: skip
             old = getattr(self, name)
             if len(old) < count:
                 setattr(self, name, np.concatenate([old, np.full(count - len(old), empty)]))
@@ -290,5 +381,6 @@ def _behind(node: Flags, target: Ints, nodes: Floats, circuits: Floats) -> Float
 
 def fault_facts(faults: MeterFaults, metering: Metering, row: int) -> Mapping[str, str]:
     """Return the fact about a circuit's meters at fault, if there are any."""
-    words = faults.words(metering, row) if len(metering.faults) else ""
+    known = len(metering.faults) or metering.own_faults.any()
+    words = faults.words(metering, row) if known else ""
     return {"meter": f"{words}; it is not used"} if words else {}

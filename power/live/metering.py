@@ -58,6 +58,8 @@ class Metering:
         """Newest reading of each UPS."""
         self.ups_refused: frozenset[str] = frozenset()
         """UPSs whose load is not used (`power.live.ups.UpsFaults`); their status is."""
+        self.ups_passed: frozenset[str] = frozenset()
+        """UPSs that a bypass or another input of a transfer switch passes: what they measured before says nothing."""
         self.ups_apart: frozenset[str] = frozenset()
         """UPSs whose load says nothing of what hangs on them: a bypass or another input of a transfer switch feeds
         it, or they read too little, not for long enough to be refused."""
@@ -74,6 +76,8 @@ class Metering:
         """Fault for which the reading of each slot is not used (`power.live.meter_faults`); 0 where it is."""
         self.suspected: Flags = np.zeros(0, bool)
         """Slots that read less than their GPUs: not used, though not for long enough to be at fault."""
+        self.own_faults: Ints = np.zeros(len(machines), np.int64)
+        """The same fault of each machine's own meter, which its collector reads."""
 
     def __len__(self) -> int:
         return len(self._slots)

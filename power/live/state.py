@@ -32,7 +32,15 @@ from power.live.taken_over import TakenOver
 from power.live.transfers import TransferPositions
 from power.live.trips import Trips
 from power.live.undeclared import UndeclaredLoad, undeclared
-from power.live.ups import UpsFaults, build_ups, heard, input_watts, ups_snapshot, ups_states
+from power.live.ups import (
+    UpsFaults,
+    build_ups,
+    expected,
+    heard,
+    input_watts,
+    ups_snapshot,
+    ups_states,
+)
 from power.live.wall_power import Behind, WallPower, WallPowerModel
 from power.live.windows import Windows, swings
 from power.network.contingency import Contingencies, Outcome
@@ -202,9 +210,8 @@ class LivePower:
         )
         self._guarded("UPS faults", lambda: self._refuse_ups(now, tick, meters), None)
         behind: Behind = self._guarded("UPSs", lambda: heard(self._ups, self.metering, now), [])
-        wall_power = self.model.estimate(
-            tick, topology, self.metering, now, behind, self._metered(tick, "node")
-        )
+        metered = self._metered(tick, "node") | expected(self._ups, self.metering, tick.metered, len(self.machines))  # fmt: skip
+        wall_power = self.model.estimate(tick, topology, self.metering, now, behind, metered)
         taken = self._guarded("feeds taken over", lambda: self.taken_over.update(now, wall_power, meters), None)  # fmt: skip
         dead, loads = self._settle(wall_power, meters, taken)
         self._guarded("transfer switches", lambda: self._transfer(now, loads), None)

@@ -61,6 +61,14 @@ class TooHigh:
         """`committed`: most that each machine draws by the configuration, watts; NaN where that says nothing."""
         self._topology = topology
         self._committed = committed
+        network = topology.network
+        carried = (
+            network.effective * topology.volts * topology.power_factor * topology.poles.sum(axis=1)
+        )
+        self._carried: Floats = np.bincount(
+            network.cord_machine, carried[network.cord_circuit], len(network.machines)
+        ).astype(float)
+        """Watts that the breakers before each machine carry."""
         self._burnt: Floats = np.zeros(0)
         """Part of the time to the latest trip that each slot's overload has lasted."""
         self._at: float | None = None
@@ -79,12 +87,14 @@ class TooHigh:
         self._burnt = np.concatenate([self._burnt, np.zeros(more)])
         self._possible_since = np.concatenate([self._possible_since, np.full(more, np.nan)])
         node, target = metering.whole("kind") == NODE, metering.whole("target")
-        self._most = self._machines(tick, node, target)
+        self._most, limits = (
+            _of(node, target, of) for of in (self._machines(tick), self._limits(tick))
+        )
         watts = metering.number("watts")
         ratio = self._over_rating(metering, node, target)
         ratio = np.where(reporting, ratio, 0.0)
         with np.errstate(invalid="ignore"):
-            machine = watts > np.fmax(FAR_OVER * self._most, self._most + FAR_WATTS)
+            machine = watts > limits
             short = ratio > SHORT
             self._burn(seconds, ratio, target, ~short)
             breaker = (self._burnt > MARGIN) & (ratio > 1.0)
@@ -113,6 +123,9 @@ class TooHigh:
         match TooHighReason(int(self.reasons[slot]) if slot < len(self.reasons) else 0):
             case TooHighReason.MACHINE:
                 most = float(self._most[slot])
+                if np.isnan(most):
+                    carried = exact_watts(float(self._carried[target]))
+                    return f"{name} reads {exact_watts(watts)} where the breakers before its machine carry {carried}"
                 meant = next((f" ({why})" for by, why in _UNITS if _PLAUSIBLE[0] * most <= watts / by <= _PLAUSIBLE[1] * most), "")  # fmt: skip
                 return f"{name} reads {exact_watts(watts)} where its machine may draw {exact_watts(most)}{meant}"
             case TooHighReason.VOLTS:
@@ -128,11 +141,23 @@ class TooHigh:
             case _:
                 return f"{name} read more than can be"
 
-    def _machines(self, tick: PowerInputs, node: Flags, target: Ints) -> Floats:
-        """Return what the machine of each slot may draw."""
+    def own(self, tick: PowerInputs) -> Flags:
+        """Return the machines whose own meter, which their collector reads, reads more than can be."""
+        with np.errstate(invalid="ignore"):
+            found: Flags = np.abs(tick.wall_watts) > self._limits(tick)
+        return found
+
+    def _limits(self, tick: PowerInputs) -> Floats:
+        """Return the watts of each machine above which a reading can't be: where nothing is known of it, a short circuit."""
+        most = self._machines(tick)
+        far: Floats = np.fmax(FAR_OVER * most, most + FAR_WATTS)
+        return np.where(np.isnan(most), SHORT * self._carried, far)
+
+    def _machines(self, tick: PowerInputs) -> Floats:
+        """Return what each machine may draw."""
         inside = tick.gpu_limit_watts + np.fmax(np.nan_to_num(tick.host_watts), HOST_WATTS)
-        most = np.fmax(self._committed, AT_THE_WALL * inside)
-        return np.where(node, most[np.where(node, target, 0)] if len(most) else np.nan, np.nan)
+        most: Floats = np.fmax(self._committed, AT_THE_WALL * inside)
+        return most
 
     def _over_rating(self, metering: Metering, node: Flags, target: Ints) -> Floats:
         """Return the current of each slot over its breaker's rating; 0 of a machine's."""
@@ -173,3 +198,10 @@ class TooHigh:
             metering.number("volts"), topology.nominal_volts[row], topology.between[row]
         )
         return np.where(node, np.nan, found)
+
+
+def _of(node: Flags, target: Ints, machines: Floats) -> Floats:
+    """Return the value of each slot's machine; NaN for those of circuits."""
+    found = np.full(len(node), np.nan)
+    found[node] = machines[target[node]]
+    return found

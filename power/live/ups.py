@@ -30,6 +30,8 @@ from present.units import exact_watts, percent
 log = logging.getLogger(__name__)
 LADDER = ((1.05, np.inf), (1.10, 600.0), (1.30, 60.0), (1.50, 3.0), (np.inf, 0.5))
 """Seconds for which a UPS bears a load up to a ratio: typical values at room temperature."""
+FAR_OVER = 4.0
+"""Times its rating that no UPS carries for as long as a reading takes."""
 _POWER_FACTOR = 0.9
 """Watts over volt-amperes of a UPS whose second rating is not given."""
 
@@ -102,10 +104,13 @@ class UpsFaults:
         circuit; NaN where it is not. `read_at`: time of the last reading of each machine's own meters.
         `left`: circuits that don't carry what hangs on them by their usual input."""
         gpu = np.where(tick.silent_seconds <= SILENT_LEAST, tick.gpu_watts, np.nan)
-        passed = set()
+        passed, high = set(), set()
         for one in ups:
             reading = _reporting(one, metering, now)
             reported = _reported_watts(one, reading)
+            if reported is not None and reported > FAR_OVER * one.watts:
+                high.add(one.name)
+                continue
             drawn, nodes = watts[one.circuits], gpu[one.machines]
             measured = max(float(np.nansum(drawn)), float(np.nansum(nodes)))
             # A static bypass still measures its load; past a maintenance bypass next to nothing is right.
@@ -131,7 +136,8 @@ class UpsFaults:
             heard = np.concatenate([meters.heard_at[one.fed], frames, read_at[one.machines]])
             if heard.max(initial=-np.inf) - since >= LOW_SECONDS:
                 self._refused[one.name] = witnesses
-        metering.ups_refused = frozenset(self._refused)
+        metering.ups_refused = frozenset(self._refused.keys() | high)
+        metering.ups_passed = frozenset(passed)
         metering.ups_apart = frozenset(passed | self._since.keys())
 
     def checkpoint(self) -> dict[str, int]:
@@ -144,19 +150,37 @@ class UpsFaults:
         self._refused = {str(name): int(witnesses) for name, witnesses in refused.items()}
 
 
-def heard(ups: tuple[UpsTopology, ...], metering: Metering, now: float) -> list[tuple[Ints, float]]:
-    """Return machines and output watts of each UPS with a fresh reading that measures what hangs on it."""
+def heard(
+    ups: tuple[UpsTopology, ...], metering: Metering, now: float
+) -> list[tuple[Ints, float, float]]:
+    """Return machines, output watts and time of each UPS with a fresh reading that measures what hangs on it."""
     found = []
     for one in ups:
         if one.name in metering.ups_apart:
             continue
         try:
-            watts = _reported_watts(one, _fresh(one, metering, now))
+            reading = _fresh(one, metering, now)
+            watts = _reported_watts(one, reading)
         except Exception:
             log.debug("UPS %s", one.name, exc_info=True)  # `ups_snapshot` meets and reports it too
             continue
-        if watts is not None:
-            found.append((one.machines, watts))
+        if reading is not None and watts is not None:
+            found.append((one.machines, watts, reading.at))
+    return found
+
+
+def expected(
+    ups: tuple[UpsTopology, ...],
+    metering: Metering,
+    metered: Collection[tuple[str, str]],
+    machines: int,
+) -> Flags:
+    """Return the machines whose power a UPS measures, or has measured. `metered`: what has a configured meter."""
+    found = np.zeros(machines, dtype=bool)
+    for one in ups:
+        known = one.name in metering.ups or ("ups", one.name) in metered
+        if known and one.name not in metering.ups_passed:
+            found[one.machines] = True
     return found
 
 
@@ -194,7 +218,10 @@ def ups_snapshot(
         facts[number] = _facts(one, reading, load)
         if one.name in metering.ups_refused:
             facts[number]["meter"] = (
-                "it has reported less than half of what is measured behind it; its load is not used until both agree"
+                "it reports more than it can carry; its load is not used"
+                if (_reported_watts(one, _reporting(one, metering, now)) or 0.0)
+                > FAR_OVER * one.watts
+                else "it has reported less than half of what is measured behind it; its load is not used until both agree"
             )
         if one.name in survivors:
             survivor, loss = survivors[one.name]

@@ -26,7 +26,7 @@ _LEAST_HOST = 50.0
 _SERVER_GPUS, _SERVER_WATTS, _SERVER_HOST = 8, 600.0, 0.8
 """An unconfigured node with so many GPUs of more than so many watts is a server; its fans, switches and
 processors draw this part of its GPUs' limits: 4.6 of 5.6 kW on a DGX H100."""
-Behind = Sequence[tuple[Ints, float]]
+Behind = Sequence[tuple[Ints, float, float]]
 _SIGMAS = np.array([SIGMA_RATIO[source] for source in SOURCES])
 _BMC, _UPS, _MODEL, _COMMITTED = (RANK[s] for s in (WallSource.BMC, WallSource.UPS, WallSource.MODEL, WallSource.COMMITTED))  # fmt: skip
 
@@ -128,18 +128,13 @@ class WallPowerModel:
     ) -> WallPower:
         """Return the wall power of all machines, and remember it for when they fall silent.
 
-        `ups`: machines behind each UPS with a fresh reading, and its output watts. `expected`: machines
-        with a configured meter.
+        `ups`: machines behind each UPS with a fresh reading, its output watts and time. `expected`: machines
+        with a configured meter, or behind a UPS with one.
         """
         silent = self._silence(tick)
         limit, gpus = self._limits(tick)
         described = ~np.isnan(self._fixed) & ~(gpus > 0)
-        # A machine that is described by its watts and turns out to have GPUs: the rest is its host.
-        rest = np.maximum(self._inside_fixed - limit, _LEAST_HOST)
-        host = np.where(~np.isnan(self._fixed) & (gpus > 0) & ~np.isnan(limit), rest, self._host)
-        with np.errstate(invalid="ignore"):
-            server = ~self._known & (gpus >= _SERVER_GPUS) & (limit > _SERVER_WATTS * gpus)
-        host = np.where(server, _SERVER_HOST * limit, host)
+        host = self._hosts(limit, gpus)
         modelled, own, counted_host, unread = self._model(tick, limit, gpus, host)
         modelled = np.where(described, self._fixed, np.where(silent, np.nan, modelled))
         own = np.where(silent, np.nan, own)
@@ -150,8 +145,8 @@ class WallPowerModel:
         modelled, sigma_model = self._calibrated(modelled, own, counted_host)
         # The meter of its circuit holds by itself what is beyond the model.
         self.measured.forget(~np.isnan(metered) & ~np.isfinite(read_at))
+        metered, rank, read_at = _behind_ups(ups, modelled, metered, rank, read_at)
         self.measured.learn(read_at, metered, modelled)
-        metered, rank = _behind_ups(ups, modelled, metered, rank)
 
         has_meter = ~np.isnan(metered)
         watts = np.where(has_meter, metered, modelled)
@@ -165,6 +160,9 @@ class WallPowerModel:
 
         lately = (tick.silent_seconds <= COMMITTED_SECONDS) | np.isnan(self.last)
         kept = np.where(lately & ~np.isnan(committed), committed, self.last)
+        missing = ~has_meter & self._expected(metering, expected)
+        # What only the meter of a node knew that is heard itself is held below, as its meter's.
+        kept = np.where(missing & ~silent & np.isnan(committed) & self.measured.known, np.nan, kept)
         lost = ~spoken
         watts = np.where(lost, kept, watts)
         old_sigma = STALE_PENALTY * self.last + self._last_sigma
@@ -175,9 +173,7 @@ class WallPowerModel:
         before = np.where(np.isnan(self._whole), self.last, self._whole)
         surplus = np.clip(_or_zero(watts - before), 0.0, assumed)
         last_known = np.where(lost & ~lately, assumed, 0.0)
-        quiet = self.measured.held(
-            now, watts, modelled, ~has_meter & self._expected(metering, expected)
-        )
+        quiet = self.measured.held(now, watts, modelled, missing)
         more = quiet.watts > 0
         watts = np.where(more, _or_zero(watts) + quiet.watts, watts)
         sigma = np.where(more, np.hypot(_or_zero(sigma), quiet.sigma), sigma)
@@ -189,6 +185,16 @@ class WallPowerModel:
         return WallPower(watts, sigma, rank.astype(np.int64), degraded, degraded | lost, held, committed,
                      metered, modelled, silent, limit, gpus, floor, beside, described, assumed, surplus, last_known,
                      quiet.watts, quiet.expired, _unheard(tick, watts))  # fmt: skip
+
+    def _hosts(self, limit: Floats, gpus: Floats) -> Floats:
+        """Return the watts of everything but the GPUs at full load, inside."""
+        # A machine that is described by its watts and turns out to have GPUs: the rest is its host.
+        rest = np.maximum(self._inside_fixed - limit, _LEAST_HOST)
+        host = np.where(~np.isnan(self._fixed) & (gpus > 0) & ~np.isnan(limit), rest, self._host)
+        with np.errstate(invalid="ignore"):
+            server = ~self._known & (gpus >= _SERVER_GPUS) & (limit > _SERVER_WATTS * gpus)
+        found: Floats = np.where(server, _SERVER_HOST * limit, host)
+        return found
 
     def _expected(self, metering: Metering, configured: Flags | None) -> Flags:
         """Return the machines with a meter of their own, which may have fallen silent."""
@@ -279,7 +285,8 @@ class WallPowerModel:
         machine = np.where(kind == NODE, target, only)
         usable = ((kind == NODE) | whole_circuit) & ~np.isnan(reported)
         own_fresh = tick.wall_age <= stale_after(tick.wall_period)
-        own = np.where(own_fresh & ~silent, np.abs(tick.wall_watts), np.nan)
+        used = own_fresh & ~silent & (metering.own_faults == 0)
+        own = np.where(used, np.abs(tick.wall_watts), np.nan)
         read_at = np.where(np.isnan(own), -np.inf, now - tick.wall_age)
         plugs = usable & fresh & (kind == NODE)
         self.measured.own = np.where(np.isnan(own), self.measured.own, True)
@@ -331,14 +338,16 @@ def _gpu_watts(tick: PowerInputs, limit: Floats, gpus: Floats) -> tuple[Floats, 
     return read + unread, unread
 
 
-def _behind_ups(ups: Behind, modelled: Floats, metered: Floats, rank: Ints) -> tuple[Floats, Ints]:
+def _behind_ups(
+    ups: Behind, modelled: Floats, metered: Floats, rank: Ints, read_at: Floats
+) -> tuple[Floats, Ints, Floats]:
     """Distribute the output of a UPS, less the metered machines, over the machines without a meter."""
-    for members, watts in ups:
+    for members, watts, at in ups:
         rest = members[np.isnan(metered[members])]
         parts = modelled[rest]
         if not len(rest) or np.isnan(parts).any() or parts.sum() <= 0:
             continue
         left = max(watts - float(np.nansum(metered[members])), 0.0)
-        metered, rank = metered.copy(), rank.copy()
-        metered[rest], rank[rest] = left * parts / parts.sum(), _UPS
-    return metered, rank
+        metered, rank, read_at = metered.copy(), rank.copy(), read_at.copy()
+        metered[rest], rank[rest], read_at[rest] = left * parts / parts.sum(), _UPS, at
+    return metered, rank, read_at

@@ -117,7 +117,7 @@ class Stage:
 
 
 def meter(circuit: str, **told: object) -> MeterReading:
-    """Return a reading of a circuit's meter; `at` is set when it speaks."""
+    """Return a reading of a circuit's meter; `at` counts from when it speaks."""
     known: dict[str, object] = {
         "meter": f"m-{circuit}", "kind": "circuit", "target": circuit,
         "source": WallSource.CIRCUIT_METER, "at": 0.0, "period": 5.0,
@@ -127,7 +127,7 @@ def meter(circuit: str, **told: object) -> MeterReading:
 
 def _at(reading: MeterReading, now: float) -> MeterReading:
     fields = {name: getattr(reading, name) for name in reading.__struct_fields__}
-    return MeterReading(**fields | {"at": now})
+    return MeterReading(**fields | {"at": now + reading.at})
 
 
 def _array(names: tuple[str, ...], values: Mapping[str, float]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:  # fmt: skip

@@ -603,3 +603,20 @@ def test_a_ups_in_bypass_is_believed_that_it_carries_nothing(
     static = msgspec.structs.replace(past, watts=2900.0)
     stage.play(4, gpu={"n1": 2300.0}, meters=[static])
     assert stage.value("circuit_watts", "a") == pytest.approx(2900)
+
+
+@pytest.mark.parametrize("tripped", [False, True], ids=["the meter is wrong", "the breaker opened"])
+def test_meters_that_go_on_contradict_the_meter_of_their_circuit(*, tripped: bool) -> None:
+    """A breaker that opens silences the plugs behind it, whose last readings say nothing against 0 W."""
+    stage, whole = Stage(DECLARED), meter("lab", watts=2600.0)
+    stage.play(60, meters=[*PLUGS, whole], every=5)
+    off = msgspec.structs.replace(whole, watts=0.0)
+    stage.play(90, meters=[off] if tripped else [*PLUGS, off], every=5)
+    assert fault(stage, "lab") is (MeterFault.NONE if tripped else MeterFault.TOO_LOW)
+    assert stage.value("circuit_watts", "lab") == pytest.approx(0 if tripped else 2600)
+    if not tripped:
+        stage.play(20, meters=[off], every=5)
+        assert fault(stage, "lab") is MeterFault.TOO_LOW
+        assert "the meters behind it measure 2,600 W" in stage.facts("lab")["meter"]
+        stage.play(20, meters=[*PLUGS, whole], every=5)
+        assert fault(stage, "lab") is MeterFault.NONE
