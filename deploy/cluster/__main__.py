@@ -17,7 +17,8 @@ import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
 
-from deploy.stack.servers import StackError, free_port
+from deploy.stack.servers import StackError
+from kilowatch.stack.ports import free_port
 from telemetry import private_file
 from telemetry.errors import ConfigError
 

@@ -9,7 +9,8 @@ import tempfile
 import threading
 from pathlib import Path
 
-from deploy.stack.servers import PORTS, Stack, StackError, free_port
+from deploy.stack.servers import PORTS, Stack, StackError
+from kilowatch.stack.ports import free_port
 
 ABOUT = """\
 Starts Debian's mosquitto, influxd, Prometheus and Alertmanager, kilowatch's aggregator and two

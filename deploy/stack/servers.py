@@ -64,13 +64,6 @@ def _found(program: str) -> str:
     return shutil.which(program) or f"/usr/sbin/{program}"
 
 
-def free_port() -> int:
-    """Return a free port of loopback."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @dataclass(slots=True)
 class Stack:
     """The processes of the stack: mosquitto, influxd, Alertmanager, Prometheus, the aggregator and two collectors."""

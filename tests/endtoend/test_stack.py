@@ -22,8 +22,9 @@ from typing import Any
 import pytest
 
 from bench import wire
-from deploy.stack.servers import DEPLOY, PORTS, Stack, free_port, missing
+from deploy.stack.servers import DEPLOY, PORTS, Stack, missing
 from telemetry import local_token
+from tests.brokers import free_port
 from tests.grafana.dashboards import influx_queries, queries
 from tests.influxes import Reply, Request, Scripted
 from tests.kit.waiting import wait_until

@@ -175,6 +175,11 @@ class SlurmCluster:
         lines = [line.split() for line in path.read_text().splitlines()] if path.exists() else []
         return [HookRun(int(begin), int(end)) for number, begin, end in lines if number == job]
 
+    def hook_ran(self, name: str, node: str, job: str) -> list[HookRun]:
+        """Return the same once it has run: what the hook tells kilowatch comes before its end."""
+        self.until(lambda: bool(self.hook_runs(name, node, job)))
+        return self.hook_runs(name, node, job)
+
     def text(self, *command: str) -> str:
         """Return what a command of Slurm prints."""
         return subprocess.run(

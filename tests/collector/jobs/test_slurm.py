@@ -353,7 +353,7 @@ def test_jobs_of_a_real_slurm_have_the_gpus_and_times_that_it_says(slurm: SlurmC
     assert held(answer) == {two: said(slurm, two, "n1"), one: said(slurm, one, "n1")}
     assert {len(each) for each in held(answer).values()} == {1, 2}
     for job in answer.jobs:
-        (prolog,) = slurm.hook_runs("prolog", "n1", job.key.id)
+        (prolog,) = slurm.hook_ran("prolog", "n1", job.key.id)
         assert prolog.before <= job.begin <= prolog.after
         assert times(slurm, job.key.id)["StartTime"] <= job.begin / 1e9 + 1
         assert (job.key.cluster, job.nodes, job.queue, job.state) == ("loop", 1, "all", "RUNNING")
@@ -368,7 +368,7 @@ def test_jobs_of_a_real_slurm_have_the_gpus_and_times_that_it_says(slurm: SlurmC
     assert (ended.state, ended.exit_code) == ("FAILED", 3)
     (cancelled,) = [job for job in on(slurm, "n1").jobs if job.key.id == one]
     assert (cancelled.state, cancelled.exit_code) == ("ended", None), "not a completed one"
-    (epilog,) = slurm.hook_runs("epilog", "n2", failing)
+    (epilog,) = slurm.hook_ran("epilog", "n2", failing)
     assert epilog.before <= ended.end <= epilog.after
     assert times(slurm, failing)["EndTime"] <= ended.end / 1e9 + 1
     assert set(held(on(slurm, "n1"))) == {two, both}
