@@ -79,7 +79,8 @@ homeassistant:  ## install Home Assistant's own schemas beside, to test what is 
 	.homeassistant/bin/pip install --quiet homeassistant==2024.3.3 paho-mqtt==1.6.1 'setuptools<80'
 	KILOWATCH_HOMEASSISTANT=$(CURDIR)/.homeassistant/bin/python $(BIN)/python -m pytest -q tests/aggregator/test_homeassistant.py
 
-search: setup packages  ## the property tests with fresh seeds: `make search SECONDS=3600`
+search: setup packages  ## 20,000 small sites whose meters die, and the property tests with fresh seeds: `make search SECONDS=3600`
+	KILOWATCH_NIGHT=$$(date +%s) $(BIN)/python -m pytest -q -n 2 tests/power/test_worlds.py
 	$(BIN)/python -m tests.fuzz --search $(SECONDS)
 
 check: setup  ## what CI checks beside the tests: format, lint, types, imports, generated files

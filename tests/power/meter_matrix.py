@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from power.devices.wall_power import WallSource
 from power.live.meter_faults import LOW_RATIO
 from power.meters.reading import MeterReading
-from power.meters.sample import OFFLINE, REVERSED, TRIPPED
+from power.meters.sample import INPUT_LOST, OFFLINE, REVERSED, TRIPPED
 from tests.power.stage import meter
 
 VOLTS, AMPS, FACTOR = 120.0, 20, 0.97
@@ -61,8 +61,10 @@ class Way:
     """Whether it reads less than before, which is true of a load that went off: only a witness contradicts it."""
     blinds: bool = True
     """Whether nothing tells the load afterwards where no witness does."""
+    silence: bool = False
+    """Whether nothing is read for longer than a meter may be silent."""
     true: bool = False
-    """Whether it is believed whatever else is known: a breaker that opened."""
+    """Whether it is believed whatever else is known: a breaker that opened, a supply without input."""
 
 
 def _times(factor: float) -> Callable[[MeterReading, float], MeterReading]:
@@ -84,9 +86,9 @@ def _reset(reading: MeterReading, after: float) -> MeterReading:
 
 
 WAYS: Mapping[str, Way] = {
-    "silent": Way(lambda *_: None),
-    "offline": Way(_told(flags=(OFFLINE,), at=-_OFFLINE_SECONDS)),
-    "now and then": Way(lambda reading, after: None if after // 50 % 2 else reading, blinds=False),
+    "silent": Way(lambda *_: None, silence=True),
+    "offline": Way(_told(flags=(OFFLINE,), at=-_OFFLINE_SECONDS), silence=True),
+    "now and then": Way(lambda reading, after: None if after // 50 % 2 else reading, blinds=False, silence=True),
     "frozen": Way(_told(), blinds=False),
     "kilowatts": Way(_times(0.001), falls=True),
     "zero": Way(_times(0.0), falls=True),
@@ -96,6 +98,7 @@ WAYS: Mapping[str, Way] = {
     "volts of no mains": Way(_told(volts=0.2 * VOLTS), blinds=False),
     "counter reset": Way(_reset, blinds=False),
     "clamp reversed": Way(lambda r, _: replace(_times(-1.0)(r, 0), flags=(REVERSED,)), blinds=False),
+    "input lost": Way(_told(flags=(INPUT_LOST,)), true=True),
     "trip reported": Way(lambda r, _: replace(_times(0.0)(r, 0), flags=(TRIPPED,)), falls=True, true=True),
 }  # fmt: skip
 

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-
-from msgspec.structs import replace
 
 from power.devices.wall_power import WallSource
 from power.meters.reading import MeterReading
@@ -119,22 +116,3 @@ def _meter(pick: random.Random, kind: str, name: str, watts: float, volts: float
         case _:
             told |= {"watts": watts, "energy_joules": 1e9}
     return meter(name, **told)
-
-
-def dying(pick: random.Random, reading: MeterReading, how: str) -> MeterReading | None:
-    """Return what a meter reads that dies in some way; None for nothing."""
-    by: Mapping[str, float] = {"kW": 0.001, "mW": 1000.0, "zero": 0.0, "half": 0.4, "ten": 10.0}
-    if how == "silent":
-        return None
-    if how == "frozen":
-        return reading
-    if how == "volts":
-        return replace(reading, volts=46.0)
-    if how == "flags":
-        return replace(reading, flags=(pick.choice(["tripped", "input_lost", "reversed"]),))
-    factor = by[how]
-    changed = {name: getattr(reading, name) * factor for name in ("watts", "volt_amps", "amps") if getattr(reading, name) is not None}  # fmt: skip
-    return replace(reading, **changed)
-
-
-WAYS = ("silent", "frozen", "kW", "mW", "zero", "half", "ten", "volts", "flags")
