@@ -20,6 +20,7 @@ from power.network.flow import Ints
 from power.network.topology import SiteTopology
 from power.network.wiring import Flags, Floats
 from power.report.bill import ratchet_peak
+from power.report.billed_demand import DailyPeaks, days_of
 from power.report.energy import JOULES_PER_KWH
 from power.report.load_profile import (
     LoadProfile,
@@ -29,6 +30,7 @@ from power.report.load_profile import (
     month_energy,
 )
 from power.report.month_ledger import UNMAPPED, MonthLedger
+from power.report.months import STEP, Month
 from power.site.ceilings import ceilings
 from power.site.config import BillConfig
 from power.site.layout import SiteLayout
@@ -139,7 +141,7 @@ class MonthlyBudgets:
             "budget_month_known_ratio": np.array([one.known for one in months]),
             "budget_demand_watts": demand,
             "budget_peak_watts": peak,
-            "budget_peak_ratio": self._each(lambda n: float(demand[n]) / self._compared(n, wall, float(peak[n]))),
+            "budget_peak_ratio": self._each(lambda n: float(demand[n]) / self._compared(n, wall)),
         }  # fmt: skip
         facts: list[dict[str, str]] = [{} for _ in self.ceilings]
 
@@ -218,7 +220,7 @@ class MonthlyBudgets:
             more = 0.0 if math.isnan(beside) else beside * (1.0 if goes_on else over)
         return mean * over + watts * (1 - over) + more
 
-    def _compared(self, number: int, wall: float, peak: float) -> float:
+    def _compared(self, number: int, wall: float) -> float:
         """Return the demand that is billed anyway, watts: above it the bill rises. NaN for a budget that
         is not the bill, and where there is nothing to compare with yet.
 
@@ -238,7 +240,7 @@ class MonthlyBudgets:
             known.append(past[-1])
         seen = self._energy is not None and self._energy.known_seconds.max(initial=0.0) >= _FIRST_SECONDS  # fmt: skip
         if past or seen or max(known) > 0:
-            known.append(peak)
+            known.append(self._peaks[number].billed_anyway(month, wall, bill.demand_days))
         known = [watts for watts in known if watts > 0]
         return max(known) if known else math.nan
 
@@ -250,14 +252,14 @@ class MonthlyBudgets:
     def _rise(self, demand: float, compared: float, peak: float) -> float:
         """Return the money a month that a demand costs more than what is billed anyway."""
         excess = demand - max(self._contract_watts(), 0.0 if math.isnan(peak) else peak)
-        charged = self._bill.demand_charge * max(demand - compared, 0.0)
+        charged = self._bill.demand_charge * max(demand - compared, 0.0) / self._bill.demand_days
         if excess > 0:
             charged += self._bill.excess_charge * excess
-        return charged * self._place.pue / 1000
+        return float(charged * self._place.pue / 1000)
 
     def _facts(self, number: int, wall: float, demand: float, peak: float) -> dict[str, str]:
         ceiling, month = self.ceilings[number], self._months[number]
-        compared = self._compared(number, wall, peak)
+        compared = self._compared(number, wall)
         facts = {
             "limit_kw": "no kW" if np.isnan(ceiling.kw) else watts(1000 * ceiling.kw),
             "levels": "none" if np.isnan(ceiling.kw) else f"{percent(ceiling.warn)}, {percent(ceiling.crit)} and {percent(1.0)}, clear below {percent(ceiling.clear)}",
@@ -286,21 +288,30 @@ class MonthlyBudgets:
 
 
 class _PeakSoFar:
-    """Highest demand of a month's finished intervals; each is looked at once while the rows stay."""
+    """Highest demands of a month's finished intervals; each is looked at once while the rows stay."""
 
     def __init__(self) -> None:
-        self.watts = math.nan
+        self.daily = DailyPeaks()
         self._key: tuple[object, ...] = ()
         self._next = 0
+
+    @property
+    def watts(self) -> float:
+        """Return the month's highest; NaN before any."""
+        return next(iter(self.daily.highest(1)), math.nan)
+
+    def billed_anyway(self, month: Month, wall: float, days: int) -> float:
+        """Return the demand above which one of today raises what is billed."""
+        at = min(max(int((wall - month.start) // STEP), 0), len(month.minute) - 1)
+        return self.daily.billed_anyway(int(days_of(month)[at]), days)
 
     def renew(self, profile: LoadProfile, rows: tuple[str, ...], wall: float, minutes: int) -> None:
         """Look at the intervals that have ended since."""
         key = (profile.month.name, profile.revision, rows)
         if key != self._key:
-            self._key, self._next, self.watts = key, 0, math.nan
+            self._key, self._next, self.daily = key, 0, DailyPeaks()
         watts = demands(profile, rows, wall, minutes, self._next)
-        if np.isfinite(watts).any():
-            self.watts = float(np.fmax(self.watts, np.nanmax(watts)))
+        self.daily.add(profile.month, minutes, watts, self._next)
         self._next = max(self._next, int((wall - profile.month.start) // (60 * minutes)))
 
 

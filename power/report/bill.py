@@ -11,6 +11,7 @@ import numpy as np
 
 from api.bill import BillLine, IdleNode, MonthBill, PriceBand
 from power.network.wiring import Floats
+from power.report.billed_demand import DailyPeaks, words_of
 from power.report.energy import JOULES_PER_KWH
 from power.report.load_profile import ROWS_AT_ONCE, LoadProfile, demands, fillings, known_part
 from power.report.month_ledger import UNMAPPED, NodeIdle
@@ -18,7 +19,6 @@ from power.report.months import STEP
 from power.site.config import BillConfig, SiteConfig
 from power.site.layout import SiteLayout
 from present.units import percent, watts
-from telemetry.text import duration
 
 _MOST_IDLE = 100
 """Nodes that are listed."""
@@ -53,10 +53,16 @@ def billed_rows(
 def highest_demand(
     bill: BillConfig, layout: SiteLayout | None, profile: LoadProfile
 ) -> float | None:
-    """Return the highest demand of a month that ended, watts at the machines; None where none is known."""
+    """Return the demand of a month that ended and that is billed, watts at the machines; None where none is known."""
     rows = billed_rows(bill, layout, profile)
     watts = demands(profile, rows, profile.month.end, bill.demand_minutes)
-    return float(np.nanmax(watts)) if np.isfinite(watts).any() else None
+    return _daily(profile, bill, watts).mean(bill.demand_days)
+
+
+def _daily(profile: LoadProfile, bill: BillConfig, watts: Floats) -> DailyPeaks:
+    found = DailyPeaks()
+    found.add(profile.month, bill.demand_minutes, watts)
+    return found
 
 
 def months_before(month: str, count: int) -> list[str]:
@@ -82,8 +88,12 @@ def month_bill(
     lines = [_energy_line(name, energies[name], prices, pue) for name in ("measured", "recovered", "filled")]  # fmt: skip
     watts = demands(profile, heard, now, terms.demand_minutes)
     peak = float(np.nanmax(watts)) * pue / 1000 if np.isfinite(watts).any() else None
+    mean = _daily(profile, terms, watts).mean(terms.demand_days)
+    billed = None if mean is None else mean * pue / 1000
     factor, excess_kvarh = _reactive(profile, heard, terms.power_factor)
-    lines += _demand_lines(peak, factor, terms, ratchet_peak(month.name, past_peaks, terms, pue))
+    lines += _demand_lines(
+        billed, peak, factor, terms, ratchet_peak(month.name, past_peaks, terms, pue)
+    )
     lines += _other_lines(factor, None if excess_kvarh is None else excess_kvarh * pue, terms)
     lines = [line for line in lines if line.amount != 0 or line.quantity or line.name.endswith("measured")]  # fmt: skip
     total = _sum([line.amount for line in lines])
@@ -207,14 +217,18 @@ def ratchet_peak(
 
 
 def _demand_lines(
-    peak: float | None, factor: float | None, terms: BillConfig, past: tuple[float, str]
+    mean: float | None,
+    peak: float | None,
+    factor: float | None,
+    terms: BillConfig,
+    past: tuple[float, str],
 ) -> list[BillLine]:
     if not (terms.demand_charge or terms.excess_charge):
         return []
     floor = terms.ratchet * past[0]
-    if peak is None and floor <= 0:
+    if mean is None and floor <= 0:
         return [BillLine(name="demand", unit="kW", price=terms.demand_charge, note="no interval is known yet")]  # fmt: skip
-    billed, note = peak or 0.0, f"highest {duration(60 * terms.demand_minutes)} of the month"
+    billed, note = mean or 0.0, words_of(terms)
     if terms.power_factor_adjusts_demand and terms.power_factor is not None:
         if factor is None:
             note += "; the power factor is not known, so it is not adjusted"

@@ -349,6 +349,8 @@ class BillConfig(_Strict, frozen=True):
     """Circuits and panels that are billed. [all that nothing feeds, and nodes on no circuit]"""
     demand_minutes: Literal[15, 30, 60] = 15
     """Interval over which demand is averaged."""
+    demand_days: int = 1
+    """Days of whose highest demands the mean is billed: 3 where the contract says so, 1 is the month's highest."""
     demand_charge: float = 0.0
     """Money per kW of the month's billed demand."""
     contract_kw: float | None = None

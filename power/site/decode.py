@@ -60,7 +60,7 @@ _MAY_BE_NEGATIVE = frozenset({"ambient_c", "tariff", "price", "priority"})
 """Settings that may be negative: cold places, and hours with a negative price."""
 _ABOVE_ZERO = frozenset({
     "volts", "poles", "volt_amps", "plug_amps", "neutral_amps", "kw", "budget_kw", "kwh_month",
-    "cost_month", "pue", "count", "needed", "kva", "modules", "contract_kw", "ratchet_months", "home_watts", "ev_kwh", "atx", "cap_watts",
+    "cost_month", "pue", "count", "needed", "kva", "modules", "contract_kw", "demand_days", "ratchet_months", "home_watts", "ev_kwh", "atx", "cap_watts",
     "tdp_watts", "floor_watts",
 })  # fmt: skip
 

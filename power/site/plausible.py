@@ -164,6 +164,7 @@ RANGES: dict[str, Range] = {
     "contract_charge": CHARGE,
     "excess_charge": CHARGE,
     "ratchet": Range(0, 1, "", "a part of an earlier month's peak", (PERCENT,)),
+    "demand_days": Range(1, 28, "days", "of whose highest demands the mean is billed"),
     "ratchet_months": Range(1, 60, "months", "how far back a peak counts"),
     "power_factor": Range(0.5, 1, "", "watts over volt-amperes: 0.9 to 0.95 is usual", (PERCENT,)),
     "reactive_charge": CHARGE,

@@ -16,6 +16,7 @@ import pytest
 
 from api.bill import BillLine, MonthBill
 from power.report.bill import month_bill
+from power.report.billed_demand import DailyPeaks
 from power.report.load_profile import LoadProfile, begun_interval, demands, month_energy
 from power.report.month_ledger import (
     UNMAPPED,
@@ -154,6 +155,31 @@ def test_a_short_peak_is_billed_by_its_interval() -> None:
         assert bill.peak_kw == pytest.approx(kw)
         assert bill.peak_at == f"2026-10-14T{when}+02:00"
         assert line(bill, "demand").amount == pytest.approx(12 * kw)
+
+
+def test_the_mean_of_three_days_highest_hours_is_billed() -> None:
+    """18 and 17 kW on one day, 12 on another, 9 on a third: (18 + 12 + 9) / 3; the second hour of a day counts nothing."""
+    kw = {(5, 10): 18_000.0, (5, 18): 17_000.0, (11, 7): 12_000.0, (25, 2): 9_000.0}
+    profile = profile_of(lambda at: kw.get((at.day, at.hour), 4000.0))
+    terms = BillConfig(demand_minutes=60, demand_days=3, demand_charge=10.0)
+    bill = bill_of(profile, SiteConfig(), terms)
+    assert bill.peak_kw == pytest.approx(18.0)
+    assert line(bill, "demand").quantity == pytest.approx(13.0)
+    assert line(bill, "demand").amount == pytest.approx(130.0)
+    assert line(bill, "demand").note == "mean of the highest 60 min of 3 days of the month"
+    past = {"2026-09": 15_000.0}
+    terms = BillConfig(demand_minutes=60, demand_days=3, demand_charge=10.0, ratchet=1.0)
+    assert line(bill_of(profile, SiteConfig(), terms, past=past), "demand").amount == pytest.approx(150.0)  # fmt: skip
+
+
+def test_what_raises_the_mean_of_three_days() -> None:
+    """A day's own highest so far, or the third highest of other days, whichever is more; any demand while days lack."""
+    peaks = DailyPeaks({0: 9.0, 3: 14.0, 4: 12.0, 7: 5.0})
+    assert peaks.billed_anyway(9, 3) == 9.0
+    assert peaks.billed_anyway(3, 3) == 14.0
+    assert peaks.billed_anyway(7, 3) == 9.0
+    assert peaks.billed_anyway(9, 1) == 14.0
+    assert peaks.billed_anyway(9, 5) == 0.0
 
 
 def test_contract_ratchet_and_excess() -> None:

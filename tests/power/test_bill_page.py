@@ -43,6 +43,7 @@ def test_every_setting_has_a_row() -> None:
         ("reactive_charge = 0.1", "power_factor: it is missing"),
         ("excess_charge = 3", "contract_kw: it is missing"),
         ("demand_minutes = 20", "demand_minutes"),
+        ("demand_days = 0", "0 means nothing"),
         ("demand_charge = -1", "below 0"),
         ("ratchet_months = 0", "0 means nothing"),
         ("contract = 3", "contract_kw"),
