@@ -1,6 +1,7 @@
 """A tick of the electrical model: 2,000 circuits with 100,000 GPUs, against a plain loop.
 
 python -m bench.circuits [--circuits 2000] [--gpus 100000] [--ticks 150] [--json]
+python -m bench.circuits --meters 4000 [--against TREE]     a tick with so many meters alone, paired with another tree's
 
 Three times: with breakers that hold, with one budget over all circuits, and with breakers that are all
 overloaded, so that each has a time to trip in every tick.
@@ -8,17 +9,26 @@ overloaded, so that each has a time to trip in every tick.
 The loop does the bare minimum for each circuit in plain Python: sum its nodes, amps per pole, one
 step of the heat, and the time to trip by halving. It runs over a tenth of the circuits in the same
 process, and its time is multiplied by ten: it has no cost that does not grow with them.
+
+With `--meters`, one meter on each circuit and the others on nodes, each read every five seconds. `--against` runs
+this file on the tree of another commit, too: ticks of both in turn, so that whatever slows the machine slows both.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import json
 import math
+import os
 import statistics
+import subprocess
 import sys
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 from msgspec.structs import replace as replace_fields
@@ -83,9 +93,9 @@ def with_budget(site: PowerConfig) -> PowerConfig:
 
 
 class CircuitLoad:
-    """Readings of the nodes, and of every fifth circuit's meter."""
+    """Readings of the nodes, and of every fifth circuit's meter, or of so many meters."""
 
-    def __init__(self, live: LivePower, seed: int) -> None:
+    def __init__(self, live: LivePower, seed: int, meters: int | None = None) -> None:
         self._random = np.random.default_rng(seed)
         count = len(live.machines)
         self._still = replace(
@@ -93,30 +103,99 @@ class CircuitLoad:
             gpus=np.full(count, float(GPUS)), silent_seconds=np.full(count, 0.5),
             host_watts=np.full(count, 500.0), floor_watts=np.full(count, 200.0),
         )  # fmt: skip
-        self._metered = list(live.layout.site.circuits)[::5]
+        circuits = list(live.layout.site.circuits)
+        self._meters: list[tuple[Literal["circuit", "node"], str]]
+        if meters is None:
+            self._meters = [("circuit", name) for name in circuits[::5]]
+        else:
+            every = [("circuit", name) for name in circuits] + [
+                ("node", name) for name in live.machines
+            ]
+            self._meters = every[:meters]  # type: ignore[assignment]  # a kind's name
 
     def tick(self, number: int) -> PowerInputs:
         """Return one second: all nodes differ, and a fifth of the meters report."""
         gpu = self._random.uniform(2500, 5600, len(self._still.gpus))
-        speaking = self._metered[number % 5 :: 5]
+        speaking = self._meters[number % 5 :: 5]
         readings = [
-            MeterReading(meter=name, kind="circuit", target=name, source=WallSource.PDU,
-                         at=1000.0 + number, period=5.0, watts=42_000.0)
-            for name in speaking
+            MeterReading(meter=name, kind=kind, target=name, source=WallSource.PDU, at=1000.0 + number, period=5.0,
+                         watts=42_000.0 if kind == "circuit" else 6000.0 + 10 * (number // 5 % 9))
+            for kind, name in speaking
         ]  # fmt: skip
         return replace(self._still, gpu_watts=gpu, readings=readings)
 
 
-def of_ticks(live: LivePower, ticks: int, seed: int) -> tuple[list[float], list[float]]:
-    """Return ms of each tick: of wall time, and of this process's CPU."""
-    load, wall, cpu = CircuitLoad(live, seed), [], []
+def of_ticks(
+    live: LivePower,
+    ticks: int,
+    seed: int,
+    meters: int | None = None,
+    after_tick: Callable[[], object] = int,
+) -> tuple[list[float], list[float]]:
+    """Return ms of each tick: of wall time, and of this process's CPU. `after_tick` is called after each."""
+    load, wall, cpu = CircuitLoad(live, seed, meters), [], []
     for number in range(ticks):
         tick = load.tick(number)
         began, ran = time.perf_counter(), time.process_time()
         live.tick(1000.0 + number, EPOCH + number * 10**9, tick)
         wall.append((time.perf_counter() - began) * 1e3)
         cpu.append((time.process_time() - ran) * 1e3)
+        after_tick()
     return wall, cpu
+
+
+def of_meters(
+    circuits: int, gpus: int, ticks: int, meters: int, turn: Callable[[], object] = int
+) -> dict[str, Any]:
+    """Return ms of a tick's CPU with so many meters; `turn` waits for this tree's turn."""
+    live = LivePower(lay_out("bench", site_of(circuits, gpus // GPUS)))
+    turn()
+    cpu = sorted(of_ticks(live, ticks, 1, meters, turn)[1][min(20, ticks // 2) :])
+    return {
+        "circuits": circuits, "meters": meters, "ticks": len(cpu),
+        "metered_tick_cpu_median_milliseconds": statistics.median(cpu),
+        "metered_tick_cpu_p90_milliseconds": cpu[int(0.9 * (len(cpu) - 1))],
+    }  # fmt: skip
+
+
+def in_turn() -> None:
+    """Say that a tick is done, and wait to be told to go on."""
+    print(flush=True)
+    sys.stdin.readline()
+
+
+def paired(trees: Sequence[Path], arguments: Sequence[str]) -> list[dict[str, Any]]:
+    """Run this file on some trees, a tick of each in turn; return what each measured."""
+    command = [sys.executable, str(Path(__file__).resolve()), *arguments, "--in-turn", "--json"]
+    with contextlib.ExitStack() as stack:
+        running = [
+            stack.enter_context(subprocess.Popen(
+                command, cwd=tree, env=os.environ | {"PYTHONPATH": str(tree), "PYTHONSAFEPATH": "1"},
+                text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            ))
+            for tree in trees
+        ]  # fmt: skip
+        said = [_said(one) for one in running]  # each has built its site
+        while not all(said):
+            said = [_after_turn(one) for one in running]
+        return [json.loads(line) for line in said]
+
+
+def _after_turn(one: subprocess.Popen[str]) -> str:
+    """Let a tree compute a tick; return what it says then."""
+    assert one.stdin is not None
+    one.stdin.write("\n")
+    one.stdin.flush()
+    return _said(one)
+
+
+def _said(one: subprocess.Popen[str]) -> str:
+    """Return the next line of a tree: empty after a tick, and what it measured in the end."""
+    assert one.stdout is not None
+    line = one.stdout.readline()
+    if not line:
+        raise SystemExit(f"a tree ended with {one.wait()}")
+    return line.strip()
 
 
 class WithoutLosses(LivePower):
@@ -254,8 +333,28 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--gpus", type=int, default=100_000)
     parser.add_argument("--ticks", type=int, default=150)
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--meters", type=int)
+    parser.add_argument("--against", type=Path, metavar="TREE")
+    parser.add_argument("--in-turn", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
-    show(measure(options.circuits, options.gpus, options.ticks), as_json=options.json)
+    if options.against is not None and options.meters is None:
+        parser.error("--against compares ticks with --meters")
+    sizes = options.circuits, options.gpus, options.ticks
+    if options.against is not None:
+        wanted = [
+            f"--{name}={getattr(options, name)}" for name in ("circuits", "gpus", "ticks", "meters")
+        ]
+        ours, theirs = paired([Path.cwd(), options.against.resolve()], wanted)
+        median = "metered_tick_cpu_median_milliseconds"
+        show(
+            ours | {"against": theirs, "ratio": ours[median] / theirs[median]}, as_json=options.json
+        )
+        return 0
+    if options.meters is not None:
+        turn = in_turn if options.in_turn else int
+        show(of_meters(*sizes, options.meters, turn), as_json=options.json)
+        return 0
+    show(measure(*sizes), as_json=options.json)
     return 0
 
 
