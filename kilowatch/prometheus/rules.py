@@ -140,8 +140,8 @@ def recordings(made: Sequence[AlertRule]) -> dict[str, str]:
 
 def _text(template: str, rule: Rule) -> str:
     """Return a rule's text as a template of Prometheus, which knows no catalogue: meaning and remedy are left out."""
-    told = re.sub(r"\{(?:meaning|remedy)\} ?", "", template).strip()
-    return re.sub(r"\{(\w+)\}", lambda found: _field(found[1], rule), told)
+    known = re.sub(r"\{(?:meaning|remedy)\} ?", "", template).strip()
+    return re.sub(r"\{(\w+)\}", lambda found: _field(found[1], rule), known)
 
 
 def _field(name: str, rule: Rule) -> str:
