@@ -21,9 +21,8 @@ CIRCLES: dict[frozenset[str], str] = {}
 """Circles of imports that are allowed, each with its reason."""
 BACKWARDS: dict[tuple[str, str], str] = {
     ("aggregator.folder", "aggregator.http"): "what is told of a damaged file of tokens is known where the tokens are read",
-    ("aggregator.http", "aggregator.register"): "a drift that the API shows is worded in the register",
+    ("aggregator.alerting", "aggregator.evidence"): "an incident names its picture by a key that lies with the evidence",
     ("aggregator.http", "aggregator.web"): "the application that joins API and pages lies among the API's handlers",
-    ("aggregator.jobs", "aggregator.http"): "a job's rows say the status of its nodes, which the API's handlers word",
     ("aggregator.jobs", "aggregator.store"): "a job is looked up through the executor's type",
     ("aggregator.store", "aggregator.influx"): "the choice of a store lies in the folder of one of them",
     ("collector.publish", "collector.ring"): "the publisher answers a backfill; the ring tells what it has to it",
