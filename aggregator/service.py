@@ -30,7 +30,6 @@ from aggregator.folder.damage import find_damage
 from aggregator.homeassistant.publisher import HomeAssistantPublisher
 from aggregator.http.app import listening
 from aggregator.http.config import TOKENS, HttpConfig
-from aggregator.http.node_status import status_of
 from aggregator.http.page_check import PageCheck
 from aggregator.impairments import (
     Impairments,
@@ -59,6 +58,7 @@ from aggregator.register.drift_tracker import FILE as DRIFT_FILE
 from aggregator.register.drift_tracker import DriftTracker
 from aggregator.register.node_register import FILE as REGISTER_FILE
 from aggregator.register.node_register import NodeRegister
+from aggregator.register.node_status import status_of
 from aggregator.remote.push import Pusher
 from aggregator.scheduler.listed import JobListing
 from aggregator.scheduler.poll import SlurmPoll

@@ -21,7 +21,7 @@ from aggregator.fitness.score import (
     worst_first,
 )
 from aggregator.folder import kinds
-from aggregator.http.node_status import status_of
+from aggregator.register.node_status import status_of
 from api.alerts import Alert, AlertState, Severity
 from api.drift import DriftReply
 from api.fitness import Fitness, FitnessReply, FitnessSample

@@ -14,8 +14,8 @@ from aggregator.homeassistant.entities import (
     Value,
     slug,
 )
-from aggregator.http.node_status import status_of
 from aggregator.mqtt.power_topics import firing, spoken
+from aggregator.register.node_status import status_of
 from aggregator.view import AggregatorView, parts_of
 from api.alerts import Alert, AlertState, Severity, Subject
 from api.fleet import NodeStatus

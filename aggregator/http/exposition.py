@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from aggregator.http.node_status import status_of
+from aggregator.register.node_status import status_of
 from api.fleet import NodeStatus
 from telemetry.catalogue import BY_NAME
 from telemetry.decimals import Wide, plain

@@ -16,9 +16,9 @@ import asyncio
 
 from aiohttp import web
 
-from aggregator.http.node_status import NodeCounts, age_of, count_nodes
 from aggregator.http.reply import JSON, VIEW, json_bytes
 from aggregator.impairments import MOST_PARTS
+from aggregator.register.node_status import NodeCounts, age_of, count_nodes
 from aggregator.view import AggregatorView
 from api.fleet import HealthReply, HealthStatus, ImpairmentRow
 from telemetry.fleet import Fleet

@@ -18,9 +18,9 @@ from aggregator.http.exposition import ExpositionPages, joined
 from aggregator.http.exposition import render as render_pages
 from aggregator.http.metrics import own_makers
 from aggregator.http.node_metrics import part_of, snapshots_of
-from aggregator.http.node_status import status_of
 from aggregator.http.rule_input_metrics import RuleInputMetrics
 from aggregator.http.summary import Summarizer
+from aggregator.register.node_status import status_of
 from aggregator.view import AggregatorView, parts_of
 from api.fleet import NodeStatus
 from telemetry.exposition import PREFIX, Family, render

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from aiohttp import web
 
 from aggregator.http.columns import WORDS
-from aggregator.http.node_status import status_of
+from aggregator.register.node_status import status_of
 from aggregator.view import AggregatorView
 from alerts.xid.event import fault_of
 from api.fleet import NodeStatus

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from aggregator.http.node_status import status_of
+from aggregator.register.node_status import status_of
 from api.fleet import FleetSummary, ModelSummary, NodeStatus
 from telemetry.decimals import Wide
 from telemetry.fleet import Fleet, Floats

@@ -8,10 +8,10 @@ from functools import cached_property
 
 import msgspec
 
-from aggregator.http.node_status import status_of
 from aggregator.jobs.hints import hints
 from aggregator.jobs.stored import key_of
 from aggregator.jobs.use import co2_kg
+from aggregator.register.node_status import status_of
 from aggregator.view import AggregatorView
 from api.alerts import Alert, AlertState, Severity
 from api.fleet import NodeStatus

@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 
 from aggregator.folder import kinds
-from aggregator.http.node_status import age, status_of
+from aggregator.register.node_status import age, status_of
 from api.fleet import NodeStatus
 from api.node_register import RegisterReply, RegisterRow, RegisterState, ReleaseDrift
 from telemetry import private_file

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 
-from aggregator.http.node_status import status_of
+from aggregator.register.node_status import status_of
 from aggregator.view import AggregatorView
 from aggregator.web.job_words import UNKNOWN, job_link
 from aggregator.web.markup import link, moment, path, section, table, text

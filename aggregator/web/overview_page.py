@@ -10,12 +10,12 @@ from aiohttp import web
 
 from aggregator.http.circuits import circuits_now
 from aggregator.http.metrics import SUMMARIZER
-from aggregator.http.node_status import status_of as status_of_node
 from aggregator.http.parameters import one_of, query
 from aggregator.http.ports import ports_reply
 from aggregator.http.power import power_reply
 from aggregator.http.reply import VIEW
 from aggregator.register.node_register import drift
+from aggregator.register.node_status import status_of as status_of_node
 from aggregator.view import AggregatorView, parts_of
 from aggregator.web.alert_list import incidents_body
 from aggregator.web.circuit_list import circuits_table

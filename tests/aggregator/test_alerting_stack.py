@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from aggregator.http.node_status import status_of
+from aggregator.register.node_status import status_of
 from alerts.rules.rule import load
 from api.alerts import Action, NotificationState, Severity
 from api.fleet import NodeStatus

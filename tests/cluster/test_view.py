@@ -13,7 +13,7 @@ from aggregator.cluster.fleet_copy import GONE_SECONDS, FleetCopy, FleetPart, Fl
 from aggregator.cluster.groups import GROUPS
 from aggregator.cluster.memory import MemoryServers
 from aggregator.cluster.port import Bucket, CoordinationError
-from aggregator.http.node_status import status_of
+from aggregator.register.node_status import status_of
 from api.fleet import NodeStatus
 from telemetry.fleet import Floats, gaps_of
 from telemetry.gap import Gap
