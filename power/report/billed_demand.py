@@ -10,7 +10,7 @@ from power.network.flow import Ints
 from power.network.wiring import Floats
 from power.report.months import STEP, Month
 from power.site.config import BillConfig
-from telemetry.text import duration
+from telemetry.text import counted, duration
 
 MINUTES_A_DAY = 1440
 
@@ -56,4 +56,4 @@ def words_of(terms: BillConfig) -> str:
     length = duration(60 * terms.demand_minutes)
     if terms.demand_days == 1:
         return f"highest {length} of the month"
-    return f"mean of the highest {length} of {terms.demand_days} days of the month"
+    return f"mean of the highest {length} of {counted(terms.demand_days, 'day')} of the month"
