@@ -33,7 +33,7 @@ FLAKY = Path("build/flaky.jsonl")
 PATIENCE = 3
 WORKERS = 2 * (os.cpu_count() or 1)
 """Most tests wait half of their time for servers and for the clock of other processes."""
-BESIDE = ("tests/power", "tests/tui")
+BESIDE = ("tests/power",)
 """What computes in one process: it runs beside the tier that waits, which one busy processor of two does not hurt."""
 ALONE = ("-m", "alone and not long")
 TIERS: tuple[dict[str, tuple[str, ...]], ...] = (
