@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from aggregator.access.tokens import TOKENS
 from aggregator.alerting.node_labels import LabelsByNode, NodeLabels
 from aggregator.alerting.pipeline import AlertPipeline
 from aggregator.alerting.service import AlertingService
@@ -29,7 +30,7 @@ from aggregator.folder.damage import RULE as DAMAGE_RULE
 from aggregator.folder.damage import find_damage
 from aggregator.homeassistant.publisher import HomeAssistantPublisher
 from aggregator.http.app import listening
-from aggregator.http.config import TOKENS, HttpConfig
+from aggregator.http.config import HttpConfig
 from aggregator.http.page_check import PageCheck
 from aggregator.impairments import (
     Impairments,

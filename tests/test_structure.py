@@ -20,7 +20,6 @@ ROOTS = ("aggregator", "alerts", "collector", "power", "present", "kilowatch", "
 CIRCLES: dict[frozenset[str], str] = {}
 """Circles of imports that are allowed, each with its reason."""
 BACKWARDS: dict[tuple[str, str], str] = {
-    ("aggregator.folder", "aggregator.http"): "what is told of a damaged file of tokens is known where the tokens are read",
     ("aggregator.alerting", "aggregator.evidence"): "an incident names its picture by a key that lies with the evidence",
     ("aggregator.http", "aggregator.web"): "the application that joins API and pages lies among the API's handlers",
     ("aggregator.jobs", "aggregator.store"): "a job is looked up through the executor's type",

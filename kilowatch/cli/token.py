@@ -10,9 +10,9 @@ from pathlib import Path
 import click
 import msgspec
 
-from aggregator.http.config import TOKENS
-from aggregator.http.tokens import (
+from aggregator.access.tokens import (
     MOST_TOKENS,
+    TOKENS,
     AccessScope,
     AccessToken,
     check_user,
