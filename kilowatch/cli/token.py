@@ -22,7 +22,7 @@ from aggregator.access.tokens import (
 )
 from kilowatch import settings
 from kilowatch.cli.arguments import DurationParam, json_option, settings_option
-from kilowatch.cli.output import echo, print_json
+from kilowatch.output import echo, print_json
 from kilowatch.text.table import columns
 from telemetry import private_file
 from telemetry.errors import ConfigError, did_you_mean
