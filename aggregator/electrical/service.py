@@ -48,7 +48,7 @@ from power.report.month_ledger import (
     merge_tree,
 )
 from power.report.months import STEP, month_at
-from power.report.tariff import price_at
+from power.site.tariff import price_at
 from power.wiring import Floats
 from telemetry.errors import ConfigError
 from telemetry.fleet import Fleet

@@ -13,7 +13,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from power.report.tariff import WEEK, TariffRate, price_at
+from power.site.tariff import WEEK, TariffRate, price_at
 from power.wiring import Floats
 from telemetry.errors import ConfigError
 
