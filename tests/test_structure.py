@@ -23,7 +23,6 @@ BACKWARDS: dict[tuple[str, str], str] = {
     ("aggregator.http", "aggregator.web"): "the application that joins API and pages lies among the API's handlers",
     ("aggregator.jobs", "aggregator.store"): "a job is looked up through the executor's type",
     ("aggregator.store", "aggregator.influx"): "the choice of a store lies in the folder of one of them",
-    ("tui.screens", "tui.frame"): "a list of jobs asks the frame's navigation for another screen",
 }  # fmt: skip
 """Imports from folder to folder that close a circle, each with its reason: none is added, and one that is gone goes."""
 PAGES = ("ARCHITECTURE.md", "CONTRIBUTING.md", "README.md")
