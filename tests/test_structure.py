@@ -20,7 +20,6 @@ ROOTS = ("aggregator", "alerts", "collector", "power", "present", "kilowatch", "
 CIRCLES: dict[frozenset[str], str] = {}
 """Circles of imports that are allowed, each with its reason."""
 BACKWARDS: dict[tuple[str, str], str] = {
-    ("aggregator.http", "aggregator.web"): "the application that joins API and pages lies among the API's handlers",
     ("aggregator.jobs", "aggregator.store"): "a job is looked up through the executor's type",
     ("aggregator.store", "aggregator.influx"): "the choice of a store lies in the folder of one of them",
 }  # fmt: skip

@@ -1,1 +1,1 @@
-"""Who may come in, and what is shown to whom: tokens, guests, users of this machine, and fields of others' jobs."""
+"""Access to the server, and what is shown to whom: tokens, guests, users of this machine, fields of others' jobs."""

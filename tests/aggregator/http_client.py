@@ -14,7 +14,7 @@ import aiohttp
 import msgspec
 
 from aggregator.access.tokens import AccessScope, make, read, write
-from aggregator.http.app import listening
+from aggregator.assembly.http_server import listening
 from aggregator.http.config import HttpConfig
 from aggregator.view import AggregatorView
 from tests.aggregator.fake_view import FakeView, inventory

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from aggregator.access.tokens import AccessScope
-from aggregator.http.app import listening
+from aggregator.assembly.http_server import listening
 from aggregator.http.config import HttpConfig
 from telemetry.gap import DEVICE_LOST
 from telemetry.metric import Table

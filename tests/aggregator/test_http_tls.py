@@ -18,7 +18,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from aggregator.access.tokens import AccessScope
-from aggregator.http.app import listening
+from aggregator.assembly.http_server import listening
 from aggregator.http.config import HttpConfig
 from kilowatch.__main__ import main
 from telemetry.errors import ConfigError

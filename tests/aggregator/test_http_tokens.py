@@ -15,7 +15,7 @@ import pytest
 from aggregator.access.guests import TRIES
 from aggregator.access.private_fields import PRIVATE, public_json, public_page
 from aggregator.access.tokens import AccessScope, TokenRegister, make, read, write
-from aggregator.http.app import listening, make_app
+from aggregator.assembly.http_server import listening, make_app
 from aggregator.http.auth import AccessGuard
 from aggregator.http.config import HttpConfig
 from aggregator.http.errors import RequestError

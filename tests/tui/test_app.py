@@ -15,7 +15,7 @@ from textual.binding import Binding
 from textual.pilot import Pilot
 
 from aggregator.access.tokens import AccessScope
-from aggregator.http.app import listening
+from aggregator.assembly.http_server import listening
 from aggregator.http.config import HttpConfig
 from bench.live_fleet import LiveFleet
 from telemetry.gap import GAP, Gap

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from textual.pilot import Pilot
 
 from aggregator.access.tokens import AccessScope, write
-from aggregator.http.app import listening
+from aggregator.assembly.http_server import listening
 from aggregator.http.config import HttpConfig
 from api.alerts import Severity
 from api.jobs import GpuHolder, GpuUse, JobAlert, JobPhase, JobReply, JobRow, JobSummary
