@@ -17,9 +17,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from aggregator.access.tokens import TOKENS
 from aggregator.alerting.node_labels import LabelsByNode, NodeLabels
 from aggregator.alerting.pipeline import AlertPipeline
 from aggregator.alerting.service import AlertingService
+from aggregator.assembly.http_server import listening
 from aggregator.config import AggregatorConfig, shard_names
 from aggregator.electrical.service import ElectricalService
 from aggregator.evidence.collector import EvidenceCollector
@@ -28,8 +30,7 @@ from aggregator.fitness.service import FitnessTracker, node_states, nodes_of_job
 from aggregator.folder.damage import RULE as DAMAGE_RULE
 from aggregator.folder.damage import find_damage
 from aggregator.homeassistant.publisher import HomeAssistantPublisher
-from aggregator.http.app import listening
-from aggregator.http.config import TOKENS, HttpConfig
+from aggregator.http.config import HttpConfig
 from aggregator.http.page_check import PageCheck
 from aggregator.impairments import (
     Impairments,

@@ -40,7 +40,6 @@ from power.devices.thermal import FAST_SHARE
 from power.devices.wall_power import WallSource
 from power.live import LivePower, PowerInputs
 from power.meters.reading import MeterReading
-from power.network.wiring import Wiring
 from power.plan.fit import fit
 from power.site.config import (
     BudgetConfig,
@@ -52,6 +51,7 @@ from power.site.config import (
     RedundancyConfig,
 )
 from power.site.layout import SiteLayout, lay_out
+from power.wiring import Wiring
 
 GPUS = 8
 OVERLOADED = 63

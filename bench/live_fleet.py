@@ -19,8 +19,8 @@ import numpy.typing as npt
 
 from aggregator.alerting.pipeline import AlertPipeline
 from aggregator.alerting.service import SlicedCpu
+from aggregator.assembly.http_server import listening
 from aggregator.electrical.service import ElectricalService
-from aggregator.http.app import listening
 from aggregator.http.config import HttpConfig
 from aggregator.load.round_robin import RoundRobin
 from alerts.rules.rule import load

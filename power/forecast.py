@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from power.network.wiring import Floats
+from power.wiring import Floats
 
 WINDOW_SECONDS = 120.0
 _MINIMUM_SECONDS, _MINIMUM_POINTS, _SIGMAS = 60.0, 10, 2.0

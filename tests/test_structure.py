@@ -20,16 +20,8 @@ ROOTS = ("aggregator", "alerts", "collector", "power", "present", "kilowatch", "
 CIRCLES: dict[frozenset[str], str] = {}
 """Circles of imports that are allowed, each with its reason."""
 BACKWARDS: dict[tuple[str, str], str] = {
-    ("aggregator.folder", "aggregator.http"): "what is told of a damaged file of tokens is known where the tokens are read",
-    ("aggregator.alerting", "aggregator.evidence"): "an incident names its picture by a key that lies with the evidence",
-    ("aggregator.http", "aggregator.web"): "the application that joins API and pages lies among the API's handlers",
     ("aggregator.jobs", "aggregator.store"): "a job is looked up through the executor's type",
     ("aggregator.store", "aggregator.influx"): "the choice of a store lies in the folder of one of them",
-    ("collector.publish", "collector.ring"): "the publisher answers a backfill; the ring tells what it has to it",
-    ("kilowatch.stack", "kilowatch.cli"): "the stack in the foreground prints by the command's output",
-    ("power.site", "power.network"): "a site's settings use the network's wiring, and the network is built of them",
-    ("power.site", "power.report"): "a site's settings have the tariff, which lies with the report",
-    ("tui.screens", "tui.frame"): "a list of jobs asks the frame's navigation for another screen",
 }  # fmt: skip
 """Imports from folder to folder that close a circle, each with its reason: none is added, and one that is gone goes."""
 PAGES = ("ARCHITECTURE.md", "CONTRIBUTING.md", "README.md")

@@ -19,6 +19,7 @@ from aggregator.alerting import rule_memory
 from aggregator.alerting.evaluation_schedule import EvaluationSchedule
 from aggregator.alerting.journal_writer import JournalWriter
 from aggregator.alerting.node_labels import LabelsByNode
+from aggregator.alerting.picture_key import signer_of
 from aggregator.alerting.pipeline import AlertPipeline, timings_of
 from aggregator.alerting.self_alerts import (
     MonitorPart,
@@ -28,7 +29,6 @@ from aggregator.alerting.self_alerts import (
 )
 from aggregator.alerting.shared_incidents import SharedIncidents
 from aggregator.config import AggregatorConfig, shard_names
-from aggregator.evidence.picture_key import signer_of
 from aggregator.impairments import SHOWN, Impairments, LoopTurns, ReportedFaults
 from aggregator.load.round_robin import RoundRobin
 from aggregator.mqtt.incident_topics import IncidentTopics

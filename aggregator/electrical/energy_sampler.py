@@ -15,12 +15,12 @@ import numpy as np
 import numpy.typing as npt
 
 from power.devices.supply import Tier, efficiency, points_of
-from power.network.wiring import Flags, Floats
 from power.report.energy import counted
 from power.report.energy_ledger import IDLE_BELOW, EnergySample
 from power.site.config import NodeConfig
 from power.site.machine import HOST_WATTS
 from power.snapshot.snapshot import PowerSnapshot
+from power.wiring import Flags, Floats
 from telemetry.errors import ConfigError
 from telemetry.fleet import Fleet
 from telemetry.metric import Table

@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from power.live.inputs import PowerInputs
-from power.network.wiring import Flags, Floats
 from power.report.cluster_parts import card_named
+from power.wiring import Flags, Floats
 from telemetry.devices import Gpu
 from telemetry.fleet import STALE_INTERVALS, Fleet, Node
 from telemetry.metric import Table

@@ -34,7 +34,6 @@ from power.devices.thermal import Heat
 from power.live import LivePower, PowerSnapshots
 from power.meters.meter_record import MeterState
 from power.meters.reading import MeterReading
-from power.network.wiring import Floats
 from power.plan.throughput import ThroughputLedger
 from power.report.bill import highest_demand, months_before
 from power.report.energy import GAP_PERIODS, JOULES_PER_KWH
@@ -49,7 +48,8 @@ from power.report.month_ledger import (
     merge_tree,
 )
 from power.report.months import STEP, month_at
-from power.report.tariff import price_at
+from power.site.tariff import price_at
+from power.wiring import Floats
 from telemetry.errors import ConfigError
 from telemetry.fleet import Fleet
 from telemetry.mqtt import BrokerConfig

@@ -7,9 +7,9 @@ from collections.abc import Collection, Mapping
 
 import numpy as np
 
-from power.network.wiring import Index
 from power.plan.caps import CappableGpu
 from power.plan.throughput import ThroughputLedger
+from power.wiring import Index
 from telemetry.fleet import Fleet
 from telemetry.metric import Table
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections import defaultdict
 from pathlib import Path, PurePath
 
+from aggregator.access import tokens
 from aggregator.folder.kinds import FOLDERS, cost_of
-from aggregator.http import tokens
-from aggregator.http.config import TOKENS
 from telemetry.errors import ConfigError
 from telemetry.state_file import FileAside, find_aside
 
@@ -32,5 +31,5 @@ def find_damage(data_dir: Path, tokens_file: Path) -> dict[str, str]:
     try:
         tokens.read(tokens_file)
     except ConfigError as error:
-        found[f"file/{tokens_file.name}"] = f"{error.problem}. {cost_of(PurePath(TOKENS))}"
+        found[f"file/{tokens_file.name}"] = f"{error.problem}. {cost_of(PurePath(tokens.TOKENS))}"
     return found

@@ -10,13 +10,13 @@ from collections.abc import Collection
 
 from aiohttp import web
 
+from aggregator.access.tokens import AccessScope
 from aggregator.http.alerts import refusals
 from aggregator.http.auth import CALLER, signed
 from aggregator.http.config import CONFIG
 from aggregator.http.errors import RequestError, bad, unknown
 from aggregator.http.parameters import duration, moment, query, read_body
 from aggregator.http.reply import VIEW, send_json
-from aggregator.http.tokens import AccessScope
 from aggregator.view import AggregatorView
 from alerts.incidents.matchers import LABELS, parse
 from api.alerts import (

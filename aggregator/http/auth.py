@@ -19,10 +19,10 @@ from urllib.parse import urlsplit
 
 from aiohttp import hdrs, web
 
+from aggregator.access.guests import WrongTokens, neighbourhood
+from aggregator.access.tokens import AccessScope, AccessToken, TokenRegister
 from aggregator.http.config import HttpConfig, is_loopback
 from aggregator.http.errors import Handler, Middleware, RequestError
-from aggregator.http.guests import WrongTokens, neighbourhood
-from aggregator.http.tokens import AccessScope, AccessToken, TokenRegister
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ class Caller:
     """Of its token; empty without one."""
     token: AccessToken | None
     sees_private: bool
-    """Whether fields of `aggregator.http.private_fields` are for it."""
+    """Whether fields of `aggregator.access.private_fields` are for it."""
     address: str
 
     @property

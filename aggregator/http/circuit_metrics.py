@@ -8,10 +8,10 @@ from functools import lru_cache
 from aggregator.electrical.service import ElectricalService
 from api.power import SnapshotKind
 from power.live import PowerSnapshots
-from power.network.wiring import POLES
 from power.site.layout import SiteLayout
 from power.snapshot.quantities import QUANTITIES
 from power.snapshot.snapshot import PowerSnapshot, Quantity
+from power.wiring import POLES
 from telemetry.exposition import COUNTER, GAUGE, PREFIX, Family, Sample, labels
 from telemetry.metric import Kind
 from telemetry.set_aside import Parts

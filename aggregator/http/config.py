@@ -9,9 +9,9 @@ from pathlib import Path
 import msgspec
 from aiohttp import web
 
+from aggregator.access.tokens import TOKENS, AccessScope, AccessToken, TokenRegister, hashed
 from aggregator.config import AggregatorConfig, listen_address
 from aggregator.http.tls import ServerCertificate
-from aggregator.http.tokens import AccessScope, AccessToken, TokenRegister, hashed
 from telemetry.errors import ConfigError
 from telemetry.secrets import read_token
 
@@ -140,8 +140,6 @@ class HttpConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 CONFIG = web.AppKey("config", HttpConfig)
-TOKENS = "tokens.json"
-"""Name of the tokens file in `data_dir`."""
 
 
 def is_loopback(host: str) -> bool:

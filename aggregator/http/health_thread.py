@@ -23,8 +23,8 @@ from email.utils import formatdate
 from http import HTTPStatus
 from typing import NamedTuple
 
+from aggregator.access.guests import neighbourhood
 from aggregator.http.auth import SECURITY_HEADERS
-from aggregator.http.guests import neighbourhood
 
 log = logging.getLogger(__name__)
 

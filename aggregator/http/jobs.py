@@ -11,11 +11,11 @@ from collections.abc import Mapping
 import msgspec
 from aiohttp import web
 
+from aggregator.access.tokens import AccessScope
 from aggregator.http.auth import CALLER, no_token
 from aggregator.http.errors import RequestError, bad, unknown
 from aggregator.http.parameters import between, query, whole_number
 from aggregator.http.reply import VIEW, send_json
-from aggregator.http.tokens import AccessScope
 from aggregator.jobs.present import PresentJobs
 from aggregator.jobs.stored import JobQuery, key_of
 from aggregator.view import AggregatorView, parts_of

@@ -21,10 +21,10 @@ from weakref import WeakKeyDictionary, WeakSet
 import msgspec
 from aiohttp import web
 
+from aggregator.access.guests import neighbourhood
+from aggregator.access.local_user import local_user
 from aggregator.http.config import HttpConfig, is_loopback
-from aggregator.http.guests import neighbourhood
 from aggregator.http.health_thread import HealthThread
-from aggregator.http.local_user import local_user
 from aggregator.http.tls import ServerCertificate
 from api.errors import ErrorDetail, ErrorReply
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import msgspec
 
+from aggregator.access.tokens import AccessScope
 from aggregator.http.errors import Handler
 from aggregator.http.metrics import release
-from aggregator.http.tokens import AccessScope
 from api import alerts, columns, device, errors, fleet, power, report, stats, stream
 from api.errors import ErrorReply
 from api.stream import (

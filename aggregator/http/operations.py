@@ -6,6 +6,7 @@ from typing import Any
 
 from aiohttp import web
 
+from aggregator.access.tokens import AccessScope
 from aggregator.http import (
     alert_actions,
     alerts,
@@ -32,7 +33,6 @@ from aggregator.http import (
 from aggregator.http.openapi import Operation, Parameter, build
 from aggregator.http.parameters import query
 from aggregator.http.reply import send_json
-from aggregator.http.tokens import AccessScope
 from alerts.message.picture_link import PATH as PICTURE_PATH
 from api.alerts import (
     AckRequest,

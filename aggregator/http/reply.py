@@ -12,8 +12,8 @@ from collections.abc import Callable
 import msgspec
 from aiohttp import hdrs, web
 
+from aggregator.access.private_fields import public_json, public_page
 from aggregator.http.auth import CALLER
-from aggregator.http.private_fields import public_json, public_page
 from aggregator.view import AggregatorView
 from telemetry.exposition import CONTENT_TYPE
 

@@ -16,13 +16,13 @@ from itertools import takewhile
 import msgspec
 from aiohttp import WSCloseCode, WSMsgType, hdrs, web
 
+from aggregator.access.guests import GuestCounter
+from aggregator.access.private_fields import public_json
 from aggregator.http.auth import CALLER
 from aggregator.http.columns import ColumnChoice, choose
 from aggregator.http.errors import RequestError, printable
-from aggregator.http.guests import GuestCounter
 from aggregator.http.listener import CONNECTIONS, guest_of
 from aggregator.http.parameters import query
-from aggregator.http.private_fields import public_json
 from aggregator.http.reply import VIEW, json_bytes
 from aggregator.http.stream_hub import HUB, Hub, StreamSnapshot
 from aggregator.load.shedding import RETRY_AFTER

@@ -16,10 +16,10 @@ from aggregator.mqtt.retained import Publish, RetainedTopics
 from alerts.incidents.manager import SuppressionStatus
 from api.alerts import Alert, AlertState, NotificationState, Subject
 from api.power import CircuitState, RowState
-from power.network.wiring import Floats
 from power.site.layout import SiteLayout
 from power.snapshot.documents import Alerts, circuit_states, only, row_states
 from power.snapshot.snapshot import PowerSnapshot
+from power.wiring import Floats
 from telemetry.set_aside import Parts
 from telemetry.topics import ROOT, state_topic
 

@@ -25,7 +25,7 @@ from aggregator.site.node_power import (
 )
 from power.live.inputs import PowerInputs
 from power.network.flow import Ints
-from power.network.wiring import Floats
+from power.wiring import Floats
 from telemetry.fleet import Fleet
 from telemetry.topics import shard_of
 

@@ -7,8 +7,8 @@ from typing import NamedTuple, TypeVar
 import msgspec
 from aiohttp import web
 
+from aggregator.access.private_fields import public_json
 from aggregator.http.auth import CALLER
-from aggregator.http.private_fields import public_json
 from aggregator.http.reply import json_bytes
 from api.decoding import decode
 

@@ -178,7 +178,7 @@ PATHS = ("/", "/nodes", "/circuits", "/alerts")
 
 def web_pages(_folder: Path, nodes: int, steps: int) -> CountedWork:
     """Web pages over HTTP, made anew each, of a fleet with faults."""
-    from aggregator.http.app import listening  # noqa: PLC0415
+    from aggregator.assembly.http_server import listening  # noqa: PLC0415
     from aggregator.http.config import HttpConfig  # noqa: PLC0415
     from bench.live_fleet import LiveFleet  # noqa: PLC0415
 

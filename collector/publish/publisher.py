@@ -19,9 +19,9 @@ import aiomqtt
 
 from collector.config import CollectorConfig
 from collector.publish import status_message
+from collector.publish.backfill import BackfillResponder, FrameRing
 from collector.publish.command_limits import CommandLimits
 from collector.publish.queue import PublishQueue
-from collector.ring.backfill import BackfillResponder, FrameRing
 from telemetry import inventory as messages
 from telemetry.backoff import STABLE_AFTER, Backoff
 from telemetry.errors import KilowattError, WireError

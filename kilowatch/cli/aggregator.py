@@ -13,7 +13,7 @@ import click
 from aggregator.config import AggregatorConfig
 from kilowatch import settings
 from kilowatch.cli.arguments import settings_option
-from kilowatch.cli.output import echo
+from kilowatch.output import echo
 from telemetry.errors import ConfigError
 from telemetry.text import counted
 

@@ -11,8 +11,8 @@ import msgspec
 
 from kilowatch.cli.aggregator import address_argument, aggregator_options, open_api
 from kilowatch.cli.arguments import DurationParam, json_option
-from kilowatch.cli.output import echo, print_json
 from kilowatch.exit_codes import ExitCode
+from kilowatch.output import echo, print_json
 
 
 def _login() -> str:

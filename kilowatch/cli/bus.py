@@ -15,7 +15,7 @@ from kilowatch.cli.arguments import (
     broker_option,
     settings_option,
 )
-from kilowatch.cli.output import echo
+from kilowatch.output import echo
 from telemetry.text import counted
 from telemetry.topics import Topic
 

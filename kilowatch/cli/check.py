@@ -12,8 +12,8 @@ import click
 from collector.sources import is_elsewhere
 from kilowatch import settings
 from kilowatch.cli.arguments import DurationParam, json_option, settings_option
-from kilowatch.cli.output import echo, print_json
 from kilowatch.exit_codes import ExitCode
+from kilowatch.output import echo, print_json
 from telemetry.errors import ConfigError
 from telemetry.printable import one_line
 

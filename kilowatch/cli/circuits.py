@@ -14,8 +14,8 @@ import msgspec
 from alerts.message.text import clean
 from api.power import CircuitsReply, PlanRequest, PlanResult, PowerReply, RowsReply
 from kilowatch.cli.aggregator import HOME, address_argument, ca_option, web_address
-from kilowatch.cli.output import echo, echo_json, print_json
 from kilowatch.clients.api import ApiClient, read_token
+from kilowatch.output import echo, echo_json, print_json
 from kilowatch.text.circuits import circuit_lines, row_lines
 from kilowatch.text.losses import loss_lines
 from kilowatch.text.table import WIDTH

@@ -13,9 +13,9 @@ import click
 
 from kilowatch import settings
 from kilowatch.cli.arguments import json_option, settings_option
-from kilowatch.cli.output import echo, print_json
 from kilowatch.cli.pki import folder_option
 from kilowatch.exit_codes import ExitCode
+from kilowatch.output import echo, print_json
 from telemetry.errors import ConfigError
 
 NATS_DATA = "/var/lib/nats"

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from kilowatch.cli.arguments import AddressParam, DurationParam, write_option
-from kilowatch.cli.output import echo, print_json
 from kilowatch.exit_codes import ExitCode
+from kilowatch.output import echo, print_json
 from kilowatch.stack.foreground import announce, start_reports, watch_with_dashboard
 from kilowatch.stack.open_files import allow_open_files
 from kilowatch.stack.parent import ParentPipe

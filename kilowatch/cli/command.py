@@ -9,7 +9,7 @@ import click
 
 from kilowatch import settings
 from kilowatch.cli.arguments import DurationParam, broker_flags, broker_option, settings_option
-from kilowatch.cli.output import echo
+from kilowatch.output import echo
 from telemetry.inventory import CommandKind
 from telemetry.topics import check_name
 

@@ -14,7 +14,7 @@ from alerts.rules.rule import load as load_rules
 from collector.sources import make_source
 from kilowatch import settings
 from kilowatch.cli.arguments import settings_option
-from kilowatch.cli.output import echo, print_json
+from kilowatch.output import echo, print_json
 from kilowatch.settings import Settings
 
 

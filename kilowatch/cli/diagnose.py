@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import click
 
 from kilowatch.cli.arguments import json_option, max_size_option
-from kilowatch.cli.output import echo, print_json
 from kilowatch.exit_codes import ExitCode
+from kilowatch.output import echo, print_json
 from telemetry.printable import one_line
 from telemetry.text import counted
 

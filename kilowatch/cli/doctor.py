@@ -16,8 +16,8 @@ from kilowatch.cli.arguments import (
     json_option,
     settings_option,
 )
-from kilowatch.cli.output import echo, print_json
 from kilowatch.exit_codes import ExitCode
+from kilowatch.output import echo, print_json
 
 _MARKS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "fault": ("✗", "red")}
 

@@ -11,8 +11,8 @@ import click
 from kilowatch import settings
 from kilowatch.cli.arguments import settings_option
 from kilowatch.cli.doctor import print_findings
-from kilowatch.cli.output import echo
 from kilowatch.exit_codes import ExitCode
+from kilowatch.output import echo
 
 _WHERE = "aggregator.store.influxdb"
 

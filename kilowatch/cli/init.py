@@ -8,9 +8,9 @@ from pathlib import Path
 import click
 
 from collector.config import short_hostname
-from kilowatch.cli.output import echo
 from kilowatch.cli.pki import CA_DAYS, CLUSTER_FOLDER, LEAF_DAYS
 from kilowatch.init.cluster_folder import BROKER_PLACE, ClusterFolder, exists
+from kilowatch.output import echo
 from kilowatch.pki.authority import PkiSettings
 from telemetry.errors import ConfigError
 

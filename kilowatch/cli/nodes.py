@@ -9,7 +9,7 @@ import click
 
 from kilowatch.cli.aggregator import aggregator_options, open_api
 from kilowatch.cli.arguments import json_option
-from kilowatch.cli.output import echo, print_json
+from kilowatch.output import echo, print_json
 
 if TYPE_CHECKING:
     from api.node_register import RegisterChange, RegisterRow

@@ -10,8 +10,8 @@ from typing import Any
 import click
 
 from kilowatch.cli.arguments import json_option
-from kilowatch.cli.output import echo, print_json
 from kilowatch.init.cluster_folder import exists
+from kilowatch.output import echo, print_json
 from kilowatch.pki.access_list import access_list
 from kilowatch.pki.authority import (
     AGGREGATOR,

@@ -14,9 +14,9 @@ from msgspec.structs import asdict
 from api.power import PlanRequest, PlanResult
 from kilowatch.cli.aggregator import ca_option, web_address
 from kilowatch.cli.arguments import json_option
-from kilowatch.cli.output import echo, print_json
 from kilowatch.cli.power import CODES, config_option, http_option, site_in, token_option
 from kilowatch.clients.api import ApiClient, read_token
+from kilowatch.output import echo, print_json
 from kilowatch.text.plan import plan_lines
 from power.plan.one_circuit import WHERE, BreakerQuestion, assumed, option_of, site_of
 from power.plan.plan import Suppose, make

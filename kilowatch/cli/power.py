@@ -15,10 +15,10 @@ from aggregator.http.config import is_loopback
 from api.power import CapPlan, CapRequest, FitRequest, FitResult
 from kilowatch.cli.aggregator import ca_option, web_address
 from kilowatch.cli.arguments import json_option
-from kilowatch.cli.output import echo, print_json
 from kilowatch.clients.api import ApiClient, read_token
 from kilowatch.clients.netbox import NetBox
 from kilowatch.exit_codes import ExitCode
+from kilowatch.output import echo, print_json
 from kilowatch.text.caps import cap_lines
 from kilowatch.text.fit import fit_lines
 from power.meters.base import MqttConfig

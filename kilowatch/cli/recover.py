@@ -12,8 +12,8 @@ from kilowatch import settings
 from kilowatch.cli.aggregator import aggregator_options, note_sent, open_api
 from kilowatch.cli.alerts import who_option
 from kilowatch.cli.arguments import json_option
-from kilowatch.cli.output import echo, print_json
 from kilowatch.exit_codes import ExitCode
+from kilowatch.output import echo, print_json
 from kilowatch.recovery.config import StepKind
 from telemetry.text import counted
 from telemetry.topics import is_name

@@ -11,9 +11,9 @@ from api.bill import MonthBill
 from api.report import Report
 from api.use import BY, UseReply
 from kilowatch.cli.aggregator import HOME, address_argument, ca_option, web_address
-from kilowatch.cli.output import echo, print_json
 from kilowatch.cli.power import read_site
 from kilowatch.clients.api import ApiClient, read_token
+from kilowatch.output import echo, print_json
 from kilowatch.text.bill import bill_html, bill_lines
 from kilowatch.text.report import cheaper, report_lines
 from kilowatch.text.use import use_csv, use_html, use_lines

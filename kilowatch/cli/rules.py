@@ -10,8 +10,8 @@ import click
 from kilowatch import settings
 from kilowatch.cli.aggregator import address_argument, aggregator_options, open_api
 from kilowatch.cli.arguments import json_option, max_size_option, settings_option
-from kilowatch.cli.output import echo, print_json
 from kilowatch.exit_codes import ExitCode
+from kilowatch.output import echo, print_json
 
 _file = click.Path(dir_okay=False, path_type=Path)
 

@@ -25,7 +25,7 @@ from kilowatch.cli.arguments import (
     settings_option,
     write_option,
 )
-from kilowatch.cli.output import echo, echo_json
+from kilowatch.output import echo, echo_json
 from kilowatch.stack.foreground import announce, start_reports, watch_with_dashboard
 from kilowatch.stack.parent import ParentPipe
 from kilowatch.stack.ports import pick_address

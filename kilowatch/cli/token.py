@@ -10,9 +10,9 @@ from pathlib import Path
 import click
 import msgspec
 
-from aggregator.http.config import TOKENS
-from aggregator.http.tokens import (
+from aggregator.access.tokens import (
     MOST_TOKENS,
+    TOKENS,
     AccessScope,
     AccessToken,
     check_user,
@@ -22,7 +22,7 @@ from aggregator.http.tokens import (
 )
 from kilowatch import settings
 from kilowatch.cli.arguments import DurationParam, json_option, settings_option
-from kilowatch.cli.output import echo, print_json
+from kilowatch.output import echo, print_json
 from kilowatch.text.table import columns
 from telemetry import private_file
 from telemetry.errors import ConfigError, did_you_mean

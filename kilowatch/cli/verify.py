@@ -12,8 +12,8 @@ from aggregator.store.checksum import SIDECAR, FileState
 from aggregator.store.checksum import verify as verify_file
 from kilowatch import settings
 from kilowatch.cli.arguments import json_option, settings_option
-from kilowatch.cli.output import echo, print_json
 from kilowatch.exit_codes import ExitCode
+from kilowatch.output import echo, print_json
 from telemetry.errors import StoreError
 from telemetry.text import counted
 

@@ -14,7 +14,7 @@ import msgspec
 
 from kilowatch.cli.aggregator import ca_option, named, web_address
 from kilowatch.cli.arguments import AddressParam, write_option
-from kilowatch.cli.output import echo, echo_json
+from kilowatch.output import echo, echo_json
 from telemetry.errors import ConfigError
 from telemetry.secrets import read_token
 

@@ -11,8 +11,8 @@ import click
 
 from kilowatch import settings
 from kilowatch.cli.arguments import broker_flags, broker_option, json_option, settings_option
-from kilowatch.cli.output import echo, print_json
 from kilowatch.exit_codes import ExitCode
+from kilowatch.output import echo, print_json
 
 
 @click.command()

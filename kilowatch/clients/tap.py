@@ -42,7 +42,7 @@ class TapReader:
         self._inventories: dict[str, Inventory] = {}
 
     def lines(self, topic: str, payload: bytes) -> list[str]:
-        """Return the lines of one message; `kilowatch.cli.output` makes them printable."""
+        """Return the lines of one message; `kilowatch.output` makes them printable."""
         address = parse(topic)
         if address is None:
             return [self._other(topic, payload)]

@@ -15,9 +15,9 @@ import aiomqtt
 import msgspec
 from msgspec.structs import replace
 
+from aggregator.access.tokens import read as read_tokens
 from aggregator.config import AggregatorConfig
 from aggregator.http.config import HttpConfig
-from aggregator.http.tokens import read as read_tokens
 from kilowatch.doctor.finding import DoctorFinding
 from kilowatch.pki.authority import DAY, date, expiry
 from telemetry import local_token

@@ -10,10 +10,10 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
+from aggregator.assembly.http_server import listening
 from aggregator.config import AggregatorConfig
 from aggregator.electrical.service import SAVE_SECONDS
 from aggregator.fitness.service import FitnessTracker
-from aggregator.http.app import listening
 from aggregator.http.config import HttpConfig
 from aggregator.load.shedding import Shedding
 from aggregator.register.drift_tracker import DriftTracker

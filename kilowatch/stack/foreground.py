@@ -18,8 +18,8 @@ from typing import IO, TextIO
 
 import msgspec
 
-from kilowatch.cli.output import echo
 from kilowatch.exit_codes import ExitCode
+from kilowatch.output import echo
 from kilowatch.stack.parent import END_SECONDS, end_child, start_child, write_to_parent
 from kilowatch.stack.start import StartReport
 from telemetry.errors import KilowattError

@@ -18,7 +18,6 @@ from power.live.energy import CircuitEnergy
 from power.live.metering import CIRCUIT, Metering
 from power.network.flow import Ints
 from power.network.topology import SiteTopology
-from power.network.wiring import Flags, Floats
 from power.report.bill import ratchet_peak
 from power.report.billed_demand import DailyPeaks, days_of
 from power.report.energy import JOULES_PER_KWH
@@ -35,6 +34,7 @@ from power.site.ceilings import ceilings
 from power.site.config import BillConfig
 from power.site.layout import SiteLayout
 from power.snapshot.snapshot import PowerSnapshot
+from power.wiring import Flags, Floats
 from present.units import energy, money, percent, watts
 from telemetry.text import duration
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from power import thresholds
-from power.network.wiring import Flags, Floats
+from power.wiring import Flags, Floats
 
 EVERY = 10.0
 """Seconds between two samples: closer readings add no information."""

@@ -17,7 +17,7 @@ from power.live.wall_power import WallPower
 from power.network.feeds import Cords
 from power.network.flow import Flow
 from power.network.topology import SiteTopology
-from power.network.wiring import Flags, Floats, neutral_amps
+from power.wiring import Flags, Floats, neutral_amps
 
 _WARM_HEAT = 0.60
 """Heat over trip heat from which a silent meter may hide a trip: where E04 clears."""

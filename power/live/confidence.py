@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from power.live.loads import CircuitLoads
-from power.network.wiring import Flags, Floats
+from power.wiring import Flags, Floats
 
 SLIGHT = 0.05
 """Assumed part of a load that is ignored: the model of the rest is less certain than that."""

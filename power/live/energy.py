@@ -18,8 +18,8 @@ import numpy as np
 from power.live.loads import CircuitMeters
 from power.live.metering import Metering
 from power.network.flow import Ints
-from power.network.wiring import Flags, Floats
 from power.report.energy import JOULES_PER_KWH, LONGEST_GAP
+from power.wiring import Flags, Floats
 
 _UNPLACED = -2
 """Slot of a counter that was restored by its meter's name and has not reported since."""

@@ -24,10 +24,10 @@ from power.live.transfers import TransferPositions
 from power.live.wall_power import WallPower
 from power.network.flow import Flow, inputs_of
 from power.network.topology import SiteTopology
-from power.network.wiring import POLES, Flags, Floats
 from power.plan.remedy import RemedyPart, cap_of
 from power.site.layout import Circuit, SiteLayout
 from power.snapshot.quantities import SOURCES
+from power.wiring import POLES, Flags, Floats
 from present.circuit.outlook import trip_band
 from present.units import amperes, exact_watts, volts
 from telemetry.text import duration, estimated_duration

@@ -11,7 +11,7 @@ import numpy as np
 
 from power.devices.thermal import Element, Heat, cold, may_reset, seconds_to_trip, step, used
 from power.network.topology import SiteTopology
-from power.network.wiring import Flags, Floats
+from power.wiring import Flags, Floats
 
 _WARM = 0.8
 """Assumed load over rating of a breaker that holds now although hours of its load would trip it."""

@@ -18,7 +18,7 @@ from power.live.loads import CircuitLoads, CircuitMeters, Held
 from power.live.undeclared import undeclared
 from power.live.wall_power import WallPower
 from power.network.topology import SiteTopology
-from power.network.wiring import Complex, Flags, Floats
+from power.wiring import Complex, Flags, Floats
 
 _SETTLING_SECONDS = 60.0
 """Time after a change of the reading in which its nodes' readings follow."""

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from power.meters.reading import MeterReading
-from power.network.wiring import Flags, Floats
 from power.snapshot.snapshot import PowerSnapshot
+from power.wiring import Flags, Floats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

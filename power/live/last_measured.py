@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from power.network.wiring import Flags, Floats
+from power.wiring import Flags, Floats
 
 LAST_KNOWN_SECONDS = 900.0
 """Age of the last reading up to which the held part is last known; after it, it is unknown."""

@@ -18,7 +18,7 @@ from power.live.loads import CircuitLoads
 from power.live.metering import RANK
 from power.live.wall_power import WallPower
 from power.network.flow import Ints
-from power.network.wiring import Flags, Floats
+from power.wiring import Flags, Floats
 
 STATES = tuple(LoadState)
 _NUMBER = {state: number for number, state in enumerate(STATES)}

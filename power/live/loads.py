@@ -17,7 +17,7 @@ from power.live.wall_power import WallPower
 from power.network.feeds import climb, cord_flow, sum_by_circuit
 from power.network.flow import Ints
 from power.network.topology import SiteTopology
-from power.network.wiring import Complex, Flags, Floats
+from power.wiring import Complex, Flags, Floats
 
 _SIGMAS = np.array([SIGMA_RATIO[source] for source in SOURCES])
 _CLOSE = 1e-9

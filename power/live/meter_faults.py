@@ -20,7 +20,7 @@ from power.live.wall_power import SILENT_LEAST
 from power.network.feeds import sum_by_circuit
 from power.network.flow import Ints
 from power.network.topology import SiteTopology
-from power.network.wiring import Flags, Floats
+from power.wiring import Flags, Floats
 from present.units import exact_watts
 
 FROZEN_SECONDS = 300.0

@@ -16,7 +16,7 @@ from power.devices.wall_power import WallSource
 from power.meters.reading import MeterReading
 from power.meters.sample import OFFLINE
 from power.network.flow import Ints
-from power.network.wiring import POLES, Flags, Floats
+from power.wiring import POLES, Flags, Floats
 
 SOURCES = tuple(WallSource)
 RANK = {source: number for number, source in enumerate(SOURCES)}

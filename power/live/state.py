@@ -46,13 +46,13 @@ from power.live.windows import Windows, swings
 from power.network.contingency import Contingencies, Outcome
 from power.network.feeds import Cords, carry, dead_below, lost_by_load
 from power.network.topology import SiteTopology, build_topology
-from power.network.wiring import Flags, Floats
 from power.plan.losses import loss_name
 from power.report.energy import LONGEST_GAP
 from power.report.month_ledger import MonthLedger
 from power.site.circuit import ElementKind
 from power.site.layout import SiteLayout
 from power.snapshot.snapshot import PowerSnapshot
+from power.wiring import Flags, Floats
 from telemetry.set_aside import SetAside
 
 T = TypeVar("T")

@@ -13,10 +13,10 @@ from power.live.facts import LazyFacts
 from power.live.load_state import hidden_nodes
 from power.live.wall_power import WallPower, WallPowerModel
 from power.network.topology import SiteTopology
-from power.network.wiring import Flags, Floats
 from power.site.machine import Machine
 from power.snapshot.quantities import SOURCES
 from power.snapshot.snapshot import PowerSnapshot
+from power.wiring import Flags, Floats
 from present.units import exact_watts
 
 

@@ -13,7 +13,7 @@ from power.live.wall_power import WallPower
 from power.network.feeds import Cords
 from power.network.flow import Ints
 from power.network.topology import SiteTopology
-from power.network.wiring import Flags, Floats
+from power.wiring import Flags, Floats
 
 _LEAST_PART = 0.25
 """Part of both loads that a feed must have carried for its loss to show at its partner."""

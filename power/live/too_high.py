@@ -16,8 +16,8 @@ from power.live.loads import over_nominal
 from power.live.metering import NODE, Metering
 from power.network.flow import Ints
 from power.network.topology import SiteTopology
-from power.network.wiring import Flags, Floats
 from power.site.machine import HOST_WATTS
+from power.wiring import Flags, Floats
 from present.units import amperes, exact_watts, volts
 from telemetry.text import estimated_duration
 

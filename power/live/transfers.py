@@ -17,9 +17,9 @@ from power.live.meter_faults import MeterFaults
 from power.live.metering import CIRCUIT, Metering
 from power.network.flow import inputs_of
 from power.network.topology import SiteTopology
-from power.network.wiring import Flags, Floats
 from power.site.circuit import ElementKind
 from power.site.layout import SiteLayout
+from power.wiring import Flags, Floats
 
 _LEAST_WATTS = 100.0
 """Load of a switch from which its inputs are compared."""

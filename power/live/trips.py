@@ -13,7 +13,7 @@ from power.live.loads import CircuitLoads, CircuitMeters
 from power.live.wall_power import SILENT_INTERVALS, SILENT_LEAST, WallPower
 from power.network.flow import Ints
 from power.network.topology import SiteTopology
-from power.network.wiring import Flags, Floats
+from power.wiring import Flags, Floats
 
 TOGETHER = 5.0
 """Seconds within which nodes of one tripped breaker send their last frames."""

@@ -9,7 +9,7 @@ from power.live.loads import CircuitLoads
 from power.live.wall_power import WallPower
 from power.network.feeds import sum_by_circuit
 from power.network.topology import SiteTopology
-from power.network.wiring import Floats
+from power.wiring import Floats
 
 HELD_SECONDS = 15.0
 """Seconds for which a past excess still counts: a meter falls before its nodes count as silent."""

@@ -22,9 +22,9 @@ from power.live.wall_power import SILENT_LEAST, WallPower
 from power.meters.reading import MeterReading
 from power.network.flow import Ints
 from power.network.topology import SiteTopology
-from power.network.wiring import Flags, Floats
 from power.site.config import UpsConfig
 from power.snapshot.snapshot import PowerSnapshot
+from power.wiring import Flags, Floats
 from present.units import exact_watts, percent
 
 log = logging.getLogger(__name__)

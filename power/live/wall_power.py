@@ -15,8 +15,8 @@ from power.live.metering import NODE, RANK, SOURCES, Metering, stale_after
 from power.network.curves import EfficiencyCurves
 from power.network.flow import Ints
 from power.network.topology import SiteTopology
-from power.network.wiring import Flags, Floats
 from power.site.machine import CPU_SHARE, HOST_WATTS, Machine
+from power.wiring import Flags, Floats
 
 SILENT_INTERVALS, SILENT_LEAST = 3.0, 10.0
 """Time after which a node is silent: in its intervals, and at least in seconds."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from power.network.wiring import Flags, Floats
+from power.wiring import Flags, Floats
 
 _DEPTH = 140
 """Rows of the ring, at most one a second: more than the trend's two minutes."""

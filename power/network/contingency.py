@@ -27,9 +27,9 @@ from power.network.flow import (
     shares_without,
 )
 from power.network.topology import SiteTopology
-from power.network.wiring import Complex, Flags, Floats, amps_per_watt
 from power.site.circuit import Circuit, ElementKind
 from power.site.layout import SiteLayout
+from power.wiring import Complex, Flags, Floats, amps_per_watt
 
 GROWTH = 1.001
 """Load after a loss over the load now from which the loss puts something on an element."""

@@ -9,8 +9,8 @@ import numpy as np
 
 from power.devices.supply import Points, efficiency, wall_watts
 from power.network.flow import Ints
-from power.network.wiring import Flags, Floats
 from power.site.machine import Machine
+from power.wiring import Flags, Floats
 
 _LOADS = np.concatenate([np.linspace(0, 0.25, 101), np.linspace(0.25, 2.5, 400)[1:]])
 """Loads at which a curve is tabulated for its inverse; finest where it bends."""

@@ -9,7 +9,7 @@ import numpy as np
 from power import thresholds
 from power.network.flow import NO_SOURCE, Climb, Flow, Ints
 from power.network.topology import SiteTopology
-from power.network.wiring import Complex, Flags, Floats
+from power.wiring import Complex, Flags, Floats
 
 
 def sum_by_circuit(circuits: Ints, values: Floats, count: int) -> Floats:

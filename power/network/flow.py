@@ -11,9 +11,9 @@ import numpy.typing as npt
 
 from power.devices.supply import Points, wall_watts
 from power.devices.thermal import Element
-from power.network.wiring import Complex, Flags, Floats, Wiring, amps_per_watt
 from power.site.circuit import Circuit, InputCurrent
 from power.site.layout import Plugged, SiteLayout
+from power.wiring import Complex, Flags, Floats, Wiring, amps_per_watt
 
 Ints = npt.NDArray[np.int64]
 

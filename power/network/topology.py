@@ -10,9 +10,9 @@ import numpy as np
 from power import thresholds
 from power.devices.breaker import Curve, inrush_ratio
 from power.network.flow import Ints, Network, connect, has_neutral
-from power.network.wiring import Complex, Flags, Floats, Wiring, amps_per_watt, imbalance
 from power.site.circuit import Circuit, ElementKind
 from power.site.layout import SiteLayout
+from power.wiring import Complex, Flags, Floats, Wiring, amps_per_watt, imbalance
 
 
 @dataclass(frozen=True, slots=True)

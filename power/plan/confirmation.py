@@ -15,11 +15,11 @@ import numpy as np
 
 from power.network.contingency import Contingencies, LossKind, Outcome
 from power.network.topology import build_topology
-from power.network.wiring import Floats
 from power.plan.room import Carrier, LimitKind
 from power.site.circuit import ElementKind
 from power.site.layout import Plugged, SiteLayout
 from power.site.machine import Machine
+from power.wiring import Floats
 
 _GROWN = 1e-6
 """Amps, or part of a limit, from which a place loads an element."""

@@ -17,7 +17,6 @@ from power.devices.supply import set_load
 from power.devices.thermal import Heat, steady
 from power.network.contingency import Contingencies, LossKind
 from power.network.topology import SiteTopology, build_topology
-from power.network.wiring import POLES, Flags, Floats
 from power.plan.cords import cords_into
 from power.plan.dead_supplies import check as check_supplies
 from power.plan.dead_supplies import separated as dead_supplies_of
@@ -33,6 +32,7 @@ from power.site.machine import Machine
 from power.site.plausible import CAP, POWER, PRELOAD
 from power.snapshot.documents import plain
 from power.snapshot.snapshot import PowerSnapshot
+from power.wiring import POLES, Flags, Floats
 from present.circuit.verdict import verdict
 from present.units import exact_watts
 from telemetry.errors import ConfigError, did_you_mean

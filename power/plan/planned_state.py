@@ -12,8 +12,8 @@ from power.network.contingency import Contingencies, Outcome
 from power.network.feeds import Cords, carry, lost_by_load
 from power.network.flow import Flow, Ints
 from power.network.topology import SiteTopology
-from power.network.wiring import Flags, Floats, neutral_amps
 from power.snapshot.snapshot import PowerSnapshot
+from power.wiring import Flags, Floats, neutral_amps
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,10 +19,10 @@ import numpy as np
 from power.devices.breaker import Curve, default_curve
 from power.devices.connectors import find_connector
 from power.network.flow import Ints, has_neutral
-from power.network.wiring import Complex, Flags, Floats, amps_per_watt
 from power.site.ceilings import ceilings
 from power.site.config import PowerConfig
 from power.site.layout import Circuit, SiteLayout
+from power.wiring import Complex, Flags, Floats, amps_per_watt
 
 _CHUNK = 1024
 """Candidates that are evaluated at once, for the memory."""

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from api.power import ModelThroughput, ThroughputPoint
-from power.network.wiring import Flags, Floats, Index
+from power.wiring import Flags, Floats, Index
 
 STEP_WATTS = 25.0
 """Width of the steps of power that samples are gathered in."""

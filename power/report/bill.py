@@ -10,7 +10,6 @@ from typing import NamedTuple
 import numpy as np
 
 from api.bill import BillLine, IdleNode, MonthBill, PriceBand
-from power.network.wiring import Floats
 from power.report.billed_demand import DailyPeaks, words_of
 from power.report.energy import JOULES_PER_KWH
 from power.report.load_profile import ROWS_AT_ONCE, LoadProfile, demands, fillings, known_part
@@ -18,6 +17,7 @@ from power.report.month_ledger import UNMAPPED, NodeIdle
 from power.report.months import STEP
 from power.site.config import BillConfig, SiteConfig
 from power.site.layout import SiteLayout
+from power.wiring import Floats
 from present.units import percent, watts
 
 _MOST_IDLE = 100

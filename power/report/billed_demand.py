@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from power.network.flow import Ints
-from power.network.wiring import Floats
 from power.report.months import STEP, Month
 from power.site.config import BillConfig
+from power.wiring import Floats
 from telemetry.text import counted, duration
 
 MINUTES_A_DAY = 1440

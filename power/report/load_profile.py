@@ -18,9 +18,9 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from power.network.wiring import Flags, Floats
 from power.report.energy import JOULES_PER_KWH
 from power.report.months import STEP, Ints, Month
+from power.wiring import Flags, Floats
 
 KNOWN_PART = 0.9
 """Part of an interval that must have been measured for its demand to be known."""

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from power.network.wiring import Floats
 from power.report.load_profile import SERIES, LoadProfile
 from power.report.months import STEP, Ints, Month, month_at
+from power.wiring import Floats
 
 UNMAPPED = "(nodes on no circuit)"
 """Row of the nodes that hang on no circuit."""

@@ -13,8 +13,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from power.network.wiring import Floats
-from power.report.tariff import WEEK, TariffRate, price_at
+from power.site.tariff import WEEK, TariffRate, price_at
+from power.wiring import Floats
 from telemetry.errors import ConfigError
 
 STEP = 900

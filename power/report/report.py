@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from api.report import Prices, Report, Upkeep
 from power.report.energy import carbon_kg, homes, hours_to_drain
-from power.report.tariff import mean_price
 from power.site.config import SiteConfig
+from power.site.tariff import mean_price
 from present.units import quoted
 
 MONTH_HOURS = 730.0

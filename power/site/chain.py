@@ -9,7 +9,6 @@ from functools import partial
 
 from power.devices.conversion import Conversion, conversion_points
 from power.devices.supply import Points, check_points
-from power.network.wiring import Wiring, line_to_neutral
 from power.site.circuit import (
     Circuit,
     ElementKind,
@@ -28,6 +27,7 @@ from power.site.config import (
     amps,
 )
 from power.site.protection import protect
+from power.wiring import Wiring, line_to_neutral
 from present.units import quoted
 from telemetry.errors import ConfigError
 

@@ -12,9 +12,9 @@ from typing import TypedDict
 from power.devices.breaker import Band, Curve
 from power.devices.mains import MAINS
 from power.devices.supply import Points
-from power.network.wiring import POLES, Wiring, line_to_neutral
 from power.site.config import CircuitConfig, PanelConfig, PowerConfig, RedundancyConfig, amps
 from power.site.protection import protect
+from power.wiring import POLES, Wiring, line_to_neutral
 from present.units import quoted
 from telemetry.errors import ConfigError, did_you_mean
 

@@ -18,8 +18,8 @@ from power.devices.conversion import Conversion
 from power.devices.lsi import LsiSettings
 from power.devices.supply import Tier
 from power.meters.config import Meter, MeterBroker
-from power.network.wiring import USUAL_POWER_FACTOR, Wiring
-from power.report.tariff import TariffRate
+from power.site.tariff import TariffRate
+from power.wiring import USUAL_POWER_FACTOR, Wiring
 from present.units import quoted
 from telemetry.errors import ConfigError
 

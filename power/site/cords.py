@@ -10,10 +10,10 @@ from typing import Any
 from power.devices.breaker import Curve, default_curve
 from power.devices.connectors import find_connector
 from power.devices.supply import set_load
-from power.network.wiring import POLES, Wiring, amps_per_watt
 from power.site.circuit import Circuit, parse_poles
 from power.site.config import CordConfig, PowerConfig
 from power.site.machine import Machine
+from power.wiring import POLES, Wiring, amps_per_watt
 from present.units import amperes, percent, quoted
 from telemetry.errors import ConfigError, did_you_mean
 

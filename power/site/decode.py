@@ -13,8 +13,6 @@ from power.devices.breaker import Curve
 from power.devices.conversion import Conversion
 from power.devices.supply import Tier
 from power.meters.config import MeterBroker, decode_meter
-from power.network.wiring import Wiring
-from power.report.tariff import check_rates
 from power.site.attach import attach
 from power.site.config import (
     BillConfig,
@@ -29,6 +27,8 @@ from power.site.config import (
     UpsConfig,
 )
 from power.site.plausible import check_ranges
+from power.site.tariff import check_rates
+from power.wiring import Wiring
 from telemetry.errors import ConfigError
 from telemetry.settings import Fault, convert
 

@@ -15,7 +15,6 @@ import msgspec
 from power.devices.catalogue import SYSTEM_BY_ID, key_of
 from power.devices.connectors import find_connector
 from power.devices.mains import MAINS
-from power.network.wiring import Wiring
 from power.site.circuit import Circuit
 from power.site.config import (
     CircuitConfig,
@@ -29,6 +28,7 @@ from power.site.config import (
 )
 from power.site.cords import Plugged
 from power.site.machine import Machine, gpu_parts, lowest_cap
+from power.wiring import Wiring
 from present.units import amperes, exact_watts, quoted
 from telemetry.errors import ConfigError
 

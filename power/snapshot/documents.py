@@ -10,10 +10,10 @@ import math
 from collections.abc import Mapping, Sequence
 
 from api.power import CircuitState, LoadState, RowState, TripSeconds
-from power.network.wiring import POLES
 from power.site.layout import Circuit, SiteLayout
 from power.snapshot.quantities import SOURCES
 from power.snapshot.snapshot import PowerSnapshot
+from power.wiring import POLES
 from telemetry.set_aside import Parts, each
 
 _SOURCES = dict(SOURCES)

@@ -13,9 +13,9 @@ from typing import Any
 import aiohttp
 import msgspec
 
-from aggregator.http.app import listening
+from aggregator.access.tokens import AccessScope, make, read, write
+from aggregator.assembly.http_server import listening
 from aggregator.http.config import HttpConfig
-from aggregator.http.tokens import AccessScope, make, read, write
 from aggregator.view import AggregatorView
 from tests.aggregator.fake_view import FakeView, inventory
 

@@ -11,8 +11,8 @@ import aiohttp
 import msgspec
 import pytest
 
+from aggregator.alerting.picture_key import FILE, signer_of
 from aggregator.evidence import collector as evidence
-from aggregator.evidence.picture_key import FILE, signer_of
 from aggregator.service import Aggregator
 from alerts.config import AlertsConfig
 from tests.aggregator.test_evidence import LiveNode, config, seen

@@ -12,7 +12,7 @@ from urllib.parse import quote
 import jsonschema  # type: ignore[import-untyped]
 import pytest
 
-from aggregator.http.app import make_app
+from aggregator.assembly.http_server import make_app
 from aggregator.http.config import HttpConfig
 from aggregator.http.openapi import build
 from aggregator.http.operations import OPERATIONS

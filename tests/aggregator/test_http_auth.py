@@ -8,7 +8,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from aggregator.http.app import listening, make_app, serve
+from aggregator.assembly.http_server import listening, make_app, serve
 from aggregator.http.config import HttpConfig
 from telemetry.errors import ConfigError
 from tests.aggregator.fake_view import FakeView

@@ -16,10 +16,16 @@ import aiohttp
 import msgspec
 import pytest
 
+from aggregator.access.guests import (
+    TRIES,
+    TRIES_PER_SECOND,
+    GuestCounter,
+    WrongTokens,
+    neighbourhood,
+)
+from aggregator.access.local_user import local_user
 from aggregator.http import listener, stream
 from aggregator.http.config import HttpConfig
-from aggregator.http.guests import TRIES, TRIES_PER_SECOND, GuestCounter, WrongTokens, neighbourhood
-from aggregator.http.local_user import local_user
 from tests.aggregator.fake_view import FakeView, inventory
 from tests.aggregator.http_client import Door, door, small_cluster
 from tests.aggregator.test_http_alerts import SILENCE, hot

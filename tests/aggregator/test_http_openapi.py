@@ -11,8 +11,8 @@ import msgspec
 import pytest
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
+from aggregator.assembly.http_server import make_app
 from aggregator.electrical.service import ElectricalService
-from aggregator.http.app import make_app
 from aggregator.http.openapi import build
 from aggregator.http.operations import OPERATIONS
 from aggregator.store.protocol import Batch

@@ -14,9 +14,9 @@ import aiohttp
 import msgspec
 import pytest
 
-from aggregator.http.app import listening
+from aggregator.access.tokens import AccessScope
+from aggregator.assembly.http_server import listening
 from aggregator.http.config import HttpConfig
-from aggregator.http.tokens import AccessScope
 from telemetry.gap import DEVICE_LOST
 from telemetry.metric import Table
 from telemetry.schema import SCHEMA

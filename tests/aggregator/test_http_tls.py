@@ -17,9 +17,9 @@ import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
-from aggregator.http.app import listening
+from aggregator.access.tokens import AccessScope
+from aggregator.assembly.http_server import listening
 from aggregator.http.config import HttpConfig
-from aggregator.http.tokens import AccessScope
 from kilowatch.__main__ import main
 from telemetry.errors import ConfigError
 from tests.aggregator.fake_view import FakeView

@@ -12,15 +12,15 @@ import aiohttp
 import msgspec
 import pytest
 
-from aggregator.http.app import listening, make_app
+from aggregator.access.guests import TRIES
+from aggregator.access.private_fields import PRIVATE, public_json, public_page
+from aggregator.access.tokens import AccessScope, TokenRegister, make, read, write
+from aggregator.assembly.http_server import listening, make_app
 from aggregator.http.auth import AccessGuard
 from aggregator.http.config import HttpConfig
 from aggregator.http.errors import RequestError
-from aggregator.http.guests import TRIES
 from aggregator.http.openapi import Operation
 from aggregator.http.operations import OPERATIONS
-from aggregator.http.private_fields import PRIVATE, public_json, public_page
-from aggregator.http.tokens import AccessScope, TokenRegister, make, read, write
 from aggregator.store.protocol import Batch
 from aggregator.web.frame import PAGES
 from alerts.message.card import card_of

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from aggregator.http import app as http
+from aggregator.assembly import http_server as http
 from aggregator.http.config import HttpConfig
 from aggregator.http.operations import OPERATIONS
 from tests.aggregator.http_client import door, small_cluster

@@ -18,10 +18,10 @@ from pathlib import Path
 
 import msgspec
 
+from aggregator.access import tokens
+from aggregator.alerting.picture_key import signer_of
 from aggregator.config import StoreConfig, StoreKind
-from aggregator.evidence.picture_key import signer_of
 from aggregator.homeassistant import publisher
-from aggregator.http import tokens
 from aggregator.influx.config import InfluxConfig
 from tests.brokers import free_port
 from tests.faults.injection_scene import HONEST, Scene

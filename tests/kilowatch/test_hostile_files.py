@@ -305,14 +305,14 @@ def test_json_for_a_terminal_has_the_same_values() -> None:
 def test_only_one_module_of_the_commands_writes_to_the_terminal() -> None:
     """So that none forgets to make its text printable."""
     root = Path(__file__).parents[2] / "kilowatch"
-    allowed = {"cli/output.py", "__main__.py"}
+    allowed = {"output.py", "__main__.py"}
     wrong = [
         str(path.relative_to(root))
         for path in root.rglob("*.py")
         if str(path.relative_to(root)) not in allowed
         and any(word in path.read_text() for word in ("click.echo", "click.secho", "click.style"))
     ]
-    assert not wrong, f"use kilowatch.cli.output.echo: {wrong}"
+    assert not wrong, f"use kilowatch.output.echo: {wrong}"
 
 
 def test_a_damaged_file_of_several_keeps_the_findings_of_the_others(tmp_path: Path) -> None:

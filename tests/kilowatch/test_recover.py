@@ -14,7 +14,7 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
-from aggregator.http.tokens import AccessScope
+from aggregator.access.tokens import AccessScope
 from alerts.rules.rule import load
 from api.alerts import Owner
 from kilowatch import settings as kilowatch_settings

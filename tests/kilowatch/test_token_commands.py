@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from aggregator.access.tokens import hashed, read
 from aggregator.http.config import HttpConfig
-from aggregator.http.tokens import hashed, read
 from kilowatch.__main__ import main
 from telemetry import local_token
 from tests.aggregator.test_http_alerts import SILENCE, hot

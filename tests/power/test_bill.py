@@ -26,8 +26,8 @@ from power.report.month_ledger import (
     profile_tree,
 )
 from power.report.months import month_at, month_named
-from power.report.tariff import TariffRate
 from power.site.config import BillConfig, SiteConfig
+from power.site.tariff import TariffRate
 from telemetry.errors import ConfigError
 
 BERLIN = ZoneInfo("Europe/Berlin")

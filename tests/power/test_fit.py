@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 
 from api.power import FitPlace, FitRequest, PlanResult, SnapshotKind
 from kilowatch.__main__ import main
-from power.network.wiring import Wiring
 from power.plan.fit import fit, parse_watts
 from power.plan.plan import Suppose, make
 from power.site.config import (
@@ -33,6 +32,7 @@ from power.site.config import (
 from power.site.decode import decode
 from power.site.layout import lay_out
 from power.snapshot.snapshot import PowerSnapshot
+from power.wiring import Wiring
 from telemetry.errors import ConfigError
 from tests.kit.night import size
 

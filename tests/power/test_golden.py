@@ -12,12 +12,12 @@ from power.devices.supply import Tier, dc_watts, points_of, wall_watts
 from power.devices.wall_power import WallSource
 from power.forecast import seconds_until, trends
 from power.live.calibration import WallCalibrator
-from power.network.wiring import Wiring, amps_per_watt, imbalance, neutral_amps
 from power.plan.plan import Suppose
 from power.report.cluster_parts import parts_of
 from power.report.energy import between, cost
 from power.report.report import describe, times_cheaper
 from power.site.decode import decode
+from power.wiring import Wiring, amps_per_watt, imbalance, neutral_amps
 from tests.power.sites import DGX_FEED, PAIR, RIG, circuit, planned
 from tests.power.stage import Stage, meter
 

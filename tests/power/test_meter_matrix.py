@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from alerts.rules.rule import Rule
-from power.network.wiring import Floats
+from power.wiring import Floats
 from tests.power.meter_matrix import KINDS, KNOWN, WAYS, Cell, cells
 from tests.power.stage import RULES, Stage, live_of
 

@@ -10,9 +10,9 @@ import msgspec
 import pytest
 
 from power.plan.plan import Suppose
-from power.report.tariff import TariffRate
 from power.site.config import CircuitConfig, PowerConfig
 from power.site.plausible import CHECKED_ELSEWHERE, check_volts, range_of
+from power.site.tariff import TariffRate
 from telemetry.errors import ConfigError
 from tests.power.sites import planned
 

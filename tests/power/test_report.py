@@ -17,9 +17,9 @@ from power.report.energy import between, carbon_kg, cost, counted
 from power.report.energy_ledger import Day, EnergyLedger, EnergySample, total
 from power.report.measured import idle, measured, utilisation
 from power.report.report import describe, times_cheaper
-from power.report.tariff import TariffRate, mean_price, price_at
 from power.site.config import NodeConfig, PowerConfig, SiteConfig
 from power.site.decode import decode
+from power.site.tariff import TariffRate, mean_price, price_at
 from telemetry.devices import Gpu, Link, MemoryPool
 from telemetry.errors import ConfigError
 from telemetry.inventory import Inventory

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from api.alerts import AlertState
-from power.network.wiring import Flags
+from power.wiring import Flags
 from tests.power.stage import Stage, meter
 
 SITE = """

@@ -51,7 +51,7 @@ PLACES = {
     "aggregator/homeassistant/publisher.py": "each update looks whether it lives",
     "aggregator/influx/sender.py": "each status of the store looks whether it lives",
     "aggregator/mqtt/client.py": "awaited at once",
-    "aggregator/http/app.py": SUPERVISED,
+    "aggregator/assembly/http_server.py": SUPERVISED,
     "aggregator/web/frame.py": "awaited by all who ask for the page, and made anew a second later",
     "aggregator/http/listener.py": "a handshake: its end is that of the connection",
     "aggregator/store/duck.py": "a timer that cancels a query: without it the query has no limit",

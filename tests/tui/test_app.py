@@ -14,9 +14,9 @@ from rich.cells import cell_len
 from textual.binding import Binding
 from textual.pilot import Pilot
 
-from aggregator.http.app import listening
+from aggregator.access.tokens import AccessScope
+from aggregator.assembly.http_server import listening
 from aggregator.http.config import HttpConfig
-from aggregator.http.tokens import AccessScope
 from bench.live_fleet import LiveFleet
 from telemetry.gap import GAP, Gap
 from tests.aggregator.fake_view import give_jobs

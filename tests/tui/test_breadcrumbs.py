@@ -13,7 +13,7 @@ from tests.tui.cluster import until
 from tests.tui.test_app import staged
 from tests.tui.test_lines import LIVE, NOW, SECOND, incidents, line_text, state
 from tui.frame.header import header
-from tui.frame.navigation import gpu_name, joined
+from tui.frame.navigation import joined
 from tui.kit.chart import Mark
 from tui.screens.circuits import COLUMNS as CIRCUITS
 from tui.screens.energy import energy_lines
@@ -21,7 +21,7 @@ from tui.screens.history import Plot, history_lines, rounded, scale_percent, sca
 from tui.screens.incident import incident_lines
 from tui.screens.pools import COLUMNS as POOLS
 from tui.state.documents import TODAY
-from tui.state.gpus import GpuRows, Gpus
+from tui.state.gpus import GpuRows, Gpus, gpu_name
 from tui.state.incidents import counts
 from tui.tables.columns import share
 from tui.theme import MONO, Tones

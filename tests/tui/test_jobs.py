@@ -11,9 +11,9 @@ import pytest
 from click.testing import CliRunner
 from textual.pilot import Pilot
 
-from aggregator.http.app import listening
+from aggregator.access.tokens import AccessScope, write
+from aggregator.assembly.http_server import listening
 from aggregator.http.config import HttpConfig
-from aggregator.http.tokens import AccessScope, write
 from api.alerts import Severity
 from api.jobs import GpuHolder, GpuUse, JobAlert, JobPhase, JobReply, JobRow, JobSummary
 from kilowatch.__main__ import main

@@ -308,7 +308,7 @@ async def test_an_aggregator_without_a_past_is_reported(
 ) -> None:
     """One of an older release: live it is as good as ever."""
     older = tuple(each for each in OPERATIONS if each.path != "/api/v1/fleet/frames")
-    monkeypatch.setattr("aggregator.http.app.OPERATIONS", older)
+    monkeypatch.setattr("aggregator.assembly.http_server.OPERATIONS", older)
     async with dashboard(view) as (pilot, app):
         await pilot.press("T", *at(300)[:8], "enter")
         text = await until(pilot, lambda text: "can't be loaded" in text)

@@ -10,7 +10,7 @@ import numpy as np
 from textual.pilot import Pilot
 from textual.widgets import Input
 
-from aggregator.http.app import listening
+from aggregator.assembly.http_server import listening
 from aggregator.http.config import HttpConfig
 from bench.live_fleet import LiveFleet
 from tests.aggregator.fake_view import give_jobs

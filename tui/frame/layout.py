@@ -8,7 +8,7 @@ from textual.screen import Screen
 
 from tui.frame import lines
 from tui.frame.header import header
-from tui.frame.navigation import Navigation, gpu_name, joined
+from tui.frame.navigation import Navigation, joined
 from tui.frame.start_line import OwnAggregator, start_line, with_address
 from tui.keys import footer
 from tui.kit.surface import WIDE, Surface
@@ -16,6 +16,7 @@ from tui.kit.text import clean, fit
 from tui.screens import VIEWS
 from tui.screens.context import ViewContext
 from tui.screens.view import FILTER_KEYS, View
+from tui.state.gpus import gpu_name
 from tui.state.incidents import counts
 from tui.tables.filter import ALL
 from tui.theme import Line, Piece, Tones

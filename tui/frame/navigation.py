@@ -10,8 +10,7 @@ from collections.abc import Sequence
 
 from rich.cells import cell_len
 
-from tui.kit.text import STEP, clean, fit
-from tui.state.gpus import Gpus
+from tui.kit.text import STEP, fit
 from tui.theme import Line, Piece
 
 SHORTEST = 20
@@ -82,12 +81,3 @@ def _path(parts: Sequence[str], room: int) -> str:
 
 def _length(pieces: Sequence[Piece]) -> int:
     return sum(cell_len(text) for text, _ in pieces)
-
-
-def gpu_name(uuid: str, *known: Gpus) -> str:
-    """Return a GPU's node and number from the first table that has it, else `GPU`."""
-    for gpus in known:
-        row = gpus.row_of.get(uuid)
-        if row is not None:
-            return f"{clean(gpus.who.node[row])} {STEP} gpu{gpus.who.gpu[row]}"
-    return "GPU"

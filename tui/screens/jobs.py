@@ -6,13 +6,13 @@ from typing import Any, ClassVar
 
 from api.jobs import JobReply, JobsReply
 from tui.feed.wants import DocumentRequest, Wants
-from tui.frame.navigation import gpu_name
 from tui.kit.surface import Drawing
 from tui.screens.job_text import Place, by_uuid, job_lines
 from tui.screens.lists import ListView
 from tui.screens.page import PageView
 from tui.state.dashboard_state import DashboardState
 from tui.state.documents import JOBS, LOADING
+from tui.state.gpus import gpu_name
 from tui.tables.fields import JOB_KEYS
 from tui.tables.filter import Filter
 from tui.tables.job_table import JOB_SORTS, job_listing, job_name, page_of

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from api.columns import ColumnRows, Gaps, Numbers
-from tui.kit.text import clean
+from tui.kit.text import STEP, clean
 from tui.state.readings import LIVELY
 
 Floats = npt.NDArray[np.float64]
@@ -124,3 +124,12 @@ def natural(name: str) -> list[tuple[int, str]]:
 
 
 _NUMBERS = re.compile(r"([0-9]+)")
+
+
+def gpu_name(uuid: str, *known: Gpus) -> str:
+    """Return a GPU's node and number from the first table that has it, else `GPU`."""
+    for gpus in known:
+        row = gpus.row_of.get(uuid)
+        if row is not None:
+            return f"{clean(gpus.who.node[row])} {STEP} gpu{gpus.who.gpu[row]}"
+    return "GPU"

@@ -24,6 +24,8 @@ from telemetry.settings import fault_of
 
 log = logging.getLogger(__name__)
 
+TOKENS = "tokens.json"
+"""Name of the tokens file in `data_dir`."""
 MOST_TOKENS = 256
 """Every one is compared with what is shown."""
 MOST_USER = 128

@@ -22,6 +22,8 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.web_urldispatcher import MatchInfoError
 
+from aggregator.access.guests import GuestCounter
+from aggregator.access.tokens import AccessScope, AccessToken, TokenRegister, hashed
 from aggregator.http import (
     health,
     metrics,
@@ -31,7 +33,6 @@ from aggregator.http.auth import GUARD, AccessGuard, AccessRule, harden
 from aggregator.http.config import CONFIG, HttpConfig
 from aggregator.http.errors import PAGES_ASIDE, Handler, errors
 from aggregator.http.exposition import ExpositionPages
-from aggregator.http.guests import GuestCounter
 from aggregator.http.listener import CONNECTIONS, BoundedSite, ConnectionStats
 from aggregator.http.node_metrics import PAGE_TURN
 from aggregator.http.operations import OPERATIONS
@@ -40,7 +41,6 @@ from aggregator.http.reply import VIEW
 from aggregator.http.rule_input_metrics import RULE_INPUTS, RuleInputMetrics
 from aggregator.http.stream_hub import HUB, Hub
 from aggregator.http.summary import Summarizer
-from aggregator.http.tokens import AccessScope, AccessToken, TokenRegister, hashed
 from aggregator.impairments import report_task
 from aggregator.view import AggregatorView
 from aggregator.web.frame import add_pages, missing_pages, page_rules

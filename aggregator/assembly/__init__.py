@@ -1,0 +1,1 @@
+"""Assembly of folders that do not know each other: the server of API and pages."""
