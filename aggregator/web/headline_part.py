@@ -32,16 +32,18 @@ def headline_part(found: Headline) -> str:
 
 
 def tile(
-    label: str, value: str, *, sub: str = "", aside: str = "", part: str = "", tone: Tone = Tone.PLAIN
+    label: str, value: str, *, sub: str = "", aside: str = "", part: str = "", drawn: str = "",
+    tone: Tone = Tone.PLAIN,
 ) -> str:  # fmt: skip
-    """Return a tile: a figure, and a line of its source. `label`, `sub`, `aside` and `part` are HTML; `part` is
-    drawn over the whole width."""
+    """Return a tile: a figure, and a line of its source. All but `value` is HTML; `drawn` stands beside the figure,
+    `part` below it over the whole width."""
     number, _, unit = value.partition(" ")
-    drawn = f'<div class="wide-part">{part}</div>' if part else ""
+    below = f'<div class="wide-part">{part}</div>' if part else ""
+    beside = f'<div class="drawn">{drawn}</div>' if drawn else ""
     size = f" <small>{text(unit)}</small>" if unit else ""
     return (
         f'<section class="tile"><h2>{label}</h2><span class="aside">{aside}</span>'
-        f'<p class="big {tone}">{text(number)}{size}</p>{drawn}<p class="sub">{sub}</p></section>'
+        f'<p class="big {tone}">{text(number)}{size}</p>{beside}{below}<p class="sub">{sub}</p></section>'
     )
 
 
