@@ -16,6 +16,7 @@ from aggregator.http.parameters import between, query
 from aggregator.http.power import power_reply
 from aggregator.http.reply import VIEW
 from aggregator.view import AggregatorView, parts_of
+from aggregator.web.chain_part import chain_part
 from aggregator.web.chart_time import USUAL_SPAN, time_tabs
 from aggregator.web.circuit_list import circuits_body
 from aggregator.web.circuit_page import circuit_body, losses_body
@@ -65,9 +66,12 @@ async def circuit(request: web.Request) -> PageContent:
         losses = await _losses(view, name)
     fed = [row.id for row in reply.supplies]
     jobs = circuit_jobs(view, fed, private=request[CALLER].sees_private)
+    status = status_of(view)
+    every = shown_to(request, CircuitsReply(at=view.wall(), circuits=await circuits_now(view)))
+    chain = await chain_part(view, every.circuits, status, around=name)
     return PageContent(
         name,
-        circuit_body(reply, status_of(view).get(name, 0), chart, losses, jobs),
+        circuit_body(reply, status.get(name, 0), chart, losses, jobs, chain),
         live="lose" not in asked and "to" not in asked,
     )
 

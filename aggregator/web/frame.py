@@ -85,7 +85,7 @@ _TYPES = {
     ".svg": "image/svg+xml",
 }
 SHEETS, SCRIPTS = (
-    ("tokens.css", "frame.css", "parts.css", "map.css"),
+    ("tokens.css", "frame.css", "parts.css", "map.css", "chain.css"),
     ("pages.js", "actions.js", "countdown.js", "chart.js"),
 )
 THEME = "theme.js"

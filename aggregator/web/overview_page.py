@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
 
 from aiohttp import web
 
@@ -16,10 +15,12 @@ from aggregator.http.reply import VIEW
 from aggregator.register.node_status import status_of as status_of_node
 from aggregator.view import AggregatorView, parts_of
 from aggregator.web.alert_list import incidents_part
+from aggregator.web.chain_part import chain_part
 from aggregator.web.circuit_list import nearest_table
 from aggregator.web.content import PageContent, shown_to
 from aggregator.web.electrical_pages import status_of
-from aggregator.web.fleet_map import QUANTITIES, NodeCells, OtherNode, fleet_map, other_nodes
+from aggregator.web.fleet_cells import fleet_cells
+from aggregator.web.fleet_map import QUANTITIES, OtherNode, fleet_map, other_nodes
 from aggregator.web.fleet_pages import fitness_chart, fitness_links
 from aggregator.web.gpu_holders import users_section
 from aggregator.web.headline_part import headline_part, tiles
@@ -27,12 +28,11 @@ from aggregator.web.markup import link, section
 from aggregator.web.overview_tiles import overview_tiles
 from aggregator.web.port_pages import places_table
 from aggregator.web.recent import RECENT
-from api.alerts import Alert, AlertState, IncidentsReply, Severity
+from api.alerts import IncidentsReply
 from api.power import CircuitsReply
 from present.circuit.figures import by_urgency
 from present.fleet.headline import Heard, headline
 from telemetry.inventory import role_of
-from telemetry.metric import Table
 
 MOST = 10
 SMALL = 64
@@ -50,7 +50,7 @@ async def overview(request: web.Request) -> PageContent:
     circuits = shown_to(request, CircuitsReply(at=now, circuits=await circuits_now(view))).circuits
     status, parts = status_of(view), parts_of(view, "overview")
     urgent = by_urgency(circuits, lambda name: status.get(name, 0))
-    cells = _cells(view, quantity)
+    cells = fleet_cells(view, quantity)
     drawn = await asyncio.to_thread(fleet_map, cells, quantity) if cells else ""
     gpus = sum(len(one.values) for one in cells)
     heard = Heard(
@@ -71,12 +71,10 @@ async def overview(request: web.Request) -> PageContent:
         "circuits",
         more=link(f"all {len(circuits):,}", "circuits"),
     )
+    chain = await chain_part(view, urgent, status)
     gpu_map, users = section("GPUs", drawn, "map"), users_section(view, private=private)
-    left, right = (
-        (near + gpu_map, wrong + users)
-        if gpus <= SMALL and near
-        else (gpu_map, wrong + near + users)
-    )
+    left = chain + gpu_map if gpus <= SMALL else gpu_map + chain
+    right = wrong + near + users
     wide, narrow = ("w15", "w9") if gpus <= SMALL else ("w16", "w8")
     return PageContent(
         "Overview",
@@ -105,34 +103,3 @@ async def _more(view: AggregatorView) -> str:
         + (section("Fitness", fitness_chart(fitness.history) + fitness_links(), "fitness") if fitness else "")
         + (section("Nodes without GPUs", other_nodes(others), "others") if others else "")
     )  # fmt: skip
-
-
-def _cells(view: AggregatorView, quantity: str) -> list[NodeCells]:
-    fleet = view.fleet
-    column = fleet.column(QUANTITIES[quantity], view.now())
-    nodes, gpus = _marks(view.alerts())
-    return [
-        NodeCells(
-            str(node.inventory.host.get("rack", "")), name, column[node.rows[Table.GPU]].tolist(),
-            [gpu.uuid for gpu in node.inventory.gpus], nodes.get(name, ""), gpus.get(name, {}),
-        )
-        for name, node in fleet.nodes.items()
-        if node.inventory.gpus
-    ]  # fmt: skip
-
-
-def _marks(alerts: Iterable[Alert]) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
-    """Return the worst severity of what fires on each node, and on each GPU of each."""
-    nodes: dict[str, str] = {}
-    gpus: dict[str, dict[str, str]] = {}
-    for alert in alerts:
-        if alert.state is not AlertState.FIRING or not alert.node:
-            continue
-        if alert.severity not in {Severity.PAGE, Severity.TICKET}:
-            continue
-        worst = [alert.severity.value]
-        nodes[alert.node] = min([nodes.get(alert.node, "ticket"), *worst])  # by their names, too
-        if alert.gpu:
-            its = gpus.setdefault(alert.node, {})
-            its[alert.gpu] = min([its.get(alert.gpu, "ticket"), *worst])
-    return nodes, gpus
