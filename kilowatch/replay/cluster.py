@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from aggregator.assembly.http_server import listening
+from aggregator.assembly.store_choice import open_store
 from aggregator.config import AggregatorConfig
 from aggregator.electrical.service import SAVE_SECONDS
 from aggregator.fitness.service import FitnessTracker
@@ -19,7 +20,6 @@ from aggregator.load.shedding import Shedding
 from aggregator.register.drift_tracker import DriftTracker
 from aggregator.register.node_register import NodeRegister
 from aggregator.store.executor import StoreExecutor
-from aggregator.store.open import open_store
 from aggregator.view import AlertStats, FlushBroadcast, SingleView
 from alerts.message.picture_link import PictureLink
 from alerts.notice import Delivery
