@@ -5,16 +5,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from aggregator.web.icons import badge
 from aggregator.web.incident_page import subject_link
 from aggregator.web.markup import facts, link, moment, path, section, table, text
 from api.alerts import AlertRow, Incident, Severity, Silence
 from present.alert.incident import (
+    all_firing,
     matchers_words,
     notified_row,
     silence_kind,
     silence_row,
     value_row,
 )
+from present.fleet.headline import WELL
 from telemetry.text import ABSENT, counted, duration
 
 VIEWS = {"open": "Open", "past": "Past 30 days", "alerts": "Single alerts", "silences": "Silences"}
@@ -65,7 +68,7 @@ def incidents_body(incidents: Sequence[Incident], now: int, *, past: bool) -> st
     rows = [_incident(one, now) for one in incidents]
     caption = counted(len(rows), "incident")
     if not rows:
-        return f"<p>{'None in the last 30 days.' if past else 'Nothing is wrong that kilowatch knows of.'}</p>"
+        return f"<p>{'None in the last 30 days.' if past else WELL}</p>"
     return table(caption, heads, rows, (4,), "incidents")
 
 
@@ -75,7 +78,7 @@ def _incident(one: Incident, now: int) -> tuple[str, ...]:
     state = ' <span class="badge over">over</span>' if one.ended is not None else ""
     false = ' <span class="badge">false</span>' if one.false is not None else ""
     return (
-        f'<span class="badge {text(one.severity)}">{text(one.severity)}</span>{state}{false}',
+        f"{badge(one.severity, one.severity)}{state}{false}",
         link(one.title or one.key, "incidents", one.key),
         moment(one.began, now),
         length,
@@ -84,13 +87,32 @@ def _incident(one: Incident, now: int) -> tuple[str, ...]:
     )
 
 
+def incidents_part(incidents: Sequence[Incident], total: int, now: int) -> str:
+    """Return the worst of the open incidents as a short list. `total`: how many are open."""
+    if not incidents:
+        return "<p>No incident is open.</p>"
+    rows = "".join(
+        f"<li>{badge(one.severity, one.severity)}{link(one.title or one.key, 'incidents', one.key)}"
+        f'<span class="ago">{duration(max(0, now - one.began) / 1e9)}</span>'
+        f'<span class="m">{text(_taken(one))}</span></li>'
+        for one in incidents
+    )
+    more = f"<p>{link(f'and {total - len(incidents):,} more', 'alerts')}</p>" if total > len(incidents) else ""  # fmt: skip
+    return f'<ul class="incidents">{rows}</ul>{more}'
+
+
+def _taken(one: Incident) -> str:
+    fire = all_firing(one.firing, one.total)
+    return f"{fire}; {'not acknowledged' if one.acknowledged is None else f'acknowledged by {one.acknowledged.who}'}"
+
+
 def alert_rows_body(alerts: Sequence[AlertRow], now: int) -> str:
     """Return a table of single alerts with who is notified of each."""
     if not alerts:
         return "<p>No alert fires.</p>"
     rows = [
         (
-            f'<span class="badge {text(one.severity)}">{text(one.severity)}</span> {text(one.state)}',
+            f"{badge(one.severity, one.severity)} {text(one.state)}",
             text(one.summary or one.rule) if one.incident is None else link(one.summary or one.rule, "incidents", one.incident),
             subject_link(one),
             link(one.rule, "runbook", one.rule),

@@ -7,6 +7,7 @@ import asyncio
 from aiohttp import web
 
 from aggregator.http.alerts import MOST, USUAL, check_choices, fits, row_of, timeline_reply
+from aggregator.http.circuits import circuits_now
 from aggregator.http.errors import RequestError, unknown
 from aggregator.http.jobs import job_key
 from aggregator.http.parameters import query
@@ -29,8 +30,10 @@ from api.alerts import (
     IncidentReply,
     IncidentsReply,
     SilencesReply,
+    Subject,
 )
 from api.evidence import EvidenceReply
+from api.power import CircuitsReply, CircuitState
 from telemetry.errors import IncidentError
 
 MOST_JOBS = 32
@@ -95,8 +98,19 @@ async def incident(request: web.Request) -> PageContent:
     if evidence is not None:
         evidence = shown_to(request, evidence)
     jobs = await _job_links(view, shown, evidence)
-    body = incident_body(shown, shown_to(request, timeline), evidence, view.wall(), jobs)
-    return PageContent(shown.title or shown.key, body, live=found.ended is None)
+    circuit = await _circuit_of(request, shown) if open_now else None
+    body = incident_body(shown, shown_to(request, timeline), evidence, view.wall(), jobs, circuit)
+    return PageContent(shown.title or shown.key, body, live=open_now, titled=False)
+
+
+async def _circuit_of(request: web.Request, incident: Incident) -> CircuitState | None:
+    """Return the circuit that an incident is about, as it is now."""
+    lead = incident.alerts[0] if incident.alerts else None
+    if lead is None or lead.subject is not Subject.CIRCUIT:
+        return None
+    view = request.app[VIEW]
+    found = CircuitsReply(at=view.wall(), circuits=await circuits_now(view))
+    return next((one for one in shown_to(request, found).circuits if one.id == lead.name), None)
 
 
 async def _job_links(

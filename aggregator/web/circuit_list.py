@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-from aggregator.web.markup import fact, link, text
+from aggregator.web.bars import LOAD_AXIS, load_bar
+from aggregator.web.markup import fact, link, table, text
 from api.power import CircuitState, PowerReply
-from present.circuit.figures import by_urgency, share, tree
+from present.circuit.figures import by_urgency, tree
 from present.circuit.outlook import ESTIMATE, next_row
 from present.circuit.rows import headroom_row, load_row, share_row, state_row
 from present.circuit.rules import NO_CIRCUITS
@@ -115,7 +116,7 @@ def _row(depth: int, circuit: CircuitState, status: int) -> str:
         f'<span class="dim">{feeds}</span>{rules}</th>',
         f'<td class="num">{text(load_row(circuit).value)}</td>',
         f'<td class="num">{text(share_row(circuit).short)}</td>',
-        f"<td>{bar(circuit, mark)}</td>",
+        f"<td>{load_bar(circuit, mark)}</td>",
         f"<td>{fact(next_row(circuit, ALERT_TONES[status]))}</td>",
         f'<td class="num">{text(headroom_row(circuit).value)}</td>',
         f"<td>{fact(state_row(circuit))}</td>",
@@ -124,24 +125,20 @@ def _row(depth: int, circuit: CircuitState, status: int) -> str:
     return f'<tr class="{mark}">{"".join(cells)}</tr>'
 
 
-def bar(circuit: CircuitState, mark: str = "") -> str:
-    """Return the load as a bar up to 125 % of the rating, with marks at the continuous limit and at the
-    rating; empty and hatched for an unknown load."""
-    ratio = share(circuit)
-    if circuit.rated_amps is None or ratio is None:
-        return '<svg class="bar" viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true"><rect class="none" width="100" height="10"/></svg>'
-    lines = "".join(
-        f'<line class="{name}" x1="{place:.1f}" x2="{place:.1f}" y1="0" y2="10"/>'
-        for name, place in _marks(circuit)
-    )
-    width = min(100.0, max(0.0, 80 * ratio))
+def nearest_table(
+    circuits: Sequence[CircuitState], status: Status, parts: Parts | None = None
+) -> str:
+    """Return the circuits that are nearest to a limit in a narrow table."""
+    names = [circuit.id for circuit in circuits]
+    rows = each(parts, "circuit", names, lambda place: _near(circuits[place], status.get(names[place], 0)))  # fmt: skip
+    heads = ("circuit", "load", LOAD_AXIS, "next")
+    return table("The most urgent first", heads, rows, (1,), "nearest")
+
+
+def _near(circuit: CircuitState, status: int) -> Sequence[str]:
     return (
-        '<svg class="bar" viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true">'
-        f'<rect class="fill {mark}" width="{width:.1f}" height="10"/>{lines}</svg>'
+        link(circuit.id, "circuits", circuit.id),
+        text(share_row(circuit).value),
+        load_bar(circuit, STATUS_WORDS.get(status, "")),
+        fact(next_row(circuit, ALERT_TONES[status])),
     )
-
-
-def _marks(circuit: CircuitState) -> Iterator[tuple[str, float]]:
-    if circuit.continuous_amps and circuit.rated_amps:
-        yield "continuous", 80 * circuit.continuous_amps / circuit.rated_amps
-    yield "rating", 80.0

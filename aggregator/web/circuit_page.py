@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from aggregator.web.circuit_list import ALERT_TONES, STATUS_WORDS, bar
+from aggregator.web.bars import LOAD_AXIS, load_bar
+from aggregator.web.circuit_list import ALERT_TONES, STATUS_WORDS
+from aggregator.web.headline_part import headline_part
 from aggregator.web.markup import fact, facts, link, section, table, text, toned
 from api.power import CircuitPlan, CircuitReply, CircuitState, PlanResult, RowState
 from present.circuit.losses import passed_limit, planned_trip
-from present.circuit.outlook import outlook
 from present.circuit.rows import page_rows
+from present.fleet.headline import circuit_headline
 from present.units import percent, roughly, watts
 from telemetry.text import counted
 
@@ -23,15 +26,20 @@ def circuit_body(reply: CircuitReply, status: int, chart: str, losses: str, jobs
     mark = STATUS_WORDS.get(status, "")
     fed = f", fed by {link(circuit.parent, 'circuits', circuit.parent)}" if circuit.parent else ""
     rules = "".join(f'<span class="badge {mark}">{text(one)}</span> ' for one in circuit.alerts)
+    limits = f"{load_bar(circuit, mark, tall=True)}{LOAD_AXIS}{facts((row.label, fact(row)) for row in page_rows(circuit, alert))}"
+    left = (
+        section("Load", chart, "load")
+        + section("What hangs on it", _members(reply), "members")
+        + jobs
+    )
+    right = section("Limits", limits, "limits") + section("If it is lost", losses, "losses")
+    title = circuit_headline(circuit, alert)
+    title = replace(title, text=title.text[:1].upper() + title.text[1:])
     return (
         f"<p>{text(circuit.kind)} {text(circuit.facts.get('breaker', ''))}{fed} {rules}</p>"
-        f'<p class="next">{fact(outlook(circuit, alert))}</p>{bar(circuit, mark)}'
-        f"{facts((row.label, fact(row)) for row in page_rows(circuit, alert))}"
-        f"{section('Load', chart, 'load')}"
-        f"{section('What hangs on it', _members(reply), 'members')}"
-        f"{jobs}"
-        f"{section('If it is lost', losses, 'losses')}"
-    )
+        f"{headline_part(title)}"
+        f'<div class="stack w15">{left}</div><div class="stack w9">{right}</div>'
+    )  # fmt: skip
 
 
 def _members(reply: CircuitReply) -> str:

@@ -23,6 +23,8 @@ class PageContent(NamedTuple):
     """HTML."""
     live: bool = False
     """Whether its script loads it again every few seconds."""
+    titled: bool = True
+    """Whether its title is seen; else its body begins with words of its own, and the title is read aloud alone."""
 
 
 def shown_to(request: web.Request, reply: Reply) -> Reply:

@@ -1,14 +1,16 @@
-"""The fleet map: a cell for each GPU, by rack and node, coloured by a quantity of one scale for the fleet."""
+"""The fleet map: a cell for each GPU, by rack and node, coloured by a quantity of one scale for the fleet. Of a few
+GPUs a cell has its figure; of many a rack is one picture."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
+from aggregator.web.icons import icon
 from aggregator.web.markup import link, path, text
-from present.units import value_text
+from present.units import celsius, percent, watts
 from telemetry.catalogue import CATALOGUE
 from telemetry.text import counted
 
@@ -19,9 +21,11 @@ QUANTITIES = {
     "use": "gpu_utilization_ratio",
 }
 """Metrics of the map by their names in the URL, the default first."""
-STEPS = 8
-CELL, GAP, ACROSS = 12, 2, 8
-"""Units of a cell, between cells, and cells of a row."""
+STEPS = 6
+CELL, GAP, ACROSS = 5, 1, 8
+"""Units of a cell of a rack's picture, between cells, and cells of a row."""
+FEW = 64
+"""GPUs up to which each has its figure."""
 
 
 class NodeCells(NamedTuple):
@@ -31,6 +35,11 @@ class NodeCells(NamedTuple):
     node: str
     values: Sequence[float]
     """NaN is not known."""
+    uuids: Sequence[str]
+    mark: str = ""
+    """Severity of its worst alert: `page`, `ticket` or ""."""
+    marks: Mapping[str, str] = {}
+    """The same by GPU."""
 
 
 class OtherNode(NamedTuple):
@@ -75,14 +84,12 @@ def fleet_map(nodes: Sequence[NodeCells], quantity: str) -> str:
     racks = groupby(
         sorted(nodes, key=lambda one: (not one.rack, one.rack, one.node)), key=lambda one: one.rack
     )
-    groups = "".join(
-        f'<section class="rack"><h3>{text(rack) or "in no rack"}</h3>{"".join(_node(one, low, high) for one in inside)}</section>'
-        for rack, inside in racks
-    )
+    draw = _boxes if found <= FEW else _picture
+    groups = "".join(draw(rack, list(inside), quantity, (low, high)) for rack, inside in racks)
     return (
         f'<nav aria-label="Quantity of the map"><ul class="tabs">{tabs}</ul></nav>'
-        f"<p>{counted(found, 'GPU')}{missing}</p>{_legend(quantity, low, high)}"
-        f'<div class="map">{_hatching()}{groups}</div>'
+        f"{_legend(quantity, low, high, counted(found, 'GPU') + missing)}"
+        f'<div class="map">{groups}</div>'
     )
 
 
@@ -95,25 +102,49 @@ def _scale(quantity: str, nodes: Sequence[NodeCells]) -> tuple[float, float]:
     return 0.0, max(known, default=span[1])
 
 
-def _node(one: NodeCells, low: float, high: float) -> str:
-    width = min(ACROSS, max(1, len(one.values))) * (CELL + GAP)
-    height = -(-max(1, len(one.values)) // ACROSS) * (CELL + GAP)
-    cells = "".join(_cells(one.values, low, high))
-    return (
-        f'<a class="cells" href="{path("nodes", one.node)}"><svg viewBox="0 0 {width} {height}" width="{width}" '
-        f'height="{height}" role="img" aria-label="{text(one.node)}"><title>{text(one.node)}</title>{cells}</svg></a>'
+def _boxes(rack: str, nodes: Sequence[NodeCells], quantity: str, scale: tuple[float, float]) -> str:
+    """Return each node of a rack as a box with the figures of its GPUs, which are links."""
+    where = f' <span class="dim">{text(rack)}</span>' if rack else ""
+    return "".join(
+        f'<section class="rack {one.mark}"><h3>{_marked(one.mark)}{link(one.node, "nodes", one.node)}{where}</h3>'
+        f'<p class="figures">{"".join(_figure(one, place, quantity, scale) for place in range(len(one.values)))}</p></section>'
+        for one in nodes
     )
 
 
-def _cells(values: Sequence[float], low: float, high: float) -> Iterator[str]:
-    """Yield a shape for each colour: a browser draws it sooner than an element for each GPU."""
+def _figure(one: NodeCells, place: int, quantity: str, scale: tuple[float, float]) -> str:
+    value, uuid = one.values[place], one.uuids[place]
+    mark = one.marks.get(uuid, "")
+    words = "?" if math.isnan(value) else _value(quantity, value).partition(" ")[0]
+    title = f"GPU {place}: {'not known' if math.isnan(value) else _value(quantity, value)}"
+    return f'<a class="{_class(value, *scale)} {mark}" href="{path("gpus", uuid)}" title="{text(title)}">{text(words)}</a>'
+
+
+def _picture(
+    rack: str, nodes: Sequence[NodeCells], quantity: str, scale: tuple[float, float]
+) -> str:
+    """Return a rack as one picture, a row for each node: thousands of elements more are seconds of a browser."""
     shapes: dict[str, str] = {}
-    for place, value in enumerate(values):
-        x, y = place % ACROSS * (CELL + GAP), place // ACROSS * (CELL + GAP)
-        name = _class(value, low, high)
-        shapes[name] = f"{shapes.get(name, '')}M{x} {y}l{CELL} 0 0 {CELL} -{CELL} 0z"
-    for name, way in shapes.items():
-        yield f'<path class="{name}" d="{way}"/>'
+    row = 0
+    for one in nodes:
+        for place, value in enumerate(one.values):
+            name = one.marks.get(one.uuids[place], "") if one.marks else ""
+            name = name or _class(value, *scale)
+            x, y = place % ACROSS * (CELL + GAP), (row + place // ACROSS) * (CELL + GAP)
+            shapes[name] = f"{shapes.get(name, '')}M{x} {y}h{CELL}v{CELL}h-{CELL}z"
+        row += -(-len(one.values) // ACROSS)
+    width, height = ACROSS * (CELL + GAP) - GAP, max(1, row) * (CELL + GAP) - GAP
+    mark = next((each for each in ("page", "ticket") if any(one.mark == each for one in nodes)), "")
+    cells = "".join(f'<path class="{name}" d="{way}"/>' for name, way in shapes.items())
+    title = f"{rack or 'in no rack'}, {counted(len(nodes), 'node')}{f', {mark}' if mark else ''}"
+    return (
+        f'<a class="rack {mark}" href="{path("nodes", q=rack)}" title="{text(title)}">{_marked(mark)}{text(rack) or "in no rack"}'
+        f'<svg viewBox="0 0 {width} {height}" width="{width}" height="{height}" aria-hidden="true">{cells}</svg></a>'
+    )
+
+
+def _marked(mark: str) -> str:
+    return f'<span class="mark">{icon(mark)}</span>' if mark else ""
 
 
 def _class(value: float, low: float, high: float) -> str:
@@ -123,23 +154,21 @@ def _class(value: float, low: float, high: float) -> str:
     return f"q{min(STEPS - 1, max(0, int(share * STEPS)))}"
 
 
-def _hatching() -> str:
-    """Return the pattern of cells that are not known: told apart without colours."""
-    return (
-        '<svg class="pattern" aria-hidden="true"><defs><pattern id="hatch" width="4" height="4" '
-        'patternUnits="userSpaceOnUse"><path d="M0 4L4 0"/></pattern></defs></svg>'
-    )
+def _value(quantity: str, value: float) -> str:
+    words: dict[str, Callable[[float], str]] = {
+        "temperature": celsius,
+        "power": watts,
+        "use": percent,
+    }
+    return words[quantity](value)
 
 
-def _legend(quantity: str, low: float, high: float) -> str:
-    metric = _METRICS[QUANTITIES[quantity]]
+def _legend(quantity: str, low: float, high: float, found: str) -> str:
     swatches = "".join(
-        f'<rect class="q{step}" x="{step * CELL}" y="0" width="{CELL}" height="{CELL}"/>'
+        f'<rect class="q{step}" x="{step * 12}" y="0" width="12" height="12"/>'
         for step in range(STEPS)
     )
-    ends = [text(value_text(metric.unit, metric.states, value)) for value in (low, high)]
     return (
-        f'<p class="legend">{ends[0]} <svg viewBox="0 0 {STEPS * CELL} {CELL}" width="{STEPS * CELL}" height="{CELL}" '
-        f'aria-hidden="true">{swatches}</svg> {ends[1]} <span class="dim">{text(quantity)}; '
-        f"{link('all nodes', 'nodes')}</span></p>"
+        f'<p class="legend">{found}; {text(quantity)} {text(_value(quantity, low))} <svg viewBox="0 0 {STEPS * 12} 12" width="{STEPS * 12}" height="12" '
+        f'aria-hidden="true">{swatches}</svg> {text(_value(quantity, high))}; {link("all nodes", "nodes")}</p>'
     )

@@ -21,6 +21,7 @@ from aiohttp import hdrs, web
 from aggregator.http.auth import CALLER, GUARD, READING, AccessRule
 from aggregator.http.errors import Handler, RequestError, printable
 from aggregator.http.reply import VIEW, accepts_gzip, gzipped
+from aggregator.view import AggregatorView
 from aggregator.web import (
     alert_pages,
     device_pages,
@@ -33,7 +34,10 @@ from aggregator.web import (
 )
 from aggregator.web.content import PageContent
 from aggregator.web.gpu_holders import jobs_on
-from aggregator.web.markup import path, text
+from aggregator.web.headline_part import OLD
+from aggregator.web.icons import HATCHES
+from aggregator.web.markup import clock_time, path, text
+from api.alerts import Severity
 
 Page = Callable[[web.Request], Awaitable[PageContent]]
 PAGES: dict[str, Page] = {
@@ -58,14 +62,14 @@ PAGES: dict[str, Page] = {
 """Pages by path."""
 MENU = {
     "": "Overview",
-    "alerts": "Alerts",
+    "circuits": "Circuits",
     "nodes": "Nodes",
+    "jobs": "Jobs",
+    "energy": "Energy",
+    "alerts": "Alerts",
     "ports": "Ports",
     "fitness": "Fitness",
     "drift": "Drift",
-    "jobs": "Jobs",
-    "circuits": "Circuits",
-    "energy": "Energy",
     "runbook": "Runbook",
 }
 """Links of the menu, by path; "jobs" where a node says who holds its GPUs."""
@@ -81,10 +85,13 @@ _TYPES = {
     ".svg": "image/svg+xml",
 }
 SHEETS, SCRIPTS = (
-    ("pages.css", "electrical.css", "map.css"),
+    ("tokens.css", "frame.css", "parts.css", "map.css"),
     ("pages.js", "actions.js", "countdown.js", "chart.js"),
 )
+THEME = "theme.js"
+"""Script that a page waits for: the theme is chosen before anything is painted."""
 ICON = "icon.svg"
+_BRAND = '<svg viewBox="0 0 20 20" aria-hidden="true"><path d="M4 2v16M4 10h5M9 10L15 4M13 10h3M16 2v16"/></svg>'
 _OPEN = AccessRule("page", None)
 """Of the frame itself, which has no data."""
 
@@ -134,7 +141,7 @@ def static_files() -> dict[str, tuple[bytes, str, str]]:
     """Return the files beside the pages by name: body, type, and a version that changes with the body."""
     return {
         name: (body, _TYPES[Path(name).suffix], hashlib.sha256(body).hexdigest()[:12])
-        for name in (*SHEETS, *SCRIPTS, ICON)
+        for name in (*SHEETS, *SCRIPTS, THEME, ICON)
         for body in [(_STATIC / name).read_bytes()]
     }
 
@@ -234,6 +241,15 @@ def _menu(request: web.Request, status: int) -> Mapping[str, str]:
     return {way: words for way, words in MENU.items() if way != "jobs"}
 
 
+def _open(view: AggregatorView) -> str:
+    """Return how many incidents are open, for the menu."""
+    found = view.pipeline.manager.incidents()
+    if not found:
+        return ""
+    worst = " page" if found[0].severity is Severity.PAGE else ""
+    return f' <span class="n{worst}">{len(found):,}<span class="hidden"> open</span></span>'
+
+
 def _html(request: web.Request, content: PageContent, status: int = 200) -> bytes:
     """Return a page in its frame."""
     route = request.match_info.route.resource
@@ -244,24 +260,33 @@ def _html(request: web.Request, content: PageContent, status: int = 200) -> byte
     files = static_files()
     sheets = "".join(f'<link rel="stylesheet" href="static/{name}?{files[name][2]}">' for name in SHEETS)  # fmt: skip
     scripts = "".join(f'<script type="module" src="static/{name}?{files[name][2]}"></script>' for name in SCRIPTS)  # fmt: skip
+    scripts = f'<script src="static/{THEME}?{files[THEME][2]}"></script>{scripts}'
     icon = f'<link rel="icon" href="static/{ICON}?{files[ICON][2]}">'
+    numbers = {} if status == HTTPStatus.UNAUTHORIZED else {"alerts": _open(request.app[VIEW])}
     menu = "".join(
-        f'<li><a href="{path(way) or "./"}"{" aria-current=page" if way == first else ""}>{words}</a></li>'
+        f'<li><a href="{path(way) or "./"}"{" aria-current=page" if way == first else ""}>{words}{numbers.get(way, "")}</a></li>'
         for way, words in _menu(request, status).items()
     )
-    cluster, kind = "", ""
+    cluster, kind, live = "", "", ""
     if status != HTTPStatus.UNAUTHORIZED:
         view = request.app[VIEW]
-        cluster = text(view.cluster)
+        cluster, at = text(view.cluster), view.wall()
+        live = (
+            f'<span class="live">live, {clock_time(at, at)}</span>'
+            if content.live
+            else f'<span class="live still">of {clock_time(at, at)}</span>'
+        )
         if any(node.inventory.source.startswith("simulated") for node in view.fleet.nodes.values()):
             kind = '<strong class="badge simulated">simulated</strong> '
         if view.missing:
             kind += f'<strong class="badge unheard" role="status">no answer: {text("; ".join(view.missing))}</strong> '
+    title = f"<h1{'' if content.titled else ' class=hidden'}>{text(content.title)}</h1>"
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f'<base href="{root}"><title>{text(content.title)} - kilowatch {cluster}</title>{icon}{sheets}{scripts}</head>'
         f'<body><a class="skip" href="{text(here)}#main">To the content</a>'
-        f'<header><strong>kilowatch</strong> <span class="dim">{cluster}</span> {kind}<nav aria-label="Pages"><ul>{menu}</ul></nav></header>'
-        f'<main id="main" tabindex="-1"{" data-live" if content.live else ""}><h1>{text(content.title)}</h1>{content.body}</main></body></html>'
+        f'{HATCHES}<header class="top"><a class="brand" href="./">{_BRAND}kilowatch</a> <span class="site">{cluster}</span> {kind}'
+        f'<nav aria-label="Pages"><ul>{menu}</ul></nav>{live}<button type="button" class="theme">Theme</button></header>'
+        f'<main id="main" tabindex="-1"{" data-live" if content.live else ""}>{OLD}{title}{content.body}</main></body></html>'
     ).encode()

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from aggregator.register.node_status import status_of
 from aggregator.view import AggregatorView
+from aggregator.web.bars import part_bar
 from aggregator.web.job_words import UNKNOWN, job_link
 from aggregator.web.markup import link, moment, path, section, table, text
 from api.fleet import NodeStatus
@@ -21,6 +22,8 @@ from telemetry.text import counted
 _WITHHELD = "<p>Jobs and processes are shown to callers with a token.</p>"
 MOST_JOBS = 200
 """Jobs of a circuit that are listed."""
+MOST_USERS = 8
+"""Users of the cluster that are listed."""
 
 
 def jobs_on(view: AggregatorView) -> bool:
@@ -122,6 +125,49 @@ def circuit_jobs(view: AggregatorView, nodes: Sequence[str], *, private: bool) -
     heads = ("job", "user", "GPUs", "at the GPUs", "nodes", "")
     caption = f"{counted(len(gpus), 'job')} on the nodes that it feeds, the most power first"
     return section("Jobs", table(caption, heads, shown, (2, 3)) + more, "jobs")
+
+
+def users_section(view: AggregatorView, *, private: bool) -> str:
+    """Return who holds how many GPUs of the cluster now, and their power, the most first; nothing where no node
+    says. A GPU that several users hold counts for each."""
+    listed = {name: message for name, message in view.jobs.lists.items() if _speaks(message)}
+    if not listed:
+        return ""
+    if not private:
+        return section("Who uses what", _WITHHELD, "users")
+    held: dict[str, set[str]] = {}
+    for message in listed.values():
+        users = {job.key: job.user for job in message.jobs}
+        for one in _holding(message):
+            held.setdefault(users.get(one.job) or "", set()).add(one.gpu)
+    taken = set().union(*held.values())
+    power = power_now(view, taken)
+    total = sum(
+        len(node.inventory.gpus) for name, node in view.fleet.nodes.items() if name in listed
+    )
+    ranked = sorted(held.items(), key=lambda pair: (-len(pair[1]), pair[0]))
+    rows = [_user_row(name, gpus, power, total) for name, gpus in ranked[:MOST_USERS]]
+    rest = [gpus for _, gpus in ranked[MOST_USERS:]]
+    if rest:
+        rows.append(
+            _user_row("", set().union(*rest), power, total, f"{counted(len(rest), 'other')}")
+        )
+    more = f"{link('all jobs', 'jobs')}"
+    shown = table(
+        f"{len(taken):,} of {counted(total, 'GPU')} are held",
+        ("user", "GPUs", "", "at the GPUs"),
+        rows,
+        (1, 3),
+    )
+    return section("Who uses what", shown, "users", more=more)
+
+
+def _user_row(
+    name: str, gpus: set[str], power: dict[str, float | None], total: int, words: str = ""
+) -> tuple[str, ...]:
+    known = [power[uuid] for uuid in gpus]
+    its = words or (f'<a href="{path("jobs", user=name)}">{text(name)}</a>' if name else UNKNOWN)
+    return its, f"{len(gpus):,}", part_bar(len(gpus) / total if total else 0.0), _power(sum(one or 0.0 for one in known), known)  # fmt: skip
 
 
 def _holding(message: NodeJobs) -> Iterator[Allocation]:

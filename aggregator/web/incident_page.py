@@ -5,11 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from aggregator.web.headline_part import headline_part
+from aggregator.web.icons import badge
 from aggregator.web.markup import clock_time, fact, facts, link, moment, prose, section, table, text
 from alerts.message.evidence_text import shown_columns
 from api.alerts import Alert, Incident, TimelineReply
 from api.evidence import Evidence, EvidenceReply, PastFault
 from api.ports import port_of
+from api.power import CircuitState
 from present.alert.evidence import (
     NEARBY,
     NO_JOB,
@@ -30,6 +33,7 @@ from present.alert.incident import (
 )
 from present.alert.timeline import timeline_entries
 from present.device.reading import metric_text, plain, reading_text
+from present.fleet.headline import incident_headline
 from telemetry.text import counted, duration, timestamp
 
 MOST_ALERTS = 100
@@ -43,20 +47,26 @@ def incident_body(
     evidence: EvidenceReply | None,
     now: int,
     jobs: JobLinks | None = None,
+    circuit: CircuitState | None = None,
 ) -> str:
-    """Return the page's content. `timeline`: None where the incident is too old for one; `jobs`: links to the
+    """Return the page's content. `circuit`: the one that it is about, as it is now; `timeline`: None where the incident is too old for one; `jobs`: links to the
     pages of the jobs that it names, as far as there are any."""
     lead = incident.alerts[0] if incident.alerts else None
     cards = () if evidence is None else evidence.cards
+    left = (
+        section("What to do", _steps(cards, lead), "steps")
+        + section("What it means", "" if circuit is None else _meaning(lead), "meaning")
+        + section("About it", facts(_facts(incident, lead, now, jobs or {})), "about")
+        + section("Commands", _commands(cards), "commands")
+    )
+    right = (
+        _evidence(evidence, now, jobs or {})
+        + section("What happened", _timeline(timeline, now), "timeline")
+        + section("Its alerts", _alerts(incident, now), "alerts")
+    )
     return (
-        f"{_head(incident, now)}{_actions(incident)}"
-        f"{facts(_facts(incident, lead, now, jobs or {}))}"
-        f"{section('What it means', _meaning(lead), 'meaning')}"
-        f"{section('What to do', _steps(cards, lead), 'steps')}"
-        f"{_evidence(evidence, now, jobs or {})}"
-        f"{section('What happened', _timeline(timeline, now), 'timeline')}"
-        f"{section('Its alerts', _alerts(incident, now), 'alerts')}"
-        f"{section('Commands', _commands(cards), 'commands')}"
+        f"{headline_part(incident_headline(incident, circuit))}{_head(incident, now)}{_actions(incident)}"
+        f'<div class="stack w10">{left}</div><div class="stack w14">{right}</div>'
     )
 
 
@@ -71,8 +81,7 @@ def _head(incident: Incident, now: int) -> str:
         mark, name = ("open", words) if incident.acknowledged is None else ("ack", "acknowledged")
         state = f'<span class="badge {mark}">{name}</span> {text(words.removeprefix(name))}'
     marked = "" if incident.false is None else f' <span class="badge">{text(marked_false(incident.false))}</span>'  # fmt: skip
-    severity = text(incident.severity)
-    return f'<p><span class="badge {severity}">{severity}</span> {state}{marked}</p>'
+    return f"<p>{badge(incident.severity, incident.severity)} {state}{marked}</p>"
 
 
 def _actions(incident: Incident) -> str:

@@ -20,6 +20,12 @@ from telemetry.text import (
 )
 
 
+class Html(str):
+    """HTML where else a text is taken."""
+
+    __slots__ = ()
+
+
 def text(words: object) -> str:
     """Return words for HTML: printable, on one line, escaped."""
     return html.escape(one_line(str(words)))
@@ -92,11 +98,13 @@ def countdown(seconds: float) -> str:
     return f'<span data-countdown="{seconds:.0f}">{estimated_duration(seconds)}</span>'
 
 
-def section(title: str, body: str, name: str) -> str:
-    """Return a part of a page with its heading; nothing without a body. `name`: its anchor."""
+def section(title: str, body: str, name: str, *, more: str = "") -> str:
+    """Return a part of a page with its heading; nothing without a body. `name`: its anchor; `more`: a link
+    to the whole."""
     if not body:
         return ""
-    return f'<section aria-labelledby="{name}"><h2 id="{name}">{text(title)}</h2>{body}</section>'
+    head = f'<span class="more">{more}</span>' if more else ""
+    return f'<section class="panel" aria-labelledby="{name}">{head}<h2 id="{name}">{text(title)}</h2>{body}</section>'
 
 
 def table(
@@ -119,7 +127,7 @@ def table(
     body = "".join(f"<tr>{cells(row, 'td')}</tr>" for row in rows)
     if not body:
         return ""
-    head = cells([text(each) for each in heads], "th")
+    head = cells([each if isinstance(each, Html) else text(each) for each in heads], "th")
     return (
         f'<div class="wide"><table class="{name}"><caption>{text(caption)}</caption>'
         f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 from urllib.parse import urljoin, urlsplit
 
 import msgspec
@@ -544,31 +545,59 @@ def test_ten_thousand_gpus_are_pages_of_nodes() -> None:
     assert Page(nodes_body(lines, {}, 99)).text.count("page 13 of 13") == 1
 
 
-def test_the_map_is_by_rack_and_hatches_what_is_not_known() -> None:
-    nan = float("nan")
+def mapped(rack: str, node: str, values: list[float], **more: Any) -> NodeCells:
+    """A node of the map whose GPUs are numbered."""
+    return NodeCells(
+        rack, node, values, [f"GPU-{node}-{place}" for place in range(len(values))], **more
+    )
+
+
+def test_the_map_of_a_few_gpus_has_their_figures_as_links() -> None:
+    """What is not known is `?`, hatched or framed, never a number."""
     cells = [
-        NodeCells("r2", "b", [20.0, nan]),
-        NodeCells("r1", "a", [95.0] * 9),
-        NodeCells("", EVIL, [50.0]),
+        mapped("r1", "b", [20.4, float("nan")], mark="page", marks={"GPU-b-1": "page"}),
+        mapped("", EVIL, [94.6]),
     ]
     body = fleet_map(cells, "temperature")
     page = Page(body)
     assert page.faults == []
-    assert page.text.index("r1") < page.text.index("r2") < page.text.index("in no rack")
-    assert "12 GPUs, 1 not known (hatched)" in page.text
-    hot, unknown = (re.findall(rf'<path class="{name}" d="([^"]+)"', body) for name in ("q7", "qx"))
-    assert [way.count("M") for way in (*hot, *unknown)] == [9, 1], "a cell for each GPU"
+    assert "3 GPUs, 1 not known (hatched)" in page.text
+    assert page.text.split(" b ")[1].startswith("r1 20 ?")
+    assert "gpus/GPU-b-1" in page.links
+    assert '<a class="qx page"' in body
+    assert page.text.endswith("95")
+    assert "<script>" not in body
+
+
+def test_the_map_of_many_gpus_is_a_picture_of_each_rack() -> None:
+    nan = float("nan")
+    cells = [
+        mapped("r2", "b", [20.0, nan], mark="ticket", marks={"GPU-b-0": "ticket"}),
+        mapped("r1", "a", [95.0] * 80),
+        mapped(EVIL, "c", [50.0]),
+    ]
+    body = fleet_map(cells, "temperature")
+    page = Page(body)
+    assert page.faults == []
+    assert page.text.index("r1") < page.text.index("r2")
+    assert "83 GPUs, 1 not known (hatched)" in page.text
+    assert "nodes?q=r2" in page.links
+    found = {
+        name: way.count("M") for name, way in re.findall(r'<path class="(\w+)" d="([^"]+)"', body)
+    }
+    assert found == {"q5": 80, "qx": 1, "ticket": 1, "q2": 1}, "a cell for each GPU"
+    assert 'title="r2, 1 node, ticket"' in body
     assert "<script>" not in body
 
 
 def test_the_map_of_ten_thousand_gpus_is_small_on_the_wire() -> None:
     cells = [
-        NodeCells(f"r{n // 8}", f"node-{n:04}", [40.0 + (n * 7 + k) % 50 for k in range(8)])
+        mapped(f"r{n // 8}", f"node-{n:04}", [40.0 + (n * 7 + k) % 50 for k in range(8)])
         for n in range(1250)
     ]
     body = fleet_map(cells, "temperature").encode()
-    assert body.count(b"<path") < 8 * 1250, "cells of one colour are one shape"
-    assert len(gzip.compress(body, 6)) < 150_000
+    assert body.count(b"<") < 3000, "cells of one colour of a rack are one shape"
+    assert len(gzip.compress(body, 6)) < 60_000
 
 
 def test_figures_of_nodes_are_reduced_over_their_own_gpus_alone() -> None:

@@ -1,0 +1,64 @@
+"""Bars: of a load against its limits, always up to 130% of the breaker, so that all bars of all pages line up;
+and of a part of a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from aggregator.web.markup import Html
+from api.power import CircuitState
+from present.circuit.figures import assumed, over_continuous, share
+from present.units import percent
+
+TOP = 1.3
+"""Share of the rating at which the bar of a load ends."""
+LOAD_AXIS = Html(
+    '<svg class="axis" aria-hidden="true"><text x="0" y="10">0</text><text x="61%" y="10" text-anchor="end">80</text>'
+    '<text x="76.9%" y="10" text-anchor="middle">100%</text></svg>'
+)
+"""Head of a column of such bars."""
+
+
+def load_bar(circuit: CircuitState, mark: str = "", *, tall: bool = False) -> str:
+    """Return the load over the rating as a bar, with marks at the continuous limit and at the rating: hatched
+    where it is not known, and in the part that is assumed. `mark`: the severity of its worst alert."""
+    ratio = share(circuit)
+    name = "bar tall" if tall else "bar"
+    if circuit.rated_amps is None or ratio is None:
+        parts = f'<rect class="unknown" width="{_place(1.0)}" height="100%"/>'
+    else:
+        parts = "".join(_filled(circuit, ratio, mark))
+    marks = "".join(f'<line class="{kind}" x1="{_place(at)}" x2="{_place(at)}" y1="-2" y2="100%"/>' for kind, at in _marks(circuit))  # fmt: skip
+    return (
+        f'<svg class="{name}" aria-hidden="true"><rect class="ground" width="100%" height="100%"/>'
+        f'<rect class="zone" x="{_place(1.0)}" width="{_place(TOP - 1.0)}" height="100%"/>{parts}{marks}</svg>'
+    )
+
+
+def part_bar(part: float) -> str:
+    """Return a part of a whole, 0 to 1, as a bar."""
+    return (
+        '<svg class="bar" aria-hidden="true"><rect class="ground" width="100%" height="100%"/>'
+        f'<rect class="fill" width="{percent(min(1.0, max(0.0, part)), 1)}" height="100%"/></svg>'
+    )
+
+
+def _filled(circuit: CircuitState, ratio: float, mark: str) -> Iterator[str]:
+    colour = mark or ("page" if ratio > 1 else "ticket" if over_continuous(circuit) else "")
+    guess = 0.0
+    if assumed(circuit):
+        guess = ratio * min(1.0, (circuit.assumed_watts or 0.0) / circuit.watts) if circuit.watts else ratio  # fmt: skip
+    yield f'<rect class="fill {colour}" width="{_place(ratio - guess)}" height="100%"/>'
+    if guess:
+        yield f'<rect class="assumed" x="{_place(ratio - guess)}" width="{_place(min(TOP, ratio) - ratio + guess)}" height="100%"/>'
+
+
+def _marks(circuit: CircuitState) -> Iterator[tuple[str, float]]:
+    if circuit.continuous_amps and circuit.rated_amps:
+        yield "continuous", circuit.continuous_amps / circuit.rated_amps
+    if circuit.rated_amps:
+        yield "rating", 1.0
+
+
+def _place(ratio: float) -> str:
+    return percent(min(TOP, max(0.0, ratio)) / TOP, 1)

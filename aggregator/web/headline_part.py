@@ -1,0 +1,50 @@
+"""The first part of a page: the headline with its countdown, and the tiles below it."""
+
+from __future__ import annotations
+
+from aggregator.web.icons import icon
+from aggregator.web.markup import countdown, link, path, text
+from present.fleet.headline import Headline
+from present.row import Tone
+
+OLD = (
+    f'<div class="verdict unknown old" role="status">{icon("unknown")}<div><p class="say">This page is old: the aggregator does not '
+    'answer.</p><p class="why">Notifications do not depend on this page.</p></div></div>'
+)
+"""Shown by the script while nothing answers."""
+
+
+def headline_part(found: Headline) -> str:
+    """Return a headline as the first part of a page."""
+    title = text(found.text)
+    if found.incident:
+        title = f'<a href="{path("incidents", found.incident)}">{title}</a>'
+    act = f" <strong>What helps: {text(found.act)}.</strong>" if found.act else ""
+    why = f'<p class="why">{text(found.why)}{act}</p>' if found.why or act else ""
+    left = ""
+    if found.trips is not None and found.trips.trip_seconds.earliest is not None:
+        circuit = link(found.trips.id, "circuits", found.trips.id)
+        left = (
+            f'<div class="left"><b>{countdown(found.trips.trip_seconds.earliest)}</b>'
+            f"<small>to the earliest trip of {circuit}, an estimate</small></div>"
+        )
+    return f'<div class="verdict {found.urgency}" aria-live="polite">{icon(found.urgency)}<div><p class="say">{title}</p>{why}</div>{left}</div>'
+
+
+def tile(
+    label: str, value: str, *, sub: str = "", aside: str = "", part: str = "", tone: Tone = Tone.PLAIN
+) -> str:  # fmt: skip
+    """Return a tile: a figure, and a line of its source. `label`, `sub`, `aside` and `part` are HTML; `part` is
+    drawn over the whole width."""
+    number, _, unit = value.partition(" ")
+    drawn = f'<div class="wide-part">{part}</div>' if part else ""
+    size = f" <small>{text(unit)}</small>" if unit else ""
+    return (
+        f'<section class="tile"><h2>{label}</h2><span class="aside">{aside}</span>'
+        f'<p class="big {tone}">{text(number)}{size}</p>{drawn}<p class="sub">{sub}</p></section>'
+    )
+
+
+def tiles(*each: str) -> str:
+    """Return tiles as a row; empty ones are left out."""
+    return f'<div class="tiles">{"".join(each)}</div>'
