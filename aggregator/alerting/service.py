@@ -22,14 +22,13 @@ from aggregator.alerting.node_labels import LabelsByNode
 from aggregator.alerting.picture_key import signer_of
 from aggregator.alerting.pipeline import AlertPipeline, timings_of
 from aggregator.alerting.self_alerts import (
-    MonitorPart,
     aggregator_key,
     channel_parts,
     journal_part,
 )
 from aggregator.alerting.shared_incidents import SharedIncidents
 from aggregator.config import AggregatorConfig, shard_names
-from aggregator.impairments import SHOWN, Impairments, LoopTurns, ReportedFaults
+from aggregator.impairments import SHOWN, Impairments, LoopTurns, MonitorPart, ReportedFaults
 from aggregator.load.round_robin import RoundRobin
 from aggregator.mqtt.incident_topics import IncidentTopics
 from aggregator.stats import add_lags
