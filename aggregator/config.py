@@ -11,14 +11,14 @@ from typing import Any
 
 import msgspec
 
-from aggregator.cluster.config import MembersConfig
-from aggregator.homeassistant.config import HomeAssistantConfig
-from aggregator.influx.config import InfluxConfig
-from aggregator.ingest.budgets import IngestBudgets
 from aggregator.register.drift_watch import DriftConfig
 from aggregator.register.expected import ExpectedState, check_expected
-from aggregator.remote.config import RemoteWriteConfig
-from aggregator.scheduler.config import SlurmAskConfig
+from aggregator.settings.budgets import IngestBudgets
+from aggregator.settings.homeassistant import HomeAssistantConfig
+from aggregator.settings.influx import InfluxConfig
+from aggregator.settings.members import MembersConfig
+from aggregator.settings.remote_write import RemoteWriteConfig
+from aggregator.settings.slurm import SlurmAskConfig
 from alerts.config import AlertsConfig
 from telemetry.errors import ConfigError
 from telemetry.mqtt import BrokerConfig

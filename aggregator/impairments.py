@@ -13,7 +13,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from telemetry.set_aside import reason_of
@@ -59,6 +59,18 @@ class Impairment:
     """Monotonic seconds of its begin; of the last one, where it began again while still listed."""
     until: float | None = None
     """Monotonic seconds at which it ends; None while it lasts."""
+
+
+@dataclass(frozen=True, slots=True)
+class MonitorPart:
+    """A part of the monitor that can fail."""
+
+    key: str
+    """Key of its alerts without the rule: `aggregator/lab`, `channel/pager`."""
+    facts: Mapping[str, str]
+    """Labels of its alerts, and what their texts name in braces."""
+    problems: Mapping[str, str] = field(default_factory=dict)
+    """Problems that the part has now, by the name of their rule, with the reason."""
 
 
 class Impairments:

@@ -18,10 +18,12 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from aggregator.access.tokens import TOKENS
+from aggregator.alerting.delivery_view import DeliveryView
 from aggregator.alerting.node_labels import LabelsByNode, NodeLabels
 from aggregator.alerting.pipeline import AlertPipeline
 from aggregator.alerting.service import AlertingService
 from aggregator.assembly.http_server import listening
+from aggregator.assembly.store_choice import Lock, open_store
 from aggregator.config import AggregatorConfig, shard_names
 from aggregator.electrical.service import ElectricalService
 from aggregator.evidence.collector import EvidenceCollector
@@ -65,9 +67,8 @@ from aggregator.scheduler.listed import JobListing
 from aggregator.scheduler.poll import SlurmPoll
 from aggregator.stats import add_lags
 from aggregator.store.executor import StoreExecutor
-from aggregator.store.open import Lock, open_store
 from aggregator.store.protocol import Batch
-from aggregator.view import AggregatorView, DeliveryView, FlushBroadcast, SingleView, parts_of
+from aggregator.view import AggregatorView, FlushBroadcast, SingleView, parts_of
 from alerts.rules.rule import load as load_rules
 from alerts.rules.rule import monitor_rules
 from api.alerts import Alert

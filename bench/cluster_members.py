@@ -36,12 +36,12 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from aggregator.cluster.config import MembersConfig
 from aggregator.cluster.groups import GROUPS
 from aggregator.cluster.holder import Marks
 from aggregator.cluster.member import ClusterMember
 from aggregator.cluster.nats import NatsCoordination
 from aggregator.impairments import Impairments
+from aggregator.settings.members import MembersConfig
 from bench import wire
 from bench.cluster import cpu_seconds
 from bench.report import show

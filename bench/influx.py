@@ -29,10 +29,10 @@ from influxdb_client.client.write.point import Point
 from aggregator.config import AggregatorConfig, StoreConfig, StoreKind
 from aggregator.influx.aggregates import of_readings
 from aggregator.influx.client import InfluxClient
-from aggregator.influx.config import InfluxConfig
 from aggregator.influx.setup import prepare
 from aggregator.influx.store import InfluxStore
 from aggregator.influx.writer import Writer
+from aggregator.settings.influx import InfluxConfig
 from aggregator.store.embedded import EmbeddedStore
 from aggregator.store.protocol import Batch, StoredDevice
 from bench import paging

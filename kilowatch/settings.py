@@ -22,9 +22,9 @@ from typing import Any, get_args, get_origin
 import msgspec
 
 from aggregator.config import AggregatorConfig
-from aggregator.homeassistant.config import HomeAssistantConfig
 from aggregator.register.drift_watch import DriftConfig
 from aggregator.register.expected import ExpectedState
+from aggregator.settings.homeassistant import HomeAssistantConfig
 from alerts.config import AlertsConfig
 from collector.config import CollectorConfig
 from collector.jobs.config import JobsConfig

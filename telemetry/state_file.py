@@ -1,4 +1,4 @@
-"""Files in which a process keeps what its next start goes on with: read, validated and set aside in one way.
+"""Files in which a process keeps what its next start goes on with: read, replaced, validated and set aside in one way.
 
 A file that can't be used costs what it holds and nothing else, least of all the start. Whatever lies in its place is
 renamed, never deleted: to `NAME.damaged-1`, or to `NAME.newer-1` where a newer release wrote it. The names alone say
@@ -136,3 +136,18 @@ def find_aside(folders: Iterable[Path]) -> list[FileAside]:
             if match is not None:
                 found.append(FileAside(path, match[1], match[2] == "newer"))
     return found
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Replace a file, whole or not at all. Raises `OSError`."""
+    fresh = path.with_name(path.name + ".new")
+    with fresh.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    fresh.replace(path)
+    handle = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -19,11 +19,6 @@ ROOTS = ("aggregator", "alerts", "collector", "power", "present", "kilowatch", "
 """Packages whose modules lie in rooms: at most five may lie at the root."""
 CIRCLES: dict[frozenset[str], str] = {}
 """Circles of imports that are allowed, each with its reason."""
-BACKWARDS: dict[tuple[str, str], str] = {
-    ("aggregator.jobs", "aggregator.store"): "a job is looked up through the executor's type",
-    ("aggregator.store", "aggregator.influx"): "the choice of a store lies in the folder of one of them",
-}  # fmt: skip
-"""Imports from folder to folder that close a circle, each with its reason: none is added, and one that is gone goes."""
 PAGES = ("ARCHITECTURE.md", "CONTRIBUTING.md", "README.md")
 
 
@@ -130,25 +125,8 @@ def test_folders_are_read_from_their_modules() -> None:
 
 def test_no_folders_of_a_package_import_each_other_in_a_circle() -> None:
     """Folders in a circle are one folder: nobody can read, move or test one without all the others."""
-    arrows = folders(graph())
-    forward = {
-        here: {there for there in others if (here, there) not in BACKWARDS}
-        for here, others in arrows.items()
-    }
-    found = circles(forward)
+    found = circles(folders(graph()))
     assert not found, "\n".join(", ".join(sorted(circle)) for circle in found)
-
-
-def test_each_allowed_import_still_closes_a_circle() -> None:
-    """The list only shrinks: a row whose import is gone, or closes no circle any more, goes."""
-    arrows = folders(graph())
-    for here, there in BACKWARDS:
-        assert there in arrows[here], f"{here} imports {there} no more"
-        left = BACKWARDS.keys() - {(here, there)}
-        others = {
-            one: {two for two in seen if (one, two) not in left} for one, seen in arrows.items()
-        }
-        assert circles(others), f"without {here} -> {there} there is no circle either"
 
 
 @pytest.mark.parametrize("package", ROOTS)

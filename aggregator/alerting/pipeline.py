@@ -15,13 +15,12 @@ from typing import TypeVar
 
 from aggregator.alerting.incident_actions import IncidentActions, LocalActions
 from aggregator.alerting.self_alerts import (
-    MonitorPart,
     aggregator_key,
     impairment_parts,
     monitor_snapshot,
 )
 from aggregator.alerting.shared_incidents import SharedIncidents
-from aggregator.impairments import SHOWN, Impairments, ReportedFaults
+from aggregator.impairments import SHOWN, Impairments, MonitorPart, ReportedFaults
 from alerts.config import AlertsConfig
 from alerts.engine.engine import RuleEngine, outcome
 from alerts.engine.restore import AlertRecord

@@ -7,11 +7,10 @@ the part reports the problem of that name.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 
-from aggregator.impairments import Impairments
+from aggregator.impairments import Impairments, MonitorPart
 from alerts.journal.journal import Journal
 from alerts.rules.names import MONITOR_QUANTITIES
 from api.alerts import ChannelRow
@@ -20,18 +19,6 @@ from power.snapshot.snapshot import PowerSnapshot
 
 LOST_SHOWN_NS = 86_400_000_000_000
 """For how long the loss of a journal is reported."""
-
-
-@dataclass(frozen=True, slots=True)
-class MonitorPart:
-    """A part of the monitor that can fail."""
-
-    key: str
-    """Key of its alerts without the rule: `aggregator/lab`, `channel/pager`."""
-    facts: Mapping[str, str]
-    """Labels of its alerts, and what their texts name in braces."""
-    problems: Mapping[str, str] = field(default_factory=dict)
-    """Problems that the part has now, by the name of their rule, with the reason."""
 
 
 def aggregator_key(cluster: str) -> str:

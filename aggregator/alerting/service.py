@@ -16,24 +16,23 @@ import numpy as np
 import numpy.typing as npt
 
 from aggregator.alerting import rule_memory
+from aggregator.alerting.delivery_view import AlertStats
 from aggregator.alerting.evaluation_schedule import EvaluationSchedule
 from aggregator.alerting.journal_writer import JournalWriter
 from aggregator.alerting.node_labels import LabelsByNode
 from aggregator.alerting.picture_key import signer_of
 from aggregator.alerting.pipeline import AlertPipeline, timings_of
 from aggregator.alerting.self_alerts import (
-    MonitorPart,
     aggregator_key,
     channel_parts,
     journal_part,
 )
 from aggregator.alerting.shared_incidents import SharedIncidents
 from aggregator.config import AggregatorConfig, shard_names
-from aggregator.impairments import SHOWN, Impairments, LoopTurns, ReportedFaults
+from aggregator.impairments import SHOWN, Impairments, LoopTurns, MonitorPart, ReportedFaults
 from aggregator.load.round_robin import RoundRobin
 from aggregator.mqtt.incident_topics import IncidentTopics
 from aggregator.stats import add_lags
-from aggregator.view import AlertStats
 from alerts.delivery.heartbeat import Heartbeat
 from alerts.delivery.outbox import Outbox, deliver_test
 from alerts.delivery.routing import Router
@@ -124,7 +123,7 @@ class EvidenceSource(Protocol):
 class AlertingService:
     """Rules, incidents, journal, outbox and heartbeat of an aggregator; enter `opened`, then `run`.
 
-    Implements `aggregator.view.DeliveryView` while it is open.
+    Implements `aggregator.alerting.delivery_view.DeliveryView` while it is open.
     """
 
     def __init__(
@@ -220,7 +219,7 @@ class AlertingService:
         if self.heartbeat is not None:
             self.heartbeat.progress(part)
 
-    # -- Journal and outbox (`aggregator.view.DeliveryView`) ---------------------------------------
+    # -- Journal and outbox (`aggregator.alerting.delivery_view.DeliveryView`) --------------------
 
     async def saved(self, seconds: float) -> bool:
         """Wait until all changes are on disk; False when that takes too long."""

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
 from aggregator.alerting.incident_actions import IncidentActions
-from aggregator.alerting.self_alerts import MonitorPart
+from aggregator.impairments import MonitorPart
 from alerts.delivery.gate import DeliveryGate
 from alerts.incidents.manager import IncidentManager
 from alerts.incidents.policy import NotificationTimings, RulePolicy

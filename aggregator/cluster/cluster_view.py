@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import msgspec
 import numpy as np
 
+from aggregator.alerting.delivery_view import DeliveryView
 from aggregator.alerting.pipeline import AlertPipeline
 from aggregator.cluster.ask import MemberAnswers, decoded
 from aggregator.cluster.cluster_fitness import ClusterDrift, ClusterFitness
@@ -28,7 +29,7 @@ from aggregator.cluster.port import CoordinationError
 from aggregator.jobs.stored import FoundJobs, JobQuery, UnheldMonth, WholeJobs
 from aggregator.store.protocol import FleetPast, HistorySeries, PastInstants, StoredDevice
 from aggregator.store.sealed_files import joined
-from aggregator.view import AggregatorView, DeliveryView, SiteView
+from aggregator.view import AggregatorView, SiteView
 from alerts.engine.engine import worst_first
 from api.alerts import Alert
 from api.fleet import AggregatorRow, StoredEvent

@@ -14,7 +14,6 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
-from aggregator.cluster.config import MembersConfig
 from aggregator.cluster.groups import (
     GROUPS,
     OLDEST_PROTOCOL,
@@ -38,6 +37,7 @@ from aggregator.cluster.holder import (
 )
 from aggregator.cluster.port import Bucket, Coordination, CoordinationError
 from aggregator.impairments import Impairments
+from aggregator.settings.members import MembersConfig
 from telemetry.release import release
 from telemetry.tasks import TaskGroup
 from telemetry.text import counted

@@ -42,7 +42,6 @@ from nats.js.errors import (
 )
 from nats.js.kv import KeyValue
 
-from aggregator.cluster.config import MembersConfig
 from aggregator.cluster.port import (
     LEASE_SECONDS,
     Bucket,
@@ -52,6 +51,7 @@ from aggregator.cluster.port import (
     LogEnd,
     LoggedMessage,
 )
+from aggregator.settings.members import MembersConfig
 from telemetry.secrets import read_secret
 from telemetry.tasks import keeping_cancellation
 

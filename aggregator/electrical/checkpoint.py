@@ -6,7 +6,6 @@ point leaves one of the two. A file that can't be used is set aside, never delet
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import msgspec
 
 from aggregator.folder import kinds
 from power.report.energy_ledger import EnergyLedger
-from telemetry.state_file import json_of
+from telemetry.state_file import json_of, replace_file
 
 NAME = "electrical.json"
 
@@ -44,18 +43,3 @@ def load(folder: Path) -> ElectricalCheckpoint:
 def save(folder: Path, memory: bytes) -> None:
     """Replace the file by `memory`, whole or not at all. Raises `OSError`."""
     replace_file(folder / NAME, memory)
-
-
-def replace_file(path: Path, content: bytes) -> None:
-    """Replace a file, whole or not at all. Raises `OSError`."""
-    fresh = path.with_name(path.name + ".new")
-    with fresh.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    fresh.replace(path)
-    handle = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -19,7 +19,6 @@ import aiomqtt
 import msgspec
 
 from aggregator.config import AggregatorConfig, shard_names
-from aggregator.electrical.checkpoint import replace_file
 from aggregator.folder import kinds
 from aggregator.homeassistant.devices import PAGE, DeviceReader
 from aggregator.homeassistant.entities import Device, Topics, discovery, is_of
@@ -27,7 +26,7 @@ from aggregator.view import AggregatorView, parts_of
 from telemetry.backoff import Backoff
 from telemetry.errors import BusError, ConfigError
 from telemetry.mqtt import FIRST_PAUSE, LONGEST_PAUSE, BrokerConfig, client_id, connect, pause
-from telemetry.state_file import json_of
+from telemetry.state_file import json_of, replace_file
 
 log = logging.getLogger(__name__)
 

@@ -18,8 +18,8 @@ from aggregator.http.auth import CALLER
 from aggregator.http.errors import unknown
 from aggregator.http.load_metrics import shed_family
 from aggregator.http.parameters import one_of, query
+from aggregator.http.present_jobs import holders_of
 from aggregator.http.reply import VIEW, send
-from aggregator.jobs.present import holders_of
 from aggregator.register.node_status import status_of
 from aggregator.view import AggregatorView
 from alerts.xid.catalogue import meaning_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from aggregator.jobs.present import holders_of
+from aggregator.http.present_jobs import holders_of
 from aggregator.view import AggregatorView
 from telemetry.exposition import GAUGE, PREFIX, Family, Sample, gpu_pairs, instance_pairs, labels
 from telemetry.fleet import Node

@@ -15,8 +15,8 @@ from aggregator.access.tokens import AccessScope
 from aggregator.http.auth import CALLER, no_token
 from aggregator.http.errors import RequestError, bad, unknown
 from aggregator.http.parameters import between, query, whole_number
+from aggregator.http.present_jobs import PresentJobs
 from aggregator.http.reply import VIEW, send_json
-from aggregator.jobs.present import PresentJobs
 from aggregator.jobs.stored import JobQuery, key_of
 from aggregator.view import AggregatorView, parts_of
 from api.jobs import JobReply, JobsReply

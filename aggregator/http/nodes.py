@@ -21,8 +21,8 @@ from aggregator.http.errors import unknown
 from aggregator.http.history import events_of
 from aggregator.http.parameters import query
 from aggregator.http.past import PAST_SECONDS, SECOND
+from aggregator.http.present_jobs import gpu_holders
 from aggregator.http.reply import VIEW, send_json
-from aggregator.jobs.present import gpu_holders
 from aggregator.register.node_status import age, status_of
 from aggregator.view import parts_of
 from api.device import GpuPageReply, GpuReply, InstanceReply, LinkReply, NodePageReply, PortReply

@@ -13,8 +13,8 @@ from aggregator.electrical.plan import live_cap, live_fit, live_plan
 from aggregator.electrical.report import running_report
 from aggregator.http.errors import bad
 from aggregator.http.parameters import query, read_body, whole_number
+from aggregator.http.present_jobs import held_gpus
 from aggregator.http.reply import VIEW, send_json
-from aggregator.jobs.present import held_gpus
 from aggregator.view import AggregatorView, parts_of
 from alerts.incidents.quality_ledger import DAY_NS
 from alerts.incidents.quality_summary import overall

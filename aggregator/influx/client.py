@@ -17,9 +17,9 @@ from email.message import Message
 from typing import Self
 from urllib.parse import quote, urlencode, urlsplit
 
-from aggregator.influx.config import InfluxApi, InfluxConfig
 from aggregator.influx.names import bucket
 from aggregator.influx.response import ServerReply
+from aggregator.settings.influx import InfluxApi, InfluxConfig
 
 MOST_ANSWER = 256 * 1024 * 1024
 """Most bytes of a reply to a query."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from aggregator.influx.config import InfluxConfig
+from aggregator.settings.influx import InfluxConfig
 from aggregator.store.protocol import StoredDevice
 from telemetry.catalogue import CATALOGUE
 from telemetry.gap import Gap

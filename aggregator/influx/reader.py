@@ -11,9 +11,9 @@ from __future__ import annotations
 from typing import Any
 
 from aggregator.influx.client import InfluxClient, UnreachableError
-from aggregator.influx.config import InfluxConfig
 from aggregator.influx.names import METRICS, frames_field, keeps_last, measurement, policy
 from aggregator.influx.setup import refused
+from aggregator.settings.influx import InfluxConfig
 from aggregator.store.history import HistoryRow, bucket_width, filled, series_of
 from aggregator.store.protocol import HistorySeries
 from aggregator.store.rollup import high, low, readings

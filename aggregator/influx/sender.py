@@ -16,7 +16,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from aggregator.influx.client import InfluxClient, UnreachableError
-from aggregator.influx.config import InfluxConfig
 from aggregator.influx.response import (
     CONFIG_WAIT,
     ServerReply,
@@ -27,6 +26,7 @@ from aggregator.influx.response import (
 from aggregator.influx.segments import SpoolRecord
 from aggregator.influx.setup import prepare
 from aggregator.influx.spool import Spool, SpoolPosition
+from aggregator.settings.influx import InfluxConfig
 from telemetry.backoff import Backoff
 from telemetry.errors import StoreError
 

@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 
 from aggregator.influx.client import InfluxClient, InfluxServer, UnreachableError
-from aggregator.influx.config import DAY, InfluxApi, InfluxConfig
 from aggregator.influx.names import bucket, policies
 from aggregator.influx.response import ServerReply
+from aggregator.settings.influx import DAY, InfluxApi, InfluxConfig
 from telemetry.errors import StoreError
 from telemetry.text import exact_duration, parse_duration
 

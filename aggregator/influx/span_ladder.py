@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from aggregator.folder import kinds
 from aggregator.influx.aggregates import SpanAggregates, empty, join, layers
-from aggregator.influx.config import EXACT_SECONDS, InfluxConfig
+from aggregator.settings.influx import EXACT_SECONDS, InfluxConfig
 from aggregator.store.protocol import Frames
 from telemetry.metric import Lane
 from telemetry.schema import SCHEMA, SCHEMA_ID

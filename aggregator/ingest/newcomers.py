@@ -12,7 +12,7 @@ import zlib
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
-from aggregator.ingest.budgets import IngestBudgets
+from aggregator.settings.budgets import IngestBudgets
 from telemetry.topics import Topic
 
 OVERHEAD = 700

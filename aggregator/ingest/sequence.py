@@ -20,7 +20,6 @@ from aggregator.ingest.backfill import BackfillPlanner, NodeCommand
 from aggregator.ingest.budgets import (
     NEWCOMER_SESSIONS,
     ClusterBudget,
-    IngestBudgets,
     NodeBudget,
     TokenBucket,
     over,
@@ -28,6 +27,7 @@ from aggregator.ingest.budgets import (
 from aggregator.ingest.ids import IdRegistry
 from aggregator.ingest.layout import NodeLayout
 from aggregator.ingest.ledger import FrameLedger, SessionAccount
+from aggregator.settings.budgets import IngestBudgets
 from aggregator.store.protocol import Hole, LostFrames
 from api.stats import Stats
 from telemetry.border import FRAMES_END

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 from aggregator.jobs.aliases import without_aliases
 from aggregator.jobs.service import JobService
 from aggregator.jobs.stored import JobQuery, StoredJob, UnheldMonth, key_of
 from aggregator.jobs.usage import UnheldKey
-from aggregator.store.executor import StoreExecutor
 from api.jobs import JobRow
 from telemetry.jobs import JobKey
 
 
-async def find_here(
-    jobs: JobService, store: StoreExecutor, wanted: JobQuery, wall: int
-) -> list[JobRow]:
+class JobStore(Protocol):
+    """Jobs that are stored: `aggregator.store.executor.StoreExecutor`."""
+
+    async def jobs_of(self, keys: Sequence[JobKey]) -> list[StoredJob]:
+        """Return the jobs of some keys, as far as they are stored."""
+
+    async def find_jobs(self, query: JobQuery) -> list[JobRow]:
+        """Return jobs, the newest begin first."""
+
+
+async def find_here(jobs: JobService, store: JobStore, wanted: JobQuery, wall: int) -> list[JobRow]:
     """Return the jobs that match a query, the newest begin first. `wall`: ns since 1970."""
     live = jobs.matching(wanted, wall)
     found = await store.find_jobs(wanted)
@@ -26,7 +34,7 @@ async def find_here(
 
 
 async def whole_here(
-    jobs: JobService, store: StoreExecutor, keys: Sequence[JobKey], wall: int
+    jobs: JobService, store: JobStore, keys: Sequence[JobKey], wall: int
 ) -> dict[JobKey, StoredJob]:
     """Return all that is known of some jobs. `wall`: ns since 1970."""
     found = {key: jobs.stored(key, wall) for key in keys if key in jobs.ledger.jobs}

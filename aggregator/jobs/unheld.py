@@ -8,11 +8,10 @@ from pathlib import Path
 
 import msgspec
 
-from aggregator.electrical.checkpoint import replace_file
 from aggregator.folder import kinds
 from aggregator.jobs.usage import UnheldKey, UnheldUse
 from api.use import UseRow
-from telemetry.state_file import json_of
+from telemetry.state_file import json_of, replace_file
 
 NAME = "unheld.json"
 KEPT_MONTHS = 36

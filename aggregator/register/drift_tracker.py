@@ -12,8 +12,8 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from aggregator.alerting.self_alerts import MonitorPart
 from aggregator.folder import kinds
+from aggregator.impairments import MonitorPart
 from aggregator.register.drift import ComparedNode, compared, drift_of
 from aggregator.register.drift_watch import KIND, DriftConfig, DriftWatch, Since
 from aggregator.register.expected import ExpectedState, expected_of

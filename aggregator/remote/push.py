@@ -18,8 +18,8 @@ from aggregator.http.metrics import families_of, own_makers
 from aggregator.http.node_metrics import snapshots_of
 from aggregator.http.rule_input_metrics import RuleInputMetrics
 from aggregator.http.summary import Summarizer
-from aggregator.remote.config import RemoteWriteConfig
 from aggregator.remote.encode import STALE, labels_key, name_key, samples, snappy
+from aggregator.settings.remote_write import RemoteWriteConfig
 from aggregator.view import AggregatorView, parts_of
 from telemetry.decimals import plain
 from telemetry.exposition import PREFIX

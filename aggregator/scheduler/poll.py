@@ -15,8 +15,8 @@ from msgspec.structs import replace
 from aggregator.impairments import Impairments, ReportedFaults
 from aggregator.scheduler import sacct, scontrol, squeue
 from aggregator.scheduler.command import CommandError, output_of
-from aggregator.scheduler.config import SlurmAskConfig
 from aggregator.scheduler.listed import JobListing
+from aggregator.settings.slurm import SlurmAskConfig
 from api.jobs import JobAccount
 from telemetry.jobs import JobKey, JobSourceState
 

@@ -31,8 +31,8 @@ from api.alerts import Alert, DeliveryOutcome, Incident, Matcher, Silence
 from telemetry.errors import IncidentError, StoreError
 
 if TYPE_CHECKING:
-    from aggregator.alerting.self_alerts import MonitorPart
     from aggregator.alerting.shared_incidents import Follow
+    from aggregator.impairments import MonitorPart
     from aggregator.site.role import SiteRole
     from alerts.incidents.policy import NotificationTimings, RulePolicy
     from alerts.journal.journal import Journal

@@ -28,9 +28,9 @@ from power.meters.reading import MeterReading
 from telemetry.fleet import Fleet
 
 if TYPE_CHECKING:
-    from aggregator.cluster.config import MembersConfig
     from aggregator.cluster.port import Coordination
     from aggregator.impairments import Impairments
+    from aggregator.settings.members import MembersConfig
 
 log = logging.getLogger(__name__)
 

@@ -312,7 +312,7 @@ class OtherStores(Protocol):
 
 class Store(Protocol):
     """A place where readings stay. To add one, write a class with these methods and return it from
-    `aggregator.store.open.open_store`.
+    `aggregator.assembly.store_choice.open_store`.
 
     Every method may block. `StoreExecutor` calls them one at a time in the store's thread, but for
     `history`, `past`, `find_jobs`, `seal` and `check_next`, which run in threads beside it, and `status`, which never blocks.

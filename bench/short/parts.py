@@ -47,11 +47,11 @@ class CountedPart(NamedTuple):
 def message_path(folder: Path, nodes: int, steps: int) -> CountedWork:
     """Frames from the bytes of an MQTT connection into the fleet and a batch, in five flushes a second."""
     from aggregator.config import AggregatorConfig  # noqa: PLC0415
-    from aggregator.ingest.budgets import IngestBudgets  # noqa: PLC0415
     from aggregator.ingest.dead_letters import DeadLetters  # noqa: PLC0415
     from aggregator.ingest.ids import IdRegistry  # noqa: PLC0415
     from aggregator.ingest.router import MessageRouter  # noqa: PLC0415
     from aggregator.mqtt.packets import read_packets  # noqa: PLC0415
+    from aggregator.settings.budgets import IngestBudgets  # noqa: PLC0415
     from aggregator.store.protocol import StoredState  # noqa: PLC0415
     from api.stats import Stats  # noqa: PLC0415
     from bench.load import CLUSTER, head, make_load  # noqa: PLC0415

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from aggregator.cluster.config import MembersConfig
 from aggregator.cluster.groups import GROUPS, GroupEntry, MemberBeat
 from aggregator.cluster.nats import NatsCoordination
 from aggregator.cluster.port import Bucket
+from aggregator.settings.members import MembersConfig
 
 
 class MemberRow(msgspec.Struct, frozen=True):

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import msgspec
 
+from aggregator.assembly.store_choice import inspect_server
 from aggregator.config import AggregatorConfig
-from aggregator.store.open import inspect_server
 from collector.host.clock import read_clock
 from collector.jobs.once import jobs_once
 from collector.sampling.once import once

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from aggregator.homeassistant.config import HomeAssistantConfig
 from aggregator.homeassistant.entities import STATES as HOME_STATES
 from aggregator.homeassistant.entities import Topics
+from aggregator.settings.homeassistant import HomeAssistantConfig
 from telemetry.topics import ROOT, Topic, topic
 
 STATES = ("alerts", "circuits", "budgets", "ups")

@@ -10,7 +10,9 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
+from aggregator.alerting.delivery_view import AlertStats
 from aggregator.assembly.http_server import listening
+from aggregator.assembly.store_choice import open_store
 from aggregator.config import AggregatorConfig
 from aggregator.electrical.service import SAVE_SECONDS
 from aggregator.fitness.service import FitnessTracker
@@ -19,8 +21,7 @@ from aggregator.load.shedding import Shedding
 from aggregator.register.drift_tracker import DriftTracker
 from aggregator.register.node_register import NodeRegister
 from aggregator.store.executor import StoreExecutor
-from aggregator.store.open import open_store
-from aggregator.view import AlertStats, FlushBroadcast, SingleView
+from aggregator.view import FlushBroadcast, SingleView
 from alerts.message.picture_link import PictureLink
 from alerts.notice import Delivery
 from alerts.rules.rule import load as load_rules
@@ -40,7 +41,7 @@ BEAT_SECONDS = 1.0
 
 
 class RecordedDeliveries:
-    """Incidents without deliveries or channels; `aggregator.view.DeliveryView`."""
+    """Incidents without deliveries or channels; `aggregator.alerting.delivery_view.DeliveryView`."""
 
     def __init__(self, incidents: Mapping[str, Incident]) -> None:
         self._incidents = incidents

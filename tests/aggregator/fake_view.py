@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from aggregator.alerting.delivery_view import AlertStats, DeliveryView
 from aggregator.alerting.pipeline import AlertPipeline
 from aggregator.electrical.service import ElectricalService
 from aggregator.fitness.service import FitnessTracker
@@ -35,7 +36,7 @@ from aggregator.store.protocol import (
     StoredState,
     StoreStatus,
 )
-from aggregator.view import AlertStats, DeliveryView, FlushBroadcast, SingleView, SiteView
+from aggregator.view import FlushBroadcast, SingleView, SiteView
 from alerts.message.picture_link import PictureLink
 from alerts.notice import Delivery
 from api.alerts import Alert, ChannelRow, Incident, TestReply
@@ -294,7 +295,7 @@ class MemoryStore:
 
 
 class FakePost:
-    """One channel that takes everything, and a journal that forgets; `aggregator.view.DeliveryView`."""
+    """One channel that takes everything, and a journal that forgets; `aggregator.alerting.delivery_view.DeliveryView`."""
 
     def __init__(self) -> None:
         self.sent: list[Delivery] = []

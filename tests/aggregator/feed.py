@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from aggregator.config import AggregatorConfig, BackfillConfig, StoreConfig
-from aggregator.ingest.budgets import IngestBudgets
 from aggregator.ingest.dead_letters import DeadLetters
 from aggregator.ingest.ids import IdRegistry
 from aggregator.ingest.router import MessageRouter
 from aggregator.load.shedding import Shedding
+from aggregator.settings.budgets import IngestBudgets
 from aggregator.store.embedded import EmbeddedStore
 from aggregator.store.protocol import Batch
 from api.fleet import StoredEvent

@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from aggregator.config import AggregatorConfig, StoreConfig, StoreKind
 from aggregator.influx.client import InfluxClient
-from aggregator.influx.config import DAY, InfluxConfig
 from aggregator.influx.setup import prepare
 from aggregator.influx.store import InfluxStore
+from aggregator.settings.influx import DAY, InfluxConfig
 from aggregator.store.embedded import EmbeddedStore
 from tests.aggregator.feed import Feed
 

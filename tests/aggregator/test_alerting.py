@@ -16,13 +16,12 @@ import pytest
 from aggregator.alerting import rule_memory, service
 from aggregator.alerting.pipeline import AlertPipeline
 from aggregator.alerting.self_alerts import (
-    MonitorPart,
     channel_parts,
     journal_part,
     monitor_snapshot,
 )
 from aggregator.alerting.service import FILE
-from aggregator.impairments import Impairments
+from aggregator.impairments import Impairments, MonitorPart
 from alerts.config import HeartbeatConfig
 from alerts.delivery.clock import DeliveryClock
 from alerts.delivery.heartbeat import Heartbeat

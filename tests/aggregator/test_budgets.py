@@ -12,7 +12,8 @@ import pytest
 
 from aggregator.config import AggregatorConfig
 from aggregator.http.metrics import self_families
-from aggregator.ingest.budgets import IngestBudgets, TokenBucket
+from aggregator.ingest.budgets import TokenBucket
+from aggregator.settings.budgets import IngestBudgets
 from aggregator.store.protocol import Batch, CollectorRun, Hole
 from telemetry import frame as frames
 from telemetry import inventory as messages

@@ -22,9 +22,9 @@ from click.testing import CliRunner
 
 from aggregator.config import AggregatorConfig
 from aggregator.homeassistant import entities, publisher
-from aggregator.homeassistant.config import HomeAssistantConfig
 from aggregator.homeassistant.devices import MOST_DEVICES, DeviceReader, circuit_values
 from aggregator.homeassistant.entities import Device, Topics, discovery, is_of, slug
+from aggregator.settings.homeassistant import HomeAssistantConfig
 from api.power import CircuitState, TripSeconds
 from kilowatch.__main__ import main
 from kilowatch.pki.access_list import access_list

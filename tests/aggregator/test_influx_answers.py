@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from aggregator.influx.client import InfluxClient, InfluxServer, UnreachableError
-from aggregator.influx.config import InfluxApi, InfluxConfig
 from aggregator.influx.response import ServerReply, WriteAction, evaluate
 from aggregator.influx.segments import SpoolRecord
 from aggregator.influx.sender import HOPELESS, SpoolSender
 from aggregator.influx.setup import prepare
 from aggregator.influx.spool import Spool
+from aggregator.settings.influx import InfluxApi, InfluxConfig
 from telemetry.errors import StoreError
 from tests.aggregator.influx_feed import influx_config
 from tests.brokers import free_port

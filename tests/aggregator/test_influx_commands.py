@@ -10,11 +10,11 @@ import pytest
 from click.testing import CliRunner, Result
 from prometheus_client.parser import text_string_to_metric_families
 
-from aggregator.influx.config import InfluxConfig
 from aggregator.influx.metrics import families
 from aggregator.influx.segments import SpoolRecord
 from aggregator.influx.sender import SenderMetrics
 from aggregator.influx.spool import Spool
+from aggregator.settings.influx import InfluxConfig
 from kilowatch.__main__ import main
 from kilowatch.cli.config import verify
 from kilowatch.settings import load

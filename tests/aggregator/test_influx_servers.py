@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 from aggregator.influx.client import InfluxClient
-from aggregator.influx.config import InfluxApi, InfluxConfig
 from aggregator.influx.lines import LineColumn, LineEncoder
 from aggregator.influx.response import ServerReply, WriteAction, WriteVerdict, evaluate
 from aggregator.influx.setup import prepare
+from aggregator.settings.influx import InfluxApi, InfluxConfig
 from telemetry.errors import StoreError
 from tests.aggregator.influx_feed import influx_config, prepared
 from tests.influxes import Influxd, VictoriaMetrics

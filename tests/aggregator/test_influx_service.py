@@ -17,8 +17,8 @@ import pytest
 from msgspec.structs import replace
 
 from aggregator.config import AggregatorConfig, StoreConfig, StoreKind
-from aggregator.influx.config import InfluxConfig
 from aggregator.influx.store import InfluxStore
+from aggregator.settings.influx import InfluxConfig
 from telemetry.mqtt import BrokerConfig
 from telemetry.schema import GPU_FAST, SCHEMA
 from tests.aggregator.influx_feed import LONG, influx_config, prepared

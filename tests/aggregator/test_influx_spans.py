@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aggregator.influx.aggregates import SpanAggregates, of_readings
-from aggregator.influx.config import InfluxConfig
 from aggregator.influx.span_ladder import AHEAD, GRACE, OpenSpans, SpanLadder, closed
 from aggregator.influx.state_changes import ChangeWatcher, names_of
+from aggregator.settings.influx import InfluxConfig
 from aggregator.store.protocol import Frames
 from telemetry.gap import NOT_SUPPORTED, TIMED_OUT, Gap, bits32
 from telemetry.schema import GPU_FAST, SCHEMA

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from aggregator.influx.config import InfluxConfig
 from aggregator.influx.segments import Loss, SpoolRecord
 from aggregator.influx.sender import SpoolSender
 from aggregator.influx.spool import Spool
+from aggregator.settings.influx import InfluxConfig
 from telemetry.errors import StoreError
 from tests.killing import end_thread
 
@@ -215,7 +215,7 @@ def test_a_removed_file_is_dropped_when_there_is_no_more_room(tmp_path: Path) ->
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from aggregator.influx.config import InfluxConfig
+from aggregator.settings.influx import InfluxConfig
 from aggregator.influx.sender import SpoolSender
 from aggregator.influx.spool import Spool
 from tests.aggregator.test_influx_spool import record

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from aggregator.assembly.store_choice import open_store
 from aggregator.config import AggregatorConfig
 from aggregator.influx.spool import Spool
 from aggregator.influx.store import InfluxStore
-from aggregator.store.open import open_store
 from aggregator.store.protocol import Batch, Hole
 from api.fleet import StoredEvent
 from telemetry import frame as frames

@@ -11,8 +11,7 @@ import pytest
 
 from aggregator.homeassistant import devices as homeassistant
 from aggregator.homeassistant.devices import DeviceReader
-from aggregator.http import circuit_metrics, metrics, nodes, sd
-from aggregator.jobs import present
+from aggregator.http import circuit_metrics, metrics, nodes, present_jobs, sd
 from aggregator.mqtt.power_topics import PowerTopics
 from aggregator.service import Aggregator
 from aggregator.view import parts_of
@@ -63,7 +62,7 @@ PAGES: dict[str, tuple[Where, Callable[..., bool], str, str, str, str]] = {
     "nodes": ((nodes, "describe"), lambda its, _: its.inventory.node == "n1", "/api/v1/nodes", '"node":"n1"', '"node":"n2"', "node/n1/api"),
     "web nodes": ((node_list, "_row"), lambda its: its.node.node == "n1", "/nodes", 'href="nodes/n1"', 'href="nodes/n2"', "node/n1/web"),
     "targets": ((sd, "target"), lambda its, *_: its.inventory.node == "n1", "/sd/prometheus", '"node":"n1"', '"node":"n2"', "node/n1/sd"),
-    "jobs": ((present, "hints"), lambda row, _: row.id == "7", "/api/v1/jobs", '"id":"7"', '"id":"8"', "job/slurm 7/list"),
+    "jobs": ((present_jobs, "hints"), lambda row, _: row.id == "7", "/api/v1/jobs", '"id":"7"', '"id":"8"', "job/slurm 7/list"),
     "web jobs": ((job_list, "phase_badge"), lambda row: row.id == "7", "/jobs", 'href="jobs/7', 'href="jobs/8', "job/slurm 7/web"),
 }  # fmt: skip
 """By name: what raises, for whom, the page, what it lacks then, what it has all the same, and the part that is told."""

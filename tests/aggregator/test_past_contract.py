@@ -12,7 +12,7 @@ import pytest
 
 from aggregator.config import StoreConfig
 from aggregator.influx.client import InfluxClient
-from aggregator.influx.config import DAY
+from aggregator.settings.influx import DAY
 from aggregator.store.protocol import FleetPast, PastInstants
 from telemetry import frame as frames
 from telemetry.gap import DEVICE_LOST, TIMED_OUT

@@ -15,7 +15,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aggregator.remote.config import RemoteWriteConfig
 from aggregator.remote.encode import (
     STALE,
     labels_key,
@@ -26,6 +25,7 @@ from aggregator.remote.encode import (
     varint,
 )
 from aggregator.remote.push import Gatherer, Pusher
+from aggregator.settings.remote_write import RemoteWriteConfig
 from telemetry.errors import ConfigError
 from telemetry.exposition import labels
 from tests.aggregator.fake_view import FakeView

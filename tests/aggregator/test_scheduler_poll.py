@@ -12,9 +12,9 @@ import pytest
 
 from aggregator.impairments import Impairments
 from aggregator.scheduler.command import CommandError, output_of
-from aggregator.scheduler.config import SlurmAskConfig
 from aggregator.scheduler.listed import JobListing
 from aggregator.scheduler.poll import SlurmPoll
+from aggregator.settings.slurm import SlurmAskConfig
 from api.jobs import JobAccount
 from telemetry.errors import ConfigError
 from telemetry.jobs import JobKey

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from aggregator.store.shared.config import SharedStorageConfig
+from aggregator.settings.shared_storage import SharedStorageConfig
 from aggregator.store.shared.storage import NameTakenError, SharedStorage, StoredObject
 from telemetry.errors import ConfigError, StoreError
 from tests.aggregator.feed import HOUR

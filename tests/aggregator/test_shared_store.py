@@ -13,9 +13,9 @@ import duckdb
 import pytest
 
 from aggregator.impairments import Impairments
+from aggregator.settings.shared_storage import SharedStorageConfig
 from aggregator.store.embedded import EmbeddedStore
 from aggregator.store.shared import compaction
-from aggregator.store.shared.config import SharedStorageConfig
 from aggregator.store.shared.segment import SegmentName, spans_of
 from aggregator.store.shared.store import SharedStore
 from aggregator.store.shared.upkeep import SharedUpkeep

@@ -13,11 +13,11 @@ import duckdb
 import numpy as np
 import pytest
 
+from aggregator.assembly.store_choice import Lock, open_store
 from aggregator.config import AggregatorConfig, StoreConfig
 from aggregator.store.checksum import sidecar_of
 from aggregator.store.embedded import EmbeddedStore
 from aggregator.store.jobs import RUNNING
-from aggregator.store.open import Lock, open_store
 from aggregator.store.protocol import Batch, Frames, Hole
 from telemetry.errors import ConfigError, StoreError
 from telemetry.intervals import IntervalSet

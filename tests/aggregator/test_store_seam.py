@@ -21,8 +21,9 @@ ROOT = Path(__file__).resolve().parents[2]
 METHODS = [name for name in vars(Store) if not name.startswith("_")]
 ANSWERED = ("known", "accounted", "inventories", "history", "past", "events", "size", "status")
 KNOW_INFLUXDB = {
-    "aggregator/config.py": "the setting `kind`, and the settings of the server",
-    "aggregator/store/open.py": "opens the store that is configured, and inspects its server",
+    "aggregator/config.py": "the setting `kind`",
+    "aggregator/settings/influx.py": "the settings of the server",
+    "aggregator/assembly/store_choice.py": "opens the store that is configured, and inspects its server",
     "alerts/rules/names.py": "the reading that the alert of the store's problem evaluates",
     "kilowatch/prometheus/self_alerts.py": "the same alert over the store's own metrics",
     "kilowatch/cli/influx.py": "the command `kilowatch influx`",

@@ -19,10 +19,10 @@ import msgspec
 import pytest
 
 from aggregator.config import AggregatorConfig
-from aggregator.homeassistant.config import HomeAssistantConfig
 from aggregator.ingest.router import MessageRouter
-from aggregator.remote.config import RemoteWriteConfig
 from aggregator.service import Aggregator
+from aggregator.settings.homeassistant import HomeAssistantConfig
+from aggregator.settings.remote_write import RemoteWriteConfig
 from aggregator.store.executor import StoreExecutor
 from alerts.config import AlertsConfig, HeartbeatConfig
 from api.alerts import AlertState

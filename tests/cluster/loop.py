@@ -20,10 +20,10 @@ from typing import Any
 import duckdb
 import msgspec
 
-from aggregator.cluster.config import MembersConfig
 from aggregator.cluster.groups import GroupEntry, MemberBeat
 from aggregator.cluster.nats import NatsCoordination
 from aggregator.cluster.port import Bucket, CoordinationError
+from aggregator.settings.members import MembersConfig
 from collector.ring.ring import Ring
 from telemetry.frame import decode
 from telemetry.schema import GPU_FAST

@@ -14,7 +14,6 @@ import pytest
 
 from aggregator.cluster.cluster_jobs import KEPT_SECONDS
 from aggregator.cluster.cluster_view import ClusterView
-from aggregator.cluster.config import MembersConfig
 from aggregator.cluster.groups import GROUPS, OLDEST_PROTOCOL, PROTOCOL, GroupEntry, MemberBeat
 from aggregator.cluster.holder import GroupHolder
 from aggregator.cluster.member import ClusterMember
@@ -27,6 +26,7 @@ from aggregator.jobs.months import joined_account, month_account
 from aggregator.jobs.service import JobService
 from aggregator.jobs.stored import JobQuery, WholeJobs
 from aggregator.jobs.usage import SUMS, GpuAccount
+from aggregator.settings.members import MembersConfig
 from api.decoding import decode
 from api.device import GpuPageReply
 from api.jobs import JobPhase, JobReply, JobsReply

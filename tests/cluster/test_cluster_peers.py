@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 from aggregator.cluster.cluster_peers import ClusterPeers, PeersPart, PeersQuestion, StatedPart
-from aggregator.cluster.config import MembersConfig
 from aggregator.cluster.groups import GROUPS, OLDEST_PROTOCOL, PROTOCOL, GroupEntry, MemberBeat
 from aggregator.cluster.holder import GroupHolder
 from aggregator.cluster.member import ClusterMember
 from aggregator.cluster.memory import MemoryCoordination, MemoryServers
 from aggregator.cluster.port import BucketEntry
 from aggregator.impairments import Impairments
+from aggregator.settings.members import MembersConfig
 from alerts.rules.peers_elsewhere import STATED
 from tests.alerts.split_job import ROUND, SplitJobs
 

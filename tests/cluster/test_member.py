@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from aggregator.cluster.config import MembersConfig
 from aggregator.cluster.groups import GROUPS
 from aggregator.cluster.member import WRITES_AT_ONCE, ClusterMember
 from aggregator.cluster.memory import MemoryServers
 from aggregator.cluster.port import Bucket
 from aggregator.impairments import Impairments
+from aggregator.settings.members import MembersConfig
 from tests.cluster.test_memory import Time
 
 WRITE_SECONDS = 0.2

@@ -9,9 +9,9 @@ from collections.abc import AsyncIterator, Iterator
 import nats
 import pytest
 
-from aggregator.cluster.config import MembersConfig
 from aggregator.cluster.nats import NatsCoordination
 from aggregator.cluster.port import LEASE_SECONDS, Bucket, CoordinationError
+from aggregator.settings.members import MembersConfig
 from aggregator.site.leadership import Leadership
 from aggregator.site.unfenced import UNFENCED_SECONDS
 from tests.kit.waiting import within

@@ -7,9 +7,9 @@ import asyncio
 import pytest
 from nats.errors import ConnectionClosedError
 
-from aggregator.cluster.config import MembersConfig
 from aggregator.cluster.nats import NatsCoordination
 from aggregator.cluster.port import CoordinationError
+from aggregator.settings.members import MembersConfig
 
 
 class SwallowingClient:

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from aggregator.cluster.config import MembersConfig
 from aggregator.cluster.memory import MemoryServers
 from aggregator.cluster.port import LEASE_SECONDS, Bucket, BucketEntry
 from aggregator.impairments import Impairments
+from aggregator.settings.members import MembersConfig
 from aggregator.site import role as roles
 from aggregator.site.leadership import Leadership, Lease
 from aggregator.site.role import SiteBeacon, SiteMeters, SiteRole

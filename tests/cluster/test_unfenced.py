@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 import msgspec
 import pytest
 
-from aggregator.cluster.config import MembersConfig
 from aggregator.cluster.memory import MemoryServers
 from aggregator.cluster.port import LEASE_SECONDS, Bucket
 from aggregator.impairments import Impairments
+from aggregator.settings.members import MembersConfig
 from aggregator.site import incidents as incidents_of_site
 from aggregator.site.delivery_claims import RESTORE_SECONDS, DeliveryClaims
 from aggregator.site.incident_fold import FoldStep

@@ -11,7 +11,6 @@ import msgspec
 import pytest
 
 from aggregator.cluster.cluster_view import ClusterView
-from aggregator.cluster.config import MembersConfig
 from aggregator.cluster.groups import (
     GROUPS,
     OLDEST_PROTOCOL,
@@ -24,6 +23,7 @@ from aggregator.cluster.member import ClusterMember
 from aggregator.cluster.memory import MemoryServers
 from aggregator.cluster.port import BucketEntry
 from aggregator.impairments import Impairments
+from aggregator.settings.members import MembersConfig
 from aggregator.view import SiteView
 from telemetry.errors import NodeError
 from tests.aggregator.fake_view import FakeView

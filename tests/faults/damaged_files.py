@@ -22,7 +22,7 @@ from aggregator.access import tokens
 from aggregator.alerting.picture_key import signer_of
 from aggregator.config import StoreConfig, StoreKind
 from aggregator.homeassistant import publisher
-from aggregator.influx.config import InfluxConfig
+from aggregator.settings.influx import InfluxConfig
 from tests.brokers import free_port
 from tests.faults.injection_scene import HONEST, Scene
 

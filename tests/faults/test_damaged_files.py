@@ -14,7 +14,7 @@ import pytest
 
 from aggregator.config import StoreConfig, StoreKind
 from aggregator.folder.kinds import kind_of
-from aggregator.influx.config import InfluxConfig
+from aggregator.settings.influx import InfluxConfig
 from api.alerts import AlertState
 from tests.alerts.pager import Pager
 from tests.brokers import Mosquitto, free_port

@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from aggregator.cluster.config import MembersConfig
 from aggregator.config import AggregatorConfig
+from aggregator.settings.members import MembersConfig
 from alerts.config import AlertsConfig
 from collector.config import CollectorConfig
 from kilowatch.stack.start_line import aggregator_facts, collector_facts

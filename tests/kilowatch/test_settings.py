@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from aggregator.cluster.config import MembersConfig
 from aggregator.config import AggregatorConfig
+from aggregator.settings.members import MembersConfig
 from kilowatch.settings import load, shown
 from telemetry.errors import ConfigError
 

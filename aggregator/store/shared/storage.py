@@ -13,8 +13,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
 
+from aggregator.settings.shared_storage import SharedStorageConfig
 from aggregator.store.manifest import sync
-from aggregator.store.shared.config import SharedStorageConfig
 from telemetry.errors import ConfigError, StoreError
 
 WRITING = ".writing-"

@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from aggregator.config import NameLimits, StoreConfig
 from aggregator.folder import kinds
+from aggregator.settings.shared_storage import SharedStorageConfig
 from aggregator.store import manifest, retention
 from aggregator.store.duck import Columns, MovedError
 from aggregator.store.embedded import QUERY_SECONDS, RETRIES, RETRY_SECONDS, EmbeddedStore
@@ -28,7 +29,6 @@ from aggregator.store.history import read_history
 from aggregator.store.past import PastQuery, read_past
 from aggregator.store.protocol import Batch, FleetPast, HistorySeries, PastInstants
 from aggregator.store.shared.compaction import compact, plan_compaction
-from aggregator.store.shared.config import SharedStorageConfig
 from aggregator.store.shared.segment import Segment, SegmentName, SessionKey, read_footer
 from aggregator.store.shared.segment_index import SegmentChoice, SegmentIndex, SegmentView
 from aggregator.store.shared.spill import Spiller

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from aggregator.store.shared.config import SharedStorageConfig
+from aggregator.settings.shared_storage import SharedStorageConfig
 from telemetry.errors import ConfigError
 
 _MEMBER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*(?:\.[A-Za-z0-9_-]+)*")
