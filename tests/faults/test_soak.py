@@ -73,6 +73,22 @@ def plant(tmp_path: Path, mosquitto: Mosquitto, seed: int) -> Iterator[Plant]:
         yield plant
 
 
+@fault("37", "nothing lost or twice, memory is level in the second half", once=True)
+def test_memory_of_a_fleet(observe: Observe) -> None:
+    """A fleet at a frame a second, whose periods are sealed meanwhile."""
+    found = ingest.measure(FLEET_GPUS, FLEET, "mosquitto", seal=SEALED_EVERY)
+    assert found["frames_lost"] == 0
+    assert found["frames_duplicated"] == 0
+    assert found["rows_wrong"] == 0
+    cost, hourly = found["processes"]["aggregator"], found["aggregator_memory_slope_mib_per_hour"]
+    assert hourly is None or FLEET < WARM or hourly < MOST_HOURLY, found
+    told = "too short for a slope" if hourly is None else f"{hourly:+.1f} MiB an hour in the second half"  # fmt: skip
+    observe(
+        f"{FLEET_GPUS} GPUs for {FLEET} s: {found['frames_sent']} frames stored, aggregator at {cost['rss_mib']:.0f} MiB, "
+        f"at most {cost['peak_rss_mib']:.0f}, {told}"
+    )
+
+
 @fault("34", "the account is right, memory and descriptors stay as they are")
 def test_soak(plant: Plant, observe: Observe, seed: int) -> None:
     """A random mix of kills, stops, resets, black holes, bad weather and slow readers."""
@@ -111,22 +127,6 @@ def test_soak(plant: Plant, observe: Observe, seed: int) -> None:
     assert account.lost == 0
     mix = ", ".join(f"{count} {name}" for name, count in sorted(done.items()))
     observe(f"{SOAK / SEEDS:g} s with {mix}: {'; '.join(said)}; {account}")
-
-
-@fault("37", "nothing lost or twice, memory is level in the second half", once=True)
-def test_memory_of_a_fleet(observe: Observe) -> None:
-    """A fleet at a frame a second, whose periods are sealed meanwhile."""
-    found = ingest.measure(FLEET_GPUS, FLEET, "mosquitto", seal=SEALED_EVERY)
-    assert found["frames_lost"] == 0
-    assert found["frames_duplicated"] == 0
-    assert found["rows_wrong"] == 0
-    cost, hourly = found["processes"]["aggregator"], found["aggregator_memory_slope_mib_per_hour"]
-    assert hourly is None or FLEET < WARM or hourly < MOST_HOURLY, found
-    told = "too short for a slope" if hourly is None else f"{hourly:+.1f} MiB an hour in the second half"  # fmt: skip
-    observe(
-        f"{FLEET_GPUS} GPUs for {FLEET} s: {found['frames_sent']} frames stored, aggregator at {cost['rss_mib']:.0f} MiB, "
-        f"at most {cost['peak_rss_mib']:.0f}, {told}"
-    )
 
 
 def _watch(watched: dict[str, Watched], over: threading.Event) -> None:
