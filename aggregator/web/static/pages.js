@@ -138,6 +138,14 @@ addEventListener("popstate", () => {
   if (here() !== shown) follow(true); // else a place on this page
 });
 
+// `/` leads to the field that finds anything, as long as nobody types elsewhere.
+document.addEventListener("keydown", (event) => {
+  if (event.key !== "/" || event.ctrlKey || event.metaKey || event.altKey) return;
+  if (document.activeElement?.matches("input, select, textarea") || document.querySelector("dialog[open]")) return;
+  event.preventDefault();
+  document.querySelector(".find input").focus();
+});
+
 async function signIn(form) {
   const status = form.querySelector(".status");
   const found = await load().catch(() => null);
