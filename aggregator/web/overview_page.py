@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 from aiohttp import web
 
@@ -18,7 +19,7 @@ from aggregator.web.alert_list import incidents_part
 from aggregator.web.chain_part import chain_part
 from aggregator.web.circuit_list import nearest_table
 from aggregator.web.content import PageContent, shown_to
-from aggregator.web.electrical_pages import status_of
+from aggregator.web.electrical_pages import circuit_with_facts, status_of
 from aggregator.web.fleet_cells import fleet_cells
 from aggregator.web.fleet_map import QUANTITIES, OtherNode, fleet_map, other_nodes
 from aggregator.web.fleet_pages import fitness_chart, fitness_links
@@ -28,8 +29,8 @@ from aggregator.web.markup import link, section
 from aggregator.web.overview_tiles import overview_tiles
 from aggregator.web.port_pages import places_table
 from aggregator.web.recent import RECENT
-from api.alerts import IncidentsReply
-from api.power import CircuitsReply
+from api.alerts import Incident, IncidentsReply, Subject
+from api.power import CircuitsReply, CircuitState
 from present.circuit.figures import by_urgency
 from present.fleet.headline import Heard, headline
 from telemetry.inventory import role_of
@@ -50,6 +51,7 @@ async def overview(request: web.Request) -> PageContent:
     circuits = shown_to(request, CircuitsReply(at=now, circuits=await circuits_now(view))).circuits
     status, parts = status_of(view), parts_of(view, "overview")
     urgent = by_urgency(circuits, lambda name: status.get(name, 0))
+    urgent = await _with_facts(request, urgent, every)
     cells = fleet_cells(view, quantity)
     drawn = await asyncio.to_thread(fleet_map, cells, quantity) if cells else ""
     gpus = sum(len(one.values) for one in cells)
@@ -85,6 +87,21 @@ async def overview(request: web.Request) -> PageContent:
         live=True,
         titled=False,
     )  # fmt: skip
+
+
+async def _with_facts(
+    request: web.Request, circuits: list[CircuitState], incidents: Sequence[Incident]
+) -> list[CircuitState]:
+    """Return the circuits, the one that the headline speaks of with its facts in words: the relief is one of
+    them."""
+    lead = incidents[0].alerts[0] if incidents and incidents[0].alerts else None
+    name = "" if incidents or not circuits else circuits[0].id
+    if lead is not None and lead.subject is Subject.CIRCUIT:
+        name = lead.name
+    return [
+        await circuit_with_facts(request, one.id) or one if one.id == name else one
+        for one in circuits
+    ]
 
 
 async def _more(view: AggregatorView) -> str:
