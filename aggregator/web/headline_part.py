@@ -20,7 +20,8 @@ def headline_part(found: Headline) -> str:
     if found.incident:
         title = f'<a href="{path("incidents", found.incident)}">{title}</a>'
     act = f" <strong>What helps: {text(found.act)}.</strong>" if found.act else ""
-    why = f'<p class="why">{text(found.why)}{act}</p>' if found.why or act else ""
+    end = "." if found.why and act and not found.why.endswith(".") else ""
+    why = f'<p class="why">{text(found.why)}{end}{act}</p>' if found.why or act else ""
     left = ""
     if found.trips is not None and found.trips.trip_seconds.earliest is not None:
         circuit = link(found.trips.id, "circuits", found.trips.id)

@@ -35,7 +35,7 @@ from present.circuit.figures import by_urgency
 from present.fleet.headline import Heard, headline
 from telemetry.inventory import role_of
 
-MOST = 10
+MOST, MOST_INCIDENTS = 10, 5
 SMALL = 64
 """GPUs up to which circuits have more room than the map."""
 
@@ -46,7 +46,7 @@ async def overview(request: web.Request) -> PageContent:
     view, private = request.app[VIEW], request[CALLER].sees_private
     now, summary = view.wall(), request.app[SUMMARIZER].summary(view.fleet, view.now())
     every = view.pipeline.manager.incidents()
-    found = view.pipeline.quality.marked(every[:MOST])
+    found = view.pipeline.quality.marked(every[:MOST_INCIDENTS])
     incidents = shown_to(request, IncidentsReply(now, list(found))).incidents
     circuits = shown_to(request, CircuitsReply(at=now, circuits=await circuits_now(view))).circuits
     status, parts = status_of(view), parts_of(view, "overview")

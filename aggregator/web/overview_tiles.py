@@ -69,7 +69,7 @@ def overview_tiles(
     yield _cost(view)
     good = fitness_row(None if view.fitness.newest is None else view.fitness.newest.fleet)
     if good.value:
-        yield tile(text(good.label), good.value, sub=f"{text(good.note)} {link('why', 'fitness')}")
+        yield tile("Fitness", good.value, sub=f"{text(good.note)} {link('why', 'fitness')}")
 
 
 def _change(recent: RecentCluster, field: Field, words: Callable[[float], str]) -> str:
@@ -85,9 +85,9 @@ def _part(part: float | None, whole: float | None) -> float | None:
 def _nearest(circuit: CircuitState, status: int) -> str:
     its, coming = share_row(circuit), next_row(circuit, ALERT_TONES[status])
     return tile(
-        f"Nearest breaker: {link(circuit.id, 'circuits', circuit.id)}",
+        "Nearest breaker",
         "?" if its.short == ABSENT else its.short,
-        sub=text(limits_row(circuit).value),
+        sub=f"{link(circuit.id, 'circuits', circuit.id)}: {text(limits_row(circuit).value)}",
         aside="" if coming.value == ABSENT else fact(coming),
         part=load_bar(circuit, STATUS_WORDS[status], tall=True),
         tone=ALERT_TONES[status],
