@@ -156,7 +156,7 @@ def collect(
 
     loaded = read()
     if once:
-        from collector.sampling.once import once as read_once  # noqa: PLC0415
+        from collector.commands.once import once as read_once  # noqa: PLC0415
 
         document = asyncio.run(read_once(loaded))
         echo_json(json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False))
