@@ -24,7 +24,7 @@ import msgspec
 
 from collector.assembly import CollectorAssembly, CollectorSummary, KernelLines
 from collector.config import CollectorConfig
-from collector.publish.metrics_page import serve
+from collector.page.metrics_page import serve
 from collector.sampling.sampler import HostRows, PortRows
 from collector.source import Paced, Source
 from collector.sources import is_elsewhere, make_source

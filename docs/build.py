@@ -33,12 +33,12 @@ from telemetry.amd import (
 )
 from telemetry.catalogue import CATALOGUE
 from telemetry.devices import Event
-from telemetry.field_texts import field_texts
 from telemetry.kernel_log import parse_line
 from telemetry.metric import Lane, Metric, Table
 from telemetry.nvml import ALL_LINKS, EACH_LINK, Call, Field, Gpm, NvmlReader
 from telemetry.statements.catalogue import Statement, statements
 from telemetry.statements.node import HARMLESS, node_statements
+from telemetry.text.field_texts import field_texts
 
 DOCS = Path(__file__).parent
 

@@ -22,8 +22,8 @@ from kilowatch.settings import Settings
 from power.meters.base import MeterConfig
 from power.meters.config import TYPES
 from power.site.config import PowerConfig
-from telemetry.field_texts import field_texts
-from telemetry.settings import fields_of, structs_in
+from telemetry.text.field_texts import field_texts
+from telemetry.text.settings import fields_of, structs_in
 
 Struct = type[msgspec.Struct]
 

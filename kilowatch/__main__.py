@@ -15,8 +15,8 @@ import click
 from kilowatch import version
 from kilowatch.exit_codes import ExitCode
 from telemetry.errors import ConfigError, KilowattError, did_you_mean
-from telemetry.log_lines import log_to_stderr
-from telemetry.printable import printable_lines
+from telemetry.text.log_lines import log_to_stderr
+from telemetry.text.printable import printable_lines
 
 COMMANDS = {
     "run": "services",

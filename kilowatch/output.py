@@ -1,7 +1,7 @@
 """Output of commands: the only module that writes text to the terminal.
 
 What it writes may quote names and messages of other machines, so all of it is made printable here
-(`telemetry.printable`); colours and the clearing of the screen are arguments, never part of a text.
+(`telemetry.text.printable`); colours and the clearing of the screen are arguments, never part of a text.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import click
 import msgspec
 
-from telemetry.printable import printable_json, printable_lines
+from telemetry.text.printable import printable_json, printable_lines
 
 _CLEAR = "\x1b[H\x1b[2J"
 

@@ -31,7 +31,7 @@ from collector.jobs.config import JobsConfig
 from kilowatch.recovery.config import RecoverConfig
 from telemetry.errors import ConfigError, did_you_mean
 from telemetry.mqtt import BOTH_GIVEN, BOTH_REMEDY, BrokerConfig
-from telemetry.settings import convert, fields_of, read_toml, structs_in
+from telemetry.text.settings import convert, fields_of, read_toml, structs_in
 from telemetry.topics import check_name
 
 PLACES = (Path("kilowatch.toml"), Path("/etc/kilowatch/kilowatch.toml"))

@@ -12,8 +12,8 @@ from alerts.notifiers import KINDS
 from docs.reference import commands_page, sections, settings_page
 from kilowatch import settings
 from power.meters.config import TYPES
-from telemetry.field_texts import field_texts
-from telemetry.settings import fields_of, structs_in
+from telemetry.text.field_texts import field_texts
+from telemetry.text.settings import fields_of, structs_in
 from tests.test_page_links import anchors
 
 PAGE = settings_page()

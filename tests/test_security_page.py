@@ -97,7 +97,8 @@ def test_every_section_that_defends_names_a_test() -> None:
 
 def test_the_bounds_of_the_page_are_those_of_the_code() -> None:
     """A table that says another number than the code is worse than none."""
-    from collector.recording import file, recorder
+    from collector.commands import recorder
+    from collector.recording import file
     from collector.smi import document
     from kilowatch.replay import player
     from telemetry import expansion

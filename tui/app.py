@@ -37,6 +37,7 @@ from tui.frame.start_line import OwnAggregator
 from tui.frame.terminal_input import TerminalDriver
 from tui.keys import KEYS, READ_ONLY, Key, help_lines
 from tui.kit.text import CROSS, DASH, time_of
+from tui.kit.theme import MONO, THEMES, Line, Theme, Tones
 from tui.map.fleetmap import FleetMap
 from tui.past.reader import Past
 from tui.screens import VIEWS
@@ -48,7 +49,6 @@ from tui.screens.view import View
 from tui.state.dashboard_state import DashboardState
 from tui.tables.filter import ALL
 from tui.tables.table import VirtualTable
-from tui.theme import MONO, THEMES, Line, Theme, Tones
 from tui.time.timebar import ACTIONS, TimeControls
 
 LEGEND: tuple[Line, ...] = (

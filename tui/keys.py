@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tui.kit.text import fit
-from tui.theme import Line, Piece
+from tui.kit.theme import Line, Piece
 
 
 @dataclass(frozen=True, slots=True)

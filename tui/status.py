@@ -13,10 +13,8 @@ from typing import Any
 
 import msgspec
 
-from api.fitness import FleetFitness
 from present.circuit.figures import share
 from present.circuit.rows import load_row, share_row
-from present.fleet.fitness import fitness_row, reasons
 from present.units import kilowatt_hours, money, number, percent, watts
 from telemetry.errors import ConfigError
 from telemetry.text import counted, short_duration
@@ -26,11 +24,12 @@ from tui.feed.feed import DashboardFeed
 from tui.feed.requests import ActionRefusedError
 from tui.frame.header import header
 from tui.kit.text import clean
+from tui.kit.theme import Line
 from tui.state.circuits import Now, countdown
 from tui.state.dashboard_state import DashboardState
+from tui.state.fitness import fitness_line
 from tui.state.incidents import alert_lines
 from tui.state.row_status import RowStatus
-from tui.theme import Line
 from tui.time.screen_time import ScreenTime
 
 OK, WARNING, CRITICAL, UNKNOWN = range(4)
@@ -99,16 +98,6 @@ def releases(state: DashboardState) -> str:
         for release, count in status.summary.releases.items()
     ]
     return f"releases: aggregator {clean(status.version)}, {', '.join(parts)}"
-
-
-def fitness_line(fleet: FleetFitness | None) -> str:
-    """Return whether the fleet is good in one line: `fitness 87 of 100: nodes 14 fit, 1 degraded, 1 out (5.10 EUR an
-    hour); silent 1`; "" before it is known."""
-    its = fitness_row(fleet)
-    if fleet is None or not its.value:
-        return ""
-    why = clean(reasons(fleet))
-    return f"{its.label} {its.value}: {its.note}{f'; {why}' if why else ''}"
 
 
 def text_lines(

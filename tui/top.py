@@ -80,7 +80,7 @@ def run_own_jobs(
     prepare()
     try:
         from tui.frame.own_jobs import OwnJobs  # noqa: PLC0415 - see `_colours`
-        from tui.theme import MONO, THEMES, Tones  # noqa: PLC0415
+        from tui.kit.theme import MONO, THEMES, Tones  # noqa: PLC0415
 
         plain = MONO if "NO_COLOR" in os.environ else THEMES[theme or "dark"]
         tones = Tones(plain, ascii_only=ascii_only)

@@ -20,7 +20,7 @@ import msgspec
 
 from telemetry import local_token, private_file
 from telemetry.errors import ConfigError
-from telemetry.settings import fault_of
+from telemetry.text.settings import fault_of
 
 log = logging.getLogger(__name__)
 

@@ -39,7 +39,6 @@ from api.alerts import Action, Alert, Incident
 from api.evidence import AffectedJob, Evidence, EvidenceReadings, EvidenceReply
 from api.jobs import AllocationRow
 from telemetry.catalogue import BY_NAME
-from telemetry.decimals import plain
 from telemetry.devices import Event
 from telemetry.errors import StoreError
 from telemetry.fleet import STALE_INTERVALS, Fleet
@@ -48,6 +47,7 @@ from telemetry.jobs import Job, JobKey
 from telemetry.metric import Kind, Lane, Table
 from telemetry.set_aside import reason_of as fault_of
 from telemetry.tasks import TaskGroup, unending
+from telemetry.text.decimals import plain
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

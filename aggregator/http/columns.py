@@ -18,11 +18,11 @@ import numpy.typing as npt
 from aggregator.http.errors import bad, unknown
 from api.columns import ColumnRows, Gaps
 from telemetry.catalogue import BY_NAME, CATALOGUE
-from telemetry.decimals import plain
 from telemetry.devices import Gpu, Link
 from telemetry.fleet import Fleet, Floats, gaps_of
 from telemetry.gap import Gap
 from telemetry.metric import Metric, Table
+from telemetry.text.decimals import plain
 
 ALL = "*"
 MOST_COLUMNS = 200

@@ -24,12 +24,12 @@ from aggregator.register.node_status import status_of
 from aggregator.view import AggregatorView
 from alerts.xid.catalogue import meaning_of
 from api.fleet import NodeStatus
-from telemetry.decimals import plain
 from telemetry.devices import Gpu
 from telemetry.exposition import CONTENT_TYPE, COUNTER, GAUGE, Family, labels, render
 from telemetry.fleet import Node
 from telemetry.jobs import NodeJobs
 from telemetry.metric import Table
+from telemetry.text.decimals import plain
 
 HOST_LABELS = ("Hostname", "hostname")
 """The label of dcgm-exporter with the node's name: the first up to release 4.8.2, the second since."""

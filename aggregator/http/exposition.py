@@ -20,7 +20,6 @@ import numpy.typing as npt
 from aggregator.register.node_status import status_of
 from api.fleet import NodeStatus
 from telemetry.catalogue import BY_NAME
-from telemetry.decimals import Wide, plain
 from telemetry.exposition import (
     PREFIX,
     Family,
@@ -35,6 +34,7 @@ from telemetry.fleet import Fleet, Matrix, Node
 from telemetry.inventory import Inventory
 from telemetry.metric import Table, Unit
 from telemetry.schema import SCHEMA, Block
+from telemetry.text.decimals import Wide, plain
 
 
 @dataclass(frozen=True, slots=True)

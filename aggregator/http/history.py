@@ -17,9 +17,9 @@ from aggregator.store.protocol import HistorySeries
 from aggregator.view import AggregatorView
 from api.columns import HistoryReply
 from api.fleet import EventsReply, StoredEvent
-from telemetry.decimals import plain
 from telemetry.fleet import Fleet
 from telemetry.metric import Kind, Lane, Metric, Table
+from telemetry.text.decimals import plain
 
 MOST_POINTS = 20_000
 """Wider than any screen, and about 1 MB."""

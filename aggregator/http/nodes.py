@@ -27,12 +27,12 @@ from aggregator.register.node_status import age, status_of
 from aggregator.view import parts_of
 from api.device import GpuPageReply, GpuReply, InstanceReply, LinkReply, NodePageReply, PortReply
 from api.fleet import NodeReply, NodesReply, NodeStatus
-from telemetry.decimals import plain
 from telemetry.devices import Event, Link
 from telemetry.fleet import Fleet, Node, gaps_of
 from telemetry.gap import Gap, reason_of
 from telemetry.inventory import role_of
 from telemetry.metric import Lane, Table
+from telemetry.text.decimals import plain
 
 RECENT = 50
 """How many events a GPU's page shows at most."""

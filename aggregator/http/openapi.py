@@ -29,7 +29,7 @@ from api.stream import (
 )
 from telemetry import devices
 from telemetry.exposition import CONTENT_TYPE
-from telemetry.field_texts import field_texts
+from telemetry.text.field_texts import field_texts
 
 Json = dict[str, Any]
 

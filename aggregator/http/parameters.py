@@ -19,8 +19,8 @@ from aiohttp.http_exceptions import HttpProcessingError
 from aggregator.http.auth import RULE
 from aggregator.http.config import CONFIG
 from aggregator.http.errors import RequestError, bad, unknown
-from telemetry.settings import fault_of
 from telemetry.text import LONGEST, parse_duration
+from telemetry.text.settings import fault_of
 
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 T = TypeVar("T")

@@ -29,7 +29,7 @@ from aggregator.load.shedding import RETRY_AFTER
 from aggregator.view import AggregatorView
 from api.errors import ErrorDetail
 from api.stream import StreamAlerts, StreamError, StreamEvents, StreamRequest
-from telemetry.settings import fault_of
+from telemetry.text.settings import fault_of
 
 SHORTEST, LONGEST = 0.2, 3600.0
 HEARTBEAT = 20.0

@@ -16,7 +16,7 @@ import duckdb
 import numpy as np
 import numpy.typing as npt
 
-from telemetry.decimals import plain
+from telemetry.text.decimals import plain
 
 MILLISECOND = 1_000_000
 FEW = 4000

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Sequence
 from urllib.parse import quote, urlencode
 
 from present.row import FactRow, Tone
-from telemetry.printable import one_line
 from telemetry.text import (
     ABSENT,
     duration,
@@ -18,6 +17,7 @@ from telemetry.text import (
     time_of_day,
     timestamp,
 )
+from telemetry.text.printable import one_line
 
 
 class Html(str):

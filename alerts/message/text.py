@@ -1,8 +1,8 @@
-"""Text for pagers, terminals and chats: printable (`telemetry.printable`), and cut to a length."""
+"""Text for pagers, terminals and chats: printable (`telemetry.text.printable`), and cut to a length."""
 
 from __future__ import annotations
 
-from telemetry.printable import one_line
+from telemetry.text.printable import one_line
 
 ELLIPSIS = "…"
 

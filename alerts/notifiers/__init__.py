@@ -20,7 +20,7 @@ from alerts.notifiers.pagerduty import PagerDuty
 from alerts.notifiers.slack import Slack
 from alerts.notifiers.webhook import Webhook
 from telemetry.errors import ConfigError, did_you_mean
-from telemetry.settings import Fault, convert
+from telemetry.text.settings import Fault, convert
 
 AnyChannel = PagerDuty | Alertmanager | Webhook | Slack | Ntfy | Apprise
 """The registry: a union read by `channel` and by the type checker."""

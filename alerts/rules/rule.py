@@ -36,7 +36,7 @@ from power import thresholds
 from telemetry.errors import ConfigError, did_you_mean
 from telemetry.metric import Kind as Moves
 from telemetry.metric import Unit
-from telemetry.settings import Fault, convert, read_toml
+from telemetry.text.settings import Fault, convert, read_toml
 
 FOLDER = Path(__file__).parent
 """Folder of the shipped rules: every `*rules.toml`."""

@@ -1,1 +1,1 @@
-"""The collector on the bus, and its page for Prometheus."""
+"""The collector on the bus."""

@@ -1,1 +1,1 @@
-"""Recordings of a bus or a source: written by `recorder`, read by `replay`."""
+"""Recordings of a bus or a source: written by `collector.commands.recorder`, read by `replay`."""

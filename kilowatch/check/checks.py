@@ -25,9 +25,9 @@ from alerts.rules.names import format_value
 from alerts.rules.rule import load
 from alerts.xid.catalogue import XidSeverity
 from api.alerts import Severity
+from collector.commands.once import OPENING_SECONDS, NodeReading, read_node
 from collector.config import CollectorConfig
 from collector.host.role import AMD, NVIDIA, PCI, gpus_on_the_bus
-from collector.sampling.once import OPENING_SECONDS, NodeReading, read_node
 from collector.source import Source
 from collector.sources import is_elsewhere
 from kilowatch.check.measurements import measured

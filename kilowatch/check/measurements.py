@@ -21,8 +21,8 @@ from typing import Any
 
 import msgspec
 
+from collector.commands.once import NodeReading
 from collector.host.check_results import FILE, KeptCheck
-from collector.sampling.once import NodeReading
 from collector.sources import is_amd
 from kilowatch.check.gpu_bench import NEEDS
 from kilowatch.check.verdict import CheckReply, CheckResult, Verdict

@@ -10,7 +10,7 @@ import subprocess
 
 from kilowatch.check.verdict import CheckReply, Verdict
 from telemetry.errors import KilowattError
-from telemetry.printable import one_line
+from telemetry.text.printable import one_line
 
 SIGN = "kilowatch: "
 """With which the reason of a node begins that was drained here."""

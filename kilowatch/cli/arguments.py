@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 import click
 
-from telemetry.service_log import log_as_json
 from telemetry.text import parse_duration
+from telemetry.text.service_log import log_as_json
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 _SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,3})?) ?([KMGT]?)(?:i?B)?", re.IGNORECASE)

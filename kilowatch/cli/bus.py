@@ -77,7 +77,7 @@ def record(
     max_size: int,
 ) -> None:
     """Write everything on the bus to FILE; `collect --source recording:FILE` plays it again."""
-    from collector.recording.recorder import Recorded, record_bus, record_source  # noqa: PLC0415
+    from collector.commands.recorder import Recorded, record_bus, record_source  # noqa: PLC0415
     from kilowatch.stack.signals import stop_after, stop_on_signals  # noqa: PLC0415
 
     loaded = settings.load(

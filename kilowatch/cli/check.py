@@ -15,7 +15,7 @@ from kilowatch.cli.arguments import DurationParam, json_option, settings_option
 from kilowatch.exit_codes import ExitCode
 from kilowatch.output import echo, print_json
 from telemetry.errors import ConfigError
-from telemetry.printable import one_line
+from telemetry.text.printable import one_line
 
 if TYPE_CHECKING:
     from kilowatch.check.verdict import CheckReply

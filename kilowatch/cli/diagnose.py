@@ -13,8 +13,8 @@ import click
 from kilowatch.cli.arguments import json_option, max_size_option
 from kilowatch.exit_codes import ExitCode
 from kilowatch.output import echo, print_json
-from telemetry.printable import one_line
 from telemetry.text import counted
+from telemetry.text.printable import one_line
 
 if TYPE_CHECKING:
     from alerts.diagnosis.finding import Finding, FindingGpu

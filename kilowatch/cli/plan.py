@@ -22,7 +22,7 @@ from power.plan.one_circuit import WHERE, BreakerQuestion, assumed, option_of, s
 from power.plan.plan import Suppose, make
 from power.site.config import PowerConfig
 from telemetry.errors import ConfigError
-from telemetry.settings import read_toml
+from telemetry.text.settings import read_toml
 
 
 @click.command()

@@ -31,7 +31,7 @@ from power.site.config import PowerConfig
 from power.site.decode import decode, section
 from power.site.layout import lay_out
 from telemetry.errors import ConfigError
-from telemetry.settings import read_toml
+from telemetry.text.settings import read_toml
 
 
 def read_site(path: Path) -> PowerConfig:

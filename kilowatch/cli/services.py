@@ -32,9 +32,9 @@ from kilowatch.stack.ports import pick_address
 from kilowatch.stack.signals import on_hangup, stop_on_signals
 from telemetry.errors import ConfigError
 from telemetry.release import release
-from telemetry.service_log import log as service_log
-from telemetry.service_log import log_refused, log_reload, log_start, logs_json
 from telemetry.systemd import ServiceManager
+from telemetry.text.service_log import log as service_log
+from telemetry.text.service_log import log_refused, log_reload, log_start, logs_json
 
 if TYPE_CHECKING:
     from kilowatch.stack.stack import StackOutcome
@@ -156,7 +156,7 @@ def collect(
 
     loaded = read()
     if once:
-        from collector.sampling.once import once as read_once  # noqa: PLC0415
+        from collector.commands.once import once as read_once  # noqa: PLC0415
 
         document = asyncio.run(read_once(loaded))
         echo_json(json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False))

@@ -33,7 +33,7 @@ def who(
     Without an argument, or with the index, UUID or PCI address of a GPU: of this machine, read now, without
     a broker. With the name of a NODE: what its collector published last.
     """
-    from collector.jobs.once import jobs_once  # noqa: PLC0415 - keep --help quick
+    from collector.commands.jobs_once import jobs_once  # noqa: PLC0415 - keep --help quick
     from kilowatch.clients.node_jobs import node_jobs  # noqa: PLC0415
     from kilowatch.text.who import find_gpu, is_gpu, troubled, who_lines  # noqa: PLC0415
 

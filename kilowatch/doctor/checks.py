@@ -13,9 +13,9 @@ import msgspec
 
 from aggregator.assembly.store_choice import inspect_server
 from aggregator.config import AggregatorConfig
+from collector.commands.jobs_once import jobs_once
+from collector.commands.once import once
 from collector.host.clock import read_clock
-from collector.jobs.once import jobs_once
-from collector.sampling.once import once
 from collector.sources import real_source
 from kilowatch.doctor.access import broker_access, http_access, secret_files, state_folders
 from kilowatch.doctor.finding import DoctorFinding

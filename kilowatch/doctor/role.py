@@ -12,7 +12,7 @@ import msgspec
 from collector.sources import has_driver
 from kilowatch import settings
 from kilowatch.settings import Settings
-from telemetry.settings import read_toml
+from telemetry.text.settings import read_toml
 
 UNIT_FOLDERS = (
     Path("/etc/systemd/system"), Path("/usr/local/lib/systemd/system"), Path("/usr/lib/systemd/system"),

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from api.recovery import RecoveryOutcome
 from kilowatch.recovery.config import StepKind
 from kilowatch.recovery.plan import Plan
-from telemetry.printable import one_line
+from telemetry.text.printable import one_line
 from telemetry.topics import is_name
 
 TAIL_BYTES = 4096

@@ -25,7 +25,7 @@ from telemetry.errors import ConfigError
 from telemetry.inventory import CommandKind
 from telemetry.mqtt import BrokerConfig
 from telemetry.release import release
-from telemetry.service_log import log_start
+from telemetry.text.service_log import log_start
 
 DEMO_SOURCE = "simulated:desktop-4x5090"
 

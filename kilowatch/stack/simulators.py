@@ -32,10 +32,10 @@ from kilowatch.stack.parent import (
 )
 from kilowatch.stack.start import FEW_NODES
 from telemetry.errors import KilowattError
-from telemetry.log_lines import log_many_nodes_as_one, log_to_stderr
 from telemetry.supervision import describe
 from telemetry.tasks import end
 from telemetry.text import counted
+from telemetry.text.log_lines import log_many_nodes_as_one, log_to_stderr
 
 log = logging.getLogger(__name__)
 

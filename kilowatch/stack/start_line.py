@@ -10,7 +10,7 @@ from telemetry.topics import ROOT, Topic, topic
 
 
 def collector_facts(config: CollectorConfig) -> dict[str, str]:
-    """Return what a collector is and does, for `telemetry.service_log.log_start`."""
+    """Return what a collector is and does, for `telemetry.text.service_log.log_start`."""
     own = topic(config.cluster, config.node, Topic.FRAME).rpartition("/")[0]
     return {
         "node": f"{config.node} of the cluster {config.cluster}",

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from alerts.diagnosis.finding import Finding, FindingEvidence, FindingGpu, Observation
 from alerts.message.evidence_text import block, readings_table, remedy_lines
 from present.alert.evidence import NEARBY, counted_words
-from telemetry.printable import one_line
 from telemetry.text import counted
+from telemetry.text.printable import one_line
 
 _LINE = 160
 

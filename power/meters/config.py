@@ -25,7 +25,7 @@ from power.meters.shelly_gen1 import ShellyGen1
 from power.meters.tasmota import Tasmota
 from power.meters.zigbee2mqtt import Zigbee2Mqtt
 from telemetry.errors import ConfigError, did_you_mean
-from telemetry.settings import Fault, convert
+from telemetry.text.settings import Fault, convert
 
 Meter = Tasmota | Shelly | ShellyGen1 | Zigbee2Mqtt | HomeAssistant | Json | Redfish | Nut
 """The registry of meter types."""

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from power.netbox.mapping import MappedCircuit, Translated
-from telemetry.printable import printable
+from telemetry.text.printable import printable
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 

@@ -30,7 +30,7 @@ from power.site.plausible import check_ranges
 from power.site.tariff import check_rates
 from power.wiring import Wiring
 from telemetry.errors import ConfigError
-from telemetry.settings import Fault, convert
+from telemetry.text.settings import Fault, convert
 
 _CHOICES = {
     "wiring": [wiring.value for wiring in Wiring],

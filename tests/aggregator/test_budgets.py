@@ -22,7 +22,7 @@ from telemetry.errors import ConfigError
 from telemetry.exposition import render
 from telemetry.intervals import IntervalSet
 from telemetry.inventory import CollectorStatus, CommandKind, FrameSpan, Inventory, NodeState
-from telemetry.settings import convert
+from telemetry.text.settings import convert
 from telemetry.topics import Topic
 from tests.aggregator import attacks
 from tests.aggregator.attacks import attack, status

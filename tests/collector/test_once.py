@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from collector.commands.once import natural, once
 from collector.config import CollectorConfig
-from collector.sampling.once import natural, once
 from telemetry.errors import ConfigError
 from telemetry.metric import Table
 from telemetry.schema import SCHEMA
@@ -117,6 +117,6 @@ async def test_a_source_that_hangs_is_given_up(
 ) -> None:
     source = FakeSource(gpus=1)
     source.hung = True
-    monkeypatch.setattr("collector.sampling.once.LONGEST_DEADLINE", 0.1)
+    monkeypatch.setattr("collector.commands.once.LONGEST_DEADLINE", 0.1)
     found = await once(config_of(tmp_path, node_readings=False), source)
     assert set(found["gpus"][0]["gaps"].values()) == {"timed_out"}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from collector.publish.metrics_page import MOST_CLIENTS, metrics_page
+from collector.page.metrics_page import MOST_CLIENTS, metrics_page
 from collector.sampling.sampler import Newest
 from collector.service import run_collector
 from telemetry.errors import ConfigError
@@ -196,7 +196,7 @@ async def test_a_page_that_cannot_be_made_is_an_answer_of_its_own(
         BrokerConfig(port=free_port()), tmp_path, metrics_listen=f"127.0.0.1:{port}", interval=0.2
     )
     source = FakeSource()
-    monkeypatch.setattr("collector.publish.metrics_page.metrics_page", fails)
+    monkeypatch.setattr("collector.page.metrics_page.metrics_page", fails)
     async with collecting(config, source):
         await until(lambda: len(source.calls) >= 3)
         status, body = await ask(port, get("/metrics"))

@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from collector.commands.recorder import record_bus, record_source
 from collector.config import CollectorConfig
 from collector.recording.file import (
     RecordedMessage,
@@ -16,7 +17,6 @@ from collector.recording.file import (
     read,
     read_header,
 )
-from collector.recording.recorder import record_bus, record_source
 from collector.recording.replay import RecordingSource, translated
 from collector.sampling.sampler import BOTH, FAST
 from telemetry import frame

@@ -200,7 +200,7 @@ async def test_a_hundred_collectors_fit_in_one_process(
 def test_a_collector_stays_small() -> None:
     """No NumPy, no database, no web framework: a node has better use for its memory."""
     code = (
-        "import sys, collector.service, collector.sources, collector.sampling.once, collector.publish.metrics_page\n"
+        "import sys, collector.service, collector.sources, collector.commands.once, collector.page.metrics_page\n"
         "heavy = {'numpy', 'duckdb', 'textual', 'aiohttp', 'pynvml', 'prometheus_client', 'gmqtt'}\n"
         "print(sorted(heavy & {name.partition('.')[0] for name in sys.modules}))"
     )

@@ -27,6 +27,7 @@ from tests.tui.cluster import Cluster
 from tests.tui.test_lines import LIVE, line_text
 from tests.web.test_pages import read
 from tui.frame.header import header
+from tui.kit.theme import Line
 from tui.screens.circuit import circuit_lines
 from tui.screens.circuits import COLUMNS, CircuitSource
 from tui.screens.gpu import gpu_lines
@@ -36,7 +37,6 @@ from tui.state.circuit_columns import page_of as circuit_page
 from tui.state.circuits import Now
 from tui.state.dashboard_state import DashboardState
 from tui.status import as_json, fetch, text_lines
-from tui.theme import Line
 from tui.time.screen_time import ScreenTime
 
 SITE: dict[str, Any] = {

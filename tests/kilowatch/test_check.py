@@ -11,9 +11,9 @@ import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
+from collector.commands.once import NodeReading
 from collector.config import CollectorConfig
 from collector.host.role import NVIDIA, gpus_on_the_bus
-from collector.sampling.once import NodeReading
 from kilowatch.__main__ import main
 from kilowatch.check.checks import (
     check_node,

@@ -13,9 +13,9 @@ import pytest
 from click.testing import CliRunner
 
 from aggregator.register.drift import compared, drift_of
+from collector.commands.once import NodeReading
 from collector.config import CollectorConfig
 from collector.host.check_results import CheckResults
-from collector.sampling.once import NodeReading
 from kilowatch.__main__ import main
 from kilowatch.check.checks import CheckDepth, check_node
 from kilowatch.check.gpu_bench import NEEDS

@@ -23,7 +23,7 @@ from kilowatch.__main__ import main
 from kilowatch.saved_logs.reader import SavedLogReader
 from kilowatch.text.alerts import replay_lines
 from telemetry.expansion import LimitError, expanded
-from telemetry.printable import printable_json
+from telemetry.text.printable import printable_json
 from telemetry.topics import Topic
 
 LOST = "[12.5] NVRM: Xid (PCI:0000:18:00): 79, pid=7, name=a, GPU has fallen off the bus.\n"

@@ -23,7 +23,7 @@ from collector.config import CollectorConfig
 from kilowatch.stack.start_line import aggregator_facts, collector_facts
 from telemetry.mqtt import BrokerConfig
 from telemetry.release import release
-from telemetry.service_log import JsonFormatter, changed_keys, log_reload
+from telemetry.text.service_log import JsonFormatter, changed_keys, log_reload
 from tests.brokers import Broker
 
 LONGEST = 120.0

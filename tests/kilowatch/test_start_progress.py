@@ -10,7 +10,7 @@ import pytest
 from collector.config import CollectorConfig
 from kilowatch.stack.collectors import AT_ONCE, LocalCollectors, Sampled, StackPart
 from kilowatch.stack.start import StartProgress
-from telemetry.log_lines import ManyNodes
+from telemetry.text.log_lines import ManyNodes
 
 
 def told(progress: StartProgress, *steps: tuple[float, int, int, int]) -> list[str]:

@@ -35,7 +35,7 @@ from tui.screens.fleet import fleet_lines
 from tui.screens.node import node_lines
 from tui.state.circuits import Now
 from tui.state.dashboard_state import DashboardState
-from tui.status import fitness_line
+from tui.state.fitness import fitness_line
 
 WELL = NodeReply(
     node="dgx-01", state=NodeStatus.ONLINE, age_seconds=0.4, gpus=8, gpus_present=8, role="gpu",

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from telemetry.errors import ConfigError
-from telemetry.settings import Fault, convert, fault_of, read_toml
+from telemetry.text.settings import Fault, convert, fault_of, read_toml
 from tests.kit.packages import PACKAGES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -137,4 +137,4 @@ def test_there_is_one_parser_of_what_msgspec_reports() -> None:
         for path in (ROOT / package).rglob("*.py")
         if any(text in path.read_text(encoding="utf-8") for text in tell_tales)
     }
-    assert found == {"telemetry/settings.py"}
+    assert found == {"telemetry/text/settings.py"}

@@ -21,7 +21,7 @@ PLACES = {
     "aggregator/meters/mqtt.py": SUPERVISED,
     "aggregator/service.py": SUPERVISED,
     "alerts/delivery/outbox.py": SUPERVISED,
-    "collector/recording/recorder.py": "awaited at once; the reader of the kernel log is supervised",
+    "collector/commands/recorder.py": "awaited at once; the reader of the kernel log is supervised",
     "collector/service.py": SUPERVISED + "; the source's end is awaited",
     "telemetry/supervision.py": "a thread whose end is awaited",
     "telemetry/worker_threads.py": "a pool that is watched",

@@ -15,6 +15,7 @@ from tests.tui.test_lines import LIVE, NOW, SECOND, incidents, line_text, state
 from tui.frame.header import header
 from tui.frame.navigation import joined
 from tui.kit.chart import Mark
+from tui.kit.theme import MONO, Tones
 from tui.screens.circuits import COLUMNS as CIRCUITS
 from tui.screens.energy import energy_lines
 from tui.screens.history import Plot, history_lines, rounded, scale_percent, scale_watts
@@ -24,7 +25,6 @@ from tui.state.documents import TODAY
 from tui.state.gpus import GpuRows, Gpus, gpu_name
 from tui.state.incidents import counts
 from tui.tables.columns import share
-from tui.theme import MONO, Tones
 
 PATH = ["Overview", "node-0003", "a-node-with-a-long-name \u203a gpu0"]
 

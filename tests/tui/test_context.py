@@ -10,13 +10,13 @@ from tui.feed.feed import DashboardFeed
 from tui.feed.wants import Wants
 from tui.frame.navigation import DEEPEST, Navigation
 from tui.keys import KEYS
+from tui.kit.theme import DARK, Tones
 from tui.screens import VIEWS
 from tui.screens.context import ViewContext
 from tui.screens.lists import GpusView
 from tui.screens.view import View
 from tui.tables.fields import ALERT_KEYS, GPU_KEYS
 from tui.tables.filter import ALL, parse
-from tui.theme import DARK, Tones
 from tui.time.timebar import ACTIONS, TimeControls
 
 

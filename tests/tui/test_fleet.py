@@ -20,11 +20,11 @@ from api.fitness import (
 from api.fleet import NodeReply, NodeStatus
 from api.ports import PortGroup, PortLine, PortsReply
 from telemetry.devices import Port
+from tui.kit.theme import Line
 from tui.screens.fleet import DRIFT, FITNESS, PORTS, fleet_lines, role_pieces
 from tui.screens.node import node_lines, page_of
 from tui.state.circuits import Now
 from tui.state.dashboard_state import DashboardState
-from tui.theme import Line
 
 SAMPLES = [FitnessSample(n * 300 * 10**9, 100 - n % 20, 1, 0, 0, 0) for n in range(40)]
 SCORE = FitnessReply(

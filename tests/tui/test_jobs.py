@@ -25,6 +25,7 @@ from tests.tui.test_app import press_until, shown
 from tui.app import Top
 from tui.frame.own_jobs import ME, OwnJobs
 from tui.kit.text import STEP
+from tui.kit.theme import THEMES, Line, Tones
 from tui.screens.job_text import (
     circuit_job_lines,
     holder_lines,
@@ -35,7 +36,6 @@ from tui.screens.job_text import (
 from tui.tables.fields import JOB_KEYS, job_fields
 from tui.tables.filter import parse
 from tui.tables.job_table import JOB_SORTS, job_listing, page_of
-from tui.theme import THEMES, Line, Tones
 
 SECOND = 10**9
 AT = 10_000 * SECOND

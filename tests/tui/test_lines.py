@@ -19,13 +19,13 @@ from tui.feed.connection import Connection, ConnectionState
 from tui.frame.header import header
 from tui.frame.lines import band, nothing_yet, tiny
 from tui.keys import KEYS, READ_ONLY, footer, help_lines
+from tui.kit.theme import Line as Drawn
 from tui.state.circuits import Now, countdown, members, worst_line
 from tui.state.dashboard_state import DashboardState
 from tui.state.documents import BUDGETS, CIRCUITS, INCIDENTS, TODAY
 from tui.state.incidents import alert_lines
 from tui.state.row_status import RowStatus
 from tui.tables.gpu_table import gpu_listing
-from tui.theme import Line as Drawn
 from tui.time.screen_time import ScreenTime, countdown_now
 
 LIVE = Connection(ConnectionState.LIVE, 90.0)

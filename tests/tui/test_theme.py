@@ -11,7 +11,18 @@ from rich.color import Color
 from rich.style import Style
 
 from tui.kit.text import clean, fit
-from tui.theme import CONTRAST, DARK, LIGHT, MONO, SIXTEEN, STATES, THEMES, Theme, Tones, luminance
+from tui.kit.theme import (
+    CONTRAST,
+    DARK,
+    LIGHT,
+    MONO,
+    SIXTEEN,
+    STATES,
+    THEMES,
+    Theme,
+    Tones,
+    luminance,
+)
 
 COLOURED = [DARK, LIGHT, CONTRAST]
 GRAPHIC = {"bar", "bar_warn", "bar_crit", "faint", "frame"}

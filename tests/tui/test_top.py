@@ -22,8 +22,8 @@ from api.fleet import NodeReply
 from tests.kit.waiting import within
 from tests.tui.cluster import Cluster, served
 from tests.tui.test_recent_frames import frame
+from tui.kit.theme import DARK, Tones
 from tui.map.fleetmap import FleetMap
-from tui.theme import DARK, Tones
 
 ROOT = Path(__file__).parents[2]
 COLOUR = re.compile(r"\x1b\[(?:[0-9;]*;)?(?:3[0-8]|4[0-8]|9[0-7]|10[0-7])(?:;[0-9;]*)?m")

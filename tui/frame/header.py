@@ -10,10 +10,10 @@ from telemetry.text import short_duration, time_of_day, timer
 from tui.feed.connection import Connection, ConnectionState
 from tui.kit.surface import WIDE
 from tui.kit.text import CROSS, DASH, bar, clean, fit
+from tui.kit.theme import Piece
 from tui.state.circuits import worst_line
 from tui.state.dashboard_state import DashboardState
 from tui.state.incidents import counts
-from tui.theme import Piece
 from tui.time.screen_time import ScreenTime, countdown_now, outdated
 
 

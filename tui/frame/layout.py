@@ -13,13 +13,13 @@ from tui.frame.start_line import OwnAggregator, start_line, with_address
 from tui.keys import footer
 from tui.kit.surface import WIDE, Surface
 from tui.kit.text import clean, fit
+from tui.kit.theme import Line, Piece, Tones
 from tui.screens import VIEWS
 from tui.screens.context import ViewContext
 from tui.screens.view import FILTER_KEYS, View
 from tui.state.gpus import gpu_name
 from tui.state.incidents import counts
 from tui.tables.filter import ALL
-from tui.theme import Line, Piece, Tones
 
 SMALLEST = (60, 16)
 """Columns and rows below which counts and alerts are shown in place of views."""

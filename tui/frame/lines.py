@@ -13,10 +13,10 @@ from tui.kit.text import (
     fit,
     time_of,
 )
+from tui.kit.theme import Line, Piece
 from tui.state.circuits import worst_line
 from tui.state.dashboard_state import DashboardState
 from tui.state.incidents import alert_lines, counts
-from tui.theme import Line, Piece
 from tui.time.screen_time import ScreenTime, countdown_now
 from tui.time.timebar import TimeControls
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from rich.cells import cell_len
 
 from tui.kit.text import STEP, fit
-from tui.theme import Line, Piece
+from tui.kit.theme import Line, Piece
 
 SHORTEST = 20
 """Columns that the last part of a path has at least."""

@@ -28,12 +28,12 @@ from tui.feed.wants import DocumentRequest
 from tui.frame.terminal_input import TerminalDriver
 from tui.kit.surface import Surface
 from tui.kit.text import clean
+from tui.kit.theme import Line, Tones
 from tui.screens.job_text import job_lines, numbered
 from tui.screens.page import Scroll
 from tui.state.documents import LOADING
 from tui.tables.job_table import JOB_SORTS, job_listing
 from tui.tables.table import VirtualTable
-from tui.theme import Line, Tones
 
 ME = "me"
 """In place of a user's name: the user of the token, else the login name."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tui.keys import KEYS
+from tui.kit.theme import THEMES
 from tui.state.dashboard_state import DashboardState
-from tui.theme import THEMES
 
 MOST = 40
 Found = tuple[str, str, str]

@@ -8,7 +8,7 @@ from typing import Protocol
 from rich.cells import cell_len
 
 from tui.kit.text import clean, fit
-from tui.theme import Line, Piece
+from tui.kit.theme import Line, Piece
 
 
 class OwnAggregator(Protocol):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rich.cells import cell_len
 
 from tui.kit.text import bar, clean, fit
-from tui.theme import Line, Piece
+from tui.kit.theme import Line, Piece
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tui.kit.text import fit
-from tui.theme import Line, Piece
+from tui.kit.theme import Line, Piece
 
 Floats = npt.NDArray[np.float64]
 LEFT_DOTS = (0x40, 0x04, 0x02, 0x01)

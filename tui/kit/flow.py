@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rich.cells import cell_len
 
-from tui.theme import Line, Piece
+from tui.kit.theme import Line, Piece
 
 
 def flow(parts: Sequence[Sequence[Piece]], width: int) -> list[Line]:

@@ -9,7 +9,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from tui.kit.painted import painted
-from tui.theme import Line, Tones
+from tui.kit.theme import Line, Tones
 
 WIDE = 120
 """Columns from which on the header has three lines, and lists show the detail beside them."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from rich.cells import cell_len, set_cell_size
 
-from telemetry.printable import printable
 from telemetry.text import ABSENT, day_of_month, time_of_day
+from telemetry.text.printable import printable
 
 DASH = ABSENT
 CROSS = "\u00d7"

@@ -23,7 +23,7 @@ from tui.kit.chart import (
     line_of,
     tick,
 )
-from tui.theme import Line, Piece
+from tui.kit.theme import Line, Piece
 
 REACH = AHEAD_SECONDS
 """Seconds that a trend is extended at most."""

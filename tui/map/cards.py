@@ -11,12 +11,12 @@ from present.device.gpu import clock_limit_row, pcie_row, short_model
 from present.units import celsius, gibibytes_of, megahertz, number, percent, watts_of
 from tui.kit.chart import dots, spark
 from tui.kit.text import bar, clean, fit
+from tui.kit.theme import Line, Piece
 from tui.state import readings
 from tui.state.dashboard_state import DashboardState
 from tui.state.gpus import Floats
 from tui.state.row_status import RowStatus
 from tui.tables.listing import gpu_mark
-from tui.theme import Line, Piece
 
 MOST = 16
 TALL, NARROW = 5, 38

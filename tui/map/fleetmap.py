@@ -16,6 +16,7 @@ from present.units import celsius, percent, watts_of
 from telemetry.text import counted
 from tui.kit.surface import Surface
 from tui.kit.text import clean
+from tui.kit.theme import Line, Tones
 from tui.map.cards import TALL, TALLEST, TRACED, WIDE_CARDS, cards, columns_of
 from tui.map.grid import MOST_DIGITS, Grid, Zoom, lay_out
 from tui.map.heatmap import Bytes, HeatmapCells, draw, quantise
@@ -24,7 +25,6 @@ from tui.state.dashboard_state import DashboardState
 from tui.state.gpus import Floats, natural
 from tui.state.metrics import METRICS, STATE, group_names
 from tui.tables.listing import gpu_mark
-from tui.theme import Line, Tones
 
 
 def placed(

@@ -12,8 +12,8 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
+from tui.kit.theme import INK, STEPS, Line, Piece
 from tui.map.grid import Grid, Ints, Zoom
-from tui.theme import INK, STEPS, Line, Piece
 
 Bytes = npt.NDArray[np.uint8]
 MISSING = 255

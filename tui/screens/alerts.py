@@ -13,6 +13,7 @@ from telemetry.text import counted, short_duration, time_of_day
 from tui.feed.wants import DocumentRequest, Wants
 from tui.kit.surface import Drawing
 from tui.kit.text import clean
+from tui.kit.theme import Piece
 from tui.screens.actions import (
     acknowledge,
     acknowledge_marked,
@@ -31,7 +32,6 @@ from tui.tables.columns import TableColumn
 from tui.tables.fields import ALERT_KEYS, alert_fields
 from tui.tables.filter import Filter
 from tui.tables.listing import Listing
-from tui.theme import Piece
 
 
 def where(incident: Incident) -> str:

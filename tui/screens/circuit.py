@@ -32,6 +32,7 @@ from tui.feed.wants import DocumentRequest, Wants
 from tui.kit.bars import over
 from tui.kit.flow import flow, wrapped
 from tui.kit.text import DASH, clean, fit
+from tui.kit.theme import Line, Piece
 from tui.screens.job_text import circuit_job_lines
 from tui.screens.load_history import Past, past_lines
 from tui.screens.page import PageView
@@ -40,7 +41,6 @@ from tui.state.circuits import Now, countdown, members, tone_of
 from tui.state.dashboard_state import DashboardState
 from tui.state.documents import JOBS
 from tui.state.row_status import RowStatus
-from tui.theme import Line, Piece
 
 
 def circuit_documents(name: str) -> tuple[DocumentRequest, ...]:

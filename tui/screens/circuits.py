@@ -32,6 +32,7 @@ from tui.kit.bars import over
 from tui.kit.flow import wrapped
 from tui.kit.surface import Drawing, Surface
 from tui.kit.text import clean
+from tui.kit.theme import Line, Piece
 from tui.screens.circuit import circuit_documents, circuit_lines
 from tui.screens.lists import ListView
 from tui.state.circuits import Now, bar_tone, countdown, tone_of
@@ -41,7 +42,6 @@ from tui.tables.columns import TableColumn
 from tui.tables.fields import CIRCUIT_KEYS, circuit_fields
 from tui.tables.filter import Filter
 from tui.tables.listing import MARKS, Listing
-from tui.theme import Line, Piece
 
 
 def what_if_lines(name: str, plan: PlanResult, state: DashboardState) -> list[Line]:

@@ -9,6 +9,7 @@ from api.device import GpuPageReply, NodePageReply
 from present.units import celsius, gibibytes, megahertz, number, percent, percent_change, watts
 from tui.feed.wants import DocumentRequest, Wants
 from tui.kit.text import clean, fit
+from tui.kit.theme import Line, Piece
 from tui.screens import gpu as gpus
 from tui.screens import node as nodes
 from tui.screens.compare_times import Comparison, comparison_lines
@@ -26,7 +27,6 @@ from tui.screens.page import PageView
 from tui.screens.view import COPY_KEYS
 from tui.state import readings
 from tui.state.dashboard_state import DashboardState
-from tui.theme import Line, Piece
 
 AsText = Callable[[float | None], str]
 _GPU_ROWS: tuple[tuple[str, str, AsText], ...] = (

@@ -20,10 +20,10 @@ from present.units import percent, percent_change
 from telemetry.text import SECONDS_IN, duration, short_duration, time_of_day
 from tui.feed.wants import DocumentRequest
 from tui.kit.text import DASH, clean, fit
+from tui.kit.theme import Line, Piece, Tones
 from tui.screens.forms import Dialog
 from tui.screens.history import Plot, beside, history_lines, share_room
 from tui.state.dashboard_state import DashboardState
-from tui.theme import Line, Piece, Tones
 
 SECOND = 1_000_000_000
 AsText = Callable[[float | None], str]

@@ -12,11 +12,11 @@ from typing import Protocol
 from tui.feed.connection import ConnectionState
 from tui.feed.feed import DashboardFeed
 from tui.feed.wants import Wants
+from tui.kit.theme import Tones
 from tui.state.circuit_loads import Loads, Past, joined
 from tui.state.circuits import Now
 from tui.state.dashboard_state import DashboardState
 from tui.tables.filter import ALL, Filter, FilterError, parse
-from tui.theme import Tones
 from tui.time.screen_time import FRESH, ScreenTime, countdown_now
 from tui.time.timebar import TimeControls
 

@@ -14,10 +14,10 @@ from tui.feed.wants import DocumentRequest, Wants
 from tui.kit.bars import Bar, bar_list
 from tui.kit.flow import flow
 from tui.kit.text import DASH, clean
+from tui.kit.theme import Line
 from tui.screens.page import PageView
 from tui.state.dashboard_state import DashboardState
 from tui.state.documents import BUDGETS, LOADING, TODAY
-from tui.theme import Line
 
 MONTH = "api/v1/report?days=30"
 BILL = "api/v1/bill"

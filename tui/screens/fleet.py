@@ -19,12 +19,12 @@ from tui.feed.wants import RARE, SELDOM, DocumentRequest, Wants
 from tui.kit.chart import chart, held
 from tui.kit.flow import flow
 from tui.kit.text import clean, fit
+from tui.kit.theme import Line, Piece
 from tui.screens.history import beside
 from tui.screens.page import PageView
 from tui.screens.port_text import fabric_lines
 from tui.state.dashboard_state import DashboardState
-from tui.status import fitness_line
-from tui.theme import Line, Piece
+from tui.state.fitness import fitness_line
 
 FITNESS, DRIFT, PORTS = "api/v1/fitness", "api/v1/drift", "api/v1/ports?limit=100"
 TWO_COLUMNS = 160

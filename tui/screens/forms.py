@@ -19,8 +19,8 @@ from present.units import number
 from telemetry.text import counted
 from tui.kit.surface import Surface
 from tui.kit.text import clean, fit
+from tui.kit.theme import Line, Tones
 from tui.state.dashboard_state import DashboardState
-from tui.theme import Line, Tones
 
 
 class Dialog(ModalScreen[Any]):

@@ -34,6 +34,7 @@ from telemetry.text import duration, time_of_day
 from tui.feed.wants import DocumentRequest, Wants
 from tui.kit.chart import Mark
 from tui.kit.text import CROSS, DASH, STEP, bar, clean, fit
+from tui.kit.theme import Line, Piece
 from tui.screens.history import (
     Plot,
     beside,
@@ -53,7 +54,6 @@ from tui.state import readings
 from tui.state.dashboard_state import DashboardState
 from tui.state.incidents import firing_lines
 from tui.tables.listing import unread_mark
-from tui.theme import Line, Piece
 
 _GOOD_LINK = 1.0
 

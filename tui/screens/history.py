@@ -16,8 +16,8 @@ from telemetry.text import duration, time_of_day
 from tui.feed.wants import DocumentRequest
 from tui.kit.chart import LATE, Mark, apart, chart, held
 from tui.kit.text import DASH
+from tui.kit.theme import Line, Piece
 from tui.state.dashboard_state import DashboardState
-from tui.theme import Line, Piece
 
 HERE, ACROSS = "▲", "┊"
 """Signs of the shown instant in a chart that continues after it."""

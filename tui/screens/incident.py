@@ -20,6 +20,7 @@ from telemetry.text import short_duration, time_of_day
 from tui.feed.wants import DocumentRequest, Wants
 from tui.kit.flow import flow, wrapped
 from tui.kit.text import clean
+from tui.kit.theme import Line
 from tui.screens.actions import acknowledge, runbook, runbook_place, silence, unsilence
 from tui.screens.incident_evidence import evidence_drawn, evidence_path, evidence_request
 from tui.screens.incident_timeline import path_of, timeline_lines, timeline_request
@@ -27,7 +28,6 @@ from tui.screens.page import PageView
 from tui.state.dashboard_state import DashboardState
 from tui.state.documents import SILENCES
 from tui.state.incidents import severity_mark
-from tui.theme import Line
 
 
 def incident_lines(

@@ -10,7 +10,7 @@ from telemetry.text import time_of_day
 from tui.feed.wants import DocumentRequest
 from tui.kit.flow import wrapped
 from tui.kit.text import clean, fit
-from tui.theme import Line
+from tui.kit.theme import Line
 
 _LINES = 2
 _EVERY = 30.0

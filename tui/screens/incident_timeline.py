@@ -11,7 +11,7 @@ from telemetry.text import time_of_day
 from tui.feed.wants import DocumentRequest
 from tui.kit.flow import wrapped
 from tui.kit.text import clean
-from tui.theme import Line
+from tui.kit.theme import Line
 
 
 def path_of(key: str) -> str:

@@ -14,9 +14,9 @@ from telemetry.jobs import AllocationKind, GpuProcess
 from telemetry.text import counted, duration, short_duration, timestamp
 from tui.kit.flow import flow
 from tui.kit.text import DASH, STEP, clean, fit
+from tui.kit.theme import Line, Piece
 from tui.state.incidents import severity_mark
 from tui.tables.job_table import job_mark, job_name
-from tui.theme import Line, Piece
 
 MOST_SHOWN = 4
 """Jobs, or processes, of a GPU, node or circuit that are drawn; the others are counted."""

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 from api.jobs import JobReply, JobsReply
 from tui.feed.wants import DocumentRequest, Wants
 from tui.kit.surface import Drawing
+from tui.kit.theme import Line
 from tui.screens.job_text import Place, by_uuid, job_lines
 from tui.screens.lists import ListView
 from tui.screens.page import PageView
@@ -17,7 +18,6 @@ from tui.tables.fields import JOB_KEYS
 from tui.tables.filter import Filter
 from tui.tables.job_table import JOB_SORTS, job_listing, job_name, page_of
 from tui.tables.listing import Listing
-from tui.theme import Line
 
 JOBS_REQUEST = DocumentRequest(JOBS, JobsReply, 5.0)
 """Request for the jobs that run: an aggregator samples them every five seconds."""

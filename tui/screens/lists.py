@@ -18,6 +18,7 @@ from telemetry.text import time_of_day
 from tui.feed.wants import DocumentRequest, Wants
 from tui.kit.surface import WIDE, Drawing, Surface
 from tui.kit.text import clean, fit
+from tui.kit.theme import Line
 from tui.screens.gpu import gpu_documents, gpu_lines
 from tui.screens.node import node_documents, node_lines
 from tui.screens.view import COMPARE_KEYS, COPY_KEYS, FILTER_KEYS, View
@@ -30,7 +31,6 @@ from tui.tables.gpu_table import GPU_SORTS, gpu_listing
 from tui.tables.listing import Listing
 from tui.tables.node_table import NODE_SORTS, node_listing
 from tui.tables.table import VirtualTable
-from tui.theme import Line
 
 VERY_WIDE, THIRD = 200, 52
 """Width of a terminal from which on there is a third column, and the width of that."""

@@ -12,9 +12,9 @@ from present.units import watts_change
 from telemetry.text import short_duration, time_of_day
 from tui.kit.chart import LATE, Floats, Mark, held
 from tui.kit.text import clean
+from tui.kit.theme import Line
 from tui.kit.trip_forecast import REACH, Fan, Flag, axis, fan_chart, fan_of
 from tui.screens.history import rounded, scale_watts
-from tui.theme import Line
 
 Past = tuple[Floats, Floats]
 """Times in ns, and watts."""

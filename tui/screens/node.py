@@ -22,6 +22,7 @@ from present.units import (
 from tui.feed.wants import DocumentRequest, Wants
 from tui.kit.flow import flow
 from tui.kit.text import clean, fit
+from tui.kit.theme import Line, Piece
 from tui.screens.history import Plot, history_request, plot_lines, scale_percent, scale_watts
 from tui.screens.job_text import node_job_lines
 from tui.screens.page import PageView, Scroll
@@ -33,7 +34,6 @@ from tui.state.dashboard_state import DashboardState
 from tui.state.incidents import firing_lines
 from tui.state.row_status import RowStatus
 from tui.tables.listing import unread_mark
-from tui.theme import Line, Piece
 
 CPU = "node_cpu_utilization_ratio"
 

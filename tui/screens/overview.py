@@ -19,6 +19,7 @@ from tui.kit.bars import Bar, bar_list
 from tui.kit.flow import flow
 from tui.kit.surface import WIDE, Surface
 from tui.kit.text import fit
+from tui.kit.theme import Line
 from tui.map.cards import FACTS
 from tui.map.cards import MOST as MOST_CARDS
 from tui.map.fleetmap import CARDS, FleetMap, cursor_legend, cursor_words
@@ -37,7 +38,6 @@ from tui.state.row_status import RowStatus
 from tui.tables.fields import gpu_fields
 from tui.tables.filter import ALL, Mask
 from tui.tables.listing import gpu_mark
-from tui.theme import Line
 
 MOST_LOADS, MOST_LINES = 4, 60
 """Circuits whose load is drawn at most, and lines of each."""

@@ -14,8 +14,8 @@ from textual.widget import Widget
 from telemetry.text import counted
 from tui.kit.surface import Surface
 from tui.kit.text import clean
+from tui.kit.theme import Line
 from tui.screens.view import COPY_KEYS, View
-from tui.theme import Line
 
 
 class Scroll(Surface, can_focus=True):

@@ -13,6 +13,7 @@ from telemetry.text import counted
 from tui.feed.wants import DocumentRequest, Wants
 from tui.kit.surface import WIDE, Drawing
 from tui.kit.text import CROSS, DASH, bar, clean, fit
+from tui.kit.theme import Line, Piece
 from tui.screens.gpu import page_of as gpu_page_of
 from tui.screens.lists import ListView
 from tui.screens.node import page_of
@@ -23,7 +24,6 @@ from tui.tables.columns import TableColumn
 from tui.tables.fields import gpu_fields
 from tui.tables.filter import Filter
 from tui.tables.listing import Listing, highest_first, unread_mark
-from tui.theme import Line, Piece
 
 
 def matrix_lines(state: DashboardState, node: str, width: int) -> list[Line]:

@@ -12,7 +12,7 @@ from present.units import gigabits, number
 from telemetry.devices import Gpu
 from telemetry.text import counted
 from tui.kit.text import DASH, clean, fit
-from tui.theme import Line, Piece
+from tui.kit.theme import Line, Piece
 
 _COLUMNS = (("port", 14), ("role", 10), ("gpu", 4), ("rail", 5), ("state", 13), ("speed", 9), ("errors", 7))  # fmt: skip
 _FAR = 8

@@ -11,9 +11,9 @@ from present.circuit.rows import share_row
 from present.row import Tone
 from telemetry.text import short_duration, timer
 from tui.kit.text import DASH, clean
+from tui.kit.theme import Piece
 from tui.state.dashboard_state import DashboardState
 from tui.state.row_status import RowStatus
-from tui.theme import Piece
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,9 @@ from present.alert.incident import short_title
 from present.units import number
 from telemetry.text import short_duration
 from tui.kit.text import DASH, clean, fit
+from tui.kit.theme import Piece
 from tui.state.dashboard_state import DashboardState
 from tui.state.documents import LOADING
-from tui.theme import Piece
 
 _SEVERITIES = (("page", "▲", "crit", "CRIT"), ("ticket", "!", "warn", "WARN"))
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from tui.kit.text import fit
-from tui.theme import Piece
+from tui.kit.theme import Piece
 
 S = TypeVar("S")
 

@@ -9,6 +9,7 @@ import numpy as np
 from present.device.gpu import clock_limit_row, short_model
 from present.units import in_gibibytes, in_megahertz, number, percent
 from tui.kit.text import bar, clean
+from tui.kit.theme import Piece
 from tui.state.dashboard_state import DashboardState
 from tui.state.gpus import Floats
 from tui.state.readings import (
@@ -25,7 +26,6 @@ from tui.tables.columns import TableColumn
 from tui.tables.fields import gpu_fields
 from tui.tables.filter import ALL, Filter
 from tui.tables.listing import Listing, gpu_mark, highest_first
-from tui.theme import Piece
 
 
 class GpuSource:

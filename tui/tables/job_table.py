@@ -15,13 +15,13 @@ from present.units import number, watts
 from telemetry.jobs import OF_A_NODE
 from telemetry.text import counted, short_duration
 from tui.kit.text import CROSS, DASH, clean
+from tui.kit.theme import Piece
 from tui.state.gpus import Floats
 from tui.state.row_status import RowStatus
 from tui.tables.columns import TableColumn
 from tui.tables.fields import job_fields
 from tui.tables.filter import ALL, Filter
 from tui.tables.listing import MARKS, Listing, highest_first
-from tui.theme import Piece
 
 _MARKED = {Severity.PAGE: RowStatus.CRIT, Severity.TICKET: RowStatus.WARN}
 _ENDED_WELL = {"", "COMPLETED", "ended", "Succeeded"}

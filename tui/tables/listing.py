@@ -13,12 +13,12 @@ import numpy.typing as npt
 from present.device.gpu import unread_row
 from present.row import FactRow, Tone
 from tui.kit.text import CROSS
+from tui.kit.theme import Piece
 from tui.state.dashboard_state import DashboardState
 from tui.state.gpus import Floats
 from tui.state.readings import TEMPERATURE
 from tui.state.row_status import RowStatus
 from tui.tables.columns import TableColumn, head, line, share
-from tui.theme import Piece
 
 Index = npt.NDArray[np.intp]
 S = TypeVar("S")

@@ -9,6 +9,7 @@ import numpy as np
 from present.device.node import DRIVER_FAULTS, driver_row, gpus_row, role_row, state_row
 from present.units import number, percent, watts
 from tui.kit.text import DASH, bar, clean
+from tui.kit.theme import Piece
 from tui.state.dashboard_state import DashboardState
 from tui.state.gpus import Floats
 from tui.state.readings import POWER, TEMPERATURE, UTILIZATION
@@ -17,7 +18,6 @@ from tui.tables.columns import TableColumn
 from tui.tables.fields import node_fields
 from tui.tables.filter import ALL, Filter
 from tui.tables.listing import MARKS, Listing, highest_first
-from tui.theme import Piece
 
 
 class NodeSource:

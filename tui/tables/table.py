@@ -12,8 +12,8 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from tui.kit.painted import painted
+from tui.kit.theme import Line, Tones
 from tui.tables.listing import Listing
-from tui.theme import Line, Tones
 
 
 class VirtualTable(Widget, can_focus=True):

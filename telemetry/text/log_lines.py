@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from telemetry.printable import PrintableFormatter
+from telemetry.text.printable import PrintableFormatter
 
 QUIET_SECONDS = 60.0
 """Seconds in which a line that differs from another in the node alone is not written."""

@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from telemetry.printable import printable_json
 from telemetry.text import rfc3339
+from telemetry.text.printable import printable_json
 
 log = logging.getLogger("kilowatch.service")
 log.setLevel(logging.INFO)  # a good start is logged without -v too

@@ -1,0 +1,1 @@
+"""The node's own page, for Prometheus and probes."""
