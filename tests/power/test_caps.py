@@ -16,12 +16,15 @@ from hypothesis import strategies as st
 
 from api.power import CapPlan, CapRequest, ModelThroughput, ThroughputPoint
 from kilowatch.__main__ import main
+from power.devices.supply import Tier, points_of, wall_watts
 from power.plan.caps import CappableGpu, plan_caps
+from power.plan.plan import Suppose
 from power.plan.throughput import ThroughputLedger, clock_at
 from power.site.config import NodeConfig, PowerConfig
 from power.site.decode import decode
 from telemetry.errors import ConfigError
 from tests.power.sites import planned
+from tests.power.stage import Stage
 
 ROW = """
 region = "US"
@@ -107,6 +110,74 @@ def test_a_target_that_caps_alone_can_t_meet_says_what_is_left() -> None:
     assert plan.over_watts > 0
 
 
+def test_caps_follow_the_curve_of_the_supplies() -> None:
+    """Of 10,200 W at the wall 9,788 W are inside. At 200 W a GPU 5,788 W are, 29.2 % of what six supplies of
+    3.3 kW are rated for: they are 94.6 % efficient there, not 96 % as at half load."""
+    text = (
+        ROW.replace('"d1", "d2"', '"d1"')
+        .replace("other_w = 500", "")
+        .replace('[nodes.d2]\nprofile = "dgx-h100"\n', "")
+    )
+    plan = capped(text, 1_000.0)
+    assert {cap.to_watts for cap in plan.caps} == {200}
+    assert plan.to_watts == pytest.approx(24_470.225 / 4, abs=0.1)
+
+
+CHAIN = ROW.replace(
+    "[circuits.row]",
+    "[panels.main]\nvolts = 208\nbreaker = 400\n[ups.u]\nparent = 'main'\nwatts = 40000\n"
+    "efficiency = [[0.2, 0.9], [0.5, 0.94], [1.0, 0.95]]\n[circuits.row]\nparent = 'u'",
+)
+
+
+@pytest.mark.parametrize("limit", [700, 560, 400, 200])
+def test_cap_plan_and_live_state_agree_on_what_a_limit_allows(limit: int) -> None:
+    """Also through a UPS with losses of its own. `cap` and a plan with `--cap` took the efficiency at half load."""
+
+    def planned_with(cap: float, name: str) -> float:
+        """The power commitment by `kilowatch plan --cap`."""
+        plan = planned(CHAIN, Suppose(cap=cap))
+        return next(c.committed_watts for c in [*plan.panels, *plan.circuits] if c.id == name)
+
+    gpus = tuple(
+        CappableGpu(node, index, "H100", float(limit), 200.0, 700.0)
+        for node in ("d1", "d2") for index in range(8)
+    )  # fmt: skip
+    stage = Stage(CHAIN, limits={"d1": 8.0 * limit, "d2": 8.0 * limit}, gpus=8)
+    stage.play(1, gpu={"d1": 900.0, "d2": 900.0})
+    for name in ("row", "main"):
+        committed = planned_with(limit, name)
+        assert stage.value("circuit_committed_watts", name) == pytest.approx(committed, abs=0.5)
+        running = capped(CHAIN, 60_000.0, circuit=name, gpus=gpus)
+        assert running.from_watts == pytest.approx(committed, abs=0.5)
+        caps = capped(CHAIN, committed + 1, circuit=name).caps
+        assert {cap.to_watts for cap in caps} == ({limit} if limit < 700 else set())
+
+
+def test_a_node_that_is_described_by_its_watts_counts_once() -> None:
+    """Its GPUs are in them: with the limits in force it draws what it says, and 200 W less with 200 W less."""
+    text = "[circuits.row]\nbreaker = 40\nvolts = 240\nnodes = ['d1', 'h']\n[nodes.d1]\nwatts = 2000\n[nodes.h]\nhost_watts = 460\n"
+    gpus = tuple(
+        gpu(n, limit_watts=450.0, default_watts=450.0, floor_watts=100.0) for n in range(2)
+    )
+    plan = capped(text, 2_500.0 - 200 / 0.92, gpus=gpus)
+    assert plan.from_watts == pytest.approx(2_000 + 460 / 0.92)
+    assert [cap.to_watts for cap in plan.caps] == [350, 350]
+
+
+def test_gpus_of_a_node_that_is_not_configured_are_capped_too() -> None:
+    """What it draws now was taken for all that it may draw."""
+    text = "[circuits.row]\nbreaker = 40\nvolts = 240\nnodes = ['d1']\n"
+    site = decode("site.toml", tomllib.loads(text))
+    gpus = tuple(gpu(n, watts=50.0) for n in range(2))
+    plan = plan_caps(
+        "site.toml", site, CapRequest(circuit="row", below_watts=1_500.0), {"d1": 400.0}, gpus
+    )
+    assert plan.from_watts == pytest.approx(400 + 2 * 650 / 0.92, abs=1)
+    assert plan.met
+    assert {cap.to_watts for cap in plan.caps} == {556}
+
+
 def test_no_cap_is_planned_where_none_is_needed() -> None:
     """The limits in force do already."""
     plan = capped(ROW, 25_000.0)
@@ -184,10 +255,16 @@ def test_what_a_meter_reads_beyond_the_gpus_is_not_capped_away() -> None:
     gpus = tuple(gpu(n, watts=100.0) for n in range(8))
     asked = CapRequest(circuit="row", below_watts=9_000.0)
     plan = plan_caps("site.toml", site, asked, {"d1": 8_000.0}, gpus)
-    per_watt = (plan.from_watts - 500 - 8_000) / (8 * 600)
-    assert 1.0 < per_watt < 1.1
+
+    def with_gpus_at(each: float) -> float:
+        """Six supplies of 3.3 kW, and 7,619 W inside now."""
+        inside = 7_618.6 - 8 * 100 + 8 * each
+        return 500 + wall_watts(inside, points_of(Tier.TITANIUM, 230, redundant=True), 3_300, 6)
+
+    assert with_gpus_at(100) == pytest.approx(500 + 8_000, abs=1)
+    assert plan.from_watts == pytest.approx(with_gpus_at(700), abs=1)
     assert plan.met is False
-    assert plan.to_watts == pytest.approx(500 + 8_000 + 8 * 100 * per_watt, abs=2)
+    assert plan.to_watts == pytest.approx(with_gpus_at(200), abs=1)
 
 
 def test_several_models_in_one_node_have_limits_of_their_own() -> None:
@@ -269,8 +346,8 @@ def test_the_command_prints_the_caps_and_the_commands_and_applies_nothing(tmp_pa
 
     code, text = run(ROW, "--circuit", "row", "--below", "18.5kW")
     assert code == 0
-    assert "row  may draw 20,900 W; with these caps 18,5" in text
-    assert "nvidia-smi -i 7 -pl 556 # d2" in text
+    assert "row  may draw 20,900 W; with these caps 18,491 W" in text
+    assert "nvidia-smi -i 7 -pl 551 # d2" in text
     assert "nothing was applied" in text
     assert max(map(len, text.splitlines())) <= 80
     code, text = run(ROW, "--circuit", "row", "--below", "18500W", "--by", "priority", "--json")
