@@ -7,10 +7,12 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from api.power import CapPlan, CapRequest, GpuCap, ModelThroughput, ThroughputPoint
 from power.devices.catalogue import limit_command
+from power.devices.wall_power import SIGMA_RATIO, WallSource
 from power.network.contingency import Contingencies
 from power.network.curves import EfficiencyCurves
 from power.network.topology import build_topology
@@ -19,9 +21,11 @@ from power.plan.throughput import clock_at
 from power.site.config import PowerConfig
 from power.site.layout import SiteLayout, lay_out
 from power.site.machine import Machine
+from present.circuit.verdict import cap_verdict
 from present.units import quoted
 from telemetry.errors import ConfigError, did_you_mean
 
+_SIGMA = SIGMA_RATIO[WallSource.COMMITTED]
 _RATIOS = 1 << 20
 """Steps of the ratio of the default limits: finer than a watt of any GPU."""
 
@@ -76,16 +80,20 @@ class _Lever:
 def plan_caps(
     where: str, site: PowerConfig, asked: CapRequest, drawn: Mapping[str, float] | None = None,
     gpus: Sequence[CappableGpu] = (), measured: Sequence[ModelThroughput] = (),
+    sigma_watts: float | None = None,
 ) -> CapPlan:  # fmt: skip
     """Return caps with which a circuit's power commitment is below `asked.below_watts`. Nothing is applied.
 
     `drawn`: watts of nodes now; `gpus`: those of running nodes, else a node has what its configuration
-    says. Raises `ConfigError` for a circuit that does not exist.
+    says. `sigma_watts`: one standard deviation of what the circuit draws now; None where it does not run.
+    Raises `ConfigError` for a circuit that does not exist.
     """
     if not (math.isfinite(asked.below_watts) and asked.below_watts > 0):
         raise ConfigError(
             "--below", f"{quoted(asked.below_watts, 'W')} is no power", "Write --below 40kW."
         )
+    if not 0 <= asked.margin_watts < asked.below_watts:
+        raise ConfigError("--margin", f"{quoted(asked.margin_watts, 'W')} is no margin below {quoted(asked.below_watts, 'W')}", "Write --margin 5%.")  # fmt: skip
     layout = lay_out(where, site)
     if asked.circuit not in layout.circuits:
         cure = did_you_mean(asked.circuit, layout.circuits) or f"Known: {', '.join(list(layout.circuits)[:20])}."  # fmt: skip
@@ -94,8 +102,9 @@ def plan_caps(
         raise ConfigError("--by", "who holds which GPU is not known", "Ask with --http a running cluster whose nodes report their jobs.")  # fmt: skip
     load = _Load(layout, asked.circuit, drawn or {}, gpus)
     before = load.watts(load.limits)
+    most = asked.below_watts - asked.margin_watts
     groups = _groups(load.levers, asked.by)
-    limits = _chosen(load, groups, asked.below_watts)
+    limits = _chosen(load, groups, most)
     levers, blind, after = load.levers, load.blind, load.watts(limits)
     chosen = [(levers[number], float(limits[number])) for group in groups for number in group]
     curves = {one.model: one.points for one in measured}
@@ -113,17 +122,22 @@ def plan_caps(
         )
     losses = [cap.throughput_loss for cap in caps]
     known = [loss for loss in losses if loss is not None]
-    return CapPlan(
+    sigma = load.sigma(limits, drawn or {}, sigma_watts)
+    left = asked.below_watts - after
+    answer = CapPlan(
         circuit=asked.circuit, below_watts=asked.below_watts, by=asked.by,
         from_watts=round(before, 1), to_watts=round(after, 1),
-        met=None if blind else after <= asked.below_watts + 1e-6,
-        over_watts=round(max(0.0, after - asked.below_watts), 1),
+        sigma_watts=round(sigma, 1), margin_watts=asked.margin_watts,
+        met=None, with_margin=None if blind and left >= sigma else left >= sigma,
+        over_watts=round(max(0.0, after - most), 1),
         caps=caps,
         throughput_loss=round(sum(known) / len(levers), 4) if len(known) == len(losses) and levers else None,
         throughput=[one for one in measured if one.model in on],
         commands=[f"{limit_command([cap.model], cap.to_watts, cap.index)} # {cap.node}" for cap in caps],
         notices=notices,
     )  # fmt: skip
+    met, words = cap_verdict(answer, blind)
+    return msgspec.structs.replace(answer, met=met, verdict=words)
 
 
 class _Load:
@@ -133,7 +147,7 @@ class _Load:
     def __init__(
         self, layout: SiteLayout, circuit: str, drawn: Mapping[str, float], gpus: Sequence[CappableGpu]
     ) -> None:  # fmt: skip
-        topology = build_topology(layout)
+        self._topology = topology = build_topology(layout)
         self._contingencies = Contingencies(layout, topology)
         self._local = topology.network.other_watts
         self._row = topology.network.names.index(circuit)
@@ -186,6 +200,18 @@ class _Load:
         """Return the watts of the circuit when the levers have these limits."""
         wall = self._contingencies.present_watts(self.machines(caps))
         return float(self._contingencies.flow(wall, self._local).watts[self._row])
+
+    def sigma(self, caps: Floats, drawn: Mapping[str, float], now: float | None) -> float:
+        """Return one standard deviation of the watts with these limits: `now`, that of what is drawn now, and the
+        model's of what each node may draw beside that. They add up, as what a model leaves out is the same
+        everywhere."""
+        part = slice(self._topology.starts[self._row], self._topology.starts[self._row + 1])
+        below, shares = self._topology.below[1][part], self._topology.below[2][part]
+        then = self.machines(caps)[below]
+        if now is None:
+            return _SIGMA * float((then * shares).sum())
+        before = np.array([drawn.get(self._topology.network.machines[m], 0.0) for m in below])
+        return now + _SIGMA * float((np.abs(then - before) * shares).sum())
 
 
 def _configured(machine: Machine) -> list[CappableGpu]:

@@ -45,11 +45,11 @@ MOST = 2 * 10_200 + 500
 
 def capped(
     text: str, below: float, by: Literal["ratio", "priority", "job"] = "ratio", circuit: str = "row",
-    gpus: tuple[CappableGpu, ...] = (), measured: tuple[ModelThroughput, ...] = (),
+    gpus: tuple[CappableGpu, ...] = (), measured: tuple[ModelThroughput, ...] = (), margin: float = 0.0,
 ) -> CapPlan:  # fmt: skip
     """The plan of a site that is written as TOML."""
     site = decode("site.toml", tomllib.loads(text))
-    asked = CapRequest(circuit=circuit, below_watts=below, by=by)
+    asked = CapRequest(circuit=circuit, below_watts=below, by=by, margin_watts=margin)
     return plan_caps("site.toml", site, asked, gpus=gpus, measured=measured)
 
 
@@ -279,6 +279,67 @@ def test_several_models_in_one_node_have_limits_of_their_own() -> None:
     assert plan.caps[0].to_watts / 450 == pytest.approx(plan.caps[2].to_watts / 350, abs=0.01)
 
 
+# Margins, and the error of what is planned.
+
+
+@pytest.mark.parametrize(
+    ("below", "margin", "met", "sure", "words"),
+    [
+        (18_500, 0, True, False, "Yes, met within the model's error only: 18,491 W ± 2,159 W, 9.1 W below 18,500 W"),
+        (18_500, 925, True, False, "Yes, met within the model's error only: 17,5"),
+        (18_500, 2_220, True, True, "Yes, met with margin: 16,2"),
+        (24_000, 0, True, True, "Yes, met with margin: 20,900 W ± 2,448 W, 3,100 W below 24,000 W"),
+        (13_000, 0, True, False, "Yes, met within the model's error only: 13,000 W ± 1,500 W, 0 W below"),
+        (13_000, 1_000, False, False, "No: caps alone are not enough, 735 W are left above 13,000 W less the margin of 1,000 W"),
+        (10_000, 0, False, False, "No: caps alone are not enough, 2,735 W are left above 10,000 W"),
+    ],
+)  # fmt: skip
+def test_an_answer_says_whether_it_outlasts_the_error_of_the_model(
+    below: float, margin: float, met: bool, sure: bool, words: str
+) -> None:
+    """The nodes' part has 12 %; a load that is declared has none. It said met, 1 W below."""
+    plan = capped(ROW, below, margin=margin)
+    assert (plan.met, plan.with_margin) == (met, sure)
+    assert plan.verdict.startswith(words)
+    assert plan.sigma_watts == pytest.approx(0.12 * (plan.to_watts - 500), abs=0.1)
+    assert plan.to_watts + margin <= below or not met
+    if met and margin:
+        assert below - margin - plan.to_watts < 16 * 1.1, "no more than was asked for"
+
+
+def test_what_is_measured_has_its_meters_error_and_what_is_added_the_models() -> None:
+    """9.6 kW by a meter of 1 %; with GPUs at 560 W instead of the 600 that they draw, 320 W less inside. The
+    model is not asked for more than that."""
+    text = (
+        ROW.replace('"d1", "d2"', '"d1"')
+        .replace('[nodes.d2]\nprofile = "dgx-h100"\n', "")
+        .replace("other_w = 500", "other_w = 0")
+    )
+    site = decode("site.toml", tomllib.loads(text))
+    gpus = tuple(gpu(n, watts=600.0, limit_watts=600.0) for n in range(8))
+    drawn = {"d1": 9_600.0}
+    asked = CapRequest(circuit="row", below_watts=9_270.0)
+    plan = plan_caps("site.toml", site, asked, drawn, gpus, sigma_watts=96.0)
+    assert plan.from_watts == pytest.approx(9_600, abs=0.5)
+    assert plan.to_watts == pytest.approx(9_270, abs=9)
+    assert plan.sigma_watts == pytest.approx(96 + 0.12 * (9_600 - plan.to_watts), abs=0.2)
+    assert plan.sigma_watts < 0.02 * plan.to_watts
+    modelled = plan_caps("site.toml", site, asked, {}, gpus)
+    assert modelled.sigma_watts == pytest.approx(0.12 * modelled.to_watts, abs=0.1)
+
+
+def test_too_much_is_too_much_also_beside_a_node_of_unknown_draw() -> None:
+    plan = capped(ROW.replace('"d1", "d2"', '"d1", "d2", "x"') + "[nodes.x]\n", 9_000.0)
+    assert plan.met is False
+    assert plan.verdict.endswith("; the draw of x is not known and comes on top")
+
+
+@pytest.mark.parametrize("margin", [-1.0, 18_500.0, float("nan")])
+def test_a_margin_that_can_t_be_is_refused(margin: float) -> None:
+    with pytest.raises(ConfigError, match="--margin"):
+        capped(ROW, 18_500.0, margin=margin)
+
+
 # Throughput, as measured.
 
 POINTS = [
@@ -350,6 +411,16 @@ def test_the_command_prints_the_caps_and_the_commands_and_applies_nothing(tmp_pa
     assert "nvidia-smi -i 7 -pl 551 # d2" in text
     assert "nothing was applied" in text
     assert max(map(len, text.splitlines())) <= 80
+    assert text.startswith("Yes, met within the model's error only")
+    assert "no margin was asked for, the default; --margin 12% is as large as the model" in text
+    code, text = run(ROW, "--circuit", "row", "--below", "18.5kW", "--margin", "12%")
+    assert code == 0
+    assert text.startswith("Yes, met with margin")
+    assert "margin asked for: 2,220 W" in text
+    code, text = run(ROW, "--circuit", "row", "--below", "13kW", "--margin", "1kW")
+    assert (code, text.startswith("No: ")) == (1, True)
+    code, text = run(ROW, "--circuit", "row", "--below", "13kW", "--margin", "much")
+    assert (code, "Write 5% or 2kW" in text) == (64, True)
     code, text = run(ROW, "--circuit", "row", "--below", "18500W", "--by", "priority", "--json")
     assert (code, {cap["node"] for cap in json.loads(text)["caps"]}) == (0, {"d2"})
     code, text = run(ROW, "--circuit", "row", "--below", "9kW")
