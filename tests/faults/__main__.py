@@ -45,7 +45,12 @@ OPTIONS = (
     ("outage", float, 600.0, "seconds without a broker, with the first seed"),
     ("backlog", int, 600, "frames that each node of a fleet of twice as many has kept, likewise"),
     ("stop", float, 60.0, "seconds for which a part is stopped by a signal"),
-    ("inventories", int, 300, "how often the GPUs of each node change"),
+    (
+        "rounds",
+        int,
+        40,
+        "how often the GPUs of each node change seven times while frames are missing",
+    ),
     ("sessions", int, 2000, "sessions of a reconnect storm"),
     ("soak", seconds, 3600.0, "seconds of the soak, over all seeds, or 24h"),
     ("fleet", int, 7200, "seconds for which the memory of an aggregator with a fleet is watched"),
