@@ -16,11 +16,11 @@ from power.devices.wall_power import SIGMA_RATIO, WallSource
 from power.network.contingency import Contingencies
 from power.network.curves import EfficiencyCurves
 from power.network.topology import build_topology
-from power.network.wiring import Floats
 from power.plan.throughput import clock_at
 from power.site.config import PowerConfig
 from power.site.layout import SiteLayout, lay_out
 from power.site.machine import Machine
+from power.wiring import Floats
 from present.circuit.verdict import cap_verdict
 from present.units import quoted
 from telemetry.errors import ConfigError, did_you_mean
