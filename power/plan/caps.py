@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from api.power import CapPlan, CapRequest, GpuCap, ModelThroughput, ThroughputPoint
-from power.devices.catalogue import limit_command
+from power.devices.catalogue import floor_command, limit_command
 from power.devices.wall_power import SIGMA_RATIO, WallSource
 from power.network.contingency import Contingencies
 from power.network.curves import EfficiencyCurves
@@ -110,12 +110,14 @@ def plan_caps(
     curves = {one.model: one.points for one in measured}
     caps = [_cap(one, cap, curves) for one, cap in chosen if cap < one.gpu.limit_watts]
     on = {one.gpu.model for one in levers}
-    stuck = sorted({one.gpu.node for one in levers if one.gpu.floor_watts is None})
+    stuck = [one.gpu for one in levers if one.gpu.floor_watts is None]
     notices = [f"{name}: its draw is not known and counts as nothing here" for name in blind]
     if asked.by == "job" and any(one.gpu.job is None for one in levers):
         notices.append("who holds some of the GPUs is not known: they come last")
     if stuck:
-        notices.append(f"the lowest limit of the GPUs of {', '.join(stuck[:8])} is not known: they are left as they are")  # fmt: skip
+        nodes = ", ".join(sorted({gpu.node for gpu in stuck})[:8])
+        command = floor_command({gpu.model for gpu in stuck})
+        notices.append(f"the lowest limit of the GPUs of {nodes} is not known: they are left as they are. {command} shows it there; write it as floor_watts")  # fmt: skip
     if caps and any(cap.throughput_loss is None for cap in caps):
         notices.append(
             "a throughput that is not known: no GPU of the model was busy and held by a limit near the cap"
