@@ -229,6 +229,36 @@ def test_half_of_a_node_with_two_cords_counts_on_each_circuit() -> None:
     assert {cap.node for cap in plan.caps} == {"d2"}
 
 
+def test_a_feed_that_carries_what_another_has_lost_is_capped_for_all_of_it() -> None:
+    """As a plan with the same loss; it was capped for half of its nodes, as if the other feed were there."""
+    text = (
+        ROW.replace(
+            'nodes = ["d1", "d2"]\nother_w = 500', 'redundancy = { group = "g", role = "A" }'
+        )
+        + "cords = [{ circuit = 'row' }, { circuit = 'b' }]\n"
+        "[circuits.b]\nvolts = 208\npoles = 3\nbreaker = 125\nredundancy = { group = 'g', role = 'B' }\n"
+    ).replace(
+        'profile = "dgx-h100"\npriority = 5',
+        'profile = "dgx-h100"\ncords = [{ circuit = "row" }, { circuit = "b" }]',
+    )
+    site = decode("site.toml", tomllib.loads(text))
+    asked = CapRequest(circuit="row", below_watts=15_000.0)
+    both = plan_caps("site.toml", site, asked)
+    assert (both.from_watts, both.caps) == (pytest.approx(10_200, abs=1), [])
+    plan = plan_caps("site.toml", site, asked, lost=("b",))
+    supposed = planned(text, Suppose(lose=("b",)))
+    assert plan.from_watts == pytest.approx(
+        next(c.committed_watts for c in supposed.circuits if c.id == "row"), abs=0.5
+    )
+    assert plan.from_watts > 20_300
+    assert plan.met
+    assert plan.sigma_watts == pytest.approx(0.12 * plan.to_watts, rel=0.01)
+    after = planned(text, Suppose(lose=("b",), cap=plan.caps[0].to_watts))
+    assert next(c.committed_watts for c in after.circuits if c.id == "row") == pytest.approx(
+        plan.to_watts, abs=0.5
+    )
+
+
 def gpu(index: int, **more: float | None) -> CappableGpu:
     """A running GPU of `d1`."""
     fields = {"limit_watts": 700.0, "floor_watts": 200.0, "default_watts": 700.0} | more
