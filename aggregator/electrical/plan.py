@@ -100,14 +100,16 @@ def live_cap(
     jobs: Mapping[str, str],
 ) -> Callable[[], CapPlan]:
     """Return the computation of a plan of caps from the limits in force, which may run in a thread of its
-    own. `jobs`: who holds each GPU, by UUID. It raises `ConfigError` for a circuit that does not exist."""
+    own: a feed that is lost now is lost in it, too. `jobs`: who holds each GPU, by UUID. It raises `ConfigError` for a circuit that does not exist."""
     layout = electrical.site.layout
     if layout is None:
         raise ConfigError(WHERE, "there is no circuit", "Write [power.circuits.office] and breaker = 15.")  # fmt: skip
-    site = _with_undeclared(_as_it_is(electrical.site.config, fleet), electrical)
+    site = _with_undeclared(
+        _moved(_as_it_is(electrical.site.config, fleet), electrical), electrical
+    )
     return partial(
         plan_caps, WHERE, site, asked, _drawn(electrical), cappable(fleet, layout.machines, now, jobs),
-        electrical.throughput.measured(), _sigma(electrical, asked.circuit),
+        electrical.throughput.measured(), _sigma(electrical, asked.circuit), _lost(electrical),
     )  # fmt: skip
 
 

@@ -300,6 +300,22 @@ async def test_what_only_the_meter_of_a_panel_sees_counts_in_plans_fits_and_caps
     assert not any(one["fits"] for one in fits["places"])
 
 
+async def test_caps_begin_from_the_feeds_that_are_there() -> None:
+    """A feed that is lost carries nothing; it was planned with."""
+    view = await lab()
+    snapshots = view.electrical.latest
+    assert snapshots is not None
+    circuit = snapshots.circuit
+    gone = np.where(np.array(circuit.names) == "lab/2", 1.0, 0.0)
+    columns = {**circuit.columns, "circuit_feed_lost": gone}
+    view.electrical.latest = replace(snapshots, circuit=replace(circuit, columns=columns))
+    async with door(view) as client:
+        _, one = await post(client, "/api/v1/power/cap", {"circuit": "lab/1", "below_watts": 5000})
+        _, two = await post(client, "/api/v1/power/cap", {"circuit": "lab/2", "below_watts": 5000})
+    assert one["from_watts"] > 5000
+    assert two["from_watts"] == 0
+
+
 def by_id(plan: dict[str, Any], name: str) -> dict[str, Any]:
     """One circuit of a plan."""
     found: dict[str, Any] = next(c for c in plan["circuits"] if c["id"] == name)
