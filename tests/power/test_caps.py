@@ -455,6 +455,17 @@ def test_the_ledger_means_only_busy_gpus_that_their_limit_holds() -> None:
     assert point.hertz_per_watt == pytest.approx(1.55e9 / 505, rel=1e-6)
 
 
+def test_a_reading_that_no_gpu_can_have_is_no_sample_of_its_model() -> None:
+    """The ledger is one for the fleet: a node that invents readings must not move the plan of the others."""
+    ledger, busy, held = ThroughputLedger(), np.ones(5), np.ones(5, bool)
+    watts = np.array([500.0, 1e30, 1e4, -5.0, 500.0])
+    hertz = np.array([1.5e9, 1.5e9, 1.5e9, 1.5e9, 1e30])
+    for _ in range(40):
+        ledger.add(["a"], np.zeros(5, int), watts, hertz, busy, held)
+    ((point,),) = [model.points for model in ledger.measured()]
+    assert (point.watts, point.sm_clock_hertz, point.samples) == (500.0, 1.5e9, 40)
+
+
 # The command.
 
 
