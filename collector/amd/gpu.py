@@ -25,7 +25,8 @@ from collector.probe.protocol import (
     ProbeReading,
     ProbeStatus,
 )
-from telemetry.amd import (
+from telemetry.catalogue import BY_NAME
+from telemetry.catalogue.amd import (
     AmdReader,
     BadPages,
     Binary,
@@ -37,7 +38,6 @@ from telemetry.amd import (
     Residency,
     Sensor,
 )
-from telemetry.catalogue import BY_NAME
 from telemetry.devices import Gpu, Link
 from telemetry.gap import GAP, Gap, reason_of
 from telemetry.metric import Lane, Metric, Table, Unit

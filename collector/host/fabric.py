@@ -35,6 +35,7 @@ from collector.host.port_roles import NUMBERS, with_roles
 from collector.host.topology import FarEnd, far_end, read_topology
 from collector.source import Rows
 from telemetry.catalogue import BY_NAME
+from telemetry.catalogue.sysfs import DeviceFile, HostReader, InterfaceFile, PortFile, Statistic
 from telemetry.devices import PORT_PREFIX, Gpu, Port
 from telemetry.gap import (
     DEVICE_LOST,
@@ -47,7 +48,6 @@ from telemetry.gap import (
 )
 from telemetry.pci import normal_pci
 from telemetry.schema import PORT_SLOW, SCHEMA
-from telemetry.sysfs import DeviceFile, HostReader, InterfaceFile, PortFile, Statistic
 
 log = logging.getLogger(__name__)
 
