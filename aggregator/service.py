@@ -81,8 +81,8 @@ from telemetry.errors import BusError, ConfigError, KilowattError, NodeError, St
 from telemetry.fleet import Fleet
 from telemetry.jobs import NodeJobs
 from telemetry.local_token import state_folders
+from telemetry.notations.slurm import gres_order
 from telemetry.set_aside import SetAside
-from telemetry.slurm import gres_order
 from telemetry.supervision import ProgressMarks, Supervisor
 from telemetry.tasks import TaskGroup, end, first_error
 from telemetry.text import counted

@@ -34,8 +34,8 @@ from telemetry.catalogue.amd import (
 )
 from telemetry.catalogue.nvml import ALL_LINKS, EACH_LINK, Call, Field, Gpm, NvmlReader
 from telemetry.devices import Event
-from telemetry.kernel_log import parse_line
 from telemetry.metric import Lane, Metric, Table
+from telemetry.notations.kernel_log import parse_line
 from telemetry.statements.catalogue import Statement, statements
 from telemetry.statements.node import HARMLESS, node_statements
 from telemetry.text.field_texts import field_texts

@@ -26,7 +26,7 @@ from telemetry.jobs import (
     UserPrivacy,
     with_keys,
 )
-from telemetry.slurm import SCHEDULER
+from telemetry.notations.slurm import SCHEDULER
 
 SOURCE = "squeue"
 """Source of the allocations that the scheduler alone knows."""

@@ -42,8 +42,8 @@ from telemetry.jobs import (
     NodeJobs,
     with_node,
 )
+from telemetry.notations.slurm import SCHEDULER
 from telemetry.set_aside import SetAside
-from telemetry.slurm import SCHEDULER
 
 STEP_SECONDS = 5.0
 """Seconds between two samples of the fleet."""

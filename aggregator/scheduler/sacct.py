@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from aggregator.scheduler.listed import HOLDING, SECOND, WAITING, exit_code_of
 from api.jobs import JobAccount
 from telemetry.jobs import JobKey
-from telemetry.slurm import SCHEDULER
+from telemetry.notations.slurm import SCHEDULER
 
 FIELDS = ("JobIDRaw", "Cluster", "State", "Submit", "Start", "End", "ExitCode", "Account", "User", "JobName")  # fmt: skip
 _SEPARATOR = "\x1f"

@@ -21,7 +21,7 @@ from aggregator.scheduler.listed import (
     whole_nodes,
 )
 from telemetry.jobs import Job, JobKey
-from telemetry.slurm import SCHEDULER, expanded
+from telemetry.notations.slurm import SCHEDULER, expanded
 
 COMMAND = ("scontrol", "show", "job", "-d")
 """With `SLURM_TIME_FORMAT=%s`, so that times are seconds since 1970."""

@@ -24,7 +24,7 @@ from aggregator.scheduler.listed import (
     whole_nodes,
 )
 from telemetry.jobs import Job, JobKey
-from telemetry.slurm import SCHEDULER, expanded
+from telemetry.notations.slurm import SCHEDULER, expanded
 
 COMMAND = ("squeue", "--json")
 _MOST_TEXT = 256

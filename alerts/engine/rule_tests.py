@@ -34,7 +34,7 @@ from telemetry.jobs import (
     JobSourceState,
     NodeJobs,
 )
-from telemetry.kernel_log import parse_line, parse_node_line
+from telemetry.notations.kernel_log import parse_line, parse_node_line
 
 _EPOCH = 1_700_000_000_000_000_000
 _BEFORE = 1_000_000.0

@@ -23,7 +23,7 @@ from telemetry.inventory import (
     MOUNTS_FACT,
     SERVICE_FACT,
 )
-from telemetry.kernel_args import kept_arguments
+from telemetry.notations.kernel_args import kept_arguments
 
 MOST_MOUNTS, MOST_SERVICES = 64, 64
 _LOCAL = frozenset({"ext4", "xfs", "btrfs", "zfs"})

@@ -46,7 +46,7 @@ from telemetry.gap import (
     SATURATED,
     TIMED_OUT,
 )
-from telemetry.pci import normal_pci
+from telemetry.notations.pci import normal_pci
 from telemetry.schema import PORT_SLOW, SCHEMA
 
 log = logging.getLogger(__name__)

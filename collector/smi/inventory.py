@@ -10,7 +10,7 @@ from collector.smi.values import gap_of
 from telemetry.devices import Gpu, Link
 from telemetry.gap import Gap, reason_of
 from telemetry.inventory import Inventory
-from telemetry.pci import normal_pci
+from telemetry.notations.pci import normal_pci
 
 NAMELESS = "pci-"
 """Prefix of the key of a GPU without a UUID."""

@@ -48,7 +48,7 @@ from telemetry.devices import Gpu
 from telemetry.errors import SourceError
 from telemetry.expansion import MAX_SIZE, Expansion, expanded
 from telemetry.gap import Gap, reason_of
-from telemetry.kernel_log import message_start
+from telemetry.notations.kernel_log import message_start
 from telemetry.statements.node import GPU_DRIVER
 from telemetry.text import counted
 

@@ -31,8 +31,8 @@ from kilowatch.stack.demo_site import site_of
 from telemetry.devices import Event
 from telemetry.fleet import Fleet
 from telemetry.inventory import Inventory
-from telemetry.kernel_log import parse_line
 from telemetry.metric import Lane
+from telemetry.notations.kernel_log import parse_line
 from telemetry.schema import SCHEMA
 
 START = EPOCH * 1_000_000_000

@@ -13,7 +13,7 @@ from collector.assembly import CollectorAssembly
 from collector.host.kernel_log import KernelLog
 from collector.source import DeviceEvent
 from telemetry.frame import unpack
-from telemetry.kernel_log import KernelRecord
+from telemetry.notations.kernel_log import KernelRecord
 from telemetry.schema import NODE_FAST, SCHEMA
 from telemetry.supervision import Supervisor
 from telemetry.tasks import end

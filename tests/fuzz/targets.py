@@ -41,9 +41,9 @@ from power.meters.meter_record import MeterRecord
 from power.site.attach import attach
 from telemetry.border import decode_jobs
 from telemetry.errors import KilowattError, WireError
-from telemetry.kernel_log import Assembler
 from telemetry.metric import Lane, Table
 from telemetry.mqtt import BrokerConfig
+from telemetry.notations.kernel_log import Assembler
 from telemetry.schema import GPU_FAST, SCHEMA
 from tests.aggregator.fake_view import FakeView
 from tests.aggregator.feed import ARRIVAL

@@ -23,8 +23,8 @@ from telemetry import inventory as messages
 from telemetry.devices import Event, Gpu, Link
 from telemetry.gap import DEVICE_LOST, NOT_SUPPORTED, TIMED_OUT
 from telemetry.inventory import CollectorStatus, Inventory, NodeState
-from telemetry.kernel_log import parse_line
 from telemetry.metric import Table
+from telemetry.notations.kernel_log import parse_line
 from telemetry.schema import (
     GPU_FAST,
     GPU_SLOW,
