@@ -82,9 +82,9 @@ from telemetry.fleet import Fleet
 from telemetry.jobs import NodeJobs
 from telemetry.local_token import state_folders
 from telemetry.notations.slurm import gres_order
-from telemetry.set_aside import SetAside
-from telemetry.supervision import ProgressMarks, Supervisor
-from telemetry.tasks import TaskGroup, end, first_error
+from telemetry.runtime.set_aside import SetAside
+from telemetry.runtime.supervision import ProgressMarks, Supervisor
+from telemetry.runtime.tasks import TaskGroup, end, first_error
 from telemetry.text import counted
 from telemetry.text.service_log import log_refused, log_reload
 from telemetry.topics import Topic, check_name, shard_of, topic

@@ -26,8 +26,8 @@ from api.stats import Stats
 from telemetry.devices import Event
 from telemetry.fleet import Fleet
 from telemetry.jobs import JobKey, JobSourceState, NodeJobs
-from telemetry.set_aside import Parts, SetAside
-from telemetry.supervision import ProgressMarks
+from telemetry.runtime.set_aside import Parts, SetAside
+from telemetry.runtime.supervision import ProgressMarks
 
 
 class FlushBroadcast:

@@ -31,9 +31,9 @@ from collector.sources import is_elsewhere, make_source
 from telemetry import private_file
 from telemetry.errors import ConfigError
 from telemetry.inventory import LABEL_FACT, NodeRole
-from telemetry.release import release
-from telemetry.systemd import ServiceManager
-from telemetry.tasks import TaskGroup, end, first_error, unending
+from telemetry.runtime.release import release
+from telemetry.runtime.systemd import ServiceManager
+from telemetry.runtime.tasks import TaskGroup, end, first_error, unending
 from telemetry.text import duration
 
 # The state folder is locked: one running collector per folder.

@@ -21,8 +21,8 @@ import msgspec
 from paho.mqtt.enums import LogLevel
 
 from telemetry import local_token
-from telemetry.backoff import Backoff
 from telemetry.errors import BusError, ConfigError
+from telemetry.runtime.backoff import Backoff
 from telemetry.secrets import check_readable, read_secret, secret_path
 
 log = logging.getLogger(__name__)

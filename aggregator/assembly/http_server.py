@@ -46,7 +46,7 @@ from aggregator.view import AggregatorView
 from aggregator.web.frame import add_pages, missing_pages, page_rules
 from telemetry import local_token
 from telemetry.errors import ConfigError
-from telemetry.supervision import Supervisor, in_thread
+from telemetry.runtime.supervision import Supervisor, in_thread
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from power.snapshot.snapshot import PowerSnapshot, Quantity
 from power.wiring import POLES
 from telemetry.exposition import COUNTER, GAUGE, PREFIX, Family, Sample, labels
 from telemetry.metric import Kind
-from telemetry.set_aside import Parts
+from telemetry.runtime.set_aside import Parts
 
 LABEL_OF = {
     SnapshotKind.CIRCUIT: "circuit",

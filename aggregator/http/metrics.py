@@ -43,7 +43,7 @@ from telemetry.exposition import (
     render,
 )
 from telemetry.fleet import Node
-from telemetry.set_aside import Parts
+from telemetry.runtime.set_aside import Parts
 
 SIZE_SECONDS = 1.0
 """Seconds that a scrape waits for the size of the store; then the size is left out."""

@@ -22,8 +22,8 @@ from api.stats import Stats
 from telemetry.fleet import Fleet
 from telemetry.frame import PackedBlock
 from telemetry.metric import Lane
+from telemetry.runtime.set_aside import SetAside
 from telemetry.schema import SCHEMA
-from telemetry.set_aside import SetAside
 
 ONE_FLUSH = "(one flush)"
 """Part of an exception that was gone at the second try, and cost nothing."""

@@ -43,7 +43,7 @@ from telemetry.jobs import (
     with_node,
 )
 from telemetry.notations.slurm import SCHEDULER
-from telemetry.set_aside import SetAside
+from telemetry.runtime.set_aside import SetAside
 
 STEP_SECONDS = 5.0
 """Seconds between two samples of the fleet."""

@@ -20,8 +20,8 @@ from power.meters.redfish import Redfish
 from power.site.attach import attach
 from power.site.config import PowerConfig
 from telemetry.mqtt import BrokerConfig
-from telemetry.supervision import Supervisor
-from telemetry.tasks import TaskGroup
+from telemetry.runtime.supervision import Supervisor
+from telemetry.runtime.tasks import TaskGroup
 
 
 class MeterHub:

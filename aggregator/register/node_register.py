@@ -26,7 +26,7 @@ from telemetry.errors import NodeError
 from telemetry.fleet import Fleet, Node
 from telemetry.intervals import IntervalSet
 from telemetry.inventory import machine_of, role_of
-from telemetry.release import release
+from telemetry.runtime.release import release
 from telemetry.state_file import json_of
 from telemetry.text import duration, rfc3339
 from telemetry.topics import check_name

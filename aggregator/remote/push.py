@@ -22,7 +22,7 @@ from aggregator.remote.encode import STALE, labels_key, name_key, samples, snapp
 from aggregator.settings.remote_write import RemoteWriteConfig
 from aggregator.view import AggregatorView, parts_of
 from telemetry.exposition import PREFIX
-from telemetry.http_outcome import HttpOutcome, outcome_of
+from telemetry.runtime.http_outcome import HttpOutcome, outcome_of
 from telemetry.text.decimals import plain
 
 log = logging.getLogger(__name__)

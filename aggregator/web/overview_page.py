@@ -42,7 +42,7 @@ from present.row import Tone
 from present.units import percent, watts
 from telemetry.inventory import role_of
 from telemetry.metric import Table
-from telemetry.release import release
+from telemetry.runtime.release import release
 from telemetry.text import ABSENT, counted
 
 MOST = 10

@@ -32,7 +32,7 @@ from collector.sources import is_elsewhere, make_source
 from telemetry.gap import NOT_READ, NOT_SUPPORTED, Gap, reason_of
 from telemetry.inventory import Inventory
 from telemetry.metric import Lane, Table
-from telemetry.release import release
+from telemetry.runtime.release import release
 from telemetry.schema import SCHEMA
 
 log = logging.getLogger(__name__)

@@ -27,7 +27,7 @@ from collector.jobs.users import PersonFilter, UserNames
 from collector.source import ListsProcesses, Source
 from telemetry import inventory as messages
 from telemetry.jobs import JobSourceState, NodeJobs
-from telemetry.worker_threads import WorkerThreads
+from telemetry.runtime.worker_threads import WorkerThreads
 
 log = logging.getLogger(__name__)
 

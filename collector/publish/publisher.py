@@ -23,11 +23,11 @@ from collector.publish.backfill import BackfillResponder, FrameRing
 from collector.publish.command_limits import CommandLimits
 from collector.publish.queue import PublishQueue
 from telemetry import inventory as messages
-from telemetry.backoff import STABLE_AFTER, Backoff
 from telemetry.errors import KilowattError, WireError
 from telemetry.inventory import CommandKind, FrameSpan, Inventory, NodeState
 from telemetry.mqtt import FIRST_PAUSE, LONGEST_PAUSE, client_id, connect
-from telemetry.tasks import TaskGroup, end, unending
+from telemetry.runtime.backoff import STABLE_AFTER, Backoff
+from telemetry.runtime.tasks import TaskGroup, end, unending
 from telemetry.topics import Topic, topic
 
 log = logging.getLogger(__name__)

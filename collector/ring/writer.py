@@ -17,7 +17,7 @@ from queue import SimpleQueue
 
 from collector.ring.ring import Ring
 from telemetry.inventory import FrameSpan
-from telemetry.supervision import describe, in_thread
+from telemetry.runtime.supervision import describe, in_thread
 
 log = logging.getLogger(__name__)
 

@@ -28,7 +28,7 @@ from telemetry.devices import Gpu, Port
 from telemetry.gap import NOT_SUPPORTED
 from telemetry.inventory import CommandKind, Inventory, NodeRole
 from telemetry.metric import Lane, Table
-from telemetry.release import release
+from telemetry.runtime.release import release
 from telemetry.topics import phase_of
 
 # The grid of ticks, which differs from node to node.

@@ -24,7 +24,7 @@ from present.circuit.rules import NO_CIRCUITS
 from telemetry.errors import ConfigError
 from telemetry.inventory import CommandKind
 from telemetry.mqtt import BrokerConfig
-from telemetry.release import release
+from telemetry.runtime.release import release
 from telemetry.text.service_log import log_start
 
 DEMO_SOURCE = "simulated:desktop-4x5090"

@@ -54,9 +54,9 @@ from telemetry.intervals import IntervalSet
 from telemetry.inventory import Inventory
 from telemetry.jobs import Allocation, GpuProcess, Job, JobKey, NodeJobs
 from telemetry.metric import Lane, Table
+from telemetry.runtime.set_aside import SetAside
+from telemetry.runtime.supervision import ProgressMarks
 from telemetry.schema import SCHEMA
-from telemetry.set_aside import SetAside
-from telemetry.supervision import ProgressMarks
 
 START = 1_790_000_000_000_000_000
 """The wall clock of tests at monotonic second 1000, ns since 1970."""

@@ -30,8 +30,8 @@ from telemetry.inventory import (
     NodeState,
 )
 from telemetry.mqtt import BrokerConfig
+from telemetry.runtime.tasks import end
 from telemetry.schema import GPU_FAST, NODE_FAST, SCHEMA
-from telemetry.tasks import end
 from telemetry.topics import Topic, topic
 from tests.brokers import plain_client
 

@@ -26,7 +26,7 @@ from power.snapshot.documents import circuit_states
 from power.snapshot.quantities import QUANTITIES
 from telemetry.exposition import render
 from telemetry.jobs import Allocation, Job, JobKey, NodeJobs
-from telemetry.set_aside import Parts, SetAside
+from telemetry.runtime.set_aside import Parts, SetAside
 from tests.aggregator.fake_view import FakeView
 from tests.aggregator.http_client import Door, door, small_cluster
 

@@ -21,7 +21,7 @@ from kilowatch.text.nodes import node_lines
 from telemetry import inventory as messages
 from telemetry.errors import ConfigError, NodeError
 from telemetry.fleet import Fleet
-from telemetry.release import release
+from telemetry.runtime.release import release
 from telemetry.topics import Topic, topic
 from tests.aggregator.fake_view import inventory
 from tests.aggregator.node import NOW, ScriptedNode

@@ -29,7 +29,7 @@ from api.alerts import AlertState
 from telemetry.errors import ConfigError
 from telemetry.intervals import IntervalSet
 from telemetry.mqtt import DEFAULT_HOST, DEFAULT_PORT, BrokerConfig
-from telemetry.systemd import ServiceManager
+from telemetry.runtime.systemd import ServiceManager
 from tests.aggregator.node import ScriptedNode
 from tests.aggregator.test_service import audit, config, running
 from tests.brokers import Mosquitto, free_port

@@ -12,7 +12,7 @@ from collector.assembly import SLOWEST_SEND, CollectorAssembly
 from collector.publish.publisher import Publisher
 from collector.service import _publish
 from telemetry.mqtt import BrokerConfig
-from telemetry.supervision import ProgressMarks
+from telemetry.runtime.supervision import ProgressMarks
 from tests.brokers import Mosquitto, free_port
 from tests.collector.bus import collecting, config_of, reading
 from tests.collector.test_page import ask, get

@@ -50,7 +50,7 @@ UNRAISED = {
     r"aggregator\.alerting\.(journal_writer\.JournalWriter\.run|service\.AlertingService\.(_keep_memory|_evaluate_when_due))": _BEGUN,
     r"aggregator\.electrical\.service\.ElectricalService\._save_regularly": _BEGUN,
     r"alerts\.delivery\.worker\.ChannelWorker\.run": _BEGUN,
-    r"telemetry\.tasks\.unending": _BEGUN,
+    r"telemetry\.runtime\.tasks\.unending": _BEGUN,
     r"telemetry\.frame\.(build|encode|encode_many|pack|pack_rows)": _NODES,
     r"telemetry\.(inventory\.encode|topics\.topic)": _NODES,
     r"telemetry\.fleet\.Matrix\.grow": _ROOM,

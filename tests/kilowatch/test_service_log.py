@@ -22,7 +22,7 @@ from alerts.config import AlertsConfig
 from collector.config import CollectorConfig
 from kilowatch.stack.start_line import aggregator_facts, collector_facts
 from telemetry.mqtt import BrokerConfig
-from telemetry.release import release
+from telemetry.runtime.release import release
 from telemetry.text.service_log import JsonFormatter, changed_keys, log_reload
 from tests.brokers import Broker
 
