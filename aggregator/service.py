@@ -78,9 +78,9 @@ from power.report.months import month_at
 from power.snapshot.snapshot import PowerSnapshot
 from telemetry.devices import Event, Gpu
 from telemetry.errors import BusError, ConfigError, KilowattError, NodeError, StoreError, WireError
+from telemetry.files.local_token import state_folders
 from telemetry.fleet import Fleet
 from telemetry.jobs import NodeJobs
-from telemetry.local_token import state_folders
 from telemetry.notations.slurm import gres_order
 from telemetry.runtime.set_aside import SetAside
 from telemetry.runtime.supervision import ProgressMarks, Supervisor

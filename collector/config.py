@@ -14,9 +14,9 @@ import msgspec
 from collector.jobs.config import JobsConfig
 from telemetry.devices import PORT_ROLES as ROLES
 from telemetry.errors import ConfigError
+from telemetry.files.secrets import read_secret
 from telemetry.inventory import CommandKind, NodeRole
 from telemetry.mqtt import BrokerConfig
-from telemetry.secrets import read_secret
 from telemetry.topics import check_name
 
 SHORTEST_INTERVAL = 0.05

@@ -28,8 +28,8 @@ from collector.page.metrics_page import serve
 from collector.sampling.sampler import HostRows, PortRows
 from collector.source import Paced, Source
 from collector.sources import is_elsewhere, make_source
-from telemetry import private_file
 from telemetry.errors import ConfigError
+from telemetry.files import private_file
 from telemetry.inventory import LABEL_FACT, NodeRole
 from telemetry.runtime.release import release
 from telemetry.runtime.systemd import ServiceManager

@@ -44,8 +44,8 @@ from aggregator.http.summary import Summarizer
 from aggregator.impairments import report_task
 from aggregator.view import AggregatorView
 from aggregator.web.frame import add_pages, missing_pages, page_rules
-from telemetry import local_token
 from telemetry.errors import ConfigError
+from telemetry.files import local_token
 from telemetry.runtime.supervision import Supervisor, in_thread
 
 log = logging.getLogger(__name__)

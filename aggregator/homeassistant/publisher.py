@@ -24,9 +24,9 @@ from aggregator.homeassistant.devices import PAGE, DeviceReader
 from aggregator.homeassistant.entities import Device, Topics, discovery, is_of
 from aggregator.view import AggregatorView, parts_of
 from telemetry.errors import BusError, ConfigError
+from telemetry.files.state_file import json_of, replace_file
 from telemetry.mqtt import FIRST_PAUSE, LONGEST_PAUSE, BrokerConfig, client_id, connect, pause
 from telemetry.runtime.backoff import Backoff
-from telemetry.state_file import json_of, replace_file
 
 log = logging.getLogger(__name__)
 

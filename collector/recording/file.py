@@ -21,7 +21,7 @@ import msgspec
 
 from collector.ring.segment import RECORDS
 from telemetry.errors import SourceError
-from telemetry.expansion import Expansion
+from telemetry.files.expansion import Expansion
 from telemetry.text import counted
 from telemetry.topics import Topic, is_name
 
@@ -152,7 +152,7 @@ def read(
     """Iterate over the messages of a recording, in the order in which they were written.
 
     Damaged blocks and impossible messages are skipped, and counted in `skipped`. Raises `SourceError`
-    for another file, `LimitError` where it expands to more than `max_size` (`telemetry.expansion`).
+    for another file, `LimitError` where it expands to more than `max_size` (`telemetry.files.expansion`).
     """
     skipped = Skipped() if skipped is None else skipped
     expansion = Expansion(str(path), max_size or MAX_RECORDING)

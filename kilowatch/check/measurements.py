@@ -27,7 +27,7 @@ from collector.sources import is_amd
 from kilowatch.check.gpu_bench import NEEDS
 from kilowatch.check.verdict import CheckReply, CheckResult, Verdict
 from present.units import rate_text
-from telemetry import private_file
+from telemetry.files import private_file
 from telemetry.gap import reason_of
 from telemetry.metric import Table
 from telemetry.schema import SCHEMA

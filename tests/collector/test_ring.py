@@ -48,7 +48,7 @@ def test_a_ring_that_is_not_synced_has_the_disk_wait_for_nothing(
 ) -> None:
     """Its frames are kept all the same."""
     calls: list[int] = []
-    monkeypatch.setattr("telemetry.record_log.os.fdatasync", calls.append)
+    monkeypatch.setattr("telemetry.files.record_log.os.fdatasync", calls.append)
     ring = Ring(tmp_path, 1 << 20, durable=durable)
     ring.open()
     fill(ring, 7, 0, 9)

@@ -55,7 +55,7 @@ UNRAISED = {
     r"telemetry\.(inventory\.encode|topics\.topic)": _NODES,
     r"telemetry\.fleet\.Matrix\.grow": _ROOM,
     r"alerts\.rules\.of_jobs\.SlowInJob\._forget": "called every five seconds, where a GPU has changed hands since",
-    r"telemetry\.private_file\.(make_folder|write)": "called every five minutes, where the past of the fitness has grown",
+    r"telemetry\.files\.private_file\.(make_folder|write)": "called every five minutes, where the past of the fitness has grown",
     r"power\.report\.load_profile\.LoadProfile\.__init__": "called when a month begins",
 }  # fmt: skip
 """Functions that run in the scene but that no fault can be raised in once it is under way, with the reason.

@@ -28,8 +28,8 @@ import aiohttp
 import paho.mqtt.client as paho
 
 from telemetry import inventory as messages
-from telemetry import local_token
 from telemetry.devices import Event
+from telemetry.files import local_token
 from telemetry.inventory import CollectorStatus, NodeState
 from telemetry.topics import Topic
 from tests.aggregator.node import ScriptedNode

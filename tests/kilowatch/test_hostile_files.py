@@ -22,7 +22,7 @@ from collector.ring.segment import RECORDS
 from kilowatch.__main__ import main
 from kilowatch.saved_logs.reader import SavedLogReader
 from kilowatch.text.alerts import replay_lines
-from telemetry.expansion import LimitError, expanded
+from telemetry.files.expansion import LimitError, expanded
 from telemetry.text.printable import printable_json
 from telemetry.topics import Topic
 
