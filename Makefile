@@ -4,6 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 SECONDS ?= 600
 INPUTS  ?= 1000000
+SOAK    ?= 1h
 BASE    ?= origin/main
 STAMP  := $(VENV)/.installed
 
@@ -104,8 +105,8 @@ bench: setup packages  ## measure, and write the figures beside their commands (
 bench-short: setup packages  ## the ratchet: what this tree costs beside a stored commit; ten minutes; `make bench-short BASE=HEAD~1`
 	$(BIN)/python -m bench.short $(if $(filter command line,$(origin BASE)),--base $(BASE))
 
-faults: setup packages  ## the long fault campaign; rewrites docs/faults.md
-	$(BIN)/python -m tests.faults
+faults: setup packages  ## the long fault campaign; rewrites docs/faults.md: `make faults SOAK=24h`
+	$(BIN)/python -m tests.faults --soak $(SOAK)
 
 cluster-faults: setup packages  ## all rows of the failure matrix, then random faults for an hour; rewrites docs/cluster-faults.md
 	$(BIN)/python -m pytest -q -m alone

@@ -90,6 +90,10 @@ _TABLES: dict[str, Table] = {table.value: table for table in Table}
 _KINDS: dict[str, SnapshotKind] = {kind.value: kind for kind in SnapshotKind}
 
 
+UNIT_LABELS = ("unit", "server")
+"""Labels that belong to one fault of an alert."""
+
+
 class Alert(msgspec.Struct, frozen=True):
     """The verdict of a rule on one device or circuit, with its state."""
 
@@ -108,8 +112,8 @@ class Alert(msgspec.Struct, frozen=True):
     labels: dict[str, str] = {}
     """Labels that pages, routes and silences match: `cluster`, `gpu` (index), `uuid`, `serial`, `pci`,
     `slot`, `model`, `link`, `port`, `circuits` (names joined by commas), `rack`, `job`, `process` (the cause
-    of the error, where the kernel's log names it), `fault` (in an incident: one of `faults`), as far as
-    they are known."""
+    of the error, where the kernel's log names it), `unit` (mount, drive, memory module, adapter, switch port) and
+    `server` (of a mount), `fault` (in an incident: one of `faults`), as far as they are known."""
     limit: float | None = None
     """The threshold that `value` is compared with."""
     value_text: str = ""
@@ -134,7 +138,9 @@ class Alert(msgspec.Struct, frozen=True):
     """Owner of the remedy, by its rule; null of an alert of a release before 2026.2."""
     faults: tuple[str, ...] = ()
     """Different faults that came at one place while the rule fired there, in their order: `GPU7` as the
-    driver numbers it, or a kind. In an incident each is an alert of its own."""
+    driver numbers it, a kind, or a unit. In an incident each is an alert of its own."""
+    units: dict[str, dict[str, str]] = {}
+    """By fault: labels of the unit that it is about (`unit`, `server`)."""
 
     def matched_labels(self) -> dict[str, str]:
         """Return everything that a matcher may name."""

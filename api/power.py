@@ -511,6 +511,8 @@ class CapRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """`ratio`: all GPUs at one ratio of their default limits. `priority`: the nodes of the lowest `priority`
     first, each down to its floor before the next. `job`: the GPUs that nobody holds first, then those of one job after the
     other, of that which draws most there first."""
+    margin_watts: float = 0.0
+    """Watts that the caps shall leave below `below_watts`."""
 
 
 class GpuCap(msgspec.Struct, frozen=True, kw_only=True):
@@ -563,10 +565,19 @@ class CapPlan(msgspec.Struct, frozen=True, kw_only=True):
     """Power commitment of the circuit with the limits in force."""
     to_watts: float
     """The same with the caps."""
+    sigma_watts: float = 0.0
+    """Standard deviation of `to_watts`: what is drawn now as its meters or models know it, and the model's 12 % of
+    what the limits allow beside that. Of a site that does not run, 12 % of the nodes' part."""
+    margin_watts: float = 0.0
+    """Watts that were asked for below `below_watts`; the caps leave them where the floors allow it."""
     met: bool | None
-    """Whether the caps are enough; null when a node on the circuit has an unknown draw."""
+    """Whether the caps are enough, with the margin that was asked for; null when a node on the circuit has an unknown draw."""
+    with_margin: bool | None = None
+    """Whether the watts left below `below_watts` are at least `sigma_watts`; false where `met` holds within the model's error only."""
+    verdict: str = ""
+    """The answer as a sentence: whether it is met, and by how much."""
     over_watts: float
-    """Watts that are still too much; 0 where the caps are enough."""
+    """Watts that are still too much, with the margin that was asked for; 0 where the caps are enough."""
     caps: list[GpuCap]
     throughput_loss: float | None
     """Mean over all GPUs on the circuit; null when one is not known."""

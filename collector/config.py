@@ -21,6 +21,8 @@ from telemetry.topics import check_name
 
 SHORTEST_INTERVAL = 0.05
 """Seconds; the driver updates its sensors no faster."""
+SHORTEST_RELEASE = 1.0
+"""Seconds."""
 _UNIT = re.compile(r"[A-Za-z0-9][A-Za-z0-9:_.@-]{0,99}(?<!\.service)")
 MOST_LABELS = 16
 SMALLEST_RING = 64 * 1024
@@ -142,8 +144,11 @@ class CollectorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     for simulations and recordings; a path; or `none`, as in a container, where XIDs come from NVML alone."""
     accept_commands: tuple[CommandKind, ...] = (CommandKind.RESEND, CommandKind.INVENTORY)
     """Commands from the bus that are obeyed: `resend`, `inventory`, `release`, `resume`. `release`
-    closes the driver, which leaves the node without readings: accept it where the broker lets only
-    the aggregator send commands, as with `kilowatch pki` (docs/deploy.md)."""
+    closes the driver, which leaves the node without readings: accept it where operators upgrade drivers by it, and
+    only the aggregator may send commands (docs/deploy.md)."""
+    release_seconds: float = 3600.0
+    """Seconds for which `release` closes the driver at most: then it is opened and read again without `resume`. A
+    `release` that comes meanwhile does not extend them."""
     node_readings: bool = True
     """Whether to read the host too: CPU, memory, disk, network, wall power, ports, services, fans."""
     host_root: Path = Path("/")
@@ -215,6 +220,12 @@ class CollectorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
                 "collector.backfill_bytes_per_second",
                 f"{self.backfill_bytes_per_second} is no rate",
                 "Choose a number of bytes a second above 0; 2000000 is usual.",
+            )
+        if not SHORTEST_RELEASE <= self.release_seconds <= 86400:
+            raise ConfigError(
+                "collector.release_seconds",
+                f"{self.release_seconds:g} s is out of range",
+                f"Choose {SHORTEST_RELEASE:g} to 86400 seconds; 3600 is usual.",
             )
         for pattern, role in self.port_roles.items():
             if role not in ROLES:

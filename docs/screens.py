@@ -55,7 +55,14 @@ SCREENS: dict[str, tuple[str, tuple[str, ...]]] = {
 """What each is, and the keys that lead there."""
 WEB: dict[str, tuple[str, str, str, str]] = {
     "overview": ("fleet", "desktop", "/", "The overview of 10,000 GPUs"),
+    "lab": ("two-dgx-h100", "desktop", "/", "The overview of two DGX H100"),
     "incident": ("two-dgx-h100", "desktop", "", "An incident, where a page's link leads"),
+    "circuit": (
+        "fleet",
+        "desktop",
+        "/circuits/PDU-018A",
+        "A circuit and its branch of the power chain",
+    ),
     "nodes": ("fleet", "desktop", "/nodes?sort=hottest", "1,250 nodes, sorted by a click"),
     "circuits": ("fleet", "phone", "/circuits", "Circuits on a phone"),
 }

@@ -188,6 +188,11 @@ def exact_money(value: float, currency: str | None = "") -> str:
     return _in_currency(f"{value:,.2f}", currency)
 
 
+def price(value: float, currency: str | None) -> str:
+    """Return the price of a kWh: `$0.085 a kWh`."""
+    return f"{_in_currency(f'{value:.4g}', currency)} a kWh"
+
+
 def _in_currency(amount: str, currency: str | None) -> str:
     if currency != "USD":
         return f"{amount} {currency or ''}".rstrip()

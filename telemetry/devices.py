@@ -154,6 +154,10 @@ class MemoryPool(msgspec.Struct, frozen=True, kw_only=True):
     """`nvlink`, `nvswitch`, `xgmi` or `none`."""
 
 
+WELL = "well"
+"""`data.state` of a unit that does not fail any more."""
+
+
 class Event(msgspec.Struct, frozen=True, kw_only=True):
     """A change at an instant: an XID, a GPU lost or back, a driver reload."""
 
@@ -168,7 +172,8 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     `driver_down`, `driver_up`, `driver_reloaded`, `clocks_down`, `clocks_free`, `mig_changed`,
     `recovery_action`, `collector_started`, `collector_stopped`, `ticks_skipped`, `ring_down`,
     `ring_up`, `name_in_use` (another collector uses the node's name), `command_refused`,
-    `mount` and `service` (one began to fail, or is well again), `task_failed` and `task_works` (a task or
+    `mount`, `service` and `part` (a drive, memory module or PCI device; one began to fail, counted errors or is well
+    again: `data.unit` names it, `data.metric` the reading that it is part of, `data.server` who serves a mount), `task_failed` and `task_works` (a task or
     thread of the collector, `data.task`), `check` (results of `kilowatch check --full`, `data.measured`),
     `driver_log` (a statement of the driver that is no XID, `data.what` is its name in
     `telemetry/statements`; or the state of the reader of the kernel's log), `node_log` (a statement of the kernel

@@ -144,7 +144,7 @@ class CommandKind(StrEnum):
     RESEND = "resend"
     """Send frames `first` to `last` of `about` again, on `backfill`."""
     RELEASE = "release"
-    """Close the driver, so that it can be upgraded; frames go on, all gaps."""
+    """Close the driver for `collector.release_seconds`, so that it can be upgraded; frames go on, all gaps."""
     RESUME = "resume"
     """Open the driver again."""
     INVENTORY = "inventory"

@@ -65,7 +65,7 @@ def _asserts(function: Function, others: Mapping[str, Function], depth: int = 3)
 REFERENCE = re.compile(
     r"\((?:`tests/[\w/]+\.py::\w+`(?:,? ?(?:is the same in short|for [\w ]+)?\.?\s*)?)+\)"
 )
-EXEMPT = ("|", "Four kinds of peers", "The million of ", "**Files given to commands**")
+EXEMPT = ("|", "Five kinds of peers", "The million of ", "**Files given to commands**")
 """Beginnings of paragraphs that claim nothing of their own: tables, what introduces one, and figures with their command."""
 
 

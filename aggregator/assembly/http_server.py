@@ -44,6 +44,7 @@ from aggregator.http.summary import Summarizer
 from aggregator.impairments import report_task
 from aggregator.view import AggregatorView
 from aggregator.web.frame import add_pages, missing_pages, page_rules
+from aggregator.web.recent import RECENT, RecentCluster
 from telemetry.errors import ConfigError
 from telemetry.files import local_token
 from telemetry.runtime.supervision import Supervisor, in_thread
@@ -124,6 +125,7 @@ def make_app(view: AggregatorView, config: HttpConfig | None = None) -> web.Appl
     app[PAGE_TURN] = asyncio.Lock()
     app[SUGGESTION_TURN] = asyncio.Lock()
     app[metrics.SUMMARIZER] = Summarizer()
+    app[RECENT] = RecentCluster(view, app[metrics.SUMMARIZER])
     app[RULE_INPUTS] = RuleInputMetrics()
     app[HUB] = Hub(view, config.slow_viewer_seconds)
     app[stream.SOCKETS] = set()
@@ -140,17 +142,24 @@ def make_app(view: AggregatorView, config: HttpConfig | None = None) -> web.Appl
     app.on_response_prepare.append(harden)
     app.on_response_prepare.append(_say_who_is_missing)
     app.on_shutdown.append(stream.close_all)
-    app.cleanup_ctx.append(_keep_liveness)
+    app.cleanup_ctx.append(_keep("http liveness", lambda app: app[health.LIVENESS].run))
+    app.cleanup_ctx.append(_keep("series of the cluster", lambda app: app[RECENT].run))
     return app
 
 
-async def _keep_liveness(app: web.Application) -> AsyncIterator[None]:
-    """Check liveness for as long as the application runs."""
-    task = _supervised(app[VIEW], "http liveness", app[health.LIVENESS].run)
-    yield
-    task.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await task
+def _keep(
+    name: str, work: Callable[[web.Application], Callable[[], Awaitable[None]]]
+) -> Callable[[web.Application], AsyncIterator[None]]:
+    """Return the context in which a task of the server runs for as long as the application does."""
+
+    async def kept(app: web.Application) -> AsyncIterator[None]:
+        task = _supervised(app[VIEW], name, work(app))
+        yield
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+    return kept
 
 
 def _supervised(

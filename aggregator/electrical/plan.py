@@ -96,8 +96,17 @@ def live_cap(
     site = _with_undeclared(_as_it_is(electrical.site.config, fleet), electrical)
     return partial(
         plan_caps, WHERE, site, asked, _drawn(electrical), cappable(fleet, layout.machines, now, jobs),
-        electrical.throughput.measured(),
+        electrical.throughput.measured(), _sigma(electrical, asked.circuit),
     )  # fmt: skip
+
+
+def _sigma(electrical: ElectricalService, circuit: str) -> float | None:
+    """Return one standard deviation of a circuit's present watts; None where they are not known."""
+    if electrical.latest is None or circuit not in electrical.latest.circuit.names:
+        return None
+    row = electrical.latest.circuit.names.index(circuit)
+    sigma = float(electrical.latest.circuit.column("circuit_sigma_watts")[row])
+    return sigma if math.isfinite(sigma) else None
 
 
 def _with_undeclared(site: PowerConfig, electrical: ElectricalService) -> PowerConfig:

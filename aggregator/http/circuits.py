@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -175,16 +175,21 @@ async def circuit_reply(
     )
 
 
-async def circuits_now(view: AggregatorView) -> list[CircuitState]:
-    """Return all circuits as they are now, parents before what they feed, without their facts in words, which
-    take longer than all numbers and which no list shows; none before the first tick."""
+async def circuits_now(
+    view: AggregatorView, names: Container[str] | None = None
+) -> list[CircuitState]:
+    """Return all circuits as they are now, or some, parents before what they feed, without their facts in words,
+    which take longer than all numbers and which no list shows; none before the first tick."""
     layout = view.electrical.site.layout
     _, snapshot, alerts = await _shown(view, SnapshotKind.CIRCUIT)
     if layout is None or snapshot is None:
         return []
     known = dataclasses.replace(snapshot, facts=())
-    if any(name not in layout.circuits for name in snapshot.names):  # of an older configuration
-        known = only(known, [name for name in snapshot.names if name in layout.circuits])
+    wanted = [name for name in snapshot.names if name in layout.circuits and (names is None or name in names)]  # fmt: skip
+    if len(wanted) < len(
+        snapshot.names
+    ):  # some alone, or the snapshot is of an older configuration
+        known = only(known, wanted)
     return await asyncio.to_thread(circuit_states, layout, known, alerts, parts_of(view, "web"))
 
 

@@ -17,7 +17,7 @@ from aiohttp import web
 from aggregator.http.columns import WORDS
 from aggregator.register.node_status import status_of
 from aggregator.view import AggregatorView
-from alerts.xid.event import fault_of
+from alerts.xid.event import fault_of, unit_labels
 from api.fleet import NodeStatus
 from telemetry.devices import Event
 from telemetry.exposition import GAUGE, PREFIX, Family, Sample, gpu_pairs, labels, node_pairs
@@ -30,8 +30,8 @@ MOST_KINDS = 64
 """Kinds of event that are remembered of a node; the oldest is dropped."""
 EVENT = "event_timestamp_seconds"
 
-_Key = tuple[str | None, str, str, str, str]
-"""GPU, kind, code, fault, severity."""
+_Key = tuple[str | None, str, str, str, str, str]
+"""GPU, kind, code, fault, severity, unit."""
 
 
 class RuleInputMetrics:
@@ -58,7 +58,14 @@ class RuleInputMetrics:
     def _add(self, event: Event) -> None:
         fault, severity = fault_of(event)
         code = event.data.get("xid", event.data.get("sxid", ""))
-        key = event.gpu, event.kind, str(code), fault, severity.value
+        key = (
+            event.gpu,
+            event.kind,
+            str(code),
+            fault,
+            severity.value,
+            unit_labels(event).get("unit", ""),
+        )
         its = self._last.setdefault(event.node, OrderedDict())
         its[key] = max(event.at / 1e9, its.pop(key, 0.0))
         if len(its) > MOST_KINDS:
@@ -69,14 +76,22 @@ class RuleInputMetrics:
         inventory = node.inventory
         gpus = {gpu.uuid: gpu for gpu in inventory.gpus}
         found = []
-        for (uuid, kind, code, fault, severity), at in self._last.get(inventory.node, {}).items():
+        for (uuid, kind, code, fault, severity, unit), at in self._last.get(
+            inventory.node, {}
+        ).items():
             gpu = gpus.get(uuid or "")
             its = (
                 {**node_pairs(inventory, scope), "uuid": uuid}
                 if gpu is None
                 else gpu_pairs(inventory, gpu, scope)
             )
-            more = {"kind": kind, "code": code, "fault": fault, "severity": severity}
+            more = {
+                "kind": kind,
+                "code": code,
+                "fault": fault,
+                "severity": severity,
+                **({"unit": unit} if unit else {}),
+            }
             found.append((labels({**its, **more}), at))
         return found
 

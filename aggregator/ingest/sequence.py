@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import msgspec
 import numpy as np
@@ -218,12 +218,12 @@ class NodeTracker:
 
     def add_layout(self, layout: NodeLayout, fleet: Fleet) -> None:
         """Make a layout the current one and give the node its rows in the fleet."""
-        others = [
-            other
-            for other in self.layouts
-            if other.schema_id != layout.schema_id or not _same_rows(other, layout)
-        ]
-        self.layouts = [layout, *others][:KEPT_LAYOUTS]
+        before = self.layouts
+        if before and layout.schema_id == before[0].schema_id and _same_rows(layout, before[0]):
+            # Frames since the older one were made with it as well: facts of the host have changed, no rows.
+            since = min(layout.taken_at, before[0].taken_at)
+            layout, before = replace(layout, taken_at=since), before[1:]
+        self.layouts = [layout, *before][:KEPT_LAYOUTS]
         placed = self.fleet_node = fleet.place(layout.inventory)
         self.rows = {
             table: np.arange(rows.start, rows.stop, dtype=np.intp)

@@ -7,7 +7,6 @@ import asyncio
 from aiohttp import web
 
 from aggregator.http.alerts import MOST, USUAL, check_choices, fits, row_of, timeline_reply
-from aggregator.http.circuits import circuits_now
 from aggregator.http.errors import RequestError, unknown
 from aggregator.http.jobs import job_key
 from aggregator.http.parameters import query
@@ -21,6 +20,7 @@ from aggregator.web.alert_list import (
     silences_body,
 )
 from aggregator.web.content import PageContent, shown_to
+from aggregator.web.electrical_pages import circuit_with_facts
 from aggregator.web.incident_page import incident_body, jobs_named
 from aggregator.web.job_words import job_link
 from api.alerts import (
@@ -33,7 +33,7 @@ from api.alerts import (
     Subject,
 )
 from api.evidence import EvidenceReply
-from api.power import CircuitsReply, CircuitState
+from api.power import CircuitState
 from telemetry.errors import IncidentError
 
 MOST_JOBS = 32
@@ -108,9 +108,7 @@ async def _circuit_of(request: web.Request, incident: Incident) -> CircuitState 
     lead = incident.alerts[0] if incident.alerts else None
     if lead is None or lead.subject is not Subject.CIRCUIT:
         return None
-    view = request.app[VIEW]
-    found = CircuitsReply(at=view.wall(), circuits=await circuits_now(view))
-    return next((one for one in shown_to(request, found).circuits if one.id == lead.name), None)
+    return await circuit_with_facts(request, lead.name)
 
 
 async def _job_links(

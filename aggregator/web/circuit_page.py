@@ -20,15 +20,18 @@ MOST_NODES = 500
 """Nodes that are listed."""
 
 
-def circuit_body(reply: CircuitReply, status: int, chart: str, losses: str, jobs: str = "") -> str:
-    """Return the page's content; `chart`, `losses` and `jobs` are HTML."""
+def circuit_body(
+    reply: CircuitReply, status: int, chart: str, losses: str, jobs: str = "", chain: str = ""
+) -> str:
+    """Return the page's content; `chart`, `losses`, `jobs` and `chain` are HTML."""
     circuit, alert = reply.circuit, ALERT_TONES[status]
     mark = STATUS_WORDS.get(status, "")
     fed = f", fed by {link(circuit.parent, 'circuits', circuit.parent)}" if circuit.parent else ""
     rules = "".join(f'<span class="badge {mark}">{text(one)}</span> ' for one in circuit.alerts)
     limits = f"{load_bar(circuit, mark, tall=True)}{LOAD_AXIS}{facts((row.label, fact(row)) for row in page_rows(circuit, alert))}"
     left = (
-        section("Load", chart, "load")
+        chain
+        + section("Load", chart, "load")
         + section("What hangs on it", _members(reply), "members")
         + jobs
     )

@@ -11,11 +11,12 @@ from aggregator.electrical.plan import live_plan
 from aggregator.electrical.service import SAVE_SECONDS
 from aggregator.http.auth import CALLER
 from aggregator.http.circuits import circuit_history, circuit_reply, circuits_now
-from aggregator.http.errors import bad
+from aggregator.http.errors import RequestError, bad
 from aggregator.http.parameters import between, query
 from aggregator.http.power import power_reply
 from aggregator.http.reply import VIEW
 from aggregator.view import AggregatorView, parts_of
+from aggregator.web.chain_part import chain_part
 from aggregator.web.chart_time import USUAL_SPAN, time_tabs
 from aggregator.web.circuit_list import circuits_body
 from aggregator.web.circuit_page import circuit_body, losses_body
@@ -65,11 +66,34 @@ async def circuit(request: web.Request) -> PageContent:
         losses = await _losses(view, name)
     fed = [row.id for row in reply.supplies]
     jobs = circuit_jobs(view, fed, private=request[CALLER].sees_private)
+    status = status_of(view)
+    beside = await circuits_now(view, _beside(view, name))
+    shown = shown_to(request, CircuitsReply(at=view.wall(), circuits=beside)).circuits
+    chain = await chain_part(view, shown, status, around=name)
     return PageContent(
         name,
-        circuit_body(reply, status_of(view).get(name, 0), chart, losses, jobs),
+        circuit_body(reply, status.get(name, 0), chart, losses, jobs, chain),
         live="lose" not in asked and "to" not in asked,
     )
+
+
+async def circuit_with_facts(request: web.Request, name: str) -> CircuitState | None:
+    """Return a circuit as it is now, with its facts in words; None for one that is not configured any more."""
+    try:
+        return shown_to(request, await circuit_reply(request.app[VIEW], name)).circuit
+    except RequestError:
+        return None
+
+
+def _beside(view: AggregatorView, name: str) -> set[str]:
+    """Return the circuits of a circuit's branch: those below it, the others of their nodes, and what feeds each."""
+    layout = view.electrical.site.layout
+    if layout is None:
+        return set()
+    below = {name, *layout.below(name)}
+    nodes = {cord.machine for cord in layout.cords if cord.circuit in below}
+    found = below | {cord.circuit for cord in layout.cords if cord.machine in nodes}
+    return found | {layout.circuits[one].parent or one for one in found}
 
 
 async def _chart(view: AggregatorView, circuit: CircuitState, asked: dict[str, str]) -> str:

@@ -117,7 +117,7 @@ def _figure(one: NodeCells, place: int, quantity: str, scale: tuple[float, float
     mark = one.marks.get(uuid, "")
     words = "?" if math.isnan(value) else _value(quantity, value).partition(" ")[0]
     title = f"GPU {place}: {'not known' if math.isnan(value) else _value(quantity, value)}"
-    return f'<a class="{_class(value, *scale)} {mark}" href="{path("gpus", uuid)}" title="{text(title)}">{text(words)}</a>'
+    return f'<a class="{colour(value, *scale)} {mark}" href="{path("gpus", uuid)}" title="{text(title)}">{text(words)}</a>'
 
 
 def _picture(
@@ -129,7 +129,7 @@ def _picture(
     for one in nodes:
         for place, value in enumerate(one.values):
             name = one.marks.get(one.uuids[place], "") if one.marks else ""
-            name = name or _class(value, *scale)
+            name = name or colour(value, *scale)
             x, y = place % ACROSS * (CELL + GAP), (row + place // ACROSS) * (CELL + GAP)
             shapes[name] = f"{shapes.get(name, '')}M{x} {y}h{CELL}v{CELL}h-{CELL}z"
         row += -(-len(one.values) // ACROSS)
@@ -147,7 +147,8 @@ def _marked(mark: str) -> str:
     return f'<span class="mark">{icon(mark)}</span>' if mark else ""
 
 
-def _class(value: float, low: float, high: float) -> str:
+def colour(value: float, low: float, high: float) -> str:
+    """Return the class of the colour of a value on a scale, `qx` where it is not known."""
     if math.isnan(value):
         return "qx"
     share = (value - low) / (high - low) if high > low else 0.0

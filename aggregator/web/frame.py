@@ -26,6 +26,7 @@ from aggregator.web import (
     alert_pages,
     device_pages,
     electrical_pages,
+    find_page,
     fleet_pages,
     job_pages,
     overview_page,
@@ -56,6 +57,7 @@ PAGES: dict[str, Page] = {
     "/circuits": electrical_pages.circuits,
     "/circuits/{circuit:.+}": electrical_pages.circuit,
     "/energy": electrical_pages.energy,
+    "/find": find_page.find,
     "/runbook": runbook_pages.index,
     "/runbook/{rule}": runbook_pages.rule,
 }
@@ -85,13 +87,17 @@ _TYPES = {
     ".svg": "image/svg+xml",
 }
 SHEETS, SCRIPTS = (
-    ("tokens.css", "frame.css", "parts.css", "map.css"),
+    ("tokens.css", "frame.css", "parts.css", "map.css", "chain.css"),
     ("pages.js", "actions.js", "countdown.js", "chart.js"),
 )
 THEME = "theme.js"
 """Script that a page waits for: the theme is chosen before anything is painted."""
 ICON = "icon.svg"
 _BRAND = '<svg viewBox="0 0 20 20" aria-hidden="true"><path d="M4 2v16M4 10h5M9 10L15 4M13 10h3M16 2v16"/></svg>'
+_FIND = (
+    '<form class="find" action="find" method="get" role="search"><label><span class="hidden">Find</span>'
+    '<input name="q" autocomplete="off" placeholder="Find node, GPU, circuit, job"></label><kbd>/</kbd></form>'
+)
 _OPEN = AccessRule("page", None)
 """Of the frame itself, which has no data."""
 
@@ -287,6 +293,6 @@ def _html(request: web.Request, content: PageContent, status: int = 200) -> byte
         f'<base href="{root}"><title>{text(content.title)} - kilowatch {cluster}</title>{icon}{sheets}{scripts}</head>'
         f'<body><a class="skip" href="{text(here)}#main">To the content</a>'
         f'{HATCHES}<header class="top"><a class="brand" href="./">{_BRAND}kilowatch</a> <span class="site">{cluster}</span> {kind}'
-        f'<nav aria-label="Pages"><ul>{menu}</ul></nav>{live}<button type="button" class="theme">Theme</button></header>'
+        f'<nav aria-label="Pages"><ul>{menu}</ul></nav>{_FIND}{live}<button type="button" class="theme">Theme</button></header>'
         f'<main id="main" tabindex="-1"{" data-live" if content.live else ""}>{OLD}{title}{content.body}</main></body></html>'
     ).encode()

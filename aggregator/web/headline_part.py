@@ -20,7 +20,8 @@ def headline_part(found: Headline) -> str:
     if found.incident:
         title = f'<a href="{path("incidents", found.incident)}">{title}</a>'
     act = f" <strong>What helps: {text(found.act)}.</strong>" if found.act else ""
-    why = f'<p class="why">{text(found.why)}{act}</p>' if found.why or act else ""
+    end = "." if found.why and act and not found.why.endswith(".") else ""
+    why = f'<p class="why">{text(found.why)}{end}{act}</p>' if found.why or act else ""
     left = ""
     if found.trips is not None and found.trips.trip_seconds.earliest is not None:
         circuit = link(found.trips.id, "circuits", found.trips.id)
@@ -32,16 +33,18 @@ def headline_part(found: Headline) -> str:
 
 
 def tile(
-    label: str, value: str, *, sub: str = "", aside: str = "", part: str = "", tone: Tone = Tone.PLAIN
+    label: str, value: str, *, sub: str = "", aside: str = "", part: str = "", drawn: str = "",
+    tone: Tone = Tone.PLAIN,
 ) -> str:  # fmt: skip
-    """Return a tile: a figure, and a line of its source. `label`, `sub`, `aside` and `part` are HTML; `part` is
-    drawn over the whole width."""
+    """Return a tile: a figure, and a line of its source. All but `value` is HTML; `drawn` stands beside the figure,
+    `part` below it over the whole width."""
     number, _, unit = value.partition(" ")
-    drawn = f'<div class="wide-part">{part}</div>' if part else ""
+    below = f'<div class="wide-part">{part}</div>' if part else ""
+    beside = f'<div class="drawn">{drawn}</div>' if drawn else ""
     size = f" <small>{text(unit)}</small>" if unit else ""
     return (
         f'<section class="tile"><h2>{label}</h2><span class="aside">{aside}</span>'
-        f'<p class="big {tone}">{text(number)}{size}</p>{drawn}<p class="sub">{sub}</p></section>'
+        f'<p class="big {tone}">{text(number)}{size}</p>{beside}{below}<p class="sub">{sub}</p></section>'
     )
 
 

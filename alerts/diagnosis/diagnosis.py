@@ -130,6 +130,8 @@ class HungTasks:
 
 
 _MAX_SHOWN = 500
+FEWEST_PORTS = 3
+"""Ports of one NVSwitch that are more than the loss of what is behind one."""
 
 
 _ERROR = re.compile(
@@ -344,6 +346,11 @@ def _incident(
     if fault == "application" and repeated:
         fault, severity = "xid_app_repeat", XidSeverity.TICKET
     bursts = [burst for group in groups for burst in group.bursts]
+    if (
+        fault == "nvswitch_link"
+        and len({port for one in bursts for port in one.links}) >= FEWEST_PORTS
+    ):
+        fault, severity = "nvswitch_links", XidSeverity.PAGE
     gpus = {gpu for group in groups for gpu in group.gpus}
     units = {burst.unit for burst in bursts if burst.unit is not None}
     begin = min((burst.first for burst in bursts), key=lambda moment: moment.order)

@@ -179,6 +179,7 @@ RULES: dict[tuple[str, XidSeverity | None], str] = {
     ("nvlink_errors", _TICKET): "nvlink_fault",
     ("nvlink_noise", _TICKET): "nvlink_noise",
     ("nvswitch_fatal", None): "nvswitch_fault",
+    ("nvswitch_links", None): "nvswitch_links",
     ("nvswitch_link", _TICKET): "nvswitch_oddity",
     ("nvswitch_unknown", _TICKET): "nvswitch_oddity",
     ("fabric", _TICKET): "fabric_degraded",

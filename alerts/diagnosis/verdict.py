@@ -215,6 +215,8 @@ _SENTENCES = {
     "node, or unload and load the modules.",
     "nvlink_errors": "An NVLink could not be brought up. Check the fabric and the state of the "
     "links; restart Fabric Manager or reset the GPUs if it stays.",
+    "nvswitch_links": "An NVSwitch lost several links. Check whether a GPU of the node is lost; if none is, drain the node "
+    "and reset all its GPUs and switches together.",
     "nvswitch_link": "An NVSwitch lost a link; mostly the GPU behind it went away. Check the GPUs' "
     "links; reset GPUs and switches if one stays down.",
     "nvswitch_fatal": "An NVSwitch reported a fatal error: work over NVLink fails. Drain the node "

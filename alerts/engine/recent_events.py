@@ -6,12 +6,14 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 
 from alerts.rules.row_memory import Floats, Index, RowMemory, RowMove, of_holders
 from api.alerts import Subject
 from telemetry.devices import Event
 from telemetry.fleet import Fleet, Node
+from telemetry.inventory import Inventory
 from telemetry.metric import Table
 
 REMEMBERED = 200_000
@@ -130,12 +132,26 @@ def place_events(
                 row = _gpu_row(node, event)
                 before(event)
                 if row is None:
-                    found.placed[Table.NODE].append((node.rows[Table.NODE].start, event))
+                    first = node.rows[Table.NODE].start
+                    found.placed[Table.NODE].append((first, with_adapter(node.inventory, event)))
                 else:
                     found.placed[Table.GPU].append((row, event))
         except Exception as error:  # noqa: BLE001 - kept with the event
             found.faults.append((event, error))
     return found
+
+
+def with_adapter(inventory: Inventory, event: Event) -> Event:
+    """Return an event of a node with one name for a network adapter, which lines of the kernel name by its PCI
+    address, its interface or itself."""
+    unit = event.data.get("unit")
+    if event.kind != "node_log" or not unit:
+        return event
+    for port in inventory.ports:
+        if unit in {port.pci, port.interface, port.adapter}:
+            name = f"{port.adapter} ({port.pci})" if port.pci else port.adapter
+            return msgspec.structs.replace(event, data={**event.data, "unit": name})
+    return event
 
 
 def _gpu_row(node: Node, event: Event) -> int | None:

@@ -34,6 +34,7 @@ class AlertRecord(msgspec.Struct, frozen=True, kw_only=True):
     faults: tuple[str, ...] = ()
     meaning: str = ""
     remedy: str = ""
+    units: dict[str, dict[str, str]] = {}
 
 
 @dataclass(slots=True)

@@ -14,13 +14,14 @@ from alerts.engine.restore import AlertRecord, WaitingAlert
 from alerts.engine.shown_alerts import PlaceFacts, ShownAlerts
 from alerts.engine.state_machine import AlertStateMachine, step
 from alerts.engine.subjects import SubjectInfo
+from alerts.engine.units import UnitIndex
 from alerts.rules.condition import BAD, GOOD, UNKNOWN, Evaluation
 from alerts.rules.conditions import Condition
 from alerts.rules.input import AlertPhase, FleetSnapshot, RuleInput
 from alerts.rules.names import WORDS
 from alerts.rules.row_memory import Flags, RowMemory, RowMove
 from alerts.rules.rule import OF_JOBS, Rule, conditions_of
-from alerts.xid.event import explain
+from alerts.xid.event import explain, unit_labels
 from api.alerts import Alert, AlertState, Subject
 from api.power import SnapshotKind
 from power.snapshot.snapshot import PowerSnapshot
@@ -58,6 +59,7 @@ class RuleEvaluator:
         """Words of the values that a rule has put in order, the mildest first."""
         self.of_jobs = any(isinstance(part, OF_JOBS) for part in conditions_of(when))
         """Whether it needs to know whose the GPUs are."""
+        self._units = self._unit_index()
         self.faults: list[Exception] = []
         """Exceptions that cost a text, until the engine notes them."""
         self.shown = ShownAlerts()
@@ -115,7 +117,14 @@ class RuleEvaluator:
         self.machine = AlertStateMachine(self.memory)
         self._when_memory, self._unless_memory = self.memory.part(0), self.memory.part(1)
         self._load_memory = self.memory.part(2)
+        self._units = self._unit_index()
         self._causes, self._records, self.shown = {}, {}, ShownAlerts()
+
+    def _unit_index(self) -> UnitIndex | None:
+        """Return the units behind the readings of the rule; None of a rule that is about no reading of a node."""
+        metrics = set(self.when.metrics())
+        of_node = self.subject is Subject.NODE and metrics
+        return UnitIndex(self.memory.part(3), self.rule.name, metrics) if of_node else None
 
     def step(self, snapshot: FleetSnapshot) -> list[tuple[Any, AlertState]]:
         """Evaluate all rows and advance their states; return the entries of
@@ -143,6 +152,8 @@ class RuleEvaluator:
         ]
         if self._degrees and self.machine.active:
             further += self._note_degrees(set(fires))
+        if self._units is not None:
+            further += self._note_units(self._units, inputs, set(fires))
         if self.subject is Subject.MONITOR:
             self._note_reasons(snapshot.snapshots[SnapshotKind.MONITOR], bad)
         if further:
@@ -168,9 +179,11 @@ class RuleEvaluator:
                 return False
             if fault and not known and len(faults) < MOST_FAULTS:
                 faults = (*faults, fault)
-            cause = _cause(event)._replace(faults=faults)
+            of_unit = unit_labels(event) if fault else {}
+            units = {**before.units, fault: of_unit} if of_unit else before.units
+            cause = _cause(event)._replace(faults=faults, units=units)
         except Exception as error:  # noqa: BLE001 - the alert is notified without its line
-            cause = _Cause(faults=faults)
+            cause = _Cause(faults=faults, units=before.units)
             self.faults.append(error)
         self._causes[row] = cause
         self.shown.stale.add(row)
@@ -194,6 +207,31 @@ class RuleEvaluator:
                 if cause.faults and row not in fired:
                     risen.append(row)
         return risen
+
+    def _note_units(self, index: UnitIndex, inputs: RuleInput, fired: Collection[int]) -> list[int]:
+        """Store the units of the readings of firing rows, one a row and tick, each as its newest fault; return the
+        rows that have got one since they fired."""
+        now = inputs.snapshot.now
+        for row, event in inputs.events():
+            index.note(row, event, now - inputs.snapshot.age(event))
+        if not index or not self.machine.active:
+            return []
+        entries = self.machine.entries["row"]
+        further = []
+        for row in entries[self.machine.phase[entries] == AlertPhase.FIRING].tolist():
+            cause = self._causes.get(row, _Cause())
+            unnamed = (one for one in index.current(row, now) if one["unit"] not in cause.faults)
+            labels = next(unnamed, None)
+            if labels is None or len(cause.faults) >= MOST_FAULTS:
+                continue
+            unit = labels["unit"]
+            self._causes[row] = cause._replace(
+                faults=(*cause.faults, unit), units={**cause.units, unit: labels}
+            )
+            self.shown.stale.add(row)
+            if row not in fired:
+                further.append(row)
+        return further
 
     def _mask(self, inputs: RuleInput, evaluation: Evaluation) -> None:
         """Make rows unknown whose readings are disturbed, or on which `unless` is bad, good rows whose device is
@@ -247,6 +285,8 @@ class RuleEvaluator:
     def recall(self, event: Event, row: int, at: float) -> None:
         """Make the condition remember an event of before the start."""
         self.when.recall(event, row, self._when_memory, at)
+        if self._units is not None:
+            self._units.note(row, event, at)
 
     # -- Texts -----------------------------------------------------------------------------------
 
@@ -263,11 +303,19 @@ class RuleEvaluator:
         limit_text = "" if limit is None else part.describe(limit)
         cause = self._causes.get(int(entry["row"]), _Cause())
         process = cause.process
+        of_unit = cause.units.get(cause.faults[-1], {}) if cause.faults else {}
+        unit = of_unit.get("unit", "")
         values = {
             "value": value_text or "no reading",
             "limit": limit_text,
-            **cause._asdict(),
+            "line": cause.line,
+            "process": process,
+            "meaning": cause.meaning,
+            "remedy": cause.remedy,
+            "unit": unit,
         }
+        summary = _fill(rule.summary, info, values, reading)
+        labels = {**info.labels, **of_unit}
         return Alert(
             key=f"{rule.name}/{info.holder}/{info.device}",
             rule=rule.name,
@@ -278,18 +326,19 @@ class RuleEvaluator:
             gpu=None if info.gpu is None else info.gpu.uuid,
             subject=info.subject,
             name=info.name,
-            labels={**info.labels, "process": process} if process else info.labels,
+            labels={**labels, "process": process} if process else labels,
             since=int(entry["began"]),
             changed=at,
             value=value,
             limit=limit,
             value_text="" if value is None else part.shown(value),
             limit_text=limit_text,
-            summary=_fill(rule.summary, info, values, reading),
+            summary=f"{summary}: {unit}" if unit and unit not in summary else summary,
             description=_fill(rule.description, info, values, reading),
             runbook=rule.runbook,
             owner=rule.owner,
             faults=cause.faults,
+            units=cause.units,
         )
 
     def shown_again(self, entry: Any, state: AlertState, at: int) -> Alert:
@@ -399,7 +448,12 @@ class RuleEvaluator:
         )
         if record.line or record.process or record.faults:
             self._causes[row] = _Cause(
-                record.line, record.process, record.meaning, record.remedy, record.faults
+                record.line,
+                record.process,
+                record.meaning,
+                record.remedy,
+                record.faults,
+                record.units,
             )
 
 
@@ -430,6 +484,8 @@ class _Cause(NamedTuple):
     remedy: str = ""
     faults: tuple[str, ...] = ()
     """Faults of the alert so far, the newest last."""
+    units: dict[str, dict[str, str]] = {}  # noqa: RUF012 - never changed
+    """Labels of the unit that a fault is about, by fault."""
 
 
 def _cause(event: Event) -> _Cause:

@@ -316,7 +316,7 @@ class _Play:
         name = node.inventory.node
         kind, gpu = code[4], node.inventory.gpus[0].uuid
         data: dict[str, Any] = {}
-        named = False
+        named, pci = False, None
         if code[5]:
             line = self._example.lines.get(code[5], "")
             record = parse_line(line)
@@ -324,7 +324,8 @@ class _Play:
             if stated is None:
                 raise self._wrong(code[0])
             kind, data = event_data(stated, line)
-            named = record is not None and record.pci == node.inventory.gpus[0].pci
+            pci = None if record is None else record.pci
+            named = pci is not None and pci == node.inventory.gpus[0].pci
         elif kind is None:
             kind = "xid" if code[1] == "x" else "sxid"
             data = {kind: int(code[2]), **({"pid": int(code[3])} if code[3] else {})}
@@ -332,7 +333,7 @@ class _Play:
         of_gpu = kind not in of_node or (kind == "driver_log" and named)
         return Event(
             id=f"1-{number}-{code[0]}", node=name, at=at, kind=kind, gpu=gpu if of_gpu else None,
-            data=data,
+            pci=None if of_gpu else pci, data=data,
         )  # fmt: skip
 
     def _store(self, node: Node, readings: Mapping[str, float], now: float) -> None:

@@ -17,6 +17,7 @@ from collections import Counter
 
 from alerts.incidents.clock import SteadyClock
 from alerts.incidents.index import IncidentIndex, worst
+from alerts.incidents.lifecycle import key_of_all
 from alerts.incidents.places import Place, common, group, moved, own, paged_node, same_kind
 from alerts.incidents.policy import NotificationTimings, RuleScope
 from alerts.incidents.state import IncidentRecord, TrackedAlert
@@ -26,7 +27,7 @@ from telemetry.runtime.backoff import STEADY, Backoff
 ACKNOWLEDGED_CALM = 3600.0
 """Seconds: an alert joins no acknowledged incident that has had no new alert for so long. It opens
 another, which notifies again."""
-_WIDE = {RuleScope.RACK, RuleScope.CIRCUIT, RuleScope.SWITCH, RuleScope.RULE}
+_WIDE = {RuleScope.RACK, RuleScope.CIRCUIT, RuleScope.SWITCH, RuleScope.SERVER, RuleScope.RULE}
 
 
 class IncidentGrouping:
@@ -122,13 +123,19 @@ class IncidentGrouping:
         """Whether an alert must be heard of beside an incident that a person knows: a page that it has not named; a
         ticket of another rule beside a ticket, on another device or with a worse remedy; a worse fault of the same
         rule. Beside a page a ticket is a consequence."""
-        if alert.severity is Severity.PAGE or alert.faults:
+        if alert.severity is Severity.PAGE or self._rings_beside(alert):
             return not self._is_named(alert, record)
         if record.severity is not Severity.TICKET or alert.rule in record.rules:
             return False
         members = [one.alert for one in self._index.members(record)]
         worst = max((_remedy(one) for one in members), default=-1)
         return _remedy(alert) > worst or all(_device(one) != _device(alert) for one in members)
+
+    def _rings_beside(self, alert: Alert) -> bool:
+        """Whether a ticket is heard even beside a page: a worse fault or a further unit of its rule. The first unit of
+        a reading is no more news than the reading."""
+        first = bool(alert.units) and key_of_all(alert) == alert.key
+        return bool(alert.faults) and not (first and not self._index.policy(alert.rule).edge)
 
     def _pages(self, record: IncidentRecord) -> bool:
         """Whether a page of an incident still fires: a ticket may keep it open for weeks."""

@@ -14,7 +14,7 @@ from alerts.incidents.places import moved
 from alerts.incidents.policy import NotificationTimings
 from alerts.incidents.state import TrackedAlert
 from alerts.incidents.suppression import AlertSuppressor
-from api.alerts import Alert, AlertState, NotificationState, Severity
+from api.alerts import UNIT_LABELS, Alert, AlertState, NotificationState, Severity
 
 
 class AlertLifecycle:
@@ -135,7 +135,8 @@ def alerts_of(alert: Alert) -> Iterator[Alert]:
         yield alert
     for number, fault in enumerate(alert.faults):
         key = f"{alert.key}/{fault}" if number else alert.key
-        labels = {**alert.labels, "fault": fault}
+        place = {name: each for name, each in alert.labels.items() if name not in UNIT_LABELS}
+        labels = {**place, "fault": fault, **alert.units.get(fault, {})}
         yield msgspec.structs.replace(alert, key=key, faults=(fault,), labels=labels)
 
 

@@ -12,7 +12,7 @@ _FORM = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*)\s*(=~|!~|!=|=)\s*(.*?)\s*", re.
 LABELS = (
     "rule", "id", "node", "severity", "state", "subject", "name", "cluster", "rack", "circuits",
     "circuit", "nodes", "panel", "ups", "budget", "supply", "gpu", "uuid", "serial", "pci", "slot",
-    "model", "link", "domain", "port", "role", "rail", "switch", "switch_port", "job", "user", "account", "process", "channel",
+    "model", "link", "domain", "port", "role", "rail", "switch", "switch_port", "unit", "server", "job", "user", "account", "process", "channel",
 )  # fmt: skip
 """Labels that alerts may have; one that is absent counts as empty."""
 _PARTS = re.compile(

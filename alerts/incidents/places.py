@@ -70,6 +70,8 @@ def common(alert: Alert, scope: RuleScope) -> Place:
             wanted = [_domain(alert)]
         case RuleScope.SWITCH:
             wanted = [("switch", alert.labels.get("switch", "")), ("rule", alert.rule)]
+        case RuleScope.SERVER:
+            wanted = [("server", alert.labels.get("server", "")), ("rule", alert.rule)]
         case RuleScope.RACK:
             wanted = [_rack(alert), _circuits(alert), ("node", _node(alert))]
         case RuleScope.CIRCUIT if alert.subject.snapshot_kind is None:

@@ -27,6 +27,8 @@ class RuleScope(StrEnum):
     """The NVLink domain where it is known, else the node."""
     SWITCH = "switch"
     """The network switch at the far end where it is known, else the rule: one incident for the fleet."""
+    SERVER = "server"
+    """The server of a mount where it is known, else the rule: one incident for the fleet."""
     JOB = "job"
     """The job where it is known, else the GPU."""
     RULE = "rule"

@@ -185,6 +185,7 @@ def _facts(notice: Notice, links: Links, now: int) -> Iterator[tuple[str, str]]:
             yield lead.subject.value.capitalize(), _joined(lead.name, _named("cluster", labels))
         yield "GPU", _gpu(lead)
         yield "Link", labels.get("link", "")
+        yield "Unit", labels.get("unit", "")
         yield "Circuits", labels.get("circuits", "")
         its = value_row(lead)
         yield "Value", "" if its.value in {"yes", "no"} else its.value  # the title says it

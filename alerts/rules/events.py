@@ -12,7 +12,7 @@ from alerts.rules.condition import ConditionKind, Evaluation
 from alerts.rules.input import RuleInput
 from alerts.rules.row_memory import RowMemory
 from alerts.xid.catalogue import XidSeverity, catalogue
-from alerts.xid.event import fault_of, numbered_gpu, site_of
+from alerts.xid.event import fault_of, numbered_gpu, site_of, unit_labels
 from api.alerts import Severity, Subject
 from telemetry.devices import Event
 from telemetry.errors import did_you_mean
@@ -92,8 +92,10 @@ class Happens(_OfEvents, frozen=True, tag="event"):
         """Return what distinguishes the alert of an event from others of its row, or ""."""
         if not self.each or event.gpu is not None:
             return ""
-        unit = event.data.get("unit")
-        return numbered_gpu(event) or f"{fault_of(event)[0]} {unit or ''}".rstrip()
+        unit = unit_labels(event).get("unit", "")
+        if event.kind == "sxid":  # one of many ports of a switch is no news
+            unit = event.pci or ""
+        return numbered_gpu(event) or f"{fault_of(event)[0]} {unit}".rstrip()
 
     def evaluate(self, inputs: RuleInput, memory: RowMemory) -> Evaluation:
         """Return the rows that have such an event; a row without any is good, not unknown."""
@@ -183,6 +185,8 @@ class Repeats(_OfEvents, frozen=True, kw_only=True, tag="repeats"):
     programs: bool = False
     """Count different processes, at the same unit of the GPU where the lines name one; but not when
     another GPU of the node has the same, for then the program is the cause."""
+    ports: bool = False
+    """Count different ports of one NVSwitch."""
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Report a count of one, or an empty window."""
@@ -229,12 +233,15 @@ class Repeats(_OfEvents, frozen=True, kw_only=True, tag="repeats"):
     def _remember(self, event: Event, row: int, memory: RowMemory, at: float) -> None:
         process = event.data.get("pid", event.data.get("process"))
         past = memory.notes.setdefault(row, [])
-        past.append(_PastEvent(at, event.node, process, site_of(event) if self.programs else ""))
+        site = site_of(event) if self.programs else ""
+        if self.ports:
+            process, site = event.data.get("link"), event.pci or ""
+        past.append(_PastEvent(at, event.node, process, site))
         del past[:-256]
 
     def _most(self, past: list[_PastEvent]) -> int:
-        """Return how many separate events there are, or different programs at one unit."""
-        if self.programs:
+        """Return how many separate events there are, or different programs at one unit, ports of one switch."""
+        if self.programs or self.ports:
             sites: dict[str, set[object]] = {}
             for one in past:
                 if one.process is not None:

@@ -49,7 +49,9 @@ FIELDS = (
 """Names in braces in a rule's `summary` and `description`, beside those of metrics."""
 
 
-Span = Literal["gpu", "burst", "node", "rack", "circuit", "domain", "switch", "job", "rule"]
+Span = Literal[
+    "gpu", "burst", "node", "rack", "circuit", "domain", "switch", "server", "job", "rule"
+]
 """Which alerts of a rule are one incident; `rule` is all of them, `burst` those of one GPU, or of
 several GPUs of a node within a minute."""
 

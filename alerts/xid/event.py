@@ -40,7 +40,12 @@ def fault_of(event: Event) -> FaultAlone:
         case "driver_log":
             return evaluate_statement(str(data.get("what")))
         case "node_log" if (stated := node_statements().get(str(data.get("what")))) is not None:
-            return stated.fault, XidSeverity(stated.severity)
+            # a reading tells of the others
+            return (
+                (stated.fault, XidSeverity(stated.severity))
+                if stated.heard
+                else ("", XidSeverity.IGNORE)
+            )
         case "gpu_lost":
             return "gpu_lost", XidSeverity.PAGE
         case _:
@@ -65,6 +70,26 @@ def explain(event: Event) -> tuple[str, str]:
             return lost.meaning, lost.remedy
         case _:
             return "", ""
+
+
+def unit_labels(event: Event) -> dict[str, str]:
+    """Return the labels of the unit that an event names: `unit`, and `server` of a mount; none where it names none.
+    Of a line about a PCI device that is no GPU of the node it is the address, of an NVSwitch with its port."""
+    unit = str(event.data.get("unit") or "")
+    if not unit and event.gpu is None and event.kind in {"sxid", "driver_log"} and event.pci:
+        port = event.data.get("link")
+        unit = event.pci + (f" port {port}" if isinstance(port, int) and port >= 0 else "")
+    server = str(event.data.get("server") or "")
+    return {"unit": unit, **({"server": server} if server else {})} if unit else {}
+
+
+def rule_of_reading(event: Event) -> str:
+    """Return the rule whose reading shows what a line of the kernel says, and does not name the unit; "" without
+    one."""
+    stated = (
+        node_statements().get(str(event.data.get("what"))) if event.kind == "node_log" else None
+    )
+    return (stated.rule or "") if stated is not None and stated.names_unit else ""
 
 
 def code_of(event: Event) -> SubCode | None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from collector.host.open_file import OpenFile, read_small
+from collector.host.parts import PartLog, pci_unit
 
 FIND_SECONDS = 600.0
 """Seconds between two searches for devices: hundreds of files."""
@@ -29,6 +30,10 @@ _WHOLE = ("Package", "Tctl", "Tdie", "Composite")
 """First letters of the labels of a whole CPU or drive; the others are cores, chiplets and places."""
 _MILLI = 1e-3
 _LIVE = b"live"
+_CORRECTED = "node_pcie_correctable_errors_total"
+_PCIE_COUNTS = (_CORRECTED, "node_pcie_nonfatal_errors_total", "node_pcie_fatal_errors_total")
+FEWEST_CORRECTED = 60
+"""Corrected errors of a device of which one event tells; the rule asks for one a second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +46,20 @@ class _Sensor:
 class Hardware:
     """Reader of these devices. Raises `FileNotFoundError` for what the machine does not have."""
 
-    def __init__(self, root: Path, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        root: Path,
+        monotonic: Callable[[], float] = time.monotonic,
+        parts: PartLog | None = None,
+    ) -> None:
         self._root = root
+        self._parts = parts or PartLog(monotonic)
         self._monotonic = monotonic
         self._found_at: float | None = None
         self._counts: dict[str, list[int]] = {}
         """Newest counts of each device with AER, by its folder."""
+        self._units: dict[str, str] = {}
+        """Name of each of these devices."""
         self._failed: dict[str, Exception] = {}
         """Why a device could not be read in its turn."""
         self._turn: list[str] = []
@@ -56,8 +69,8 @@ class Hardware:
         self._drive_sensors: list[_Sensor] = []
         self._switches: set[str] = set()
         """NVSwitches that were there since the collector started, by PCI address."""
-        self._drives: set[str] = set()
-        """Drives that were there since the collector started, by serial number."""
+        self._drives: dict[str, str] = {}
+        """Drives that were there since the collector started: serial number, and name when first seen."""
         self._local: dict[str, str] = {}
         """Serial number of each name of a drive; "" for one that is on another machine."""
 
@@ -70,6 +83,7 @@ class Hardware:
         ports = [str(folder) for folder in self._find_ports()]
         self._counts = {folder: self._counts.get(folder, [0, 0, 0]) for folder in ports}
         self._failed.clear()
+        self._units.clear()
         self._turned_at = None
         self._close_sensors()
         self._sensors = self._find_sensors(_CPUS)
@@ -93,12 +107,20 @@ class Hardware:
             self._failed.pop(folder, None)
             try:
                 self._counts[folder] = _aer(folder)
+                self._report_errors(folder)
             except (OSError, ValueError) as error:
                 self._failed[folder] = error
         if self._failed:
             raise next(iter(self._failed.values()))
         corrected, nonfatal, fatal = map(sum, zip(*self._counts.values(), strict=True))
         return float(corrected), float(nonfatal), float(fatal)
+
+    def _report_errors(self, folder: str) -> None:
+        unit = self._units.get(folder)
+        if unit is None:
+            unit = self._units[folder] = pci_unit(folder)
+        for kind, errors in zip(_PCIE_COUNTS, self._counts[folder], strict=True):
+            self._parts.count(kind, unit, errors, FEWEST_CORRECTED if kind == _CORRECTED else 1)
 
     def _due(self) -> list[str]:
         """Return the folders whose turn it is: all at first, then as many as the time since the last call asks for."""
@@ -137,9 +159,9 @@ class Hardware:
         if not self._switches:
             raise FileNotFoundError("no NVSwitch")
         folder = self._root / "sys/bus/pci/devices"
-        return float(len(self._switches)), float(
-            sum(os.access(f"{folder}/{each}", os.F_OK) for each in self._switches)
-        )
+        there = {each: os.access(f"{folder}/{each}", os.F_OK) for each in self._switches}
+        self._parts.states("node_nvswitches_present", there, "has left the bus")
+        return float(len(there)), float(sum(there.values()))
 
     def nvme(self) -> tuple[float, float]:
         """Return the local NVMe drives that were seen since the start, and those that are live."""
@@ -154,7 +176,7 @@ class Hardware:
                     drive = self._local[name] = _local_drive(folder)
                 if not drive:
                     continue
-                self._drives.add(drive)
+                self._drives.setdefault(drive, name)
                 if read_small(f"{folder}/state").strip() == _LIVE:
                     live.add(drive)
             except FileNotFoundError:  # it is being removed
@@ -163,6 +185,8 @@ class Hardware:
             del self._local[name]
         if not self._drives:
             raise FileNotFoundError("no NVMe drive")
+        states = {drive_unit(name, drive): drive in live for drive, name in self._drives.items()}
+        self._parts.states("node_nvme_drives_live", states, "is gone")
         return float(len(self._drives)), float(len(live))
 
     def _find_ports(self) -> list[Path]:
@@ -236,6 +260,11 @@ def total(text: bytes) -> int:
     if not word.startswith(b"TOTAL"):
         raise ValueError("no total")
     return int(count)
+
+
+def drive_unit(name: str, serial: str) -> str:
+    """Return how people know a drive: `nvme3 (serial S64GNE0R)`."""
+    return f"{name} (serial {serial})" if serial not in {"", name} else name
 
 
 def _least_left(sensors: list[_Sensor]) -> tuple[float]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
-import re
 import shutil
 import time
 from collections.abc import Callable, Sequence
@@ -25,9 +24,11 @@ from collector.host.boot import Boot
 from collector.host.clock import read_clock
 from collector.host.hardware import Hardware
 from collector.host.kernel_health import KernelHealth
+from collector.host.memory_errors import MemoryErrors
 from collector.host.mounts import Mounts
 from collector.host.nvme_health import drive_task
-from collector.host.open_file import KeptFiles, OpenFile, read_small
+from collector.host.open_file import OpenFile, read_small
+from collector.host.parts import PartLog
 from collector.host.programs import Programs
 from collector.host.rapl import Zones, memory, packages
 from collector.host.services import Services
@@ -44,10 +45,6 @@ Found = dict[str, float]
 
 COUNT_SECONDS = 60.0
 """Seconds between two counts of the processes in uninterruptible sleep."""
-
-
-MOST_CONTROLLERS = 32
-"""Memory controllers whose files stay open."""
 
 
 HUNG_TASKS = "sys/kernel/hung_task_detect_count"
@@ -80,8 +77,9 @@ class Host:
         names = ("stat", "loadavg", "meminfo", "uptime", "net/dev", "diskstats", "vmstat",
                  "pressure/cpu", "pressure/io", "pressure/memory", HUNG_TASKS)  # fmt: skip
         self._files = {name: OpenFile(root / "proc" / name) for name in names}
-        self._edac = KeptFiles(MOST_CONTROLLERS * 2)
-        self._hardware = Hardware(root, monotonic)
+        self._parts = PartLog(monotonic)
+        self._memory_errors = MemoryErrors(root, self._parts)
+        self._hardware = Hardware(root, monotonic, self._parts)
         self._mounts = Mounts(root, monotonic=monotonic)
         tool = ipmitool if ipmitool is not None else shutil.which("ipmitool")
         has_ipmitool = bool(tool) and Path(tool or "").name != "ipmi-dcmi"
@@ -91,7 +89,9 @@ class Host:
         of_bmc = bmc_tasks(root, tool if has_ipmitool else None, service, self._bmc_log)
         leave = (lambda: None) if service is None else service.close
         self._programs = Programs(
-            [*of_bmc, drive_task(root, smart or None)], monotonic=monotonic, leave=leave
+            [*of_bmc, drive_task(root, smart or None, self._parts)],
+            monotonic=monotonic,
+            leave=leave,
         )
         self._services = Services(root, services, monotonic)
         self._storage = StorageClients(root, monotonic)
@@ -154,12 +154,13 @@ class Host:
         return self._mounts.pending
 
     def drain_events(self) -> list[DeviceEvent]:
-        """Return what happened to network file systems and services, and what the BMC's log got, since the last
-        call."""
+        """Return what happened to network file systems, services and other parts, and what the BMC's log got, since
+        the last call."""
         return (
             self._mounts.drain_events()
             + self._services.drain_events()
             + self._bmc_log.drain_events()
+            + self._parts.drain_events()
         )
 
     def close(self) -> None:
@@ -169,7 +170,7 @@ class Host:
         self._mounts.close()
         for file in self._files.values():
             file.close()
-        self._edac.close()
+        self._memory_errors.close()
         self._hardware.close()
         for zones in (self._packages, self._memory):
             if zones is not None:
@@ -281,7 +282,9 @@ class Host:
                 f"pressure_{resource}_stalled_seconds_total",
             )
         found |= self._guard(
-            self._read_edac, "edac_correctable_errors_total", "edac_uncorrectable_errors_total"
+            self._memory_errors.counts,
+            "edac_correctable_errors_total",
+            "edac_uncorrectable_errors_total",
         )
         found |= self._guard(self._read_oom_kills, "oom_kills_total")
         return found | self._guard(self._read_hung_tasks, "hung_tasks_total")
@@ -342,16 +345,6 @@ class Host:
     def _read_pressure(self, resource: str) -> tuple[float, float]:
         text = self._pressure(resource)
         return proc.pressure(text, "some"), proc.pressure(text, "full")
-
-    def _read_edac(self) -> tuple[float, float]:
-        folder = str(self._root / "sys/devices/system/edac/mc")
-        with os.scandir(folder) as entries:
-            names = [entry.name for entry in entries if re.match("mc[0-9]", entry.name)]
-        if not names:  # no ECC, or no driver for it: nobody counts
-            raise FileNotFoundError("no memory controller")
-        corrected = sum(int(self._edac.read(f"{folder}/{name}/ce_count")) for name in names)
-        uncorrected = sum(int(self._edac.read(f"{folder}/{name}/ue_count")) for name in names)
-        return float(corrected), float(uncorrected)
 
     def _read_oom_kills(self) -> tuple[float]:
         return (float(proc.statistic(self._files["vmstat"].read(), "oom_kill")),)

@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 from collector.host.open_file import OpenFile, read_small
 from collector.source import DeviceEvent
+from telemetry.devices import WELL
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +62,12 @@ class Mount(NamedTuple):
     type: str
     server: str
     """Source of the mount: `filer:/scratch`."""
+
+    @property
+    def host(self) -> str:
+        """Who serves it, without the export: `filer`, `10.0.0.1@o2ib`; the whole source where it names none."""
+        found = re.match(r"//([^/]+)/|(\[[^]]+\]|[^/:]+):", self.server)
+        return self.server if found is None else found[1] or found[2]
 
     def __str__(self) -> str:
         return f"{self.path} ({self.type} of {self.server})"
@@ -212,10 +219,10 @@ class Mounts:
         """Note how a mount is now, "" for well; tell of a change."""
         if self._problems.get(mount, "") == problem:
             return
+        before = self._problems.pop(mount, "")
         if problem:
             self._problems[mount] = problem
-        else:
-            del self._problems[mount]
+        kind = "missing" if (problem or before) == _MISSING else "failing"
         message = f"{mount} {problem or 'is well again'}"
         log.warning("%s", message)
         self._events.append(
@@ -223,7 +230,13 @@ class Mounts:
                 "mount",
                 self._wall_ns(),
                 message=message,
-                data={"what": mount.path, "state": problem or "well"},
+                data={
+                    "what": mount.path,
+                    "state": problem or WELL,
+                    "metric": "node_network_mounts_" + kind,
+                    "unit": str(mount),
+                    "server": mount.host,
+                },
             )
         )
 

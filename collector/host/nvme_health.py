@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from collector.host.parts import PartLog
 from collector.host.programs import Run, Task, UnknownError
 
 DRIVE_SECONDS = 3600.0
 
 
-def drives(texts: Sequence[str]) -> dict[str, float]:
-    """Read `nvme smart-log -o json` of each drive. Raises `UnknownError` or `ValueError`."""
+WORN, SPARE = 0.9, 0.05
+"""Share of its life used, and of blocks to spare, from which on a drive is named."""
+
+
+def drives(texts: Mapping[str, str], parts: PartLog) -> dict[str, float]:
+    """Read `nvme smart-log -o json` of each drive, by its name. Raises `UnknownError` or `ValueError`."""
     critical = media = 0
     worn: list[float] = []
     spare: list[float] = []
-    for text in texts:
+    for drive, text in texts.items():
         found: Any = msgspec.json.decode(text)
         warning = found["critical_warning"]
         value = warning.get("value", 0) if isinstance(warning, dict) else warning
@@ -27,6 +32,10 @@ def drives(texts: Sequence[str]) -> dict[str, float]:
         worn.append(float(used) / 100)
         spare.append((float(found["avail_spare"]) - float(found["spare_thresh"])) / 100)
         media += int(found["media_errors"])
+        parts.states("node_nvme_critical", {drive: not int(value)}, "has a critical warning")
+        parts.states("node_nvme_worn_ratio", {drive: worn[-1] < WORN}, "is worn")
+        parts.states("node_nvme_spare_ratio", {drive: spare[-1] > SPARE}, "has few blocks to spare")
+        parts.count("node_nvme_media_errors_total", drive, int(found["media_errors"]))
     if not worn:
         raise UnknownError("no drive")
     return {
@@ -37,7 +46,7 @@ def drives(texts: Sequence[str]) -> dict[str, float]:
     }
 
 
-def drive_task(root: Path, nvme: str | None) -> Task:
+def drive_task(root: Path, nvme: str | None, parts: PartLog) -> Task:
     """Return the task; `nvme` is None where nvme-cli is not there."""
 
     def ask(run: Run) -> Mapping[str, float]:
@@ -46,9 +55,8 @@ def drive_task(root: Path, nvme: str | None) -> Task:
         )
         if nvme is None or not names:
             raise UnknownError("no nvme-cli, or no drive")
-        return drives(
-            [run([nvme, "smart-log", "-o", "json", str(root / "dev" / name)]) for name in names]
-        )
+        command = [nvme, "smart-log", "-o", "json"]
+        return drives({name: run([*command, str(root / "dev" / name)]) for name in names}, parts)
 
     names = ("node_nvme_critical", "node_nvme_worn_ratio", "node_nvme_spare_ratio", "node_nvme_media_errors_total")  # fmt: skip
     return Task(names, ask, DRIVE_SECONDS)

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from collector.host.open_file import read_small
 from collector.source import DeviceEvent
+from telemetry.devices import WELL
 from telemetry.gap import NOT_SUPPORTED
 
 log = logging.getLogger(__name__)
@@ -140,5 +141,10 @@ class Services:
             self._down.add(unit)
         message = f"{unit} {'runs again' if runs else 'does not run'}"
         log.warning("%s", message)
-        data: dict[str, object] = {"what": unit, "state": "well" if runs else "down"}
+        data: dict[str, object] = {
+            "what": unit,
+            "state": WELL if runs else "down",
+            "metric": "node_services_down",
+            "unit": unit,
+        }
         self._events.append(DeviceEvent("service", self._wall_ns(), message=message, data=data))

@@ -311,6 +311,8 @@ class Publisher:
         """Report a command that this collector does not obey; the sender learns it by the event."""
         if self.commands.note_due(now):
             message = f"{kind} is not obeyed: it is not in collector.accept_commands"
+            if kind in {CommandKind.RELEASE, CommandKind.RESUME}:
+                message += "; stop the collector while the driver is upgraded or a GPU is reset"
             log.warning("node=%s %s", self._config.node, message)
             self._note("command_refused", message)
 

@@ -29,6 +29,7 @@ from telemetry.gap import NOT_SUPPORTED
 from telemetry.inventory import CommandKind, Inventory, NodeRole
 from telemetry.metric import Lane, Table
 from telemetry.runtime.release import release
+from telemetry.text import duration
 from telemetry.topics import phase_of
 
 # The grid of ticks, which differs from node to node.
@@ -208,6 +209,8 @@ class Sampler:
         self._commands: list[CommandKind] = []
         self._sleeper: asyncio.Future[None] | None = None
         """Set when the sleep is over."""
+        self._released_until: float | None = None
+        """End of the lease of a driver that is released, monotonic seconds."""
         self._version = 0
         self._seen: Inventory | None = None
         self._slow_tick: int | None = None
@@ -242,6 +245,8 @@ class Sampler:
                 last = rebase(last, step, interval)
                 offset = now - mono
             due = next_tick(now, last, interval, self._phase)
+            if self._released_until is not None and mono >= self._released_until:
+                await self._end_lease()
             if due.wait > 0:
                 await self._sleep(min(due.wait, LONGEST_SLEEP))
                 continue
@@ -419,6 +424,13 @@ class Sampler:
         for kind in commands:
             await self._execute(kind)
 
+    async def _end_lease(self) -> None:
+        """Open a driver again that was released and not resumed: whoever closed it may be gone, or be no operator."""
+        seconds = self._config.release_seconds
+        text = f"The driver is read again: it was released for {duration(seconds)}, and nobody resumed it."
+        self._events.add(DeviceEvent("release_ended", self._wall_ns(), message=text))
+        await self._execute(CommandKind.RESUME)
+
     async def _execute(self, kind: CommandKind) -> None:
         log.info("node=%s command=%s", self._config.node, kind)
         limit = LONGEST_COMMAND
@@ -426,8 +438,12 @@ class Sampler:
             async with asyncio.timeout(limit):
                 match kind:
                     case CommandKind.RELEASE:
+                        if self._released_until is None:
+                            lease = self._config.release_seconds
+                            self._released_until = self._monotonic() + lease
                         await self._source.release()
                     case CommandKind.RESUME:
+                        self._released_until = None
                         await self._source.resume()
                     case CommandKind.INVENTORY:
                         self._slow_tick = None  # the next tick reads the slow lane again,

@@ -141,6 +141,12 @@ def _fit_code(answer: FitResult) -> ExitCode:
 @click.option("--circuit", required=True, metavar="NAME", help="A circuit, panel or other element.")
 @click.option("--below", required=True, metavar="POWER", help="Power to stay below: 40kW, 12500W.")
 @click.option("--by", type=click.Choice(["ratio", "priority", "job"]), default="ratio", help="All GPUs at one ratio of their default limits, nodes of lower priority first, or job by job, that which draws most first. [ratio]")  # fmt: skip
+@click.option(
+    "--margin",
+    default="0%",
+    metavar="MARGIN",
+    help="Part of that power, or watts, to leave: 5%, 2kW. [0%]",
+)
 @config_option
 @http_option
 @token_option
@@ -150,6 +156,7 @@ def cap(
     circuit: str,
     below: str,
     by: Literal["ratio", "priority", "job"],
+    margin: str,
     config: Path | None,
     http: str | None,
     token_file: Path | None,
@@ -158,7 +165,8 @@ def cap(
     """Plan power limits of single GPUs that hold a circuit below a power; nothing is applied.
 
     The commands are printed for a person to run. The throughput that a limit costs is known where busy
-    GPUs of the model were measured at such a power. Exit code 0 when the caps are enough, 1 when they
+    GPUs of the model were measured at such a power. The first line says whether what is left is more than
+    the error of the figures. Exit code 0 when the caps are enough, with the margin that was asked for, 1 when they
     are not, 3 when a node on the circuit has an unknown draw.
     """
     if (config is None) == (http is None):
@@ -166,7 +174,11 @@ def cap(
     watts = parse_watts(below)
     if watts is None:
         raise click.UsageError(f"--below: {below!r} is no power. Write 40kW or 12500W.")
-    asked = CapRequest(circuit=circuit, below_watts=watts, by=by)
+    percent = re.fullmatch(r"(\d+(?:\.\d*)?) ?%", margin.strip())
+    left = float(percent[1]) / 100 * watts if percent else parse_watts(margin)
+    if left is None:
+        raise click.UsageError(f"--margin: {margin!r} is no margin. Write 5% or 2kW.")
+    asked = CapRequest(circuit=circuit, below_watts=watts, by=by, margin_watts=left)
     if config is not None:
         answer = plan_caps(str(config), read_site(config), asked)
     else:

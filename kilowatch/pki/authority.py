@@ -83,8 +83,8 @@ key_file = "/etc/kilowatch/{role}.key"
 _NODE_SETTINGS = """\
 [collector]
 node = "{name}"
-# The broker's access list lets only the aggregator send commands.
-accept_commands = ["resend", "inventory", "release", "resume"]
+# What an aggregator needs, and no more: whoever has its certificate could close drivers by "release" and "resume".
+accept_commands = ["resend", "inventory"]
 """
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 
 from alerts.message.text import clean
@@ -14,26 +15,41 @@ WIDTH = 80
 
 def cap_lines(answer: CapPlan) -> list[str]:
     """Return the plan, no line wider than `WIDTH`."""
+    lines = _wrapped(f"{clean(answer.verdict)}.")
     head = f"{clean(answer.circuit)}  may draw {exact_watts(answer.from_watts)}"
-    if not answer.caps and answer.met:
-        lines = [f"{head}, below {exact_watts(answer.below_watts)}: no cap is needed"]
+    if answer.caps:
+        lines.append(f"{head}; with these caps {exact_watts(answer.to_watts)}")
     else:
-        lines = [f"{head}; with these caps {exact_watts(answer.to_watts)}"]
-        if answer.met is False:
-            lines.append(
-                f"    caps alone are not enough: {exact_watts(answer.over_watts)} too much are left"
-            )
+        lines.append(f"{head}: no cap is {'needed' if answer.met else 'possible'}")
+    lines += _wrapped(_margin(answer))
     lines += columns([_row(cap) for cap in answer.caps], width=WIDTH)
     if answer.caps:
         lines.append(f"throughput of all GPUs here: {_loss(answer.throughput_loss)}")
     for model in answer.throughput:
         lines += _model(model)
     for notice in answer.notices:
-        lines += textwrap.wrap(f"note: {clean(notice)}", WIDTH, subsequent_indent="    ")
+        lines += _wrapped(f"note: {clean(notice)}")
     if answer.commands:
         lines.append("nothing was applied; the commands, each on its node:")
         lines += [f"    {clean(command)}" for command in answer.commands]
     return lines
+
+
+def _margin(answer: CapPlan) -> str:
+    """Return which margin was asked for, and which one the model's error is."""
+    asked = (
+        f"margin asked for: {exact_watts(answer.margin_watts)}"
+        if answer.margin_watts
+        else "no margin was asked for, the default"
+    )
+    if not answer.met or answer.with_margin:
+        return asked
+    enough = math.ceil(100 * answer.sigma_watts / answer.below_watts) / 100
+    return f"{asked}; --margin {percent(enough)} is as large as the model's error"
+
+
+def _wrapped(text: str) -> list[str]:
+    return textwrap.wrap(text, WIDTH, subsequent_indent="    ", break_on_hyphens=False)
 
 
 def _row(cap: GpuCap) -> tuple[str, ...]:

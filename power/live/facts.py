@@ -261,18 +261,19 @@ class FactContext:
 
     def _part(self, machine: int, share: float) -> RemedyPart | None:
         wall_power = self.wall_power
-        committed, host = (
-            float(wall_power.committed[machine]),
-            float(wall_power.host_watts[machine]),
-        )
+        committed = float(wall_power.committed[machine])
         limit, gpus = float(wall_power.limit_watts[machine]), float(wall_power.gpus[machine])
         if np.isnan(committed):
             return None
-        if not gpus > 0 or not limit > 0:
-            return RemedyPart(share, 0, committed, 1.0, 0.0, None)
+        found = self.layout.machines.get(self.topology.network.machines[machine])
+        if found is None or not gpus > 0 or not limit > 0:
+            return RemedyPart(share, (), lambda _: committed, None)
+        rest = max(found.dc(committed) - limit, 0.0)
         floor = float(wall_power.floor_watts[machine])
-        per_watt = max(committed - host, 0.0) / limit
-        return RemedyPart(share, gpus, min(host, committed), per_watt, limit / gpus, None if np.isnan(floor) else floor, self._models(machine))  # fmt: skip
+        return RemedyPart(
+            share, ((gpus, limit / gpus),), lambda watts: found.at_wall(rest + watts),
+            None if np.isnan(floor) else floor, tuple(part.card.name for part in found.parts),
+        )  # fmt: skip
 
     def _models(self, machine: int) -> tuple[str, ...]:
         """Return the configured models of a machine's GPUs."""

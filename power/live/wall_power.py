@@ -57,8 +57,6 @@ class WallPower:
     gpus: Floats
     floor_watts: Floats
     """Lowest cap per GPU; NaN where not known."""
-    host_watts: Floats
-    """Of everything but the GPUs at full load, at the wall."""
     described: Flags
     """Whether the machine is known by its configured watts alone."""
     assumed: Floats
@@ -102,8 +100,8 @@ class WallPowerModel:
         self._last_sigma = np.full(count, np.nan)
         self._last_rank = np.full(count, _MODEL, dtype=np.int64)
         self._silent = np.zeros(count, dtype=bool)
-        self._at_limits: dict[str, tuple[Floats, Floats]] = {}
-        """Last results for limits, by name: watts inside the case, and at the wall."""
+        self._at_limits: tuple[Floats, Floats] | None = None
+        """Last commitment: watts inside the case, and at the wall."""
         self.limits = np.full(count, np.nan)
         """Last reported sum of limits of each machine."""
         self.gpus = np.full(count, np.nan)
@@ -181,9 +179,8 @@ class WallPowerModel:
         held = np.where(silent, np.fmax(watts, kept), watts)
         committed = np.fmax(committed, held)  # what is drawn can be drawn
         floor = np.where(np.isnan(tick.floor_watts), self._floor, tick.floor_watts)
-        beside = self._wall_of("all", host + limit) - self._wall_of("limits", limit)
         return WallPower(watts, sigma, rank.astype(np.int64), degraded, degraded | lost, held, committed,
-                     metered, modelled, silent, limit, gpus, floor, beside, described, assumed, surplus, last_known,
+                     metered, modelled, silent, limit, gpus, floor, described, assumed, surplus, last_known,
                      quiet.watts, quiet.expired, _unheard(tick, watts))  # fmt: skip
 
     def _hosts(self, limit: Floats, gpus: Floats) -> Floats:
@@ -241,18 +238,18 @@ class WallPowerModel:
 
     def _commitment(self, tick: PowerInputs, limit: Floats, gpus: Floats, host: Floats) -> Floats:
         whole = np.where(tick.module_scope, host * (1 - self._cpu_share), host)
-        return np.where(np.isnan(gpus), np.nan, self._wall_of("commitment", limit + whole))
+        return np.where(np.isnan(gpus), np.nan, self._at_the_limits(limit + whole))
 
-    def _wall_of(self, name: str, inside: Floats) -> Floats:
+    def _at_the_limits(self, inside: Floats) -> Floats:
         """Return watts at the wall of limits, which rarely change: computed again for machines where they have."""
-        before, found = self._at_limits.get(name, (inside, None))
-        if found is None:
+        if self._at_limits is None:
             found = self.curves.wall(inside)
         else:
+            before, found = self._at_limits
             changed = ~((before == inside) | (np.isnan(before) & np.isnan(inside)))
             if changed.any():
                 found = self.curves.wall_again(found, inside, changed)
-        self._at_limits[name] = inside, found
+        self._at_limits = inside, found
         return found
 
     def _calibrated(self, wall: Floats, own: Floats, counted_host: Flags) -> tuple[Floats, Floats]:

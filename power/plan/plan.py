@@ -305,26 +305,16 @@ def _cap(
     if failing:  # when the other feeds are lost, all machines of the group draw from this one
         shares = np.ones(len(shares))
     parts = [
-        one
-        for m, share in zip((machines[k] for k in topology.below[1][part]), shares, strict=True)
-        for one in _remedy_parts(m, float(share))
-    ]
+        RemedyPart(
+            float(share), tuple((part.count, part.limit_watts) for part in machine.parts),
+            machine.wall, machine.floor_watts, tuple(part.card.name for part in machine.parts),
+        )
+        for machine, share in zip((machines[k] for k in topology.below[1][part]), shares, strict=True)
+    ]  # fmt: skip
     other = watts - float(sum(p.at(p.limit_watts) for p in parts))
     if failing:
         other = float(topology.other_below[index])
     return cap_of(circuit, parts, watts * circuit.continuous_amps / amps - other, amps / watts)
-
-
-def _remedy_parts(machine: Machine, share: float) -> list[RemedyPart]:
-    """Return the parts of a machine in a circuit's load: its host, and its GPUs by model."""
-    per_watt = machine.watts_per_gpu_watt
-    host = RemedyPart(share, 0, machine.fixed_watts, per_watt, 0.0, None)
-    return [host] + [
-        RemedyPart(
-            share, part.count, 0.0, per_watt, part.limit_watts, part.floor_watts, (part.card.name,)
-        )
-        for part in machine.parts
-    ]
 
 
 def _nodes(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from api.power import Cap
@@ -21,21 +21,28 @@ class RemedyPart:
     """The part of one machine in a circuit's load."""
 
     share: float
-    gpus: float
-    fixed_watts: float
-    """At the wall, with its GPUs at nothing."""
-    watts_per_gpu_watt: float
-    limit_watts: float
-    """Per GPU, in force."""
+    limits: tuple[tuple[float, float], ...]
+    """Number of GPUs with one limit, and that in force of each, watts."""
+    wall: Callable[[float], float]
+    """Watts at the wall for the watts of its GPUs."""
     floor_watts: float | None
     """Lowest cap that the driver accepts; None when not known."""
     models: tuple[str, ...] = ()
     """Of its GPUs, as far as they are known."""
 
+    @property
+    def gpus(self) -> float:
+        """Number of its GPUs."""
+        return sum(count for count, _ in self.limits)
+
+    @property
+    def limit_watts(self) -> float:
+        """Highest limit in force of its GPUs; 0 without any."""
+        return max((limit for _, limit in self.limits), default=0.0)
+
     def at(self, cap: float) -> float:
         """Return the machine's watts when each GPU draws `cap`, or its limit where that is less."""
-        each = min(cap, self.limit_watts)
-        return self.share * (self.fixed_watts + self.gpus * each * self.watts_per_gpu_watt)
+        return self.share * self.wall(sum(count * min(cap, limit) for count, limit in self.limits))
 
 
 def cap_of(

@@ -14,7 +14,6 @@ from power.devices.supply import (
     Points,
     check_points,
     dc_watts,
-    efficiency,
     points_of,
     wall_watts,
 )
@@ -49,7 +48,7 @@ class GpuPart:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A node. `fixed_watts` and `watts_per_gpu_watt` give wall watts as a line over GPU watts."""
+    """A node. `wall` is the one place where watts of its GPUs become watts at the wall."""
 
     id: str
     gpus: int
@@ -58,9 +57,7 @@ class Machine:
     limit_watts: float
     """Enforced limit per GPU; of several models, the mean."""
     fixed_watts: float
-    """At the wall, with GPUs at nothing."""
-    watts_per_gpu_watt: float
-    """Wall watts per watt of a GPU: what the supplies lose."""
+    """At the wall, of a node without GPUs; 0 for others."""
     floor_watts: float | None
     """Lowest cap that all of its GPUs take."""
     known: bool = True
@@ -89,12 +86,22 @@ class Machine:
     @property
     def committed_watts(self) -> float:
         """Power commitment at the wall, with the limits in force."""
-        return self.fixed_watts + self.gpus * self.limit_watts * self.watts_per_gpu_watt
+        return self.wall(self.gpus * self.limit_watts)
 
     def capped(self, watts: float) -> Machine:
         """Return the machine with a lower limit per GPU; never below a card's floor."""
         parts = tuple(part.capped(watts) for part in self.parts)
         return replace(self, parts=parts, limit_watts=_mean_limit(parts))
+
+    def wall(self, gpu_watts: float) -> float:
+        """Return the watts at the wall while its GPUs draw `gpu_watts` and the rest all that it may."""
+        if not self.gpus:
+            return self.fixed_watts
+        return self.at_wall(self.host_watts + gpu_watts)
+
+    def at_wall(self, inside: float) -> float:
+        """Return the watts at the wall for `inside` watts inside the case, by the curve of its supplies."""
+        return wall_watts(inside, self.points, self.supply_watts, self.supplies)
 
     def dc(self, at_wall: float) -> float:
         """Return the watts inside the case."""
@@ -124,17 +131,14 @@ def build(where: str, name: str, node: NodeConfig | None, volts: float, feeds: i
             0.0 if node.host_watts is None else wall_watts(host, points, supply.watts, supply.count)
         )
         watts = alone if node.watts is None else node.watts
-        return Machine(name, 0, None, 0.0, watts, 1.0, node.floor_watts, node.watts is not None,
+        return Machine(name, 0, None, 0.0, watts, node.floor_watts, node.watts is not None,
                        points, supply.watts, supply.count, supply.needed or supply.count,
                        0.0 if node.watts is not None else host, **_of_supply(supply))  # fmt: skip
     parts = gpu_parts(where, node)
     number, limit = sum(part.count for part in parts), _mean_limit(parts)
     host = HOST_WATTS if node.host_watts is None else node.host_watts
-    full = host + number * limit
-    wall = wall_watts(full, points, supply.watts, supply.count)
-    per_watt = wall / full if full else 1.0
-    return Machine(name, number, parts[0].card, limit, host * per_watt, per_watt, _floor(parts), True, points,
-                   supply.watts, supply.count, supply.needed or max(1, supply.count - (feeds > 1)), host,
+    return Machine(name, number, parts[0].card, limit, 0.0, _floor(parts), True, points, supply.watts,
+                    supply.count, supply.needed or max(1, supply.count - (feeds > 1)), host,
                    parts=parts, **_of_supply(supply))  # fmt: skip
 
 
@@ -200,24 +204,22 @@ def _of_profile(where: str, name: str, node: NodeConfig, volts: float) -> Machin
     system = find_system(where, node.profile or "")
     card = find_card(where, system.card) if system.card else None
     points = points_of(system.tier, volts, redundant=system.supplies > 1)
-    per_watt = 1 / efficiency(points, 0.5)
     gpus = system.gpus if card else 0
     tdp = card.tdp_watts if card else 0.0
-    # The power of a whole system is known at the wall; all but the GPUs' part of it is fixed.
-    fixed = system.max_watts - gpus * tdp * per_watt
     floor = lowest_cap(node)
     parts: tuple[GpuPart, ...] = (GpuPart(gpus, card, tdp, floor),) if card else ()
     if node.cap_watts is not None:
         parts = tuple(part.capped(node.cap_watts) for part in parts)
-    return Machine(name, gpus, card, _mean_limit(parts), fixed, per_watt, floor, True, points,
-                   system.supply_watts, system.supplies, system.needed,
+    return Machine(name, gpus, card, _mean_limit(parts), 0.0 if gpus else system.max_watts, floor, True,
+                   points, system.supply_watts, system.supplies, system.needed,
                    _host_inside(system.max_watts, points, system, gpus * tdp), SYSTEM_CPU_SHARE,
                    most_watts=system.max_watts, parts=parts)  # fmt: skip
 
 
 @cache
 def _host_inside(max_watts: float, points: Points, system: System, gpu_watts: float) -> float:
-    """Return what is left for the host inside the case when the whole draws its maximum."""
+    """Return what is left for the host inside the case when the whole draws its maximum: the power of a
+    complete system is known at the wall."""
     return dc_watts(max_watts, points, system.supply_watts, system.supplies) - gpu_watts
 
 

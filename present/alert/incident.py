@@ -33,14 +33,15 @@ _NOTIFIED = {
 
 
 def place_of(alert: Alert) -> str:
-    """Return where an alert is, in a few words: `dgx-01 GPU 3`, `dgx-01 port mlx5_0/1`, `circuit A-12`."""
+    """Return where an alert is, in a few words: `dgx-01 GPU 3`, `dgx-01 port mlx5_0/1`, `dgx-01 nvme3`, `circuit A-12`."""
     if not alert.node:
         return f"{alert.subject.value} {alert.name}"
     label = alert.labels.get
     place = gpu_name(alert.node, label("gpu", "")) if label("gpu") else alert.node
     instance = f"{label('gpu_instance', '')}/{label('compute_instance', '')} {label('profile', '')}".rstrip()
     parts = (("link", label("link")), ("port", label("port")), ("MIG", instance.strip("/")))
-    return place + "".join(f" {word} {part}" for word, part in parts if part)
+    unit = f" {label('unit')}" if label("unit") else ""
+    return place + "".join(f" {word} {part}" for word, part in parts if part) + unit
 
 
 def where_row(incident: Incident) -> FactRow:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from api.power import CircuitPlan, LimitPlan, NodePlan, PlanResult
+from api.power import CapPlan, CircuitPlan, LimitPlan, NodePlan, PlanResult
 from present.circuit.outlook import MAY_TRIP, trip_words
 from present.circuit.rules import WORDS
 from present.units import amperes, exact_watts, percent
@@ -40,6 +40,25 @@ def verdict(plan: PlanResult) -> PlanVerdict:
     if not rated:
         return PlanVerdict(None, "Can't say: no circuit with a known breaker is in it")
     return PlanVerdict(True, f"Yes: {_tightest(max(rated, key=_share), alone=_alone(plan))}")
+
+
+def cap_verdict(plan: CapPlan, unknown: list[str]) -> PlanVerdict:
+    """Return whether the caps of a plan are enough, and whether that is sure. `unknown`: nodes of unknown draw."""
+    asked = exact_watts(plan.below_watts)
+    if plan.margin_watts:
+        asked += f" less the margin of {exact_watts(plan.margin_watts)}"
+    added = f"; the draw of {_some(unknown)} is not known and comes on top" if unknown else ""
+    if plan.over_watts:
+        return PlanVerdict(
+            False, f"No: caps alone are not enough, {exact_watts(plan.over_watts)} are left above {asked}{added}"
+        )  # fmt: skip
+    if unknown:
+        return PlanVerdict(None, f"Can't say: the draw of {_some(unknown)} is not known")
+    left = max(0.0, plan.below_watts - plan.to_watts)
+    what = "met with margin" if plan.with_margin else "met within the model's error only"
+    return PlanVerdict(
+        True, f"Yes, {what}: {exact_watts(plan.to_watts)} ± {exact_watts(plan.sigma_watts)}, {exact_watts(left)} below {exact_watts(plan.below_watts)}"
+    )  # fmt: skip
 
 
 def _faults(plan: PlanResult) -> Iterator[str]:

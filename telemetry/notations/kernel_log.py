@@ -151,7 +151,7 @@ KernelRecord = Xid | SXid | GpuLost | DriverNote
 
 @dataclass(frozen=True, slots=True)
 class StatedFault:
-    """A fault outside of the GPU drivers that a running cluster knows by this line alone."""
+    """A fault outside of the GPU drivers that a running cluster knows, or knows the unit of, by this line alone."""
 
     what: str
     """Name of the statement in `telemetry/statements/node.toml`."""
@@ -234,18 +234,19 @@ def kernel_message(line: str) -> KernelMessage | None:
 
 
 def parse_node_line(line: str) -> StatedFault | None:
-    """Return what the kernel itself says of a fault of the node that no reading shows; None for any other line."""
+    """Return what the kernel itself says of a fault of the node that no reading shows, or whose unit none names;
+    None for any other line."""
     if not any(mark in line for mark in NODE_MARKS):
         return None
     message = kernel_message(line)
     if message is None or not message.from_kernel:
         return None
     note = find_node_statement(message.text)
-    return (
-        None
-        if note is None or not note.statement.heard
-        else StatedFault(note.statement.name, note.unit)
-    )
+    if note is None:
+        return None
+    statement, unit = note
+    heard = statement.heard or (statement.names_unit and unit is not None)
+    return StatedFault(statement.name, unit) if heard else None
 
 
 def _parse(message: str) -> KernelRecord | None:

@@ -25,6 +25,10 @@ GPU_DRIVER = "GPU driver"
 DAEMONS = "daemons"
 HEARD = {"page": "node_fault", "ticket": "node_oddity"}
 """Rules of what no reading shows: a running cluster has the line alone."""
+NAMED_BY_LINE = frozenset({
+    "ceph_client_failing", "kernel_lockup", "lustre_import_failing", "machine_check", "node_hung_task", "root_read_only",
+})  # fmt: skip
+"""Rules of readings that no part can be told apart in: the line names the CPU, task, device or target."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +68,11 @@ class NodeStatement:
     def heard(self) -> bool:
         """Whether a running cluster knows of it by this line alone."""
         return self.rule in HEARD.values()
+
+    @property
+    def names_unit(self) -> bool:
+        """Whether a running cluster knows the unit of what a reading shows by this line."""
+        return self.rule in NAMED_BY_LINE and self.severity != HARMLESS
 
 
 class NodeNote(NamedTuple):

@@ -252,6 +252,9 @@ async def test_caps_are_planned_from_the_limits_in_force() -> None:
     assert {cap["node"] for cap in body["caps"]} == {"n2"}
     assert [cap["index"] for cap in body["caps"]] == [0, 1]
     assert body["to_watts"] <= 5000 or body["met"] is False
+    added = abs(body["to_watts"] - 5123.5)
+    assert body["sigma_watts"] == pytest.approx(0.04 * 5123.5 + 0.12 * added, rel=0.01)
+    assert body["verdict"].startswith("Yes, met with")
     assert {cap["throughput_loss"] for cap in body["caps"]} <= {None, 0.0}
     assert len(body["commands"]) == 2
     assert "lab/" in json.dumps(wrong)

@@ -13,11 +13,18 @@ from aggregator.ingest.ids import IdRegistry
 from aggregator.ingest.layout import fits_inventory, make_layout
 from telemetry import frame as frames
 from telemetry import inventory as messages
-from telemetry.devices import Event
+from telemetry.devices import Event, Gpu
 from telemetry.fleet import gaps_of
 from telemetry.gap import Gap
 from telemetry.intervals import IntervalSet
-from telemetry.inventory import CollectorStatus, CommandKind, CommandReply, FrameSpan, NodeState
+from telemetry.inventory import (
+    CollectorStatus,
+    CommandKind,
+    CommandReply,
+    FrameSpan,
+    Inventory,
+    NodeState,
+)
 from telemetry.schema import GPU_FAST, SCHEMA, Block, Schema
 from telemetry.topics import Topic
 from tests.aggregator.feed import Feed
@@ -156,6 +163,35 @@ def test_frames_from_before_a_change_of_devices_are_read_as_they_were(feed: Feed
     assert stored(feed, "GPU-a-1") == values("a", 1, 0, 3)
     assert stored(feed, "GPU-a-0") == values("a", 0, 0, 3, 6)
     assert shown(feed, "GPU-a-0") == value("a", 0, 0, 6)
+
+
+@pytest.mark.parametrize("again", [(0, 1), (1, 0)], ids=["the same rows anew", "back again"])
+def test_a_frame_from_before_goes_to_its_gpus_whatever_inventories_came_since(
+    feed: Feed, again: tuple[int, int]
+) -> None:
+    """GPUs change places at 5, and then facts alone at 8, or places again: a frame of 6 comes after that, and one of 2."""
+
+    def placed(order: tuple[int, int], at: int) -> Inventory:
+        gpus = tuple(
+            Gpu(uuid=f"GPU-a-{one}", index=index, name="X") for index, one in enumerate(order)
+        )
+        return msgspec.structs.replace(
+            inventory("a", 2, version=at), gpus=gpus, taken_at=sampled_at(at), host={"kernel": str(at)}
+        )  # fmt: skip
+
+    first, second = again[::-1] if again == (0, 1) else again, (0, 1)
+    feed.inventory(placed(first, 0))
+    feed.send("a", 0)
+    feed.inventory(placed(second, 5))
+    feed.send("a", 5)
+    feed.inventory(placed(again, 8))
+    feed.send("a", 8)
+    feed.resend("a", 2, 6)
+    feed.commit()
+    order = {0: first, 2: first, 5: second, 6: second, 8: again}
+    for gpu in (0, 1):
+        wanted = [value("a", rows.index(gpu), 0, seq) for seq, rows in order.items()]
+        assert stored(feed, f"GPU-a-{gpu}") == wanted
 
 
 def test_another_release_is_understood_by_names(tmp_path: Path) -> None:

@@ -75,8 +75,12 @@ def mutants(condition: ConditionKind) -> Iterator[Any]:
     change = msgspec.structs.replace
     for field, factors in _NUMBERS.get(type(condition), {}).items():
         value = getattr(condition, field)
-        if field == "apart" and getattr(condition, "programs", False):
-            continue  # then it is the programs that are counted
+        if (
+            field == "apart"
+            and isinstance(condition, Repeats)
+            and (condition.programs or condition.ports)
+        ):
+            continue  # then it is the programs, or the ports, that are counted
         for factor in factors if isinstance(value, int | float) and value else ():
             yield change(condition, **{field: value * factor})
     load = getattr(condition, "load", None)
@@ -219,7 +223,10 @@ def _of_events(condition: Happens | Repeats) -> Iterator[Happens | Repeats]:
     if isinstance(condition, Repeats):
         yield change(condition, count=condition.count + 1)
         yield change(condition, count=condition.count - 1)
-        yield change(condition, programs=not condition.programs)
+        if condition.ports:
+            yield change(condition, ports=False)
+        else:
+            yield change(condition, programs=not condition.programs)
     elif condition.spared_by:
         yield change(condition, spared_by=())
 

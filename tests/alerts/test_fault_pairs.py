@@ -49,7 +49,7 @@ INHIBITED: dict[tuple[Where, ...], dict[str, str]] = {
         "circuit_failover_rated": "circuit_failover",
         "ups_battery_ends": "ups_on_battery ups_battery_low",
         "budget_power_full": "budget_power_near",
-        "gpu_lost": "gpu_hung recovery_action recovery_p2p gpu_fault nvlink_down nvlink_errors "
+        "gpu_lost": "gpu_hung recovery_action recovery_p2p gpu_fault nvswitch_links nvlink_down nvlink_errors "
         "nvlink_fatal fabric driver_fault",
         "gpu_hung": "driver_hung",
         "recovery_p2p": "nvlink_down",
@@ -68,7 +68,8 @@ INHIBITED: dict[tuple[Where, ...], dict[str, str]] = {
         "nvlink_fatal": "recovery_action recovery_p2p nvlink_down nvlink_errors",
     },
     (Where.SAME, Where.OTHER): {
-        "nvswitch_fault": "nvlink_down nvlink_errors nvlink_fatal fabric fabric_setup",
+        "nvswitch_fault": "nvswitch_links nvlink_down nvlink_errors nvlink_fatal fabric fabric_setup",
+        "nvswitch_links": "nvlink_down",
     },
 }
 """First and second fault whose cause the first one is, whatever a person did with its page; the rule

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import ClassVar
+
 import msgspec
 import pytest
 
@@ -10,6 +13,7 @@ from alerts.engine.restore import AlertRecord
 from alerts.incidents.state import IncidentChanges, RecordKey
 from alerts.notice import Notice
 from alerts.notifiers.labels import fingerprint, identity_of
+from alerts.rules.rule import Rule
 from api.alerts import Action, Severity
 from telemetry.devices import Event
 from tests.alerts.deliveries import memory_of
@@ -32,6 +36,8 @@ LOST = "NVRM: GPU0 _issueRpcAndWait: rpcSendMessage failed with status 0x0000000
 class Watched(Plant):
     """Two nodes, watched by the whole pipeline, which can be started again."""
 
+    rules: ClassVar[Sequence[Rule]] = WATCHED
+
     def __init__(self) -> None:
         super().__init__()
         self.add("a", ["GPU-a0", "GPU-a1"])
@@ -47,7 +53,12 @@ class Watched(Plant):
         """Start the aggregator, with what its journal holds."""
         memory = memory_of(self._incidents) if self._incidents else None
         self.pipeline = AlertPipeline(
-            WATCHED, self._store, memory=memory, records=self._alerts, now=self.now, wall=self.wall
+            self.rules,
+            self._store,
+            memory=memory,
+            records=self._alerts,
+            now=self.now,
+            wall=self.wall,
         )
         self.engine = self.pipeline.engine
 
@@ -80,7 +91,7 @@ class Watched(Plant):
     def _event(self, line: str | Event) -> Event:
         found = event_of(line) if isinstance(line, str) else line
         self._number += 1
-        node = (found.gpu or "GPU-a")[4]
+        node = "b" if found.node == "b" else (found.gpu or "GPU-a")[4]
         return msgspec.structs.replace(
             found, id=f"1-{self._number}", node=node, at=self.wall + 1_000_000_000
         )

@@ -69,6 +69,17 @@ def test_what_is_mounted_at_boot_alone_is_expected() -> None:
     assert [mount.path for mount in found] == ["/home", "/a b"]
 
 
+@pytest.mark.parametrize(
+    ("source", "host"),
+    [
+        ("filer:/home", "filer"), ("10.0.0.1@o2ib:10.0.0.2@o2ib:/fs", "10.0.0.1@o2ib"),
+        ("[fd00::7]:/export", "[fd00::7]"), ("//nas/share", "nas"), ("gpfs0", "gpfs0"), ("s3fs", "s3fs"),
+    ],
+)  # fmt: skip
+def test_who_serves_a_mount_is_known_by_its_source(source: str, host: str) -> None:
+    assert Mount("/x", "nfs", source).host == host
+
+
 @given(st.text(max_size=200))
 def test_no_text_breaks_a_parser(text: str) -> None:
     fstab(text)
@@ -101,7 +112,10 @@ def test_a_mount_that_does_not_answer_fails_has_one_child_and_is_told_once(tmp_p
         [event] = mounts.drain_events()
         assert event.message == "/scratch (nfs4 of filer:/export/scratch) is well again"
         assert (event.kind, event.at) == ("mount", 7)
-        assert event.data == {"what": "/scratch", "state": "well"}
+        assert event.data == {
+            "what": "/scratch", "state": "well", "metric": "node_network_mounts_failing",
+            "unit": "/scratch (nfs4 of filer:/export/scratch)", "server": "filer",
+        }  # fmt: skip
         assert started.read_text().count("/scratch") == 2
     finally:
         mounts.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from pathlib import Path
 
 import pytest
@@ -369,6 +370,37 @@ async def test_commands_reach_the_source_between_ticks(tmp_path: Path) -> None:
             sampler.command(kind)
         await until(lambda: len(sink.inventories) >= 2)
         assert (source.released, source.resumed) == (1, 1)
+    finally:
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+
+async def test_a_driver_that_is_released_is_read_again_after_its_lease(tmp_path: Path) -> None:
+    """Also where `release` is repeated meanwhile: it extends nothing; the next lease begins after a `resume`."""
+    source, sink, passed = FakeSource(), Taken(), [0.0]
+    config = CollectorConfig(
+        node="n1", interval=0.05, state_dir=tmp_path, source="nvml", release_seconds=600
+    )
+    sent: list[Event] = []
+    events = EventQueue("n1", 1, lambda event, _: sent.append(event))
+    sampler = Sampler(
+        config, source, 1, events, [sink], monotonic=lambda: time.monotonic() + passed[0],
+        wall_ns=lambda: time.time_ns() + round(passed[0] * 1e9),
+    )  # fmt: skip
+    task = asyncio.create_task(sampler.run())
+    try:
+        await until(lambda: len(sink.frames) >= 1)
+        for lease in (1, 2):
+            sampler.command(CommandKind.RELEASE)
+            await until(lambda lease=lease: source.released == 2 * lease - 1)
+            passed[0] += 400
+            sampler.command(CommandKind.RELEASE)
+            await until(lambda lease=lease: source.released == 2 * lease)
+            assert source.resumed == lease - 1
+            passed[0] += 201
+            await until(lambda lease=lease: source.resumed == lease)
+        assert [event.kind for event in sent].count("release_ended") == 2
     finally:
         task.cancel()
         with pytest.raises(asyncio.CancelledError):

@@ -12,6 +12,7 @@ from collector.host.bmc import bmc_tasks, fans, supplies
 from collector.host.bmc_log import BmcLog
 from collector.host.boot import Boot, ended_in_order
 from collector.host.nvme_health import drive_task, drives
+from collector.host.parts import PartLog
 from collector.host.programs import Programs, Task
 from collector.host.services import Services
 from collector.host.storage_clients import PERIOD, StorageClients
@@ -157,15 +158,25 @@ def test_a_fan_that_is_beyond_its_limits_or_much_slower_than_the_others_has_fail
 
 def test_drives_are_as_bad_as_the_worst() -> None:
     worn = SMART.format('{"value":4}').replace('"percent_used":3', '"percentage_used":97').replace(":100", ":15")  # fmt: skip
-    assert drives([SMART.format(0), worn.replace('"media_errors":0', '"media_errors":6')]) == {
+    parts = PartLog()
+    texts = {
+        "nvme0": SMART.format(0),
+        "nvme1": worn.replace('"media_errors":0', '"media_errors":6'),
+    }
+    assert drives(texts, parts) == {
         "node_nvme_critical": 1, "node_nvme_worn_ratio": 0.97,
         "node_nvme_spare_ratio": pytest.approx(0.05), "node_nvme_media_errors_total": 6,
     }  # fmt: skip
+    told = [event.data for event in parts.drain_events()]
+    assert {one["unit"] for one in told} == {"nvme1"}
+    assert [str(one["metric"]).removeprefix("node_nvme_") for one in told] == [
+        "critical", "worn_ratio", "spare_ratio",
+    ]  # fmt: skip
 
 
 def tasks(root: Path, ipmitool: str | None, nvme: str | None) -> list[Task]:
     """Return the tasks of a node without Redfish."""
-    return [*bmc_tasks(root, ipmitool, None, BmcLog(None)), drive_task(root, nvme)]
+    return [*bmc_tasks(root, ipmitool, None, BmcLog(None)), drive_task(root, nvme, PartLog())]
 
 
 def answers(work: Programs, wanted: str, other: Gap = Gap.NOT_READ) -> dict[str, float | str]:

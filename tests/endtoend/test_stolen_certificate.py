@@ -32,7 +32,7 @@ from telemetry import frame as frames
 from telemetry import inventory as messages
 from telemetry.devices import Event
 from telemetry.errors import BusError
-from telemetry.inventory import CollectorStatus, Command, CommandKind, NodeState
+from telemetry.inventory import CollectorStatus, Command, CommandKind, Inventory, NodeState
 from telemetry.mqtt import BrokerConfig, client_id, connect
 from telemetry.topics import ROOT, Topic, state_topic, topic
 from tests.brokers import free_port, wait_for_port
@@ -224,6 +224,71 @@ async def test_a_stolen_certificate_can_do_nothing_to_the_others(site: Site) -> 
         wait_until(lambda: stored(site) >= seqs[-1], "what the node sent in the store")
     finally:
         site.end()
+
+
+async def test_a_stolen_aggregators_certificate_releases_no_driver_and_forges_no_reading(
+    site: Site,
+) -> None:
+    """It reads its cluster, sends commands that nodes obey in part, and writes what they retain; nothing else of theirs."""
+    site.start_broker()
+    names = {kind: topic(CLUSTER, HONEST, kind) for kind in Topic}
+    try:
+        site.start(HONEST)
+        async with (
+            listening(site.broker(HONEST), *(names[kind] for kind in Topic), name=HONEST) as node,
+            listening(site.broker(AGGREGATOR), "#") as thief,
+        ):
+            await until(lambda: len(node.seqs(HONEST)) > 3, "the node")
+            for name, payload in beyond_an_aggregator().items():
+                for retain in (False, True):
+                    await thief.client.publish(name, payload, qos=1, retain=retain)
+            for kind in (CommandKind.RELEASE, CommandKind.RESUME):
+                body = messages.encode(Command(kind=kind))
+                await thief.client.publish(names[Topic.COMMAND], body, qos=1)
+            await until(
+                lambda: any(
+                    b"command_refused" in each for each in node.payloads(names[Topic.EVENT])
+                ),
+                "the refusal",
+            )
+            session = frames.decode(node.payloads(names[Topic.FRAME])[-1]).session
+            resend = Command(kind=CommandKind.RESEND, about=session, first=0, last=1)
+            await thief.client.publish(names[Topic.COMMAND], messages.encode(resend), qos=1)
+            await until(lambda: node.payloads(names[Topic.REPLY]), "the frames that are sent again")
+            await thief.client.publish(names[Topic.STATUS], OFFLINE, qos=1, retain=True)
+            await until(lambda: OFFLINE in node.payloads(names[Topic.STATUS]), "what it may write")
+
+            def last_status() -> NodeState:
+                return messages.decode(
+                    node.payloads(names[Topic.STATUS])[-1], CollectorStatus
+                ).state
+
+            await until(lambda: last_status() is NodeState.ONLINE, "the node's answer")
+            end = node.seqs(HONEST)[-1]
+            await until(lambda: node.seqs(HONEST)[-1] > end + 3, "more frames")
+            arrived = {payload for _, payload, _ in (*node.messages, *thief.messages)}
+            assert not arrived & {FORGED, XID}
+            for body in node.payloads(names[Topic.INVENTORY]):
+                assert messages.decode(body, Inventory).driver_state == "up"
+        seqs = node.seqs(HONEST)
+        assert seqs == list(range(seqs[0], seqs[-1] + 1))
+    finally:
+        site.end()
+
+
+def beyond_an_aggregator() -> dict[str, bytes]:
+    """Return what a thief of an aggregator's certificate would like to publish, and may not, by topic."""
+    own = {Topic.COMMAND, Topic.STATUS, Topic.INVENTORY, Topic.JOBS}
+    return {
+        **{topic(CLUSTER, HONEST, kind): FORGED for kind in Topic if kind not in own},
+        topic(CLUSTER, HONEST, Topic.EVENT): XID,
+        **{topic("hall-2", HONEST, kind): FORGED for kind in Topic},
+        state_topic("hall-2", "alerts", "gpu_lost/gpu"): FORGED,
+        state_topic(CLUSTER, "inventions", "hall"): FORGED,
+        f"kilowatch/2/{CLUSTER}/00/{HONEST}/status": FORGED,
+        "tele/rack-1/SENSOR": FORGED,
+        "kilowatch-meters/rack-1": FORGED,
+    }
 
 
 FORGED = b"forged"

@@ -15,7 +15,8 @@ from tests.faults.record import SEEDS, Observe
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run each scenario once for each seed."""
     if "seed" in metafunc.fixturenames:
-        metafunc.parametrize("seed", range(1, SEEDS + 1))
+        known = getattr(metafunc.function, "fault", None)
+        metafunc.parametrize("seed", range(1, 2 if known and known.once else SEEDS + 1))
 
 
 @pytest.fixture

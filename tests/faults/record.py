@@ -19,6 +19,8 @@ KILLS = int(environ.get("KILOWATCH_FAULT_KILLS", "4"))
 """How many parts the campaign of kills kills with each seed."""
 OUTAGE = float(environ.get("KILOWATCH_FAULT_OUTAGE", "6"))
 """Seconds for which a broker stays away."""
+STOP = float(environ.get("KILOWATCH_FAULT_STOP", "3"))
+"""Seconds for which a part is stopped by a signal."""
 SESSIONS = int(environ.get("KILOWATCH_FAULT_SESSIONS", "300"))
 """Light sessions that storm back to a broker, beside real parts."""
 BACKLOG = int(environ.get("KILOWATCH_FAULT_BACKLOG", "40"))
@@ -26,6 +28,12 @@ BACKLOG = int(environ.get("KILOWATCH_FAULT_BACKLOG", "40"))
 of it and as many again."""
 SOAK = float(environ.get("KILOWATCH_FAULT_SOAK", "10"))
 """Seconds of a soak with a random mix of faults."""
+ROUNDS = int(environ.get("KILOWATCH_FAULT_ROUNDS", "2"))
+"""How often the GPUs of a node change seven times while frames are missing."""
+FLEET = int(environ.get("KILOWATCH_FAULT_FLEET", "8"))
+"""Seconds for which a fleet of real size reports, and the aggregator's memory is watched."""
+FLEET_GPUS = int(environ.get("KILOWATCH_FAULT_FLEET_GPUS", "80"))
+"""GPUs of that fleet."""
 SLACK = float(environ.get("KILOWATCH_FAULT_SLACK", "4"))
 """How many times longer than on an idle machine something may take: in CI others want its cores
 too, the long form has the machine for itself."""
@@ -39,13 +47,15 @@ class Fault:
 
     number: str
     expected: str
+    once: bool = False
+    """Whether it runs with one seed alone: it takes hours."""
 
 
-def fault(number: str, expected: str) -> Callable[[Scenario], Scenario]:
+def fault(number: str, expected: str, *, once: bool = False) -> Callable[[Scenario], Scenario]:
     """Mark a test as a scenario; the first line of its docstring says what is done."""
 
     def mark(scenario: Scenario) -> Scenario:
-        scenario.fault = Fault(number, expected)  # type: ignore[attr-defined]
+        scenario.fault = Fault(number, expected, once)  # type: ignore[attr-defined]
         return scenario
 
     return mark

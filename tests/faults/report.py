@@ -24,6 +24,10 @@ ELSEWHERE = {
         "tests/aggregator/test_store.py::test_a_torn_log_costs_only_what_follows_the_tear",
         "tests/aggregator/test_store.py::test_a_flipped_byte_in_the_log_costs_only_what_follows_it",
     ),
+    "18c": (
+        "tests/faults/test_damaged_files.py::test_it_starts_pages_and_says_so",
+        "tests/faults/test_damaged_files.py::test_a_process_starts_over_a_folder_in_which_every_file_is_damaged",
+    ),
     "22": (
         "tests/collector/test_nvml_faults.py::test_a_hung_gpu_costs_the_others_not_one_tick",
         "tests/collector/test_nvml_faults.py::test_only_so_many_processes_wait_in_a_driver_that_hangs",

@@ -38,6 +38,7 @@ from tests.faults.damaged_files import (
 )
 from tests.faults.injected_runs import quiet
 from tests.faults.injection_scene import HONEST, Scene
+from tests.faults.record import Told
 
 SECONDS = 10
 """Virtual seconds after the start in which a page is sent."""
@@ -83,9 +84,15 @@ def test_every_file_of_the_data_folder_has_a_kind_and_is_damaged(made: Path) -> 
     ("kind", "damage"), CASES, ids=[f"{kind.file} {damage.name}" for kind, damage in CASES]
 )
 async def test_it_starts_pages_and_says_so(
-    made: Path, tmp_path: Path, kind: DamagedKind, damage: Damage
+    made: Path, tmp_path: Path, kind: DamagedKind, damage: Damage, record_property: Told
 ) -> None:
     """The rules run and a page is sent within ten seconds; the file is kept by name, and an alert names it."""
+    record_property(
+        "scenario", "Each file of the data folder, the energy of circuits and months and the use of jobs among them, damaged."
+    )  # fmt: skip
+    record_property(
+        "expected", "rules run and a page is sent within 10 s of the start; an alert names the file"
+    )
     path = damaged(made, tmp_path, kind, damage)
     part = f"file/{path.relative_to(tmp_path / 'data')}"
     scene = again(tmp_path, kind)
@@ -110,6 +117,7 @@ async def test_it_starts_pages_and_says_so(
         assert kind.stays or kept
     assert frames > 0, "it stores what comes"
     assert not broken, broken
+    record_property("observed", f"{kind.file} {damage.name}: paged")
 
 
 @pytest.mark.timeout(600)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import time
 from pathlib import Path
 
-import pytest
-
-from aggregator import service
 from telemetry.topics import Topic
 from tests.aggregator.test_service import running
 from tests.brokers import Mosquitto
@@ -87,76 +85,40 @@ CLOCKS = {
 
 
 @fault("20", "kept in the order of their numbers, shown as current; skew is told, nothing else")
-async def test_node_clocks(mosquitto: Mosquitto, tmp_path: Path, observe: Observe) -> None:
-    """Clocks of nodes a day ahead, a day behind, stepped by hours, and frozen."""
+async def test_node_clocks(
+    mosquitto: Mosquitto, tmp_path: Path, observe: Observe, seed: int
+) -> None:
+    """Clocks of nodes a day ahead, a day behind, stepped by hours, set by up to twelve hours both ways, and frozen."""
     settings = with_rules(mosquitto.config, tmp_path)
-    actors = [Actor(mosquitto.config, name, script) for name, script in CLOCKS.items()]
-    async with running(settings) as aggregator, actors[0], actors[1], actors[2], actors[3]:
+    dice = random.Random(seed)
+    hours = [way * dice.randint(HOUR, 12 * HOUR) for way in (1, -1, 1, -1, 1, -1)]
+    clocks = CLOCKS | {"set": Script(clock=lambda seq: hours[min(seq // 8, 5)])}
+    actors = [Actor(mosquitto.config, name, script) for name, script in clocks.items()]
+    async with running(settings) as aggregator, contextlib.AsyncExitStack() as stack:
+        for actor in actors:
+            await stack.enter_async_context(actor)
         await asyncio.gather(*(actor.play(40) for actor in actors))
-        await until(lambda: aggregator.stats.frames_stored == 160)
-        await until(lambda: all(aggregator.fleet.nodes[name].seq == 39 for name in CLOCKS))
+        sent = 40 * len(actors)
+        await until(lambda: aggregator.stats.frames_stored == sent)
+        await until(lambda: all(aggregator.fleet.nodes[name].seq == 39 for name in clocks))
         for actor in actors:
             await actor.tick()
-        await until(lambda: aggregator.stats.frames_stored == 164)
+        sent += len(actors)
+        await until(lambda: aggregator.stats.frames_stored == sent)
         now = aggregator.now()
-        ages = [now - aggregator.fleet.nodes[name].seen for name in CLOCKS]
+        ages = [now - aggregator.fleet.nodes[name].seen for name in clocks]
         assert max(ages) < 3
         judged = aggregator.stats.rules.count
         await until(lambda: aggregator.stats.rules.count > judged + 2)
         assert fired(aggregator) == set()
-        skewed = {"day-ahead", "day-behind", "stepped"}
+        skewed = {"day-ahead", "day-behind", "stepped", "set"}
         await until(lambda: suspected(aggregator, "clock_skew") >= skewed)
         assert aggregator.stats.frames_lost == 0
     compared = sum(check_stored(tmp_path, actor, moved=True) for actor in actors)
     observe(
-        f"164 frames of 4 nodes stored in order, none stale, skew of {len(skewed)} told, nothing "
+        f"{sent} frames of {len(actors)} nodes stored in order, none stale, skew of {len(skewed)} told, nothing "
         f"else; {compared} values right"
     )
-
-
-class SteppedTime:
-    """The module `time` with a wall clock that the test sets."""
-
-    def __init__(self) -> None:
-        self.offset = 0
-
-    def time_ns(self) -> int:
-        """The wall clock, ns since 1970."""
-        return time.time_ns() + self.offset
-
-    @staticmethod
-    def monotonic() -> float:
-        """Return the monotonic clock, which is never set."""
-        return time.monotonic()
-
-
-@fault("21", "ages stay right, nobody is called silent, no alert is lost")
-async def test_aggregator_clock(
-    mosquitto: Mosquitto, tmp_path: Path, observe: Observe, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The aggregator's wall clock is set back by an hour, and then ahead by two."""
-    clock = SteppedTime()
-    monkeypatch.setattr(service, "time", clock)
-    script = Script(temperature=lambda seq: 95.0 if seq >= 60 else 40.0)
-    async with (
-        running(with_rules(mosquitto.config, tmp_path)) as aggregator,
-        Actor(mosquitto.config, "a", script) as node,
-    ):
-        await node.play(20)
-        await until(lambda: aggregator.stats.frames_stored == 20)
-        clock.offset = -HOUR
-        await node.play(20)
-        await until(lambda: aggregator.stats.frames_stored == 40)
-        clock.offset = HOUR
-        await node.play(20)
-        await until(lambda: aggregator.stats.frames_stored == 60)
-        assert fired(aggregator) == set()
-        age = aggregator.now() - aggregator.fleet.nodes["a"].seen
-        await node.tick()  # too hot: the alert comes whatever the clock has done
-        await until(lambda: "test_hot" in fired(aggregator))
-        await until(lambda: aggregator.stats.frames_stored == 61)
-    compared = check_stored(tmp_path, node, moved=True)
-    observe(f"61 frames stored, newest {age:.1f} s old, alert fired; {compared} values right")
 
 
 @fault("24", "the counter is stored as it was; no rate is negative or huge")

@@ -6,9 +6,11 @@ import math
 import multiprocessing
 import os
 import random
+import shutil
 import signal
+import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,11 +18,12 @@ import duckdb
 import pytest
 
 from bench import backfill
+from collector.ring.ring import Ring
 from tests.brokers import Mosquitto
 from tests.endtoend.cluster import NODES
 from tests.faults.chaos import CLEAR, Weather
 from tests.faults.plant import PARTS, Plant
-from tests.faults.record import BACKLOG, KILLS, OUTAGE, SERVING, SLACK, Observe, fault
+from tests.faults.record import BACKLOG, KILLS, OUTAGE, SERVING, SLACK, STOP, Observe, fault
 from tests.kit.waiting import wait_until
 
 
@@ -230,18 +233,86 @@ def _burn() -> None:
 
 
 @fault("6b", "a part that stands still loses nothing; its node is refilled")
-@pytest.mark.parametrize("victim", PARTS[:2])
+@pytest.mark.parametrize("victim", [*PARTS[:2], "broker"])
 def test_stopped_part(plant: Plant, observe: Observe, victim: str) -> None:
-    """SIGSTOP of a part for three seconds, then SIGCONT."""
-    process = plant.processes[victim]
-    process.send_signal(signal.SIGSTOP)
-    deadline = time.monotonic() + 3.0
-    wait_until(lambda: time.monotonic() > deadline, "three seconds")
-    process.send_signal(signal.SIGCONT)
+    """SIGSTOP of a part, then SIGCONT."""
+    of_broker = plant.broker.signal if isinstance(plant.broker, Mosquitto) else None
+    send = of_broker if victim == "broker" else plant.processes[victim].send_signal
+    assert send is not None
+    send(signal.SIGSTOP)
+    deadline = time.monotonic() + STOP
+    wait_until(lambda: time.monotonic() > deadline, "the end of the stop", seconds=STOP + 10)
+    send(signal.SIGCONT)
     plant.wait_for_more(10)
     account = plant.finish()
     assert account.lost == 0
-    observe(f"{victim}: {account}")
+    observe(f"{victim}, {STOP:g} s: {account}")
+
+
+RING_BYTES = 2 * 1024 * 1024
+"""Files of 32 KiB each, of which none is dropped meanwhile."""
+
+
+def _flip(path: Path, dice: random.Random) -> None:
+    raw = bytearray(path.read_bytes())
+    for _ in range(3):
+        raw[dice.randrange(len(raw))] ^= 1 << dice.randrange(8)
+    path.write_bytes(raw)
+
+
+def _empty(path: Path, _: random.Random) -> None:
+    path.write_bytes(b"")
+
+
+def _remove(path: Path, _: random.Random) -> None:
+    path.unlink()
+
+
+SPOILS: tuple[Callable[[Path, random.Random], object], ...] = (_flip, _tear, _empty, _remove)
+
+
+@fault("18b", "only frames that nobody else has, in the damaged places, are lost, and counted")
+def test_damaged_segments(
+    tmp_path: Path, mosquitto: Mosquitto, observe: Observe, seed: int
+) -> None:
+    """A node is cut off, killed, and finished files of its ring are flipped, cut, emptied and removed."""
+    dice = random.Random(seed)
+    with Plant(tmp_path, mosquitto, seed, collector=f"ring_bytes = {RING_BYTES}") as plant:
+        plant.start_all()
+        plant.wait_for_whole()
+        cut = plant.chaos["dgx-01"]
+        cut.weather = Weather(refuse=True)
+        cut.reset()
+        folder = plant.state_dir("dgx-01") / "ring"
+        before = _names(folder)
+        wait_until(
+            lambda: len(_names(folder) - before) > len(SPOILS), "finished files of the outage"
+        )
+        plant.kill("dgx-01")
+        finished = sorted(_names(folder) - before)[: len(SPOILS)]
+        kept = _frames(folder)
+        for name, spoil in zip(finished, SPOILS, strict=True):
+            spoil(folder / name, dice)
+        gone = kept - _frames(folder)
+        assert gone
+        cut.weather = CLEAR
+        plant.start("dgx-01")
+        wait_until(lambda: plant.lost() >= len(gone), "the announcement")
+        account = plant.finish()
+        assert account.lost == len(gone)
+        observe(f"{len(SPOILS)} files damaged, {len(gone)} of {len(kept)} frames gone; {account}")
+
+
+def _frames(folder: Path) -> set[tuple[int, int]]:
+    """Return session and number of every frame that a ring has, read from a copy: opening one repairs it."""
+    with tempfile.TemporaryDirectory() as place:
+        ring = Ring(Path(shutil.copytree(folder, Path(place) / "ring")), 1 << 30)
+        ring.open()
+        return {
+            (span.session, number)
+            for span in ring.spans()
+            for number in range(span.first, span.last + 1)
+        }
 
 
 def _memory(plant: Plant) -> int:

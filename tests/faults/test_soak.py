@@ -13,17 +13,24 @@ from pathlib import Path
 
 import pytest
 
+from bench import ingest
 from bench.processes import memory, slope
 from tests.brokers import Mosquitto
 from tests.faults.chaos import CLEAR, Weather
 from tests.faults.plant import PARTS, Plant
-from tests.faults.record import SEEDS, SLACK, SOAK, Observe, fault
+from tests.faults.record import FLEET, FLEET_GPUS, SEEDS, SLACK, SOAK, Observe, fault
 from tests.kit.waiting import wait_until
 
 SURVIVORS = ("aggregator", "dgx-01")
 """Everything happens to them but death: that they live from beginning to end is what is looked at."""
 SETTLED = 0.5
 """Share of the time after which caches are full: what is added then is added for ever."""
+SEALED_EVERY = 600
+"""Seconds of a period of the fleet's store: an hour of the usual ones is six of these."""
+WARM = 3600
+"""Seconds that a fleet needs before its memory can be judged: windows of an hour are full."""
+MOST_HOURLY = 30.0
+"""MiB an hour in the second half; 2 MiB a minute would be 120."""
 STORM = Weather(latency=0.1, jitter=0.4, stall_chance=0.02, stall=1.0)
 
 
@@ -64,6 +71,22 @@ def plant(tmp_path: Path, mosquitto: Mosquitto, seed: int) -> Iterator[Plant]:
     with Sealing(tmp_path, mosquitto, seed) as plant:
         plant.start_all()
         yield plant
+
+
+@fault("37", "nothing lost or twice, memory is level in the second half", once=True)
+def test_memory_of_a_fleet(observe: Observe) -> None:
+    """A fleet at a frame a second, whose periods are sealed meanwhile."""
+    found = ingest.measure(FLEET_GPUS, FLEET, "mosquitto", seal=SEALED_EVERY)
+    assert found["frames_lost"] == 0
+    assert found["frames_duplicated"] == 0
+    assert found["rows_wrong"] == 0
+    cost, hourly = found["processes"]["aggregator"], found["aggregator_memory_slope_mib_per_hour"]
+    assert hourly is None or FLEET < WARM or hourly < MOST_HOURLY, found
+    told = "too short for a slope" if hourly is None else f"{hourly:+.1f} MiB an hour in the second half"  # fmt: skip
+    observe(
+        f"{FLEET_GPUS} GPUs for {FLEET} s: {found['frames_sent']} frames stored, aggregator at {cost['rss_mib']:.0f} MiB, "
+        f"at most {cost['peak_rss_mib']:.0f}, {told}"
+    )
 
 
 @fault("34", "the account is right, memory and descriptors stay as they are")

@@ -252,7 +252,7 @@ def test_the_settings_that_are_made_are_settings(folder: Path, tmp_path: Path) -
     assert (node.node, node.cluster) == ("dgx01", "lab")
     assert (node.broker.host, node.broker.port, node.broker.tls) == ("broker.example", 18883, True)
     assert node.broker.key_file == Path("/etc/kilowatch/node.key")
-    assert "release" in node.accept_commands
+    assert set(node.accept_commands) == {"resend", "inventory"}
     made = folder / "aggregators" / "kilowatch-aggregator"
     aggregator = settings.load(made / "kilowatch.toml", {}).aggregator
     assert aggregator.broker.cert_file == Path("/etc/kilowatch/aggregator.crt")

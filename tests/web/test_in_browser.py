@@ -19,7 +19,7 @@ pytestmark = [needed, pytest.mark.systems]
 PATHS = ("/", "/?map=power", "/nodes", "/nodes?sort=power&q=n", "/nodes/n1", "/gpus/GPU-n1-0", "/alerts", "/alerts?view=alerts", "/alerts?view=silences", "/circuits",
          "/circuits/lab%2F2?lose=1", "/energy", "/runbook", "/runbook/gpu_lost", "/jobs", "/jobs?user=ada&sort=use", "/jobs/4711", "/jobs/lab%2Ftrain-0",
          "/ports", "/ports?q=n1", "/ports/port:n1:0000:19:00.1%2F1", "/fitness", "/drift",
-         "/circuits/none")  # fmt: skip
+         "/find", "/find?q=n1", "/circuits/none")  # fmt: skip
 LOOK = """(() => {
   const faults = [];
   const wide = document.documentElement.scrollWidth - innerWidth;

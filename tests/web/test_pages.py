@@ -19,7 +19,7 @@ import pytest
 from aiohttp import web
 
 from aggregator.http.config import HttpConfig
-from aggregator.web import frame, overview_page
+from aggregator.web import frame, overview_tiles
 from aggregator.web.circuit_list import circuits_body
 from aggregator.web.circuit_page import circuit_body
 from aggregator.web.content import PageContent
@@ -446,11 +446,11 @@ async def test_the_first_page_counts_the_nodes_of_other_releases(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with door(await lab()) as client:
-        monkeypatch.setattr(overview_page, "release", lambda: "2026.2")
+        monkeypatch.setattr(overview_tiles, "release", lambda: "2026.2")
         page = await read(client, "/")
         assert "2 older than this aggregator's 2026.2" in page.text
         assert "nodes?q=older" in page.links
-        monkeypatch.setattr(overview_page, "release", lambda: "2026.1")
+        monkeypatch.setattr(overview_tiles, "release", lambda: "2026.1")
         assert "than this aggregator's" not in (await read(client, "/")).text
 
 

@@ -17,8 +17,8 @@ const FOCUS = "a, button, input:not([type=hidden]), select, summary, svg[tabinde
 
 // Puts one element in the place of another, piece by piece: what has not changed stays, so that ten thousand
 // cells cost as little as those that are new, and the focus and the scroll position stay where they are.
-// `apart`: what is replaced whole, because nothing or all of it has changed.
-function renew(now, next, apart = "svg, dialog") {
+// `apart`: what is replaced whole, because nothing or all of it has changed; in the power chain lines go on moving.
+function renew(now, next, apart = "svg:not(.chain), dialog") {
   if (now.isEqualNode(next)) return;
   const whole = now.nodeType !== 1 || now.nodeName !== next.nodeName || now.matches(apart) ||
     [...now.attributes].some((each) => next.getAttribute(each.name) !== each.value) ||
@@ -136,6 +136,14 @@ document.addEventListener("click", (event) => {
 });
 addEventListener("popstate", () => {
   if (here() !== shown) follow(true); // else a place on this page
+});
+
+// `/` leads to the field that finds anything, as long as nobody types elsewhere.
+document.addEventListener("keydown", (event) => {
+  if (event.key !== "/" || event.ctrlKey || event.metaKey || event.altKey) return;
+  if (document.activeElement?.matches("input, select, textarea") || document.querySelector("dialog[open]")) return;
+  event.preventDefault();
+  document.querySelector(".find input").focus();
 });
 
 async function signIn(form) {

@@ -317,8 +317,7 @@ class Node:
         """Return watts behind the supplies."""
         limit = self.limit if cap is None else cap
         if "profile" in self.spec:
-            drawn = (self.fixed or 0.0) - self.gpus * (self.full - limit) / eta(self.points, 0.5)
-            return self.behind(drawn)
+            return self.behind(self.fixed or 0.0) - self.gpus * (self.full - limit)
         if self.fixed is not None:
             return self.behind(self.fixed)
         return self.host + sum(count * min(limit, tdp) for count, tdp in self.parts)
@@ -338,15 +337,10 @@ class Node:
 
     def wall(self, working: float | None = None, cap: float | None = None) -> float:
         """Return watts at the wall with so many working supplies."""
-        if self.fixed is not None:
-            limit = self.limit if cap is None else cap
-            cut = (
-                self.gpus * (self.full - limit) / eta(self.points, 0.5)
-                if "profile" in self.spec
-                else 0.0
-            )
-            return self.fixed - cut
+        if self.fixed is not None and "profile" not in self.spec:
+            return self.fixed
         dc = self.inside(cap)
+        working = None if "profile" in self.spec else working
         if self.each is None:
             return dc / eta(self.points, 0.5)
         return dc / eta(self.points, dc / (self.each * (working or self.count)))

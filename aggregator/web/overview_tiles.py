@@ -1,0 +1,117 @@
+"""The tiles of the overview: power, the nearest breaker, GPUs, what an hour costs, and how each has changed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+from aggregator.register.node_register import drift
+from aggregator.view import AggregatorView
+from aggregator.web.bars import load_bar
+from aggregator.web.circuit_list import ALERT_TONES, STATUS_WORDS
+from aggregator.web.headline_part import tile
+from aggregator.web.markup import fact, link, path, text
+from aggregator.web.recent import Field, RecentCluster
+from api.fleet import FleetSummary
+from api.node_register import ReleaseDrift
+from api.power import CircuitState
+from present.circuit.outlook import next_row
+from present.circuit.rows import limits_row, share_row
+from present.fleet.fitness import fitness_row
+from present.fleet.headline import Heard
+from present.row import Tone
+from present.units import money, percent, price, watts, watts_change
+from telemetry.runtime.release import release
+from telemetry.text import ABSENT, counted, duration
+
+
+def overview_tiles(
+    view: AggregatorView, recent: RecentCluster, summary: FleetSummary, heard: Heard,
+    nearest: tuple[CircuitState, int] | None,
+) -> Iterator[str]:  # fmt: skip
+    """Yield the tiles. `nearest`: the most urgent circuit, and how bad its worst alert is."""
+    electrical = view.electrical
+    wall = electrical.ledger.watts
+    if wall is not None:
+        by = f"reported by {electrical.reporting_nodes or 0:,} of {counted(heard.nodes, 'node')}"
+        aside = _change(recent, lambda one: one.wall_watts, watts_change)
+        yield tile(
+            "At the wall",
+            watts(wall),
+            sub=by,
+            aside=aside,
+            drawn=recent.spark(lambda one: one.wall_watts),
+        )
+    if nearest is not None:
+        yield _nearest(*nearest)
+    if summary.gpu_power_watts is None:
+        yield tile("GPU power", "?", sub="no GPU reports its power", tone=Tone.STALE)
+    else:
+        limits = percent(_part(summary.limited_power_watts, summary.limited_power_limit_watts))
+        by = f"reported by {heard.gpus - heard.unread:,} of {counted(heard.gpus, 'GPU')}; {limits} of the limits"
+        aside = _change(recent, lambda one: one.gpu_watts, watts_change)
+        yield tile(
+            "GPU power",
+            watts(summary.gpu_power_watts),
+            sub=by,
+            aside=aside,
+            drawn=recent.spark(lambda one: one.gpu_watts),
+        )
+    away = f"; {heard.silent:,} silent" if heard.silent else ""
+    on = f"on {counted(heard.nodes, 'node')}{away}{_releases(view)}"
+    yield tile(
+        "Use of the GPUs",
+        percent(summary.utilization_mean_ratio),
+        sub=on,
+        aside=counted(heard.gpus, "GPU"),
+        drawn=recent.spark(lambda one: one.use),
+    )
+    yield _cost(view)
+    good = fitness_row(None if view.fitness.newest is None else view.fitness.newest.fleet)
+    if good.value:
+        yield tile("Fitness", good.value, sub=f"{text(good.note)} {link('why', 'fitness')}")
+
+
+def _change(recent: RecentCluster, field: Field, words: Callable[[float], str]) -> str:
+    """Return by how much a figure has changed within the last hour; "" where nothing was kept."""
+    found = recent.change(field)
+    return "" if found is None else f"{text(words(found[0]))} in {duration(found[1])}"
+
+
+def _part(part: float | None, whole: float | None) -> float | None:
+    return part / whole if part is not None and whole else None
+
+
+def _nearest(circuit: CircuitState, status: int) -> str:
+    its, coming = share_row(circuit), next_row(circuit, ALERT_TONES[status])
+    return tile(
+        "Nearest breaker",
+        "?" if its.short == ABSENT else its.short,
+        sub=f"{link(circuit.id, 'circuits', circuit.id)}: {text(limits_row(circuit).value)}",
+        aside="" if coming.value == ABSENT else fact(coming),
+        part=load_bar(circuit, STATUS_WORDS[status], tall=True),
+        tone=ALERT_TONES[status],
+    )
+
+
+def _cost(view: AggregatorView) -> str:
+    """Return what the power of now costs in an hour; nothing where no price is set."""
+    electrical, place = view.electrical, view.electrical.site.config.site
+    each, drawn = electrical.price(view.wall()), electrical.ledger.watts
+    if each is None or drawn is None:
+        return ""
+    an_hour = money(drawn / 1000 * place.pue * each, place.currency)
+    sub = f"an hour at {text(price(each, place.currency))}; {link('this month', 'energy')}"
+    return tile("Cost now", an_hour, sub=sub)
+
+
+def _releases(view: AggregatorView) -> str:
+    """Return how many nodes run another release than the aggregator's, with a link to them."""
+    found = Counter(
+        drift(node.inventory.kilowatch, release()) for node in view.fleet.nodes.values()
+    )
+    other = [each for each in (ReleaseDrift.OLDER, ReleaseDrift.NEWER) if found[each]]
+    words = [
+        f'<a href="{path("nodes", q=each)}">{found[each]:,} {text(each)}</a>' for each in other
+    ]
+    return f"; {' and '.join(words)} than this aggregator's {text(release())}" if other else ""

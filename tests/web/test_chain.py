@@ -1,0 +1,105 @@
+"""The power chain is drawn from the model alone: each circuit and node once, at the same place each time, and what is
+not known or open is seen to be so."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import pytest
+from msgspec.structs import replace
+
+from aggregator.web.chain_branch import MOST_CIRCUITS, MOST_NODES, branch
+from aggregator.web.chain_diagram import chain_diagram
+from aggregator.web.fleet_map import NodeCells
+from api.power import CircuitState, LoadState
+from tests.present.circuits import COOL
+from tests.web.test_pages import EVIL, Page
+
+NAN = float("nan")
+PANEL = replace(COOL, id="panel", kind="panel", nodes=["a", "b"])
+A = replace(COOL, id="A", parent="panel", nodes=["a", "b"])
+B = replace(COOL, id="B", parent="panel", nodes=["a", "b"], load_ratio=1.2, sustained_ratio=1.2)
+SITE = (B, A, PANEL)
+
+
+def cells(*names: str, **more: object) -> dict[str, NodeCells]:
+    """Nodes of two GPUs each, of which the second is not read."""
+    return {
+        name: NodeCells("", name, [412.4, NAN], [f"GPU-{name}-0", f"GPU-{name}-1"], **more)
+        for name in names
+    }  # type: ignore[arg-type]
+
+
+def drawn(circuits: Sequence[CircuitState], around: str = "", **more: object) -> str:
+    """Return the diagram of circuits."""
+    found = branch(circuits, around)
+    return chain_diagram(found, {}, cells(*found.nodes, **more), 700.0)
+
+
+def test_each_circuit_and_node_is_drawn_once_and_fed_by_both_sides() -> None:
+    body = drawn(SITE)
+    page = Page(body)
+    assert page.faults == []
+    assert sorted(page.links) == sorted(
+        ["circuits/A", "circuits/B", "circuits/panel", "nodes/a", "nodes/b",
+         *(f"gpus/GPU-{name}-{place}" for name in "ab" for place in (0, 1))]
+    )  # fmt: skip
+    cords = re.findall(r'<path class="wire (\w+)" [^>]*d="M400 \d+L[\d ]+ 500 \d+"', body)
+    assert sorted(cords) == ["flows", "flows", "over", "over"]
+    assert body == drawn(SITE), "the same at each time"
+    assert "412" in page.text
+    assert "GPUs at least 412 W" in page.text, "a sum with a gap says so"
+
+
+@pytest.mark.parametrize(
+    ("circuit", "state", "words"),
+    [
+        (replace(A, load_state=LoadState.UNKNOWN, watts=None, load_ratio=None, sustained_ratio=None), "unknown", "load not known"),
+        (replace(A, more={"trip_suspected": 1.0}), "open", "open"),
+        (replace(A, assumed_watts=800.0, load_state=LoadState.ASSUMED), "assumed", "~34% of 20 A"),
+        (replace(A, load_ratio=0.0, sustained_ratio=0.0), "idle", "0% of 20 A"),
+    ],
+)  # fmt: skip
+def test_what_does_not_flow_or_is_not_known_does_not_move(
+    circuit: CircuitState, state: str, words: str
+) -> None:
+    body = drawn([circuit])
+    assert words in Page(body).text
+    lines = re.findall(r'class="wire (\w+)"', body)
+    assert lines.count(state) == 3, "its line, and the cords of both nodes"
+    assert body.count('class="dots') == 1, "the source alone moves"
+
+
+def test_of_a_large_site_the_branch_of_the_most_urgent_is_open() -> None:
+    large = [
+        replace(A, id=f"{side}{rack:04}", parent=f"panel-{side}", nodes=[f"n{rack:04}-{k}" for k in range(4)])
+        for rack in range(1000)
+        for side in "AB"
+    ]  # fmt: skip
+    panels = [replace(PANEL, id=f"panel-{side}", nodes=[]) for side in "AB"]
+    found = branch([*large, *panels])
+    assert {one.id for one in found.leaves} == {"A0000", "B0000"}, "with the other side"
+    assert [one.id for one in found.feeders] == ["panel-A", "panel-B"]
+    assert found.folded == 1998
+    body = drawn([*large, *panels])
+    assert "Of 2,000 circuits with nodes the branch of the most urgent." in Page(body).text
+    assert len(body) < 30_000
+    around = branch([*large, *panels], "B0500")
+    assert {one.id for one in around.leaves} == {"A0500", "B0500"}
+    above = branch([*large, *panels], "panel-A")
+    assert len(above.leaves) == MOST_CIRCUITS
+    assert len(above.nodes) == MOST_NODES
+
+
+def test_nothing_is_drawn_without_a_circuit_that_feeds_nodes() -> None:
+    assert drawn([]) == ""
+    assert drawn([replace(A, nodes=[])]) == ""
+
+
+def test_hostile_names_are_text() -> None:
+    body = drawn([replace(A, id=EVIL, parent=None, nodes=[EVIL])], mark="page")
+    page = Page(body)
+    assert page.faults == []
+    assert "<script>" not in body
+    assert EVIL[:20] in page.text
