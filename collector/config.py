@@ -15,9 +15,9 @@ from collector.jobs.config import JobsConfig
 from telemetry.devices import PORT_ROLES as ROLES
 from telemetry.errors import ConfigError
 from telemetry.files.secrets import read_secret
-from telemetry.inventory import CommandKind, NodeRole
-from telemetry.mqtt import BrokerConfig
-from telemetry.topics import check_name
+from telemetry.wire.inventory import CommandKind, NodeRole
+from telemetry.wire.mqtt import BrokerConfig
+from telemetry.wire.topics import check_name
 
 SHORTEST_INTERVAL = 0.05
 """Seconds; the driver updates its sensors no faster."""

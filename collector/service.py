@@ -30,11 +30,11 @@ from collector.source import Paced, Source
 from collector.sources import is_elsewhere, make_source
 from telemetry.errors import ConfigError
 from telemetry.files import private_file
-from telemetry.inventory import LABEL_FACT, NodeRole
 from telemetry.runtime.release import release
 from telemetry.runtime.systemd import ServiceManager
 from telemetry.runtime.tasks import TaskGroup, end, first_error, unending
 from telemetry.text import duration
+from telemetry.wire.inventory import LABEL_FACT, NodeRole
 
 # The state folder is locked: one running collector per folder.
 

@@ -29,10 +29,10 @@ from api.fleet import NodeStatus
 from telemetry.files import private_file
 from telemetry.files.state_file import json_of
 from telemetry.fleet import Fleet
-from telemetry.inventory import role_of
-from telemetry.jobs import JobKey, NodeJobs
 from telemetry.metric import Table
-from telemetry.schema import GPU_FAST
+from telemetry.wire.inventory import role_of
+from telemetry.wire.jobs import JobKey, NodeJobs
+from telemetry.wire.schema import GPU_FAST
 
 log = logging.getLogger(__name__)
 

@@ -25,8 +25,8 @@ from aggregator.homeassistant.entities import Device, Topics, discovery, is_of
 from aggregator.view import AggregatorView, parts_of
 from telemetry.errors import BusError, ConfigError
 from telemetry.files.state_file import json_of, replace_file
-from telemetry.mqtt import FIRST_PAUSE, LONGEST_PAUSE, BrokerConfig, client_id, connect, pause
 from telemetry.runtime.backoff import Backoff
+from telemetry.wire.mqtt import FIRST_PAUSE, LONGEST_PAUSE, BrokerConfig, client_id, connect, pause
 
 log = logging.getLogger(__name__)
 

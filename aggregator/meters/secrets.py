@@ -11,7 +11,7 @@ from power.meters.config import MeterBroker
 from power.meters.redfish import Redfish
 from telemetry.errors import ConfigError
 from telemetry.files.secrets import read_secret, secret_path
-from telemetry.mqtt import BrokerConfig
+from telemetry.wire.mqtt import BrokerConfig
 
 
 def secret(where: str, file: str | None) -> str | None:

@@ -21,8 +21,8 @@ from api.drift import DriftReply
 from telemetry.files import private_file
 from telemetry.files.state_file import json_of
 from telemetry.fleet import Fleet
-from telemetry.inventory import LABEL_FACT, Inventory
 from telemetry.metric import Table
+from telemetry.wire.inventory import LABEL_FACT, Inventory
 
 log = logging.getLogger(__name__)
 

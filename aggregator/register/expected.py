@@ -26,7 +26,8 @@ from aggregator.register.facts import (
 from present.units import gigabits
 from telemetry.devices import Port
 from telemetry.errors import ConfigError
-from telemetry.inventory import (
+from telemetry.notations.kernel_args import is_reported
+from telemetry.wire.inventory import (
     ARGUMENTS_FACT,
     DRIVES_FACT,
     MOUNT_FACT,
@@ -36,7 +37,6 @@ from telemetry.inventory import (
     NodeRole,
     role_of,
 )
-from telemetry.notations.kernel_args import is_reported
 
 ANY = "any"
 """Word in place of a value that is not compared, neither with this nor with other nodes."""

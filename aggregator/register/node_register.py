@@ -25,11 +25,11 @@ from telemetry.errors import NodeError
 from telemetry.files import private_file
 from telemetry.files.state_file import json_of
 from telemetry.fleet import Fleet, Node
-from telemetry.intervals import IntervalSet
-from telemetry.inventory import machine_of, role_of
 from telemetry.runtime.release import release
 from telemetry.text import duration, rfc3339
-from telemetry.topics import check_name
+from telemetry.wire.intervals import IntervalSet
+from telemetry.wire.inventory import machine_of, role_of
+from telemetry.wire.topics import check_name
 
 log = logging.getLogger(__name__)
 

@@ -41,7 +41,7 @@ from telemetry.catalogue.amd import (
 from telemetry.devices import Gpu, Link
 from telemetry.gap import GAP, Gap, reason_of
 from telemetry.metric import Lane, Metric, Table, Unit
-from telemetry.schema import SCHEMA
+from telemetry.wire.schema import SCHEMA
 
 REFUSALS = 20
 """Readings in a row in which the driver refused every file, after which the GPU counts as one that needs a

@@ -10,7 +10,7 @@ import msgspec
 from collector.source import DeviceEvent
 from telemetry.files import state_file
 from telemetry.files.state_file import json_of
-from telemetry.inventory import MEASURED_FACT
+from telemetry.wire.inventory import MEASURED_FACT
 
 log = logging.getLogger(__name__)
 

@@ -47,7 +47,7 @@ from telemetry.gap import (
     TIMED_OUT,
 )
 from telemetry.notations.pci import normal_pci
-from telemetry.schema import PORT_SLOW, SCHEMA
+from telemetry.wire.schema import PORT_SLOW, SCHEMA
 
 log = logging.getLogger(__name__)
 

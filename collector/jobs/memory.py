@@ -13,7 +13,7 @@ import msgspec
 from collector.jobs.merge import OpenAllocation
 from telemetry.files import state_file
 from telemetry.files.state_file import json_of
-from telemetry.jobs import Allocation
+from telemetry.wire.jobs import Allocation
 
 log = logging.getLogger(__name__)
 

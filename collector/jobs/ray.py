@@ -31,7 +31,7 @@ from collector.jobs.source import (
 )
 from telemetry.errors import ConfigError
 from telemetry.files.secrets import read_token
-from telemetry.jobs import ENDED_SECONDS, Job, JobKey, JobSourceState
+from telemetry.wire.jobs import ENDED_SECONDS, Job, JobKey, JobSourceState
 
 NAME = SCHEDULER = "ray"
 SECONDS = 5.0

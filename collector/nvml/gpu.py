@@ -30,7 +30,7 @@ from telemetry.catalogue.nvml import Call
 from telemetry.devices import Gpu, Link
 from telemetry.errors import DriverError
 from telemetry.metric import Lane, Table
-from telemetry.schema import SCHEMA
+from telemetry.wire.schema import SCHEMA
 
 # Description of a GPU: name, address, limits, links. Read once, when the GPU is opened.
 

@@ -4,8 +4,8 @@
 
 A block is a record as in the ring (marker, length, checksum) around zlib around MessagePack: a list
 of (when, kind, node, payload). So a file that was cut off, or is damaged somewhere, still reads but
-for that place. The payloads are the bytes of the bus, unchanged: `telemetry.frame` and
-`telemetry.inventory` decode them.
+for that place. The payloads are the bytes of the bus, unchanged: `telemetry.wire.frame` and
+`telemetry.wire.inventory` decode them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from collector.ring.segment import RECORDS
 from telemetry.errors import SourceError
 from telemetry.files.expansion import Expansion
 from telemetry.text import counted
-from telemetry.topics import Topic, is_name
+from telemetry.wire.topics import Topic, is_name
 
 MAGIC = b"kwrec\r\n\x1a"  # as PNG does: a transfer in text mode breaks it visibly
 VERSION = 1

@@ -19,7 +19,7 @@ from pathlib import Path
 from collector.ring.segment import HEADER_BYTES, RECORDS, RingSegment, header, scan
 from telemetry.files import state_file
 from telemetry.files.record_log import RecordFile
-from telemetry.inventory import FrameSpan
+from telemetry.wire.inventory import FrameSpan
 
 _COST = "An aggregator that missed its frames does not get them."
 MOST_FILES = 1024

@@ -21,7 +21,7 @@ import msgspec
 from telemetry.devices import Gpu, Link
 from telemetry.files import state_file
 from telemetry.files.state_file import json_of
-from telemetry.inventory import Inventory
+from telemetry.wire.inventory import Inventory
 
 log = logging.getLogger(__name__)
 

@@ -24,8 +24,8 @@ from telemetry.errors import ConfigError, KilowattError
 from telemetry.files import local_token
 from telemetry.files.private_file import OTHERS
 from telemetry.files.secrets import secret_path
-from telemetry.mqtt import BrokerConfig, MqttClient, client_id, connect
-from telemetry.topics import Topic, topic
+from telemetry.wire.mqtt import BrokerConfig, MqttClient, client_id, connect
+from telemetry.wire.topics import Topic, topic
 
 PROBE_SECONDS = 1.5
 """Seconds that a message may take to the broker and back."""

@@ -16,7 +16,7 @@ from telemetry.catalogue.nvml import Call
 from telemetry.devices import MemoryPool
 from telemetry.gap import Gap
 from telemetry.metric import Table
-from telemetry.schema import LINK_FAST, LINK_SLOW, SCHEMA
+from telemetry.wire.schema import LINK_FAST, LINK_SLOW, SCHEMA
 from tests.collector.nvml_ticks import FAST, Ticks
 from tests.fake_nvml import GB300, GEFORCE, FakeDriver
 

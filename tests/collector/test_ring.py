@@ -14,8 +14,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from collector.ring.ring import Ring
 from collector.ring.segment import HEADER_BYTES, RECORD_BYTES
-from telemetry.intervals import IntervalSet
-from telemetry.inventory import FrameSpan
+from telemetry.wire.intervals import IntervalSet
+from telemetry.wire.inventory import FrameSpan
 
 
 def fill(ring: Ring, session: int, first: int, last: int, size: int = 50) -> None:
@@ -196,7 +196,7 @@ FULL_DISK = """
 import resource, signal, sys
 from pathlib import Path
 from collector.ring.ring import Ring
-from telemetry.inventory import FrameSpan
+from telemetry.wire.inventory import FrameSpan
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 ring = Ring(Path(sys.argv[1]), 1 << 20)
 ring.open()

@@ -51,7 +51,7 @@ UNRAISED = {
     r"aggregator\.electrical\.service\.ElectricalService\._save_regularly": _BEGUN,
     r"alerts\.delivery\.worker\.ChannelWorker\.run": _BEGUN,
     r"telemetry\.runtime\.tasks\.unending": _BEGUN,
-    r"telemetry\.frame\.(build|encode|encode_many|pack|pack_rows)": _NODES,
+    r"telemetry\.wire\.frame\.(build|encode|encode_many|pack|pack_rows)": _NODES,
     r"telemetry\.(inventory\.encode|topics\.topic)": _NODES,
     r"telemetry\.fleet\.Matrix\.grow": _ROOM,
     r"alerts\.rules\.of_jobs\.SlowInJob\._forget": "called every five seconds, where a GPU has changed hands since",

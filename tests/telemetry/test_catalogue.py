@@ -13,7 +13,7 @@ from telemetry.catalogue.amd import AmdReader
 from telemetry.catalogue.nvml import NvmlReader
 from telemetry.catalogue.sysfs import HostReader
 from telemetry.metric import Kind, Lane, Metric, Table, Unit
-from telemetry.schema import GPU_FAST, NODE_FAST, SCHEMA, Schema
+from telemetry.wire.schema import GPU_FAST, NODE_FAST, SCHEMA, Schema
 
 UNIT_WORDS = {
     Unit.WATTS: "_watts",

@@ -10,7 +10,7 @@ import pytest
 
 from telemetry.errors import ConfigError
 from telemetry.files.secrets import read_secret, read_token, secret_path
-from telemetry.mqtt import BrokerConfig
+from telemetry.wire.mqtt import BrokerConfig
 from tests.second_user import NOBODY, as_nobody, needs_root, open_folder
 
 
