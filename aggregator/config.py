@@ -21,8 +21,8 @@ from aggregator.settings.remote_write import RemoteWriteConfig
 from aggregator.settings.slurm import SlurmAskConfig
 from alerts.config import AlertsConfig
 from telemetry.errors import ConfigError
-from telemetry.mqtt import BrokerConfig
-from telemetry.topics import check_name
+from telemetry.wire.mqtt import BrokerConfig
+from telemetry.wire.topics import check_name
 
 DAY = 86_400.0
 MIB = 1024 * 1024

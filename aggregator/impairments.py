@@ -16,8 +16,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from telemetry.set_aside import reason_of
-from telemetry.supervision import ProgressMarks, TaskState
+from telemetry.runtime.set_aside import reason_of
+from telemetry.runtime.supervision import ProgressMarks, TaskState
 from telemetry.text import duration
 
 log = logging.getLogger(__name__)
@@ -250,7 +250,7 @@ LATE_SECONDS = 5.0
 
 
 def report_task(impairments: Impairments, state: TaskState) -> None:
-    """Report the state of a task that failed, or clear it: a `telemetry.supervision` report."""
+    """Report the state of a task that failed, or clear it: a `telemetry.runtime.supervision` report."""
     part = f"task/{state.name}"
     for rule, holds in (
         ("task_restarted", bool(state.failures) and not state.failing),

@@ -78,16 +78,16 @@ from power.report.months import month_at
 from power.snapshot.snapshot import PowerSnapshot
 from telemetry.devices import Event, Gpu
 from telemetry.errors import BusError, ConfigError, KilowattError, NodeError, StoreError, WireError
+from telemetry.files.local_token import state_folders
 from telemetry.fleet import Fleet
-from telemetry.jobs import NodeJobs
-from telemetry.local_token import state_folders
-from telemetry.set_aside import SetAside
-from telemetry.slurm import gres_order
-from telemetry.supervision import ProgressMarks, Supervisor
-from telemetry.tasks import TaskGroup, end, first_error
+from telemetry.notations.slurm import gres_order
+from telemetry.runtime.set_aside import SetAside
+from telemetry.runtime.supervision import ProgressMarks, Supervisor
+from telemetry.runtime.tasks import TaskGroup, end, first_error
 from telemetry.text import counted
 from telemetry.text.service_log import log_refused, log_reload
-from telemetry.topics import Topic, check_name, shard_of, topic
+from telemetry.wire.jobs import NodeJobs
+from telemetry.wire.topics import Topic, check_name, shard_of, topic
 
 if TYPE_CHECKING:
     from aggregator.alerting.shared_incidents import SharedIncidents

@@ -25,9 +25,9 @@ from api.fleet import AggregatorRow
 from api.stats import Stats
 from telemetry.devices import Event
 from telemetry.fleet import Fleet
-from telemetry.jobs import JobKey, JobSourceState, NodeJobs
-from telemetry.set_aside import Parts, SetAside
-from telemetry.supervision import ProgressMarks
+from telemetry.runtime.set_aside import Parts, SetAside
+from telemetry.runtime.supervision import ProgressMarks
+from telemetry.wire.jobs import JobKey, JobSourceState, NodeJobs
 
 
 class FlushBroadcast:

@@ -8,7 +8,7 @@ from api.alerts import Alert
 from api.fleet import NodeReply
 from api.jobs import GpuHolder
 from telemetry.devices import Event, Gpu, Link, MemoryPool, MigInstance, Port
-from telemetry.jobs import GpuProcess
+from telemetry.wire.jobs import GpuProcess
 
 
 class GpuReply(msgspec.Struct, frozen=True):

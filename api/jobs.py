@@ -10,7 +10,7 @@ import msgspec
 
 from api.alerts import Severity
 from api.decoding import OpenEnum
-from telemetry.jobs import AllocationKind, GpuProcess, JobSourceState, Precision
+from telemetry.wire.jobs import AllocationKind, GpuProcess, JobSourceState, Precision
 
 PARTIAL_BELOW = 0.9
 """Coverage below which a summary is partial."""

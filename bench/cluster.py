@@ -39,7 +39,7 @@ from bench.report import show
 from power.live import LivePower
 from power.site.layout import lay_out
 from telemetry.fleet import Fleet
-from telemetry.topics import shard_of
+from telemetry.wire.topics import shard_of
 from tests.cluster.loop import DEAD_AFTER, SINGLE, Loop
 
 _TICKS = os.sysconf("SC_CLK_TCK")

@@ -45,7 +45,7 @@ from aggregator.settings.members import MembersConfig
 from bench import wire
 from bench.cluster import cpu_seconds
 from bench.report import show
-from telemetry.topics import Topic, topic
+from telemetry.wire.topics import Topic, topic
 from tests.cluster import faults
 from tests.cluster.hall import Hall, hall_in
 from tests.cluster.loop import Loop

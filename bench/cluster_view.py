@@ -25,8 +25,8 @@ from aggregator.jobs.stored import StoredJob
 from aggregator.jobs.usage import GpuAccount
 from api.jobs import AllocationRow, GpuUse
 from telemetry.fleet import Fleet
-from telemetry.jobs import Allocation, GpuProcess, Job, JobKey, NodeJobs
 from telemetry.metric import Lane
+from telemetry.wire.jobs import Allocation, GpuProcess, Job, JobKey, NodeJobs
 from tests.aggregator.fake_view import inventory
 
 T = TypeVar("T")

@@ -35,8 +35,8 @@ from bench.peers import here
 from bench.processes import CpuMeter, children
 from bench.report import show
 from bench.testbed import Testbed
-from telemetry import frame as frames
-from telemetry.topics import Topic, pattern
+from telemetry.wire import frame as frames
+from telemetry.wire.topics import Topic, pattern
 from tests.collector import node_trees
 from tests.fake_nvml import FakeDriver
 

@@ -33,7 +33,7 @@ from bench.report import show
 from bench.testbed import Testbed
 from collector.simulated import scenario
 from collector.simulated.cluster import cluster as simulated_cluster
-from telemetry.schema import GPU_FAST, SCHEMA
+from telemetry.wire.schema import GPU_FAST, SCHEMA
 from tests.brokers import free_port, wait_for_port
 
 LADDER = (100, 300, 500, 750, 1000)

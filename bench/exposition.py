@@ -21,12 +21,12 @@ from prometheus_client.registry import Collector
 from aggregator.http.exposition import ExpositionPages, render
 from bench.load import BASES, TICKS, Load, make_load
 from bench.report import show
-from telemetry import frame as frames
 from telemetry.catalogue import BY_NAME
 from telemetry.fleet import Fleet
-from telemetry.inventory import Inventory
 from telemetry.metric import Kind, Table
-from telemetry.schema import GPU_FAST, SCHEMA
+from telemetry.wire import frame as frames
+from telemetry.wire.inventory import Inventory
+from telemetry.wire.schema import GPU_FAST, SCHEMA
 
 GPUS = 8
 

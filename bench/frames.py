@@ -13,12 +13,12 @@ from collections.abc import Callable
 
 import numpy as np
 
-from telemetry import frame as frames
 from telemetry.devices import Gpu
 from telemetry.fleet import Fleet
-from telemetry.inventory import Inventory
 from telemetry.metric import Table
-from telemetry.schema import GPU_FAST, SCHEMA
+from telemetry.wire import frame as frames
+from telemetry.wire.inventory import Inventory
+from telemetry.wire.schema import GPU_FAST, SCHEMA
 
 
 def cost(work: Callable[[], object], repeat: int, values: int) -> float:

@@ -20,10 +20,10 @@ from collections import deque
 
 from bench import wire
 from bench.load import CLUSTER, SECOND, SLOTS, Load, head, make_load
-from telemetry import frame as frames
-from telemetry import inventory as messages
-from telemetry.inventory import Command, CommandKind, CommandReply
-from telemetry.topics import Topic, parse, pattern, topic
+from telemetry.wire import frame as frames
+from telemetry.wire import inventory as messages
+from telemetry.wire.inventory import Command, CommandKind, CommandReply
+from telemetry.wire.topics import Topic, parse, pattern, topic
 
 CHUNK_FRAMES = 32
 PING_SECONDS = 15.0

@@ -39,7 +39,7 @@ from bench import paging
 from bench.processes import CpuMeter, cpu_seconds
 from bench.report import show
 from bench.store_ticks import LONG, METRICS, Tick, batch_of, fleet_ticks, uuid
-from telemetry.schema import GPU_FAST, SCHEMA
+from telemetry.wire.schema import GPU_FAST, SCHEMA
 from tests.brokers import free_port
 from tests.influxes import Influxd, Reply, Scripted
 

@@ -23,7 +23,7 @@ from bench import common_way, overload
 from bench.processes import CpuMeter, MemoryTrend
 from bench.report import show
 from bench.testbed import NEVER_SEAL, Lags, Testbed, wait_until
-from telemetry.schema import GPU_FAST, SCHEMA
+from telemetry.wire.schema import GPU_FAST, SCHEMA
 
 GPUS_PER_NODE = 8
 WARM_SECONDS = 3

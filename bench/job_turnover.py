@@ -31,9 +31,9 @@ from aggregator.store.embedded import EmbeddedStore
 from api.jobs import AllocationRow, JobPhase, JobRow, JobSummary
 from bench.report import show
 from telemetry.fleet import Fleet
-from telemetry.jobs import Allocation, Job, JobKey, NodeJobs
 from telemetry.metric import Table
-from telemetry.schema import GPU_FAST
+from telemetry.wire.jobs import Allocation, Job, JobKey, NodeJobs
+from telemetry.wire.schema import GPU_FAST
 from tests.aggregator.fake_view import inventory
 
 SECOND = 10**9

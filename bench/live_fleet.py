@@ -27,9 +27,9 @@ from alerts.rules.rule import load
 from api.alerts import Alert
 from telemetry.devices import Event, Gpu, MemoryPool
 from telemetry.gap import GAP, Gap
-from telemetry.inventory import Inventory
 from telemetry.metric import Table
-from telemetry.schema import SCHEMA
+from telemetry.wire.inventory import Inventory
+from telemetry.wire.schema import SCHEMA
 from tests.aggregator.fake_view import FakeView
 
 Floats = npt.NDArray[np.float64]

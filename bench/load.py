@@ -16,11 +16,11 @@ from bench.wire import publish_head
 from collector.simulated import scenario
 from collector.simulated.cluster import cluster as simulated_cluster
 from collector.simulated.inventory import inventory as simulated_inventory
-from telemetry import frame as frames
-from telemetry import inventory as wire_messages
-from telemetry.inventory import CollectorStatus, FrameSpan, Inventory, NodeState
-from telemetry.schema import GPU_FAST, GPU_SLOW, SCHEMA, SCHEMA_ID
-from telemetry.topics import Topic, topic
+from telemetry.wire import frame as frames
+from telemetry.wire import inventory as wire_messages
+from telemetry.wire.inventory import CollectorStatus, FrameSpan, Inventory, NodeState
+from telemetry.wire.schema import GPU_FAST, GPU_SLOW, SCHEMA, SCHEMA_ID
+from telemetry.wire.topics import Topic, topic
 
 BASES = 16
 TICKS = 16
@@ -62,7 +62,7 @@ class Load:
         return (1 << 40) + node
 
     def frame(self, node: int, seq: int, sampled_at: int) -> bytes:
-        """Return a frame as `telemetry.frame.encode` would give it."""
+        """Return a frame as `telemetry.wire.frame.encode` would give it."""
         return head(self.session(node), seq, sampled_at) + self.body(node, seq)
 
     def body(self, node: int, seq: int) -> bytes:

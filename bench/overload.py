@@ -29,7 +29,7 @@ from aggregator.store.provisional import PREFIX
 from bench import wire
 from bench.processes import CpuCap, CpuMeter, MemoryTrend, own_cores
 from bench.testbed import ScrapedPage, Testbed, wait_until
-from telemetry.schema import GPU_FAST, SCHEMA
+from telemetry.wire.schema import GPU_FAST, SCHEMA
 
 GPUS = 8
 LATEST = 3.0

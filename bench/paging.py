@@ -28,12 +28,12 @@ from bench.report import show
 from bench.testbed import Testbed, wait_until
 from collector.simulated import scenario
 from collector.simulated.cluster import cluster as simulated_cluster
-from telemetry import frame as frames
-from telemetry import inventory as messages
 from telemetry.devices import Event
 from telemetry.gap import DEVICE_LOST
-from telemetry.schema import GPU_FAST
-from telemetry.topics import Topic, topic
+from telemetry.wire import frame as frames
+from telemetry.wire import inventory as messages
+from telemetry.wire.schema import GPU_FAST
+from telemetry.wire.topics import Topic, topic
 
 GPUS_PER_NODE = 8
 WARM_SECONDS = 5

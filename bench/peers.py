@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from telemetry.catalogue import CATALOGUE
+from telemetry.catalogue.nvml import Call, Field
 from telemetry.metric import Lane, Table
-from telemetry.nvml import Call, Field
 
 Read = Callable[[], int]
 """Function that reads all GPUs and returns the number of values."""

@@ -44,10 +44,10 @@ from power.snapshot.snapshot import PowerSnapshot, Quantity
 from telemetry.devices import Gpu, Link
 from telemetry.fleet import Fleet
 from telemetry.gap import GAP, Gap
-from telemetry.inventory import Inventory
-from telemetry.jobs import Allocation, Job, JobKey, JobSourceState, NodeJobs
 from telemetry.metric import Lane, Table, Unit
-from telemetry.schema import SCHEMA
+from telemetry.wire.inventory import Inventory
+from telemetry.wire.jobs import Allocation, Job, JobKey, JobSourceState, NodeJobs
+from telemetry.wire.schema import SCHEMA
 
 GPUS = 8
 BASES = 4

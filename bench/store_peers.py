@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bench.processes import CpuMeter, end
-from telemetry.schema import GPU_FAST, SCHEMA
+from telemetry.wire.schema import GPU_FAST, SCHEMA
 from tests.brokers import free_port, wait_for_port
 
 if TYPE_CHECKING:

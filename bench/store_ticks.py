@@ -12,8 +12,8 @@ from aggregator.store.protocol import Batch, BlockRows, CollectorRun, Frames, St
 from bench.load import SECOND, TICKS, make_load
 from collector.simulated import scenario
 from collector.simulated.cluster import cluster as simulated_cluster
-from telemetry import frame as frames
-from telemetry.schema import GPU_FAST, SCHEMA
+from telemetry.wire import frame as frames
+from telemetry.wire.schema import GPU_FAST, SCHEMA
 
 GPUS = 8
 BLOCK = SCHEMA.blocks[GPU_FAST]

@@ -35,8 +35,8 @@ from api.alerts import Alert, AlertState
 from bench.report import show
 from telemetry.devices import Gpu
 from telemetry.fleet import Fleet
-from telemetry.inventory import Inventory
-from telemetry.jobs import Allocation, Job, JobKey, JobSourceState, NodeJobs
+from telemetry.wire.inventory import Inventory
+from telemetry.wire.jobs import Allocation, Job, JobKey, JobSourceState, NodeJobs
 
 NODES, GPUS = 64, 8
 SIZES = (32,) * 6 + (16,) * 10 + (4,) * 12 + (2,) * 12 + (1,) * 60

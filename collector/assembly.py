@@ -22,8 +22,8 @@ from collector.sampling.known_devices import RememberedDevices
 from collector.sampling.sampler import HostRows, PortRows, Sampler
 from collector.source import DeviceEvent, Source
 from collector.sources import is_elsewhere, is_probed
-from telemetry.inventory import CommandKind, Inventory, NodeRole
-from telemetry.supervision import ProgressMarks, Supervisor, TaskState
+from telemetry.runtime.supervision import ProgressMarks, Supervisor, TaskState
+from telemetry.wire.inventory import CommandKind, Inventory, NodeRole
 
 SLOWEST_SAMPLE = 10.0
 """Seconds without a sample after which a collector of a short interval counts as blocked."""

@@ -14,10 +14,10 @@ import msgspec
 from collector.jobs.config import JobsConfig
 from telemetry.devices import PORT_ROLES as ROLES
 from telemetry.errors import ConfigError
-from telemetry.inventory import CommandKind, NodeRole
-from telemetry.mqtt import BrokerConfig
-from telemetry.secrets import read_secret
-from telemetry.topics import check_name
+from telemetry.files.secrets import read_secret
+from telemetry.wire.inventory import CommandKind, NodeRole
+from telemetry.wire.mqtt import BrokerConfig
+from telemetry.wire.topics import check_name
 
 SHORTEST_INTERVAL = 0.05
 """Seconds; the driver updates its sensors no faster."""

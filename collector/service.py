@@ -28,13 +28,13 @@ from collector.page.metrics_page import serve
 from collector.sampling.sampler import HostRows, PortRows
 from collector.source import Paced, Source
 from collector.sources import is_elsewhere, make_source
-from telemetry import private_file
 from telemetry.errors import ConfigError
-from telemetry.inventory import LABEL_FACT, NodeRole
-from telemetry.release import release
-from telemetry.systemd import ServiceManager
-from telemetry.tasks import TaskGroup, end, first_error, unending
+from telemetry.files import private_file
+from telemetry.runtime.release import release
+from telemetry.runtime.systemd import ServiceManager
+from telemetry.runtime.tasks import TaskGroup, end, first_error, unending
 from telemetry.text import duration
+from telemetry.wire.inventory import LABEL_FACT, NodeRole
 
 # The state folder is locked: one running collector per folder.
 

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, runtime_checkable
 
-from telemetry.inventory import Inventory
 from telemetry.metric import Lane
+from telemetry.wire.inventory import Inventory
 
 
 @dataclass(slots=True)
@@ -19,7 +19,7 @@ class DeviceEvent:
     """An event that a source noticed; the collector gives it an id and publishes it."""
 
     kind: str
-    """Kind as in `telemetry.inventory.Event`."""
+    """Kind as in `telemetry.wire.inventory.Event`."""
     at: int
     """ns since 1970."""
     gpu: str | None = None

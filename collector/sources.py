@@ -31,7 +31,7 @@ from collector.config import CollectorConfig
 from collector.source import Source
 from telemetry.devices import Gpu
 from telemetry.errors import ConfigError, did_you_mean
-from telemetry.inventory import NodeRole
+from telemetry.wire.inventory import NodeRole
 
 if TYPE_CHECKING:
     from collector.probed.source import ProbedSource

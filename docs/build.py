@@ -20,7 +20,8 @@ from api.alerts import Owner
 from docs.dcgm_names import dcgm_page
 from docs.reference import commands_page, settings_page
 from power.snapshot.quantities import QUANTITIES
-from telemetry.amd import (
+from telemetry.catalogue import CATALOGUE
+from telemetry.catalogue.amd import (
     AmdReader,
     BadPages,
     Binary,
@@ -31,11 +32,10 @@ from telemetry.amd import (
     Residency,
     Sensor,
 )
-from telemetry.catalogue import CATALOGUE
+from telemetry.catalogue.nvml import ALL_LINKS, EACH_LINK, Call, Field, Gpm, NvmlReader
 from telemetry.devices import Event
-from telemetry.kernel_log import parse_line
 from telemetry.metric import Lane, Metric, Table
-from telemetry.nvml import ALL_LINKS, EACH_LINK, Call, Field, Gpm, NvmlReader
+from telemetry.notations.kernel_log import parse_line
 from telemetry.statements.catalogue import Statement, statements
 from telemetry.statements.node import HARMLESS, node_statements
 from telemetry.text.field_texts import field_texts

@@ -30,9 +30,9 @@ from collector.config import CollectorConfig
 from collector.jobs.config import JobsConfig
 from kilowatch.recovery.config import RecoverConfig
 from telemetry.errors import ConfigError, did_you_mean
-from telemetry.mqtt import BOTH_GIVEN, BOTH_REMEDY, BrokerConfig
 from telemetry.text.settings import convert, fields_of, read_toml, structs_in
-from telemetry.topics import check_name
+from telemetry.wire.mqtt import BOTH_GIVEN, BOTH_REMEDY, BrokerConfig
+from telemetry.wire.topics import check_name
 
 PLACES = (Path("kilowatch.toml"), Path("/etc/kilowatch/kilowatch.toml"))
 """Default paths of the settings file, in order."""

@@ -18,9 +18,9 @@ import numpy.typing as npt
 
 from telemetry.devices import Gpu, Link, MigInstance, Port
 from telemetry.gap import REASON_MASK, Gap, bits32, gap
-from telemetry.inventory import Inventory
 from telemetry.metric import Lane, Table
-from telemetry.schema import SCHEMA, Block
+from telemetry.wire.inventory import Inventory
+from telemetry.wire.schema import SCHEMA, Block
 
 STALE_INTERVALS = 3.0
 """Intervals after which a value is stale."""

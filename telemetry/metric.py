@@ -75,9 +75,9 @@ class Metric:
     sources: Mapping[str, tuple[Any, ...]] = field(default_factory=dict, hash=False)
     """Readers by source, each in order of preference: the first that the GPU supports is used.
 
-    `nvml`: calls (`telemetry.nvml`). `smi`: slash paths below a GPU in `nvidia-smi -q`, whose XML
+    `nvml`: calls (`telemetry.catalogue.nvml`). `smi`: slash paths below a GPU in `nvidia-smi -q`, whose XML
     tags and text labels are both written as words in lower case joined by `_`. `host`: files of a
-    port (`telemetry.sysfs`). `amd`: files of amdgpu and answers of libamd_smi (`telemetry.amd`). Another vendor is another key, which its folder in `collector/` reads."""
+    port (`telemetry.catalogue.sysfs`). `amd`: files of amdgpu and answers of libamd_smi (`telemetry.catalogue.amd`). Another vendor is another key, which its folder in `collector/` reads."""
     origin: str = ""
     """Where the number comes from, if from no source."""
     span: tuple[float, float] | None = None

@@ -21,7 +21,7 @@ from typing import Protocol
 import aiomqtt
 
 from kilowatch.stack.broker import EmbeddedBroker
-from telemetry.mqtt import BrokerConfig
+from telemetry.wire.mqtt import BrokerConfig
 from tests.kit.waiting import FACTOR
 
 PORTS = range(12_000, 32_000)

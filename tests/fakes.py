@@ -10,9 +10,9 @@ from collector.sampling.rows import blocks
 from collector.source import DeviceEvent, Rows
 from telemetry.devices import Gpu, Link
 from telemetry.gap import DEVICE_LOST
-from telemetry.inventory import Inventory
 from telemetry.metric import Lane, Table
-from telemetry.schema import GPU_FAST, GPU_SLOW, SCHEMA
+from telemetry.wire.inventory import Inventory
+from telemetry.wire.schema import GPU_FAST, GPU_SLOW, SCHEMA
 
 
 class FakeSource:

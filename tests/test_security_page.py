@@ -101,7 +101,7 @@ def test_the_bounds_of_the_page_are_those_of_the_code() -> None:
     from collector.recording import file
     from collector.smi import document
     from kilowatch.replay import player
-    from telemetry import expansion
+    from telemetry.files import expansion
 
     assert expansion.MAX_SIZE == 1024**3
     assert (expansion.MAX_RATIO, expansion.FREE_BYTES >> 20) == (200, 64)

@@ -18,8 +18,8 @@ from pathlib import Path
 
 import msgspec
 
-from telemetry import local_token, private_file
 from telemetry.errors import ConfigError
+from telemetry.files import local_token, private_file
 from telemetry.text.settings import fault_of
 
 log = logging.getLogger(__name__)

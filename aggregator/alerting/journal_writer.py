@@ -17,9 +17,9 @@ from typing import TypeVar
 from alerts.engine.restore import AlertRecord
 from alerts.incidents.state import IncidentChanges
 from alerts.journal.journal import Journal, Route
-from telemetry.backoff import STEADY, Backoff
-from telemetry.set_aside import LastFault
-from telemetry.worker_threads import WorkerThreads
+from telemetry.runtime.backoff import STEADY, Backoff
+from telemetry.runtime.set_aside import LastFault
+from telemetry.runtime.worker_threads import WorkerThreads
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

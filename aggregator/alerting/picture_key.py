@@ -9,7 +9,7 @@ from pathlib import Path
 
 from aggregator.folder import kinds
 from alerts.message.picture_link import KEY_BYTES, PictureSigner
-from telemetry import private_file
+from telemetry.files import private_file
 
 log = logging.getLogger(__name__)
 FILE = "picture.key"

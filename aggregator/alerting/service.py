@@ -53,8 +53,8 @@ from power.snapshot.snapshot import PowerSnapshot
 from telemetry.devices import Event
 from telemetry.errors import ConfigError, StoreError
 from telemetry.fleet import Fleet
-from telemetry.supervision import ProgressMarks, Supervisor
-from telemetry.tasks import TaskGroup
+from telemetry.runtime.supervision import ProgressMarks, Supervisor
+from telemetry.runtime.tasks import TaskGroup
 
 log = logging.getLogger(__name__)
 

@@ -45,9 +45,9 @@ from aggregator.impairments import report_task
 from aggregator.view import AggregatorView
 from aggregator.web.frame import add_pages, missing_pages, page_rules
 from aggregator.web.recent import RECENT, RecentCluster
-from telemetry import local_token
 from telemetry.errors import ConfigError
-from telemetry.supervision import Supervisor, in_thread
+from telemetry.files import local_token
+from telemetry.runtime.supervision import Supervisor, in_thread
 
 log = logging.getLogger(__name__)
 

@@ -15,8 +15,8 @@ from aggregator.influx.inspection import ServerFinding, inspect
 from aggregator.influx.store import InfluxStore
 from aggregator.store.embedded import EmbeddedStore
 from aggregator.store.protocol import Store
-from telemetry import private_file
 from telemetry.errors import ConfigError
+from telemetry.files import private_file
 
 log = logging.getLogger(__name__)
 

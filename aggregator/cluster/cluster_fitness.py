@@ -19,7 +19,7 @@ from aggregator.view import AggregatorView, DriftView
 from api.drift import DriftReply
 from api.fitness import FitnessReply, FitnessSample, FleetFitness
 from telemetry.fleet import Fleet
-from telemetry.inventory import role_of
+from telemetry.wire.inventory import role_of
 
 FITNESS_SECONDS = 5.0
 """Seconds for which the scores of members serve: they compute them as often."""

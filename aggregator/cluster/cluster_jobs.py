@@ -28,7 +28,7 @@ from aggregator.jobs.stored import (
 from aggregator.jobs.unheld import joined_use
 from aggregator.view import AggregatorView
 from api.jobs import JobRow
-from telemetry.jobs import JobKey, JobSourceState, NodeJobs
+from telemetry.wire.jobs import JobKey, JobSourceState, NodeJobs
 
 SECONDS = 10.0
 """Seconds in which a member must answer: its store may read much."""

@@ -37,10 +37,10 @@ from telemetry.catalogue import BY_NAME
 from telemetry.devices import Event
 from telemetry.errors import NodeError
 from telemetry.fleet import Floats
-from telemetry.jobs import JobKey
 from telemetry.metric import Lane, Table
 from telemetry.text import counted
-from telemetry.topics import shard_of
+from telemetry.wire.jobs import JobKey
+from telemetry.wire.topics import shard_of
 
 ANSWER_SECONDS = 2.0
 """Seconds in which a member must answer about the present, and else is missing."""

@@ -20,9 +20,9 @@ from api.alerts import Alert
 from telemetry.devices import Event
 from telemetry.fleet import Fleet, Matrix, Node, gaps32, gaps64
 from telemetry.gap import Gap
-from telemetry.inventory import Inventory
-from telemetry.jobs import NodeJobs
-from telemetry.topics import shard_of
+from telemetry.wire.inventory import Inventory
+from telemetry.wire.jobs import NodeJobs
+from telemetry.wire.topics import shard_of
 
 _T = TypeVar("_T")
 

@@ -18,8 +18,8 @@ from aggregator.ingest.router import MessageRouter
 from aggregator.mqtt.client import FanInClient
 from aggregator.store.executor import StoreExecutor
 from aggregator.store.shared.groups import SharedGroups
-from telemetry.intervals import IntervalSet
-from telemetry.topics import shard_of
+from telemetry.wire.intervals import IntervalSet
+from telemetry.wire.topics import shard_of
 
 COMMIT_SECONDS = 5.0
 """Seconds that the hand-over of groups may wait for their last commit."""

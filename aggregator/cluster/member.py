@@ -38,8 +38,8 @@ from aggregator.cluster.holder import (
 from aggregator.cluster.port import Bucket, Coordination, CoordinationError
 from aggregator.impairments import Impairments
 from aggregator.settings.members import MembersConfig
-from telemetry.release import release
-from telemetry.tasks import TaskGroup
+from telemetry.runtime.release import release
+from telemetry.runtime.tasks import TaskGroup
 from telemetry.text import counted
 
 log = logging.getLogger(__name__)

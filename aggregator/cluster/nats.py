@@ -52,8 +52,8 @@ from aggregator.cluster.port import (
     LoggedMessage,
 )
 from aggregator.settings.members import MembersConfig
-from telemetry.secrets import read_secret
-from telemetry.tasks import keeping_cancellation
+from telemetry.files.secrets import read_secret
+from telemetry.runtime.tasks import keeping_cancellation
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ import msgspec
 
 from aggregator.folder import kinds
 from power.report.energy_ledger import EnergyLedger
-from telemetry.state_file import json_of, replace_file
+from telemetry.files.state_file import json_of, replace_file
 
 NAME = "electrical.json"
 

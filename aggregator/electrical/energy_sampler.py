@@ -24,7 +24,7 @@ from power.wiring import Flags, Floats
 from telemetry.errors import ConfigError
 from telemetry.fleet import Fleet
 from telemetry.metric import Table
-from telemetry.schema import NODE_FAST
+from telemetry.wire.schema import NODE_FAST
 
 Index = npt.NDArray[np.intp]
 

@@ -20,7 +20,7 @@ from power.wiring import Flags, Floats
 from telemetry.devices import Gpu
 from telemetry.fleet import STALE_INTERVALS, Fleet, Node
 from telemetry.metric import Table
-from telemetry.schema import GPU_FAST, GPU_SLOW, NODE_FAST
+from telemetry.wire.schema import GPU_FAST, GPU_SLOW, NODE_FAST
 
 Index = npt.NDArray[np.intp]
 

@@ -16,7 +16,7 @@ from aggregator.folder import kinds
 from power.report.load_profile import ROWS_AT_ONCE, LoadProfile
 from power.report.month_ledger import NodeIdle, merge_idle, merge_tree, profile_tree
 from power.report.months import month_named
-from telemetry.state_file import json_of, replace_file
+from telemetry.files.state_file import json_of, replace_file
 
 FOLDER = "months"
 KEPT = 37

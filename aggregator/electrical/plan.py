@@ -28,7 +28,7 @@ from power.site.layout import lay_out
 from power.site.machine import Machine, lowest_cap
 from telemetry.errors import ConfigError
 from telemetry.fleet import Fleet
-from telemetry.inventory import Inventory
+from telemetry.wire.inventory import Inventory
 
 _Spec = TypeVar("_Spec", CircuitConfig, PanelConfig)
 

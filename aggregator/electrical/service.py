@@ -52,10 +52,10 @@ from power.site.tariff import price_at
 from power.wiring import Floats
 from telemetry.errors import ConfigError
 from telemetry.fleet import Fleet
-from telemetry.mqtt import BrokerConfig
-from telemetry.set_aside import SetAside, reason_of
-from telemetry.supervision import ProgressMarks, Supervisor
-from telemetry.tasks import TaskGroup
+from telemetry.runtime.set_aside import SetAside, reason_of
+from telemetry.runtime.supervision import ProgressMarks, Supervisor
+from telemetry.runtime.tasks import TaskGroup
+from telemetry.wire.mqtt import BrokerConfig
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from api.power import SnapshotKind
 from power.snapshot.snapshot import PowerSnapshot
-from telemetry.record_log import Damage, RecordFormat
+from telemetry.files.record_log import Damage, RecordFormat
 
 log = logging.getLogger(__name__)
 

@@ -43,11 +43,11 @@ from telemetry.devices import Event
 from telemetry.errors import StoreError
 from telemetry.fleet import STALE_INTERVALS, Fleet
 from telemetry.gap import GAP, Gap, reason_of
-from telemetry.jobs import Job, JobKey
 from telemetry.metric import Kind, Lane, Table
-from telemetry.set_aside import reason_of as fault_of
-from telemetry.tasks import TaskGroup, unending
+from telemetry.runtime.set_aside import reason_of as fault_of
+from telemetry.runtime.tasks import TaskGroup, unending
 from telemetry.text.decimals import plain
+from telemetry.wire.jobs import Job, JobKey
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

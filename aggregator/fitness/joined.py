@@ -14,7 +14,7 @@ from aggregator.fitness.score import (
 )
 from aggregator.fitness.service import MOST_SAMPLES, SAMPLE_NS
 from api.fitness import FitnessReply, FitnessSample
-from telemetry.jobs import JobKey
+from telemetry.wire.jobs import JobKey
 
 
 def joined_fitness(

@@ -26,13 +26,13 @@ from api.alerts import Alert, AlertState, Severity
 from api.drift import DriftReply
 from api.fitness import Fitness, FitnessReply, FitnessSample
 from api.fleet import NodeStatus
-from telemetry import private_file
+from telemetry.files import private_file
+from telemetry.files.state_file import json_of
 from telemetry.fleet import Fleet
-from telemetry.inventory import role_of
-from telemetry.jobs import JobKey, NodeJobs
 from telemetry.metric import Table
-from telemetry.schema import GPU_FAST
-from telemetry.state_file import json_of
+from telemetry.wire.inventory import role_of
+from telemetry.wire.jobs import JobKey, NodeJobs
+from telemetry.wire.schema import GPU_FAST
 
 log = logging.getLogger(__name__)
 

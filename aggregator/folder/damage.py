@@ -1,6 +1,6 @@
 """Files of the data folder that could not be used, until a person has looked.
 
-The names of what was set aside say it (`telemetry.state_file`), so that a restart forgets nothing.
+The names of what was set aside say it (`telemetry.files.state_file`), so that a restart forgets nothing.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path, PurePath
 from aggregator.access import tokens
 from aggregator.folder.kinds import FOLDERS, cost_of
 from telemetry.errors import ConfigError
-from telemetry.state_file import FileAside, find_aside
+from telemetry.files.state_file import FileAside, find_aside
 
 RULE = "file_damaged"
 """Rule of `monitor.toml` about what is found."""

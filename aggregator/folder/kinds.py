@@ -12,7 +12,7 @@ from pathlib import Path, PurePath
 from typing import NamedTuple, TypeVar
 
 from alerts import journal_loss
-from telemetry import state_file
+from telemetry.files import state_file
 
 Content = TypeVar("Content")
 
@@ -72,15 +72,15 @@ def cost_of(path: PurePath) -> str:
 
 
 def read(path: Path, decode: Callable[[bytes], Content]) -> Content | None:
-    """Return what a file of the data folder holds (`telemetry.state_file.read`)."""
+    """Return what a file of the data folder holds (`telemetry.files.state_file.read`)."""
     return state_file.read(path, decode, cost_of(path))
 
 
 def set_aside(path: Path, why: BaseException | str) -> Path | None:
-    """Set a file of the data folder aside (`telemetry.state_file.set_aside`)."""
+    """Set a file of the data folder aside (`telemetry.files.state_file.set_aside`)."""
     return state_file.set_aside(path, why, cost_of(path))
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder of the data folder (`telemetry.state_file.make_folder`). Raises `OSError`."""
+    """Make a folder of the data folder (`telemetry.files.state_file.make_folder`). Raises `OSError`."""
     state_file.make_folder(path, cost_of(path / "any"))

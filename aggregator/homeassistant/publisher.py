@@ -23,10 +23,10 @@ from aggregator.folder import kinds
 from aggregator.homeassistant.devices import PAGE, DeviceReader
 from aggregator.homeassistant.entities import Device, Topics, discovery, is_of
 from aggregator.view import AggregatorView, parts_of
-from telemetry.backoff import Backoff
 from telemetry.errors import BusError, ConfigError
-from telemetry.mqtt import FIRST_PAUSE, LONGEST_PAUSE, BrokerConfig, client_id, connect, pause
-from telemetry.state_file import json_of, replace_file
+from telemetry.files.state_file import json_of, replace_file
+from telemetry.runtime.backoff import Backoff
+from telemetry.wire.mqtt import FIRST_PAUSE, LONGEST_PAUSE, BrokerConfig, client_id, connect, pause
 
 log = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ from aiohttp import web
 
 from aggregator.http.auth import GUARD
 from aggregator.http.listener import CONNECTIONS
-from telemetry.exposition import COUNTER, GAUGE, PREFIX, Family, labels
+from telemetry.wire.exposition import COUNTER, GAUGE, PREFIX, Family, labels
 
 
 def access_families(app: web.Application) -> list[Family]:

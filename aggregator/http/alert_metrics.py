@@ -9,7 +9,7 @@ from aggregator.impairments import MOST_PARTS
 from aggregator.view import AggregatorView
 from alerts.incidents.quality_ledger import OUTCOMES
 from api.alerts import AlertState, ChannelRow, NotificationState, Severity
-from telemetry.exposition import COUNTER, GAUGE, PREFIX, SUMMARY, Family, Sample, labels
+from telemetry.wire.exposition import COUNTER, GAUGE, PREFIX, SUMMARY, Family, Sample, labels
 
 _SHOWN = (AlertState.PENDING, AlertState.FIRING)
 _OUTCOMES = ("delivered", "failed", "refused", "expired", "superseded")

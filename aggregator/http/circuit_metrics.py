@@ -12,9 +12,9 @@ from power.site.layout import SiteLayout
 from power.snapshot.quantities import QUANTITIES
 from power.snapshot.snapshot import PowerSnapshot, Quantity
 from power.wiring import POLES
-from telemetry.exposition import COUNTER, GAUGE, PREFIX, Family, Sample, labels
 from telemetry.metric import Kind
-from telemetry.set_aside import Parts
+from telemetry.runtime.set_aside import Parts
+from telemetry.wire.exposition import COUNTER, GAUGE, PREFIX, Family, Sample, labels
 
 LABEL_OF = {
     SnapshotKind.CIRCUIT: "circuit",

@@ -13,7 +13,7 @@ from aggregator.access.tokens import TOKENS, AccessScope, AccessToken, TokenRegi
 from aggregator.config import AggregatorConfig, listen_address
 from aggregator.http.tls import ServerCertificate
 from telemetry.errors import ConfigError
-from telemetry.secrets import read_token
+from telemetry.files.secrets import read_token
 
 LISTEN = "127.0.0.1:9400"
 SHORTEST_TOKEN = 16

@@ -25,11 +25,11 @@ from aggregator.view import AggregatorView
 from alerts.xid.catalogue import meaning_of
 from api.fleet import NodeStatus
 from telemetry.devices import Gpu
-from telemetry.exposition import CONTENT_TYPE, COUNTER, GAUGE, Family, labels, render
 from telemetry.fleet import Node
-from telemetry.jobs import NodeJobs
 from telemetry.metric import Table
 from telemetry.text.decimals import plain
+from telemetry.wire.exposition import CONTENT_TYPE, COUNTER, GAUGE, Family, labels, render
+from telemetry.wire.jobs import NodeJobs
 
 HOST_LABELS = ("Hostname", "hostname")
 """The label of dcgm-exporter with the node's name: the first up to release 4.8.2, the second since."""

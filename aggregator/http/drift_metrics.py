@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from api.drift import DriftReply
-from telemetry.exposition import GAUGE, PREFIX, Family, labels
+from telemetry.wire.exposition import GAUGE, PREFIX, Family, labels
 
 MOST_SERIES = 2000
 """Nodes that have a series of their own; `kilowatch_cluster_nodes_differing` counts all."""

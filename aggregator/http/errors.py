@@ -14,7 +14,7 @@ from aiohttp import hdrs, web
 from alerts.message.text import clean
 from api.errors import ErrorDetail, ErrorReply
 from telemetry.errors import StoreError, did_you_mean
-from telemetry.set_aside import SetAside
+from telemetry.runtime.set_aside import SetAside
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from aiohttp import web
 from aggregator.http.parameters import query
 from aggregator.http.reply import VIEW, send_json
 from api.fitness import FitnessReply, FleetFitness
-from telemetry.exposition import GAUGE, PREFIX, Family, labels
+from telemetry.wire.exposition import GAUGE, PREFIX, Family, labels
 
 MOST_SERIES = 20_000
 """Nodes, and jobs, that have a series of their own."""

@@ -6,9 +6,17 @@ from collections.abc import Iterator
 
 from aggregator.http.present_jobs import holders_of
 from aggregator.view import AggregatorView
-from telemetry.exposition import GAUGE, PREFIX, Family, Sample, gpu_pairs, instance_pairs, labels
 from telemetry.fleet import Node
-from telemetry.jobs import Allocation, Job, JobKey
+from telemetry.wire.exposition import (
+    GAUGE,
+    PREFIX,
+    Family,
+    Sample,
+    gpu_pairs,
+    instance_pairs,
+    labels,
+)
+from telemetry.wire.jobs import Allocation, Job, JobKey
 
 
 def job_families(view: AggregatorView, nodes: list[Node], scope: bool) -> list[Family]:

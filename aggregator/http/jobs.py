@@ -20,7 +20,7 @@ from aggregator.http.reply import VIEW, send_json
 from aggregator.jobs.stored import JobQuery, key_of
 from aggregator.view import AggregatorView, parts_of
 from api.jobs import JobReply, JobsReply
-from telemetry.jobs import JobKey
+from telemetry.wire.jobs import JobKey
 
 USUAL, MOST = 100, 5000
 USUAL_FROM = "-24h"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aggregator.load.controller import PARTS, SIGNALS
 from aggregator.load.shedding import Shedding
-from telemetry.exposition import COUNTER, GAUGE, PREFIX, Family, labels
+from telemetry.wire.exposition import COUNTER, GAUGE, PREFIX, Family, labels
 
 
 def shed_family(shedding: Shedding) -> Family:

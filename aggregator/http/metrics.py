@@ -30,7 +30,9 @@ from aggregator.view import AggregatorView, parts_of
 from api.fleet import FleetSummary
 from api.stats import LAG_BOUNDS, LagHistogram, Stats, Timing
 from telemetry.errors import StoreError
-from telemetry.exposition import (
+from telemetry.fleet import Node
+from telemetry.runtime.set_aside import Parts
+from telemetry.wire.exposition import (
     CONTENT_TYPE,
     COUNTER,
     GAUGE,
@@ -42,8 +44,6 @@ from telemetry.exposition import (
     labels,
     render,
 )
-from telemetry.fleet import Node
-from telemetry.set_aside import Parts
 
 SIZE_SECONDS = 1.0
 """Seconds that a scrape waits for the size of the store; then the size is left out."""

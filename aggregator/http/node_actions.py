@@ -16,9 +16,9 @@ from aggregator.view import AggregatorView
 from api.fleet import ForgetReply, ForgetRequest
 from api.node_register import RegisterChange, RegisterRequest, RenameRequest
 from api.recovery import RecoveryStepReply, RecoveryStepRequest
-from telemetry.border import WHOLE_END, clean
 from telemetry.devices import Event
 from telemetry.errors import BusError, ConfigError, NodeError
+from telemetry.wire.border import WHOLE_END, clean
 
 log = logging.getLogger(__name__)
 MOST_OUTPUT = 8192

@@ -30,9 +30,9 @@ from api.fleet import NodeReply, NodesReply, NodeStatus
 from telemetry.devices import Event, Link
 from telemetry.fleet import Fleet, Node, gaps_of
 from telemetry.gap import Gap, reason_of
-from telemetry.inventory import role_of
 from telemetry.metric import Lane, Table
 from telemetry.text.decimals import plain
+from telemetry.wire.inventory import role_of
 
 RECENT = 50
 """How many events a GPU's page shows at most."""

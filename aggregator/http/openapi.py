@@ -28,8 +28,8 @@ from api.stream import (
     StreamRows,
 )
 from telemetry import devices
-from telemetry.exposition import CONTENT_TYPE
 from telemetry.text.field_texts import field_texts
+from telemetry.wire.exposition import CONTENT_TYPE
 
 Json = dict[str, Any]
 

@@ -23,8 +23,8 @@ from aggregator.http.summary import Summarizer
 from aggregator.register.node_status import status_of
 from aggregator.view import AggregatorView, parts_of
 from api.fleet import NodeStatus
-from telemetry.exposition import PREFIX, Family, render
 from telemetry.fleet import Fleet, Node
+from telemetry.wire.exposition import PREFIX, Family, render
 
 SHARE = 0.01
 """Share of a core that the check takes at most."""

@@ -18,7 +18,7 @@ from api.fleet import NodeStatus
 from api.jobs import AllocationRow, GpuHolder, JobAlert, JobRow
 from present.device.use import lists_processes
 from telemetry.gap import reason_of
-from telemetry.jobs import Allocation, AllocationKind, GpuProcess, Job, JobKey, NodeJobs
+from telemetry.wire.jobs import Allocation, AllocationKind, GpuProcess, Job, JobKey, NodeJobs
 
 _WORST = {Severity.PAGE: 0, Severity.TICKET: 1, Severity.INFO: 2}
 _PERSONAL_LABELS = ("user", "job", "account", "process")

@@ -29,7 +29,7 @@ from alerts.rules.names import home
 from alerts.rules.rule import Rule
 from api.alerts import Subject
 from api.quality import RuleSuggestion, SuggestionsReply
-from telemetry.worker_threads import WorkerThreads
+from telemetry.runtime.worker_threads import WorkerThreads
 
 USUAL = "-30d"
 MOST_READINGS = 600

@@ -15,7 +15,7 @@ from aiohttp import hdrs, web
 from aggregator.access.private_fields import public_json, public_page
 from aggregator.http.auth import CALLER
 from aggregator.view import AggregatorView
-from telemetry.exposition import CONTENT_TYPE
+from telemetry.wire.exposition import CONTENT_TYPE
 
 VIEW: web.AppKey[AggregatorView] = web.AppKey("view", object)  # type: ignore[arg-type]  # a protocol
 JSON = "application/json"

@@ -20,9 +20,9 @@ from aggregator.view import AggregatorView
 from alerts.xid.event import fault_of, unit_labels
 from api.fleet import NodeStatus
 from telemetry.devices import Event
-from telemetry.exposition import GAUGE, PREFIX, Family, Sample, gpu_pairs, labels, node_pairs
 from telemetry.fleet import Node, gaps_of
 from telemetry.metric import Table
+from telemetry.wire.exposition import GAUGE, PREFIX, Family, Sample, gpu_pairs, labels, node_pairs
 
 ALWAYS_READ = "gpu_temperature_celsius"
 """A metric that every GPU has; when it can't be read, nothing can."""

@@ -11,10 +11,10 @@ import numpy.typing as npt
 from aggregator.register.node_status import status_of
 from api.fleet import FleetSummary, ModelSummary, NodeStatus
 from telemetry.fleet import Fleet, Floats
-from telemetry.inventory import role_of
 from telemetry.metric import Table
-from telemetry.schema import GPU_FAST
 from telemetry.text.decimals import Wide
+from telemetry.wire.inventory import role_of
+from telemetry.wire.schema import GPU_FAST
 
 GPU_STATES = ("reporting", "silent", "lost")
 """A GPU reports when any metric of its fast lane has a value; it is lost when its node says that it

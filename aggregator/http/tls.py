@@ -7,7 +7,7 @@ import ssl
 from pathlib import Path
 
 from telemetry.errors import ConfigError
-from telemetry.secrets import secret_path
+from telemetry.files.secrets import secret_path
 
 log = logging.getLogger(__name__)
 

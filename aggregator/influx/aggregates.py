@@ -15,7 +15,7 @@ import numpy.typing as npt
 from aggregator.influx.names import ANNOUNCED, METRICS, keeps_last
 from telemetry.fleet import gaps_of
 from telemetry.gap import Gap
-from telemetry.schema import Block
+from telemetry.wire.schema import Block
 
 Ints = npt.NDArray[np.int64]
 _REASONS = np.array([int(reason) for reason in ANNOUNCED])

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from aggregator.influx.sender import SenderMetrics
 from aggregator.influx.spool import Spool
-from telemetry.exposition import COUNTER, GAUGE, PREFIX, Family, Sample, labels
+from telemetry.wire.exposition import COUNTER, GAUGE, PREFIX, Family, Sample, labels
 
 KNOWN_DROPS = ("spool_full", "spool_old")
 KNOWN_REFUSALS = ("field_type", "beyond_retention", "unparsable", "server_error")

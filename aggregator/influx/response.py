@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from telemetry.http_outcome import HttpOutcome, outcome_of, retry_after
+from telemetry.runtime.http_outcome import HttpOutcome, outcome_of, retry_after
 
 CONFIG_WAIT = 30.0
 """Seconds between two tries while the settings, here or there, must be changed first."""

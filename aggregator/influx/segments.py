@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
-from telemetry.record_log import Damage, RecordFormat
+from telemetry.files.record_log import Damage, RecordFormat
 
 log = logging.getLogger(__name__)
 

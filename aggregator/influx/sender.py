@@ -27,8 +27,8 @@ from aggregator.influx.segments import SpoolRecord
 from aggregator.influx.setup import prepare
 from aggregator.influx.spool import Spool, SpoolPosition
 from aggregator.settings.influx import InfluxConfig
-from telemetry.backoff import Backoff
 from telemetry.errors import StoreError
+from telemetry.runtime.backoff import Backoff
 
 log = logging.getLogger(__name__)
 

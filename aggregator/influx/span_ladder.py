@@ -17,7 +17,7 @@ from aggregator.influx.aggregates import SpanAggregates, empty, join, layers
 from aggregator.settings.influx import EXACT_SECONDS, InfluxConfig
 from aggregator.store.protocol import Frames
 from telemetry.metric import Lane
-from telemetry.schema import SCHEMA, SCHEMA_ID
+from telemetry.wire.schema import SCHEMA, SCHEMA_ID
 
 # Spans of time that are still open, one step above another: when each is over, and its aggregates. Pure.
 #

@@ -25,7 +25,7 @@ from aggregator.influx.segments import (
     scan,
 )
 from telemetry.errors import StoreError
-from telemetry.record_log import RecordFile
+from telemetry.files.record_log import RecordFile
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from aggregator.influx.aggregates import NEVER, layers
 from aggregator.influx.names import METRICS, discrete
 from aggregator.influx.span_ladder import DeviceRows
 from telemetry.metric import Lane
-from telemetry.schema import SCHEMA
+from telemetry.wire.schema import SCHEMA
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,11 +43,11 @@ from aggregator.store.stored_spans import Fresh, StoredSpans
 from api.fleet import StoredEvent
 from api.jobs import JobRow
 from telemetry.errors import StoreError
-from telemetry.intervals import IntervalSet
-from telemetry.inventory import Inventory
-from telemetry.jobs import JobKey
 from telemetry.metric import Lane, Table
-from telemetry.schema import SCHEMA
+from telemetry.wire.intervals import IntervalSet
+from telemetry.wire.inventory import Inventory
+from telemetry.wire.jobs import JobKey
+from telemetry.wire.schema import SCHEMA
 
 log = logging.getLogger(__name__)
 

@@ -37,7 +37,7 @@ from aggregator.store.protocol import Hole, StoredDevice
 from aggregator.store.rollup import high, low, readings
 from api.fleet import StoredEvent
 from api.jobs import JobRow
-from telemetry.schema import SCHEMA
+from telemetry.wire.schema import SCHEMA
 
 SECOND = 1_000_000_000
 JOB_FIGURES = (

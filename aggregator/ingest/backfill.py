@@ -16,8 +16,8 @@ from itertools import count, islice
 from aggregator.config import BackfillConfig
 from aggregator.ingest.ledger import SessionAccount
 from aggregator.store.protocol import Hole
-from telemetry.backoff import STEADY, Backoff
-from telemetry.inventory import Command, CommandKind, CommandReply
+from telemetry.runtime.backoff import STEADY, Backoff
+from telemetry.wire.inventory import Command, CommandKind, CommandReply
 
 DENSITY = 4
 """A request spans neighbouring holes while at least one frame in four of it is missing: a frame sent

@@ -20,10 +20,10 @@ from aggregator.ingest.sequence import ArrivedFrame
 from aggregator.store.protocol import Batch, BlockRows, Frames
 from api.stats import Stats
 from telemetry.fleet import Fleet
-from telemetry.frame import PackedBlock
 from telemetry.metric import Lane
-from telemetry.schema import SCHEMA
-from telemetry.set_aside import SetAside
+from telemetry.runtime.set_aside import SetAside
+from telemetry.wire.frame import PackedBlock
+from telemetry.wire.schema import SCHEMA
 
 ONE_FLUSH = "(one flush)"
 """Part of an exception that was gone at the second try, and cost nothing."""

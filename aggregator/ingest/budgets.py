@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from aggregator.settings.budgets import LONGEST_SESSION, IngestBudgets
 from telemetry.errors import WireError
-from telemetry.inventory import Inventory
+from telemetry.wire.inventory import Inventory
 
 BURST_SECONDS = 10.0
 """Seconds of messages and bytes that may come at once: after a pause of the network, or of ours."""

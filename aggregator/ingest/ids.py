@@ -6,7 +6,7 @@ The store keeps the numbers for good; ingest assigns new ones, and each batch na
 from __future__ import annotations
 
 from aggregator.store.protocol import CollectorRun, StoredDevice, StoredState
-from telemetry.inventory import Inventory
+from telemetry.wire.inventory import Inventory
 
 
 class IdRegistry:

@@ -16,11 +16,11 @@ import numpy.typing as npt
 from aggregator.ingest.ids import IdRegistry
 from telemetry.errors import WireError
 from telemetry.fleet import Floats, gaps32, gaps64
-from telemetry.frame import Frame, check, holds
 from telemetry.gap import Gap
-from telemetry.inventory import Inventory
 from telemetry.metric import Table
-from telemetry.schema import SCHEMA, SCHEMA_ID, Block
+from telemetry.wire.frame import Frame, check, holds
+from telemetry.wire.inventory import Inventory
+from telemetry.wire.schema import SCHEMA, SCHEMA_ID, Block
 
 _NO_DEVICES = np.zeros(0, np.int32)
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from aggregator.store.protocol import Hole
-from telemetry.intervals import IntervalSet
-from telemetry.inventory import FrameSpan
+from telemetry.wire.intervals import IntervalSet
+from telemetry.wire.inventory import FrameSpan
 
 
 class SessionAccount:

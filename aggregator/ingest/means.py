@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from aggregator.store.protocol import SPAN_SECONDS, BlockRows, Frames, MeanRows
-from telemetry.schema import SCHEMA, Block
+from telemetry.wire.schema import SCHEMA, Block
 
 IDLE_NS = SPAN_SECONDS * 10**9
 """ns without a shed frame after which a mean is ready."""

@@ -13,7 +13,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 
 from aggregator.settings.budgets import IngestBudgets
-from telemetry.topics import Topic
+from telemetry.wire.topics import Topic
 
 OVERHEAD = 700
 """Bytes that a name with held messages costs beside them."""

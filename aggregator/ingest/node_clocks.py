@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from typing import NamedTuple
 
-from telemetry.border import live, possible
+from telemetry.wire.border import live, possible
 
 log = logging.getLogger(__name__)
 

@@ -33,16 +33,16 @@ from aggregator.store.content_faults import sample_of
 from aggregator.store.protocol import Batch, LostFrames
 from api.fleet import StoredEvent
 from api.stats import Stats
-from telemetry import border
-from telemetry import frame as frames
 from telemetry.devices import Event, Gpu
 from telemetry.errors import WireError
 from telemetry.fleet import Fleet
-from telemetry.frame import Frame
-from telemetry.intervals import IntervalSet
-from telemetry.inventory import Inventory, NodeState, encode, machine_of
-from telemetry.schema import SCHEMA, Schema
-from telemetry.topics import Address, Topic, shard_of, topic
+from telemetry.wire import border
+from telemetry.wire import frame as frames
+from telemetry.wire.frame import Frame
+from telemetry.wire.intervals import IntervalSet
+from telemetry.wire.inventory import Inventory, NodeState, encode, machine_of
+from telemetry.wire.schema import SCHEMA, Schema
+from telemetry.wire.topics import Address, Topic, shard_of, topic
 
 log = logging.getLogger(__name__)
 

@@ -30,12 +30,13 @@ from aggregator.ingest.ledger import FrameLedger, SessionAccount
 from aggregator.settings.budgets import IngestBudgets
 from aggregator.store.protocol import Hole, LostFrames
 from api.stats import Stats
-from telemetry.border import FRAMES_END
 from telemetry.errors import WireError
 from telemetry.fleet import STALE_INTERVALS, Fleet, Node
-from telemetry.frame import Frame
-from telemetry.intervals import IntervalSet
-from telemetry.inventory import (
+from telemetry.metric import Table
+from telemetry.wire.border import FRAMES_END
+from telemetry.wire.frame import Frame
+from telemetry.wire.intervals import IntervalSet
+from telemetry.wire.inventory import (
     CollectorStatus,
     Command,
     CommandKind,
@@ -44,8 +45,7 @@ from telemetry.inventory import (
     Inventory,
     NodeState,
 )
-from telemetry.metric import Table
-from telemetry.topics import shard_of
+from telemetry.wire.topics import shard_of
 
 log = logging.getLogger(__name__)
 

@@ -14,8 +14,8 @@ from msgspec.structs import replace
 
 from aggregator.jobs.usage import FOREVER
 from api.jobs import AllocationRow, JobRow
-from telemetry.jobs import Allocation, GpuProcess, Job, JobKey, NodeJobs, aliases_of
-from telemetry.slurm import SCHEDULER
+from telemetry.notations.slurm import SCHEDULER
+from telemetry.wire.jobs import Allocation, GpuProcess, Job, JobKey, NodeJobs, aliases_of
 
 
 class Rename(NamedTuple):

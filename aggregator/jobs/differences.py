@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from aggregator.jobs.scheduled import SAYS_NOTHING, SOURCE
 from api.jobs import AllocationRow, JobAccount
-from telemetry.jobs import AllocationKind, Job, Precision
 from telemetry.text import duration, timestamp
+from telemetry.wire.jobs import AllocationKind, Job, Precision
 
 LEAST_SECONDS = 2.0
 """Difference of two times beyond which it is said: Slurm's are whole seconds."""

@@ -20,7 +20,7 @@ from aggregator.jobs.stored import StoredJob, row_of_job
 from aggregator.jobs.summary import held_seconds, summarize
 from aggregator.jobs.usage import FOREVER, GpuAccount
 from api.jobs import AllocationRow, JobPhase, JobRow, JobSummary
-from telemetry.jobs import Job
+from telemetry.wire.jobs import Job
 
 Place = tuple[str, str]
 """Node and UUID."""

@@ -17,7 +17,7 @@ from aggregator.jobs.aliases import Names, Rename, renames
 from aggregator.jobs.scheduled import SAYS_NOTHING, SOURCE, merged
 from api.jobs import AllocationRow, JobAccount, JobPhase
 from telemetry.errors import WireError
-from telemetry.jobs import Allocation, Job, JobKey, NodeJobs, Precision
+from telemetry.wire.jobs import Allocation, Job, JobKey, NodeJobs, Precision
 
 MOST_ALLOCATIONS = 2048
 """Allocations of one node in memory, ended ones included: a message holds at most some 400."""

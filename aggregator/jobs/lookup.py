@@ -10,7 +10,7 @@ from aggregator.jobs.service import JobService
 from aggregator.jobs.stored import JobQuery, StoredJob, UnheldMonth, key_of
 from aggregator.jobs.usage import UnheldKey
 from api.jobs import JobRow
-from telemetry.jobs import JobKey
+from telemetry.wire.jobs import JobKey
 
 
 class JobStore(Protocol):

@@ -16,7 +16,8 @@ from msgspec.structs import replace
 from aggregator.scheduler.listed import JobListing, ListedJob
 from api.jobs import AllocationRow
 from telemetry.devices import Gpu
-from telemetry.jobs import (
+from telemetry.notations.slurm import SCHEDULER
+from telemetry.wire.jobs import (
     Allocation,
     AllocationKind,
     Job,
@@ -26,7 +27,6 @@ from telemetry.jobs import (
     UserPrivacy,
     with_keys,
 )
-from telemetry.slurm import SCHEDULER
 
 SOURCE = "squeue"
 """Source of the allocations that the scheduler alone knows."""

@@ -30,11 +30,13 @@ from aggregator.jobs.usage import (
 )
 from aggregator.scheduler.listed import JobListing
 from api.jobs import AllocationRow, JobAccount, JobPhase, JobRow, JobSummary
-from telemetry import border
 from telemetry.devices import Event
 from telemetry.errors import WireError
 from telemetry.fleet import Fleet
-from telemetry.jobs import (
+from telemetry.notations.slurm import SCHEDULER
+from telemetry.runtime.set_aside import SetAside
+from telemetry.wire import border
+from telemetry.wire.jobs import (
     ENDED_SECONDS,
     AllocationKind,
     JobKey,
@@ -42,8 +44,6 @@ from telemetry.jobs import (
     NodeJobs,
     with_node,
 )
-from telemetry.set_aside import SetAside
-from telemetry.slurm import SCHEDULER
 
 STEP_SECONDS = 5.0
 """Seconds between two samples of the fleet."""

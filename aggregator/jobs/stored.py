@@ -11,7 +11,7 @@ from aggregator.jobs.differences import differences
 from aggregator.jobs.ledger import JobRecord, TrackedJob
 from aggregator.jobs.usage import GpuAccount, UnheldUse
 from api.jobs import JobPhase, JobRow, JobSummary
-from telemetry.jobs import JobKey
+from telemetry.wire.jobs import JobKey
 
 
 class StoredJob(msgspec.Struct, frozen=True, kw_only=True):

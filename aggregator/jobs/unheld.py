@@ -11,7 +11,7 @@ import msgspec
 from aggregator.folder import kinds
 from aggregator.jobs.usage import UnheldKey, UnheldUse
 from api.use import UseRow
-from telemetry.state_file import json_of, replace_file
+from telemetry.files.state_file import json_of, replace_file
 
 NAME = "unheld.json"
 KEPT_MONTHS = 36

@@ -23,7 +23,7 @@ from power.report.energy_ledger import IDLE_BELOW
 from telemetry.catalogue import BY_NAME
 from telemetry.fleet import Fleet
 from telemetry.metric import Table
-from telemetry.schema import GPU_FAST, GPU_SLOW
+from telemetry.wire.schema import GPU_FAST, GPU_SLOW
 
 Floats = npt.NDArray[np.float64]
 Index = npt.NDArray[np.intp]

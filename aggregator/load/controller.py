@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
-from telemetry.backoff import STEADY, Backoff
+from telemetry.runtime.backoff import STEADY, Backoff
 
 HIGH_SECONDS, SEVERE_SECONDS = 2.0, 0.5
 """Seconds for which something must lag, and lag severely, before history is shed."""

@@ -19,9 +19,9 @@ from power.meters.reading import MeterReading
 from power.meters.redfish import Redfish
 from power.site.attach import attach
 from power.site.config import PowerConfig
-from telemetry.mqtt import BrokerConfig
-from telemetry.supervision import Supervisor
-from telemetry.tasks import TaskGroup
+from telemetry.runtime.supervision import Supervisor
+from telemetry.runtime.tasks import TaskGroup
+from telemetry.wire.mqtt import BrokerConfig
 
 
 class MeterHub:

@@ -13,10 +13,10 @@ import aiomqtt
 
 from power.meters.base import MqttConfig
 from power.meters.meter_record import MeterRecord
-from telemetry.backoff import Backoff
 from telemetry.errors import BusError, WireError
-from telemetry.mqtt import FIRST_PAUSE, LONGEST_PAUSE, BrokerConfig, client_id, connect, pause
-from telemetry.supervision import Supervisor
+from telemetry.runtime.backoff import Backoff
+from telemetry.runtime.supervision import Supervisor
+from telemetry.wire.mqtt import FIRST_PAUSE, LONGEST_PAUSE, BrokerConfig, client_id, connect, pause
 
 log = logging.getLogger(__name__)
 

@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 from power.meters.meter_record import MeterRecord
 from power.meters.sample import MeterSample
-from telemetry.backoff import STEADY, Backoff
 from telemetry.errors import KilowattError, WireError
+from telemetry.runtime.backoff import STEADY, Backoff
 
 log = logging.getLogger(__name__)
 

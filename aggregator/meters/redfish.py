@@ -19,7 +19,7 @@ from power.meters.meter_record import MeterRecord
 from power.meters.redfish import EQUIPMENT, Redfish, of_resource, of_supplies, path_of
 from power.meters.sample import WHOLE, MeterSample, parse, table
 from telemetry.errors import WireError
-from telemetry.redfish import ROOT, SESSIONS, link, members, session_path, type_of
+from telemetry.notations.redfish import ROOT, SESSIONS, link, members, session_path, type_of
 
 # One Redfish service over HTTP: get a resource, bounded in time, size and where it may lead.
 

@@ -10,8 +10,8 @@ import msgspec
 from power.meters.config import MeterBroker
 from power.meters.redfish import Redfish
 from telemetry.errors import ConfigError
-from telemetry.mqtt import BrokerConfig
-from telemetry.secrets import read_secret, secret_path
+from telemetry.files.secrets import read_secret, secret_path
+from telemetry.wire.mqtt import BrokerConfig
 
 
 def secret(where: str, file: str | None) -> str | None:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from aggregator.impairments import Impairments, ReportedFaults
 from telemetry.errors import ConfigError
-from telemetry.mqtt import BrokerConfig
+from telemetry.wire.mqtt import BrokerConfig
 
 RULE = "broker_lost"
 WATCH_SECONDS = 30.0

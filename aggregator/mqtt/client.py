@@ -20,12 +20,19 @@ from gmqtt.mqtt.handler import MQTTConnectError
 from aggregator.load.meter import BacklogClock, unread_bytes
 from aggregator.mqtt.packets import LongPublish, PacketReader
 from api.stats import Stats
-from telemetry import inventory as messages
-from telemetry.backoff import Backoff
 from telemetry.errors import BusError
-from telemetry.inventory import Command
-from telemetry.mqtt import FIRST_PAUSE, BrokerConfig, client_id, passed_over, pause, unreachable
-from telemetry.topics import Topic, pattern, topic
+from telemetry.runtime.backoff import Backoff
+from telemetry.wire import inventory as messages
+from telemetry.wire.inventory import Command
+from telemetry.wire.mqtt import (
+    FIRST_PAUSE,
+    BrokerConfig,
+    client_id,
+    passed_over,
+    pause,
+    unreachable,
+)
+from telemetry.wire.topics import Topic, pattern, topic
 
 log = logging.getLogger(__name__)
 

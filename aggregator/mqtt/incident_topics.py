@@ -13,7 +13,7 @@ import msgspec
 
 from aggregator.mqtt.retained import RetainedTopics
 from api.alerts import Incident, IncidentNote, Severity
-from telemetry.topics import ROOT, state_topic
+from telemetry.wire.topics import ROOT, state_topic
 
 SHOWN = 900.0
 """Seconds for which an incident that is over stays retained."""

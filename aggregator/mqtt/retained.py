@@ -1,6 +1,6 @@
 """Retained states on the bus: the messages that are wanted there, and those that are there.
 
-A state is one JSON message on a topic of its own (`telemetry.topics.state_topic`), for screens and
+A state is one JSON message on a topic of its own (`telemetry.wire.topics.state_topic`), for screens and
 programs that connect later: alerts, circuits, budgets. Only changes are sent; after the connection was
 lost all is sent again, because a broker may have lost it; messages of an earlier run of this
 aggregator that are not wanted any more are cleared. Pure: the loop passes `publish` in.
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from telemetry.border import decode_owner
+from telemetry.wire.border import decode_owner
 
 MOST_AT_ONCE = 200
 """Messages of one call: a storm must not fill the connection that commands go over."""

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from aggregator.register.facts import of_each
 from api.drift import Deviation
-from telemetry.inventory import Inventory
+from telemetry.wire.inventory import Inventory
 
 DOMAIN = "nvlink domain"
 """The fact."""

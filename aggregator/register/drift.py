@@ -24,7 +24,7 @@ from api.drift import (
     NodeDifferenceReply,
     NodeGroup,
 )
-from telemetry.inventory import Inventory
+from telemetry.wire.inventory import Inventory
 
 LEAST_NODES = 5
 """Nodes of a kind, fewer than which have no majority."""

@@ -18,11 +18,11 @@ from aggregator.register.drift import ComparedNode, compared, drift_of
 from aggregator.register.drift_watch import KIND, DriftConfig, DriftWatch, Since
 from aggregator.register.expected import ExpectedState, expected_of
 from api.drift import DriftReply
-from telemetry import private_file
+from telemetry.files import private_file
+from telemetry.files.state_file import json_of
 from telemetry.fleet import Fleet
-from telemetry.inventory import LABEL_FACT, Inventory
 from telemetry.metric import Table
-from telemetry.state_file import json_of
+from telemetry.wire.inventory import LABEL_FACT, Inventory
 
 log = logging.getLogger(__name__)
 

@@ -26,7 +26,8 @@ from aggregator.register.facts import (
 from present.units import gigabits
 from telemetry.devices import Port
 from telemetry.errors import ConfigError
-from telemetry.inventory import (
+from telemetry.notations.kernel_args import is_reported
+from telemetry.wire.inventory import (
     ARGUMENTS_FACT,
     DRIVES_FACT,
     MOUNT_FACT,
@@ -36,7 +37,6 @@ from telemetry.inventory import (
     NodeRole,
     role_of,
 )
-from telemetry.kernel_args import is_reported
 
 ANY = "any"
 """Word in place of a value that is not compared, neither with this nor with other nodes."""
@@ -178,7 +178,7 @@ class ExpectedState(
                 raise ConfigError(f"{where}.{name}", "one of them is empty")
         for argument in self.kernel_args:
             if not is_reported(argument):
-                raise ConfigError(f"{where}.kernel_args", f"nodes do not report {argument!r}", "Only arguments that nodes of a kind share are reported (telemetry/kernel_args.py).")  # fmt: skip
+                raise ConfigError(f"{where}.kernel_args", f"nodes do not report {argument!r}", "Only arguments that nodes of a kind share are reported (telemetry/notations/kernel_args.py).")  # fmt: skip
         for path in self.mounts:
             if not path.startswith("/"):
                 raise ConfigError(f"{where}.mounts", f"{path!r} is no path", "Write /scratch.")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from telemetry.inventory import (
+from telemetry.wire.inventory import (
     ARGUMENTS_FACT,
     DRIVES_FACT,
     MEMORY_BLOCKS_FACT,

@@ -8,7 +8,7 @@ from statistics import median
 
 from api.drift import Deviation
 from present.units import rate_text
-from telemetry.inventory import MEASURED_FACT, Inventory
+from telemetry.wire.inventory import MEASURED_FACT, Inventory
 
 LEAST_NODES = 5
 """Nodes that measured it, fewer than which have no median."""

@@ -21,15 +21,15 @@ from aggregator.folder import kinds
 from aggregator.register.node_status import age, status_of
 from api.fleet import NodeStatus
 from api.node_register import RegisterReply, RegisterRow, RegisterState, ReleaseDrift
-from telemetry import private_file
 from telemetry.errors import NodeError
+from telemetry.files import private_file
+from telemetry.files.state_file import json_of
 from telemetry.fleet import Fleet, Node
-from telemetry.intervals import IntervalSet
-from telemetry.inventory import machine_of, role_of
-from telemetry.release import release
-from telemetry.state_file import json_of
+from telemetry.runtime.release import release
 from telemetry.text import duration, rfc3339
-from telemetry.topics import check_name
+from telemetry.wire.intervals import IntervalSet
+from telemetry.wire.inventory import machine_of, role_of
+from telemetry.wire.topics import check_name
 
 log = logging.getLogger(__name__)
 

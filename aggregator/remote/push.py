@@ -21,9 +21,9 @@ from aggregator.http.summary import Summarizer
 from aggregator.remote.encode import STALE, labels_key, name_key, samples, snappy
 from aggregator.settings.remote_write import RemoteWriteConfig
 from aggregator.view import AggregatorView, parts_of
-from telemetry.exposition import PREFIX
-from telemetry.http_outcome import HttpOutcome, outcome_of
+from telemetry.runtime.http_outcome import HttpOutcome, outcome_of
 from telemetry.text.decimals import plain
+from telemetry.wire.exposition import PREFIX
 
 log = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ _KILL_SECONDS = 5.0
 
 
 class CommandError(Exception):
-    """A command that gave no answer: `state` as in `telemetry.jobs.JobSourceState`."""
+    """A command that gave no answer: `state` as in `telemetry.wire.jobs.JobSourceState`."""
 
     def __init__(self, state: str, message: str) -> None:
         super().__init__(message)

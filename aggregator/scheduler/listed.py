@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from telemetry.jobs import Job, JobKey
+from telemetry.wire.jobs import Job, JobKey
 
 HOLDING = frozenset({"RUNNING", "SUSPENDED", "COMPLETING", "STOPPED", "CONFIGURING", "SIGNALING", "STAGE_OUT", "RESIZING"})  # fmt: skip
 """States in which a job has what it was given."""

@@ -18,7 +18,7 @@ from aggregator.scheduler.command import CommandError, output_of
 from aggregator.scheduler.listed import JobListing
 from aggregator.settings.slurm import SlurmAskConfig
 from api.jobs import JobAccount
-from telemetry.jobs import JobKey, JobSourceState
+from telemetry.wire.jobs import JobKey, JobSourceState
 
 RULE = "scheduler_failing"
 SQUEUE, SACCT = "squeue", "sacct"

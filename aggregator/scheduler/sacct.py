@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from aggregator.scheduler.listed import HOLDING, SECOND, WAITING, exit_code_of
 from api.jobs import JobAccount
-from telemetry.jobs import JobKey
-from telemetry.slurm import SCHEDULER
+from telemetry.notations.slurm import SCHEDULER
+from telemetry.wire.jobs import JobKey
 
 FIELDS = ("JobIDRaw", "Cluster", "State", "Submit", "Start", "End", "ExitCode", "Account", "User", "JobName")  # fmt: skip
 _SEPARATOR = "\x1f"

@@ -20,8 +20,8 @@ from aggregator.scheduler.listed import (
     owner_text,
     whole_nodes,
 )
-from telemetry.jobs import Job, JobKey
-from telemetry.slurm import SCHEDULER, expanded
+from telemetry.notations.slurm import SCHEDULER, expanded
+from telemetry.wire.jobs import Job, JobKey
 
 COMMAND = ("scontrol", "show", "job", "-d")
 """With `SLURM_TIME_FORMAT=%s`, so that times are seconds since 1970."""

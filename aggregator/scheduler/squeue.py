@@ -23,8 +23,8 @@ from aggregator.scheduler.listed import (
     owner_text,
     whole_nodes,
 )
-from telemetry.jobs import Job, JobKey
-from telemetry.slurm import SCHEDULER, expanded
+from telemetry.notations.slurm import SCHEDULER, expanded
+from telemetry.wire.jobs import Job, JobKey
 
 COMMAND = ("squeue", "--json")
 _MOST_TEXT = 256

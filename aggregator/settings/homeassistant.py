@@ -7,7 +7,7 @@ import re
 import msgspec
 
 from telemetry.errors import ConfigError
-from telemetry.mqtt import BrokerConfig
+from telemetry.wire.mqtt import BrokerConfig
 
 _PREFIX = re.compile(r"[^+#\s\x00/]+(/[^+#\s\x00/]+)*")
 SHORTEST, LONGEST = 1.0, 3600.0

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from telemetry.errors import ConfigError
-from telemetry.secrets import read_secret, read_token, secret_path
+from telemetry.files.secrets import read_secret, read_token, secret_path
 
 DAY = 86_400.0
 MIB = 1024 * 1024

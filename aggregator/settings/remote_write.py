@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from telemetry.errors import ConfigError
-from telemetry.secrets import read_token
+from telemetry.files.secrets import read_token
 
 
 class RemoteWriteConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -16,7 +16,7 @@ from aggregator.cluster.port import CoordinationError
 from aggregator.site.edges import AlertEdge, Edge, RestatedEdge
 from alerts.rules.rule import monitor_rules
 from api.alerts import Alert, AlertState, Subject
-from telemetry.topics import shard_of
+from telemetry.wire.topics import shard_of
 
 log = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from aggregator.electrical.fleet_power import FleetPowerReader
 from power.network.flow import Ints
 from telemetry.fleet import Fleet
-from telemetry.topics import shard_of
+from telemetry.wire.topics import shard_of
 
 COLUMNS = (
     "gpu_watts", "gpu_limit_watts", "gpus_unread", "unread_limit_watts", "gpus", "floor_watts", "host_watts",

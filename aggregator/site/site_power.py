@@ -27,7 +27,7 @@ from power.live.inputs import PowerInputs
 from power.network.flow import Ints
 from power.wiring import Floats
 from telemetry.fleet import Fleet
-from telemetry.topics import shard_of
+from telemetry.wire.topics import shard_of
 
 HEARD_SECONDS = 3.0
 """Seconds without a message after which a group is unheard."""

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from aggregator.store.batch_parts import NodeOfRun, means_of_others, nodes_of, part_of
 from aggregator.store.protocol import Batch, CollectorRun, ContentError, StoredDevice
 from telemetry.errors import StoreError
-from telemetry.set_aside import SetAside
+from telemetry.runtime.set_aside import SetAside
 
 TRIES = 2
 """Tries of a whole batch before it is written by halves: a fault may be over at the second."""

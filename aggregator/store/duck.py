@@ -25,9 +25,9 @@ import numpy.typing as npt
 from aggregator.config import StoreConfig
 from aggregator.folder import kinds
 from aggregator.store.protocol import ContentError
-from telemetry import state_file
 from telemetry.errors import StoreError
-from telemetry.state_file import NewerVersionError
+from telemetry.files import state_file
+from telemetry.files.state_file import NewerVersionError
 
 log = logging.getLogger(__name__)
 

@@ -34,7 +34,7 @@ from aggregator.store.sealed_files import FileChoice
 from aggregator.store.stored_spans import Fresh, Span
 from telemetry.errors import StoreError
 from telemetry.metric import Lane, Table
-from telemetry.schema import SCHEMA
+from telemetry.wire.schema import SCHEMA
 
 RETRIES, RETRY_SECONDS = 100, 0.03
 """How often a query is repeated whose tables are sealed or dropped at that moment, and the seconds

@@ -35,14 +35,14 @@ from aggregator.store.protocol import (
 from api.fleet import StoredEvent
 from api.jobs import JobRow
 from api.stats import Stats
-from telemetry.backoff import STEADY, Backoff
 from telemetry.errors import StoreError
-from telemetry.intervals import IntervalSet
-from telemetry.inventory import Inventory
-from telemetry.jobs import JobKey
 from telemetry.metric import Lane, Table
-from telemetry.set_aside import reason_of
-from telemetry.worker_threads import WorkerThreads
+from telemetry.runtime.backoff import STEADY, Backoff
+from telemetry.runtime.set_aside import reason_of
+from telemetry.runtime.worker_threads import WorkerThreads
+from telemetry.wire.intervals import IntervalSet
+from telemetry.wire.inventory import Inventory
+from telemetry.wire.jobs import JobKey
 
 log = logging.getLogger(__name__)
 

@@ -18,8 +18,8 @@ from aggregator.store.rollup import high, low, readings
 from aggregator.store.sealed_files import TimeWindow
 from aggregator.store.tables import BLOCKS
 from telemetry.errors import StoreError
-from telemetry.intervals import IntervalSet
-from telemetry.schema import Block
+from telemetry.wire.intervals import IntervalSet
+from telemetry.wire.schema import Block
 
 MOST_BUCKETS = 1_000_000
 HistoryRow = tuple[int, float | None, float | None, float | None]

@@ -14,8 +14,8 @@ import msgspec
 import numpy as np
 
 from aggregator.store.duck import Columns, DuckEngine, texts
-from telemetry.inventory import Inventory
-from telemetry.schema import Schema
+from telemetry.wire.inventory import Inventory
+from telemetry.wire.schema import Schema
 
 log = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from aggregator.jobs.stored import JobQuery, StoredJob
 from aggregator.jobs.usage import GpuAccount
 from aggregator.store.duck import DuckEngine, ReadConnection, texts
 from api.jobs import JobRow, JobSummary
-from telemetry.jobs import JobKey
+from telemetry.wire.jobs import JobKey
 
 log = logging.getLogger(__name__)
 

@@ -58,10 +58,10 @@ from api.fleet import StoredEvent
 from api.jobs import JobRow
 from telemetry.devices import Event
 from telemetry.errors import StoreError
-from telemetry.intervals import IntervalSet
-from telemetry.inventory import Inventory
-from telemetry.jobs import JobKey
 from telemetry.metric import Table
+from telemetry.wire.intervals import IntervalSet
+from telemetry.wire.inventory import Inventory
+from telemetry.wire.jobs import JobKey
 
 log = logging.getLogger(__name__)
 

@@ -24,7 +24,7 @@ from aggregator.store.tables import BLOCKS
 from telemetry.devices import INSTANCE_PREFIX, PORT_PREFIX
 from telemetry.errors import StoreError
 from telemetry.metric import Lane, Table
-from telemetry.schema import Block
+from telemetry.wire.schema import Block
 
 SECOND = 1_000_000_000
 Longs = npt.NDArray[np.int64]

@@ -14,12 +14,12 @@ from aggregator.jobs.stored import JobQuery, StoredJob
 from api.fleet import StoredEvent
 from api.jobs import JobRow
 from telemetry.errors import StoreError
-from telemetry.exposition import Family
 from telemetry.fleet import Floats
-from telemetry.intervals import IntervalSet
-from telemetry.inventory import Inventory
-from telemetry.jobs import JobKey
 from telemetry.metric import Lane, Table
+from telemetry.wire.exposition import Family
+from telemetry.wire.intervals import IntervalSet
+from telemetry.wire.inventory import Inventory
+from telemetry.wire.jobs import JobKey
 
 SPAN_SECONDS = 10
 """Seconds of the nodes' clocks in one provisional mean."""
@@ -122,7 +122,7 @@ class BlockRows:
     """Rows of one block, in arrival order; a batch may hold several of the same block."""
 
     block: int
-    """Number in `telemetry.schema.SCHEMA`."""
+    """Number in `telemetry.wire.schema.SCHEMA`."""
     frame: npt.NDArray[np.int32]
     """For each row, the position of its frame in `Batch.frames`."""
     device: npt.NDArray[np.int32]
@@ -136,7 +136,7 @@ class MeanRows:
     """Provisional rows of one block: means of frames that were shed, a row a device and span."""
 
     block: int
-    """Number in `telemetry.schema.SCHEMA`."""
+    """Number in `telemetry.wire.schema.SCHEMA`."""
     device: npt.NDArray[np.int32]
     run: npt.NDArray[np.int32]
     first: npt.NDArray[np.int64]

@@ -19,8 +19,8 @@ from aggregator.store.protocol import SPAN_SECONDS, Frames, MeanRows
 from aggregator.store.sealed_files import TimeWindow
 from aggregator.store.stored_spans import Fresh, Span, StoredSpans
 from aggregator.store.tables import BLOCKS, make_block_tables
-from telemetry.intervals import IntervalSet
-from telemetry.schema import SCHEMA, Block
+from telemetry.wire.intervals import IntervalSet
+from telemetry.wire.schema import SCHEMA, Block
 
 PREFIX = "provisional_"
 MOST_ROWS = 20_000_000

@@ -19,7 +19,7 @@ from aggregator.store.manifest import RAW, SealedFile
 from aggregator.store.protocol import BlockRows, Frames, LostFrames
 from aggregator.store.stored_spans import Fresh
 from aggregator.store.tables import BLOCKS
-from telemetry.intervals import IntervalSet
+from telemetry.wire.intervals import IntervalSet
 
 
 @dataclass(slots=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 from aggregator.config import NameLimits, StoreConfig
 from aggregator.store.duck import DuckEngine
 from aggregator.store.manifest import RAW, SealedFile, remove
-from telemetry.border import FRAMES_END
+from telemetry.wire.border import FRAMES_END
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from aggregator.store.duck import column
 from telemetry.metric import Lane
-from telemetry.schema import Block
+from telemetry.wire.schema import Block
 
 SLOW_LEAST = 30
 """Seconds: shorter buckets of readings that come every 15 s would save nothing."""

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from aggregator.store.duck import Columns, DuckEngine
 from aggregator.store.protocol import Frames, Hole
-from telemetry.intervals import IntervalSet
+from telemetry.wire.intervals import IntervalSet
 
 Fresh = npt.NDArray[np.bool_]
 """For each frame of a batch, whether it is not stored yet."""

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 
 from aggregator.store import inventories, jobs
 from aggregator.store.duck import DuckEngine, ReadConnection, column
-from telemetry.schema import SCHEMA, Block
+from telemetry.wire.schema import SCHEMA, Block
 
 BLOCKS: dict[str, Block] = {block.name: block for block in SCHEMA.blocks}
 FRAMES = "frames"

@@ -43,7 +43,7 @@ from present.device.reading import metric_text, plain
 from telemetry.catalogue import BY_NAME
 from telemetry.devices import Event
 from telemetry.metric import Table, Unit
-from telemetry.release import release
+from telemetry.runtime.release import release
 from telemetry.text import ABSENT, counted
 
 Floats = npt.NDArray[np.floating]

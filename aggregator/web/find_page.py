@@ -16,8 +16,8 @@ from aggregator.web.job_words import job_link
 from aggregator.web.markup import link, path, section, text
 from alerts.rules.rule import monitor_rules
 from present.device.gpu import gpu_name
-from telemetry.jobs import JobKey
 from telemetry.text import counted
+from telemetry.wire.jobs import JobKey
 
 MOST = 20
 """Finds of one kind that are listed."""

@@ -16,8 +16,8 @@ from present.device.gpu import gpu_name
 from present.device.use import HEADS, UseLine, job_words, lacking_lines, use_lines
 from present.units import watts
 from telemetry.devices import Gpu
-from telemetry.jobs import Allocation, AllocationKind, Job, JobKey, NodeJobs
 from telemetry.text import counted
+from telemetry.wire.jobs import Allocation, AllocationKind, Job, JobKey, NodeJobs
 
 _WITHHELD = "<p>Jobs and processes are shown to callers with a token.</p>"
 MOST_JOBS = 200

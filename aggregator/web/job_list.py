@@ -19,7 +19,7 @@ from aggregator.web.job_words import (
 from aggregator.web.markup import clock_time, fact, path, text, toned
 from api.jobs import JobPhase, JobRow, JobsReply
 from present.job import energy_row, use_row
-from telemetry.set_aside import Parts, each
+from telemetry.runtime.set_aside import Parts, each
 from telemetry.text import ABSENT, counted
 
 ROWS = 200

@@ -19,8 +19,8 @@ from present.device.gpu import event_row
 from present.job import energy_row, figure_rows, gpu_use_row
 from present.units import gibibytes, watts
 from telemetry.devices import Event
-from telemetry.jobs import AllocationKind
 from telemetry.text import counted, duration
+from telemetry.wire.jobs import AllocationKind
 
 MOST_GPUS = 1024
 """GPUs, and allocations, that are listed."""

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from aggregator.web.markup import link, text
 from api.jobs import JobPhase, JobRow
-from telemetry.jobs import OF_A_NODE, JobKey
 from telemetry.text import duration
+from telemetry.wire.jobs import OF_A_NODE, JobKey
 
 UNKNOWN = '<span class="dim">not known</span>'
 HIDDEN = '<span class="dim">with a token</span>'

@@ -33,7 +33,7 @@ from api.alerts import Incident, IncidentsReply, Subject
 from api.power import CircuitsReply, CircuitState
 from present.circuit.figures import by_urgency
 from present.fleet.headline import Heard, headline
-from telemetry.inventory import role_of
+from telemetry.wire.inventory import role_of
 
 MOST, MOST_INCIDENTS = 10, 5
 SMALL = 64

@@ -21,7 +21,7 @@ from present.fleet.fitness import fitness_row
 from present.fleet.headline import Heard
 from present.row import Tone
 from present.units import money, percent, price, watts, watts_change
-from telemetry.release import release
+from telemetry.runtime.release import release
 from telemetry.text import ABSENT, counted, duration
 
 

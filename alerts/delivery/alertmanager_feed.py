@@ -22,7 +22,7 @@ from alerts.notifiers.alertmanager import Alertmanager
 from alerts.notifiers.http_sender import HttpSender
 from alerts.notifiers.result import Delivered, Later, Refused
 from api.alerts import Alert
-from telemetry.set_aside import FIRST_RETRY, SetAside
+from telemetry.runtime.set_aside import FIRST_RETRY, SetAside
 
 log = logging.getLogger(__name__)
 

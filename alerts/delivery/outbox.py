@@ -32,9 +32,9 @@ from alerts.notifiers.result import Answer, Later
 from api.alerts import Action, Alert, AlertState, ChannelRow, Incident, Severity, Subject
 from api.evidence import EvidenceReply
 from telemetry.errors import ConfigError, did_you_mean
-from telemetry.set_aside import SetAside
-from telemetry.supervision import Supervisor
-from telemetry.tasks import TaskGroup
+from telemetry.runtime.set_aside import SetAside
+from telemetry.runtime.supervision import Supervisor
+from telemetry.runtime.tasks import TaskGroup
 
 log = logging.getLogger(__name__)
 _STORE_SECONDS = 1.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from telemetry.backoff import Backoff
+from telemetry.runtime.backoff import Backoff
 
 LONGEST_PAUSE = 30.0
 FIRST = 1.0

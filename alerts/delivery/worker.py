@@ -24,9 +24,9 @@ from alerts.notice import Delivery, Notice
 from alerts.notifiers.channel import Channel
 from alerts.notifiers.result import Answer, Delivered, Later, Refused
 from api.alerts import Action, DeliveryOutcome, Severity
-from telemetry.backoff import Backoff
-from telemetry.set_aside import FIRST_RETRY as FAULT_PAUSE
-from telemetry.set_aside import SetAside
+from telemetry.runtime.backoff import Backoff
+from telemetry.runtime.set_aside import FIRST_RETRY as FAULT_PAUSE
+from telemetry.runtime.set_aside import SetAside
 
 # Coalescing: which of several waiting notices of one incident are still sent to a channel.
 #

@@ -10,7 +10,7 @@ from alerts.xid.catalogue import XidSeverity
 from alerts.xid.evaluate import SITE, evaluate_statement, evaluate_switch, evaluate_xid
 from alerts.xid.nvlink5 import XIDS as NVLINK5
 from alerts.xid.nvlink5 import SubCode, decode
-from telemetry.kernel_log import DriverNote, GpuLost, KernelRecord, SXid, Xid
+from telemetry.notations.kernel_log import DriverNote, GpuLost, KernelRecord, SXid, Xid
 from telemetry.statements.catalogue import OF_GPUS, statements
 
 BURST_SECONDS = 60.0

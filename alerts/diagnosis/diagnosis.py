@@ -23,7 +23,7 @@ from alerts.diagnosis.log_time import LogClock, LogTime
 from alerts.diagnosis.node_faults import NodeFault, NodeFaultLog
 from alerts.diagnosis.verdict import MEMORY, FaultVerdict, action_of, verdict_of
 from alerts.xid.catalogue import XidSeverity
-from telemetry.kernel_log import Assembler, DriverNote, kernel_message, message_start
+from telemetry.notations.kernel_log import Assembler, DriverNote, kernel_message, message_start
 from telemetry.statements.node import GPU_DRIVER
 
 # Patterns over a day: repeated memory errors, and programs that fail in the same way.

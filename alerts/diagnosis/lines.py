@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
-from telemetry.kernel_log import message_start
+from telemetry.notations.kernel_log import message_start
 from telemetry.statements.node import MARKS as NODE_MARKS
 
 MARKS = (

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from telemetry.kernel_stamp import SYSLOG, parse_stamp
+from telemetry.notations.kernel_stamp import SYSLOG, parse_stamp
 
 _BOOT = re.compile(r"(?:\[|<\d{1,3}>\[)\s*(\d{1,12}\.\d{1,9})\]")
 _ISO_UTC = re.compile(

@@ -61,7 +61,7 @@ from present.units import kilowatt_hours
 from telemetry.devices import Event
 from telemetry.fleet import Fleet
 from telemetry.metric import Table
-from telemetry.set_aside import SetAside
+from telemetry.runtime.set_aside import SetAside
 
 if TYPE_CHECKING:
     from alerts.rules.peers_elsewhere import PeersElsewhere

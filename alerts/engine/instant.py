@@ -16,9 +16,9 @@ from api.alerts import Subject
 from api.power import SnapshotKind
 from power.snapshot.snapshot import PowerSnapshot
 from telemetry.fleet import Fleet
-from telemetry.inventory import Inventory
 from telemetry.metric import Table
-from telemetry.schema import SCHEMA
+from telemetry.wire.inventory import Inventory
+from telemetry.wire.schema import SCHEMA
 
 
 def firing_ids(

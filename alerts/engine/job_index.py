@@ -14,8 +14,8 @@ from alerts.engine.row_index import RowIndex
 from alerts.rules.gpu_jobs import OF_JOBS, GpuHolding, GpuJobs, labels_of_job
 from telemetry.devices import Event
 from telemetry.fleet import Fleet, Node
-from telemetry.jobs import Allocation, AllocationKind, GpuProcess, Job, JobKey, NodeJobs
 from telemetry.metric import Table
+from telemetry.wire.jobs import Allocation, AllocationKind, GpuProcess, Job, JobKey, NodeJobs
 
 _SCHEDULERS = ("slurm", "pod", "kube", "ray")
 """Beginnings of the names of the sources that know allocations without a process."""

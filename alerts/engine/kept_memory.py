@@ -22,8 +22,8 @@ from alerts.rules.peers import Outlier
 from alerts.rules.presence import IDLE_SECONDS, Worked
 from alerts.rules.row_memory import Index, RowMemory
 from telemetry.fleet import Fleet
-from telemetry.inventory import Inventory
 from telemetry.metric import Table
+from telemetry.wire.inventory import Inventory
 
 VERSION = 1
 _ARRAYS: tuple[tuple[str, str, float], ...] = (

@@ -13,8 +13,8 @@ from alerts.rules.row_memory import Floats, Index, RowMemory, RowMove, of_holder
 from api.alerts import Subject
 from telemetry.devices import Event
 from telemetry.fleet import Fleet, Node
-from telemetry.inventory import Inventory
 from telemetry.metric import Table
+from telemetry.wire.inventory import Inventory
 
 REMEMBERED = 200_000
 """Number of event ids that are remembered; the oldest are dropped."""

@@ -19,8 +19,8 @@ from alerts.rules.row_memory import Index, RowMove
 from api.power import SnapshotKind
 from power.snapshot.snapshot import PowerSnapshot
 from telemetry.fleet import Fleet, Node
-from telemetry.inventory import Inventory
 from telemetry.metric import Table
+from telemetry.wire.inventory import Inventory
 
 
 @dataclass(slots=True)

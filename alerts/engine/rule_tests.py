@@ -24,8 +24,9 @@ from telemetry.devices import PORT_PREFIX, Event, Gpu, Link, Port
 from telemetry.errors import ConfigError
 from telemetry.fleet import Fleet, Node, gaps32, gaps64
 from telemetry.gap import GAP, Gap
-from telemetry.inventory import Inventory
-from telemetry.jobs import (
+from telemetry.notations.kernel_log import parse_line, parse_node_line
+from telemetry.wire.inventory import Inventory
+from telemetry.wire.jobs import (
     Allocation,
     AllocationKind,
     GpuProcess,
@@ -34,7 +35,6 @@ from telemetry.jobs import (
     JobSourceState,
     NodeJobs,
 )
-from telemetry.kernel_log import parse_line, parse_node_line
 
 _EPOCH = 1_700_000_000_000_000_000
 _BEFORE = 1_000_000.0

@@ -9,8 +9,8 @@ from api.alerts import Subject
 from api.power import SnapshotKind
 from present.device.gpu import gpu_name
 from telemetry.devices import Gpu
-from telemetry.inventory import Inventory
 from telemetry.metric import Table
+from telemetry.wire.inventory import Inventory
 
 
 @dataclass(frozen=True, slots=True)

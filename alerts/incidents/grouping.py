@@ -22,7 +22,7 @@ from alerts.incidents.places import Place, common, group, moved, own, paged_node
 from alerts.incidents.policy import NotificationTimings, RuleScope
 from alerts.incidents.state import IncidentRecord, TrackedAlert
 from api.alerts import Alert, Owner, Severity
-from telemetry.backoff import STEADY, Backoff
+from telemetry.runtime.backoff import STEADY, Backoff
 
 ACKNOWLEDGED_CALM = 3600.0
 """Seconds: an alert joins no acknowledged incident that has had no new alert for so long. It opens

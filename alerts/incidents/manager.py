@@ -49,7 +49,7 @@ from api.alerts import (
     Silence,
 )
 from telemetry.errors import IncidentError
-from telemetry.set_aside import SetAside
+from telemetry.runtime.set_aside import SetAside
 
 T = TypeVar("T")
 Other = TypeVar("Other")

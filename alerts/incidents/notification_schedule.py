@@ -14,7 +14,7 @@ from alerts.incidents.state import IncidentRecord, TrackedAlert
 from alerts.incidents.titles import incident_of
 from alerts.notice import Notice
 from api.alerts import Action, Alert, AlertState, NotificationState, Severity
-from telemetry.set_aside import FIRST_RETRY, SetAside
+from telemetry.runtime.set_aside import FIRST_RETRY, SetAside
 
 NEVER = float("inf")
 

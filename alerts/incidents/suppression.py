@@ -10,7 +10,7 @@ from alerts.incidents.index import IncidentIndex
 from alerts.incidents.policy import NotificationTimings
 from alerts.incidents.state import SilenceWindow, TrackedAlert
 from api.alerts import NotificationState, Silence, matches_all
-from telemetry.set_aside import SetAside
+from telemetry.runtime.set_aside import SetAside
 
 LIST_ENDED = 86_400.0
 """Seconds for which a silence that ended is listed."""

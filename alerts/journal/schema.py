@@ -9,9 +9,9 @@ from pathlib import Path
 
 from alerts import journal_loss
 from alerts.journal.log_check import lost_commits
-from telemetry import private_file
 from telemetry.errors import StoreError
-from telemetry.state_file import NewerVersionError, set_aside
+from telemetry.files import private_file
+from telemetry.files.state_file import NewerVersionError, set_aside
 
 VERSION = 1
 """Version of the tables. A change increments it and adds a migration to `_MIGRATIONS`."""

@@ -10,7 +10,7 @@ import aiohttp
 
 from alerts.message.text import clean
 from alerts.notifiers.result import Answer, Delivered, Later, Refused
-from telemetry.http_outcome import HttpOutcome, outcome_of, retry_after
+from telemetry.runtime.http_outcome import HttpOutcome, outcome_of, retry_after
 
 CONNECT_SECONDS = 5.0
 LONGEST_WAIT = 3600.0

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from telemetry.errors import ConfigError
-from telemetry.secrets import read_secret
+from telemetry.files.secrets import read_secret
 
 
 def read(where: str, file: Path | None, variable: str) -> str:

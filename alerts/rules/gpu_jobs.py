@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from alerts.rules.row_memory import Flags, Floats, Index
 from telemetry.devices import Event
-from telemetry.jobs import Job
+from telemetry.wire.jobs import Job
 
 OF_JOBS = ("job", "user", "account")
 """Labels of alerts that tell whose work it is."""

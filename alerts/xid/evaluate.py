@@ -14,7 +14,7 @@ from alerts.xid.catalogue import XidSeverity, meaning_of
 from alerts.xid.nvlink5 import XIDS as NVLINK5
 from alerts.xid.nvlink5 import SubCode
 from alerts.xid.sxids import Fatality, fatality_of
-from telemetry.kernel_log import SXid, Xid
+from telemetry.notations.kernel_log import SXid, Xid
 from telemetry.statements.catalogue import statements
 
 FaultAlone = tuple[str, XidSeverity]

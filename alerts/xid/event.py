@@ -16,7 +16,7 @@ from alerts.xid.evaluate import (
 from alerts.xid.nvlink5 import SubCode, decode
 from alerts.xid.sxids import sxids
 from telemetry.devices import Event
-from telemetry.kernel_log import DriverNote, GpuLost, KernelRecord, StatedFault, SXid, Xid
+from telemetry.notations.kernel_log import DriverNote, GpuLost, KernelRecord, StatedFault, SXid, Xid
 from telemetry.statements.catalogue import statements
 from telemetry.statements.node import node_statements
 

@@ -14,7 +14,7 @@ from bench import wire
 from bench.processes import children, memory
 from bench.report import show
 from bench.testbed import Testbed
-from telemetry.topics import Topic, pattern
+from telemetry.wire.topics import Topic, pattern
 from tests.fake_nvml import FakeDriver
 
 FRAMES = 10

@@ -56,7 +56,7 @@ def message_path(folder: Path, nodes: int, steps: int) -> CountedWork:
     from api.stats import Stats  # noqa: PLC0415
     from bench.load import CLUSTER, head, make_load  # noqa: PLC0415
     from telemetry.fleet import Fleet  # noqa: PLC0415
-    from telemetry.topics import Topic, topic  # noqa: PLC0415
+    from telemetry.wire.topics import Topic, topic  # noqa: PLC0415
 
     load = make_load(nodes, GPUS)
     config = AggregatorConfig(
@@ -223,9 +223,9 @@ def collector_reading(_folder: Path, nodes: int, steps: int) -> CountedWork:
     from collector.nvml.driver import NvmlDriver  # noqa: PLC0415
     from collector.probe.protocol import FAST, ProbeReply, pack  # noqa: PLC0415
     from collector.probed.source import Shape, assemble  # noqa: PLC0415
-    from telemetry import frame  # noqa: PLC0415
     from telemetry.gap import Gap  # noqa: PLC0415
     from telemetry.metric import Lane  # noqa: PLC0415
+    from telemetry.wire import frame  # noqa: PLC0415
 
     driver, turn = NvmlDriver(), SimpleNamespace(abandoned=False)
     found = driver.open().devices

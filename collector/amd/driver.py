@@ -18,7 +18,7 @@ from collector.probe.protocol import (
     ProbeStatus,
 )
 from telemetry.errors import DriverError
-from telemetry.pci import normal_pci
+from telemetry.notations.pci import normal_pci
 from telemetry.statements.catalogue import statements
 
 NOT_LOADED = 34

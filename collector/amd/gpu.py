@@ -25,7 +25,8 @@ from collector.probe.protocol import (
     ProbeReading,
     ProbeStatus,
 )
-from telemetry.amd import (
+from telemetry.catalogue import BY_NAME
+from telemetry.catalogue.amd import (
     AmdReader,
     BadPages,
     Binary,
@@ -37,11 +38,10 @@ from telemetry.amd import (
     Residency,
     Sensor,
 )
-from telemetry.catalogue import BY_NAME
 from telemetry.devices import Gpu, Link
 from telemetry.gap import GAP, Gap, reason_of
 from telemetry.metric import Lane, Metric, Table, Unit
-from telemetry.schema import SCHEMA
+from telemetry.wire.schema import SCHEMA
 
 REFUSALS = 20
 """Readings in a row in which the driver refused every file, after which the GPU counts as one that needs a

@@ -12,8 +12,8 @@ import msgspec
 
 from collector.probed.source import ProbedSource
 from collector.source import DeviceEvent, ListedProcesses, Rows
-from telemetry.inventory import Inventory
 from telemetry.metric import Lane
+from telemetry.wire.inventory import Inventory
 
 WORST = ("hung", "mismatched", "missing", "no_permission", "unknown", "released", "up")
 """States of drivers, the worst first: a node is as well as its worst driver."""

@@ -13,8 +13,8 @@ from collector.sampling.sampler import BOTH
 from collector.source import ListsProcesses, Source
 from collector.sources import is_elsewhere, make_source
 from telemetry.errors import ConfigError
-from telemetry.inventory import Inventory
-from telemetry.jobs import NodeJobs
+from telemetry.wire.inventory import Inventory
+from telemetry.wire.jobs import NodeJobs
 
 OPENING_SECONDS = 30.0
 """Seconds that a driver may take to open."""

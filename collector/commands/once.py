@@ -30,10 +30,10 @@ from collector.service import (
 from collector.source import DeviceEvent, Rows, Source
 from collector.sources import is_elsewhere, make_source
 from telemetry.gap import NOT_READ, NOT_SUPPORTED, Gap, reason_of
-from telemetry.inventory import Inventory
 from telemetry.metric import Lane, Table
-from telemetry.release import release
-from telemetry.schema import SCHEMA
+from telemetry.runtime.release import release
+from telemetry.wire.inventory import Inventory
+from telemetry.wire.schema import SCHEMA
 
 log = logging.getLogger(__name__)
 

@@ -19,15 +19,15 @@ from collector.sampling.sampler import Sampler
 from collector.service import facts_of, host_of, kernel_log_of
 from collector.source import Source
 from collector.sources import make_source
-from telemetry import inventory as messages
-from telemetry.backoff import Backoff
 from telemetry.errors import BusError, ConfigError, StoreError
-from telemetry.inventory import Inventory
-from telemetry.mqtt import FIRST_PAUSE, LONGEST_PAUSE, BrokerConfig, client_id, connect, pause
-from telemetry.release import release
-from telemetry.supervision import Supervisor
-from telemetry.tasks import end
-from telemetry.topics import Topic, parse, pattern
+from telemetry.runtime.backoff import Backoff
+from telemetry.runtime.release import release
+from telemetry.runtime.supervision import Supervisor
+from telemetry.runtime.tasks import end
+from telemetry.wire import inventory as messages
+from telemetry.wire.inventory import Inventory
+from telemetry.wire.mqtt import FIRST_PAUSE, LONGEST_PAUSE, BrokerConfig, client_id, connect, pause
+from telemetry.wire.topics import Topic, parse, pattern
 
 log = logging.getLogger(__name__)
 

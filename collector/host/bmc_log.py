@@ -18,9 +18,9 @@ from typing import NamedTuple
 import msgspec
 
 from collector.source import DeviceEvent
-from telemetry import private_file, state_file
-from telemetry.border import clean
-from telemetry.state_file import json_of
+from telemetry.files import private_file, state_file
+from telemetry.files.state_file import json_of
+from telemetry.wire.border import clean
 
 log = logging.getLogger(__name__)
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import msgspec
 
 from collector.source import DeviceEvent
-from telemetry import state_file
-from telemetry.inventory import MEASURED_FACT
-from telemetry.state_file import json_of
+from telemetry.files import state_file
+from telemetry.files.state_file import json_of
+from telemetry.wire.inventory import MEASURED_FACT
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,8 @@ from pathlib import Path
 
 from collector.host.mounts import TYPES, mounted
 from collector.host.role import UNITS
-from telemetry.inventory import (
+from telemetry.notations.kernel_args import kept_arguments
+from telemetry.wire.inventory import (
     ARGUMENTS_FACT,
     DRIVES_FACT,
     MEMORY_BLOCKS_FACT,
@@ -23,7 +24,6 @@ from telemetry.inventory import (
     MOUNTS_FACT,
     SERVICE_FACT,
 )
-from telemetry.kernel_args import kept_arguments
 
 MOST_MOUNTS, MOST_SERVICES = 64, 64
 _LOCAL = frozenset({"ext4", "xfs", "btrfs", "zfs"})

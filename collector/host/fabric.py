@@ -35,6 +35,7 @@ from collector.host.port_roles import NUMBERS, with_roles
 from collector.host.topology import FarEnd, far_end, read_topology
 from collector.source import Rows
 from telemetry.catalogue import BY_NAME
+from telemetry.catalogue.sysfs import DeviceFile, HostReader, InterfaceFile, PortFile, Statistic
 from telemetry.devices import PORT_PREFIX, Gpu, Port
 from telemetry.gap import (
     DEVICE_LOST,
@@ -45,9 +46,8 @@ from telemetry.gap import (
     SATURATED,
     TIMED_OUT,
 )
-from telemetry.pci import normal_pci
-from telemetry.schema import PORT_SLOW, SCHEMA
-from telemetry.sysfs import DeviceFile, HostReader, InterfaceFile, PortFile, Statistic
+from telemetry.notations.pci import normal_pci
+from telemetry.wire.schema import PORT_SLOW, SCHEMA
 
 log = logging.getLogger(__name__)
 

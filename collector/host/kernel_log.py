@@ -21,8 +21,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from collector.source import DeviceEvent
-from telemetry.backoff import STEADY, Backoff
-from telemetry.kernel_log import (
+from telemetry.notations.kernel_log import (
     Assembler,
     DriverNote,
     GpuLost,
@@ -32,10 +31,11 @@ from telemetry.kernel_log import (
     Xid,
     parse_node_line,
 )
-from telemetry.kernel_stamp import parse_stamp
+from telemetry.notations.kernel_stamp import parse_stamp
+from telemetry.runtime.backoff import STEADY, Backoff
+from telemetry.runtime.supervision import describe, in_thread
 from telemetry.statements.catalogue import statements
 from telemetry.statements.node import node_statements
-from telemetry.supervision import describe, in_thread
 
 # From a record of the kernel log to a event on the bus.
 

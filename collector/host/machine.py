@@ -37,7 +37,7 @@ from collector.host.wall import PROGRAMS, WallMeter
 from collector.source import DeviceEvent, Rows
 from telemetry.gap import ERROR, NO_PERMISSION, NOT_READ, NOT_SUPPORTED
 from telemetry.metric import Lane
-from telemetry.schema import NODE_FAST, NODE_SLOW, SCHEMA
+from telemetry.wire.schema import NODE_FAST, NODE_SLOW, SCHEMA
 
 Found = dict[str, float]
 """Readings by metric name."""

@@ -12,9 +12,9 @@ import msgspec
 
 from collector.host.role import PCI, gpus_on_the_bus
 from collector.source import DeviceEvent, Rows
-from telemetry.inventory import Inventory, NodeRole
 from telemetry.metric import Lane
-from telemetry.schema import GPU_FAST, GPU_SLOW, LINK_FAST, LINK_SLOW
+from telemetry.wire.inventory import Inventory, NodeRole
+from telemetry.wire.schema import GPU_FAST, GPU_SLOW, LINK_FAST, LINK_SLOW
 
 LOOK_SECONDS = 60.0
 """Seconds between two looks at the PCI bus."""

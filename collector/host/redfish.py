@@ -22,7 +22,7 @@ from collector.host.bmc_log import MOST, BmcLogEntry
 from collector.host.programs import UnknownError
 from collector.http.request import HttpRequestError, HttpRequests, RequestReply
 from telemetry.errors import ConfigError
-from telemetry.redfish import ROOT, SESSIONS, link, members, part, parts, session_path
+from telemetry.notations.redfish import ROOT, SESSIONS, link, members, part, parts, session_path
 
 LEAVING = 1.0
 """Seconds for the end of the session."""

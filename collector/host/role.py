@@ -10,7 +10,7 @@ import os
 from collections.abc import Collection
 from pathlib import Path
 
-from telemetry.inventory import NodeRole
+from telemetry.wire.inventory import NodeRole
 
 NVIDIA, AMD = "0x10de", "0x1002"
 _GPU_CLASSES = {NVIDIA: ("0x0300", "0x0302"), AMD: ("0x0302", "0x0380", "0x1200")}

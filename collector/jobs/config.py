@@ -10,7 +10,7 @@ from collector.jobs.kubernetes import KubernetesConfig
 from collector.jobs.ray import RayConfig
 from collector.jobs.slurm import SlurmConfig
 from telemetry.errors import ConfigError
-from telemetry.jobs import UserPrivacy
+from telemetry.wire.jobs import UserPrivacy
 
 SHORTEST, LONGEST = 1.0, 60.0
 """Seconds between two looks at the processes of a GPU."""

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from telemetry.jobs import JobKey
+from telemetry.wire.jobs import JobKey
 
 NEWER_RUN = "a newer run of it"
 NEXT_HOLDER = "the next job on its GPU"

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from collector.jobs.grpc_call import CallError, call, fields
 from telemetry.devices import INSTANCE_PREFIX, Gpu, MigInstance
-from telemetry.pci import normal_pci
+from telemetry.notations.pci import normal_pci
 
 SOCKET = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
 METHOD = "/v1.PodResourcesLister/List"

@@ -26,7 +26,7 @@ from collector.jobs.kubelet import (
 from collector.jobs.pods import ACCOUNT, Pod, PodsClient, PodsError, in_cluster
 from collector.jobs.source import JobsAnswer, JobsInput, Ownership, ProcessId
 from telemetry.errors import ConfigError
-from telemetry.jobs import Allocation, Job, JobKey, JobSourceState, Precision
+from telemetry.wire.jobs import Allocation, Job, JobKey, JobSourceState, Precision
 
 NAME = "pod-resources"
 SCHEDULER = "kubernetes"

@@ -11,9 +11,9 @@ from pathlib import Path
 import msgspec
 
 from collector.jobs.merge import OpenAllocation
-from telemetry import state_file
-from telemetry.jobs import Allocation
-from telemetry.state_file import json_of
+from telemetry.files import state_file
+from telemetry.files.state_file import json_of
+from telemetry.wire.jobs import Allocation
 
 log = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import msgspec
 
 from collector.jobs.source import FoundProcess, JobsAnswer, JobsInput, Ownership, ProcessId
-from telemetry.jobs import (
+from telemetry.wire.jobs import (
     ENDED_SECONDS,
     Allocation,
     AllocationKind,

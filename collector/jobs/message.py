@@ -8,8 +8,8 @@ from operator import attrgetter
 import msgspec
 
 from collector.jobs.merge import MergedJobs
-from telemetry import inventory as messages
-from telemetry.jobs import (
+from telemetry.wire import inventory as messages
+from telemetry.wire.jobs import (
     MAX_MESSAGE_BYTES,
     Allocation,
     GpuProcess,

@@ -19,8 +19,8 @@ from collector.jobs.cgroups import CgroupOwner, owner_of
 from collector.jobs.source import RAY_TITLE, FoundProcess, Ownership
 from collector.jobs.users import PersonFilter, UserNames
 from collector.source import ListedProcess, ListedProcesses
-from telemetry.border import clean
-from telemetry.jobs import GpuProcess, JobKey
+from telemetry.wire.border import clean
+from telemetry.wire.jobs import GpuProcess, JobKey
 
 INITIAL_NAMESPACE = 0xEFFF_FFFC
 """Inode of the initial PID namespace: a constant of Linux."""

@@ -30,8 +30,8 @@ from collector.jobs.source import (
     ProcessId,
 )
 from telemetry.errors import ConfigError
-from telemetry.jobs import ENDED_SECONDS, Job, JobKey, JobSourceState
-from telemetry.secrets import read_token
+from telemetry.files.secrets import read_token
+from telemetry.wire.jobs import ENDED_SECONDS, Job, JobKey, JobSourceState
 
 NAME = SCHEDULER = "ray"
 SECONDS = 5.0

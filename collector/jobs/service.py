@@ -25,9 +25,9 @@ from collector.jobs.source import JobsAnswer, JobsInput, JobSource, KnowsJobs
 from collector.jobs.sources import job_sources
 from collector.jobs.users import PersonFilter, UserNames
 from collector.source import ListsProcesses, Source
-from telemetry import inventory as messages
-from telemetry.jobs import JobSourceState, NodeJobs
-from telemetry.worker_threads import WorkerThreads
+from telemetry.runtime.worker_threads import WorkerThreads
+from telemetry.wire import inventory as messages
+from telemetry.wire.jobs import JobSourceState, NodeJobs
 
 log = logging.getLogger(__name__)
 

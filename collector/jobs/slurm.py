@@ -23,8 +23,8 @@ from collector.jobs.cgroups import owner_of
 from collector.jobs.ends import Conclusion, MachineStart, conclusions
 from collector.jobs.memory import boot_id
 from collector.jobs.source import JobsAnswer, JobsInput, Ownership, ProcessId
-from telemetry.jobs import Allocation, Job, JobKey, JobSourceState, Precision
-from telemetry.slurm import SCHEDULER, gres_order, shares_gpus
+from telemetry.notations.slurm import SCHEDULER, gres_order, shares_gpus
+from telemetry.wire.jobs import Allocation, Job, JobKey, JobSourceState, Precision
 
 NAME = "slurm-hook"
 FOLDER = Path("/run/kilowatch/jobs")

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from telemetry.devices import Gpu, MigInstance
-from telemetry.jobs import Allocation, GpuProcess, Job, JobKey, JobSourceState
+from telemetry.wire.jobs import Allocation, GpuProcess, Job, JobKey, JobSourceState
 
 ProcessId = tuple[int, int]
 """PID, and start in ns since 1970: PIDs are used again."""

@@ -9,8 +9,8 @@ import msgspec
 
 from collector.jobs.config import JobsConfig
 from collector.jobs.source import JobsAnswer, Ownership
-from telemetry.jobs import Job, JobKey, UserPrivacy
-from telemetry.secrets import read_secret
+from telemetry.files.secrets import read_secret
+from telemetry.wire.jobs import Job, JobKey, UserPrivacy
 
 PASSWD = Path("/etc/passwd")
 HIDDEN = "hidden"

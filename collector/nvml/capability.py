@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from telemetry.catalogue import BY_NAME
+from telemetry.catalogue.nvml import EACH_LINK, Call, Field, Gpm, NvmlReader
 from telemetry.gap import GAP, Gap
 from telemetry.metric import Metric, Table, Unit
-from telemetry.nvml import EACH_LINK, Call, Field, Gpm, NvmlReader
-from telemetry.schema import SCHEMA, Block
+from telemetry.wire.schema import SCHEMA, Block
 
 UNKNOWN_VALUES: dict[str, frozenset[float]] = {
     "gpu_performance_state": frozenset({32}),

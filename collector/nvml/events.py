@@ -11,8 +11,8 @@ import time
 from collector.nvml.binding import XID_EVENT, Code, EventSet, address
 from collector.nvml.gpu import GpuReader
 from collector.probe.protocol import ProbeNotice
-from telemetry.backoff import STEADY, Backoff
 from telemetry.errors import DriverError
+from telemetry.runtime.backoff import STEADY, Backoff
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 30.0
 """Seconds between two sets, while each fails."""

@@ -21,8 +21,8 @@ from collector.nvml.binding import (
     once,
 )
 from collector.nvml.capability import Cell
+from telemetry.catalogue.nvml import Gpm
 from telemetry.gap import GAP, Gap
-from telemetry.nvml import Gpm
 
 SHORTEST = 0.1
 """Minimum seconds between two samples, by NVML's documentation."""

@@ -26,11 +26,11 @@ from collector.probe.protocol import (
     ProbeReading,
     ProbeStatus,
 )
+from telemetry.catalogue.nvml import Call
 from telemetry.devices import Gpu, Link
 from telemetry.errors import DriverError
 from telemetry.metric import Lane, Table
-from telemetry.nvml import Call
-from telemetry.schema import SCHEMA
+from telemetry.wire.schema import SCHEMA
 
 # Description of a GPU: name, address, limits, links. Read once, when the GPU is opened.
 

@@ -19,7 +19,7 @@ from collector.probe.driver import Turn
 from collector.probe.protocol import ProbeStatus
 from telemetry.catalogue import BY_NAME
 from telemetry.devices import INSTANCE_PREFIX, MigInstance
-from telemetry.schema import INSTANCE_SLOW, SCHEMA
+from telemetry.wire.schema import INSTANCE_SLOW, SCHEMA
 
 NAMES = SCHEMA.blocks[INSTANCE_SLOW].names
 _MIB = 1 << 20

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from collector.nvml.binding import UNSUPPORTED, Code, Handle, function, structure
-from telemetry.nvml import Call
+from telemetry.catalogue.nvml import Call
 
 Getter = Callable[[Any], float]
 

@@ -21,9 +21,9 @@ from collector.nvml.gpm import GpmReader
 from collector.nvml.queries import Getter, Query, bind
 from collector.probe.driver import Turn
 from collector.probe.protocol import ProbeStatus
+from telemetry.catalogue.nvml import Call, Field, Gpm
 from telemetry.errors import DriverError
 from telemetry.gap import GAP, Gap
-from telemetry.nvml import Call, Field, Gpm
 
 # Field values: many numbers of one GPU in one call, decoded from a tagged union.
 

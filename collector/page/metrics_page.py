@@ -20,11 +20,11 @@ from urllib.parse import urlsplit
 from collector.assembly import STALE_INTERVALS, CollectorAssembly, CollectorSummary
 from collector.config import listen_address
 from collector.sampling.sampler import Newest
-from telemetry import exposition
 from telemetry.errors import ConfigError
-from telemetry.exposition import COUNTER, GAUGE, PREFIX, Family
 from telemetry.metric import Lane
-from telemetry.schema import SCHEMA
+from telemetry.wire import exposition
+from telemetry.wire.exposition import COUNTER, GAUGE, PREFIX, Family
+from telemetry.wire.schema import SCHEMA
 
 log = logging.getLogger(__name__)
 

@@ -32,8 +32,8 @@ from collector.probe.protocol import (
     ProbeRequest,
     ProbeStatus,
 )
-from telemetry.backoff import STEADY, Backoff
 from telemetry.errors import DriverError
+from telemetry.runtime.backoff import STEADY, Backoff
 
 log = logging.getLogger(__name__)
 

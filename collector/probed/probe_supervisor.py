@@ -19,7 +19,7 @@ from collector.probe.parent import Probe
 from collector.probe.protocol import ProbeNotice, ProbeReply
 from collector.probed import states
 from collector.probed.states import DriverState, Wording
-from telemetry.backoff import STEADY, Backoff
+from telemetry.runtime.backoff import STEADY, Backoff
 
 log = logging.getLogger(__name__)
 

@@ -33,10 +33,10 @@ from collector.probed.transitions import TransitionDetector
 from collector.source import DeviceEvent, ListedProcess, ListedProcesses, Rows
 from telemetry.devices import Gpu, Link, MemoryPool
 from telemetry.gap import GAP, Gap
-from telemetry.inventory import Inventory
 from telemetry.metric import Lane
-from telemetry.schema import GPU_FAST, GPU_SLOW, INSTANCE_SLOW, LINK_FAST, LINK_SLOW, SCHEMA
 from telemetry.text import duration
+from telemetry.wire.inventory import Inventory
+from telemetry.wire.schema import GPU_FAST, GPU_SLOW, INSTANCE_SLOW, LINK_FAST, LINK_SLOW, SCHEMA
 
 # Topology: the peers of links, and memory pools. Pure.
 

@@ -11,7 +11,7 @@ from telemetry.gap import Gap
 
 
 class DriverState(NamedTuple):
-    """State of `telemetry.inventory.Inventory.driver_state`, with a message for operators."""
+    """State of `telemetry.wire.inventory.Inventory.driver_state`, with a message for operators."""
 
     state: str
     message: str = ""

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from collector.source import DeviceEvent
 from telemetry.catalogue import BY_NAME
 from telemetry.devices import Gpu
-from telemetry.schema import GPU_FAST, SCHEMA
+from telemetry.wire.schema import GPU_FAST, SCHEMA
 
 _NAMES = SCHEMA.blocks[GPU_FAST].names
 _ACTION = _NAMES.index("gpu_recovery_action")

@@ -9,10 +9,10 @@ from typing import Protocol
 import aiomqtt
 
 from collector.publish.queue import ResendRequests
-from telemetry import inventory as messages
-from telemetry.frame import encode_many
-from telemetry.intervals import IntervalSet
-from telemetry.inventory import Command, CommandReply, FrameSpan
+from telemetry.wire import inventory as messages
+from telemetry.wire.frame import encode_many
+from telemetry.wire.intervals import IntervalSet
+from telemetry.wire.inventory import Command, CommandReply, FrameSpan
 
 log = logging.getLogger(__name__)
 

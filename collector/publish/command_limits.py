@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from telemetry.inventory import CommandKind
+from telemetry.wire.inventory import CommandKind
 
 PER_SECOND, BURST = 100.0, 400.0
 """Commands that are decoded; an aggregator sends a few a second to a node that it refills."""

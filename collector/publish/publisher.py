@@ -22,13 +22,13 @@ from collector.publish import status_message
 from collector.publish.backfill import BackfillResponder, FrameRing
 from collector.publish.command_limits import CommandLimits
 from collector.publish.queue import PublishQueue
-from telemetry import inventory as messages
-from telemetry.backoff import STABLE_AFTER, Backoff
 from telemetry.errors import KilowattError, WireError
-from telemetry.inventory import CommandKind, FrameSpan, Inventory, NodeState
-from telemetry.mqtt import FIRST_PAUSE, LONGEST_PAUSE, client_id, connect
-from telemetry.tasks import TaskGroup, end, unending
-from telemetry.topics import Topic, topic
+from telemetry.runtime.backoff import STABLE_AFTER, Backoff
+from telemetry.runtime.tasks import TaskGroup, end, unending
+from telemetry.wire import inventory as messages
+from telemetry.wire.inventory import CommandKind, FrameSpan, Inventory, NodeState
+from telemetry.wire.mqtt import FIRST_PAUSE, LONGEST_PAUSE, client_id, connect
+from telemetry.wire.topics import Topic, topic
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
-from telemetry.inventory import Command
+from telemetry.wire.inventory import Command
 
 MOST_FRAMES = 4
 """Live frames that wait for a connection or a slow socket. Beyond that the oldest is not sent

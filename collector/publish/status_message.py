@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collector.config import CollectorConfig
-from telemetry import inventory as messages
-from telemetry.border import decode_command, decode_status
 from telemetry.errors import WireError
-from telemetry.inventory import CollectorStatus, Command, FrameSpan, NodeState
+from telemetry.wire import inventory as messages
+from telemetry.wire.border import decode_command, decode_status
+from telemetry.wire.inventory import CollectorStatus, Command, FrameSpan, NodeState
 
 MOST_SPANS = 256
 """Spans in a status: bounds its size when a disk fails every other second."""

@@ -4,8 +4,8 @@
 
 A block is a record as in the ring (marker, length, checksum) around zlib around MessagePack: a list
 of (when, kind, node, payload). So a file that was cut off, or is damaged somewhere, still reads but
-for that place. The payloads are the bytes of the bus, unchanged: `telemetry.frame` and
-`telemetry.inventory` decode them.
+for that place. The payloads are the bytes of the bus, unchanged: `telemetry.wire.frame` and
+`telemetry.wire.inventory` decode them.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ import msgspec
 
 from collector.ring.segment import RECORDS
 from telemetry.errors import SourceError
-from telemetry.expansion import Expansion
+from telemetry.files.expansion import Expansion
 from telemetry.text import counted
-from telemetry.topics import Topic, is_name
+from telemetry.wire.topics import Topic, is_name
 
 MAGIC = b"kwrec\r\n\x1a"  # as PNG does: a transfer in text mode breaks it visibly
 VERSION = 1
@@ -152,7 +152,7 @@ def read(
     """Iterate over the messages of a recording, in the order in which they were written.
 
     Damaged blocks and impossible messages are skipped, and counted in `skipped`. Raises `SourceError`
-    for another file, `LimitError` where it expands to more than `max_size` (`telemetry.expansion`).
+    for another file, `LimitError` where it expands to more than `max_size` (`telemetry.files.expansion`).
     """
     skipped = Skipped() if skipped is None else skipped
     expansion = Expansion(str(path), max_size or MAX_RECORDING)

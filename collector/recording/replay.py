@@ -9,15 +9,15 @@ from pathlib import Path
 from collector.recording.file import RecordedMessage, read
 from collector.sampling.rows import OF_SOURCES, blocks, filled, misshapen
 from collector.source import DeviceEvent, Rows
-from telemetry import frame, inventory
 from telemetry.devices import Event
 from telemetry.errors import ConfigError, SourceError, WireError
-from telemetry.frame import Frame
 from telemetry.gap import NOT_READ, NOT_SUPPORTED, STALE
-from telemetry.inventory import Inventory
 from telemetry.metric import Lane, Table
-from telemetry.schema import SCHEMA, Schema
-from telemetry.topics import Topic
+from telemetry.wire import frame, inventory
+from telemetry.wire.frame import Frame
+from telemetry.wire.inventory import Inventory
+from telemetry.wire.schema import SCHEMA, Schema
+from telemetry.wire.topics import Topic
 
 _REMEMBERED = 1000
 """Event ids: an event is recorded twice, alone and in a frame, and reported once."""

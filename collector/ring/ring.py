@@ -17,9 +17,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from collector.ring.segment import HEADER_BYTES, RECORDS, RingSegment, header, scan
-from telemetry import state_file
-from telemetry.inventory import FrameSpan
-from telemetry.record_log import RecordFile
+from telemetry.files import state_file
+from telemetry.files.record_log import RecordFile
+from telemetry.wire.inventory import FrameSpan
 
 _COST = "An aggregator that missed its frames does not get them."
 MOST_FILES = 1024

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from telemetry.frame import MAX_FRAME_BYTES
-from telemetry.intervals import IntervalSet
-from telemetry.record_log import Damage, RecordFormat
+from telemetry.files.record_log import Damage, RecordFormat
+from telemetry.wire.frame import MAX_FRAME_BYTES
+from telemetry.wire.intervals import IntervalSet
 
 _MAGIC = b"kwring1\n"
 _HEADER = struct.Struct("<8sQQI")  # magic, ordinal, session, crc32 of what is before it

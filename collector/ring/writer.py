@@ -16,8 +16,8 @@ from collections.abc import Callable
 from queue import SimpleQueue
 
 from collector.ring.ring import Ring
-from telemetry.inventory import FrameSpan
-from telemetry.supervision import describe, in_thread
+from telemetry.runtime.supervision import describe, in_thread
+from telemetry.wire.inventory import FrameSpan
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from collector.source import DeviceEvent
 from telemetry.devices import Event
-from telemetry.inventory import encode
+from telemetry.wire.inventory import encode
 
 log = logging.getLogger(__name__)
 

@@ -18,10 +18,10 @@ from pathlib import Path
 
 import msgspec
 
-from telemetry import state_file
 from telemetry.devices import Gpu, Link
-from telemetry.inventory import Inventory
-from telemetry.state_file import json_of
+from telemetry.files import state_file
+from telemetry.files.state_file import json_of
+from telemetry.wire.inventory import Inventory
 
 log = logging.getLogger(__name__)
 

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 
 from collector.source import Rows
 from telemetry.gap import ERROR, Gap, reason_of
-from telemetry.inventory import Inventory
 from telemetry.metric import Lane, Table
-from telemetry.schema import GPU_FAST, GPU_SLOW, NODE_FAST, SCHEMA
+from telemetry.wire.inventory import Inventory
+from telemetry.wire.schema import GPU_FAST, GPU_SLOW, NODE_FAST, SCHEMA
 
 WIDTHS = tuple(len(block.names) for block in SCHEMA.blocks)
 """Columns of each block."""

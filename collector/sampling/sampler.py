@@ -23,14 +23,14 @@ from collector.sampling.reading import read
 from collector.sampling.self_metrics import collector_metrics, node_metrics
 from collector.sampling.xid_events import XidEvents
 from collector.source import DeviceEvent, Pausable, Rows, Source
-from telemetry import frame
 from telemetry.devices import Gpu, Port
 from telemetry.gap import NOT_SUPPORTED
-from telemetry.inventory import CommandKind, Inventory, NodeRole
 from telemetry.metric import Lane, Table
-from telemetry.release import release
+from telemetry.runtime.release import release
 from telemetry.text import duration
-from telemetry.topics import phase_of
+from telemetry.wire import frame
+from telemetry.wire.inventory import CommandKind, Inventory, NodeRole
+from telemetry.wire.topics import phase_of
 
 # The grid of ticks, which differs from node to node.
 #

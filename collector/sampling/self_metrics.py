@@ -8,8 +8,8 @@ from pathlib import Path
 from collector.sampling.rows import answering
 from collector.source import Rows, Source
 from telemetry.gap import NOT_READ, NOT_SUPPORTED
-from telemetry.inventory import Inventory
 from telemetry.metric import Lane
+from telemetry.wire.inventory import Inventory
 
 
 def node_metrics(inventory: Inventory, rows: Rows, expected: int) -> dict[str, float]:

@@ -18,7 +18,7 @@ from collector.simulated.random import draw, noise
 from collector.simulated.scenario import Scenario
 from telemetry.errors import ConfigError, did_you_mean
 from telemetry.gap import DEVICE_LOST, TIMED_OUT
-from telemetry.schema import (
+from telemetry.wire.schema import (
     GPU_FAST,
     GPU_SLOW,
     LINK_FAST,

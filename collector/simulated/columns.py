@@ -12,7 +12,7 @@ from operator import itemgetter
 from typing import cast
 
 from telemetry.gap import NOT_SUPPORTED
-from telemetry.schema import SCHEMA
+from telemetry.wire.schema import SCHEMA
 
 Pick = Callable[[Sequence[float]], tuple[float, ...]]
 """From computed values (with the two of `HEAD` before them) to a row."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collector.simulated.cluster import cluster
 from collector.simulated.scenario import Scenario
-from telemetry import frame
 from telemetry.catalogue import BY_NAME
 from telemetry.metric import Lane, Table
-from telemetry.schema import SCHEMA
+from telemetry.wire import frame
+from telemetry.wire.schema import SCHEMA
 
 
 def expected_rows(scenario: Scenario, node: str, block: int, tick: int) -> list[list[float]]:

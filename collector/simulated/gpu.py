@@ -18,7 +18,7 @@ from collector.simulated.faults import SimulatedFault
 from collector.simulated.jobs import SimulatedJob
 from collector.simulated.programme import FULL_LEVEL, HOUR, LoadPhase
 from collector.simulated.random import NOISE_MASK, NOISE_SIZE, draw, noise, unit
-from telemetry.schema import GPU_FAST
+from telemetry.wire.schema import GPU_FAST
 
 AIR = 25.0
 IDLE_LEVEL = 0.02

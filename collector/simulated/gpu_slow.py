@@ -11,7 +11,7 @@ from collector.simulated.course import EffectSpan, FaultCourse
 from collector.simulated.gpu import IDLE_LEVEL, SimulatedGpu
 from collector.simulated.programme import HOUR, LoadPhase
 from collector.simulated.random import draw, unit
-from telemetry.schema import GPU_SLOW, SCHEMA
+from telemetry.wire.schema import GPU_SLOW, SCHEMA
 
 STORM_RATE = 6000
 """Corrected errors a second of an ECC storm under full load."""

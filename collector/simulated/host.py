@@ -12,7 +12,7 @@ from collector.simulated.jobs import SimulatedJob
 from collector.simulated.programme import HOUR, LoadPhase
 from collector.simulated.random import NOISE_MASK, draw, unit
 from telemetry.gap import NOT_READ
-from telemetry.schema import NODE_FAST, NODE_SLOW
+from telemetry.wire.schema import NODE_FAST, NODE_SLOW
 
 SELF = (
     "node_driver_up",

@@ -12,8 +12,14 @@ from collector.simulated.gpu_slow import slow_count, slow_layout
 from collector.simulated.ports import ports_of
 from collector.simulated.random import draw
 from telemetry.devices import Gpu, Link, MemoryPool
-from telemetry.inventory import DRIVES_FACT, MEMORY_BLOCKS_FACT, MEMORY_FACT, Inventory, NodeRole
-from telemetry.schema import GPU_FAST, GPU_SLOW
+from telemetry.wire.inventory import (
+    DRIVES_FACT,
+    MEMORY_BLOCKS_FACT,
+    MEMORY_FACT,
+    Inventory,
+    NodeRole,
+)
+from telemetry.wire.schema import GPU_FAST, GPU_SLOW
 
 _BUSES = {
     "desktop-4x5090": (0x01, 0x21, 0x41, 0x61),

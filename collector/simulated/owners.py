@@ -17,7 +17,7 @@ from collector.simulated.inventory import uuid_of
 from collector.simulated.programme import LoadPhase
 from collector.simulated.random import draw, unit
 from collector.simulated.scenario import Scenario
-from telemetry.jobs import (
+from telemetry.wire.jobs import (
     ENDED_SECONDS,
     Allocation,
     AllocationKind,

@@ -11,7 +11,7 @@ from collector.simulated.faults import FaultKind, SimulatedFault
 from collector.simulated.jobs import SimulatedJob
 from telemetry.devices import PORT_PREFIX, Gpu, Port
 from telemetry.gap import NOT_READ
-from telemetry.schema import PORT_SLOW, SCHEMA
+from telemetry.wire.schema import PORT_SLOW, SCHEMA
 
 _SPEED = 50e9
 """Bytes a second of a port of 400 Gb/s (NDR)."""

@@ -13,9 +13,9 @@ from collector.simulated.owners import SimulatedJobs
 from collector.simulated.scenario import Scenario
 from collector.source import DeviceEvent, Rows
 from telemetry.gap import NOT_READ
-from telemetry.inventory import Inventory
 from telemetry.metric import Lane
-from telemetry.schema import NODE_FAST, NODE_SLOW, PORT_SLOW
+from telemetry.wire.inventory import Inventory
+from telemetry.wire.schema import NODE_FAST, NODE_SLOW, PORT_SLOW
 
 # Events of a simulated node: beginnings and ends of its faults, in order.
 

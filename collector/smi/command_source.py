@@ -29,9 +29,9 @@ from collector.source import DeviceEvent, Rows
 from telemetry.devices import Gpu
 from telemetry.errors import ConfigError, SourceError
 from telemetry.gap import DEVICE_LOST, ERROR, TIMED_OUT
-from telemetry.inventory import Inventory
 from telemetry.metric import Lane, Table
-from telemetry.schema import SCHEMA
+from telemetry.wire.inventory import Inventory
+from telemetry.wire.schema import SCHEMA
 
 # One run of nvidia-smi, which may hang in the driver and then can't be killed.
 #

@@ -16,7 +16,7 @@ from collector.smi.text_log import parse_text
 from collector.smi.values import quantity
 from collector.smi.xml_log import parse_xml
 from telemetry.errors import SourceError
-from telemetry.expansion import LimitError, expanded
+from telemetry.files.expansion import LimitError, expanded
 from telemetry.gap import reason_of
 from telemetry.metric import Unit
 

@@ -11,8 +11,8 @@ from collector.smi.file import load
 from collector.smi.inventory import inventory_of
 from collector.smi.readings import rows_of
 from collector.source import DeviceEvent, Rows
-from telemetry.inventory import Inventory
 from telemetry.metric import Lane
+from telemetry.wire.inventory import Inventory
 
 
 class SmiFileSource:

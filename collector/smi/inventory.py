@@ -9,8 +9,8 @@ from collector.smi.readings import gpu_readings
 from collector.smi.values import gap_of
 from telemetry.devices import Gpu, Link
 from telemetry.gap import Gap, reason_of
-from telemetry.inventory import Inventory
-from telemetry.pci import normal_pci
+from telemetry.notations.pci import normal_pci
+from telemetry.wire.inventory import Inventory
 
 NAMELESS = "pci-"
 """Prefix of the key of a GPU without a UUID."""

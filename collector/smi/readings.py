@@ -10,7 +10,7 @@ from collector.source import Rows
 from telemetry.catalogue import CATALOGUE
 from telemetry.gap import DEVICE_LOST, ERROR, NO_PERMISSION, NOT_SUPPORTED, Gap, reason_of
 from telemetry.metric import Lane, Metric, Table
-from telemetry.schema import SCHEMA
+from telemetry.wire.schema import SCHEMA
 
 _METRICS = tuple(metric for metric in CATALOGUE if metric.table is Table.GPU)
 _PROCESSES = "processes"

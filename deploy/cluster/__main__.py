@@ -19,8 +19,8 @@ from pathlib import Path
 
 from deploy.stack.servers import StackError
 from kilowatch.stack.ports import free_port
-from telemetry import private_file
 from telemetry.errors import ConfigError
+from telemetry.files import private_file
 
 ABOUT = """\
 Starts three NATS servers, three aggregators that share the nodes and a storage, and simulated nodes, on

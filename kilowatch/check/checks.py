@@ -43,8 +43,8 @@ from telemetry.devices import Gpu
 from telemetry.gap import Gap
 from telemetry.gap import reason_of as gap_of
 from telemetry.metric import Table
-from telemetry.schema import SCHEMA
 from telemetry.text import counted, duration
+from telemetry.wire.schema import SCHEMA
 
 KERNEL_LOG = Path("/dev/kmsg")
 MOST_LOG = 8 * 1024 * 1024

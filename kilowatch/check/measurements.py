@@ -27,11 +27,11 @@ from collector.sources import is_amd
 from kilowatch.check.gpu_bench import NEEDS
 from kilowatch.check.verdict import CheckReply, CheckResult, Verdict
 from present.units import rate_text
-from telemetry import private_file
+from telemetry.files import private_file
 from telemetry.gap import reason_of
 from telemetry.metric import Table
-from telemetry.schema import SCHEMA
 from telemetry.text import counted
+from telemetry.wire.schema import SCHEMA
 
 SECONDS = 0.5
 """For which the memory is copied."""

@@ -17,7 +17,7 @@ from kilowatch.cli.arguments import (
 )
 from kilowatch.output import echo
 from telemetry.text import counted
-from telemetry.topics import Topic
+from telemetry.wire.topics import Topic
 
 
 @click.command()

@@ -10,8 +10,8 @@ import click
 from kilowatch import settings
 from kilowatch.cli.arguments import DurationParam, broker_flags, broker_option, settings_option
 from kilowatch.output import echo
-from telemetry.inventory import CommandKind
-from telemetry.topics import check_name
+from telemetry.wire.inventory import CommandKind
+from telemetry.wire.topics import check_name
 
 KINDS = (CommandKind.RELEASE, CommandKind.RESUME, CommandKind.INVENTORY)
 """`resend` is the aggregator's."""

@@ -25,7 +25,7 @@ from kilowatch.pki.authority import (
 )
 from telemetry.errors import ConfigError
 from telemetry.text import duration
-from telemetry.topics import check_name
+from telemetry.wire.topics import check_name
 
 BROKER_FOLDER = "/etc/mosquitto/kilowatch"
 CA_DAYS, LEAF_DAYS = 3650, 825

@@ -16,7 +16,7 @@ from kilowatch.exit_codes import ExitCode
 from kilowatch.output import echo, print_json
 from kilowatch.recovery.config import StepKind
 from telemetry.text import counted
-from telemetry.topics import is_name
+from telemetry.wire.topics import is_name
 
 if TYPE_CHECKING:
     from kilowatch.clients.api import ApiClient

@@ -31,8 +31,8 @@ from kilowatch.stack.parent import ParentPipe
 from kilowatch.stack.ports import pick_address
 from kilowatch.stack.signals import on_hangup, stop_on_signals
 from telemetry.errors import ConfigError
-from telemetry.release import release
-from telemetry.systemd import ServiceManager
+from telemetry.runtime.release import release
+from telemetry.runtime.systemd import ServiceManager
 from telemetry.text.service_log import log as service_log
 from telemetry.text.service_log import log_refused, log_reload, log_start, logs_json
 

@@ -24,8 +24,8 @@ from kilowatch import settings
 from kilowatch.cli.arguments import DurationParam, json_option, settings_option
 from kilowatch.output import echo, print_json
 from kilowatch.text.table import columns
-from telemetry import private_file
 from telemetry.errors import ConfigError, did_you_mean
+from telemetry.files import private_file
 from telemetry.text import timestamp
 
 

@@ -16,7 +16,7 @@ from kilowatch.cli.aggregator import ca_option, named, web_address
 from kilowatch.cli.arguments import AddressParam, write_option
 from kilowatch.output import echo, echo_json
 from telemetry.errors import ConfigError
-from telemetry.secrets import read_token
+from telemetry.files.secrets import read_token
 
 if TYPE_CHECKING:
     from tui.frame.start_line import OwnAggregator

@@ -14,8 +14,8 @@ import msgspec
 from alerts.message.text import clean
 from api.decoding import decode
 from api.errors import ErrorReply
-from telemetry import local_token, secrets
 from telemetry.errors import ConfigError, KilowattError
+from telemetry.files import local_token, secrets
 
 T = TypeVar("T")
 

@@ -7,12 +7,12 @@ import time
 
 import aiomqtt
 
-from telemetry import border
-from telemetry import inventory as messages
 from telemetry.errors import BusError, WireError
-from telemetry.inventory import Command, CommandKind
-from telemetry.mqtt import BrokerConfig, client_id, connect
-from telemetry.topics import Topic, parse, topic
+from telemetry.wire import border
+from telemetry.wire import inventory as messages
+from telemetry.wire.inventory import Command, CommandKind
+from telemetry.wire.mqtt import BrokerConfig, client_id, connect
+from telemetry.wire.topics import Topic, parse, topic
 
 
 async def send_command(

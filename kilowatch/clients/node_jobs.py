@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import time
 
-from telemetry import border
 from telemetry.errors import BusError, WireError
-from telemetry.inventory import Inventory
-from telemetry.jobs import NodeJobs
-from telemetry.mqtt import BrokerConfig, client_id, connect
-from telemetry.topics import Topic, check_name, parse, topic
+from telemetry.wire import border
+from telemetry.wire.inventory import Inventory
+from telemetry.wire.jobs import NodeJobs
+from telemetry.wire.mqtt import BrokerConfig, client_id, connect
+from telemetry.wire.topics import Topic, check_name, parse, topic
 
 SECONDS = 5.0
 """Time within which a broker sends what it retains."""

@@ -12,17 +12,17 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from present.units import exact_watts
-from telemetry import frame as frames
-from telemetry import inventory as messages
 from telemetry.catalogue import BY_NAME
 from telemetry.errors import WireError
 from telemetry.gap import reason_of
-from telemetry.inventory import Inventory
 from telemetry.metric import Table
-from telemetry.mqtt import BrokerConfig, client_id, connect
-from telemetry.schema import SCHEMA, Schema
 from telemetry.text import rfc3339
-from telemetry.topics import ROOT, Address, Topic, parse, parse_state, pattern
+from telemetry.wire import frame as frames
+from telemetry.wire import inventory as messages
+from telemetry.wire.inventory import Inventory
+from telemetry.wire.mqtt import BrokerConfig, client_id, connect
+from telemetry.wire.schema import SCHEMA, Schema
+from telemetry.wire.topics import ROOT, Address, Topic, parse, parse_state, pattern
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")

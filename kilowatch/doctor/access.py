@@ -20,12 +20,12 @@ from aggregator.config import AggregatorConfig
 from aggregator.http.config import HttpConfig
 from kilowatch.doctor.finding import DoctorFinding
 from kilowatch.pki.authority import DAY, date, expiry
-from telemetry import local_token
 from telemetry.errors import ConfigError, KilowattError
-from telemetry.mqtt import BrokerConfig, MqttClient, client_id, connect
-from telemetry.private_file import OTHERS
-from telemetry.secrets import secret_path
-from telemetry.topics import Topic, topic
+from telemetry.files import local_token
+from telemetry.files.private_file import OTHERS
+from telemetry.files.secrets import secret_path
+from telemetry.wire.mqtt import BrokerConfig, MqttClient, client_id, connect
+from telemetry.wire.topics import Topic, topic
 
 PROBE_SECONDS = 1.5
 """Seconds that a message may take to the broker and back."""

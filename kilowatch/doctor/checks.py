@@ -26,8 +26,8 @@ from kilowatch.settings import Settings
 from kilowatch.stack.ports import is_free
 from present.units import gibibytes
 from telemetry.errors import ConfigError, KilowattError
-from telemetry.mqtt import BrokerConfig, client_id, connect
 from telemetry.text import counted
+from telemetry.wire.mqtt import BrokerConfig, client_id, connect
 
 SMALL_DISK = 2 * 1024**3
 """Free bytes below which `doctor` warns."""

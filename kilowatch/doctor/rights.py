@@ -15,8 +15,8 @@ from kilowatch.doctor.role import MachineRole
 from kilowatch.pki.authority import AGGREGATOR
 from kilowatch.settings import Settings
 from telemetry.errors import KilowattError
-from telemetry.mqtt import BrokerConfig, client_id, connect
-from telemetry.topics import Topic, topic
+from telemetry.wire.mqtt import BrokerConfig, client_id, connect
+from telemetry.wire.topics import Topic, topic
 
 _NAME = re.compile(r"CN\s*=\s*([^,/\n]+)")
 _TRIES = 2

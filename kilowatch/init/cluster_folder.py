@@ -24,7 +24,7 @@ from pathlib import Path
 from kilowatch.init.archive import Member, archive
 from kilowatch.pki.authority import AGGREGATOR, Authority, PkiSettings, Role, replace_private
 from telemetry.errors import ConfigError
-from telemetry.private_file import make_folder
+from telemetry.files.private_file import make_folder
 
 PLACE = "/etc/kilowatch"
 UNITS = "/etc/systemd/system"

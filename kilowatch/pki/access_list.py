@@ -11,10 +11,10 @@ from collections.abc import Iterable
 from aggregator.homeassistant.entities import STATES as HOME_STATES
 from aggregator.homeassistant.entities import Topics
 from aggregator.settings.homeassistant import HomeAssistantConfig
-from telemetry.topics import ROOT, Topic, topic
+from telemetry.wire.topics import ROOT, Topic, topic
 
 STATES = ("alerts", "circuits", "budgets", "ups")
-"""Kinds of retained state that an aggregator publishes (`telemetry.topics.state_topic`)."""
+"""Kinds of retained state that an aggregator publishes (`telemetry.wire.topics.state_topic`)."""
 _METERS = """\
 # Meters that publish to this broker, and the requests to Shelly devices and their replies
 # (docs/meters.md). A user that may publish these topics can forge the load of a circuit: give each

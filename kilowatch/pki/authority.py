@@ -34,7 +34,7 @@ import msgspec
 from kilowatch.pki.access_list import access_list
 from telemetry.errors import ConfigError
 from telemetry.text import rfc3339
-from telemetry.topics import check_name
+from telemetry.wire.topics import check_name
 
 DAY = 86_400
 AGGREGATOR = "kilowatch-aggregator"

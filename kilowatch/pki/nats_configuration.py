@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from kilowatch.pki.authority import BROKER
 from telemetry.errors import ConfigError
-from telemetry.topics import Topic, topic
+from telemetry.wire.topics import Topic, topic
 
 CLIENT_PORT, ROUTE_PORT, MONITOR_PORT = 4222, 6222, 8222
 SAFE_VERSION = (2, 10, 23)

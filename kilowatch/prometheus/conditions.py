@@ -35,9 +35,9 @@ from kilowatch.prometheus.vectors import (
     series,
     unless_disturbed,
 )
-from telemetry.exposition import PREFIX
 from telemetry.metric import Unit
 from telemetry.text import exact_duration
+from telemetry.wire.exposition import PREFIX
 
 SPARE = 120.0
 """Seconds for which an instant is seen: two scrapes a minute apart are within."""

@@ -21,8 +21,8 @@ from kilowatch.prometheus.vectors import (
     series,
     unless_disturbed,
 )
-from telemetry.exposition import PREFIX
 from telemetry.metric import Unit
+from telemetry.wire.exposition import PREFIX
 
 RUNBOOK_URL = "https://example.org/kilowatch/docs/runbook.md"
 """Runbook of the shipped files; `--runbook` sets another."""

@@ -9,8 +9,8 @@ from typing import Any
 from alerts.notifiers.labels import SEVERITY
 from alerts.rules.rule import monitor_rules
 from api.alerts import Owner, Severity
-from telemetry.exposition import PREFIX
 from telemetry.text import exact_duration
+from telemetry.wire.exposition import PREFIX
 
 _A = f"{PREFIX}aggregator_"
 

@@ -23,10 +23,10 @@ from api.alerts import Subject
 from kilowatch.prometheus.rules import AlertRule
 from kilowatch.prometheus.vectors import NotExpressible, identity, literal, series
 from telemetry.devices import Event
-from telemetry.exposition import PREFIX
 from telemetry.fleet import gaps_of
 from telemetry.gap import Gap
 from telemetry.metric import Kind as Moves
+from telemetry.wire.exposition import PREFIX
 
 Json = dict[str, object]
 APART: dict[str, tuple[tuple[int, ...], str]] = {

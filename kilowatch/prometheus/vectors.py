@@ -9,7 +9,7 @@ from alerts.engine.recent_events import DISTURBS
 from alerts.rules.names import WORDS
 from api.alerts import Subject
 from power.snapshot.snapshot import Quantity
-from telemetry.exposition import PREFIX
+from telemetry.wire.exposition import PREFIX
 
 _NODE = ("cluster", "node")
 _GPU = (*_NODE, "gpu", "uuid")

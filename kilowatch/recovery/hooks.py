@@ -14,7 +14,7 @@ from api.recovery import RecoveryOutcome
 from kilowatch.recovery.config import StepKind
 from kilowatch.recovery.plan import Plan
 from telemetry.text.printable import one_line
-from telemetry.topics import is_name
+from telemetry.wire.topics import is_name
 
 TAIL_BYTES = 4096
 """How much of a hook's output is kept: its end."""

@@ -266,7 +266,7 @@ _FABRIC = " nvidia-fabricmanager"
 
 
 def _commands(kind: StepKind, node: str, gpus: Sequence[Gpu], *, every: bool) -> tuple[str, ...]:
-    """Return what a person types for a step; names are safe (`telemetry.topics.is_name`)."""
+    """Return what a person types for a step; names are safe (`telemetry.wire.topics.is_name`)."""
     services = _SERVICES + (_FABRIC if every else "")
     which = (
         "" if every or not gpus else " -i " + ",".join(gpu.uuid or str(gpu.index) for gpu in gpus)

@@ -12,9 +12,9 @@ from msgspec import structs
 
 from api.recovery import RecoveryStepReply, RecoveryStepRequest
 from kilowatch.clients.api import ApiClient, ApiError, part
-from telemetry import private_file
 from telemetry.errors import ConfigError
-from telemetry.local_token import state_folders
+from telemetry.files import private_file
+from telemetry.files.local_token import state_folders
 
 
 class LocalStep(msgspec.Struct, frozen=True, kw_only=True):

@@ -31,8 +31,8 @@ from collector.recording.file import RecordedMessage
 from kilowatch.replay.player import STEP, Player
 from telemetry.devices import Event
 from telemetry.errors import IncidentError, NodeError
-from telemetry.set_aside import SetAside
-from telemetry.supervision import ProgressMarks
+from telemetry.runtime.set_aside import SetAside
+from telemetry.runtime.supervision import ProgressMarks
 
 COMMIT_EVERY = 60
 """Recorded seconds in one commit."""

@@ -26,8 +26,8 @@ from api.alerts import Incident
 from api.stats import Stats
 from collector.recording.file import RecordedMessage, no_message
 from telemetry.fleet import Fleet
-from telemetry.inventory import Inventory
-from telemetry.topics import Topic, topic
+from telemetry.wire.inventory import Inventory
+from telemetry.wire.topics import Topic, topic
 
 STEP = 1_000_000_000
 """ns of recorded time between two applications of messages, and by default between two evaluations of

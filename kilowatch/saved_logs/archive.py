@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
 from telemetry.errors import SourceError
-from telemetry.expansion import CHUNK, MAX_RATIO, MAX_SIZE, Expansion
+from telemetry.files.expansion import CHUNK, MAX_RATIO, MAX_SIZE, Expansion
 
 MAX_FILES = 10_000
 """Files of a folder or an archive that are read."""
@@ -123,7 +123,7 @@ def read_zip(
     stream: BinaryIO, where: str, max_size: int | None, read: Callable[[BinaryIO, str], None]
 ) -> None:
     """Call `read` with each file of a zip archive and its name. Raises `SourceError` for a damaged
-    one, `LimitError` beyond `max_size` or the default limits of `telemetry.expansion`."""
+    one, `LimitError` beyond `max_size` or the default limits of `telemetry.files.expansion`."""
     expansion = Expansion(where, max_size or MAX_SIZE, None if max_size else MAX_RATIO)
     try:
         with zipfile.ZipFile(stream) as archive:

@@ -30,7 +30,7 @@ from alerts.rules.rule import Rule
 from alerts.xid.catalogue import XidSeverity
 from api.alerts import Severity
 from api.evidence import EvidenceCommand
-from telemetry.topics import is_name
+from telemetry.wire.topics import is_name
 
 AROUND_SECONDS = AROUND_NS / 1e9
 MOST_INSTANTS = 40

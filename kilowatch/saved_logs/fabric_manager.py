@@ -10,8 +10,8 @@ from alerts.diagnosis.finding import Finding, FindingGpu, of_gpus, with_rule
 from alerts.xid.catalogue import XidSeverity
 from alerts.xid.evaluate import evaluate_switch
 from kilowatch.saved_logs.part import Part
-from telemetry.kernel_log import SXid
-from telemetry.pci import normal_pci
+from telemetry.notations.kernel_log import SXid
+from telemetry.notations.pci import normal_pci
 from telemetry.statements.catalogue import find_statement
 
 _LINE = re.compile(

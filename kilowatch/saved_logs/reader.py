@@ -46,9 +46,9 @@ from kilowatch.saved_logs.part import Part
 from telemetry.catalogue import BY_NAME
 from telemetry.devices import Gpu
 from telemetry.errors import SourceError
-from telemetry.expansion import MAX_SIZE, Expansion, expanded
+from telemetry.files.expansion import MAX_SIZE, Expansion, expanded
 from telemetry.gap import Gap, reason_of
-from telemetry.kernel_log import message_start
+from telemetry.notations.kernel_log import message_start
 from telemetry.statements.node import GPU_DRIVER
 from telemetry.text import counted
 
@@ -115,7 +115,7 @@ class SavedLogReader:
     """Reads files one after another, and returns the findings of all."""
 
     def __init__(self, max_size: int | None = None) -> None:
-        """`max_size`: bytes to which a file may expand (`telemetry.expansion`)."""
+        """`max_size`: bytes to which a file may expand (`telemetry.files.expansion`)."""
         self._max_size = max_size
         self._log = Diagnosis()
         self._files: list[_File] = []

@@ -23,7 +23,7 @@ from kilowatch.saved_logs.evidence import GpuReadings
 from kilowatch.saved_logs.part import Part
 from telemetry.catalogue import BY_NAME
 from telemetry.gap import reason_of
-from telemetry.pci import normal_pci
+from telemetry.notations.pci import normal_pci
 from telemetry.text import counted
 
 LOST = re.compile(r"is lost|fallen off|requires? (?:a )?reset|requires restart", re.IGNORECASE)

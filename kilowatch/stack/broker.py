@@ -1,9 +1,9 @@
 """The embedded MQTT broker of `kilowatch run` and `demo`: rumqttd, in a process of its own.
 
 For one machine; a cluster needs a maintained broker (docs/deploy.md). It has one user, whose password
-is made at each start and found by programs of the same user of the machine (`telemetry.local_token`);
+is made at each start and found by programs of the same user of the machine (`telemetry.files.local_token`);
 it knows no access list, so whoever has the password may publish anything. It speaks MQTT 3.1.1, stores
-nothing over a restart (nothing needs to be stored: telemetry/frame.py), and binds to loopback by
+nothing over a restart (nothing needs to be stored: telemetry/wire/frame.py), and binds to loopback by
 default.
 """
 
@@ -20,9 +20,9 @@ from pathlib import Path
 from iotcore import Broker
 
 from kilowatch.stack.ports import is_free
-from telemetry import local_token, private_file
 from telemetry.errors import BusError
-from telemetry.mqtt import EMBEDDED_USER, BrokerConfig
+from telemetry.files import local_token, private_file
+from telemetry.wire.mqtt import EMBEDDED_USER, BrokerConfig
 
 log = logging.getLogger(__name__)
 METERS_USER = "meters"

@@ -17,7 +17,7 @@ import msgspec
 from collector.config import CollectorConfig
 from collector.service import Linger, run_collector
 from collector.source import Source
-from telemetry.tasks import TaskGroup
+from telemetry.runtime.tasks import TaskGroup
 
 AT_ONCE = 8
 """Collectors of a process that are started and do not report yet."""

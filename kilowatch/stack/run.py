@@ -22,10 +22,10 @@ from kilowatch.stack.start import StartReport
 from kilowatch.stack.start_line import aggregator_facts, collector_facts
 from present.circuit.rules import NO_CIRCUITS
 from telemetry.errors import ConfigError
-from telemetry.inventory import CommandKind
-from telemetry.mqtt import BrokerConfig
-from telemetry.release import release
+from telemetry.runtime.release import release
 from telemetry.text.service_log import log_start
+from telemetry.wire.inventory import CommandKind
+from telemetry.wire.mqtt import BrokerConfig
 
 DEMO_SOURCE = "simulated:desktop-4x5090"
 

@@ -32,8 +32,8 @@ from kilowatch.stack.parent import (
 )
 from kilowatch.stack.start import FEW_NODES
 from telemetry.errors import KilowattError
-from telemetry.supervision import describe
-from telemetry.tasks import end
+from telemetry.runtime.supervision import describe
+from telemetry.runtime.tasks import end
 from telemetry.text import counted
 from telemetry.text.log_lines import log_many_nodes_as_one, log_to_stderr
 

@@ -22,7 +22,7 @@ from kilowatch.stack.collectors import Collectors, Sampled
 from kilowatch.stack.signals import on_hangup
 from kilowatch.stack.start import StartReport, follow_start
 from telemetry.errors import KilowattError
-from telemetry.tasks import TaskGroup, first_error
+from telemetry.runtime.tasks import TaskGroup, first_error
 
 log = logging.getLogger(__name__)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from aggregator.config import AggregatorConfig, StoreKind
 from collector.config import CollectorConfig
-from telemetry.mqtt import BrokerConfig
 from telemetry.text import duration
-from telemetry.topics import ROOT, Topic, topic
+from telemetry.wire.mqtt import BrokerConfig
+from telemetry.wire.topics import ROOT, Topic, topic
 
 
 def collector_facts(config: CollectorConfig) -> dict[str, str]:

@@ -8,8 +8,8 @@ from kilowatch.text.table import columns
 from present.device.use import HEADS, PROCESSES, UseLine, lacking_lines, use_lines
 from telemetry.devices import Gpu
 from telemetry.errors import ConfigError
-from telemetry.inventory import Inventory
-from telemetry.jobs import NodeJobs
+from telemetry.wire.inventory import Inventory
+from telemetry.wire.jobs import NodeJobs
 
 _WIDTH = 140
 _DRIVER_WORKS = frozenset({"up", "none"})

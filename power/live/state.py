@@ -53,7 +53,7 @@ from power.site.circuit import ElementKind
 from power.site.layout import SiteLayout
 from power.snapshot.snapshot import PowerSnapshot
 from power.wiring import Flags, Floats
-from telemetry.set_aside import SetAside
+from telemetry.runtime.set_aside import SetAside
 
 T = TypeVar("T")
 

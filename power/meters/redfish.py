@@ -25,7 +25,7 @@ from power.meters.sample import (
     total,
 )
 from telemetry.errors import ConfigError, WireError
-from telemetry.redfish import ROOT, part, parts, type_of
+from telemetry.notations.redfish import ROOT, part, parts, type_of
 
 EQUIPMENT = f"{ROOT}/PowerEquipment"
 _KWH = 3.6e6

@@ -18,7 +18,7 @@ from power.site.config import NodeConfig, PowerConfig, SupplyConfig
 from power.site.machine import HOST_WATTS, gpu_parts, supply_points
 from telemetry.devices import Gpu
 from telemetry.errors import ConfigError
-from telemetry.inventory import Inventory
+from telemetry.wire.inventory import Inventory
 
 _GIB = 2**30
 

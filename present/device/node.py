@@ -9,8 +9,8 @@ from api.node_register import ReleaseDrift
 from present.device.gpu import Read
 from present.row import FactRow, Tone
 from present.units import gibibytes_of, number, percent, watts
-from telemetry.inventory import NodeRole
 from telemetry.text import ABSENT, counted, duration, short_duration
+from telemetry.wire.inventory import NodeRole
 
 _WITH_GPUS = {"", NodeRole.GPU}
 """Roles of nodes whose missing GPUs are missed; "" is not known."""

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from present.units import gibibytes, percent
 from telemetry.devices import Gpu
-from telemetry.jobs import Allocation, AllocationKind, GpuProcess, Job, JobKey, NodeJobs
 from telemetry.text import counted, duration
+from telemetry.wire.jobs import Allocation, AllocationKind, GpuProcess, Job, JobKey, NodeJobs
 
 UNKNOWN = "not known"
 PROCESSES = "process"

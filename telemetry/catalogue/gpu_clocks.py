@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from telemetry.amd import AmdReader, Binary, File, Pick, Residency
+from telemetry.catalogue.amd import AmdReader, Binary, File, Pick, Residency
+from telemetry.catalogue.nvml import Call, Field, Gpm
 from telemetry.metric import Kind, Lane, Metric, Unit
-from telemetry.nvml import Call, Field, Gpm
 
 _MEGA = 1e6
 _NANO = 1e-9

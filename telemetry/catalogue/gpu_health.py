@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from telemetry.amd import AmdReader, BadPages, File, LibraryAnswer, Pick, Ras
+from telemetry.catalogue.amd import AmdReader, BadPages, File, LibraryAnswer, Pick, Ras
+from telemetry.catalogue.nvml import Call, Field
 from telemetry.metric import Kind, Lane, Metric, Unit
-from telemetry.nvml import Call, Field
 
 # Field ids of nvml.h by (period, severity): first the sum, then the locations.
 _ECC_FIELDS: dict[tuple[str, str], dict[str, int]] = {

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from telemetry.amd import AmdReader, Binary, File, KfdProcesses, LibraryAnswer, Pick
+from telemetry.catalogue.amd import AmdReader, Binary, File, KfdProcesses, LibraryAnswer, Pick
+from telemetry.catalogue.nvml import ALL_LINKS, Call, Field
 from telemetry.metric import Kind, Lane, Metric, Unit
-from telemetry.nvml import ALL_LINKS, Call, Field
 
 _KIBI = 1024.0
 _FABRIC = "nvmlDeviceGetGpuFabricInfoV"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from telemetry.amd import Binary, Sensor
+from telemetry.catalogue.amd import Binary, Sensor
+from telemetry.catalogue.nvml import Call, Field
 from telemetry.metric import Kind, Lane, Metric, Unit
-from telemetry.nvml import Call, Field
 
 _MILLI, _MICRO = 1e-3, 1e-6
 _MODULE, _MEMORY = 1, 2  # power scopes of fields 185 to 192

@@ -6,8 +6,8 @@ GPU instance, over the time since the reading before; compute instances that sha
 
 from __future__ import annotations
 
+from telemetry.catalogue.nvml import Call, Gpm, NvmlReader
 from telemetry.metric import Lane, Metric, Table, Unit
-from telemetry.nvml import Call, Gpm, NvmlReader
 
 _PERCENT = 0.01
 

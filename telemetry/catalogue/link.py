@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from telemetry.amd import Binary, LibraryAnswer
+from telemetry.catalogue.amd import Binary, LibraryAnswer
+from telemetry.catalogue.nvml import EACH_LINK, Field
 from telemetry.metric import Kind, Lane, Metric, Table, Unit
-from telemetry.nvml import EACH_LINK, Field
 
 _KIBI = 1024.0
 _MEGA = 1e6

@@ -7,8 +7,8 @@ two readings shows in the counter of falls.
 
 from __future__ import annotations
 
+from telemetry.catalogue.sysfs import DeviceFile, HostReader, InterfaceFile, PortFile, Statistic
 from telemetry.metric import Kind, Lane, Metric, Table, Unit
-from telemetry.sysfs import DeviceFile, HostReader, InterfaceFile, PortFile, Statistic
 
 _SELF = "the collector itself"
 _WORDS = 4.0

@@ -22,7 +22,7 @@ from api.stats import Stats
 from power.snapshot.snapshot import PowerSnapshot
 from telemetry.devices import Event
 from telemetry.fleet import Fleet
-from telemetry.schema import GPU_FAST, SCHEMA
+from telemetry.wire.schema import GPU_FAST, SCHEMA
 from tests.aggregator.fake_view import inventory
 
 RULES = """

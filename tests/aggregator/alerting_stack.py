@@ -20,8 +20,8 @@ from api.alerts import Action
 from telemetry.devices import Event
 from telemetry.fleet import Fleet
 from telemetry.gap import GAP, Gap
-from telemetry.inventory import Inventory
-from telemetry.schema import GPU_FAST, SCHEMA
+from telemetry.wire.inventory import Inventory
+from telemetry.wire.schema import GPU_FAST, SCHEMA
 from tests.aggregator.fake_view import inventory
 
 NOON = 1_790_000_000 * 10**9

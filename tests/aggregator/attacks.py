@@ -8,11 +8,11 @@ from pathlib import Path
 
 import msgspec
 
-from telemetry import frame as frames
-from telemetry import inventory as messages
 from telemetry.devices import Event
-from telemetry.inventory import CollectorStatus, FrameSpan, NodeState
-from telemetry.topics import Topic, topic
+from telemetry.wire import frame as frames
+from telemetry.wire import inventory as messages
+from telemetry.wire.inventory import CollectorStatus, FrameSpan, NodeState
+from telemetry.wire.topics import Topic, topic
 from tests.aggregator.feed import Feed
 from tests.aggregator.node import START, inventory, payload
 

@@ -44,19 +44,19 @@ from api.evidence import EvidenceReply
 from api.fleet import StoredEvent
 from api.jobs import JobRow
 from api.stats import Stats
-from telemetry import frame as frames
 from telemetry.catalogue import BY_NAME
 from telemetry.devices import INSTANCE_PREFIX, PORT_PREFIX, Event, Gpu, Link, MigInstance, Port
 from telemetry.errors import NodeError
 from telemetry.fleet import Fleet
 from telemetry.gap import NOT_SUPPORTED
-from telemetry.intervals import IntervalSet
-from telemetry.inventory import Inventory
-from telemetry.jobs import Allocation, GpuProcess, Job, JobKey, NodeJobs
 from telemetry.metric import Lane, Table
-from telemetry.schema import SCHEMA
-from telemetry.set_aside import SetAside
-from telemetry.supervision import ProgressMarks
+from telemetry.runtime.set_aside import SetAside
+from telemetry.runtime.supervision import ProgressMarks
+from telemetry.wire import frame as frames
+from telemetry.wire.intervals import IntervalSet
+from telemetry.wire.inventory import Inventory
+from telemetry.wire.jobs import Allocation, GpuProcess, Job, JobKey, NodeJobs
+from telemetry.wire.schema import SCHEMA
 
 START = 1_790_000_000_000_000_000
 """The wall clock of tests at monotonic second 1000, ns since 1970."""

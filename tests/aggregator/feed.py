@@ -14,12 +14,12 @@ from aggregator.store.embedded import EmbeddedStore
 from aggregator.store.protocol import Batch
 from api.fleet import StoredEvent
 from api.stats import Stats
-from telemetry import inventory as messages
 from telemetry.devices import Event
 from telemetry.fleet import Fleet
-from telemetry.frame import encode_many
-from telemetry.inventory import CollectorStatus, CommandReply, FrameSpan, Inventory, NodeState
-from telemetry.topics import Topic, topic
+from telemetry.wire import inventory as messages
+from telemetry.wire.frame import encode_many
+from telemetry.wire.inventory import CollectorStatus, CommandReply, FrameSpan, Inventory, NodeState
+from telemetry.wire.topics import Topic, topic
 from tests.aggregator.node import START, inventory, payload
 
 HOUR = 3600 * 10**9

@@ -13,7 +13,7 @@ from power.meters.meter_record import MeterState
 from power.meters.reading import MeterReading
 from power.site.config import PowerConfig
 from power.site.decode import decode
-from telemetry.mqtt import BrokerConfig
+from telemetry.wire.mqtt import BrokerConfig
 
 T = TypeVar("T")
 

@@ -16,11 +16,12 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from telemetry import frame as frames
-from telemetry import inventory as messages
 from telemetry.devices import Event, Gpu
 from telemetry.gap import NOT_SUPPORTED
-from telemetry.inventory import (
+from telemetry.runtime.tasks import end
+from telemetry.wire import frame as frames
+from telemetry.wire import inventory as messages
+from telemetry.wire.inventory import (
     CollectorStatus,
     Command,
     CommandKind,
@@ -29,10 +30,9 @@ from telemetry.inventory import (
     Inventory,
     NodeState,
 )
-from telemetry.mqtt import BrokerConfig
-from telemetry.schema import GPU_FAST, NODE_FAST, SCHEMA
-from telemetry.tasks import end
-from telemetry.topics import Topic, topic
+from telemetry.wire.mqtt import BrokerConfig
+from telemetry.wire.schema import GPU_FAST, NODE_FAST, SCHEMA
+from telemetry.wire.topics import Topic, topic
 from tests.brokers import plain_client
 
 START = 1_763_700_000 * 10**9

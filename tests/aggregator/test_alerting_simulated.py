@@ -19,12 +19,12 @@ from collector.simulated import Scenario, scenario
 from collector.simulated.faults import FaultKind
 from collector.simulated.source import SimulatedSource
 from kilowatch.replay.outcome import ReplayOutcome, replay
-from telemetry import frame as frames
-from telemetry import inventory as messages
 from telemetry.devices import Event
-from telemetry.inventory import CollectorStatus, NodeState
 from telemetry.metric import Lane
-from telemetry.topics import Topic
+from telemetry.wire import frame as frames
+from telemetry.wire import inventory as messages
+from telemetry.wire.inventory import CollectorStatus, NodeState
+from telemetry.wire.topics import Topic
 
 BEGINS = 30
 FAULTS = {

@@ -18,15 +18,15 @@ from aggregator.store.protocol import Batch
 from alerts.rules.rule import load
 from api.alerts import AlertState, Severity
 from api.stats import Stats
-from telemetry import border
-from telemetry import frame as frames
-from telemetry import inventory as messages
 from telemetry.devices import Event, Gpu, Link
 from telemetry.fleet import Fleet
-from telemetry.intervals import IntervalSet
-from telemetry.inventory import CollectorStatus, FrameSpan, Inventory, NodeState
-from telemetry.schema import GPU_FAST, SCHEMA
-from telemetry.topics import Topic, topic
+from telemetry.wire import border
+from telemetry.wire import frame as frames
+from telemetry.wire import inventory as messages
+from telemetry.wire.intervals import IntervalSet
+from telemetry.wire.inventory import CollectorStatus, FrameSpan, Inventory, NodeState
+from telemetry.wire.schema import GPU_FAST, SCHEMA
+from telemetry.wire.topics import Topic, topic
 from tests.aggregator.feed import ARRIVAL, Feed
 from tests.aggregator.node import inventory, payload, sampled_at, value
 from tests.kit.night import seed, size

@@ -19,9 +19,9 @@ from collector.service import Linger
 from kilowatch.doctor.checks import brokers as check_brokers
 from kilowatch.settings import load
 from telemetry.errors import BusError, ConfigError
-from telemetry.inventory import CommandKind
-from telemetry.mqtt import BrokerConfig, client_id, connect
-from telemetry.topics import Topic, shard_of, topic
+from telemetry.wire.inventory import CommandKind
+from telemetry.wire.mqtt import BrokerConfig, client_id, connect
+from telemetry.wire.topics import Topic, shard_of, topic
 from tests.aggregator.node import ScriptedNode
 from tests.aggregator.test_service import config, running
 from tests.brokers import Broker, Mosquitto, free_port, plain_client

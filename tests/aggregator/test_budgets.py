@@ -15,15 +15,15 @@ from aggregator.http.metrics import self_families
 from aggregator.ingest.budgets import TokenBucket
 from aggregator.settings.budgets import IngestBudgets
 from aggregator.store.protocol import Batch, CollectorRun, Hole
-from telemetry import frame as frames
-from telemetry import inventory as messages
 from telemetry.devices import Event, Gpu, Link
 from telemetry.errors import ConfigError
-from telemetry.exposition import render
-from telemetry.intervals import IntervalSet
-from telemetry.inventory import CollectorStatus, CommandKind, FrameSpan, Inventory, NodeState
 from telemetry.text.settings import convert
-from telemetry.topics import Topic
+from telemetry.wire import frame as frames
+from telemetry.wire import inventory as messages
+from telemetry.wire.exposition import render
+from telemetry.wire.intervals import IntervalSet
+from telemetry.wire.inventory import CollectorStatus, CommandKind, FrameSpan, Inventory, NodeState
+from telemetry.wire.topics import Topic
 from tests.aggregator import attacks
 from tests.aggregator.attacks import attack, status
 from tests.aggregator.feed import Feed

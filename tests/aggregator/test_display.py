@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from telemetry import frame as frames
 from telemetry.fleet import gaps_of
 from telemetry.gap import Gap
-from telemetry.schema import GPU_FAST, GPU_SLOW, SCHEMA
-from telemetry.topics import Topic
+from telemetry.wire import frame as frames
+from telemetry.wire.schema import GPU_FAST, GPU_SLOW, SCHEMA
+from telemetry.wire.topics import Topic
 from tests.aggregator.feed import Feed
 from tests.aggregator.node import gpu_rows, sampled_at
 

@@ -19,7 +19,7 @@ from aggregator.register.facts import facts_of
 from api.drift import DriftReply, NodeGroup
 from kilowatch.__main__ import main
 from telemetry.devices import Gpu, Link, Port
-from telemetry.inventory import Inventory
+from telemetry.wire.inventory import Inventory
 from tests.aggregator.fake_view import FakeView
 from tests.aggregator.http_client import Door, door
 

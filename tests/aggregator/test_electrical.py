@@ -34,10 +34,10 @@ from telemetry.devices import Gpu
 from telemetry.errors import ConfigError
 from telemetry.fleet import Fleet
 from telemetry.gap import DEVICE_LOST, NOT_SUPPORTED
-from telemetry.inventory import Inventory
 from telemetry.metric import Table
-from telemetry.mqtt import BrokerConfig
-from telemetry.schema import SCHEMA
+from telemetry.wire.inventory import Inventory
+from telemetry.wire.mqtt import BrokerConfig
+from telemetry.wire.schema import SCHEMA
 from tests.kit.waiting import until
 
 START = 1_790_000_000_000_000_000

@@ -27,12 +27,12 @@ from alerts.message.card import card_of
 from alerts.message.page import Links
 from api.alerts import Action, Alert, AlertState
 from api.evidence import Evidence, EvidenceReply
-from telemetry import inventory as messages
 from telemetry.devices import Event, Gpu
 from telemetry.gap import TIMED_OUT
-from telemetry.inventory import Inventory
 from telemetry.metric import Table
-from telemetry.topics import Topic
+from telemetry.wire import inventory as messages
+from telemetry.wire.inventory import Inventory
+from telemetry.wire.topics import Topic
 from tests.aggregator.fake_view import FakeView, give_jobs
 from tests.aggregator.http_client import small_cluster
 from tests.aggregator.node import ScriptedNode, payload

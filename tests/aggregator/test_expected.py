@@ -27,13 +27,13 @@ from api.drift import DriftReply
 from collector.config import SERVICES
 from collector.host.configuration import configuration
 from kilowatch import settings
-from telemetry import frame as frames
-from telemetry import inventory as messages
 from telemetry.errors import ConfigError
 from telemetry.fleet import Fleet
-from telemetry.inventory import CollectorStatus, Inventory, NodeState
-from telemetry.schema import NODE_FAST, PORT_SLOW, SCHEMA
-from telemetry.topics import Topic, topic
+from telemetry.wire import frame as frames
+from telemetry.wire import inventory as messages
+from telemetry.wire.inventory import CollectorStatus, Inventory, NodeState
+from telemetry.wire.schema import NODE_FAST, PORT_SLOW, SCHEMA
+from telemetry.wire.topics import Topic, topic
 from tests.aggregator.test_drift import PLANTED, REPLACE, Change, dgx, gpu, host, node, port
 from tests.aggregator.test_service import config, running
 from tests.brokers import Broker, plain_client

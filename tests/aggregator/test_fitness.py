@@ -21,7 +21,7 @@ from aggregator.fitness.service import SAMPLE_NS, FitnessTracker, node_states, n
 from aggregator.register.drift import compared, drift_of
 from api.alerts import Alert, AlertState, Severity
 from api.fitness import Fitness, FitnessReply
-from telemetry.jobs import JobKey
+from telemetry.wire.jobs import JobKey
 from tests.aggregator.fake_view import FakeView, give_jobs, inventory
 from tests.aggregator.http_client import door
 from tests.aggregator.test_drift import dgx, gpu

@@ -13,11 +13,11 @@ import pytest
 from aggregator.alerting.service import SlicedCpu
 from alerts.engine.engine import RuleEngine
 from api.alerts import Action, AlertState
-from telemetry import inventory as messages
 from telemetry.errors import BusError, ConfigError
-from telemetry.inventory import CollectorStatus, NodeState
-from telemetry.jobs import NodeJobs
-from telemetry.topics import Topic, topic
+from telemetry.wire import inventory as messages
+from telemetry.wire.inventory import CollectorStatus, NodeState
+from telemetry.wire.jobs import NodeJobs
+from telemetry.wire.topics import Topic, topic
 from tests.aggregator.alerting_stack import Hall
 from tests.aggregator.node import ScriptedNode, inventory
 from tests.aggregator.test_service import config, running

@@ -17,7 +17,7 @@ import pytest
 
 from aggregator.http import health_thread
 from aggregator.http.health_thread import HealthRequest, HealthThread, plain_request
-from telemetry.supervision import ProgressMarks
+from telemetry.runtime.supervision import ProgressMarks
 from tests.aggregator.fake_view import FakeView
 from tests.aggregator.http_client import door
 

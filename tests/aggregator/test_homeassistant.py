@@ -31,7 +31,7 @@ from kilowatch.pki.access_list import access_list
 from kilowatch.settings import load
 from telemetry.errors import ConfigError
 from telemetry.gap import NOT_SUPPORTED
-from telemetry.mqtt import BrokerConfig
+from telemetry.wire.mqtt import BrokerConfig
 from tests.aggregator.fake_view import FakeView
 from tests.aggregator.node import ScriptedNode, inventory, value
 from tests.aggregator.test_forget import end

@@ -8,7 +8,7 @@ from api.alerts import Alert, AlertState, Severity
 from telemetry.catalogue import CATALOGUE
 from telemetry.devices import Event
 from telemetry.gap import DEVICE_LOST
-from telemetry.schema import GPU_FAST, SCHEMA
+from telemetry.wire.schema import GPU_FAST, SCHEMA
 from tests.aggregator.fake_view import FakeView, inventory, readings
 from tests.aggregator.http_client import door, small_cluster
 

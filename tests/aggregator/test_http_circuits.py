@@ -24,9 +24,9 @@ from api.alerts import Alert, AlertState, Severity, Subject
 from power.live import PowerSnapshots
 from power.snapshot.documents import circuit_states
 from power.snapshot.quantities import QUANTITIES
-from telemetry.exposition import render
-from telemetry.jobs import Allocation, Job, JobKey, NodeJobs
-from telemetry.set_aside import Parts, SetAside
+from telemetry.runtime.set_aside import Parts, SetAside
+from telemetry.wire.exposition import render
+from telemetry.wire.jobs import Allocation, Job, JobKey, NodeJobs
 from tests.aggregator.fake_view import FakeView
 from tests.aggregator.http_client import Door, door, small_cluster
 

@@ -14,8 +14,8 @@ from aggregator.http.dcgm import COUNTERS
 from docs.dcgm_names import NOT_SERVED
 from telemetry.catalogue import BY_NAME
 from telemetry.devices import Event
-from telemetry.jobs import JobKey
 from telemetry.metric import Kind, Table
+from telemetry.wire.jobs import JobKey
 from tests.aggregator.fake_view import START
 from tests.aggregator.http_client import door, small_cluster
 from tests.aggregator.test_http_jobs import shared

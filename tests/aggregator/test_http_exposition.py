@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aggregator.http.exposition import ExpositionPages, render
-from telemetry import exposition
 from telemetry.text.decimals import plain
+from telemetry.wire import exposition
 from tests.aggregator.fake_view import FakeView, inventory, readings
 
 FLOATS = st.lists(st.floats(width=32, allow_nan=True), max_size=50)

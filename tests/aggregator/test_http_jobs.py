@@ -17,7 +17,7 @@ from api.jobs import JobPhase, JobReply, JobRow, JobsReply, JobSummary
 from kilowatch.text.jobs import job_lines, summary_lines
 from present import units
 from telemetry.devices import MigInstance
-from telemetry.jobs import GpuProcess, Job, JobKey, NodeJobs
+from telemetry.wire.jobs import GpuProcess, Job, JobKey, NodeJobs
 from tests.aggregator.fake_view import FakeView, inventory
 from tests.aggregator.http_client import add_token, bearer, door
 from tests.aggregator.test_jobs_usage import KEYS, SECOND, Site

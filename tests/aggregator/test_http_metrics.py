@@ -198,7 +198,7 @@ async def test_a_gpu_that_is_gone_leaves_only_the_word_that_it_is_gone() -> None
 def _without_gpu(what: Any) -> dict[int, list[list[float]]]:
     from telemetry.gap import DEVICE_LOST
     from telemetry.metric import Table
-    from telemetry.schema import SCHEMA
+    from telemetry.wire.schema import SCHEMA
 
     blocks = readings(what, 1)
     for number, block in enumerate(SCHEMA.blocks):

@@ -26,7 +26,7 @@ from api.alerts import Action, Alert, AlertState, Severity
 from api.evidence import EvidenceReadings, EvidenceReply
 from api.fleet import StoredEvent
 from telemetry.devices import Event
-from telemetry.jobs import Allocation, JobKey, NodeJobs
+from telemetry.wire.jobs import Allocation, JobKey, NodeJobs
 from tests.aggregator.fake_view import START, FakePost, FakeView
 from tests.aggregator.http_client import door, small_cluster
 

@@ -12,7 +12,7 @@ import pytest
 
 from aggregator.store.executor import StoreExecutor
 from api.columns import PackedFramesReply
-from telemetry.schema import GPU_FAST, SCHEMA
+from telemetry.wire.schema import GPU_FAST, SCHEMA
 from tests.aggregator.fake_view import FakeView
 from tests.aggregator.feed import ARRIVAL, HOUR, Feed
 from tests.aggregator.http_client import Door, door

@@ -19,7 +19,7 @@ from aggregator.assembly.http_server import listening
 from aggregator.http.config import HttpConfig
 from telemetry.gap import DEVICE_LOST
 from telemetry.metric import Table
-from telemetry.schema import SCHEMA
+from telemetry.wire.schema import SCHEMA
 from tests.aggregator.fake_view import FakeView, inventory, readings
 from tests.aggregator.http_client import Door, add_token, door, small_cluster
 from tests.aggregator.test_http_tls import issue, make_authority

@@ -16,7 +16,7 @@ from aggregator.http.config import HttpConfig
 from api.alerts import Alert, AlertState, Severity
 from telemetry.devices import Event
 from telemetry.gap import DEVICE_LOST
-from telemetry.schema import GPU_FAST, SCHEMA
+from telemetry.wire.schema import GPU_FAST, SCHEMA
 from tests.aggregator.fake_view import FakeView, inventory, readings
 from tests.aggregator.http_client import Door, door, small_cluster
 

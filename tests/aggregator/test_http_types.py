@@ -77,7 +77,7 @@ def test_every_type_of_an_operation_is_defined_in_api() -> None:
         name: module
         for name, module in modules.items()
         if not module.startswith("api.")
-        and module not in {"telemetry.devices", "telemetry.jobs", "telemetry.metric"}
+        and module not in {"telemetry.devices", "telemetry.wire.jobs", "telemetry.metric"}
     }
     assert not elsewhere
     assert {"AlertRow", "Stats", "CircuitState", "Gpu", "Severity"} <= set(modules)

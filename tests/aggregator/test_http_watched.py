@@ -9,7 +9,7 @@ from aggregator.http.rule_input_metrics import MOST_KINDS
 from telemetry.devices import Event
 from telemetry.gap import DEVICE_LOST
 from telemetry.metric import Table
-from telemetry.schema import SCHEMA
+from telemetry.wire.schema import SCHEMA
 from tests.aggregator.fake_view import START, FakeView, readings
 from tests.aggregator.http_client import Door, door, small_cluster
 

@@ -8,7 +8,7 @@ from aggregator.alerting.pipeline import AlertPipeline
 from aggregator.impairments import CLEARED_SHOWN, MOST_PARTS, SHOWN, BlockedParts, Impairments
 from api.alerts import AlertState
 from telemetry.fleet import Fleet
-from telemetry.supervision import ProgressMarks
+from telemetry.runtime.supervision import ProgressMarks
 from tests.aggregator.http_client import door, small_cluster
 
 OWN = "aggregator/default"

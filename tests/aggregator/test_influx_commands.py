@@ -19,7 +19,7 @@ from kilowatch.__main__ import main
 from kilowatch.cli.config import verify
 from kilowatch.settings import load
 from telemetry.errors import ConfigError
-from telemetry.exposition import render
+from telemetry.wire.exposition import render
 from tests.brokers import free_port
 from tests.influxes import Influxd, VictoriaMetrics
 

@@ -12,15 +12,15 @@ from aggregator.config import StoreConfig
 from aggregator.store.executor import StoreExecutor
 from aggregator.store.protocol import Batch, Frames, HistorySeries, Hole, PastInstants
 from api.fleet import StoredEvent
-from telemetry import frame as frames
-from telemetry import inventory as messages
 from telemetry.devices import Event, Gpu, Link
 from telemetry.errors import StoreError
-from telemetry.intervals import IntervalSet
-from telemetry.inventory import Inventory
 from telemetry.metric import Lane, Table
-from telemetry.schema import GPU_FAST, GPU_SLOW, LINK_FAST, LINK_SLOW, NODE_FAST, SCHEMA
-from telemetry.topics import Topic
+from telemetry.wire import frame as frames
+from telemetry.wire import inventory as messages
+from telemetry.wire.intervals import IntervalSet
+from telemetry.wire.inventory import Inventory
+from telemetry.wire.schema import GPU_FAST, GPU_SLOW, LINK_FAST, LINK_SLOW, NODE_FAST, SCHEMA
+from telemetry.wire.topics import Topic
 from tests.aggregator.feed import Feed
 from tests.aggregator.influx_feed import InfluxFeed, prepared
 from tests.aggregator.node import GAP_COLUMN, START, expected, gpu_rows, node_rows, sampled_at

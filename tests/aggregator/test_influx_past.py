@@ -11,12 +11,12 @@ import pytest
 from aggregator.influx import client, past
 from aggregator.influx.past import rows_of
 from aggregator.store.protocol import FleetPast, PastInstants
-from telemetry import frame as frames
 from telemetry.errors import StoreError
 from telemetry.gap import TIMED_OUT
 from telemetry.metric import Lane, Table
-from telemetry.schema import GPU_FAST, SCHEMA
-from telemetry.topics import Topic
+from telemetry.wire import frame as frames
+from telemetry.wire.schema import GPU_FAST, SCHEMA
+from telemetry.wire.topics import Topic
 from tests.aggregator.influx_feed import InfluxFeed, prepared
 from tests.aggregator.node import START, expected, gpu_rows, inventory, sampled_at
 from tests.influxes import Influxd

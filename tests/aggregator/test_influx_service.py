@@ -19,8 +19,8 @@ from msgspec.structs import replace
 from aggregator.config import AggregatorConfig, StoreConfig, StoreKind
 from aggregator.influx.store import InfluxStore
 from aggregator.settings.influx import InfluxConfig
-from telemetry.mqtt import BrokerConfig
-from telemetry.schema import GPU_FAST, SCHEMA
+from telemetry.wire.mqtt import BrokerConfig
+from telemetry.wire.schema import GPU_FAST, SCHEMA
 from tests.aggregator.influx_feed import LONG, influx_config, prepared
 from tests.aggregator.node import NOW, ScriptedNode, expected, sampled_at
 from tests.aggregator.test_service import config, running

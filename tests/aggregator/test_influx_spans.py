@@ -15,7 +15,7 @@ from aggregator.influx.state_changes import ChangeWatcher, names_of
 from aggregator.settings.influx import InfluxConfig
 from aggregator.store.protocol import Frames
 from telemetry.gap import NOT_SUPPORTED, TIMED_OUT, Gap, bits32
-from telemetry.schema import GPU_FAST, SCHEMA
+from telemetry.wire.schema import GPU_FAST, SCHEMA
 
 BLOCK = SCHEMA.blocks[GPU_FAST]
 GAUGES, COUNTERS = len(BLOCK.gauges), len(BLOCK.counters)

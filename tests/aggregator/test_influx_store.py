@@ -15,13 +15,13 @@ from aggregator.influx.spool import Spool
 from aggregator.influx.store import InfluxStore
 from aggregator.store.protocol import Batch, Hole
 from api.fleet import StoredEvent
-from telemetry import frame as frames
 from telemetry.devices import Event
 from telemetry.errors import StoreError
 from telemetry.gap import DEVICE_LOST, NOT_SUPPORTED, TIMED_OUT
-from telemetry.intervals import IntervalSet
-from telemetry.schema import GPU_FAST, NODE_FAST, SCHEMA
-from telemetry.topics import Topic
+from telemetry.wire import frame as frames
+from telemetry.wire.intervals import IntervalSet
+from telemetry.wire.schema import GPU_FAST, NODE_FAST, SCHEMA
+from telemetry.wire.topics import Topic
 from tests.aggregator.feed import ARRIVAL
 from tests.aggregator.influx_feed import InfluxFeed, influx_config, prepared, store_config
 from tests.aggregator.node import START, expected, gpu_rows, node_rows, sampled_at

@@ -11,13 +11,13 @@ import pytest
 from aggregator.config import BackfillConfig, StoreConfig
 from aggregator.ingest.ids import IdRegistry
 from aggregator.ingest.layout import fits_inventory, make_layout
-from telemetry import frame as frames
-from telemetry import inventory as messages
 from telemetry.devices import Event, Gpu
 from telemetry.fleet import gaps_of
 from telemetry.gap import Gap
-from telemetry.intervals import IntervalSet
-from telemetry.inventory import (
+from telemetry.wire import frame as frames
+from telemetry.wire import inventory as messages
+from telemetry.wire.intervals import IntervalSet
+from telemetry.wire.inventory import (
     CollectorStatus,
     CommandKind,
     CommandReply,
@@ -25,8 +25,8 @@ from telemetry.inventory import (
     Inventory,
     NodeState,
 )
-from telemetry.schema import GPU_FAST, SCHEMA, Block, Schema
-from telemetry.topics import Topic
+from telemetry.wire.schema import GPU_FAST, SCHEMA, Block, Schema
+from telemetry.wire.topics import Topic
 from tests.aggregator.feed import Feed
 from tests.aggregator.node import (
     GAP_COLUMN,

@@ -10,11 +10,11 @@ from aggregator.http.metrics import self_families
 from aggregator.ingest.router import Interner
 from aggregator.stats import add_lags
 from api.stats import LAG_BOUNDS, LagHistogram, Stats
-from telemetry import inventory as messages
 from telemetry.devices import Gpu
-from telemetry.exposition import render
-from telemetry.inventory import Inventory
-from telemetry.schema import SCHEMA
+from telemetry.wire import inventory as messages
+from telemetry.wire.exposition import render
+from telemetry.wire.inventory import Inventory
+from telemetry.wire.schema import SCHEMA
 
 
 def decoded(node: str, gap: str) -> Inventory:

@@ -24,7 +24,7 @@ from api.alerts import AlertState
 from telemetry.errors import StoreError
 from telemetry.fleet import Fleet
 from telemetry.metric import Table
-from telemetry.set_aside import IDLE_SECONDS, SetAside
+from telemetry.runtime.set_aside import IDLE_SECONDS, SetAside
 from tests.aggregator.alerting_stack import Hall, calls
 from tests.aggregator.feed import ARRIVAL, Feed
 

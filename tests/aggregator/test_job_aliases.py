@@ -14,7 +14,7 @@ from aggregator.jobs.stored import JobQuery
 from aggregator.store.embedded import EmbeddedStore
 from api.jobs import JobPhase, JobRow
 from telemetry.devices import Event
-from telemetry.jobs import (
+from telemetry.wire.jobs import (
     Allocation,
     AllocationKind,
     GpuProcess,

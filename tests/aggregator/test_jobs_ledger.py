@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from aggregator.jobs.ledger import MOST_ALLOCATIONS, JobLedger, JobRecord
 from api.jobs import AllocationRow, JobPhase
 from telemetry.errors import WireError
-from telemetry.jobs import ENDED_SECONDS, Allocation, Job, JobKey, NodeJobs, Precision
+from telemetry.wire.jobs import ENDED_SECONDS, Allocation, Job, JobKey, NodeJobs, Precision
 
 SECOND = 10**9
 T0 = 1_790_000_000 * SECOND

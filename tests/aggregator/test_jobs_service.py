@@ -8,8 +8,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from telemetry.jobs import Allocation, Job, JobKey, NodeJobs, Precision
-from telemetry.topics import Topic
+from telemetry.wire.jobs import Allocation, Job, JobKey, NodeJobs, Precision
+from telemetry.wire.topics import Topic
 from tests.aggregator.node import START, ScriptedNode
 from tests.aggregator.test_service import config, running
 from tests.brokers import Mosquitto

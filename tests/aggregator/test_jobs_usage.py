@@ -20,7 +20,8 @@ from api.jobs import JobPhase
 from telemetry.devices import Event
 from telemetry.fleet import Fleet
 from telemetry.gap import NOT_SUPPORTED
-from telemetry.jobs import (
+from telemetry.metric import Table
+from telemetry.wire.jobs import (
     Allocation,
     AllocationKind,
     GpuProcess,
@@ -29,8 +30,7 @@ from telemetry.jobs import (
     NodeJobs,
     Precision,
 )
-from telemetry.metric import Table
-from telemetry.schema import GPU_FAST, GPU_SLOW
+from telemetry.wire.schema import GPU_FAST, GPU_SLOW
 from tests.aggregator.fake_view import START, inventory
 
 SECOND = 10**9

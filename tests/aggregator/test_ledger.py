@@ -11,8 +11,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from aggregator.config import BackfillConfig
 from aggregator.ingest.backfill import BackfillPlanner
 from aggregator.ingest.ledger import FrameLedger, SessionAccount
-from telemetry.intervals import IntervalSet
-from telemetry.inventory import CommandReply, FrameSpan
+from telemetry.wire.intervals import IntervalSet
+from telemetry.wire.inventory import CommandReply, FrameSpan
 
 
 def fresh() -> tuple[FrameLedger, SessionAccount]:

@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 from aggregator.mqtt.packets import MOST_PACKET_BYTES
-from telemetry.topics import Topic, topic
+from telemetry.wire.topics import Topic, topic
 from tests.aggregator.node import ScriptedNode
 from tests.aggregator.test_service import config, running
 from tests.brokers import Mosquitto, plain_client

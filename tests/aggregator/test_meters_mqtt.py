@@ -16,7 +16,7 @@ import pytest
 from aggregator.meters import MeterHub
 from aggregator.meters.mqtt import matches
 from telemetry.errors import ConfigError
-from telemetry.mqtt import BrokerConfig, connect
+from telemetry.wire.mqtt import BrokerConfig, connect
 from tests.aggregator.meter_hub import newer, reading, running, site_of, state
 from tests.brokers import Broker, Mosquitto
 from tests.kit.waiting import until

@@ -18,11 +18,11 @@ from aggregator.service import Aggregator
 from api.node_register import RegisterReply, RegisterState, ReleaseDrift
 from collector.host.machine import facts
 from kilowatch.text.nodes import node_lines
-from telemetry import inventory as messages
 from telemetry.errors import ConfigError, NodeError
 from telemetry.fleet import Fleet
-from telemetry.release import release
-from telemetry.topics import Topic, topic
+from telemetry.runtime.release import release
+from telemetry.wire import inventory as messages
+from telemetry.wire.topics import Topic, topic
 from tests.aggregator.fake_view import inventory
 from tests.aggregator.node import NOW, ScriptedNode
 from tests.aggregator.node import inventory as scripted

@@ -13,10 +13,10 @@ from aggregator.load.controller import ShedStep
 from aggregator.store.content_faults import ContentFaults
 from aggregator.store.protocol import Batch, CollectorRun, ContentError
 from aggregator.store.provisional import PREFIX
-from telemetry import frame as frames
-from telemetry.inventory import CommandKind, FrameSpan
-from telemetry.schema import GPU_FAST, GPU_SLOW, NODE_FAST, SCHEMA
-from telemetry.topics import Topic
+from telemetry.wire import frame as frames
+from telemetry.wire.inventory import CommandKind, FrameSpan
+from telemetry.wire.schema import GPU_FAST, GPU_SLOW, NODE_FAST, SCHEMA
+from telemetry.wire.topics import Topic
 from tests.aggregator.feed import Feed
 from tests.aggregator.node import (
     GAP_COLUMN,

@@ -12,9 +12,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from aggregator.http import exposition, metrics, page_check
 from aggregator.http.page_check import PageCheck, lacks, wanted_of
-from telemetry.exposition import GAUGE, Family
-from telemetry.inventory import Inventory
 from telemetry.metric import Table
+from telemetry.wire.exposition import GAUGE, Family
+from telemetry.wire.inventory import Inventory
 from tests.aggregator.fake_view import FakeView, inventory
 from tests.aggregator.http_client import door, small_cluster
 from tests.aggregator.node import ScriptedNode

@@ -10,8 +10,8 @@ import pytest
 
 from aggregator.http import exposition
 from aggregator.service import Aggregator
-from telemetry.exposition import Family
-from telemetry.inventory import Inventory
+from telemetry.wire.exposition import Family
+from telemetry.wire.inventory import Inventory
 from tests.aggregator.node import ScriptedNode
 from tests.aggregator.test_service import config, running
 from tests.aggregator.test_supervision import firing, health

@@ -13,7 +13,7 @@ from aggregator.store.embedded import EmbeddedStore
 from aggregator.store.protocol import FleetPast, PastInstants
 from telemetry.errors import StoreError
 from telemetry.metric import Lane, Table
-from telemetry.schema import GPU_FAST, SCHEMA
+from telemetry.wire.schema import GPU_FAST, SCHEMA
 from tests.aggregator.feed import ARRIVAL, HOUR, Feed
 from tests.aggregator.node import GAP_COLUMN, expected, sampled_at
 

@@ -14,11 +14,11 @@ from aggregator.config import StoreConfig
 from aggregator.influx.client import InfluxClient
 from aggregator.settings.influx import DAY
 from aggregator.store.protocol import FleetPast, PastInstants
-from telemetry import frame as frames
 from telemetry.gap import DEVICE_LOST, TIMED_OUT
 from telemetry.metric import Lane, Table
-from telemetry.schema import GPU_FAST, SCHEMA
-from telemetry.topics import Topic
+from telemetry.wire import frame as frames
+from telemetry.wire.schema import GPU_FAST, SCHEMA
+from telemetry.wire.topics import Topic
 from tests.aggregator.feed import HOUR, Feed
 from tests.aggregator.influx_feed import InfluxFeed, prepared
 from tests.aggregator.node import START, expected, gpu_rows, sampled_at

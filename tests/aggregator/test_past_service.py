@@ -7,7 +7,7 @@ from typing import Any
 
 import aiohttp
 
-from telemetry.schema import GPU_FAST, SCHEMA
+from telemetry.wire.schema import GPU_FAST, SCHEMA
 from tests.aggregator.node import NOW, ScriptedNode, expected, sampled_at
 from tests.aggregator.test_service import config, running
 from tests.brokers import Broker

@@ -11,8 +11,8 @@ import pytest
 from aggregator.http.job_metrics import job_families
 from grafana.prometheus import jobs as jobs_board
 from grafana.prometheus import users as users_board
-from telemetry.exposition import Sample
-from telemetry.jobs import Allocation, Job, JobKey, NodeJobs, Precision
+from telemetry.wire.exposition import Sample
+from telemetry.wire.jobs import Allocation, Job, JobKey, NodeJobs, Precision
 from tests.aggregator.fake_view import FakeView, inventory
 from tests.aggregator.http_client import door
 from tests.aggregator.test_http_prometheus import discovering, prometheus, until

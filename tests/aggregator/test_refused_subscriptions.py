@@ -12,7 +12,7 @@ from gmqtt import Subscription
 from aggregator.mqtt import client as module
 from aggregator.mqtt.client import FanInClient
 from api.stats import Stats
-from telemetry.mqtt import BrokerConfig
+from telemetry.wire.mqtt import BrokerConfig
 
 
 class RefusingBroker:

@@ -27,7 +27,7 @@ from aggregator.remote.encode import (
 from aggregator.remote.push import Gatherer, Pusher
 from aggregator.settings.remote_write import RemoteWriteConfig
 from telemetry.errors import ConfigError
-from telemetry.exposition import labels
+from telemetry.wire.exposition import labels
 from tests.aggregator.fake_view import FakeView
 from tests.aggregator.http_client import small_cluster
 from tests.aggregator.test_http_prometheus import Prometheus

@@ -9,7 +9,7 @@ import pytest
 from aggregator.config import DAY, StoreConfig
 from aggregator.store.manifest import RAW, SealedFile
 from aggregator.store.retention import too_much, too_old
-from telemetry.schema import GPU_FAST, SCHEMA
+from telemetry.wire.schema import GPU_FAST, SCHEMA
 from tests.aggregator.feed import HOUR, Feed
 from tests.aggregator.node import sampled_at
 

@@ -23,7 +23,7 @@ from aggregator.web.job_page import job_body
 from api.jobs import JobAccount, JobPhase, JobReply, JobRow, JobsReply
 from kilowatch.text.jobs import job_lines, summary_lines
 from telemetry.devices import Gpu
-from telemetry.jobs import (
+from telemetry.wire.jobs import (
     Allocation,
     AllocationKind,
     GpuProcess,

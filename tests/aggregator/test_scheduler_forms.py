@@ -11,7 +11,7 @@ import pytest
 from aggregator.scheduler import sacct, scontrol, squeue
 from aggregator.scheduler.listed import JobListing, asked_of, numbers_of
 from api.jobs import JobAccount
-from telemetry.jobs import JobKey
+from telemetry.wire.jobs import JobKey
 
 RECORDED = Path(__file__).parents[2] / "../shared/data/slurm/recorded"
 needs_recorded = pytest.mark.skipif(not RECORDED.is_dir(), reason="no ../shared/data/slurm")

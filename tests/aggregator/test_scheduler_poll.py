@@ -17,7 +17,7 @@ from aggregator.scheduler.poll import SlurmPoll
 from aggregator.settings.slurm import SlurmAskConfig
 from api.jobs import JobAccount
 from telemetry.errors import ConfigError
-from telemetry.jobs import JobKey
+from telemetry.wire.jobs import JobKey
 from tests.aggregator.test_scheduler_forms import record
 from tests.endtoend.node import runs
 from tests.kit.waiting import until

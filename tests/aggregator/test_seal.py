@@ -12,8 +12,8 @@ import pytest
 from aggregator.config import StoreConfig
 from aggregator.store.seal import Sealer
 from telemetry.errors import StoreError
-from telemetry.intervals import IntervalSet
-from telemetry.schema import GPU_FAST, SCHEMA
+from telemetry.wire.intervals import IntervalSet
+from telemetry.wire.schema import GPU_FAST, SCHEMA
 from tests.aggregator.feed import HOUR, Feed
 from tests.aggregator.node import expected, sampled_at
 

@@ -19,7 +19,7 @@ from aggregator.store.sealed_files import SealedFiles
 from kilowatch.__main__ import main
 from telemetry.errors import StoreError
 from telemetry.metric import Lane, Table
-from telemetry.schema import GPU_FAST, SCHEMA
+from telemetry.wire.schema import GPU_FAST, SCHEMA
 from tests.aggregator.feed import HOUR, Feed
 from tests.aggregator.http_client import door
 from tests.aggregator.node import START, expected, sampled_at

@@ -22,13 +22,13 @@ from aggregator.config import AggregatorConfig, BackfillConfig, StoreConfig
 from aggregator.ingest.refusals import OTHERS
 from aggregator.service import Aggregator
 from aggregator.store.embedded import EmbeddedStore
-from telemetry import inventory as messages
 from telemetry.devices import Gpu
 from telemetry.errors import ConfigError
-from telemetry.intervals import IntervalSet
-from telemetry.mqtt import BrokerConfig
-from telemetry.schema import GPU_FAST, SCHEMA
-from telemetry.topics import Topic
+from telemetry.wire import inventory as messages
+from telemetry.wire.intervals import IntervalSet
+from telemetry.wire.mqtt import BrokerConfig
+from telemetry.wire.schema import GPU_FAST, SCHEMA
+from telemetry.wire.topics import Topic
 from tests.aggregator.node import ScriptedNode, expected, inventory
 from tests.brokers import Broker, Mosquitto
 from tests.faults.record import Told
@@ -162,7 +162,7 @@ import sys
 from pathlib import Path
 from tests.aggregator.mortal import live
 from tests.aggregator.test_service import config
-from telemetry.mqtt import BrokerConfig
+from telemetry.wire.mqtt import BrokerConfig
 
 live(config(BrokerConfig(port=int(sys.argv[1])), Path(sys.argv[2])))
 """

@@ -19,9 +19,9 @@ from aggregator.store.shared import compaction
 from aggregator.store.shared.segment import SegmentName, spans_of
 from aggregator.store.shared.store import SharedStore
 from aggregator.store.shared.upkeep import SharedUpkeep
-from telemetry.intervals import IntervalSet
-from telemetry.schema import GPU_FAST, SCHEMA
-from telemetry.topics import shard_of
+from telemetry.wire.intervals import IntervalSet
+from telemetry.wire.schema import GPU_FAST, SCHEMA
+from telemetry.wire.topics import shard_of
 from tests.aggregator.feed import HOUR, Feed
 from tests.aggregator.node import expected, sampled_at
 

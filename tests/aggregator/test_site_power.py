@@ -24,7 +24,7 @@ from aggregator.site.node_power import (
 from aggregator.site.site_power import HEARD_SECONDS, SitePower
 from power.live.inputs import PowerInputs
 from telemetry.fleet import Fleet
-from telemetry.topics import shard_of
+from telemetry.wire.topics import shard_of
 from tests.aggregator.fake_view import inventory
 
 MACHINES = tuple(f"node{number}" for number in range(40))

@@ -20,8 +20,8 @@ from aggregator.store.embedded import EmbeddedStore
 from aggregator.store.jobs import RUNNING
 from aggregator.store.protocol import Batch, Frames, Hole
 from telemetry.errors import ConfigError, StoreError
-from telemetry.intervals import IntervalSet
-from telemetry.schema import GPU_FAST, SCHEMA
+from telemetry.wire.intervals import IntervalSet
+from telemetry.wire.schema import GPU_FAST, SCHEMA
 from tests.aggregator.feed import ARRIVAL, Feed
 from tests.aggregator.node import GAP_COLUMN, expected, sampled_at
 from tests.faults.record import Told

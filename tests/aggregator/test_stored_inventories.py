@@ -13,8 +13,8 @@ from aggregator.store import inventories
 from aggregator.store.duck import texts
 from aggregator.store.embedded import EmbeddedStore
 from aggregator.store.protocol import Batch, ContentError
-from telemetry.inventory import Inventory
-from telemetry.schema import SCHEMA
+from telemetry.wire.inventory import Inventory
+from telemetry.wire.schema import SCHEMA
 from tests.aggregator.feed import ARRIVAL, Feed
 from tests.aggregator.node import inventory
 

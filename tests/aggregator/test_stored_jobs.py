@@ -18,7 +18,7 @@ from aggregator.jobs.stored import JobQuery, StoredJob
 from aggregator.store.embedded import EmbeddedStore
 from api.jobs import AllocationRow, GpuUse, JobPhase, JobRow, JobSummary
 from telemetry.errors import StoreError
-from telemetry.jobs import Job, JobKey
+from telemetry.wire.jobs import Job, JobKey
 from tests.aggregator.influx_feed import InfluxFeed, prepared
 from tests.influxes import Influxd
 

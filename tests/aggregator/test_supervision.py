@@ -27,9 +27,9 @@ from aggregator.store.executor import StoreExecutor
 from alerts.config import AlertsConfig, HeartbeatConfig
 from api.alerts import AlertState
 from telemetry.errors import ConfigError
-from telemetry.intervals import IntervalSet
-from telemetry.mqtt import DEFAULT_HOST, DEFAULT_PORT, BrokerConfig
-from telemetry.systemd import ServiceManager
+from telemetry.runtime.systemd import ServiceManager
+from telemetry.wire.intervals import IntervalSet
+from telemetry.wire.mqtt import DEFAULT_HOST, DEFAULT_PORT, BrokerConfig
 from tests.aggregator.node import ScriptedNode
 from tests.aggregator.test_service import audit, config, running
 from tests.brokers import Mosquitto, free_port

@@ -25,12 +25,12 @@ from api.decoding import decode
 from api.use import UseReply
 from collector.simulated import scenario
 from collector.simulated.source import SimulatedSource
-from telemetry import frame as frames
-from telemetry import inventory as messages
-from telemetry.inventory import CollectorStatus, NodeState
-from telemetry.jobs import Allocation, Job, JobKey, NodeJobs, Precision
 from telemetry.metric import Lane, Table
-from telemetry.topics import Topic
+from telemetry.wire import frame as frames
+from telemetry.wire import inventory as messages
+from telemetry.wire.inventory import CollectorStatus, NodeState
+from telemetry.wire.jobs import Allocation, Job, JobKey, NodeJobs, Precision
+from telemetry.wire.topics import Topic
 from tests.aggregator.fake_view import FakeView
 from tests.aggregator.feed import Feed
 from tests.aggregator.http_client import door

@@ -29,8 +29,8 @@ from api.alerts import Action, AlertState, DeliveryOutcome
 from telemetry.devices import Gpu
 from telemetry.fleet import Fleet
 from telemetry.gap import GAP, Gap
-from telemetry.inventory import Inventory
 from telemetry.metric import Table
+from telemetry.wire.inventory import Inventory
 from tests.alerts.deliveries import NOON, SECOND
 
 SECONDS = 160

@@ -30,10 +30,10 @@ from collector.source import DeviceEvent, Rows, Source
 from kilowatch.stack.demo_site import site_of
 from telemetry.devices import Event
 from telemetry.fleet import Fleet
-from telemetry.inventory import Inventory
-from telemetry.kernel_log import parse_line
 from telemetry.metric import Lane
-from telemetry.schema import SCHEMA
+from telemetry.notations.kernel_log import parse_line
+from telemetry.wire.inventory import Inventory
+from telemetry.wire.schema import SCHEMA
 
 START = EPOCH * 1_000_000_000
 SLOW = 15

@@ -15,9 +15,9 @@ from alerts.rules.rule import Rule, load
 from api.alerts import AlertState
 from telemetry.devices import Gpu
 from telemetry.fleet import Fleet
-from telemetry.inventory import Inventory
-from telemetry.jobs import Allocation, Job, JobKey, JobSourceState, NodeJobs
 from telemetry.metric import Table
+from telemetry.wire.inventory import Inventory
+from telemetry.wire.jobs import Allocation, Job, JobKey, JobSourceState, NodeJobs
 
 GPUS = 8
 STEP, ROUND = 10, 10

@@ -12,7 +12,7 @@ from alerts.rules.rule import load
 from api.alerts import Action, AlertState, Severity
 from telemetry.devices import Event
 from telemetry.fleet import Fleet
-from telemetry.schema import GPU_FAST, SCHEMA
+from telemetry.wire.schema import GPU_FAST, SCHEMA
 from tests.aggregator.alerting_stack import Hall
 from tests.alerts.test_engine import EPOCH, Plant
 

@@ -13,8 +13,8 @@ from api.alerts import Alert, AlertState, Severity
 from telemetry.devices import Event, Gpu, Link
 from telemetry.fleet import Fleet
 from telemetry.gap import GAP, Gap
-from telemetry.inventory import Inventory
 from telemetry.metric import Table
+from telemetry.wire.inventory import Inventory
 
 RULES = load()
 EPOCH = 1_790_000_000_000_000_000

@@ -17,14 +17,14 @@ from alerts.config import AlertsConfig
 from alerts.incidents.matchers import parse_all
 from alerts.incidents.policy import DEFAULT_TIMINGS
 from api.alerts import NotificationState
-from telemetry import frame as frames
-from telemetry import inventory as messages
 from telemetry.devices import Event
 from telemetry.gap import NOT_SUPPORTED
-from telemetry.inventory import CollectorStatus, NodeState
-from telemetry.mqtt import BrokerConfig
-from telemetry.schema import GPU_FAST, NODE_FAST, SCHEMA
-from telemetry.topics import Topic, topic
+from telemetry.wire import frame as frames
+from telemetry.wire import inventory as messages
+from telemetry.wire.inventory import CollectorStatus, NodeState
+from telemetry.wire.mqtt import BrokerConfig
+from telemetry.wire.schema import GPU_FAST, NODE_FAST, SCHEMA
+from telemetry.wire.topics import Topic, topic
 from tests.aggregator.node import inventory
 from tests.aggregator.test_service import config, running
 from tests.alerts.fault_pairs import Cell, Outcome, Treated, Where

@@ -14,8 +14,9 @@ from alerts.rules.rule import Rule, load
 from api.alerts import Alert, AlertState
 from telemetry.devices import Gpu
 from telemetry.fleet import Fleet, Node
-from telemetry.inventory import Inventory
-from telemetry.jobs import (
+from telemetry.metric import Table
+from telemetry.wire.inventory import Inventory
+from telemetry.wire.jobs import (
     Allocation,
     AllocationKind,
     GpuProcess,
@@ -25,8 +26,7 @@ from telemetry.jobs import (
     NodeJobs,
     with_node,
 )
-from telemetry.metric import Table
-from telemetry.schema import GPU_FAST
+from telemetry.wire.schema import GPU_FAST
 
 OUTLIER = next(rule for rule in load() if rule.name == "straggler")
 SLURM = (JobSourceState(name="slurm-cgroup"),)

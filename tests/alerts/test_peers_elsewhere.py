@@ -15,7 +15,7 @@ from alerts.rules.medians import medians
 from alerts.rules.peers import Outlier
 from alerts.rules.peers_elsewhere import STATED, PeersElsewhere
 from alerts.rules.row_memory import RowMemory
-from telemetry.jobs import NodeJobs
+from telemetry.wire.jobs import NodeJobs
 from tests.alerts.split_job import RULES, SOON, SplitJobs, jobs_of
 
 THREE = {"n0": "a", "n1": "b", "n2": "c"}

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kilowatch.replay.outcome import ReplayOutcome
-from telemetry.kernel_log import parse_line
+from telemetry.notations.kernel_log import parse_line
 from tests.alerts.planted.cases import FaultCase, cases, drawn, healthy
 from tests.alerts.planted.fleet import PlantedFleet
 from tests.alerts.planted.outcome import outcomes

@@ -25,7 +25,7 @@ from kilowatch.text.quality import overall_line, quality_lines
 from kilowatch.text.report import report_lines
 from telemetry.errors import IncidentError
 from telemetry.fleet import Fleet
-from telemetry.schema import GPU_FAST, SCHEMA
+from telemetry.wire.schema import GPU_FAST, SCHEMA
 from tests.aggregator.alerting_scene import rules
 from tests.aggregator.fake_view import inventory
 

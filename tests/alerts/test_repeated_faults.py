@@ -11,7 +11,7 @@ from alerts.rules.rule import load
 from api.alerts import Alert, AlertState, Incident, Severity
 from telemetry.devices import Gpu
 from telemetry.fleet import Fleet
-from telemetry.inventory import Inventory
+from telemetry.wire.inventory import Inventory
 
 DAY = 86_400_000_000_000
 WALL = 1_790_000_000_000_000_000

@@ -19,7 +19,7 @@ from collector.simulated import SimulatedSource, scenario
 from collector.source import Rows
 from telemetry.gap import Gap, reason_of
 from telemetry.metric import Lane
-from telemetry.schema import NODE_SLOW, SCHEMA
+from telemetry.wire.schema import NODE_SLOW, SCHEMA
 from tests.alerts.scenes import Scene
 from tests.alerts.test_scenes import CALM, roomy
 from tests.collector.network_tree import Tree

@@ -14,10 +14,10 @@ from alerts.xid.catalogue import XidSeverity
 from alerts.xid.evaluate import LINK_FAULT
 from alerts.xid.event import event_data, explain, fault_of
 from alerts.xid.sxids import Fatality, SxidMeaning, sxids
-from telemetry.border import decode_event
 from telemetry.devices import Event
-from telemetry.kernel_log import Assembler, parse_node_line
+from telemetry.notations.kernel_log import Assembler, parse_node_line
 from telemetry.statements.catalogue import Statement, statements
+from telemetry.wire.border import decode_event
 from tests.alerts.test_engine import Plant
 
 ALL = list(statements().values())

@@ -15,7 +15,7 @@ from collector.host.memory_errors import FEWEST_CORRECTED, MemoryErrors
 from collector.host.parts import PAUSE, PartLog
 from present.alert.incident import place_of
 from telemetry.devices import WELL, Event, Gpu, Port
-from telemetry.inventory import Inventory
+from telemetry.wire.inventory import Inventory
 from tests.alerts.test_engine import RULES
 from tests.alerts.test_node_statements import Watched
 from tests.alerts.test_statements import event_of

@@ -15,7 +15,7 @@ from collector.simulated import Scenario, SimulatedSource, scenario
 from collector.source import Rows
 from telemetry.errors import ConfigError
 from telemetry.metric import Lane
-from telemetry.schema import SCHEMA
+from telemetry.wire.schema import SCHEMA
 from tests.alerts.deliveries import ManagerHarness, alert, described
 from tests.alerts.scenes import RULES, Scene
 from tests.alerts.test_scenes import CALM, roomy

@@ -16,10 +16,10 @@ from bench.audit import audit
 from bench.load import BASES, TICKS, make_load
 from bench.processes import CpuMeter
 from bench.testbed import Lags, ScrapedPage
-from telemetry import frame as frames
-from telemetry import inventory as messages
-from telemetry.inventory import Inventory
-from telemetry.schema import GPU_FAST, GPU_SLOW, SCHEMA, SCHEMA_ID
+from telemetry.wire import frame as frames
+from telemetry.wire import inventory as messages
+from telemetry.wire.inventory import Inventory
+from telemetry.wire.schema import GPU_FAST, GPU_SLOW, SCHEMA, SCHEMA_ID
 
 
 @pytest.mark.parametrize("size", [0, 1, 127, 128, 16_383, 16_384, 2_097_152])

@@ -30,7 +30,7 @@ from bench import (
 from bench.exposition import make_fleet
 from bench.load import make_load
 from bench.processes import CAP_BURST, CpuCap, cpu_seconds, own_cores
-from telemetry.schema import GPU_FAST, SCHEMA
+from telemetry.wire.schema import GPU_FAST, SCHEMA
 from tests.web.browser import needed
 
 METRICS = len(SCHEMA.blocks[GPU_FAST].names)

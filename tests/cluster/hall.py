@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from aggregator.cluster.groups import target
-from telemetry.topics import shard_of
+from telemetry.wire.topics import shard_of
 from tests.cluster.loop import Loop
 from tests.cluster.rack import Pager, Rack, paging
 

@@ -25,9 +25,9 @@ from aggregator.cluster.nats import NatsCoordination
 from aggregator.cluster.port import Bucket, CoordinationError
 from aggregator.settings.members import MembersConfig
 from collector.ring.ring import Ring
-from telemetry.frame import decode
-from telemetry.schema import GPU_FAST
-from telemetry.topics import shard_of
+from telemetry.wire.frame import decode
+from telemetry.wire.schema import GPU_FAST
+from telemetry.wire.topics import shard_of
 from tests.brokers import free_port
 from tests.faults.cut_wire import CutWire
 from tests.faults.disk import FailingDisk

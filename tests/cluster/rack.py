@@ -15,9 +15,9 @@ from typing import Any
 import msgspec
 
 from bench import wire
-from telemetry import frame as frames
-from telemetry import inventory as messages
-from telemetry.inventory import (
+from telemetry.wire import frame as frames
+from telemetry.wire import inventory as messages
+from telemetry.wire.inventory import (
     CollectorStatus,
     Command,
     CommandKind,
@@ -25,8 +25,8 @@ from telemetry.inventory import (
     FrameSpan,
     NodeState,
 )
-from telemetry.schema import GPU_FAST, NODE_FAST, SCHEMA
-from telemetry.topics import Topic, parse, pattern, topic
+from telemetry.wire.schema import GPU_FAST, NODE_FAST, SCHEMA
+from telemetry.wire.topics import Topic, parse, pattern, topic
 from tests.aggregator.node import inventory
 
 GPUS = 8

@@ -10,8 +10,8 @@ from aggregator.fitness.service import SAMPLE_NS, node_states, nodes_of_jobs
 from api.decoding import decode
 from api.drift import DriftReply
 from api.fitness import Fitness, FitnessReply, FitnessSample, FleetFitness
-from telemetry.jobs import JobKey
-from telemetry.topics import shard_of
+from telemetry.wire.jobs import JobKey
+from telemetry.wire.topics import shard_of
 from tests.aggregator.fake_view import FakeView, inventory
 from tests.aggregator.http_client import door
 from tests.cluster.test_cluster_jobs import ACROSS, Members

@@ -32,8 +32,8 @@ from api.device import GpuPageReply
 from api.jobs import JobPhase, JobReply, JobsReply
 from api.use import UseReply
 from power.report.months import month_at
-from telemetry.jobs import Job, JobKey, NodeJobs
-from telemetry.topics import shard_of
+from telemetry.wire.jobs import Job, JobKey, NodeJobs
+from telemetry.wire.topics import shard_of
 from tests.aggregator.fake_view import FakeView, inventory
 from tests.aggregator.http_client import add_token, bearer, door
 from tests.aggregator.test_jobs_usage import KEYS, SECOND, Site

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from aggregator.cluster.groups import FLAPPING_JOINS
-from telemetry.topics import shard_of
+from telemetry.wire.topics import shard_of
 from tests.cluster.loop import DEAD_AFTER, Loop
 
 pytestmark = [pytest.mark.systems, pytest.mark.alone, pytest.mark.timeout(900)]

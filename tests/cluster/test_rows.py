@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import pytest
 
 from aggregator.cluster.groups import PROTOCOL
-from telemetry.release import release
+from telemetry.runtime.release import release
 from tests.cluster import faults
 from tests.cluster.hall import HOT_RULE, Hall, hall_in
 from tests.cluster.loop import DEAD_AFTER, SINGLE

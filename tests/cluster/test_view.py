@@ -18,7 +18,7 @@ from api.fleet import NodeStatus
 from telemetry.fleet import Floats, gaps_of
 from telemetry.gap import Gap
 from telemetry.metric import Table
-from telemetry.topics import shard_of
+from telemetry.wire.topics import shard_of
 from tests.aggregator.fake_view import FakeView, inventory
 
 ALL = dict.fromkeys(GROUPS, 1)

@@ -13,14 +13,14 @@ import aiomqtt
 from collector.config import CollectorConfig
 from collector.service import Linger, run_collector
 from collector.source import Source
-from telemetry import border, frame
-from telemetry import inventory as messages
 from telemetry.devices import Event
-from telemetry.frame import Frame
-from telemetry.inventory import CollectorStatus, Command, CommandReply, Inventory
-from telemetry.jobs import NodeJobs
-from telemetry.mqtt import BrokerConfig, client_id, connect
-from telemetry.topics import Topic, parse, pattern, topic
+from telemetry.wire import border, frame
+from telemetry.wire import inventory as messages
+from telemetry.wire.frame import Frame
+from telemetry.wire.inventory import CollectorStatus, Command, CommandReply, Inventory
+from telemetry.wire.jobs import NodeJobs
+from telemetry.wire.mqtt import BrokerConfig, client_id, connect
+from telemetry.wire.topics import Topic, parse, pattern, topic
 from tests.kit.waiting import within
 
 NODE = "n1"

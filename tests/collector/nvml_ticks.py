@@ -12,7 +12,7 @@ from collector.probed.source import ProbedSource
 from collector.source import DeviceEvent, Rows
 from telemetry.gap import Gap, reason_of
 from telemetry.metric import Lane
-from telemetry.schema import GPU_FAST, GPU_SLOW, SCHEMA
+from telemetry.wire.schema import GPU_FAST, GPU_SLOW, SCHEMA
 from tests.fake_amd import FakeAmd
 from tests.fake_nvml import FakeDriver
 from tests.kit.waiting import FACTOR

@@ -15,7 +15,7 @@ from collector.amd.gpu import REFUSALS
 from collector.combined.source import CombinedSource
 from collector.nvml.source import NvmlSource
 from telemetry.gap import Gap
-from telemetry.schema import GPU_FAST, GPU_SLOW, LINK_FAST, SCHEMA
+from telemetry.wire.schema import GPU_FAST, GPU_SLOW, LINK_FAST, SCHEMA
 from tests.collector.nvml_ticks import BOTH, FAST, Ticks
 from tests.fake_amd import FakeAmd
 from tests.fake_nvml import FakeDriver

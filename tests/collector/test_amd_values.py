@@ -21,7 +21,7 @@ from telemetry.catalogue import CATALOGUE
 from telemetry.devices import Gpu
 from telemetry.gap import Gap, reason_of
 from telemetry.metric import Table
-from telemetry.schema import GPU_FAST, GPU_SLOW, LINK_FAST, LINK_SLOW, SCHEMA
+from telemetry.wire.schema import GPU_FAST, GPU_SLOW, LINK_FAST, LINK_SLOW, SCHEMA
 from tests.collector.nvml_ticks import BOTH, Ticks
 from tests.fake_amd import BLOCKS, GIB, FakeAmd
 

@@ -15,7 +15,7 @@ import pytest
 from collector.host.fabric import LATEST, Fabric
 from telemetry.devices import Gpu, Port
 from telemetry.gap import Gap, reason_of
-from telemetry.schema import PORT_SLOW, SCHEMA
+from telemetry.wire.schema import PORT_SLOW, SCHEMA
 from tests.collector.network_tree import Tree, dgx_h100, hgx_roce, storage_node
 
 NAMES = SCHEMA.blocks[PORT_SLOW].names

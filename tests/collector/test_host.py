@@ -19,7 +19,7 @@ from collector.host.clock import read_clock
 from collector.host.open_file import OpenFile
 from telemetry.gap import Gap, reason_of
 from telemetry.metric import Lane
-from telemetry.schema import NODE_FAST, NODE_SLOW, SCHEMA
+from telemetry.wire.schema import NODE_FAST, NODE_SLOW, SCHEMA
 from tests.kit.waiting import end_of_patience
 
 BOTH, FAST = frozenset(Lane), frozenset({Lane.FAST})

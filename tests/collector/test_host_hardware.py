@@ -19,7 +19,7 @@ from collector.host.fabric import Fabric
 from collector.host.hardware import AER_SECONDS, FIND_SECONDS, Hardware, total
 from telemetry.gap import Gap, reason_of
 from telemetry.metric import Lane
-from telemetry.schema import NODE_SLOW, SCHEMA
+from telemetry.wire.schema import NODE_SLOW, SCHEMA
 from tests.collector import node_trees
 from tests.collector.network_tree import Tree
 from tests.collector.node_trees import counts, drive

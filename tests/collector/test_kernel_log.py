@@ -11,7 +11,7 @@ import pytest
 from collector.host import kernel_log
 from collector.host.kernel_log import MAX_WAITING, KernelLog
 from collector.source import DeviceEvent
-from telemetry.kernel_log import KernelRecord
+from telemetry.notations.kernel_log import KernelRecord
 from tests.kit.waiting import wait_until
 
 XID = "NVRM: Xid (PCI:0000:01:00): {}, pid=7, name=python3, something\n"

@@ -10,8 +10,8 @@ from collector.nvml.source import NvmlSource
 from collector.sampling.known_devices import FILE, FORGOTTEN_AFTER, RememberedDevices, recall
 from telemetry.devices import Gpu, Link
 from telemetry.gap import Gap
-from telemetry.inventory import Inventory
-from telemetry.schema import GPU_FAST, LINK_FAST
+from telemetry.wire.inventory import Inventory
+from telemetry.wire.schema import GPU_FAST, LINK_FAST
 from tests.collector.nvml_ticks import Ticks
 from tests.fake_nvml import FakeDriver
 from tests.kit.waiting import until

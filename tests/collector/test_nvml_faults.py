@@ -15,7 +15,7 @@ import pytest
 from collector.nvml.events import HANGS_AFTER
 from collector.nvml.source import NvmlSource
 from telemetry.gap import Gap
-from telemetry.schema import GPU_FAST, GPU_SLOW, LINK_FAST
+from telemetry.wire.schema import GPU_FAST, GPU_SLOW, LINK_FAST
 from tests.collector.nvml_ticks import DEADLINE, FAST, Ticks
 from tests.fake_nvml import FakeDriver
 from tests.faults.record import Told

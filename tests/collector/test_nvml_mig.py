@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from telemetry.gap import Gap, reason_of
-from telemetry.schema import GPU_SLOW, INSTANCE_SLOW, LINK_SLOW, SCHEMA
+from telemetry.wire.schema import GPU_SLOW, INSTANCE_SLOW, LINK_SLOW, SCHEMA
 from tests.collector.nvml_ticks import Ticks
 from tests.fake_nvml import FakeDriver
 

@@ -12,11 +12,11 @@ from collector.nvml.capability import UNKNOWN_VALUES, bit_error_rate
 from collector.nvml.gpu import pci_address
 from collector.nvml.readings import decode
 from telemetry.catalogue import BY_NAME, CATALOGUE
+from telemetry.catalogue.nvml import Call
 from telemetry.devices import MemoryPool
 from telemetry.gap import Gap
 from telemetry.metric import Table
-from telemetry.nvml import Call
-from telemetry.schema import LINK_FAST, LINK_SLOW, SCHEMA
+from telemetry.wire.schema import LINK_FAST, LINK_SLOW, SCHEMA
 from tests.collector.nvml_ticks import FAST, Ticks
 from tests.fake_nvml import GB300, GEFORCE, FakeDriver
 

@@ -11,7 +11,7 @@ from collector.commands.once import natural, once
 from collector.config import CollectorConfig
 from telemetry.errors import ConfigError
 from telemetry.metric import Table
-from telemetry.schema import SCHEMA
+from telemetry.wire.schema import SCHEMA
 from tests.fakes import FakeSource
 
 

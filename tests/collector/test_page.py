@@ -12,8 +12,8 @@ from collector.sampling.sampler import Newest
 from collector.service import run_collector
 from telemetry.errors import ConfigError
 from telemetry.gap import DEVICE_LOST
-from telemetry.mqtt import BrokerConfig
-from telemetry.schema import GPU_FAST, SCHEMA
+from telemetry.wire.mqtt import BrokerConfig
+from telemetry.wire.schema import GPU_FAST, SCHEMA
 from tests.brokers import free_port
 from tests.collector.bus import collecting, config_of
 from tests.fakes import FakeSource
@@ -144,7 +144,7 @@ async def test_a_page_answers_no_page_of_another_site(tmp_path: Path) -> None:
 def test_what_is_stale_is_left_out(tmp_path: Path) -> None:
     from collector.assembly import CollectorAssembly
     from telemetry.devices import Gpu
-    from telemetry.inventory import Inventory
+    from telemetry.wire.inventory import Inventory
 
     async def page(now: float) -> str:
         parts = CollectorAssembly(config_of(BrokerConfig(), tmp_path), FakeSource(), None, None, {})

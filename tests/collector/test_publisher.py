@@ -29,10 +29,17 @@ from collector.publish.queue import (
 from collector.publish.status_message import MOST_SPANS, status
 from collector.ring.ring import Ring
 from telemetry.errors import BusError
-from telemetry.frame import build, encode
-from telemetry.inventory import CollectorStatus, Command, CommandKind, FrameSpan, NodeState, decode
-from telemetry.mqtt import BrokerConfig, client_id, connect
-from telemetry.topics import Topic, topic
+from telemetry.wire.frame import build, encode
+from telemetry.wire.inventory import (
+    CollectorStatus,
+    Command,
+    CommandKind,
+    FrameSpan,
+    NodeState,
+    decode,
+)
+from telemetry.wire.mqtt import BrokerConfig, client_id, connect
+from telemetry.wire.topics import Topic, topic
 from tests.brokers import Broker, Mosquitto, free_port
 from tests.collector.bus import NODE, collecting, config_of, reading
 from tests.fakes import FakeSource
@@ -226,7 +233,7 @@ async def test_a_large_backfill_comes_in_small_messages_and_live_frames_go_on(
 
 
 def frame_of(session: int, seq: int, size: int) -> bytes:
-    from telemetry import frame
+    from telemetry.wire import frame
 
     return frame.encode(frame.build(session, seq, 0, {}, [b'"' + b"x" * size + b'"']))
 
@@ -472,7 +479,7 @@ import sys
 import time
 from pathlib import Path
 from collector.service import main_loop
-from telemetry.mqtt import BrokerConfig
+from telemetry.wire.mqtt import BrokerConfig
 from tests.collector.bus import config_of
 from tests.fakes import FakeSource
 host, port, folder, fault = sys.argv[1:]

@@ -11,8 +11,8 @@ import pytest
 from collector.assembly import SLOWEST_SEND, CollectorAssembly
 from collector.publish.publisher import Publisher
 from collector.service import _publish
-from telemetry.mqtt import BrokerConfig
-from telemetry.supervision import ProgressMarks
+from telemetry.runtime.supervision import ProgressMarks
+from telemetry.wire.mqtt import BrokerConfig
 from tests.brokers import Mosquitto, free_port
 from tests.collector.bus import collecting, config_of, reading
 from tests.collector.test_page import ask, get

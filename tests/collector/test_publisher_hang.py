@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from collector.assembly import CollectorAssembly
-from telemetry.mqtt import MqttClient
+from telemetry.wire.mqtt import MqttClient
 from tests.brokers import Mosquitto, free_port
 from tests.collector.bus import collecting, config_of, reading
 from tests.collector.test_supervision import TASKS, assemblies  # noqa: F401 - a fixture

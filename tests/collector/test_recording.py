@@ -19,14 +19,14 @@ from collector.recording.file import (
 )
 from collector.recording.replay import RecordingSource, translated
 from collector.sampling.sampler import BOTH, FAST
-from telemetry import frame
-from telemetry import inventory as messages
 from telemetry.devices import Event
 from telemetry.errors import ConfigError, KilowattError, SourceError
 from telemetry.gap import Gap, reason_of
-from telemetry.inventory import Inventory
-from telemetry.schema import GPU_FAST, GPU_SLOW, SCHEMA, Block, Schema
-from telemetry.topics import Topic
+from telemetry.wire import frame
+from telemetry.wire import inventory as messages
+from telemetry.wire.inventory import Inventory
+from telemetry.wire.schema import GPU_FAST, GPU_SLOW, SCHEMA, Block, Schema
+from telemetry.wire.topics import Topic
 from tests.brokers import Mosquitto
 from tests.collector.bus import collecting, config_of
 from tests.fakes import FakeSource

@@ -14,8 +14,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from collector.ring.ring import Ring
 from collector.ring.segment import HEADER_BYTES, RECORD_BYTES
-from telemetry.intervals import IntervalSet
-from telemetry.inventory import FrameSpan
+from telemetry.wire.intervals import IntervalSet
+from telemetry.wire.inventory import FrameSpan
 
 
 def fill(ring: Ring, session: int, first: int, last: int, size: int = 50) -> None:
@@ -48,7 +48,7 @@ def test_a_ring_that_is_not_synced_has_the_disk_wait_for_nothing(
 ) -> None:
     """Its frames are kept all the same."""
     calls: list[int] = []
-    monkeypatch.setattr("telemetry.record_log.os.fdatasync", calls.append)
+    monkeypatch.setattr("telemetry.files.record_log.os.fdatasync", calls.append)
     ring = Ring(tmp_path, 1 << 20, durable=durable)
     ring.open()
     fill(ring, 7, 0, 9)
@@ -196,7 +196,7 @@ FULL_DISK = """
 import resource, signal, sys
 from pathlib import Path
 from collector.ring.ring import Ring
-from telemetry.inventory import FrameSpan
+from telemetry.wire.inventory import FrameSpan
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 ring = Ring(Path(sys.argv[1]), 1 << 20)
 ring.open()

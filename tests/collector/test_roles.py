@@ -17,8 +17,8 @@ from collector.sampling.self_metrics import node_metrics
 from collector.sources import has_no_gpus, make_source
 from telemetry.devices import Gpu
 from telemetry.errors import ConfigError
-from telemetry.inventory import Inventory, NodeRole
-from telemetry.kernel_args import MOST_ARGUMENTS, kept_arguments
+from telemetry.notations.kernel_args import MOST_ARGUMENTS, kept_arguments
+from telemetry.wire.inventory import Inventory, NodeRole
 from tests.collector import node_trees
 from tests.collector.network_tree import Tree
 from tests.collector.node_trees import put

@@ -14,13 +14,13 @@ from collector.config import CollectorConfig
 from collector.sampling.event_queue import MOST_IN_FRAME, MOST_PENDING, EventQueue
 from collector.sampling.sampler import BOTH, FAST, Due, Sampler, next_tick, passed, rebase
 from collector.source import DeviceEvent, Rows
-from telemetry import frame
-from telemetry import inventory as messages
 from telemetry.devices import Event
 from telemetry.gap import NOT_READ, Gap, reason_of
-from telemetry.inventory import CommandKind, Inventory
 from telemetry.metric import Lane
-from telemetry.schema import (
+from telemetry.wire import frame
+from telemetry.wire import inventory as messages
+from telemetry.wire.inventory import CommandKind, Inventory
+from telemetry.wire.schema import (
     GPU_FAST,
     GPU_SLOW,
     INSTANCE_SLOW,
@@ -30,7 +30,7 @@ from telemetry.schema import (
     PORT_SLOW,
     SCHEMA,
 )
-from telemetry.topics import phase_of
+from telemetry.wire.topics import phase_of
 from tests.fakes import FakeSource
 from tests.kit.waiting import until
 

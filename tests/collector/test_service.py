@@ -16,8 +16,8 @@ from collector.ring.ring import Ring
 from collector.ring.writer import RingWriter
 from collector.service import claim, run_collector
 from telemetry.errors import ConfigError
-from telemetry.inventory import FrameSpan, NodeState
-from telemetry.mqtt import BrokerConfig
+from telemetry.wire.inventory import FrameSpan, NodeState
+from telemetry.wire.mqtt import BrokerConfig
 from tests.brokers import Mosquitto, free_port
 from tests.collector.bus import collecting, config_of, reading
 from tests.fakes import FakeSource
@@ -111,7 +111,7 @@ FULL = """
 import asyncio, resource, signal, sys
 from pathlib import Path
 from collector.service import run_collector
-from telemetry.mqtt import BrokerConfig
+from telemetry.wire.mqtt import BrokerConfig
 from tests.collector.bus import collecting, config_of
 from tests.fakes import FakeSource
 from tests.kit.waiting import until

@@ -22,7 +22,7 @@ from collector.simulated import (
 from collector.source import DeviceEvent
 from telemetry.gap import Gap, reason_of
 from telemetry.metric import Lane
-from telemetry.schema import GPU_FAST, GPU_SLOW, LINK_FAST, LINK_SLOW, SCHEMA
+from telemetry.wire.schema import GPU_FAST, GPU_SLOW, LINK_FAST, LINK_SLOW, SCHEMA
 
 BOTH = frozenset(Lane)
 

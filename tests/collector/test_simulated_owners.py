@@ -10,7 +10,7 @@ from collector.jobs.source import JobsAnswer, KnowsJobs
 from collector.simulated import SimulatedSource, scenario
 from collector.simulated.cluster import cluster
 from collector.simulated.owners import LEFT_OVER, PAUSE, SimulatedJobs
-from telemetry.jobs import ENDED_SECONDS, JobKey, NodeJobs
+from telemetry.wire.jobs import ENDED_SECONDS, JobKey, NodeJobs
 
 FLEET = scenario("fleet", nodes=64, faults="")
 HOUR = 3600

@@ -6,7 +6,7 @@ import pytest
 
 from collector.simulated import KINDS, SimulatedSource, scenario, value
 from telemetry.errors import ConfigError
-from telemetry.inventory import Inventory, decode, encode
+from telemetry.wire.inventory import Inventory, decode, encode
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,15 @@ from collector.simulated import (
 )
 from telemetry.gap import Gap, reason_of
 from telemetry.metric import Lane
-from telemetry.schema import GPU_FAST, GPU_SLOW, LINK_SLOW, NODE_FAST, NODE_SLOW, PORT_SLOW, SCHEMA
+from telemetry.wire.schema import (
+    GPU_FAST,
+    GPU_SLOW,
+    LINK_SLOW,
+    NODE_FAST,
+    NODE_SLOW,
+    PORT_SLOW,
+    SCHEMA,
+)
 
 BOTH = frozenset(Lane)
 NAMES = sorted(KINDS)
@@ -48,7 +56,7 @@ def bits(rows: list[list[float]]) -> list[bytes]:
 _PRINT = """
 import sys
 from collector.simulated import scenario, expected_bytes
-from telemetry.schema import SCHEMA
+from telemetry.wire.schema import SCHEMA
 scene = scenario(sys.argv[1], seed=7)
 for offset in reversed(range(25, 700, 75)):
     for node in reversed(scene.nodes[:3]):

@@ -13,7 +13,7 @@ from collector.smi.command_source import MAX_ABANDONED, SmiCommandSource
 from telemetry.errors import ConfigError
 from telemetry.gap import Gap, reason_of
 from telemetry.metric import Lane
-from telemetry.schema import GPU_FAST, GPU_SLOW, SCHEMA
+from telemetry.wire.schema import GPU_FAST, GPU_SLOW, SCHEMA
 from tests.collector.test_smi_layouts import XML
 from tests.kit.waiting import until
 

@@ -19,7 +19,7 @@ from collector.smi.readings import readings_of
 from telemetry.errors import KilowattError, SourceError
 from telemetry.gap import Gap, reason_of
 from telemetry.metric import Lane
-from telemetry.schema import GPU_FAST, GPU_SLOW, SCHEMA
+from telemetry.wire.schema import GPU_FAST, GPU_SLOW, SCHEMA
 from tests.collector.smi_logs import FILES, logs, needs_captures
 from tests.collector.test_smi_layouts import NEW_TEXT, OLD_TEXT, XML
 

@@ -15,7 +15,7 @@ from collector.smi.file_source import SmiFileSource
 from collector.sources import NVML_LIBRARY, has_nvml, is_elsewhere, make_source
 from telemetry.devices import Gpu
 from telemetry.errors import ConfigError
-from telemetry.inventory import NodeRole
+from telemetry.wire.inventory import NodeRole
 
 NOW = 1_800_000_000.0
 

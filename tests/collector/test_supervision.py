@@ -12,11 +12,11 @@ import pytest
 from collector.assembly import CollectorAssembly
 from collector.host.kernel_log import KernelLog
 from collector.source import DeviceEvent
-from telemetry.frame import unpack
-from telemetry.kernel_log import KernelRecord
-from telemetry.schema import NODE_FAST, SCHEMA
-from telemetry.supervision import Supervisor
-from telemetry.tasks import end
+from telemetry.notations.kernel_log import KernelRecord
+from telemetry.runtime.supervision import Supervisor
+from telemetry.runtime.tasks import end
+from telemetry.wire.frame import unpack
+from telemetry.wire.schema import NODE_FAST, SCHEMA
 from tests.brokers import Mosquitto, free_port
 from tests.collector.bus import Reader, collecting, config_of, reading
 from tests.collector.test_page import ask, get

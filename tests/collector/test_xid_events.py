@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from collector.host.kernel_log import event_of
 from collector.sampling.xid_events import SECOND, XidEvents
 from collector.source import DeviceEvent
-from telemetry.kernel_log import Assembler, parse_node_line
+from telemetry.notations.kernel_log import Assembler, parse_node_line
 
 PCI = "0000:01:00.0"
 

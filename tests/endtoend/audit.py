@@ -10,8 +10,8 @@ import numpy as np
 from collector.ring.ring import Ring
 from collector.sampling.sampler import passed
 from collector.simulated import expected_rows
-from telemetry.schema import GPU_FAST, SCHEMA
-from telemetry.topics import phase_of
+from telemetry.wire.schema import GPU_FAST, SCHEMA
+from telemetry.wire.topics import phase_of
 from tests.endtoend.cluster import INTERVAL, NODES, Cluster
 
 FrameId = tuple[str, int, int]

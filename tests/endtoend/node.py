@@ -23,10 +23,10 @@ from pathlib import Path
 from typing import Any
 
 from telemetry.devices import Event
-from telemetry.frame import Frame, unpack
 from telemetry.gap import Gap, reason_of
-from telemetry.inventory import Inventory
-from telemetry.schema import GPU_FAST, SCHEMA
+from telemetry.wire.frame import Frame, unpack
+from telemetry.wire.inventory import Inventory
+from telemetry.wire.schema import GPU_FAST, SCHEMA
 from tests.brokers import Broker, free_port
 from tests.collector.bus import NODE, Reader, reading
 from tests.fake_nvml import FakeDriver

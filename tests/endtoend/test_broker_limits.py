@@ -8,9 +8,9 @@ import re
 import socket
 from pathlib import Path
 
-from telemetry.frame import MAX_FRAME_BYTES
-from telemetry.mqtt import client_id, connect
-from telemetry.topics import Topic, topic
+from telemetry.wire.frame import MAX_FRAME_BYTES
+from telemetry.wire.mqtt import client_id, connect
+from telemetry.wire.topics import Topic, topic
 from tests.endtoend.test_stolen_certificate import (
     AGGREGATOR,
     CLUSTER,

@@ -12,10 +12,10 @@ import pytest
 from click.testing import CliRunner
 
 from kilowatch.__main__ import main
-from telemetry.frame import Frame
 from telemetry.gap import Gap
-from telemetry.inventory import Command, CommandKind
-from telemetry.schema import NODE_FAST, SCHEMA
+from telemetry.wire.frame import Frame
+from telemetry.wire.inventory import Command, CommandKind
+from telemetry.wire.schema import NODE_FAST, SCHEMA
 from tests.brokers import Embedded, Mosquitto
 from tests.collector.bus import NODE
 from tests.endtoend.node import INTERVAL, Node, aggregating, collecting, once, rows, runs

@@ -36,9 +36,9 @@ from collector.host.clock import ClockState
 from telemetry.catalogue import BY_NAME
 from telemetry.devices import Gpu
 from telemetry.gap import NOT_SUPPORTED
-from telemetry.inventory import Inventory
 from telemetry.metric import Table
-from telemetry.schema import SCHEMA
+from telemetry.wire.inventory import Inventory
+from telemetry.wire.schema import SCHEMA
 from tests.alerts.pager import Pager
 from tests.brokers import Mosquitto
 from tests.collector import node_trees

@@ -11,7 +11,7 @@ import pytest
 
 from collector.sampling.sampler import passed
 from collector.simulated import value
-from telemetry.topics import phase_of
+from telemetry.wire.topics import phase_of
 from tests.brokers import Mosquitto
 from tests.endtoend.cluster import INTERVAL, NODES, Cluster
 from tests.kit.waiting import wait_until

@@ -23,7 +23,7 @@ import pytest
 
 from bench import wire
 from deploy.stack.servers import DEPLOY, PORTS, Stack, missing
-from telemetry import local_token
+from telemetry.files import local_token
 from tests.brokers import free_port
 from tests.grafana.dashboards import influx_queries, queries
 from tests.influxes import Reply, Request, Scripted

@@ -28,13 +28,13 @@ import aiomqtt
 import pytest
 from msgspec.structs import replace
 
-from telemetry import frame as frames
-from telemetry import inventory as messages
 from telemetry.devices import Event
 from telemetry.errors import BusError
-from telemetry.inventory import CollectorStatus, Command, CommandKind, Inventory, NodeState
-from telemetry.mqtt import BrokerConfig, client_id, connect
-from telemetry.topics import ROOT, Topic, state_topic, topic
+from telemetry.wire import frame as frames
+from telemetry.wire import inventory as messages
+from telemetry.wire.inventory import CollectorStatus, Command, CommandKind, Inventory, NodeState
+from telemetry.wire.mqtt import BrokerConfig, client_id, connect
+from telemetry.wire.topics import ROOT, Topic, state_topic, topic
 from tests.brokers import free_port, wait_for_port
 from tests.endtoend.cluster import PATIENCE
 from tests.kit.waiting import until, wait_until, within

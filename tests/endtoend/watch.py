@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from telemetry import local_token
+from telemetry.files import local_token
 from tests.brokers import Broker, free_port
 from tests.kit import waiting
 

@@ -50,12 +50,12 @@ UNRAISED = {
     r"aggregator\.alerting\.(journal_writer\.JournalWriter\.run|service\.AlertingService\.(_keep_memory|_evaluate_when_due))": _BEGUN,
     r"aggregator\.electrical\.service\.ElectricalService\._save_regularly": _BEGUN,
     r"alerts\.delivery\.worker\.ChannelWorker\.run": _BEGUN,
-    r"telemetry\.tasks\.unending": _BEGUN,
-    r"telemetry\.frame\.(build|encode|encode_many|pack|pack_rows)": _NODES,
+    r"telemetry\.runtime\.tasks\.unending": _BEGUN,
+    r"telemetry\.wire\.frame\.(build|encode|encode_many|pack|pack_rows)": _NODES,
     r"telemetry\.(inventory\.encode|topics\.topic)": _NODES,
     r"telemetry\.fleet\.Matrix\.grow": _ROOM,
     r"alerts\.rules\.of_jobs\.SlowInJob\._forget": "called every five seconds, where a GPU has changed hands since",
-    r"telemetry\.private_file\.(make_folder|write)": "called every five minutes, where the past of the fitness has grown",
+    r"telemetry\.files\.private_file\.(make_folder|write)": "called every five minutes, where the past of the fitness has grown",
     r"power\.report\.load_profile\.LoadProfile\.__init__": "called when a month begins",
 }  # fmt: skip
 """Functions that run in the scene but that no fault can be raised in once it is under way, with the reason.

@@ -22,14 +22,14 @@ from aggregator.service import Aggregator
 from alerts.config import AlertsConfig
 from alerts.rules.rule import Rule, conditions_of, load
 from power.meters.sample import MeterSample
-from telemetry import frame as frames
-from telemetry import inventory as messages
 from telemetry.devices import Event, Gpu, Link
 from telemetry.gap import NOT_SUPPORTED
-from telemetry.inventory import CollectorStatus, Inventory, NodeState
-from telemetry.jobs import Allocation, GpuProcess, Job, JobKey, JobSourceState, NodeJobs
-from telemetry.schema import GPU_FAST, GPU_SLOW, LINK_FAST, NODE_FAST, SCHEMA
-from telemetry.topics import Topic, topic
+from telemetry.wire import frame as frames
+from telemetry.wire import inventory as messages
+from telemetry.wire.inventory import CollectorStatus, Inventory, NodeState
+from telemetry.wire.jobs import Allocation, GpuProcess, Job, JobKey, JobSourceState, NodeJobs
+from telemetry.wire.schema import GPU_FAST, GPU_SLOW, LINK_FAST, NODE_FAST, SCHEMA
+from telemetry.wire.topics import Topic, topic
 from tests.alerts.pager import Pager
 from tests.brokers import free_port
 

@@ -11,7 +11,7 @@ from types import TracebackType
 import duckdb
 
 from collector.ring.ring import Ring
-from telemetry.intervals import IntervalSet
+from telemetry.wire.intervals import IntervalSet
 from tests.brokers import Broker
 from tests.endtoend.audit import audit
 from tests.endtoend.cluster import NODES, Cluster

@@ -14,10 +14,10 @@ import numpy as np
 from aggregator.config import AggregatorConfig
 from aggregator.service import Aggregator
 from api.alerts import AlertState
-from telemetry import frame as frames
 from telemetry.gap import NOT_SUPPORTED
-from telemetry.mqtt import BrokerConfig
-from telemetry.schema import GPU_FAST, NODE_FAST, SCHEMA
+from telemetry.wire import frame as frames
+from telemetry.wire.mqtt import BrokerConfig
+from telemetry.wire.schema import GPU_FAST, NODE_FAST, SCHEMA
 from tests.aggregator.node import ScriptedNode
 from tests.aggregator.test_service import config
 

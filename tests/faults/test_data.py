@@ -8,7 +8,7 @@ import random
 import time
 from pathlib import Path
 
-from telemetry.topics import Topic
+from telemetry.wire.topics import Topic
 from tests.aggregator.test_service import running
 from tests.brokers import Mosquitto
 from tests.faults.record import Observe, fault

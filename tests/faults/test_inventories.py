@@ -13,12 +13,12 @@ import numpy as np
 
 from aggregator.ingest.sequence import KEPT_LAYOUTS
 from aggregator.service import Aggregator
-from telemetry import frame as frames
 from telemetry.devices import Gpu
 from telemetry.gap import NOT_SUPPORTED
-from telemetry.inventory import Inventory
-from telemetry.mqtt import BrokerConfig
-from telemetry.schema import GPU_FAST, NODE_FAST, SCHEMA
+from telemetry.wire import frame as frames
+from telemetry.wire.inventory import Inventory
+from telemetry.wire.mqtt import BrokerConfig
+from telemetry.wire.schema import GPU_FAST, NODE_FAST, SCHEMA
 from tests.aggregator.node import ScriptedNode
 from tests.aggregator.test_service import running
 from tests.brokers import Mosquitto

@@ -14,7 +14,7 @@ import aiomqtt
 import duckdb
 
 from bench import processes
-from telemetry.schema import GPU_FAST, SCHEMA
+from telemetry.wire.schema import GPU_FAST, SCHEMA
 from tests.aggregator.node import ScriptedNode, gpu_rows
 from tests.brokers import Mosquitto
 from tests.endtoend.cluster import Cluster

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 
 from collector.config import CollectorConfig
 from collector.publish.publisher import Publisher
-from telemetry.mqtt import BrokerConfig
+from telemetry.wire.mqtt import BrokerConfig
 from tests.faults.plant import PARTS, Plant
 from tests.faults.record import OUTAGE, SESSIONS, Observe, fault
 from tests.kit.waiting import until

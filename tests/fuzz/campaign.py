@@ -27,11 +27,11 @@ from typing import Any
 import aiohttp
 import paho.mqtt.client as paho
 
-from telemetry import inventory as messages
-from telemetry import local_token
 from telemetry.devices import Event
-from telemetry.inventory import CollectorStatus, NodeState
-from telemetry.topics import Topic
+from telemetry.files import local_token
+from telemetry.wire import inventory as messages
+from telemetry.wire.inventory import CollectorStatus, NodeState
+from telemetry.wire.topics import Topic
 from tests.aggregator.node import ScriptedNode
 from tests.alerts.alertmanagers import Hook
 from tests.brokers import Mosquitto

@@ -14,10 +14,10 @@ from aggregator.http.operations import OPERATIONS
 from collector.simulated import scenario
 from collector.simulated.expect import expected_rows
 from collector.simulated.inventory import uuid_of
-from telemetry import frame as frames
-from telemetry import inventory as messages
 from telemetry.devices import Event, Gpu, Link, MemoryPool, MigInstance
-from telemetry.inventory import (
+from telemetry.wire import frame as frames
+from telemetry.wire import inventory as messages
+from telemetry.wire.inventory import (
     CollectorStatus,
     Command,
     CommandKind,
@@ -26,8 +26,8 @@ from telemetry.inventory import (
     Inventory,
     NodeState,
 )
-from telemetry.jobs import Allocation, GpuProcess, Job, JobKey, JobSourceState, NodeJobs
-from telemetry.schema import GPU_FAST, NODE_FAST, SCHEMA
+from telemetry.wire.jobs import Allocation, GpuProcess, Job, JobKey, JobSourceState, NodeJobs
+from telemetry.wire.schema import GPU_FAST, NODE_FAST, SCHEMA
 
 HOSTILE = tuple(f"mallory-{number}" for number in range(24))
 """Nodes whose messages are changed."""

@@ -16,9 +16,9 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from collector.recording.file import RecordingHeader, RecordingWriter
-from telemetry import frame as frames
-from telemetry import inventory as messages
-from telemetry.topics import ROOT, Topic, shard_of, state_topic
+from telemetry.wire import frame as frames
+from telemetry.wire import inventory as messages
+from telemetry.wire.topics import ROOT, Topic, shard_of, state_topic
 from tests.fuzz import corpus
 from tests.fuzz.corpus import HOSTILE
 from tests.fuzz.mutation import TEXTS, as_json, as_msgpack, mutate, raw, text

@@ -39,12 +39,12 @@ from kilowatch.clients.tap import TapReader
 from kilowatch.saved_logs.reader import SavedLogReader
 from power.meters.meter_record import MeterRecord
 from power.site.attach import attach
-from telemetry.border import decode_jobs
 from telemetry.errors import KilowattError, WireError
-from telemetry.kernel_log import Assembler
 from telemetry.metric import Lane, Table
-from telemetry.mqtt import BrokerConfig
-from telemetry.schema import GPU_FAST, SCHEMA
+from telemetry.notations.kernel_log import Assembler
+from telemetry.wire.border import decode_jobs
+from telemetry.wire.mqtt import BrokerConfig
+from telemetry.wire.schema import GPU_FAST, SCHEMA
 from tests.aggregator.fake_view import FakeView
 from tests.aggregator.feed import ARRIVAL
 from tests.aggregator.http_client import door, small_cluster

@@ -23,14 +23,14 @@ from aggregator.view import parts_of
 from alerts.rules.rule import load
 from api.alerts import Alert
 from power.snapshot.documents import circuit_states, only
-from telemetry import exposition
-from telemetry import inventory as messages
 from telemetry.devices import Event
-from telemetry.inventory import CollectorStatus, NodeState
-from telemetry.jobs import Allocation, GpuProcess, Job, JobKey, NodeJobs
 from telemetry.metric import Table
-from telemetry.schema import GPU_FAST, SCHEMA
-from telemetry.topics import Topic
+from telemetry.wire import exposition
+from telemetry.wire import inventory as messages
+from telemetry.wire.inventory import CollectorStatus, NodeState
+from telemetry.wire.jobs import Allocation, GpuProcess, Job, JobKey, NodeJobs
+from telemetry.wire.schema import GPU_FAST, SCHEMA
+from telemetry.wire.topics import Topic
 from tests.aggregator.fake_view import FakeView
 from tests.aggregator.feed import ARRIVAL, Feed
 from tests.aggregator.node import inventory, payload

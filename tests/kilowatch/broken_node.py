@@ -17,9 +17,9 @@ from api.fleet import StoredEvent
 from kilowatch.__main__ import main
 from telemetry.devices import Event
 from telemetry.gap import NOT_SUPPORTED
-from telemetry.inventory import Inventory
 from telemetry.metric import Table
-from telemetry.schema import SCHEMA
+from telemetry.wire.inventory import Inventory
+from telemetry.wire.schema import SCHEMA
 from tests.aggregator.fake_view import START, FakeView, inventory
 from tests.aggregator.http_client import Door
 

@@ -17,13 +17,13 @@ from collector.recording.file import RecordingHeader, RecordingWriter
 from kilowatch.__main__ import main
 from kilowatch.text import alerts as alerting
 from kilowatch.text.table import WIDTH, columns
-from telemetry import frame as frames
-from telemetry import inventory as messages
 from telemetry.devices import Event
 from telemetry.gap import NOT_SUPPORTED
-from telemetry.inventory import CollectorStatus, NodeState
-from telemetry.schema import GPU_FAST, SCHEMA
-from telemetry.topics import Topic
+from telemetry.wire import frame as frames
+from telemetry.wire import inventory as messages
+from telemetry.wire.inventory import CollectorStatus, NodeState
+from telemetry.wire.schema import GPU_FAST, SCHEMA
+from telemetry.wire.topics import Topic
 from tests.aggregator.fake_view import inventory
 from tests.aggregator.http_client import door
 from tests.aggregator.test_http_alerts import Client, hot

@@ -24,9 +24,9 @@ from kilowatch.check.checks import (
 )
 from kilowatch.check.verdict import CheckResult, Verdict, reason_of, verdict_of
 from telemetry.gap import DEVICE_LOST, ERROR, NO_PERMISSION, NOT_SUPPORTED
-from telemetry.inventory import Inventory
 from telemetry.metric import Table
-from telemetry.schema import SCHEMA
+from telemetry.wire.inventory import Inventory
+from telemetry.wire.schema import SCHEMA
 from tests.fakes import FakeSource
 
 XID_79 = "[12.5] NVRM: Xid (PCI:0000:18:00): 79, pid=7, name=a, GPU has fallen off the bus.\n"

@@ -14,8 +14,8 @@ from kilowatch.doctor.access import broker_access, http_access, secret_files, st
 from kilowatch.doctor.finding import DoctorFinding
 from kilowatch.pki.access_list import access_list
 from kilowatch.settings import Settings, load
-from telemetry import local_token
-from telemetry.mqtt import BrokerConfig
+from telemetry.files import local_token
+from telemetry.wire.mqtt import BrokerConfig
 from tests.brokers import Embedded, Mosquitto
 
 MOSQUITTO_PASSWD = shutil.which("mosquitto_passwd")

@@ -18,7 +18,7 @@ from kilowatch.doctor.rights import bus_name, bus_rights
 from kilowatch.doctor.role import MachineRole, as_the_units_run, role_of
 from kilowatch.pki.access_list import access_list
 from kilowatch.settings import Settings, load
-from telemetry.mqtt import BrokerConfig
+from telemetry.wire.mqtt import BrokerConfig
 from tests.brokers import Mosquitto
 
 UNITS = Path(__file__).parents[2] / "deploy" / "systemd"

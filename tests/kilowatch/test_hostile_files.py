@@ -22,9 +22,9 @@ from collector.ring.segment import RECORDS
 from kilowatch.__main__ import main
 from kilowatch.saved_logs.reader import SavedLogReader
 from kilowatch.text.alerts import replay_lines
-from telemetry.expansion import LimitError, expanded
+from telemetry.files.expansion import LimitError, expanded
 from telemetry.text.printable import printable_json
-from telemetry.topics import Topic
+from telemetry.wire.topics import Topic
 
 LOST = "[12.5] NVRM: Xid (PCI:0000:18:00): 79, pid=7, name=a, GPU has fallen off the bus.\n"
 CPU_SECONDS = 60

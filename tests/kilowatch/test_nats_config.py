@@ -28,8 +28,8 @@ from kilowatch.pki.nats_configuration import (
     subject,
 )
 from telemetry.errors import BusError, ConfigError
-from telemetry.mqtt import BrokerConfig, client_id, connect
-from telemetry.topics import Topic, topic
+from telemetry.wire.mqtt import BrokerConfig, client_id, connect
+from telemetry.wire.topics import Topic, topic
 from tests.brokers import free_port
 from tests.kit.waiting import FACTOR, within
 

@@ -17,7 +17,7 @@ from click.testing import CliRunner, Result
 from kilowatch import settings
 from kilowatch.__main__ import main
 from kilowatch.pki.access_list import access_list
-from telemetry.topics import Topic, topic
+from telemetry.wire.topics import Topic, topic
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = (ROOT / "docs" / "deploy.md").read_text()

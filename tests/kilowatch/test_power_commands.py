@@ -17,7 +17,7 @@ from api.power import CircuitState, TripSeconds
 from kilowatch.__main__ import main
 from kilowatch.stack.demo_site import plugged
 from kilowatch.text.circuits import bar, circuit_lines
-from telemetry.jobs import Allocation, Job, JobKey, NodeJobs
+from telemetry.wire.jobs import Allocation, Job, JobKey, NodeJobs
 from tests.aggregator.fake_view import FakeView
 from tests.aggregator.http_client import door
 from tests.aggregator.test_http_circuits import lab

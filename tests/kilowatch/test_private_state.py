@@ -19,9 +19,9 @@ import pytest
 
 from bench import wire
 from kilowatch.stack.broker import EmbeddedBroker
-from telemetry import local_token
 from telemetry.errors import BusError
-from telemetry.mqtt import EMBEDDED_USER, BrokerConfig, MqttClient, client_id, connect
+from telemetry.files import local_token
+from telemetry.wire.mqtt import EMBEDDED_USER, BrokerConfig, MqttClient, client_id, connect
 from tests.brokers import Embedded, free_port
 from tests.kit.waiting import end_of_patience
 from tests.second_user import as_nobody, needs_root, open_folder

@@ -21,11 +21,11 @@ from kilowatch.__main__ import main
 from kilowatch.replay.cluster import RecordedCluster
 from kilowatch.replay.outcome import replay
 from kilowatch.stack.ports import free_port
-from telemetry import inventory as messages
 from telemetry.devices import Event
 from telemetry.errors import SourceError
 from telemetry.text import time_of_day
-from telemetry.topics import Topic
+from telemetry.wire import inventory as messages
+from telemetry.wire.topics import Topic
 from tests.aggregator.node import inventory, sampled_at
 from tests.brokers import wait_for_port
 from tests.tui.cluster import until

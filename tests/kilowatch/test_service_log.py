@@ -21,9 +21,9 @@ from aggregator.settings.members import MembersConfig
 from alerts.config import AlertsConfig
 from collector.config import CollectorConfig
 from kilowatch.stack.start_line import aggregator_facts, collector_facts
-from telemetry.mqtt import BrokerConfig
-from telemetry.release import release
+from telemetry.runtime.release import release
 from telemetry.text.service_log import JsonFormatter, changed_keys, log_reload
+from telemetry.wire.mqtt import BrokerConfig
 from tests.brokers import Broker
 
 LONGEST = 120.0

@@ -7,11 +7,11 @@ import json
 import pytest
 
 from kilowatch.clients.tap import TapReader
-from telemetry import frame as frames
-from telemetry import inventory as messages
-from telemetry.inventory import Inventory
-from telemetry.schema import Block, Schema
-from telemetry.topics import Topic, state_topic, topic
+from telemetry.wire import frame as frames
+from telemetry.wire import inventory as messages
+from telemetry.wire.inventory import Inventory
+from telemetry.wire.schema import Block, Schema
+from telemetry.wire.topics import Topic, state_topic, topic
 
 ALERT = state_topic("hall", "alerts", "gpu_lost/n1")
 PROBE = topic("hall", "doctor-1", Topic.FRAME).removesuffix("frame") + "doctor"

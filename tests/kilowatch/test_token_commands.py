@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 from aggregator.access.tokens import hashed, read
 from aggregator.http.config import HttpConfig
 from kilowatch.__main__ import main
-from telemetry import local_token
+from telemetry.files import local_token
 from tests.aggregator.test_http_alerts import SILENCE, hot
 from tests.second_user import as_nobody, needs_root, open_folder
 

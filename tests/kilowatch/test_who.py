@@ -18,8 +18,8 @@ from collector.nvml.source import NvmlSource
 from kilowatch.text.who import find_gpu, is_gpu, who_lines
 from telemetry.devices import Gpu
 from telemetry.errors import ConfigError
-from telemetry.inventory import Inventory
-from telemetry.jobs import Allocation, GpuProcess, Job, JobKey, JobSourceState, NodeJobs
+from telemetry.wire.inventory import Inventory
+from telemetry.wire.jobs import Allocation, GpuProcess, Job, JobKey, JobSourceState, NodeJobs
 from tests.brokers import Mosquitto
 from tests.collector.bus import collecting, config_of, reading
 from tests.fake_nvml import FakeDriver

@@ -22,7 +22,7 @@ from power.site.decode import decode
 from power.site.tariff import TariffRate, mean_price, price_at
 from telemetry.devices import Gpu, Link, MemoryPool
 from telemetry.errors import ConfigError
-from telemetry.inventory import Inventory
+from telemetry.wire.inventory import Inventory
 from tests.power.stage import Stage, meter
 
 NAN = math.nan

@@ -22,8 +22,8 @@ from present.device.gpu import (
 )
 from present.device.use import lacking_lines, use_lines
 from telemetry.devices import Event, Gpu
-from telemetry.inventory import Inventory
-from telemetry.jobs import Allocation, GpuProcess, Job, JobKey, JobSourceState, NodeJobs
+from telemetry.wire.inventory import Inventory
+from telemetry.wire.jobs import Allocation, GpuProcess, Job, JobKey, JobSourceState, NodeJobs
 from tests.aggregator.http_client import door
 from tests.present import golden
 from tests.tui.test_lines import line_text

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from telemetry.slurm import expanded
+from telemetry.notations.slurm import expanded
 from tests.brokers import Mosquitto
 from tests.slurm.cluster import (
     HAS_CGROUPS,

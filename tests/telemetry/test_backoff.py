@@ -1,4 +1,4 @@
-"""Every part that tries again pauses by `telemetry.backoff`, and reads HTTP by `http_outcome`."""
+"""Every part that tries again pauses by `telemetry.runtime.backoff`, and reads HTTP by `http_outcome`."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from telemetry.backoff import STABLE_AFTER, STEADY, Backoff
-from telemetry.http_outcome import HttpOutcome, outcome_of, retry_after
+from telemetry.runtime.backoff import STABLE_AFTER, STEADY, Backoff
+from telemetry.runtime.http_outcome import HttpOutcome, outcome_of, retry_after
 from tests.fakes import Middling
 from tests.kit.packages import PACKAGES
 
@@ -94,7 +94,10 @@ def test_retry_after_is_seconds_or_a_date(text: str, seconds: float | None) -> N
 
 @pytest.mark.parametrize(
     ("pattern", "home"),
-    [(DOUBLING, "telemetry/backoff.py"), (CLASSIFYING, "telemetry/http_outcome.py")],
+    [
+        (DOUBLING, "telemetry/runtime/backoff.py"),
+        (CLASSIFYING, "telemetry/runtime/http_outcome.py"),
+    ],
 )
 def test_nothing_else_backs_off_or_classifies_answers(pattern: str, home: str) -> None:
     """A second implementation fails here."""

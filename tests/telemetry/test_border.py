@@ -17,12 +17,13 @@ from hypothesis import strategies as st
 from collector.simulated.cluster import SimulatedCluster
 from collector.simulated.inventory import inventory as simulated
 from collector.simulated.scenario import KINDS, scenario
-from telemetry import border
-from telemetry import frame as frames
-from telemetry import inventory as messages
 from telemetry.devices import Event, Gpu, Link, MemoryPool
 from telemetry.errors import WireError
-from telemetry.inventory import (
+from telemetry.metric import Lane, Table
+from telemetry.wire import border
+from telemetry.wire import frame as frames
+from telemetry.wire import inventory as messages
+from telemetry.wire.inventory import (
     CollectorStatus,
     Command,
     CommandKind,
@@ -31,7 +32,7 @@ from telemetry.inventory import (
     Inventory,
     NodeState,
 )
-from telemetry.jobs import (
+from telemetry.wire.jobs import (
     Allocation,
     AllocationKind,
     GpuProcess,
@@ -41,9 +42,8 @@ from telemetry.jobs import (
     Precision,
     UserPrivacy,
 )
-from telemetry.metric import Lane, Table
-from telemetry.schema import Block, Schema
-from telemetry.topics import Topic, shard_of, topic
+from telemetry.wire.schema import Block, Schema
+from telemetry.wire.topics import Topic, shard_of, topic
 from tests.telemetry.typed import typed
 
 WALL = 1_790_000_000 * 10**9

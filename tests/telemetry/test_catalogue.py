@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from docs.build import SOURCES
-from telemetry.amd import AmdReader
 from telemetry.catalogue import BY_NAME, CATALOGUE
+from telemetry.catalogue.amd import AmdReader
+from telemetry.catalogue.nvml import NvmlReader
+from telemetry.catalogue.sysfs import HostReader
 from telemetry.metric import Kind, Lane, Metric, Table, Unit
-from telemetry.nvml import NvmlReader
-from telemetry.schema import GPU_FAST, NODE_FAST, SCHEMA, Schema
-from telemetry.sysfs import HostReader
+from telemetry.wire.schema import GPU_FAST, NODE_FAST, SCHEMA, Schema
 
 UNIT_WORDS = {
     Unit.WATTS: "_watts",

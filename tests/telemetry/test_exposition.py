@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from telemetry.devices import Gpu, Link, MigInstance, Port
-from telemetry.exposition import (
+from telemetry.gap import DEVICE_LOST, NOT_SUPPORTED
+from telemetry.metric import Table
+from telemetry.wire.exposition import (
     COUNTER,
     GAUGE,
     SUMMARY,
@@ -25,10 +27,8 @@ from telemetry.exposition import (
     number32,
     render,
 )
-from telemetry.gap import DEVICE_LOST, NOT_SUPPORTED
-from telemetry.inventory import Inventory
-from telemetry.metric import Table
-from telemetry.schema import GPU_FAST, SCHEMA
+from telemetry.wire.inventory import Inventory
+from telemetry.wire.schema import GPU_FAST, SCHEMA
 
 
 def lab() -> Inventory:

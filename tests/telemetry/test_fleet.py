@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from telemetry.devices import Gpu, Link
 from telemetry.fleet import Fleet, gaps_of
 from telemetry.gap import Gap
-from telemetry.inventory import Inventory
 from telemetry.metric import Table
-from telemetry.schema import GPU_FAST, GPU_SLOW, SCHEMA
+from telemetry.wire.inventory import Inventory
+from telemetry.wire.schema import GPU_FAST, GPU_SLOW, SCHEMA
 
 
 def inventory(node: str, gpus: int, links: int = 0) -> Inventory:

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from telemetry import frame as frames
 from telemetry.errors import WireError
 from telemetry.gap import GAP, reason_of
-from telemetry.schema import GPU_FAST, NODE_FAST, SCHEMA, SCHEMA_ID
+from telemetry.wire import frame as frames
+from telemetry.wire.schema import GPU_FAST, NODE_FAST, SCHEMA, SCHEMA_ID
 
 readings = st.one_of(st.floats(allow_nan=False, width=32), st.sampled_from(list(GAP.values())))
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from telemetry.intervals import IntervalSet
+from telemetry.wire.intervals import IntervalSet
 
 spans = st.lists(st.tuples(st.integers(0, 60), st.integers(-2, 8)), max_size=25)
 

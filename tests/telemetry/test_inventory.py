@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from telemetry import inventory as messages
 from telemetry.devices import Event, Gpu
 from telemetry.errors import WireError
-from telemetry.inventory import CollectorStatus, FrameSpan, Inventory
-from telemetry.schema import SCHEMA
+from telemetry.wire import inventory as messages
+from telemetry.wire.inventory import CollectorStatus, FrameSpan, Inventory
+from telemetry.wire.schema import SCHEMA
 
 
 def test_an_inventory_comes_back_with_its_schema() -> None:

@@ -11,8 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from telemetry.kernel_log import Assembler, DriverNote, GpuLost, KernelRecord, SXid, Xid, parse_line
-from telemetry.kernel_stamp import Stamp, parse_stamp
+from telemetry.notations.kernel_log import (
+    Assembler,
+    DriverNote,
+    GpuLost,
+    KernelRecord,
+    SXid,
+    Xid,
+    parse_line,
+)
+from telemetry.notations.kernel_stamp import Stamp, parse_stamp
 
 LOGS = Path(__file__).parents[2] / "../shared/data/captures/kernel_log"
 needs_captures = pytest.mark.skipif(not LOGS.is_dir(), reason="no ../shared/data/captures")

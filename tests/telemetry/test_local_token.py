@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from telemetry import local_token, private_file
+from telemetry.files import local_token, private_file
 
 ADDRESS = ("127.0.0.1", 9400)
 

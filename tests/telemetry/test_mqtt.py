@@ -10,7 +10,7 @@ import aiomqtt
 import pytest
 
 from telemetry.errors import BusError
-from telemetry.mqtt import MqttClient, client_id, connect
+from telemetry.wire.mqtt import MqttClient, client_id, connect
 from tests.brokers import Mosquitto
 
 

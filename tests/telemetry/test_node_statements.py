@@ -7,7 +7,7 @@ import re
 import pytest
 
 from alerts.rules.rule import load
-from telemetry.kernel_log import kernel_message, parse_line, parse_node_line
+from telemetry.notations.kernel_log import kernel_message, parse_line, parse_node_line
 from telemetry.statements.node import (
     MARKS,
     SUSPICIOUS,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from telemetry.pci import normal_pci
+from telemetry.notations.pci import normal_pci
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from telemetry import private_file
+from telemetry.files import private_file
 from tests.second_user import NOBODY, needs_root
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from aggregator.electrical import snapshot_log
 from aggregator.influx import segments as spool
 from collector.ring import segment as ring
-from telemetry.record_log import Damage, RecordFile, RecordFormat
+from telemetry.files.record_log import Damage, RecordFile, RecordFormat
 from tests.kit.packages import PACKAGES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -152,5 +152,5 @@ def test_no_other_file_has_records_with_checksums() -> None:
         for package in PACKAGES
         for path in (ROOT / package).rglob("*.py")
         if re.search(r"\bcrc32\(", path.read_text(encoding="utf-8"))
-    } - {"telemetry/record_log.py"}
+    } - {"telemetry/files/record_log.py"}
     assert found == OTHER_CHECKSUMS.keys()

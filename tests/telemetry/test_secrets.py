@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from telemetry.errors import ConfigError
-from telemetry.mqtt import BrokerConfig
-from telemetry.secrets import read_secret, read_token, secret_path
+from telemetry.files.secrets import read_secret, read_token, secret_path
+from telemetry.wire.mqtt import BrokerConfig
 from tests.second_user import NOBODY, as_nobody, needs_root, open_folder
 
 

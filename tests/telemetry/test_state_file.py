@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from telemetry import state_file
-from telemetry.state_file import FileAside, find_aside, json_of, make_folder, read, set_aside
+from telemetry.files import state_file
+from telemetry.files.state_file import FileAside, find_aside, json_of, make_folder, read, set_aside
 from tests.faults.damaged_files import as_a_user
 
 

@@ -8,7 +8,7 @@ from itertools import product
 
 import pytest
 
-from telemetry.kernel_log import Assembler, DriverNote, GpuLost, KernelRecord, SXid, Xid
+from telemetry.notations.kernel_log import Assembler, DriverNote, GpuLost, KernelRecord, SXid, Xid
 from telemetry.statements.catalogue import SPEAKERS, Statement, statements
 
 ALL = list(statements().values())

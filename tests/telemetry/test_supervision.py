@@ -9,9 +9,15 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from telemetry.errors import ConfigError
-from telemetry.supervision import FAILING_AFTER, ProgressMarks, Supervisor, TaskState, in_thread
-from telemetry.tasks import end, unending
-from telemetry.worker_threads import WorkerThreads
+from telemetry.runtime.supervision import (
+    FAILING_AFTER,
+    ProgressMarks,
+    Supervisor,
+    TaskState,
+    in_thread,
+)
+from telemetry.runtime.tasks import end, unending
+from telemetry.runtime.worker_threads import WorkerThreads
 from tests.killing import InjectedError
 from tests.kit.waiting import until
 

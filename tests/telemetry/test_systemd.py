@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from telemetry.supervision import ProgressMarks
-from telemetry.systemd import ServiceManager
+from telemetry.runtime.supervision import ProgressMarks
+from telemetry.runtime.systemd import ServiceManager
 from tests.kit.waiting import until
 from tests.notify_socket import NotifySocket
 

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from telemetry.tasks import TaskGroup, keeping_cancellation
+from telemetry.runtime.tasks import TaskGroup, keeping_cancellation
 from tests.killing import InjectedError
 
 

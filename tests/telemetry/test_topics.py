@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from telemetry.errors import ConfigError
-from telemetry.topics import (
+from telemetry.wire.topics import (
     Topic,
     check_name,
     parse,

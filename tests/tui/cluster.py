@@ -13,9 +13,9 @@ from aggregator.http.config import HttpConfig
 from api.alerts import Alert, AlertState, Severity
 from telemetry.devices import Gpu
 from telemetry.gap import GAP, Gap
-from telemetry.inventory import Inventory
 from telemetry.metric import Table
-from telemetry.schema import SCHEMA
+from telemetry.wire.inventory import Inventory
+from telemetry.wire.schema import SCHEMA
 from tests.aggregator.fake_view import START, FakeView
 from tests.kit.waiting import FACTOR
 from tui.app import Top

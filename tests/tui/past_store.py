@@ -16,11 +16,11 @@ from aggregator.electrical.service import ElectricalService
 from aggregator.store.executor import StoreExecutor
 from aggregator.store.protocol import FleetPast
 from api.alerts import Alert, AlertState, Incident, Severity
-from telemetry import frame as frames
 from telemetry.gap import NOT_SUPPORTED
 from telemetry.metric import Table
-from telemetry.schema import SCHEMA
-from telemetry.topics import Topic
+from telemetry.wire import frame as frames
+from telemetry.wire.schema import SCHEMA
+from telemetry.wire.topics import Topic
 from tests.aggregator.fake_view import FakePost
 from tests.aggregator.feed import Feed
 from tests.aggregator.node import sampled_at

@@ -17,7 +17,7 @@ from aggregator.http.config import HttpConfig
 from api.alerts import Severity
 from api.jobs import GpuHolder, GpuUse, JobAlert, JobPhase, JobReply, JobRow, JobSummary
 from kilowatch.__main__ import main
-from telemetry.jobs import GpuProcess
+from telemetry.wire.jobs import GpuProcess
 from tests.aggregator.fake_view import give_jobs
 from tests.aggregator.http_client import add_token
 from tests.tui.cluster import Cluster, served, text_of, until

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from aggregator.jobs.service import JobService
-from telemetry.jobs import (
+from telemetry.wire.jobs import (
     Allocation,
     AllocationKind,
     GpuProcess,

@@ -12,8 +12,8 @@ from aggregator.http.config import HttpConfig
 from aggregator.web.job_list import COLUMNS, jobs_body
 from api.jobs import JobPhase, JobRow, JobsReply, JobSummary
 from telemetry.devices import Event
-from telemetry.jobs import Job, JobKey, JobSourceState, UserPrivacy
 from telemetry.text import rfc3339
+from telemetry.wire.jobs import Job, JobKey, JobSourceState, UserPrivacy
 from tests.aggregator.fake_view import START
 from tests.aggregator.http_client import door
 from tests.aggregator.test_http_circuits import lab

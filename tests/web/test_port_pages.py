@@ -19,9 +19,9 @@ from api.ports import PortGroup, PortLine, PortsReply, faults
 from telemetry.catalogue import CATALOGUE
 from telemetry.devices import PORT_PREFIX, Port
 from telemetry.gap import TIMED_OUT
-from telemetry.inventory import Inventory
-from telemetry.schema import PORT_SLOW, SCHEMA
 from telemetry.text import rfc3339
+from telemetry.wire.inventory import Inventory
+from telemetry.wire.schema import PORT_SLOW, SCHEMA
 from tests.aggregator.fake_view import FakeView, inventory
 from tests.aggregator.http_client import door
 from tests.web.test_pages import points, read

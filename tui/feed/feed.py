@@ -29,8 +29,8 @@ from api.stream import (
     StreamRequest,
     StreamRows,
 )
-from telemetry.backoff import Backoff
-from telemetry.tasks import TaskGroup
+from telemetry.runtime.backoff import Backoff
+from telemetry.runtime.tasks import TaskGroup
 from tui.feed.connection import Connection, ConnectionState
 from tui.feed.http import HttpConnection
 from tui.feed.requests import TIMEOUT, ActionRefusedError, ApiRequests, refusal, why

@@ -17,8 +17,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from telemetry import local_token
 from telemetry.errors import ConfigError
+from telemetry.files import local_token
 from tui.feed.socket import GUID, Socket, hang_up
 
 if TYPE_CHECKING:

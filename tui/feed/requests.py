@@ -9,7 +9,7 @@ import msgspec
 
 from api.decoding import decode
 from api.errors import ErrorDetail, ErrorReply
-from telemetry.http_outcome import HttpOutcome, outcome_of
+from telemetry.runtime.http_outcome import HttpOutcome, outcome_of
 from tui.feed.http import HttpConnection, HttpReply
 from tui.feed.wants import DocumentRequest
 

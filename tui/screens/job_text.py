@@ -10,8 +10,8 @@ from present.device.use import program_words
 from present.job import UNKNOWN, energy_row, figure_rows, gpu_use_row
 from present.row import FactRow
 from present.units import gibibytes, in_gibibytes, percent, watts
-from telemetry.jobs import AllocationKind, GpuProcess
 from telemetry.text import counted, duration, short_duration, timestamp
+from telemetry.wire.jobs import AllocationKind, GpuProcess
 from tui.kit.flow import flow
 from tui.kit.text import DASH, STEP, clean, fit
 from tui.kit.theme import Line, Piece

@@ -12,8 +12,8 @@ from api.alerts import Severity
 from api.jobs import JobPhase, JobRow
 from present.job import UNKNOWN, use_row
 from present.units import number, watts
-from telemetry.jobs import OF_A_NODE
 from telemetry.text import counted, short_duration
+from telemetry.wire.jobs import OF_A_NODE
 from tui.kit.text import CROSS, DASH, clean
 from tui.kit.theme import Piece
 from tui.state.gpus import Floats

@@ -34,7 +34,7 @@ from aggregator.store.shared.segment import (
 )
 from aggregator.store.shared.spill import parts_of, write_segment
 from aggregator.store.tables import BLOCKS
-from telemetry.intervals import IntervalSet
+from telemetry.wire.intervals import IntervalSet
 
 MEMORY_BYTES = 256 << 20
 """For a compaction; what is sorted already goes to the disk where it takes more."""

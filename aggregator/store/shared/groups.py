@@ -10,7 +10,7 @@ from aggregator.store.executor import StoreExecutor
 from aggregator.store.shared.segment import SessionKey
 from aggregator.store.shared.store import SharedStore
 from aggregator.store.shared.upkeep import SharedUpkeep
-from telemetry.intervals import IntervalSet
+from telemetry.wire.intervals import IntervalSet
 
 PAUSE_SECONDS = 0.05
 """Seconds between two looks whether a group is in the storage."""

@@ -18,7 +18,7 @@ from aggregator.store import checksum
 from aggregator.store.duck import ReadConnection, quoted
 from aggregator.store.manifest import RAW, SealedFile
 from aggregator.store.tables import period_from_name, period_name
-from telemetry.intervals import IntervalSet
+from telemetry.wire.intervals import IntervalSet
 
 KEY = "kilowatch_segment"
 """Key of the footer's `SegmentFooter`, JSON."""

@@ -33,7 +33,7 @@ from aggregator.store.shared.segment import (
 )
 from aggregator.store.shared.storage import SharedStorage
 from telemetry.errors import StoreError
-from telemetry.intervals import IntervalSet
+from telemetry.wire.intervals import IntervalSet
 
 log = logging.getLogger(__name__)
 

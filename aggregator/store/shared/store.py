@@ -35,11 +35,11 @@ from aggregator.store.shared.spill import Spiller
 from aggregator.store.shared.storage import NameTakenError, SharedStorage
 from aggregator.store.stored_spans import Fresh, spans_of
 from aggregator.store.tables import FRAMES, period_of
-from telemetry.backoff import STEADY, Backoff
 from telemetry.errors import StoreError
-from telemetry.intervals import IntervalSet
 from telemetry.metric import Lane, Table
-from telemetry.topics import shard_of
+from telemetry.runtime.backoff import STEADY, Backoff
+from telemetry.wire.intervals import IntervalSet
+from telemetry.wire.topics import shard_of
 
 log = logging.getLogger(__name__)
 

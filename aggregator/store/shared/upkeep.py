@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 from aggregator.impairments import Impairments, ReportedFaults
 from aggregator.store.shared.store import SharedStatus, SharedStore
+from telemetry.runtime.worker_threads import WorkerThreads
 from telemetry.text import duration
-from telemetry.worker_threads import WorkerThreads
 
 PAUSE_SECONDS = 1.0
 _NAMED = 3

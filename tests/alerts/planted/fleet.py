@@ -18,14 +18,14 @@ from collector.host.kernel_log import event_of
 from collector.recording.file import RecordedMessage
 from collector.sampling.xid_events import XidEvents
 from collector.source import DeviceEvent
-from telemetry import frame as frames
-from telemetry import inventory as messages
 from telemetry.devices import Event, Gpu, Link
 from telemetry.gap import DEVICE_LOST, NOT_SUPPORTED, TIMED_OUT
-from telemetry.inventory import CollectorStatus, Inventory, NodeState
-from telemetry.kernel_log import parse_line
 from telemetry.metric import Table
-from telemetry.schema import (
+from telemetry.notations.kernel_log import parse_line
+from telemetry.wire import frame as frames
+from telemetry.wire import inventory as messages
+from telemetry.wire.inventory import CollectorStatus, Inventory, NodeState
+from telemetry.wire.schema import (
     GPU_FAST,
     GPU_SLOW,
     LINK_FAST,
@@ -35,7 +35,7 @@ from telemetry.schema import (
     SCHEMA,
     SCHEMA_ID,
 )
-from telemetry.topics import Topic, phase_of
+from telemetry.wire.topics import Topic, phase_of
 from tests.alerts.planted.cases import DURATION, FaultCase, PlantedFault, noise, plant
 
 Floats = npt.NDArray[np.float64]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collector.jobs.source import FoundProcess, JobsAnswer, JobsInput, Ownership
-from telemetry.jobs import (
+from telemetry.wire.jobs import (
     Allocation,
     AllocationKind,
     GpuProcess,

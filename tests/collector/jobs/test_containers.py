@@ -12,7 +12,7 @@ from collector.jobs.processes import ProcReader
 from collector.jobs.source import JobsInput
 from collector.jobs.users import PersonFilter, UserNames
 from collector.source import ListedProcess, ListedProcesses
-from telemetry.jobs import JobKey
+from telemetry.wire.jobs import JobKey
 from tests.collector.jobs.given import GPU, at
 from tests.podman import needs_podman, running
 from tests.second_user import NOBODY

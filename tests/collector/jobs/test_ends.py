@@ -13,8 +13,8 @@ from collector.jobs.merge import JobMerge, MergedJobs
 from collector.jobs.slurm import SlurmConfig, SlurmJobs
 from collector.jobs.source import FoundProcess, JobsAnswer, JobsInput, Ownership
 from telemetry.devices import Gpu
-from telemetry.jobs import ENDED_SECONDS, AllocationKind, JobKey, Precision
-from telemetry.slurm import shares_gpus
+from telemetry.notations.slurm import shares_gpus
+from telemetry.wire.jobs import ENDED_SECONDS, AllocationKind, JobKey, Precision
 from tests.collector.jobs.given import at, process
 
 GPUS = tuple(Gpu(uuid=f"GPU-{n}", index=n, minor=n, name="H100") for n in range(4))

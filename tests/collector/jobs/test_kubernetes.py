@@ -23,7 +23,7 @@ from collector.jobs.kubernetes import KubernetesConfig, KubernetesJobs
 from collector.jobs.source import JobsAnswer, JobsInput
 from telemetry.devices import Gpu, MigInstance
 from telemetry.errors import ConfigError
-from telemetry.jobs import Precision
+from telemetry.wire.jobs import Precision
 from tests.collector.jobs.given import START, at, process
 from tests.kubernetes.kubelet import TYPES, Kubelet, listening, pod
 

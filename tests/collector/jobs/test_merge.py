@@ -11,7 +11,7 @@ import pytest
 
 from collector.jobs.merge import UNSURE_SECONDS, JobMerge, MergedJobs, OpenAllocation
 from collector.jobs.source import JobsAnswer, Ownership
-from telemetry.jobs import ENDED_SECONDS, Allocation, AllocationKind, Job, JobKey, Precision
+from telemetry.wire.jobs import ENDED_SECONDS, Allocation, AllocationKind, Job, JobKey, Precision
 from tests.collector.jobs.given import GPU, SLURM, allocated, answer, at, given, process
 
 ADA = Ownership(JobKey("user", "", "ada"))

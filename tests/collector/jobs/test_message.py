@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collector.jobs.merge import MergedJobs
 from collector.jobs.message import FIGURES_SECONDS, JobsMessage
-from telemetry import border
-from telemetry.jobs import (
+from telemetry.wire import border
+from telemetry.wire.jobs import (
     MAX_MESSAGE_BYTES,
     Allocation,
     GpuProcess,

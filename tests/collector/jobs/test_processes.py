@@ -14,7 +14,7 @@ from collector.jobs.processes import GONE, NO_PERMISSION, OTHER_NAMESPACE, ProcR
 from collector.jobs.source import FoundProcess
 from collector.jobs.users import PersonFilter, UserNames
 from collector.source import ListedProcess, ListedProcesses
-from telemetry.jobs import JobKey, UserPrivacy
+from telemetry.wire.jobs import JobKey, UserPrivacy
 from tests.second_user import as_nobody, needs_root
 
 C = "4c1f" * 16

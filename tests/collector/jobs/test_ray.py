@@ -21,7 +21,7 @@ from collector.jobs.users import PersonFilter, UserNames
 from collector.nvml.source import NvmlSource
 from collector.source import ListedProcess, ListedProcesses
 from telemetry.errors import ConfigError
-from telemetry.jobs import AllocationKind, JobKey, NodeJobs
+from telemetry.wire.jobs import AllocationKind, JobKey, NodeJobs
 from tests.brokers import Mosquitto, free_port
 from tests.collector.bus import collecting, config_of, reading
 from tests.collector.jobs.given import GPU, START, at, given, process

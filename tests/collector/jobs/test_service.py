@@ -24,8 +24,8 @@ from collector.jobs.service import JobsService
 from collector.jobs.source import JobsAnswer, JobsInput, JobSource, Ownership
 from collector.nvml.source import NvmlSource
 from collector.source import ListedProcess, ListedProcesses
-from telemetry import border
-from telemetry.jobs import (
+from telemetry.wire import border
+from telemetry.wire.jobs import (
     Allocation,
     AllocationKind,
     JobKey,

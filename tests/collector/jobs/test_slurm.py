@@ -14,8 +14,8 @@ import pytest
 from collector.jobs.slurm import MOST_FILES, SlurmConfig, SlurmJobs
 from collector.jobs.source import JobsAnswer, JobsInput
 from telemetry.devices import Gpu
-from telemetry.jobs import JobKey, Precision
-from telemetry.slurm import expanded, gres_order
+from telemetry.notations.slurm import expanded, gres_order
+from telemetry.wire.jobs import JobKey, Precision
 from tests.collector.jobs.given import START, at, process
 from tests.second_user import NOBODY, needs_root
 from tests.slurm.cluster import SlurmCluster, needs_slurm, running

@@ -17,8 +17,8 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 
-from telemetry.backoff import STEADY, Backoff
 from telemetry.errors import KilowattError
+from telemetry.runtime.backoff import STEADY, Backoff
 
 log = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from telemetry import private_file
+from telemetry.files import private_file
 
 FOLDER = "local-tokens"
 BROKERS = "local-brokers"

@@ -1,6 +1,6 @@
 """The notification protocol of systemd: ready, status, reloading, stopping, and a watchdog.
 
-The watchdog is fed by progress alone: only while no vital part (`telemetry.supervision.ProgressMarks`) has been
+The watchdog is fed by progress alone: only while no vital part (`telemetry.runtime.supervision.ProgressMarks`) has been
 without progress for longer than its limit. Without systemd nothing is sent. Source: sd_notify(3), sd_watchdog_enabled(3).
 """
 
@@ -15,8 +15,8 @@ import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import TypeVar
 
-from telemetry.supervision import ProgressMarks
-from telemetry.tasks import end
+from telemetry.runtime.supervision import ProgressMarks
+from telemetry.runtime.tasks import end
 from telemetry.text import duration
 
 log = logging.getLogger(__name__)

@@ -20,10 +20,10 @@ import aiomqtt
 import msgspec
 from paho.mqtt.enums import LogLevel
 
-from telemetry import local_token
-from telemetry.backoff import Backoff
 from telemetry.errors import BusError, ConfigError
-from telemetry.secrets import check_readable, read_secret, secret_path
+from telemetry.files import local_token
+from telemetry.files.secrets import check_readable, read_secret, secret_path
+from telemetry.runtime.backoff import Backoff
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

@@ -20,10 +20,10 @@ from dataclasses import dataclass
 
 from telemetry.catalogue import BY_NAME
 from telemetry.devices import Gpu, Link, MigInstance, Port
-from telemetry.frame import Readings, Row
-from telemetry.inventory import Inventory, role_of
 from telemetry.metric import Kind, Metric, Table
-from telemetry.schema import SCHEMA
+from telemetry.wire.frame import Readings, Row
+from telemetry.wire.inventory import Inventory, role_of
+from telemetry.wire.schema import SCHEMA
 
 PREFIX = "kilowatch_"
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"

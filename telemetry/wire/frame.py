@@ -14,7 +14,7 @@ from itertools import chain
 import msgspec
 
 from telemetry.errors import WireError
-from telemetry.schema import SCHEMA, SCHEMA_ID, Block, Schema
+from telemetry.wire.schema import SCHEMA, SCHEMA_ID, Block, Schema
 
 MAX_FRAME_BYTES = 4 * 1024 * 1024
 """A larger message is refused: 72 GPUs with all their links need less than 1 MiB."""
@@ -23,7 +23,7 @@ Row = Sequence[float]
 """Readings of a device: gauges, then counters, in the order of `Block.names`. Gaps are NaN."""
 
 Readings = Mapping[int, Sequence[Row]]
-"""Rows by block number (`telemetry.schema.GPU_FAST` ...), in inventory order."""
+"""Rows by block number (`telemetry.wire.schema.GPU_FAST` ...), in inventory order."""
 
 
 class PackedBlock(msgspec.Struct, frozen=True, array_like=True):

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from telemetry.backoff import STEADY, Backoff
+from telemetry.runtime.backoff import STEADY, Backoff
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

@@ -20,15 +20,15 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from telemetry import frame as frames
-from telemetry import inventory as messages
 from telemetry.devices import INSTANCE_PREFIX, PORT_PREFIX, Event, Gpu, MigInstance
 from telemetry.errors import WireError
-from telemetry.frame import MAX_FRAME_BYTES, Frame
-from telemetry.inventory import CollectorStatus, Command, CommandReply, Inventory
-from telemetry.jobs import MAX_MESSAGE_BYTES, Allocation, GpuProcess, Job, JobKey, NodeJobs
-from telemetry.schema import SCHEMA, Schema
-from telemetry.topics import Address, parse, shard_of
+from telemetry.wire import frame as frames
+from telemetry.wire import inventory as messages
+from telemetry.wire.frame import MAX_FRAME_BYTES, Frame
+from telemetry.wire.inventory import CollectorStatus, Command, CommandReply, Inventory
+from telemetry.wire.jobs import MAX_MESSAGE_BYTES, Allocation, GpuProcess, Job, JobKey, NodeJobs
+from telemetry.wire.schema import SCHEMA, Schema
+from telemetry.wire.topics import Address, parse, shard_of
 
 T = TypeVar("T")
 

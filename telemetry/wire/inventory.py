@@ -12,7 +12,7 @@ import msgspec
 
 from telemetry.devices import Gpu, Link, MemoryPool, MigInstance, Port
 from telemetry.errors import WireError
-from telemetry.schema import SCHEMA, Schema
+from telemetry.wire.schema import SCHEMA, Schema
 
 T = TypeVar("T")
 

@@ -13,7 +13,7 @@ from enum import StrEnum
 import msgspec
 from msgspec.structs import replace
 
-from telemetry.slurm import SCHEDULER
+from telemetry.notations.slurm import SCHEDULER
 
 MAX_MESSAGE_BYTES = 64 * 1024
 """Bytes of a message at most; a node with more processes leaves out the smallest ones, and says how many."""

@@ -19,7 +19,7 @@ import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from telemetry.pci import normal_pci
+from telemetry.notations.pci import normal_pci
 from telemetry.statements.catalogue import DAEMONS, OWN_LOG, find_statement, place_of
 from telemetry.statements.node import MARKS as NODE_MARKS
 from telemetry.statements.node import find_node_statement

@@ -1,0 +1,1 @@
+"""Files of a process: private ones, its state, logs of records, secrets, tokens, and compressed ones of others."""

@@ -1,0 +1,1 @@
+"""Work of a process: tasks and threads, their supervision, parts that are set aside, pauses between tries."""
