@@ -75,8 +75,8 @@ def _capped(machine: Machine, drawn: float, cap: float) -> float:
     of a GPU explains it."""
     if not machine.known:
         return drawn
-    beyond = max(0.0, drawn - machine.committed_watts)
-    return min(drawn, machine.capped(cap).committed_watts + beyond)
+    unexplained = max(0.0, drawn - machine.committed_watts)
+    return min(drawn, machine.capped(cap).committed_watts + unexplained)
 
 
 def live_fit(

@@ -1,5 +1,4 @@
-"""What a cap of every GPU would do to a circuit: rows from no cap to the lowest, each computed by the plan. Nothing is
-sent to a GPU."""
+"""A circuit with every GPU capped: rows from no cap to the lowest, each computed by the plan. Nothing is sent to a GPU."""
 
 from __future__ import annotations
 
