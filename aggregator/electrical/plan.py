@@ -25,7 +25,7 @@ from power.plan.plan import Suppose, make
 from power.report.cluster_parts import card_named
 from power.site.config import CircuitConfig, NodeConfig, PanelConfig, PowerConfig
 from power.site.layout import lay_out
-from power.site.machine import lowest_cap
+from power.site.machine import Machine, lowest_cap
 from telemetry.errors import ConfigError
 from telemetry.fleet import Fleet
 from telemetry.wire.inventory import Inventory
@@ -62,10 +62,21 @@ def _plan(
     drawn = now.watts
     if now.cap is not None:
         machines = lay_out(WHERE, site).machines
-        most = {name: m.capped(now.cap).committed_watts for name, m in machines.items() if m.known}
-        drawn = {name: min(each, most.get(name, math.inf)) for name, each in drawn.items()}
+        drawn = {
+            name: _capped(machines[name], each, now.cap) if name in machines else each
+            for name, each in drawn.items()
+        }
     supposed = dataclasses.replace(now, watts={**drawn, **watts})
     return make(WHERE, site, supposed, partial(firing_ids, rules), heat)
+
+
+def _capped(machine: Machine, drawn: float, cap: float) -> float:
+    """Return what a node draws with each GPU capped: what it draws beyond its power commitment stays, for no limit
+    of a GPU explains it."""
+    if not machine.known:
+        return drawn
+    beyond = max(0.0, drawn - machine.committed_watts)
+    return min(drawn, machine.capped(cap).committed_watts + beyond)
 
 
 def live_fit(
@@ -89,14 +100,16 @@ def live_cap(
     jobs: Mapping[str, str],
 ) -> Callable[[], CapPlan]:
     """Return the computation of a plan of caps from the limits in force, which may run in a thread of its
-    own. `jobs`: who holds each GPU, by UUID. It raises `ConfigError` for a circuit that does not exist."""
+    own: a feed that is lost now is lost in it, too. `jobs`: who holds each GPU, by UUID. It raises `ConfigError` for a circuit that does not exist."""
     layout = electrical.site.layout
     if layout is None:
         raise ConfigError(WHERE, "there is no circuit", "Write [power.circuits.office] and breaker = 15.")  # fmt: skip
-    site = _with_undeclared(_as_it_is(electrical.site.config, fleet), electrical)
+    site = _with_undeclared(
+        _moved(_as_it_is(electrical.site.config, fleet), electrical), electrical
+    )
     return partial(
         plan_caps, WHERE, site, asked, _drawn(electrical), cappable(fleet, layout.machines, now, jobs),
-        electrical.throughput.measured(), _sigma(electrical, asked.circuit),
+        electrical.throughput.measured(), _sigma(electrical, asked.circuit), _lost(electrical),
     )  # fmt: skip
 
 

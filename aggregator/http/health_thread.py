@@ -78,9 +78,9 @@ def plain_request(data: bytes, called: Callable[[str], bool]) -> HealthRequest |
         return None
     headers: dict[bytes, str] = {}
     for field in fields:
-        name, _, value = field.partition(b":")
+        name, colon, value = field.partition(b":")
         name = name.lower()
-        if name not in PLAIN_HEADERS or name in headers:
+        if not colon or name not in PLAIN_HEADERS or name in headers:
             return None
         headers[name] = value.decode().strip()
     connection = headers.get(b"connection", "").lower()

@@ -4,7 +4,7 @@ drawn from the model alone, at the same places each time; lines move where power
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from aggregator.web.bars import TOP
 from aggregator.web.chain_branch import Branch
@@ -80,7 +80,7 @@ def _leaf_places(
 
 
 def _state(circuit: CircuitState) -> str:
-    """Return how a circuit is drawn: `open`, `unknown`, `over`, `near` or `flows`."""
+    """Return how a circuit is drawn: `open`, `unknown`, `idle`, `over`, `assumed` or `flows`."""
     if circuit.more.get("trip_suspected"):
         return "open"
     ratio = share(circuit)
@@ -104,15 +104,16 @@ def _feeders(
     found: Branch, leaves: Mapping[str, float], status: Mapping[str, int]
 ) -> Iterator[str]:
     """Yield a bus bar for each circuit that feeds others, and the source before it."""
-    groups: dict[str | None, list[float]] = {}
+    groups: dict[str | None, list[CircuitState]] = {}
     for one in found.leaves:
-        groups.setdefault(one.parent, []).append(leaves[one.id] + _LINE)
+        groups.setdefault(one.parent, []).append(one)
     by_name = {one.id: one for one in found.feeders}
     for name, its in groups.items():
-        top, bottom = min(its) - 16, max(its) + 16
+        lines = [leaves[one.id] + _LINE for one in its]
+        top, bottom = min(lines) - 16, max(lines) + 16
         middle = (top + bottom) / 2
         feeder = by_name.get(name or "")
-        state, ratio = ("flows", None) if feeder is None else (_state(feeder), share(feeder))
+        state, ratio = (_source(its), None) if feeder is None else (_state(feeder), share(feeder))
         yield from _wire(f"M{_SOURCE + 12:.0f} {middle:.0f}H{_BUS:.0f}", state, ratio)
         yield f'<circle class="symbol" cx="{_SOURCE:.0f}" cy="{middle:.0f}" r="11"/><path class="symbol" d="M{_SOURCE - 6:.0f} {middle:.0f}c2-6 4-6 6 0s4 6 6 0"/>'
         yield f'<rect class="bus" x="{_BUS:.0f}" y="{top:.0f}" width="8" height="{bottom - top:.0f}"/>'
@@ -120,6 +121,12 @@ def _feeders(
             tone = _tone(status.get(feeder.id, 0))
             yield f'<a href="{path("circuits", feeder.id)}"><text class="name{tone}" x="{_BUS - 6:.0f}" y="{middle - 12:.0f}" text-anchor="end">{text(feeder.id)}</text></a>'
             yield f'<text x="{_BUS - 6:.0f}" y="{middle + 20:.0f}" text-anchor="end">{text(share_row(feeder).value)}</text>'
+
+
+def _source(leaves: Sequence[CircuitState]) -> str:
+    """Return how a source is drawn of which no circuit is configured: it flows where one of its circuits does."""
+    states = [_state(one) for one in leaves]
+    return "flows" if {"flows", "over"} & set(states) else states[0]
 
 
 def _tone(status: int) -> str:

@@ -21,9 +21,15 @@ MOST_NODES = 500
 
 
 def circuit_body(
-    reply: CircuitReply, status: int, chart: str, losses: str, jobs: str = "", chain: str = ""
+    reply: CircuitReply,
+    status: int,
+    chart: str,
+    losses: str,
+    jobs: str = "",
+    chain: str = "",
+    caps: str = "",
 ) -> str:
-    """Return the page's content; `chart`, `losses`, `jobs` and `chain` are HTML."""
+    """Return the page's content; `chart`, `losses`, `jobs`, `chain` and `caps` are HTML."""
     circuit, alert = reply.circuit, ALERT_TONES[status]
     mark = STATUS_WORDS.get(status, "")
     fed = f", fed by {link(circuit.parent, 'circuits', circuit.parent)}" if circuit.parent else ""
@@ -35,7 +41,11 @@ def circuit_body(
         + section("What hangs on it", _members(reply), "members")
         + jobs
     )
-    right = section("Limits", limits, "limits") + section("If it is lost", losses, "losses")
+    right = (
+        section("Limits", limits, "limits")
+        + section("What if", caps, "what-if")
+        + section("If it is lost", losses, "losses")
+    )
     title = circuit_headline(circuit, alert)
     title = replace(title, text=title.text[:1].upper() + title.text[1:])
     return (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
 
 from aiohttp import web
 
@@ -12,7 +13,7 @@ from aggregator.electrical.service import SAVE_SECONDS
 from aggregator.http.auth import CALLER
 from aggregator.http.circuits import circuit_history, circuit_reply, circuits_now
 from aggregator.http.errors import RequestError, bad
-from aggregator.http.parameters import between, query
+from aggregator.http.parameters import between, query, whole_number
 from aggregator.http.power import power_reply
 from aggregator.http.reply import VIEW
 from aggregator.view import AggregatorView, parts_of
@@ -25,6 +26,7 @@ from aggregator.web.energy_page import energy_body
 from aggregator.web.gpu_holders import circuit_jobs
 from aggregator.web.load_chart import LoadSeries, load_chart
 from aggregator.web.markup import path, text
+from aggregator.web.what_if import MOST_CIRCUITS, MOST_WATTS, cap_form, what_if, what_if_link
 from api.alerts import AlertState, Severity, Subject
 from api.power import CircuitsReply, CircuitState
 from power.plan.plan import Suppose
@@ -56,7 +58,7 @@ async def circuits(request: web.Request) -> PageContent:
 async def circuit(request: web.Request) -> PageContent:
     """Return the page of a circuit; `from` and `to` choose the time of its chart, `lose` asks what its loss
     would do."""
-    asked, view = query(request, "from", "to", "lose"), request.app[VIEW]
+    asked, view = query(request, "from", "to", "lose", "cap", "what-if"), request.app[VIEW]
     name = request.match_info["circuit"]
     reply = shown_to(request, await circuit_reply(view, name))
     chart = await _chart(view, reply.circuit, asked)
@@ -65,6 +67,7 @@ async def circuit(request: web.Request) -> PageContent:
     if "lose" in asked:
         losses = await _losses(view, name)
     fed = [row.id for row in reply.supplies]
+    caps = await _caps(view, name, fed, asked)
     jobs = circuit_jobs(view, fed, private=request[CALLER].sees_private)
     status = status_of(view)
     beside = await circuits_now(view, _beside(view, name))
@@ -72,8 +75,8 @@ async def circuit(request: web.Request) -> PageContent:
     chain = await chain_part(view, shown, status, around=name)
     return PageContent(
         name,
-        circuit_body(reply, status.get(name, 0), chart, losses, jobs, chain),
-        live="lose" not in asked and "to" not in asked,
+        circuit_body(reply, status.get(name, 0), chart, losses, jobs, chain, caps),
+        live=not asked.keys() & {"lose", "to", "cap", "what-if"},
     )
 
 
@@ -113,6 +116,18 @@ async def _chart(view: AggregatorView, circuit: CircuitState, asked: dict[str, s
         "load of the highest pole" if rated else "load",
     )
     return time_tabs(("circuits", circuit.id), "load", asked, start, end) + drawn
+
+
+async def _caps(
+    view: AggregatorView, name: str, nodes: Sequence[str], asked: Mapping[str, str]
+) -> str:
+    """Return what a cap of every GPU would do, or the link that asks for it."""
+    cap = whole_number(asked, "cap", 1, MOST_WATTS) if "cap" in asked else None
+    layout = view.electrical.site.layout
+    small = layout is not None and len(layout.circuits) <= MOST_CIRCUITS
+    if not (small or asked.keys() & {"cap", "what-if"}):
+        return what_if_link(name)
+    return await what_if(view, name, nodes, cap) + cap_form(name, cap)
 
 
 async def _losses(view: AggregatorView, name: str) -> str:

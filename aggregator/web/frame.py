@@ -24,6 +24,7 @@ from aggregator.http.reply import VIEW, accepts_gzip, gzipped
 from aggregator.view import AggregatorView
 from aggregator.web import (
     alert_pages,
+    design_page,
     device_pages,
     electrical_pages,
     find_page,
@@ -57,6 +58,7 @@ PAGES: dict[str, Page] = {
     "/circuits": electrical_pages.circuits,
     "/circuits/{circuit:.+}": electrical_pages.circuit,
     "/energy": electrical_pages.energy,
+    "/design": design_page.design,
     "/find": find_page.find,
     "/runbook": runbook_pages.index,
     "/runbook/{rule}": runbook_pages.rule,

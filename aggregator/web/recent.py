@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -75,26 +75,31 @@ class RecentCluster:
         return value - before, last - first
 
     def spark(self, field: Field) -> str:
-        """Return a figure over the last hour as a small line; "" with less than two samples. It stops where the
-        figure is not known or no sample was taken."""
-        points = [(one.at, field(one)) for one in self.samples]
-        known = [value for _, value in points if value is not None]
-        if len(known) < 2:
-            return ""
-        low, high = min(0.0, *known), max(known)
-        end = points[-1][0]
-        way, before = "", None
-        for at, value in points:
-            if value is None:
-                before = None
-                continue
-            x = _WIDTH * (1 - (end - at) / SPAN)
-            y = _HEIGHT * (1 - (value - low) / (high - low or 1.0))
-            joined = before is not None and at - before < 2.5 * SECONDS
-            way += f"{'L' if joined else 'M'}{x:.1f} {y:.1f}"
-            before = at
-        words = f"the last {duration(end - points[0][0])}"
-        return f'<svg class="spark" viewBox="0 0 {_WIDTH:.0f} {_HEIGHT:.0f}" preserveAspectRatio="none" role="img" aria-label="{words}"><path d="{way}"/></svg>'
+        """Return a figure over the last hour as a small line."""
+        return spark(self.samples, field)
 
 
 RECENT = web.AppKey("recent_cluster", RecentCluster)
+
+
+def spark(samples: Iterable[ClusterSample], field: Field) -> str:
+    """Return a figure over the last hour as a small line; "" with less than two samples. It stops where the figure
+    is not known or no sample was taken."""
+    points = [(one.at, field(one)) for one in samples]
+    known = [value for _, value in points if value is not None]
+    if len(known) < 2:
+        return ""
+    low, high = min(0.0, *known), max(known)
+    end = points[-1][0]
+    way, before = "", None
+    for at, value in points:
+        if value is None:
+            before = None
+            continue
+        x = _WIDTH * (1 - (end - at) / SPAN)
+        y = _HEIGHT * (1 - (value - low) / (high - low or 1.0))
+        joined = before is not None and at - before < 2.5 * SECONDS
+        way += f"{'L' if joined else 'M'}{x:.1f} {y:.1f}"
+        before = at
+    words = f"the last {duration(end - points[0][0])}"
+    return f'<svg class="spark" viewBox="0 0 {_WIDTH:.0f} {_HEIGHT:.0f}" preserveAspectRatio="none" role="img" aria-label="{words}"><path d="{way}"/></svg>'

@@ -38,20 +38,20 @@ def _of(source: str, *cards: Card) -> tuple[Card, ...]:
 _FLOORS = "lowest caps as `nvidia-smi -q` of users shows them"
 CARDS = (
     *_of(
-        "NVIDIA data sheets: V100, T4; Titan and Quadro RTX product pages",
+        f"NVIDIA data sheets: V100, T4; Titan and Quadro RTX product pages; {_FLOORS}",
         Card("v100-pcie", "V100 PCIe", 32, 250),
         Card("v100-sxm", "V100 SXM2", 32, 300, 150),
         Card("v100s-pcie", "V100S PCIe", 32, 250),
-        Card("t4", "T4", 16, 70),
+        Card("t4", "T4", 16, 70, 60),
         Card("titan-v", "Titan V", 12, 250),
         Card("titan-rtx", "Titan RTX", 24, 280),
         Card("quadro-gv100", "Quadro GV100", 32, 250),
-        Card("quadro-rtx-6000", "Quadro RTX 6000", 24, 260),
+        Card("quadro-rtx-6000", "Quadro RTX 6000", 24, 260, 100),
         Card("quadro-rtx-8000", "Quadro RTX 8000", 48, 260),
     ),
     *_of(
         "NVIDIA GeForce specifications, GTX 16 and RTX 20 series; Founders Editions of RTX 2080 and"
-        " 2080 Ti take 10 W more (reviews of Tom's Hardware and wccftech)",
+        f" 2080 Ti take 10 W more (reviews of Tom's Hardware and wccftech); {_FLOORS}",
         Card("gtx-1660-ti", "GeForce GTX 1660 Ti", 6, 120),
         Card("rtx-2060", "GeForce RTX 2060", 6, 160),
         Card("rtx-2060-super", "GeForce RTX 2060 SUPER", 8, 175),
@@ -82,7 +82,7 @@ CARDS = (
         Card("rtx-4070-ti", "GeForce RTX 4070 Ti", 12, 285),
         Card("rtx-4070-ti-super", "GeForce RTX 4070 Ti SUPER", 16, 285),
         Card("rtx-4080", "GeForce RTX 4080", 16, 320),
-        Card("rtx-4080-super", "GeForce RTX 4080 SUPER", 16, 320),
+        Card("rtx-4080-super", "GeForce RTX 4080 SUPER", 16, 320, 150),
         Card("rtx-4090", "GeForce RTX 4090", 24, 450, 150, None, 1599),
         Card("rtx-4090-d", "GeForce RTX 4090 D", 24, 425),
     ),
@@ -131,10 +131,10 @@ CARDS = (
         Card("a10", "A10", 24, 150, 100),
         Card("a16", "A16", 64, 250),
         Card("a30", "A30", 24, 165),
-        Card("a40", "A40", 48, 300),
+        Card("a40", "A40", 48, 300, 100),
         Card("a100-40gb-pcie", "A100 40GB PCIe", 40, 250),
         Card("a100-80gb-pcie", "A100 80GB PCIe", 80, 300),
-        Card("a100-sxm", "A100 SXM4", 80, 400),
+        Card("a100-sxm", "A100 SXM4", 80, 400, 100),
     ),
     *_of(
         f"NVIDIA data centre data sheets, Ada and Hopper; {_FLOORS}",
@@ -312,6 +312,12 @@ def limit_command(models: Iterable[str], watts: float, index: int | None = None)
     commands = [f"nvidia-smi{one} -pl {watts:.0f}"] if nvidia else []
     commands += [f"amd-smi set --gpu {every} --power-cap {watts:.0f}"] if amd else []
     return "; ".join(commands)
+
+
+def floor_command(models: Iterable[str]) -> str:
+    """Return the commands that show the lowest power limit of GPUs of these models."""
+    nvidia, amd = makers(models)
+    return "; ".join(["nvidia-smi -q -d POWER"] * nvidia + ["amd-smi static --limit"] * amd)
 
 
 def clock_command(models: Iterable[str]) -> str:

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from api.power import CapPlan, CapRequest, GpuCap, ModelThroughput, ThroughputPoint
-from power.devices.catalogue import limit_command
+from power.devices.catalogue import floor_command, limit_command
 from power.devices.wall_power import SIGMA_RATIO, WallSource
 from power.network.contingency import Contingencies
 from power.network.curves import EfficiencyCurves
@@ -80,13 +80,13 @@ class _Lever:
 def plan_caps(
     where: str, site: PowerConfig, asked: CapRequest, drawn: Mapping[str, float] | None = None,
     gpus: Sequence[CappableGpu] = (), measured: Sequence[ModelThroughput] = (),
-    sigma_watts: float | None = None,
+    sigma_watts: float | None = None, lost: Sequence[str] = (),
 ) -> CapPlan:  # fmt: skip
     """Return caps with which a circuit's power commitment is below `asked.below_watts`. Nothing is applied.
 
     `drawn`: watts of nodes now; `gpus`: those of running nodes, else a node has what its configuration
     says. `sigma_watts`: one standard deviation of what the circuit draws now; None where it does not run.
-    Raises `ConfigError` for a circuit that does not exist.
+    `lost`: elements that are off now. Raises `ConfigError` for a circuit that does not exist.
     """
     if not (math.isfinite(asked.below_watts) and asked.below_watts > 0):
         raise ConfigError(
@@ -100,7 +100,7 @@ def plan_caps(
         raise ConfigError("--circuit", f"there is no {asked.circuit!r}", cure)
     if asked.by == "job" and all(gpu.job is None for gpu in gpus):
         raise ConfigError("--by", "who holds which GPU is not known", "Ask with --http a running cluster whose nodes report their jobs.")  # fmt: skip
-    load = _Load(layout, asked.circuit, drawn or {}, gpus)
+    load = _Load(layout, asked.circuit, drawn or {}, gpus, lost)
     before = load.watts(load.limits)
     most = asked.below_watts - asked.margin_watts
     groups = _groups(load.levers, asked.by)
@@ -110,12 +110,14 @@ def plan_caps(
     curves = {one.model: one.points for one in measured}
     caps = [_cap(one, cap, curves) for one, cap in chosen if cap < one.gpu.limit_watts]
     on = {one.gpu.model for one in levers}
-    stuck = sorted({one.gpu.node for one in levers if one.gpu.floor_watts is None})
+    stuck = [one.gpu for one in levers if one.gpu.floor_watts is None]
     notices = [f"{name}: its draw is not known and counts as nothing here" for name in blind]
     if asked.by == "job" and any(one.gpu.job is None for one in levers):
         notices.append("who holds some of the GPUs is not known: they come last")
     if stuck:
-        notices.append(f"the lowest limit of the GPUs of {', '.join(stuck[:8])} is not known: they are left as they are")  # fmt: skip
+        nodes = ", ".join(sorted({gpu.node for gpu in stuck})[:8])
+        command = floor_command({gpu.model for gpu in stuck})
+        notices.append(f"the lowest limit of the GPUs of {nodes} is not known: they are left as they are. {command} shows it there; write it as floor_watts")  # fmt: skip
     if caps and any(cap.throughput_loss is None for cap in caps):
         notices.append(
             "a throughput that is not known: no GPU of the model was busy and held by a limit near the cap"
@@ -145,10 +147,12 @@ class _Load:
     (`EfficiencyCurves`), and all that loses power on the way, as a plan has it."""
 
     def __init__(
-        self, layout: SiteLayout, circuit: str, drawn: Mapping[str, float], gpus: Sequence[CappableGpu]
+        self, layout: SiteLayout, circuit: str, drawn: Mapping[str, float], gpus: Sequence[CappableGpu],
+        lost: Sequence[str],
     ) -> None:  # fmt: skip
         self._topology = topology = build_topology(layout)
         self._contingencies = Contingencies(layout, topology)
+        self._contingencies.lose(lost)
         self._local = topology.network.other_watts
         self._row = topology.network.names.index(circuit)
         part = slice(topology.starts[self._row], topology.starts[self._row + 1])
@@ -208,10 +212,13 @@ class _Load:
         part = slice(self._topology.starts[self._row], self._topology.starts[self._row + 1])
         below, shares = self._topology.below[1][part], self._topology.below[2][part]
         then = self.machines(caps)[below]
+        mine, others = float((then * shares).sum()), float(self._topology.other_below[self._row])
+        # More where another feed is off, or with losses on the way.
+        factor = self.watts(caps) / (mine + others) if mine + others > 0 else 1.0
         if now is None:
-            return _SIGMA * float((then * shares).sum())
+            return _SIGMA * factor * mine
         before = np.array([drawn.get(self._topology.network.machines[m], 0.0) for m in below])
-        return now + _SIGMA * float((np.abs(then - before) * shares).sum())
+        return now + _SIGMA * factor * float((np.abs(then - before) * shares).sum())
 
 
 def _configured(machine: Machine) -> list[CappableGpu]:

@@ -20,6 +20,8 @@ BUSY = 0.9
 """Utilisation from which a GPU is busy."""
 _LEAST_SAMPLES = 30
 """Samples of a step before its mean counts."""
+MOST_WATTS, MOST_HERTZ = 1e4, 1e10
+"""Power and clock that no GPU has."""
 _STEPS = 80
 
 
@@ -44,7 +46,8 @@ class ThroughputLedger:
         """Add one sample of GPUs: the place of its model in `models`, power, SM clock, utilisation, and
         whether the power limit holds the clock."""
         with np.errstate(invalid="ignore"):
-            use = np.flatnonzero(held & (busy >= BUSY) & np.isfinite(watts) & np.isfinite(hertz) & (hertz > 0))  # fmt: skip
+            credible = (watts > 0) & (watts < MOST_WATTS) & (hertz > 0) & (hertz < MOST_HERTZ)
+            use = np.flatnonzero(held & (busy >= BUSY) & credible)
         if not len(use):
             return
         rows = np.zeros(len(models), np.intp)
@@ -55,7 +58,7 @@ class ThroughputLedger:
             self._count, self._watts, self._hertz = (
                 np.concatenate([one, more]) for one in (self._count, self._watts, self._hertz)
             )
-        step = np.clip((watts[use] / STEP_WATTS).astype(np.int64), 0, _STEPS - 1)
+        step = np.minimum((watts[use] / STEP_WATTS).astype(np.int64), _STEPS - 1)
         cell = rows[model[use]] * _STEPS + step
         size, shape = self._count.size, self._count.shape
         self._count += np.bincount(cell, minlength=size).reshape(shape)

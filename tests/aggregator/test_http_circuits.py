@@ -220,7 +220,8 @@ async def test_what_if_starts_from_what_flows_now() -> None:
     assert by_id(moved, "lab/2")["watts"] == 0
     assert by_id(less, "lab/2")["watts"] == 1000
     assert by_id(more, "lab/1")["watts"] > 5123.5 + 2 * 575
-    assert by_id(capped, "lab/2")["watts"] < 1500  # what two GPUs at 250 W and a host may draw
+    saved = 5123.5 - by_id(capped, "lab/2")["watts"]
+    assert 2 * (700 - 250) <= saved < 1.2 * 2 * (700 - 250)  # of its two GPUs; the rest is measured
 
 
 async def test_room_is_found_in_the_running_site() -> None:
@@ -298,6 +299,22 @@ async def test_what_only_the_meter_of_a_panel_sees_counts_in_plans_fits_and_caps
     assert cap["from_watts"] >= 40_000
     assert cap["met"] is False
     assert not any(one["fits"] for one in fits["places"])
+
+
+async def test_caps_begin_from_the_feeds_that_are_there() -> None:
+    """A feed that is lost carries nothing; it was planned with."""
+    view = await lab()
+    snapshots = view.electrical.latest
+    assert snapshots is not None
+    circuit = snapshots.circuit
+    gone = np.where(np.array(circuit.names) == "lab/2", 1.0, 0.0)
+    columns = {**circuit.columns, "circuit_feed_lost": gone}
+    view.electrical.latest = replace(snapshots, circuit=replace(circuit, columns=columns))
+    async with door(view) as client:
+        _, one = await post(client, "/api/v1/power/cap", {"circuit": "lab/1", "below_watts": 5000})
+        _, two = await post(client, "/api/v1/power/cap", {"circuit": "lab/2", "below_watts": 5000})
+    assert one["from_watts"] > 5000
+    assert two["from_watts"] == 0
 
 
 def by_id(plan: dict[str, Any], name: str) -> dict[str, Any]:

@@ -52,6 +52,8 @@ ELSEWHERE = {
 }
 """Scenarios, or parts of them, that the tests of one part play; `make faults` runs them too."""
 
+LAST_OF_A_FAILURE = 2000
+"""Characters of a traceback that are printed when it happens."""
 _NUMBERS = {test: number for number, tests in ELSEWHERE.items() for test in tests}
 
 
@@ -109,6 +111,8 @@ class Report:
             row.observed.append("SKIPPED")
         word = f"{row.number}: {row.scenario} {report.outcome}, {report.duration:.0f} s"
         print(f"{time.strftime('%H:%M:%S')} {word}", file=sys.stderr, flush=True)
+        if report.failed:  # pytest itself says why at the end of all
+            print(report.longreprtext[-LAST_OF_A_FAILURE:], file=sys.stderr, flush=True)
         self._write("\n\n**Not finished**: the run goes on, or was cut off.")
 
     def done(self) -> None:

@@ -16,10 +16,12 @@ from hypothesis import strategies as st
 
 from api.power import CapPlan, CapRequest, ModelThroughput, ThroughputPoint
 from kilowatch.__main__ import main
+from power.devices.catalogue import CARDS, Card
 from power.devices.supply import Tier, points_of, wall_watts
 from power.plan.caps import CappableGpu, plan_caps
 from power.plan.plan import Suppose
 from power.plan.throughput import ThroughputLedger, clock_at
+from power.report.cluster_parts import card_named
 from power.site.config import NodeConfig, PowerConfig
 from power.site.decode import decode
 from telemetry.errors import ConfigError
@@ -178,6 +180,36 @@ def test_gpus_of_a_node_that_is_not_configured_are_capped_too() -> None:
     assert {cap.to_watts for cap in plan.caps} == {556}
 
 
+@pytest.mark.parametrize("card", CARDS, ids=lambda card: card.id)
+def test_every_card_is_capped_to_its_floor_or_the_answer_says_how_to_read_it(card: Card) -> None:
+    """A floor in the catalogue names its source; where there is none nothing is guessed."""
+    text = f"[circuits.row]\nbreaker = 63\nvolts = 240\nnodes = ['rig']\n[nodes.rig]\ngpus = '2x {card.id}'\n"
+    plan = capped(text, 6.0)
+    notes = "\n".join(plan.notices)
+    if card.floor_watts is None:
+        command = "amd-smi static --limit" if card.id.startswith("mi") else "nvidia-smi -q -d POWER"
+        assert not plan.caps
+        assert f"is not known: they are left as they are. {command} shows it" in notes
+    else:
+        assert [cap.to_watts for cap in plan.caps] == [card.floor_watts] * 2
+        assert "lowest cap" in card.source or card.id in {"gh200", "gb200"}
+        assert "floor_watts" not in notes
+
+
+@pytest.mark.parametrize(
+    ("name", "floor"),
+    [
+        ("Tesla T4", 60), ("NVIDIA A40", 100), ("NVIDIA A100-SXM4-40GB", 100), ("NVIDIA A100-SXM4-80GB", 100), ("H100 SXM5 80GB", 200),
+        ("NVIDIA GB200", 200), ("NVIDIA GeForce RTX 4080 SUPER", 150), ("NVIDIA GeForce RTX 3090", 100), ("Quadro RTX 6000", 100),
+    ],
+)  # fmt: skip
+def test_floors_are_what_drivers_report(name: str, floor: float) -> None:
+    """As recordings of real GPUs have them under the name that the driver gives."""
+    found = card_named(name)
+    assert found is not None
+    assert found.floor_watts == floor
+
+
 def test_no_cap_is_planned_where_none_is_needed() -> None:
     """The limits in force do already."""
     plan = capped(ROW, 25_000.0)
@@ -195,6 +227,36 @@ def test_half_of_a_node_with_two_cords_counts_on_each_circuit() -> None:
     saved = sum(cap.from_watts - cap.to_watts for cap in plan.caps)
     assert plan.from_watts - plan.to_watts == pytest.approx(0.5 * saved, rel=0.1)
     assert {cap.node for cap in plan.caps} == {"d2"}
+
+
+def test_a_feed_that_carries_what_another_has_lost_is_capped_for_all_of_it() -> None:
+    """As a plan with the same loss; it was capped for half of its nodes, as if the other feed were there."""
+    text = (
+        ROW.replace(
+            'nodes = ["d1", "d2"]\nother_w = 500', 'redundancy = { group = "g", role = "A" }'
+        )
+        + "cords = [{ circuit = 'row' }, { circuit = 'b' }]\n"
+        "[circuits.b]\nvolts = 208\npoles = 3\nbreaker = 125\nredundancy = { group = 'g', role = 'B' }\n"
+    ).replace(
+        'profile = "dgx-h100"\npriority = 5',
+        'profile = "dgx-h100"\ncords = [{ circuit = "row" }, { circuit = "b" }]',
+    )
+    site = decode("site.toml", tomllib.loads(text))
+    asked = CapRequest(circuit="row", below_watts=15_000.0)
+    both = plan_caps("site.toml", site, asked)
+    assert (both.from_watts, both.caps) == (pytest.approx(10_200, abs=1), [])
+    plan = plan_caps("site.toml", site, asked, lost=("b",))
+    supposed = planned(text, Suppose(lose=("b",)))
+    assert plan.from_watts == pytest.approx(
+        next(c.committed_watts for c in supposed.circuits if c.id == "row"), abs=0.5
+    )
+    assert plan.from_watts > 20_300
+    assert plan.met
+    assert plan.sigma_watts == pytest.approx(0.12 * plan.to_watts, rel=0.01)
+    after = planned(text, Suppose(lose=("b",), cap=plan.caps[0].to_watts))
+    assert next(c.committed_watts for c in after.circuits if c.id == "row") == pytest.approx(
+        plan.to_watts, abs=0.5
+    )
 
 
 def gpu(index: int, **more: float | None) -> CappableGpu:
@@ -391,6 +453,17 @@ def test_the_ledger_means_only_busy_gpus_that_their_limit_holds() -> None:
     (point,) = model.points
     assert (point.watts, point.sm_clock_hertz, point.samples) == (505.0, 1.55e9, 40)
     assert point.hertz_per_watt == pytest.approx(1.55e9 / 505, rel=1e-6)
+
+
+def test_a_reading_that_no_gpu_can_have_is_no_sample_of_its_model() -> None:
+    """The ledger is one for the fleet: a node that invents readings must not move the plan of the others."""
+    ledger, busy, held = ThroughputLedger(), np.ones(5), np.ones(5, bool)
+    watts = np.array([500.0, 1e30, 1e4, -5.0, 500.0])
+    hertz = np.array([1.5e9, 1.5e9, 1.5e9, 1.5e9, 1e30])
+    for _ in range(40):
+        ledger.add(["a"], np.zeros(5, int), watts, hertz, busy, held)
+    ((point,),) = [model.points for model in ledger.measured()]
+    assert (point.watts, point.sm_clock_hertz, point.samples) == (500.0, 1.5e9, 40)
 
 
 # The command.

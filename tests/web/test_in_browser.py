@@ -19,7 +19,7 @@ pytestmark = [needed, pytest.mark.systems]
 PATHS = ("/", "/?map=power", "/nodes", "/nodes?sort=power&q=n", "/nodes/n1", "/gpus/GPU-n1-0", "/alerts", "/alerts?view=alerts", "/alerts?view=silences", "/circuits",
          "/circuits/lab%2F2?lose=1", "/energy", "/runbook", "/runbook/gpu_lost", "/jobs", "/jobs?user=ada&sort=use", "/jobs/4711", "/jobs/lab%2Ftrain-0",
          "/ports", "/ports?q=n1", "/ports/port:n1:0000:19:00.1%2F1", "/fitness", "/drift",
-         "/find", "/find?q=n1", "/circuits/none")  # fmt: skip
+         "/design", "/find", "/find?q=n1", "/circuits/none")  # fmt: skip
 LOOK = """(() => {
   const faults = [];
   const wide = document.documentElement.scrollWidth - innerWidth;
@@ -158,6 +158,44 @@ async def test_a_live_page_follows_and_a_countdown_runs(tmp_path: Path) -> None:
         await page.until(f"document.querySelector('[data-countdown]').textContent < {first!r}")
         view.raised = []
         await page.until("!document.querySelector('main').textContent.includes('E03')")
+        assert page.errors == []
+
+
+async def test_an_old_page_says_so_and_promises_no_time(tmp_path: Path) -> None:
+    """Its countdown has stopped: who looks at the wall must not wait for it."""
+    async with browsing(tmp_path / "profile") as page:
+        async with door(await lab()) as client:
+            await page.open(f"{client.url}/")
+            await page.until(
+                r"/\d\d:\d\d/.test(document.querySelector('[data-countdown]').textContent)"
+            )
+            assert await page.value("document.querySelector('.old').checkVisibility()") is False
+        await page.until("document.body.classList.contains('stale')")
+        await page.until(
+            "[...document.querySelectorAll('[data-countdown]')].every(each => each.textContent === '?')"
+        )
+        assert await page.value("document.querySelector('.old').checkVisibility()") is True
+        assert "This page is old" in await page.value("document.querySelector('.old').innerText")
+
+
+async def test_a_theme_is_chosen_and_a_key_leads_to_the_field_that_finds(tmp_path: Path) -> None:
+    async with door(await lab()) as client, browsing(tmp_path / "profile") as page:
+        await page.open(f"{client.url}/")
+        ground = "getComputedStyle(document.body).backgroundColor"
+        for _ in range(2):
+            await page.click("button.theme")
+        dark = await page.value(ground)
+        await page.open(f"{client.url}/circuits")
+        assert await page.value("document.documentElement.dataset.theme") == "dark"
+        assert await page.value(ground) == dark
+        await page.click("button.theme")
+        assert await page.value("localStorage.length") == 0, "the system's needs no memory"
+        assert await page.value(ground) != dark
+        await page.value("document.dispatchEvent(new KeyboardEvent('keydown', {key: '/', bubbles: true}))")  # fmt: skip
+        assert await page.value("document.activeElement.name") == "q"
+        await page.value("document.activeElement.value = 'n2'")
+        await page.do("document.activeElement.form.requestSubmit()")
+        await page.until("document.querySelector('main a[href=\"nodes/n2\"]') !== null")
         assert page.errors == []
 
 

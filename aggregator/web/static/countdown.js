@@ -1,4 +1,5 @@
-// Countdowns run on between two looks at the aggregator; they stop at zero, and never show a time that is over.
+// Countdowns run on between two looks at the aggregator; they stop at zero, and never show a time that is over. Of an old
+// page they show none: it may long be another.
 
 const began = new WeakMap();
 
@@ -13,7 +14,8 @@ function tick() {
   const now = performance.now();
   for (const each of document.querySelectorAll("[data-countdown]")) {
     if (!began.has(each)) began.set(each, now);
-    each.textContent = words(Number(each.dataset.countdown) - (now - began.get(each)) / 1000);
+    const old = document.body.classList.contains("stale");
+    each.textContent = old ? "?" : words(Number(each.dataset.countdown) - (now - began.get(each)) / 1000);
   }
 }
 

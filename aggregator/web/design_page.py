@@ -1,0 +1,90 @@
+"""`/design`: each component of the pages in each of its states, drawn by the functions that draw the pages, with made-up
+figures. Where anything is simulated alone: a real cluster has no page with figures that are not its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from aiohttp import web
+from msgspec.structs import replace
+
+from aggregator.http.errors import RequestError
+from aggregator.http.parameters import query
+from aggregator.http.reply import VIEW
+from aggregator.web.bars import LOAD_AXIS, load_bar
+from aggregator.web.chain_branch import branch
+from aggregator.web.chain_diagram import chain_diagram
+from aggregator.web.circuit_list import ALERT_TONES, STATUS_WORDS
+from aggregator.web.content import PageContent
+from aggregator.web.fleet_map import NodeCells, fleet_map
+from aggregator.web.headline_part import headline_part, tile, tiles
+from aggregator.web.icons import badge
+from aggregator.web.markup import fact, section, table, text
+from aggregator.web.recent import SECONDS, ClusterSample, spark
+from api.power import CircuitState, LoadState, TripSeconds
+from present.circuit.outlook import next_row
+from present.circuit.rows import share_row
+from present.fleet.headline import Heard, Urgency, circuit_headline, headline
+from present.row import Tone
+
+_CALM = CircuitState(
+    "R12-A", watts=6500.0, amps={"L1": 31.3}, rated_amps=50.0, effective_amps=50.0, continuous_amps=40.0, load_ratio=0.626,
+    sustained_ratio=0.626, load_state=LoadState.MEASURED, load_state_seconds=600.0, trip_known=True, nodes=["dgx-01", "dgx-02"],
+)  # fmt: skip
+_OVER = replace(
+    _CALM, id="R12-B", watts=13_000.0, amps={"L1": 62.7}, load_ratio=1.254, sustained_ratio=1.254,
+    trip_seconds=TripSeconds(238.0, 660.0, None), facts={"remedy": "cap each GPU at 400 W (nvidia-smi -pl 400)"},
+)  # fmt: skip
+_ASSUMED = replace(_CALM, id="R13-A", assumed_watts=3200.0, load_state=LoadState.ASSUMED)
+_UNKNOWN = CircuitState("R14", rated_amps=30.0, continuous_amps=24.0, load_state=LoadState.UNKNOWN, nodes=["dgx-03"])  # fmt: skip
+_OPEN = replace(_CALM, id="R15", watts=0.0, load_ratio=0.0, sustained_ratio=0.0, more={"trip_suspected": 1.0}, nodes=["dgx-03"])  # fmt: skip
+LOADS = {
+    "measured": (_CALM, 0),
+    "over its continuous limit": (replace(_CALM, load_ratio=0.86, sustained_ratio=0.86), 1),
+    "over its rating": (_OVER, 2),
+    "a part assumed": (_ASSUMED, 0),
+    "not known": (_UNKNOWN, 0),
+    "no current, its breaker taken for open": (_OPEN, 2),
+}
+"""Circuits by what they show, each with how bad its worst alert is."""
+_ALL, _PARTLY = Heard(2, 0, 16, 0), Heard(2, 1, 16, 8)
+
+
+async def design(request: web.Request) -> PageContent:
+    """Return the page. Raises a 404 where nothing is simulated."""
+    query(request)
+    nodes = request.app[VIEW].fleet.nodes.values()
+    if not any(node.inventory.source.startswith("simulated") for node in nodes):
+        raise RequestError(404, "path", "this page is shown where nodes are simulated", "kilowatch demo has it.")  # fmt: skip
+    return PageContent("Components and their states", "".join(_parts()))
+
+
+def _parts() -> Iterator[str]:
+    yield headline_part(headline([], [_CALM], _ALL))
+    yield headline_part(headline([], [_CALM], _PARTLY))
+    yield headline_part(circuit_headline(LOADS["over its continuous limit"][0], Tone.WARN))
+    yield headline_part(circuit_headline(_OVER, Tone.CRIT))
+    samples = [ClusterSample(at * SECONDS, 20_000.0 + 300 * (at % 7), None if 100 < at < 160 else 9000.0) for at in range(361)]  # fmt: skip
+    yield tiles(
+        tile("Known, with its past", "21.9 kW", sub="reported by 2 of 2 nodes", aside="+1.2 kW in 60 min", drawn=spark(samples, lambda one: one.wall_watts)),
+        tile("With a gap in its past", "9.0 kW", sub="reported by 16 of 16 GPUs", drawn=spark(samples, lambda one: one.gpu_watts)),
+        tile("Near its limit", "125%", sub="continuous limit 40 A, breaker 50 A", part=load_bar(_OVER, "page", tall=True), tone=Tone.CRIT),
+        tile("A part assumed", "~63%", sub="continuous limit 40 A, breaker 50 A", part=load_bar(_ASSUMED, tall=True), tone=Tone.STALE),
+        tile("Not known", "?", sub="no GPU reports its power", tone=Tone.STALE),
+    )  # fmt: skip
+    rows = [
+        (text(words), text(share_row(circuit).value), load_bar(circuit, STATUS_WORDS[status]), fact(next_row(circuit, ALERT_TONES[status])))
+        for words, (circuit, status) in LOADS.items()
+    ]  # fmt: skip
+    bars = table(
+        "always 0 to 130% of the breaker", ("state", "load", LOAD_AXIS, "next"), rows, (1,)
+    )
+    states = " ".join(badge(each, each) for each in (*Urgency, "simulated", "ack"))
+    nan = float("nan")
+    gpus = [NodeCells("rack-1", "dgx-01", [41.0, 55.0, 62.0, 71.0, 88.0, nan, 93.0, nan], [f"GPU-{n}" for n in range(8)], "page",
+                      {"GPU-4": "ticket", "GPU-6": "page", "GPU-7": "page"})]  # fmt: skip
+    found = branch([_OVER, _CALM, _UNKNOWN, _OPEN])
+    watts = NodeCells("rack-1", "dgx-01", [689.0, 695.0, 612.0, nan], [f"GPU-{n}" for n in range(4)], "ticket", {"GPU-2": "ticket"})  # fmt: skip
+    chain = chain_diagram(found, {"R12-B": 2}, {"dgx-01": watts}, 875.0)
+    yield f'<div class="stack w14">{section("Bars of loads", bars, "bars")}{section("Power chain", chain, "chain")}</div>'
+    yield f'<div class="stack w10">{section("States", f"<p>{states}</p>", "states")}{section("GPUs", fleet_map(gpus, "temperature"), "map")}</div>'
