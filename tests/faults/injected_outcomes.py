@@ -31,7 +31,7 @@ WHOLE = {
 """By pattern, with the reason."""
 
 EXEMPT = {
-    r"telemetry\.(set_aside|supervision|worker_threads|backoff)\..*": "the exception path itself",
+    r"telemetry\.runtime\.(set_aside|supervision|worker_threads|backoff)\..*": "the exception path itself",
     r"alerts\.engine\.isolation\..*": "the exception path itself",
     r"aggregator\.impairments\..*": "the exception path itself: where a fault is reported",
     r"aggregator\.alerting\.self_alerts\.(_named|aggregator_key)": "the names that it is reported under",
@@ -52,7 +52,7 @@ UNRAISED = {
     r"alerts\.delivery\.worker\.ChannelWorker\.run": _BEGUN,
     r"telemetry\.runtime\.tasks\.unending": _BEGUN,
     r"telemetry\.wire\.frame\.(build|encode|encode_many|pack|pack_rows)": _NODES,
-    r"telemetry\.(inventory\.encode|topics\.topic)": _NODES,
+    r"telemetry\.wire\.(inventory\.encode|topics\.topic)": _NODES,
     r"telemetry\.fleet\.Matrix\.grow": _ROOM,
     r"alerts\.rules\.of_jobs\.SlowInJob\._forget": "called every five seconds, where a GPU has changed hands since",
     r"telemetry\.files\.private_file\.(make_folder|write)": "called every five minutes, where the past of the fitness has grown",
