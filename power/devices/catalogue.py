@@ -196,11 +196,14 @@ class System:
     """GPUs that reach each other's memory over NVLink or xGMI."""
     feeds: int | None = None
     """Circuits that it is made for; None where it is two for redundant supplies, else one."""
+    volts: tuple[float, float] | None = None
+    """Nominal input of its supplies, where it is another than 200 to 240 V, or 100 to 240 V up to 1 kW."""
     source: str = ""
     """Where its watts are from, where that is no data sheet of the system."""
 
 
 _AMD_BOARD = "eight times AMD's board power, and the host of a DGX H100 (4.2 kW inside the case): no maker's figure"
+_OPEN_RACK = "Open Compute Project, Open Rack V3: six rectifiers, one of them spare; at the wall by 80 PLUS Titanium, no maker's figure"
 SYSTEMS = (
     System(
         "dgx-spark",
@@ -234,7 +237,15 @@ SYSTEMS = (
     System("gb200-tray", "DGX GB200 compute tray", "gb200", 4, 6667, linked_gpus=4),
     # Whole racks: two feeds a side.
     System("gb200-nvl72", "GB200 NVL72", "gb200", 72, 120_000, linked_gpus=72, feeds=4),
-    System("gb300-nvl72", "GB300 NVL72", "b300", 72, 140_000, linked_gpus=72, feeds=4),
+    System("gb200-nvl72-132kw", "GB200 NVL72 132 kW", "gb200", 72, 132_000, linked_gpus=72, feeds=4,
+           source="the highest published figure: Schneider Electric's reference design, and what eight power shelves give"),
+    System("gb300-nvl72", "GB300 NVL72", "b300", 72, 140_000, linked_gpus=72, feeds=4,
+           source="Supermicro: 132 to 140 kW"),
+    System("gb300-nvl72-142kw", "GB300 NVL72 142 kW", "b300", 72, 142_000, linked_gpus=72, feeds=4,
+           source="the highest published figure: Schneider Electric's reference design"),
+    # Power shelves, when what is behind them draws all that they carry with one rectifier spare.
+    System("orv3-shelf-18kw", "ORv3 power shelf 18 kW", None, 0, 16_187, None, 3000, 6, 5, feeds=1, volts=(200, 277), source=_OPEN_RACK),
+    System("orv3-shelf-33kw", "ORv3 power shelf 33 kW", None, 0, 29_676, None, 5500, 6, 5, feeds=1, volts=(200, 277), source=_OPEN_RACK),
     # AMD sells boards of eight GPUs that all see each other; servers around them are of many makers.
     System("mi300x-platform", "Instinct MI300X platform", "mi300x", 8, 10_600, None, 3000, 6, 4,
            linked_gpus=8, source=f"{_AMD_BOARD}; six supplies of 3 kW, four of which do"),

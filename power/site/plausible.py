@@ -413,6 +413,8 @@ def input_window(node: NodeConfig | None, machine: Machine) -> tuple[float, floa
         system = SYSTEM_BY_ID.get(key_of(node.profile))
         if system is None or system.supply_watts is None:
             return None
+        if system.volts is not None:
+            return 0.9 * system.volts[0], 1.1 * system.volts[1]
         return _HIGH_LINE if system.supply_watts > 1000 else _ANY_MAINS
     if not machine.gpus or (node.supply is not None and node.supply.points is not None):
         return None
@@ -437,7 +439,7 @@ def check_supply_volts(
         if any(window[0] <= volts <= window[1] for volts in offered):
             continue
         shown = " or ".join(quoted(round(volts), "V") for volts in offered)
-        takes = "200 to 240 V" if window is _HIGH_LINE else "100 to 240 V"
+        takes = f"{round(window[0] / 0.9)} to {quoted(round(window[1] / 1.1), 'V')}"
         raise ConfigError(f"{where}: nodes.{cord.machine}", f"its supplies take {takes}, and {cord.circuit} has {shown} there", _other_outlet(circuit, count, offered))  # fmt: skip
 
 

@@ -142,6 +142,42 @@ def test_boards_of_amd_draw_their_gpus_and_the_host_of_a_dgx_h100(board: str) ->
         assert system.needed * system.supply_watts >= system.max_watts
 
 
+@pytest.mark.parametrize(
+    ("id_", "watts"), [("orv3-shelf-18kw", 15_000), ("orv3-shelf-33kw", 27_500)]
+)
+@pytest.mark.parametrize("volts", [415, 480])
+def test_a_power_shelf_carries_what_it_does_with_one_rectifier_less(
+    id_: str, watts: float, volts: int
+) -> None:
+    """On 240 and on 277 V to neutral; with one rectifier dead it is full."""
+    text = f"region = 'US'\n[circuits.o]\nbreaker = 60\npoles = 3\nvolts = {volts}\n[nodes.s]\nprofile = '{id_}'\ncords = [{{ circuit = 'o' }}]\n"
+    found = lay_out("site.toml", decode("site.toml", tomllib.loads(text))).machines["s"]
+    assert found.dc(found.committed_watts) == pytest.approx(watts, rel=1e-4)
+    node = planned(text, Suppose(lose=("s.psu-6",))).nodes[0]
+    assert node.supply_load == pytest.approx(1.0, abs=1e-3)
+    with pytest.raises(ConfigError, match="200 to 277 V"):
+        lay_out(
+            "site.toml",
+            decode(
+                "site.toml",
+                tomllib.loads(
+                    text.replace(str(volts), "208")
+                    .replace("poles = 3", "poles = 1")
+                    .replace("volts = 208", "volts = 120")
+                ),
+            ),
+        )
+
+
+@pytest.mark.parametrize(("id_", "watts"), [("gb200-nvl72-132kw", 132_000), ("gb300-nvl72", 140_000), ("gb300-nvl72-142kw", 142_000)])  # fmt: skip
+def test_racks_have_the_published_figures_with_their_source(id_: str, watts: float) -> None:
+    """The smallest was 120 kW for all of them."""
+    system = find_system("profile", id_)
+    assert (system.max_watts, system.gpus, system.feeds) == (watts, 72, 4)
+    assert system.source
+    assert machine(f"profile = '{id_}'\n").committed_watts == pytest.approx(watts)
+
+
 def test_commands_that_set_limits_are_those_of_the_maker() -> None:
     assert limit_command(["NVIDIA H100 80GB HBM3"], 500, 3) == "nvidia-smi -i 3 -pl 500"
     assert limit_command(["AMD Instinct MI300X"], 600, 3) == "amd-smi set --gpu 3 --power-cap 600"
