@@ -105,6 +105,7 @@ def measure(
             for name in WORK
         },
         "aggregator_memory_slope_mib_per_hour": trend.slope(),
+        "aggregator_memory_lowest_mib": trend.lowest(),
         "hot_bytes_per_value": None
         if seal < NEVER_SEAL
         else disk / (found["rows"] * sent["metrics"]),

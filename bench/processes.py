@@ -230,6 +230,12 @@ class MemoryTrend:
         None for less than a minute, which is too short for an hour's slope."""
         return slope(self.points[len(self.points) // 2 :])
 
+    def lowest(self) -> list[float]:
+        """Return the lowest MiB of each quarter: what is held beside what an open period of the store has."""
+        size = max(1, len(self.points) // 4)
+        parts = [self.points[begin : begin + size] for begin in range(0, 4 * size, size)]
+        return [min((mib for _, mib in part), default=0.0) for part in parts]
+
     def _watch(self) -> None:
         while not self._over.wait(1.0):
             with contextlib.suppress(OSError, KeyError):
