@@ -244,7 +244,9 @@ class Incident(msgspec.Struct, frozen=True, kw_only=True):
     hidden: int = 0
     """How many of these there are, listed or not."""
     owner: Owner | None = None
-    """Owner of the remedy of its first alert; null where that has none."""
+    """Owner of the remedy of its first alert; null where that has none, and of a storm."""
+    shared: tuple[str, ...] = ()
+    """Of a storm: what its nodes share and the rest of the fleet does not, the most telling first: `rack r12`."""
 
 
 class IncidentsReply(msgspec.Struct, frozen=True):

@@ -103,6 +103,7 @@ class AlertPipeline:
             policies_of(rules), memory, timings=timings, now=now, wall_ns=wall
         )
         """For its queries; actions go through `actions`."""
+        self.manager.traits = self.engine.traits
         self.fired = 0
         """Alerts that began to fire since the start."""
         self._changed: list[Incident] = []

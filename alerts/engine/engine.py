@@ -46,6 +46,7 @@ from alerts.engine.subjects import (
     gpu_and_place,
     subject_info,
 )
+from alerts.engine.traits import traits_of
 from alerts.rules.conditions import event_part
 from alerts.rules.gpu_jobs import OF_JOBS
 from alerts.rules.input import AlertPhase, FleetSnapshot
@@ -482,6 +483,11 @@ class RuleEngine:
                 if name not in self._plain_texts:
                     self.alerts_aside.works(name)
         self._plain_texts.clear()
+
+    def traits(self) -> dict[str, dict[str, list[str]]]:
+        """Return what each node is, by node: rack, driver, jobs and more."""
+        jobs = self._peer_groups.jobs
+        return traits_of(self._fleet, self.node_labels, lambda node: jobs.labels(node, None))
 
     def node_faults(self) -> dict[str, str]:
         """Return the nodes that are set aside, or one of whose events is, with the reasons."""

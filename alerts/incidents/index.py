@@ -313,6 +313,11 @@ class IncidentIndex:
         self._in_storm.setdefault(storm.key, {})[record.key] = None
         self._alerts.changed.update(self._members.get(record.key, {}))
 
+    def in_storm(self, storm: IncidentRecord) -> Iterator[IncidentRecord]:
+        """Yield the incidents that a storm incident suppresses."""
+        for key in self._in_storm.get(storm.key, ()):
+            yield self.incidents[key]
+
     def leave_storm(self, record: IncidentRecord) -> None:
         """Stop suppressing an incident under its storm incident."""
         if not record.storm:

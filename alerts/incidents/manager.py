@@ -26,6 +26,7 @@ from alerts.incidents.policy import (
     RulePolicy,
     check_inhibitions,
 )
+from alerts.incidents.shared import Traits
 from alerts.incidents.state import (
     IncidentChanges,
     IncidentMemory,
@@ -96,6 +97,8 @@ class IncidentManager:
         memory = memory or IncidentMemory()
         self._policies, self._timings = policies, timings
         self._clock = SteadyClock(clock_of(memory, wall_ns), now, wall_ns)
+        self.traits: Callable[[], Mapping[str, Traits]] = dict
+        """Returns what each node of the fleet is, by node; assigned by its owner."""
         self.aside = SetAside("the notification of")
         """Alerts and incidents that raised: each is notified by itself and tried again."""
         self._again: dict[str, Alert] = {}
@@ -122,7 +125,7 @@ class IncidentManager:
         lifecycle = AlertLifecycle(index, clock, suppressor, timings)
         grouping = IncidentGrouping(index, clock, timings)
         scheduler = NotificationScheduler(index, clock, timings, self.aside)
-        storms = StormLimiter(index, clock, timings, grouping, scheduler)
+        storms = StormLimiter(index, clock, timings, grouping, scheduler, lambda: self.traits())  # noqa: PLW0108 - it is assigned later
         suppressor.pending.update(dict.fromkeys(index.dangling()))
         return _RecordParts(index, suppressor, lifecycle, grouping, scheduler, storms)
 

@@ -117,6 +117,10 @@ class NotificationScheduler:
         storm = self._index.incidents.get(record.storm)
         if storm is not None and worse(record.severity, storm.severity):
             self._index.leave_storm(record)
+        if (
+            record.notified is None and record.storming is not None
+        ):  # the storm limiter sends its page
+            return NEVER if active else self._quiet(record)
         if record.notified is None and not record.storm:
             return self._first(record, active, audible)
         if not active:

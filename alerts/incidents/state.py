@@ -126,6 +126,8 @@ class IncidentRecord(StoredRecord, kw_only=True):
     """Whether a storm incident still goes on; None of any other incident."""
     suppressed: int = msgspec.field(default=0, name="held")
     """How many incidents a storm incident has suppressed."""
+    shared: tuple[str, ...] = ()
+    """Traits that the nodes of a storm share and other nodes do not have."""
     notified_suppressed: int = msgspec.field(default=0, name="told_held")
     rules: tuple[str, ...] = ()
     """Names of the rules whose alerts are or were part of it."""
@@ -168,7 +170,7 @@ class ManagerClock(msgspec.Struct, kw_only=True):
     """As `wall`, but never goes back."""
     order: int = 0
     arrivals: dict[str, list[float]] = {}
-    """By severity, when incidents were last opened."""
+    """By severity, when incidents were last opened; by `severity/rule` those of other rules than a storm's."""
 
 
 class RecordKey(NamedTuple):

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Sequence
 
 from alerts.incidents.index import SEVERITIES, IncidentIndex
 from alerts.incidents.state import IncidentRecord, TrackedAlert
 from api.alerts import Incident
-from present.alert.incident import more_alerts, on_nodes
+from present.alert.incident import more_alerts, more_gpus, on_nodes
 from telemetry.text import counted
 
 LISTED = 100
 """Alerts that an incident lists."""
+_RULES = 3
+"""Rules of a storm that its title counts."""
 
 
 def incident_of(record: IncidentRecord, index: IncidentIndex) -> Incident:
@@ -37,7 +40,8 @@ def incident_of(record: IncidentRecord, index: IncidentIndex) -> Incident:
         acknowledged=record.ack,
         inhibited=tuple(hidden[:LISTED]),
         hidden=len(hidden),
-        owner=listed[0].alert.owner if listed else None,
+        owner=listed[0].alert.owner if listed and record.storming is None else None,
+        shared=record.shared,
     )
 
 
@@ -56,6 +60,20 @@ def _title(
     head = listed[0].alert
     nodes = len({one.alert.node for one in members if one.alert.node})
     if record.storming is not None:
-        return f"Storm: {counted(record.suppressed, 'incident')} suppressed{on_nodes(nodes)}; {head.summary}"
+        return _storm_title(record, members, nodes)
     alike = all(one.alert.rule == head.rule for one in members)
+    gpus = len({one.alert.gpu for one in members if one.alert.gpu})
+    if 1 < gpus < len(members):  # some have several
+        return head.summary + more_gpus(gpus - 1, nodes=nodes)
     return head.summary + more_alerts(len(members) - 1, alike=alike, nodes=nodes)
+
+
+def _storm_title(record: IncidentRecord, members: Sequence[TrackedAlert], nodes: int) -> str:
+    """Return how many of what, where, and what they share."""
+    counts = Counter(one.alert.rule for one in members)
+    rules = sorted(counts.items(), key=lambda each: (-each[1], each[0]))
+    named = ", ".join(f"{rule} {count:,}" for rule, count in rules[:_RULES])
+    more = ", and others" if len(rules) > _RULES else ""
+    only = f"; they alone have {', '.join(record.shared)}" if record.shared else ""
+    where = on_nodes(nodes)
+    return f"Storm: {counted(record.suppressed, 'incident')}{where}: {named}{more}{only}"

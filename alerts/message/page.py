@@ -118,7 +118,7 @@ def page_of(
     incident = notice.incident
     lead = incident.alerts[0] if incident.alerts else None
     over = notice.action is Action.RESOLVE
-    advice = "" if lead is None or over else clean(lead.description, ADVICE)
+    advice = "" if lead is None or over else clean(_advice(incident, lead), ADVICE)
     return Page(
         _tag(notice),
         clean(incident.title, _TITLE) or clean(incident.key, _TITLE),
@@ -129,6 +129,26 @@ def page_of(
         () if over or notice.reason == "test" else _part("commands", _commands(incident, lead), left_out),
         () if over or evidence is None else _part("evidence", _evidence(evidence, lead), left_out),
     )  # fmt: skip
+
+
+def _is_storm(incident: Incident) -> bool:
+    return incident.group.get("rule") == "storm"
+
+
+def _advice(incident: Incident, lead: Alert) -> str:
+    """Return what to do, and what it means: of a storm no remedy of one GPU or node."""
+    if not _is_storm(incident):
+        return lead.description
+    first = f"Look at what they share first: {', '.join(incident.shared)}" if incident.shared else (
+        "Look first for what they share: a feed, the cooling, a switch, a file server, a change that was rolled out"
+    )  # fmt: skip
+    starts = [one.since for one in incident.alerts if one.since]
+    within = duration((max(starts) - min(starts)) // _SECOND) if starts else ""
+    seconds = f" Those listed began within {within}." if within else ""
+    return (
+        f"{first}. Don't repair GPU by GPU or node by node before that is known. Many faults of one kind came within a "
+        f"minute and have one cause.{seconds}"
+    )
 
 
 def _part(name: str, made: Iterable[T], left_out: LeftOut | None) -> tuple[T, ...]:
@@ -173,7 +193,9 @@ def _known(facts: Iterator[tuple[str, str]]) -> Iterator[Fact]:
 
 def _facts(notice: Notice, links: Links, now: int) -> Iterator[tuple[str, str]]:
     incident = notice.incident
-    if incident.alerts:
+    if _is_storm(incident):
+        yield "Shared", ", ".join(incident.shared)
+    elif incident.alerts:
         lead = incident.alerts[0]
         labels = lead.labels
         yield "What", lead.summary if clean(lead.summary) != clean(incident.title) else ""
@@ -294,7 +316,7 @@ def dashboard_of(alert: Alert, links: Links, began: int, end: int) -> str:
 
 def _commands(incident: Incident, lead: Alert | None) -> Iterator[Fact]:
     yield Fact("Acknowledge", acknowledge_of(incident.key))
-    if lead is not None:
+    if lead is not None and not _is_storm(incident):
         yield Fact("Silence", silence_of(_silencing(incident, lead)))
         if recover := recover_of(lead):
             yield Fact("Recover", recover)

@@ -22,7 +22,7 @@ from telemetry.text import ABSENT, counted
 Clock = Callable[[int], str]
 """Function by which a face writes an instant."""
 _GROUPED_BY = ("circuit", "budget", "ups", "node", "rack")
-_MORE = re.compile(r" \(and [\d,]+ more(?: alike)?(?: on [\d,]+ nodes)?\)$")
+_MORE = re.compile(r" \(and [\d,]+ more(?: alike| GPUs?)?(?: on [\d,]+ nodes)?\)$")
 _ENDED = {"forgotten": "its node was removed", "moved": "another aggregator has its node"}
 _NOTIFIED = {
     NotificationState.NOTIFIED: ("yes", ""),
@@ -59,6 +59,11 @@ def more_alerts(others: int, *, alike: bool, nodes: int) -> str:
     if not others:
         return ""
     return f" (and {others:,} more{' alike' if alike else ''}{on_nodes(nodes)})"
+
+
+def more_gpus(others: int, *, nodes: int) -> str:
+    """Return how many GPUs a title does not name, of which some have several alerts: ` (and 6 more GPUs)`."""
+    return f" (and {others:,} more GPU{'' if others == 1 else 's'}{on_nodes(nodes)})"
 
 
 def on_nodes(nodes: int) -> str:

@@ -65,7 +65,7 @@ def test_a_gpu_of_every_node_that_is_lost_at_once_is_one_page_for_all() -> None:
     said = hall.pass_by(30, *(hall.xid(name, 0) for name in hall.names))
     (page,) = [one for one in said if one.action is Action.TRIGGER]
     assert page.reason == "storm"
-    assert page.incident.title.startswith("Storm: 300 incidents suppressed on 300 nodes")
+    assert page.incident.title.startswith("Storm: 300 incidents on 300 nodes: gpu_lost 300")
     assert len(hall.pipeline.manager.incidents()) == 301
     held = hall.pipeline.manager.status("gpu_lost/n7/GPU-n7-0")
     assert held is not None

@@ -9,6 +9,7 @@ from alerts.incidents.manager import IncidentManager
 from alerts.incidents.policy import RulePolicy, RuleScope, policies_of
 from alerts.rules.rule import load
 from api.alerts import Action, NotificationState, Severity
+from present.alert.incident import short_title
 from telemetry.errors import ConfigError
 from tests.alerts.deliveries import (
     NOON,
@@ -575,3 +576,13 @@ def test_a_page_that_fires_again_rings_although_a_ticket_has_kept_its_incident_o
     harness.wait(60)
     assert [one.reason for one in harness.sent if one.action is Action.TRIGGER] == ["new", "new"]
     assert harness.sent[-1].incident.key != before.key
+
+
+def test_a_title_counts_gpus_where_some_have_several_alerts() -> None:
+    """Seven GPUs with two alerts each were "and 13 more"."""
+    rules = ("nvlink_down", "gpu_hung")
+    harness = ManagerHarness({name: RulePolicy(group=RuleScope.NODE) for name in rules})
+    harness.tick(*(alert(rule, gpu=f"GPU-{n}") for n in range(7) for rule in rules))
+    (page,) = harness.wait(3)
+    assert page.incident.title.endswith(" (and 6 more GPUs)")
+    assert "more" not in short_title(page.incident.title)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from alerts.incidents.policy import DEFAULT_TIMINGS, NotificationTimings
@@ -63,11 +65,12 @@ def test_a_storm_is_one_page_and_nothing_of_it_is_hidden() -> None:
     harness = ManagerHarness()
     alerts = [alert("gpu_lost", f"n{node}", f"GPU-{node}") for node in range(10_000)]
     harness.tick(*alerts)
-    [told] = harness.tick()
+    [told] = harness.wait(10)
     assert (told.action, told.reason) == (Action.TRIGGER, "storm")
     assert told.incident.severity is Severity.PAGE
     assert told.incident.total == told.incident.firing == 10_000
-    assert "10,000 incidents suppressed on 10,000 nodes" in told.incident.title
+    assert told.incident.title == "Storm: 10,000 incidents on 10,000 nodes: gpu_lost 10,000"
+    assert told.incident.owner is None, "the remedy of one is none of all"
     assert len(told.incident.alerts) == 100
     assert len(harness.manager.incidents()) == 10_001
     assert harness.state(alerts[7]) is NotificationState.STORM
@@ -82,16 +85,69 @@ def test_a_storm_is_one_page_and_nothing_of_it_is_hidden() -> None:
     assert harness.manager.incidents() == []
 
 
-def test_pages_that_go_on_coming_in_a_storm_are_told_again() -> None:
+def test_a_storm_rings_once_and_its_number_is_kept_current() -> None:
+    """What rang before it is part of it, and comes last what may."""
     harness = ManagerHarness()
     for node in range(600):
         harness.tick(alert("gpu_lost", f"n{node}", f"GPU-{node}"))
     harness.wait(120)
     reasons = described(harness.sent)
-    assert reasons[:20] == ["trigger new"] * 20
-    assert set(reasons[20:]) == {"trigger storm"}
-    assert len(reasons[20:]) == 3  # when it began, after five minutes, and when it ended
-    assert harness.sent[-1].incident.total == 580
+    assert set(reasons) == {"trigger new", "trigger storm", "update storm"}
+    assert reasons.count("trigger storm") == 1
+    assert reasons.index("trigger storm") <= 20
+    assert "trigger new" not in reasons[reasons.index("trigger storm") :]
+    sent = [one for one in harness.sent if one.reason == "storm"]
+    assert max(b.at - a.at for a, b in itertools.pairwise(sent)) <= 31e9
+    assert harness.sent[-1].incident.total == 600
+
+
+@pytest.mark.parametrize("seconds", [0, 2, 10, 30])
+def test_two_hundred_nodes_that_lose_a_gpu_are_one_page(seconds: int) -> None:
+    """Within a minute, with what rang before it; it says what they share, and a straggler rings nobody."""
+    harness = ManagerHarness()
+    hit = [f"n{number}" for number in range(200)]
+    fleet = {
+        name: {"rack": ["r12" if name in hit else "r1"], "driver": ["580.95"]}
+        for name in [*hit, *(f"other-{number}" for number in range(400))]
+    }
+    harness.manager.traits = lambda: fleet
+    steps = max(1, seconds)
+    for step in range(steps):
+        harness.tick(*(alert("gpu_lost", name, f"GPU-{name}") for name in hit[step::steps]))
+    harness.wait(60 - steps)
+    pages = [one for one in harness.sent if one.action is Action.TRIGGER]
+    storm = pages[-1].incident
+    assert described(pages)[-1] == "trigger storm"
+    assert described(pages)[:-1] == ["trigger new"] * (len(pages) - 1)
+    assert len(pages) <= (1 if seconds <= 10 else 8)
+    newest = harness.sent[-1].incident
+    title = "Storm: 200 incidents on 200 nodes: gpu_lost 200; they alone have rack r12"
+    assert (newest.key, newest.title, newest.shared) == (storm.key, title, ("rack r12",))
+    assert all(harness.state(one) is NotificationState.STORM for one in newest.alerts)
+    fleet["n200"] = fleet["n7"]
+    late = harness.tick(alert("gpu_lost", "n200", "GPU-n200")) + harness.wait(60)
+    assert described(late) == ["update storm"]
+    assert late[0].incident.total == 201
+    assert [one for one in harness.sent if one.action is Action.TRIGGER] == pages
+
+
+def test_another_fault_is_heard_within_a_storm() -> None:
+    harness = ManagerHarness()
+    alerts = [alert("gpu_lost", f"n{number}", f"GPU-{number}") for number in range(200)]
+    other = alert("power_brake", "n7")
+    harness.tick(*alerts, other)
+    harness.wait(20)
+    assert sorted(described(harness.sent)) == ["trigger new", "trigger storm"]
+    assert harness.state(other) is NotificationState.NOTIFIED
+    harness.tick(alert("recovery_action", "n300", "GPU-300"))
+    harness.wait(5)
+    assert described(harness.sent)[-1] == "trigger new"
+    before = len(harness.sent)
+    harness.tick(*(alert("driver_down", f"m{number}") for number in range(50)))
+    harness.wait(60)
+    assert described(harness.sent[before:]).count("trigger new") <= 5, (
+        "a second flood is no flood of pages"
+    )
 
 
 def test_a_node_that_reports_a_thousand_pages_suppresses_no_other_nodes_page() -> None:
@@ -102,7 +158,7 @@ def test_a_node_that_reports_a_thousand_pages_suppresses_no_other_nodes_page() -
     assert described(harness.sent) == ["trigger new"] * 5 + ["trigger storm"]
     storm = harness.sent[-1].incident
     assert storm.total == 995
-    assert "995 incidents suppressed" in storm.title
+    assert storm.title == "Storm: 995 incidents: gpu_lost 995"
     harness.wait(5)
     for number in range(3):
         harness.tick(*(alert("gpu_lost", "mad", f"GPU-{number}-{n}") for n in range(50)))
@@ -120,7 +176,7 @@ def test_a_few_mad_nodes_together_suppress_no_other_nodes_page() -> None:
     harness = ManagerHarness()
     for number in range(5):
         harness.tick(*(alert("gpu_lost", f"mad-{n}", f"GPU-{n}-{number}") for n in range(5)))
-    harness.wait(3)
+    harness.wait(12)
     assert described(harness.sent).count("trigger storm") == 1
     for number in range(3):
         honest = alert("gpu_lost", f"honest-{number}", f"GPU-honest-{number}")
@@ -179,5 +235,5 @@ def test_an_alert_that_flaps_in_a_storm_is_held_back_by_the_storm() -> None:
     harness.tick(restless, seconds=0.1)
     harness.tick(over(restless), seconds=0.1)
     harness.tick(restless, seconds=0.1)
-    assert described(harness.wait(2)) == ["trigger storm"]
+    assert described(harness.wait(6)) == ["trigger storm"]
     assert harness.state(restless) is NotificationState.STORM

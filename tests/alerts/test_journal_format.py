@@ -118,12 +118,14 @@ _ADDED = (
     ("escalates_from", None),
     ("escalated", 0),
     ("faults", []),
+    ("units", {}),
+    ("shared", []),
 )
 
 
 def _without_added(body: Any) -> Any:
     """Return a record without the fields that came later, which an earlier version ignores: why an
-    alert ended, the owner of its remedy, its faults, and when an incident waited, counted and escalated."""
+    alert ended, the owner of its remedy, its faults and their units, what a storm shares, and when an incident waited, counted and escalated."""
     match body:
         case dict():
             return {

@@ -116,6 +116,24 @@ def test_many_alike_are_counted_by_node_and_some_are_named() -> None:
     assert said["Alike"] == "300 of 310 alerts fire on at least 3 nodes"
 
 
+def test_a_storm_begins_with_what_its_nodes_share_and_asks_for_no_remedy_of_one() -> None:
+    alerts = [
+        alert(node=f"dgx-{number:02d}", since=NOON + number * 1_000_000_000) for number in range(4)
+    ]
+    group = {"rule": "storm", "severity": "page"}
+    storm = msgspec.structs.replace(
+        incident(alerts=alerts), group=group, shared=("rack r12",), owner=None
+    )
+    said = page(notice(about=storm, reason="storm"))
+    assert said.advice.startswith(
+        "Look at what they share first: rack r12. Don't repair GPU by GPU"
+    )
+    assert said.advice.endswith("Those listed began within 3 s.")
+    assert {"Remedy", "GPU", "Node", "Rule"}.isdisjoint(dict(said.facts))
+    assert dict(said.facts)["Shared"] == "rack r12"
+    assert [name for name, _ in said.commands] == ["Acknowledge"]
+
+
 def test_an_end_says_how_long_it_took_and_asks_for_nothing() -> None:
     over = notice(Action.RESOLVE, about=replaced(ended=NOON + 90 * MINUTE, firing=0))
     said = page_of(over, LINKS, NOON + 91 * MINUTE)
