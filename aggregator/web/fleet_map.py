@@ -131,7 +131,7 @@ def _picture(
             name = one.marks.get(one.uuids[place], "") if one.marks else ""
             name = name or colour(value, *scale)
             x, y = place % ACROSS * (CELL + GAP), (row + place // ACROSS) * (CELL + GAP)
-            shapes[name] = f"{shapes.get(name, '')}M{x} {y}h{CELL}v{CELL}h-{CELL}z"
+            shapes[name] = f"{shapes.get(name, '')}M{x} {y}l{CELL} 0 0 {CELL} -{CELL} 0z"
         row += -(-len(one.values) // ACROSS)
     width, height = ACROSS * (CELL + GAP) - GAP, max(1, row) * (CELL + GAP) - GAP
     mark = next((each for each in ("page", "ticket") if any(one.mark == each for one in nodes)), "")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from telemetry.fleet import Fleet
-from telemetry.inventory import Inventory
+from telemetry.wire.inventory import Inventory
 
 _NO_TRAIT = frozenset({"cluster", "user", "account"})
 """Labels that say nothing of a cause."""
