@@ -346,10 +346,7 @@ def _incident(
     if fault == "application" and repeated:
         fault, severity = "xid_app_repeat", XidSeverity.TICKET
     bursts = [burst for group in groups for burst in group.bursts]
-    if (
-        fault == "nvswitch_link"
-        and len({port for one in bursts for port in one.links}) >= FEWEST_PORTS
-    ):
+    if fault == "nvswitch_link" and _most_ports(bursts) >= FEWEST_PORTS:
         fault, severity = "nvswitch_links", XidSeverity.PAGE
     gpus = {gpu for group in groups for gpu in group.gpus}
     units = {burst.unit for burst in bursts if burst.unit is not None}
@@ -384,6 +381,14 @@ def _incident(
         files=sorted({names[burst.first.file] for burst in bursts} - {""}),
     )
     return with_rule(of_gpus(found, [FindingGpu(pci=pci) for pci in sorted(gpus)]))
+
+
+def _most_ports(bursts: Iterable[Burst]) -> int:
+    """Return how many ports of one NVSwitch are named."""
+    ports: dict[str | None, set[int]] = {}
+    for burst in bursts:
+        ports.setdefault(burst.unit, set()).update(burst.links)
+    return max(map(len, ports.values()), default=0)
 
 
 def _count(bursts: Iterable[Burst]) -> int:

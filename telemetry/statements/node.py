@@ -197,7 +197,7 @@ MARKS = (
     "ncorrect", "nrecover", "not respon", "went wrong", "EDAC ", "- VD ", "temperature", "nvme nvme", "disable device", "fault_state",
     "not enough op", "EXT4-fs (", "Aborting jo", "XFS (", "BTRFS", "nfs: server", "Lustre", "ceph: ", "CIFS: ", "mmfs: ",
     "mlx5_core ", "Link is ", "link status", "Adapter rem", "timeout dete", "transmit time", "can't recover", "power state", "not ready ",
-    "DMAR: ", "AMD-Vi: ", "INFO: rcu", "protection fault", "RIP: 0010:", "oom-kill", "f memory", "xe 0", "nvidia-gridd",
+    "DMAR: ", "AMD-Vi: ", "INFO: rcu", "INFO: task", "protection fault", "RIP: 0010:", "oom-kill", "f memory", "xe 0", "nvidia-gridd",
 )  # fmt: skip
 """Texts of which each row's line has one, unless it has a word of an error: a cheap test before any expression."""
 

@@ -291,6 +291,18 @@ def test_a_decoded_sub_code_is_not_to_be_decoded_again() -> None:
     assert cut.links == []
 
 
+def test_three_ports_of_one_switch_are_a_page_and_so_is_its_halted_controller() -> None:
+    """Two ports, or one of each of three switches, may be a GPU that went away."""
+    line = "[{}.0] nvidia-nvswitch2: SXid (PCI:0000:{}:00.0): 20034, Fatal, Link {} LTSSM Fault Up"
+    (found,) = diagnose("\n".join(line.format(10 + port, "05", port) for port in (30, 31, 32)))
+    assert (found.severity, found.unit) == ("page", "0000:05:00.0")
+    assert found.rule == "nvswitch_links"
+    apart = [line.format(10, "05", 30), line.format(11, "05", 31), line.format(12, "06", 32)]
+    assert {one.severity for one in diagnose("\n".join(apart))} == {"ticket"}
+    (halted,) = diagnose("[9.0] nvidia-nvswitch2: SXid (PCI:0000:05:00.0): 26006, SOE HALTED")
+    assert halted.severity == "page"
+
+
 def test_each_finding_names_a_rule_that_exists() -> None:
     rules = {rule.name for rule in load()}
     assert set(RULES.values()) <= rules
