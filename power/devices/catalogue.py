@@ -266,6 +266,18 @@ SYSTEM_BY_ID = {system.id: system for system in SYSTEMS}
 _BRANDS = ("nvidia-", "geforce-", "tesla-", "amd-instinct-", "instinct-", "amd-")
 
 
+_DRIVERS_NAMES = {
+    "a100-pcie-40gb": "a100-40gb-pcie",
+    "b200": "b200-sxm",
+    "b300-sxm6-ac": "b300",
+    "gb300": "b300",
+    "gh200-144g-hbm3e": "gh200",
+    "h100-80gb-hbm3": "h100-sxm",
+    "h200": "h200-sxm",
+}
+"""Keys of drivers' names that are none of the card: they name the memory, or no form factor."""
+
+
 @lru_cache(maxsize=4096)
 def key_of(name: str) -> str:
     """Return the catalogue's key of a name: `NVIDIA GeForce RTX 5090` is `rtx-5090`."""
@@ -280,7 +292,7 @@ def _card_of(key: str) -> Card | None:
     # As people and drivers write them: A100 SXM4, Tesla V100-SXM2-32GB, A6000, RTX 6000 Ada Generation.
     spoken = re.sub(r"-\d+gb$", "", re.sub(r"(sxm|nvl)\d", r"\1", key))
     spoken = re.sub(r"-(generation|laptop-gpu)$", "", spoken)
-    for one in (key, spoken, f"rtx-{spoken}"):
+    for one in (key, spoken, f"rtx-{spoken}", _DRIVERS_NAMES.get(key, "")):
         if one in CARD_BY_ID and "laptop" not in key:
             return CARD_BY_ID[one]
     return next((card for card in CARDS if key_of(card.name) == key), None)

@@ -221,13 +221,14 @@ def test_on_a_full_disk_nothing_is_lost_and_pages_go_out(path: Path) -> None:
         manager.receive([LOST, *many], 1.0, NOON + SECOND), everywhere, [RECORD]
     )
     assert "full" in journal.trouble
-    step = manager.receive([], 2.0, NOON + 2 * SECOND)
+    # Pages of one rule on many nodes wait for what may become a storm.
+    step = manager.receive([], 7.0, NOON + 7 * SECOND)
     assert not journal.commit(step, everywhere)
-    sent = journal.due(NOON + 3 * SECOND, 100, "pager")
+    sent = journal.due(NOON + 8 * SECOND, 100, "pager")
     assert len(sent) == 20
     for one in sent:
         assert not journal.settle([one.id], DeliveryOutcome.DELIVERED)
-    assert journal.due(NOON + 3 * SECOND, 100, "pager") == []
+    assert journal.due(NOON + 8 * SECOND, 100, "pager") == []
     assert journal.trouble
     full.full = False
     assert journal.flush()

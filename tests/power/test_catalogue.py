@@ -38,7 +38,8 @@ def machine(node: str) -> Machine:
         ("RTX 6000 Ada", 300), ("RTX PRO 6000", 600), ("T4", 70), ("Tesla T4", 70), ("A10", 150), ("A40", 300),
         ("Tesla V100-SXM2-32GB", 300), ("V100 PCIe", 250), ("A100 SXM4", 400), ("NVIDIA A100-SXM4-80GB", 400),
         ("H100 SXM", 700), ("H200 NVL", 600), ("B200 SXM", 1000), ("GB200", 1200), ("MI210", 300),
-        ("AMD Instinct MI300X", 750),
+        ("AMD Instinct MI300X", 750), ("NVIDIA H100 80GB HBM3", 700), ("NVIDIA H200", 700), ("NVIDIA B200", 1000),
+        ("NVIDIA GB300", 1400), ("NVIDIA A100-PCIE-40GB", 250), ("NVIDIA GH200 144G HBM3e", 1000),
     ],
 )  # fmt: skip
 def test_cards_are_found_as_people_and_drivers_write_them(name: str, watts: float) -> None:

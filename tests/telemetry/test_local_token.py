@@ -50,7 +50,7 @@ def test_a_listener_on_all_addresses_is_found_on_loopback(
 def test_a_token_of_an_aggregator_that_was_killed_is_shown_to_nobody(folder: Path) -> None:
     """Another user may listen at its address by then."""
     code = (
-        "import sys, time; from pathlib import Path; from telemetry import local_token\n"
+        "import sys, time; from pathlib import Path; from telemetry.files import local_token\n"
         f"with local_token.published(Path({str(folder)!r}), [{ADDRESS!r}], 'secret'):\n"
         "    print('up', flush=True); time.sleep(60)"
     )
