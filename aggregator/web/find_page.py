@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from aiohttp import web
 
@@ -10,17 +10,18 @@ from aggregator.http.auth import CALLER
 from aggregator.http.parameters import query
 from aggregator.http.reply import VIEW
 from aggregator.view import AggregatorView
-from aggregator.web.content import PageContent
+from aggregator.web.content import PageContent, shown_to
 from aggregator.web.icons import badge
 from aggregator.web.job_words import job_link
 from aggregator.web.markup import link, path, section, text
 from alerts.rules.rule import monitor_rules
+from api.alerts import Incident, IncidentsReply
 from present.device.gpu import gpu_name
 from telemetry.text import counted
 from telemetry.wire.jobs import JobKey
 
-MOST = 20
-"""Finds of one kind that are listed."""
+MOST, MOST_INCIDENTS = 20, 1000
+"""Finds of one kind that are listed, and open incidents that are searched, the worst first."""
 
 
 async def find(request: web.Request) -> PageContent:
@@ -29,7 +30,10 @@ async def find(request: web.Request) -> PageContent:
     view = request.app[VIEW]
     if not wanted:
         return PageContent("Find", "<p>Name a node, a GPU by its UUID or serial number, a circuit, a job, a user, or a rule.</p>")  # fmt: skip
-    kinds = dict(_kinds(view, wanted.casefold(), private=request[CALLER].sees_private))
+    open_ones = IncidentsReply(view.wall(), view.pipeline.manager.incidents()[:MOST_INCIDENTS])
+    incidents = shown_to(request, open_ones).incidents  # what is hidden is not found either
+    private = request[CALLER].sees_private
+    kinds = dict(_kinds(view, wanted.casefold(), incidents, private=private))
     found = "".join(_listed(kind, its) for kind, its in kinds.items() if its)
     nothing = f"<p>Nothing that is heard or configured now is named {text(repr(wanted))}.</p>"
     return PageContent(f"Find {wanted}", found or nothing)
@@ -43,7 +47,9 @@ def _listed(kind: str, its: list[str]) -> str:
     )
 
 
-def _kinds(view: AggregatorView, wanted: str, *, private: bool) -> Iterator[tuple[str, list[str]]]:
+def _kinds(
+    view: AggregatorView, wanted: str, incidents: Sequence[Incident], *, private: bool
+) -> Iterator[tuple[str, list[str]]]:
     def has(*names: str) -> bool:
         return any(wanted in name.casefold() for name in names)
 
@@ -71,7 +77,7 @@ def _kinds(view: AggregatorView, wanted: str, *, private: bool) -> Iterator[tupl
         "open incident",
         [
             f"{badge(one.severity, one.severity)} {link(one.title or one.key, 'incidents', one.key)}"
-            for one in view.pipeline.manager.incidents()
+            for one in incidents
             if has(one.title, one.key)
         ],
     )

@@ -80,7 +80,7 @@ async def overview(request: web.Request) -> PageContent:
     wide, narrow = ("w15", "w9") if gpus <= SMALL else ("w16", "w8")
     return PageContent(
         "Overview",
-        headline_part(headline(every, urgent, heard))
+        headline_part(headline([*incidents, *every[MOST_INCIDENTS:]], urgent, heard))
         + tiles(*overview_tiles(view, request.app[RECENT], summary, heard, (urgent[0], status.get(urgent[0].id, 0)) if urgent else None))
         + f'<div class="stack {wide}">{left}</div><div class="stack {narrow}">{right}</div>'
         + await _more(view),

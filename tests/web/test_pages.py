@@ -278,6 +278,26 @@ async def test_who_reads_anonymously_sees_nothing_of_people(tmp_path: Path) -> N
         assert "berta" in known.text
 
 
+async def test_no_page_quotes_a_person_to_who_reads_anonymously(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Titles and descriptions of incidents name jobs and users; what is hidden is not found either."""
+    view = await lab()
+    about = alert(node="n1", labels={"user": "berta", "job": "llama7"})
+    about = msgspec.structs.replace(
+        about, summary="job llama7 of berta stalls", description="Ask berta about llama7."
+    )
+    monkeypatch.setattr(view.pipeline.manager, "incidents", lambda: [incident(alerts=[about])])
+    config = HttpConfig(listen="0.0.0.0:0", tokens_file=tmp_path / "t", anonymous_read=True)
+    async with door(view, config) as client:
+        for path in ("/", "/alerts", "/find?q=stalls", "/find?q=berta", "/find?q=llama7"):
+            page = await read(client, path)
+            shown = page.text.replace("'berta'", "").replace("'llama7'", "").replace("Find berta", "").replace("Find llama7", "")  # fmt: skip
+            assert not re.search("berta|llama7", shown), path
+            known = await read(client, path, client.bearer)
+            assert "job llama7 of berta stalls" in known.text, path
+
+
 def hostile() -> Iterator[str]:
     """Content made of hostile texts."""
     bad = alert(node=EVIL, labels={"job": EVIL, "rack": EVIL, "serial": EVIL})
