@@ -114,7 +114,7 @@ def test_a_part_does_its_work(name: str, tmp_path: Path) -> None:
 
 def test_another_tree_has_its_own_code_and_is_run_by_this_one(tmp_path: Path) -> None:
     tree = tree_of("HEAD", tmp_path)
-    assert (tree / "telemetry" / "frame.py").is_file()
+    assert (tree / "telemetry" / "wire" / "frame.py").is_file()
     assert not (tree / "telemetry").is_symlink()
     assert (tree / "bench").resolve() == ROOT / "bench"
     with pytest.raises(SystemExit, match="is no commit here: git fetch"):
@@ -131,7 +131,7 @@ def test_a_planted_slow_down_is_refused_and_the_same_again_is_not(tmp_path: Path
         if each.name != "telemetry" and not each.name.startswith("."):
             (slow / each.name).symlink_to(each)
     shutil.copytree(ROOT / "telemetry", slow / "telemetry")
-    file = slow / "telemetry" / "frame.py"
+    file = slow / "telemetry" / "wire" / "frame.py"
     source = file.read_text()
     planted = source.replace("def build(", "def build(*given, **named):\n    _build(*given, **named)\n    return _build(*given, **named)\n\n\ndef _build(", 1)  # fmt: skip
     assert planted != source

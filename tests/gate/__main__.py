@@ -23,6 +23,7 @@ from pathlib import Path
 import msgspec
 
 from tests.gate import built, quarantine
+from tests.gate.imports import beyond_imports
 from tests.gate.judge import Tally, file_of, refusals, tally, too_many
 from tests.gate.outcomes import FILE, Outcome, read
 
@@ -64,11 +65,16 @@ class Flaky(msgspec.Struct, frozen=True):
 
 def git(*arguments: str) -> str:
     """Return what git prints; nothing where there is no git, no repository, or no such thing in it."""
+    return _printed(*arguments).strip()
+
+
+def _printed(*arguments: str) -> str:
+    command = ["git", *arguments]
     try:
-        done = subprocess.run(["git", *arguments], capture_output=True, text=True, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)  # fmt: skip
     except OSError:
         return ""
-    return done.stdout.strip() if done.returncode == 0 else ""
+    return done.stdout if done.returncode == 0 else ""
 
 
 def touched(base: str) -> set[str]:
@@ -81,6 +87,17 @@ def touched(base: str) -> set[str]:
         )
     named = git("diff", "--name-only", begin) if begin else ""
     return {*named.splitlines(), *git("ls-files", "--others", "--exclude-standard").splitlines()}
+
+
+def _changed(base: str) -> set[str]:
+    """Return the files that the change touches by more than their imports."""
+    begin = git("merge-base", "HEAD", base)
+
+    def now(name: str) -> str:
+        path = Path(name)
+        return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+
+    return beyond_imports(touched(base), lambda name: _printed("show", f"{begin}:{name}"), now)
 
 
 def run_pytest(file: Path, arguments: tuple[str, ...], **environment: str) -> int:
@@ -209,7 +226,7 @@ def main(arguments: list[str] | None = None) -> int:
         bad += [f"FAILED {test}" for test in failed] + [why]
     else:
         flaky, twice = second_try(failed, load, given.calm)
-        bad += refusals(flaky, twice, touched(given.base))
+        bad += refusals(flaky, twice, _changed(given.base))
     print("\nThe slowest tests, s, and their processor time:")
     print(
         "\n".join(f"{seconds:8.1f} {cpu:8.1f} {test}" for seconds, cpu, test in found.slowest(30))

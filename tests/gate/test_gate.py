@@ -124,6 +124,29 @@ def test_a_flaky_test_of_a_file_that_the_change_touches_refuses(repository: Repo
     assert repository.judge(base="nowhere")[0] == 0, "without a base nothing is"
 
 
+def test_a_flaky_test_of_a_file_whose_imports_alone_changed_refuses_nothing(
+    repository: Repository,
+) -> None:
+    """Who moves a module edits the imports of hundreds of tests."""
+    repository.git("init", "-q", "-b", "main")
+    repository.write("test_flaky.py", "import json\n\n" + FLAKY_TEST)
+    repository.commit()
+    repository.git("checkout", "-q", "-b", "change")
+    repository.write("test_flaky.py", "import re\nfrom os import (\n    path,\n)\n" + FLAKY_TEST)
+    repository.commit()
+    code, text = repository.judge(base="main")
+    assert (code, "FLAKY test_flaky.py::test_once" in text) == (0, True), text
+    (repository.folder / "once").unlink()
+    repository.write(
+        "test_flaky.py",
+        "import re\n"
+        + FLAKY_TEST.replace("not first", "(not first").replace("('once')", "('once'))"),
+    )
+    repository.commit()
+    code, text = repository.judge(base="main")
+    assert (code, "FLAKY AND CHANGED" in text) == (1, True), text
+
+
 @pytest.mark.parametrize("count", [MOST_FLAKY, MOST_FLAKY + 1])
 def test_so_many_tests_may_be_flaky(repository: Repository, count: int) -> None:
     tests = "".join(f"def test_{n}():\n    assert not first('once{n}')\n" for n in range(count))
