@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from api.power import CircuitState
@@ -22,6 +22,10 @@ class Branch:
     """Nodes, in the order in which they are drawn."""
     folded: int
     """Circuits with nodes that are not drawn."""
+    left_out: int
+    """Nodes of the circuits drawn that are not drawn."""
+    around: str
+    """Circuit whose branch it is; "" for the most urgent one's, or all."""
 
 
 def branch(circuits: Sequence[CircuitState], around: str = "") -> Branch:
@@ -32,14 +36,25 @@ def branch(circuits: Sequence[CircuitState], around: str = "") -> Branch:
     # A panel lists the nodes of all that it feeds: only the lowest circuit of a node is its leaf.
     leaves = [one for one in circuits if one.nodes and one.id not in feeding]
     if around:
-        its = [one for one in leaves if around in {one.id, one.parent}]
+        its = [one for one in leaves if around in _above(one, by_name)]
         chosen = _with_other_sides(its, leaves)
     else:
         chosen = leaves if _fits(leaves) else _with_other_sides(leaves[:1], leaves)
     chosen = sorted(chosen, key=lambda one: (one.parent or "", one.id))
     feeders = [by_name[name] for name in dict.fromkeys(one.parent for one in chosen) if name in by_name]  # fmt: skip
-    nodes = sorted({name for one in chosen for name in one.nodes})[:MOST_NODES]
-    return Branch(feeders, chosen, nodes, len(leaves) - len(chosen))
+    nodes = sorted({name for one in chosen for name in one.nodes})
+    folded, left_out = len(leaves) - len(chosen), max(0, len(nodes) - MOST_NODES)
+    return Branch(feeders, chosen, nodes[:MOST_NODES], folded, left_out, around)
+
+
+def _above(circuit: CircuitState, by_name: Mapping[str, CircuitState]) -> set[str]:
+    """Return a circuit's name and those of all that feed it."""
+    found: set[str] = set()
+    at: CircuitState | None = circuit
+    while at is not None and at.id not in found:
+        found.add(at.id)
+        at = by_name.get(at.parent or "")
+    return found
 
 
 def _fits(leaves: Sequence[CircuitState]) -> bool:

@@ -46,10 +46,19 @@ def chain_diagram(
         *(part for name, at in nodes.items() for part in _node(name, at, cells.get(name), highest)),
     )
     words = "; ".join(f"{one.id} {share_row(one).value}" for one in found.leaves)
-    more = f'<p class="dim">Of {counted(found.folded + len(found.leaves), "circuit")} with nodes the branch of the most urgent.</p>' if found.folded else ""  # fmt: skip
+    more = "".join(f'<p class="dim">{text(line)}</p>' for line in _remarks(found))
     return (
         f'<svg class="chain" viewBox="0 0 {_WIDTH:.0f} {height:.0f}" role="img" aria-label="{text(words)}">{"".join(drawn)}</svg>{more}'
     )  # fmt: skip
+
+
+def _remarks(found: Branch) -> Iterator[str]:
+    """Yield what the diagram leaves out."""
+    if found.folded:
+        whose = found.around or "the most urgent one"
+        yield f"Of {counted(found.folded + len(found.leaves), 'circuit')} with nodes the branch of {whose}."
+    if found.left_out:
+        yield f"{counted(found.left_out, 'further node')} of {'it' if len(found.leaves) == 1 else 'them'} not drawn."
 
 
 def _node_places(found: Branch, cells: Mapping[str, NodeCells]) -> tuple[dict[str, float], float]:

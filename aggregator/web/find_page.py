@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from heapq import nsmallest
 
 from aiohttp import web
 
@@ -70,7 +71,10 @@ def _kinds(
     if private:
         jobs = {job.key: job for message in view.jobs.lists.values() for job in message.jobs}
         found = [key for key, job in jobs.items() if has(key.id, job.name)]
-        yield "job", [job_link(key.id, key) for key in sorted(found, key=_recent_first)]
+        yield (
+            "job",
+            [job_link(key.id, key) for key in nsmallest(MOST + 1, found, key=_recent_first)],
+        )
         users = _best({job.user for job in jobs.values() if job.user and has(job.user)}, wanted)
         yield "user", [f'<a href="{path("jobs", user=name)}">{text(name)}</a>' for name in users]
     yield (
@@ -87,7 +91,7 @@ def _kinds(
 
 def _best(names: Iterable[str], wanted: str) -> list[str]:
     """Return names, those that are or begin with what is wanted first."""
-    return sorted(names, key=lambda name: (name.casefold() != wanted, not name.casefold().startswith(wanted), name))  # fmt: skip
+    return nsmallest(MOST + 1, names, key=lambda name: (name.casefold() != wanted, not name.casefold().startswith(wanted), name))  # fmt: skip
 
 
 def _recent_first(key: JobKey) -> tuple[int, str]:

@@ -59,7 +59,7 @@ async def overview(request: web.Request) -> PageContent:
         nodes=len(view.fleet.nodes),
         silent=sum(not node.online for node in view.fleet.nodes.values()),
         gpus=gpus,
-        unread=gpus - sum(model.power_known for model in summary.models),
+        unread=max(0, gpus - sum(model.power_known for model in summary.models)),
     )
     wrong = section(
         "What is wrong",

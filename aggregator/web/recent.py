@@ -67,9 +67,9 @@ class RecentCluster:
 
     def change(self, field: Field) -> tuple[float, float] | None:
         """Return by how much a figure has changed, and in how many seconds, from the oldest sample that knows it;
-        None where there is no other."""
+        None where there is no other, or the newest does not know it."""
         known = [(one.at, value) for one in self.samples if (value := field(one)) is not None]
-        if len(known) < 2:
+        if len(known) < 2 or field(self.samples[-1]) is None:
             return None
         (first, before), (last, value) = known[0], known[-1]
         return value - before, last - first

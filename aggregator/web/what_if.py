@@ -34,7 +34,7 @@ def caps_of(view: AggregatorView, nodes: Iterable[str]) -> list[float]:
     read."""
     limits = view.fleet.column("gpu_power_limit_watts", view.now())
     rows = [view.fleet.nodes[name].rows[Table.GPU] for name in nodes if name in view.fleet.nodes]
-    highest = max((float(np.fmax.reduce(limits[row], initial=np.nan)) for row in rows), default=np.nan)  # fmt: skip
+    highest = float(np.fmax.reduce([np.fmax.reduce(limits[row], initial=np.nan) for row in rows], initial=np.nan))  # fmt: skip
     if np.isnan(highest):
         return []
     return [cap for share in _SHARES if (cap := float(round(highest * share, -1))) >= _LEAST]

@@ -485,9 +485,8 @@ class RuleEngine:
         self._plain_texts.clear()
 
     def traits(self) -> dict[str, dict[str, list[str]]]:
-        """Return what each node is, by node: rack, driver, jobs and more."""
-        jobs = self._peer_groups.jobs
-        return traits_of(self._fleet, self.node_labels, lambda node: jobs.labels(node, None))
+        """Return what each node is, by node: rack, driver and more."""
+        return traits_of(self._fleet, self.node_labels)
 
     def node_faults(self) -> dict[str, str]:
         """Return the nodes that are set aside, or one of whose events is, with the reasons."""

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from telemetry.fleet import Fleet
 from telemetry.wire.inventory import Inventory
 
-_NO_TRAIT = frozenset({"cluster", "user", "account"})
-"""Labels that say nothing of a cause."""
+_NO_TRAIT = frozenset({"cluster", "user", "account", "job"})
+"""Labels that say nothing of a cause, or that not everybody may read: titles quote traits."""
 
 
 def traits_of(
-    fleet: Fleet,
-    labels: Mapping[str, Mapping[str, str]],
-    jobs: Callable[[str], Mapping[str, str]],
+    fleet: Fleet, labels: Mapping[str, Mapping[str, str]]
 ) -> dict[str, dict[str, list[str]]]:
-    """Return by node what it is: rack, circuits, switches, driver, firmware, model and jobs. `labels`: of the nodes from
-    elsewhere; `jobs`: returns the labels of a node's jobs."""
+    """Return by node what it is: rack, circuits, switches, driver, firmware and model. `labels`: of the nodes from
+    elsewhere."""
     return {
-        name: _traits(node.inventory, {**labels.get(name, {}), **jobs(name)})
-        for name, node in fleet.nodes.items()
+        name: _traits(node.inventory, labels.get(name, {})) for name, node in fleet.nodes.items()
     }
 
 

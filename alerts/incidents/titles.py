@@ -74,6 +74,6 @@ def _storm_title(record: IncidentRecord, members: Sequence[TrackedAlert], nodes:
     rules = sorted(counts.items(), key=lambda each: (-each[1], each[0]))
     named = ", ".join(f"{rule} {count:,}" for rule, count in rules[:_RULES])
     more = ", and others" if len(rules) > _RULES else ""
-    only = f"; they alone have {', '.join(record.shared)}" if record.shared else ""
+    only = f"; they share {', '.join(record.shared)}" if record.shared else ""
     where = on_nodes(nodes)
     return f"Storm: {counted(record.suppressed, 'incident')}{where}: {named}{more}{only}"

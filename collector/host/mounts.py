@@ -65,7 +65,7 @@ class Mount(NamedTuple):
 
     @property
     def host(self) -> str:
-        """Who serves it, without the export: `filer`, `10.0.0.1@o2ib`; the whole source where it names none."""
+        """File server of the mount, without the export: `filer`, `10.0.0.1@o2ib`; the whole source where it names none."""
         found = re.match(r"//([^/]+)/|(\[[^]]+\]|[^/:]+):", self.server)
         return self.server if found is None else found[1] or found[2]
 

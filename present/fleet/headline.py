@@ -10,7 +10,7 @@ from enum import StrEnum
 
 from api.alerts import Incident, Severity, Subject
 from api.power import CircuitState
-from present.circuit.figures import assumed, known
+from present.circuit.figures import assumed, known, share
 from present.circuit.outlook import NextKind, next_event, outlook
 from present.circuit.rows import relief_row, share_row
 from present.row import Tone
@@ -44,7 +44,7 @@ class Heard:
     @property
     def missing(self) -> str:
         """The unknown part in words; "" where all is known."""
-        parts = []
+        parts = [] if self.nodes else ["no node has reported"]
         if self.silent:
             parts.append(f"{self.silent:,} of {counted(self.nodes, 'node')} {'is' if self.silent == 1 else 'are'} not heard")  # fmt: skip
         if self.unread:
@@ -101,6 +101,8 @@ def circuit_headline(circuit: CircuitState, alert: Tone = Tone.PLAIN) -> Headlin
         urgency = Urgency.PAGE
     elif alert is Tone.WARN or kind in _PASSED:
         urgency = Urgency.TICKET
+    elif kind is NextKind.NOTHING and (share(circuit) is None or not circuit.trip_known):
+        urgency = Urgency.UNKNOWN
     else:
         urgency = Urgency.WELL
     trips = circuit if kind is NextKind.TRIP else None
@@ -133,7 +135,7 @@ def _calm(circuits: Sequence[CircuitState], heard: Heard, trips: CircuitState | 
         if its.urgency in {Urgency.PAGE, Urgency.TICKET}:  # before its alert
             return replace(its, urgency=Urgency.TICKET, text=f"{nearest.id} {its.text}")
         limit = f"Nearest limit: {nearest.id} at {load}" if load != ABSENT else ""
-    unread = sum(not known(one) or assumed(one) for one in circuits)
+    unread = sum(not known(one) or assumed(one) or share(one) is None for one in circuits)
     loads = f"the load of {unread:,} of {counted(len(circuits), 'circuit')} is not measured" if unread else ""  # fmt: skip
     missing = "; ".join(filter(None, (heard.missing, loads)))
     if missing:

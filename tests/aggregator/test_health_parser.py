@@ -1,4 +1,4 @@
-"""What the health thread takes as a plain request, held against the parsers of others: what it answers itself, the
+"""The plain requests of the health thread, held against the parsers of others: what it answers itself, the
 main server would have read in the same way."""
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PIECES = (
     b"Connection: keep-alive", b"Connection: Upgrade", b"Expect: 100-continue", b"GET ", b"HTTP/0.9", b"HTTP/1.10",
     b"http/1.1", b" folded", b"%2e", b"//", b"#", b"@", b"/healthz", b"a" * 300, b"\xc2\xa0", b"0",
 )  # fmt: skip
-"""What may be read in two ways."""
+"""Inputs that may be read in two ways."""
 Parser = Callable[[bytes], HealthRequest | None]
 
 

@@ -121,7 +121,7 @@ def test_two_hundred_nodes_that_lose_a_gpu_are_one_page(seconds: int) -> None:
     assert described(pages)[:-1] == ["trigger new"] * (len(pages) - 1)
     assert len(pages) <= (1 if seconds <= 10 else 8)
     newest = harness.sent[-1].incident
-    title = "Storm: 200 incidents on 200 nodes: gpu_lost 200; they alone have rack r12"
+    title = "Storm: 200 incidents on 200 nodes: gpu_lost 200; they share rack r12"
     assert (newest.key, newest.title, newest.shared) == (storm.key, title, ("rack r12",))
     assert all(harness.state(one) is NotificationState.STORM for one in newest.alerts)
     fleet["n200"] = fleet["n7"]

@@ -229,7 +229,7 @@ async def test_a_stolen_certificate_can_do_nothing_to_the_others(site: Site) -> 
 async def test_a_stolen_aggregators_certificate_releases_no_driver_and_forges_no_reading(
     site: Site,
 ) -> None:
-    """It reads its cluster, sends commands that nodes obey in part, and writes what they retain; nothing else of theirs."""
+    """The stolen certificate reads its cluster, sends commands that nodes obey in part, and writes what they retain; nothing else of theirs."""
     site.start_broker()
     names = {kind: topic(CLUSTER, HONEST, kind) for kind in Topic}
     try:

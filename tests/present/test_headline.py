@@ -33,6 +33,8 @@ def test_all_is_well_only_where_all_is_known() -> None:
     partly = headline([], [COOL], Heard(nodes=2, silent=1, gpus=16, unread=8))
     assert (partly.urgency, partly.text) == (Urgency.UNKNOWN, IN_THE_KNOWN)
     assert "1 of 2 nodes is not heard; the power of 8 of 16 GPUs is not known" in partly.why
+    empty = headline([], [], Heard(nodes=0, silent=0, gpus=0, unread=0))
+    assert (empty.urgency, empty.why) == (Urgency.UNKNOWN, "no node has reported")
     unread = headline([], [COOL, CIRCUITS["never reported"], ASSUMED], ALL)
     assert (unread.urgency, unread.text) == (Urgency.UNKNOWN, IN_THE_KNOWN)
     assert "the load of 2 of 3 circuits is not measured" in unread.why
@@ -79,6 +81,7 @@ def test_an_incident_of_a_circuit_says_what_helps_by_the_model() -> None:
         (COOL, Tone.WARN, Urgency.TICKET),
         (COOL, Tone.CRIT, Urgency.PAGE),
         (TRIPS, Tone.PLAIN, Urgency.PAGE),
+        (replace(COOL, trip_known=False), Tone.PLAIN, Urgency.UNKNOWN),
         (replace(COOL, load_state=LoadState.UNKNOWN, watts=None, load_ratio=None, sustained_ratio=None), Tone.PLAIN, Urgency.UNKNOWN),
     ],
 )  # fmt: skip

@@ -83,13 +83,27 @@ def test_of_a_large_site_the_branch_of_the_most_urgent_is_open() -> None:
     assert [one.id for one in found.feeders] == ["panel-A", "panel-B"]
     assert found.folded == 1998
     body = drawn([*large, *panels])
-    assert "Of 2,000 circuits with nodes the branch of the most urgent." in Page(body).text
+    assert "Of 2,000 circuits with nodes the branch of the most urgent one." in Page(body).text
     assert len(body) < 30_000
     around = branch([*large, *panels], "B0500")
     assert {one.id for one in around.leaves} == {"A0500", "B0500"}
     above = branch([*large, *panels], "panel-A")
     assert len(above.leaves) == MOST_CIRCUITS
     assert len(above.nodes) == MOST_NODES
+    assert above.left_out > 0
+    whole = Page(drawn([*large, *panels], "panel-A")).text
+    assert "the branch of panel-A." in whole
+    assert "further nodes of them not drawn" in whole
+
+
+def test_a_panel_that_feeds_panels_has_its_branch() -> None:
+    top, middle = replace(PANEL, id="top", nodes=[]), replace(PANEL, parent="top", nodes=[])
+    assert [one.id for one in branch([top, middle, A], "top").leaves] == ["A"]
+
+
+def test_nodes_that_do_not_fit_are_counted() -> None:
+    body = drawn([replace(A, nodes=[f"n{place:02}" for place in range(20)])])
+    assert "12 further nodes of it not drawn." in Page(body).text
 
 
 def test_nothing_is_drawn_without_a_circuit_that_feeds_nodes() -> None:

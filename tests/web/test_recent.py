@@ -36,6 +36,8 @@ async def test_a_line_stops_where_nothing_was_read_or_sampled() -> None:
     assert [part.count("L") for part in way.split("M")[1:]] == [1, 0, 1]
     assert "the last 10 min" in drawn
     assert recent.change(lambda one: one.wall_watts) == (60.0, 610.0)
+    recent.samples.append(ClusterSample(620.0))
+    assert recent.change(lambda one: one.wall_watts) is None, "the newest does not know it"
     assert recent.spark(lambda one: one.use) == "", "what was never known is no line"
 
 

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import re
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
 
 from aggregator.electrical.plan import live_plan
+from aggregator.web.what_if import caps_of
 from power.plan.plan import Suppose
+from telemetry.metric import Table
 from tests.aggregator.fake_view import FakeView
 from tests.aggregator.http_client import door
 from tests.aggregator.test_http_circuits import lab
@@ -45,6 +51,19 @@ async def test_the_table_has_the_plans_figures_and_marks_the_first_that_holds() 
         assert re.findall(marked, holds.partition("cap of each GPU")[2])[0] == "none"
         assert (await client.text("/circuits/lab%2F2?cap=-5"))[0] == 400
         assert (await client.text("/circuits/lab%2F2?cap=watts"))[0] == 400
+
+
+def test_a_silent_node_hides_no_cap_of_the_others() -> None:
+    """In whatever order they are named."""
+    limits = np.array([np.nan, np.nan, 700.0, 700.0])
+    nodes = {
+        name: SimpleNamespace(rows={Table.GPU: row})
+        for name, row in (("a", slice(0, 2)), ("b", slice(2, 4)))
+    }
+    fleet = SimpleNamespace(nodes=nodes, column=lambda *_: limits)
+    view: Any = SimpleNamespace(fleet=fleet, now=lambda: 0.0)
+    assert caps_of(view, ["a", "b"]) == caps_of(view, ["b", "a"]) == [600.0, 490.0, 390.0, 280.0]
+    assert caps_of(view, ["a"]) == []
 
 
 async def test_a_circuit_whose_gpus_are_not_read_says_so() -> None:
