@@ -246,7 +246,7 @@ class Incident(msgspec.Struct, frozen=True, kw_only=True):
     owner: Owner | None = None
     """Owner of the remedy of its first alert; null where that has none, and of a storm."""
     shared: tuple[str, ...] = ()
-    """Of a storm: what its nodes share and the rest of the fleet does not, the most telling first: `rack r12`."""
+    """Traits that the nodes of a storm share and hardly any other has, the most telling first: `rack r12`."""
 
 
 class IncidentsReply(msgspec.Struct, frozen=True):

@@ -20,18 +20,22 @@ LOAD_AXIS = Html(
 
 
 def load_bar(circuit: CircuitState, mark: str = "", *, tall: bool = False) -> str:
-    """Return the load over the rating as a bar, with marks at the continuous limit and at the rating: hatched
-    where it is not known, and in the part that is assumed. `mark`: the severity of its worst alert."""
+    """Return the load over the rating as a bar. `mark`: the severity of its worst alert."""
+    return f'<svg class="bar{" tall" if tall else ""}" aria-hidden="true">{load_parts(circuit, mark)}</svg>'
+
+
+def load_parts(circuit: CircuitState, mark: str = "") -> str:
+    """Return what such a bar is drawn of, for an `svg` of any size: with marks at the continuous limit and at the
+    rating, hatched where the load is not known, and in the part that is assumed."""
     ratio = share(circuit)
-    name = "bar tall" if tall else "bar"
     if circuit.rated_amps is None or ratio is None:
         parts = f'<rect class="unknown" width="{_place(1.0)}" height="100%"/>'
     else:
         parts = "".join(_filled(circuit, ratio, mark))
     marks = "".join(f'<line class="{kind}" x1="{_place(at)}" x2="{_place(at)}" y1="-2" y2="100%"/>' for kind, at in _marks(circuit))  # fmt: skip
     return (
-        f'<svg class="{name}" aria-hidden="true"><rect class="ground" width="100%" height="100%"/>'
-        f'<rect class="zone" x="{_place(1.0)}" width="{_place(TOP - 1.0)}" height="100%"/>{parts}{marks}</svg>'
+        '<rect class="ground" width="100%" height="100%"/>'
+        f'<rect class="zone" x="{_place(1.0)}" width="{_place(TOP - 1.0)}" height="100%"/>{parts}{marks}'
     )
 
 

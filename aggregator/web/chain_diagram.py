@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
-from aggregator.web.bars import TOP
+from aggregator.web.bars import load_parts
 from aggregator.web.chain_branch import Branch
 from aggregator.web.fleet_map import NodeCells, colour
 from aggregator.web.markup import path, text
@@ -159,27 +159,8 @@ def _leaf(circuit: CircuitState, at: float, status: int) -> Iterator[str]:
     )
     yield f'<text class="{mark.strip()}" x="{_BREAKER + 14:.0f}" y="{y - 9:.0f}">{text(words)}</text>'
     yield f'<text x="{_BREAKER + 14:.0f}" y="{y + 17:.0f}">{text(load_row(circuit).value)}</text>'
-    yield from _limits(circuit, y + 14, ratio, state)
-
-
-def _limits(circuit: CircuitState, y: float, ratio: float | None, state: str) -> Iterator[str]:
-    """Yield the bar of the load, 0 to 130% of the breaker, below the line."""
-    if circuit.rated_amps is None:
-        return
-    x, width = _BUS + 16, 110.0
-    scale = width / TOP
-    yield f'<rect class="ground" x="{x:.0f}" y="{y:.0f}" width="{width:.0f}" height="6"/>'
-    yield f'<rect class="zone" x="{x + scale:.1f}" y="{y:.0f}" width="{width - scale:.1f}" height="6"/>'
-    if state == "unknown" or ratio is None:
-        yield f'<rect class="unknown" x="{x:.0f}" y="{y:.0f}" width="{scale:.1f}" height="6"/>'
-    else:
-        kind = {"over": "fill page", "assumed": "assumed"}.get(state, "fill")
-        yield f'<rect class="{kind}" x="{x:.0f}" y="{y:.0f}" width="{scale * min(TOP, max(0.0, ratio)):.1f}" height="6"/>'
-    marks = [1.0]
-    if circuit.continuous_amps:
-        marks.append(circuit.continuous_amps / circuit.rated_amps)
-    for each in marks:
-        yield f'<line class="mark" x1="{x + scale * each:.1f}" x2="{x + scale * each:.1f}" y1="{y - 2:.0f}" y2="{y + 8:.0f}"/>'
+    if circuit.rated_amps is not None:
+        yield f'<svg class="limits" x="{_BUS + 16:.0f}" y="{y + 14:.0f}" width="110" height="6">{load_parts(circuit, mark.strip())}</svg>'
 
 
 def _cords(

@@ -25,8 +25,9 @@ _LEAST = 50.0
 """W; no GPU takes a lower limit."""
 MOST_WATTS = 100_000
 """The highest cap that may be asked for, W."""
-MOST_CIRCUITS = 50
-"""Circuits of a site up to which the table is shown without being asked for: a plan of 2,000 takes a quarter of a second."""
+MOST_CIRCUITS = 16
+"""Circuits of a site up to which the table is shown without being asked for: each row is a plan,
+which a page of a large site can't compute at each look."""
 
 
 def caps_of(view: AggregatorView, nodes: Iterable[str]) -> list[float]:

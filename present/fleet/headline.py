@@ -32,7 +32,7 @@ class Urgency(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """How much of a cluster is known."""
+    """The known part of a cluster."""
 
     nodes: int
     silent: int

@@ -295,7 +295,7 @@ class MemoryStore:
 
 
 class FakePost:
-    """One channel that takes everything, and a journal that forgets; `aggregator.alerting.delivery_view.DeliveryView`."""
+    """Delivery to a channel that takes everything, with a journal that forgets: a `DeliveryView`."""
 
     def __init__(self) -> None:
         self.sent: list[Delivery] = []

@@ -104,7 +104,7 @@ def h11s(data: bytes) -> HealthRequest | None:
 @pytest.mark.nightly
 @pytest.mark.parametrize("other", [aiohttps, h11s])
 async def test_what_the_thread_answers_others_read_in_the_same_way(other: Parser) -> None:
-    """Of what is nearly plain the thread may leave to the loop what it likes, and answers nothing that another refuses."""
+    """The thread may leave any request that is nearly plain to the loop, and answers none that another refuses."""
     for data in BEGINNINGS:
         assert ours(data) == other(data) is not None
     dice = random.Random(seed(33))

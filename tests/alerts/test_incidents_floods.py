@@ -86,7 +86,7 @@ def test_a_storm_is_one_page_and_nothing_of_it_is_hidden() -> None:
 
 
 def test_a_storm_rings_once_and_its_number_is_kept_current() -> None:
-    """What rang before it is part of it, and comes last what may."""
+    """Incidents that rang before it are part of it, and so are those that come last."""
     harness = ManagerHarness()
     for node in range(600):
         harness.tick(alert("gpu_lost", f"n{node}", f"GPU-{node}"))

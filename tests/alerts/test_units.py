@@ -1,4 +1,4 @@
-"""What a reading of a node sums away: the mount, drive or module that fails is named, and grouped by."""
+"""Units that a reading of a node sums away: the mount, drive or module that fails is named, and grouped by."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def summed() -> Summed:
 
 
 def mount(path: str, server: str, state: str = "does not answer", node: str = "a") -> Event:
-    """What a collector says of a mount."""
+    """Event of a collector about a mount."""
     data = {
         "unit": f"{path} (nfs4 of {server}:/export)", "state": state, "metric": FAILING, "server": server,
     }  # fmt: skip
@@ -49,7 +49,7 @@ def mount(path: str, server: str, state: str = "does not answer", node: str = "a
 
 
 def part(metric: str, unit: str, node: str = "a", **data: object) -> Event:
-    """What a collector says of another part."""
+    """Event of a collector about another part."""
     more = {"metric": metric, "unit": unit, "state": "fails", **data}
     return Event(id="1", node=node, at=0, kind="part", data=more)
 

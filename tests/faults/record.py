@@ -29,7 +29,7 @@ of it and as many again."""
 SOAK = float(environ.get("KILOWATCH_FAULT_SOAK", "10"))
 """Seconds of a soak with a random mix of faults."""
 ROUNDS = int(environ.get("KILOWATCH_FAULT_ROUNDS", "2"))
-"""How often the GPUs of a node change seven times while frames are missing."""
+"""Rounds in which the GPUs of a node change seven times while frames are missing."""
 FLEET = int(environ.get("KILOWATCH_FAULT_FLEET", "8"))
 """Seconds for which a fleet of real size reports, and the aggregator's memory is watched."""
 FLEET_GPUS = int(environ.get("KILOWATCH_FAULT_FLEET_GPUS", "80"))

@@ -25,7 +25,7 @@ KEPT = 300
 """Seconds after the return, beyond which the alert is over."""
 MOST_HOURS = 12
 STEPS = 6
-"""How often the clock is set."""
+"""Number of times that the clock is set."""
 
 
 def firing(aggregator: Aggregator) -> set[str]:

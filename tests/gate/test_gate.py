@@ -127,7 +127,7 @@ def test_a_flaky_test_of_a_file_that_the_change_touches_refuses(repository: Repo
 def test_a_flaky_test_of_a_file_whose_imports_alone_changed_refuses_nothing(
     repository: Repository,
 ) -> None:
-    """Who moves a module edits the imports of hundreds of tests."""
+    """A moved module changes the imports of hundreds of tests."""
     repository.git("init", "-q", "-b", "main")
     repository.write("test_flaky.py", "import json\n\n" + FLAKY_TEST)
     repository.commit()

@@ -573,7 +573,7 @@ def mapped(rack: str, node: str, values: list[float], **more: Any) -> NodeCells:
 
 
 def test_the_map_of_a_few_gpus_has_their_figures_as_links() -> None:
-    """What is not known is `?`, hatched or framed, never a number."""
+    """An unknown figure is `?`, hatched or framed, never a number."""
     cells = [
         mapped("r1", "b", [20.4, float("nan")], mark="page", marks={"GPU-b-1": "page"}),
         mapped("", EVIL, [94.6]),

@@ -1,4 +1,4 @@
-"""What a cap of every GPU would do to a circuit: as the plan computes it, and never by less than what is measured."""
+"""Caps of every GPU of a circuit: as the plan computes them, and never from less than what is measured."""
 
 from __future__ import annotations
 
