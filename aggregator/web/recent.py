@@ -17,6 +17,8 @@ from telemetry.text import duration
 SECONDS = 10.0
 SPAN = 3600.0
 """Seconds that are kept."""
+LEAST_SPAN = 120.0
+"""Seconds below which a line would be a dot."""
 _WIDTH, _HEIGHT = 100.0, 30.0
 
 
@@ -83,11 +85,11 @@ RECENT = web.AppKey("recent_cluster", RecentCluster)
 
 
 def spark(samples: Iterable[ClusterSample], field: Field) -> str:
-    """Return a figure over the last hour as a small line; "" with less than two samples. It stops where the figure
+    """Return a figure over the last hour as a small line; "" with less than two samples, or of too short a time. It stops where the figure
     is not known or no sample was taken."""
     points = [(one.at, field(one)) for one in samples]
     known = [value for _, value in points if value is not None]
-    if len(known) < 2:
+    if len(known) < 2 or points[-1][0] - points[0][0] < LEAST_SPAN:
         return ""
     low, high = min(0.0, *known), max(known)
     end = points[-1][0]

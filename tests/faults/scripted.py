@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import numpy as np
@@ -148,26 +149,31 @@ def suspected(aggregator: Aggregator, rule: str) -> set[str]:
     return {str(alert.node) for alert in aggregator.alerts() if alert.rule == rule}
 
 
+def unsealed_rows(
+    store: duckdb.DuckDBPyConnection, columns: str, node: str
+) -> list[tuple[Any, ...]]:
+    """Return what is stored of a node's GPUs and not sealed yet. `columns`: of `t` (readings), `r` (runs) and `d`
+    (devices)."""
+    names = store.execute("select table_name from duckdb_tables()").fetchall()
+    return [
+        row
+        for (table,) in names
+        if table.startswith("gpu_fast_")
+        for row in store.execute(
+            f"select {columns} from {table} t join runs r on t.run = r.id "
+            "join devices d on t.device = d.id where r.node = ?",
+            [node],
+        ).fetchall()
+    ]
+
+
 def check_stored(folder: Path, actor: Actor, *, moved: bool = False, within: float = 1.1) -> int:
     """Compare all that is stored of a node with its script, in the order of its numbers; return
     how many readings were compared. `moved`: the times may be others, if they are so many hours from now."""
     compared = 0
     with duckdb.connect(str(folder / "data" / "hot.duckdb"), read_only=True) as store:
-        tables = [
-            name
-            for (name,) in store.execute("select table_name from duckdb_tables()").fetchall()
-            if name.startswith("gpu_fast_")
-        ]
-        rows = [
-            row
-            for table in tables
-            for row in store.execute(
-                f'select r.session, t.seq, d."index", t.ts, t."{TEMPERATURE}", t."{POWER}", t."{ENERGY}" '
-                f"from {table} t join runs r on t.run = r.id join devices d on t.device = d.id "
-                "where r.node = ?",
-                [actor.name],
-            ).fetchall()
-        ]
+        columns = f'r.session, t.seq, d."index", t.ts, t."{TEMPERATURE}", t."{POWER}", t."{ENERGY}"'
+        rows = unsealed_rows(store, columns, actor.name)
         for path in (folder / "data" / "sealed" / "gpu_fast").glob("*.parquet"):
             rows += store.execute(
                 f'select session, seq, "index", epoch_ns(ts), "{TEMPERATURE}", "{POWER}", "{ENERGY}" '

@@ -23,7 +23,7 @@ from tests.aggregator.node import ScriptedNode
 from tests.aggregator.test_service import running
 from tests.brokers import Mosquitto
 from tests.faults.record import ROUNDS, Observe, fault
-from tests.faults.scripted import POWER, fired, with_rules
+from tests.faults.scripted import POWER, fired, unsealed_rows, with_rules
 from tests.kit.waiting import until
 
 NODES, MOST_GPUS = 6, 8
@@ -149,20 +149,7 @@ def _stored(aggregator: Aggregator, sent: int) -> bool:
 def _check(folder: Path, node: ChangingNode) -> int:
     """Compare what is stored of a node with what it sent; return how many readings it was."""
     with duckdb.connect(str(folder / "data" / "hot.duckdb"), read_only=True) as store:
-        tables = [
-            name
-            for (name,) in store.execute("select table_name from duckdb_tables()").fetchall()
-            if name.startswith("gpu_fast_")
-        ]
-        rows = [
-            row
-            for table in tables
-            for row in store.execute(
-                f'select t.seq, d.key, t."{POWER}" from {table} t join runs r on t.run = r.id '
-                "join devices d on t.device = d.id where r.node = ?",
-                [node.name],
-            ).fetchall()
-        ]
+        rows = unsealed_rows(store, f't.seq, d.key, t."{POWER}"', node.name)
     assert len(rows) == len(set(rows))
     assert set(rows) == node.wanted
     return len(rows)
