@@ -34,12 +34,17 @@ FLAKY = Path("build/flaky.jsonl")
 PATIENCE = 3
 WORKERS = 2 * (os.cpu_count() or 1)
 """Most tests wait half of their time for servers and for the clock of other processes."""
-BESIDE = ("tests/power",)
+BESIDE = (
+    "tests/power",
+    "tests/alerts/test_planted.py",
+    "tests/alerts/test_scenes.py",
+    "tests/alerts/test_fault_pairs.py",
+)
 """What computes in one process: it runs beside the tier that waits, which one busy processor of two does not hurt."""
 ALONE = ("-m", "alone and not long")
 TIERS: tuple[dict[str, tuple[str, ...]], ...] = (
     {"shared": ("-n", str(WORKERS), "--dist", "loadfile", "--no-loadscope-reorder", "-m", "not alone",
-                *(f"--ignore={folder}" for folder in BESIDE))},
+                *(f"--ignore={path}" for path in BESIDE))},
     {"alone": ALONE, "beside": ("-m", "not alone", *BESIDE)},
 )  # fmt: skip
 """One after another, those of a row at the same time: names with arguments of pytest."""

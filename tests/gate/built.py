@@ -5,7 +5,10 @@ A night's run takes all (`make test-systems` too). What a package carries is hel
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 BUILT = (
     "tests/kilowatch/test_debian_package.py",
@@ -13,8 +16,10 @@ BUILT = (
     "tests/packaging/test_role.py",
     "tests/packaging/test_rpm.py",
 )
-SOURCES = ("deploy/", "tests/packaging/", "pyproject.toml", "constraints.txt", *BUILT)
+SOURCES = ("deploy/", "tests/packaging/", "constraints.txt", *BUILT)
 """Files, and folders with a slash."""
+PROJECT = "pyproject.toml"
+"""Of it packages are made by `packaged` alone: linters and contracts have their settings in it too."""
 
 Git = Callable[..., str]
 """Takes the arguments of git and returns what it prints; nothing where it fails."""
@@ -37,4 +42,23 @@ def left_out(git: Git, base: str) -> tuple[str, ...]:
         return ()
     changed = git("diff", "--name-only", begin).splitlines()
     changed += git("ls-files", "--others", "--exclude-standard").splitlines()
-    return () if any(name.startswith(SOURCES) for name in changed) else BUILT
+    again = any(name.startswith(SOURCES) for name in changed) or (
+        PROJECT in changed and packaged(git("show", f"{begin}:{PROJECT}")) != packaged(_now())
+    )
+    return () if again else BUILT
+
+
+def packaged(text: str) -> dict[str, Any]:
+    """Return what packages are made by of a pyproject.toml."""
+    settings = tomllib.loads(text)
+    tools = settings.get("tool", {})
+    return {
+        "build-system": settings.get("build-system"),
+        "project": settings.get("project"),
+        "setuptools": tools.get("setuptools"),
+    }
+
+
+def _now() -> str:
+    path = Path(PROJECT)
+    return path.read_text(encoding="utf-8") if path.is_file() else ""

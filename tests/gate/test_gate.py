@@ -286,7 +286,9 @@ def test_what_takes_long_to_build_is_left_out_where_its_sources_did_not_change(
     capsys.readouterr()
     assert main(["--calm", "0", "--base", "main"]) == 0
     assert "LEFT OUT test_long.py: nothing that it is built from" in capsys.readouterr().out
-    repository.write("pyproject.toml", "")
+    repository.write("pyproject.toml", "[tool.ruff]\nline-length = 90\n")
+    assert main(["--calm", "0", "--base", "main"]) == 0, "no package is made by a linter"
+    repository.write("pyproject.toml", "[project]\nname = 'other'\n")
     assert main(["--calm", "0", "--base", "main"]) == 1, "what is not committed counts"
     repository.commit()
     assert main(["--calm", "0", "--base", "main"]) == 1
