@@ -33,6 +33,11 @@ def jobs(version: int, end: int = 0, gpu: str = "GPU-a-0") -> bytes:
     return msgspec.json.encode(message)
 
 
+def left_by_a_kill(data: Path, copy: Path) -> None:
+    """Copy the files of an aggregator; on the store's thread, which writes nothing meanwhile."""
+    shutil.copytree(data, copy, ignore=shutil.ignore_patterns(".*"))
+
+
 async def test_a_job_outlives_a_dead_aggregator_and_ends_as_its_hook_said(
     mosquitto: Mosquitto, tmp_path: Path
 ) -> None:
@@ -47,8 +52,7 @@ async def test_a_job_outlives_a_dead_aggregator_and_ends_as_its_hook_said(
             await until(lambda: KEY in aggregator.jobs.ledger.jobs)
             await until(lambda: not aggregator.jobs.ledger.changed)
             assert aggregator.pipeline.engine.jobs.newest["a"].jobs[0].user == "ada"
-            being_written = shutil.ignore_patterns(".*")
-            shutil.copytree(tmp_path / "first", tmp_path / "second", ignore=being_written)
+            await aggregator.store.run(left_by_a_kill, tmp_path / "first", tmp_path / "second")
         await node.publish(Topic.JOBS, jobs(2, START + 60 * SECOND), retain=True)
         async with running(config(mosquitto.config, tmp_path / "second")) as aggregator:
             assert KEY in aggregator.jobs.ledger.jobs  # open, before any message came
