@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from typing import TYPE_CHECKING
 
 import msgspec
+import numpy as np
 
 from aggregator.access.tokens import TOKENS
 from aggregator.alerting.delivery_view import DeliveryView
@@ -46,9 +47,10 @@ from aggregator.ingest.held_messages import HeldMessages, when_idle
 from aggregator.ingest.ids import IdRegistry
 from aggregator.ingest.router import MessageRouter
 from aggregator.jobs import unheld
+from aggregator.jobs.edges import COUNTER, SECOND
 from aggregator.jobs.scheduled import SchedulerWord
 from aggregator.jobs.service import MOST_AT_ONCE, STEP_SECONDS, JobService
-from aggregator.jobs.usage import CountedMonth
+from aggregator.jobs.usage import LONGEST_HOLD, CountedMonth
 from aggregator.load.heap import HeapFreezer, keep_heap, release_heap
 from aggregator.load.meter import ArrivalClock
 from aggregator.load.round_robin import RoundRobin
@@ -67,7 +69,7 @@ from aggregator.scheduler.listed import JobListing
 from aggregator.scheduler.poll import SlurmPoll
 from aggregator.stats import add_lags
 from aggregator.store.executor import StoreExecutor
-from aggregator.store.protocol import Batch
+from aggregator.store.protocol import Batch, PastInstants
 from aggregator.view import AggregatorView, FlushBroadcast, SingleView, parts_of
 from alerts.rules.rule import load as load_rules
 from alerts.rules.rule import monitor_rules
@@ -80,6 +82,7 @@ from telemetry.devices import Event, Gpu
 from telemetry.errors import BusError, ConfigError, KilowattError, NodeError, StoreError, WireError
 from telemetry.files.local_token import state_folders
 from telemetry.fleet import Fleet
+from telemetry.metric import Lane, Table
 from telemetry.notations.slurm import gres_order
 from telemetry.runtime.set_aside import SetAside
 from telemetry.runtime.supervision import ProgressMarks, Supervisor
@@ -839,9 +842,27 @@ class Aggregator(SingleView):
                     self.fleet, now, wall, electrical.node_watts(), price, counted
                 ):
                     await self._round_robin.turn()
+                await self._count_edges(store, wall)
                 await self._write_jobs(store)
                 await self._save_unheld(now)
                 self.jobs.forget_ended(now, wall)
+
+    async def _count_edges(self, store: StoreExecutor, wall: int) -> None:
+        """Read the counters of GPUs at the begins and ends of what jobs held of them."""
+        for window in self.jobs.edges_due(wall):
+            instants = PastInstants(window.first, SECOND, window.count)
+            reach = {Lane.FAST: int(LONGEST_HOLD) * SECOND}
+            try:
+                past = await store.past(Table.GPU, [COUNTER], instants, reach, window.nodes)
+            except StoreError as error:  # asked again later
+                log.warning("store: the energy of jobs is counted later: %s", error)
+                return
+            times, joules = past.seen[Lane.FAST], past.columns[COUNTER]
+            readings = {
+                (each.node, each.key): (times[:, at], joules[:, at].astype(np.float64))
+                for at, each in enumerate(past.devices)
+            }
+            self.jobs.note_edges(window, readings)
 
     async def _save_unheld(self, now: float) -> None:
         """Save the use of GPUs that no job held, once a minute."""

@@ -66,6 +66,17 @@ class JobAccount(msgspec.Struct, frozen=True, kw_only=True):
     """Negative: the signal that ended it."""
 
 
+class EnergyFrom(OpenEnum):
+    """By what the energy at the GPUs of a job is known."""
+
+    PROVISIONAL = "provisional"
+    """Added up from samples so far: it runs, or the stored readings of its begin and end are looked for."""
+    COUNTERS = "counters"
+    """By the counters of its GPUs at begin and end, interpolated between stored readings."""
+    SAMPLES = "samples"
+    """Added up from samples: another one held a GPU at the same time, or there are no stored counters."""
+
+
 class GpuUse(msgspec.Struct, frozen=True, kw_only=True):
     """Use of one GPU by a job."""
 
@@ -97,8 +108,9 @@ class JobSummary(msgspec.Struct, frozen=True, kw_only=True):
     utilization_p10_ratio: float | None = None
     utilization_p90_ratio: float | None = None
     energy_joules: float | None = None
-    """At the GPUs, by their counters."""
+    """At the GPUs."""
     energy_coverage: float | None = None
+    energy_from: EnergyFrom = EnergyFrom.SAMPLES
     wall_joules: float | None = None
     """At the wall: of each node's power the share of the job's GPUs among its GPUs."""
     wall_coverage: float | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from api.jobs import PARTIAL_BELOW, GpuUse, JobSummary
+from api.jobs import PARTIAL_BELOW, EnergyFrom, GpuUse, JobSummary
 from present.device.gpu import limit_word
 from present.row import FactRow, Tone
 from present.units import (
@@ -102,14 +102,23 @@ def memory_row(summary: JobSummary) -> FactRow:
     return unknown("memory") if peak is None else FactRow("memory", f"at least {gibibytes(peak)} at its peak on a GPU")  # fmt: skip
 
 
-def energy_row(label: str, joules: float | None, coverage: float | None) -> FactRow:
+ENERGY_FROM = {
+    EnergyFrom.PROVISIONAL: "provisional, added up from samples so far",
+    EnergyFrom.COUNTERS: "by the GPUs' counters at begin and end",
+    EnergyFrom.SAMPLES: "added up from samples",
+}
+"""By what the energy of a job is known, in words."""
+
+
+def energy_row(label: str, joules: float | None, coverage: float | None, note: str = "") -> FactRow:
     """Return energy, marked where it is partial."""
-    return unknown(label) if joules is None else figure(label, energy(joules), coverage)
+    return unknown(label) if joules is None else figure(label, energy(joules), coverage, note)
 
 
 def cost_rows(summary: JobSummary) -> Iterator[FactRow]:
     """Yield its energy, its cost and its CO2, or why it has none."""
-    yield energy_row("energy at the GPUs", summary.energy_joules, summary.energy_coverage)
+    basis = ENERGY_FROM.get(summary.energy_from, "")
+    yield energy_row("energy at the GPUs", summary.energy_joules, summary.energy_coverage, basis)
     yield energy_row("energy at the wall", summary.wall_joules, summary.wall_coverage)
     if summary.cost is None:
         yield unknown("cost", "without a tariff and power at the wall")

@@ -15,6 +15,7 @@ from functools import partial
 import msgspec
 
 from aggregator.jobs.aliases import Names
+from aggregator.jobs.edges import EdgeCounters, EdgeWindow, Readings, grown
 from aggregator.jobs.ledger import JobLedger, TrackedJob
 from aggregator.jobs.scheduled import SOURCE, SchedulerWord, short
 from aggregator.jobs.stored import JobQuery, StoredJob, row_of_job
@@ -29,7 +30,7 @@ from aggregator.jobs.usage import (
     UsageMeter,
 )
 from aggregator.scheduler.listed import JobListing
-from api.jobs import AllocationRow, JobAccount, JobPhase, JobRow, JobSummary
+from api.jobs import AllocationRow, EnergyFrom, JobAccount, JobPhase, JobRow, JobSummary
 from telemetry.devices import Event
 from telemetry.errors import WireError
 from telemetry.fleet import Fleet
@@ -90,6 +91,9 @@ class JobService:
         self.aside = SetAside("jobs of node")
         """Nodes, and jobs by `node/scheduler id`, on which an error of our own was raised; the others go on."""
         self._currency, self._shares = currency, shares
+        self.edges = EdgeCounters()
+        self._moved: dict[tuple[JobKey, str], float] = {}
+        """Joules by which the counters of a GPU gave a job more than the samples."""
         self._faults: dict[JobKey, Counter[str]] = {}
         self._last_write: dict[JobKey, float] = {}
         """When each job was written last, monotonic seconds."""
@@ -270,6 +274,7 @@ class JobService:
     def _restore_use(self, stored: StoredJob) -> None:
         key = stored.record.job.key
         for account in stored.accounts:
+            self.edges.restore(account.node, account.gpu, account.counters)
             if self._shares:  # the counter does not go on over a time that another one counted
                 account = msgspec.structs.replace(account, at=0, counter=0.0)  # noqa: PLW2901
             self.meter.restore(key, account)
@@ -335,6 +340,9 @@ class JobService:
                 held[row.gpu].append((key, row))
         use = self._process_use(node)
         for gpu, rows in held.items():
+            self.edges.want(
+                node, gpu, {at for _, row in rows for at in (row.begin, row.end) if at is not None}
+            )
             counted = self.meter.counted_until(gpu)
             self.meter.hold(gpu, holders(rows, use.get(gpu, {}), counted))
 
@@ -412,6 +420,8 @@ class JobService:
         for node in {name for name, _ in gpus}:
             self._hold(node, {gpu for name, gpu in gpus if name == node})
         self.meter.forget(key, [gpu for _, gpu in gpus])
+        for _, gpu in gpus:
+            self._moved.pop((key, gpu), None)
         self._faults.pop(key, None)
         self._last_write.pop(key, None)
 
@@ -433,7 +443,57 @@ class JobService:
         return self.stored(key, wall_ns).row
 
     def _accounts(self, key: JobKey, tracked: TrackedJob) -> list[GpuAccount]:
-        return [self.meter.account(key, node, gpu) for node, gpu in tracked.gpus]
+        return [
+            self._counted(tracked, self.meter.account(key, node, gpu)) for node, gpu in tracked.gpus
+        ]
+
+    def _counted(self, tracked: TrackedJob, account: GpuAccount) -> GpuAccount:
+        """Return what a job used of a GPU, with the energy by its counter where that is known at each edge."""
+        rows = [row for row in tracked.rows[account.node] if row.gpu == account.gpu]
+        times = {at for row in rows for at in (row.begin, row.end) if at is not None}
+        counters = self.edges.known(account.gpu, times)
+        if not self._countable(rows, account):
+            return account
+        running = any(row.end is None for row in rows)
+        spans = spans_of(rows)
+        joules = None if running else grown(spans, counters)
+        if joules is not None:
+            seconds = sum(end - begin for begin, end in spans) / 1e9
+            return msgspec.structs.replace(
+                account, counters=counters, energy_from=EnergyFrom.COUNTERS, joules=round(joules, 3), joule_seconds=seconds,
+            )  # fmt: skip
+        lost = self.edges.given_up(account.gpu, times)
+        settled = not running and (lost or len(counters) == len(times))
+        basis = EnergyFrom.SAMPLES if settled else EnergyFrom.PROVISIONAL
+        return msgspec.structs.replace(account, counters=counters, energy_from=basis)
+
+    def _countable(self, rows: Sequence[AllocationRow], account: GpuAccount) -> bool:
+        """Return whether the counter of a GPU is that of a job alone. What several members of a cluster count of it is
+        joined as sums."""
+        whole = not account.shared and all(row.instance is None for row in rows)
+        its = any(row.kind is AllocationKind.ALLOCATED for row in rows) or account.joule_seconds > 0
+        return whole and its and not self._shares
+
+    def edges_due(self, wall_ns: int) -> list[EdgeWindow]:
+        """Return the queries to the store for counters at begins and ends that are to be looked for now."""
+        return [] if self._shares else self.edges.due(wall_ns)
+
+    def note_edges(self, window: EdgeWindow, readings: Readings) -> None:
+        """Take what the store has of one of these; the jobs whose energy is counted by it are written again."""
+        found = {(edge.node, edge.gpu, edge.at) for edge in self.edges.note(window, readings)}
+        for node in {node for node, _, _ in found}:
+            rows = list(self.ledger.of_node(node))
+            for key, gpu in {
+                (key, row.gpu) for key, row in rows
+                if (node, row.gpu, row.begin) in found or (node, row.gpu, row.end) in found
+            }:  # fmt: skip
+                sampled = self.meter.account(key, node, gpu)
+                counted = self._counted(self.ledger.jobs[key], sampled)
+                if counted.energy_from is EnergyFrom.COUNTERS:
+                    more = counted.joules - sampled.joules
+                    self.meter.move_unheld(self._moved.get((key, gpu), 0.0) - more)
+                    self._moved[key, gpu] = more
+                    self.ledger.changed.add(key)
 
     def _summary(
         self, key: JobKey, tracked: TrackedJob, accounts: Sequence[GpuAccount], wall_ns: int
@@ -490,6 +550,17 @@ def _some(names: Sequence[str]) -> str:
 def _part(key: JobKey, tracked: TrackedJob) -> str:
     """Return the name under which a fault of a job is reported: that of a node first."""
     return f"{min(tracked.rows, default='')}/{key.scheduler} {key.id}"
+
+
+def spans_of(rows: Iterable[AllocationRow]) -> list[tuple[int, int]]:
+    """Return when a job had a GPU in any of its allocations that have ended, in order and without overlap."""
+    found: list[tuple[int, int]] = []
+    for begin, end in sorted((row.begin, row.end) for row in rows if row.end is not None):
+        if found and begin <= found[-1][1]:
+            found[-1] = found[-1][0], max(end, found[-1][1])
+        else:
+            found.append((begin, end))
+    return found
 
 
 def holders(

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from aggregator.jobs.usage import BINS, GpuAccount
-from api.jobs import PARTIAL_BELOW, AllocationRow, GpuUse, JobSummary
+from api.jobs import PARTIAL_BELOW, AllocationRow, EnergyFrom, GpuUse, JobSummary
 
 IDLE_BELOW = 0.01
 """Mean utilisation below which a GPU counts as idle."""
@@ -53,6 +53,7 @@ def summarize(
         utilization_p90_ratio=quantile(use, 0.9),
         energy_joules=_sum(accounts, "joules", "joule_seconds"),
         energy_coverage=energy_coverage,
+        energy_from=_worst(each.energy_from for each in accounts),
         wall_joules=_sum(accounts, "wall", "wall_seconds"),
         wall_coverage=wall_coverage,
         cost=_sum(accounts, "cost", "cost_seconds"),
@@ -75,6 +76,13 @@ def summarize(
         gpus_idle=sum(each.busy / each.known < IDLE_BELOW for each in counted) if counted else None,
         gpus=[_of_gpu(each, held.get((each.node, each.gpu), 0.0)) for each in accounts],
     )
+
+
+def _worst(found: Iterable[EnergyFrom]) -> EnergyFrom:
+    """Return by what the energy of all GPUs together is known."""
+    kinds = set(found)
+    order = (EnergyFrom.PROVISIONAL, EnergyFrom.SAMPLES, EnergyFrom.COUNTERS)
+    return next((kind for kind in order if kind in kinds), EnergyFrom.SAMPLES)
 
 
 def quantile(seconds: Mapping[int, float], share: float) -> float | None:

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from aggregator.jobs.traffic import COUNTERS, TrafficRates
+from api.jobs import EnergyFrom
 from power.report.energy_ledger import IDLE_BELOW
 from telemetry.catalogue import BY_NAME
 from telemetry.fleet import Fleet
@@ -106,6 +107,9 @@ class GpuAccount(msgspec.Struct, kw_only=True):
     """Month that was counted last."""
     edges: dict[str, dict[str, float]] = {}
     """Sums at the begin of each month that the job ran into, by its name."""
+    counters: dict[int, float] = {}
+    """Joules of the GPU's own counter at the edges of the job's allocations, by ns since 1970, where they are known."""
+    energy_from: EnergyFrom = EnergyFrom.SAMPLES
 
 
 class UnheldUse(msgspec.Struct, kw_only=True):
@@ -357,6 +361,12 @@ class UsageMeter:
         if (old, gpu) in self._slots:
             self.restore(new, self.account(old, node, gpu))
             self.forget(old, [gpu])
+
+    def move_unheld(self, joules: float) -> None:
+        """Add to the energy of GPUs that no job held what a job turned out not to have used, or take it from there."""
+        sums = self.unheld.get(UnheldKey(self._month, reported=True))
+        if sums is not None:
+            sums.joules = max(0.0, sums.joules + joules)
 
     def leave(self, gpus: Iterable[str]) -> None:
         """Note that GPUs are gone: what they used until they come back, another aggregator may have counted."""

@@ -8,9 +8,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from aggregator.jobs.edges import COUNTER
+from api.jobs import EnergyFrom, JobSummary
 from telemetry.wire.jobs import Allocation, Job, JobKey, NodeJobs, Precision
+from telemetry.wire.schema import GPU_FAST, SCHEMA
 from telemetry.wire.topics import Topic
-from tests.aggregator.node import START, ScriptedNode
+from tests.aggregator.node import NOW, START, ScriptedNode
 from tests.aggregator.test_service import config, running
 from tests.brokers import Mosquitto
 from tests.kit.waiting import until
@@ -63,6 +66,37 @@ async def test_a_job_outlives_a_dead_aggregator_and_ends_as_its_hook_said(
                 (START, START + 60 * SECOND, False)
             ]
             assert await aggregator.store.open_jobs() == []
+
+
+async def test_a_job_of_four_seconds_has_the_energy_of_its_counter_through_a_hole_that_is_filled_later(
+    mosquitto: Mosquitto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """300 W; the bus lost the frames of its whole life, which its node has kept."""
+    counter = SCHEMA.blocks[GPU_FAST].names.index(COUNTER)
+
+    def reading(_: str, __: int, column: int, seq: int) -> float:
+        return 10_000.0 + 300.0 * seq if column == counter else 50.0
+
+    monkeypatch.setattr("tests.aggregator.node.value", reading)
+    begin, end = NOW + 5 * SECOND + SECOND // 2, NOW + 9 * SECOND + SECOND // 2
+    async with (
+        running(config(mosquitto.config, tmp_path / "data")) as aggregator,
+        ScriptedNode(mosquitto.config, "a") as node,
+    ):
+        await until(lambda: "a" in aggregator.fleet.nodes)  # it has subscribed
+        for seq in range(20):
+            await node.tick(lost=3 <= seq <= 12)
+        held = Allocation(job=KEY, gpu="GPU-a-0", begin=begin, end=end, begin_from=Precision.HOOK, end_from=Precision.HOOK)  # fmt: skip
+        message = NodeJobs(session=1, version=1, at=end, jobs=(Job(key=KEY),), allocations=(held,))
+        await node.publish(Topic.JOBS, msgspec.json.encode(message), retain=True)
+
+        async def counted() -> JobSummary | None:
+            found = [each.summary for each in await aggregator.store.jobs_of([KEY])]
+            return next((one for one in found if one.energy_from is EnergyFrom.COUNTERS), None)
+
+        summary = await until(counted)
+        assert summary.energy_joules == pytest.approx(4 * 300.0)
+        assert summary.energy_coverage == 1.0
 
 
 async def test_jobs_on_a_gpu_of_another_node_are_refused(

@@ -1,0 +1,234 @@
+"""Energy of jobs by the counters at their edges: of seconds, over a hole that is filled later, and where it can't be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from aggregator.jobs.edges import COUNTER, MOST_TRIES, EdgeCounters, JobEdge, grown, interpolated
+from api.jobs import EnergyFrom, JobSummary
+from telemetry.wire.schema import GPU_FAST
+from tests.aggregator.test_jobs_usage import KEYS, SECOND, Site
+
+
+@dataclass
+class Recorded(Site):
+    """A site whose counters are stored each second, but for those that a test takes away."""
+
+    stored: dict[str, list[tuple[int, float]]] = field(default_factory=dict)
+
+    def run(self, seconds: float, read: float = 1.0) -> None:
+        for _ in range(round(seconds / read)):
+            super().run(read, read)
+            if self.wall % SECOND:
+                continue
+            for row, joules in enumerate(self.joules):
+                self.stored.setdefault(self.uuid(row), []).append((self.wall, float(joules)))
+
+    def answered(self) -> int:
+        """Answer what the service wants to read, as a store does; return how many queries there were."""
+        windows = self.jobs.edges_due(self.wall)
+        for window in windows:
+            readings = {}
+            for name in window.nodes:
+                for gpu in self.fleet.nodes[name].inventory.gpus:
+                    its = [one for one in self.stored[gpu.uuid] if window.first - 30 * SECOND <= one[0] <= window.first + window.count * SECOND]  # fmt: skip
+                    readings[name, gpu.uuid] = (
+                        np.array([at for at, _ in its], np.int64),
+                        np.array([joules for _, joules in its]),
+                    )
+            self.jobs.note_edges(window, readings)
+        return len(windows)
+
+    def summary(self, number: int) -> JobSummary:
+        return self.jobs.stored(KEYS[number], self.wall).summary
+
+    def unheld(self) -> float:
+        return sum(use.joules for use in self.jobs.meter.unheld.values())
+
+
+def job_of(site: Recorded, number: int, seconds: float, watts: float, row: int = 0) -> float:
+    """Let a job hold a GPU for some seconds; return its energy."""
+    begin, before = site.wall, site.watts[row]
+    site.send("n0", site.held(KEYS[number], row, begin))
+    site.watts[row] = watts
+    site.run(seconds, 0.1)
+    site.watts[row] = before
+    site.send("n0", site.held(KEYS[number], row, begin, site.wall))
+    return watts * seconds
+
+
+@pytest.mark.parametrize("seconds", [2.0, 10.0, 21.3])
+def test_a_job_of_seconds_has_its_own_energy_and_nobody_the_rest(seconds: float) -> None:
+    site = Recorded()
+    site.run(61, 0.1)
+    truth = job_of(site, 1, seconds, 700.0)
+    site.run(40, 0.1)
+    sampled = site.summary(1)
+    assert sampled.energy_from is EnergyFrom.PROVISIONAL
+    if seconds < 5:  # less than the time between two samples
+        assert sampled.energy_joules != pytest.approx(truth, rel=0.2)
+    before = site.unheld()
+    assert site.answered() == 1
+    found = site.summary(1)
+    assert found.energy_joules == pytest.approx(truth, rel=0.02)
+    assert found.energy_coverage == 1.0
+    assert found.energy_from is EnergyFrom.COUNTERS
+    assert KEYS[1] in site.jobs.ledger.changed, "it is written again"
+    moved = (sampled.energy_joules or 0.0) - (found.energy_joules or 0.0)
+    assert site.unheld() == pytest.approx(before + moved, abs=0.01)
+    site.run(40)
+    assert site.answered() == 0
+
+
+def test_jobs_one_after_the_other_are_read_at_once_and_take_nothing_from_each_other() -> None:
+    site = Recorded()
+    site.run(61, 0.1)
+    truths = [job_of(site, number, 3.0, 200.0 * number) for number in (1, 2, 3)]
+    site.run(40, 0.1)
+    assert site.answered() == 1
+    found = [site.summary(number).energy_joules for number in (1, 2, 3)]
+    assert found == pytest.approx(truths, rel=0.02)
+
+
+def test_readings_that_come_later_count() -> None:
+    """The aggregator heard nothing around the job's end; the node's ring fills the hole."""
+    site = Recorded()
+    site.run(61)
+    truth = job_of(site, 1, 60.0, 700.0)
+    whole = {gpu: list(its) for gpu, its in site.stored.items()}
+    end = site.wall
+    for its in site.stored.values():
+        its[:] = [one for one in its if abs(one[0] - end) > 20 * SECOND]
+    site.run(40)
+    site.answered()
+    assert site.summary(1).energy_from is EnergyFrom.PROVISIONAL
+    for gpu, its in whole.items():
+        site.stored[gpu] = sorted({*site.stored[gpu], *its})
+    site.run(30)
+    assert site.answered() == 1
+    found = site.summary(1)
+    assert (found.energy_from, found.energy_joules) == (EnergyFrom.COUNTERS, pytest.approx(truth, rel=0.01))  # fmt: skip
+
+
+def test_what_was_never_stored_stays_a_sum_of_samples_and_is_not_asked_for_for_ever() -> None:
+    site = Recorded()
+    site.run(61)
+    job_of(site, 1, 30.0, 700.0)
+    site.run(40)
+    site.stored = {gpu: [] for gpu in site.stored}
+    asked = 0
+    for _ in range(40):
+        asked += site.answered()
+        site.run(60)
+        site.stored = {gpu: [] for gpu in site.stored}
+    assert asked == MOST_TRIES
+    found = site.summary(1)
+    assert found.energy_from is EnergyFrom.SAMPLES
+    assert found.energy_joules is not None
+
+
+def test_a_gpu_that_two_hold_is_split_by_samples() -> None:
+    site = Recorded()
+    site.run(61)
+    begin = site.wall
+    site.send("n0", site.held(KEYS[1], 0, begin), site.held(KEYS[2], 0, begin))
+    site.run(60)
+    ends = [site.held(KEYS[number], 0, begin, site.wall) for number in (1, 2)]
+    site.send("n0", *ends)
+    site.run(60)
+    site.answered()
+    assert [site.summary(number).energy_from for number in (1, 2)] == [EnergyFrom.SAMPLES] * 2
+    assert site.summary(1).energy_joules == pytest.approx(3000.0, rel=0.02)
+
+
+def test_what_was_counted_outlives_the_aggregator() -> None:
+    site = Recorded()
+    site.run(61, 0.1)
+    truth = job_of(site, 1, 4.0, 700.0)
+    site.run(40, 0.1)
+    site.answered()
+    stored = site.jobs.stored(KEYS[1], site.wall)
+    second = Recorded()
+    second.jobs.restore([stored])
+    again = second.jobs.stored(KEYS[1], site.wall).summary
+    assert again.energy_joules == pytest.approx(truth, rel=0.02)
+    assert (again.energy_from, again.energy_coverage) == (EnergyFrom.COUNTERS, 1.0)
+
+
+def times(*seconds: float) -> npt.NDArray[np.int64]:
+    return np.array([second * SECOND for second in seconds], np.int64)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "joules", "most", "expected"),
+    [
+        ((10, 11), (100.0, 200.0), 5.0, 150.0),
+        ((11, 10), (200.0, 100.0), 5.0, 150.0),
+        ((10.5,), (120.0,), 5.0, 120.0),
+        ((10, 0, 11), (100.0, 1.0, np.nan), 5.0, None),
+        ((1, 11), (100.0, 200.0), 5.0, None),
+        ((1, 11), (100.0, 195.0), 30.0, 190.25),
+        ((10, 11), (200.0, 100.0), 5.0, None),
+        ((10, 11), (100.0, 9e9), 5.0, None),
+        ((), (), 5.0, None),
+    ],
+    ids=["between", "in any order", "at a reading", "a gap", "too far", "far, at the last try", "a reset", "a fault", "nothing"],
+)  # fmt: skip
+def test_a_counter_between_two_readings(
+    seconds: tuple[float, ...], joules: tuple[float, ...], most: float, expected: float | None
+) -> None:
+    found = interpolated(times(*seconds), np.array(joules), round(10.5 * SECOND), most)
+    assert found == (None if expected is None else pytest.approx(expected))
+
+
+def test_a_counter_that_began_anew_counts_nothing() -> None:
+    assert grown([(0, 10 * SECOND)], {0: 500.0, 10 * SECOND: 100.0}) is None
+    assert grown([(0, SECOND), (5 * SECOND, 6 * SECOND)], {0: 1.0, SECOND: 3.0, 5 * SECOND: 10.0, 6 * SECOND: 14.0}) == 6.0  # fmt: skip
+
+
+def test_edges_that_nobody_wants_are_forgotten() -> None:
+    counters, at = EdgeCounters(), 100 * SECOND
+    counters.restore("n", "a", {at: 5.0})
+    counters.want("n", "a", {at, at + 1})
+    assert counters.known("a", [at]) == {at: 5.0}
+    (window,) = counters.due(1000 * SECOND)
+    assert window.edges == (JobEdge("n", "a", at + 1),)
+    counters.want("n", "a", {at + 2})
+    assert counters.known("a", [at]) == {}
+    (window,) = counters.due(1020 * SECOND)
+    assert window.edges == (JobEdge("n", "a", at + 2),)
+    counters.want("n", "a", set())
+    assert counters.due(10_000 * SECOND) == []
+
+
+def test_a_job_that_rests_and_goes_on_moves_what_it_used_once() -> None:
+    site = Recorded()
+    site.run(61, 0.1)
+    begin = site.wall
+    site.send("n0", site.held(KEYS[1], 0, begin))
+    site.watts[0] = 700.0
+    site.run(7, 0.1)
+    first = site.held(KEYS[1], 0, begin, site.wall)
+    site.watts[0] = 100.0
+    site.send("n0", first)
+    site.run(40, 0.1)
+    site.answered()
+    site.send("n0", first, site.held(KEYS[1], 0, site.wall))
+    begin, site.watts[0] = site.wall, 400.0
+    site.run(8, 0.1)
+    site.watts[0] = 100.0
+    site.send("n0", first, site.held(KEYS[1], 0, begin, site.wall))
+    site.run(40, 0.1)
+    site.answered()
+    joules = site.summary(1).energy_joules or 0.0
+    assert joules == pytest.approx(7 * 700 + 8 * 400, rel=0.02)
+    assert site.unheld() + joules == pytest.approx(site.jobs.meter.joules.sum(), abs=1.0)
+
+
+def test_the_counter_is_one_of_the_fast_lane() -> None:
+    """The service asks for how far back the readings of that lane count."""
+    assert COUNTER in Site().fleet.matrices[GPU_FAST].block.names
