@@ -222,7 +222,8 @@ def _blind(topology: SiteTopology, result: TickResult, stale: Flags) -> Flags:
     """Return where a meter that is not used may hide an alert: by the last known load, or the heat."""
     loads = result.loads
     with np.errstate(invalid="ignore"):
-        unheard = stale | (result.fault > 0) | (loads.silent_meters > SLIGHT * loads.watts)
+        unheard = stale | (result.fault > 0) | (loads.unread > 0)
+        unheard |= loads.silent_meters > SLIGHT * loads.watts
         near = result.heating >= thresholds.LOAD_CLEAR * topology.network.continuous
         near |= result.used >= _WARM_HEAT
     found: Flags = unheard & near

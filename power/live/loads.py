@@ -106,6 +106,8 @@ class CircuitLoads:
     """Part of `assumed` that a silent meter knew."""
     unmeasured: Floats
     """Circuits below, and itself, of which nothing is known: a meter that never reported, and no node."""
+    unread: Floats
+    """Nodes below with a meter that does not report, by the part that each draws here. 0 with a meter of its own."""
     unheard: Floats
     """Part of `watts` of nodes that kilowatch itself does not hear. 0 with a meter of its own."""
     assumed_below: Floats
@@ -204,7 +206,7 @@ def settle(
         silent_meters,
         expired,
     ) = _from_cords(topology, wall_power, shares, dead)
-    unheard = _unheard(topology, wall_power, shares)
+    unread, unheard = (_of_nodes(topology, some, shares) for some in (wall_power.unread, wall_power.unheard))  # fmt: skip
     modelled, unknown, reported = np.zeros(count), np.zeros(count), meters.watts.copy()
     assumed_below, excess_currents = np.zeros(count), np.zeros_like(currents)
     empty = (topology.starts[1:] == topology.starts[:-1]) & (topology.other_below == 0)
@@ -246,14 +248,14 @@ def settle(
             np.square(_SIGMAS[meters.rank[metered]] * watts[metered]),
         )
         rank[metered], blind[metered], used[metered] = meters.rank[metered], 0, True
-        for total in (assumed, surplus, last_known, expired, silent_meters, unmeasured, unheard):
+        for total in (assumed, surplus, last_known, expired, silent_meters, unmeasured, unread, unheard):  # fmt: skip
             total[metered] = 0.0
         if number == len(network.climbs):
             break
         step = network.climbs[number]
         weight = step.weight if weights is None else weights[number]
         parents, children = step.parents, step.children
-        for total in (linear, square, blind, assumed, surplus, last_known, expired, silent_meters, unmeasured, unheard):  # fmt: skip
+        for total in (linear, square, blind, assumed, surplus, last_known, expired, silent_meters, unmeasured, unread, unheard):  # fmt: skip
             np.add(total, sum_by_circuit(parents, total[children] * weight, count), out=total)
         np.maximum.at(rank, parents, np.where(weight > 0, rank[children], 0))
         np.maximum.at(used, parents, used[children])
@@ -266,7 +268,7 @@ def settle(
     return CircuitLoads(
         np.where(nothing, np.nan, watts), np.where(nothing, np.nan, linear + np.sqrt(square)),
         rank, np.where(nothing[:, None], np.nan, amps), currents, modelled, unknown, blind, reported,
-        np.where(nothing, np.nan, assumed), surplus, last_known, expired, silent_meters, unmeasured, unheard, assumed_below, excess_currents,
+        np.where(nothing, np.nan, assumed), surplus, last_known, expired, silent_meters, unmeasured, unread, unheard, assumed_below, excess_currents,
     )  # fmt: skip
 
 
@@ -320,12 +322,12 @@ def _from_cords(
     )  # fmt: skip
 
 
-def _unheard(topology: SiteTopology, wall_power: WallPower, shares: Floats) -> Floats:
-    """Return the watts of each circuit's own nodes that kilowatch itself does not hear."""
+def _of_nodes(topology: SiteTopology, values: Floats | Flags, shares: Floats) -> Floats:
+    """Return the part of its own nodes' values that each circuit has."""
     network = topology.network
-    if not wall_power.unheard.any():
+    if not values.any():
         return np.zeros(len(network.names))
-    parts = wall_power.unheard[network.cord_machine] * shares
+    parts = values[network.cord_machine] * shares
     return sum_by_circuit(network.cord_circuit, parts, len(network.names))
 
 
