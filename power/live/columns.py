@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from power import thresholds
-from power.live.confidence import SLIGHT, mask_uncertain, reported_load, uncertain
+from power.live.confidence import SLIGHT, mask_uncertain, uncertain
 from power.live.inputs import PowerInputs
 from power.live.loads import CircuitLoads, CircuitMeters
 from power.live.metering import NODE, STALE_LEAST, Metering
@@ -160,8 +160,9 @@ def _survives(result: TickResult, limit: Floats) -> Floats:
 
 def _reported(result: TickResult, ratio: Floats) -> Floats:
     """Return a ratio, or a gap where only assumed power brings it above its level."""
-    least = reported_load(ratio, result.loads.watts, result.loads.assumed)
-    return mask_uncertain(ratio, least, thresholds.SURVIVOR_CLEAR, thresholds.SURVIVOR)
+    return mask_uncertain(
+        ratio, ratio * result.loads.reported_part, thresholds.SURVIVOR_CLEAR, thresholds.SURVIVOR
+    )
 
 
 def _quality(topology: SiteTopology, result: TickResult) -> dict[str, Floats]:
@@ -222,7 +223,8 @@ def _blind(topology: SiteTopology, result: TickResult, stale: Flags) -> Flags:
     """Return where a meter that is not used may hide an alert: by the last known load, or the heat."""
     loads = result.loads
     with np.errstate(invalid="ignore"):
-        unheard = stale | (result.fault > 0) | (loads.silent_meters > SLIGHT * loads.watts)
+        unheard = stale | (result.fault > 0) | (loads.unread > 0)
+        unheard |= loads.silent_meters > SLIGHT * loads.watts
         near = result.heating >= thresholds.LOAD_CLEAR * topology.network.continuous
         near |= result.used >= _WARM_HEAT
     found: Flags = unheard & near
@@ -251,8 +253,9 @@ def _plug(topology: SiteTopology, result: TickResult) -> Floats:
         np.fmax(loads.highest / topology.plug_amps, loads.highest / meters.limit_amps),
         loads.watts / meters.limit_watts,
     )
-    least = reported_load(ratio, loads.watts, loads.assumed)
-    ratio = mask_uncertain(ratio, least, thresholds.PLUG_CLEAR, thresholds.PLUG)
+    ratio = mask_uncertain(
+        ratio, ratio * loads.reported_part, thresholds.PLUG_CLEAR, thresholds.PLUG
+    )
     limited = (metering.whole("kind") == NODE) & ~np.isnan(metering.number("limit_watts"))
     if limited.any():  # the plug's limit holds while it is silent, too
         limit = np.full(len(network.machines), np.nan)

@@ -45,9 +45,8 @@ def above(amps: Floats, reported: Floats, limit: Floats) -> Floats:
 
 
 def heating_amps(loads: CircuitLoads, begun: Flags) -> Floats:
-    """Return the amps for the breakers' heat: a silent node counts with its last reported draw, not
-    with all that it may draw. Heat never starts (`begun`) from a load that is mostly assumed."""
-    with np.errstate(invalid="ignore", divide="ignore"):
-        surplus = np.where(loads.surplus > 0, loads.surplus / loads.watts, 0.0)
-        begins = begun | (loads.assumed <= 0.5 * loads.watts)
-    return np.where(begins, loads.highest * (1 - surplus), np.nan)
+    """Return the amps for the breakers' heat, of the pole with the highest: a silent node counts with its last
+    reported draw, not with all that it may draw. Heat never starts (`begun`) from a load that is mostly assumed."""
+    with np.errstate(invalid="ignore"):
+        begins = begun | (loads.reported_part >= 0.5)
+    return np.where(begins, loads.drawn_amps.max(axis=1), np.nan)

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from power.live.confidence import uncertain
 from power.live.last_measured import LAST_KNOWN_SECONDS, spread
 from power.live.loads import CircuitLoads, CircuitMeters, Held
 from power.live.undeclared import undeclared
@@ -65,6 +66,9 @@ class HeldLoad:
         # A frozen meter knows nothing of the load beyond its nodes.
         quiet = now - meters.changed_at
         excess = np.where(changed_now, excess, np.fmin(self._watts, excess))
+        # What silent nodes are assumed to draw says nothing of what is beyond them: the meter dies next.
+        assumed = uncertain(loads.modelled, loads.modelled - loads.assumed_below)
+        excess = np.where(assumed, np.fmax(self._watts, excess), excess)
         take = metered & ~np.isnan(excess) & ((quiet <= _SETTLING_SECONDS) | np.isnan(self._watts))
         self.at = np.where(metered, np.fmax(self.at, meters.heard_at), self.at)
         self._total = np.where(metered, loads.metered, self._total)

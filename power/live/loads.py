@@ -14,8 +14,8 @@ import numpy as np
 from power.devices.wall_power import SIGMA_RATIO, WallSource
 from power.live.metering import CIRCUIT, RANK, SOURCES, STALE_LEAST, Metering
 from power.live.wall_power import WallPower
-from power.network.feeds import climb, cord_flow, sum_by_circuit
-from power.network.flow import Ints
+from power.network.feeds import add_currents, climb, cord_flow, sum_by_circuit
+from power.network.flow import Climb, Ints
 from power.network.topology import SiteTopology
 from power.wiring import Complex, Flags, Floats
 
@@ -84,6 +84,10 @@ class CircuitLoads:
     rank: Ints
     amps: Floats
     """Shape (circuits, 3)."""
+    reported_amps: Floats
+    """`amps` without what is assumed of each pole's load. Shape (circuits, 3)."""
+    drawn_amps: Floats
+    """`amps` with silent nodes at their last draw, not at what they may draw. Shape (circuits, 3)."""
     currents: Complex
     """Phasors at the layout's voltage."""
     modelled: Floats
@@ -106,6 +110,8 @@ class CircuitLoads:
     """Part of `assumed` that a silent meter knew."""
     unmeasured: Floats
     """Circuits below, and itself, of which nothing is known: a meter that never reported, and no node."""
+    unread: Floats
+    """Nodes below with a meter that does not report, by the part that each draws here. 0 with a meter of its own."""
     unheard: Floats
     """Part of `watts` of nodes that kilowatch itself does not hear. 0 with a meter of its own."""
     assumed_below: Floats
@@ -118,6 +124,13 @@ class CircuitLoads:
         """Amps of the pole with the highest current."""
         highest: Floats = self.amps.max(axis=1)
         return highest
+
+    @property
+    def reported_part(self) -> Floats:
+        """Part of `highest` that the pole with the highest reported current has: what is assumed of a pole says nothing of another."""
+        with np.errstate(invalid="ignore", divide="ignore"):
+            part: Floats = np.where(self.highest > 0, self.reported_amps.max(axis=1) / self.highest, 1.0)  # fmt: skip
+        return part
 
 
 def read_meters(
@@ -204,7 +217,7 @@ def settle(
         silent_meters,
         expired,
     ) = _from_cords(topology, wall_power, shares, dead)
-    unheard = _unheard(topology, wall_power, shares)
+    unread, unheard = (_of_nodes(topology, some, shares) for some in (wall_power.unread, wall_power.unheard))  # fmt: skip
     modelled, unknown, reported = np.zeros(count), np.zeros(count), meters.watts.copy()
     assumed_below, excess_currents = np.zeros(count), np.zeros_like(currents)
     empty = (topology.starts[1:] == topology.starts[:-1]) & (topology.other_below == 0)
@@ -213,6 +226,7 @@ def settle(
     used = np.bincount(network.cord_circuit, shares > 0, count) + network.other_watts > 0
     if held is not None:
         unmeasured[held.known], used[held.known] = 0.0, True
+    parts = _LoadParts.of(topology, wall_power, shares, dead, currents, held, meters)
     own = unmeasured.copy()  # a sum of what it feeds is something
     ratio = _inherit(topology, meters.volts)
     for number, level in enumerate(topology.levels):
@@ -222,19 +236,18 @@ def settle(
             currents[level],
         )
         watts[level], currents[level], reported[level] = _measure(
-            topology, meters, ratio, level, watts[level], summed
-        )
+            topology, meters, ratio, level, watts[level], summed, watts[level] - surplus[level], parts.drawn[level]
+        )  # fmt: skip
         excess_currents[level] = currents[level] - summed
         unmeasured[level] -= np.where(modelled[level] > 0, own[level], 0.0)
         metered = level[~np.isnan(reported[level])]
+        parts.measure(level, metered, summed)
         unknown[metered] = watts[metered] - modelled[metered]
         if held is not None:
             quiet = level[np.isnan(reported[level]) & held.known[level] & ~dead[level]]
-            kept = _kept(topology, wall_power, held, quiet, watts[quiet])
+            kept, part = _kept(topology, wall_power, held, quiet, watts[quiet])
             watts[quiet] += kept
-            with np.errstate(invalid="ignore", divide="ignore"):
-                part = np.where(held.watts[quiet] > 0, kept / held.watts[quiet], 0.0)
-            currents[quiet] += held.currents[quiet] * part[:, None]
+            parts.hold(quiet, held.currents[quiet] * part[:, None])
             unknown[quiet] = kept
             assumed[quiet] += kept
             silent_meters[quiet] += kept
@@ -246,44 +259,47 @@ def settle(
             np.square(_SIGMAS[meters.rank[metered]] * watts[metered]),
         )
         rank[metered], blind[metered], used[metered] = meters.rank[metered], 0, True
-        for total in (assumed, surplus, last_known, expired, silent_meters, unmeasured, unheard):
+        for total in (assumed, surplus, last_known, expired, silent_meters, unmeasured, unread, unheard):  # fmt: skip
             total[metered] = 0.0
         if number == len(network.climbs):
             break
         step = network.climbs[number]
         weight = step.weight if weights is None else weights[number]
-        parents, children = step.parents, step.children
-        for total in (linear, square, blind, assumed, surplus, last_known, expired, silent_meters, unmeasured, unheard):  # fmt: skip
-            np.add(total, sum_by_circuit(parents, total[children] * weight, count), out=total)
-        np.maximum.at(rank, parents, np.where(weight > 0, rank[children], 0))
-        np.maximum.at(used, parents, used[children])
+        for total in (linear, square, blind, assumed, surplus, last_known, expired, silent_meters, unmeasured, unread, unheard):  # fmt: skip
+            np.add(
+                total, sum_by_circuit(step.parents, total[step.children] * weight, count), out=total
+            )
+        np.maximum.at(rank, step.parents, np.where(weight > 0, rank[step.children], 0))
+        np.maximum.at(used, step.parents, used[step.children])
+        parts.climb(step, weight, watts, assumed, surplus)
         climb(step, weight, watts, currents)
     heard = topology.count_below(~np.isnan(wall_power.watts)) > 0
     nothing = (blind > 0) & ~heard & (network.other_watts == 0)
     nothing |= (unmeasured > 0) & (watts == 0)
     rank[~used] = RANK[WallSource.MODEL]  # 0 W of an empty circuit are no reading of a meter
-    amps = np.abs(currents) / ratio[:, None]
+    amps, of_reported, drawn = parts.amps(ratio, nothing)
     return CircuitLoads(
         np.where(nothing, np.nan, watts), np.where(nothing, np.nan, linear + np.sqrt(square)),
-        rank, np.where(nothing[:, None], np.nan, amps), currents, modelled, unknown, blind, reported,
-        np.where(nothing, np.nan, assumed), surplus, last_known, expired, silent_meters, unmeasured, unheard, assumed_below, excess_currents,
+        rank, amps, of_reported, drawn, currents, modelled, unknown, blind, reported,
+        np.where(nothing, np.nan, assumed), surplus, last_known, expired, silent_meters, unmeasured, unread, unheard, assumed_below, excess_currents,
     )  # fmt: skip
 
 
 def _kept(
     topology: SiteTopology, wall_power: WallPower, held: Held, rows: Ints, sums: Floats
-) -> Floats:
-    """Return the held watts that count beside the sums of some circuits."""
+) -> tuple[Floats, Floats]:
+    """Return the held watts that count beside the sums of some circuits, and what part of the held they are."""
     kept = held.watts[rows]
     only = topology.single_feed[rows]
     if not len(wall_power.silent):
-        return kept
+        return kept, np.ones(len(kept))
     # The last draw of a silent node is what the meter of its circuit read: all of it. Else the meter of a
     # circuit with one node knew what is beyond its model, of which a meter of the node may measure some.
     alone, silent = only >= 0, wall_power.silent[only]
     whole = np.where(silent, held.total[rows], wall_power.modelled[only] + kept)
     result: Floats = np.where(alone & ~np.isnan(whole), np.maximum(whole - sums, 0.0), kept)
-    return result
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return result, np.where(kept > 0, result / kept, 0.0)
 
 
 def _from_cords(
@@ -320,13 +336,84 @@ def _from_cords(
     )  # fmt: skip
 
 
-def _unheard(topology: SiteTopology, wall_power: WallPower, shares: Floats) -> Floats:
-    """Return the watts of each circuit's own nodes that kilowatch itself does not hear."""
+def _of_nodes(topology: SiteTopology, values: Floats | Flags, shares: Floats) -> Floats:
+    """Return the part of its own nodes' values that each circuit has."""
     network = topology.network
-    if not wall_power.unheard.any():
+    if not values.any():
         return np.zeros(len(network.names))
-    parts = wall_power.unheard[network.cord_machine] * shares
+    parts = values[network.cord_machine] * shares
     return sum_by_circuit(network.cord_circuit, parts, len(network.names))
+
+
+class _LoadParts:
+    """Currents of all circuits without what is assumed: on a panel's pole nothing says of another pole's load."""
+
+    def __init__(
+        self,
+        currents: Complex,
+        assumed: Complex | None,
+        surplus: Complex | None,
+    ) -> None:
+        """`assumed`, `surplus`: phasors of each circuit's own nodes; None where there are none on the site."""
+        self._currents = currents
+        self.reported: Complex = currents if assumed is None else currents - assumed
+        self.drawn: Complex = currents if surplus is None else currents - surplus
+        """With silent nodes at their last draw."""
+
+    @classmethod
+    def of(
+        cls, topology: SiteTopology, wall_power: WallPower, shares: Floats, dead: Flags, currents: Complex,
+        held: Held | None, meters: CircuitMeters,
+    ) -> _LoadParts:  # fmt: skip
+        """Return the parts of what the circuits' own nodes draw."""
+        nothing = np.zeros(len(currents))
+
+        def phasors(watts: Floats) -> Complex:
+            return cord_flow(topology, watts, nothing, shares, dead).currents
+
+        kept = held is not None and bool((held.known & np.isnan(meters.watts) & (held.watts > 0)).any())  # fmt: skip
+        some = kept or wall_power.assumed.any()
+        return cls(
+            currents,
+            phasors(wall_power.assumed) if some else None,
+            phasors(wall_power.surplus) if wall_power.surplus.any() else None,
+        )  # fmt: skip
+
+    def hold(self, rows: Ints, currents: Complex) -> None:
+        """Add what only the silent meters of some circuits knew; nobody reports it."""
+        self._currents[rows] += currents
+        if self.drawn is not self._currents:
+            self.drawn[rows] += currents
+
+    def measure(self, level: Ints, metered: Ints, summed: Complex) -> None:
+        """Follow the meters of one level, of whole circuits and of single poles. `summed`: without them."""
+        now = self._currents[level]
+        for part in self._differing():
+            part[level] = np.where(now == summed, part[level], now)
+            part[metered] = self._currents[metered]
+
+    def climb(
+        self, step: Climb, weight: Floats, watts: Floats, assumed: Floats, surplus: Floats
+    ) -> None:
+        """Add what the children of a step carry to what feeds them."""
+        for part, less in ((self.reported, assumed), (self.drawn, surplus)):
+            if part is not self._currents:
+                at = step.children
+                _, above = step.lift((watts - less)[at], part[at])
+                add_currents(step.parents, above * weight[:, None], part)
+
+    def amps(self, ratio: Floats, nothing: Flags) -> tuple[Floats, Floats, Floats]:
+        """Return the amps of all loads, of the reported part, and with silent nodes at their last draw; NaN of
+        circuits of which `nothing` is known."""
+        amps = np.where(nothing[:, None], np.nan, np.abs(self._currents) / ratio[:, None])
+        reported, drawn = (
+            amps if part is self._currents else np.minimum(np.abs(part) / ratio[:, None], amps)
+            for part in (self.reported, self.drawn)
+        )
+        return amps, reported, drawn
+
+    def _differing(self) -> list[Complex]:
+        return [part for part in (self.reported, self.drawn) if part is not self._currents]
 
 
 def _measure(
@@ -336,14 +423,17 @@ def _measure(
     level: Ints,
     sums: Floats,
     summed: Complex,
+    drawn: Floats,
+    drawing: Complex,
 ) -> tuple[Floats, Complex, Floats]:
-    """Return watts and currents of one level's circuits by meter or sum, and the metered watts alone."""
+    """Return watts and currents of one level's circuits by meter or sum, and the metered watts alone. `drawn`, `drawing`:
+    sums with silent nodes at their last draw, by which the watts of a meter are on its poles."""
     reported = meters.watts[level]
     has = ~np.isnan(reported)
     with np.errstate(invalid="ignore", divide="ignore"):
-        scale = np.where(has & (sums > 0), reported / sums, 1.0)
-    flowing = summed * scale[:, None]
-    fresh = has & (sums <= 0)
+        scale = np.where(has & (drawn > 0), reported / drawn, 1.0)
+    flowing = np.where(has[:, None], drawing * scale[:, None], summed)
+    fresh = has & (drawn <= 0)
     flowing[fresh] = topology.pattern[level][fresh] * reported[fresh, None]
     factor = (topology.volts * topology.power_factor)[level, None]
     # A meter that reports watts and a power factor has measured its current, too.

@@ -16,7 +16,7 @@ from power import thresholds
 from power.forecast import seconds_until, trends
 from power.live.budgets import MonthlyBudgets, reactive_power
 from power.live.columns import TickResult, columns
-from power.live.confidence import above, heating_amps, reported_load, uncertain
+from power.live.confidence import above, heating_amps, uncertain
 from power.live.energy import CircuitEnergy
 from power.live.facts import FactContext, LazyFacts
 from power.live.heat import BreakerHeat
@@ -484,7 +484,8 @@ class LivePower:
         # Before the first reading of its meter a load may be any.
         waits = (meters.missed | (loads.unmeasured > 0)) & (now - started <= STALE_LEAST)
         amps = np.where(waits & ~self.breaker_heat.begun, np.nan, amps)
-        self.reported.add(now, reported_load(loads.amps.T, loads.watts, loads.assumed).T)
+        self.reported.add(now, loads.reported_amps)
+        unsure |= uncertain(highest, loads.reported_part * highest)
         self.breaker_heat.update(now, amps, off, unsure)
         self.breaker_heat.warm(now, amps, first)
         minute, ten = self.windows.rms(now, 60.0), self.windows.rms(now, 10.0)

@@ -69,6 +69,8 @@ class WallPower:
     """Part of `assumed` that only a silent meter of the node knew."""
     expired: Floats
     """Part of that which is too old to be the last known: unknown."""
+    unread: Flags
+    """Whether a meter has measured the machine, itself or before it in a UPS, and does not report, or is not used."""
     unheard: Floats
     """`watts` of the machines that kilowatch itself does not hear; where nothing is known of one, the mean
     of all. 0 for the others."""
@@ -181,7 +183,7 @@ class WallPowerModel:
         floor = np.where(np.isnan(tick.floor_watts), self._floor, tick.floor_watts)
         return WallPower(watts, sigma, rank.astype(np.int64), degraded, degraded | lost, held, committed,
                      metered, modelled, silent, limit, gpus, floor, described, assumed, surplus, last_known,
-                     quiet.watts, quiet.expired, _unheard(tick, watts))  # fmt: skip
+                     quiet.watts, quiet.expired, degraded | (missing & self.measured.known), _unheard(tick, watts))  # fmt: skip
 
     def _hosts(self, limit: Floats, gpus: Floats) -> Floats:
         """Return the watts of everything but the GPUs at full load, inside."""

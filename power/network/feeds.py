@@ -25,8 +25,13 @@ def climb(step: Climb, weight: Floats, watts: Floats, currents: Complex) -> None
 
 def add_up(rows: Ints, watts: Floats, currents: Complex, to: Floats, to_currents: Complex) -> None:
     """Add watts and currents to the rows of a total."""
-    count = len(to)
-    to += np.bincount(rows, watts, count)
+    to += np.bincount(rows, watts, len(to))
+    add_currents(rows, currents, to_currents)
+
+
+def add_currents(rows: Ints, currents: Complex, to_currents: Complex) -> None:
+    """Add currents to the rows of a total."""
+    count = len(to_currents)
     for pole in range(3):
         to_currents[:, pole] += np.bincount(rows, currents[:, pole].real, count)
         to_currents[:, pole] += 1j * np.bincount(rows, currents[:, pole].imag, count)

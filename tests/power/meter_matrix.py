@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import product
@@ -19,6 +20,8 @@ VOLTS, AMPS, FACTOR = 120.0, 20, 0.97
 """Of each pole, of each breaker, and of each load."""
 GPU_PART = 0.6
 """Part of a node's watts that its GPUs draw."""
+NOISE = 1e-3
+"""Part of its watts by which each reading varies."""
 _OFFLINE_SECONDS = 3600.0
 
 
@@ -63,6 +66,8 @@ class Way:
     """Whether nothing tells the load afterwards where no witness does."""
     silence: bool = False
     """Whether nothing is read for longer than a meter may be silent."""
+    stops: bool = False
+    """Whether it reads on what it read then."""
     true: bool = False
     """Whether it is believed whatever else is known: a breaker that opened, a supply without input."""
 
@@ -81,6 +86,11 @@ def _told(**fields: object) -> Callable[[MeterReading, float], MeterReading]:
     return lambda reading, _: replace(reading, **fields)
 
 
+def _noise(now: float) -> float:
+    """Return a factor that no two readings have in common: a reading that stands still tells less."""
+    return 1 + NOISE * math.sin(now)
+
+
 def _reset(reading: MeterReading, after: float) -> MeterReading:
     return reading if reading.energy_joules is None else replace(reading, energy_joules=1e4 * after)
 
@@ -89,7 +99,7 @@ WAYS: Mapping[str, Way] = {
     "silent": Way(lambda *_: None, silence=True),
     "offline": Way(_told(flags=(OFFLINE,), at=-_OFFLINE_SECONDS), silence=True),
     "now and then": Way(lambda reading, after: None if after // 50 % 2 else reading, blinds=False, silence=True),
-    "frozen": Way(_told(), blinds=False),
+    "frozen": Way(_told(), blinds=False, stops=True),
     "kilowatts": Way(_times(0.001), falls=True),
     "zero": Way(_times(0.0), falls=True),
     "a fifth": Way(_times(0.2), falls=True),
@@ -126,6 +136,10 @@ KNOWN: Mapping[str, Known] = {
     "declared watts": Known("watts = {declared}"),
     "GPUs": Known('gpus = "2x RTX 5090"', gpus=True),
     "GPUs that die with it": Known('gpus = "2x RTX 5090"', gpus=True, with_it=True),
+    "GPUs of nodes that nothing describes, which die with it": Known("", gpus=True, with_it=True),
+    "GPUs that die with it, before a restart": Known(
+        'gpus = "2x RTX 5090"', gpus=True, with_it=True, restart=True
+    ),
     "the panel's meter": Known(panel=True),
     "another meter": Known("", other=True),
     "the state before a restart": Known("watts = {declared}", restart=True),
@@ -196,8 +210,9 @@ class Cell:
 
     def meters(self, now: float, died: float | None) -> Iterator[MeterReading]:
         """Yield what its meters read `now`; those that die have `died` then."""
-        for reading in self._dying(now):
-            after = reading if died is None else WAYS[self.way].reads(reading, now - died)
+        way = WAYS[self.way]
+        for reading in self._dying(now if died is None or not way.stops else died):
+            after = reading if died is None else way.reads(reading, now - died)
             if after is not None:
                 yield after
         yield from self.live(now)
@@ -206,13 +221,13 @@ class Cell:
         """Yield what the meters read that go on."""
         known, on = KNOWN[self.known], KINDS[self.kind].on
         if known.panel and on != "panel":
-            yield meter(f"p{self.number}", watts=self.watts)
+            yield meter(f"p{self.number}", watts=self.watts * _noise(now))
         if known.other and on in {"circuit", "ups"}:
             for node in self.nodes:
-                yield meter(node, kind="node", source=WallSource.PLUG, watts=self.watts / 2, meter=f"other-{node}")  # fmt: skip
+                yield meter(node, kind="node", source=WallSource.PLUG, watts=self.watts / 2 * _noise(now), meter=f"other-{node}")  # fmt: skip
         elif known.other or (known.panel and on == "panel"):
             name = f"c{self.number}"
-            yield meter(name, watts=self.watts, meter=f"other-{name}")
+            yield meter(name, watts=self.watts * _noise(now), meter=f"other-{name}")
 
     def _dying(self, now: float) -> Iterator[MeterReading]:
         kind = KINDS[self.kind]
@@ -233,9 +248,11 @@ class Cell:
 
     def _reading(self, target: str, on: str, watts: float, now: float) -> MeterReading:
         kind = KINDS[self.kind]
+        energy = 1e9 + watts * (now - NOISE * math.cos(now))
+        watts *= _noise(now)
         every = {
             "watts": watts, "volt_amps": watts / FACTOR, "power_factor": FACTOR, "amps": watts / FACTOR / VOLTS, "volts": VOLTS,
-            "energy_joules": 1e9 + watts * now,
+            "energy_joules": energy,
         }  # fmt: skip
         return meter(target, kind=on, source=kind.source, period=10.0, **{name: every[name] for name in kind.tells})  # fmt: skip
 

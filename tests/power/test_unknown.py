@@ -39,6 +39,28 @@ nodes = ["n1"]
 [nodes.n1]
 gpus = "2x RTX 4090"
 """
+POLES = """
+[panels.p]
+breaker = 20
+volts = 208
+wiring = "3ph-wye"
+[circuits.a]
+panel = "p"
+phase = "L1"
+breaker = 20
+pf = 1.0
+nodes = ["n1"]
+[circuits.b]
+panel = "p"
+phase = "L2"
+breaker = 20
+pf = 1.0
+nodes = ["n2"]
+[nodes.n1]
+gpus = "4x RTX 5090"
+[nodes.n2]
+gpus = "4x RTX 5090"
+"""
 LOAD_ALERTS = {"E02", "E03", "E04"}
 
 
@@ -269,6 +291,33 @@ def test_a_meters_power_factor_gives_the_current(known: dict[str, float]) -> Non
     stage.play(1, meters=[meter("a", **known)])
     assert stage.value("circuit_amps", "a") == pytest.approx(18.33, rel=0.001)
     assert stage.value("circuit_watts", "a") == pytest.approx(1590)
+
+
+def test_what_is_assumed_on_one_pole_of_a_panel_says_nothing_of_another() -> None:
+    """A silent node on L1 may draw 3 kW; the 24 A that are measured on L2 page and heat the panel all the same."""
+    load, heat = {"n1": 400.0, "n2": 400.0}, []
+    for silent in ((), ("n1",)):
+        stage = Stage(POLES, limits={"n1": 2300, "n2": 2300}, gpus=4)
+        stage.play(60, gpu=load, every=5)
+        stage.hush(*silent)
+        stage.play(30, gpu=load, every=5)
+        part = stage.value("circuit_assumed_watts", "p") / stage.value("circuit_watts", "p")
+        assert (part > 0.5) is bool(silent)
+        stage.play(180, gpu=load, meters=[meter("b", watts=120 * 20 * 1.2, amps=24.0)], every=5)
+        assert set(stage.ids("p")) >= LOAD_ALERTS
+        heat.append(stage.value("circuit_heat_ratio", "p"))
+    assert heat[1] == pytest.approx(heat[0], abs=0.01)
+
+
+def test_what_a_silent_node_may_draw_moves_no_load_to_its_pole() -> None:
+    """Where its watts are on a panel's poles, the last draws say: the 3 kW that n1 may draw are no part of what is measured."""
+    stage = Stage(POLES, limits={"n1": 2300, "n2": 2300}, gpus=4)
+    load, whole = {"n1": 400.0, "n2": 1600.0}, [meter("p", watts=2600.0)]
+    stage.play(60, gpu=load, meters=whole, every=5)
+    before = stage.value("circuit_l2_amps", "p")
+    stage.hush("n1")
+    stage.play(60, gpu=load, meters=whole, every=5)
+    assert stage.value("circuit_l2_amps", "p") == pytest.approx(before, rel=1e-3)
 
 
 def blind(stage: Stage) -> list[str]:

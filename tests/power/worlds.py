@@ -39,11 +39,11 @@ def world(seed: int) -> World:
     made = World([f'region = "{region}"'])
     panels = [f"p{number}" for number in range(pick.randint(0, 2))]
     for name in panels:
-        made.lines += [f"[panels.{name}]", f"volts = {between}", 'wiring = "3ph-wye"', f"breaker = {pick.choice([63, 100, 250])}"]  # fmt: skip
+        made.lines += [f"[panels.{name}]", f"volts = {between}", 'wiring = "3ph-wye"', f"breaker = {pick.choice([32, 40, 63, 100])}"]  # fmt: skip
         made.circuits[name] = 0.0
     switched = len(panels) == 2 and pick.random() < 0.4
     if switched:
-        made.lines += ["[transfers.ats]", 'preferred = "p0"', 'alternate = "p1"', "breaker = 63"]
+        made.lines += ["[transfers.ats]", 'preferred = "p0"', 'alternate = "p1"', "breaker = 32"]
     circuits = [f"c{number}" for number in range(pick.randint(1, 5))]
     pair = circuits[:2] if len(circuits) > 1 and pick.random() < 0.4 else []
     above = {}
