@@ -204,6 +204,8 @@ def runbook_page() -> str:
             "",
             f"*{rule.summary}*",
             "",
+            rule.act,
+            "",
             rule.description,
             "",
             f"- Severity: `{rule.severity}`, {_NOTIFIED[rule.severity]}. Owner of the remedy: "
@@ -252,10 +254,7 @@ def own_lines() -> list[str]:
         "",
         "| alert | severity | after | meaning and remedy (all of owner `monitor`) |",
         "| --- | --- | --- | --- |",
-        *(
-            f"| `{one.name}` | {one.severity} | {one.hold:g} s | {one.description} |"
-            for one in rules
-        ),
+        *(f"| `{one.name}` | {one.severity} | {one.hold:g} s | {one.advice} |" for one in rules),
         "",
         "`delivery_failing` fires for each channel that has delivered nothing for two minutes, or whose",
         "receiver refuses messages: see `kilowatch notify list`. While the journal of alerts can't be",
