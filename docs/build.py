@@ -18,6 +18,7 @@ from alerts.xid.event import event_data
 from alerts.xid.sxids import Fatality, sxids
 from api.alerts import Owner
 from docs.dcgm_names import dcgm_page
+from docs.pages_at_night import pages_at_night
 from docs.reference import commands_page, settings_page
 from power.snapshot.quantities import QUANTITIES
 from telemetry.catalogue import CATALOGUE
@@ -454,6 +455,7 @@ PAGES = {
     "api.md": api_page,
     "settings.md": settings_page,
     "commands.md": commands_page,
+    "pages_at_night.md": pages_at_night,
 }
 
 

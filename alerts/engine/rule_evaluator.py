@@ -488,6 +488,8 @@ def _cause(event: Event) -> _Cause:
     """Return the texts of an event."""
     data = event.data
     line = str(data.get("line") or event.message)
+    if not line and event.kind == "xid":
+        line = f"XID {data.get('xid')}, as NVML reports it"
     process, pid = data.get("process"), data.get("pid")
     named = " ".join(str(word) for word in (process, pid and f"(pid {pid})") if word)
     return _Cause(line, named, *explain(event))

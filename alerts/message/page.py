@@ -159,7 +159,7 @@ def _advice(incident: Incident, lead: Alert) -> tuple[str, str]:
         "Look first for what they share: a feed, the cooling, a switch, a file server, a change that was rolled out"
     )  # fmt: skip
     starts = [one.since for one in incident.alerts if one.since]
-    within = duration((max(starts) - min(starts)) // _SECOND) if starts else ""
+    within = duration(max(1, -(-(max(starts) - min(starts)) // _SECOND))) if starts else ""
     seconds = f" Those listed began within {within}." if within else ""
     return (
         f"{first}. Don't repair GPU by GPU or node by node before that is known.",
@@ -218,20 +218,26 @@ def _facts(notice: Notice, links: Links, now: int) -> Iterator[tuple[str, str]]:
             "Runs there",
             _joined(*(_named(name, labels) for name in ("job", "user", "account", "process"))),
         )
-        yield "What", lead.summary if clean(lead.summary) != clean(incident.title) else ""
+        yield "What", "" if clean(incident.title).startswith(clean(lead.summary)) else lead.summary
         yield "Rule", " ".join(filter(None, (lead.rule, lead.id and f"({lead.id})")))
         yield "Remedy", "" if lead.owner is None else lead.owner.text
         if lead.node:
             yield "Node", _joined(lead.node, _named("rack", labels), _named("cluster", labels))
         else:
-            yield lead.subject.value.capitalize(), _joined(lead.name, _named("cluster", labels))
+            yield (
+                _SUBJECTS.get(lead.subject, lead.subject.value.capitalize()),
+                _joined(lead.name, _named("cluster", labels)),
+            )
         yield "GPU", _gpu(lead)
         yield "Link", labels.get("link", "")
         yield "Unit", labels.get("unit", "")
         yield "Circuits", labels.get("circuits", "")
         its = value_row(lead)
-        yield "Value", "" if its.value in {"yes", "no"} else its.value  # the title says it
-        yield "Limit", its.short
+        shown = its.value in {"yes", "no", its.short} or (
+            not its.short and f" {its.value} " in f" {clean(lead.summary)} "
+        )
+        yield "Value", "" if shown else its.value
+        yield "Limit", "" if its.value == its.short else its.short
     end = incident.ended if incident.ended is not None else now
     onset = _onset(incident)
     length = duration(max(0, (end - onset) // _SECOND))
@@ -259,6 +265,8 @@ def _onset(incident: Incident) -> int:
     return min([incident.began, *(one.since for one in incident.alerts if one.since)])
 
 
+_SUBJECTS = {Subject.NODE: "Part", Subject.UPS: "UPS"}
+"""Names of what belongs to no node, where they are other words than the subject: of a node's, a part of kilowatch."""
 _EXPLAINED = {"worse", "repeat", "escalated", "storm", "flapping", "forgotten"}
 """Reasons that a page says; others are plain from what it is."""
 
@@ -287,8 +295,10 @@ def _alike(incident: Incident) -> str:
 
 
 def _others(incident: Incident, left_out: LeftOut | None) -> Iterator[str]:
-    lead = clean(incident.alerts[0].summary) if incident.alerts else ""
-    rest = [one for one in incident.alerts[1:] if one.state is AlertState.FIRING]
+    """Yield the alerts that neither the title nor the facts name: of a storm all."""
+    storm = _is_storm(incident)
+    lead = clean(incident.alerts[0].summary) if incident.alerts and not storm else ""
+    rest = [one for one in incident.alerts[not storm :] if one.state is AlertState.FIRING]
     rest = [one for one in rest if clean(one.summary) != lead]
     for alert in rest[:_OTHERS]:
         yield from _part(alert.key, map(_line, (alert,)), left_out)
