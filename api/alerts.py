@@ -128,8 +128,10 @@ class Alert(msgspec.Struct, frozen=True):
     value: float | None = None
     summary: str = ""
     """The problem and its place in one line."""
+    act: str = ""
+    """The act that is asked for, the gentlest first; empty where the rule names nothing."""
     description: str = ""
-    """The meaning of the alert, and what to do."""
+    """The meaning of the alert."""
     runbook: str = ""
     ended: str = ""
     """Why it resolved, if not because all is well: `forgotten`, its node was removed, by a person or at its expiry;
@@ -141,6 +143,11 @@ class Alert(msgspec.Struct, frozen=True):
     driver numbers it, a kind, or a unit. In an incident each is an alert of its own."""
     units: dict[str, dict[str, str]] = {}
     """By fault: labels of the unit that it is about (`unit`, `server`)."""
+
+    @property
+    def advice(self) -> str:
+        """Act and meaning in one text."""
+        return " ".join(filter(None, (self.act, self.description)))
 
     def matched_labels(self) -> dict[str, str]:
         """Return everything that a matcher may name."""
@@ -467,7 +474,10 @@ class RuleRow(msgspec.Struct, frozen=True, kw_only=True):
     keep: float
     """Seconds that the condition must be false before the alert resolves."""
     summary: str
+    act: str = ""
+    """The act that is asked for, the gentlest first."""
     description: str
+    """The meaning of its alerts."""
     runbook: str
     owner: Owner | None = None
     """Owner of the remedy; null of an aggregator of a release before 2026.2."""

@@ -18,6 +18,7 @@ from alerts.xid.event import event_data
 from alerts.xid.sxids import Fatality, sxids
 from api.alerts import Owner
 from docs.dcgm_names import dcgm_page
+from docs.pages_at_night import pages_at_night
 from docs.reference import commands_page, settings_page
 from power.snapshot.quantities import QUANTITIES
 from telemetry.catalogue import CATALOGUE
@@ -204,6 +205,8 @@ def runbook_page() -> str:
             "",
             f"*{rule.summary}*",
             "",
+            rule.act,
+            "",
             rule.description,
             "",
             f"- Severity: `{rule.severity}`, {_NOTIFIED[rule.severity]}. Owner of the remedy: "
@@ -252,10 +255,7 @@ def own_lines() -> list[str]:
         "",
         "| alert | severity | after | meaning and remedy (all of owner `monitor`) |",
         "| --- | --- | --- | --- |",
-        *(
-            f"| `{one.name}` | {one.severity} | {one.hold:g} s | {one.description} |"
-            for one in rules
-        ),
+        *(f"| `{one.name}` | {one.severity} | {one.hold:g} s | {one.advice} |" for one in rules),
         "",
         "`delivery_failing` fires for each channel that has delivered nothing for two minutes, or whose",
         "receiver refuses messages: see `kilowatch notify list`. While the journal of alerts can't be",
@@ -455,6 +455,7 @@ PAGES = {
     "api.md": api_page,
     "settings.md": settings_page,
     "commands.md": commands_page,
+    "pages_at_night.md": pages_at_night,
 }
 
 

@@ -416,6 +416,7 @@ class AlertPipeline:
             since=wall,
             changed=wall,
             summary=f"kilowatch can't evaluate its rules: {reason}",
+            act=rule.act,
             description=rule.description,
             runbook=rule.runbook,
             owner=rule.owner,

@@ -201,6 +201,7 @@ async def rules(request: web.Request) -> web.Response:
             hold=rule.hold,
             keep=rule.keep,
             summary=rule.summary,
+            act=rule.act,
             description=rule.description,
             runbook=rule.runbook,
             owner=rule.owner,

@@ -19,7 +19,7 @@ def headline_part(found: Headline) -> str:
     title = text(found.text)
     if found.incident:
         title = f'<a href="{path("incidents", found.incident)}">{title}</a>'
-    act = f" <strong>What helps: {text(found.act)}.</strong>" if found.act else ""
+    act = f" <strong>What helps: {text(found.act.rstrip('.'))}.</strong>" if found.act else ""
     end = "." if found.why and act and not found.why.endswith(".") else ""
     why = f'<p class="why">{text(found.why)}{end}{act}</p>' if found.why or act else ""
     left = ""

@@ -60,6 +60,8 @@ async def rule(request: web.Request) -> PageContent:
 def html_of(rule: Rule) -> Iterator[str]:
     """Yield the lines of the page of a rule."""
     yield f"<p><strong>{escaped(rule.summary)}</strong></p>"
+    if rule.act:
+        yield f"<p>{escaped(rule.act)}</p>"
     yield f"<h2>Meaning</h2>\n<p>{escaped(rule.description)}</p>"
     yield "<ul>"
     yield f"<li>It is {_NOTIFIED.get(rule.severity, escaped(rule.severity))}.</li>"

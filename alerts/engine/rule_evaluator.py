@@ -334,6 +334,7 @@ class RuleEvaluator:
             value_text="" if value is None else part.shown(value),
             limit_text=limit_text,
             summary=f"{summary}: {unit}" if unit and unit not in summary else summary,
+            act=_fill(_act(rule, cause, info), info, values, reading),
             description=_fill(rule.description, info, values, reading),
             runbook=rule.runbook,
             owner=rule.owner,
@@ -459,12 +460,7 @@ class RuleEvaluator:
 
 def names_readings(rule: Rule) -> bool:
     """Return whether a rule's texts name present values of metrics."""
-    names = {
-        name
-        for text in (rule.summary, rule.description)
-        for _, name, *_ in Formatter().parse(text)
-        if name
-    }
+    names = {name for text in rule.texts for _, name, *_ in Formatter().parse(text) if name}
     return "cost" in names or any(name in WORDS for name in names)
 
 
@@ -492,9 +488,18 @@ def _cause(event: Event) -> _Cause:
     """Return the texts of an event."""
     data = event.data
     line = str(data.get("line") or event.message)
+    if not line and event.kind == "xid":
+        line = f"XID {data.get('xid')}, as NVML reports it"
     process, pid = data.get("process"), data.get("pid")
     named = " ".join(str(word) for word in (process, pid and f"(pid {pid})") if word)
     return _Cause(line, named, *explain(event))
+
+
+def _act(rule: Rule, cause: _Cause, info: SubjectInfo) -> str:
+    """Return what to do: of an event that no catalogue has a remedy for, the first step of the runbook."""
+    if "{remedy}" in rule.act and not cause.remedy and not info.facts.get("remedy"):
+        return rule.steps[0] if rule.steps else ""
+    return rule.act
 
 
 def _fill(
@@ -520,8 +525,8 @@ class _Facts(dict[str, Any]):
 
     def __missing__(self, name: str) -> str:
         info = self._info
-        if name in self._values:
-            return self._values[name] or UNKNOWN_TEXT
+        if self._values.get(name):
+            return self._values[name]
         match name:
             case "where":
                 return info.where

@@ -68,14 +68,17 @@ def failures(rule: Rule) -> list[tuple[Example, list[str]]]:
     return [(example, found) for example, found in played if found != words_of(example.then)]
 
 
-def first_alert(rule: Rule, *, node: str, gpu: str, row: str, facts: Mapping[str, str]) -> Alert:
+def first_alert(
+    rule: Rule, *, node: str, gpu: str, row: str, facts: Mapping[str, str], serial: str = ""
+) -> Alert:
     """Return the alert of a rule when an example of it first fires, on a device of a test's own.
 
-    `row`, `facts`: name and facts of the circuit, budget, UPS or supply, if the rule is about one.
+    `row`, `facts`: name and facts of the circuit, budget, UPS or supply, if the rule is about one;
+    `serial`: the first digits of the serial numbers of its GPUs.
     Raises `ConfigError` where no example of the rule fires.
     """
     for example in rule.example:
-        play = _Play(rule, example, node, gpu, row, facts)
+        play = _Play(rule, example, node, gpu, row, facts, serial)
         for _ in play.steps():
             if (alert := play.firing()) is not None:
                 return alert
@@ -160,9 +163,10 @@ class _Play:
         gpu: str = "GPU-0",
         row: str = "example",
         facts: Mapping[str, str] | None = None,
+        serial: str = "",
     ) -> None:
         """Begin at the first step. `node`, `gpu`, `row`: names of the first device and its row."""
-        self._node, self._gpu, self._row = node, gpu, row
+        self._node, self._gpu, self._row, self._serial = node, gpu, row, serial
         self._facts = facts or {}
         self._rule = rule
         self._example = example
@@ -192,7 +196,13 @@ class _Play:
             node=self._node if number == 0 else f"{self._node}-{number}",
             driver_state=example.driver,
             gpus=tuple(
-                Gpu(uuid=uuid, index=index, name="Example", pci=f"0000:{index + 24:02x}:00.0")
+                Gpu(
+                    uuid=uuid,
+                    index=index,
+                    name="NVIDIA H100 80GB HBM3",
+                    serial=f"{self._serial}{index}" if self._serial else "",
+                    pci=f"0000:{index + 24:02x}:00.0",
+                )
                 for index, uuid in enumerate(uuids)
             ),
             links=tuple(Link(gpu=uuid, number=0) for uuid in self._linked(uuids)),

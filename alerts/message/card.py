@@ -212,7 +212,7 @@ def commands_of(incident: Incident, alert: Alert) -> Iterator[EvidenceCommand]:
 
 def _remedy(alert: Alert, rule: RuleSteps | None, links: Links) -> Remedy:
     return remedy_of(
-        rule, alert.severity, alert.owner, alert.description,
+        rule, alert.severity, alert.owner, alert.advice,
         links.runbook_of(alert.rule, alert.runbook) or runbook_file(alert.runbook),
         {**alert.labels, "node": alert.node},
     )  # fmt: skip

@@ -11,8 +11,8 @@ from api.alerts import Alert, Owner
 
 _RECOVERED = frozenset({Owner.RESET, Owner.REBOOT, Owner.COLD_START, Owner.REPLACE})
 """Owners of a remedy that begins at the node."""
-_LONGEST = 480
-"""Characters of a pattern: `alerts.incidents.matchers` refuses longer ones."""
+_LONGEST = 160
+"""Characters of a pattern that a person still reads on a small screen: three GPUs."""
 
 
 def command_of(*words: str) -> str:

@@ -8,7 +8,7 @@ from alerts.message.page import ADVICE, Fact, Page
 from alerts.message.text import cut
 
 _SHORT = 200
-"""Characters of advice in a short text."""
+"""Characters of what to do, and of its meaning, in a short text."""
 
 
 def _shorter(page: Page) -> Iterator[tuple[tuple[str, ...], tuple[Fact, ...], int]]:
@@ -24,8 +24,10 @@ def text(page: Page, limit: int | None = None) -> str:
     whole = ""
     for others, evidence, advice in _shorter(page):
         lines = [page.headline]
-        if page.advice:  # first: a lock screen shows two lines
-            lines.append(f"What to do: {cut(page.advice, advice)}")
+        if page.act:  # first: a lock screen shows two lines
+            lines.append(cut(page.act, advice))
+        if page.meaning:
+            lines.append(f"Meaning: {cut(page.meaning, advice)}")
         lines += [f"{fact.name}: {fact.value}" for fact in (*page.facts, *evidence)]
         lines += [f"Also: {other}" for other in others]
         lines += [f"{fact.name}: {fact.value}" for fact in (*page.links, *page.commands)]
@@ -40,8 +42,7 @@ def markdown(page: Page, limit: int | None = None, *, headline: bool = True) -> 
     whole = ""
     for others, evidence, advice in _shorter(page):
         blocks = [f"**{escaped(page.headline)}**"] if headline else []
-        if page.advice:
-            blocks.append(escaped(cut(page.advice, advice)))
+        blocks += [escaped(cut(part, advice)) for part in (page.act, page.meaning) if part]
         blocks.append("\n".join(f"- {fact.name}: {escaped(fact.value)}" for fact in page.facts))
         blocks.append("\n".join(f"- {fact.name}: {escaped(fact.value)}" for fact in evidence))
         if others:
@@ -59,7 +60,8 @@ def markdown(page: Page, limit: int | None = None, *, headline: bool = True) -> 
 
 def details(page: Page) -> dict[str, object]:
     """Return a page as plain values, for receivers that show a table."""
-    table: dict[str, object] = {"What to do": page.advice} if page.advice else {}
+    first = {"What to do": page.act, "Meaning": page.meaning}
+    table: dict[str, object] = {name: words for name, words in first.items() if words}
     table |= {fact.name: fact.value for fact in page.facts}
     for fact in page.evidence:
         table[fact.name] = f"{table[fact.name]}\n{fact.value}" if fact.name in table else fact.value

@@ -1,4 +1,4 @@
-"""The content of a page: subject, place, duration, severity, jobs hit, advice, and commands.
+"""The content of a page: subject, place and onset, what to do, what it means, jobs hit, evidence, and commands.
 
 The person who is woken reads this first, and perhaps nothing else. Unknown facts are left out, and
 text from the bus is cleaned, so that it cannot do harm at a receiver.
@@ -16,12 +16,12 @@ from alerts.message.evidence_text import facts_of
 from alerts.message.picture_link import PictureSigner
 from alerts.message.text import clean
 from alerts.notice import Notice
-from api.alerts import Action, Alert, AlertState, Incident
+from api.alerts import Action, Alert, AlertState, Incident, Subject
 from api.evidence import EvidenceReply
 from present.alert.incident import acknowledged, all_firing, inhibited_row, place_of, value_row
 from present.alert.timeline import reason_words
 from present.device.gpu import slot_text
-from telemetry.text import counted, duration, timestamp
+from telemetry.text import counted, duration, moment, timestamp
 
 T = TypeVar("T")
 LeftOut = Callable[[str, Exception], None]
@@ -89,8 +89,9 @@ class Page:
     """`PAGE`, `TICKET`, `INFO`, `TEST`, `RESOLVED`, `ACKNOWLEDGED`, `UPDATE`."""
     title: str
     facts: tuple[Fact, ...]
-    advice: str
-    """Meaning of the alert, and what to do."""
+    act: str
+    """The act that is asked for, the gentlest first."""
+    meaning: str
     others: tuple[str, ...]
     """Further alerts of the same incident, a line each."""
     links: tuple[Fact, ...]
@@ -118,12 +119,13 @@ def page_of(
     incident = notice.incident
     lead = incident.alerts[0] if incident.alerts else None
     over = notice.action is Action.RESOLVE
-    advice = "" if lead is None or over else clean(_advice(incident, lead), ADVICE)
+    act, meaning = ("", "") if lead is None or over else _advice(incident, lead)
     return Page(
         _tag(notice),
-        clean(incident.title, _TITLE) or clean(incident.key, _TITLE),
+        clean(_title(notice, lead, now), _TITLE),
         _part("facts", _known(_facts(notice, links, now)), left_out),
-        advice,
+        clean(act, ADVICE),
+        clean(meaning, ADVICE),
         () if over else _part("other alerts", _others(incident, left_out), left_out),
         _part("links", _links(notice, lead, links, now), left_out),
         () if over or notice.reason == "test" else _part("commands", _commands(incident, lead), left_out),
@@ -135,19 +137,33 @@ def _is_storm(incident: Incident) -> bool:
     return incident.group.get("rule") == "storm"
 
 
-def _advice(incident: Incident, lead: Alert) -> str:
-    """Return what to do, and what it means: of a storm no remedy of one GPU or node."""
+def _title(notice: Notice, lead: Alert | None, now: int) -> str:
+    """Return the problem, its place, and since when. A part of kilowatch itself is placed by its cluster."""
+    incident = notice.incident
+    cluster = (
+        ""
+        if lead is None or lead.node or lead.subject is not Subject.NODE
+        else _named("cluster", lead.labels)
+    )
+    over = incident.ended is not None or notice.action is Action.RESOLVE or notice.reason == "test"
+    since = "" if over else f"since {moment(_onset(incident), now)}"
+    return ", ".join(filter(None, (incident.title or incident.key, cluster, since)))
+
+
+def _advice(incident: Incident, lead: Alert) -> tuple[str, str]:
+    """Return what to do, and what it means: of a storm no remedy of one GPU or node; a rule that names no act has
+    it in its meaning."""
     if not _is_storm(incident):
-        return lead.description
+        return (lead.act, lead.description) if lead.act else (lead.description, "")
     first = f"Look at what they share first: {', '.join(incident.shared)}" if incident.shared else (
         "Look first for what they share: a feed, the cooling, a switch, a file server, a change that was rolled out"
     )  # fmt: skip
     starts = [one.since for one in incident.alerts if one.since]
-    within = duration((max(starts) - min(starts)) // _SECOND) if starts else ""
+    within = duration(max(1, -(-(max(starts) - min(starts)) // _SECOND))) if starts else ""
     seconds = f" Those listed began within {within}." if within else ""
     return (
-        f"{first}. Don't repair GPU by GPU or node by node before that is known. Many faults of one kind came within a "
-        f"minute and have one cause.{seconds}"
+        f"{first}. Don't repair GPU by GPU or node by node before that is known.",
+        f"Many faults of one kind came within a minute and have one cause.{seconds}",
     )
 
 
@@ -168,7 +184,7 @@ def plain_page(notice: Notice) -> Page:
     """Return the content of a notice whose page can't be made: severity, title and reason."""
     incident = notice.incident
     title = " ".join(str(incident.title or incident.key).split())[:_TITLE]
-    return Page(incident.severity.value.upper(), title, (), "", (), (), ())
+    return Page(incident.severity.value.upper(), title, (), "", "", (), (), ())
 
 
 def _tag(notice: Notice) -> str:
@@ -198,24 +214,30 @@ def _facts(notice: Notice, links: Links, now: int) -> Iterator[tuple[str, str]]:
     elif incident.alerts:
         lead = incident.alerts[0]
         labels = lead.labels
-        yield "What", lead.summary if clean(lead.summary) != clean(incident.title) else ""
+        yield (
+            "Runs there",
+            _joined(*(_named(name, labels) for name in ("job", "user", "account", "process"))),
+        )
+        yield "What", "" if clean(incident.title).startswith(clean(lead.summary)) else lead.summary
         yield "Rule", " ".join(filter(None, (lead.rule, lead.id and f"({lead.id})")))
         yield "Remedy", "" if lead.owner is None else lead.owner.text
         if lead.node:
             yield "Node", _joined(lead.node, _named("rack", labels), _named("cluster", labels))
         else:
-            yield lead.subject.value.capitalize(), _joined(lead.name, _named("cluster", labels))
+            yield (
+                _SUBJECTS.get(lead.subject, lead.subject.value.capitalize()),
+                _joined(lead.name, _named("cluster", labels)),
+            )
         yield "GPU", _gpu(lead)
         yield "Link", labels.get("link", "")
         yield "Unit", labels.get("unit", "")
         yield "Circuits", labels.get("circuits", "")
         its = value_row(lead)
-        yield "Value", "" if its.value in {"yes", "no"} else its.value  # the title says it
-        yield "Limit", its.short
-        yield (
-            "Runs there",
-            _joined(*(_named(name, labels) for name in ("job", "user", "account", "process"))),
+        shown = its.value in {"yes", "no", its.short} or (
+            not its.short and f" {its.value} " in f" {clean(lead.summary)} "
         )
+        yield "Value", "" if shown else its.value
+        yield "Limit", "" if its.value == its.short else its.short
     end = incident.ended if incident.ended is not None else now
     onset = _onset(incident)
     length = duration(max(0, (end - onset) // _SECOND))
@@ -243,6 +265,8 @@ def _onset(incident: Incident) -> int:
     return min([incident.began, *(one.since for one in incident.alerts if one.since)])
 
 
+_SUBJECTS = {Subject.NODE: "Part", Subject.UPS: "UPS"}
+"""Names of what belongs to no node, where they are other words than the subject: of a node's, a part of kilowatch."""
 _EXPLAINED = {"worse", "repeat", "escalated", "storm", "flapping", "forgotten"}
 """Reasons that a page says; others are plain from what it is."""
 
@@ -271,8 +295,10 @@ def _alike(incident: Incident) -> str:
 
 
 def _others(incident: Incident, left_out: LeftOut | None) -> Iterator[str]:
-    lead = clean(incident.alerts[0].summary) if incident.alerts else ""
-    rest = [one for one in incident.alerts[1:] if one.state is AlertState.FIRING]
+    """Yield the alerts that neither the title nor the facts name: of a storm all."""
+    storm = _is_storm(incident)
+    lead = clean(incident.alerts[0].summary) if incident.alerts and not storm else ""
+    rest = [one for one in incident.alerts[not storm :] if one.state is AlertState.FIRING]
     rest = [one for one in rest if clean(one.summary) != lead]
     for alert in rest[:_OTHERS]:
         yield from _part(alert.key, map(_line, (alert,)), left_out)
@@ -326,7 +352,8 @@ def _silencing(incident: Incident, lead: Alert) -> Iterator[str]:
     """Yield matchers that cover the lead and alerts like it, and no more than the incident does."""
     yield f"rule={lead.rule}"
     if not lead.node:
-        yield f"name={lead.name}"
+        if lead.name:
+            yield f"name={lead.name}"
         return
     like = [alert for alert in incident.alerts if alert.rule == lead.rule]
     if all(alert.node == lead.node for alert in like):

@@ -56,7 +56,7 @@ def remarks_of(alert: Alert, links: Links) -> dict[str, str]:
         if name not in _IDENTITY and name != "name" and _NAME.fullmatch(name)
     } | {
         "summary": alert.summary,
-        "description": alert.description,
+        "description": alert.advice,
         "where": place_of(alert),
         "value": alert.value_text,
         "limit": alert.limit_text,

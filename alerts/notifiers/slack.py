@@ -91,12 +91,10 @@ def escaped(words: str) -> str:
 
 
 def _blocks(page: Page) -> list[dict[str, Any]]:
-    blocks: list[dict[str, Any]] = []
+    blocks = [_section(escaped(part)) for part in (page.act, page.meaning) if part]
     for start in range(0, len(page.facts), FIELDS):
         fields = [_pair(fact) for fact in page.facts[start : start + FIELDS]]
         blocks.append({"type": "section", "fields": fields})
-    if page.advice:
-        blocks.append(_section(escaped(page.advice)))
     if page.evidence:
         lines = [f"*{escaped(fact.name)}* {escaped(fact.value)}" for fact in page.evidence]
         blocks.append(_section("\n".join(lines)))

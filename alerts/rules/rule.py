@@ -46,7 +46,7 @@ FIELDS = (
     "where", "node", "gpu", "uuid", "index", "name", "pci", "serial", "slot", "link", "value",
     "limit", "cost", "line", "process", "meaning", "remedy", "rack", "job", "user", "account", "circuits",
 )  # fmt: skip
-"""Names in braces in a rule's `summary` and `description`, beside those of metrics."""
+"""Names in braces in a rule's `summary`, `act` and `description`, beside those of metrics."""
 
 
 Span = Literal[
@@ -159,8 +159,11 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     """Owner of the remedy: reset, reboot, cold_start, replace, facility, application or monitor."""
     summary: str
     """Alert text of one line; `{where}` and `{value}` are the device and the reading."""
+    act: str = ""
+    """The act that is asked for, in the imperative, the gentlest first: the first line that the person who is woken reads. [the
+    first of `steps`]"""
     description: str
-    """Meaning of the alert and what to do, for the person who is woken."""
+    """Meaning of the alert, for the person who is woken."""
     causes: str = ""
     """Usual causes, the likeliest first. For the runbook."""
     steps: tuple[str, ...] = ()
@@ -176,6 +179,16 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     """Rules whose alerts are a consequence of this one's, each with the place and the reason."""
     enabled: bool = True
     example: tuple[Example, ...] = ()
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """Texts of its alerts that have fields."""
+        return self.summary, self.act, self.description
+
+    @property
+    def advice(self) -> str:
+        """Act and meaning in one text."""
+        return " ".join(filter(None, (self.act, self.description)))
 
 
 _SPANS = {
@@ -243,6 +256,8 @@ def _rule(path: Path, number: int, raw: Any) -> Rule:
     if "group" not in raw:
         span: Any = _SPANS.get(rule.table, "circuit")
         rule = msgspec.structs.replace(rule, group=span)
+    if not rule.act and rule.steps and not any(_field_problems(rule.steps[0], facts=False)):
+        rule = msgspec.structs.replace(rule, act=rule.steps[0])
     for problem, cure in _problems(rule):
         raise ConfigError(where, problem, cure)
     return rule
@@ -314,7 +329,7 @@ def _problems(rule: Rule) -> Iterator[tuple[str, str]]:
     yield from _time_problems(rule)
     yield from _order_problems(rule)
     yield from _inhibition_problems(rule)
-    for template in (rule.summary, rule.description):
+    for template in rule.texts:
         yield from _field_problems(template, facts=rule.table.snapshot_kind is not None)
     for example in rule.example:
         yield from _example_problems(example)

@@ -73,7 +73,7 @@ class AlertRule:
         """Texts of its alerts."""
         return {
             "summary": _text(self.rule.summary, self.rule),
-            "description": _text(self.rule.description, self.rule),
+            "description": _text(self.rule.advice, self.rule),
             "runbook_url": f"{runbook}#{self.rule.runbook}",
         }
 
@@ -140,7 +140,7 @@ def recordings(made: Sequence[AlertRule]) -> dict[str, str]:
 
 def _text(template: str, rule: Rule) -> str:
     """Return a rule's text as a template of Prometheus, which knows no catalogue: meaning and remedy are left out."""
-    known = re.sub(r"\{(?:meaning|remedy)\} ?", "", template).strip()
+    known = re.sub(r"(?:: )?\{(?:meaning|remedy)\} ?", "", template).strip()
     return re.sub(r"\{(\w+)\}", lambda found: _field(found[1], rule), known)
 
 

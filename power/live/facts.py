@@ -342,14 +342,15 @@ def _what(circuit: Circuit, context: FactContext) -> dict[str, str]:
 
 
 def _remedy(cap: Cap | None, move: str, models: Sequence[str]) -> str:
-    ways = []
+    """Return what lowers the load, the gentlest first; a cap that the cards do not take is said last."""
+    ways, note = [], ""
     if cap is not None and cap.reachable:
         command = limit_command(models, cap.watts_per_gpu)
         ways.append(f"cap each GPU at {exact_watts(cap.watts_per_gpu)} ({command})")
     elif cap is not None and cap.watts_per_gpu > 0:
-        ways.append(f"a cap of {exact_watts(cap.watts_per_gpu)} per GPU would do, below the {exact_watts(cap.floor_watts or 0.0)} that these cards take")  # fmt: skip
+        note = f" (a cap would have to be {exact_watts(cap.watts_per_gpu)} per GPU, below the {exact_watts(cap.floor_watts or 0.0)} that these cards take)"
     if move:
         ways.append(move)
     if cap is not None:
         ways += cap.instead
-    return "; or ".join(ways) if ways else "move load to another circuit"
+    return ("; or ".join(ways) if ways else "move load to another circuit") + note

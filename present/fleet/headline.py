@@ -81,12 +81,12 @@ def headline(
         return _calm(circuits, heard, trips)
     worst = incidents[0]
     lead = worst.alerts[0] if worst.alerts else None
-    why, act = "" if lead is None else lead.description, ""
+    why, act = ("", "") if lead is None else (lead.description, lead.act)
     if lead is not None and lead.subject is Subject.CIRCUIT:
         about = next((one for one in circuits if one.id == lead.name), None)
         if about is not None:
             its = circuit_headline(about, Tone.CRIT)
-            why, act = f"{its.text}; {its.why}", its.act
+            why, act = f"{its.text}; {its.why}", its.act or act
     urgency = Urgency.PAGE if found[Severity.PAGE] else Urgency.TICKET
     return Headline(urgency, f"{', '.join(counts)}: {worst.title or worst.key}", why, act, worst.key, trips)  # fmt: skip
 
@@ -114,14 +114,14 @@ def incident_headline(incident: Incident, circuit: CircuitState | None = None) -
     """Return the headline of an incident's page. `circuit`: the one that it is about, as it is now."""
     lead = incident.alerts[0] if incident.alerts else None
     what = incident.title or incident.key
-    why = "" if lead is None else lead.description
+    why, act = ("", "") if lead is None else (lead.description, lead.act)
     if incident.ended is not None:
         return Headline(Urgency.WELL, what, why)
     urgency = Urgency.PAGE if incident.severity is Severity.PAGE else Urgency.TICKET
     if circuit is None:
-        return Headline(urgency, what, why)
+        return Headline(urgency, what, why, act)
     its = circuit_headline(circuit, Tone.CRIT)
-    return Headline(urgency, what, f"{its.text}; {its.why}", its.act, trips=its.trips)
+    return Headline(urgency, what, f"{its.text}; {its.why}", its.act or act, trips=its.trips)
 
 
 _PASSED = (NextKind.FULL, NextKind.OVER)

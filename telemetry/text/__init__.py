@@ -108,6 +108,12 @@ def timestamp(wall_ns: int) -> str:
     return f"{_moment(wall_ns):%Y-%m-%d %H:%M:%S} UTC"
 
 
+def moment(wall_ns: int, now_ns: int) -> str:
+    """Return a time to the minute, with its day where that is another than now: `12:00 UTC`, `2026-11-20 23:58 UTC`."""
+    its, now = _moment(wall_ns), _moment(now_ns)
+    return f"{its:%H:%M} UTC" if its.date() == now.date() else f"{its:%Y-%m-%d %H:%M} UTC"
+
+
 def rfc3339(wall_ns: int) -> str:
     """Return a time for programs: `2026-11-21T12:00:05.123Z`."""
     moment = _moment(wall_ns)

@@ -83,7 +83,7 @@ async def test_a_bad_reading_is_one_incident_paged_once_and_resolved(
         await until(lambda: pager.calls)
         (call,) = pager.calls
         assert call.action == "trigger"
-        assert call.body["payload"]["summary"].endswith("n1 GPU 0 is at 93 °C")
+        assert call.body["payload"]["summary"].startswith("[PAGE] n1 GPU 0 is at 93 °C, since ")
         (incident,) = alerting.pipeline.manager.incidents()
         assert [one.key for one in incident.alerts] == [HOT]
         assert await alerting.saved(10)
@@ -380,7 +380,7 @@ def test_an_alert_about_the_aggregator_is_as_it_always_was(
     assert alert.labels == {"cluster": "lab"}
     assert (alert.value, alert.value_text, alert.runbook) == (None, "", "the-monitor-itself")
     assert summary in alert.summary
-    assert description in alert.description
+    assert description in alert.advice
     monitor(engine, {}, 301.0, 3)
     (over,) = monitor(engine, {}, 481.0, 4)
     assert over.summary == alert.summary  # the reason outlives the problem
@@ -406,8 +406,8 @@ def test_a_channel_that_fails_and_a_journal_that_is_lost_are_alerts(tmp_path: Pa
     assert "file is not a database" in lost.summary
     assert (delivery.key, delivery.name) == ("delivery_failing/channel/dead", "dead")
     assert delivery.labels == {"channel": "dead"}
-    assert delivery.description == (
-        "nothing gets through. 5 messages wait. Try it with `kilowatch notify test dead`."
+    assert delivery.advice == (
+        "Try it with `kilowatch notify test dead`. 5 messages wait: nothing gets through."
     )
     assert now(10**18 + day - 1, dead) == {}
     over = now(10**18 + day, dead)

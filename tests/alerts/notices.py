@@ -60,7 +60,8 @@ def alert(
         value=79.0,
         value_text="XID 79",
         summary=f"{where} fell off the bus",
-        description="The driver has lost it. Drain the node, power it off and on, and run dcgmi.",
+        act="Drain the node, power it off and on, and run dcgmi.",
+        description="The driver has lost it.",
         runbook="gpu-lost",
         owner=Owner.COLD_START,
     )

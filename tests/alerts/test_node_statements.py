@@ -110,8 +110,8 @@ def xid(number: int, gpu: str) -> Event:
 
 
 def lines(pages: list[Notice]) -> list[list[str]]:
-    """Descriptions of the alerts of each page."""
-    return [[alert.description for alert in page.incident.alerts] for page in pages]
+    """What to do, and the meaning, of the alerts of each page."""
+    return [[alert.advice for alert in page.incident.alerts] for page in pages]
 
 
 def test_another_fault_of_the_node_rings_while_the_first_still_fires(watched: Watched) -> None:
@@ -180,7 +180,7 @@ def test_every_fault_ends_when_the_driver_is_quiet_for_long_enough(
     watched.play(3700)
     over = [one for one in watched.notices[ended:] if one.action is Action.RESOLVE]
     assert sorted(text for (text,) in lines(over)) == sorted(
-        one.description
+        one.advice
         for page in watched.notices[:ended]
         if page.action is Action.TRIGGER
         for one in page.incident.alerts

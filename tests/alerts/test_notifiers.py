@@ -206,7 +206,7 @@ def test_a_pagerduty_event_says_all_it_can() -> None:
     assert body["client_url"] == incident["href"]
     assert runbook == {"href": "https://docs.example/runbook#gpu-lost", "text": "Runbook"}
     payload = body["payload"]
-    assert payload["summary"] == "[PAGE] dgx-01 GPU 3 fell off the bus"
+    assert payload["summary"] == "[PAGE] dgx-01 GPU 3 fell off the bus, since 12:00 UTC"
     assert payload["source"] == "dgx-01 GPU 3"
     assert payload["severity"] == "critical"
     assert payload["timestamp"] == "2026-08-01T12:00:00.000Z"
@@ -331,7 +331,7 @@ async def test_apprise_tells_its_services_and_a_hang_holds_nobody_up(tmp_path: P
     async with told("apprise", tmp_path) as (hook, send):
         assert isinstance(await send(notice()), Delivered)
         (body,) = hook.bodies
-        assert body["title"] == "[PAGE] dgx-01 GPU 3 fell off the bus"
+        assert body["title"] == "[PAGE] dgx-01 GPU 3 fell off the bus, since 12:00 UTC"
         assert body["type"] == "failure"
     held: list[asyncio.StreamWriter] = []
     silent = await asyncio.start_server(lambda _, out: held.append(out), "127.0.0.1", 0)

@@ -38,8 +38,10 @@ def replaced(**more: object) -> Incident:
 
 def test_a_page_says_what_where_since_when_how_bad_who_and_what_to_do() -> None:
     assert text(page()).splitlines() == [
-        "[PAGE] dgx-01 GPU 3 fell off the bus",
-        "What to do: The driver has lost it. Drain the node, power it off and on, and run dcgmi.",
+        "[PAGE] dgx-01 GPU 3 fell off the bus, since 12:00 UTC",
+        "Drain the node, power it off and on, and run dcgmi.",
+        "Meaning: The driver has lost it.",
+        "Runs there: job 4711 · user ada",
         "Rule: gpu_lost",
         "Remedy: cold start",
         "Node: dgx-01 · rack r12 · cluster hall-1",
@@ -47,7 +49,6 @@ def test_a_page_says_what_where_since_when_how_bad_who_and_what_to_do() -> None:
         "serial 1652622032001 · PCI 00000000:3B:00.0 · slot 4",
         "Circuits: PDU-A-12,PDU-B-12",
         "Value: XID 79",
-        "Runs there: job 4711 · user ada",
         "Since: 2026-08-01 12:00:00 UTC (3 min)",
         "Incident: https://kilowatch.example/incidents/i-1",
         "Runbook: https://docs.example/runbook#gpu-lost",
@@ -70,12 +71,33 @@ def test_since_is_the_onset_and_not_when_the_rule_fired() -> None:
     assert "From: 2026-08-01 11:59:25 UTC" in text(page(notice(about=over)))
 
 
+def test_an_onset_of_another_day_says_its_day() -> None:
+    early = msgspec.structs.replace(alert(), since=NOON - 13 * 60 * MINUTE)
+    said = page(notice(about=incident(alerts=[early])))
+    assert said.title == "dgx-01 GPU 3 fell off the bus, since 2026-07-31 23:00 UTC"
+
+
+def test_a_rule_that_names_no_act_has_what_to_do_in_its_meaning() -> None:
+    """A rule of an operator's file, as they were written before."""
+    old = msgspec.structs.replace(alert(), act="", description="Drain it. The driver has lost it.")
+    said = page(notice(about=incident(alerts=[old])))
+    assert (said.act, said.meaning) == ("Drain it. The driver has lost it.", "")
+
+
+def test_a_part_of_kilowatch_itself_is_placed_by_its_cluster() -> None:
+    own = Alert(key="k", rule="bus_lost", state=AlertState.FIRING, severity=Severity.PAGE, node="",
+                subject=Subject.NODE, labels={"cluster": "hall-1"}, summary="kilowatch receives nothing")  # fmt: skip
+    said = page(notice(about=incident(alerts=[own])))
+    assert said.title == "kilowatch receives nothing, cluster hall-1, since 12:00 UTC"
+    assert "name=" not in dict(said.commands)["Silence"]
+
+
 def test_what_is_not_known_is_not_said() -> None:
     bare = Alert(key="k", rule="silent", state=AlertState.FIRING, severity=Severity.PAGE, node="n1",
                  subject=Subject.NODE, summary="n1 is silent")  # fmt: skip
     said = text(page(notice(about=incident(alerts=[bare])), Links()))
     assert said.splitlines() == [
-        "[PAGE] n1 is silent",
+        "[PAGE] n1 is silent, since 12:00 UTC",
         "Rule: silent",
         "Node: n1",
         "Since: 2026-08-01 12:00:00 UTC (3 min)",
@@ -125,10 +147,8 @@ def test_a_storm_begins_with_what_its_nodes_share_and_asks_for_no_remedy_of_one(
         incident(alerts=alerts), group=group, shared=("rack r12",), owner=None
     )
     said = page(notice(about=storm, reason="storm"))
-    assert said.advice.startswith(
-        "Look at what they share first: rack r12. Don't repair GPU by GPU"
-    )
-    assert said.advice.endswith("Those listed began within 3 s.")
+    assert said.act.startswith("Look at what they share first: rack r12. Don't repair GPU by GPU")
+    assert said.meaning.endswith("Those listed began within 3 s.")
     assert {"Remedy", "GPU", "Node", "Rule"}.isdisjoint(dict(said.facts))
     assert dict(said.facts)["Shared"] == "rack r12"
     assert [name for name, _ in said.commands] == ["Acknowledge"]
@@ -139,7 +159,7 @@ def test_an_end_says_how_long_it_took_and_asks_for_nothing() -> None:
     said = page_of(over, LINKS, NOON + 91 * MINUTE)
     assert said.headline == "[RESOLVED] dgx-01 GPU 3 fell off the bus"
     assert dict(said.facts)["Until"] == "2026-08-01 13:30:00 UTC (90 min)"
-    assert (said.commands, said.advice, said.others) == ((), "", ())
+    assert (said.commands, said.act, said.meaning, said.others) == ((), "", "", ())
 
 
 @pytest.mark.parametrize(
@@ -169,7 +189,7 @@ def test_each_kind_of_notice_says_which_it_is(
 
 def test_nothing_from_the_bus_can_do_harm() -> None:
     bad = alert(node=EVIL, labels=dict.fromkeys(("job", "serial", "rack", "slot", "gpu"), EVIL))
-    bad = msgspec.structs.replace(bad, summary=EVIL, description=EVIL, value_text=EVIL)
+    bad = msgspec.structs.replace(bad, summary=EVIL, act=EVIL, description=EVIL, value_text=EVIL)
     about = msgspec.structs.replace(incident(EVIL, alerts=[bad]), title=EVIL)
     said = page(notice(about=about))
     for whole in (text(said), markdown(said), str(details(said))):

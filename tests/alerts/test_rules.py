@@ -9,10 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from alerts.engine.rule_tests import failures, holds, play
+from alerts.engine.rule_tests import failures, first_alert, holds, play
+from alerts.message.formats import text
+from alerts.message.page import Links, page_of
+from alerts.notice import Notice
 from alerts.rules.rule import FOLDER, KINDS, Example, Rule, load, monitor_rules, read, words_of
-from api.alerts import Severity, Subject
+from alerts.xid.catalogue import catalogue
+from api.alerts import Action, Incident, Severity, Subject
 from telemetry.errors import ConfigError
+from telemetry.statements.catalogue import statements
+from telemetry.statements.node import node_statements
 from tests.alerts.mutants import mutated
 from tests.kit.night import size
 
@@ -74,6 +80,49 @@ def test_whatever_is_changed_in_a_rule_its_examples_notice(rule: Rule, unchanged
     assert [
         mutant for mutant in mutants if all(holds(mutant, each) for each in mutant.example)
     ] == []
+
+
+_IMPERATIVES = {
+    "Cap", "Check", "Checkpoint", "Do", "Drain", "End", "Find", "Follow", "Have", "Hold", "Install", "Limit", "Look", "Lower", "Make",
+    "Move", "Ping", "Read", "Reboot", "Replace", "Reset", "Restart", "Run", "Shut", "Start", "Stop", "Switch", "Take", "Try", "Update",
+}  # fmt: skip
+"""First words of what to do."""
+_FACTS = {
+    name: f"the {name}" for rule in (*RULES, *MONITOR) for name in re.findall(r"{(\w+)}", "".join(rule.texts))
+} | {"remedy": "cap each GPU at 400 W", "name": "R12-A", "node": "", "cluster": "lab"}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "rule", [one for one in (*RULES, *MONITOR) if one.severity is Severity.PAGE], ids=lambda one: one.name
+)  # fmt: skip
+def test_a_page_says_where_and_since_and_then_what_to_do(rule: Rule) -> None:
+    """On a lock screen: what, where and since when in the title, and below it an act in the imperative."""
+    fired = first_alert(rule, node="dgx-07", gpu="GPU-7", row="R12-A", facts=_FACTS)
+    incident = Incident(
+        key="i-1", severity=fired.severity, title=fired.summary, began=fired.changed, alerts=(fired,), firing=1, total=1
+    )  # fmt: skip
+    notice = Notice(
+        id="1", action=Action.TRIGGER, incident=incident, at=fired.changed, reason="new"
+    )
+    title, first, *_ = text(page_of(notice, Links("lab"), fired.changed)).splitlines()
+    place = "cluster lab" if rule.table is Subject.MONITOR else fired.node or fired.name
+    assert place in title or "the failover" in title  # which names the circuit
+    assert re.search(r", since (\d{4}-\d\d-\d\d )?\d\d:\d\d UTC$", title)
+    assert first.split()[0].rstrip(",;:") in _IMPERATIVES
+    assert "unknown" not in first
+
+
+@pytest.mark.parametrize("rule", [*RULES, *MONITOR], ids=lambda rule: rule.name)
+def test_every_rule_that_notifies_names_an_act(rule: Rule) -> None:
+    assert rule.act or rule.severity is Severity.INFO
+
+
+def test_every_remedy_of_a_page_by_a_catalogue_begins_with_an_act() -> None:
+    """It is the first line of the pages of `gpu_fault`, `driver_fault` and `node_fault`."""
+    stated = [*statements().values(), *node_statements().values(), *catalogue().values()]
+    pages = [one.remedy for one in stated if one.severity == "page"]
+    assert len(pages) > 50
+    assert [one for one in pages if one.split()[0].rstrip(",;:") not in _IMPERATIVES] == []
 
 
 def test_names_are_unique_and_every_rule_has_a_runbook() -> None:
@@ -309,9 +358,9 @@ def exact_rules(constant: float) -> str:
     """Return a rules file with each comparison, and an example of a reading that equals `constant`."""
     found: list[str] = []
     for kind, rows in EXACT.items():
-        for text, bad in rows:
+        for template, bad in rows:
             metric = "gpu_utilization_ratio"
-            compared = text.format(m=metric, c=constant)
+            compared = template.format(m=metric, c=constant)
             its = f'expr = "{compared}"' if kind == "expr" else f'metric = "{metric}", {compared}'
             found.append(f"""
 [[rule]]

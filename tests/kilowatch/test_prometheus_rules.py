@@ -238,8 +238,8 @@ def test_people_read_the_device_its_value_and_what_is_asked_for(tmp_path: Path) 
                                    "node": "n1", "gpu": "3", "uuid": "GPU-3"},
                     "exp_annotations": {
                         "summary": "GPU 3 of n1 has fallen off the bus",
-                        "description": "The driver no longer reaches this GPU (H100, 0000:18:00.0, serial 1654). "
-                        "Drain n1 and reboot it; if the GPU is lost again, have it replaced.",
+                        "description": "Drain n1 and reboot it; if the GPU is lost again, have it replaced. "
+                        "The driver no longer reaches this GPU (H100, 0000:18:00.0, serial 1654).",
                         "runbook_url": "https://r#gpu-lost",
                     },
                 }],

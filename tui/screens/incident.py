@@ -90,9 +90,9 @@ def _lead(incident: Incident, width: int) -> list[Line]:
     if value:
         lines.append([("value ", "dim"), (clean(value), "")])
     lines.append([])
-    lines += [[(line, "")] for line in wrapped(clean(lead.description), max(20, width - 1))]
+    lines += [[(line, "")] for line in wrapped(clean(lead.advice), max(20, width - 1))]
     for name in ("remedy", "circuits", "rack", "job", "pci", "serial", "slot"):
-        if name in lead.labels and lead.labels[name] not in lead.description:
+        if name in lead.labels and lead.labels[name] not in lead.advice:
             words = wrapped(clean(lead.labels[name]), max(20, width - len(name) - 2))
             lines += [[(f"{name} " if n == 0 else " " * (len(name) + 1), "dim"), (line, "")]
                       for n, line in enumerate(words)]  # fmt: skip
