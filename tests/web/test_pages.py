@@ -33,6 +33,7 @@ from api.alerts import AlertState, Incident, IncidentNote, Severity
 from api.fleet import NodeReply, NodeStatus
 from api.node_register import ReleaseDrift
 from api.power import CircuitReply, CircuitState, LoadState, PowerReply, TripSeconds
+from bench.live_fleet import LiveFleet
 from telemetry.text import rfc3339
 from tests.aggregator.fake_view import FakeView
 from tests.aggregator.http_client import Door, bearer, door
@@ -472,6 +473,25 @@ async def test_the_first_page_counts_the_nodes_of_other_releases(
         assert "nodes?q=older" in page.links
         monkeypatch.setattr(overview_tiles, "release", lambda: "2026.1")
         assert "than this aggregator's" not in (await read(client, "/")).text
+
+
+async def test_a_sum_says_what_is_not_in_it() -> None:
+    """Also what an hour costs: it is of the power that is known."""
+    view = LiveFleet(8, still=True)
+    for _ in range(3):
+        await view.beat()
+    async with door(view) as client:
+        page = await read(client, "/")
+        assert "≥" not in page.text
+        assert re.search(r"Cost now \$[0-9.]+ an hour at \$0.09 a kWh; this month", page.text)
+        for _ in range(11):  # node-0003 falls silent, and GPUs of others are lost
+            await view.beat()
+        page = await read(client, "/")
+    assert re.search(r"At the wall ≥[0-9.]+ kW", page.text)
+    assert re.search(r"GPU power ≥[0-9.]+ kW", page.text)
+    assert re.search(
+        r"Cost now ≥\$[0-9.]+ an hour at \$0.09 a kWh, without 1 node whose power is not known;", page.text
+    )  # fmt: skip
 
 
 async def test_a_browser_gets_a_page_where_there_is_nothing() -> None:
