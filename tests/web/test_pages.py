@@ -373,7 +373,21 @@ def test_a_chart_leaves_out_unknown_highs_and_stays_within_its_axes() -> None:
     assert (high.count("M"), high.count("L")) == (2, 1)
     (line_path,) = re.findall(r'class="line" d="([^"]*)"', body)
     heights = [float(one.split()[1]) for one in re.split("[ML]", f"{line_path} {high}") if one]
-    assert max(heights) == 280.0 - 24.0, "the bottom of the plot"
+    assert max(heights) == 100.0, "the bottom of the plot"
+
+
+def test_a_chart_hatches_what_is_not_known_and_stretches_no_word() -> None:
+    """Before the first reading, between two and after the last; a hole of one reading is none."""
+    step = 60 * 10**9
+    at = [n * step for n in (4, 5, 7, 14, 15)]
+    series = LoadSeries(at, [10.0, 10.0, 12.0, 9.0, 9.0], [None] * 5, "W", step)
+    body = load_chart(series, 0, 20 * step, [("limit", 15.0)], "load")
+    found = re.findall(r'class="qx" x="([\d.]+)%" width="([\d.]+)%"', body)
+    assert [(float(x), float(width)) for x, width in found] == [(0, 20), (40, 30), (80, 20)]
+    assert body.count(">not known<") == 3
+    outside, _, plot = body.partition("<svg y=")
+    assert "viewBox" not in outside, "words stand where nothing is stretched"
+    assert "<text" not in plot.partition("</svg>")[0]
 
 
 def heights(body: str) -> list[float]:
@@ -384,7 +398,7 @@ def heights(body: str) -> list[float]:
 
 def ticks(body: str, unit: str) -> list[float]:
     """The numbers beside the axis of a chart."""
-    return [float(one) for one in re.findall(rf'text-anchor="end">(-?[\d.]+) {unit}<', body)]
+    return [float(one) for one in re.findall(rf'dy="-3">(-?[\d.]+) {unit}<', body)]
 
 
 def test_temperatures_and_clocks_fill_their_chart_and_power_begins_at_zero() -> None:
@@ -393,11 +407,11 @@ def test_temperatures_and_clocks_fill_their_chart_and_power_begins_at_zero() -> 
     heat = LoadSeries(at, [61.0, 66.0, 64.0], [None] * 3, "°C", step)
     near = load_chart(heat, 0, 3 * step, [], "temperature", from_zero=False)
     assert ticks(near, "°C") == [61.0, 62.0, 63.0, 64.0, 65.0, 66.0]
-    assert max(heights(near)) - min(heights(near)) > 200, "five degrees fill the chart"
+    assert max(heights(near)) - min(heights(near)) > 80, "five degrees fill the chart"
     watts = LoadSeries(at, [661.0, 666.0, 664.0], [None] * 3, "W", step)
     whole = load_chart(watts, 0, 3 * step, [], "power")
     assert ticks(whole, "W")[0] == 0.0
-    assert max(heights(whole)) - min(heights(whole)) < 10, "one percent stays small"
+    assert max(heights(whole)) - min(heights(whole)) < 4, "one percent stays small"
     still = LoadSeries(at, [1980.0] * 3, [None] * 3, "MHz", step)
     found = ticks(load_chart(still, 0, 3 * step, [], "clock", from_zero=False), "MHz")
     assert (found[0], found[-1]) == (1980.0, 1985.0)
