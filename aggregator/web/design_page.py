@@ -18,6 +18,7 @@ from aggregator.web.circuit_list import ALERT_TONES, STATUS_WORDS
 from aggregator.web.content import PageContent
 from aggregator.web.fleet_map import NodeCells, fleet_map
 from aggregator.web.headline_part import figure_tile, headline_part, tile, tiles
+from aggregator.web.held_clocks import held_strip
 from aggregator.web.icons import badge
 from aggregator.web.load_chart import LoadSeries
 from aggregator.web.markup import fact, section, table, text
@@ -95,7 +96,9 @@ def _charts() -> str:
             (LoadSeries(at[:15], own.values[:15], own.highs[:15], "°C", minute), None, _GPUS[4]),
         )
     )  # fmt: skip
-    return f'<div class="multiples">{"".join(drawn)}</div>'
+    held = LoadSeries(at, [float(n > 30 * minute) for n in at], [None] * len(at), "", minute)
+    strip = f"<p>When a reason held its clocks: {held_strip(held, 0, 60 * minute, 'ticket')}</p>"
+    return f'<div class="multiples">{"".join(drawn)}</div>{strip}'
 
 
 async def design(request: web.Request) -> PageContent:

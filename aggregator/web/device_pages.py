@@ -14,7 +14,7 @@ from aiohttp import web
 from aggregator.http.alerts import row_of
 from aggregator.http.auth import CALLER
 from aggregator.http.circuits import circuits_now
-from aggregator.http.nodes import describe, gpu_reply, node_reply
+from aggregator.http.nodes import describe, device, gpu_reply, node_reply
 from aggregator.http.parameters import between, one_of, query, whole_number
 from aggregator.http.reply import VIEW
 from aggregator.register.node_register import drift
@@ -22,12 +22,20 @@ from aggregator.view import AggregatorView, parts_of
 from aggregator.web.chart_time import USUAL_SPAN, time_tabs
 from aggregator.web.circuit_list import ALERT_TONES, nearest_table
 from aggregator.web.content import PageContent, shown_to
-from aggregator.web.device_tables import alert_table, reading_cell, readings_table
+from aggregator.web.device_tables import alert_table
 from aggregator.web.electrical_pages import circuit_with_facts, status_of
 from aggregator.web.gpu_holders import holders_section, holders_text
+from aggregator.web.gpu_page import GpuParts, gpu_body
+from aggregator.web.held_clocks import held_clocks
 from aggregator.web.load_chart import NOTHING_STORED, load_chart
-from aggregator.web.markup import fact, facts, link, moment, section, table, text, toned
-from aggregator.web.multiples import METRICS, PEERS_IN_GREY, multiples, past_beside
+from aggregator.web.markup import section
+from aggregator.web.multiples import (
+    METRICS,
+    PEERS_IN_GREY,
+    beside_chart,
+    multiples,
+    past_beside,
+)
 from aggregator.web.node_list import (
     COLUMNS,
     WORST,
@@ -39,28 +47,21 @@ from aggregator.web.past_readings import FROM_DATA, power_of_gpus, readings_of
 from aggregator.web.port_pages import ports_of_node
 from alerts.message.commands import recover_of
 from api.alerts import Alert, AlertState, Severity
-from api.device import InstanceReply
+from api.device import GpuReply
 from api.fleet import NodeReply, NodesReply
 from api.power import CircuitsReply, CircuitState
 from present.circuit.figures import by_urgency
-from present.device.gpu import event_row, gpu_name, identity_rows, state_row
-from present.device.gpu import now_rows as gpu_now_rows
+from present.device.figures import HEAT, MEMORY
+from present.device.gpu import gpu_name
 from present.device.reading import metric_text
-from present.fleet.device_headline import OpenAlert, node_headline
+from present.fleet.device_headline import OpenAlert, gpu_headline, node_headline
 from telemetry.catalogue import BY_NAME
-from telemetry.devices import Event
+from telemetry.devices import Gpu
 from telemetry.metric import Table, Unit
 from telemetry.runtime.release import release
-from telemetry.text import counted
 
 Floats = npt.NDArray[np.floating]
-_SHOWN_OF_INSTANCE = (
-    "instance_memory_used_bytes", "instance_memory_total_bytes", "instance_sm_active_ratio",
-    "instance_tensor_active_ratio", "instance_dram_active_ratio", "instance_processes",
-)  # fmt: skip
-_CHARTS = (
-    "gpu_power_watts", "gpu_temperature_celsius", "gpu_utilization_ratio", "gpu_sm_clock_hertz",
-)  # fmt: skip
+_CHARTS = (*METRICS, MEMORY)
 """Readings of a GPU that its page draws."""
 _NODE_CHARTS = (
     "node_wall_power_watts",
@@ -195,65 +196,33 @@ async def gpu(request: web.Request) -> PageContent:
     reply = shown_to(request, await gpu_reply(request, {}))
     one, home = reply.gpu, reply.node.node
     start, end = between(asked.get("from"), asked.get("to"), view.wall(), USUAL_SPAN)
-    limit = reply.readings.get("gpu_power_limit_watts")
-    limits = {"gpu_power_watts": [] if limit is None else [("limit", limit)]}
-    drawn = [
-        await _chart(view, one.uuid, name, start, end, limits.get(name, ())) for name in _CHARTS
-    ]
-    charts = time_tabs(("gpus", one.uuid), "past", asked, start, end) + "".join(drawn)
-    state = state_row(one, reply.readings, reply.gaps)
-    rows = (*identity_rows(one), *([state] if state.value else gpu_now_rows(reply.readings.get)))
-    about = facts(
-        [
-            ("node", link(home, "nodes", home)),
-            ("model", text(one.name)),
-            *((row.label, fact(row)) for row in rows if row.value),
-        ]
+    peers, own = _peers(view, one), GpuReply(one, reply.readings, reply.gaps)
+    past = await past_beside(view, one.uuid, peers, _CHARTS, start, end)
+    heat = beside_chart(HEAT, past.pop(HEAT), own, peers, start, end, small=False)
+    grey = PEERS_IN_GREY if peers else ""
+    small = multiples(past, own, peers, start, end)
+    parts = GpuParts(
+        alerts=alert_table(view, reply.alerts, reply.at),
+        holders=holders_section(view, home, [one], private=request[CALLER].sees_private),
+        past=time_tabs(("gpus", one.uuid), "past", asked, start, end) + heat,
+        multiples=small and grey + small,
+        held=await held_clocks(view, one.uuid, start, end),
     )
-    body = (
-        about
-        + section("Alerts", alert_table(view, reply.alerts, reply.at), "alerts")
-        + holders_section(view, home, [one], private=request[CALLER].sees_private)
-        + _instances(reply.instances)
-        + section("Past", charts, "past")
-        + section("Readings", readings_table(reply.readings, reply.gaps), "readings")
-        + section("Events", _events(reply.events, reply.at), "events")
-    )
+    title = gpu_headline(reply, open_alerts(view, reply.alerts), peers)
+    body = gpu_body(reply, title, peers, parts)
     return PageContent(gpu_name(home, one.index), body, live="to" not in asked)
 
 
-def _instances(instances: Sequence[InstanceReply]) -> str:
-    """Return the MIG instances of a GPU with their readings; nothing without any."""
-    if not instances:
-        return ""
-    heads = ("instance", *map(metric_text, _SHOWN_OF_INSTANCE))
-    rows = [
-        (
-            text(each.instance.name),
-            *(reading_cell(each.readings, each.gaps, name) for name in _SHOWN_OF_INSTANCE),
-        )
-        for each in instances
+def _peers(view: AggregatorView, gpu: Gpu) -> list[GpuReply]:
+    """Return the other GPUs of a GPU's node, with what they read now."""
+    fleet, now = view.fleet, view.now()
+    entry = fleet.gpus[fleet.by_uuid[gpu.uuid]] if gpu.uuid in fleet.by_uuid else None
+    if entry is None:
+        return []
+    node = fleet.nodes[entry[0]]
+    first = node.rows[Table.GPU].start
+    return [
+        GpuReply(each, *device(fleet, Table.GPU, first + place, now))
+        for place, each in enumerate(node.inventory.gpus)
+        if each.uuid != gpu.uuid
     ]
-    body = table(counted(len(rows), "instance"), heads, rows, range(1, len(heads)))
-    return section("MIG instances", body, "instances")
-
-
-async def _chart(
-    view: AggregatorView,
-    uuid: str,
-    name: str,
-    start: int,
-    end: int,
-    limits: Sequence[tuple[str, float]],
-) -> str:
-    series = await readings_of(view, Table.GPU, uuid, name, start, end)
-    from_zero = BY_NAME[name].unit not in FROM_DATA
-    return load_chart(series, start, end, limits, metric_text(name), from_zero=from_zero)
-
-
-def _events(events: Sequence[Event], now: int) -> str:
-    found = [(one.at, event_row(one)) for one in events]
-    rows = [
-        (moment(at, now), toned(text(row.label), row.tone), text(row.value)) for at, row in found
-    ]
-    return table(counted(len(rows), "event"), ("when", "kind", "what"), rows)

@@ -123,9 +123,9 @@ def _paths(
 ) -> Iterator[str]:  # fmt: skip
     """Yield what is drawn of the readings: those of others first, so that they lie below."""
     if peers is not None:
-        for run in _runs(peers):
+        for run in runs(peers):
             yield f'<path class="peers" d="{_line(peers, run, x, y)}"/>'
-    for run in _runs(series):
+    for run in runs(series):
         line = _line(series, run, x, y)
         base = f"L{x(series.at[run[-1]]):.1f} {_HEIGHT}L{x(series.at[run[0]]):.1f} {_HEIGHT}Z"
         high, drawn = "", False
@@ -150,7 +150,7 @@ def _line(
 
 def _gaps(series: LoadSeries, start: int, end: int, frame: _Frame) -> Iterator[str]:
     """Yield what is not known, hatched: between, before and after the readings."""
-    known = [(series.at[run[0]], series.at[run[-1]] + series.step) for run in _runs(series)]
+    known = [(series.at[run[0]], series.at[run[-1]] + series.step) for run in runs(series)]
     ends = [start, *(end for _, end in known)]
     for since, until in zip(ends, [*(begin for begin, _ in known), end], strict=True):
         if until - since <= 2.5 * series.step:
@@ -170,7 +170,7 @@ def _points(series: LoadSeries, start: int) -> str:
     )
 
 
-def _runs(series: LoadSeries) -> Iterator[list[int]]:
+def runs(series: LoadSeries) -> Iterator[list[int]]:
     """Yield the places of values without a gap between them."""
     run: list[int] = []
     for place, (at, value) in enumerate(zip(series.at, series.values, strict=True)):

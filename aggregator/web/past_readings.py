@@ -18,6 +18,7 @@ _UNITS = {
     Unit.RATIO: (100.0, "%"),
     Unit.HERTZ: (1e-6, "MHz"),
     Unit.BYTES: (2.0**-30, "GiB"),
+    Unit.FLAG: (1.0, ""),
 }
 """Factor and unit of a chart's axis."""
 FROM_DATA = frozenset({Unit.CELSIUS, Unit.HERTZ})

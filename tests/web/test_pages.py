@@ -34,6 +34,7 @@ from api.fleet import NodeReply, NodeStatus
 from api.node_register import ReleaseDrift
 from api.power import CircuitReply, CircuitState, LoadState, PowerReply, TripSeconds
 from bench.live_fleet import LiveFleet
+from present.device.gpu import CLOCK_LIMITS
 from telemetry.text import rfc3339
 from tests.aggregator.fake_view import FakeView
 from tests.aggregator.http_client import Door, bearer, door
@@ -449,6 +450,29 @@ async def test_the_power_of_a_node_is_the_sum_over_its_gpus_or_not_known() -> No
         _, later, _ = await client.text(f"/nodes/n1{span}", headers=ANEW)
         assert points(later, "GPU power") == dict(list(shown.items())[:-1])
         assert "wall power: up to" not in later
+
+
+async def test_a_gpu_is_shown_beside_the_others_and_with_what_held_its_clocks() -> None:
+    view = await lab()
+    now = view.wall()
+    second = 10**9
+    for metric in CLOCK_LIMITS:
+        view.memory.values["GPU-n1-0", metric] = [(now - n * 15 * second, 0.0) for n in range(1, 120)]  # fmt: skip
+    hot = view.memory.values["GPU-n1-0", "gpu_clocks_event_sw_thermal_slowdown"]
+    hot[:30] = [(at, 1.0) for at, _ in hot[:30]]
+    async with door(view) as client:
+        _, body, _ = await client.text("/gpus/GPU-n1-0")
+        page = Page(body)
+    assert page.faults == []
+    assert "sw thermal: 25% of the 49% of the time that is known" in page.text
+    assert "power cap:" not in page.text
+    (strip,) = re.findall(r'class="held">sw thermal.*?</p>(<svg.*?</svg>)', body)
+    shapes = re.findall(r'class="([\w ]+)" x="([\d.]+)%" width="([\d.]+)%"', strip)
+    assert [kind for kind, _, _ in shapes] == ["unknown", "fill ticket"]
+    assert float(shapes[1][2]) == pytest.approx(12.5, abs=1)
+    assert body.count('class="peers"') == 5, "the big chart and four small ones"
+    assert "305 W; 1 other: 306 W" in page.text
+    assert "slows at" in page.text
 
 
 async def test_a_link_keeps_the_time_of_the_charts_for_who_opens_it_later() -> None:
