@@ -32,6 +32,8 @@ from aggregator.web.markup import section
 from aggregator.web.multiples import (
     METRICS,
     PEERS_IN_GREY,
+    SHARED_PAST,
+    Beside,
     beside_chart,
     multiples,
     past_beside,
@@ -138,7 +140,7 @@ async def node(request: web.Request) -> PageContent:
     odd, beside = odd_one(reply.gpus, reply.alerts), ""
     if odd is not None and len(gpus) > 1:
         peers = [each for each in reply.gpus if each is not odd]
-        found = await past_beside(view, odd.gpu.uuid, peers, METRICS, start, end)
+        found = await _past(request, odd.gpu.uuid, peers, METRICS, asked)
         words = f"{gpu_name('', odd.gpu.index)} beside the others"
         charts = multiples(found, odd, peers, start, end)
         beside = section(words, f"{PEERS_IN_GREY if charts else ''}{charts}", "odd")
@@ -197,20 +199,41 @@ async def gpu(request: web.Request) -> PageContent:
     one, home = reply.gpu, reply.node.node
     start, end = between(asked.get("from"), asked.get("to"), view.wall(), USUAL_SPAN)
     peers, own = _peers(view, one), GpuReply(one, reply.readings, reply.gaps)
-    past = await past_beside(view, one.uuid, peers, _CHARTS, start, end)
-    heat = beside_chart(HEAT, past.pop(HEAT), own, peers, start, end, small=False)
+    past = await _past(request, one.uuid, peers, _CHARTS, asked)
+    heat = beside_chart(HEAT, past[HEAT], own, peers, start, end, small=False)
     grey = PEERS_IN_GREY if peers else ""
-    small = multiples(past, own, peers, start, end)
+    rest = {name: its for name, its in past.items() if name != HEAT}
+    small = multiples(rest, own, peers, start, end)
+    span = asked.get("from"), asked.get("to")
+    held = await request.app[SHARED_PAST].read(
+        ("held", one.uuid, *span), lambda: held_clocks(view, one.uuid, start, end)
+    )
     parts = GpuParts(
         alerts=alert_table(view, reply.alerts, reply.at),
         holders=holders_section(view, home, [one], private=request[CALLER].sees_private),
         past=time_tabs(("gpus", one.uuid), "past", asked, start, end) + heat,
         multiples=small and grey + small,
-        held=await held_clocks(view, one.uuid, start, end),
+        held=held,
     )
     title = gpu_headline(reply, open_alerts(view, reply.alerts), peers)
     body = gpu_body(reply, title, peers, parts)
     return PageContent(gpu_name(home, one.index), body, live="to" not in asked)
+
+
+async def _past(
+    request: web.Request,
+    gpu: str,
+    peers: Sequence[GpuReply],
+    metrics: Sequence[str],
+    asked: Mapping[str, str],
+) -> Mapping[str, Beside]:
+    """Return readings of a GPU in the time of the charts, beside the others'; for all viewers of ten seconds once."""
+    view = request.app[VIEW]
+    start, end = between(asked.get("from"), asked.get("to"), view.wall(), USUAL_SPAN)
+    key = (gpu, *metrics, asked.get("from"), asked.get("to"))
+    return await request.app[SHARED_PAST].read(
+        key, lambda: past_beside(view, gpu, peers, metrics, start, end)
+    )
 
 
 def _peers(view: AggregatorView, gpu: Gpu) -> list[GpuReply]:

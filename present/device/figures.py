@@ -21,7 +21,8 @@ USE = "gpu_utilization_ratio"
 MEMORY, MEMORY_SIZE = "gpu_memory_used_bytes", "gpu_memory_total_bytes"
 CLOCK, CLOCK_LIMIT = "gpu_sm_clock_hertz", "gpu_sm_clock_max_hertz"
 WALL = "node_wall_power_watts"
-LIMITS = {POWER: POWER_LIMIT, HEAT: HEAT_LIMIT, MEMORY: MEMORY_SIZE, CLOCK: CLOCK_LIMIT}
+MARGIN, LEAST_MARGIN = "gpu_thermal_margin_celsius", "gpu_thermal_margin_slowdown_celsius"
+LIMITS = {POWER: POWER_LIMIT, MEMORY: MEMORY_SIZE, CLOCK: CLOCK_LIMIT}
 """Metrics whose bar ends at the reading of another."""
 WORDS: Mapping[str, Wording] = {
     POWER: exact_watts, HEAT: celsius, USE: percent, MEMORY: gibibytes, CLOCK: megahertz,
@@ -37,10 +38,23 @@ class DeviceFigure(NamedTuple):
     """Share of its limit, for a bar; None where either is not known."""
 
 
+def limit_of(metric: str, read: Read) -> float | None:
+    """Return where the bar of a reading ends; None where that is not known. Newer boards say how far they are from the
+    temperature at which they are slowed, and not which it is."""
+    if metric == USE:
+        return 1.0
+    if metric != HEAT:
+        return read(LIMITS[metric])
+    heat, margin, least = read(HEAT), read(MARGIN), read(LEAST_MARGIN)
+    if heat is not None and margin is not None and least is not None:
+        return heat + margin - least
+    return read(HEAT_LIMIT)
+
+
 def share_of_limit(metric: str, read: Read) -> float | None:
     """Return a reading over its limit; of a ratio itself; None where either is not known."""
     value = read(metric)
-    limit = 1.0 if metric == USE else read(LIMITS[metric])
+    limit = limit_of(metric, read)
     return None if value is None or not limit else value / limit
 
 
@@ -116,7 +130,7 @@ def _hottest(gpus: Sequence[GpuReply]) -> DeviceFigure:
         return DeviceFigure(FactRow("hottest GPU", UNKNOWN, Tone.STALE, note="no GPU reports its temperature"))  # fmt: skip
     worst = max(known, key=lambda one: one.readings[HEAT])
     read = worst.readings.get
-    limit = read(HEAT_LIMIT)
+    limit = limit_of(HEAT, read)
     note = _joined(
         f"slows at {celsius(limit)}" if limit else "",
         others(HEAT, readings_of(gpus, HEAT, worst.gpu.uuid)),
@@ -133,7 +147,7 @@ def _use(gpus: Sequence[GpuReply]) -> DeviceFigure:
         return DeviceFigure(FactRow("use", UNKNOWN, Tone.STALE, note="no GPU reports its use"))
     mean = sum(one.readings[USE] for one in known) / len(known)
     least = min(known, key=lambda one: one.readings[USE])
-    low = f"least: {gpu_name('', least.gpu.index)}, {percent(least.readings[USE])}" if len(known) > 1 else ""  # fmt: skip
+    low = f"least: {gpu_name('', least.gpu.index)}, {percent(least.readings[USE])}" if least.readings[USE] < mean else ""  # fmt: skip
     note = _joined(f"mean of {counted(len(known), 'GPU')}", low, _partly(len(known), gpus))
     return DeviceFigure(FactRow("use", percent(mean), note=note), mean)
 
@@ -168,7 +182,7 @@ def gpu_figures(read: Read, peers: Sequence[GpuReply]) -> Iterator[DeviceFigure]
     """Yield the figures of a GPU. `peers`: the other GPUs of its node."""
     for label, metric in (("temperature", HEAT), ("clock", CLOCK), ("power", POWER), ("use", USE), ("memory", MEMORY)):  # fmt: skip
         its = others(metric, readings_of(peers, metric))
-        value, limit = read(metric), read(LIMITS.get(metric, ""))
+        value, limit = read(metric), None if metric == USE else limit_of(metric, read)
         if value is None:
             yield DeviceFigure(FactRow(label, UNKNOWN, Tone.STALE, note=_joined("not read", its)))
             continue

@@ -114,7 +114,7 @@ def test_the_figures_of_a_node_say_how_many_of_its_gpus_are_read() -> None:
     assert said(whole) == {
         "at its GPUs": "1.4 kW | at the wall it is not read",
         "hottest: GPU 0": "65 °C | slows at 87 °C; 1 other: 61 °C",
-        "use": "97% | mean of 2 GPUs; least: GPU 0, 97%",
+        "use": "97% | mean of 2 GPUs",
         "memory": "144 GiB | of 160 GiB; fullest: GPU 0, 90%",
     }
     part = list(node_figures(node(*COOL_ONES, LOST)))
@@ -135,6 +135,16 @@ def test_the_figures_of_a_gpu_are_loud_where_it_is_slowed_and_unknown_where_it_i
     if readings is SLOW:
         assert said(found)["clock"] == "1,275 MHz | of 1,980 MHz; held by sw thermal, power cap; 2 others: 1,980 MHz"  # fmt: skip
         assert found[0].part == pytest.approx(88 / 87)
+
+
+def test_a_board_that_says_its_margin_alone_has_the_temperature_at_which_it_is_slowed() -> None:
+    """Of NVIDIA's since Hopper: the temperature itself is not among its readings."""
+    newer = {"gpu_temperature_celsius": 65.0, "gpu_thermal_margin_celsius": 22.0, "gpu_thermal_margin_slowdown_celsius": -2.0}  # fmt: skip
+    found = next(iter(gpu_figures(newer.get, [])))
+    assert (found.row.note, found.row.tone) == ("slows at 89 °C", Tone.PLAIN)
+    assert found.part == pytest.approx(65 / 89)
+    hot = newer | {"gpu_temperature_celsius": 90.0, "gpu_thermal_margin_celsius": -3.0}
+    assert next(iter(gpu_figures(hot.get, []))).row.tone is Tone.WARN
 
 
 def test_what_others_do_is_a_span_in_one_unit() -> None:
