@@ -24,6 +24,11 @@ def roughly(words: str, *, partial: bool) -> str:
     return f"~{words}" if partial and words != ABSENT else words
 
 
+def at_least(words: str, *, partial: bool) -> str:
+    """Return a sum with `≥` before it where something that belongs to it is not known."""
+    return f"≥{words}" if partial and words != ABSENT else words
+
+
 def watts(value: float | None) -> str:
     """Return power with the unit that keeps it short: `412 W`, `11.2 kW`, `6.93 MW`."""
     return ABSENT if value is None else " ".join(_scaled(value))

@@ -39,12 +39,14 @@ def load_parts(circuit: CircuitState, mark: str = "") -> str:
     )
 
 
-def part_bar(part: float) -> str:
-    """Return a part of a whole, 0 to 1, as a bar."""
-    return (
-        '<svg class="bar" aria-hidden="true"><rect class="ground" width="100%" height="100%"/>'
-        f'<rect class="fill" width="{percent(min(1.0, max(0.0, part)), 1)}" height="100%"/></svg>'
-    )
+def part_bar(part: float | None, mark: str = "") -> str:
+    """Return a part of a whole, or of a limit, 0 to 1, as a bar; hatched where it is not known. `mark`: the severity of
+    what is wrong with it."""
+    if part is None:
+        inside = '<rect class="unknown" width="100%" height="100%"/>'
+    else:
+        inside = f'<rect class="fill {mark}" width="{percent(min(1.0, max(0.0, part)), 1)}" height="100%"/>'
+    return f'<svg class="bar" aria-hidden="true"><rect class="ground" width="100%" height="100%"/>{inside}</svg>'
 
 
 def _filled(circuit: CircuitState, ratio: float, mark: str) -> Iterator[str]:

@@ -17,15 +17,23 @@ from aggregator.web.chain_diagram import chain_diagram
 from aggregator.web.circuit_list import ALERT_TONES, STATUS_WORDS
 from aggregator.web.content import PageContent
 from aggregator.web.fleet_map import NodeCells, fleet_map
-from aggregator.web.headline_part import headline_part, tile, tiles
+from aggregator.web.headline_part import figure_tile, headline_part, tile, tiles
+from aggregator.web.held_clocks import held_strip
 from aggregator.web.icons import badge
+from aggregator.web.load_chart import LoadSeries
 from aggregator.web.markup import fact, section, table, text
+from aggregator.web.multiples import Beside, beside_chart
+from aggregator.web.node_page import gpu_table
 from aggregator.web.recent import SECONDS, ClusterSample, spark
+from api.alerts import Alert, AlertState, Severity
+from api.device import GpuReply
 from api.power import CircuitState, LoadState, TripSeconds
 from present.circuit.outlook import next_row
 from present.circuit.rows import share_row
+from present.device.figures import gpu_figures
 from present.fleet.headline import Heard, Urgency, circuit_headline, headline
 from present.row import Tone
+from telemetry.devices import Gpu
 
 _CALM = CircuitState(
     "R12-A", watts=6500.0, amps={"L1": 31.3}, rated_amps=50.0, effective_amps=50.0, continuous_amps=40.0, load_ratio=0.626,
@@ -48,6 +56,49 @@ LOADS = {
 }
 """Circuits by what they show, each with how bad its worst alert is."""
 _ALL, _PARTLY = Heard(2, 0, 16, 0), Heard(2, 1, 16, 8)
+
+
+_WARM = {
+    "gpu_power_watts": 690.0, "gpu_power_limit_watts": 700.0, "gpu_temperature_celsius": 65.0,
+    "gpu_temperature_slowdown_celsius": 87.0, "gpu_utilization_ratio": 0.97, "gpu_memory_used_bytes": 72 * 2.0**30,
+    "gpu_memory_total_bytes": 80 * 2.0**30, "gpu_sm_clock_hertz": 1.98e9, "gpu_sm_clock_max_hertz": 1.98e9,
+    "gpu_clocks_event_sw_power_cap": 1.0,
+}  # fmt: skip
+_SLOW = _WARM | {
+    "gpu_temperature_celsius": 88.0, "gpu_sm_clock_hertz": 1.275e9, "gpu_clocks_event_sw_thermal_slowdown": 1.0,
+}  # fmt: skip
+_NOT_READ = dict.fromkeys(_WARM, "stale")
+
+
+def _gpu(index: int, readings: dict[str, float], gaps: dict[str, str] | None = None) -> GpuReply:
+    return GpuReply(Gpu(uuid=f"GPU-{index}", index=index, name="NVIDIA H100 80GB HBM3"), readings, gaps or {})  # fmt: skip
+
+
+_GPUS = [
+    _gpu(0, _WARM), _gpu(1, _SLOW), _gpu(2, {name: value for name, value in _WARM.items() if "limit" not in name}),
+    _gpu(3, {}, dict.fromkeys(_WARM, "device_lost")), _gpu(4, {}, _NOT_READ),
+    _gpu(5, _WARM),
+]  # fmt: skip
+"""GPUs that are well, slowed, without known limits, lost, not read, and with an alert."""
+_ALERTS = [Alert("a", "remap_pending", AlertState.FIRING, Severity.TICKET, "dgx-01", "GPU-5")]
+
+
+def _charts() -> str:
+    """Return a reading beside the others' with a gap, and one of which nothing more is known."""
+    minute = 60 * 10**9
+    at = [n * minute for n in range(60) if not 20 < n < 28]
+    own = LoadSeries(at, [65.0 + max(0, n // minute - 30) * 0.8 for n in at], [None] * len(at), "°C", minute)  # fmt: skip
+    peers = LoadSeries(at, [64.0 + n // minute % 3 for n in at], [None] * len(at), "°C", minute)
+    drawn = (
+        beside_chart("gpu_temperature_celsius", Beside(series, others), one, _GPUS[:1], 0, 60 * minute)
+        for series, others, one in (
+            (own, peers, _GPUS[1]),
+            (LoadSeries(at[:15], own.values[:15], own.highs[:15], "°C", minute), None, _GPUS[4]),
+        )
+    )  # fmt: skip
+    held = LoadSeries(at, [float(n > 30 * minute) for n in at], [None] * len(at), "", minute)
+    strip = f"<p>When a reason held its clocks: {held_strip(held, 0, 60 * minute, 'ticket')}</p>"
+    return f'<div class="multiples">{"".join(drawn)}</div>{strip}'
 
 
 async def design(request: web.Request) -> PageContent:
@@ -86,5 +137,8 @@ def _parts() -> Iterator[str]:
     found = branch([_OVER, _CALM, _UNKNOWN, _OPEN])
     watts = NodeCells("rack-1", "dgx-01", [689.0, 695.0, 612.0, nan], [f"GPU-{n}" for n in range(4)], "ticket", {"GPU-2": "ticket"})  # fmt: skip
     chain = chain_diagram(found, {"R12-B": 2}, {"dgx-01": watts}, 875.0)
+    yield tiles(*map(figure_tile, gpu_figures(_SLOW.get, [])), figure_tile(next(gpu_figures(_gpu(4, {}).readings.get, []))))  # fmt: skip
+    yield section("GPUs of a node", gpu_table(_GPUS, _ALERTS), "gpus")
+    yield section("A GPU beside the others", _charts(), "beside")
     yield f'<div class="stack w14">{section("Bars of loads", bars, "bars")}{section("Power chain", chain, "chain")}</div>'
     yield f'<div class="stack w10">{section("States", f"<p>{states}</p>", "states")}{section("GPUs", fleet_map(gpus, "temperature"), "map")}</div>'

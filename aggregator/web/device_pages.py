@@ -5,59 +5,65 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 from aiohttp import web
 
+from aggregator.http.alerts import row_of
 from aggregator.http.auth import CALLER
-from aggregator.http.nodes import describe, gpu_reply, node_reply
+from aggregator.http.circuits import circuits_now
+from aggregator.http.nodes import describe, device, gpu_reply, node_reply
 from aggregator.http.parameters import between, one_of, query, whole_number
 from aggregator.http.reply import VIEW
 from aggregator.register.node_register import drift
 from aggregator.view import AggregatorView, parts_of
 from aggregator.web.chart_time import USUAL_SPAN, time_tabs
+from aggregator.web.circuit_list import ALERT_TONES, nearest_table
 from aggregator.web.content import PageContent, shown_to
-from aggregator.web.device_tables import alert_table, reading_cell, readings_table
-from aggregator.web.gpu_holders import holders_section
+from aggregator.web.device_tables import alert_table
+from aggregator.web.electrical_pages import circuit_with_facts, status_of
+from aggregator.web.gpu_holders import holders_section, holders_text
+from aggregator.web.gpu_page import GpuParts, gpu_body
+from aggregator.web.held_clocks import held_clocks
 from aggregator.web.load_chart import NOTHING_STORED, load_chart
-from aggregator.web.markup import fact, facts, link, moment, path, section, table, text, toned
+from aggregator.web.markup import section
+from aggregator.web.multiples import (
+    METRICS,
+    PEERS_IN_GREY,
+    SHARED_PAST,
+    Beside,
+    beside_chart,
+    multiples,
+    past_beside,
+)
 from aggregator.web.node_list import (
     COLUMNS,
     WORST,
     NodeLine,
     nodes_body,
-    release_text,
-    state_badge,
 )
+from aggregator.web.node_page import NodeParts, node_body, odd_one
 from aggregator.web.past_readings import FROM_DATA, power_of_gpus, readings_of
 from aggregator.web.port_pages import ports_of_node
-from api.alerts import AlertState, Severity
-from api.device import GpuReply, InstanceReply, NodePageReply
+from alerts.message.commands import recover_of
+from api.alerts import Alert, AlertState, Severity
+from api.device import GpuReply
 from api.fleet import NodeReply, NodesReply
-from present.device.gpu import event_row, gpu_name, identity_rows, state_row
-from present.device.gpu import now_rows as gpu_now_rows
-from present.device.node import driver_row, frame_row, gpus_row, now_rows, release_row, role_row
-from present.device.reading import metric_text, plain
+from api.power import CircuitsReply, CircuitState
+from present.circuit.figures import by_urgency
+from present.device.figures import HEAT, MEMORY
+from present.device.gpu import gpu_name
+from present.device.reading import metric_text
+from present.fleet.device_headline import OpenAlert, gpu_headline, node_headline
 from telemetry.catalogue import BY_NAME
-from telemetry.devices import Event
+from telemetry.devices import Gpu
 from telemetry.metric import Table, Unit
 from telemetry.runtime.release import release
-from telemetry.text import ABSENT, counted
 
 Floats = npt.NDArray[np.floating]
-_SHOWN = (
-    "gpu_power_watts", "gpu_temperature_celsius", "gpu_utilization_ratio", "gpu_memory_used_bytes",
-)  # fmt: skip
-"""Readings of a GPU in the table of its node."""
-_SHOWN_OF_INSTANCE = (
-    "instance_memory_used_bytes", "instance_memory_total_bytes", "instance_sm_active_ratio",
-    "instance_tensor_active_ratio", "instance_dram_active_ratio", "instance_processes",
-)  # fmt: skip
-_CHARTS = (
-    "gpu_power_watts", "gpu_temperature_celsius", "gpu_utilization_ratio", "gpu_sm_clock_hertz",
-)  # fmt: skip
+_CHARTS = (*METRICS, MEMORY)
 """Readings of a GPU that its page draws."""
 _NODE_CHARTS = (
     "node_wall_power_watts",
@@ -124,31 +130,51 @@ async def node(request: web.Request) -> PageContent:
     """Return the page of a node; `from` and `to` choose the time of its charts."""
     asked, view = query(request, "from", "to"), request.app[VIEW]
     reply, private = shown_to(request, await node_reply(request, {})), request[CALLER].sees_private
-    one, now = reply.node, reply.at
+    name, gpus = reply.node.node, [each.gpu for each in reply.gpus]
     start, end = between(asked.get("from"), asked.get("to"), view.wall(), USUAL_SPAN)
-    charts = time_tabs(("nodes", one.node), "past", asked, start, end)
-    charts += await _node_charts(view, one.node, [each.gpu.uuid for each in reply.gpus], start, end)
-    host = tuple(
-        (plain(name), text(value))
-        for name, value in reply.host.items()
-        if name not in {"rack", "job"}  # they stand above
+    past = await _node_charts(view, name, [each.uuid for each in gpus], start, end)
+    status = status_of(view)
+    circuits = await _circuits_of(request, name, status)
+    tones = {each.id: ALERT_TONES[status.get(each.id, 0)] for each in circuits}
+    title = node_headline(reply, open_alerts(view, reply.alerts), circuits, tones)
+    odd, beside = odd_one(reply.gpus, reply.alerts), ""
+    if odd is not None and len(gpus) > 1:
+        peers = [each for each in reply.gpus if each is not odd]
+        found = await _past(request, odd.gpu.uuid, peers, METRICS, asked)
+        words = f"{gpu_name('', odd.gpu.index)} beside the others"
+        charts = multiples(found, odd, peers, start, end)
+        beside = section(words, f"{PEERS_IN_GREY if charts else ''}{charts}", "odd")
+    listed = view.jobs.lists.get(name)
+    parts = NodeParts(
+        alerts=alert_table(view, reply.alerts, reply.at),
+        holders=holders_section(view, name, gpus, private=private),
+        feeds=nearest_table(circuits, status),
+        ports=ports_of_node(reply.ports, gpus, reply.alerts),
+        odd=beside,
+        past=time_tabs(("nodes", name), "past", asked, start, end) + past,
     )
-    heads = ("GPU", "model", *map(metric_text, _SHOWN))
-    rows = [_gpu_row(each) for each in reply.gpus]
-    gpus = [each.gpu for each in reply.gpus]
-    body = (
-        facts((*_node_facts(reply), *host))
-        + section("Alerts", alert_table(view, reply.alerts, now), "alerts")
-        + section(
-            "GPUs", table(counted(len(rows), "GPU"), heads, rows, range(2, len(heads))), "gpus"
-        )
-        + section("Ports", ports_of_node(reply.ports, gpus, reply.alerts), "ports")
-        + holders_section(view, one.node, gpus, private=private)
-        + section("Past", charts, "past")
-        + section("Readings of the node", readings_table(reply.readings, reply.gaps), "readings")
-        + f'<p><a href="{path("alerts", view="past", node=one.node)}">past incidents of this node</a></p>'
-    )
-    return PageContent(one.node, body, live="to" not in asked)
+    held = (lambda uuid: holders_text(listed, uuid)) if private and listed is not None else None
+    return PageContent(name, node_body(reply, title, parts, held), live="to" not in asked)
+
+
+async def _circuits_of(
+    request: web.Request, name: str, status: Mapping[str, int]
+) -> list[CircuitState]:
+    """Return the circuits that feed a node, the most urgent first, and that one with its facts in words."""
+    view = request.app[VIEW]
+    layout = view.electrical.site.layout
+    names = set() if layout is None else {cord.circuit for cord in layout.cords if cord.machine == name}  # fmt: skip
+    if layout is None or not names:
+        return []
+    names |= {layout.circuits[one].parent or one for one in names}
+    found = CircuitsReply(at=view.wall(), circuits=await circuits_now(view, names))
+    urgent = by_urgency(shown_to(request, found).circuits, lambda one: status.get(one, 0))
+    return [await circuit_with_facts(request, one.id) or one for one in urgent[:1]] + urgent[1:]
+
+
+def open_alerts(view: AggregatorView, alerts: Sequence[Alert]) -> list[OpenAlert]:
+    """Return alerts with the incidents that they belong to, and the command that helps."""
+    return [OpenAlert(one, row_of(view, one).incident or "", recover_of(one)) for one in alerts]
 
 
 async def _node_charts(
@@ -159,40 +185,11 @@ async def _node_charts(
     for each in _NODE_CHARTS:
         found = await readings_of(view, Table.NODE, name, each, start, end)
         drawn.append((metric_text(each), BY_NAME[each].unit, found))
-    known = [one for one in drawn if any(value is not None for value in one[2].values)]
-    charts = (
-        load_chart(series, start, end, (), label, from_zero=unit not in FROM_DATA)
-        for label, unit, series in known
+    charts = "".join(
+        load_chart(series, start, end, (), label, from_zero=unit not in FROM_DATA, caption="")
+        for label, unit, series in drawn
     )
-    return "".join(charts) or NOTHING_STORED
-
-
-def _node_facts(page: NodePageReply) -> Iterator[tuple[str, str]]:
-    one = page.node
-    yield "state", state_badge(one)
-    rows = (
-        frame_row(one.age_seconds),
-        driver_row(one.driver_version, one.driver_state, one.driver_message),
-        role_row(one.role),
-        gpus_row(one.gpus, one.gpus_present, one.role),
-    )
-    yield from ((row.label, fact(row)) for row in rows)
-    yield "source", text(one.source)
-    yield "rack", text(one.rack)
-    yield "job", text(one.job)
-    release_ = release_row(one.release, drift(one.release, release()))
-    yield release_.label, release_text(release_)
-    yield from (
-        (row.label, fact(row)) for row in now_rows(page.readings.get) if row.value != ABSENT
-    )
-
-
-def _gpu_row(each: GpuReply) -> tuple[str, ...]:
-    cells = (reading_cell(each.readings, each.gaps, name) for name in _SHOWN)
-    name = link(gpu_name("", each.gpu.index), "gpus", each.gpu.uuid)
-    state = state_row(each.gpu, each.readings, each.gaps)
-    mark = toned(f" {text(state.value)}", state.tone) if state.value else ""
-    return f"{name}{mark}", text(each.gpu.name), *cells
+    return f'<div class="multiples">{charts}</div>' if charts else NOTHING_STORED
 
 
 async def gpu(request: web.Request) -> PageContent:
@@ -201,65 +198,54 @@ async def gpu(request: web.Request) -> PageContent:
     reply = shown_to(request, await gpu_reply(request, {}))
     one, home = reply.gpu, reply.node.node
     start, end = between(asked.get("from"), asked.get("to"), view.wall(), USUAL_SPAN)
-    limit = reply.readings.get("gpu_power_limit_watts")
-    limits = {"gpu_power_watts": [] if limit is None else [("limit", limit)]}
-    drawn = [
-        await _chart(view, one.uuid, name, start, end, limits.get(name, ())) for name in _CHARTS
-    ]
-    charts = time_tabs(("gpus", one.uuid), "past", asked, start, end) + "".join(drawn)
-    state = state_row(one, reply.readings, reply.gaps)
-    rows = (*identity_rows(one), *([state] if state.value else gpu_now_rows(reply.readings.get)))
-    about = facts(
-        [
-            ("node", link(home, "nodes", home)),
-            ("model", text(one.name)),
-            *((row.label, fact(row)) for row in rows if row.value),
-        ]
+    peers, own = _peers(view, one), GpuReply(one, reply.readings, reply.gaps)
+    past = await _past(request, one.uuid, peers, _CHARTS, asked)
+    heat = beside_chart(HEAT, past[HEAT], own, peers, start, end, small=False)
+    grey = PEERS_IN_GREY if peers else ""
+    rest = {name: its for name, its in past.items() if name != HEAT}
+    small = multiples(rest, own, peers, start, end)
+    span = asked.get("from"), asked.get("to")
+    held = await request.app[SHARED_PAST].read(
+        ("held", one.uuid, *span), lambda: held_clocks(view, one.uuid, start, end)
     )
-    body = (
-        about
-        + section("Alerts", alert_table(view, reply.alerts, reply.at), "alerts")
-        + holders_section(view, home, [one], private=request[CALLER].sees_private)
-        + _instances(reply.instances)
-        + section("Past", charts, "past")
-        + section("Readings", readings_table(reply.readings, reply.gaps), "readings")
-        + section("Events", _events(reply.events, reply.at), "events")
+    parts = GpuParts(
+        alerts=alert_table(view, reply.alerts, reply.at),
+        holders=holders_section(view, home, [one], private=request[CALLER].sees_private),
+        past=time_tabs(("gpus", one.uuid), "past", asked, start, end) + heat,
+        multiples=small and grey + small,
+        held=held,
     )
+    title = gpu_headline(reply, open_alerts(view, reply.alerts), peers)
+    body = gpu_body(reply, title, peers, parts)
     return PageContent(gpu_name(home, one.index), body, live="to" not in asked)
 
 
-def _instances(instances: Sequence[InstanceReply]) -> str:
-    """Return the MIG instances of a GPU with their readings; nothing without any."""
-    if not instances:
-        return ""
-    heads = ("instance", *map(metric_text, _SHOWN_OF_INSTANCE))
-    rows = [
-        (
-            text(each.instance.name),
-            *(reading_cell(each.readings, each.gaps, name) for name in _SHOWN_OF_INSTANCE),
-        )
-        for each in instances
+async def _past(
+    request: web.Request,
+    gpu: str,
+    peers: Sequence[GpuReply],
+    metrics: Sequence[str],
+    asked: Mapping[str, str],
+) -> Mapping[str, Beside]:
+    """Return readings of a GPU in the time of the charts, beside the others'; for all viewers of ten seconds once."""
+    view = request.app[VIEW]
+    start, end = between(asked.get("from"), asked.get("to"), view.wall(), USUAL_SPAN)
+    key = (gpu, *metrics, asked.get("from"), asked.get("to"))
+    return await request.app[SHARED_PAST].read(
+        key, lambda: past_beside(view, gpu, peers, metrics, start, end)
+    )
+
+
+def _peers(view: AggregatorView, gpu: Gpu) -> list[GpuReply]:
+    """Return the other GPUs of a GPU's node, with what they read now."""
+    fleet, now = view.fleet, view.now()
+    entry = fleet.gpus[fleet.by_uuid[gpu.uuid]] if gpu.uuid in fleet.by_uuid else None
+    if entry is None:
+        return []
+    node = fleet.nodes[entry[0]]
+    first = node.rows[Table.GPU].start
+    return [
+        GpuReply(each, *device(fleet, Table.GPU, first + place, now))
+        for place, each in enumerate(node.inventory.gpus)
+        if each.uuid != gpu.uuid
     ]
-    body = table(counted(len(rows), "instance"), heads, rows, range(1, len(heads)))
-    return section("MIG instances", body, "instances")
-
-
-async def _chart(
-    view: AggregatorView,
-    uuid: str,
-    name: str,
-    start: int,
-    end: int,
-    limits: Sequence[tuple[str, float]],
-) -> str:
-    series = await readings_of(view, Table.GPU, uuid, name, start, end)
-    from_zero = BY_NAME[name].unit not in FROM_DATA
-    return load_chart(series, start, end, limits, metric_text(name), from_zero=from_zero)
-
-
-def _events(events: Sequence[Event], now: int) -> str:
-    found = [(one.at, event_row(one)) for one in events]
-    rows = [
-        (moment(at, now), toned(text(row.label), row.tone), text(row.value)) for at, row in found
-    ]
-    return table(counted(len(rows), "event"), ("when", "kind", "what"), rows)

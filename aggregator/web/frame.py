@@ -39,6 +39,7 @@ from aggregator.web.gpu_holders import jobs_on
 from aggregator.web.headline_part import OLD
 from aggregator.web.icons import HATCHES
 from aggregator.web.markup import clock_time, path, text
+from aggregator.web.multiples import SHARED_PAST, SharedPast
 from api.alerts import Severity
 
 Page = Callable[[web.Request], Awaitable[PageContent]]
@@ -157,6 +158,7 @@ def static_files() -> dict[str, tuple[bytes, str, str]]:
 def add_pages(app: web.Application, expect: Callable[[web.Request], Awaitable[None]]) -> None:
     """Add the routes of the pages to an application. `expect` answers `Expect: 100-continue`."""
     app[SHARED] = SharedContents()
+    app[SHARED_PAST] = SharedPast()
     for route, page in PAGES.items():
         app.router.add_get(route, functools.partial(_answer, page), expect_handler=expect)
     app.router.add_get("/static/{name}", _static, expect_handler=expect)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 
+from aggregator.http.present_jobs import holders_of
 from aggregator.register.node_status import status_of
 from aggregator.view import AggregatorView
 from aggregator.web.bars import part_bar
@@ -13,7 +14,7 @@ from aggregator.web.job_words import UNKNOWN, job_link
 from aggregator.web.markup import link, moment, path, section, table, text
 from api.fleet import NodeStatus
 from present.device.gpu import gpu_name
-from present.device.use import HEADS, UseLine, job_words, lacking_lines, use_lines
+from present.device.use import HEADS, UseLine, job_words, lacking_lines, lists_processes, use_lines
 from present.units import watts
 from telemetry.devices import Gpu
 from telemetry.text import counted
@@ -68,6 +69,19 @@ def holders_section(view: AggregatorView, node: str, gpus: Sequence[Gpu], *, pri
     shown_remarks = "".join(f"<p class=problems>{remark}</p>" for remark in remarks)
     shown = table(f"Processes on {counted(len(gpus), 'GPU')}", HEADS, rows, (1, 4, 5))
     return section("Who uses it", shown_remarks + shown, "jobs")
+
+
+def holders_text(message: NodeJobs | None, uuid: str) -> str:
+    """Return the jobs that hold a GPU, with their users, for a cell of a table."""
+    if message is None or not _speaks(message):
+        return UNKNOWN
+    jobs = {job.key: job for job in message.jobs}
+    found = [
+        f"{text(job.user)} {job_link(job.name or key.id, key)}" if job.name or key.scheduler != "user" else text(job.user)
+        for key, job in ((one.job, jobs.get(one.job, Job(key=one.job))) for one in holders_of(message, uuid))
+    ]  # fmt: skip
+    without = '<span class="dim">free</span>' if lists_processes(message) else UNKNOWN
+    return ", ".join(found) or without
 
 
 def _live(allocations: Iterable[Allocation]) -> Iterator[Allocation]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from aggregator.web.bars import part_bar
 from aggregator.web.icons import icon
 from aggregator.web.markup import countdown, link, path, text
+from present.device.figures import DeviceFigure
 from present.fleet.headline import Headline
 from present.row import Tone
 
@@ -51,3 +53,12 @@ def tile(
 def tiles(*each: str) -> str:
     """Return tiles as a row; empty ones are left out."""
     return f'<div class="tiles">{"".join(each)}</div>'
+
+
+def figure_tile(figure: DeviceFigure, *, drawn: str = "") -> str:
+    """Return a figure of a device as a tile, with a bar up to its limit. `drawn`: its past."""
+    row = figure.row
+    mark = "ticket" if row.tone is Tone.WARN else ""
+    known = row.tone is not Tone.STALE
+    part = part_bar(figure.part, mark) if figure.part is not None or not known else ""
+    return tile(text(row.label[:1].upper() + row.label[1:]), row.value, sub=text(row.note), part=part, tone=row.tone, drawn=drawn)  # fmt: skip

@@ -9,12 +9,37 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from aggregator.web.markup import text
+from present.units import percent
 from telemetry.text import day_of_month, time_of_day
 
 NOTHING_STORED = "<p>Nothing of this time is stored.</p>"
 _LEAST_SPAN = 5.0
 """Of an axis that does not begin at 0, in its unit: noise must not look like a fault."""
-_WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP = 900.0, 280.0, 68.0, 24.0, 10.0
+_WIDTH, _HEIGHT = 1000.0, 100.0
+"""Of the plot: it is stretched over the width and height that it has; words and marks beside it are not, and keep their size."""
+
+
+_LEAST_NAMED = 0.08
+"""Part of the width from which on a gap has its word."""
+
+
+class _Frame(NamedTuple):
+    """Room above and below the plot, as parts of the height."""
+
+    top: float
+    bottom: float
+
+    def place(self, y: float) -> str:
+        """Return a height of the plot, as percent of the whole."""
+        return percent(self.top + (1.0 - self.top - self.bottom) * y / _HEIGHT, 2)
+
+    @property
+    def height(self) -> str:
+        """The height of the plot, as percent of the whole."""
+        return percent(1.0 - self.top - self.bottom, 2)
+
+
+_WHOLE, _SMALL = _Frame(0.06, 0.09), _Frame(0.11, 0.15)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,62 +64,101 @@ def load_chart(
     label: str,
     *,
     from_zero: bool = True,
+    peers: LoadSeries | None = None,
+    caption: str | None = None,
 ) -> str:
-    """Return a figure; `limits`: names and values of horizontal lines.
+    """Return a figure; `limits`: names and values of horizontal lines; `peers`: what others do, in grey.
 
     With `from_zero` the axis begins at 0, so that areas compare as loads do; without, near the lowest
-    value, for quantities whose 0 says nothing (°C, MHz).
+    value, for quantities whose 0 says nothing (°C, MHz). With `caption` it is a small one, below these words.
     """
     known = [value for value in (*series.values, *series.highs) if value is not None]
     if not known:
-        return NOTHING_STORED
-    drawn_values = [*known, *(value for _, value in limits)]
+        return NOTHING_STORED if caption is None else ""
+    others = [] if peers is None else [value for value in peers.values if value is not None]
+    drawn_values = [*known, *others, *(value for _, value in limits)]
     highest_drawn = max(drawn_values)
     if from_zero:
         axis = _axis(0.0, max(highest_drawn * 1.05, 1e-9))
     else:
         axis = _axis(min(drawn_values), max(highest_drawn, min(drawn_values) + _LEAST_SPAN))
     bottom, top = axis.bottom, axis.top
+    frame = _WHOLE if caption is None else _SMALL
 
     def x(at: int) -> float:
-        return _LEFT + (_WIDTH - _LEFT) * (at - start) / max(1, end - start)
+        return _WIDTH * (at - start) / max(1, end - start)
 
     def y(value: float) -> float:
-        return _TOP + (_HEIGHT - _TOP - _BOTTOM) * (
-            1 - (min(max(value, bottom), top) - bottom) / (top - bottom)
-        )
+        return _HEIGHT * (1 - (min(max(value, bottom), top) - bottom) / (top - bottom))
 
-    parts = [*_grid(axis, y, series.unit), *_times(start, end, x)]
-    for run in _runs(series):
-        line = " ".join(
-            f"{'L' if n else 'M'}{x(series.at[i]):.1f} {y(series.values[i] or 0.0):.1f}"
-            for n, i in enumerate(run)
+    paths = "".join(_paths(series, peers, x, y))
+    parts = [
+        *_gaps(series, start, end, frame),
+        *_grid(axis, y, series.unit, frame),
+        *_times(start, end, few=caption is not None),
+        f'<svg y="{frame.place(0.0)}" width="100%" height="{frame.height}" viewBox="0 0 {_WIDTH:.0f} {_HEIGHT:.0f}"'
+        f' preserveAspectRatio="none">{paths}</svg>',
+    ]  # fmt: skip
+    for name, value in limits:
+        at = frame.place(y(value))
+        parts.append(
+            f'<line class="limit {text(name.replace(" ", "-"))}" x1="0" x2="100%" y1="{at}" y2="{at}"/>'
+            f'<text class="limit" x="99.6%" y="{at}" dy="-4" text-anchor="end">{text(name)} {value:g} {text(series.unit)}</text>'
         )
-        base = f"L{x(series.at[run[-1]]):.1f} {y(bottom):.1f}L{x(series.at[run[0]]):.1f} {y(bottom):.1f}Z"
+    last = next((value for value in reversed(series.values) if value is not None), None)
+    words = f"{label}: up to {max(known):.1f} {series.unit}, last {'not known' if last is None else f'{last:.1f} {series.unit}'}"
+    drawn = (
+        f'<svg role="img" tabindex="0" aria-label="{text(words)}"'
+        f' data-start="{start // 1_000_000}" data-seconds="{(end - start) / 1e9:.3f}" data-step="{series.step / 1e9:g}"'
+        f' data-unit="{text(series.unit)}" data-points="{_points(series, start)}">'
+        f"{''.join(parts)}</svg>"
+    )  # fmt: skip
+    if caption is None:
+        return f'<figure class="chart">{drawn}<figcaption>{text(words)} <output></output></figcaption></figure>'
+    return f'<figure class="chart small"><figcaption><b>{text(label)}</b> <output>{text(caption)}</output></figcaption>{drawn}</figure>'
+
+
+def _paths(
+    series: LoadSeries, peers: LoadSeries | None, x: Callable[[int], float], y: Callable[[float], float]
+) -> Iterator[str]:  # fmt: skip
+    """Yield what is drawn of the readings: those of others first, so that they lie below."""
+    if peers is not None:
+        for run in runs(peers):
+            yield f'<path class="peers" d="{_line(peers, run, x, y)}"/>'
+    for run in runs(series):
+        line = _line(series, run, x, y)
+        base = f"L{x(series.at[run[-1]]):.1f} {_HEIGHT}L{x(series.at[run[0]]):.1f} {_HEIGHT}Z"
         high, drawn = "", False
         for i in run:
             highest = series.highs[i]
             if highest is not None:
                 high += f"{'L' if drawn else 'M'}{x(series.at[i]):.1f} {y(highest):.1f} "
             drawn = highest is not None
-        parts += [
-            f'<path class="area" d="{line}{base}"/>',
-            f'<path class="high" d="{high.rstrip()}"/>',
-            f'<path class="line" d="{line}"/>',
-        ]
-    for name, value in limits:
-        parts.append(
-            f'<line class="limit {text(name.replace(" ", "-"))}" x1="{_LEFT}" x2="{_WIDTH}" y1="{y(value):.1f}" y2="{y(value):.1f}"/>'
-            f'<text class="limit" x="{_WIDTH - 4}" y="{y(value) - 4:.1f}" text-anchor="end">{text(name)} {value:g} {text(series.unit)}</text>'
-        )
-    last = next((value for value in reversed(series.values) if value is not None), None)
-    words = f"{label}: up to {max(known):.1f} {series.unit}, last {'not known' if last is None else f'{last:.1f} {series.unit}'}"
-    return (
-        f'<figure class="chart"><svg viewBox="0 0 {_WIDTH:.0f} {_HEIGHT:.0f}" role="img" tabindex="0" aria-label="{text(words)}"'
-        f' data-start="{start // 1_000_000}" data-seconds="{(end - start) / 1e9:.3f}" data-step="{series.step / 1e9:g}"'
-        f' data-unit="{text(series.unit)}" data-points="{_points(series, start)}">'
-        f"{''.join(parts)}</svg><figcaption>{text(words)} <output></output></figcaption></figure>"
-    )  # fmt: skip
+        yield f'<path class="area" d="{line}{base}"/>'
+        yield f'<path class="high" d="{high.rstrip()}"/>'
+        yield f'<path class="line" d="{line}"/>'
+
+
+def _line(
+    series: LoadSeries, run: Sequence[int], x: Callable[[int], float], y: Callable[[float], float]
+) -> str:
+    return " ".join(
+        f"{'L' if n else 'M'}{x(series.at[i]):.1f} {y(series.values[i] or 0.0):.1f}"
+        for n, i in enumerate(run)
+    )
+
+
+def _gaps(series: LoadSeries, start: int, end: int, frame: _Frame) -> Iterator[str]:
+    """Yield what is not known, hatched: between, before and after the readings."""
+    known = [(series.at[run[0]], series.at[run[-1]] + series.step) for run in runs(series)]
+    ends = [start, *(end for _, end in known)]
+    for since, until in zip(ends, [*(begin for begin, _ in known), end], strict=True):
+        if until - since <= 2.5 * series.step:
+            continue
+        x, width = (part / max(1, end - start) for part in (since - start, until - since))
+        yield f'<rect class="qx" x="{percent(x, 2)}" width="{percent(width, 2)}" y="{frame.place(0.0)}" height="{frame.height}"/>'
+        if width > _LEAST_NAMED:
+            yield f'<text class="tick" x="{percent(x + width / 2, 2)}" y="50%" text-anchor="middle">not known</text>'
 
 
 def _points(series: LoadSeries, start: int) -> str:
@@ -106,7 +170,7 @@ def _points(series: LoadSeries, start: int) -> str:
     )
 
 
-def _runs(series: LoadSeries) -> Iterator[list[int]]:
+def runs(series: LoadSeries) -> Iterator[list[int]]:
     """Yield the places of values without a gap between them."""
     run: list[int] = []
     for place, (at, value) in enumerate(zip(series.at, series.values, strict=True)):
@@ -136,24 +200,30 @@ def _axis(low: float, high: float) -> _Axis:
     return _Axis(step * first, step * last, last - first)
 
 
-def _grid(axis: _Axis, y: Callable[[float], float], unit: str) -> Iterator[str]:
-    for part in range(axis.many + 1):
+def _grid(axis: _Axis, y: Callable[[float], float], unit: str, frame: _Frame) -> Iterator[str]:
+    shown = range(axis.many + 1) if frame is _WHOLE else (0, axis.many)
+    for part in shown:
         value = axis.bottom + (axis.top - axis.bottom) * part / axis.many
-        yield f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH}" y1="{y(value):.1f}" y2="{y(value):.1f}"/>'
-        yield f'<text x="{_LEFT - 6}" y="{y(value) + 4:.1f}" text-anchor="end">{value:g} {text(unit)}</text>'
+        at = frame.place(y(value))
+        yield f'<line class="grid" x1="0" x2="100%" y1="{at}" y2="{at}"/>'
+        yield f'<text class="tick" x="2" y="{at}" dy="-3">{value:g} {text(unit)}</text>'
 
 
 _TICKS = (60, 300, 600, 1800, 3600, 10_800, 21_600, 43_200, 86_400, 7 * 86_400)
 
 
-def _times(start: int, end: int, x: Callable[[int], float]) -> Iterator[str]:
+def _times(start: int, end: int, *, few: bool) -> Iterator[str]:
     length = (end - start) / 1e9
-    every = next((each for each in _TICKS if length / each <= 7), _TICKS[-1]) * 1_000_000_000
+    most = 3 if few else 7
+    every = next((each for each in _TICKS if length / each <= most), _TICKS[-1]) * 1_000_000_000
     at = -(-start // every) * every
     while at < end:
         words = (
             day_of_month(at) if every >= 86_400 * 10**9 else time_of_day(at).removesuffix("Z")[:5]
         )
-        yield f'<line class="grid" x1="{x(at):.1f}" x2="{x(at):.1f}" y1="{_TOP}" y2="{_HEIGHT - _BOTTOM}"/>'
-        yield f'<text x="{x(at):.1f}" y="{_HEIGHT - 6}" text-anchor="middle">{words}</text>'
+        part = (at - start) / max(1, end - start)
+        anchor = "start" if part < 0.04 else "end" if part > 0.96 else "middle"
+        place = percent(part, 2)
+        yield f'<line class="grid" x1="{place}" x2="{place}" y1="6%" y2="91%"/>'
+        yield f'<text x="{place}" y="98%" text-anchor="{anchor}">{words}</text>'
         at += every

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Iterable, Sequence
+from itertools import zip_longest
 from urllib.parse import quote, urlencode
 
 from present.row import FactRow, Tone
@@ -113,8 +114,10 @@ def table(
     rows: Iterable[Sequence[str]],
     numbers: Iterable[int] = (),
     name: str = "",
+    marks: Sequence[str] = (),
 ) -> str:
-    """Return a table; cells are HTML. `numbers`: columns that are right-aligned; `name`: its class."""
+    """Return a table; cells are HTML. `numbers`: columns that are right-aligned; `name`: its class; `marks`: the class of
+    each row."""
     right = set(numbers)
 
     def cells(row: Sequence[str], tag: str) -> str:
@@ -124,7 +127,10 @@ def table(
             for place, cell in enumerate(row)
         )
 
-    body = "".join(f"<tr>{cells(row, 'td')}</tr>" for row in rows)
+    body = "".join(
+        f"<tr{f' class={mark}' if mark else ''}>{cells(row, 'td')}</tr>"
+        for row, mark in zip_longest(rows, marks, fillvalue="")
+    )
     if not body:
         return ""
     head = cells([each if isinstance(each, Html) else text(each) for each in heads], "th")

@@ -20,7 +20,7 @@ from present.circuit.rows import limits_row, share_row
 from present.fleet.fitness import fitness_row
 from present.fleet.headline import Heard
 from present.row import Tone
-from present.units import money, percent, price, watts, watts_change
+from present.units import at_least, money, percent, price, watts, watts_change
 from telemetry.runtime.release import release
 from telemetry.text import ABSENT, counted, duration
 
@@ -33,11 +33,12 @@ def overview_tiles(
     electrical = view.electrical
     wall = electrical.ledger.watts
     if wall is not None:
-        by = f"reported by {electrical.reporting_nodes or 0:,} of {counted(heard.nodes, 'node')}"
+        by = f"reported by {electrical.reporting_nodes:,} of {counted(heard.nodes, 'node')}"
+        partial = electrical.reporting_nodes < heard.nodes
         aside = _change(recent, lambda one: one.wall_watts, watts_change)
         yield tile(
             "At the wall",
-            watts(wall),
+            at_least(watts(wall), partial=partial),
             sub=by,
             aside=aside,
             drawn=recent.spark(lambda one: one.wall_watts),
@@ -52,7 +53,7 @@ def overview_tiles(
         aside = _change(recent, lambda one: one.gpu_watts, watts_change)
         yield tile(
             "GPU power",
-            watts(summary.gpu_power_watts),
+            at_least(watts(summary.gpu_power_watts), partial=heard.unread > 0),
             sub=by,
             aside=aside,
             drawn=recent.spark(lambda one: one.gpu_watts),
@@ -66,7 +67,7 @@ def overview_tiles(
         aside=counted(heard.gpus, "GPU"),
         drawn=recent.spark(lambda one: one.use),
     )
-    yield _cost(view)
+    yield _cost(view, heard)
     good = fitness_row(None if view.fitness.newest is None else view.fitness.newest.fleet)
     if good.value:
         yield tile("Fitness", good.value, sub=f"{text(good.note)} {link('why', 'fitness')}")
@@ -94,15 +95,17 @@ def _nearest(circuit: CircuitState, status: int) -> str:
     )
 
 
-def _cost(view: AggregatorView) -> str:
+def _cost(view: AggregatorView, heard: Heard) -> str:
     """Return what the power of now costs in an hour; nothing where no price is set."""
     electrical, place = view.electrical, view.electrical.site.config.site
     each, drawn = electrical.price(view.wall()), electrical.ledger.watts
     if each is None or drawn is None:
         return ""
+    unread = heard.nodes - electrical.reporting_nodes
     an_hour = money(drawn / 1000 * place.pue * each, place.currency)
-    sub = f"an hour at {text(price(each, place.currency))}; {link('this month', 'energy')}"
-    return tile("Cost now", an_hour, sub=sub)
+    without = f", without {counted(unread, 'node')} whose power is not known" if unread > 0 else ""
+    sub = f"an hour at {text(price(each, place.currency))}{without}; {link('this month', 'energy')}"
+    return tile("Cost now", at_least(an_hour, partial=unread > 0), sub=sub)
 
 
 def _releases(view: AggregatorView) -> str:

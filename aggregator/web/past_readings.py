@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from statistics import fmean
+from statistics import fmean, median
 
 from aggregator.http.history import USUAL_POINTS, series_of
 from aggregator.view import AggregatorView
@@ -18,12 +18,18 @@ _UNITS = {
     Unit.RATIO: (100.0, "%"),
     Unit.HERTZ: (1e-6, "MHz"),
     Unit.BYTES: (2.0**-30, "GiB"),
+    Unit.FLAG: (1.0, ""),
 }
 """Factor and unit of a chart's axis."""
 FROM_DATA = frozenset({Unit.CELSIUS, Unit.HERTZ})
 """Units whose zero says nothing: their axis begins near the lowest reading."""
 _LEAST_BUCKET = 10
 """Seconds: a node that reads once a second has several readings in it, whatever its phase."""
+
+
+def factor(name: str) -> float:
+    """Return by what a reading is multiplied for its chart."""
+    return _UNITS[BY_NAME[name].unit][0]
 
 
 async def readings_of(
@@ -71,6 +77,20 @@ async def power_of_gpus(
         await readings_of(view, Table.GPU, uuid, "gpu_power_watts", start, end) for uuid in gpus
     ]
     return _over_gpus([(part, lambda _: True) for part in parts], sum)
+
+
+def median_of(parts: Sequence[LoadSeries]) -> LoadSeries | None:
+    """Return the median of what GPUs of one node did at each instant, of those that are known; None without any."""
+    by_time: dict[int, list[float]] = {}
+    for part in parts:
+        for at, value in zip(part.at, part.values, strict=True):
+            if value is not None:
+                by_time.setdefault(at, []).append(value)
+    if not by_time:
+        return None
+    instants = sorted(by_time)
+    values = [median(by_time[at]) for at in instants]
+    return LoadSeries(instants, values, [None] * len(values), parts[0].unit, max(part.step for part in parts))  # fmt: skip
 
 
 async def power_and_use(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 
 from api.fleet import NodeReply, NodeStatus
 from api.node_register import ReleaseDrift
-from present.device.gpu import Read
+from present.device.gpu import Read, short_model
 from present.row import FactRow, Tone
 from present.units import gibibytes_of, number, percent, watts
 from telemetry.text import ABSENT, counted, duration, short_duration
@@ -62,6 +63,14 @@ def release_row(its: str, drift: ReleaseDrift = ReleaseDrift.UNKNOWN) -> FactRow
     if drift in _DRIFTS:
         return FactRow("release", its, Tone.WARN, note=str(drift))
     return FactRow("release", its or ABSENT)
+
+
+def about_row(node: NodeReply, product: str, models: Iterable[str]) -> FactRow:
+    """Return what a node is: its product, its GPUs by model, and its rack."""
+    found = Counter(short_model(name) for name in models)
+    gpus = (f"{count:,} x {model}" for model, count in found.items())
+    rack = f"rack {node.rack}" if node.rack else ""
+    return FactRow("about", ", ".join(filter(None, (product, *gpus, rack))))
 
 
 def now_rows(read: Read) -> Iterator[FactRow]:

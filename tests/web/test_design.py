@@ -26,6 +26,12 @@ async def test_every_state_is_there_and_what_is_not_known_is_no_number() -> None
         for state in ("flows", "over", "open", "unknown"):
             assert f'class="wire {state}"' in body, state
         assert 'class="qx page"' in body
+        for state in ("ticket", "page"):
+            assert f"<tr class={state}>" in body, state
+        for words in ("sw thermal", "device lost", "stale", "remap pending", "not read"):
+            assert words in page.text, words
+        assert 'class="peers"' in body
+        assert ">not known<" in body
 
 
 async def test_a_real_cluster_has_no_page_of_made_up_figures() -> None:

@@ -210,7 +210,7 @@ async def test_a_chart_shows_its_readings_and_zooms_by_the_keyboard(tmp_path: Pa
         )
         shown = "document.querySelector('figure.chart output').textContent"
         await page.until(
-            f"{press.format(chart=chart, key='ArrowLeft')}; /UTC: (\\d+\\.\\d W|not known)$/.test({shown})"
+            f"{press.format(chart=chart, key='ArrowLeft')}; /UTC: (\\d+\\.\\d °C|not known)$/.test({shown})"
         )
         before = await page.value(f"Number({chart}.dataset.seconds)")
         await page.value(press.format(chart=chart, key="+"))

@@ -10,6 +10,7 @@ import pytest
 
 from aggregator.http.config import HttpConfig
 from aggregator.web.job_list import COLUMNS, jobs_body
+from api.alerts import Severity
 from api.jobs import JobPhase, JobRow, JobsReply, JobSummary
 from telemetry.devices import Event
 from telemetry.text import rfc3339
@@ -20,7 +21,7 @@ from tests.aggregator.test_http_circuits import lab
 from tests.alerts.notices import MINUTE, NOON, alert, incident
 from tests.alerts.test_evidence import card, reply
 from tests.web.busy_lab import POD, READING, SECOND, TRAIN, busy_lab, held, process, send, work
-from tests.web.test_pages import EVIL, Page, crawled, read
+from tests.web.test_pages import ANEW, EVIL, Page, crawled, read
 
 NOT_KNOWN = re.compile(r"\b0(\.0+)? (W|kWh|%|GiB|EUR)")
 
@@ -132,6 +133,28 @@ async def test_a_gpu_and_its_node_show_who_holds_them() -> None:
         assert "600 ann no job 40 GiB 0%" in other.text
         assert "no permission" in other.text
         assert "not known not known not known python" in other.text
+
+
+async def test_a_node_says_first_what_is_wrong_and_marks_the_gpu() -> None:
+    """With its holders beside it, for who may see persons; the GPU that differs has charts beside the others."""
+    view = await busy_lab()
+    view.raised = [alert(node="n2", gpu=1, severity=Severity.TICKET)]
+    view.raised = [msgspec.structs.replace(view.raised[0], gpu="GPU-n2-1", summary="n2 GPU 1 is slow")]  # fmt: skip
+    async with door(view) as client:
+        _, body, _ = await client.text("/nodes/n2", headers=ANEW)
+        page = Page(body)
+        assert page.faults == []
+        assert re.search(r'class="verdict page".*?lab/2, which feeds it, may trip', body)
+        assert "What helps: cap each GPU at" in page.text
+        assert len(re.findall(r"<tr class=ticket>", body)) == 2
+        assert "GPU 1 gpu lost power brake" in page.text
+        assert "GPU 1 beside the others" in page.text
+        assert body.count('class="peers"') == 4
+        assert re.search(r"ada pretrain 665 W", page.text)
+        assert "circuits/lab%2F2" in page.links
+        view.fleet.nodes["n2"].online = False
+        old = Page((await client.text("/nodes/n2", headers=ANEW))[1]).text
+        assert "n2 is offline: nothing new for" in old
 
 
 async def test_a_blind_node_is_not_shown_as_free() -> None:

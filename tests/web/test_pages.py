@@ -33,6 +33,8 @@ from api.alerts import AlertState, Incident, IncidentNote, Severity
 from api.fleet import NodeReply, NodeStatus
 from api.node_register import ReleaseDrift
 from api.power import CircuitReply, CircuitState, LoadState, PowerReply, TripSeconds
+from bench.live_fleet import LiveFleet
+from present.device.gpu import CLOCK_LIMITS
 from telemetry.text import rfc3339
 from tests.aggregator.fake_view import FakeView
 from tests.aggregator.http_client import Door, bearer, door
@@ -372,7 +374,21 @@ def test_a_chart_leaves_out_unknown_highs_and_stays_within_its_axes() -> None:
     assert (high.count("M"), high.count("L")) == (2, 1)
     (line_path,) = re.findall(r'class="line" d="([^"]*)"', body)
     heights = [float(one.split()[1]) for one in re.split("[ML]", f"{line_path} {high}") if one]
-    assert max(heights) == 280.0 - 24.0, "the bottom of the plot"
+    assert max(heights) == 100.0, "the bottom of the plot"
+
+
+def test_a_chart_hatches_what_is_not_known_and_stretches_no_word() -> None:
+    """Before the first reading, between two and after the last; a hole of one reading is none."""
+    step = 60 * 10**9
+    at = [n * step for n in (4, 5, 7, 14, 15)]
+    series = LoadSeries(at, [10.0, 10.0, 12.0, 9.0, 9.0], [None] * 5, "W", step)
+    body = load_chart(series, 0, 20 * step, [("limit", 15.0)], "load")
+    found = re.findall(r'class="qx" x="([\d.]+)%" width="([\d.]+)%"', body)
+    assert [(float(x), float(width)) for x, width in found] == [(0, 20), (40, 30), (80, 20)]
+    assert body.count(">not known<") == 3
+    outside, _, plot = body.partition("<svg y=")
+    assert "viewBox" not in outside, "words stand where nothing is stretched"
+    assert "<text" not in plot.partition("</svg>")[0]
 
 
 def heights(body: str) -> list[float]:
@@ -383,7 +399,7 @@ def heights(body: str) -> list[float]:
 
 def ticks(body: str, unit: str) -> list[float]:
     """The numbers beside the axis of a chart."""
-    return [float(one) for one in re.findall(rf'text-anchor="end">(-?[\d.]+) {unit}<', body)]
+    return [float(one) for one in re.findall(rf'dy="-3">(-?[\d.]+) {unit}<', body)]
 
 
 def test_temperatures_and_clocks_fill_their_chart_and_power_begins_at_zero() -> None:
@@ -392,11 +408,11 @@ def test_temperatures_and_clocks_fill_their_chart_and_power_begins_at_zero() -> 
     heat = LoadSeries(at, [61.0, 66.0, 64.0], [None] * 3, "°C", step)
     near = load_chart(heat, 0, 3 * step, [], "temperature", from_zero=False)
     assert ticks(near, "°C") == [61.0, 62.0, 63.0, 64.0, 65.0, 66.0]
-    assert max(heights(near)) - min(heights(near)) > 200, "five degrees fill the chart"
+    assert max(heights(near)) - min(heights(near)) > 80, "five degrees fill the chart"
     watts = LoadSeries(at, [661.0, 666.0, 664.0], [None] * 3, "W", step)
     whole = load_chart(watts, 0, 3 * step, [], "power")
     assert ticks(whole, "W")[0] == 0.0
-    assert max(heights(whole)) - min(heights(whole)) < 10, "one percent stays small"
+    assert max(heights(whole)) - min(heights(whole)) < 4, "one percent stays small"
     still = LoadSeries(at, [1980.0] * 3, [None] * 3, "MHz", step)
     found = ticks(load_chart(still, 0, 3 * step, [], "clock", from_zero=False), "MHz")
     assert (found[0], found[-1]) == (1980.0, 1985.0)
@@ -436,6 +452,29 @@ async def test_the_power_of_a_node_is_the_sum_over_its_gpus_or_not_known() -> No
         assert "wall power: up to" not in later
 
 
+async def test_a_gpu_is_shown_beside_the_others_and_with_what_held_its_clocks() -> None:
+    view = await lab()
+    now = view.wall()
+    second = 10**9
+    for metric in CLOCK_LIMITS:
+        view.memory.values["GPU-n1-0", metric] = [(now - n * 15 * second, 0.0) for n in range(1, 120)]  # fmt: skip
+    hot = view.memory.values["GPU-n1-0", "gpu_clocks_event_sw_thermal_slowdown"]
+    hot[:30] = [(at, 1.0) for at, _ in hot[:30]]
+    async with door(view) as client:
+        _, body, _ = await client.text("/gpus/GPU-n1-0")
+        page = Page(body)
+    assert page.faults == []
+    assert "sw thermal: 25% of the 49% of the time that is known" in page.text
+    assert "power cap:" not in page.text
+    (strip,) = re.findall(r'class="held">sw thermal.*?</p>(<svg.*?</svg>)', body)
+    shapes = re.findall(r'class="([\w ]+)" x="([\d.]+)%" width="([\d.]+)%"', strip)
+    assert [kind for kind, _, _ in shapes] == ["unknown", "fill ticket"]
+    assert float(shapes[1][2]) == pytest.approx(12.5, abs=1)
+    assert body.count('class="peers"') == 5, "the big chart and four small ones"
+    assert "305 W; 1 other: 306 W" in page.text
+    assert "slows at" in page.text
+
+
 async def test_a_link_keeps_the_time_of_the_charts_for_who_opens_it_later() -> None:
     """A span such as the last hour moves on; the link names both ends, and its page stays as it is."""
     view = await lab()
@@ -472,6 +511,25 @@ async def test_the_first_page_counts_the_nodes_of_other_releases(
         assert "nodes?q=older" in page.links
         monkeypatch.setattr(overview_tiles, "release", lambda: "2026.1")
         assert "than this aggregator's" not in (await read(client, "/")).text
+
+
+async def test_a_sum_says_what_is_not_in_it() -> None:
+    """Also what an hour costs: it is of the power that is known."""
+    view = LiveFleet(8, still=True)
+    for _ in range(3):
+        await view.beat()
+    async with door(view) as client:
+        page = await read(client, "/")
+        assert "≥" not in page.text
+        assert re.search(r"Cost now \$[0-9.]+ an hour at \$0.09 a kWh; this month", page.text)
+        for _ in range(11):  # node-0003 falls silent, and GPUs of others are lost
+            await view.beat()
+        page = await read(client, "/")
+    assert re.search(r"At the wall ≥[0-9.]+ kW", page.text)
+    assert re.search(r"GPU power ≥[0-9.]+ kW", page.text)
+    assert re.search(
+        r"Cost now ≥\$[0-9.]+ an hour at \$0.09 a kWh, without 1 node whose power is not known;", page.text
+    )  # fmt: skip
 
 
 async def test_a_browser_gets_a_page_where_there_is_nothing() -> None:

@@ -1,7 +1,6 @@
 // Charts: the reading under the pointer or the arrow keys, and zoom by a drag, + and -. The time is in the URL.
 
 const POINTS_APART = 2.5;
-const LEFT = 68; // of the plot, in units of the view box
 let drag = null;
 
 function chartOf(target) {
@@ -14,23 +13,20 @@ function pointsOf(svg) {
 
 // Seconds since the start of the chart at a place of the screen.
 function secondsAt(box, svg, place) {
-  const { width } = svg.viewBox.baseVal;
-  const part = (((place - box.left) / box.width) * width - LEFT) / (width - LEFT);
-  return Math.min(1, Math.max(0, part)) * Number(svg.dataset.seconds);
+  return Math.min(1, Math.max(0, (place - box.left) / box.width)) * Number(svg.dataset.seconds);
 }
 
 function mark(svg, name, from, to) {
-  const { width, height } = svg.viewBox.baseVal;
-  const x = (seconds) => LEFT + ((width - LEFT) * seconds) / Number(svg.dataset.seconds);
+  const part = (seconds) => (100 * seconds) / Number(svg.dataset.seconds);
   let shape = svg.querySelector(`.${name}`);
   if (!shape) {
     shape = document.createElementNS("http://www.w3.org/2000/svg", "rect");
     shape.setAttribute("class", name);
-    shape.setAttribute("height", height);
+    shape.setAttribute("height", "100%");
     svg.append(shape);
   }
-  shape.setAttribute("x", x(Math.min(from, to)));
-  shape.setAttribute("width", Math.max(1, x(Math.max(from, to)) - x(Math.min(from, to))));
+  shape.setAttribute("x", `${part(Math.min(from, to))}%`);
+  shape.setAttribute("width", from === to ? 1 : `${part(Math.abs(to - from))}%`);
 }
 
 // Shows the reading nearest to an instant; in a gap it is not known.

@@ -1,0 +1,70 @@
+"""The reasons that held the clocks of a GPU, and when: a strip for each."""
+
+from __future__ import annotations
+
+from aggregator.view import AggregatorView
+from aggregator.web.load_chart import LoadSeries, runs
+from aggregator.web.markup import fact, text
+from aggregator.web.past_readings import readings_of
+from present.device.gpu import CLOCK_LIMITS, POWER_CAP
+from present.device.health import held_row
+from present.row import FactRow
+from present.units import percent
+from telemetry.metric import Table
+
+_LEAST_HELD = 0.005
+"""Part of the time below which a reason is not listed."""
+
+
+async def held_clocks(view: AggregatorView, gpu: str, start: int, end: int) -> str:
+    """Return the reasons that limited the clocks of a GPU, the worst first; nothing where none is stored."""
+    drawn, known = [], False
+    for metric in CLOCK_LIMITS:
+        series = await readings_of(view, Table.GPU, gpu, metric, start, end)
+        values = [min(1.0, value) for value in series.values if value is not None]
+        if not values:
+            continue
+        known = True
+        share = sum(values) / len(values)
+        if share >= _LEAST_HELD:
+            row = held_row(metric, share, _known(series, start, end))
+            mark = "" if CLOCK_LIMITS[metric] == POWER_CAP else "ticket"
+            drawn.append(_line(row, held_strip(series, start, end, mark)))
+    if not drawn:
+        return "<p>Nothing held them in this time.</p>" if known else ""
+    return "".join(drawn)
+
+
+def _line(row: FactRow, strip: str) -> str:
+    return f'<p class="held">{text(row.label)}: {fact(row)}</p>{strip}'
+
+
+def _known(series: LoadSeries, start: int, end: int) -> float:
+    """Return the part of a time with readings."""
+    spans = (series.at[run[-1]] - series.at[run[0]] + series.step for run in runs(series))
+    return min(1.0, sum(spans) / max(1, end - start))
+
+
+def held_strip(series: LoadSeries, start: int, end: int, mark: str) -> str:
+    """Return when a reason limited the clocks; hatched where that is not known."""
+    length = max(1, end - start)
+    parts, before, least = "", start, 2.5 * series.step
+    for run in runs(series):
+        first, last = series.at[run[0]], series.at[run[-1]] + series.step
+        parts += _part("unknown", before - start, first - before, length, least)
+        before = last
+        held = [place for place in run if series.values[place]]
+        while held:  # neighbours are one shape
+            many = next((n for n in range(1, len(held)) if held[n] != held[0] + n), len(held))
+            since, until = series.at[held[0]], series.at[held[many - 1]] + series.step
+            parts += _part(f"fill {mark}".rstrip(), since - start, until - since, length)
+            held = held[many:]
+    parts += _part("unknown", before - start, end - before, length, least)
+    return f'<svg class="bar" aria-hidden="true"><rect class="ground" width="100%" height="100%"/>{parts}</svg>'
+
+
+def _part(kind: str, begin: int, span: int, length: int, least: float = 0.0) -> str:
+    if span <= least:
+        return ""
+    x, width = percent(max(0.0, begin / length), 2), percent(min(1.0, span / length), 2)
+    return f'<rect class="{kind}" x="{x}" width="{width}" height="100%"/>'
