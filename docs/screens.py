@@ -69,7 +69,12 @@ WEB: dict[str, tuple[str, str, str, str]] = {
         "/nodes/dgx-01",
         "A node: its GPUs in their places, one of them too hot",
     ),
-    "gpu": ("two-dgx-h100", "desktop", "/gpus/GPU-34cef6bf-0b4e-129b-cede-5828b7bb472b?from=-15m", "A GPU beside the others of its node"),
+    "gpu": (
+        "two-dgx-h100",
+        "desktop",
+        "/gpus/GPU-34cef6bf-0b4e-129b-cede-5828b7bb472b?from=-15m",
+        "A GPU beside the others of its node",
+    ),
     "nodes": ("fleet", "desktop", "/nodes?sort=hottest", "1,250 nodes, sorted by a click"),
     "circuits": ("fleet", "phone", "/circuits", "Circuits on a phone"),
 }
