@@ -120,6 +120,13 @@ class RuleEvaluator:
         self._units = self._unit_index()
         self._causes, self._records, self.shown = {}, {}, ShownAlerts()
 
+    @property
+    def _ages(self) -> list[int]:
+        """Numbers of the parts of the condition whose value is for how long it has been so."""
+        return [
+            number for number, part in enumerate(self.when.parts or (self.when,)) if part.IS_AGE
+        ]
+
     def _unit_index(self) -> UnitIndex | None:
         """Return the units behind the readings of the rule; None of a rule that is about no reading of a node."""
         metrics = set(self.when.metrics())
@@ -144,6 +151,7 @@ class RuleEvaluator:
             hold=rule.hold,
             keep=rule.keep,
             under_load=rule.load is not None,
+            ages=self._ages,
         )
         further = [
             row

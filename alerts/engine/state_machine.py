@@ -130,6 +130,7 @@ def step(
     hold: float,
     keep: float,
     under_load: bool = False,
+    ages: Sequence[int] = (),
 ) -> tuple[Sequence[int], npt.NDArray[Any]]:
     """Advance every row by one tick; return the rows that now fire, and the entries of the rows that
     resolved.
@@ -137,7 +138,7 @@ def step(
     `hold`: seconds that it must be bad before it fires. `keep`: seconds that it must be good before
     it resolves. Unknown in between changes neither; good in between starts the hold time again.
     `under_load`: unknown time, in which the device may have been idle, does not count toward either;
-    after a restart both begin anew.
+    after a restart both begin anew. `ages`: parts of the condition whose value is for how long it has been so, s.
     """
     passed = 0.0 if math.isnan(machine.stepped) else now - machine.stepped
     machine.stepped = now
@@ -153,6 +154,9 @@ def step(
     verdict, phase = verdicts[rows], machine.phase[rows]
     bad, good = verdict == BAD, verdict == GOOD
     _store_values(entries, bad, evaluation)
+    if ages and len(fresh):
+        aged = np.isin(rows, fresh) & np.isin(entries["part"], ages) & np.isfinite(entries["value"])
+        entries["began"][aged] -= (entries["value"][aged] * 1e9).astype(np.int64)
     again = bad & ~np.isnan(entries["good_since"])
     entries["good_since"][again] = np.nan
 

@@ -45,6 +45,8 @@ class ConditionKind(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag
 
     EDGE: ClassVar[bool] = False
     REMEMBERS: ClassVar[bool] = False
+    IS_AGE: ClassVar[bool] = False
+    """Whether its value is for how long a row has been so, s: then its alert began so much earlier."""
 
     def metrics(self) -> Iterator[str]:
         """Yield the names of the metrics that it reads, the one that is compared first."""

@@ -58,6 +58,8 @@ class Absent(MetricCondition, frozen=True, tag="gap"):
 class Silent(ConditionKind, frozen=True, tag="silent"):
     """Bad when no frame of a node came for some intervals, and at least for some seconds."""
 
+    IS_AGE = True
+
     intervals: float
     least: float = 0.0
     """Seconds; so that a node that reads ten times a second is not silent after 0.3 s."""

@@ -153,6 +153,7 @@ def test_a_silent_node_is_one_alert_and_not_one_for_each_gpu(plant: Plant) -> No
     assert [(alert.rule, alert.node) for alert in changes] == [("node_silent", "a")]
     assert plant.firing() == [("node_silent", "a")]
     assert changes[0].summary == "a has been silent for 60 s"
+    assert changes[0].changed - changes[0].since == 60 * 10**9, "it began with its last frame"
 
 
 def test_what_fired_before_its_node_fell_silent_goes_on(plant: Plant) -> None:
