@@ -137,6 +137,13 @@ CARDS = (
         Card("a100-sxm", "A100 SXM4", 80, 400, 100),
     ),
     *_of(
+        f"A10G, A800: limits as `nvidia-smi` of users shows them; H800: Hugging Face's list of hardware; {_FLOORS}",
+        Card("a10g", "A10G", 24, 300, 100),
+        Card("a800-80gb-pcie", "A800 80GB PCIe", 80, 300),
+        Card("a800-sxm", "A800 SXM4", 80, 400),
+        Card("h800-sxm", "H800 SXM5", 80, 700),
+    ),
+    *_of(
         f"NVIDIA data centre data sheets, Ada and Hopper; {_FLOORS}",
         Card("l4", "L4", 24, 72, 40, None, 2500),
         Card("l40", "L40", 48, 300),
@@ -268,12 +275,17 @@ _BRANDS = ("nvidia-", "geforce-", "tesla-", "amd-instinct-", "instinct-", "amd-"
 
 _DRIVERS_NAMES = {
     "a100-pcie-40gb": "a100-40gb-pcie",
+    "a100-pcie-80gb": "a100-80gb-pcie",
     "b200": "b200-sxm",
     "b300-sxm6-ac": "b300",
     "gb300": "b300",
     "gh200-144g-hbm3e": "gh200",
     "h100-80gb-hbm3": "h100-sxm",
     "h200": "h200-sxm",
+    "h800": "h800-sxm",
+    "mi300x-oam": "mi300x",
+    "rtx-pro-6000-blackwell-max-q-workstation-edition": "rtx-pro-6000-max-q",
+    "rtx-pro-6000-blackwell-workstation-edition": "rtx-pro-6000",
 }
 """Keys of drivers' names that are none of the card: they name the memory, or no form factor."""
 
