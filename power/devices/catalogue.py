@@ -245,14 +245,15 @@ SYSTEMS = (
     # Whole racks: two feeds a side.
     System("gb200-nvl72", "GB200 NVL72", "gb200", 72, 120_000, linked_gpus=72, feeds=4),
     System("gb200-nvl72-132kw", "GB200 NVL72 132 kW", "gb200", 72, 132_000, linked_gpus=72, feeds=4,
-           source="the highest published figure: Schneider Electric's reference design, and what eight power shelves give"),
+           source="Schneider Electric's reference design; Supermicro has 132 kW as what eight power shelves give, of direct current"),
     System("gb300-nvl72", "GB300 NVL72", "b300", 72, 140_000, linked_gpus=72, feeds=4,
-           source="Supermicro: 132 to 140 kW"),
+           source="Supermicro: 132 to 140 kW; Microsoft: about 136 kW"),
     System("gb300-nvl72-142kw", "GB300 NVL72 142 kW", "b300", 72, 142_000, linked_gpus=72, feeds=4,
-           source="the highest published figure: Schneider Electric's reference design"),
+           source="the highest figure that is named, for Schneider Electric's reference design; others have up to 140 kW"),
     # Power shelves, when what is behind them draws all that they carry with one rectifier spare.
     System("orv3-shelf-18kw", "ORv3 power shelf 18 kW", None, 0, 16_187, None, 3000, 6, 5, feeds=1, volts=(200, 277), source=_OPEN_RACK),
-    System("orv3-shelf-33kw", "ORv3 power shelf 33 kW", None, 0, 29_676, None, 5500, 6, 5, feeds=1, volts=(200, 277), source=_OPEN_RACK),
+    System("orv3-shelf-33kw", "ORv3 power shelf 33 kW", None, 0, 29_676, None, 5500, 6, 5, feeds=1, volts=(200, 277),
+           source=f"{_OPEN_RACK}; NVIDIA Base Command Manager's manual: six supplies of 5.5 kW in each shelf of a GB200 rack"),
     # AMD sells boards of eight GPUs that all see each other; servers around them are of many makers.
     System("mi300x-platform", "Instinct MI300X platform", "mi300x", 8, 10_600, None, 3000, 6, 4,
            linked_gpus=8, source=f"{_AMD_BOARD}; six supplies of 3 kW, four of which do"),
