@@ -137,6 +137,13 @@ CARDS = (
         Card("a100-sxm", "A100 SXM4", 80, 400, 100),
     ),
     *_of(
+        f"A10G, A800: limits as `nvidia-smi` of users shows them; H800: Hugging Face's list of hardware; {_FLOORS}",
+        Card("a10g", "A10G", 24, 300, 100),
+        Card("a800-80gb-pcie", "A800 80GB PCIe", 80, 300),
+        Card("a800-sxm", "A800 SXM4", 80, 400),
+        Card("h800-sxm", "H800 SXM5", 80, 700),
+    ),
+    *_of(
         f"NVIDIA data centre data sheets, Ada and Hopper; {_FLOORS}",
         Card("l4", "L4", 24, 72, 40, None, 2500),
         Card("l40", "L40", 48, 300),
@@ -238,14 +245,15 @@ SYSTEMS = (
     # Whole racks: two feeds a side.
     System("gb200-nvl72", "GB200 NVL72", "gb200", 72, 120_000, linked_gpus=72, feeds=4),
     System("gb200-nvl72-132kw", "GB200 NVL72 132 kW", "gb200", 72, 132_000, linked_gpus=72, feeds=4,
-           source="the highest published figure: Schneider Electric's reference design, and what eight power shelves give"),
+           source="Schneider Electric's reference design; Supermicro has 132 kW as what eight power shelves give, of direct current"),
     System("gb300-nvl72", "GB300 NVL72", "b300", 72, 140_000, linked_gpus=72, feeds=4,
-           source="Supermicro: 132 to 140 kW"),
+           source="Supermicro: 132 to 140 kW; Microsoft: about 136 kW"),
     System("gb300-nvl72-142kw", "GB300 NVL72 142 kW", "b300", 72, 142_000, linked_gpus=72, feeds=4,
-           source="the highest published figure: Schneider Electric's reference design"),
+           source="the highest figure that is named, for Schneider Electric's reference design; others have up to 140 kW"),
     # Power shelves, when what is behind them draws all that they carry with one rectifier spare.
     System("orv3-shelf-18kw", "ORv3 power shelf 18 kW", None, 0, 16_187, None, 3000, 6, 5, feeds=1, volts=(200, 277), source=_OPEN_RACK),
-    System("orv3-shelf-33kw", "ORv3 power shelf 33 kW", None, 0, 29_676, None, 5500, 6, 5, feeds=1, volts=(200, 277), source=_OPEN_RACK),
+    System("orv3-shelf-33kw", "ORv3 power shelf 33 kW", None, 0, 29_676, None, 5500, 6, 5, feeds=1, volts=(200, 277),
+           source=f"{_OPEN_RACK}; NVIDIA Base Command Manager's manual: six supplies of 5.5 kW in each shelf of a GB200 rack"),
     # AMD sells boards of eight GPUs that all see each other; servers around them are of many makers.
     System("mi300x-platform", "Instinct MI300X platform", "mi300x", 8, 10_600, None, 3000, 6, 4,
            linked_gpus=8, source=f"{_AMD_BOARD}; six supplies of 3 kW, four of which do"),
@@ -268,12 +276,17 @@ _BRANDS = ("nvidia-", "geforce-", "tesla-", "amd-instinct-", "instinct-", "amd-"
 
 _DRIVERS_NAMES = {
     "a100-pcie-40gb": "a100-40gb-pcie",
+    "a100-pcie-80gb": "a100-80gb-pcie",
     "b200": "b200-sxm",
     "b300-sxm6-ac": "b300",
     "gb300": "b300",
     "gh200-144g-hbm3e": "gh200",
     "h100-80gb-hbm3": "h100-sxm",
     "h200": "h200-sxm",
+    "h800": "h800-sxm",
+    "mi300x-oam": "mi300x",
+    "rtx-pro-6000-blackwell-max-q-workstation-edition": "rtx-pro-6000-max-q",
+    "rtx-pro-6000-blackwell-workstation-edition": "rtx-pro-6000",
 }
 """Keys of drivers' names that are none of the card: they name the memory, or no form factor."""
 

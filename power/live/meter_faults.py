@@ -7,7 +7,9 @@ meter for a while, is no agreement.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -49,6 +51,17 @@ _OWN = {_LOW: "less than half of what its GPUs measure", _HIGH: "more than it ma
 """Faults of a machine's own meter, in words."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """What is at fault by circuit."""
+
+    slots: Mapping[int, set[int]]
+    machines: Mapping[int, set[int]]
+    """Machines whose own meter is."""
+    watts: Floats
+    """What every slot reads."""
+
+
 class MeterFaults:
     """Faults of each meter's reading; slots as in `Metering`."""
 
@@ -87,10 +100,13 @@ class MeterFaults:
         """Watts measured behind each slot's target: in GPUs, or by meters."""
         self._by_meters: Flags = np.zeros(0, bool)
         """Whether by meters."""
+        self._named: _Named | None = None
+        """What is at fault since the last update, once it has been asked for."""
 
     def update(self, now: float, tick: PowerInputs, metering: Metering, left: Flags | None = None) -> None:  # fmt: skip
         """Find the meters at fault, and note them in `metering.faults`. `left`: circuits that don't carry
         what hangs on them by their usual input; their meters are not compared."""
+        self._named = None
         self._find_own(tick, metering)
         count = len(metering)
         if not count:
@@ -252,26 +268,46 @@ class MeterFaults:
 
     def words(self, metering: Metering, row: int) -> str:
         """Return which meters of a circuit are at fault, and why; empty without one."""
-        network = self._topology.network
-        mine = set(network.cord_machine[network.cord_circuit == row].tolist())
-        texts = []
-        for slot in np.flatnonzero(metering.faults):
-            node = metering.whole("kind")[slot] == NODE
-            target = int(metering.whole("target")[slot])
-            if (target in mine) if node else (target == row):
-                texts.append(self._one(metering, int(slot)))
+        if self._named is None:
+            self._named = self._name(metering)
+        found = self._named
+        texts = [
+            self._one(metering, slot, found.watts) for slot in sorted(found.slots.get(row, ()))
+        ]
         texts += [
-            f"the meter in {network.machines[machine]} reads {exact_watts(float(self._own_watts[machine]))}, {_OWN[int(metering.own_faults[machine])]}"
-            for machine in sorted(mine)
-            if metering.own_faults[machine]
+            f"the meter in {self._topology.network.machines[machine]} reads {exact_watts(float(self._own_watts[machine]))}, {_OWN[int(metering.own_faults[machine])]}"
+            for machine in sorted(found.machines.get(row, ()))
         ]
         return "; ".join(dict.fromkeys(texts))
 
-    def _one(self, metering: Metering, slot: int) -> str:
+    def _name(self, metering: Metering) -> _Named:
+        """Return what is at fault by circuit, in a time that grows with the faults alone."""
+        kind, target = metering.whole("kind"), metering.whole("target")
+        network = self._topology.network
+        slots: dict[int, set[int]] = defaultdict(set)
+        machines: dict[int, set[int]] = defaultdict(set)
+        meters: dict[int, list[int]] = defaultdict(list)
+        for slot in np.flatnonzero(metering.faults).tolist():
+            if kind[slot] == NODE:
+                meters[int(target[slot])].append(slot)
+            else:
+                slots[int(target[slot])].add(slot)
+        concerned = metering.own_faults > 0
+        concerned[list(meters)] = True
+        cords = np.flatnonzero(concerned[network.cord_machine])
+        for circuit, machine in zip(
+            network.cord_circuit[cords].tolist(), network.cord_machine[cords].tolist(), strict=True
+        ):
+            slots[circuit].update(meters.get(machine, ()))
+            if metering.own_faults[machine]:
+                machines[circuit].add(machine)
+        return _Named(slots, machines, self._watts(metering))
+
+    def _one(self, metering: Metering, slot: int, read: Floats) -> str:
         fault, name = int(metering.faults[slot]), metering.meter_of(slot)
         if fault == _HIGH:
             return self._high.words(metering, slot)
-        watts, gpu = float(self._watts(metering)[slot]), float(self.measured[slot])
+        watts, gpu = float(read[slot]), float(self.measured[slot])
         if fault == _FROZEN:
             return f"{name} has read {exact_watts(watts)} without any change while its nodes' load moved by {exact_watts(self._most[slot] - self._least[slot])}"  # fmt: skip
         if not gpu > LEAST_WATTS or watts >= LOW_RATIO * gpu:

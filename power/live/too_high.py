@@ -77,6 +77,8 @@ class TooHigh:
         """Monotonic time since which each slot's reading can be; NaN while it can't."""
         self._most: Floats = np.zeros(0)
         """Watts that each slot's machine may draw; NaN for circuits."""
+        self._ratio: Floats = np.zeros(0)
+        """Current of each slot over its breaker's rating."""
 
     def find(self, now: float, tick: PowerInputs, metering: Metering, reporting: Flags) -> Flags:
         """Return the slots whose reading can't be; `reasons` says why."""
@@ -91,8 +93,8 @@ class TooHigh:
             _of(node, target, of) for of in (self._machines(tick), self._limits(tick))
         )
         watts = metering.number("watts")
-        ratio = self._over_rating(metering, node, target)
-        ratio = np.where(reporting, ratio, 0.0)
+        self._ratio = self._over_rating(metering, node, target)
+        ratio = np.where(reporting, self._ratio, 0.0)
         with np.errstate(invalid="ignore"):
             machine = watts > limits
             short = ratio > SHORT
@@ -133,7 +135,7 @@ class TooHigh:
                 return f"{name} reads {volts(float(metering.number('volts')[slot]))} on a circuit of {volts(nominal)}"
             case TooHighReason.SHORT | TooHighReason.BREAKER:
                 rated = float(self._topology.network.rated[target])
-                ratio = self._over_rating(metering, metering.whole("kind") == NODE, metering.whole("target"))[slot]  # fmt: skip
+                ratio = self._ratio[slot]
                 amps = float(ratio * self._topology.network.effective[target])
                 latest = float(self._latest(np.array([target]), np.array([ratio]))[0])
                 for_long = f"carries that for {estimated_duration(latest)} at most"

@@ -199,7 +199,7 @@ def test_every_card_is_capped_to_its_floor_or_the_answer_says_how_to_read_it(car
 @pytest.mark.parametrize(
     ("name", "floor"),
     [
-        ("Tesla T4", 60), ("NVIDIA A40", 100), ("NVIDIA A100-SXM4-40GB", 100), ("NVIDIA A100-SXM4-80GB", 100), ("H100 SXM5 80GB", 200),
+        ("Tesla T4", 60), ("NVIDIA A40", 100), ("NVIDIA A10G", 100), ("NVIDIA A100-SXM4-40GB", 100), ("NVIDIA A100-SXM4-80GB", 100), ("H100 SXM5 80GB", 200),
         ("NVIDIA GB200", 200), ("NVIDIA GeForce RTX 4080 SUPER", 150), ("NVIDIA GeForce RTX 3090", 100), ("Quadro RTX 6000", 100),
     ],
 )  # fmt: skip

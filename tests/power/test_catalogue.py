@@ -40,6 +40,10 @@ def machine(node: str) -> Machine:
         ("H100 SXM", 700), ("H200 NVL", 600), ("B200 SXM", 1000), ("GB200", 1200), ("MI210", 300),
         ("AMD Instinct MI300X", 750), ("NVIDIA H100 80GB HBM3", 700), ("NVIDIA H200", 700), ("NVIDIA B200", 1000),
         ("NVIDIA GB300", 1400), ("NVIDIA A100-PCIE-40GB", 250), ("NVIDIA GH200 144G HBM3e", 1000),
+        ("NVIDIA A10G", 300), ("NVIDIA H800", 700), ("NVIDIA A800-SXM4-80GB", 400), ("NVIDIA A800-SXM4-40GB", 400), ("NVIDIA A800 80GB PCIe", 300),
+        ("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", 600), ("NVIDIA RTX PRO 6000 Blackwell Server Edition", 600),
+        ("NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition", 300), ("NVIDIA L40S", 350), ("NVIDIA A30", 165),
+        ("Tesla V100S-PCIE-32GB", 250), ("NVIDIA RTX 6000 Ada Generation", 300), ("NVIDIA H20", 400), ("NVIDIA A100-PCIE-80GB", 300),
     ],
 )  # fmt: skip
 def test_cards_are_found_as_people_and_drivers_write_them(name: str, watts: float) -> None:

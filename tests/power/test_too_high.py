@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from types import FrameType
+
 import pytest
 
 from api.power import LoadState
@@ -141,3 +144,33 @@ def test_a_counter_alone_is_a_mean_power() -> None:
     assert stage.value("circuit_energy_joules", "a") - before == pytest.approx(600_000, rel=0.1)
     counting(600, 0.0)
     assert stage.value("circuit_watts", "a") < 100
+
+
+def calls_of_words(circuits: int) -> int:
+    """Return the calls that the facts of so many circuits cost whose meters and plugs are all at fault."""
+    lines = ['region = "US"']
+    for number in range(circuits):
+        lines += [f"[circuits.c{number}]", "breaker = 20", f'nodes = ["n{number}"]', f"[nodes.n{number}]", "watts = 900"]  # fmt: skip
+    stage = Stage("\n".join(lines), rules=())
+    wrong = [meter(f"c{number}", watts=9e5) for number in range(circuits)]
+    wrong += [meter(f"n{number}", kind="node", watts=9e5) for number in range(circuits)]
+    stage.play(30, meters=wrong, every=10)
+    calls = 0
+
+    def count(_: FrameType, event: str, __: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    faults, metering = stage.live.meter_faults, stage.live.metering
+    sys.setprofile(count)
+    try:
+        words = [faults.words(metering, row) for row in range(circuits)]
+    finally:
+        sys.setprofile(None)
+    assert all(f"m-c{row}" in text and f"m-n{row}" in text for row, text in enumerate(words))
+    return calls
+
+
+def test_the_words_of_twice_as_many_faults_cost_twice_as_much() -> None:
+    """Each circuit names its own meters, which are found once for all circuits."""
+    assert calls_of_words(40) < 2.5 * calls_of_words(20)
