@@ -13,6 +13,7 @@ import msgspec
 
 from aggregator.register.drift_watch import DriftConfig
 from aggregator.register.expected import ExpectedState, check_expected
+from aggregator.register.owners import OwnerEntry, check_owners
 from aggregator.settings.budgets import IngestBudgets
 from aggregator.settings.homeassistant import HomeAssistantConfig
 from aggregator.settings.influx import InfluxConfig
@@ -20,6 +21,7 @@ from aggregator.settings.members import MembersConfig
 from aggregator.settings.remote_write import RemoteWriteConfig
 from aggregator.settings.slurm import SlurmAskConfig
 from alerts.config import AlertsConfig
+from alerts.rules.rule import load, monitor_rules
 from telemetry.errors import ConfigError
 from telemetry.wire.mqtt import BrokerConfig
 from telemetry.wire.topics import check_name
@@ -221,6 +223,8 @@ class AggregatorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """Expected state of the nodes; the first entry that matches a node counts (docs/drift.md)."""
     drift: DriftConfig = DriftConfig()
     """When a node that differs is an alert."""
+    owners: tuple[OwnerEntry, ...] = ()
+    """Persons and teams that alerts belong to; the first entry that fits an alert counts (docs/alerts.md)."""
     power: dict[str, Any] = {}
     """The electrical site as written (docs/power.md); decoded by `power.site.config`."""
 
@@ -274,6 +278,11 @@ class AggregatorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         self.homeassistant.check("homeassistant")
         check_expected(self.expected)
         self.drift.check("drift")
+        check_owners(self.owners, self.power, self._rule_names)
+
+    def _rule_names(self) -> list[str]:
+        """Return the names of the rules in force. Raises `ConfigError`."""
+        return [rule.name for rule in (*load(self.rules), *monitor_rules())]
 
 
 def shard_names(shards: tuple[str, ...]) -> list[str]:

@@ -64,6 +64,7 @@ from aggregator.register.drift_tracker import DriftTracker
 from aggregator.register.node_register import FILE as REGISTER_FILE
 from aggregator.register.node_register import NodeRegister
 from aggregator.register.node_status import status_of
+from aggregator.register.owners import Owners
 from aggregator.remote.push import Pusher
 from aggregator.scheduler.listed import JobListing
 from aggregator.scheduler.poll import SlurmPoll
@@ -198,6 +199,7 @@ class Aggregator(SingleView):
             behind=self.shedding.behind,
         )
         self.alerting.shared = self._shared_incidents()
+        self.alerting.owners = Owners(config.owners)
         self.alerting.evidence_of = lambda journal: EvidenceCollector(
             self, journal, [*rules, *monitor_rules()], config.alerts.links(config.cluster)
         )
@@ -301,10 +303,13 @@ class Aggregator(SingleView):
             log_refused(error)
             return
         self.drift.configure(fresh.expected, fresh.drift)
+        self.alerting.owners = Owners(fresh.owners)
         applied = self.electrical.configuration.version != in_force
-        log_reload("aggregator", self.config, fresh, applied=("power", "expected", "drift"))
+        log_reload(
+            "aggregator", self.config, fresh, applied=("power", "expected", "drift", "owners")
+        )
         self.config = msgspec.structs.replace(
-            self.config, expected=fresh.expected, drift=fresh.drift,
+            self.config, expected=fresh.expected, drift=fresh.drift, owners=fresh.owners,
             power=fresh.power if applied else self.config.power,
         )  # fmt: skip
 

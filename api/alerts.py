@@ -36,8 +36,8 @@ class Severity(OpenEnum):
     """No person; it is stored and shown."""
 
 
-class Owner(OpenEnum):
-    """Owner of an alert's remedy: what it takes to end it, and with that who must act."""
+class Remediation(OpenEnum):
+    """The means that ends an alert."""
 
     RESET = "reset"
     """A reset of the GPU, once nothing runs on it."""
@@ -56,7 +56,7 @@ class Owner(OpenEnum):
 
     @property
     def text(self) -> str:
-        """The owner as a page names it."""
+        """The remediation as a page names it."""
         return str(self.value).replace("_", " ")
 
 
@@ -136,8 +136,10 @@ class Alert(msgspec.Struct, frozen=True):
     ended: str = ""
     """Why it resolved, if not because all is well: `forgotten`, its node was removed, by a person or at its expiry;
     `moved`, another aggregator of the cluster has its node now."""
-    owner: Owner | None = None
-    """Owner of the remedy, by its rule; null of an alert of a release before 2026.2."""
+    remediation: Remediation | None = None
+    """The means that ends it, by its rule; null of an alert of a release before 2026.2."""
+    owner: str = ""
+    """Person or team that it belongs to, by `[[owners]]`; empty where no entry is for it."""
     faults: tuple[str, ...] = ()
     """Different faults that came at one place while the rule fired there, in their order: `GPU7` as the
     driver numbers it, a kind, or a unit. In an incident each is an alert of its own."""
@@ -159,7 +161,8 @@ class Alert(msgspec.Struct, frozen=True):
             "severity": self.severity,
             "state": self.state,
             "subject": self.subject,
-            "owner": self.owner or "",
+            "remediation": self.remediation or "",
+            "owner": self.owner,
             "name": self.name,
         }
 
@@ -250,8 +253,10 @@ class Incident(msgspec.Struct, frozen=True, kw_only=True):
     """Keys of the alerts that are its consequence: shown below it, never notified; 100 at most."""
     hidden: int = 0
     """How many of these there are, listed or not."""
-    owner: Owner | None = None
-    """Owner of the remedy of its first alert; null where that has none, and of a storm."""
+    remediation: Remediation | None = None
+    """Remediation of its first alert; null where that has none, and of a storm."""
+    owner: str = ""
+    """Owner of its alerts; up to three, joined by commas."""
     shared: tuple[str, ...] = ()
     """Traits that the nodes of a storm share and hardly any other has, the most telling first: `rack r12`."""
 
@@ -345,7 +350,7 @@ class Matcher(msgspec.Struct, frozen=True):
     """A condition on an alert's labels, written as Alertmanager writes it: `node=~"dgx-.*"`."""
 
     label: str
-    """`rule`, `node`, `severity`, `subject`, `owner`, `name`, or any of `Alert.labels`."""
+    """`rule`, `node`, `severity`, `subject`, `remediation`, `owner`, `name`, or any of `Alert.labels`."""
     value: str
     is_regex: bool = False
     is_equal: bool = True
@@ -479,8 +484,8 @@ class RuleRow(msgspec.Struct, frozen=True, kw_only=True):
     description: str
     """The meaning of its alerts."""
     runbook: str
-    owner: Owner | None = None
-    """Owner of the remedy; null of an aggregator of a release before 2026.2."""
+    remediation: Remediation | None = None
+    """The means that ends its alerts; null of an aggregator of a release before 2026.2."""
     pending: int
     """How many of its alerts are pending."""
     firing: int

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from api.alerts import Owner, Severity, Subject
+from api.alerts import Remediation, Severity, Subject
 
 
 class EvidenceLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,7 +104,7 @@ class FaultHistory(msgspec.Struct, frozen=True, kw_only=True):
 class Remedy(msgspec.Struct, frozen=True, kw_only=True):
     """Remedy of an alert, by its rule."""
 
-    owner: Owner | None = None
+    remediation: Remediation | None = None
     what: str = ""
     """Meaning of the alert and what to do."""
     steps: tuple[str, ...] = ()

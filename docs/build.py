@@ -16,7 +16,7 @@ from alerts.rules.events import Happens
 from alerts.rules.rule import FOLDER, Rule, conditions_of, load, monitor_rules, read
 from alerts.xid.event import event_data
 from alerts.xid.sxids import Fatality, sxids
-from api.alerts import Owner
+from api.alerts import Remediation
 from docs.dcgm_names import dcgm_page
 from docs.pages_at_night import pages_at_night
 from docs.reference import commands_page, settings_page
@@ -167,14 +167,14 @@ _NOTIFIED = {
 }
 
 
-_OWNERS = {
-    Owner.RESET: "a reset of the GPU",
-    Owner.REBOOT: "a reboot of the node",
-    Owner.COLD_START: "power off and hands at the machine (reseat, then start cold)",
-    Owner.REPLACE: "a part that the maker replaces",
-    Owner.FACILITY: "power, cooling or network of the site",
-    Owner.APPLICATION: "a program or job, or the person whose it is",
-    Owner.MONITOR: "kilowatch itself: its settings, collectors and machine",
+_REMEDIATIONS = {
+    Remediation.RESET: "a reset of the GPU",
+    Remediation.REBOOT: "a reboot of the node",
+    Remediation.COLD_START: "power off and hands at the machine (reseat, then start cold)",
+    Remediation.REPLACE: "a part that the maker replaces",
+    Remediation.FACILITY: "power, cooling or network of the site",
+    Remediation.APPLICATION: "a program or job, or the person whose it is",
+    Remediation.MONITOR: "kilowatch itself: its settings, collectors and machine",
 }
 
 
@@ -187,14 +187,14 @@ def runbook_page() -> str:
         "Generated from `alerts/rules/*.toml` by `make docs`; do not edit. An alert links here by its",
         "`runbook`. An absent reading neither fires nor resolves an alert.",
         "",
-        "The owner of a remedy says what it takes, and with that who must act: "
-        + "; ".join(f"`{owner}`: {_OWNERS[owner]}" for owner in Owner)
+        "A remediation says what it takes to end an alert: "
+        + "; ".join(f"`{one}`: {_REMEDIATIONS[one]}" for one in Remediation)
         + ".",
         "",
-        "| rule | severity | owner of the remedy | summary |",
+        "| rule | severity | remediation | summary |",
         "| --- | --- | --- | --- |",
         *(
-            f"| [{rule.name}](#{rule.runbook}) | {rule.severity} | {rule.owner.text} | {rule.summary} |"
+            f"| [{rule.name}](#{rule.runbook}) | {rule.severity} | {rule.remediation.text} | {rule.summary} |"
             for rule in rules
         ),
     ]
@@ -209,8 +209,8 @@ def runbook_page() -> str:
             "",
             rule.description,
             "",
-            f"- Severity: `{rule.severity}`, {_NOTIFIED[rule.severity]}. Owner of the remedy: "
-            f"{rule.owner.text}.",
+            f"- Severity: `{rule.severity}`, {_NOTIFIED[rule.severity]}. Remediation: "
+            f"{rule.remediation.text}.",
             f"- Fires {f'after {rule.hold:g} s' if rule.hold else 'at once'}; resolves "
             f"{f'{rule.keep:g} s after the condition ends' if rule.keep else 'when the condition ends'}.",
             f"- Rule: `{rule.name}`, in `alerts/rules/{_files()[rule.name]}`, with example timelines.",
@@ -253,7 +253,7 @@ def own_lines() -> list[str]:
         "*Alerts about kilowatch itself, by rules over its own state. The rules are in",
         "`alerts/rules/monitor.toml`, and are evaluated even when another rule fails.*",
         "",
-        "| alert | severity | after | meaning and remedy (all of owner `monitor`) |",
+        "| alert | severity | after | meaning and remedy (remediation `monitor`) |",
         "| --- | --- | --- | --- |",
         *(f"| `{one.name}` | {one.severity} | {one.hold:g} s | {one.advice} |" for one in rules),
         "",

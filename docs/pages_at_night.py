@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
+from aggregator.register.expected import NodeMatch
+from aggregator.register.owners import OwnerEntry, Owners
 from alerts.engine.rule_tests import first_alert
 from alerts.incidents.policy import policies_of
 from alerts.message.formats import text
@@ -16,6 +18,7 @@ from alerts.rules.rule import Rule, load, monitor_rules
 from api.alerts import Action, Alert, AlertState
 from power.devices.wall_power import WallSource
 from power.meters.reading import MeterReading
+from telemetry.wire.inventory import Inventory
 from tests.alerts.deliveries import ManagerHarness
 from tests.power.stage import Stage, meter
 
@@ -36,6 +39,12 @@ _PANEL = '[panels.RPP-1]\nvolts = 208\nwiring = "3ph-wye"\nbreaker = 225\n'
 _CIRCUIT = '[circuits.{name}]\npanel = "RPP-1"\npoles = 3\nbreaker = 80\n'
 _ROLE = 'redundancy = {{ group = "R12", role = "{name}" }}\n'
 _NODE = '[nodes.{name}]\nprofile = "dgx-h100"\ncords = [{cords}]\n'
+_OWNERS = Owners((
+    OwnerEntry(name="storage team", rules=("mount_*",)), OwnerEntry(name="network team", rules=("port_*", "nodes_silent")),
+    OwnerEntry(name="facility, +1 555 0100", circuits=("R12-*", "UPS-*", "hall", "rig")), OwnerEntry(name="GPU platform team", match=NodeMatch(node="dgx-*")),
+    OwnerEntry(name="monitoring on duty"),
+))  # fmt: skip
+"""As `[[owners]]` would name them."""
 _NODES = ("dgx-07", "dgx-08", "dgx-09")
 _BUDGET = '[budgets.hall]\ncircuits = ["R12-A"]\nkw = 20\n'
 _ALONE = _PANEL + _BUDGET + _CIRCUIT.format(name="R12-A") + _CIRCUIT.format(name="R13-A") + "".join(
@@ -222,7 +231,7 @@ def pages_at_night() -> str:
 def _sent(scene: _Scene) -> str:
     """Return the first page of a scene, as it is sent."""
     harness = ManagerHarness(_POLICIES)
-    alerts = [play() for play in scene.alerts]
+    alerts = [_owned(play()) for play in scene.alerts]
     hit = {alert.node for alert in alerts}
     well = (f"gb-{number:03}" for number in range(scene.elsewhere))
     traits = {name: {"rack": ["r12"]} for name in hit} | {name: {"rack": ["r13"]} for name in well}
@@ -232,6 +241,12 @@ def _sent(scene: _Scene) -> str:
     notices += harness.wait(30)
     page: Notice = next(one for one in reversed(notices) if one.action is Action.TRIGGER)
     return text(page_of(page, _LINKS, page.at))
+
+
+def _owned(alert: Alert) -> Alert:
+    """Return an alert with its owner, as the engine gives it."""
+    inventory = Inventory(node=alert.node) if alert.node else None
+    return replace(alert, owner=_OWNERS.of(alert.rule, inventory, alert.labels, alert.name))
 
 
 def _moved(alert: Alert, by: int) -> Alert:

@@ -24,6 +24,7 @@ import msgspec
 from aggregator.config import AggregatorConfig
 from aggregator.register.drift_watch import DriftConfig
 from aggregator.register.expected import ExpectedState
+from aggregator.register.owners import OwnerEntry
 from aggregator.settings.homeassistant import HomeAssistantConfig
 from alerts.config import AlertsConfig
 from collector.config import CollectorConfig
@@ -53,6 +54,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Expected state of the nodes (docs/drift.md)."""
     drift: DriftConfig = DriftConfig()
     """When a node that differs from what is declared, or from its like, is an alert."""
+    owners: tuple[OwnerEntry, ...] = ()
+    """Persons and teams that alerts belong to (docs/alerts.md)."""
     homeassistant: HomeAssistantConfig = HomeAssistantConfig()
     """GPUs and circuits as devices of Home Assistant (docs/home.md)."""
     recover: RecoverConfig = RecoverConfig()
@@ -164,7 +167,7 @@ def _split_cluster(tree: dict[str, Any]) -> None:
 
 def _share(tree: dict[str, Any], origin: str) -> None:
     """Apply cluster and broker to both sides, unless a side has its own, [power], [alerts], [homeassistant],
-    [[expected]] and [drift] of the top level to the aggregator, and [jobs] to the collector. A side that names
+    [[expected]], [drift] and [[owners]] of the top level to the aggregator, and [jobs] to the collector. A side that names
     its own host, or hosts, has none of the shared addresses."""
     _check_one_address(origin, "broker", tree.get("broker", {}))
     for side in ("collector", "aggregator"):
@@ -176,7 +179,7 @@ def _share(tree: dict[str, Any], origin: str) -> None:
                 shared.pop(key, None)
         section["broker"] = {**shared, **own}
         _check_one_address(origin, f"{side}.broker", section["broker"])
-    for name in ("power", "alerts", "homeassistant", "expected", "drift"):
+    for name in ("power", "alerts", "homeassistant", "expected", "drift", "owners"):
         if name in tree:
             tree["aggregator"].setdefault(name, tree[name])
     if "jobs" in tree:

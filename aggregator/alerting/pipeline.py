@@ -419,7 +419,7 @@ class AlertPipeline:
             act=rule.act,
             description=rule.description,
             runbook=rule.runbook,
-            owner=rule.owner,
+            remediation=rule.remediation,
         )
 
     def mark_false(

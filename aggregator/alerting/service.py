@@ -32,6 +32,7 @@ from aggregator.config import AggregatorConfig, shard_names
 from aggregator.impairments import SHOWN, Impairments, LoopTurns, MonitorPart, ReportedFaults
 from aggregator.load.round_robin import RoundRobin
 from aggregator.mqtt.incident_topics import IncidentTopics
+from aggregator.register.owners import Owners
 from aggregator.stats import add_lags
 from alerts.delivery.heartbeat import Heartbeat
 from alerts.delivery.outbox import Outbox, deliver_test
@@ -163,6 +164,8 @@ class AlertingService:
         self.evidence_of: Callable[[Journal], EvidenceSource] | None = None
         """Makes what collects evidence; without it there is none."""
         self._more_parts = more_parts
+        self.owners = Owners()
+        """Owners of alerts, by the settings; replaced when they change."""
         self.shared: SharedIncidents | None = None
         """The incidents of several aggregators; set before `opened`."""
         self._shared_works: dict[str, Callable[[], Awaitable[None]]] = {}
@@ -554,6 +557,7 @@ class AlertingService:
         if not stats.store_ok:
             problems["store_failing"] = "the store can't be written"
         found: Sequence[PowerSnapshot] = ()
+        engine.owner_of = self.owners.of
         with self._turns.turn("labels of nodes"):
             engine.node_labels, engine.tariff = self._site_facts(fleet, wall)
         try:

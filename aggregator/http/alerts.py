@@ -204,7 +204,7 @@ async def rules(request: web.Request) -> web.Response:
             act=rule.act,
             description=rule.description,
             runbook=rule.runbook,
-            owner=rule.owner,
+            remediation=rule.remediation,
             pending=counts[rule.name, "pending"],
             firing=counts[rule.name, "firing"],
         )

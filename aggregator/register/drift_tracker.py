@@ -17,12 +17,13 @@ from aggregator.impairments import MonitorPart
 from aggregator.register.drift import ComparedNode, compared, drift_of
 from aggregator.register.drift_watch import KIND, DriftConfig, DriftWatch, Since
 from aggregator.register.expected import ExpectedState, expected_of
+from aggregator.register.facts import own_labels
 from api.drift import DriftReply
 from telemetry.files import private_file
 from telemetry.files.state_file import json_of
 from telemetry.fleet import Fleet
 from telemetry.metric import Table
-from telemetry.wire.inventory import LABEL_FACT, Inventory
+from telemetry.wire.inventory import Inventory
 
 log = logging.getLogger(__name__)
 
@@ -171,12 +172,7 @@ def _part(name: str, why: str) -> MonitorPart:
 
 def _labels(inventory: Inventory, of_site: Labels) -> dict[str, str]:
     """Return the labels of a node: of its own settings, and those of its place."""
-    own = {
-        name.removeprefix(LABEL_FACT): value
-        for name, value in inventory.host.items()
-        if name.startswith(LABEL_FACT)
-    }
-    return {**of_site.get(inventory.node, {}), **own}
+    return {**of_site.get(inventory.node, {}), **own_labels(inventory)}
 
 
 def _speeds(fleet: Fleet, now: float) -> dict[str, float]:

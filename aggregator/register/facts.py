@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from telemetry.wire.inventory import (
     ARGUMENTS_FACT,
     DRIVES_FACT,
+    LABEL_FACT,
     MEMORY_BLOCKS_FACT,
     MEMORY_FACT,
     SERVICE_FACT,
@@ -128,3 +129,12 @@ def kind_of(inventory: Inventory) -> str:
     role = role_of(inventory)
     word = "" if role in {None, NodeRole.GPU} else role
     return ", ".join(filter(None, (word, inventory.host.get("product"), model)))
+
+
+def own_labels(inventory: Inventory) -> dict[str, str]:
+    """Return the labels that a node gives itself, by `collector.labels`."""
+    return {
+        name.removeprefix(LABEL_FACT): value
+        for name, value in inventory.host.items()
+        if name.startswith(LABEL_FACT)
+    }

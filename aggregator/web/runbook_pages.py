@@ -39,7 +39,7 @@ async def index(request: web.Request) -> PageContent:
     found = sorted(_rules(request).values(), key=lambda rule: (rule.table.value, rule.name))
     rows = [
         (link(rule.name, "runbook", rule.name), text(rule.id), text(rule.table.value), text(rule.severity.value),
-         text(rule.owner.text), escaped(rule.summary))
+         text(rule.remediation.text), escaped(rule.summary))
         for rule in found
     ]  # fmt: skip
     heads = ("rule", "id", "about", "severity", "remedy", "what it says")
@@ -68,7 +68,7 @@ def html_of(rule: Rule) -> Iterator[str]:
     after = f"when it has lasted {rule.hold:g} s" if rule.hold else "at once"
     ends = f"{rule.keep:g} s after the condition ends" if rule.keep else "when the condition ends"
     yield f"<li>It fires {after}, and resolves {ends}.</li>"
-    yield f"<li>Owner of the remedy: {escaped(rule.owner.text)}.</li>"
+    yield f"<li>Remediation: {escaped(rule.remediation.text)}.</li>"
     for one in rule.inhibits:
         name = escaped(one.rule)
         yield (

@@ -63,6 +63,7 @@ from telemetry.devices import Event
 from telemetry.fleet import Fleet
 from telemetry.metric import Table
 from telemetry.runtime.set_aside import SetAside
+from telemetry.wire.inventory import Inventory
 
 if TYPE_CHECKING:
     from alerts.rules.peers_elsewhere import PeersElsewhere
@@ -98,11 +99,18 @@ class _TextState:
     """Whether an evaluation is under way."""
 
 
+OwnerOf = Callable[[str, Inventory | None, Mapping[str, str], str], str]
+"""Returns the owner of an alert by its rule, the inventory and labels of its node, and the name of its circuit, budget, UPS
+or supply; "" where nobody is named."""
+
+
 class RuleEngine:
     """The rules with their memories, and the states of their alerts."""
 
     _elsewhere: PeersElsewhere | None = None
     _behind = 0.0
+    owner_of: OwnerOf | None = None
+    """Returns the person or team that an alert belongs to; assigned from outside."""
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         self.rules = tuple(rules)
@@ -547,6 +555,18 @@ class RuleEngine:
             return PlaceFacts(found.inventory, self.node_labels.get(node), labels)
         return PlaceFacts(found.facts, None)
 
+    def _owner(self, evaluator: RuleEvaluator, found: RowSubject) -> str:
+        """Return the person or team that an alert of a subject belongs to."""
+        if self.owner_of is None:
+            return ""
+        if isinstance(found, DeviceSubject):
+            node, name = self._fleet.nodes.get(found.inventory.node), ""
+        else:
+            node, name = self._fleet.nodes.get(found.facts.get("node", "")), found.name
+        inventory = None if node is None else node.inventory
+        labels = {} if inventory is None else self.node_labels.get(inventory.node, {})
+        return self.owner_of(evaluator.rule.name, inventory, labels, name)
+
     def _labels_of_job(self, found: RowSubject) -> Mapping[str, str]:
         """Return `job`, `user` and `account` of a subject."""
         if isinstance(found, SnapshotSubject):
@@ -717,7 +737,14 @@ class RuleEngine:
                 try:
                     info = subject_info(found, self.node_labels, self._labels_of_job(found))
                     reading = self._reading(evaluator, row)
-                    yield evaluator.alert(entry, AlertState.RESOLVED, wall, info, reading)
+                    yield evaluator.alert(
+                        entry,
+                        AlertState.RESOLVED,
+                        wall,
+                        info,
+                        reading,
+                        self._owner(evaluator, found),
+                    )
                 except Exception as error:
                     yield self._plain(evaluator, entry, AlertState.RESOLVED, wall, found, error)
 
@@ -799,7 +826,7 @@ class RuleEngine:
                 self._reading(evaluator, row),
             )
             source = self._source_of(found)
-            alert = evaluator.alert(entry, state, at, info, reading)
+            alert = evaluator.alert(entry, state, at, info, reading, self._owner(evaluator, found))
         except Exception as error:  # a plain text is better than no page
             alert = self._plain(evaluator, entry, state, at, found, error)
             evaluator.shown.stale.add(row)  # tried again at the next tick
@@ -942,7 +969,7 @@ def _repeated_faults(rules: Sequence[Rule]) -> RepeatedFaultFinder:
         for rule in rules
         if any(isinstance(part, Recurs) for part in conditions_of(rule.when))
     ]
-    return RepeatedFaultFinder({rule.name: rule.owner for rule in rules}, recurs)
+    return RepeatedFaultFinder({rule.name: rule.remediation for rule in rules}, recurs)
 
 
 def _job_hit(shown: Alert | None, entry: Any) -> dict[str, str]:

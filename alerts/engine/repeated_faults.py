@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from alerts.engine.fault_history import FaultIndex, board_at, slot_at
-from api.alerts import Owner
+from api.alerts import Remediation
 from telemetry.fleet import Fleet
 from telemetry.metric import Table
 
@@ -15,26 +15,36 @@ NS = 1_000_000_000
 class RepeatedFaultFinder:
     """The incidents of the last 30 days, and the rows of the boards and slots that had them."""
 
-    def __init__(self, owners: Mapping[str, Owner], own: Collection[str]) -> None:
-        """`owners`: of the remedy of each rule; `own`: rules about repetitions, which do not count."""
+    def __init__(self, remediations: Mapping[str, Remediation], own: Collection[str]) -> None:
+        """`remediations`: of the remedy of each rule; `own`: rules about repetitions, which do not count."""
         self.index = FaultIndex()
         """`note` it with the incidents of the journal at a start, and with each that changes."""
-        self._owners = owners
+        self._remediations = remediations
         self._own = frozenset(own)
         self._rows: dict[str, int] = {}
         self._fleet: tuple[int, int] | None = None
 
     def find(
-        self, fleet: Fleet, wall: int, of: str, count: int, window: float, owners: Collection[Owner]
+        self,
+        fleet: Fleet,
+        wall: int,
+        of: str,
+        count: int,
+        window: float,
+        remediations: Collection[Remediation],
     ) -> dict[int, int]:
         """Return row and number as `alerts.rules.input.RepeatedFaults` does, at a wall time in ns."""
         self.index.expire(wall)
         counted: dict[tuple[str, str], set[str]] = {}
         boards: dict[tuple[str, str], set[str]] = {}
         for fault in self.index.faults():
-            owner = self._owners.get(fault.rule)
+            remediation = self._remediations.get(fault.rule)
             late = wall - fault.at > window * NS
-            if late or fault.rule in self._own or (owner is not None and owner not in owners):
+            if (
+                late
+                or fault.rule in self._own
+                or (remediation is not None and remediation not in remediations)
+            ):
                 continue
             key = ("", fault.serial) if of == "board" else (fault.node, fault.place)
             counted.setdefault(key, set()).add(fault.incident)

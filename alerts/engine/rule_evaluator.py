@@ -299,9 +299,15 @@ class RuleEvaluator:
     # -- Texts -----------------------------------------------------------------------------------
 
     def alert(
-        self, entry: Any, state: AlertState, at: int, info: SubjectInfo, reading: Reading
+        self,
+        entry: Any,
+        state: AlertState,
+        at: int,
+        info: SubjectInfo,
+        reading: Reading,
+        owner: str = "",
     ) -> Alert:
-        """Return the alert of an entry of `alerts.engine.state_machine`."""
+        """Return the alert of an entry of `alerts.engine.state_machine`. `owner`: person or team, "" for none."""
         rule = self.rule
         part = self.when.parts[int(entry["part"])] if self.when.parts else self.when
         value, limit = _number(entry["value"]), _number(entry["limit"])
@@ -345,7 +351,8 @@ class RuleEvaluator:
             act=_fill(_act(rule, cause, info), info, values, reading),
             description=_fill(rule.description, info, values, reading),
             runbook=rule.runbook,
-            owner=rule.owner,
+            remediation=rule.remediation,
+            owner=owner,
             faults=cause.faults,
             units=cause.units,
         )
@@ -382,7 +389,7 @@ class RuleEvaluator:
             description=f"Its text can't be made ({type(error).__name__}); the aggregator's log has the "
             "cause.",
             runbook=rule.runbook,
-            owner=rule.owner,
+            remediation=rule.remediation,
         )
 
     def outdated(

@@ -21,7 +21,7 @@ from alerts.incidents.lifecycle import key_of_all
 from alerts.incidents.places import Place, common, group, moved, own, paged_node, same_kind
 from alerts.incidents.policy import NotificationTimings, RuleScope
 from alerts.incidents.state import IncidentRecord, TrackedAlert
-from api.alerts import Alert, Owner, Severity
+from api.alerts import Alert, Remediation, Severity
 from telemetry.runtime.backoff import STEADY, Backoff
 
 ACKNOWLEDGED_CALM = 3600.0
@@ -214,12 +214,12 @@ class IncidentGrouping:
         return f"{group['rule'][:100]}-{digest}", base
 
 
-_REMEDIES = (Owner.RESET, Owner.REBOOT, Owner.COLD_START, Owner.REPLACE)
+_REMEDIES = (Remediation.RESET, Remediation.REBOOT, Remediation.COLD_START, Remediation.REPLACE)
 
 
 def _remedy(alert: Alert) -> int:
     """Return how much the remedy of an alert costs, among those of a GPU and its node."""
-    return _REMEDIES.index(alert.owner) if alert.owner in _REMEDIES else -1
+    return _REMEDIES.index(alert.remediation) if alert.remediation in _REMEDIES else -1
 
 
 def _device(alert: Alert) -> Place:

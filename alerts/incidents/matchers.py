@@ -10,7 +10,7 @@ from telemetry.errors import ConfigError
 
 _FORM = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*)\s*(=~|!~|!=|=)\s*(.*?)\s*", re.DOTALL)
 LABELS = (
-    "rule", "id", "node", "severity", "state", "subject", "name", "cluster", "rack", "circuits",
+    "rule", "id", "node", "severity", "state", "subject", "remediation", "owner", "name", "cluster", "rack", "circuits",
     "circuit", "nodes", "panel", "ups", "budget", "supply", "gpu", "uuid", "serial", "pci", "slot",
     "model", "link", "domain", "port", "role", "rail", "switch", "switch_port", "unit", "server", "job", "user", "account", "process", "channel",
 )  # fmt: skip

@@ -26,6 +26,7 @@ def plain_notice(alert: Alert, wall_ns: int) -> Notice:
         alerts=(alert,),
         firing=1,
         total=1,
+        remediation=alert.remediation,
         owner=alert.owner,
     )
     return Notice(

@@ -14,6 +14,8 @@ from telemetry.text import counted
 
 LISTED = 100
 """Alerts that an incident lists."""
+_OWNERS = 3
+"""Owners of an incident that are named."""
 _RULES = 3
 """Rules of a storm that its title counts."""
 
@@ -40,7 +42,8 @@ def incident_of(record: IncidentRecord, index: IncidentIndex) -> Incident:
         acknowledged=record.ack,
         inhibited=tuple(hidden[:LISTED]),
         hidden=len(hidden),
-        owner=listed[0].alert.owner if listed and record.storming is None else None,
+        remediation=listed[0].alert.remediation if listed and record.storming is None else None,
+        owner=", ".join(_owners(listed)[:_OWNERS]),
         shared=record.shared,
     )
 
@@ -50,6 +53,11 @@ def _rank(tracked: TrackedAlert, index: IncidentIndex) -> tuple[bool, int, bool,
     key = tracked.alert.key
     severity = SEVERITIES.index(tracked.alert.severity)
     return not tracked.firing, severity, key not in index.effects, tracked.order
+
+
+def _owners(listed: Sequence[TrackedAlert]) -> list[str]:
+    """Return the owners of alerts, each once: a storm may be of several."""
+    return list(dict.fromkeys(one.alert.owner for one in listed if one.alert.owner))
 
 
 def _title(

@@ -18,7 +18,7 @@ from alerts.message.commands import (
 )
 from alerts.message.page import Links
 from alerts.message.text import clean
-from api.alerts import Alert, AlertState, Incident, Owner, Severity
+from api.alerts import Alert, AlertState, Incident, Remediation, Severity
 from api.evidence import (
     AffectedJob,
     Evidence,
@@ -212,7 +212,7 @@ def commands_of(incident: Incident, alert: Alert) -> Iterator[EvidenceCommand]:
 
 def _remedy(alert: Alert, rule: RuleSteps | None, links: Links) -> Remedy:
     return remedy_of(
-        rule, alert.severity, alert.owner, alert.advice,
+        rule, alert.severity, alert.remediation, alert.advice,
         links.runbook_of(alert.rule, alert.runbook) or runbook_file(alert.runbook),
         {**alert.labels, "node": alert.node},
     )  # fmt: skip
@@ -221,7 +221,7 @@ def _remedy(alert: Alert, rule: RuleSteps | None, links: Links) -> Remedy:
 def remedy_of(
     rule: RuleSteps | None,
     severity: Severity,
-    owner: Owner | None,
+    remediation: Remediation | None,
     what: str,
     runbook: str,
     place: Mapping[str, str],
@@ -230,7 +230,7 @@ def remedy_of(
     `slot` and `rack`, as far as they are known."""
     steps: Sequence[str] = () if rule is None else rule.steps
     return Remedy(
-        owner=owner,
+        remediation=remediation,
         what=clean(what, _TEXT),
         steps=tuple(clean(_filled(step, place), _TEXT) for step in steps),
         until=_UNTIL.get(severity, ""),

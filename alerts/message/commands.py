@@ -7,10 +7,12 @@ import shlex
 from collections.abc import Iterable, Sequence
 
 from alerts.message.text import clean
-from api.alerts import Alert, Owner
+from api.alerts import Alert, Remediation
 
-_RECOVERED = frozenset({Owner.RESET, Owner.REBOOT, Owner.COLD_START, Owner.REPLACE})
-"""Owners of a remedy that begins at the node."""
+_RECOVERED = frozenset(
+    {Remediation.RESET, Remediation.REBOOT, Remediation.COLD_START, Remediation.REPLACE}
+)
+"""Remediations that begin at the node."""
 _LONGEST = 160
 """Characters of a pattern that a person still reads on a small screen: three GPUs."""
 
@@ -28,13 +30,13 @@ def acknowledge_of(incident: str) -> str:
 def recover_of(alert: Alert) -> str:
     """Return the command that prints the steps of an alert's remedy; "" where the remedy is not at a
     node or its GPU."""
-    return recover_at(alert.gpu or alert.node, alert.owner) if alert.node else ""
+    return recover_at(alert.gpu or alert.node, alert.remediation) if alert.node else ""
 
 
-def recover_at(place: str, owner: Owner | None, rule: str = "") -> str:
+def recover_at(place: str, remediation: Remediation | None, rule: str = "") -> str:
     """Return the command that prints the steps of a remedy at a node or GPU: of the alerts that are open
-    there, or of a rule; "" where the owner's remedy is not there."""
-    if not place or owner not in _RECOVERED:
+    there, or of a rule; "" where the remedy is not there."""
+    if not place or remediation not in _RECOVERED:
         return ""
     return command_of("recover", place, *(["--rule", rule] if rule else []))
 

@@ -127,9 +127,9 @@ def block(head: str, lines: Iterable[str], *, empty: bool = False) -> Iterator[s
 
 
 def remedy_lines(remedy: Remedy) -> Iterator[str]:
-    """Yield a remedy as lines: its owner, how soon, what to do, the steps."""
-    if remedy.owner is not None:
-        yield f"owner: {remedy.owner.text}"
+    """Yield a remedy as lines: what it takes, how soon, what to do, the steps."""
+    if remedy.remediation is not None:
+        yield f"remedy: {remedy.remediation.text}"
     yield f"act: {remedy.until}"
     yield remedy.what
     for number, step in enumerate(remedy.steps, 1):

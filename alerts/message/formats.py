@@ -24,10 +24,7 @@ def text(page: Page, limit: int | None = None) -> str:
     whole = ""
     for others, evidence, advice in _shorter(page):
         lines = [page.headline]
-        if page.act:  # first: a lock screen shows two lines
-            lines.append(cut(page.act, advice))
-        if page.meaning:
-            lines.append(f"Meaning: {cut(page.meaning, advice)}")
+        lines += [cut(part, advice) for part in page.head]  # first: a lock screen shows two lines
         lines += [f"{fact.name}: {fact.value}" for fact in (*page.facts, *evidence)]
         lines += [f"Also: {other}" for other in others]
         lines += [f"{fact.name}: {fact.value}" for fact in (*page.links, *page.commands)]
@@ -42,7 +39,7 @@ def markdown(page: Page, limit: int | None = None, *, headline: bool = True) -> 
     whole = ""
     for others, evidence, advice in _shorter(page):
         blocks = [f"**{escaped(page.headline)}**"] if headline else []
-        blocks += [escaped(cut(part, advice)) for part in (page.act, page.meaning) if part]
+        blocks += [escaped(cut(part, advice)) for part in page.head]
         blocks.append("\n".join(f"- {fact.name}: {escaped(fact.value)}" for fact in page.facts))
         blocks.append("\n".join(f"- {fact.name}: {escaped(fact.value)}" for fact in evidence))
         if others:
@@ -60,7 +57,7 @@ def markdown(page: Page, limit: int | None = None, *, headline: bool = True) -> 
 
 def details(page: Page) -> dict[str, object]:
     """Return a page as plain values, for receivers that show a table."""
-    first = {"What to do": page.act, "Meaning": page.meaning}
+    first = {"What to do": page.act, "Owner": page.owner, "Meaning": page.meaning}
     table: dict[str, object] = {name: words for name, words in first.items() if words}
     table |= {fact.name: fact.value for fact in page.facts}
     for fact in page.evidence:

@@ -91,6 +91,8 @@ class Page:
     facts: tuple[Fact, ...]
     act: str
     """The act that is asked for, the gentlest first."""
+    owner: str
+    """Person or team that it belongs to."""
     meaning: str
     others: tuple[str, ...]
     """Further alerts of the same incident, a line each."""
@@ -100,6 +102,13 @@ class Page:
     """Shell commands to acknowledge, silence or recover."""
     evidence: tuple[Fact, ...] = ()
     """Short form of the evidence: log lines, readings, what else happened, earlier faults."""
+
+    @property
+    def head(self) -> tuple[str, ...]:
+        """Lines below the headline: what to do, who owns it, and what it means."""
+        owner = f"Owner: {self.owner}" if self.owner else ""
+        meaning = f"Meaning: {self.meaning}" if self.meaning else ""
+        return tuple(filter(None, (self.act, owner, meaning)))
 
     @property
     def headline(self) -> str:
@@ -125,6 +134,7 @@ def page_of(
         clean(_title(notice, lead, now), _TITLE),
         _part("facts", _known(_facts(notice, links, now)), left_out),
         clean(act, ADVICE),
+        "" if over else clean(incident.owner, _FACT),
         clean(meaning, ADVICE),
         () if over else _part("other alerts", _others(incident, left_out), left_out),
         _part("links", _links(notice, lead, links, now), left_out),
@@ -184,7 +194,7 @@ def plain_page(notice: Notice) -> Page:
     """Return the content of a notice whose page can't be made: severity, title and reason."""
     incident = notice.incident
     title = " ".join(str(incident.title or incident.key).split())[:_TITLE]
-    return Page(incident.severity.value.upper(), title, (), "", "", (), (), ())
+    return Page(incident.severity.value.upper(), title, (), "", "", "", (), (), ())
 
 
 def _tag(notice: Notice) -> str:
@@ -220,7 +230,7 @@ def _facts(notice: Notice, links: Links, now: int) -> Iterator[tuple[str, str]]:
         )
         yield "What", "" if clean(incident.title).startswith(clean(lead.summary)) else lead.summary
         yield "Rule", " ".join(filter(None, (lead.rule, lead.id and f"({lead.id})")))
-        yield "Remedy", "" if lead.owner is None else lead.owner.text
+        yield "Remedy", "" if lead.remediation is None else lead.remediation.text
         if lead.node:
             yield "Node", _joined(lead.node, _named("rack", labels), _named("cluster", labels))
         else:

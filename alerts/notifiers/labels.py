@@ -42,7 +42,8 @@ def identity_of(alert: Alert, cluster: str = "") -> dict[str, str]:
         "name": alert.name,
         "uuid": alert.gpu or alert.labels.get("uuid", ""),
         "rule_id": alert.id,
-        "owner": alert.owner or "",
+        "remediation": alert.remediation or "",
+        "owner": alert.owner,
     }
     return {name: plain for name, value in found.items() if (plain := clean(value, 256))}
 

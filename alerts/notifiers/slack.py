@@ -91,7 +91,7 @@ def escaped(words: str) -> str:
 
 
 def _blocks(page: Page) -> list[dict[str, Any]]:
-    blocks = [_section(escaped(part)) for part in (page.act, page.meaning) if part]
+    blocks = [_section(escaped(part)) for part in page.head]
     for start in range(0, len(page.facts), FIELDS):
         fields = [_pair(fact) for fact in page.facts[start : start + FIELDS]]
         blocks.append({"type": "section", "fields": fields})

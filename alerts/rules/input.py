@@ -13,7 +13,7 @@ import numpy.typing as npt
 from alerts.rules.gpu_jobs import GpuJobs
 from alerts.rules.names import home
 from alerts.rules.row_memory import Flags, Floats, Index, of_holders
-from api.alerts import Owner, Subject
+from api.alerts import Remediation, Subject
 from api.power import SnapshotKind
 from power.snapshot.snapshot import PowerSnapshot
 from telemetry.devices import Event
@@ -33,10 +33,10 @@ class RepeatedFaults(Protocol):
     """Finder of boards and slots with many incidents."""
 
     def __call__(
-        self, of: str, count: int, window: float, owners: Collection[Owner], /
+        self, of: str, count: int, window: float, remediations: Collection[Remediation], /
     ) -> Mapping[int, int]:
         """Return GPU row and number of incidents of each `board` or `slot` with `count` or more in the
-        last `window` seconds, of rules whose remedy has one of these owners."""
+        last `window` seconds, of rules whose remedy has one of these remediations."""
 
 
 class AlertPhase(IntEnum):

@@ -10,7 +10,7 @@ import numpy as np
 from alerts.rules.condition import ConditionKind, Evaluation, evaluate_slowly
 from alerts.rules.input import RuleInput
 from alerts.rules.row_memory import RowMemory
-from api.alerts import Owner
+from api.alerts import Remediation
 
 
 class Recurs(ConditionKind, frozen=True, kw_only=True, tag="recurs"):
@@ -26,7 +26,12 @@ class Recurs(ConditionKind, frozen=True, kw_only=True, tag="recurs"):
     of: Literal["board", "slot"]
     count: int
     window: float
-    owners: tuple[Owner, ...] = (Owner.RESET, Owner.REBOOT, Owner.COLD_START, Owner.REPLACE)
+    remediations: tuple[Remediation, ...] = (
+        Remediation.RESET,
+        Remediation.REBOOT,
+        Remediation.COLD_START,
+        Remediation.REPLACE,
+    )
     """Owners of the remedies of the incidents that count: the site's heat is no fault of a board."""
 
     def problems(self) -> Iterator[tuple[str, str]]:
@@ -43,7 +48,7 @@ class Recurs(ConditionKind, frozen=True, kw_only=True, tag="recurs"):
         return evaluate_slowly(memory, inputs.snapshot.now, lambda: self._evaluate(inputs))
 
     def _evaluate(self, inputs: RuleInput) -> Evaluation:
-        found = inputs.snapshot.repeated_faults(self.of, self.count, self.window, self.owners)
+        found = inputs.snapshot.repeated_faults(self.of, self.count, self.window, self.remediations)
         bad = np.zeros(inputs.size, np.int8)
         values = np.full(inputs.size, np.nan)
         for row, count in found.items():

@@ -7,6 +7,7 @@ shipped one replaces it.
 
 from __future__ import annotations
 
+import logging
 import math
 import re
 from collections.abc import Iterator, Sequence
@@ -31,13 +32,14 @@ from alerts.rules.of_jobs import (
 )
 from alerts.rules.peers import Outlier
 from alerts.rules.presence import DriverCondition, Silent, Skewed, Worked
-from api.alerts import Owner, Severity, Subject
+from api.alerts import Remediation, Severity, Subject
 from power import thresholds
 from telemetry.errors import ConfigError, did_you_mean
 from telemetry.metric import Kind as Moves
 from telemetry.metric import Unit
 from telemetry.text.settings import Fault, convert, read_toml
 
+log = logging.getLogger(__name__)
 FOLDER = Path(__file__).parent
 """Folder of the shipped rules: every `*rules.toml`."""
 
@@ -155,8 +157,9 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     """Values of its metric from the mildest to the worst. An alert that fires and gets a worse one notifies again, as
     a fault of its own."""
     severity: Severity
-    owner: Owner
-    """Owner of the remedy: reset, reboot, cold_start, replace, facility, application or monitor."""
+    remediation: Remediation
+    """The means that ends it: reset, reboot, cold_start, replace, facility, application or monitor. This release still
+    reads its former name `owner`."""
     summary: str
     """Alert text of one line; `{where}` and `{value}` are the device and the reading."""
     act: str = ""
@@ -252,7 +255,7 @@ def _rule(path: Path, number: int, raw: Any) -> Rule:
     where = f"{path}, rule {name}"
     if isinstance(raw, dict) and raw.keys() == {"name", "enabled"} and raw["enabled"] is False:
         return _switched_off(where, name)
-    rule = convert(Rule, _with_numbers(raw), f"{where}:", hint=_hint)
+    rule = convert(Rule, _with_numbers(_renamed(raw, where)), f"{where}:", hint=_hint)
     if "group" not in raw:
         span: Any = _SPANS.get(rule.table, "circuit")
         rule = msgspec.structs.replace(rule, group=span)
@@ -261,6 +264,16 @@ def _rule(path: Path, number: int, raw: Any) -> Rule:
     for problem, cure in _problems(rule):
         raise ConfigError(where, problem, cure)
     return rule
+
+
+def _renamed(raw: Any, where: str) -> Any:
+    """Replace the former name of a key: an owner is a person or team now."""
+    if not isinstance(raw, dict) or "owner" not in raw or "remediation" in raw:
+        return raw
+    log.warning(
+        "%s: `owner` is `remediation` now, and the next release will refuse the old name", where
+    )
+    return {"remediation" if key == "owner" else key: value for key, value in raw.items()}
 
 
 def _with_numbers(raw: Any) -> Any:
@@ -299,8 +312,8 @@ def _hint(fault: Fault) -> str:
     kind = re.search(r"invalid value '(\w+)'", fault.problem)
     if kind and fault.place.endswith(".type"):
         return f"{did_you_mean(kind[1], KINDS)} Kinds: {', '.join(KINDS)}.".lstrip()
-    if fault.missing == "owner":
-        return f"Write what its remedy takes: {', '.join(Owner)}."
+    if fault.missing == "remediation":
+        return f"Write what its remedy takes: {', '.join(Remediation)}."
     return fault.hint
 
 

@@ -121,9 +121,9 @@ def _plan(
     if rule is not None:
         rows = {row.name: row for row in api.get("/api/v1/rules", RulesReply).rules}
         row = rows.get(rule)
-        if row is None or row.owner is None:
+        if row is None or row.remediation is None:
             raise click.UsageError(f"--rule: no rule {rule[:80]!r} is in force there. {did_you_mean(rule, rows)}".rstrip())  # fmt: skip
-        return plan_of_rule(place, rule, row.owner)
+        return plan_of_rule(place, rule, row.remediation)
     alerts = api.get("/api/v1/alerts", AlertsReply, node=place.node, state="firing").alerts
     if not alerts:
         return _recorded_plan(api, place) if begun else None
@@ -140,20 +140,20 @@ def _recorded_plan(api: ApiClient, place: Place) -> Plan | None:
     Raises `ApiError`."""
     from api.alerts import RulesReply  # noqa: PLC0415
     from api.fleet import EventsReply  # noqa: PLC0415
-    from kilowatch.recovery.plan import OWNERS, plan_of_rule  # noqa: PLC0415
+    from kilowatch.recovery.plan import REMEDIATIONS, plan_of_rule  # noqa: PLC0415
 
     asked = {"node": place.node, "kind": "recovery", "from": "-7d", "limit": 100}
     gpu = None if place.gpu is None else place.gpu.uuid
     found = api.get("/api/v1/events", EventsReply, **asked).events
     names = next((each.event.data.get("rules") for each in found if each.event.gpu == gpu), None)
-    owners = {
-        row.name: row.owner for row in api.get("/api/v1/rules", RulesReply).rules
-        if isinstance(names, list) and row.name in names and row.owner in OWNERS
+    remediations = {
+        row.name: row.remediation for row in api.get("/api/v1/rules", RulesReply).rules
+        if isinstance(names, list) and row.name in names and row.remediation in REMEDIATIONS
     }  # fmt: skip
-    if not owners:
+    if not remediations:
         return None
-    rule, owner = max(owners.items(), key=lambda each: OWNERS.index(each[1]))
-    return plan_of_rule(place, rule, owner)
+    rule, remediation = max(remediations.items(), key=lambda each: REMEDIATIONS.index(each[1]))
+    return plan_of_rule(place, rule, remediation)
 
 
 def _place(api: ApiClient, asked: str, node: str, index: int | None) -> Place:
@@ -204,7 +204,7 @@ def _plan_alone(node: str, index: int | None, rule: str | None, files: object) -
     if index is None and node.startswith("GPU-"):
         raise click.UsageError("Which node has this GPU only the aggregator knows. Write NODE/INDEX.")  # fmt: skip
     gpu = None if index is None else Gpu(uuid="", index=index, name="")
-    return plan_of_rule(Place(node, gpu), found.name, found.owner)
+    return plan_of_rule(Place(node, gpu), found.name, found.remediation)
 
 
 def _show(plan: Plan, loaded: settings.Settings, *, as_json: bool) -> None:
@@ -222,7 +222,7 @@ def _as_json(plan: Plan, loaded: settings.Settings) -> dict[str, object]:
     return {
         "node": plan.place.node,
         "gpu": plan.place.gpu.uuid if plan.place.gpu else None,
-        "owner": plan.owner.value,
+        "remediation": plan.remediation.value,
         "reasons": plan.reasons,
         "rules": plan.rules,
         "notes": plan.notes,

@@ -66,7 +66,7 @@ class AlertRule:
         return {
             "severity": SEVERITY[rule.severity],
             "subject": rule.table.value,
-            "owner": rule.owner.value,
+            "remediation": rule.remediation.value,
         }
 
     def annotations(self, runbook: str) -> dict[str, str]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from alerts.notifiers.labels import SEVERITY
 from alerts.rules.rule import monitor_rules
-from api.alerts import Owner, Severity
+from api.alerts import Remediation, Severity
 from telemetry.text import exact_duration
 from telemetry.wire.exposition import PREFIX
 
@@ -69,7 +69,7 @@ def group(runbook: str) -> dict[str, Any]:
                 "labels": {
                     "severity": SEVERITY[watch.severity],
                     "subject": "kilowatch",
-                    "owner": Owner.MONITOR.value,
+                    "remediation": Remediation.MONITOR.value,
                 },
                 "annotations": {
                     "summary": watch.summary,

@@ -15,7 +15,7 @@ from telemetry.text import LONGEST
 
 
 class StepKind(StrEnum):
-    """A step of a recovery. Those between `stop` and `check` are the remedies of `api.alerts.Owner`."""
+    """A step of a recovery. Those between `stop` and `check` are the remedies of `api.alerts.Remediation`."""
 
     DRAIN = "drain"
     STOP = "stop"

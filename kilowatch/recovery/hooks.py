@@ -45,7 +45,7 @@ def environment_of(plan: Plan, step: StepKind, seconds: float, who: str) -> dict
     found = {
         "NODE": place.node,
         "STEP": step.value,
-        "REMEDY": plan.owner.value,
+        "REMEDY": plan.remediation.value,
         "GPU": str(gpu.index) if gpu else "",
         "UUID": gpu.uuid if gpu else "",
         "PCI": (gpu.pci or "") if gpu else "",

@@ -1,6 +1,6 @@
 """The steps of a recovery, in order, from the alerts that are open at a place.
 
-Pure. What to do is the `owner` of an alert's rule (`api.alerts.Owner`): no table here says which rule
+Pure. What to do is the `remediation` of an alert's rule (`api.alerts.Remediation`): no table here says which rule
 needs a reset. Two statements of the driver may ask for more than the rule does: its recovery action
 (NVML field 230), and an XID for which NVIDIA's catalogue says RESTART_BM.
 """
@@ -11,14 +11,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from alerts.xid.catalogue import meaning_of
-from api.alerts import AlertRow, AlertState, NotificationState, Owner, Severity
+from api.alerts import AlertRow, AlertState, NotificationState, Remediation, Severity
 from api.device import GpuReply, NodePageReply
 from kilowatch.recovery.config import StepKind
 from telemetry.devices import Event, Gpu
 
-OWNERS = (
-    Owner.MONITOR, Owner.APPLICATION, Owner.FACILITY, Owner.RESET, Owner.REBOOT, Owner.COLD_START,
-    Owner.REPLACE,
+REMEDIATIONS = (
+    Remediation.MONITOR, Remediation.APPLICATION, Remediation.FACILITY, Remediation.RESET, Remediation.REBOOT, Remediation.COLD_START,
+    Remediation.REPLACE,
 )  # fmt: skip
 """Remedies, the one that takes least of the node first."""
 BY_PEOPLE = frozenset({
@@ -81,7 +81,7 @@ class Plan:
     """A recovery."""
 
     place: Place
-    owner: Owner
+    remediation: Remediation
     reasons: tuple[str, ...]
     """Open alerts in words, the ones that decide first."""
     rules: tuple[str, ...]
@@ -107,25 +107,30 @@ def plan_of(place: Place, alerts: Sequence[AlertRow], events: Iterable[Event] = 
     leading = _leading(here)
     if not leading:
         return None
-    owner = max((_owner(one) for one in leading), key=OWNERS.index)
+    remediation = max((_remediation(one) for one in leading), key=REMEDIATIONS.index)
     notes = []
     for word, least in _driver_asks(place, leading, events):
-        if OWNERS.index(least) > OWNERS.index(owner) and owner is not Owner.FACILITY:
-            owner = least
+        if (
+            REMEDIATIONS.index(least) > REMEDIATIONS.index(remediation)
+            and remediation is not Remediation.FACILITY
+        ):
+            remediation = least
             notes.append(word)
-    named = [f"{one.severity}: {one.summary or one.key} ({_word(_owner(one))})" for one in here]
+    named = [
+        f"{one.severity}: {one.summary or one.key} ({_word(_remediation(one))})" for one in here
+    ]
     shown = tuple(dict.fromkeys(named))
     rules = tuple(dict.fromkeys(one.rule for one in leading))
     with_fault = {one.gpu for one in here if one.gpu}
     whole = any(one.gpu is None for one in leading)
-    return _plan(place, owner, shown, rules, with_fault, whole=whole, notes=tuple(notes))
+    return _plan(place, remediation, shown, rules, with_fault, whole=whole, notes=tuple(notes))
 
 
-def plan_of_rule(place: Place, rule: str, owner: Owner) -> Plan:
+def plan_of_rule(place: Place, rule: str, remediation: Remediation) -> Plan:
     """Return the recovery that a rule's remedy asks for, whether the rule fires there or not."""
     fault = {place.gpu.uuid} if place.gpu else set()
-    reason = f"rule {rule} ({_word(owner)}), as named: whether it fires there was not asked"
-    return _plan(place, owner, (reason,), (rule,), fault, whole=place.gpu is None)
+    reason = f"rule {rule} ({_word(remediation)}), as named: whether it fires there was not asked"
+    return _plan(place, remediation, (reason,), (rule,), fault, whole=place.gpu is None)
 
 
 def _concerns(place: Place, alert: AlertRow) -> bool:
@@ -145,14 +150,14 @@ def _leading(alerts: Sequence[AlertRow]) -> list[AlertRow]:
     return pages or found
 
 
-def _owner(alert: AlertRow) -> Owner:
+def _remediation(alert: AlertRow) -> Remediation:
     """Return the remedy of an alert; one of a release that this one does not know is a person's."""
-    return alert.owner if alert.owner in OWNERS else Owner.MONITOR
+    return alert.remediation if alert.remediation in REMEDIATIONS else Remediation.MONITOR
 
 
 def _driver_asks(
     place: Place, alerts: Sequence[AlertRow], events: Iterable[Event]
-) -> Iterable[tuple[str, Owner]]:
+) -> Iterable[tuple[str, Remediation]]:
     """Yield what the driver itself asks for, and the remedy that it needs at least."""
     theirs = {one.gpu for one in alerts}
     for each in () if place.page is None else place.page.gpus:
@@ -160,9 +165,12 @@ def _driver_asks(
         if action is None or (each.gpu.uuid not in theirs and place.gpu != each.gpu):
             continue
         if int(action) in _REBOOTS:
-            yield f"the driver asks for a reboot because of GPU {each.gpu.index}", Owner.REBOOT
+            yield (
+                f"the driver asks for a reboot because of GPU {each.gpu.index}",
+                Remediation.REBOOT,
+            )
         elif int(action) in _RESETS:
-            yield f"the driver asks for a reset of GPU {each.gpu.index}", Owner.RESET
+            yield f"the driver asks for a reset of GPU {each.gpu.index}", Remediation.RESET
     began = min((one.since for one in alerts), default=0)
     for event in events:
         xid = event.data.get("xid")
@@ -170,12 +178,12 @@ def _driver_asks(
             continue
         fits = event.at >= began - _SLACK_NS and event.gpu in theirs
         if fits and meaning_of(xid).nvidia_action == "RESTART_BM":
-            yield f"NVIDIA's action for XID {xid} is to restart the machine", Owner.REBOOT
+            yield f"NVIDIA's action for XID {xid} is to restart the machine", Remediation.REBOOT
 
 
 def _plan(
     place: Place,
-    owner: Owner,
+    remediation: Remediation,
     reasons: tuple[str, ...],
     rules: tuple[str, ...],
     with_fault: Collection[str],
@@ -183,7 +191,7 @@ def _plan(
     whole: bool,
     notes: tuple[str, ...] = (),
 ) -> Plan:
-    remedy = StepKind(owner.value)
+    remedy = StepKind(remediation.value)
     known = place.page is not None
     gpus = place.gpus if whole else _reset_together(place, with_fault)
     taken = gpus if remedy is StepKind.RESET else place.gpus if remedy in _WHOLE_NODE else ()
@@ -202,7 +210,7 @@ def _plan(
         )
         for kind in _kinds(remedy)
     )
-    return Plan(place, owner, reasons, rules, gpus, every, steps, notes)
+    return Plan(place, remediation, reasons, rules, gpus, every, steps, notes)
 
 
 def _kinds(remedy: StepKind) -> tuple[StepKind, ...]:
@@ -240,8 +248,8 @@ def _described(gpu: Gpu, page: NodePageReply | None) -> str:
     return f"GPU {gpu.index} ({int(running)} process{'es' * (int(running) != 1)})"
 
 
-def _word(owner: Owner) -> str:
-    return str(owner.value).replace("_", " ")
+def _word(remediation: Remediation) -> str:
+    return str(remediation.value).replace("_", " ")
 
 
 _TEXTS = {

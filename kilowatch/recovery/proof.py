@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from alerts.xid.catalogue import XidSeverity, meaning_of
-from api.alerts import AlertRow, AlertState, NotificationState, Owner, RuleRow, Severity
+from api.alerts import AlertRow, AlertState, NotificationState, Remediation, RuleRow, Severity
 from api.device import GpuReply, NodePageReply
 from api.fleet import NodeStatus
 from kilowatch.recovery.plan import Plan
@@ -26,7 +26,9 @@ _FAULTS = frozenset({"gpu_lost", "gpu_hung", "driver_down", "sxid"})
 """Kinds of events that are a new fault, beside XIDs."""
 
 
-_ENDS_WORK = frozenset({Owner.RESET, Owner.REBOOT, Owner.COLD_START, Owner.REPLACE})
+_ENDS_WORK = frozenset(
+    {Remediation.RESET, Remediation.REBOOT, Remediation.COLD_START, Remediation.REPLACE}
+)
 """Remedies that a GPU needs before it may have work."""
 
 
@@ -97,7 +99,7 @@ def _node(page: NodePageReply) -> ProofFinding:
 
 def _restart(plan: Plan, events: Iterable[Event]) -> Iterator[ProofFinding]:
     """Yield whether a node that was to be rebooted has come back: it may not have gone down yet."""
-    if plan.owner in {Owner.REBOOT, Owner.COLD_START}:
+    if plan.remediation in {Remediation.REBOOT, Remediation.COLD_START}:
         if any(each.kind == "collector_started" for each in events):
             yield ProofFinding(ProofState.GOOD, "its collector has started again")
         else:
@@ -113,7 +115,11 @@ def _gpus(plan: Plan, page: NodePageReply) -> Iterator[ProofFinding]:
         name = f"GPU {gpu.index}"
         if found is None or not found.gpu.present:
             other = by_index.get(gpu.index)
-            if other is not None and other.gpu.uuid != gpu.uuid and plan.owner is Owner.REPLACE:
+            if (
+                other is not None
+                and other.gpu.uuid != gpu.uuid
+                and plan.remediation is Remediation.REPLACE
+            ):
                 yield ProofFinding(ProofState.GOOD, f"{name} is another board: {other.gpu.uuid}")
                 found = other
             elif other is not None and not gpu.uuid:
@@ -170,11 +176,11 @@ def _neighbours(
             continue
         if one.node != plan.place.node or one.gpu in {None, *uuids}:
             continue
-        if one.notification is NotificationState.INHIBITED or one.owner not in _ENDS_WORK:
+        if one.notification is NotificationState.INHIBITED or one.remediation not in _ENDS_WORK:
             continue
         if one.changed < max(remedied.get(one.gpu, 0), remedied.get(None, 0)):
             continue  # it was recovered since; the alert of an event fires until its time has passed
-        word = f"{one.owner} is due elsewhere on the node".replace("_", " ")
+        word = f"{one.remediation} is due elsewhere on the node".replace("_", " ")
         yield ProofFinding(ProofState.BAD, f"{word}: {one.summary}", final=True)
 
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from api.alerts import AlertsReply, Owner, RulesReply
+from api.alerts import AlertsReply, Remediation, RulesReply
 from api.device import NodePageReply
 from api.fleet import EventsReply
 from api.recovery import RecoveryOutcome, RecoveryStepRequest
@@ -180,7 +180,7 @@ def remedied_at(plan: Plan, api: ApiClient) -> int:
     clock; now where none is recorded or none is needed. Raises `ApiError`."""
     node = plan.place.node
     now = api.get(f"/api/v1/nodes/{part(node)}", NodePageReply).at
-    if plan.owner in {Owner.FACILITY, Owner.APPLICATION, Owner.MONITOR}:
+    if plan.remediation in {Remediation.FACILITY, Remediation.APPLICATION, Remediation.MONITOR}:
         return now
     times = _remedied(node, api)
     gpu = None if plan.place.gpu is None else plan.place.gpu.uuid

@@ -116,7 +116,7 @@ class EvidenceIndex:
             history=history,
             history_total=past_total,
             remedy=remedy_of(
-                rule, _SEVERITIES[finding.severity], None if rule is None else rule.owner,
+                rule, _SEVERITIES[finding.severity], None if rule is None else rule.remediation,
                 finding.action, "" if rule is None else runbook_file(rule.runbook),
                 {name: word for name, word in place.items() if word},
             ),
@@ -252,7 +252,7 @@ def _commands(finding: Finding, gpu: FindingGpu, rule: Rule | None) -> Iterator[
         return
     if rule is not None:
         place = f"{node}/{gpu.index}" if gpu.index is not None else gpu.uuid or node
-        if recover := recover_at(place, rule.owner, rule.name):
+        if recover := recover_at(place, rule.remediation, rule.name):
             yield EvidenceCommand(name="Recover", command=recover)
         conditions = [f"rule={rule.name}", f"node={node}"]
         conditions += [f"uuid={gpu.uuid}"] if gpu.uuid else []

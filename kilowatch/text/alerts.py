@@ -100,10 +100,10 @@ def silenced_lines(silences: Sequence[Silence], now: int) -> list[str]:
 
 def rule_lines(rules: Sequence[RuleRow]) -> list[str]:
     """Return rules, a line each."""
-    head = ("RULE", "ID", "TABLE", "SEVERITY", "OWNER", "FIRES AFTER", "NOW", "SUMMARY")
+    head = ("RULE", "ID", "TABLE", "SEVERITY", "REMEDY", "FIRES AFTER", "NOW", "SUMMARY")
     rows = [
         (one.name, one.id, one.subject, one.severity,
-         "" if one.owner is None else one.owner.text,
+         "" if one.remediation is None else one.remediation.text,
          f"{one.hold:g} s" if one.hold else "at once", _counts(one), one.summary)
         for one in rules
     ]  # fmt: skip

@@ -28,7 +28,7 @@ COLOURS = {
 
 def plan_lines(plan: Plan, config: RecoverConfig) -> Iterator[str]:
     """Yield a plan: why, then each step with its commands and its hook."""
-    yield f"{plan.place.name}: {plan.owner.text}"
+    yield f"{plan.place.name}: {plan.remediation.text}"
     for reason in plan.reasons:
         yield from _wrapped(reason, "  ")
     for note in plan.notes:

@@ -18,7 +18,7 @@ TOASTY = """
 name = "toasty"
 when = { type = "above", metric = "gpu_temperature_celsius", level = 80 }
 severity = "page"
-owner = "reset"
+remediation = "reset"
 summary = "{where} is at {value}"
 description = "Let it cool."
 runbook = "toasty"

@@ -22,7 +22,7 @@ HOT = {
     "hold": 10,
     "keep": 30,
     "severity": "page",
-    "owner": "facility",
+    "remediation": "facility",
     "summary": "{where} is at {value}",
     "description": "Let it cool.",
     "runbook": "hot",

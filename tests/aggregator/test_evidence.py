@@ -561,7 +561,7 @@ async def test_the_runbook_is_a_plain_page(broker: Broker, tmp_path: Path) -> No
     """For every rule, without a token on loopback, and without anything that a browser runs."""
     pager = Pager()
     (tmp_path / "mine.toml").write_text(
-        '[[rule]]\nname = "mine"\nseverity = "page"\nrunbook = "mine"\nowner = "reset"\n'
+        '[[rule]]\nname = "mine"\nseverity = "page"\nrunbook = "mine"\nremediation = "reset"\n'
         'when = { type = "above", metric = "gpu_temperature_celsius", level = 80 }\n'
         'summary = "{where} <script>alert(1)</script>"\ndescription = "a & b <img src=x>"\n'
     )

@@ -123,7 +123,7 @@ def test_a_job_is_as_good_as_its_worst_node() -> None:
 def alert(node: str, rule: str, severity: Severity, state: AlertState = AlertState.FIRING) -> Alert:
     found: Alert = msgspec.convert(
         {"key": f"{rule}/{node}", "rule": rule, "severity": severity, "state": state, "node": node,
-         "summary": rule, "since": 1, "gpu": None, "value": None, "runbook": "", "owner": "reset"},
+         "summary": rule, "since": 1, "gpu": None, "value": None, "runbook": "", "remediation": "reset"},
         Alert, strict=False,
     )  # fmt: skip
     return found

@@ -131,7 +131,7 @@ async def test_alerts_tell_their_standing_and_their_incident(tmp_path: Path) -> 
         assert found["hot"]["incident"] == incident["key"]
         assert found["warm"]["incident"] is None
         assert incident["alerts"][0]["value_text"] == "93 °C"
-        assert found["hot"]["owner"] == incident["owner"] == "facility"
+        assert found["hot"]["remediation"] == incident["remediation"] == "facility"
         for query, rules in {
             "rule=hot": ["hot"],
             "severity=info": ["warm"],
@@ -387,7 +387,7 @@ async def test_rules_are_listed_with_what_they_find(tmp_path: Path) -> None:
         assert counts == {"hot": ("above", 1), "off_the_bus": ("event", 0), "warm": ("above", 1)}
         asked = await client.get("/api/v1/rules?severity=info")
         assert [one["name"] for one in asked["rules"]] == ["warm"]
-        owners = {one["name"]: one["owner"] for one in found}
+        owners = {one["name"]: one["remediation"] for one in found}
         assert owners == {"hot": "facility", "off_the_bus": "reboot", "warm": "facility"}
 
 

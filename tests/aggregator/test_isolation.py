@@ -120,7 +120,7 @@ name = "brief"
 when = { type = "event", kinds = ["xid"], xids = [12] }
 keep = 1
 severity = "page"
-owner = "reset"
+remediation = "reset"
 summary = "{where}"
 description = "Look."
 runbook = "brief"

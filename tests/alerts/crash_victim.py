@@ -43,7 +43,7 @@ when = { type = "above", metric = "gpu_temperature_celsius", level = 80 }
 hold = 2
 keep = 3
 severity = "page"
-owner = "reset"
+remediation = "reset"
 summary = "{where} is hot"
 description = "-"
 runbook = "-"
@@ -53,7 +53,7 @@ name = "driver_down"
 table = "node"
 when = { type = "below", metric = "node_driver_up", level = 0.5 }
 severity = "page"
-owner = "reset"
+remediation = "reset"
 summary = "the driver of {where} is down"
 description = "-"
 runbook = "-"

@@ -10,7 +10,16 @@ from alerts.delivery.clock import DeliveryClock
 from alerts.incidents.state import IncidentChanges
 from alerts.journal.journal import Journal, Route
 from alerts.notice import Notice
-from api.alerts import Action, Alert, AlertState, Incident, IncidentNote, Owner, Severity, Subject
+from api.alerts import (
+    Action,
+    Alert,
+    AlertState,
+    Incident,
+    IncidentNote,
+    Remediation,
+    Severity,
+    Subject,
+)
 
 MINUTE = 60_000_000_000
 NOON = 1_785_585_600_000_000_000
@@ -63,7 +72,7 @@ def alert(
         act="Drain the node, power it off and on, and run dcgmi.",
         description="The driver has lost it.",
         runbook="gpu-lost",
-        owner=Owner.COLD_START,
+        remediation=Remediation.COLD_START,
     )
 
 

@@ -70,7 +70,7 @@ def test_a_storm_is_one_page_and_nothing_of_it_is_hidden() -> None:
     assert told.incident.severity is Severity.PAGE
     assert told.incident.total == told.incident.firing == 10_000
     assert told.incident.title == "Storm: 10,000 incidents on 10,000 nodes: gpu_lost 10,000"
-    assert told.incident.owner is None, "the remedy of one is none of all"
+    assert told.incident.remediation is None, "the remedy of one is none of all"
     assert len(told.incident.alerts) == 100
     assert len(harness.manager.incidents()) == 10_001
     assert harness.state(alerts[7]) is NotificationState.STORM

@@ -112,7 +112,8 @@ def test_records_are_stored_under_the_names_of_the_earlier_format(
 _ADDED = (
     ("ended", ""),
     ("act", ""),
-    ("owner", None),
+    ("remediation", None),
+    ("owner", ""),
     ("false", None),
     ("waits_again", False),
     ("counted_at", None),
@@ -126,7 +127,7 @@ _ADDED = (
 
 def _without_added(body: Any) -> Any:
     """Return a record without the fields that came later, which an earlier version ignores: why an
-    alert ended, what to do, the owner of its remedy, its faults and their units, what a storm shares, and when an incident waited, counted and escalated."""
+    alert ended, what to do, its remediation and owner, its faults and their units, what a storm shares, and when an incident waited, counted and escalated."""
     match body:
         case dict():
             return {

@@ -71,6 +71,18 @@ def test_since_is_the_onset_and_not_when_the_rule_fired() -> None:
     assert "From: 2026-08-01 11:59:25 UTC" in text(page(notice(about=over)))
 
 
+def test_the_owner_stands_behind_what_to_do() -> None:
+    owned = msgspec.structs.replace(incident(), owner="platform team, #gpus")
+    said = page(notice(about=owned))
+    assert text(said).splitlines()[1:4] == [
+        "Drain the node, power it off and on, and run dcgmi.",
+        "Owner: platform team, #gpus",
+        "Meaning: The driver has lost it.",
+    ]
+    assert details(said)["Owner"] == "platform team, #gpus"
+    assert "Owner: platform team, \\#gpus" in markdown(said)
+
+
 def test_an_onset_of_another_day_says_its_day() -> None:
     early = msgspec.structs.replace(alert(), since=NOON - 13 * 60 * MINUTE)
     said = page(notice(about=incident(alerts=[early])))
@@ -144,7 +156,7 @@ def test_a_storm_begins_with_what_its_nodes_share_and_asks_for_no_remedy_of_one(
     ]
     group = {"rule": "storm", "severity": "page"}
     storm = msgspec.structs.replace(
-        incident(alerts=alerts), group=group, shared=("rack r12",), owner=None
+        incident(alerts=alerts), group=group, shared=("rack r12",), remediation=None
     )
     said = page(notice(about=storm, reason="storm"))
     assert said.act.startswith("Look at what they share first: rack r12. Don't repair GPU by GPU")

@@ -34,10 +34,11 @@ def test_there_are_thirty_of_every_kind() -> None:
 
 @pytest.mark.parametrize("page", PAGES.values(), ids=PAGES)
 def test_a_page_is_read_by_somebody_who_was_asleep(page: str) -> None:
-    title, act, second, *rest = page.splitlines()
+    title, act, owner, meaning, *rest = page.splitlines()
     assert re.fullmatch(r"\[PAGE\] .+, since \d\d:\d\d UTC", title)
     assert re.fullmatch(r"[A-Z][^:]{2,}.*\.|.*\?", act), "a sentence, not a field"
-    assert second.startswith("Meaning: ")
+    assert owner.startswith("Owner: ")
+    assert meaning.startswith("Meaning: ")
     assert "unknown" not in page
     assert not re.search(r"^(Value|Limit): (yes|no)?$", page, re.MULTILINE)
     commands = [line for line in rest if ": kilowatch " in line]

@@ -33,7 +33,7 @@ name = "hot"
 when = { type = "above", metric = "gpu_temperature_celsius", level = 80 }
 hold = 60
 severity = "page"
-owner = "facility"
+remediation = "facility"
 summary = "{where} is at {value}"
 description = "Let it cool."
 runbook = "hot"

@@ -52,7 +52,7 @@ def test_a_board_that_moved_takes_its_history_along_and_leaves_none_behind() -> 
     assert fired(engine, fleet_of(n1="new", n2="lemon", n3="other")) == [("board_repeat", "n2")]
     (alert,) = engine.alerts()
     assert alert.value_text == "4 incidents"
-    assert alert.owner == "replace"
+    assert alert.remediation == "replace"
 
 
 def test_the_removal_of_a_node_forgets_no_incident_of_its_boards() -> None:

@@ -137,7 +137,7 @@ name = "hot"
 when = { type = "above", metric = "gpu_temperature_celsius", level = 88, clear = 84 }
 hold = 120
 severity = "ticket"
-owner = "reset"
+remediation = "reset"
 summary = "{where} is at {value}"
 description = "Look at the fans."
 runbook = "hot"
@@ -154,6 +154,17 @@ def test_a_rule_of_the_operator_joins_the_shipped_ones(tmp_path: Path) -> None:
     rules = load([path])
     assert {rule.name for rule in rules} - {rule.name for rule in RULES} == {"hot"}
     assert failures(rules[-1]) == []
+
+
+def test_a_file_with_the_former_name_of_remediation_is_read_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(GOOD_RULE.replace('remediation = "reset"', 'owner = "reset"'))
+    (rule,) = read(path)
+    assert rule.remediation == "reset"
+    assert "`owner` is `remediation` now" in caplog.text
+    assert str(path) in caplog.text
 
 
 def test_a_rule_of_the_operator_replaces_a_shipped_one_or_switches_it_off(tmp_path: Path) -> None:
@@ -244,7 +255,7 @@ def test_a_name_is_enough_to_switch_a_shipped_rule_off(tmp_path: Path) -> None:
         ("level = 88", 'level = "88"', "Write a number without quotes."),
         ("level = 88, ", "", "when: object missing required field `level`"),
         (
-            'owner = "reset"\n',
+            'remediation = "reset"\n',
             "",
             "missing required field `owner`. Write what its remedy takes: reset,",
         ),
@@ -367,7 +378,7 @@ def exact_rules(constant: float) -> str:
 name = "exact_{len(found)}"
 when = {{ type = "{kind}", {its} }}
 severity = "info"
-owner = "reset"
+remediation = "reset"
 summary = "{{where}}"
 description = "d"
 runbook = "r"

@@ -10,7 +10,7 @@ import pytest
 from alerts.incidents.policy import RulePolicy, RuleScope
 from alerts.notice import Notice
 from alerts.rules.rule import read
-from api.alerts import Action, Alert, Owner, Severity
+from api.alerts import Action, Alert, Remediation, Severity
 from collector.simulated import Scenario, SimulatedSource, scenario
 from collector.source import Rows
 from telemetry.errors import ConfigError
@@ -118,32 +118,32 @@ async def test_a_worse_remedy_of_an_idle_gpu_is_a_further_ticket(scene: Watched)
     assert (severity, "system reboot" in title) == (Severity.TICKET, True)
 
 
-def ticket(rule: str, gpu: str, owner: Owner) -> Alert:
+def ticket(rule: str, gpu: str, remediation: Remediation) -> Alert:
     """Return a ticket of a rule of which nothing but its remedy is known."""
     one = alert(rule, gpu=gpu, severity=Severity.TICKET)
-    return msgspec.structs.replace(one, owner=owner)
+    return msgspec.structs.replace(one, remediation=remediation)
 
 
 @pytest.mark.parametrize(
-    ("gpu", "owner", "called"),
+    ("gpu", "remediation", "called"),
     [
-        ("GPU-a", Owner.RESET, 1),
-        ("GPU-a", Owner.APPLICATION, 1),
-        ("GPU-a", Owner.REPLACE, 2),
-        ("GPU-b", Owner.RESET, 2),
+        ("GPU-a", Remediation.RESET, 1),
+        ("GPU-a", Remediation.APPLICATION, 1),
+        ("GPU-a", Remediation.REPLACE, 2),
+        ("GPU-b", Remediation.RESET, 2),
     ],
 )
 def test_a_ticket_within_the_minute_is_heard_where_it_is_news(
-    gpu: str, owner: Owner, called: int
+    gpu: str, remediation: Remediation, called: int
 ) -> None:
     """Another rule on the same GPU with the same remedy is named in an update: it is the same cause."""
     harness = ManagerHarness(
         {name: RulePolicy(group=RuleScope.NODE) for name in ("first", "second")}
     )
-    harness.tick(ticket("first", "GPU-a", Owner.RESET))
+    harness.tick(ticket("first", "GPU-a", Remediation.RESET))
     harness.wait(20)
     assert described(harness.sent) == ["trigger new"]
-    harness.tick(ticket("second", gpu, owner))
+    harness.tick(ticket("second", gpu, remediation))
     harness.wait(400)
     assert described(harness.sent).count("trigger new") == called
     assert (described(harness.sent)[-1] == "update more") == (called == 1)
@@ -153,9 +153,9 @@ def test_tickets_of_a_quarter_of_a_minute_are_one() -> None:
     harness = ManagerHarness(
         {name: RulePolicy(group=RuleScope.NODE) for name in ("first", "second")}
     )
-    harness.tick(ticket("first", "GPU-a", Owner.RESET))
+    harness.tick(ticket("first", "GPU-a", Remediation.RESET))
     harness.wait(5)
-    harness.tick(ticket("second", "GPU-b", Owner.REPLACE))
+    harness.tick(ticket("second", "GPU-b", Remediation.REPLACE))
     harness.wait(60)
     assert described(harness.sent) == ["trigger new"]
 
@@ -169,7 +169,7 @@ name = "mine"
 when = { type = "in", metric = "gpu_recovery_action", values = [1, 2] }
 worse = [1, 3]
 severity = "page"
-owner = "reset"
+remediation = "reset"
 summary = "s"
 description = "d"
 runbook = "r"

@@ -33,7 +33,7 @@ when = { type = "above", metric = "gpu_temperature_celsius", level = 80, clear =
 hold = 1
 keep = 1
 severity = "page"
-owner = "reset"
+remediation = "reset"
 summary = "{where} is at {value}"
 description = "Let {node} cool down."
 runbook = "toasty"

@@ -26,7 +26,7 @@ RULES = """
 name = "toasty"
 when = { type = "above", metric = "gpu_temperature_celsius", level = 80, clear = 75 }
 severity = "page"
-owner = "reset"
+remediation = "reset"
 summary = "{where} is at {value}"
 description = "Let {node} cool down, and look at its fans."
 runbook = "toasty"

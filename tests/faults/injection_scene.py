@@ -44,7 +44,7 @@ RULES = f"""
 name = "{RULE}"
 when = {{ type = "above", metric = "gpu_temperature_celsius", level = 80 }}
 severity = "ticket"
-owner = "reset"
+remediation = "reset"
 summary = "{{where}} is at {{value}}"
 description = "Let it cool."
 runbook = "hot"
@@ -54,7 +54,7 @@ name = "honest_rule"
 when = {{ type = "event", kinds = ["xid"], xids = [12] }}
 keep = 1
 severity = "page"
-owner = "reset"
+remediation = "reset"
 summary = "honest page of {{where}}"
 description = "Look at {{node}}."
 runbook = "honest"

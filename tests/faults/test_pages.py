@@ -56,7 +56,7 @@ table = "node"
 when = {{ type = "silent", intervals = 3, least = {least} }}
 keep = 10
 severity = "page"
-owner = "reset"
+remediation = "reset"
 summary = "{{where}} has been silent for {{value}}"
 description = "The shipped rule, but it is quicker, and it pages."
 runbook = "node-silent"
@@ -67,7 +67,7 @@ table = "node"
 when = {{ type = "silent", intervals = 3, least = {least}, several = 3, together = 120 }}
 keep = 10
 severity = "page"
-owner = "reset"
+remediation = "reset"
 group = "rule"
 inhibits = [{{ rule = "node_silent", within = "node", why = "One of several." }}]
 summary = "several nodes fell silent together, {{where}} among them"

@@ -256,7 +256,7 @@ RULE = """
 name = "toasty"
 when = { type = "above", metric = "gpu_temperature_celsius", level = 70 }
 severity = "page"
-owner = "reset"
+remediation = "reset"
 summary = "{where} is at {value}"
 description = "Open a window."
 runbook = "toasty"

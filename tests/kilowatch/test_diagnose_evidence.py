@@ -218,7 +218,7 @@ def test_a_card_says_what_to_do_and_the_exact_commands() -> None:
     one = findings(log=syslog("16:24:00", LOST), smi=document("16:00:00"))["gpu_lost"]
     card = one.evidence
     assert card is not None
-    assert (card.remedy.owner, card.remedy.until) == ("reboot", "now")
+    assert (card.remedy.remediation, card.remedy.until) == ("reboot", "now")
     assert card.remedy.runbook == "docs/runbook.md#gpu-lost"
     assert any("n1" in step for step in card.remedy.steps)
     assert not any("{" in step for step in card.remedy.steps)

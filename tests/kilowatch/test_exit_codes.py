@@ -124,7 +124,7 @@ def test_commands_end_as_the_table_says(tmp_path: Path, arguments: list[str], co
     files["wrong"].write_text(
         '[[rule]]\nname = "hot"\nwhen = { type = "above", metric = "gpu_temperature_celsius", level = 70 }\n'
         'severity = "page"\nsummary = "{where} is hot"\ndescription = "Cool it."\ncauses = "Heat."\n'
-        'steps = ["Cool it."]\nrunbook = "hot"\nowner = "facility"\n'
+        'steps = ["Cool it."]\nrunbook = "hot"\nremediation = "facility"\n'
         '[[rule.example]]\nevery = 60\ngiven = "75 75"\nthen = "- -"\n'
     )
     result = CliRunner().invoke(main, [each.format(**files) for each in arguments])

@@ -152,7 +152,7 @@ table = "{table}"
 when = {when}
 keep = 300
 severity = "ticket"
-owner = "reset"
+remediation = "reset"
 summary = "{{where}} {{value}}"
 description = "d"
 runbook = "r"
@@ -234,7 +234,7 @@ def test_people_read_the_device_its_value_and_what_is_asked_for(tmp_path: Path) 
             "alert_rule_test": [{
                 "eval_time": "2m", "alertname": "gpu_lost",
                 "exp_alerts": [{
-                    "exp_labels": {"severity": "critical", "subject": "gpu", "owner": "reboot","cluster": "lab",
+                    "exp_labels": {"severity": "critical", "subject": "gpu", "remediation": "reboot","cluster": "lab",
                                    "node": "n1", "gpu": "3", "uuid": "GPU-3"},
                     "exp_annotations": {
                         "summary": "GPU 3 of n1 has fallen off the bus",

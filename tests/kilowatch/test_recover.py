@@ -16,7 +16,7 @@ from click.testing import CliRunner
 
 from aggregator.access.tokens import AccessScope
 from alerts.rules.rule import load
-from api.alerts import Owner
+from api.alerts import Remediation
 from kilowatch import settings as kilowatch_settings
 from kilowatch.__main__ import main
 from kilowatch.clients.api import ApiClient, read_token
@@ -24,7 +24,7 @@ from kilowatch.doctor.checks import hooks
 from kilowatch.exit_codes import ExitCode
 from kilowatch.recovery.config import RecoverConfig, StepKind
 from kilowatch.recovery.hooks import environment_of, run_hook
-from kilowatch.recovery.plan import OWNERS, Place, plan_of_rule
+from kilowatch.recovery.plan import REMEDIATIONS, Place, plan_of_rule
 from kilowatch.recovery.run import _remedied
 from kilowatch.text.table import WIDTH
 from telemetry.devices import Event, Gpu, MemoryPool
@@ -146,14 +146,20 @@ async def test_what_a_consequence_asks_for_does_not_decide() -> None:
 
 def test_every_rule_has_a_plan_that_follows_from_its_owner_alone() -> None:
     remedies = {step.value for step in StepKind} - {"drain", "stop", "check", "uncordon"}
-    assert remedies == {owner.value for owner in Owner} == {owner.value for owner in OWNERS}
+    assert (
+        remedies
+        == {owner.value for owner in Remediation}
+        == {owner.value for owner in REMEDIATIONS}
+    )
     for rule in load():
-        plan = plan_of_rule(Place("n1", Gpu(uuid="GPU-0", index=0, name="")), rule.name, rule.owner)
+        plan = plan_of_rule(
+            Place("n1", Gpu(uuid="GPU-0", index=0, name="")), rule.name, rule.remediation
+        )
         kinds = [step.kind.value for step in plan.steps]
-        assert rule.owner.value in kinds
+        assert rule.remediation.value in kinds
         assert kinds[-1] in {"check", "uncordon"}
         assert ("drain" in kinds) == ("uncordon" in kinds)
-        assert ("stop" in kinds) == (rule.owner is Owner.RESET)
+        assert ("stop" in kinds) == (rule.remediation is Remediation.RESET)
 
 
 async def test_before_ampere_linked_gpus_are_reset_together_and_the_healthy_one_is_named() -> None:
@@ -732,7 +738,7 @@ def test_the_doctor_looks_at_each_hook(tmp_path: Path) -> None:
 
 def test_odd_names_do_not_reach_a_hook() -> None:
     gpu = Gpu(uuid="GPU-1$(reboot)", index=3, name="", serial="a b", pci="0000:18:00.0")
-    plan = plan_of_rule(Place("n1", gpu), "gpu_fault", Owner.RESET)
+    plan = plan_of_rule(Place("n1", gpu), "gpu_fault", Remediation.RESET)
     found = environment_of(plan, StepKind.RESET, 60.0, "bob; rm")
     assert (found["KILOWATCH_UUID"], found["KILOWATCH_SERIAL"], found["KILOWATCH_WHO"]) == (
         "",

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from api.alerts import Owner
+from api.alerts import Remediation
 from kilowatch import settings
 from kilowatch.exit_codes import ExitCode
 from kilowatch.recovery.config import RecoverConfig, StepKind
@@ -67,9 +67,9 @@ def test_its_settings_are_read_and_name_files_that_are_there(tmp_path: Path) -> 
 def test_its_table_of_steps_is_that_of_the_program() -> None:
     rows = re.findall(r"^\| ([a-z, ]+) \| ([a-z_, ]+) \|$", PAGE, re.MULTILINE)
     shown = {owner: steps.split(", ") for names, steps in rows for owner in names.split(", ")}
-    for owner in Owner:
+    for owner in Remediation:
         kinds = [step.kind.value for step in plan_of_rule(Place("n1"), "a", owner).steps]
-        if owner in {Owner.FACILITY, Owner.APPLICATION, Owner.MONITOR}:
+        if owner in {Remediation.FACILITY, Remediation.APPLICATION, Remediation.MONITOR}:
             assert kinds == [owner.value, "check"]
             assert shown[owner.text] == ["that person acts", "check"]
         else:
@@ -77,7 +77,7 @@ def test_its_table_of_steps_is_that_of_the_program() -> None:
 
 
 def test_its_variables_are_those_that_a_hook_finds() -> None:
-    plan = plan_of_rule(Place("n1"), "gpu_fault", Owner.RESET)
+    plan = plan_of_rule(Place("n1"), "gpu_fault", Remediation.RESET)
     found = environment_of(plan, StepKind.RESET, 60.0, "ann")
     table = PAGE.partition("| variable |")[2].partition("\n\n")[0]
     assert set(re.findall(r"`(KILOWATCH_\w+)`", table)) == set(found)

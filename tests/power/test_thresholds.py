@@ -294,7 +294,7 @@ def test_a_plan_of_an_aggregators_file_evaluates_its_own_rules(tmp_path: Path) -
     shipped = tomllib.loads((FOLDER / "circuit_rules.toml").read_text())["rule"]
     text = {rule["name"]: rule for rule in shipped}["circuit_load"]["description"]
     (tmp_path / "own_rules.toml").write_text(
-        '[[rule]]\nname = "circuit_load"\nid = "E01"\ntable = "circuit"\nseverity = "ticket"\nowner = "facility"\n'
+        '[[rule]]\nname = "circuit_load"\nid = "E01"\ntable = "circuit"\nseverity = "ticket"\nremediation = "facility"\n'
         'when = { type = "above", metric = "circuit_continuous_ratio", level = 0.2 }\n'
         f'summary = "{{where}}"\ndescription = """{text}"""\nrunbook = "circuit-load"\n'
     )

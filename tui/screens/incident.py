@@ -89,6 +89,8 @@ def _lead(incident: Incident, width: int) -> list[Line]:
     value = value_words(lead)
     if value:
         lines.append([("value ", "dim"), (clean(value), "")])
+    if lead.owner:
+        lines.append([("owner ", "dim"), (clean(lead.owner), "")])
     lines.append([])
     lines += [[(line, "")] for line in wrapped(clean(lead.advice), max(20, width - 1))]
     for name in ("remedy", "circuits", "rack", "job", "pci", "serial", "slot"):

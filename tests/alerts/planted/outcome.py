@@ -72,5 +72,5 @@ def _concerns(incident: Incident, fault: PlantedFault) -> bool:
 
 def _owner(incidents: Mapping[str, Incident], notice: ReplayedNotice) -> str:
     alerts = incidents[notice.incident].alerts
-    owner = alerts[0].owner if alerts else None
+    owner = alerts[0].remediation if alerts else None
     return "" if owner is None else owner.value
