@@ -66,10 +66,15 @@ WEB: dict[str, tuple[str, str, str, str]] = {
     "node": (
         "two-dgx-h100",
         "desktop",
-        "/nodes/dgx-01",
+        "/nodes/dgx-01?from=-15m",
         "A node: its GPUs in their places, one of them too hot",
     ),
-    "gpu": ("two-dgx-h100", "desktop", "/gpus/GPU-34cef6bf-0b4e-129b-cede-5828b7bb472b?from=-15m", "A GPU beside the others of its node"),
+    "gpu": (
+        "two-dgx-h100",
+        "desktop",
+        "/gpus/GPU-34cef6bf-0b4e-129b-cede-5828b7bb472b?from=-15m",
+        "A GPU beside the others of its node",
+    ),
     "nodes": ("fleet", "desktop", "/nodes?sort=hottest", "1,250 nodes, sorted by a click"),
     "circuits": ("fleet", "phone", "/circuits", "Circuits on a phone"),
 }

@@ -79,7 +79,8 @@ async def test_a_job_has_what_it_did_its_gpus_its_past_and_its_faults() -> None:
         for words in (
             "Job 4711 pretrain", "user ada", "account physics", "waited 90 s", "3, asked for 4",
             "xid 79 once while it ran", "fell off the bus", "allocated, step 0",
-            "a tenth of the time below", "1 of 3 GPUs without a process now",
+            "a tenth of the time below", "1 of 3 GPUs without a process now", "provisional: counted as it ran",
+            "n1 GPU 0 is slowed down: power brake", "its 2 other GPUs wait for it",
         ):  # fmt: skip
             assert words in page.text, words
         assert "of another" not in page.text
@@ -88,6 +89,7 @@ async def test_a_job_has_what_it_did_its_gpus_its_past_and_its_faults() -> None:
         assert re.search(r"CO2 \d+\.\d{3} kg", page.text)
         assert {"gpus/GPU-n1-0", "gpus/GPU-n1-1", "gpus/GPU-n2-0", "nodes/n1"} <= set(page.links)
         _, body, _ = await client.text("/jobs/4711")
+        assert body.count('class="strip"') == 3
         for label in ("power of its GPUs", "use of its GPUs"):
             assert re.search(rf'aria-label="{label}: up to', body), label
         (points,) = re.findall(r'aria-label="power of its GPUs[^>]*data-points="([^"]*)"', body)
