@@ -17,6 +17,7 @@ from aggregator.web.job_words import (
     times_text,
 )
 from aggregator.web.markup import fact, facts, link, moment, path, section, table, text
+from aggregator.web.use_strip import STRIP_LEGEND
 from api.jobs import AllocationRow, GpuUse, JobReply, JobRow, JobSummary
 from present.device.gpu import event_row
 from present.fleet.headline import Headline
@@ -123,10 +124,8 @@ def _gpus(
     shown = uses[:MOST_GPUS]
     rows = [_gpu(one, name, power, energy_read, parts) for one in shown]
     marks = [parts.wrong.get(one.gpu, ("", ""))[0] for one in shown]
-    caption = _caption(len(uses), "GPU") + (
-        "; over its run dark is busy, hatched not known" if parts.strips else ""
-    )
-    return table(caption, _HEADS, rows, range(4, 9), "job-gpus", marks)
+    found = table(_caption(len(uses), "GPU"), _HEADS, rows, range(4, 9), "job-gpus", marks)
+    return found + STRIP_LEGEND if found and parts.strips else found
 
 
 _HEADS = (

@@ -1,4 +1,4 @@
-"""The use of a GPU over the run of its job as a strip: dark is busy, hatched is not known."""
+"""The use of a GPU over the run of its job as a strip, on the scale of the map; hatched is not known."""
 
 from __future__ import annotations
 
@@ -11,6 +11,13 @@ from present.units import percent
 CELLS = 96
 """Cells of a strip, each the mean of its time."""
 STEPS = 6
+STRIP_LEGEND = (
+    '<p class="legend">use over its run: 0 <svg width="66" height="11" viewBox="0 0 66 11" aria-hidden="true">'
+    + "".join(
+        f'<rect class="q{step}" x="{11 * step}" width="11" height="11"/>' for step in range(STEPS)
+    )
+    + "</svg> 100%; hatched is not known</p>"
+)
 _UNKNOWN, _AWAY = "qx", ""
 
 

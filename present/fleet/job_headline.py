@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from api.alerts import Severity
-from api.jobs import JobPhase, JobReply, JobRow
+from api.jobs import JobPhase, JobReply, JobRow, JobsReply
 from present.device.figures import UNKNOWN, USE, DeviceFigure, others, slowed
 from present.device.gpu import gpu_name
 from present.fleet.headline import Headline, Urgency
 from present.row import FactRow, Tone
-from present.units import energy, money, number, percent, roughly, watts
+from present.units import at_least, energy, money, number, percent, roughly, watts
 from telemetry.text import counted, duration
 
 PROVISIONAL = "provisional: counted as it ran, not from the store"
@@ -106,6 +106,78 @@ def _running(job: JobRow, at: int) -> Headline:
     return Headline(Urgency.WELL, text, _sentence(f"use {use} in the mean", short))
 
 
+def jobs_headline(reply: JobsReply) -> Headline:
+    """Return the headline of a list of jobs: the worst of those that need a look."""
+    live = [one for one in reply.jobs if one.end is None]
+    if not live:
+        unread = [one.name for one in reply.sources if one.state != "reading"] + reply.missing
+        if unread:
+            return Headline(Urgency.UNKNOWN, "No job is known to hold a GPU", f"{', '.join(unread)} can't be read")  # fmt: skip
+        return Headline(Urgency.WELL, "No job of these holds a GPU now")
+    odd = sorted((one for one in live if _odd(one)), key=_rank)
+    if odd:
+        worst = odd[0]
+        urgency = Urgency.PAGE if worst.severity is Severity.PAGE else Urgency.TICKET
+        text = f"{len(odd):,} of {counted(len(live), 'job')} that run{'s' if len(live) == 1 else ''} need{'s' if len(odd) == 1 else ''} a look"  # fmt: skip
+        alert = "" if worst.severity is None else f"an alert ({worst.severity}) fires on its GPUs or nodes"  # fmt: skip
+        words = "; ".join(filter(None, (alert, *_remarks(worst))))
+        return Headline(urgency, text, f"{worst.scheduler} {worst.id}: {words}")
+    blind = sum(one.summary is None or one.summary.partial for one in live)
+    text = f"{counted(len(live), 'job')} run{'s' if len(live) == 1 else ''}, and nothing is odd about {'it' if len(live) == 1 else 'them'}"  # fmt: skip
+    if blind:
+        return Headline(Urgency.UNKNOWN, f"{text} in what is known", f"The use of {blind:,} of {counted(len(live), 'job')} is not wholly known")  # fmt: skip
+    return Headline(Urgency.WELL, text)
+
+
+def _remarks(job: JobRow) -> list[str]:
+    return [one for one in job.hints if not one.startswith(_DOUBTS)]
+
+
+def _odd(job: JobRow) -> bool:
+    alerted = job.severity in {Severity.PAGE, Severity.TICKET}
+    return alerted or job.phase is JobPhase.SILENT or bool(_remarks(job))
+
+
+def _rank(job: JobRow) -> tuple[int, int]:
+    """Return a key by which the worst comes first; of two the larger."""
+    return {Severity.PAGE: 0, Severity.TICKET: 1}.get(job.severity or Severity.INFO, 2), -job.gpus
+
+
+def jobs_figures(reply: JobsReply) -> list[DeviceFigure]:
+    """Return the figures of a list of jobs: sums over those that are listed, of what is known of them."""
+    jobs = reply.jobs
+    live = [one for one in jobs if one.end is None]
+    found = [one.summary for one in jobs if one.summary is not None]
+    held = sum(one.gpus for one in live)
+    figures = [DeviceFigure(FactRow("running", counted(len(live), "job"), note=f"{counted(held, 'GPU')} held"))]  # fmt: skip
+    read = [(one.utilization_ratio, one.gpu_hours * one.coverage) for one in found if one.utilization_ratio is not None and one.coverage]  # fmt: skip
+    hours = sum(weight for _, weight in read)
+    if hours:
+        mean = sum(value * weight for value, weight in read) / hours
+        note = f"mean of {number(hours, 1)} GPU hours that were read"
+        figures.append(DeviceFigure(FactRow("use of held GPUs", percent(mean), note=note), mean))
+    else:
+        figures.append(DeviceFigure(FactRow("use of held GPUs", UNKNOWN, Tone.STALE, note="nothing was read")))  # fmt: skip
+    idle = [one.idle_gpu_hours for one in found if one.idle_gpu_hours is not None]
+    if idle and hours:
+        lost = [one.idle_cost for one in found if one.idle_cost]
+        cost = f"{money(sum(lost), found[0].currency)} of the cost; " if lost else ""
+        figures.append(DeviceFigure(FactRow("idle while held", f"{number(sum(idle), 1)} GPU hours", note=f"{cost}below 5% use"), min(1.0, sum(idle) / hours)))  # fmt: skip
+    joules = [one.wall_joules for one in found if one.wall_joules is not None]
+    figures.append(_sum_figure("energy at the wall", energy(sum(joules)) if joules else "", len(jobs) - len(joules)))  # fmt: skip
+    costs = [one.cost for one in found if one.cost is not None]
+    figures.append(_sum_figure("cost", money(sum(costs), found[0].currency) if costs else "", len(jobs) - len(costs)))  # fmt: skip
+    return figures
+
+
+def _sum_figure(label: str, words: str, missing: int) -> DeviceFigure:
+    """Return a sum over jobs; `missing`: those of which it is not known."""
+    if not words:
+        return DeviceFigure(FactRow(label, UNKNOWN, Tone.STALE, note="not known of any of them"))
+    without = f"without {counted(missing, 'job')} of which it is not known; " if missing else ""
+    return DeviceFigure(FactRow(label, at_least(f"~{words}" if not missing else words, partial=missing > 0), note=f"{without}{PROVISIONAL}"))  # fmt: skip
+
+
 def job_figures(reply: JobReply, held: Sequence[float | None]) -> list[DeviceFigure]:
     """Return the figures that a job's page shows first. `held`: power of the GPUs that it holds, W; None is not read."""
     job, summary = reply.job, reply.job.summary
@@ -118,7 +190,7 @@ def job_figures(reply: JobReply, held: Sequence[float | None]) -> list[DeviceFig
         known = [one for one in held if one is not None]
         missing = f"; {counted(len(held) - len(known), 'GPU')} not read" if len(known) < len(held) else ""  # fmt: skip
         value = watts(sum(known)) if known else UNKNOWN
-        row = FactRow("power now", value if not missing or not known else f"≥{value}", Tone.PLAIN if known else Tone.STALE, note=f"at its GPUs{missing}")  # fmt: skip
+        row = FactRow("power now", at_least(value, partial=bool(missing) and bool(known)), Tone.PLAIN if known else Tone.STALE, note=f"at its GPUs{missing}")  # fmt: skip
         found.append(DeviceFigure(row))
     found += [_energy_figure(job), _cost_figure(job)]
     return found
@@ -149,5 +221,5 @@ def _cost_figure(job: JobRow) -> DeviceFigure:
     if summary is None or summary.cost is None:
         why = "without a tariff and power at the wall"
         return DeviceFigure(FactRow("cost", UNKNOWN, Tone.STALE, note=why))
-    idle = "" if summary.idle_cost is None else f"{money(summary.idle_cost, summary.currency)} of it below 5% use; "  # fmt: skip
+    idle = "" if not summary.idle_cost else f"{money(summary.idle_cost, summary.currency)} of it below 5% use; "  # fmt: skip
     return DeviceFigure(FactRow("cost", f"~{money(summary.cost, summary.currency)}", note=f"{idle}{PROVISIONAL}"))  # fmt: skip

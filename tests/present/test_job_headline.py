@@ -9,11 +9,19 @@ import msgspec
 import pytest
 
 from api.alerts import Severity
-from api.jobs import JobAlert, JobPhase, JobReply, JobRow, JobSummary
+from api.jobs import JobAlert, JobPhase, JobReply, JobRow, JobsReply, JobSummary
 from present.device.figures import UNKNOWN
 from present.fleet.headline import Urgency
-from present.fleet.job_headline import PROVISIONAL, JobGpu, job_figures, job_headline
+from present.fleet.job_headline import (
+    PROVISIONAL,
+    JobGpu,
+    job_figures,
+    job_headline,
+    jobs_figures,
+    jobs_headline,
+)
 from present.row import Tone
+from telemetry.wire.jobs import JobSourceState
 from tests.alerts.notices import MINUTE, NOON
 
 HOUR = 60 * MINUTE
@@ -83,3 +91,44 @@ def test_energy_and_cost_are_provisional_and_never_a_number_where_they_are_not_k
     bare = {one.row.label: one.row for one in job_figures(reply(summary=None), [None])}
     assert {row.value for row in bare.values()} == {UNKNOWN}
     assert {row.tone for row in bare.values()} == {Tone.STALE}
+
+
+def listed(*jobs: JobRow, **more: Any) -> JobsReply:
+    """Return a list of jobs."""
+    return JobsReply(at=NOON + 3 * HOUR, jobs=list(jobs), **more)
+
+
+def test_a_list_of_jobs_names_the_worst_of_those_that_need_a_look() -> None:
+    well = reply().job
+    idle = reply(hints=["1 of 3 GPUs without a process now"]).job
+    hit = msgspec.structs.replace(well, id="4712", severity=Severity.PAGE)
+    over = reply(end=NOON + HOUR, phase=JobPhase.ENDED, hints=["xid 79 once while it ran"]).job
+    calm = jobs_headline(listed(well, over))
+    assert (calm.urgency, calm.text) == (Urgency.WELL, "1 job runs, and nothing is odd about it")
+    found = jobs_headline(listed(well, idle, hit, over))
+    assert (found.urgency, found.text) == (Urgency.PAGE, "2 of 3 jobs that run need a look")
+    assert found.why == "slurm 4712: an alert (page) fires on its GPUs or nodes"
+    wasted = jobs_headline(listed(well, idle))
+    assert (wasted.urgency, wasted.text) == (Urgency.TICKET, "1 of 2 jobs that run needs a look")
+    assert wasted.why == "slurm 4711: 1 of 3 GPUs without a process now"
+
+
+def test_a_list_says_what_is_not_known_and_what_can_not_be_read() -> None:
+    blind = jobs_headline(listed(reply().job, reply(summary=None).job))
+    assert (blind.urgency, blind.text) == (Urgency.UNKNOWN, "2 jobs run, and nothing is odd about them in what is known")  # fmt: skip
+    assert blind.why == "The use of 1 of 2 jobs is not wholly known"
+    unread = jobs_headline(listed(sources=[JobSourceState(name="squeue", state="failing")]))
+    assert (unread.urgency, unread.why) == (Urgency.UNKNOWN, "squeue can't be read")
+    assert jobs_headline(listed()).urgency is Urgency.WELL
+
+
+def test_sums_over_jobs_leave_out_what_is_not_known_and_say_so() -> None:
+    shown = {one.row.label: one.row for one in jobs_figures(listed(reply().job, reply(summary=None).job))}  # fmt: skip
+    assert (shown["running"].value, shown["running"].note) == ("2 jobs", "6 GPUs held")
+    assert shown["use of held GPUs"].value == "92%"
+    assert shown["energy at the wall"].value == "≥8.00 kWh"
+    assert shown["cost"].note == f"without 1 job of which it is not known; {PROVISIONAL}"
+    whole = {one.row.label: one.row for one in jobs_figures(listed(reply().job))}
+    assert whole["cost"].value == "~$1.25"
+    none = {one.row.label: one.row.value for one in jobs_figures(listed(reply(summary=None).job))}
+    assert [none[label] for label in ("use of held GPUs", "energy at the wall", "cost")] == [UNKNOWN] * 3  # fmt: skip

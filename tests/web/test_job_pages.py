@@ -48,7 +48,10 @@ async def test_the_table_filters_sorts_and_says_what_is_odd() -> None:
         page = await read(client, "/jobs")
         assert sorted(ids(page)) == ["4710", "4711", "ann", "lab%2Ftrain-0"]
         assert "4 jobs: 3 running, 1 ended, newest first" in page.text
-        assert "1 of 3 GPUs without a process now" in page.text
+        assert (
+            "1 of 3 jobs that run needs a look slurm 4711: 1 of 3 GPUs without a process now"
+            in page.text
+        )
         assert "asked for 4 GPUs, 3 seen" in page.text
         assert "failed exit code 2" in page.text
         for asked, wanted in {
