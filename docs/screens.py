@@ -66,7 +66,7 @@ WEB: dict[str, tuple[str, str, str, str]] = {
     "node": (
         "two-dgx-h100",
         "desktop",
-        "/nodes/dgx-01",
+        "/nodes/dgx-01?from=-15m",
         "A node: its GPUs in their places, one of them too hot",
     ),
     "gpu": (

@@ -115,15 +115,19 @@ def energy_row(label: str, joules: float | None, coverage: float | None, note: s
     return unknown(label) if joules is None else figure(label, energy(joules), coverage, note)
 
 
+def cost_row(summary: JobSummary | None) -> FactRow:
+    """Return its cost, marked where it is partial."""
+    if summary is None or summary.cost is None:
+        return unknown("cost", "" if summary is None else "without a tariff and power at the wall")
+    return figure("cost", money(summary.cost, summary.currency), summary.wall_coverage)
+
+
 def cost_rows(summary: JobSummary) -> Iterator[FactRow]:
     """Yield its energy, its cost and its CO2, or why it has none."""
     basis = ENERGY_FROM.get(summary.energy_from, "")
     yield energy_row("energy at the GPUs", summary.energy_joules, summary.energy_coverage, basis)
     yield energy_row("energy at the wall", summary.wall_joules, summary.wall_coverage)
-    if summary.cost is None:
-        yield unknown("cost", "without a tariff and power at the wall")
-    else:
-        yield figure("cost", money(summary.cost, summary.currency), summary.wall_coverage)
+    yield cost_row(summary)
     if summary.co2_kg is None:
         yield unknown("CO2", "without power at the wall")
     else:

@@ -25,6 +25,7 @@ from aggregator.web.markup import fact, section, table, text
 from aggregator.web.multiples import Beside, beside_chart
 from aggregator.web.node_page import gpu_table
 from aggregator.web.recent import SECONDS, ClusterSample, spark
+from aggregator.web.use_strip import use_strip
 from api.alerts import Alert, AlertState, Severity
 from api.device import GpuReply
 from api.power import CircuitState, LoadState, TripSeconds
@@ -98,7 +99,9 @@ def _charts() -> str:
     )  # fmt: skip
     held = LoadSeries(at, [float(n > 30 * minute) for n in at], [None] * len(at), "", minute)
     strip = f"<p>When a reason held its clocks: {held_strip(held, 0, 60 * minute, 'ticket')}</p>"
-    return f'<div class="multiples">{"".join(drawn)}</div>{strip}'
+    use = LoadSeries(at, [100.0 * (n // minute) / 60 for n in at], [None] * len(at), "%", minute)
+    run = f"<p>Use over the run of a job: {use_strip(use, [(6 * minute, 54 * minute)], 0, 60 * minute)}</p>"
+    return f'<div class="multiples">{"".join(drawn)}</div>{strip}{run}'
 
 
 async def design(request: web.Request) -> PageContent:

@@ -66,5 +66,6 @@ def held_strip(series: LoadSeries, start: int, end: int, mark: str) -> str:
 def _part(kind: str, begin: int, span: int, length: int, least: float = 0.0) -> str:
     if span <= least:
         return ""
-    x, width = percent(max(0.0, begin / length), 2), percent(min(1.0, span / length), 2)
-    return f'<rect class="{kind}" x="{x}" width="{width}" height="100%"/>'
+    x = min(1.0, max(0.0, begin / length))
+    width = min(1.0 - x, span / length)
+    return f'<rect class="{kind}" x="{percent(x, 2)}" width="{percent(width, 2)}" height="100%"/>'

@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from aggregator.jobs.stored import key_of
+from aggregator.web.bars import part_bar
+from aggregator.web.headline_part import figure_tile, headline_part, tiles
 from aggregator.web.job_words import (
     job_link,
     known,
@@ -18,7 +20,8 @@ from aggregator.web.job_words import (
 )
 from aggregator.web.markup import clock_time, fact, path, text, toned
 from api.jobs import JobPhase, JobRow, JobsReply
-from present.job import energy_row, use_row
+from present.fleet.job_headline import PROVISIONAL, jobs_figures, jobs_headline
+from present.job import cost_row, energy_row, use_row
 from telemetry.runtime.set_aside import Parts, each
 from telemetry.text import ABSENT, counted
 
@@ -49,6 +52,12 @@ class JobLine:
         found = None if self.job.summary is None else self.job.summary.energy_joules
         return -math.inf if found is None else found
 
+    @property
+    def cost(self) -> float:
+        """Cost; minus infinity is not known."""
+        found = None if self.job.summary is None else self.job.summary.cost
+        return -math.inf if found is None else found
+
 
 Key = Callable[[JobLine], tuple[object, ...]]
 COLUMNS: dict[str, tuple[str, Key]] = {
@@ -62,12 +71,13 @@ COLUMNS: dict[str, tuple[str, Key]] = {
     NEWEST: ("since", lambda one: (-one.job.begin,)),
     "use": ("use", lambda one: (one.use is None, 0.0 if one.use is None else one.use)),
     "energy": ("energy", lambda one: (-one.joules,)),
+    "cost": ("cost", lambda one: (-one.cost,)),
     "hints": ("hints", lambda one: (-len(one.job.hints),)),
 }
 """Columns by their name in the URL: head, and sort key."""
-_ORDER = {NEWEST: "newest first", "use": "least use first", "energy": "most energy first", "gpus": "most GPUs first"}  # fmt: skip
+_ORDER = {NEWEST: "newest first", "use": "least use first", "energy": "most energy first", "cost": "dearest first", "gpus": "most GPUs first"}  # fmt: skip
 """Words for the order by a column whose name alone does not say it."""
-_NUMBERS = {"gpus", "use", "energy"}
+_NUMBERS = {"gpus", "energy", "cost"}
 
 
 def jobs_body(
@@ -104,7 +114,12 @@ def jobs_body(
         if each.state != "reading" or each.message
     )
     more += (f"<ul class=problems>{unread}</ul>" if unread else "") + lacking(reply.missing)
-    return f"{_filter(asked, keep, private=private)}{more}{table}{_pages(page, pages, keep)}"
+    first = (
+        f"{headline_part(jobs_headline(reply))}{tiles(*map(figure_tile, jobs_figures(reply)))}"
+        if lines
+        else ""
+    )
+    return f"{first}{_filter(asked, keep, private=private)}{more}{table}{_pages(page, pages, keep)}"
 
 
 def _filter(asked: Mapping[str, str], keep: Mapping[str, str | None], *, private: bool) -> str:
@@ -159,7 +174,7 @@ def _table(
     return (
         f'<div class="wide"><table class="jobs"><caption>{text(caption)}, {_ORDER.get(sort) or f"by {COLUMNS[sort][0]}"}</caption>'
         f"<thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div>"
-        "<p class=dim>~ partial: read for less than 90% of the job's GPU time</p>"
+        f"<p class=dim>~ partial: read for less than 90% of the job's GPU time. Energy and cost are {PROVISIONAL}</p>"
     )
 
 
@@ -176,7 +191,7 @@ def _row(one: JobLine, at: int, *, run: bool, private: bool) -> str:
     restart = f" <span class=dim>run {job.restart + 1}</span>" if job.restart else ""
     cluster = f' <span class="dim">{text(job.cluster)}</span>' if job.cluster else ""
     shown = job_link(job.id, key_of(job), run=run) if private else text(job.id)
-    summary, use = job.summary, use_row(job.summary)
+    summary, use, cost = job.summary, use_row(job.summary), cost_row(job.summary)
     cells = {
         "state": phase_badge(job),
         "user": _person("user", job.user, private=private),
@@ -186,8 +201,9 @@ def _row(one: JobLine, at: int, *, run: bool, private: bool) -> str:
         "gpus": f"{job.gpus:,}",
         "nodes": nodes_text(job.nodes),
         NEWEST: f"{clock_time(job.begin, at)} <span class=dim>{'for' if job.end is None else 'ran'} {lasted(job, at)}</span>",
-        "use": toned(text(use.value), use.tone),
+        "use": f'<div class="barred"><span>{toned(text(use.value), use.tone)}</span>{part_bar(one.use)}</div>',
         "energy": fact(energy_row("energy", *((None, None) if summary is None else (summary.energy_joules, summary.energy_coverage)))),
+        "cost": toned(text(cost.value), cost.tone),
         "hints": "<br>".join(map(text, one.job.hints)) or ABSENT,
     }  # fmt: skip
     return (

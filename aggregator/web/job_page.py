@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
+from aggregator.web.headline_part import figure_tile, headline_part, tiles
+from aggregator.web.icons import badge
 from aggregator.web.job_words import (
     UNKNOWN,
     known,
@@ -14,8 +17,11 @@ from aggregator.web.job_words import (
     times_text,
 )
 from aggregator.web.markup import fact, facts, link, moment, path, section, table, text
+from aggregator.web.use_strip import STRIP_LEGEND
 from api.jobs import AllocationRow, GpuUse, JobReply, JobRow, JobSummary
 from present.device.gpu import event_row
+from present.fleet.headline import Headline
+from present.fleet.job_headline import job_figures
 from present.job import energy_row, figure_rows, gpu_use_row
 from present.units import gibibytes, watts
 from telemetry.devices import Event
@@ -28,26 +34,39 @@ GpuName = Callable[[str], str]
 """Returns the HTML that names a GPU by its UUID."""
 
 
+class JobParts(NamedTuple):
+    """Parts of the page that are made elsewhere, HTML."""
+
+    charts: str
+    faults: str
+    strips: Mapping[str, str]
+    """Use over its run, by UUID of a GPU; nothing of a job of many."""
+    wrong: Mapping[str, tuple[str, str]]
+    """Urgency of the fault of a GPU now, and its words, by UUID."""
+
+
 def job_body(
-    reply: JobReply,
-    charts: str,
-    faults: str,
-    name: GpuName,
-    power: Mapping[str, float | None],
-) -> str:
-    """Return the page's content. `charts` and `faults` are HTML; `power`: W now by UUID of the GPUs that it
-    holds."""
+    reply: JobReply, title: Headline, parts: JobParts, name: GpuName, power: Mapping[str, float | None]
+) -> str:  # fmt: skip
+    """Return the page's content. `power`: W now by UUID of the GPUs that it holds."""
     job, summary = reply.job, reply.job.summary
     listed = "".join(f"<li>{text(hint)}</li>" for hint in reply.job.hints)
+    remarks = f"<ul class=problems>{listed}</ul>" if listed else ""
+    left = (
+        section("Past", parts.charts, "past")
+        + section("Faults while it ran", parts.faults, "faults")
+        + section("Allocations", _allocations(reply.allocations, name), "allocations")
+    )
+    right = (
+        section("Remarks", remarks, "remarks")
+        + section("What it did", _figures(summary), "figures")
+        + section("About it", facts(_facts(job, reply.at)), "about")
+    )
     return (
-        f"<p>{phase_badge(job)}</p>"
-        f"{f'<ul class=problems>{listed}</ul>' if listed else ''}"
-        f"{lacking(reply.missing)}{facts(_facts(job, reply.at))}"
-        f"{section('What it did', _figures(summary), 'figures')}"
-        f"{section('Its GPUs', _gpus(summary, name, reply.indices, power), 'gpus')}"
-        f"{section('Past', charts, 'past')}"
-        f"{section('Faults while it ran', faults, 'faults')}"
-        f"{section('Allocations', _allocations(reply.allocations, name), 'allocations')}"
+        f'<p class="about">{phase_badge(job)}</p>{lacking(reply.missing)}{headline_part(title)}'
+        f"{tiles(*map(figure_tile, job_figures(reply, list(power.values()))))}"
+        f"{section('Its GPUs', _gpus(summary, name, reply.indices, power, parts), 'gpus')}"
+        f'<div class="stack w14">{left}</div><div class="stack w10">{right}</div>'
     )
 
 
@@ -95,18 +114,40 @@ def _gpus(
     name: GpuName,
     indices: Mapping[str, int],
     power: Mapping[str, float | None],
+    parts: JobParts,
 ) -> str:
-    """Return the table of the GPUs; `indices`: their numbers on their nodes, where they are known."""
+    """Return the table of the GPUs, those of which something is wrong first; `indices`: their numbers on their nodes, where they are known."""
     uses = [] if summary is None else list(summary.gpus)
     uses.sort(key=lambda one: (one.node, indices.get(one.gpu, MOST_GPUS), one.gpu))
+    uses.sort(key=lambda one: parts.wrong.get(one.gpu, ("well", ""))[0])  # page, ticket, well
     energy_read = None if summary is None else summary.energy_coverage
-    heads = ("node", "GPU", "held", "use", "energy", "memory, peak", "power now", "")
-    rows = [_gpu(one, name, power, energy_read) for one in uses[:MOST_GPUS]]
-    return table(_caption(len(uses), "GPU"), heads, rows, range(2, 7))
+    shown = uses[:MOST_GPUS]
+    rows = [_gpu(one, name, power, energy_read, parts) for one in shown]
+    marks = [parts.wrong.get(one.gpu, ("", ""))[0] for one in shown]
+    found = table(_caption(len(uses), "GPU"), _HEADS, rows, range(4, 9), "job-gpus", marks)
+    return found + STRIP_LEGEND if found and parts.strips else found
+
+
+_HEADS = (
+    "node",
+    "GPU",
+    "what is wrong",
+    "use over its run",
+    "held",
+    "use",
+    "energy",
+    "memory, peak",
+    "power now",
+    "",
+)
 
 
 def _gpu(
-    one: GpuUse, name: GpuName, power: Mapping[str, float | None], energy_read: float | None
+    one: GpuUse,
+    name: GpuName,
+    power: Mapping[str, float | None],
+    energy_read: float | None,
+    parts: JobParts,
 ) -> tuple[str, ...]:
     """Return a row. `energy_read`: coverage of the energy of all, which marks each: that of one GPU is not
     kept."""
@@ -114,6 +155,8 @@ def _gpu(
     return (
         link(one.node, "nodes", one.node),
         name(one.gpu),
+        badge(*parts.wrong[one.gpu]) if one.gpu in parts.wrong else "",
+        parts.strips.get(one.gpu, ""),
         duration(one.held_seconds),
         fact(gpu_use_row(one)),
         fact(energy_row("energy", one.energy_joules, energy_read)),

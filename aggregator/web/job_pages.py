@@ -11,6 +11,7 @@ from aggregator.http.auth import CALLER
 from aggregator.http.errors import RequestError
 from aggregator.http.history import MOST_EVENTS, events_of
 from aggregator.http.jobs import FILTERS, MOST, RUN, USUAL_FROM, job_reply, jobs_reply
+from aggregator.http.nodes import device
 from aggregator.http.parameters import between, one_of, query, whole_number
 from aggregator.http.reply import STORE_SECONDS, VIEW
 from aggregator.jobs.service import AFTER_SECONDS
@@ -19,14 +20,20 @@ from aggregator.web.alert_list import incidents_body
 from aggregator.web.content import PageContent, shown_to
 from aggregator.web.gpu_holders import power_now
 from aggregator.web.job_list import COLUMNS, NEWEST, jobs_body
-from aggregator.web.job_page import GpuName, faults_body, job_body
-from aggregator.web.load_chart import load_chart
+from aggregator.web.job_page import GpuName, JobParts, faults_body, job_body
+from aggregator.web.load_chart import NOTHING_STORED, load_chart
 from aggregator.web.markup import link, path, text
+from aggregator.web.multiples import SHARED_PAST
 from aggregator.web.past_readings import power_and_use
-from api.alerts import Incident
+from aggregator.web.use_strip import use_strip
+from api.alerts import Incident, Severity
 from api.jobs import AllocationRow, JobReply, JobRow
+from present.device.figures import slowed
 from present.device.gpu import gpu_name
+from present.device.reading import plain
+from present.fleet.job_headline import JobGpu, job_headline
 from telemetry.devices import Event
+from telemetry.metric import Table
 from telemetry.text import rfc3339
 
 MOST_CHARTED = 32
@@ -66,10 +73,11 @@ async def job(request: web.Request) -> PageContent:
     def name(uuid: str) -> str:
         return names.get(uuid) or f"<code>{text(uuid)}</code>"
 
-    body = job_body(
-        reply, await _charts(view, reply, asked),
-        await _faults(view, reply, name), name, power_now(view, held),
-    )  # fmt: skip
+    gpus = _held_now(view, held)
+    charts, strips = await _past(request, reply, asked)
+    parts = JobParts(charts, await _faults(view, reply, name), strips, _wrong(reply, gpus))
+    title = job_headline(reply, list(gpus.values()))
+    body = job_body(reply, title, parts, name, power_now(view, held))
     live = row.end is None and "to" not in asked
     return PageContent(f"Job {row.id} {row.job_name}".rstrip(), body, live=live)
 
@@ -84,31 +92,72 @@ def _names(view: AggregatorView, gpus: set[str]) -> Mapping[str, str]:
     return found
 
 
-async def _charts(view: AggregatorView, reply: JobReply, asked: Mapping[str, str]) -> str:
-    """Return the charts of a job's power and use, from its begin to its end or as `from` and `to` say."""
-    row, held = reply.job, _spans(reply.allocations, reply.at)
+def _held_now(view: AggregatorView, gpus: set[str]) -> Mapping[str, JobGpu]:
+    """Return those of some GPUs that the fleet has, with what they read now, by UUID."""
+    fleet, now = view.fleet, view.now()
+    found = {}
+    for uuid in sorted(gpus & fleet.by_uuid.keys()):
+        row = fleet.by_uuid[uuid]
+        entry = fleet.gpus[row]
+        if entry is not None:
+            readings = device(fleet, Table.GPU, row, now).readings
+            found[uuid] = JobGpu(entry[0], entry[1].index, readings)
+    return found
+
+
+def _wrong(reply: JobReply, gpus: Mapping[str, JobGpu]) -> Mapping[str, tuple[str, str]]:
+    """Return what is wrong with the GPUs that a job holds: the worst alert of each, else why it is slowed down."""
+    found = {
+        uuid: ("ticket", words) for uuid, one in gpus.items() if (words := slowed(one.readings.get))
+    }
+    for alert in reversed(reply.alerts):  # the worst last
+        if alert.gpu and alert.severity is not Severity.INFO:
+            found[alert.gpu] = alert.severity.value, plain(alert.rule)
+    return found
+
+
+async def _past(
+    request: web.Request, reply: JobReply, asked: Mapping[str, str]
+) -> tuple[str, Mapping[str, str]]:
+    """Return the charts of a job's power and use, from its begin to its end or as `from` and `to` say; and the use of
+    each GPU as a strip."""
+    view, row, held = request.app[VIEW], reply.job, _spans(reply.allocations, reply.at)
     if len(held) > MOST_CHARTED:
-        return (
+        words = (
             f"<p>Its {len(held):,} GPUs are too many to draw: the pages of its nodes have charts, of "
             f"up to {MOST_CHARTED} GPUs this one has.</p>"
         )
+        return words, {}
     end = reply.at if row.end is None else row.end
     end = max(end, row.begin + _LEAST_NS)
     start, end = between(
         asked.get("from", rfc3339(row.begin)), asked.get("to", rfc3339(end)), reply.at, USUAL_FROM
     )
-    power, use = await power_and_use(view, held, start, end)
+    key = (
+        "job",
+        row.scheduler,
+        row.cluster,
+        row.id,
+        str(row.restart),
+        asked.get("from"),
+        asked.get("to"),
+    )
+    past = await request.app[SHARED_PAST].read(key, lambda: power_and_use(view, held, start, end))
     run = {name: asked.get(name) for name in RUN}
     whole = ' aria-current="page"' if not asked.keys() & {"from", "to"} else ""
     tabs = (
         f'<nav aria-label="Time of the charts"><ul class="tabs"><li><a href="{path("jobs", row.id, **run)}#past"{whole}>'
         "its whole run</a></li></ul></nav>"
     )
-    return (
-        tabs
-        + load_chart(power, start, end, (), "power of its GPUs")
-        + load_chart(use, start, end, (), "use of its GPUs")
+    charts = load_chart(past.power, start, end, (), "power of its GPUs", caption="") + load_chart(
+        past.use, start, end, (), "use of its GPUs", caption=""
     )
+    strips = {
+        uuid: use_strip(past.use_of[uuid], spans, start, end)
+        for uuid, spans in held.items()
+        if uuid in past.use_of
+    }
+    return tabs + (f'<div class="multiples">{charts}</div>' if charts else NOTHING_STORED), strips
 
 
 def _spans(

@@ -94,10 +94,11 @@ def load_chart(
     paths = "".join(_paths(series, peers, x, y))
     parts = [
         *_gaps(series, start, end, frame),
-        *_grid(axis, y, series.unit, frame),
+        *_grid(axis, y, frame),
         *_times(start, end, few=caption is not None),
         f'<svg y="{frame.place(0.0)}" width="100%" height="{frame.height}" viewBox="0 0 {_WIDTH:.0f} {_HEIGHT:.0f}"'
         f' preserveAspectRatio="none">{paths}</svg>',
+        *_ticks(axis, y, series.unit, frame),
     ]  # fmt: skip
     for name, value in limits:
         at = frame.place(y(value))
@@ -200,13 +201,21 @@ def _axis(low: float, high: float) -> _Axis:
     return _Axis(step * first, step * last, last - first)
 
 
-def _grid(axis: _Axis, y: Callable[[float], float], unit: str, frame: _Frame) -> Iterator[str]:
-    shown = range(axis.many + 1) if frame is _WHOLE else (0, axis.many)
-    for part in shown:
-        value = axis.bottom + (axis.top - axis.bottom) * part / axis.many
+def _shown(axis: _Axis, frame: _Frame) -> Iterator[float]:
+    """Yield the values beside the axis."""
+    for part in range(axis.many + 1) if frame is _WHOLE else (0, axis.many):
+        yield axis.bottom + (axis.top - axis.bottom) * part / axis.many
+
+
+def _grid(axis: _Axis, y: Callable[[float], float], frame: _Frame) -> Iterator[str]:
+    for value in _shown(axis, frame):
         at = frame.place(y(value))
         yield f'<line class="grid" x1="0" x2="100%" y1="{at}" y2="{at}"/>'
-        yield f'<text class="tick" x="2" y="{at}" dy="-3">{value:g} {text(unit)}</text>'
+
+
+def _ticks(axis: _Axis, y: Callable[[float], float], unit: str, frame: _Frame) -> Iterator[str]:
+    for value in _shown(axis, frame):
+        yield f'<text class="tick" x="2" y="{frame.place(y(value))}" dy="-3">{value:g} {text(unit)}</text>'
 
 
 _TICKS = (60, 300, 600, 1800, 3600, 10_800, 21_600, 43_200, 86_400, 7 * 86_400)

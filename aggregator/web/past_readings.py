@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean, median
+from typing import NamedTuple
 
 from aggregator.http.history import USUAL_POINTS, series_of
 from aggregator.view import AggregatorView
@@ -93,25 +94,36 @@ def median_of(parts: Sequence[LoadSeries]) -> LoadSeries | None:
     return LoadSeries(instants, values, [None] * len(values), parts[0].unit, max(part.step for part in parts))  # fmt: skip
 
 
+class JobPast(NamedTuple):
+    """Power and use of the GPUs of a job while it held them."""
+
+    power: LoadSeries
+    """Sum."""
+    use: LoadSeries
+    """Mean."""
+    use_of: Mapping[str, LoadSeries]
+    """Of each, by UUID."""
+
+
 async def power_and_use(
     view: AggregatorView, held: Mapping[str, Sequence[tuple[int, int]]], start: int, end: int
-) -> tuple[LoadSeries, LoadSeries]:
-    """Return the sum of the power of some GPUs and the mean of their use, each counted only while it was
-    held; not known where one of those that were is not. `held`: begins and ends by UUID, ns since 1970.
+) -> JobPast:
+    """Return the sum of the power of some GPUs and their use, each counted only while it was held; not known where one
+    of those that were is not. `held`: begins and ends by UUID, ns since 1970.
 
     The readings of different nodes never have the same instant: they meet in buckets.
     """
     length = (end - start) / 1e9
     bucket = max(_LEAST_BUCKET, math.ceil(length / USUAL_POINTS))
 
-    async def total(name: str, of: Callable[[list[float]], float]) -> LoadSeries:
-        parts = [
-            (await readings_of(view, Table.GPU, uuid, name, start, end, bucket), _within(spans, bucket))
-            for uuid, spans in held.items()
-        ]  # fmt: skip
-        return _over_gpus(parts, of)
+    async def each(name: str) -> dict[str, LoadSeries]:
+        return {uuid: await readings_of(view, Table.GPU, uuid, name, start, end, bucket) for uuid in held}  # fmt: skip
 
-    return await total("gpu_power_watts", sum), await total("gpu_utilization_ratio", fmean)
+    def over(found: Mapping[str, LoadSeries], of: Callable[[list[float]], float]) -> LoadSeries:
+        return _over_gpus([(found[uuid], _within(spans, bucket)) for uuid, spans in held.items()], of)  # fmt: skip
+
+    power, use = await each("gpu_power_watts"), await each("gpu_utilization_ratio")
+    return JobPast(over(power, sum), over(use, fmean), use)
 
 
 def _within(spans: Sequence[tuple[int, int]], bucket: int) -> Callable[[int], bool]:

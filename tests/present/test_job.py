@@ -8,9 +8,10 @@ import re
 import pytest
 from msgspec.structs import replace
 
-from aggregator.web.job_page import job_body
+from aggregator.web.job_page import JobParts, job_body
 from api.jobs import GpuUse, JobReply, JobRow, JobSummary
 from kilowatch.text.jobs import summary_lines
+from present.fleet.job_headline import job_headline
 from present.job import faults_row, figure_rows, gpu_use_row
 from tests.present import golden
 from tests.tui.test_lines import line_text
@@ -49,7 +50,8 @@ def test_the_three_faces_say_the_same_of_a_job(name: str) -> None:
     """Label and value of each figure; notes stand where the face has them."""
     row = JobRow(scheduler="slurm", cluster="hall", id="4711", begin=10**18, end=2 * 10**18, nodes=["n1"], gpus=8, summary=SUMMARIES[name])  # fmt: skip
     reply = JobReply(2 * 10**18, row, [])
-    web = html.unescape(re.sub(r"<[^>]*>", " ", job_body(reply, "", "", str, {})))
+    body = job_body(reply, job_headline(reply, []), JobParts("", "", {}, {}), str, {})
+    web = html.unescape(re.sub(r"<[^>]*>", " ", body))
     faces = {
         "web": web,
         "terminal": " ".join(line_text(line) for line in job_lines(reply, 4000)),

@@ -48,7 +48,10 @@ async def test_the_table_filters_sorts_and_says_what_is_odd() -> None:
         page = await read(client, "/jobs")
         assert sorted(ids(page)) == ["4710", "4711", "ann", "lab%2Ftrain-0"]
         assert "4 jobs: 3 running, 1 ended, newest first" in page.text
-        assert "1 of 3 GPUs without a process now" in page.text
+        assert (
+            "1 of 3 jobs that run needs a look slurm 4711: 1 of 3 GPUs without a process now"
+            in page.text
+        )
         assert "asked for 4 GPUs, 3 seen" in page.text
         assert "failed exit code 2" in page.text
         for asked, wanted in {
@@ -79,7 +82,8 @@ async def test_a_job_has_what_it_did_its_gpus_its_past_and_its_faults() -> None:
         for words in (
             "Job 4711 pretrain", "user ada", "account physics", "waited 90 s", "3, asked for 4",
             "xid 79 once while it ran", "fell off the bus", "allocated, step 0",
-            "a tenth of the time below", "1 of 3 GPUs without a process now",
+            "a tenth of the time below", "1 of 3 GPUs without a process now", "provisional: counted as it ran",
+            "n1 GPU 0 is slowed down: power brake", "its 2 other GPUs wait for it",
         ):  # fmt: skip
             assert words in page.text, words
         assert "of another" not in page.text
@@ -88,6 +92,7 @@ async def test_a_job_has_what_it_did_its_gpus_its_past_and_its_faults() -> None:
         assert re.search(r"CO2 \d+\.\d{3} kg", page.text)
         assert {"gpus/GPU-n1-0", "gpus/GPU-n1-1", "gpus/GPU-n2-0", "nodes/n1"} <= set(page.links)
         _, body, _ = await client.text("/jobs/4711")
+        assert body.count('class="strip"') == 3
         for label in ("power of its GPUs", "use of its GPUs"):
             assert re.search(rf'aria-label="{label}: up to', body), label
         (points,) = re.findall(r'aria-label="power of its GPUs[^>]*data-points="([^"]*)"', body)
