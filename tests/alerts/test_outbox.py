@@ -324,4 +324,7 @@ async def test_the_page_that_is_sent_late_says_how_things_stand_now(tmp_path: Pa
         await until(lambda: pager.opened["i-1"] == 1)
         await until(lambda: not here.writer.journal.waiting())
         (sent,) = [call for call in pager.calls if call.status == 202]
-        assert sent.body["payload"]["summary"] == "[PAGE] 72 nodes are silent, since 2026-08-01 12:00 UTC"
+        assert (
+            sent.body["payload"]["summary"]
+            == "[PAGE] 72 nodes are silent, since 2026-08-01 12:00 UTC"
+        )
