@@ -6,6 +6,7 @@ text from the bus is cleaned, so that it cannot do harm at a receiver.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
@@ -244,7 +245,8 @@ def _facts(notice: Notice, links: Links, now: int) -> Iterator[tuple[str, str]]:
         yield "Circuits", labels.get("circuits", "")
         its = value_row(lead)
         shown = its.value in {"yes", "no", its.short} or (
-            not its.short and f" {its.value} " in f" {clean(lead.summary)} "
+            not its.short
+            and re.search(rf"(?<![\w-]){re.escape(its.value)}(?![\w-])", clean(lead.summary))
         )
         yield "Value", "" if shown else its.value
         yield "Limit", "" if its.value == its.short else its.short

@@ -5,12 +5,13 @@ else by `ipmitool` in the node itself.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Protocol
 
 from collector.host.bmc_log import LAST, BmcLog, BmcLogEntry, elist, used
+from collector.host.parts import PartLog
 from collector.host.programs import Run, Task, UnknownError
 
 BMC_SECONDS, LOG_SECONDS = 60.0, 300.0
@@ -44,36 +45,57 @@ class BmcService(Protocol):
         """Take leave."""
 
 
-def supplies(text: str) -> dict[str, float]:
+def supplies(text: str, parts: PartLog) -> dict[str, float]:
     """Read `ipmitool sdr type "Power Supply"`: the supplies that are there, and those that failed. Raises
     `UnknownError`."""
-    present: set[str] = set()
-    failed: set[str] = set()
+    names: dict[str, str] = {}
+    well: dict[str, bool] = {}
     for words in _rows(text):
         entity, state = words[3], words[4]
-        if _PRESENT.search(state):
-            present.add(entity)
-        if _FAILED.search(state):
-            present.add(entity)
-            failed.add(entity)
-    if not present:
+        names.setdefault(entity, words[0].removesuffix(" Status"))
+        has_failed = _FAILED.search(state) is not None
+        if has_failed or _PRESENT.search(state):
+            well[entity] = well.get(entity, True) and not has_failed
+    if not well:
         raise UnknownError("no power supply with a state")
-    return {"node_supplies": float(len(present)), "node_supplies_failed": float(len(failed))}
+    return counted_supplies([(names[entity], is_well) for entity, is_well in well.items()], parts)
 
 
-def fans(text: str) -> dict[str, float]:
+def counted_supplies(found: Sequence[tuple[str, bool]], parts: PartLog) -> dict[str, float]:
+    """Return how many power supplies there are, and how many failed. `found`: name of each, and whether it is well."""
+    failed = sum(not is_well for _, is_well in found)
+    parts.states("node_supplies_failed", _named(found), "has failed or has no input")
+    return {"node_supplies": float(len(found)), "node_supplies_failed": float(failed)}
+
+
+def counted_fans(found: Sequence[tuple[str, bool]], parts: PartLog) -> dict[str, float]:
+    """Return how many fans there are, and how many failed. `found`: name of each, and whether it is well."""
+    failed = sum(not is_well for _, is_well in found)
+    parts.states("node_fans_failed", _named(found), "stands or is slow")
+    return {"node_fans": float(len(found)), "node_fans_failed": float(failed)}
+
+
+def _named(found: Sequence[tuple[str, bool]]) -> dict[str, bool]:
+    """Return by name whether a part is well: of parts with one name, whether all are."""
+    well: dict[str, bool] = {}
+    for name, is_well in found:
+        if name:
+            well[name] = well.get(name, True) and is_well
+    return well
+
+
+def fans(text: str, parts: PartLog) -> dict[str, float]:
     """Read `ipmitool sdr type Fan`: the fans that are there, and those that stand or are much slower than the
     others. Raises `UnknownError`."""
-    speeds: list[tuple[float, bool]] = []
+    speeds: list[tuple[str, float, bool]] = []
     for words in _rows(text):
         match = _RPM.search(words[4])
         if match is not None and words[2] in _STATES:  # an empty place has no reading
-            speeds.append((float(match[1]), words[2] in _BAD))
+            speeds.append((words[0], float(match[1]), words[2] in _BAD))
     if not speeds:
         raise UnknownError("no fan with a speed")
-    least = SLOW_FAN * median(speed for speed, _ in speeds)
-    failed = sum(bad or speed < least for speed, bad in speeds)
-    return {"node_fans": float(len(speeds)), "node_fans_failed": float(failed)}
+    least = SLOW_FAN * median(speed for _, speed, _ in speeds)
+    return counted_fans([(name, not bad and speed >= least) for name, speed, bad in speeds], parts)
 
 
 def _rows(text: str) -> list[list[str]]:
@@ -82,7 +104,9 @@ def _rows(text: str) -> list[list[str]]:
     return [words for words in rows if len(words) == 5]
 
 
-def bmc_tasks(root: Path, ipmitool: str | None, service: BmcService | None, log: BmcLog) -> list[Task]:  # fmt: skip
+def bmc_tasks(
+    root: Path, ipmitool: str | None, service: BmcService | None, log: BmcLog, parts: PartLog
+) -> list[Task]:
     """Return the tasks of a controller. `ipmitool` is None where the program is not there, or not to be asked."""
 
     def sdr(run: Run, kind: str) -> str:
@@ -106,8 +130,8 @@ def bmc_tasks(root: Path, ipmitool: str | None, service: BmcService | None, log:
             Task(of_log, lambda _: _of_log(log, *service.entries()), LOG_SECONDS),
         ]
     return [
-        Task(of_supplies, lambda run: supplies(sdr(run, "Power Supply")), BMC_SECONDS),
-        Task(of_fans, lambda run: fans(sdr(run, "Fan")), BMC_SECONDS),
+        Task(of_supplies, lambda run: supplies(sdr(run, "Power Supply"), parts), BMC_SECONDS),
+        Task(of_fans, lambda run: fans(sdr(run, "Fan"), parts), BMC_SECONDS),
         Task(of_log, log_by_ipmi, LOG_SECONDS),
     ]
 

@@ -24,6 +24,7 @@ from telemetry.wire.border import clean
 
 log = logging.getLogger(__name__)
 
+METRIC = "node_bmc_log_critical"
 FILE = "bmc_log.json"
 """Name of the file in the state folder."""
 RECENT = 86_400.0
@@ -41,6 +42,8 @@ _CRITICAL = re.compile(
     re.IGNORECASE,
 )
 """Events of the SEL that are critical: IPMI's records have no severity."""
+_NAMED = re.compile(r"\(([A-Z][\w-]{2,30})\)$")
+"""A part at the end of an event: `Uncorrectable ECC (DIMMD7)`."""
 _USED = re.compile(r"^Percent Used\s*:\s*(\d+)\s*%", re.MULTILINE)
 
 
@@ -53,6 +56,8 @@ class BmcLogEntry(NamedTuple):
     """Time by the controller's clock, in its own words."""
     text: str
     critical: bool
+    unit: str = ""
+    """Part that it is about; "" where the controller names none."""
 
 
 class _Kept(msgspec.Struct):
@@ -74,7 +79,9 @@ def elist(text: str) -> list[BmcLogEntry]:
         what = ": ".join(word for word in words[3:5] if word)
         ended = words[-1] == "Deasserted"
         critical = not ended and _CRITICAL.search(words[4] if len(words) > 4 else what) is not None
-        found.append(BmcLogEntry(f"{number} {at}", at, what, critical))
+        named = _NAMED.search(words[4]) if len(words) > 4 else None
+        unit = words[3] if named is None else named[1]
+        found.append(BmcLogEntry(f"{number} {at}", at, what, critical, unit))
     return found
 
 
@@ -108,9 +115,10 @@ class BmcLog:
         for entry in new[-MOST_EVENTS:]:
             text = clean(f"{entry.text} ({entry.at} by its clock)")
             log.warning("the BMC's log: %s", text)
-            self._events.append(
-                DeviceEvent("bmc_log", at_ns, message=text, data={"what": clean(entry.text)})
-            )
+            data: dict[str, object] = {"what": clean(entry.text)}
+            if entry.unit:  # no later entry says that it is well: `count` lets it age
+                data |= {"metric": METRIC, "unit": clean(entry.unit), "count": 1}
+            self._events.append(DeviceEvent("bmc_log", at_ns, message=text, data=data))
         critical = [at for at in kept.critical if 0 <= now - at < RECENT] + [now] * len(new)
         ids = [each.id for each in entries[-MOST:]]
         if first or ids != kept.seen or critical != kept.critical:

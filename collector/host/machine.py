@@ -84,9 +84,11 @@ class Host:
         tool = ipmitool if ipmitool is not None else shutil.which("ipmitool")
         has_ipmitool = bool(tool) and Path(tool or "").name != "ipmi-dcmi"
         smart = shutil.which("nvme") if nvme is None else nvme
-        service = None if bmc is None else _redfish(bmc)
+        service = None if bmc is None else _redfish(bmc, self._parts)
         self._bmc_log = BmcLog(None if state_dir is None else state_dir / FILE)
-        of_bmc = bmc_tasks(root, tool if has_ipmitool else None, service, self._bmc_log)
+        of_bmc = bmc_tasks(
+            root, tool if has_ipmitool else None, service, self._bmc_log, self._parts
+        )
         leave = (lambda: None) if service is None else service.close
         self._programs = Programs(
             [*of_bmc, drive_task(root, smart or None, self._parts)],
@@ -381,10 +383,10 @@ class Host:
         return (float(read_clock().synchronised),)
 
 
-def _redfish(config: BmcConfig) -> BmcService:
+def _redfish(config: BmcConfig, parts: PartLog) -> BmcService:
     from collector.host.redfish import RedfishBmc  # noqa: PLC0415 - few nodes need HTTP here
 
-    return RedfishBmc(config)
+    return RedfishBmc(config, parts)
 
 
 def _free_share(state: os.statvfs_result) -> float:

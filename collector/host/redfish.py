@@ -17,8 +17,9 @@ from typing import Any, TypeVar
 import msgspec
 
 from collector.config import BmcConfig
-from collector.host.bmc import SLOW_FAN
+from collector.host.bmc import SLOW_FAN, counted_fans, counted_supplies
 from collector.host.bmc_log import MOST, BmcLogEntry
+from collector.host.parts import PartLog
 from collector.host.programs import UnknownError
 from collector.http.request import HttpRequestError, HttpRequests, RequestReply
 from telemetry.errors import ConfigError
@@ -63,8 +64,10 @@ class RedfishBmc:
     """Reader of one controller. Its methods are called in a thread, one after another; all raise `UnknownError` for
     what the controller does not have, `PermissionError`, `TimeoutError`, `OSError` and `ValueError`."""
 
-    def __init__(self, config: BmcConfig) -> None:
+    def __init__(self, config: BmcConfig, log: PartLog | None = None) -> None:
+        """`log` is told of single fans and supplies."""
         self._config = config
+        self._log = log or PartLog()
         self._token: str | None = None
         self._session: str | None = None
         self._places: RedfishPlaces | None = None
@@ -236,30 +239,30 @@ class RedfishBmc:
 
     def _fans(self, requests: HttpRequests, places: RedfishPlaces) -> dict[str, float]:
         speeds: dict[str, list[float]] = defaultdict(list)
-        bad: list[tuple[bool, str, float | None]] = []
+        found: list[tuple[str, bool, str, float | None]] = []
         for body in self._devices(requests, places.fans, places.thermals, "Fans"):
             unit, speed = _speed(body)
             if speed is not None:
                 speeds[unit].append(speed)
-            bad.append((part(body, "Status").get("Health") == "Critical", unit, speed))
-        if not bad:
+            sick = part(body, "Status").get("Health") == "Critical"
+            found.append((_name(body), sick, unit, speed))
+        if not found:
             raise UnknownError("no fan")
         least = {unit: SLOW_FAN * median(each) for unit, each in speeds.items()}
-        failed = sum(
-            sick or (speed is not None and speed < least[unit]) for sick, unit, speed in bad
-        )
-        return {"node_fans": float(len(bad)), "node_fans_failed": float(failed)}
+        well = [
+            (name, not sick and (speed is None or speed >= least[unit]))
+            for name, sick, unit, speed in found
+        ]
+        return counted_fans(well, self._log)
 
     def _supplies(self, requests: HttpRequests, places: RedfishPlaces) -> dict[str, float]:
         found = [
-            part(body, "Status").get("Health") in _SICK
-            or part(body, "Status").get("State") == "UnavailableOffline"
-            or body.get("LineInputStatus") in _NO_INPUT
+            (_name(body), not _supply_failed(body))
             for body in self._devices(requests, places.supplies, places.powers, "PowerSupplies")
         ]
         if not found:
             raise UnknownError("no power supply")
-        return {"node_supplies": float(len(found)), "node_supplies_failed": float(sum(found))}
+        return counted_supplies(found, self._log)
 
     def _devices(
         self, requests: HttpRequests, collections: list[str], older: list[str], key: str
@@ -289,6 +292,20 @@ def _is_there(body: Mapping[str, Any]) -> bool:
     return not (isinstance(status, dict) and status.get("State") in _AWAY)
 
 
+def _supply_failed(body: Body) -> bool:
+    status = part(body, "Status")
+    return (
+        status.get("Health") in _SICK
+        or status.get("State") == "UnavailableOffline"
+        or body.get("LineInputStatus") in _NO_INPUT
+    )
+
+
+def _name(body: Body) -> str:
+    """Return the name of a part; "" where it has none."""
+    return str(body.get("Name") or body.get("FanName") or body.get("MemberId") or "")[:60]
+
+
 def _speed(body: Body) -> tuple[str, float | None]:
     """Return the unit and the speed of a fan; only speeds of one unit are compared."""
     excerpt = part(body, "SpeedPercent")
@@ -305,4 +322,7 @@ def _entry(body: Body) -> BmcLogEntry:
     at = str(body.get("Created", ""))[:40]
     text = str(body.get("Message") or body.get("MessageId") or body.get("Name") or "an entry")[:300]
     critical = body.get("Severity") == "Critical" and body.get("Resolved") is not True
-    return BmcLogEntry(f"{body.get('Id', '')} {at}"[:100], at, text, critical)
+    origin = link(part(body, "Links"), "OriginOfCondition") or ""
+    return BmcLogEntry(
+        f"{body.get('Id', '')} {at}"[:100], at, text, critical, origin.rpartition("/")[2][:60]
+    )

@@ -89,6 +89,23 @@ def test_an_onset_of_another_day_says_its_day() -> None:
     assert said.title == "dgx-01 GPU 3 fell off the bus, since 2026-07-31 23:00 UTC"
 
 
+@pytest.mark.parametrize(
+    ("summary", "limit", "facts"),
+    [
+        ("dgx-01 GPU 3 has a fault (XID 79)", "", {}),
+        ("dgx-01 GPU 3 has a fault", "", {"Value": "XID 79"}),
+        ("dgx-01 GPU 3 has a fault (XID 79)", "XID 13", {"Value": "XID 79", "Limit": "XID 13"}),
+        ("dgx-01 GPU 3 has a fault", "XID 79", {}),
+    ],
+)
+def test_a_value_that_the_title_has_or_that_is_its_limit_is_not_repeated(
+    summary: str, limit: str, facts: dict[str, str]
+) -> None:
+    one = msgspec.structs.replace(alert(), summary=summary, limit_text=limit)
+    said = page(notice(about=incident(alerts=[one])))
+    assert {name: value for name, value in said.facts if name in {"Value", "Limit"}} == facts
+
+
 def test_a_rule_that_names_no_act_has_what_to_do_in_its_meaning() -> None:
     """A rule of an operator's file, as they were written before."""
     old = msgspec.structs.replace(alert(), act="", description="Drain it. The driver has lost it.")

@@ -257,9 +257,9 @@ def test_a_name_is_enough_to_switch_a_shipped_rule_off(tmp_path: Path) -> None:
         (
             'remediation = "reset"\n',
             "",
-            "missing required field `owner`. Write what its remedy takes: reset,",
+            "missing required field `remediation`. Write what its remedy takes: reset,",
         ),
-        ('"reset"', '"ops"', "owner: invalid enum value 'ops'"),
+        ('"reset"', '"ops"', "remediation: invalid enum value 'ops'"),
         ("{value}", "{valeu}", "{valeu} has no meaning"),
         ("{value}", "{value:.1f}", "no format of its own"),
         ("{value}", "{value", "Use {name} with one of"),

@@ -31,6 +31,7 @@ class Summed(Watched):
         for rule in RULES
         if rule.name in {
             "mount_failing", "memory_uncorrected", "nvme_lost", "node_fault", "kernel_lockup", "service_down", "nvswitch_fault",
+            "fan_failed", "supply_failed", "bmc_log_critical",
         }
     ]  # fmt: skip
 
@@ -102,6 +103,31 @@ def test_the_module_whose_errors_were_counted_is_named(summed: Summed) -> None:
     summed.wrong["a"] = {"node_edac_uncorrectable_errors_total": 1.0}
     (page,) = summed.play(20, part("node_edac_uncorrectable_errors_total", "CPU0_DIMM_A1", count=1))
     assert page.incident.title.endswith(": CPU0_DIMM_A1")
+
+
+@pytest.mark.parametrize(
+    ("metric", "kind", "more"),
+    [
+        ("node_fans_failed", "part", {}),
+        ("node_supplies_failed", "part", {}),
+        ("node_bmc_log_critical", "bmc_log", {"count": 1}),
+    ],
+)
+def test_a_fan_a_supply_and_an_entry_of_the_bmc_name_their_part_and_another_part_rings(
+    summed: Summed, metric: str, kind: str, more: dict[str, object]
+) -> None:
+    def about(unit: str) -> Event:
+        return msgspec.structs.replace(part(metric, unit, **more), kind=kind)
+
+    summed.wrong["a"] = {metric: 0.0}
+    summed.play(20)
+    summed.wrong["a"] = {metric: 1.0}
+    (ticket,) = summed.play(700, about("PSU2"))
+    assert ticket.incident.title.endswith(": PSU2")
+    assert ticket.incident.severity is Severity.TICKET
+    summed.wrong["a"] = {metric: 2.0}
+    (second,) = summed.play(700, about("FAN2_F"))
+    assert "FAN2_F" in second.incident.title
 
 
 def test_the_kernels_line_names_what_has_no_count_of_its_own(summed: Summed) -> None:

@@ -15,6 +15,7 @@ from aiohttp import web
 from collector.config import BmcConfig, CollectorConfig
 from collector.host import Host, bmc, programs, redfish
 from collector.host.bmc_log import BmcLog, BmcLogEntry, elist, used
+from collector.host.parts import PartLog
 from collector.host.programs import UnknownError
 from collector.host.redfish import RedfishBmc
 from telemetry.errors import ConfigError
@@ -110,8 +111,11 @@ async def ask(read: Callable[[], Any]) -> Any:
 
 async def test_fans_supplies_and_the_log_of_a_new_controller_are_read() -> None:
     async with serving(controller(speeds=(9800, 9400, 1500, None))) as service:
-        found = RedfishBmc(BmcConfig(url=service.url))
+        parts = PartLog()
+        found = RedfishBmc(BmcConfig(url=service.url), parts)
         assert await ask(found.fans) == {"node_fans": 4, "node_fans_failed": 1}
+        (slow,) = parts.drain_events()
+        assert (slow.data["metric"], slow.data["unit"]) == ("node_fans_failed", "Fan 2")
         assert await ask(found.supplies) == {"node_supplies": 2, "node_supplies_failed": 0}
         entries, share = await ask(found.entries)
         assert [(each.text, each.critical) for each in entries] == [("Log cleared", False), ("Lower critical", False)]  # fmt: skip
@@ -289,10 +293,18 @@ async def test_a_host_reads_its_controller_and_a_gap_is_the_reason(
         host = started(tmp_path, service)
         await until(host, node_supplies=2, node_fans=3, node_bmc_log_critical=0, node_bmc_log_used_ratio=0.02)  # fmt: skip
         assert host.drain_events() == []
-        service.tree[f"{V1}/{ENTRIES}"]["Members"].append(entry(3, "PSU2 lost its input", "Critical"))  # fmt: skip
+        service.tree[f"{V1}/{ENTRIES}"]["Members"].append(entry(3, "PSU2 lost its input", "Critical", Links={"OriginOfCondition": {"@odata.id": f"{SUPPLY[:-1]}PSU2"}}))  # fmt: skip
         await until(host, node_bmc_log_critical=1)
         (event,) = host.drain_events()
-        assert (event.kind, event.data) == ("bmc_log", {"what": "PSU2 lost its input"})
+        assert (event.kind, event.data) == (
+            "bmc_log",
+            {
+                "what": "PSU2 lost its input",
+                "metric": "node_bmc_log_critical",
+                "unit": "PSU2",
+                "count": 1,
+            },
+        )
         await asyncio.to_thread(host.close)  # it may be asking, and is answered by this loop
         service.tree[f"{V1}/{ENTRIES}"]["Members"].append(entry(4, "Node was cold-started", "Critical"))  # fmt: skip
         host = started(tmp_path, service)
@@ -351,6 +363,7 @@ def test_an_entry_of_the_sel_is_critical_by_its_event(line: str, critical: bool)
 
 def test_what_ipmitool_says_of_the_log_is_read() -> None:
     assert [each.critical for each in elist(SEL + AC_LOST)] == [False, False, True]
+    assert [each.unit for each in elist(SEL + AC_LOST)][1:] == ["CPU0_G1", "Power Supply PSU2"]
     assert elist("SEL has no entries\n") == []
     assert used(SEL_INFO.format(91)) == 0.91
     assert used("Percent Used     : unknown\n") is None

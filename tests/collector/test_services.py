@@ -146,14 +146,22 @@ def test_what_a_panic_left_counts_for_a_day(tree: Tree) -> None:
     ],
 )
 def test_a_supply_is_as_its_state_says_and_an_empty_place_is_none(word: str, failed: int) -> None:
-    assert supplies(SUPPLIES.format(word)) == {"node_supplies": 2, "node_supplies_failed": failed}
+    parts = PartLog()
+    counts = {"node_supplies": 2, "node_supplies_failed": failed}
+    assert supplies(SUPPLIES.format(word), parts) == counts
+    assert [event.data["unit"] for event in parts.drain_events()] == ["PSU2"] * failed
 
 
 @pytest.mark.parametrize(("state", "speed", "failed"), [("ok", 9600, 0), ("cr", 9600, 1), ("ok", 0, 1), ("ok", 1500, 1), ("ok", 2000, 0)])  # fmt: skip
 def test_a_fan_that_is_beyond_its_limits_or_much_slower_than_the_others_has_failed(
     state: str, speed: int, failed: int
 ) -> None:
-    assert fans(FANS.format(state, speed)) == {"node_fans": 3, "node_fans_failed": failed}
+    parts = PartLog()
+    assert fans(FANS.format(state, speed), parts) == {"node_fans": 3, "node_fans_failed": failed}
+    named = parts.drain_events()
+    assert [event.data["unit"] for event in named] == ["FAN2_F"] * failed
+    fans(FANS.format("ok", 9600), parts)
+    assert [event.data["state"] for event in parts.drain_events()] == ["well"] * failed
 
 
 def test_drives_are_as_bad_as_the_worst() -> None:
@@ -176,7 +184,10 @@ def test_drives_are_as_bad_as_the_worst() -> None:
 
 def tasks(root: Path, ipmitool: str | None, nvme: str | None) -> list[Task]:
     """Return the tasks of a node without Redfish."""
-    return [*bmc_tasks(root, ipmitool, None, BmcLog(None)), drive_task(root, nvme, PartLog())]
+    return [
+        *bmc_tasks(root, ipmitool, None, BmcLog(None), PartLog()),
+        drive_task(root, nvme, PartLog()),
+    ]
 
 
 def answers(work: Programs, wanted: str, other: Gap = Gap.NOT_READ) -> dict[str, float | str]:

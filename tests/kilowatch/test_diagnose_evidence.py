@@ -249,6 +249,6 @@ def test_the_text_has_the_short_parts_and_with_evidence_the_whole_card(tmp_path:
     assert "what to do" not in short.stdout
     whole = CliRunner().invoke(main, ["diagnose", "--evidence", str(path), str(smi)])
     assert whole.exit_code == short.exit_code
-    for words in ("within five minutes on this node", "what to do", "owner: reboot", "commands",
+    for words in ("within five minutes on this node", "what to do", "remedy: reboot", "commands",
                   "this board in these files: 1 other fault", "missing"):  # fmt: skip
         assert words in whole.stdout
