@@ -75,6 +75,12 @@ WEB: dict[str, tuple[str, str, str, str]] = {
         "/gpus/GPU-34cef6bf-0b4e-129b-cede-5828b7bb472b?from=-15m",
         "A GPU beside the others of its node",
     ),
+    "job": (
+        "two-dgx-h100",
+        "desktop",
+        "/jobs/1000000",
+        "A job: the GPU that holds it up, and the use of each",
+    ),
     "nodes": ("fleet", "desktop", "/nodes?sort=hottest", "1,250 nodes, sorted by a click"),
     "circuits": ("fleet", "phone", "/circuits", "Circuits on a phone"),
 }

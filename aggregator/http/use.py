@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 
 import msgspec
 from aiohttp import web
@@ -23,7 +24,7 @@ from aggregator.jobs.use import (
     use_rows,
     with_co2,
 )
-from aggregator.view import parts_of
+from aggregator.view import AggregatorView, parts_of
 from api.jobs import JobRow
 from api.use import BY, UseReply, UseRow
 from power.report.months import month_at, month_named
@@ -36,11 +37,16 @@ MOST_JOBS = 100_000
 
 async def use(request: web.Request) -> web.Response:
     """Answer with the use of a month by user, account or job."""
-    asked = query(request, "by", "month")
+    reply = await use_reply(request.app[VIEW], query(request, "by", "month"))
+    return await send_json(request, reply, values=16 * len(reply.rows))
+
+
+async def use_reply(view: AggregatorView, asked: Mapping[str, str]) -> UseReply:
+    """Return the use of a month; `asked` may have `by` and `month`. Raises a 400 for what is none, and for a month of
+    too many jobs."""
     by = asked.get("by", "user")
     if by not in BY:
         raise unknown("by", by, BY, status=400)
-    view = request.app[VIEW]
     now, site = view.wall(), view.electrical.site
     try:
         month = month_named(asked["month"], site.zone) if "month" in asked else month_at(now / 1e9, site.zone)  # fmt: skip
@@ -66,7 +72,7 @@ async def use(request: web.Request) -> web.Response:
     parts = parts_of(view, "use").each("job", names, part)
     currency = next((row.summary.currency for row in rows if row.summary and row.summary.currency), "")  # fmt: skip
     place = site.config.site
-    reply = UseReply(
+    return UseReply(
         at=now,
         by=by,
         month=month.name,
@@ -78,7 +84,6 @@ async def use(request: web.Request) -> web.Response:
         unreported=_unheld(free.unreported, place),
         missing=sorted({*missing, *whole.missing, *free.missing}),
     )
-    return await send_json(request, reply, values=16 * len(reply.rows))
 
 
 def _part(

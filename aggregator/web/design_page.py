@@ -16,6 +16,7 @@ from aggregator.web.chain_branch import branch
 from aggregator.web.chain_diagram import chain_diagram
 from aggregator.web.circuit_list import ALERT_TONES, STATUS_WORDS
 from aggregator.web.content import PageContent
+from aggregator.web.day_bars import day_bars
 from aggregator.web.fleet_map import NodeCells, fleet_map
 from aggregator.web.headline_part import figure_tile, headline_part, tile, tiles
 from aggregator.web.held_clocks import held_strip
@@ -32,6 +33,7 @@ from api.power import CircuitState, LoadState, TripSeconds
 from present.circuit.outlook import next_row
 from present.circuit.rows import share_row
 from present.device.figures import gpu_figures
+from present.fleet.bill_headline import DayEnergy
 from present.fleet.headline import Heard, Urgency, circuit_headline, headline
 from present.row import Tone
 from telemetry.devices import Gpu
@@ -143,5 +145,14 @@ def _parts() -> Iterator[str]:
     yield tiles(*map(figure_tile, gpu_figures(_SLOW.get, [])), figure_tile(next(gpu_figures(_gpu(4, {}).readings.get, []))))  # fmt: skip
     yield section("GPUs of a node", gpu_table(_GPUS, _ALERTS), "gpus")
     yield section("A GPU beside the others", _charts(), "beside")
+    days = [
+        None,
+        DayEnergy(310.0, 0.0),
+        DayEnergy(180.0, 120.0),
+        DayEnergy(295.0, 0.0),
+        None,
+        DayEnergy(140.0, 0.0),
+    ]
+    yield section("Days of a month", day_bars(days, 30), "days")
     yield f'<div class="stack w14">{section("Bars of loads", bars, "bars")}{section("Power chain", chain, "chain")}</div>'
     yield f'<div class="stack w10">{section("States", f"<p>{states}</p>", "states")}{section("GPUs", fleet_map(gpus, "temperature"), "map")}</div>'

@@ -3,34 +3,43 @@
 from __future__ import annotations
 
 import asyncio
+from calendar import monthrange
 from collections.abc import Mapping, Sequence
 
 from aiohttp import web
 
 from aggregator.electrical.bill import bill_of
+from aggregator.electrical.energy_sampler import local
 from aggregator.electrical.plan import live_plan
 from aggregator.electrical.service import SAVE_SECONDS
 from aggregator.http.auth import CALLER
 from aggregator.http.circuits import circuit_history, circuit_reply, circuits_now
-from aggregator.http.errors import RequestError, bad
+from aggregator.http.errors import RequestError, bad, printable
 from aggregator.http.parameters import between, query, whole_number
 from aggregator.http.power import power_reply
 from aggregator.http.reply import VIEW
+from aggregator.http.use import use_reply
 from aggregator.view import AggregatorView, parts_of
 from aggregator.web.chain_part import chain_part
 from aggregator.web.chart_time import USUAL_SPAN, time_tabs
 from aggregator.web.circuit_list import circuits_body
 from aggregator.web.circuit_page import circuit_body, losses_body
 from aggregator.web.content import PageContent, shown_to
-from aggregator.web.energy_page import energy_body
-from aggregator.web.gpu_holders import circuit_jobs
+from aggregator.web.day_bars import day_bars
+from aggregator.web.energy_page import energy_body, users_table
+from aggregator.web.gpu_holders import WITHHELD, circuit_jobs, jobs_on
 from aggregator.web.load_chart import LoadSeries, load_chart
 from aggregator.web.markup import path, text
 from aggregator.web.what_if import MOST_CIRCUITS, MOST_WATTS, cap_form, what_if, what_if_link
 from api.alerts import AlertState, Severity, Subject
+from api.bill import MonthBill
 from api.power import CircuitsReply, CircuitState
 from power.plan.plan import Suppose
+from power.report.energy import JOULES_PER_KWH
+from power.report.energy_ledger import Day
+from power.report.measured import measured
 from present.circuit.rows import limit_marks
+from present.fleet.bill_headline import DayEnergy
 from telemetry.errors import ConfigError
 
 
@@ -151,4 +160,40 @@ async def energy(request: web.Request) -> PageContent:
         raise bad("month", str(error)) from error
     months = await asyncio.to_thread(view.electrical.month_files.names)
     names = sorted({*months, bill.month})
-    return PageContent(f"Energy and cost, {bill.month}", energy_body(bill, names))
+    ledger, place = view.electrical.ledger.days, view.electrical.site.config.site
+    date, _ = local(view.wall(), view.electrical.site.zone)
+    today = measured(ledger[date], place) if date in ledger and not bill.finished else None
+    days = day_bars(_days(ledger, bill, date), monthrange(*map(int, bill.month.split("-")))[1])
+    users = await _users(request, bill.month)
+    body = energy_body(bill, names, today, days, users)
+    return PageContent(f"Energy and cost, {bill.month}", body)
+
+
+def _days(ledger: Mapping[str, Day], bill: MonthBill, today: str) -> list[DayEnergy | None]:
+    """Return the energy of each day of a month up to today; None where nothing is known of one."""
+    year, month = map(int, bill.month.split("-"))
+    found: list[DayEnergy | None] = []
+    for number in range(1, monthrange(year, month)[1] + 1):
+        name = f"{bill.month}-{number:02d}"
+        if name > today:
+            break
+        its = ledger.get(name)
+        if its is None or its.seconds <= 0:
+            found.append(None)
+        else:
+            kwh = its.joules / JOULES_PER_KWH
+            found.append(DayEnergy(kwh, kwh * its.unknown_seconds / its.seconds))
+    return found
+
+
+async def _users(request: web.Request, month: str) -> str:
+    """Return who used the GPUs of a month; nothing where no node says who holds them."""
+    view = request.app[VIEW]
+    if not jobs_on(view):
+        return ""
+    if not request[CALLER].sees_private:
+        return WITHHELD
+    try:
+        return users_table(await use_reply(view, {"month": month}))
+    except RequestError as error:
+        return f"<p>{text(printable(error.fault).what)}</p>"

@@ -20,7 +20,8 @@ from telemetry.devices import Gpu
 from telemetry.text import counted
 from telemetry.wire.jobs import Allocation, AllocationKind, Job, JobKey, NodeJobs
 
-_WITHHELD = "<p>Jobs and processes are shown to callers with a token.</p>"
+WITHHELD = "<p>Jobs and processes are shown to callers with a token.</p>"
+"""In place of what says something of persons."""
 MOST_JOBS = 200
 """Jobs of a circuit that are listed."""
 MOST_USERS = 8
@@ -55,7 +56,7 @@ def holders_section(view: AggregatorView, node: str, gpus: Sequence[Gpu], *, pri
     if message is None or not gpus:
         return ""
     if not private:
-        return section("Who uses it", _WITHHELD, "jobs")
+        return section("Who uses it", WITHHELD, "jobs")
     if not _speaks(message):
         return section("Who uses it", "<p>Jobs are switched off on this node.</p>", "jobs")
     known = view.fleet.nodes.get(node)
@@ -110,7 +111,7 @@ def circuit_jobs(view: AggregatorView, nodes: Sequence[str], *, private: bool) -
     if not any(map(_speaks, listed.values())):
         return ""
     if not private:
-        return section("Jobs", _WITHHELD, "jobs")
+        return section("Jobs", WITHHELD, "jobs")
     gpus: dict[JobKey, dict[str, str]] = {}
     facts: dict[JobKey, Job] = {}
     holders: dict[str, set[JobKey]] = {}
@@ -148,7 +149,7 @@ def users_section(view: AggregatorView, *, private: bool) -> str:
     if not listed:
         return ""
     if not private:
-        return section("Who uses what", _WITHHELD, "users")
+        return section("Who uses what", WITHHELD, "users")
     held: dict[str, set[str]] = {}
     for message in listed.values():
         users = {job.key: job.user for job in message.jobs}

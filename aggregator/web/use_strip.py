@@ -10,9 +10,10 @@ from present.units import percent
 
 CELLS = 96
 """Cells of a strip, each the mean of its time."""
-STEPS = 6
+STEPS = 5
+"""Steps of the map without its darkest: a job that works would be a block that outshouts what is wrong."""
 STRIP_LEGEND = (
-    '<p class="legend">use over its run: 0 <svg width="66" height="11" viewBox="0 0 66 11" aria-hidden="true">'
+    '<p class="legend">use over its run: 0 <svg width="55" height="11" viewBox="0 0 55 11" aria-hidden="true">'
     + "".join(
         f'<rect class="q{step}" x="{11 * step}" width="11" height="11"/>' for step in range(STEPS)
     )

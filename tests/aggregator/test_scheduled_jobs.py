@@ -19,9 +19,10 @@ from aggregator.jobs.scheduled import (
 from aggregator.jobs.service import JobService
 from aggregator.scheduler.listed import JobListing, ListedJob, whole_nodes
 from aggregator.web.job_list import jobs_body
-from aggregator.web.job_page import job_body
+from aggregator.web.job_page import JobParts, job_body
 from api.jobs import JobAccount, JobPhase, JobReply, JobRow, JobsReply
 from kilowatch.text.jobs import job_lines, summary_lines
+from present.fleet.job_headline import job_headline
 from telemetry.devices import Gpu
 from telemetry.wire.jobs import (
     Allocation,
@@ -438,9 +439,11 @@ def test_the_account_the_differences_and_a_source_that_fails_are_on_every_surfac
     row = msgspec.structs.replace(scene.row(), hints=hints(scene.row()))
     reply = JobReply(at(100), row, scene.jobs.ledger.jobs[KEY].allocations)
     account = "TIMEOUT, from 2026-09-21 14:13:21 UTC to 2026-09-21 14:13:40 UTC, exit code 3"
+    parts = JobParts("", "", {}, {})
+    page = job_body(reply, job_headline(reply, []), parts, lambda uuid: uuid, {})
     for text in (
         "\n".join(summary_lines(reply)),
-        job_body(reply, "", "", lambda uuid: uuid, {}),
+        page,
         "\n".join("".join(word for word, _ in line) for line in tui_lines(reply, 120)),
     ):
         assert "in the accounting" in text
@@ -448,7 +451,7 @@ def test_the_account_the_differences_and_a_source_that_fails_are_on_every_surfac
         assert "FAILED here, TIMEOUT in sacct" in text
     assert account in "\n".join(summary_lines(reply))
     assert "is assumed by the scheduler's numbers" in "\n".join(summary_lines(reply))
-    assert "its number assumed" in job_body(reply, "", "", lambda uuid: uuid, {})
+    assert "its number assumed" in page
     failing = JobSourceState(
         name="squeue", state="failing", message="squeue has not answered in 10 s"
     )

@@ -53,6 +53,7 @@ PLACES = {
     "aggregator/mqtt/client.py": "awaited at once",
     "aggregator/assembly/http_server.py": SUPERVISED,
     "aggregator/web/frame.py": "awaited by all who ask for the page, and made anew a second later",
+    "aggregator/web/multiples.py": "awaited by all who ask for the same past, and made anew where it failed",
     "aggregator/http/listener.py": "a handshake: its end is that of the connection",
     "aggregator/store/duck.py": "a timer that cancels a query: without it the query has no limit",
     "aggregator/http/stream.py": "a viewer: its end is that of the viewer's connection",

@@ -294,6 +294,38 @@ async def test_the_nodes_of_ten_thousand_gpus_are_sorted_by_a_click(tmp_path: Pa
         assert page.errors == []
 
 
+async def test_rows_stay_where_they_are_while_somebody_points_at_them(tmp_path: Path) -> None:
+    """Their numbers follow; so does their order, once the rows are left."""
+    fleet = await fleet_of(8)
+    names = "[...document.querySelectorAll('tbody tr')].map(row => row.querySelector('a').textContent).join()"
+    watts = "document.querySelector('tbody').textContent"
+    async with door(fleet) as client, browsing(tmp_path / "profile") as page:
+        await page.open(f"{client.url}/nodes?sort=power")
+        await page.value("document.querySelector('tbody a').focus()")
+        before, shown = await page.value(names), await page.value(watts)
+        while await served_names(page) == before:
+            await fleet.beat()
+        await page.until(f"{watts} !== {shown!r}")
+        assert await page.value(names) == before, "the numbers alone have changed"
+        assert await page.value("document.body.classList.contains('held')")
+        noted = "getComputedStyle(document.querySelector('caption'), '::after').content"
+        assert "the order has changed" in await page.value(noted)
+        await page.value("document.activeElement.blur()")
+        await page.until(f"{names} !== {before!r}")
+        assert not await page.value("document.body.classList.contains('held')")
+        assert page.errors == []
+
+
+async def served_names(page: BrowserPage) -> str:
+    """Return the nodes in the order of the page as it is served now."""
+    found: str = await page.value(
+        """fetch(location.href, {headers: {"Cache-Control": "no-cache"}}).then(answer => answer.text()).then(text =>
+          [...new DOMParser().parseFromString(text, "text/html").querySelectorAll("tbody tr")]
+            .map(row => row.querySelector("a").textContent).join())"""
+    )
+    return found
+
+
 async def test_a_renewed_page_is_the_served_one_and_keeps_what_has_not_changed(
     tmp_path: Path,
 ) -> None:

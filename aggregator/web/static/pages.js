@@ -20,6 +20,7 @@ const FOCUS = "a, button, input:not([type=hidden]), select, summary, svg[tabinde
 // `apart`: what is replaced whole, because nothing or all of it has changed; in the power chain lines go on moving.
 function renew(now, next, apart = "svg:not(.chain), dialog") {
   if (now.isEqualNode(next)) return;
+  if (steady && now.matches?.(POINTED) && keysOf(now) !== keysOf(next)) return hold(now, next);
   const whole = now.nodeType !== 1 || now.nodeName !== next.nodeName || now.matches(apart) ||
     [...now.attributes].some((each) => next.getAttribute(each.name) !== each.value) ||
     now.attributes.length !== next.attributes.length;
@@ -27,6 +28,21 @@ function renew(now, next, apart = "svg:not(.chain), dialog") {
   const [old, fresh] = [[...now.childNodes], [...next.childNodes]];
   fresh.forEach((each, place) => (old[place] ? renew(old[place], each, apart) : now.append(each)));
   for (const each of old.slice(fresh.length)) each.remove();
+}
+
+// Rows stay where they are while a person points at one of them or has the focus there: each by its first link.
+const POINTED = ":is(tbody, ul.incidents):is(:hover, :focus-within)";
+let steady = false; // whether nobody asked for another order
+const keyOf = (row) => row.querySelector("a[href]")?.getAttribute("href") ?? "";
+const keysOf = (rows) => [...rows.children].map(keyOf).join("\n");
+
+function hold(now, next) {
+  const fresh = new Map([...next.children].map((row) => [keyOf(row), row]));
+  for (const row of [...now.children]) {
+    const its = fresh.get(keyOf(row));
+    if (its) renew(row, its);
+  }
+  document.body.classList.add("held");
 }
 
 function place(page, apart) {
@@ -54,7 +70,12 @@ async function again() {
     const wanted = here();
     const found = await load().catch(() => null);
     document.body.classList.toggle("stale", found === null || found.status >= 500);
-    if (found?.status === 200 && here() === wanted && !busy()) place(found.page);
+    if (found?.status === 200 && here() === wanted && !busy()) {
+      document.body.classList.remove("held");
+      steady = true;
+      place(found.page);
+      steady = false;
+    }
   }
   setTimeout(again, EVERY);
 }
