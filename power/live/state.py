@@ -215,7 +215,9 @@ class LivePower:
         taken = self._guarded("feeds taken over", lambda: self.taken_over.update(now, wall_power, meters), None)  # fmt: skip
         dead, loads = self._settle(wall_power, meters, taken)
         self._guarded("transfer switches", lambda: self._transfer(now, loads), None)
-        self._guarded("trips", lambda: self.trips.update(tick, wall_power, loads, meters), None)
+        self._guarded(
+            "trips", lambda: self.trips.update(now, tick, wall_power, loads, meters), None
+        )
         self._watts = loads.watts
         first = self.held.learn(now, wall_power, loads, meters)
         result = self._follow(now, seconds, tick, wall_power, meters, loads, dead, first)

@@ -31,6 +31,14 @@ class Trips:
     def __init__(self, topology: SiteTopology) -> None:
         circuits = len(topology.network.names)
         self._topology = topology
+        lines = np.concatenate(
+            [step.children for step in topology.network.climbs] or [np.zeros(0, np.int64)]
+        )
+        above = np.where(topology.parent < 0, np.arange(circuits), topology.parent)
+        self._fed_alone: Flags = (np.bincount(lines, minlength=circuits) == 1) & (
+            topology.weak == topology.weak[above]
+        )
+        """Circuits that carry nothing once what feeds them is off: no other input, and no battery between."""
         self.before: Floats = np.full(circuits, np.nan)
         """Amps of the highest pole when all nodes below last reported."""
         self.suspected: Flags = np.zeros(circuits, dtype=bool)
@@ -40,8 +48,8 @@ class Trips:
         """Exceptions of the last update, by the circuit that is not suspected for it."""
 
     def update(
-        self, tick: PowerInputs, wall_power: WallPower, loads: CircuitLoads, meters: CircuitMeters
-    ) -> None:
+        self, now: float, tick: PowerInputs, wall_power: WallPower, loads: CircuitLoads, meters: CircuitMeters
+    ) -> None:  # fmt: skip
         """Find the circuits whose breaker has probably tripped."""
         self.faults = {}
         topology, count = self._topology, len(self._topology.network.names)
@@ -62,6 +70,8 @@ class Trips:
         carries = loads.metered > _CARRIES * topology.network.continuous * topology.volts
         may = np.bincount(circuits[topology.whole], gone[machines[topology.whole]], count) > 0
         may &= (self.before > limit) & ~carries
+        if may.any() and carries.any():
+            may &= ~self._carries_below(carries & (meters.heard_at > now - tick.silent_seconds[gone].min(initial=np.inf) + TOGETHER))  # fmt: skip
         # Where no other node reports, the aggregator itself may be cut off.
         reports = runs & ~wall_power.silent
         near = np.bincount(circuits, reports[machines], count)
@@ -77,6 +87,14 @@ class Trips:
             if found is not None:
                 (all_gone if found else some_gone).append(int(circuit))
         self._choose(all_gone, some_gone, meters.tripped)
+
+    def _carries_below(self, carries: Flags) -> Flags:
+        """Return the circuits below which a meter has read a load since the nodes fell silent."""
+        found = carries.copy()
+        for level in self._topology.levels:
+            rows = level[self._fed_alone[level]]
+            np.logical_or.at(found, self._topology.parent[rows], found[rows])
+        return found
 
     def _evaluate(self, circuit: int, tick: PowerInputs, gone: Flags, runs: Flags) -> bool | None:
         """Return True if all nodes of a circuit fell silent together, False for several, None for fewer."""

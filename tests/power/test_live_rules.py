@@ -215,6 +215,46 @@ def test_e17_nodes_that_go_together_are_one_alert_of_their_breaker() -> None:
     assert apart.value("circuit_trip_suspected", "r1") == 0
 
 
+PANEL = """
+region = "US"
+[panels.p]
+volts = 208
+wiring = "3ph-wye"
+breaker = 32
+[circuits.a]
+panel = "p"
+phase = "L1"
+breaker = 20
+nodes = ["n1"]
+[circuits.b]
+panel = "p"
+phase = "L2"
+breaker = 20
+nodes = ["n2"]
+other_w = 100
+[circuits.other]
+breaker = 20
+nodes = ["n3"]
+[nodes]
+n1 = { gpus = "4x RTX 5090" }
+n2 = { gpus = "4x RTX 5090" }
+n3 = { gpus = "4x RTX 5090" }
+"""
+
+
+@pytest.mark.parametrize("alive", [True, False], ids=["its meter goes on", "its meter dies too"])
+def test_e17_no_breaker_has_tripped_above_a_meter_that_reads_a_load(*, alive: bool) -> None:
+    """All nodes of a panel fall silent, and the meter of one of its circuits still reads 8 A: it is not the panel's."""
+    draws = dict.fromkeys(("n1", "n2", "n3"), 1900.0)
+    stage = Stage(PANEL, limits=dict.fromkeys(draws, 2300.0), gpus=4)
+    load = [meter("b", watts=2200.0, amps=18.9)]
+    stage.play(90, gpu=draws, meters=load, every=5)
+    stage.hush("n1", "n2")
+    stage.play(60, gpu=draws, meters=[meter("b", watts=1000.0, amps=8.6)] if alive else [], every=5)
+    found = {name for name in ("p", "a", "b") if stage.value("circuit_trip_suspected", name)}
+    assert found == ({"a"} if alive else {"p"})
+
+
 def test_e17_is_not_said_when_it_is_we_who_are_deaf() -> None:
     """No node reports, or the bus is gone: no breaker."""
     draws = dict.fromkeys(NODES, 2400.0)

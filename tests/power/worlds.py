@@ -51,7 +51,8 @@ def world(seed: int) -> World:
         above[name] = _circuit(pick, made, name, panels, switched, between)
         if name in pair:
             made.lines.append(f'redundancy = {{ group = "g", role = "{"AB"[pair.index(name)]}" }}')
-    if pick.random() < 0.3:
+    backed = pick.random() < 0.3
+    if backed:
         made.lines += ["[ups.u]", "watts = 3000", 'circuits = ["c0"]']
     for number in range(pick.randint(0, 6)):
         feeds = pair if pair and pick.random() < 0.3 else [pick.choice(circuits)]
@@ -61,6 +62,7 @@ def world(seed: int) -> World:
             made.circuits[parent] += made.circuits[name]
     places = [("circuit", name, watts) for name, watts in made.circuits.items()]
     places += [("node", name, watts) for name, watts in made.nodes.items()]
+    places += [("ups", "u", made.circuits["c0"])] if backed else []
     made.meters = [_meter(pick, kind, name, watts, volts) for kind, name, watts in places if pick.random() < 0.5]  # fmt: skip
     return made
 
