@@ -7,6 +7,7 @@ import asyncio
 import random
 from collections.abc import Callable
 
+import h11
 import pytest
 from aiohttp import HttpVersion, http_exceptions
 from aiohttp.http_parser import HttpRequestParser
@@ -86,7 +87,6 @@ def aiohttps(data: bytes) -> HealthRequest | None:
 
 def h11s(data: bytes) -> HealthRequest | None:
     """Read as h11 does, a strict parser that others rely on."""
-    h11 = pytest.importorskip("h11", reason="pip install h11")
     connection = h11.Connection(h11.SERVER)
     try:
         connection.receive_data(data)
