@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.fuzz.campaign import run_campaign
+from tests.fuzz.inputs import BUS
+from tests.fuzz.run import plan, run_in_parts, shares_of
 from tests.kit.night import seed, size
 
 SEED, INPUTS = 20_261_122, size(4_000, 100_000)
@@ -24,3 +26,14 @@ async def test_hostile_nodes_cost_the_honest_ones_nothing(tmp_path: Path) -> Non
     assert found.inputs == INPUTS
     assert found.pages
     assert found.values > 10_000
+
+
+@pytest.mark.timeout(1200)
+def test_twenty_thousand_messages_change_nothing_of_what_a_twin_shows() -> None:
+    """In processes of their own, whose findings come back: as `make fuzz` does with a million."""
+    wanted = plan(shares_of(20_000, BUS))
+    parts = list(run_in_parts(SEED, wanted, 10_000))
+    faults = [fault for part in parts for fault in part.faults]
+    assert not faults, "\n\n".join(faults)
+    assert [part.inputs for part in parts] == [10_000, len(wanted) - 10_000]
+    assert all(part.audited > 1_000 and part.compared > 800 for part in parts), parts

@@ -1,9 +1,9 @@
 """`python -m tests.fuzz`: a million changed inputs over a real broker, one input again, or a search.
 
-python -m tests.fuzz                                   a million over mosquitto, then a million messages in this
-                                                       process, beside a twin that is not attacked (`make fuzz`)
+python -m tests.fuzz                                   a million over mosquitto, then a million messages without
+                                                       it, beside a twin that is not attacked (`make fuzz`)
 python -m tests.fuzz --inputs 20000 --seed 7           fewer of them, the same each time
-python -m tests.fuzz --here --inputs 20000             all kinds, in this process
+python -m tests.fuzz --here --inputs 20000             all kinds, without a broker
 python -m tests.fuzz --kind frame --seed 7 --first 123 --count 1
 python -m tests.fuzz --search 600 [tests/telemetry]    Hypothesis with fresh seeds, for 600 s
 """
@@ -11,13 +11,12 @@ python -m tests.fuzz --search 600 [tests/telemetry]    Hypothesis with fresh see
 from __future__ import annotations
 
 import argparse
-import asyncio
 import random
 import sys
 
 from tests.fuzz import search
 from tests.fuzz.inputs import BUS, KINDS
-from tests.fuzz.run import plan, run, shares_of
+from tests.fuzz.run import Outcome, plan, run_in_parts, shares_of
 
 
 def main() -> int:
@@ -29,8 +28,8 @@ def main() -> int:
     )
     parser.add_argument("--inputs", type=int, default=1_000_000)
     parser.add_argument("--seed", type=int, default=None, help="[a fresh one, which is printed]")
-    parser.add_argument("--here", action="store_true", help="in this process, without a broker")
-    parser.add_argument("--kind", choices=[*KINDS], help="one kind, in this process")
+    parser.add_argument("--here", action="store_true", help="all kinds, without a broker")
+    parser.add_argument("--kind", choices=[*KINDS], help="one kind, without a broker")
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--count", type=int, default=1)
     parser.add_argument(
@@ -56,15 +55,21 @@ def main() -> int:
 
 
 def _here(seed: int, wanted: list[tuple[str, int]]) -> int:
-    """Run inputs in this process; return 1 when a fault was found."""
-    outcome = asyncio.run(run(seed, wanted))
-    for fault in outcome.faults:
-        print(fault, "\n")
-    print(
-        f"{outcome.inputs:,} inputs, {len(outcome.faults)} faults, {outcome.audited:,} values audited, "
-        f"{outcome.compared:,} parts of pages, pushes, alerts and stored rows as those of the twin"
-    )
-    return 1 if outcome.faults else 0
+    """Run inputs, and say after each part what was found so far; return 1 when a fault was."""
+    found = Outcome()
+    for part in run_in_parts(seed, wanted):
+        for fault in part.faults:
+            print(fault, "\n")
+        found.faults += part.faults
+        found.inputs += part.inputs
+        found.audited += part.audited
+        found.compared += part.compared
+        print(
+            f"{found.inputs:,} inputs, {len(found.faults)} faults, {found.audited:,} values audited, "
+            f"{found.compared:,} parts of pages, pushes, alerts and stored rows as those of the twin",
+            flush=True,
+        )
+    return 1 if found.faults else 0
 
 
 if __name__ == "__main__":
