@@ -25,6 +25,7 @@ from aggregator.homeassistant import publisher
 from aggregator.settings.influx import InfluxConfig
 from tests.brokers import free_port
 from tests.faults.injection_scene import HONEST, Scene
+from tests.kit.night import size
 
 DAY = 86_400.0
 
@@ -217,18 +218,18 @@ def as_a_user() -> Iterator[None]:
         libc.capset(head, body)
 
 
-EVERY = os.environ.get("KILOWATCH_DAMAGES") == "all"
+EVERY = os.environ.get("KILOWATCH_DAMAGES") == "all" or size(False, True)
 """Whether every file kind is damaged in every way, which takes a quarter of an hour of two cores; else in three."""
 
 
-def cases() -> list[tuple[DamagedKind, Damage]]:
+def cases(every: bool) -> list[tuple[DamagedKind, Damage]]:
     """Return the kinds and damages that are tried."""
     found = []
     for number, kind in enumerate(KINDS):
         fitting = [damage for damage in DAMAGES if damage.fits(kind)]
         whole = [one for one in fitting if not one.name.startswith(("cut", "flipped"))]
         chosen = {"cut at 5/10", "flipped at 3/10", whole[number % len(whole)].name}
-        found += [(kind, damage) for damage in fitting if EVERY or damage.name in chosen]
+        found += [(kind, damage) for damage in fitting if every or damage.name in chosen]
     return found
 
 

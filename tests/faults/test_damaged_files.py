@@ -1,6 +1,6 @@
 """Whatever the disk says the pager starts: each file kind of the data folder damaged in each way.
 
-`KILOWATCH_DAMAGES=all` tries every damage of every kind; else three of each are tried.
+`KILOWATCH_DAMAGES=all` and `make nightly` try every damage of every kind; else three of each are tried.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+from collections import Counter
 from pathlib import Path, PurePath
 
 import pytest
@@ -44,7 +45,7 @@ SECONDS = 10
 """Virtual seconds after the start in which a page is sent."""
 NODE = f"{HONEST}-3"
 PAGE = f"honest page of {NODE} GPU 0"
-CASES = cases()
+CASES = cases(EVERY)
 
 
 @pytest.fixture(scope="module")
@@ -80,6 +81,14 @@ def test_every_file_of_the_data_folder_has_a_kind_and_is_damaged(made: Path) -> 
         assert kind_of(PurePath(kind.file)), kind.file
 
 
+def test_three_damages_of_each_file_are_tried_and_by_night_all() -> None:
+    few, all_of_them = (Counter(kind.file for kind, _ in cases(every)) for every in (False, True))
+    assert few == Counter({file: 3 * count for file, count in Counter(kind.file for kind in KINDS).items()})  # fmt: skip
+    assert min(all_of_them.values()) >= len(DAMAGES) - 1, "not every file has a version"
+    assert sum(all_of_them.values()) == sum(one.fits(kind) for kind in KINDS for one in DAMAGES)
+
+
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("kind", "damage"), CASES, ids=[f"{kind.file} {damage.name}" for kind, damage in CASES]
 )
@@ -120,6 +129,7 @@ async def test_it_starts_pages_and_says_so(
     record_property("observed", f"{kind.file} {damage.name}: paged")
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("first", range(len(DAMAGES)) if EVERY else (10, 22))
 async def test_a_process_starts_over_a_folder_in_which_every_file_is_damaged(
