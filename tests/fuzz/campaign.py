@@ -5,7 +5,7 @@ then has of them is compared bit for bit with what they sampled. Scripted nodes 
 even distances, and a real webhook receiver must get its page within 5 s. Meanwhile hostile nodes
 publish, and hostile clients call the HTTP API and the stream. What is asserted: no process ends, no
 tick of the rules is lost, the honest data is complete and exact, all pages come in time, nothing that we wrote failed, and
-memory without the database's own grows by little more than that of an aggregator that hears the honest collectors alone.
+memory without the database's own grows by little more than that of an aggregator that hears the honest nodes alone.
 Latencies are printed, not asserted.
 """
 
@@ -40,7 +40,7 @@ from tests.endtoend.audit import Audit, audit
 from tests.endtoend.cluster import NODES, Cluster
 from tests.fuzz.corpus import METERS
 from tests.fuzz.inputs import SHARES, make
-from tests.fuzz.quiet import QuietAggregator, own_memory
+from tests.fuzz.quiet import STORE, QuietAggregator, own_memory
 from tests.kit.waiting import until
 
 PAGE_SECONDS = 5.0
@@ -56,6 +56,8 @@ STOLEN = ("mallory-1", "mallory-2")
 number of names, and pages of more than 20 of them are one storm: docs/security.md."""
 XID_EVERY = 8.0
 """Seconds between two XIDs of honest nodes: 20 pages a minute, of all nodes, are a storm."""
+PAGERS, MARKER = tuple(f"pager-{number:04}" for number in range(2000)), "marker-1"
+"""Honest nodes with one GPU: those of the XIDs, after the last the first again, and the one of the markers."""
 NODES_KEPT = 8
 """Nodes with an XID that are known at once; the oldest is forgotten."""
 KINDS = ("frame", "backfill", "status", "inventory", "event", "reply", "command", "state", "meter",
@@ -65,11 +67,14 @@ ACCEPTED = frozenset({
     "messages_refused", "strangers_refused", "node_silent", "busy_node_silent", "overloaded",
 })  # fmt: skip
 """Impairments that refusing hostile messages is reported as."""
+SITE = (
+    '[power]\nregion = "US"\n[power.circuits.lab]\nbreaker = 60\nvolts = 208\npoles = 3\n'
+    'nodes = ["dgx-01", "mallory-1"]\n[power.circuits.office]\nbreaker = 15\n'
+    + METERS.replace("[meters.", "[power.meters.")
+)
 PATIENCE = 120.0
 MESSAGE_BYTES = 4 * 1024 * 1024
 """Limit of the broker that is shipped (deploy/mosquitto)."""
-STORE = f"[aggregator.store]\nmemory_limit_bytes = {128 << 20}"
-"""Most that the database may cache: else what honest data takes hides what a message took for ever."""
 MOST_WARM_SECONDS, WARMED_BY = 300.0, 5000
 """Seconds of honest data alone before the first input, and inputs that are worth one of them: caches of
 the database fill, and threads take their first memory, whatever is sent."""
@@ -97,7 +102,7 @@ class Findings:
     memory: list[int] = field(default_factory=list)
     """Resident bytes of the aggregator without its database's: at the begin, then once a second."""
     quiet: list[int] = field(default_factory=list)
-    """The same, of an aggregator that hears the honest collectors alone."""
+    """The same, of an aggregator that hears the honest nodes alone."""
     database: int = 0
     """Most bytes of the database's memory, which has a limit of its own."""
     longest_tick: float = 0.0
@@ -208,12 +213,9 @@ class Campaign:
         settings = folder / "aggregator.toml"
         settings.write_text(
             settings.read_text().replace("[aggregator.store]", STORE)
-            + f'[alerts.channels.hook]\ntype = "webhook"\nurl = "{self.hook.url}"\n'
-            + '[power]\nregion = "US"\n[power.circuits.lab]\nbreaker = 60\nvolts = 208\npoles = 3\n'
-            + 'nodes = ["dgx-01", "mallory-1"]\n[power.circuits.office]\nbreaker = 15\n'
-            + METERS.replace("[meters.", "[power.meters.")
+            + f'[alerts.channels.hook]\ntype = "webhook"\nurl = "{self.hook.url}"\n{SITE}'
         )
-        self.quiet = QuietAggregator(folder / "quiet", self.broker, STORE)
+        self.quiet = QuietAggregator(folder / "quiet", self.broker, (*NODES, *PAGERS, MARKER), SITE)
         self.hostile: HostileSender | None = None
         self.caught: set[str] = set()
         """Ids of marker events that have come back."""
@@ -241,7 +243,11 @@ class Campaign:
             for name in ("aggregator", *NODES):
                 self.cluster.start(name)
             self.quiet.start()
-            async with self.hook.listening(), aiohttp.ClientSession() as session:
+            async with (
+                self.hook.listening(),
+                self.quiet.hook.listening(),
+                aiohttp.ClientSession() as session,
+            ):
                 await self._until("the honest fleet", self._fleet_is_up)
                 await self._attack(session)
                 await self._finish()
@@ -373,7 +379,7 @@ class Campaign:
         again: the memory that they take is no leak."""
         number = 0
         while True:
-            name = f"pager-{number:04}"
+            name = PAGERS[number % len(PAGERS)]
             async with ScriptedNode(self.broker.config, name, gpus=1) as node:
                 for _ in range(3):
                     await node.tick()
@@ -390,17 +396,18 @@ class Campaign:
                 status = CollectorStatus(state=NodeState.OFFLINE, session=node.session)
                 await node.publish(Topic.STATUS, messages.encode(status), retain=True)
             if number >= NODES_KEPT:
-                await self._forget(session, f"pager-{number - NODES_KEPT:04}")
+                await self._forget(session, PAGERS[(number - NODES_KEPT) % len(PAGERS)])
             number += 1
 
     async def _forget(self, session: aiohttp.ClientSession, name: str) -> None:
-        host, _, port = self.cluster.http.rpartition(":")
-        token = local_token.find_at(host, int(port))
-        url = f"http://{self.cluster.http}/api/v1/nodes/{name}/forget"
-        request, headers = {"why": "it has paged"}, {"Authorization": f"Bearer {token}"}
-        async with session.post(url, json=request, headers=headers) as answer:
-            if answer.status != 200:
-                self.fault(f"{name} is not forgotten: {answer.status} {await answer.text()}")
+        request = {"why": "it has paged"}
+        for one in (self.quiet.cluster.http, self.cluster.http):
+            host, _, port = one.rpartition(":")
+            headers = {"Authorization": f"Bearer {local_token.find_at(host, int(port))}"}
+            url = f"http://{one}/api/v1/nodes/{name}/forget"
+            async with session.post(url, json=request, headers=headers) as answer:
+                if answer.status != 200:
+                    self.fault(f"{name} is not forgotten: {answer.status} {await answer.text()}")
 
     def _note_page(self, body: dict[str, Any]) -> None:
         text = json.dumps(body)
@@ -428,7 +435,7 @@ class Campaign:
         number = 0
         sender = self.hostile
         assert sender is not None
-        async with ScriptedNode(self.broker.config, "marker-1", gpus=1) as node:
+        async with ScriptedNode(self.broker.config, MARKER, gpus=1) as node:
             await node.tick()
             while True:
                 await asyncio.to_thread(sender.waiting.wait)

@@ -1,29 +1,38 @@
-"""An aggregator that hears the honest collectors alone, beside one that is attacked.
+"""An aggregator that hears the honest nodes alone, beside one that is attacked.
 
-What both grow by, honest data takes: the database's pages between two checkpoints, and what the allocators keep of them.
+Honest data takes memory too, and gives most of it back: what both grow by proves nothing of the attack.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from telemetry.wire.topics import ROOT, shard_of
+from tests.alerts.alertmanagers import Hook
 from tests.brokers import Mosquitto
-from tests.endtoend.cluster import NODES, Cluster
+from tests.endtoend.cluster import Cluster
+
+STORE = f"[aggregator.store]\nmemory_limit_bytes = {128 << 20}"
+"""Most that the database may cache: else what honest data takes hides what a message took for ever."""
 
 
 class QuietAggregator:
-    """A second aggregator, on a broker that takes over from the first what the honest collectors publish."""
+    """A second aggregator, on a broker that takes over from the first what honest nodes publish."""
 
-    def __init__(self, folder: Path, heard: Mosquitto, more: str) -> None:
-        """`more`: lines for its settings; [aggregator.store] is open."""
+    def __init__(self, folder: Path, heard: Mosquitto, nodes: Iterable[str], settings: str) -> None:
+        """`settings`: what follows those of its broker and its folder."""
         folder.mkdir()
-        topics = (f"topic {ROOT}/default/{shard_of(node)}/{node}/# in 1" for node in NODES)
+        self.hook = Hook()
+        topics = (f"topic {ROOT}/default/{shard_of(node)}/{node}/# in 1" for node in nodes)
         bridge = f"connection honest\naddress {heard.host}:{heard.port}\nnotifications false\nrestart_timeout 1"
         self.broker = Mosquitto(folder, "\n".join((bridge, *topics)))
         self.cluster = Cluster(folder, self.broker)
-        settings = folder / "aggregator.toml"
-        settings.write_text(settings.read_text().replace("[aggregator.store]", more))
+        file = folder / "aggregator.toml"
+        file.write_text(
+            file.read_text().replace("[aggregator.store]", STORE)
+            + f'[alerts.channels.hook]\ntype = "webhook"\nurl = "{self.hook.url}"\n{settings}'
+        )
 
     def start(self) -> None:
         """Start the broker and the aggregator."""
