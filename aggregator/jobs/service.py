@@ -94,6 +94,8 @@ class JobService:
         self.edges = EdgeCounters()
         self._moved: dict[tuple[JobKey, str], float] = {}
         """Joules by which the counters of a GPU gave a job more than the samples."""
+        self._not_alone: set[tuple[JobKey, str]] = set()
+        """Jobs on GPUs that another one held or used at the same time."""
         self._faults: dict[JobKey, Counter[str]] = {}
         self._last_write: dict[JobKey, float] = {}
         """When each job was written last, monotonic seconds."""
@@ -130,6 +132,8 @@ class JobService:
         """Bring what was counted of a job under an alias to its name."""
         renamed, self.ledger.renamed = self.ledger.renamed, []
         for each in renamed:
+            # A job under its alias is no other one.
+            self._not_alone -= {(key, gpu) for key in (each.old, each.new) for gpu in each.gpus}
             self._hold(each.node, set(each.gpus))
             for gpu in each.gpus:
                 self.meter.rename(each.old, each.new, each.node, gpu)
@@ -340,6 +344,7 @@ class JobService:
                 held[row.gpu].append((key, row))
         use = self._process_use(node)
         for gpu, rows in held.items():
+            self._not_alone.update((key, gpu) for key in not_alone(rows))
             self.edges.want(
                 node, gpu, {at for _, row in rows for at in (row.begin, row.end) if at is not None}
             )
@@ -422,6 +427,7 @@ class JobService:
         self.meter.forget(key, [gpu for _, gpu in gpus])
         for _, gpu in gpus:
             self._moved.pop((key, gpu), None)
+            self._not_alone.discard((key, gpu))
         self._faults.pop(key, None)
         self._last_write.pop(key, None)
 
@@ -452,7 +458,7 @@ class JobService:
         rows = [row for row in tracked.rows[account.node] if row.gpu == account.gpu]
         times = {at for row in rows for at in (row.begin, row.end) if at is not None}
         counters = self.edges.known(account.gpu, times)
-        if not self._countable(rows, account):
+        if not self._countable(tracked.job.key, rows, account):
             return account
         running = any(row.end is None for row in rows)
         spans = spans_of(rows)
@@ -467,10 +473,11 @@ class JobService:
         basis = EnergyFrom.SAMPLES if settled else EnergyFrom.PROVISIONAL
         return msgspec.structs.replace(account, counters=counters, energy_from=basis)
 
-    def _countable(self, rows: Sequence[AllocationRow], account: GpuAccount) -> bool:
+    def _countable(self, key: JobKey, rows: Sequence[AllocationRow], account: GpuAccount) -> bool:
         """Return whether the counter of a GPU is that of a job alone. What several members of a cluster count of it is
         joined as sums."""
         whole = not account.shared and all(row.instance is None for row in rows)
+        whole = whole and (key, account.gpu) not in self._not_alone
         its = any(row.kind is AllocationKind.ALLOCATED for row in rows) or account.joule_seconds > 0
         return whole and its and not self._shares
 
@@ -560,6 +567,21 @@ def spans_of(rows: Iterable[AllocationRow]) -> list[tuple[int, int]]:
             found[-1] = found[-1][0], max(end, found[-1][1])
         else:
             found.append((begin, end))
+    return found
+
+
+def not_alone(rows: Iterable[tuple[JobKey, AllocationRow]]) -> set[JobKey]:
+    """Return the jobs that had not all of a GPU while they had it: another one was allocated it at the same time, or
+    used it as they did."""
+    found: set[JobKey] = set()
+    open_rows: list[tuple[JobKey, AllocationRow]] = []
+    for key, row in sorted(rows, key=lambda each: each[1].begin):
+        open_rows = [one for one in open_rows if one[1].end is None or one[1].end > row.begin]
+        for other, its in open_rows:
+            if other != key:
+                given = row.kind is AllocationKind.ALLOCATED, its.kind is AllocationKind.ALLOCATED
+                found |= {(True, False): {other}, (False, True): {key}}.get(given, {key, other})
+        open_rows.append((key, row))
     return found
 
 

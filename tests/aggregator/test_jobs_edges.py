@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pytest
 
 from aggregator.jobs.edges import COUNTER, MOST_TRIES, EdgeCounters, JobEdge, grown, interpolated
 from api.jobs import EnergyFrom, JobSummary
+from telemetry.wire.jobs import AllocationKind
 from telemetry.wire.schema import GPU_FAST
 from tests.aggregator.test_jobs_usage import KEYS, SECOND, Site
 
@@ -27,6 +29,16 @@ class Recorded(Site):
                 continue
             for row, joules in enumerate(self.joules):
                 self.stored.setdefault(self.uuid(row), []).append((self.wall, float(joules)))
+
+    def record(self, seconds: float) -> None:
+        """Let the time go on with nobody who counts: the nodes' readings are stored later."""
+        first = self.wall
+        for second in range(round(seconds)):
+            self.joules += self.watts
+            for row, joules in enumerate(self.joules):
+                its = self.stored.setdefault(self.uuid(row), [])
+                its.append((first + (second + 1) * SECOND, float(joules)))
+        self.now += round(seconds)
 
     def answered(self) -> int:
         """Answer what the service wants to read, as a store does; return how many queries there were."""
@@ -143,6 +155,39 @@ def test_a_gpu_that_two_hold_is_split_by_samples() -> None:
     site.answered()
     assert [site.summary(number).energy_from for number in (1, 2)] == [EnergyFrom.SAMPLES] * 2
     assert site.summary(1).energy_joules == pytest.approx(3000.0, rel=0.02)
+
+
+def test_what_a_process_uses_of_an_allocated_gpu_is_the_energy_of_that_allocation() -> None:
+    site = Recorded()
+    site.run(61)
+    begin = site.wall
+    used = site.held(KEYS[1], 0, begin, kind=AllocationKind.USED)
+    site.send("n0", used)
+    site.run(30)
+    given = site.held(KEYS[2], 0, site.wall)
+    site.send("n0", used, given)
+    site.run(60)
+    site.send("n0", *(msgspec.structs.replace(one, end=site.wall) for one in (used, given)))
+    site.run(40)
+    site.answered()
+    found = [site.summary(number) for number in (1, 2)]
+    assert [one.energy_from for one in found] == [EnergyFrom.SAMPLES, EnergyFrom.COUNTERS]
+    assert [one.energy_joules for one in found] == pytest.approx([3000.0, 6000.0], rel=0.01)
+
+
+def test_a_gpu_that_two_held_while_nobody_counted_is_of_neither_alone() -> None:
+    site = Recorded()
+    site.run(61)
+    begin = site.wall
+    site.record(60)
+    ends = [site.held(KEYS[number], 0, begin, site.wall) for number in (1, 2)]
+    site.record(60)
+    site.send("n0", *ends)
+    site.run(60)
+    site.answered()
+    found = [site.summary(number) for number in (1, 2)]
+    assert [one.energy_from for one in found] == [EnergyFrom.SAMPLES] * 2
+    assert [one.energy_joules for one in found] == pytest.approx([3000.0] * 2, rel=0.02)
 
 
 def test_what_was_counted_outlives_the_aggregator() -> None:
