@@ -854,14 +854,20 @@ class Aggregator(SingleView):
 
     async def _count_edges(self, store: StoreExecutor, wall: int) -> None:
         """Read the counters of GPUs at the begins and ends of what jobs held of them."""
+        failed = False
         for window in self.jobs.edges_due(wall):
+            if failed:
+                self.jobs.note_edges(window, {})
+                continue
             instants = PastInstants(window.first, SECOND, window.count)
             reach = {Lane.FAST: int(LONGEST_HOLD) * SECOND}
             try:
                 past = await store.past(Table.GPU, [COUNTER], instants, reach, window.nodes)
             except StoreError as error:  # asked again later
                 log.warning("store: the energy of jobs is counted later: %s", error)
-                return
+                self.jobs.note_edges(window, {})
+                failed = True
+                continue
             times, joules = past.seen[Lane.FAST], past.columns[COUNTER]
             readings = {
                 (each.node, each.key): (times[:, at], joules[:, at].astype(np.float64))

@@ -27,8 +27,8 @@ WINDOW_SECONDS = 60
 """Edges so far apart are read at once."""
 CLOSE_SECONDS = 5.0
 """Two readings so far apart have no hole between them that may be filled later."""
-MOST_TRIES = 7
-"""Searches for an edge, each after twice the time: the last is about twenty minutes after the first."""
+MOST_TRIES = 6
+"""Searches for an edge, each after twice the time: the last is eleven minutes after it, while the job is still in memory."""
 
 
 Readings = Mapping[tuple[str, str], tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]]
@@ -149,6 +149,10 @@ class EdgeCounters:
                 its.known[edge.at] = round(joules, 3)
                 found.add(edge)
         return found
+
+    def lost(self, window: EdgeWindow) -> set[JobEdge]:
+        """Return those of some edges that are not looked for any more."""
+        return {edge for edge in window.edges if self.given_up(edge.gpu, [edge.at])}
 
 
 def interpolated(

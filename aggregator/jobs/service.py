@@ -345,9 +345,9 @@ class JobService:
         use = self._process_use(node)
         for gpu, rows in held.items():
             self._not_alone.update((key, gpu) for key in not_alone(rows))
-            self.edges.want(
-                node, gpu, {at for _, row in rows for at in (row.begin, row.end) if at is not None}
-            )
+            if not self._shares:  # nothing would take them
+                times = {at for _, row in rows for at in (row.begin, row.end) if at is not None}
+                self.edges.want(node, gpu, times)
             counted = self.meter.counted_until(gpu)
             self.meter.hold(gpu, holders(rows, use.get(gpu, {}), counted))
 
@@ -483,11 +483,15 @@ class JobService:
 
     def edges_due(self, wall_ns: int) -> list[EdgeWindow]:
         """Return the queries to the store for counters at begins and ends that are to be looked for now."""
-        return [] if self._shares else self.edges.due(wall_ns)
+        return self.edges.due(wall_ns)
 
     def note_edges(self, window: EdgeWindow, readings: Readings) -> None:
-        """Take what the store has of one of these; the jobs whose energy is counted by it are written again."""
-        found = {(edge.node, edge.gpu, edge.at) for edge in self.edges.note(window, readings)}
+        """Take what the store has of one of these; the jobs whose energy is counted by it, or not to be counted by any
+        more, are written again."""
+        found = {
+            (edge.node, edge.gpu, edge.at)
+            for edge in {*self.edges.note(window, readings), *self.edges.lost(window)}
+        }
         for node in {node for node, _, _ in found}:
             rows = list(self.ledger.of_node(node))
             for key, gpu in {
@@ -500,6 +504,7 @@ class JobService:
                     more = counted.joules - sampled.joules
                     self.meter.move_unheld(self._moved.get((key, gpu), 0.0) - more)
                     self._moved[key, gpu] = more
+                if counted.energy_from is not EnergyFrom.PROVISIONAL:
                     self.ledger.changed.add(key)
 
     def _summary(

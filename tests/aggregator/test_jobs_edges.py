@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pytest
 
 from aggregator.jobs.edges import COUNTER, MOST_TRIES, EdgeCounters, JobEdge, grown, interpolated
+from aggregator.jobs.service import JobService
 from api.jobs import EnergyFrom, JobSummary
 from telemetry.wire.jobs import AllocationKind
 from telemetry.wire.schema import GPU_FAST
@@ -141,6 +142,37 @@ def test_what_was_never_stored_stays_a_sum_of_samples_and_is_not_asked_for_for_e
     found = site.summary(1)
     assert found.energy_from is EnergyFrom.SAMPLES
     assert found.energy_joules is not None
+
+
+@pytest.mark.parametrize("all_lost", [True, False])
+def test_the_last_search_comes_before_a_job_is_forgotten_and_is_stored(all_lost: bool) -> None:
+    """It fills a hole of 10 s."""
+    site = Recorded()
+    site.run(61)
+    job_of(site, 1, 30.0, 700.0)
+    end, stored = site.wall, EnergyFrom.PROVISIONAL
+    while KEYS[1] in site.jobs.ledger.jobs:
+        site.run(60)
+        for its in site.stored.values():
+            its[:] = [one for one in its if not (all_lost or abs(one[0] - end) <= 5 * SECOND)]
+        site.answered()
+        due = site.jobs.due(site.now, site.wall)
+        stored = due[0].summary.energy_from if due else stored
+        site.jobs.written(due, site.now)
+        site.jobs.absorb([], [KEYS[1]])
+        site.jobs.forget_ended(site.now, site.wall)
+        assert site.wall - end < 3600 * SECOND
+    assert stored is (EnergyFrom.SAMPLES if all_lost else EnergyFrom.COUNTERS)
+
+
+def test_what_several_members_count_is_looked_for_by_none() -> None:
+    site = Recorded(jobs=JobService(shares=True))
+    site.run(61)
+    job_of(site, 1, 30.0, 700.0)
+    site.run(60)
+    assert site.answered() == 0
+    assert site.summary(1).energy_from is EnergyFrom.SAMPLES
+    assert site.jobs.edges.due(site.wall) == [], "nothing waits for ever"
 
 
 def test_a_gpu_that_two_hold_is_split_by_samples() -> None:
