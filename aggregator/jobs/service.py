@@ -501,7 +501,12 @@ class JobService:
                 sampled = self.meter.account(key, node, gpu)
                 counted = self._counted(self.ledger.jobs[key], sampled)
                 if counted.energy_from is EnergyFrom.COUNTERS:
-                    more = counted.joules - sampled.joules
+                    begin = min(
+                        row.begin for row in self.ledger.jobs[key].rows[node] if row.gpu == gpu
+                    )
+                    # What nobody counted, as before a start, nobody gives back.
+                    whole = self.meter.counted_whole(gpu, begin)
+                    more = counted.joules - sampled.joules if whole else 0.0
                     self.meter.move_unheld(self._moved.get((key, gpu), 0.0) - more)
                     self._moved[key, gpu] = more
                 if counted.energy_from is not EnergyFrom.PROVISIONAL:

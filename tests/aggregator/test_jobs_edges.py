@@ -207,6 +207,26 @@ def test_what_a_process_uses_of_an_allocated_gpu_is_the_energy_of_that_allocatio
     assert [one.energy_joules for one in found] == pytest.approx([3000.0, 6000.0], rel=0.01)
 
 
+def test_what_nobody_counted_is_taken_from_nobody() -> None:
+    """A job that begins and ends while no aggregator runs: the counters have its energy, the use of nobody never had."""
+    site = Recorded()
+    site.run(61)
+    first = site.jobs
+    site.jobs = JobService()
+    site.jobs.meter.unheld = first.meter.unheld
+    site.record(30)
+    begin, site.watts[0] = site.wall, 700.0
+    site.record(120)
+    end, site.watts[0] = site.wall, 100.0
+    site.record(30)
+    site.send("n0", site.held(KEYS[1], 0, begin, end))
+    site.run(40)
+    before = site.unheld()
+    site.answered()
+    assert site.summary(1).energy_joules == pytest.approx(120 * 700.0, rel=0.01)
+    assert site.unheld() == before > 0
+
+
 def test_a_gpu_that_two_held_while_nobody_counted_is_of_neither_alone() -> None:
     site = Recorded()
     site.run(61)
