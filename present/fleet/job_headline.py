@@ -6,16 +6,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from api.alerts import Severity
-from api.jobs import JobPhase, JobReply, JobRow, JobsReply
+from api.jobs import EnergyFrom, JobPhase, JobReply, JobRow, JobsReply
 from present.device.figures import UNKNOWN, USE, DeviceFigure, others, slowed
 from present.device.gpu import gpu_name
 from present.fleet.headline import Headline, Urgency
 from present.row import FactRow, Tone
-from present.units import at_least, energy, money, number, percent, roughly, watts
+from present.units import (
+    ENERGY_FROM,
+    at_least,
+    energy,
+    money,
+    number,
+    percent,
+    roughly,
+    watts,
+)
 from telemetry.text import counted, duration
 
-PROVISIONAL = "provisional: counted as it ran, not from the store"
-"""Remark on energy and cost."""
+SAMPLED = ENERGY_FROM[EnergyFrom.SAMPLES]
+"""Remark on energy at the wall, and on cost."""
 _DOUBTS = ("partial:", "no use was read")
 """Beginnings of hints that say what is not known: they are no fault of a job."""
 _SHORT = 600.0
@@ -175,7 +184,7 @@ def _sum_figure(label: str, words: str, missing: int) -> DeviceFigure:
     if not words:
         return DeviceFigure(FactRow(label, UNKNOWN, Tone.STALE, note="not known of any of them"))
     without = f"without {counted(missing, 'job')} of which it is not known; " if missing else ""
-    return DeviceFigure(FactRow(label, at_least(f"~{words}" if not missing else words, partial=missing > 0), note=f"{without}{PROVISIONAL}"))  # fmt: skip
+    return DeviceFigure(FactRow(label, at_least(f"~{words}" if not missing else words, partial=missing > 0), note=f"{without}{SAMPLED}"))  # fmt: skip
 
 
 def job_figures(reply: JobReply, held: Sequence[float | None]) -> list[DeviceFigure]:
@@ -210,10 +219,12 @@ def _energy_figure(job: JobRow) -> DeviceFigure:
     summary = job.summary
     if summary is None or (summary.wall_joules is None and summary.energy_joules is None):
         return DeviceFigure(FactRow("energy", UNKNOWN, Tone.STALE, note="nothing was read"))
+    words, basis = energy(summary.energy_joules), ENERGY_FROM.get(summary.energy_from, "")
     if summary.wall_joules is None:
-        return DeviceFigure(FactRow("energy at its GPUs", f"~{energy(summary.energy_joules)}", note=f"not at the wall; {PROVISIONAL}"))  # fmt: skip
-    at_gpus = f"{energy(summary.energy_joules)} at its GPUs; " if summary.energy_joules is not None else ""  # fmt: skip
-    return DeviceFigure(FactRow("energy at the wall", f"~{energy(summary.wall_joules)}", note=f"{at_gpus}{PROVISIONAL}"))  # fmt: skip
+        counted_so = summary.energy_from is EnergyFrom.COUNTERS
+        return DeviceFigure(FactRow("energy at its GPUs", roughly(words, partial=not counted_so), note=f"{basis}; not at the wall"))  # fmt: skip
+    at_gpus = f"; {words} at its GPUs, {basis}" if summary.energy_joules is not None else ""
+    return DeviceFigure(FactRow("energy at the wall", f"~{energy(summary.wall_joules)}", note=f"{SAMPLED}{at_gpus}"))  # fmt: skip
 
 
 def _cost_figure(job: JobRow) -> DeviceFigure:
@@ -222,4 +233,4 @@ def _cost_figure(job: JobRow) -> DeviceFigure:
         why = "without a tariff and power at the wall"
         return DeviceFigure(FactRow("cost", UNKNOWN, Tone.STALE, note=why))
     idle = "" if not summary.idle_cost else f"{money(summary.idle_cost, summary.currency)} of it below 5% use; "  # fmt: skip
-    return DeviceFigure(FactRow("cost", f"~{money(summary.cost, summary.currency)}", note=f"{idle}{PROVISIONAL}"))  # fmt: skip
+    return DeviceFigure(FactRow("cost", f"~{money(summary.cost, summary.currency)}", note=f"{idle}{SAMPLED}"))  # fmt: skip
