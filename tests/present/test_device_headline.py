@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
+from aggregator.access.private_fields import public_json
 from api.alerts import AlertState, Severity
+from api.decoding import decode
 from api.device import GpuPageReply, GpuReply, NodePageReply
 from api.fleet import NodeReply, NodeStatus
+from api.jobs import GpuHolder
 from api.power import TripSeconds
 from present.device.figures import UNKNOWN, DeviceFigure, gpu_figures, node_figures, others
 from present.fleet.device_headline import OpenAlert, gpu_headline, node_headline
@@ -123,6 +127,16 @@ def test_the_figures_of_a_node_say_how_many_of_its_gpus_are_read() -> None:
     blind = list(node_figures(node(LOST)))
     assert [one.row.value for one in blind] == [UNKNOWN] * 4
     assert all(one.part is None and one.row.tone is Tone.STALE for one in blind)
+
+
+def test_jobs_that_are_hidden_from_the_reader_are_not_counted_as_one() -> None:
+    jobs = [GpuHolder(scheduler="slurm", job=str(number), user="ada") for number in (1, 2)]
+    held = [replace(one, holders=[job]) for one, job in zip(COOL_ONES, jobs, strict=True)]
+    assert said(list(node_figures(node(*held))))["held by"] == "2 jobs | 2 of 2 GPUs held"
+    hidden = decode(public_json(msgspec.json.encode(node(*held))), NodePageReply)
+    found = said(list(node_figures(hidden)))
+    assert "held by" not in found
+    assert found["held"] == "2 of 2 GPUs | "
 
 
 @pytest.mark.parametrize(("readings", "tones"), [(WARM, {"": 5}), (SLOW, {"warn": 2, "": 3}), ({}, {"stale": 5})])  # fmt: skip
