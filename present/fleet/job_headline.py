@@ -157,6 +157,7 @@ def jobs_figures(reply: JobsReply) -> list[DeviceFigure]:
     jobs = reply.jobs
     live = [one for one in jobs if one.end is None]
     found = [one.summary for one in jobs if one.summary is not None]
+    currency = next((one.currency for one in found if one.currency), "")
     held = sum(one.gpus for one in live)
     figures = [DeviceFigure(FactRow("running", counted(len(live), "job"), note=f"{counted(held, 'GPU')} held"))]  # fmt: skip
     read = [(one.utilization_ratio, one.gpu_hours * one.coverage) for one in found if one.utilization_ratio is not None and one.coverage]  # fmt: skip
@@ -170,12 +171,12 @@ def jobs_figures(reply: JobsReply) -> list[DeviceFigure]:
     idle = [one.idle_gpu_hours for one in found if one.idle_gpu_hours is not None]
     if idle and hours:
         lost = [one.idle_cost for one in found if one.idle_cost]
-        cost = f"{money(sum(lost), found[0].currency)} of the cost; " if lost else ""
+        cost = f"{money(sum(lost), currency)} of the cost; " if lost else ""
         figures.append(DeviceFigure(FactRow("idle while held", f"{number(sum(idle), 1)} GPU hours", note=f"{cost}below 5% use"), min(1.0, sum(idle) / hours)))  # fmt: skip
     joules = [one.wall_joules for one in found if one.wall_joules is not None]
     figures.append(_sum_figure("energy at the wall", energy(sum(joules)) if joules else "", len(jobs) - len(joules)))  # fmt: skip
     costs = [one.cost for one in found if one.cost is not None]
-    figures.append(_sum_figure("cost", money(sum(costs), found[0].currency) if costs else "", len(jobs) - len(costs)))  # fmt: skip
+    figures.append(_sum_figure("cost", money(sum(costs), currency) if costs else "", len(jobs) - len(costs)))  # fmt: skip
     return figures
 
 

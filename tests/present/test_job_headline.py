@@ -150,6 +150,11 @@ def test_sums_over_jobs_leave_out_what_is_not_known_and_say_so() -> None:
     assert shown["use of held GPUs"].value == "92%"
     assert shown["energy at the wall"].value == "≥8.00 kWh"
     assert shown["cost"].note == f"without 1 job of which it is not known; {SAMPLED}"
+    free = msgspec.structs.replace(WHOLE, cost=None, currency="")
+    later = {
+        one.row.label: one.row for one in jobs_figures(listed(reply(summary=free).job, reply().job))
+    }
+    assert later["cost"].value == "≥$1.25", "the newest has no cost, nor a currency"
     whole = {one.row.label: one.row for one in jobs_figures(listed(reply().job))}
     assert whole["cost"].value == "~$1.25"
     none = {one.row.label: one.row.value for one in jobs_figures(listed(reply(summary=None).job))}
