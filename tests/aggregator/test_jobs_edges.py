@@ -9,7 +9,15 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from aggregator.jobs.edges import COUNTER, MOST_TRIES, EdgeCounters, JobEdge, grown, interpolated
+from aggregator.jobs.edges import (
+    AT_ONCE,
+    COUNTER,
+    MOST_TRIES,
+    EdgeCounters,
+    JobEdge,
+    grown,
+    interpolated,
+)
 from aggregator.jobs.service import JobService
 from api.jobs import EnergyFrom, JobSummary
 from telemetry.wire.jobs import AllocationKind
@@ -300,6 +308,19 @@ def test_edges_that_nobody_wants_are_forgotten() -> None:
     assert window.edges == (JobEdge("n", "a", at + 2),)
     counters.want("n", "a", set())
     assert counters.due(10_000 * SECOND) == []
+
+
+def test_the_edges_of_a_job_on_all_gpus_are_counted_some_at_a_time() -> None:
+    counters = EdgeCounters()
+    for number in range(2 * AT_ONCE + 4):
+        counters.want(f"n{number % 7}", f"g{number}", {100 * SECOND})
+    (window,) = counters.due(1000 * SECOND)
+    parts = [part.edges for part in window.parts()]
+    assert [len(part) for part in parts] == [AT_ONCE, AT_ONCE, 4]
+    assert sorted(window.edges) == [edge for part in parts for edge in part]
+    read = {(edge.node, edge.gpu): (times(99, 101), np.array([1.0, 3.0])) for edge in window.edges}
+    found = [counters.note(part, read) for part in window.parts()]
+    assert set().union(*found) == set(window.edges)
 
 
 def test_a_job_that_rests_and_goes_on_moves_what_it_used_once() -> None:
