@@ -55,7 +55,7 @@ def test_a_node_is_well_only_where_its_gpus_and_its_feeds_are_known() -> None:
     partly = node_headline(node(*COOL_ONES, gpu(2, {})), [], [ASSUMED], {})
     assert (partly.urgency, partly.text) == (Urgency.UNKNOWN, IN_THE_KNOWN)
     assert "The power of 1 of 3 GPUs is not known" in partly.why
-    assert "the load of 1 of 1 circuit that feed it is not measured" in partly.why
+    assert "the load of 1 of 1 circuit that feeds it is not measured" in partly.why
     silent = node_headline(node(*COOL_ONES, state=NodeStatus.STALE, age_seconds=42.0), [], [COOL], {})  # fmt: skip
     assert silent.urgency is Urgency.UNKNOWN
     assert silent.text == "dgx-02 is stale: nothing new for 42 s"
