@@ -47,7 +47,7 @@ from aggregator.ingest.held_messages import HeldMessages, when_idle
 from aggregator.ingest.ids import IdRegistry
 from aggregator.ingest.router import MessageRouter
 from aggregator.jobs import unheld
-from aggregator.jobs.edges import COUNTER, SECOND
+from aggregator.jobs.edges import COUNTER, SECOND, EdgeWindow, Readings
 from aggregator.jobs.scheduled import SchedulerWord
 from aggregator.jobs.service import MOST_AT_ONCE, STEP_SECONDS, JobService
 from aggregator.jobs.usage import LONGEST_HOLD, CountedMonth
@@ -854,20 +854,18 @@ class Aggregator(SingleView):
 
     async def _count_edges(self, store: StoreExecutor, wall: int) -> None:
         """Read the counters of GPUs at the begins and ends of what jobs held of them."""
+        failed = False
         for window in self.jobs.edges_due(wall):
-            instants = PastInstants(window.first, SECOND, window.count)
-            reach = {Lane.FAST: int(LONGEST_HOLD) * SECOND}
-            try:
-                past = await store.past(Table.GPU, [COUNTER], instants, reach, window.nodes)
-            except StoreError as error:  # asked again later
-                log.warning("store: the energy of jobs is counted later: %s", error)
-                return
-            times, joules = past.seen[Lane.FAST], past.columns[COUNTER]
-            readings = {
-                (each.node, each.key): (times[:, at], joules[:, at].astype(np.float64))
-                for at, each in enumerate(past.devices)
-            }
-            self.jobs.note_edges(window, readings)
+            readings: Readings = {}
+            if not failed:
+                try:
+                    readings = await _counters(store, window)
+                except StoreError as error:  # asked again later
+                    log.warning("store: the energy of jobs is counted later: %s", error)
+                    failed = True
+            for part in window.parts():
+                self.jobs.note_edges(part, readings)
+                await self._round_robin.turn()
 
     async def _save_unheld(self, now: float) -> None:
         """Save the use of GPUs that no job held, once a minute."""
@@ -998,6 +996,18 @@ class Aggregator(SingleView):
                 log.warning("node=%s sends as %s now, and its history stays under the old name: %s", old, new, error)  # fmt: skip
             else:
                 log.warning("node=%s has the name %s now: %s", old, new, why)
+
+
+async def _counters(store: StoreExecutor, window: EdgeWindow) -> Readings:
+    """Return what the store has of counters of GPUs around the edges of a window. Raises `StoreError`."""
+    instants = PastInstants(window.first, SECOND, window.count)
+    reach = {Lane.FAST: int(LONGEST_HOLD) * SECOND}
+    past = await store.past(Table.GPU, [COUNTER], instants, reach, window.nodes)
+    times, joules = past.seen[Lane.FAST], past.columns[COUNTER]
+    return {
+        (each.node, each.key): (times[:, at], joules[:, at].astype(np.float64))
+        for at, each in enumerate(past.devices)
+    }
 
 
 async def _every(seconds: float, stop: asyncio.Event | None = None) -> AsyncIterator[float]:

@@ -138,8 +138,8 @@ class Alert(msgspec.Struct, frozen=True):
     `moved`, another aggregator of the cluster has its node now."""
     remediation: Remediation | None = None
     """The means that ends it, by its rule; null of an alert of a release before 2026.2."""
-    owner: str = ""
-    """Person or team that it belongs to, by `[[owners]]`; empty where no entry is for it."""
+    owner: str | None = ""
+    """Person or team that it belongs to, by `[[owners]]`; empty or null where no entry is for it."""
     faults: tuple[str, ...] = ()
     """Different faults that came at one place while the rule fired there, in their order: `GPU7` as the
     driver numbers it, a kind, or a unit. In an incident each is an alert of its own."""
@@ -162,7 +162,7 @@ class Alert(msgspec.Struct, frozen=True):
             "state": self.state,
             "subject": self.subject,
             "remediation": self.remediation or "",
-            "owner": self.owner,
+            "owner": self.owner or "",
             "name": self.name,
         }
 
@@ -255,7 +255,7 @@ class Incident(msgspec.Struct, frozen=True, kw_only=True):
     """How many of these there are, listed or not."""
     remediation: Remediation | None = None
     """Remediation of its first alert; null where that has none, and of a storm."""
-    owner: str = ""
+    owner: str | None = ""
     """Owner of its alerts; up to three, joined by commas."""
     shared: tuple[str, ...] = ()
     """Traits that the nodes of a storm share and hardly any other has, the most telling first: `rack r12`."""

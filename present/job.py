@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from api.jobs import PARTIAL_BELOW, EnergyFrom, GpuUse, JobSummary
+from api.jobs import PARTIAL_BELOW, GpuUse, JobSummary
 from present.device.gpu import limit_word
 from present.row import FactRow, Tone
 from present.units import (
+    ENERGY_FROM,
     energy,
     gibibytes,
     kilograms,
@@ -100,14 +101,6 @@ def memory_row(summary: JobSummary) -> FactRow:
     """Return the highest memory of any of its GPUs; between two readings it may have been higher."""
     peak = summary.memory_peak_bytes
     return unknown("memory") if peak is None else FactRow("memory", f"at least {gibibytes(peak)} at its peak on a GPU")  # fmt: skip
-
-
-ENERGY_FROM = {
-    EnergyFrom.PROVISIONAL: "provisional, added up from samples so far",
-    EnergyFrom.COUNTERS: "by the GPUs' counters at begin and end",
-    EnergyFrom.SAMPLES: "added up from samples",
-}
-"""By what the energy of a job is known, in words."""
 
 
 def energy_row(label: str, joules: float | None, coverage: float | None, note: str = "") -> FactRow:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from api.jobs import EnergyFrom
 from telemetry.metric import Unit
 from telemetry.text import ABSENT, duration
 
@@ -17,6 +18,14 @@ JOULES_PER_KWH = 3.6e6
 def number(value: float | None, digits: int = 0) -> str:
     """Return a number with thousands separated."""
     return ABSENT if value is None else f"{value:,.{digits}f}"
+
+
+ENERGY_FROM = {
+    EnergyFrom.PROVISIONAL: "provisional, added up from samples so far",
+    EnergyFrom.COUNTERS: "by the GPUs' counters at begin and end",
+    EnergyFrom.SAMPLES: "added up from samples",
+}
+"""By what the energy of a job is known, in words."""
 
 
 def roughly(words: str, *, partial: bool) -> str:

@@ -94,6 +94,8 @@ class JobService:
         self.edges = EdgeCounters()
         self._moved: dict[tuple[JobKey, str], float] = {}
         """Joules by which the counters of a GPU gave a job more than the samples."""
+        self._not_alone: set[tuple[JobKey, str]] = set()
+        """Jobs on GPUs that another one held or used at the same time."""
         self._faults: dict[JobKey, Counter[str]] = {}
         self._last_write: dict[JobKey, float] = {}
         """When each job was written last, monotonic seconds."""
@@ -130,6 +132,8 @@ class JobService:
         """Bring what was counted of a job under an alias to its name."""
         renamed, self.ledger.renamed = self.ledger.renamed, []
         for each in renamed:
+            # A job under its alias is no other one.
+            self._not_alone -= {(key, gpu) for key in (each.old, each.new) for gpu in each.gpus}
             self._hold(each.node, set(each.gpus))
             for gpu in each.gpus:
                 self.meter.rename(each.old, each.new, each.node, gpu)
@@ -340,9 +344,10 @@ class JobService:
                 held[row.gpu].append((key, row))
         use = self._process_use(node)
         for gpu, rows in held.items():
-            self.edges.want(
-                node, gpu, {at for _, row in rows for at in (row.begin, row.end) if at is not None}
-            )
+            self._not_alone.update((key, gpu) for key in not_alone(rows))
+            if not self._shares:  # nothing would take them
+                times = {at for _, row in rows for at in (row.begin, row.end) if at is not None}
+                self.edges.want(node, gpu, times)
             counted = self.meter.counted_until(gpu)
             self.meter.hold(gpu, holders(rows, use.get(gpu, {}), counted))
 
@@ -422,6 +427,7 @@ class JobService:
         self.meter.forget(key, [gpu for _, gpu in gpus])
         for _, gpu in gpus:
             self._moved.pop((key, gpu), None)
+            self._not_alone.discard((key, gpu))
         self._faults.pop(key, None)
         self._last_write.pop(key, None)
 
@@ -452,7 +458,7 @@ class JobService:
         rows = [row for row in tracked.rows[account.node] if row.gpu == account.gpu]
         times = {at for row in rows for at in (row.begin, row.end) if at is not None}
         counters = self.edges.known(account.gpu, times)
-        if not self._countable(rows, account):
+        if not self._countable(tracked.job.key, rows, account):
             return account
         running = any(row.end is None for row in rows)
         spans = spans_of(rows)
@@ -467,20 +473,25 @@ class JobService:
         basis = EnergyFrom.SAMPLES if settled else EnergyFrom.PROVISIONAL
         return msgspec.structs.replace(account, counters=counters, energy_from=basis)
 
-    def _countable(self, rows: Sequence[AllocationRow], account: GpuAccount) -> bool:
+    def _countable(self, key: JobKey, rows: Sequence[AllocationRow], account: GpuAccount) -> bool:
         """Return whether the counter of a GPU is that of a job alone. What several members of a cluster count of it is
         joined as sums."""
         whole = not account.shared and all(row.instance is None for row in rows)
+        whole = whole and (key, account.gpu) not in self._not_alone
         its = any(row.kind is AllocationKind.ALLOCATED for row in rows) or account.joule_seconds > 0
         return whole and its and not self._shares
 
     def edges_due(self, wall_ns: int) -> list[EdgeWindow]:
         """Return the queries to the store for counters at begins and ends that are to be looked for now."""
-        return [] if self._shares else self.edges.due(wall_ns)
+        return self.edges.due(wall_ns)
 
     def note_edges(self, window: EdgeWindow, readings: Readings) -> None:
-        """Take what the store has of one of these; the jobs whose energy is counted by it are written again."""
-        found = {(edge.node, edge.gpu, edge.at) for edge in self.edges.note(window, readings)}
+        """Take what the store has of one of these; the jobs whose energy is counted by it, or not to be counted by any
+        more, are written again."""
+        found = {
+            (edge.node, edge.gpu, edge.at)
+            for edge in {*self.edges.note(window, readings), *self.edges.lost(window)}
+        }
         for node in {node for node, _, _ in found}:
             rows = list(self.ledger.of_node(node))
             for key, gpu in {
@@ -490,9 +501,15 @@ class JobService:
                 sampled = self.meter.account(key, node, gpu)
                 counted = self._counted(self.ledger.jobs[key], sampled)
                 if counted.energy_from is EnergyFrom.COUNTERS:
-                    more = counted.joules - sampled.joules
+                    begin = min(
+                        row.begin for row in self.ledger.jobs[key].rows[node] if row.gpu == gpu
+                    )
+                    # What nobody counted, as before a start, nobody gives back.
+                    whole = self.meter.counted_whole(gpu, begin)
+                    more = counted.joules - sampled.joules if whole else 0.0
                     self.meter.move_unheld(self._moved.get((key, gpu), 0.0) - more)
                     self._moved[key, gpu] = more
+                if counted.energy_from is not EnergyFrom.PROVISIONAL:
                     self.ledger.changed.add(key)
 
     def _summary(
@@ -560,6 +577,21 @@ def spans_of(rows: Iterable[AllocationRow]) -> list[tuple[int, int]]:
             found[-1] = found[-1][0], max(end, found[-1][1])
         else:
             found.append((begin, end))
+    return found
+
+
+def not_alone(rows: Iterable[tuple[JobKey, AllocationRow]]) -> set[JobKey]:
+    """Return the jobs that had not all of a GPU while they had it: another one was allocated it at the same time, or
+    used it as they did."""
+    found: set[JobKey] = set()
+    open_rows: list[tuple[JobKey, AllocationRow]] = []
+    for key, row in sorted(rows, key=lambda each: each[1].begin):
+        open_rows = [one for one in open_rows if one[1].end is None or one[1].end > row.begin]
+        for other, its in open_rows:
+            if other != key:
+                given = row.kind is AllocationKind.ALLOCATED, its.kind is AllocationKind.ALLOCATED
+                found |= {(True, False): {other}, (False, True): {key}}.get(given, {key, other})
+        open_rows.append((key, row))
     return found
 
 

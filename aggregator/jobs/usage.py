@@ -218,6 +218,8 @@ class UsageMeter:
         """When each row's last counted sample was read."""
         self._counted_at: Times = np.zeros(1, np.int64)
         """When each row's counter was counted last."""
+        self._whole_from: Times = np.full(1, FOREVER)
+        """Since when each row's energy is counted without a hole; 0 where that goes on from what was stored."""
         self._counter: Floats = np.full(1, np.nan)
         self.joules: Floats = np.zeros(1)
         """Energy of each row since the start, whoever held it."""
@@ -316,6 +318,7 @@ class UsageMeter:
         row = self._row(account.gpu)
         if account.at > self._counted_at[row]:
             self._counted_at[row], self._counter[row] = account.at, account.counter
+            self._whole_from[row] = 0
 
     def _restore_edges(self, slot: int, account: GpuAccount, stored: Floats) -> None:
         """Add the sums at the edges of months; where a month has begun since, all that was stored."""
@@ -361,6 +364,11 @@ class UsageMeter:
         if (old, gpu) in self._slots:
             self.restore(new, self.account(old, node, gpu))
             self.forget(old, [gpu])
+
+    def counted_whole(self, gpu: str, begin: int) -> bool:
+        """Return whether all energy of a GPU since a time was counted, for jobs or for nobody."""
+        row = self._rows.get(gpu)
+        return row is not None and int(self._whole_from[row]) <= begin
 
     def move_unheld(self, joules: float) -> None:
         """Add to the energy of GPUs that no job held what a job turned out not to have used, or take it from there."""
@@ -478,6 +486,7 @@ class UsageMeter:
                 more = len(self._last_at)
                 self._last_at = np.concatenate([self._last_at, np.zeros(more, np.int64)])
                 self._counted_at = np.concatenate([self._counted_at, np.zeros(more, np.int64)])
+                self._whole_from = np.concatenate([self._whole_from, np.full(more, FOREVER)])
                 self._counter = np.concatenate([self._counter, np.full(more, np.nan)])
                 self.joules = np.concatenate([self.joules, np.zeros(more)])
             self._dirty = True
@@ -485,6 +494,7 @@ class UsageMeter:
 
     def _clear(self, row: int) -> None:
         self._last_at[row] = self._counted_at[row] = 0
+        self._whole_from[row] = FOREVER
         self._counter[row], self.joules[row] = np.nan, 0.0
         self._traffic.clear(row)
         for sample in self._waiting:
@@ -628,6 +638,8 @@ class UsageMeter:
             np.where(by_power, sample.watts * (sample.at - step) / 1e9, np.nan),
         )  # fmt: skip
         since = np.where(counted, at, step)
+        whole = self._whole_from[:size]
+        self._whole_from[:size] = np.where(usable & ~counted, sample.at, whole)
         self._counter[:size] = np.where(usable, sample.counter, np.where(by_power, np.nan, before))
         self._counted_at[:size] = np.where(usable | by_power, sample.at, at)
         return joules, since

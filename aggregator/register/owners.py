@@ -41,7 +41,7 @@ class OwnerEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         circuit, budget, UPS or supply, "" where it is about none."""
         return (
             (not self.rules or _any_fits(self.rules, rule))
-            and (not self.circuits or _any_fits(self.circuits, name))
+            and (not self.circuits or (name != "" and _any_fits(self.circuits, name)))
             and (self.match is None or (inventory is not None and self.match.fits(inventory, labels)))
         )  # fmt: skip
 

@@ -18,21 +18,34 @@ _LEAST_HELD = 0.005
 
 async def held_clocks(view: AggregatorView, gpu: str, start: int, end: int) -> str:
     """Return the reasons that limited the clocks of a GPU, the worst first; nothing where none is stored."""
-    drawn, known = [], False
+    drawn, parts, slight = [], [], False
     for metric in CLOCK_LIMITS:
         series = await readings_of(view, Table.GPU, gpu, metric, start, end)
         values = [min(1.0, value) for value in series.values if value is not None]
         if not values:
             continue
-        known = True
-        share = sum(values) / len(values)
+        part, share = _known(series, start, end), sum(values) / len(values)
+        parts.append(part)
         if share >= _LEAST_HELD:
-            row = held_row(metric, share, _known(series, start, end))
+            row = held_row(metric, share, part)
             mark = "" if CLOCK_LIMITS[metric] == POWER_CAP else "ticket"
             drawn.append(_line(row, held_strip(series, start, end, mark)))
-    if not drawn:
-        return "<p>Nothing held them in this time.</p>" if known else ""
+        slight = slight or share > 0
+    if not drawn and parts:
+        return f"<p>{text(nothing_held(min(parts), slight=slight))}</p>"
     return "".join(drawn)
+
+
+def nothing_held(known: float, *, slight: bool) -> str:
+    """Return that no reason held the clocks. `known`: part of the time with readings; `slight`: whether one did, for less
+    than is listed."""
+    time = "this time" if known > 0.99 else f"the {percent(known)} of this time that is known"
+    least = percent(_LEAST_HELD, 1)
+    return (
+        f"Nothing held them for more than {least} of {time}."
+        if slight
+        else f"Nothing held them in {time}."
+    )
 
 
 def _line(row: FactRow, strip: str) -> str:

@@ -20,7 +20,7 @@ from aggregator.web.job_words import (
 )
 from aggregator.web.markup import clock_time, fact, path, text, toned
 from api.jobs import JobPhase, JobRow, JobsReply
-from present.fleet.job_headline import PROVISIONAL, jobs_figures, jobs_headline
+from present.fleet.job_headline import SAMPLED, jobs_figures, jobs_headline
 from present.job import cost_row, energy_row, use_row
 from telemetry.runtime.set_aside import Parts, each
 from telemetry.text import ABSENT, counted
@@ -174,7 +174,8 @@ def _table(
     return (
         f'<div class="wide"><table class="jobs"><caption>{text(caption)}, {_ORDER.get(sort) or f"by {COLUMNS[sort][0]}"}</caption>'
         f"<thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div>"
-        f"<p class=dim>~ partial: read for less than 90% of the job's GPU time. Energy and cost are {PROVISIONAL}</p>"
+        f"<p class=dim>~ partial: read for less than 90% of the job's GPU time. Energy is that at its GPUs, provisional "
+        f"while it runs; cost is {SAMPLED}</p>"
     )
 
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 from aiohttp import web
 
 from aggregator.http.auth import CALLER
 from aggregator.http.errors import RequestError
 from aggregator.http.history import MOST_EVENTS, events_of
 from aggregator.http.jobs import FILTERS, MOST, RUN, USUAL_FROM, job_reply, jobs_reply
-from aggregator.http.nodes import device
 from aggregator.http.parameters import between, one_of, query, whole_number
 from aggregator.http.reply import STORE_SECONDS, VIEW
 from aggregator.jobs.service import AFTER_SECONDS
@@ -28,12 +29,11 @@ from aggregator.web.past_readings import power_and_use
 from aggregator.web.use_strip import use_strip
 from api.alerts import Incident, Severity
 from api.jobs import AllocationRow, JobReply, JobRow
-from present.device.figures import slowed
-from present.device.gpu import gpu_name
+from present.device.figures import USE, slowed
+from present.device.gpu import CLOCK_LIMITS, gpu_name
 from present.device.reading import plain
 from present.fleet.job_headline import JobGpu, job_headline
 from telemetry.devices import Event
-from telemetry.metric import Table
 from telemetry.text import rfc3339
 
 MOST_CHARTED = 32
@@ -93,16 +93,24 @@ def _names(view: AggregatorView, gpus: set[str]) -> Mapping[str, str]:
 
 
 def _held_now(view: AggregatorView, gpus: set[str]) -> Mapping[str, JobGpu]:
-    """Return those of some GPUs that the fleet has, with what they read now, by UUID."""
+    """Return those of some GPUs that the fleet has, with their use and what slows them now, by UUID. A job may hold all
+    of a fleet: its columns are read at once."""
     fleet, now = view.fleet, view.now()
-    found = {}
-    for uuid in sorted(gpus & fleet.by_uuid.keys()):
-        row = fleet.by_uuid[uuid]
-        entry = fleet.gpus[row]
-        if entry is not None:
-            readings = device(fleet, Table.GPU, row, now).readings
-            found[uuid] = JobGpu(entry[0], entry[1].index, readings)
-    return found
+    entries = {
+        uuid: fleet.gpus[fleet.by_uuid[uuid]] for uuid in sorted(gpus & fleet.by_uuid.keys())
+    }
+    known = {uuid: entry for uuid, entry in entries.items() if entry is not None}
+    rows = [fleet.by_uuid[uuid] for uuid in known]
+    names = (USE, *CLOCK_LIMITS)
+    values = np.stack([fleet.column(name, now)[rows] for name in names], axis=1)
+    return {
+        uuid: JobGpu(
+            node,
+            gpu.index,
+            {name: one for name, one in zip(names, each, strict=True) if not math.isnan(one)},
+        )
+        for (uuid, (node, gpu)), each in zip(known.items(), values.tolist(), strict=True)
+    }
 
 
 def _wrong(reply: JobReply, gpus: Mapping[str, JobGpu]) -> Mapping[str, tuple[str, str]]:

@@ -135,7 +135,7 @@ def page_of(
         clean(_title(notice, lead, now), _TITLE),
         _part("facts", _known(_facts(notice, links, now)), left_out),
         clean(act, ADVICE),
-        "" if over else clean(incident.owner, _FACT),
+        "" if over else clean(incident.owner or "", _FACT),
         clean(meaning, ADVICE),
         () if over else _part("other alerts", _others(incident, left_out), left_out),
         _part("links", _links(notice, lead, links, now), left_out),

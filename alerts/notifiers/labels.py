@@ -43,7 +43,7 @@ def identity_of(alert: Alert, cluster: str = "") -> dict[str, str]:
         "uuid": alert.gpu or alert.labels.get("uuid", ""),
         "rule_id": alert.id,
         "remediation": alert.remediation or "",
-        "owner": alert.owner,
+        "owner": alert.owner or "",
     }
     return {name: plain for name, value in found.items() if (plain := clean(value, 256))}
 

@@ -174,6 +174,8 @@ def _held(gpus: Sequence[GpuReply]) -> DeviceFigure:
     silent = "" if len(heard) == len(gpus) else f"of {counted(len(gpus) - len(heard), 'GPU')} nobody says"  # fmt: skip
     without = f"{counted(users, 'user')} without a job" if users else ""
     note = _joined(f"{held:,} of {counted(len(heard), 'GPU')} held", without, silent)
+    if any(not job for _, job in keys):  # hidden from who reads it
+        return DeviceFigure(FactRow("held", f"{held:,} of {counted(len(heard), 'GPU')}", note=silent), held / len(heard))  # fmt: skip
     jobs = counted(len(keys) - users, "job")
     return DeviceFigure(FactRow("held by", jobs, note=note), held / len(heard))
 

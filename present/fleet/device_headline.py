@@ -162,4 +162,5 @@ def _missing(gpus: Sequence[GpuReply], circuits: Sequence[CircuitState]) -> Iter
         yield f"the power of {unread:,} of {counted(len(gpus), 'GPU')} is not known"
     loads = sum(not known(one) or assumed(one) or share(one) is None for one in circuits)
     if loads:
-        yield f"the load of {loads:,} of {counted(len(circuits), 'circuit')} that feed it is not measured"
+        feed = "feeds" if len(circuits) == 1 else "feed"
+        yield f"the load of {loads:,} of {counted(len(circuits), 'circuit')} that {feed} it is not measured"

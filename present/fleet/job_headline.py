@@ -6,16 +6,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from api.alerts import Severity
-from api.jobs import JobPhase, JobReply, JobRow, JobsReply
+from api.jobs import EnergyFrom, JobPhase, JobReply, JobRow, JobsReply
 from present.device.figures import UNKNOWN, USE, DeviceFigure, others, slowed
 from present.device.gpu import gpu_name
 from present.fleet.headline import Headline, Urgency
 from present.row import FactRow, Tone
-from present.units import at_least, energy, money, number, percent, roughly, watts
+from present.units import (
+    ENERGY_FROM,
+    at_least,
+    energy,
+    money,
+    number,
+    percent,
+    roughly,
+    watts,
+)
 from telemetry.text import counted, duration
 
-PROVISIONAL = "provisional: counted as it ran, not from the store"
-"""Remark on energy and cost."""
+SAMPLED = ENERGY_FROM[EnergyFrom.SAMPLES]
+"""Remark on energy at the wall, and on cost."""
 _DOUBTS = ("partial:", "no use was read")
 """Beginnings of hints that say what is not known: they are no fault of a job."""
 _SHORT = 600.0
@@ -148,6 +157,7 @@ def jobs_figures(reply: JobsReply) -> list[DeviceFigure]:
     jobs = reply.jobs
     live = [one for one in jobs if one.end is None]
     found = [one.summary for one in jobs if one.summary is not None]
+    currency = next((one.currency for one in found if one.currency), "")
     held = sum(one.gpus for one in live)
     figures = [DeviceFigure(FactRow("running", counted(len(live), "job"), note=f"{counted(held, 'GPU')} held"))]  # fmt: skip
     read = [(one.utilization_ratio, one.gpu_hours * one.coverage) for one in found if one.utilization_ratio is not None and one.coverage]  # fmt: skip
@@ -161,12 +171,12 @@ def jobs_figures(reply: JobsReply) -> list[DeviceFigure]:
     idle = [one.idle_gpu_hours for one in found if one.idle_gpu_hours is not None]
     if idle and hours:
         lost = [one.idle_cost for one in found if one.idle_cost]
-        cost = f"{money(sum(lost), found[0].currency)} of the cost; " if lost else ""
+        cost = f"{money(sum(lost), currency)} of the cost; " if lost else ""
         figures.append(DeviceFigure(FactRow("idle while held", f"{number(sum(idle), 1)} GPU hours", note=f"{cost}below 5% use"), min(1.0, sum(idle) / hours)))  # fmt: skip
     joules = [one.wall_joules for one in found if one.wall_joules is not None]
     figures.append(_sum_figure("energy at the wall", energy(sum(joules)) if joules else "", len(jobs) - len(joules)))  # fmt: skip
     costs = [one.cost for one in found if one.cost is not None]
-    figures.append(_sum_figure("cost", money(sum(costs), found[0].currency) if costs else "", len(jobs) - len(costs)))  # fmt: skip
+    figures.append(_sum_figure("cost", money(sum(costs), currency) if costs else "", len(jobs) - len(costs)))  # fmt: skip
     return figures
 
 
@@ -175,7 +185,7 @@ def _sum_figure(label: str, words: str, missing: int) -> DeviceFigure:
     if not words:
         return DeviceFigure(FactRow(label, UNKNOWN, Tone.STALE, note="not known of any of them"))
     without = f"without {counted(missing, 'job')} of which it is not known; " if missing else ""
-    return DeviceFigure(FactRow(label, at_least(f"~{words}" if not missing else words, partial=missing > 0), note=f"{without}{PROVISIONAL}"))  # fmt: skip
+    return DeviceFigure(FactRow(label, at_least(f"~{words}" if not missing else words, partial=missing > 0), note=f"{without}{SAMPLED}"))  # fmt: skip
 
 
 def job_figures(reply: JobReply, held: Sequence[float | None]) -> list[DeviceFigure]:
@@ -210,10 +220,12 @@ def _energy_figure(job: JobRow) -> DeviceFigure:
     summary = job.summary
     if summary is None or (summary.wall_joules is None and summary.energy_joules is None):
         return DeviceFigure(FactRow("energy", UNKNOWN, Tone.STALE, note="nothing was read"))
+    words, basis = energy(summary.energy_joules), ENERGY_FROM.get(summary.energy_from, "")
     if summary.wall_joules is None:
-        return DeviceFigure(FactRow("energy at its GPUs", f"~{energy(summary.energy_joules)}", note=f"not at the wall; {PROVISIONAL}"))  # fmt: skip
-    at_gpus = f"{energy(summary.energy_joules)} at its GPUs; " if summary.energy_joules is not None else ""  # fmt: skip
-    return DeviceFigure(FactRow("energy at the wall", f"~{energy(summary.wall_joules)}", note=f"{at_gpus}{PROVISIONAL}"))  # fmt: skip
+        counted_so = summary.energy_from is EnergyFrom.COUNTERS
+        return DeviceFigure(FactRow("energy at its GPUs", roughly(words, partial=not counted_so), note=f"{basis}; not at the wall"))  # fmt: skip
+    at_gpus = f"; {words} at its GPUs, {basis}" if summary.energy_joules is not None else ""
+    return DeviceFigure(FactRow("energy at the wall", f"~{energy(summary.wall_joules)}", note=f"{SAMPLED}{at_gpus}"))  # fmt: skip
 
 
 def _cost_figure(job: JobRow) -> DeviceFigure:
@@ -222,4 +234,4 @@ def _cost_figure(job: JobRow) -> DeviceFigure:
         why = "without a tariff and power at the wall"
         return DeviceFigure(FactRow("cost", UNKNOWN, Tone.STALE, note=why))
     idle = "" if not summary.idle_cost else f"{money(summary.idle_cost, summary.currency)} of it below 5% use; "  # fmt: skip
-    return DeviceFigure(FactRow("cost", f"~{money(summary.cost, summary.currency)}", note=f"{idle}{PROVISIONAL}"))  # fmt: skip
+    return DeviceFigure(FactRow("cost", f"~{money(summary.cost, summary.currency)}", note=f"{idle}{SAMPLED}"))  # fmt: skip

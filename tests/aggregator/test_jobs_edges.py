@@ -4,12 +4,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pytest
 
-from aggregator.jobs.edges import COUNTER, MOST_TRIES, EdgeCounters, JobEdge, grown, interpolated
+from aggregator.jobs.edges import (
+    AT_ONCE,
+    COUNTER,
+    MOST_TRIES,
+    EdgeCounters,
+    JobEdge,
+    grown,
+    interpolated,
+)
+from aggregator.jobs.service import JobService
 from api.jobs import EnergyFrom, JobSummary
+from telemetry.wire.jobs import AllocationKind
 from telemetry.wire.schema import GPU_FAST
 from tests.aggregator.test_jobs_usage import KEYS, SECOND, Site
 
@@ -27,6 +38,16 @@ class Recorded(Site):
                 continue
             for row, joules in enumerate(self.joules):
                 self.stored.setdefault(self.uuid(row), []).append((self.wall, float(joules)))
+
+    def record(self, seconds: float) -> None:
+        """Let the time go on with nobody who counts: the nodes' readings are stored later."""
+        first = self.wall
+        for second in range(round(seconds)):
+            self.joules += self.watts
+            for row, joules in enumerate(self.joules):
+                its = self.stored.setdefault(self.uuid(row), [])
+                its.append((first + (second + 1) * SECOND, float(joules)))
+        self.now += round(seconds)
 
     def answered(self) -> int:
         """Answer what the service wants to read, as a store does; return how many queries there were."""
@@ -131,6 +152,37 @@ def test_what_was_never_stored_stays_a_sum_of_samples_and_is_not_asked_for_for_e
     assert found.energy_joules is not None
 
 
+@pytest.mark.parametrize("all_lost", [True, False])
+def test_the_last_search_comes_before_a_job_is_forgotten_and_is_stored(all_lost: bool) -> None:
+    """It fills a hole of 10 s."""
+    site = Recorded()
+    site.run(61)
+    job_of(site, 1, 30.0, 700.0)
+    end, stored = site.wall, EnergyFrom.PROVISIONAL
+    while KEYS[1] in site.jobs.ledger.jobs:
+        site.run(60)
+        for its in site.stored.values():
+            its[:] = [one for one in its if not (all_lost or abs(one[0] - end) <= 5 * SECOND)]
+        site.answered()
+        due = site.jobs.due(site.now, site.wall)
+        stored = due[0].summary.energy_from if due else stored
+        site.jobs.written(due, site.now)
+        site.jobs.absorb([], [KEYS[1]])
+        site.jobs.forget_ended(site.now, site.wall)
+        assert site.wall - end < 3600 * SECOND
+    assert stored is (EnergyFrom.SAMPLES if all_lost else EnergyFrom.COUNTERS)
+
+
+def test_what_several_members_count_is_looked_for_by_none() -> None:
+    site = Recorded(jobs=JobService(shares=True))
+    site.run(61)
+    job_of(site, 1, 30.0, 700.0)
+    site.run(60)
+    assert site.answered() == 0
+    assert site.summary(1).energy_from is EnergyFrom.SAMPLES
+    assert site.jobs.edges.due(site.wall) == [], "nothing waits for ever"
+
+
 def test_a_gpu_that_two_hold_is_split_by_samples() -> None:
     site = Recorded()
     site.run(61)
@@ -143,6 +195,59 @@ def test_a_gpu_that_two_hold_is_split_by_samples() -> None:
     site.answered()
     assert [site.summary(number).energy_from for number in (1, 2)] == [EnergyFrom.SAMPLES] * 2
     assert site.summary(1).energy_joules == pytest.approx(3000.0, rel=0.02)
+
+
+def test_what_a_process_uses_of_an_allocated_gpu_is_the_energy_of_that_allocation() -> None:
+    site = Recorded()
+    site.run(61)
+    begin = site.wall
+    used = site.held(KEYS[1], 0, begin, kind=AllocationKind.USED)
+    site.send("n0", used)
+    site.run(30)
+    given = site.held(KEYS[2], 0, site.wall)
+    site.send("n0", used, given)
+    site.run(60)
+    site.send("n0", *(msgspec.structs.replace(one, end=site.wall) for one in (used, given)))
+    site.run(40)
+    site.answered()
+    found = [site.summary(number) for number in (1, 2)]
+    assert [one.energy_from for one in found] == [EnergyFrom.SAMPLES, EnergyFrom.COUNTERS]
+    assert [one.energy_joules for one in found] == pytest.approx([3000.0, 6000.0], rel=0.01)
+
+
+def test_what_nobody_counted_is_taken_from_nobody() -> None:
+    """A job that begins and ends while no aggregator runs: the counters have its energy, the use of nobody never had."""
+    site = Recorded()
+    site.run(61)
+    first = site.jobs
+    site.jobs = JobService()
+    site.jobs.meter.unheld = first.meter.unheld
+    site.record(30)
+    begin, site.watts[0] = site.wall, 700.0
+    site.record(120)
+    end, site.watts[0] = site.wall, 100.0
+    site.record(30)
+    site.send("n0", site.held(KEYS[1], 0, begin, end))
+    site.run(40)
+    before = site.unheld()
+    site.answered()
+    assert site.summary(1).energy_joules == pytest.approx(120 * 700.0, rel=0.01)
+    assert site.unheld() == before > 0
+
+
+def test_a_gpu_that_two_held_while_nobody_counted_is_of_neither_alone() -> None:
+    site = Recorded()
+    site.run(61)
+    begin = site.wall
+    site.record(60)
+    ends = [site.held(KEYS[number], 0, begin, site.wall) for number in (1, 2)]
+    site.record(60)
+    site.send("n0", *ends)
+    site.run(60)
+    site.answered()
+    found = [site.summary(number) for number in (1, 2)]
+    assert [one.energy_from for one in found] == [EnergyFrom.SAMPLES] * 2
+    assert [one.energy_joules for one in found] == pytest.approx([3000.0] * 2, rel=0.02)
 
 
 def test_what_was_counted_outlives_the_aggregator() -> None:
@@ -203,6 +308,19 @@ def test_edges_that_nobody_wants_are_forgotten() -> None:
     assert window.edges == (JobEdge("n", "a", at + 2),)
     counters.want("n", "a", set())
     assert counters.due(10_000 * SECOND) == []
+
+
+def test_the_edges_of_a_job_on_all_gpus_are_counted_some_at_a_time() -> None:
+    counters = EdgeCounters()
+    for number in range(2 * AT_ONCE + 4):
+        counters.want(f"n{number % 7}", f"g{number}", {100 * SECOND})
+    (window,) = counters.due(1000 * SECOND)
+    parts = [part.edges for part in window.parts()]
+    assert [len(part) for part in parts] == [AT_ONCE, AT_ONCE, 4]
+    assert sorted(window.edges) == [edge for part in parts for edge in part]
+    read = {(edge.node, edge.gpu): (times(99, 101), np.array([1.0, 3.0])) for edge in window.edges}
+    found = [counters.note(part, read) for part in window.parts()]
+    assert set().union(*found) == set(window.edges)
 
 
 def test_a_job_that_rests_and_goes_on_moves_what_it_used_once() -> None:

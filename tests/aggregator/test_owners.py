@@ -74,6 +74,12 @@ def test_the_first_entry_that_fits_names_the_owner(
     assert Owners(entries()).of(rule, node, {"rack": rack}, name) == owner
 
 
+def test_an_entry_for_all_circuits_is_for_no_gpu() -> None:
+    owners = Owners(entries('[[owners]]\nname = "facility"\ncircuits = ["*"]\n'))
+    assert owners.of("circuit_overload", None, {}, "r1-a") == "facility"
+    assert owners.of("gpu_lost", inventory("dgx-1"), {}, "") == ""
+
+
 def fired(engine: RuleEngine, fleet: Fleet, now: float, events: tuple[Event, ...] = (),
           snapshots: tuple[PowerSnapshot, ...] = ()) -> list[Alert]:  # fmt: skip
     """What began to fire."""

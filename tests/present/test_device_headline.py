@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
+from aggregator.access.private_fields import public_json
 from api.alerts import AlertState, Severity
+from api.decoding import decode
 from api.device import GpuPageReply, GpuReply, NodePageReply
 from api.fleet import NodeReply, NodeStatus
+from api.jobs import GpuHolder
 from api.power import TripSeconds
 from present.device.figures import UNKNOWN, DeviceFigure, gpu_figures, node_figures, others
 from present.fleet.device_headline import OpenAlert, gpu_headline, node_headline
@@ -51,7 +55,7 @@ def test_a_node_is_well_only_where_its_gpus_and_its_feeds_are_known() -> None:
     partly = node_headline(node(*COOL_ONES, gpu(2, {})), [], [ASSUMED], {})
     assert (partly.urgency, partly.text) == (Urgency.UNKNOWN, IN_THE_KNOWN)
     assert "The power of 1 of 3 GPUs is not known" in partly.why
-    assert "the load of 1 of 1 circuit that feed it is not measured" in partly.why
+    assert "the load of 1 of 1 circuit that feeds it is not measured" in partly.why
     silent = node_headline(node(*COOL_ONES, state=NodeStatus.STALE, age_seconds=42.0), [], [COOL], {})  # fmt: skip
     assert silent.urgency is Urgency.UNKNOWN
     assert silent.text == "dgx-02 is stale: nothing new for 42 s"
@@ -123,6 +127,16 @@ def test_the_figures_of_a_node_say_how_many_of_its_gpus_are_read() -> None:
     blind = list(node_figures(node(LOST)))
     assert [one.row.value for one in blind] == [UNKNOWN] * 4
     assert all(one.part is None and one.row.tone is Tone.STALE for one in blind)
+
+
+def test_jobs_that_are_hidden_from_the_reader_are_not_counted_as_one() -> None:
+    jobs = [GpuHolder(scheduler="slurm", job=str(number), user="ada") for number in (1, 2)]
+    held = [replace(one, holders=[job]) for one, job in zip(COOL_ONES, jobs, strict=True)]
+    assert said(list(node_figures(node(*held))))["held by"] == "2 jobs | 2 of 2 GPUs held"
+    hidden = decode(public_json(msgspec.json.encode(node(*held))), NodePageReply)
+    found = said(list(node_figures(hidden)))
+    assert "held by" not in found
+    assert found["held"] == "2 of 2 GPUs | "
 
 
 @pytest.mark.parametrize(("readings", "tones"), [(WARM, {"": 5}), (SLOW, {"warn": 2, "": 3}), ({}, {"stale": 5})])  # fmt: skip

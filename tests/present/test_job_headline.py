@@ -9,11 +9,11 @@ import msgspec
 import pytest
 
 from api.alerts import Severity
-from api.jobs import JobAlert, JobPhase, JobReply, JobRow, JobsReply, JobSummary
+from api.jobs import EnergyFrom, JobAlert, JobPhase, JobReply, JobRow, JobsReply, JobSummary
 from present.device.figures import UNKNOWN
 from present.fleet.headline import Urgency
 from present.fleet.job_headline import (
-    PROVISIONAL,
+    SAMPLED,
     JobGpu,
     job_figures,
     job_headline,
@@ -79,7 +79,29 @@ def test_a_state_has_its_sentence(more: dict[str, Any], urgency: Urgency, text: 
     assert (found.urgency, found.text) == (urgency, text)
 
 
-def test_energy_and_cost_are_provisional_and_never_a_number_where_they_are_not_known() -> None:
+@pytest.mark.parametrize(
+    ("basis", "value", "note"),
+    [
+        (EnergyFrom.COUNTERS, "6.94 kWh", "by the GPUs' counters at begin and end"),
+        (EnergyFrom.PROVISIONAL, "~6.94 kWh", "provisional, added up from samples so far"),
+    ],
+)
+def test_energy_by_counters_is_not_called_provisional(
+    basis: EnergyFrom, value: str, note: str
+) -> None:
+    whole = msgspec.structs.replace(WHOLE, energy_joules=25e6, energy_from=basis)
+    bare = msgspec.structs.replace(whole, wall_joules=None)
+    (found,) = (
+        one.row for one in job_figures(reply(summary=bare), []) if "energy" in one.row.label
+    )
+    assert (found.value, found.note) == (value, f"{note}; not at the wall")
+    (found,) = (
+        one.row for one in job_figures(reply(summary=whole), []) if "energy" in one.row.label
+    )
+    assert found.note == f"{SAMPLED}; 6.94 kWh at its GPUs, {note}"
+
+
+def test_energy_and_cost_are_rough_and_never_a_number_where_they_are_not_known() -> None:
     shown = {one.row.label: one.row for one in job_figures(reply(), [300.0, None, 310.0])}
     assert shown["use, mean"].value == "92%"
     assert shown["GPU hours"].note == "3 GPUs for 3 h; 99% of it read"
@@ -87,7 +109,7 @@ def test_energy_and_cost_are_provisional_and_never_a_number_where_they_are_not_k
     assert shown["energy at the wall"].value == "~8.00 kWh"
     assert shown["cost"].value == "~$1.25"
     for label in ("energy at the wall", "cost"):
-        assert PROVISIONAL in shown[label].note
+        assert SAMPLED in shown[label].note
     bare = {one.row.label: one.row for one in job_figures(reply(summary=None), [None])}
     assert {row.value for row in bare.values()} == {UNKNOWN}
     assert {row.tone for row in bare.values()} == {Tone.STALE}
@@ -127,7 +149,12 @@ def test_sums_over_jobs_leave_out_what_is_not_known_and_say_so() -> None:
     assert (shown["running"].value, shown["running"].note) == ("2 jobs", "6 GPUs held")
     assert shown["use of held GPUs"].value == "92%"
     assert shown["energy at the wall"].value == "≥8.00 kWh"
-    assert shown["cost"].note == f"without 1 job of which it is not known; {PROVISIONAL}"
+    assert shown["cost"].note == f"without 1 job of which it is not known; {SAMPLED}"
+    free = msgspec.structs.replace(WHOLE, cost=None, currency="")
+    later = {
+        one.row.label: one.row for one in jobs_figures(listed(reply(summary=free).job, reply().job))
+    }
+    assert later["cost"].value == "≥$1.25", "the newest has no cost, nor a currency"
     whole = {one.row.label: one.row for one in jobs_figures(listed(reply().job))}
     assert whole["cost"].value == "~$1.25"
     none = {one.row.label: one.row.value for one in jobs_figures(listed(reply(summary=None).job))}

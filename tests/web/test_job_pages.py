@@ -9,10 +9,15 @@ import msgspec
 import pytest
 
 from aggregator.http.config import HttpConfig
+from aggregator.http.nodes import device
 from aggregator.web.job_list import COLUMNS, jobs_body
+from aggregator.web.job_pages import _held_now
 from api.alerts import Severity
 from api.jobs import JobPhase, JobRow, JobsReply, JobSummary
+from present.device.figures import USE
+from present.device.gpu import CLOCK_LIMITS
 from telemetry.devices import Event
+from telemetry.metric import Table
 from telemetry.text import rfc3339
 from telemetry.wire.jobs import Job, JobKey, JobSourceState, UserPrivacy
 from tests.aggregator.fake_view import START
@@ -29,6 +34,22 @@ NOT_KNOWN = re.compile(r"\b0(\.0+)? (W|kWh|%|GiB|EUR)")
 def ids(page: Page) -> list[str]:
     """Jobs of a table by the links of its rows."""
     return [link.partition("?")[0].removeprefix("jobs/") for link in page.links if link.startswith("jobs/")]  # fmt: skip
+
+
+async def test_what_the_gpus_of_a_job_read_now_is_as_their_own_pages_have_it() -> None:
+    """A job may hold all of a fleet: only what its page needs is read, in columns."""
+    view = await busy_lab()
+    found = _held_now(view, {*view.fleet.by_uuid, "GPU-gone"})
+    assert found.keys() == view.fleet.by_uuid.keys()
+    names = {USE, *CLOCK_LIMITS}
+    for uuid, one in found.items():
+        row = view.fleet.by_uuid[uuid]
+        entry = view.fleet.gpus[row]
+        assert entry is not None
+        assert (one.node, one.index) == (entry[0], entry[1].index)
+        readings = device(view.fleet, Table.GPU, row, view.now()).readings
+        assert one.readings == pytest.approx({each: readings[each] for each in names & readings.keys()})  # fmt: skip
+    assert any(one.readings for one in found.values())
 
 
 async def test_jobs_are_in_the_menu_where_a_node_says_who_holds_its_gpus() -> None:
@@ -82,7 +103,7 @@ async def test_a_job_has_what_it_did_its_gpus_its_past_and_its_faults() -> None:
         for words in (
             "Job 4711 pretrain", "user ada", "account physics", "waited 90 s", "3, asked for 4",
             "xid 79 once while it ran", "fell off the bus", "allocated, step 0",
-            "a tenth of the time below", "1 of 3 GPUs without a process now", "provisional: counted as it ran",
+            "a tenth of the time below", "1 of 3 GPUs without a process now", "added up from samples",
             "n1 GPU 0 is slowed down: power brake", "its 2 other GPUs wait for it",
         ):  # fmt: skip
             assert words in page.text, words
