@@ -21,7 +21,6 @@ from aggregator.settings.members import MembersConfig
 from aggregator.settings.remote_write import RemoteWriteConfig
 from aggregator.settings.slurm import SlurmAskConfig
 from alerts.config import AlertsConfig
-from alerts.rules.rule import load, monitor_rules
 from telemetry.errors import ConfigError
 from telemetry.wire.mqtt import BrokerConfig
 from telemetry.wire.topics import check_name
@@ -282,6 +281,8 @@ class AggregatorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
     def _rule_names(self) -> list[str]:
         """Return the names of the rules in force. Raises `ConfigError`."""
+        from alerts.rules.rule import load, monitor_rules  # noqa: PLC0415 - NumPy: not for the settings of a collector
+
         return [rule.name for rule in (*load(self.rules), *monitor_rules())]
 
 

@@ -189,7 +189,7 @@ def relieve(demo: Demo, terminal: Terminal) -> None:
     assert first in rows[0]
     assert "TRIP" in rows[0]
     terminal.press("Enter")
-    terminal.wait(f"Circuits {STEP} {first}", "TRIP", "relief", "W per GPU would do")
+    terminal.wait(f"Circuits {STEP} {first}", "TRIP", "relief", "until each GPU draws at most")
 
 
 def scrub(demo: Demo, terminal: Terminal) -> None:
