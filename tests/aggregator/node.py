@@ -192,7 +192,10 @@ class ScriptedNode:
         spans = tuple(
             FrameSpan(session, min(kept), max(kept)) for session, kept in self.ring.items() if kept
         )
-        status = CollectorStatus(state=NodeState.ONLINE, session=self.session, ring=spans)
+        interval = self.step / 10**9
+        status = CollectorStatus(
+            state=NodeState.ONLINE, session=self.session, interval=interval, ring=spans
+        )
         await self.publish(Topic.STATUS, messages.encode(status), retain=True)
         its = msgspec.structs.replace(self.made_of, node=self.name, session=self.session)
         await self.publish(Topic.INVENTORY, messages.encode(its), retain=True)

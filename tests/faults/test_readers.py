@@ -89,6 +89,13 @@ def _text(body: bytes) -> bytes:
     return bytes([0x81, 0x80 | len(body), 0, 0, 0, 0]) + body
 
 
+class QuickNode(ScriptedNode):
+    """A node that reads a hundred times a second, and says so: thousands of frames in seconds are no leap then, and its
+    clock is not hours ahead."""
+
+    step = 10**7
+
+
 @fault("6", "the broker drops, the holes are seen by their numbers, all is sent again")
 async def test_stopped_aggregator(tmp_path: Path, seed: int, observe: Observe) -> None:
     """SIGSTOP of the aggregator until mosquitto's queue of 100 messages has overflowed."""
@@ -98,8 +105,7 @@ async def test_stopped_aggregator(tmp_path: Path, seed: int, observe: Observe) -
     cluster = Cluster(tmp_path, broker, seed, {"aggregator": chaos.port})
     try:
         cluster.start("aggregator")
-        async with ScriptedNode(broker.config, "a", gpus=32) as node:
-            node.step = 10**7  # thousands of frames in seconds: its clock must not be hours ahead
+        async with QuickNode(broker.config, "a", gpus=32) as node:
             await _stored(cluster, node)
             process = cluster.processes["aggregator"]
             process.send_signal(signal.SIGSTOP)
