@@ -12,7 +12,7 @@ from api.use import UseReply, UseRow
 from present.bill import UNKNOWN, demand_row, total_rows
 from present.device.figures import UNKNOWN as ABSENT_FIGURE
 from present.device.figures import DeviceFigure
-from present.fleet.headline import Headline, Urgency
+from present.fleet.headline import Headline, Urgency, sentence
 from present.row import FactRow, Tone
 from present.units import at_least, energy, kilowatt_hours, money, number, percent, roughly, watts
 from telemetry.text import counted, short_duration
@@ -35,7 +35,7 @@ def bill_headline(bill: MonthBill) -> Headline:
     if not bill.lines or bill.total is None:
         text = f"{bill.month}: {kilowatt_hours(bill.kwh_measured)} measured"
         why = ["no price is set, so that its cost is not known", *doubts[1 if total.note else 0 :]]
-        return Headline(Urgency.UNKNOWN, text, _sentence(why))
+        return Headline(Urgency.UNKNOWN, text, sentence(*why))
     if bill.finished:
         text, why = f"{bill.month} cost {total.value}", doubts
     elif rest and rest[0].value != UNKNOWN:
@@ -44,12 +44,7 @@ def bill_headline(bill: MonthBill) -> Headline:
     else:
         text, why = f"{bill.month} has cost {at_least(total.value, partial=bool(total.note))} so far", [rest[0].note if rest else "", *doubts]  # fmt: skip
         doubts = doubts or ["no forecast"]
-    return Headline(Urgency.UNKNOWN if doubts else Urgency.WELL, text, _sentence(why))
-
-
-def _sentence(parts: Sequence[str]) -> str:
-    words = "; ".join(filter(None, parts))
-    return words[:1].upper() + words[1:]
+    return Headline(Urgency.UNKNOWN if doubts else Urgency.WELL, text, sentence(*why))
 
 
 def bill_figures(bill: MonthBill, today: Upkeep | None = None) -> Iterator[DeviceFigure]:

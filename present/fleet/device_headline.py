@@ -14,7 +14,7 @@ from present.circuit.figures import assumed, known, share
 from present.circuit.rows import share_row
 from present.device.figures import CLOCK, CLOCK_LIMIT, HEAT, POWER, others, readings_of, slowed
 from present.device.gpu import Read, clock_limit_row, gpu_name, state_row
-from present.fleet.headline import IN_THE_KNOWN, WELL, Headline, Urgency, circuit_headline
+from present.fleet.headline import IN_THE_KNOWN, WELL, Headline, Urgency, circuit_headline, sentence
 from present.row import Tone
 from present.units import celsius, megahertz
 from telemetry.text import ABSENT, counted, duration
@@ -53,7 +53,7 @@ def node_headline(
     parts = [f"hottest GPU {celsius(hottest)}" if hottest is not None else ""]
     if circuits and share_row(circuits[0]).value != ABSENT:
         parts.append(f"nearest limit: {circuits[0].id} at {share_row(circuits[0]).value}")
-    return _calm("; ".join(filter(None, _missing(page.gpus, circuits))), _sentence(parts))
+    return _calm("; ".join(filter(None, _missing(page.gpus, circuits))), sentence(*parts))
 
 
 def gpu_headline(
@@ -68,7 +68,7 @@ def gpu_headline(
     limit = clock_limit_row(read)
     parts = (f"clocks held by {limit.value}" if limit.tone else "", *_beside(read, peers))
     missing = "" if POWER in page.readings else "its power is not known"
-    return _calm(missing, _sentence(parts))
+    return _calm(missing, sentence(*parts))
 
 
 def _worst(found: Iterable[Headline]) -> Headline | None:
@@ -77,13 +77,8 @@ def _worst(found: Iterable[Headline]) -> Headline | None:
 
 def _calm(missing: str, why: str) -> Headline:
     if missing:
-        return Headline(Urgency.UNKNOWN, IN_THE_KNOWN, ". ".join(filter(None, (_sentence([missing]), why))))  # fmt: skip
+        return Headline(Urgency.UNKNOWN, IN_THE_KNOWN, ". ".join(filter(None, (sentence(missing), why))))  # fmt: skip
     return Headline(Urgency.WELL, WELL, why)
-
-
-def _sentence(parts: Iterable[str]) -> str:
-    words = "; ".join(filter(None, parts))
-    return words[:1].upper() + words[1:]
 
 
 def _of_alerts(alerts: Sequence[OpenAlert]) -> Iterator[Headline]:
@@ -120,10 +115,10 @@ def _of_gpus(
         beside = peers or [each for each in gpus if each is not one]
         state = state_row(one.gpu, one.readings, one.gaps)
         if state.value and state.tone is Tone.CRIT:
-            yield Headline(Urgency.PAGE, _sentence([f"{name} is {state.value}"]), _sentence([state.note]))  # fmt: skip
+            yield Headline(Urgency.PAGE, sentence(f"{name} is {state.value}"), sentence(state.note))  # fmt: skip
         elif reasons := slowed(read):
             words = f"{name} is slowed down: {reasons}"
-            yield Headline(Urgency.TICKET, _sentence([words]), _sentence(_beside(read, beside)))
+            yield Headline(Urgency.TICKET, sentence(words), sentence(*_beside(read, beside)))
 
 
 def _beside(read: Read, peers: Sequence[GpuReply]) -> Iterator[str]:

@@ -69,6 +69,12 @@ class Headline:
     """The circuit that trips first, if the load stays."""
 
 
+def sentence(*parts: str) -> str:
+    """Return parts of a sentence in one, but for empty ones, with a capital letter."""
+    words = "; ".join(filter(None, parts))
+    return words[:1].upper() + words[1:]
+
+
 def headline(
     incidents: Sequence[Incident], circuits: Sequence[CircuitState], heard: Heard
 ) -> Headline:

@@ -9,7 +9,7 @@ from api.alerts import Severity
 from api.jobs import EnergyFrom, JobPhase, JobReply, JobRow, JobsReply
 from present.device.figures import UNKNOWN, USE, DeviceFigure, others, slowed
 from present.device.gpu import gpu_name
-from present.fleet.headline import Headline, Urgency
+from present.fleet.headline import Headline, Urgency, sentence
 from present.row import FactRow, Tone
 from present.units import (
     ENERGY_FROM,
@@ -56,20 +56,15 @@ def job_headline(reply: JobReply, gpus: Sequence[JobGpu]) -> Headline:
         more = len(reply.alerts) - 1
         what = lead.summary or f"{lead.rule.replace('_', ' ')} on {lead.node}"
         rest = f" (and {counted(more, 'more alert')})" if more else ""
-        why = _gpu_words(slow, gpus) or _sentence(waits if lead.gpu else "")
+        why = _gpu_words(slow, gpus) or sentence(waits if lead.gpu else "")
         return Headline(urgency, f"{what}{rest}", why)
     if slow is not None:
         name = gpu_name(slow.node, slow.index)
-        return Headline(Urgency.TICKET, f"{name} is slowed down: {slowed(slow.readings.get)}", _sentence(_use_words(slow, gpus), waits))  # fmt: skip
+        return Headline(Urgency.TICKET, f"{name} is slowed down: {slowed(slow.readings.get)}", sentence(_use_words(slow, gpus), waits))  # fmt: skip
     odd = [one for one in job.hints if not one.startswith(_DOUBTS)]
     if odd:
-        return Headline(Urgency.TICKET, _sentence(odd[0]), _sentence(*odd[1:]))
+        return Headline(Urgency.TICKET, sentence(odd[0]), sentence(*odd[1:]))
     return _running(job, reply.at)
-
-
-def _sentence(*parts: str) -> str:
-    words = "; ".join(filter(None, parts))
-    return words[:1].upper() + words[1:]
 
 
 def _waiting(peers: int) -> str:
@@ -99,7 +94,7 @@ def _ended(job: JobRow) -> Headline:
     failed = bool(job.exit_code) or word in {"failed", "node fail", "out of memory", "timeout"}
     code = f", exit code {job.exit_code}" if job.exit_code else ""
     text = f"It ended after {ran}{f': {word}' if word else ''}{code}"
-    return Headline(Urgency.TICKET if failed else Urgency.WELL, text, _sentence(*job.hints))
+    return Headline(Urgency.TICKET if failed else Urgency.WELL, text, sentence(*job.hints))
 
 
 def _running(job: JobRow, at: int) -> Headline:
@@ -111,8 +106,8 @@ def _running(job: JobRow, at: int) -> Headline:
     short = "too short a time to judge" if ran < _SHORT else ""
     use = roughly(percent(summary.utilization_ratio), partial=summary.partial)
     if summary.partial:
-        return Headline(Urgency.UNKNOWN, text, _sentence(f"use {use} in the mean of what was read", short))  # fmt: skip
-    return Headline(Urgency.WELL, text, _sentence(f"use {use} in the mean", short))
+        return Headline(Urgency.UNKNOWN, text, sentence(f"use {use} in the mean of what was read", short))  # fmt: skip
+    return Headline(Urgency.WELL, text, sentence(f"use {use} in the mean", short))
 
 
 def jobs_headline(reply: JobsReply) -> Headline:
