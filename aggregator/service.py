@@ -16,7 +16,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from typing import TYPE_CHECKING
 
 import msgspec
-import numpy as np
 
 from aggregator.access.tokens import TOKENS
 from aggregator.alerting.delivery_view import DeliveryView
@@ -24,6 +23,7 @@ from aggregator.alerting.node_labels import LabelsByNode, NodeLabels
 from aggregator.alerting.pipeline import AlertPipeline
 from aggregator.alerting.service import AlertingService
 from aggregator.assembly.http_server import listening
+from aggregator.assembly.job_edges import count_edges
 from aggregator.assembly.store_choice import Lock, open_store
 from aggregator.config import AggregatorConfig, shard_names
 from aggregator.electrical.service import ElectricalService
@@ -47,10 +47,9 @@ from aggregator.ingest.held_messages import HeldMessages, when_idle
 from aggregator.ingest.ids import IdRegistry
 from aggregator.ingest.router import MessageRouter
 from aggregator.jobs import unheld
-from aggregator.jobs.edges import COUNTER, SECOND, EdgeWindow, Readings
 from aggregator.jobs.scheduled import SchedulerWord
 from aggregator.jobs.service import MOST_AT_ONCE, STEP_SECONDS, JobService
-from aggregator.jobs.usage import LONGEST_HOLD, CountedMonth
+from aggregator.jobs.usage import CountedMonth
 from aggregator.load.heap import HeapFreezer, keep_heap, release_heap
 from aggregator.load.meter import ArrivalClock
 from aggregator.load.round_robin import RoundRobin
@@ -70,7 +69,7 @@ from aggregator.scheduler.listed import JobListing
 from aggregator.scheduler.poll import SlurmPoll
 from aggregator.stats import add_lags
 from aggregator.store.executor import StoreExecutor
-from aggregator.store.protocol import Batch, PastInstants
+from aggregator.store.protocol import Batch
 from aggregator.view import AggregatorView, FlushBroadcast, SingleView, parts_of
 from alerts.rules.rule import load as load_rules
 from alerts.rules.rule import monitor_rules
@@ -83,7 +82,6 @@ from telemetry.devices import Event, Gpu
 from telemetry.errors import BusError, ConfigError, KilowattError, NodeError, StoreError, WireError
 from telemetry.files.local_token import state_folders
 from telemetry.fleet import Fleet
-from telemetry.metric import Lane, Table
 from telemetry.notations.slurm import gres_order
 from telemetry.runtime.set_aside import SetAside
 from telemetry.runtime.supervision import ProgressMarks, Supervisor
@@ -847,25 +845,10 @@ class Aggregator(SingleView):
                     self.fleet, now, wall, electrical.node_watts(), price, counted
                 ):
                     await self._round_robin.turn()
-                await self._count_edges(store, wall)
+                await count_edges(self.jobs, store, wall, self._round_robin.turn)
                 await self._write_jobs(store)
                 await self._save_unheld(now)
                 self.jobs.forget_ended(now, wall)
-
-    async def _count_edges(self, store: StoreExecutor, wall: int) -> None:
-        """Read the counters of GPUs at the begins and ends of what jobs held of them."""
-        failed = False
-        for window in self.jobs.edges_due(wall):
-            readings: Readings = {}
-            if not failed:
-                try:
-                    readings = await _counters(store, window)
-                except StoreError as error:  # asked again later
-                    log.warning("store: the energy of jobs is counted later: %s", error)
-                    failed = True
-            for part in window.parts():
-                self.jobs.note_edges(part, readings)
-                await self._round_robin.turn()
 
     async def _save_unheld(self, now: float) -> None:
         """Save the use of GPUs that no job held, once a minute."""
@@ -996,18 +979,6 @@ class Aggregator(SingleView):
                 log.warning("node=%s sends as %s now, and its history stays under the old name: %s", old, new, error)  # fmt: skip
             else:
                 log.warning("node=%s has the name %s now: %s", old, new, why)
-
-
-async def _counters(store: StoreExecutor, window: EdgeWindow) -> Readings:
-    """Return what the store has of counters of GPUs around the edges of a window. Raises `StoreError`."""
-    instants = PastInstants(window.first, SECOND, window.count)
-    reach = {Lane.FAST: int(LONGEST_HOLD) * SECOND}
-    past = await store.past(Table.GPU, [COUNTER], instants, reach, window.nodes)
-    times, joules = past.seen[Lane.FAST], past.columns[COUNTER]
-    return {
-        (each.node, each.key): (times[:, at], joules[:, at].astype(np.float64))
-        for at, each in enumerate(past.devices)
-    }
 
 
 async def _every(seconds: float, stop: asyncio.Event | None = None) -> AsyncIterator[float]:

@@ -8,7 +8,6 @@ lie a second apart, and those that were missed come later; between the two aroun
 from __future__ import annotations
 
 import heapq
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -192,4 +191,4 @@ def grown(spans: Sequence[tuple[int, int]], counters: Mapping[int, float]) -> fl
         if not 0 <= joules <= MOST_WATTS * max((end - begin) / SECOND, 1.0):
             return None
         total += joules
-    return total if math.isfinite(total) else None
+    return total

@@ -1,0 +1,48 @@
+"""Counters of GPUs at the begins and ends of jobs, brought from the store to the jobs."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+
+import numpy as np
+
+from aggregator.jobs.edges import COUNTER, SECOND, EdgeWindow, Readings
+from aggregator.jobs.service import JobService
+from aggregator.jobs.usage import LONGEST_HOLD
+from aggregator.store.executor import StoreExecutor
+from aggregator.store.protocol import PastInstants
+from telemetry.errors import StoreError
+from telemetry.metric import Lane, Table
+
+log = logging.getLogger(__name__)
+
+
+async def count_edges(
+    jobs: JobService, store: StoreExecutor, wall_ns: int, turn: Callable[[], Awaitable[None]]
+) -> None:
+    """Read what is to be looked for now, in steps between which others have their `turn`."""
+    failed = False
+    for window in jobs.edges_due(wall_ns):
+        readings: Readings = {}
+        if not failed:
+            try:
+                readings = await _counters(store, window)
+            except StoreError as error:  # asked again later
+                log.warning("store: the energy of jobs is counted later: %s", error)
+                failed = True
+        for part in window.parts():
+            jobs.note_edges(part, readings)
+            await turn()
+
+
+async def _counters(store: StoreExecutor, window: EdgeWindow) -> Readings:
+    """Return what the store has of counters of GPUs around the edges of a window. Raises `StoreError`."""
+    instants = PastInstants(window.first, SECOND, window.count)
+    reach = {Lane.FAST: int(LONGEST_HOLD) * SECOND}
+    past = await store.past(Table.GPU, [COUNTER], instants, reach, window.nodes)
+    times, joules = past.seen[Lane.FAST], past.columns[COUNTER]
+    return {
+        (each.node, each.key): (times[:, at], joules[:, at].astype(np.float64))
+        for at, each in enumerate(past.devices)
+    }
