@@ -32,7 +32,6 @@ from aggregator.web.markup import section
 from aggregator.web.multiples import (
     METRICS,
     PEERS_IN_GREY,
-    SHARED_PAST,
     Beside,
     beside_chart,
     multiples,
@@ -45,7 +44,7 @@ from aggregator.web.node_list import (
     nodes_body,
 )
 from aggregator.web.node_page import NodeParts, node_body, odd_one
-from aggregator.web.past_readings import FROM_DATA, power_of_gpus, readings_of
+from aggregator.web.past_readings import FROM_DATA, SHARED_PAST, power_of_gpus, readings_of
 from aggregator.web.port_pages import ports_of_node
 from alerts.message.commands import recover_of
 from api.alerts import Alert, AlertState, Severity
@@ -231,9 +230,10 @@ async def _past(
     view = request.app[VIEW]
     start, end = between(asked.get("from"), asked.get("to"), view.wall(), USUAL_SPAN)
     key = (gpu, *metrics, asked.get("from"), asked.get("to"))
-    return await request.app[SHARED_PAST].read(
+    found: Mapping[str, Beside] = await request.app[SHARED_PAST].read(
         key, lambda: past_beside(view, gpu, peers, metrics, start, end)
     )
+    return found
 
 
 def _peers(view: AggregatorView, gpu: Gpu) -> list[GpuReply]:

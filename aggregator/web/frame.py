@@ -10,8 +10,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import hashlib
-import math
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
 from pathlib import Path
@@ -38,8 +36,9 @@ from aggregator.web.content import PageContent
 from aggregator.web.gpu_holders import jobs_on
 from aggregator.web.headline_part import OLD
 from aggregator.web.icons import HATCHES
+from aggregator.web.made_once import MadeOnce
 from aggregator.web.markup import clock_time, path, text
-from aggregator.web.multiples import SHARED_PAST, SharedPast
+from aggregator.web.past_readings import MOST_PASTS, PAST_SECONDS, SHARED_PAST
 from api.alerts import Severity
 
 Page = Callable[[web.Request], Awaitable[PageContent]]
@@ -113,29 +112,15 @@ class SharedContents:
     MOST = 64
 
     def __init__(self) -> None:
-        self._made: OrderedDict[
-            tuple[str, bool, bool], tuple[float, asyncio.Future[tuple[bytes, bool]]]
-        ]
-        self._made = OrderedDict()
+        self._made = MadeOnce[tuple[bytes, bool]](self.SECONDS, self.MOST)
 
     async def body(self, page: Page, request: web.Request) -> tuple[bytes, bool]:
         """Return a page in its frame for a caller, and whether it is compressed; made anew for a person who
         loads it again. Raises what the page raises."""
         zipped = accepts_gzip(request.headers.get(hdrs.ACCEPT_ENCODING, ""))
         key = (str(request.rel_url), request[CALLER].sees_private, zipped)
-        now = asyncio.get_running_loop().time()
-        at, made = self._made.get(key, (-math.inf, None))
         anew = hdrs.CACHE_CONTROL in request.headers
-        if made is None or anew or now - at > self.SECONDS or made.cancelled():
-            made = asyncio.ensure_future(self._make(page, request, zipped))
-            self._made[key] = (now, made)
-            self._made.move_to_end(key)
-            while (
-                len(self._made) > self.MOST
-                or now - next(iter(self._made.values()))[0] > self.SECONDS
-            ):
-                self._made.popitem(last=False)
-        return await asyncio.shield(made)
+        return await self._made.read(key, lambda: self._make(page, request, zipped), anew=anew)
 
     async def _make(self, page: Page, request: web.Request, zipped: bool) -> tuple[bytes, bool]:
         html = _html(request, await page(request))
@@ -158,7 +143,7 @@ def static_files() -> dict[str, tuple[bytes, str, str]]:
 def add_pages(app: web.Application, expect: Callable[[web.Request], Awaitable[None]]) -> None:
     """Add the routes of the pages to an application. `expect` answers `Expect: 100-continue`."""
     app[SHARED] = SharedContents()
-    app[SHARED_PAST] = SharedPast()
+    app[SHARED_PAST] = MadeOnce(PAST_SECONDS, MOST_PASTS)
     for route, page in PAGES.items():
         app.router.add_get(route, functools.partial(_answer, page), expect_handler=expect)
     app.router.add_get("/static/{name}", _static, expect_handler=expect)

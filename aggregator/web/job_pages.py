@@ -24,8 +24,7 @@ from aggregator.web.job_list import COLUMNS, NEWEST, jobs_body
 from aggregator.web.job_page import GpuName, JobParts, faults_body, job_body
 from aggregator.web.load_chart import NOTHING_STORED, load_chart
 from aggregator.web.markup import link, path, text
-from aggregator.web.multiples import SHARED_PAST
-from aggregator.web.past_readings import power_and_use
+from aggregator.web.past_readings import SHARED_PAST, power_and_use
 from aggregator.web.use_strip import use_strip
 from api.alerts import Incident, Severity
 from api.jobs import AllocationRow, JobReply, JobRow

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-import math
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
-
-from aiohttp import web
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from aggregator.view import AggregatorView
 from aggregator.web.load_chart import LoadSeries, load_chart
@@ -18,47 +14,12 @@ from present.device.reading import metric_text
 from telemetry.catalogue import BY_NAME
 from telemetry.metric import Table
 
-Made = TypeVar("Made")
 MOST_PEERS = 8
 """Other GPUs of which the median is: each costs a question to the store."""
 PEERS_IN_GREY = '<p class="dim">grey: the median of the others</p>'
 METRICS = (HEAT, CLOCK, POWER, USE)
 _LIMITS = {HEAT: "slows at", POWER: "limit"}
 """Words of the line that is drawn over a chart."""
-
-
-class SharedPast:
-    """Readings of the past as pages have asked for them, for all who look at them within ten seconds: a page beside others asks the store
-    some dozens of questions, of 5 ms each."""
-
-    SECONDS = 10.0
-    MOST = 64
-
-    def __init__(self) -> None:
-        self._made: dict[tuple[str | None, ...], tuple[float, asyncio.Future[Any]]] = {}
-
-    async def read(
-        self, key: tuple[str | None, ...], make: Callable[[], Coroutine[Any, Any, Made]]
-    ) -> Made:
-        """Return what was made under a key lately, or make it. Raises what `make` raises."""
-        now = asyncio.get_running_loop().time()
-        at, made = self._made.get(key, (-math.inf, None))
-        if (
-            made is None
-            or now - at > self.SECONDS
-            or made.cancelled()
-            or (made.done() and made.exception())
-        ):
-            made = asyncio.ensure_future(make())
-            self._made.pop(key, None)
-            self._made[key] = (now, made)
-            while len(self._made) > self.MOST:
-                self._made.pop(next(iter(self._made)))
-        found: Made = await asyncio.shield(made)
-        return found
-
-
-SHARED_PAST = web.AppKey("shared_past", SharedPast)
 
 
 class Beside(NamedTuple):

@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean, median
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from aiohttp import web
 
 from aggregator.http.history import USUAL_POINTS, series_of
 from aggregator.view import AggregatorView
 from aggregator.web.load_chart import LoadSeries
+from aggregator.web.made_once import MadeOnce
 from telemetry.catalogue import BY_NAME
 from telemetry.metric import Table, Unit
 
@@ -24,6 +27,10 @@ _UNITS = {
 """Factor and unit of a chart's axis."""
 FROM_DATA = frozenset({Unit.CELSIUS, Unit.HERTZ})
 """Units whose zero says nothing: their axis begins near the lowest reading."""
+SHARED_PAST = web.AppKey("shared_past", MadeOnce[Any])
+"""Readings of the past as pages have asked for them: a page beside others asks the store some dozens of questions, of 5 ms
+each."""
+PAST_SECONDS, MOST_PASTS = 10.0, 64
 _LEAST_BUCKET = 10
 """Seconds: a node that reads once a second has several readings in it, whatever its phase."""
 
