@@ -3,13 +3,15 @@
     python -m bench.job_turnover [--gpus 10000] [--jobs-a-minute 500] [--stored 100000] [--minutes 3] [--json]
 
 The service, the meter and the store as the aggregator has them, driven by hand: each second the lists of the
-nodes where a job began or ended, every five seconds a step and a write. The CPU time of these three, all threads,
-is given in percent of a core; making messages and readings is not in it. All GPUs are held, by jobs of two.
+nodes where a job began or ended, every five seconds a step, the counters at the edges of jobs from the store, and a
+write. The CPU time of these four, all threads, is given in percent of a core; making messages and readings, and storing
+readings, is not in it. All GPUs are held, by jobs of two.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import itertools
 import sys
 import tempfile
@@ -17,19 +19,24 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import numpy as np
 
+from aggregator.assembly.job_edges import count_edges
 from aggregator.config import StoreConfig
+from aggregator.jobs.edges import COUNTER
 from aggregator.jobs.ledger import JobRecord
 from aggregator.jobs.service import MOST_AT_ONCE, STEP_SECONDS, JobService
 from aggregator.jobs.stored import JobQuery, StoredJob
 from aggregator.jobs.usage import GpuAccount
 from aggregator.store.embedded import EmbeddedStore
-from api.jobs import AllocationRow, JobPhase, JobRow, JobSummary
+from aggregator.store.executor import StoreExecutor
+from aggregator.store.protocol import CollectorRun, FleetPast, StoredDevice
+from api.jobs import AllocationRow, EnergyFrom, JobPhase, JobRow, JobSummary
 from bench.report import show
+from bench.store_ticks import BLOCK, Tick, batch_of
 from telemetry.fleet import Fleet
 from telemetry.metric import Table
 from telemetry.wire.jobs import Allocation, Job, JobKey, NodeJobs
@@ -52,7 +59,7 @@ class Turnover:
         self.fleet, self.now, self.spent = (
             Fleet(),
             1000.0,
-            {"lists": 0.0, "steps": 0.0, "writes": 0.0},
+            {"lists": 0.0, "steps": 0.0, "edges": 0.0, "writes": 0.0},
         )
         self.names = [f"n{number:05}" for number in range(gpus // GPUS_A_NODE)]
         for name in self.names:
@@ -149,6 +156,24 @@ class Turnover:
         matrix.counters[:count, at] = self.joules
         for node in self.fleet.nodes.values():
             node.seen, node.sampled_at, node.session = self.now, self.wall, 7
+        self.keep()
+
+    def keep(self) -> None:
+        """Store the second."""
+        count, number = len(self.joules), round(self.now) - 1000
+        counters = np.zeros((count, len(BLOCK.counters)))
+        counters[:, BLOCK.names.index(COUNTER) - len(BLOCK.gauges)] = self.joules
+        tick = Tick(self.wall, np.zeros((count, len(BLOCK.gauges)), np.float32), counters)
+        batch = batch_of([tick], number, named=not number)
+        if not number:
+            batch.runs = [CollectorRun(run, name, 7) for run, name in enumerate(self.names)]
+            entries = [entry for entry in self.fleet.gpus if entry is not None]
+            batch.devices = [StoredDevice(row, name, gpu.uuid, gpu.index, "") for row, (name, gpu) in enumerate(entries)]  # fmt: skip
+        self.store.write(batch)
+
+    async def past(self, *query: Any) -> FleetPast:
+        """Return what the store has, as its executor does."""
+        return self.store.past(*query)
 
     def step(self) -> None:
         """Count, and write what is due."""
@@ -156,6 +181,9 @@ class Turnover:
         with self.counted("steps"):
             for _ in self.jobs.steps(self.fleet, self.now, self.wall, watts, 0.3):
                 pass
+        with self.counted("edges"):
+            store = cast("StoreExecutor", self)
+            asyncio.run(count_edges(self.jobs, store, self.wall, _no_turn))
         with self.counted("writes"):
             if asked := list(self.jobs.ledger.fresh):
                 self.jobs.absorb(self.store.jobs_of(asked), asked)
@@ -172,6 +200,10 @@ class Turnover:
             self.store.write_jobs(
                 [_old(number) for number in range(first, min(count, first + 5000))]
             )
+
+
+async def _no_turn() -> None:
+    """Let nobody else have a turn: there is nobody."""
 
 
 def _old(number: int) -> StoredJob:
@@ -214,6 +246,7 @@ def measure(gpus: int, jobs_a_minute: float, stored: int, minutes: float) -> dic
     with tempfile.TemporaryDirectory() as folder:
         turnover = Turnover(Path(folder), gpus)
         turnover.remember(stored)
+        turnover.keep()  # what the first jobs begin with
         turnover.receive(set(turnover.names))
         left, seconds = 0.0, round(60 * minutes)
         for second in range(LISTED_SECONDS + seconds):
@@ -227,11 +260,16 @@ def measure(gpus: int, jobs_a_minute: float, stored: int, minutes: float) -> dic
             turnover.receive(changed)
             if second % STEP_SECONDS == 0:
                 turnover.step()
+        rows = turnover.store.find_jobs(JobQuery(since=START, running=False, limit=1_000_000))
+        by_counters = sum(
+            one.summary.energy_from is EnergyFrom.COUNTERS for one in rows if one.summary
+        )
         written = len(turnover.store.find_jobs(JobQuery(since=START, limit=1_000_000)))
         turnover.store.close()
     found = {f"{part}_percent": 100 * spent / seconds for part, spent in turnover.spent.items()}
     return {
         "gpus": gpus, "jobs_a_minute": jobs_a_minute, "jobs_stored": stored, "jobs_begun": next(turnover.numbers), "jobs_written": written,
+        "jobs_by_counters": by_counters,
         "cpu_percent": sum(found.values()), **found,
     }  # fmt: skip
 
