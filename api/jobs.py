@@ -67,14 +67,14 @@ class JobAccount(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EnergyFrom(OpenEnum):
-    """By what the energy at the GPUs of a job is known."""
+    """Basis of the energy at the GPUs of a job."""
 
     PROVISIONAL = "provisional"
-    """Added up from samples so far: it runs, or the stored readings of its begin and end are looked for."""
+    """Sum of samples so far: it runs, or the stored readings of its begin and end are looked for."""
     COUNTERS = "counters"
-    """By the counters of its GPUs at begin and end, interpolated between stored readings."""
+    """Growth of the counters of its GPUs between begin and end, interpolated between stored readings."""
     SAMPLES = "samples"
-    """Added up from samples: another one held a GPU at the same time, or there are no stored counters."""
+    """Sum of samples: another one held a GPU at the same time, or there are no stored counters."""
 
 
 class GpuUse(msgspec.Struct, frozen=True, kw_only=True):

@@ -31,7 +31,7 @@ _FACTS = {"name": "kilowatch", "cluster": "lab"}
 """Facts of kilowatch itself."""
 _CHANNEL = {"name": "oncall", "cluster": "lab", "line": "connection refused", "waiting": "3"}
 _WORK = {"cluster": "lab", "rack": "r12", "job": "4711", "user": "ada"}
-"""What the aggregator knows of the nodes and GPUs here."""
+"""Labels of the nodes and GPUs here, as an aggregator adds them."""
 
 # --- the site: a rack, with one feed or two ---------------------------------------------------------
 
@@ -44,7 +44,7 @@ _OWNERS = Owners((
     OwnerEntry(name="facility, +1 555 0100", circuits=("R12-*", "UPS-*", "hall", "rig")), OwnerEntry(name="GPU platform team", match=NodeMatch(node="dgx-*")),
     OwnerEntry(name="monitoring on duty"),
 ))  # fmt: skip
-"""As `[[owners]]` would name them."""
+"""Owners, as `[[owners]]` would name them."""
 _NODES = ("dgx-07", "dgx-08", "dgx-09")
 _BUDGET = '[budgets.hall]\ncircuits = ["R12-A"]\nkw = 20\n'
 _ALONE = _PANEL + _BUDGET + _CIRCUIT.format(name="R12-A") + _CIRCUIT.format(name="R13-A") + "".join(
@@ -152,7 +152,7 @@ def _of(
 
 @dataclass(frozen=True, slots=True)
 class _Scene:
-    """What happens in one night."""
+    """Alerts of one night, which are one incident, and the nodes that have none."""
 
     title: str
     alerts: tuple[Callable[[], Alert], ...]

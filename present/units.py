@@ -25,7 +25,7 @@ ENERGY_FROM = {
     EnergyFrom.COUNTERS: "by the GPUs' counters at begin and end",
     EnergyFrom.SAMPLES: "added up from samples",
 }
-"""By what the energy of a job is known, in words."""
+"""Words for the basis of a job's energy."""
 
 
 def roughly(words: str, *, partial: bool) -> str:

@@ -25,15 +25,15 @@ _SETTLED = int(SETTLED_SECONDS * SECOND)
 AT_ONCE = 500
 """Edges that are counted without a turn for others: 10,000 of one job would take 0.6 s."""
 WINDOW_SECONDS = 60
-"""Edges so far apart are read at once."""
+"""Most seconds between edges that one query finds."""
 CLOSE_SECONDS = 5.0
-"""Two readings so far apart have no hole between them that may be filled later."""
+"""Most seconds between two readings with no hole between them that may be filled later."""
 MOST_TRIES = 6
 """Searches for an edge, each after twice the time: the last is eleven minutes after it, while the job is still in memory."""
 
 
 Readings = Mapping[tuple[str, str], tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]]
-"""By node and GPU the times of readings, ns since 1970, 0 for none, and the counters, J, NaN for none; in any order."""
+"""Times of readings, ns since 1970, 0 for none, and their counters, J, NaN for none, by node and GPU; in any order."""
 
 
 class JobEdge(NamedTuple):
@@ -42,7 +42,7 @@ class JobEdge(NamedTuple):
     node: str
     gpu: str
     at: int
-    """ns since 1970, the node's clock."""
+    """Time by the node's clock, ns since 1970."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class EdgeCounters:
     def __init__(self) -> None:
         self._gpus: dict[str, _OfGpu] = {}
         self._next: list[tuple[int, str, int]] = []
-        """A heap of when a GPU's edge is looked for, ns since 1970; of those that are not wanted any more too."""
+        """Heap of when an edge is looked for, ns since 1970, with its GPU and time; edges that are not wanted any more too."""
 
     def restore(self, node: str, gpu: str, counters: Mapping[int, float]) -> None:
         """Take what was stored of a GPU."""

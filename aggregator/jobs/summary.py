@@ -79,7 +79,7 @@ def summarize(
 
 
 def _worst(found: Iterable[EnergyFrom]) -> EnergyFrom:
-    """Return by what the energy of all GPUs together is known."""
+    """Return the basis of the energy of all GPUs together: the least of those of each."""
     kinds = set(found)
     order = (EnergyFrom.PROVISIONAL, EnergyFrom.SAMPLES, EnergyFrom.COUNTERS)
     return next((kind for kind in order if kind in kinds), EnergyFrom.SAMPLES)

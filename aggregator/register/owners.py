@@ -52,7 +52,7 @@ class OwnerEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class Owners:
-    """Finds the owner of an alert."""
+    """Owners of alerts, by the entries of the settings and the labels that nodes give themselves."""
 
     def __init__(self, entries: Sequence[OwnerEntry] = ()) -> None:
         self._entries = entries

@@ -21,7 +21,7 @@ from telemetry.text import counted
 from telemetry.wire.jobs import Allocation, AllocationKind, Job, JobKey, NodeJobs
 
 WITHHELD = "<p>Jobs and processes are shown to callers with a token.</p>"
-"""In place of what says something of persons."""
+"""Text in place of a part that names persons, HTML."""
 MOST_JOBS = 200
 """Jobs of a circuit that are listed."""
 MOST_USERS = 8

@@ -29,11 +29,11 @@ class GpuParts(NamedTuple):
 
     alerts: str
     holders: str
-    """With its heading."""
+    """Jobs and processes that hold it, with their heading."""
     past: str
-    """Its temperature, with the choice of the time."""
+    """Chart of its temperature, with the choice of the time."""
     multiples: str
-    """The other quantities."""
+    """Charts of its other readings beside those of its peers."""
     held: str
     """Reasons that held its clocks."""
 

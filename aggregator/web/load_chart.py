@@ -16,7 +16,8 @@ NOTHING_STORED = "<p>Nothing of this time is stored.</p>"
 _LEAST_SPAN = 5.0
 """Of an axis that does not begin at 0, in its unit: noise must not look like a fault."""
 _WIDTH, _HEIGHT = 1000.0, 100.0
-"""Of the plot: it is stretched over the width and height that it has; words and marks beside it are not, and keep their size."""
+"""Size of the plot in its own units, which are stretched over the width and height that it has; words and marks stand beside it,
+and keep their size."""
 
 
 _LEAST_NAMED = 0.08

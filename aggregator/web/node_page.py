@@ -55,7 +55,7 @@ class NodeParts(NamedTuple):
 
     alerts: str
     holders: str
-    """With its heading."""
+    """Jobs and processes that hold its GPUs, with their heading."""
     feeds: str
     ports: str
     odd: str

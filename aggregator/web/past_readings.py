@@ -105,11 +105,11 @@ class JobPast(NamedTuple):
     """Power and use of the GPUs of a job while it held them."""
 
     power: LoadSeries
-    """Sum."""
+    """Sum over the GPUs, W."""
     use: LoadSeries
-    """Mean."""
+    """Mean over the GPUs."""
     use_of: Mapping[str, LoadSeries]
-    """Of each, by UUID."""
+    """Use of each GPU, by UUID."""
 
 
 async def power_and_use(

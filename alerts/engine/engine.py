@@ -100,8 +100,8 @@ class _TextState:
 
 
 OwnerOf = Callable[[str, Inventory | None, Mapping[str, str], str], str]
-"""Returns the owner of an alert by its rule, the inventory and labels of its node, and the name of its circuit, budget, UPS
-or supply; "" where nobody is named."""
+"""Function that returns the owner of an alert by its rule, the inventory and labels of its node, and the name of its circuit,
+budget, UPS or supply; "" where nobody is named."""
 
 
 class RuleEngine:
@@ -110,7 +110,7 @@ class RuleEngine:
     _elsewhere: PeersElsewhere | None = None
     _behind = 0.0
     owner_of: OwnerOf | None = None
-    """Returns the person or team that an alert belongs to; assigned from outside."""
+    """Lookup of the person or team that an alert belongs to; None where nobody is named. Assigned from outside."""
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         self.rules = tuple(rules)

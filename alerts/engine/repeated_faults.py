@@ -16,7 +16,7 @@ class RepeatedFaultFinder:
     """The incidents of the last 30 days, and the rows of the boards and slots that had them."""
 
     def __init__(self, remediations: Mapping[str, Remediation], own: Collection[str]) -> None:
-        """`remediations`: of the remedy of each rule; `own`: rules about repetitions, which do not count."""
+        """`remediations`: remediation by name of a rule; `own`: rules about repetitions, which do not count."""
         self.index = FaultIndex()
         """`note` it with the incidents of the journal at a start, and with each that changes."""
         self._remediations = remediations

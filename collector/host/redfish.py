@@ -65,7 +65,7 @@ class RedfishBmc:
     what the controller does not have, `PermissionError`, `TimeoutError`, `OSError` and `ValueError`."""
 
     def __init__(self, config: BmcConfig, log: PartLog | None = None) -> None:
-        """`log` is told of single fans and supplies."""
+        """`log`: takes the events of single fans and supplies."""
         self._config = config
         self._log = log or PartLog()
         self._token: str | None = None

@@ -53,13 +53,13 @@ _OWN = {_LOW: "less than half of what its GPUs measure", _HIGH: "more than it ma
 
 @dataclass(frozen=True, slots=True)
 class _Named:
-    """What is at fault by circuit."""
+    """Meters at fault, by row of the circuit that names them."""
 
     slots: Mapping[int, set[int]]
     machines: Mapping[int, set[int]]
-    """Machines whose own meter is."""
+    """Machines whose own meter is at fault, by row."""
     watts: Floats
-    """What every slot reads."""
+    """Readings of all slots, W. Shape (slots,)."""
 
 
 class MeterFaults:
@@ -281,7 +281,7 @@ class MeterFaults:
         return "; ".join(dict.fromkeys(texts))
 
     def _name(self, metering: Metering) -> _Named:
-        """Return what is at fault by circuit, in a time that grows with the faults alone."""
+        """Return the meters at fault by circuit, in a time that grows with the faults alone."""
         kind, target = metering.whole("kind"), metering.whole("target")
         network = self._topology.network
         slots: dict[int, set[int]] = defaultdict(set)

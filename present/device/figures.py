@@ -27,7 +27,7 @@ LIMITS = {POWER: POWER_LIMIT, MEMORY: MEMORY_SIZE, CLOCK: CLOCK_LIMIT}
 WORDS: Mapping[str, Wording] = {
     POWER: exact_watts, HEAT: celsius, USE: percent, MEMORY: gibibytes, CLOCK: megahertz,
 }  # fmt: skip
-"""Wording of each."""
+"""Wording of a reading, by metric."""
 
 
 class DeviceFigure(NamedTuple):

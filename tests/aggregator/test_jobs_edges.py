@@ -154,7 +154,7 @@ def test_what_was_never_stored_stays_a_sum_of_samples_and_is_not_asked_for_for_e
 
 @pytest.mark.parametrize("all_lost", [True, False])
 def test_the_last_search_comes_before_a_job_is_forgotten_and_is_stored(all_lost: bool) -> None:
-    """It fills a hole of 10 s."""
+    """The search fills a hole of 10 s."""
     site = Recorded()
     site.run(61)
     job_of(site, 1, 30.0, 700.0)

@@ -71,7 +71,7 @@ async def test_a_job_outlives_a_dead_aggregator_and_ends_as_its_hook_said(
 async def test_a_job_of_four_seconds_has_the_energy_of_its_counter_through_a_hole_that_is_filled_later(
     mosquitto: Mosquitto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """300 W; the bus lost the frames of its whole life, which its node has kept."""
+    """A job at 300 W: the bus lost the frames of its whole life, which its node has kept."""
     counter = SCHEMA.blocks[GPU_FAST].names.index(COUNTER)
 
     def reading(_: str, __: int, column: int, seq: int) -> float:

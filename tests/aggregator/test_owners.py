@@ -1,4 +1,4 @@
-"""Who owns an alert, by `[[owners]]`: from the settings to the page."""
+"""Owners of alerts, by `[[owners]]`: from the settings to the engine's alerts."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ rules = ["bus_lost", "delivery_*"]
 
 
 def entries(text: str = SETTINGS) -> tuple[OwnerEntry, ...]:
-    """The entries of settings."""
+    """Return the entries of settings."""
     return msgspec.toml.decode(text, type=dict[str, tuple[OwnerEntry, ...]])["owners"]
 
 
 def inventory(node: str, **labels: str) -> Inventory:
-    """A node with labels of its own."""
+    """Return a node with labels of its own."""
     host = {f"{LABEL_FACT}{name}": value for name, value in labels.items()}
     return Inventory(node=node, host=host, gpus=(Gpu(uuid=f"GPU-{node}", index=0, name="H100"),))
 
@@ -82,7 +82,7 @@ def test_an_entry_for_all_circuits_is_for_no_gpu() -> None:
 
 def fired(engine: RuleEngine, fleet: Fleet, now: float, events: tuple[Event, ...] = (),
           snapshots: tuple[PowerSnapshot, ...] = ()) -> list[Alert]:  # fmt: skip
-    """What began to fire."""
+    """Return the alerts that began to fire."""
     found = engine.evaluate(fleet, now, int(now * 1e9), list(events), snapshots=list(snapshots))
     return [one for one in found if one.state is AlertState.FIRING]
 

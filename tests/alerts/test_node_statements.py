@@ -110,7 +110,7 @@ def xid(number: int, gpu: str) -> Event:
 
 
 def lines(pages: list[Notice]) -> list[list[str]]:
-    """What to do, and the meaning, of the alerts of each page."""
+    """Return acts and meanings of the alerts of each page."""
     return [[alert.advice for alert in page.incident.alerts] for page in pages]
 
 

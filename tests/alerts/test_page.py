@@ -261,7 +261,7 @@ def test_texts_are_cut_by_characters_and_by_bytes() -> None:
 
 
 def test_an_incident_of_a_build_that_knew_no_owner_is_paged_without_one() -> None:
-    """Its journal has null there: a record that can't be read would be lost."""
+    """The journal of such a build has null there: a record that can't be read would be lost."""
     before = msgspec.to_builtins(incident())
     before["owner"] = before["alerts"][0]["owner"] = None
     found = page(notice(about=msgspec.convert(before, Incident)))

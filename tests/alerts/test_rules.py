@@ -96,7 +96,7 @@ _FACTS = {
     "rule", [one for one in (*RULES, *MONITOR) if one.severity is Severity.PAGE], ids=lambda one: one.name
 )  # fmt: skip
 def test_a_page_says_where_and_since_and_then_what_to_do(rule: Rule) -> None:
-    """On a lock screen: what, where and since when in the title, and below it an act in the imperative."""
+    """A lock screen shows these: what, where and since when in the title, and below it an act in the imperative."""
     fired = first_alert(rule, node="dgx-07", gpu="GPU-7", row="R12-A", facts=_FACTS)
     incident = Incident(
         key="i-1", severity=fired.severity, title=fired.summary, began=fired.changed, alerts=(fired,), firing=1, total=1
@@ -118,7 +118,7 @@ def test_every_rule_that_notifies_names_an_act(rule: Rule) -> None:
 
 
 def test_every_remedy_of_a_page_by_a_catalogue_begins_with_an_act() -> None:
-    """It is the first line of the pages of `gpu_fault`, `driver_fault` and `node_fault`."""
+    """The remedy is the first line of the pages of `gpu_fault`, `driver_fault` and `node_fault`."""
     stated = [*statements().values(), *node_statements().values(), *catalogue().values()]
     pages = [one.remedy for one in stated if one.severity == "page"]
     assert len(pages) > 50

@@ -30,7 +30,7 @@ async def test_hostile_nodes_cost_the_honest_ones_nothing(tmp_path: Path) -> Non
 
 @pytest.mark.timeout(1200)
 def test_twenty_thousand_messages_change_nothing_of_what_a_twin_shows() -> None:
-    """In processes of their own, whose findings come back: as `make fuzz` does with a million."""
+    """The targets run in processes of their own, whose findings come back: as `make fuzz` does with a million."""
     wanted = plan(shares_of(20_000, BUS))
     parts = list(run_in_parts(SEED, wanted, 10_000))
     faults = [fault for part in parts for fault in part.faults]

@@ -102,7 +102,7 @@ class Findings:
     memory: list[int] = field(default_factory=list)
     """Resident bytes of the aggregator without its database's: at the begin, then once a second."""
     quiet: list[int] = field(default_factory=list)
-    """The same, of an aggregator that hears the honest nodes alone."""
+    """Resident bytes, in the same way and at the same times, of an aggregator that hears the honest nodes alone."""
     database: int = 0
     """Most bytes of the database's memory, which has a limit of its own."""
     longest_tick: float = 0.0

@@ -1,4 +1,4 @@
-"""Runs inputs without a broker, and finds the one that did it."""
+"""A run of inputs without a broker, which finds the one that did it."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ BUILT = (
 SOURCES = ("deploy/", "tests/packaging/", "constraints.txt", *BUILT)
 """Files, and folders with a slash."""
 PROJECT = "pyproject.toml"
-"""Of it packages are made by `packaged` alone: linters and contracts have their settings in it too."""
+"""File of which `packaged` alone makes packages: linters and contracts have their settings in it too."""
 
 Git = Callable[..., str]
 """Takes the arguments of git and returns what it prints; nothing where it fails."""

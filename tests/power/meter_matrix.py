@@ -67,7 +67,7 @@ class Way:
     silence: bool = False
     """Whether nothing is read for longer than a meter may be silent."""
     stops: bool = False
-    """Whether it reads on what it read then."""
+    """Whether it goes on with the reading that it had then."""
     true: bool = False
     """Whether it is believed whatever else is known: a breaker that opened, a supply without input."""
 

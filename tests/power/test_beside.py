@@ -128,7 +128,7 @@ nodes.h = { profile = "dgx-a100", cords = [{ psu = "1-3", circuit = "ra" }, { ps
 
 
 def test_a_bank_of_outlets_binds_before_its_distribution_unit() -> None:
-    """3,500 W are 17.3 A on a bank that carries 16 A for hours, and half of what its unit carries."""
+    """A load of 3,500 W is 17.3 A on a bank that carries 16 A for hours, and half of what its unit carries."""
     found = planned(
         'region = "US"\ncircuits.pdu = { breaker = 30, volts = 208 }\ncircuits.bank1 = { parent = "pdu", breaker = 20 }\n'
         'circuits.bank2 = { parent = "pdu", breaker = 20 }\nnodes.a = { watts = 3500, cords = [{ circuit = "bank1" }] }\n'

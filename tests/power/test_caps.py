@@ -168,7 +168,7 @@ def test_a_node_that_is_described_by_its_watts_counts_once() -> None:
 
 
 def test_gpus_of_a_node_that_is_not_configured_are_capped_too() -> None:
-    """Its present draw was taken for all that it may draw."""
+    """The present draw of such a node was taken for all that it may draw."""
     text = "[circuits.row]\nbreaker = 40\nvolts = 240\nnodes = ['d1']\n"
     site = decode("site.toml", tomllib.loads(text))
     gpus = tuple(gpu(n, watts=50.0) for n in range(2))

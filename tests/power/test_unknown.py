@@ -310,7 +310,7 @@ def test_what_is_assumed_on_one_pole_of_a_panel_says_nothing_of_another() -> Non
 
 
 def test_what_a_silent_node_may_draw_moves_no_load_to_its_pole() -> None:
-    """Where its watts are on a panel's poles, the last draws say: the 3 kW that n1 may draw are no part of what is measured."""
+    """The last draws say on which poles of a panel its watts are: the 3 kW that n1 may draw are no part of what is measured."""
     stage = Stage(POLES, limits={"n1": 2300, "n2": 2300}, gpus=4)
     load, whole = {"n1": 400.0, "n2": 1600.0}, [meter("p", watts=2600.0)]
     stage.play(60, gpu=load, meters=whole, every=5)

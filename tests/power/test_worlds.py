@@ -45,7 +45,7 @@ def raised(stage: Stage) -> list[str]:
 @pytest.mark.nightly
 @pytest.mark.parametrize("first", range(FIRST, FIRST + COUNT, BATCH))
 def test_nothing_raises_and_nothing_is_safe_by_silence(first: int) -> None:
-    """What was paged stays, no load and no heat falls by silence, and a circuit carries no less than its meter that
+    """Pages stay, no load and no heat falls by silence, and a circuit carries no less than its meter that
     goes on; one that was nearly full and whose meter is silent is blind."""
     wrong = []
     for number in range(first, first + BATCH):

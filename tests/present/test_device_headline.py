@@ -62,7 +62,7 @@ def test_a_node_is_well_only_where_its_gpus_and_its_feeds_are_known() -> None:
 
 
 def test_what_is_wrong_with_one_gpu_is_said_beside_what_the_others_do() -> None:
-    """Before its alert, too; a GPU at its power limit works as it should."""
+    """No alert need fire yet; a GPU at its power limit works as it should."""
     found = node_headline(node(*COOL_ONES, gpu(2, SLOW)), [], [COOL], {})
     assert found.urgency is Urgency.TICKET
     assert found.text == "GPU 2 is slowed down: sw thermal"
@@ -152,7 +152,7 @@ def test_the_figures_of_a_gpu_are_loud_where_it_is_slowed_and_unknown_where_it_i
 
 
 def test_a_board_that_says_its_margin_alone_has_the_temperature_at_which_it_is_slowed() -> None:
-    """Of NVIDIA's since Hopper: the temperature itself is not among its readings."""
+    """NVIDIA's boards since Hopper: the temperature itself is not among their readings."""
     newer = {"gpu_temperature_celsius": 65.0, "gpu_thermal_margin_celsius": 22.0, "gpu_thermal_margin_slowdown_celsius": -2.0}  # fmt: skip
     found = next(iter(gpu_figures(newer.get, [])))
     assert (found.row.note, found.row.tone) == ("slows at 89 °C", Tone.PLAIN)

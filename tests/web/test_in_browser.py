@@ -295,7 +295,7 @@ async def test_the_nodes_of_ten_thousand_gpus_are_sorted_by_a_click(tmp_path: Pa
 
 
 async def test_rows_stay_where_they_are_while_somebody_points_at_them(tmp_path: Path) -> None:
-    """Their numbers follow; so does their order, once the rows are left."""
+    """Numbers of held rows follow; so does the order, once the rows are left."""
     fleet = await fleet_of(8)
     names = "[...document.querySelectorAll('tbody tr')].map(row => row.querySelector('a').textContent).join()"
     watts = "document.querySelector('tbody').textContent"

@@ -162,7 +162,7 @@ async def test_a_gpu_and_its_node_show_who_holds_them() -> None:
 
 
 async def test_a_node_says_first_what_is_wrong_and_marks_the_gpu() -> None:
-    """With its holders beside it, for who may see persons; the GPU that differs has charts beside the others."""
+    """Holders stand beside a GPU, for who may see persons; the GPU that differs has charts beside the others."""
     view = await busy_lab()
     view.raised = [alert(node="n2", gpu=1, severity=Severity.TICKET)]
     view.raised = [msgspec.structs.replace(view.raised[0], gpu="GPU-n2-1", summary="n2 GPU 1 is slow")]  # fmt: skip

@@ -378,7 +378,7 @@ def test_a_chart_leaves_out_unknown_highs_and_stays_within_its_axes() -> None:
 
 
 def test_a_chart_hatches_what_is_not_known_and_stretches_no_word() -> None:
-    """Before the first reading, between two and after the last; a hole of one reading is none."""
+    """Hatches lie before the first reading, between two and after the last; a hole of one reading is none."""
     step = 60 * 10**9
     at = [n * step for n in (4, 5, 7, 14, 15)]
     series = LoadSeries(at, [10.0, 10.0, 12.0, 9.0, 9.0], [None] * 5, "W", step)
@@ -514,7 +514,7 @@ async def test_the_first_page_counts_the_nodes_of_other_releases(
 
 
 async def test_a_sum_says_what_is_not_in_it() -> None:
-    """Also what an hour costs: it is of the power that is known."""
+    """The cost of an hour too: it is of the power that is known."""
     view = LiveFleet(8, still=True)
     for _ in range(3):
         await view.beat()
