@@ -272,12 +272,10 @@ class Home:
 
 
 @contextlib.asynccontextmanager
-async def home(broker: BrokerConfig) -> AsyncIterator[Home]:
+async def home(broker: BrokerConfig, prefix: str = "homeassistant") -> AsyncIterator[Home]:
     found = Home()
     async with plain_client(broker) as client:
-        await client.subscribe(
-            [("homeassistant/+/+/+/config", 1), ("kilowatch-homeassistant/#", 1)]
-        )
+        await client.subscribe([(f"{prefix}/+/+/+/config", 1), ("kilowatch-homeassistant/#", 1)])
         task = asyncio.create_task(found.listen(client))
         try:
             yield found
@@ -357,14 +355,18 @@ async def test_a_restart_announces_nothing_twice_and_clears_what_is_gone(
     async with ticking(broker), home(broker) as seen:
         async with running(settings(broker, tmp_path)):
             await until(lambda: seen.value(GPU) not in {"unavailable", None})
-            before = {one["unique_id"] for one in seen.found.values()}
+            before, count = dict(seen.found), seen.count
         async with running(settings(broker, tmp_path)):
+            await until(lambda: seen.count >= count + len(before), "all announced once more")
             await until(lambda: seen.value(GPU) not in {"unavailable", None})
-            await until(lambda: {one["unique_id"] for one in seen.found.values()} == before)
+            assert seen.found == before
         (tmp_path / publisher.NAME).unlink()  # the broker itself remembers what was announced
         async with running(settings(broker, tmp_path, power={})):
             await until(lambda: all(CIRCUIT not in str(one) for one in seen.found.values()))
             await until(lambda: seen.value(GPU) not in {"unavailable", None})
+            gone = (CIRCUIT, "_cost")  # without a site there is no price either
+            kept = {topic for topic, one in before.items() if not any(each in one["unique_id"] for each in gone)}  # fmt: skip
+            assert seen.found.keys() == kept
 
 
 @pytest.mark.systems
@@ -373,7 +375,7 @@ async def test_switched_off_or_moved_it_leaves_nothing(
 ) -> None:
     broker = mosquitto.config
     other = HomeAssistantConfig(enabled=True, every_seconds=1.0, prefix="elsewhere/discovery")
-    async with ticking(broker), home(broker) as seen:
+    async with ticking(broker), home(broker) as seen, home(broker, other.prefix) as moved:
         async with running(settings(broker, tmp_path)):
             await until(lambda: seen.value(GPU) not in {"unavailable", None})
         async with running(settings(broker, tmp_path, homeassistant=HomeAssistantConfig())):
@@ -381,8 +383,11 @@ async def test_switched_off_or_moved_it_leaves_nothing(
             await until(lambda: not (tmp_path / publisher.NAME).exists())
         async with running(settings(broker, tmp_path)):
             await until(lambda: seen.value(GPU) not in {"unavailable", None})
+        assert not moved.found
         async with running(settings(broker, tmp_path, homeassistant=other)):
             await until(lambda: not seen.found)
+            await until(lambda: moved.value(GPU) not in {"unavailable", None})
+            assert not seen.found
 
 
 @pytest.mark.parametrize("on", [True, False])

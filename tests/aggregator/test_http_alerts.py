@@ -387,8 +387,8 @@ async def test_rules_are_listed_with_what_they_find(tmp_path: Path) -> None:
         assert counts == {"hot": ("above", 1), "off_the_bus": ("event", 0), "warm": ("above", 1)}
         asked = await client.get("/api/v1/rules?severity=info")
         assert [one["name"] for one in asked["rules"]] == ["warm"]
-        owners = {one["name"]: one["remediation"] for one in found}
-        assert owners == {"hot": "facility", "off_the_bus": "reboot", "warm": "facility"}
+        remediations = {one["name"]: one["remediation"] for one in found}
+        assert remediations == {"hot": "facility", "off_the_bus": "reboot", "warm": "facility"}
 
 
 @needs_promtool

@@ -230,20 +230,28 @@ async def test_a_reader_that_does_not_read_is_dropped_and_holds_no_memory() -> N
     await view.tick(0)
     config = msgspec.structs.replace(LOOPBACK, slow_viewer_seconds=0.5)
     async with door(view, config) as client:
+        wanted = "/api/v1/fleet?table=link&columns=*"
+        whole = len((await client.text(wanted))[1])
         silent = socket.socket()
         silent.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         silent.setblocking(False)
         loop = asyncio.get_running_loop()
         await loop.sock_connect(silent, ("127.0.0.1", client.port))
-        ask = f"GET /api/v1/fleet?table=link&columns=* HTTP/1.1\r\nHost: 127.0.0.1:{client.port}\r\n\r\n"
+        ask = f"GET {wanted} HTTP/1.1\r\nHost: 127.0.0.1:{client.port}\r\n\r\n"
         await loop.sock_sendall(silent, ask.encode() * 4)
 
-        async def dropped() -> bool:
+        async def shown(name: str, value: int) -> bool:
             page = (await client.text("/metrics"))[1]
-            return "\nkilowatch_aggregator_http_connections_dropped_total 1\n" in page
+            return f"\nkilowatch_aggregator_http_{name} {value}\n" in page
 
-        await until(dropped)
+        await until(lambda: shown("connections_dropped_total", 1))
+        await until(lambda: shown("connections", 1), "no connection but that of the metrics")
+        received = 0
+        with contextlib.suppress(ConnectionResetError):
+            while data := await loop.sock_recv(silent, 1 << 16):
+                received += len(data)
         silent.close()
+        assert received < 4 * whole, "what it had not read was thrown away"
 
 
 async def test_viewers_are_bounded_for_each_token_and_address(

@@ -24,6 +24,7 @@ from telemetry.wire.schema import GPU_FAST, SCHEMA
 from telemetry.wire.topics import shard_of
 from tests.aggregator.feed import HOUR, Feed
 from tests.aggregator.node import expected, sampled_at
+from tests.kit.waiting import until
 
 GAUGE = SCHEMA.blocks[GPU_FAST].gauges[0]
 MINUTE = 60 * 10**9
@@ -502,8 +503,7 @@ async def test_the_loop_puts_segments_into_the_storage(
     member.wall += MINUTE
     member.seal()
     task = asyncio.create_task(upkeep.run())
-    while len(segments(shared)) < 2:  # noqa: ASYNC110 - files, which set no event
-        await asyncio.sleep(0.02)
+    await until(lambda: len(segments(shared)) == 2)
     task.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await task

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import fcntl
 import os
@@ -25,7 +24,7 @@ from textual import events
 
 from kilowatch.__main__ import main
 from tests.brokers import free_port
-from tests.kit.waiting import within
+from tests.kit.waiting import until, within
 from tests.tui.cluster import Cluster, served
 from tests.tui.test_robustness import follow, terminal
 from tui.frame.terminal_input import TerminalInput
@@ -126,7 +125,8 @@ async def test_it_ends_when_its_terminal_is_gone() -> None:
             nothing = os.open(os.devnull, os.O_RDWR)
             os.dup2(nothing, ours)  # the last descriptor of our end
             os.close(nothing)
-            await asyncio.wait_for(asyncio.to_thread(process.wait), 60)
+            await until(lambda: process.poll() is not None, "the end of the dashboard")
+            assert process.returncode == 0
 
 
 async def ended(ours: int, process: subprocess.Popen[bytes]) -> None:
