@@ -82,7 +82,7 @@ def test_whatever_is_changed_in_a_rule_its_examples_notice(rule: Rule, unchanged
     ] == []
 
 
-_IMPERATIVES = {
+IMPERATIVES = {
     "Cap", "Check", "Checkpoint", "Do", "Drain", "End", "Find", "Follow", "Have", "Hold", "Install", "Limit", "Look", "Lower", "Make",
     "Move", "Ping", "Read", "Reboot", "Replace", "Reset", "Restart", "Run", "Shut", "Start", "Stop", "Switch", "Take", "Try", "Update",
 }  # fmt: skip
@@ -108,7 +108,7 @@ def test_a_page_says_where_and_since_and_then_what_to_do(rule: Rule) -> None:
     place = "cluster lab" if rule.table is Subject.MONITOR else fired.node or fired.name
     assert place in title or "the failover" in title  # which names the circuit
     assert re.search(r", since (\d{4}-\d\d-\d\d )?\d\d:\d\d UTC$", title)
-    assert first.split()[0].rstrip(",;:") in _IMPERATIVES
+    assert first.split()[0].rstrip(",;:") in IMPERATIVES
     assert "unknown" not in first
 
 
@@ -122,7 +122,7 @@ def test_every_remedy_of_a_page_by_a_catalogue_begins_with_an_act() -> None:
     stated = [*statements().values(), *node_statements().values(), *catalogue().values()]
     pages = [one.remedy for one in stated if one.severity == "page"]
     assert len(pages) > 50
-    assert [one for one in pages if one.split()[0].rstrip(",;:") not in _IMPERATIVES] == []
+    assert [one for one in pages if one.split()[0].rstrip(",;:") not in IMPERATIVES] == []
 
 
 def test_names_are_unique_and_every_rule_has_a_runbook() -> None:
