@@ -144,13 +144,9 @@ async def test_what_a_consequence_asks_for_does_not_decide() -> None:
     assert json.loads(found.stdout)["rules"] == ["gsp_dead"]
 
 
-def test_every_rule_has_a_plan_that_follows_from_its_owner_alone() -> None:
+def test_every_rule_has_a_plan_that_follows_from_its_remediation_alone() -> None:
     remedies = {step.value for step in StepKind} - {"drain", "stop", "check", "uncordon"}
-    assert (
-        remedies
-        == {owner.value for owner in Remediation}
-        == {owner.value for owner in REMEDIATIONS}
-    )
+    assert remedies == {one.value for one in Remediation} == {one.value for one in REMEDIATIONS}
     for rule in load():
         plan = plan_of_rule(
             Place("n1", Gpu(uuid="GPU-0", index=0, name="")), rule.name, rule.remediation

@@ -66,14 +66,14 @@ def test_its_settings_are_read_and_name_files_that_are_there(tmp_path: Path) -> 
 
 def test_its_table_of_steps_is_that_of_the_program() -> None:
     rows = re.findall(r"^\| ([a-z, ]+) \| ([a-z_, ]+) \|$", PAGE, re.MULTILINE)
-    shown = {owner: steps.split(", ") for names, steps in rows for owner in names.split(", ")}
-    for owner in Remediation:
-        kinds = [step.kind.value for step in plan_of_rule(Place("n1"), "a", owner).steps]
-        if owner in {Remediation.FACILITY, Remediation.APPLICATION, Remediation.MONITOR}:
-            assert kinds == [owner.value, "check"]
-            assert shown[owner.text] == ["that person acts", "check"]
+    shown = {name: steps.split(", ") for names, steps in rows for name in names.split(", ")}
+    for one in Remediation:
+        kinds = [step.kind.value for step in plan_of_rule(Place("n1"), "a", one).steps]
+        if one in {Remediation.FACILITY, Remediation.APPLICATION, Remediation.MONITOR}:
+            assert kinds == [one.value, "check"]
+            assert shown[one.text] == ["that person acts", "check"]
         else:
-            assert shown[owner.text] == kinds
+            assert shown[one.text] == kinds
 
 
 def test_its_variables_are_those_that_a_hook_finds() -> None:
