@@ -40,7 +40,7 @@ from tests.endtoend.audit import Audit, audit
 from tests.endtoend.cluster import NODES, Cluster
 from tests.fuzz.corpus import METERS
 from tests.fuzz.inputs import SHARES, make
-from tests.fuzz.quiet import STORE, QuietAggregator, own_memory
+from tests.fuzz.quiet import QuietAggregator, add_settings, own_memory
 from tests.kit.waiting import until
 
 PAGE_SECONDS = 5.0
@@ -210,11 +210,7 @@ class Campaign:
         )
         self.broker.start()
         self.cluster = Cluster(folder, self.broker)
-        settings = folder / "aggregator.toml"
-        settings.write_text(
-            settings.read_text().replace("[aggregator.store]", STORE)
-            + f'[alerts.channels.hook]\ntype = "webhook"\nurl = "{self.hook.url}"\n{SITE}'
-        )
+        add_settings(folder, self.hook, SITE)
         self.quiet = QuietAggregator(folder / "quiet", self.broker, (*NODES, *PAGERS, MARKER), SITE)
         self.hostile: HostileSender | None = None
         self.caught: set[str] = set()

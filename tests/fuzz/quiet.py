@@ -28,11 +28,7 @@ class QuietAggregator:
         bridge = f"connection honest\naddress {heard.host}:{heard.port}\nnotifications false\nrestart_timeout 1"
         self.broker = Mosquitto(folder, "\n".join((bridge, *topics)))
         self.cluster = Cluster(folder, self.broker)
-        file = folder / "aggregator.toml"
-        file.write_text(
-            file.read_text().replace("[aggregator.store]", STORE)
-            + f'[alerts.channels.hook]\ntype = "webhook"\nurl = "{self.hook.url}"\n{settings}'
-        )
+        add_settings(folder, self.hook, settings)
 
     def start(self) -> None:
         """Start the broker and the aggregator."""
@@ -43,6 +39,15 @@ class QuietAggregator:
         """Leave nothing behind."""
         self.cluster.end_all()
         self.broker.kill()
+
+
+def add_settings(folder: Path, hook: Hook, settings: str) -> None:
+    """Bound the database of a cluster's aggregator, and let it notify a webhook; `settings` stand below."""
+    file = folder / "aggregator.toml"
+    file.write_text(
+        file.read_text().replace("[aggregator.store]", STORE)
+        + f'[alerts.channels.hook]\ntype = "webhook"\nurl = "{hook.url}"\n{settings}'
+    )
 
 
 def own_memory(cluster: Cluster, database: int) -> int:
