@@ -281,8 +281,9 @@ def times(*seconds: float) -> npt.NDArray[np.int64]:
         ((10, 11), (200.0, 100.0), 5.0, None),
         ((10, 11), (100.0, 9e9), 5.0, None),
         ((), (), 5.0, None),
+        ((0, 11), (100.0, 200.0), 30.0, None),
     ],
-    ids=["between", "in any order", "at a reading", "a gap", "too far", "far, at the last try", "a reset", "a fault", "nothing"],
+    ids=["between", "in any order", "at a reading", "a gap", "too far", "far, at the last try", "a reset", "a fault", "nothing", "a time that is none"],
 )  # fmt: skip
 def test_a_counter_between_two_readings(
     seconds: tuple[float, ...], joules: tuple[float, ...], most: float, expected: float | None
@@ -303,6 +304,7 @@ def test_edges_that_nobody_wants_are_forgotten() -> None:
     assert counters.known("a", [at]) == {at: 5.0}
     (window,) = counters.due(1000 * SECOND)
     assert window.edges == (JobEdge("n", "a", at + 1),)
+    assert counters.note(window, {}) == set(), "the store could not be read"
     counters.want("n", "a", {at + 2})
     assert counters.known("a", [at]) == {}
     (window,) = counters.due(1020 * SECOND)

@@ -80,13 +80,16 @@ def test_users_stand_by_their_energy_and_what_no_job_held_last() -> None:
 
     reply = UseReply(
         at=1, by="user", month="2026-10", timezone="UTC", currency="USD",
-        rows=[row("ada", 1.0), row("linus", 3.0, cost=1.5, cost_coverage=0.5), row("", None)], unheld=row("", 9.0), unreported=row("", 5.0),
+        rows=[
+            row("ada", 1.0), row("linus", 3.0, cost=1.5, cost_coverage=0.5), row("", None),
+            row("grace", None, energy_joules=1.8e6, energy_coverage=0.5),
+        ], unheld=row("", 9.0), unreported=row("", 5.0),
     )  # fmt: skip
     found = list(user_lines(reply))
-    assert [one.name for one in found] == ["linus", "ada", "not known", NOBODY, UNREPORTED]
-    assert [one.person for one in found] == [True, True, False, False, False]
+    assert [one.name for one in found] == ["linus", "ada", "grace", "not known", NOBODY, UNREPORTED]
+    assert [one.person for one in found] == [True, True, True, False, False, False]
     assert [one.cost for one in found[:2]] == ["~$1.50", "not known"]
-    assert found[2].energy == "not known"
+    assert [one.energy for one in found[:4]] == ["3.00 kWh", "1.00 kWh", "~0.50 kWh at the GPUs", "not known"]  # fmt: skip
 
 
 def test_a_chart_of_days_says_how_many_are_not_known() -> None:

@@ -30,6 +30,7 @@ def test_dark_is_busy_and_neighbours_are_one_shape() -> None:
     at = list(range(0, END, 10))
     body = use_strip(series(at, [5.0] * 48 + [100.0] * 48), [(0, END)], 0, END)
     assert cells(body) == {"q0": 48, "q4": 48}
+    assert re.findall(r'class="(q\d)" d="M(\d+) ', body) == [("q0", "0"), ("q4", "48")]
     assert body.count("<path") == 2
     assert body.count("M") == 2
 
@@ -38,6 +39,7 @@ def test_a_gap_is_hatched_and_a_time_of_another_job_is_empty() -> None:
     at = list(range(0, END // 2, 10))
     body = use_strip(series(at, [50.0] * 24 + [None] * 24), [(0, END // 4 * 3)], 0, END)
     assert cells(body) == {"q2": 24, "qx": 50}
+    assert 'class="qx" x="25.00%"' in body
 
 
 def test_a_bucket_that_is_longer_than_a_cell_fills_all_of_its_cells() -> None:
