@@ -108,7 +108,7 @@ class JobSummary(msgspec.Struct, frozen=True, kw_only=True):
     utilization_p10_ratio: float | None = None
     utilization_p90_ratio: float | None = None
     energy_joules: float | None = None
-    """At the GPUs."""
+    """Energy at the GPUs."""
     energy_coverage: float | None = None
     energy_from: EnergyFrom = EnergyFrom.SAMPLES
     wall_joules: float | None = None

@@ -1,4 +1,4 @@
-"""What several viewers ask for is made once for all of them."""
+"""Parts of pages that are made once for all viewers who ask for them."""
 
 from __future__ import annotations
 
