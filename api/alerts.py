@@ -260,6 +260,11 @@ class Incident(msgspec.Struct, frozen=True, kw_only=True):
     shared: tuple[str, ...] = ()
     """Traits that the nodes of a storm share and hardly any other has, the most telling first: `rack r12`."""
 
+    @property
+    def onset(self) -> int:
+        """Time at which the condition of its first alert was first true, ns since 1970: a rule fires after its hold."""
+        return min([self.began, *(one.since for one in self.alerts if one.since)])
+
 
 class IncidentsReply(msgspec.Struct, frozen=True):
     """Incidents, worst first; of the past, newest first."""

@@ -62,25 +62,29 @@ def _filter(asked: Mapping[str, str], view: str) -> str:
     )
 
 
-def incidents_body(incidents: Sequence[Incident], now: int, *, past: bool) -> str:
-    """Return a table of incidents."""
+def incidents_body(
+    incidents: Sequence[Incident], now: int, *, past: bool, filtered: bool = False
+) -> str:
+    """Return a table of incidents. `filtered`: whether only some were asked for."""
     heads = ("severity", "incident", "since", "lasts", "alerts", "taken by")
     rows = [_incident(one, now) for one in incidents]
     caption = counted(len(rows), "incident")
     if not rows:
-        return f"<p>{'None in the last 30 days.' if past else WELL}</p>"
+        none = "None of these in the last 30 days." if past else "None of these is open."
+        every = "None in the last 30 days." if past else WELL
+        return f"<p>{none if filtered else every}</p>"
     return table(caption, heads, rows, (4,), "incidents")
 
 
 def _incident(one: Incident, now: int) -> tuple[str, ...]:
     taken = one.acknowledged
-    length = duration(max(0, (one.ended or now) - one.began) / 1e9)
+    length = duration(max(0, (one.ended or now) - one.onset) / 1e9)
     state = ' <span class="badge over">over</span>' if one.ended is not None else ""
     false = ' <span class="badge">false</span>' if one.false is not None else ""
     return (
         f"{badge(one.severity, one.severity)}{state}{false}",
         link(one.title or one.key, "incidents", one.key),
-        moment(one.began, now),
+        moment(one.onset, now),
         length,
         f"{one.firing:,} of {one.total:,}",
         "not acknowledged" if taken is None else f"{text(taken.who)}",
@@ -93,7 +97,7 @@ def incidents_part(incidents: Sequence[Incident], total: int, now: int) -> str:
         return "<p>No incident is open.</p>"
     rows = "".join(
         f"<li>{badge(one.severity, one.severity)}{link(one.title or one.key, 'incidents', one.key)}"
-        f'<span class="ago">{duration(max(0, now - one.began) / 1e9)}</span>'
+        f'<span class="ago">{duration(max(0, now - one.onset) / 1e9)}</span>'
         f'<span class="m">{text(_taken(one))}</span></li>'
         for one in incidents
     )

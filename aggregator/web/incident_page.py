@@ -72,7 +72,7 @@ def incident_body(
 
 def _head(incident: Incident, now: int) -> str:
     if incident.ended is not None:
-        length = duration(max(0, incident.ended - incident.began) / 1e9)
+        length = duration(max(0, incident.ended - incident.onset) / 1e9)
         state = (
             f'<span class="badge over">over</span> {moment(incident.ended, now)}, after {length}'
         )
@@ -137,7 +137,7 @@ def _jobs(names: str, jobs: JobLinks) -> str:
 def _facts(
     incident: Incident, lead: Alert | None, now: int, jobs: JobLinks
 ) -> Iterator[tuple[str, str]]:
-    yield "began", moment(incident.began, now)
+    yield "began", moment(incident.onset, now)
     yield "alerts", text(all_firing(incident.firing, incident.total))
     if lead is not None:
         yield "where", subject_link(lead)

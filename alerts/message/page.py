@@ -157,7 +157,7 @@ def _title(notice: Notice, lead: Alert | None, now: int) -> str:
         else _named("cluster", lead.labels)
     )
     over = incident.ended is not None or notice.action is Action.RESOLVE or notice.reason == "test"
-    since = "" if over else f"since {moment(_onset(incident), now)}"
+    since = "" if over else f"since {moment(incident.onset, now)}"
     return ", ".join(filter(None, (incident.title or incident.key, cluster, since)))
 
 
@@ -251,7 +251,7 @@ def _facts(notice: Notice, links: Links, now: int) -> Iterator[tuple[str, str]]:
         yield "Value", "" if shown else its.value
         yield "Limit", "" if its.value == its.short else its.short
     end = incident.ended if incident.ended is not None else now
-    onset = _onset(incident)
+    onset = incident.onset
     length = duration(max(0, (end - onset) // _SECOND))
     if incident.ended is None:
         later = (incident.began - onset) // _SECOND
@@ -270,11 +270,6 @@ def _facts(notice: Notice, links: Links, now: int) -> Iterator[tuple[str, str]]:
     if incident.alerts and not (links.runbook or links.external):
         anchor = incident.alerts[0].runbook
         yield "Runbook", f"docs/runbook.md#{anchor}" if anchor else ""
-
-
-def _onset(incident: Incident) -> int:
-    """Return when the condition of its first alert was first true, ns since 1970: a rule fires later, after its hold."""
-    return min([incident.began, *(one.since for one in incident.alerts if one.since)])
 
 
 _SUBJECTS = {Subject.NODE: "Part", Subject.UPS: "UPS"}

@@ -43,7 +43,7 @@ def incident_lines(incidents: Sequence[Incident], now: int) -> Iterator[str]:
     for incident in incidents:
         yield from _wrapped(f"{incident.severity.upper():6} ", incident.title)
         facts = [
-            f"since {_age(incident.began, now)}" if incident.ended is None else _over(incident)
+            f"since {_age(incident.onset, now)}" if incident.ended is None else _over(incident)
         ]
         facts += _lead_facts(incident)
         facts.append(all_firing(incident.firing, incident.total))
@@ -172,7 +172,7 @@ def _age(since: int, now: int) -> str:
 
 def _over(incident: Incident) -> str:
     ended = incident.ended or incident.changed
-    return f"{timestamp(incident.began)}, over after {_age(incident.began, ended)}"
+    return f"{timestamp(incident.onset)}, over after {_age(incident.onset, ended)}"
 
 
 def _lead_facts(incident: Incident) -> Iterator[str]:

@@ -78,7 +78,7 @@ def _title(source: AlertSource, row: int, width: int) -> Piece:
 COLUMNS: tuple[TableColumn[AlertSource], ...] = (
     TableColumn("", 1, _mark),
     TableColumn("sev", 6, lambda s, row, _: severity_mark(s.incidents[row].severity)),
-    TableColumn("age", 5, lambda s, row, _: (short_duration((s.state.at - s.incidents[row].began) / 1e9).replace(" ", ""), "dim"), right=True),
+    TableColumn("age", 5, lambda s, row, _: (short_duration((s.state.at - s.incidents[row].onset) / 1e9).replace(" ", ""), "dim"), right=True),
     TableColumn("what", 24, _title, grow=12),
     TableColumn("#", 4, lambda s, row, _: (number(s.incidents[row].firing), "dim"), right=True),
     TableColumn("where", 12, lambda s, row, _: (where(s.incidents[row]), ""), tail=True, grow=1, most=24),

@@ -67,8 +67,8 @@ def incident_lines(
 def _since(state: DashboardState, incident: Incident, width: int, *, utc: bool) -> list[Line]:
     inhibited = inhibited_row(incident)
     hidden = f"  {inhibited.value} {inhibited.label}" if inhibited.value else ""
-    began: Line = [("began ", "dim"), (time_of_day(incident.began, utc=utc), ""),
-                   (f"  {short_duration((state.at - incident.began) / 1e9)} ago  ", "dim"),
+    began: Line = [("began ", "dim"), (time_of_day(incident.onset, utc=utc), ""),
+                   (f"  {short_duration((state.at - incident.onset) / 1e9)} ago  ", "dim"),
                    (all_firing(incident.firing, incident.total), "")]  # fmt: skip
     return flow([began, [(hidden, "dim")]] if hidden else [began], width)
 

@@ -63,7 +63,7 @@ def incident_line(
     taken = incident.acknowledged
     mark: list[Piece] = [(f"{glyph} {word:<4} ", "dim" if taken else tone)]
     mark.append(
-        (f"{short_duration((state.at - incident.began) / 1e9).replace(' ', ''):>4} ", "dim")
+        (f"{short_duration((state.at - incident.onset) / 1e9).replace(' ', ''):>4} ", "dim")
     )
     many = f" (+{number(incident.firing - 1)})" if incident.firing > 1 else ""
     who = f" ✓ {clean(taken.who)}" if taken else ""

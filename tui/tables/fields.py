@@ -187,6 +187,6 @@ def alert_fields(incidents: Sequence[Incident], at: int) -> Fields:
         "circuit": lambda: [i.group.get("circuit", "") for i in incidents],
         "gpu": lambda: [next((a.gpu or "" for a in i.alerts), "") for i in incidents],
         "title": lambda: [i.title for i in incidents],
-        "age": lambda: np.array([(at - i.began) / 1e9 for i in incidents]),
+        "age": lambda: np.array([(at - i.onset) / 1e9 for i in incidents]),
         "acked": lambda: ["yes" if i.acknowledged else "no" for i in incidents],
     }
