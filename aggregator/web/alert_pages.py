@@ -64,7 +64,7 @@ async def alerts(request: web.Request) -> PageContent:
         ever = await _past(view) if past else list(manager.incidents())
         found = view.pipeline.quality.marked([one for one in ever if fits(one, wanted)][:USUAL])
         shown = shown_to(request, IncidentsReply(now, list(found)))
-        body = incidents_body(shown.incidents, now, past=past)
+        body = incidents_body(shown.incidents, now, past=past, filtered=bool(wanted))
     return PageContent("Alerts", alerts_page(asked, counts, body), live=which != "past")
 
 

@@ -235,6 +235,7 @@ async def test_an_incident_has_what_the_pager_links_to(tmp_path: Path) -> None:
         assert "<b>mine</b>" in page.text
         filtered = await read(client.door, "/alerts?rule=none")
         assert found["title"] not in filtered.text
+        assert "None of these is open." in filtered.text, "a mistyped name is no clean bill"
         single = await read(client.door, "/alerts?view=alerts&severity=page")
         assert "93 °C" in single.text
         scene = client.stage.scene
