@@ -21,6 +21,7 @@ from present.units import (
 from telemetry.text import counted, duration
 
 UNKNOWN = "not known"
+NO_COST = "without a tariff, or no power at the wall was read"
 
 
 def is_partial(coverage: float | None) -> bool:
@@ -111,7 +112,7 @@ def energy_row(label: str, joules: float | None, coverage: float | None, note: s
 def cost_row(summary: JobSummary | None) -> FactRow:
     """Return its cost, marked where it is partial."""
     if summary is None or summary.cost is None:
-        return unknown("cost", "" if summary is None else "without a tariff and power at the wall")
+        return unknown("cost", "" if summary is None else NO_COST)
     return figure("cost", money(summary.cost, summary.currency), summary.wall_coverage)
 
 

@@ -10,6 +10,7 @@ from api.jobs import EnergyFrom, JobPhase, JobReply, JobRow, JobsReply
 from present.device.figures import UNKNOWN, USE, DeviceFigure, others, slowed
 from present.device.gpu import gpu_name
 from present.fleet.headline import Headline, Urgency, sentence
+from present.job import NO_COST, is_partial
 from present.row import FactRow, Tone
 from present.units import (
     ENERGY_FROM,
@@ -27,6 +28,8 @@ SAMPLED = ENERGY_FROM[EnergyFrom.SAMPLES]
 """Remark on energy at the wall, and on cost."""
 _DOUBTS = ("partial:", "no use was read")
 """Beginnings of hints that say what is not known: they are no fault of a job."""
+HOLDS_UP = frozenset({"gpu_lost", "gpu_hung", "job_slow_gpu"})
+"""Rules about a GPU that works no more, or slower than the others of its job."""
 _SHORT = 600.0
 """Seconds of a run below which its figures say little."""
 
@@ -56,7 +59,7 @@ def job_headline(reply: JobReply, gpus: Sequence[JobGpu]) -> Headline:
         more = len(reply.alerts) - 1
         what = lead.summary or f"{lead.rule.replace('_', ' ')} on {lead.node}"
         rest = f" (and {counted(more, 'more alert')})" if more else ""
-        why = _gpu_words(slow, gpus) or sentence(waits if lead.gpu else "")
+        why = _gpu_words(slow, gpus) or sentence(waits if lead.rule in HOLDS_UP else "")
         return Headline(urgency, f"{what}{rest}", why)
     if slow is not None:
         name = gpu_name(slow.node, slow.index)
@@ -180,7 +183,7 @@ def _sum_figure(label: str, words: str, missing: int) -> DeviceFigure:
     if not words:
         return DeviceFigure(FactRow(label, UNKNOWN, Tone.STALE, note="not known of any of them"))
     without = f"without {counted(missing, 'job')} of which it is not known; " if missing else ""
-    return DeviceFigure(FactRow(label, at_least(f"~{words}" if not missing else words, partial=missing > 0), note=f"{without}{SAMPLED}"))  # fmt: skip
+    return DeviceFigure(FactRow(label, at_least(words, partial=missing > 0), note=f"{without}{SAMPLED}"))  # fmt: skip
 
 
 def job_figures(reply: JobReply, held: Sequence[float | None]) -> list[DeviceFigure]:
@@ -217,16 +220,14 @@ def _energy_figure(job: JobRow) -> DeviceFigure:
         return DeviceFigure(FactRow("energy", UNKNOWN, Tone.STALE, note="nothing was read"))
     words, basis = energy(summary.energy_joules), ENERGY_FROM.get(summary.energy_from, "")
     if summary.wall_joules is None:
-        counted_so = summary.energy_from is EnergyFrom.COUNTERS
-        return DeviceFigure(FactRow("energy at its GPUs", roughly(words, partial=not counted_so), note=f"{basis}; not at the wall"))  # fmt: skip
+        return DeviceFigure(FactRow("energy at its GPUs", roughly(words, partial=is_partial(summary.energy_coverage)), note=f"{basis}; not at the wall"))  # fmt: skip
     at_gpus = f"; {words} at its GPUs, {basis}" if summary.energy_joules is not None else ""
-    return DeviceFigure(FactRow("energy at the wall", f"~{energy(summary.wall_joules)}", note=f"{SAMPLED}{at_gpus}"))  # fmt: skip
+    return DeviceFigure(FactRow("energy at the wall", roughly(energy(summary.wall_joules), partial=is_partial(summary.wall_coverage)), note=f"{SAMPLED}{at_gpus}"))  # fmt: skip
 
 
 def _cost_figure(job: JobRow) -> DeviceFigure:
     summary = job.summary
     if summary is None or summary.cost is None:
-        why = "without a tariff and power at the wall"
-        return DeviceFigure(FactRow("cost", UNKNOWN, Tone.STALE, note=why))
+        return DeviceFigure(FactRow("cost", UNKNOWN, Tone.STALE, note=NO_COST))
     idle = "" if not summary.idle_cost else f"{money(summary.idle_cost, summary.currency)} of it below 5% use; "  # fmt: skip
-    return DeviceFigure(FactRow("cost", f"~{money(summary.cost, summary.currency)}", note=f"{idle}{SAMPLED}"))  # fmt: skip
+    return DeviceFigure(FactRow("cost", roughly(money(summary.cost, summary.currency), partial=is_partial(summary.wall_coverage)), note=f"{idle}{SAMPLED}"))  # fmt: skip
