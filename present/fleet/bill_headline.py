@@ -42,7 +42,7 @@ def bill_headline(bill: MonthBill) -> Headline:
         text = f"{bill.month} will cost ~{rest[0].value}"
         why = [f"{total.value} so far", rest[0].note, *doubts]
     else:
-        text, why = f"{bill.month} has cost {at_least(total.value, partial=bool(total.note))} so far", [rest[0].note if rest else "", *doubts]  # fmt: skip
+        text, why = f"{bill.month} has cost {at_least(total.value, partial=bool(total.note) or (known < _WELL_KNOWN and not bill.kwh_filled))} so far", [rest[0].note if rest else "", *doubts]  # fmt: skip
         doubts = doubts or ["no forecast"]
     return Headline(Urgency.UNKNOWN if doubts else Urgency.WELL, text, sentence(*why))
 
