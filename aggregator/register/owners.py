@@ -86,11 +86,10 @@ def check_owners(
             raise ConfigError(where, "no alert is about a node and a circuit", "Write an entry for each.")  # fmt: skip
         _check_patterns(f"{where}.rules", entry.rules, rules() if entry.rules else (), "rule")
         if named:
-            _check_patterns(f"{where}.circuits", entry.circuits, named, "circuit, budget, UPS or node of [power]")  # fmt: skip
-        same = msgspec.structs.replace(entry, name="")
-        before = [msgspec.structs.replace(one, name="") for one in entries[:number]]
-        if same in before or any(one.everything for one in before):
-            raise ConfigError(where, "an entry above is for all of these", "The first that fits counts: move the narrower one up.")  # fmt: skip
+            _check_patterns(f"{where}.circuits", entry.circuits, named, "circuit, budget, UPS or node (for its supplies) of [power]")  # fmt: skip
+        for above, other in enumerate(entries[:number]):
+            if other.everything or msgspec.structs.replace(other, name=entry.name) == entry:
+                raise ConfigError(where, f"owners[{above}], {other.name!r}, is for all of these", "The first that fits counts: move the narrower one up, or leave one out.")  # fmt: skip
 
 
 def _check_patterns(where: str, patterns: Iterable[str], known: Collection[str], what: str) -> None:
@@ -100,8 +99,11 @@ def _check_patterns(where: str, patterns: Iterable[str], known: Collection[str],
 
 
 def _names(power: Mapping[str, Any]) -> list[str]:
-    tables = (power.get(table) for table in _CALLED)
-    return [str(name) for table in tables if isinstance(table, Mapping) for name in table]
+    """Return the names of [power], those of nodes that stand in a circuit alone too."""
+    tables = [found for table in _CALLED if isinstance(found := power.get(table), Mapping)]
+    circuits = power.get("circuits")
+    fed = [one.get("nodes", ()) for one in circuits.values() if isinstance(one, Mapping)] if isinstance(circuits, Mapping) else []  # fmt: skip
+    return [str(name) for its in (*tables, *fed) for name in its]
 
 
 def _any_fits(patterns: Iterable[str], name: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from api.alerts import Matcher, compiled
+from api.alerts import Matcher, Remediation, compiled
 from telemetry.errors import ConfigError
 
 _FORM = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*)\s*(=~|!~|!=|=)\s*(.*?)\s*", re.DOTALL)
@@ -34,6 +34,8 @@ def parse(text: str, where: str = "matcher") -> Matcher:
             "Write label=value, label!=value, label=~regex or label!~regex, as node=~'dgx-.*'.",
         )
     label, sign, value = form[1], form[2], _unquoted(form[3])
+    if label == "owner" and value in set(Remediation):
+        raise ConfigError(where, f"{text!r}: an owner is a person or team", f"Write remediation{sign}{value}.")  # fmt: skip
     if sign.endswith("~"):
         _checked(value, where)
     return Matcher(label, value, is_regex=sign.endswith("~"), is_equal=not sign.startswith("!"))

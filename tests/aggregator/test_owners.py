@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from aggregator.config import AggregatorConfig
-from aggregator.register.owners import OwnerEntry, Owners
+from aggregator.register.owners import OwnerEntry, Owners, check_owners
 from alerts.engine.engine import RuleEngine
 from alerts.rules.rule import load
 from api.alerts import Alert, AlertState
@@ -121,7 +121,7 @@ def test_an_alert_of_a_circuit_has_the_owner_of_its_name() -> None:
         ('name = "a"\nmatch = { rack = "r1" }', "owners[0].match.rack: there is no such key"),
         ('name = "a"\nlabels = "r1"', "owners[0].labels: there is no such key"),
         ('name = "a"\ncircuits = ["rack-1"]\nmatch = { node = "n" }', "no alert is about a node and a circuit"),
-        ('name = "a"\n[[owners]]\nname = "b"\nrules = ["port_*"]', "owners[1]: an entry above is for all of these"),
+        ('name = "a"\n[[owners]]\nname = "b"\nrules = ["port_*"]', "owners[1]: owners[0], 'a', is for all of these"),
     ],
 )  # fmt: skip
 def test_an_entry_that_can_not_work_is_refused(tmp_path: Path, text: str, words: str) -> None:
@@ -130,6 +130,13 @@ def test_an_entry_that_can_not_work_is_refused(tmp_path: Path, text: str, words:
     with pytest.raises(ConfigError) as caught:
         load_settings(path).aggregator.check()
     assert words in str(caught.value)
+
+
+def test_a_supply_may_have_an_owner_by_a_node_that_stands_in_its_circuit_alone() -> None:
+    power = {"circuits": {"office": {"breaker": 20, "nodes": ["rig"]}}}
+    check_owners((OwnerEntry(name="Ada", circuits=("rig",)),), power, list)
+    with pytest.raises(ConfigError, match="'rgi' fits no circuit"):
+        check_owners((OwnerEntry(name="Ada", circuits=("rgi",)),), power, list)
 
 
 def test_the_settings_hand_their_owners_to_the_aggregator(tmp_path: Path) -> None:

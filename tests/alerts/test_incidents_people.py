@@ -396,3 +396,11 @@ def test_a_pattern_that_may_take_for_ever_is_refused(pattern: str) -> None:
 @pytest.mark.parametrize("pattern", QUICK)
 def test_a_pattern_as_people_write_them_is_accepted(pattern: str) -> None:
     assert parse(f"node=~{pattern}").value == pattern
+
+
+def test_a_matcher_on_the_class_that_owner_was_says_its_name_now() -> None:
+    """It would fit no alert, and nobody would know."""
+    with pytest.raises(ConfigError, match="Write remediation=reset"):
+        parse("owner=reset")
+    assert parse("owner='network team'").value == "network team"
+    assert parse("remediation!=reset").is_equal is False
