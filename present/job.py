@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from api.jobs import PARTIAL_BELOW, GpuUse, JobSummary
+from api.jobs import GpuUse, JobSummary
 from present.device.gpu import limit_word
 from present.row import FactRow, Tone
 from present.units import (
     ENERGY_FROM,
+    NO_COST,
     energy,
     gibibytes,
+    is_partial,
     kilograms,
     money,
     number,
@@ -21,12 +23,6 @@ from present.units import (
 from telemetry.text import counted, duration
 
 UNKNOWN = "not known"
-NO_COST = "without a tariff, or no power at the wall was read"
-
-
-def is_partial(coverage: float | None) -> bool:
-    """Return whether a figure covers too little of a job's time to be whole."""
-    return coverage is None or coverage < PARTIAL_BELOW
 
 
 def figure(label: str, words: str, coverage: float | None, note: str = "") -> FactRow:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from api.jobs import EnergyFrom
+from api.jobs import PARTIAL_BELOW, EnergyFrom
 from telemetry.metric import Unit
 from telemetry.text import ABSENT, duration
 
@@ -26,6 +26,13 @@ ENERGY_FROM = {
     EnergyFrom.SAMPLES: "added up from samples",
 }
 """Words for the basis of a job's energy."""
+NO_COST = "without a tariff, or no power at the wall was read"
+"""Reason why the cost of a job is not known."""
+
+
+def is_partial(coverage: float | None) -> bool:
+    """Return whether a figure covers too little of a time to be whole."""
+    return coverage is None or coverage < PARTIAL_BELOW
 
 
 def roughly(words: str, *, partial: bool) -> str:

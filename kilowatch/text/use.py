@@ -7,12 +7,11 @@ import io
 from collections.abc import Callable
 
 from alerts.message.text import clean
-from api.jobs import PARTIAL_BELOW
 from api.use import UseReply, UseRow
 from kilowatch.text.jobs import lacking_lines
 from kilowatch.text.page import html_page, html_table, note, text
 from kilowatch.text.table import columns
-from present.units import JOULES_PER_KWH, number, percent, roughly
+from present.units import JOULES_PER_KWH, is_partial, number, percent, roughly
 from telemetry.text import counted
 
 _WIDTH = 160
@@ -138,7 +137,7 @@ def _cells(row: UseRow, name: str) -> tuple[str, ...]:
     def cell(value: float | None, coverage: float | None, form: Callable[[float], str]) -> str:
         if value is None:
             return UNKNOWN
-        return roughly(form(value), partial=coverage is None or coverage < PARTIAL_BELOW)
+        return roughly(form(value), partial=is_partial(coverage))
 
     return (
         name,

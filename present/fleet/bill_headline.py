@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from api.bill import MonthBill
-from api.jobs import PARTIAL_BELOW
 from api.report import Upkeep
 from api.use import UseReply, UseRow
 from present.bill import UNKNOWN, demand_row, total_rows
@@ -14,7 +13,17 @@ from present.device.figures import UNKNOWN as ABSENT_FIGURE
 from present.device.figures import DeviceFigure
 from present.fleet.headline import Headline, Urgency, sentence
 from present.row import FactRow, Tone
-from present.units import at_least, energy, kilowatt_hours, money, number, percent, roughly, watts
+from present.units import (
+    at_least,
+    energy,
+    is_partial,
+    kilowatt_hours,
+    money,
+    number,
+    percent,
+    roughly,
+    watts,
+)
 from telemetry.text import counted, short_duration
 
 _WELL_KNOWN = 0.98
@@ -137,8 +146,7 @@ def _joules(row: UseRow) -> float | None:
 
 def _line(row: UseRow, name: str, currency: str, *, person: bool) -> UserLine:
     def cell(words: str, value: float | None, coverage: float | None) -> str:
-        partial = coverage is None or coverage < PARTIAL_BELOW
-        return UNKNOWN if value is None else roughly(words, partial=partial)
+        return UNKNOWN if value is None else roughly(words, partial=is_partial(coverage))
 
     coverage = row.energy_coverage if row.wall_joules is None else row.wall_coverage
     where = " at the GPUs" if row.wall_joules is None and row.energy_joules is not None else ""

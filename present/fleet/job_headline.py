@@ -10,12 +10,13 @@ from api.jobs import EnergyFrom, JobPhase, JobReply, JobRow, JobsReply
 from present.device.figures import UNKNOWN, USE, DeviceFigure, others, slowed
 from present.device.gpu import gpu_name
 from present.fleet.headline import Headline, Urgency, sentence
-from present.job import NO_COST, is_partial
 from present.row import FactRow, Tone
 from present.units import (
     ENERGY_FROM,
+    NO_COST,
     at_least,
     energy,
+    is_partial,
     money,
     number,
     percent,
