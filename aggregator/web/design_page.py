@@ -3,6 +3,7 @@ figures. Where anything is simulated alone: a real cluster has no page with figu
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from aiohttp import web
@@ -58,6 +59,8 @@ LOADS = {
     "no current, its breaker taken for open": (_OPEN, 2),
 }
 """Circuits by what they show, each with how bad its worst alert is."""
+_LINK = re.compile(r' href="(?:circuits|gpus|incidents|jobs|nodes)/[^"]*"')
+"""Link to an object that the page has made up: it would lead nowhere."""
 _ALL, _PARTLY = Heard(2, 0, 16, 0), Heard(2, 1, 16, 8)
 
 
@@ -112,7 +115,7 @@ async def design(request: web.Request) -> PageContent:
     nodes = request.app[VIEW].fleet.nodes.values()
     if not any(node.inventory.source.startswith("simulated") for node in nodes):
         raise RequestError(404, "path", "this page is shown where nodes are simulated", "kilowatch demo has it.")  # fmt: skip
-    return PageContent("Components and their states", "".join(_parts()))
+    return PageContent("Components and their states", _LINK.sub("", "".join(_parts())))
 
 
 def _parts() -> Iterator[str]:
