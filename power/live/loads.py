@@ -236,12 +236,12 @@ def settle(
             currents[level],
         )
         watts[level], currents[level], reported[level] = _measure(
-            topology, meters, ratio, level, watts[level], summed, watts[level] - surplus[level], parts.drawn[level]
+            topology, meters, ratio, level, watts[level], summed, parts.below(level, watts[level] - surplus[level])
         )  # fmt: skip
         excess_currents[level] = currents[level] - summed
         unmeasured[level] -= np.where(modelled[level] > 0, own[level], 0.0)
         metered = level[~np.isnan(reported[level])]
-        parts.measure(level, metered, summed)
+        parts.measure(level, metered, summed, watts)
         unknown[metered] = watts[metered] - modelled[metered]
         if held is not None:
             quiet = level[np.isnan(reported[level]) & held.known[level] & ~dead[level]]
@@ -345,6 +345,29 @@ def _of_nodes(topology: SiteTopology, values: Floats | Flags, shares: Floats) ->
     return sum_by_circuit(network.cord_circuit, parts, len(network.names))
 
 
+@dataclass(frozen=True, slots=True)
+class _Below:
+    """What some circuits carry by what is below them, with silent nodes at their last draw: watts, and phasors by pole."""
+
+    watts: Floats
+    currents: Complex
+    measured_watts: Floats
+    """Part of `watts` that meters below read."""
+    measured: Complex
+
+    def at(self, watts: Floats) -> Complex:
+        """Return the phasors if it is `watts` in all: what nobody measures gives way first."""
+        rest = self.watts - self.measured_watts
+        with np.errstate(invalid="ignore", divide="ignore"):
+            scale = np.where(self.watts > 0, watts / self.watts, 1.0)
+            of_measured = np.minimum(watts / self.measured_watts, 1.0)
+            of_rest = np.where(rest > _CLOSE, np.maximum(watts - self.measured_watts, 0.0) / rest, 0.0)  # fmt: skip
+        less = (scale < 1) & (self.measured_watts > 0)
+        of_measured, of_rest = (np.where(less, part, scale)[:, None] for part in (of_measured, of_rest))  # fmt: skip
+        flowing: Complex = of_measured * self.measured + of_rest * (self.currents - self.measured)
+        return flowing
+
+
 class _LoadParts:
     """Currents of all circuits without what is assumed: on a panel's pole nothing says of another pole's load."""
 
@@ -353,9 +376,14 @@ class _LoadParts:
         currents: Complex,
         assumed: Complex | None,
         surplus: Complex | None,
+        measured: Complex,
+        measured_watts: Floats,
     ) -> None:
         """`assumed`, `surplus`: phasors of each circuit's own nodes; None where there are none on the site."""
         self._currents = currents
+        self.measured = measured
+        """What meters of circuits and nodes read; zero everywhere where no meter needs it."""
+        self.measured_watts = measured_watts
         self.reported: Complex = currents if assumed is None else currents - assumed
         self.drawn: Complex = currents if surplus is None else currents - surplus
         """With silent nodes at their last draw."""
@@ -373,11 +401,15 @@ class _LoadParts:
 
         kept = held is not None and bool((held.known & np.isnan(meters.watts) & (held.watts > 0)).any())  # fmt: skip
         some = kept or wall_power.assumed.any()
+        metered = np.nan_to_num(wall_power.metered)
+        measured = cord_flow(topology, metered, nothing, shares, dead)
         return cls(
             currents,
             phasors(wall_power.assumed) if some else None,
             phasors(wall_power.surplus) if wall_power.surplus.any() else None,
-        )  # fmt: skip
+            measured.currents,
+            measured.watts,
+        )
 
     def hold(self, rows: Ints, currents: Complex) -> None:
         """Add what only the silent meters of some circuits knew; nobody reports it."""
@@ -385,9 +417,17 @@ class _LoadParts:
         if self.drawn is not self._currents:
             self.drawn[rows] += currents
 
-    def measure(self, level: Ints, metered: Ints, summed: Complex) -> None:
+    def below(self, level: Ints, drawn: Floats) -> _Below:
+        """Return what some circuits carry before their own meters are read. `drawn`: watts with last draws."""
+        return _Below(drawn, self.drawn[level], self.measured_watts[level], self.measured[level])
+
+    def measure(self, level: Ints, metered: Ints, summed: Complex, watts: Floats) -> None:
         """Follow the meters of one level, of whole circuits and of single poles. `summed`: without them."""
         now = self._currents[level]
+        self.measured[metered], self.measured_watts[metered] = (
+            self._currents[metered],
+            watts[metered],
+        )
         for part in self._differing():
             part[level] = np.where(now == summed, part[level], now)
             part[metered] = self._currents[metered]
@@ -401,6 +441,7 @@ class _LoadParts:
                 at = step.children
                 _, above = step.lift((watts - less)[at], part[at])
                 add_currents(step.parents, above * weight[:, None], part)
+        climb(step, weight, self.measured_watts, self.measured)
 
     def amps(self, ratio: Floats, nothing: Flags) -> tuple[Floats, Floats, Floats]:
         """Return the amps of all loads, of the reported part, and with silent nodes at their last draw; NaN of
@@ -423,17 +464,14 @@ def _measure(
     level: Ints,
     sums: Floats,
     summed: Complex,
-    drawn: Floats,
-    drawing: Complex,
+    below: _Below,
 ) -> tuple[Floats, Complex, Floats]:
-    """Return watts and currents of one level's circuits by meter or sum, and the metered watts alone. `drawn`, `drawing`:
-    sums with silent nodes at their last draw, by which the watts of a meter are on its poles."""
+    """Return watts and currents of one level's circuits by meter or sum, and the metered watts alone. `below`: by
+    which the watts of a meter are on its poles."""
     reported = meters.watts[level]
     has = ~np.isnan(reported)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        scale = np.where(has & (drawn > 0), reported / drawn, 1.0)
-    flowing = np.where(has[:, None], drawing * scale[:, None], summed)
-    fresh = has & (drawn <= 0)
+    flowing = np.where(has[:, None], below.at(np.nan_to_num(reported)), summed)
+    fresh = has & (below.watts <= 0)
     flowing[fresh] = topology.pattern[level][fresh] * reported[fresh, None]
     factor = (topology.volts * topology.power_factor)[level, None]
     # A meter that reports watts and a power factor has measured its current, too.

@@ -320,6 +320,21 @@ def test_what_a_silent_node_may_draw_moves_no_load_to_its_pole() -> None:
     assert stage.value("circuit_l2_amps", "p") == pytest.approx(before, rel=1e-3)
 
 
+def test_a_model_that_grows_moves_no_measured_load_from_its_pole() -> None:
+    """A panel's meter of watts alone: where the model of n2 says more than there is, n2 has less and not the metered circuit a."""
+    stage = Stage(POLES, limits={"n1": 2300, "n2": 2300}, gpus=4)
+    told = [meter("p", watts=2600.0), meter("a", watts=2160.0)]
+    amps, volts = [], 208 / 3**0.5
+    for draw in (400.0, 800.0):
+        stage.play(60, gpu={"n1": 1600.0, "n2": draw}, meters=told, every=5)
+        amps.append(stage.value("circuit_l1_amps", "p"))
+    assert amps == pytest.approx([2160 / volts] * 2)
+    assert stage.value("circuit_l2_amps", "p") == pytest.approx((2600 - 2160) / volts)
+    # Meters that contradict each other: what is measured above holds.
+    stage.play(60, gpu={"n1": 1600.0, "n2": 400.0}, meters=[meter("p", watts=2000.0), meter("a", watts=2160.0)], every=5)  # fmt: skip
+    assert stage.value("circuit_l1_amps", "p") == pytest.approx(2000 / volts)
+
+
 def blind(stage: Stage) -> list[str]:
     """Severities of E19 on a circuit that no other rule hides."""
     hidden = any(rule == "circuit_meter_blind" for rule, name in stage.firing() if name == "a")
