@@ -151,6 +151,8 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     slot: str = ""
     """Physical slot, as the platform reports it."""
     rack: str = ""
+    owner: str = ""
+    """Person or team that the alert belonged to, by `[[owners]]`."""
     job: str = ""
     user: str = ""
     """Whose job it is."""

@@ -165,6 +165,7 @@ def card_of(
         pci=labels.get("pci", ""),
         slot=labels.get("slot", ""),
         rack=labels.get("rack", ""),
+        owner=clean(alert.owner or "", _FIELD),
         job=alone.job if alone else labels.get("job", ""),
         user=alone.user if alone else labels.get("user", ""),
         account=alone.account if alone else labels.get("account", ""),

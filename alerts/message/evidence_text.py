@@ -109,7 +109,7 @@ def _identity(card: Evidence) -> Iterator[tuple[str, str]]:
     facts = {
         "rule": card.rule, "node": card.node, "name": card.name, "gpu": card.index,
         "link": card.link, "model": card.model, "uuid": card.uuid, "serial": card.serial,
-        "pci": card.pci, "slot": card.slot, "rack": card.rack, "job": card.job,
+        "pci": card.pci, "slot": card.slot, "rack": card.rack, "owner": card.owner, "job": card.job,
         "user": card.user, "account": card.account, "process": card.process, "since": timestamp(card.moment),
     }  # fmt: skip
     for name, value in facts.items():

@@ -180,6 +180,8 @@ def _lead_facts(incident: Incident) -> Iterator[str]:
         lead = incident.alerts[0]
         if lead.state is AlertState.FIRING and lead.value_text:
             yield value_words(lead)
+    if incident.owner:
+        yield f"owner {incident.owner}"
 
 
 def _counts(rule: RuleRow) -> str:

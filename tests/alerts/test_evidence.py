@@ -136,11 +136,13 @@ NODE_ALERT = msgspec.structs.replace(alert(), gpu=None, labels={}, summary="dgx-
 
 
 def test_a_card_names_the_job_its_user_and_account_also_in_a_text_message() -> None:
-    lead = msgspec.structs.replace(alert(), labels={**alert().labels, "account": "physics"})
+    lead = msgspec.structs.replace(
+        alert(), labels={**alert().labels, "account": "physics"}, owner="lab"
+    )
     made = of_jobs(lead, [affected(11)])
     assert (made.job, made.user, made.account) == ("4711", "ada", "physics")
     terminal = "\n".join(evidence_lines(reply(made)))
-    for words in ("user      ada", "account   physics", "slurm 4711 pretrain of ada (physics) on GPU 0, 1"):  # fmt: skip
+    for words in ("owner     lab", "user      ada", "account   physics", "slurm 4711 pretrain of ada (physics) on GPU 0, 1"):  # fmt: skip
         assert words in terminal
     sent = text(page_of(notice(about=incident(alerts=[lead])), LINKS, NOON + MINUTE, reply(made)))  # fmt: skip
     assert "job 4711 · user ada · account physics" in sent

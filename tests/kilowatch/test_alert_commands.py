@@ -365,8 +365,10 @@ def test_what_comes_from_elsewhere_can_not_command_the_terminal() -> None:
     incident = Incident(
         key=evil, group={}, severity=Severity.PAGE, title=evil * 20, began=0, changed=0,
         alerts=(alert,), firing=1, total=1, acknowledged=IncidentNote(who=evil, why=evil, at=0),
+        owner=evil,
     )  # fmt: skip
     lines = [*alerting.incident_lines([incident], 10**9), *columns([(evil, evil), ("a", "b")])]
+    assert "owner " in "".join(lines)
     assert all(line.isprintable() for line in lines)
     assert all(len(line) <= WIDTH for line in lines)
 
