@@ -82,10 +82,12 @@ def headline(
     nearest = circuits[0] if circuits else None
     trips = nearest if nearest is not None and nearest.trip_seconds.earliest is not None else None
     found = Counter(one.severity for one in incidents)
-    counts = [counted(found[each], each.value) for each in (Severity.PAGE, Severity.TICKET) if found[each]]  # fmt: skip
+    taken = Counter(one.severity for one in incidents if one.acknowledged is not None)
+    counts = [counted(found[each], each.value) + _taken(taken[each], found[each]) for each in (Severity.PAGE, Severity.TICKET) if found[each]]  # fmt: skip
     if not counts:
         return _calm(circuits, heard, trips)
-    worst = incidents[0]
+    gravest = [one for one in incidents if one.severity is incidents[0].severity]
+    worst = next((one for one in gravest if one.acknowledged is None), gravest[0])
     lead = worst.alerts[0] if worst.alerts else None
     why, act = ("", "") if lead is None else (lead.description, lead.act)
     if lead is not None and lead.subject is Subject.CIRCUIT:
@@ -95,6 +97,12 @@ def headline(
             why, act = f"{its.text}; {its.why}", its.act or act
     urgency = Urgency.PAGE if found[Severity.PAGE] else Urgency.TICKET
     return Headline(urgency, f"{', '.join(counts)}: {worst.title or worst.key}", why, act, worst.key, trips)  # fmt: skip
+
+
+def _taken(acknowledged: int, of: int) -> str:
+    if not acknowledged:
+        return ""
+    return " (acknowledged)" if acknowledged == of else f" ({acknowledged:,} acknowledged)"
 
 
 def circuit_headline(circuit: CircuitState, alert: Tone = Tone.PLAIN) -> Headline:

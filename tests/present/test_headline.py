@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from api.alerts import Severity, Subject
+from api.alerts import IncidentNote, Severity, Subject
 from api.power import LoadState, TripSeconds
 from present.fleet.headline import (
     IN_THE_KNOWN,
@@ -58,6 +58,19 @@ def test_incidents_are_counted_and_the_worst_is_named() -> None:
     assert found.text == "2 pages, 1 ticket: dgx-01 GPU 3 is lost"
     assert found.why == PAGE.alerts[0].description
     assert found.incident == PAGE.key
+
+
+def test_a_page_that_somebody_works_at_comes_after_one_that_nobody_does() -> None:
+    """Of the same severity alone: a ticket that nobody works at is no more urgent than a page."""
+    taken = replace(PAGE, key="i-3", acknowledged=IncidentNote(who="ada", why="", at=NOON))
+    found = headline([taken, PAGE, TICKET], [COOL], ALL)
+    assert (found.text, found.incident) == (
+        "2 pages (1 acknowledged), 1 ticket: dgx-01 GPU 3 is lost",
+        PAGE.key,
+    )
+    alone = headline([taken, TICKET], [COOL], ALL)
+    assert (alone.urgency, alone.incident) == (Urgency.PAGE, "i-3")
+    assert alone.text.startswith("1 page (acknowledged), 1 ticket: ")
     assert headline([TICKET], [COOL], ALL).urgency is Urgency.TICKET
 
 
