@@ -111,7 +111,7 @@ def _beside(view: AggregatorView, name: str) -> set[str]:
 async def _chart(view: AggregatorView, circuit: CircuitState, asked: dict[str, str]) -> str:
     rated = circuit.rated_amps
     start, end = between(asked.get("from"), asked.get("to"), view.wall(), USUAL_SPAN)
-    word = "watts" if rated is None else "load_ratio"
+    word = "watts" if rated is None else "sustained_ratio"
     found = await asyncio.to_thread(circuit_history(view, circuit.id, word, start, end))
     scale = rated or 1.0
     values, highs = ([None if one is None else one * scale for one in column] for column in (found.values, found.high))  # fmt: skip
@@ -122,7 +122,7 @@ async def _chart(view: AggregatorView, circuit: CircuitState, asked: dict[str, s
         start,
         end,
         limit_marks(circuit),
-        "load of the highest pole" if rated else "load",
+        "load of the highest pole, means of ten seconds" if rated else "load",
     )
     return time_tabs(("circuits", circuit.id), "load", asked, start, end) + drawn
 

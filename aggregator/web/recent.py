@@ -58,8 +58,14 @@ class RecentCluster:
         """Take a sample of now."""
         now, electrical = self._view.now(), self._view.electrical
         summary = self._summarizer.summary(self._view.fleet, now)
-        loads = np.empty(0) if electrical.latest is None else electrical.latest.circuit.column("circuit_load_ratio")  # fmt: skip
-        highest = float(np.fmax.reduce(loads, initial=np.nan))
+        highest = np.nan
+        if electrical.latest is not None:
+            circuit = (
+                electrical.latest.circuit
+            )  # as its headline: a load that repeats has no instant of its own
+            sustained = circuit.column("circuit_sustained_ratio")
+            loads = np.where(sustained > 0, sustained, circuit.column("circuit_load_ratio"))
+            highest = float(np.fmax.reduce(loads, initial=np.nan))
         self.samples.append(
             ClusterSample(
                 now, electrical.ledger.watts, summary.gpu_power_watts, summary.utilization_mean_ratio,

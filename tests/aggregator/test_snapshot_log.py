@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import math
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -228,6 +230,25 @@ async def test_a_circuits_past_is_served(tmp_path: Path) -> None:
         status, body = await client.json(f"{path}?quantity=wats")
         assert (status, body["error"]["where"]) == (400, "quantity")
         assert (await client.json("/api/v1/circuits/nobody/history"))[0] == 404
+
+
+async def test_a_circuits_chart_has_the_means_of_its_headline(tmp_path: Path) -> None:
+    """One instant in ten seconds shows a load that comes and goes in ten seconds always or never."""
+    view = await lab()
+    view.electrical.snapshot_log = tape = SnapshotLog(tmp_path)
+    assert view.electrical.latest is not None
+    circuits = view.electrical.latest.circuit
+    row, columns = circuits.names.index("lab/2"), dict(circuits.columns)
+    for name, ratio in (("load", 0.25), ("sustained", 0.75)):
+        columns[f"circuit_{name}_ratio"] = np.full(len(circuits.names), ratio)
+    for number in range(5):
+        at = view.wall() - (50 - 10 * number) * SECOND
+        tape.add(at, 1, [replace(circuits, columns=columns)])
+    async with door(view) as client:
+        _, page, _ = await client.text("/circuits/lab%2F2")
+    (points,) = re.findall(r'data-unit="A" data-points="([^"]+)"', page)
+    amps = 0.75 * circuits.columns["circuit_rated_amps"][row]
+    assert [each.split(":")[1] for each in points.split()] == [f"{amps:.1f}"] * 5
 
 
 async def test_a_month_of_a_circuit_is_bounded_and_keeps_its_peaks(tmp_path: Path) -> None:

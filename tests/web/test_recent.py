@@ -21,7 +21,7 @@ async def test_a_sample_has_the_figures_of_the_cluster() -> None:
     assert found.gpu_watts > 1000
     snapshots = view.electrical.latest
     assert snapshots is not None
-    assert found.nearest == max(snapshots.circuit.column("circuit_load_ratio").tolist())
+    assert found.nearest == max(snapshots.circuit.column("circuit_sustained_ratio").tolist())
     assert recent.spark(lambda one: one.gpu_watts) == "", "one sample is no line"
     recent.samples += [ClusterSample(found.at + 50.0, gpu_watts=1.0)]
     assert recent.spark(lambda one: one.gpu_watts) == "", "nor are fifty seconds"
