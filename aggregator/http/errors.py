@@ -62,15 +62,17 @@ def bad(where: str, what: str, cure: str = "") -> RequestError:
     return RequestError(400, where, what, cure)
 
 
-def unknown(where: str, word: str, known: Iterable[str], status: int = 404) -> RequestError:
-    """Return a 404 for a name that is not known, or a 400 for a parameter's value."""
-    names = [str(name) for name in known]
+def unknown(
+    where: str, word: str, known: Iterable[str], status: int = 404, few: int = FEW
+) -> RequestError:
+    """Return a 404 for a name that is not known, or a 400 for a parameter's value. `few`: names of which all are listed."""
+    names = list(dict.fromkeys(map(str, known)))
     if (
         len(names) > MOST_COMPARED
     ):  # 50 us each: a fleet of UUIDs would hold up the loop for seconds
         names = [name for name in names if _alike(name, word)][:MOST_COMPARED]
     cure = did_you_mean(word[:128], names)
-    if not cure and len(names) <= FEW:
+    if not cure and len(names) <= few:
         cure = f"Known: {', '.join(names)}." if names else ""
     return RequestError(status, where, f"{word[:128]!r} is not known", cure)
 

@@ -79,6 +79,8 @@ def between(first: str | None, last: str | None, now: int, default: str) -> tupl
     """Return `from` and `to` in ns; `default` is the `from` of a query that names none."""
     start = moment("from", first or default, now)
     end = moment("to", last or "now", now)
+    if start > now and last is None:
+        raise bad("from", f"{first} is in the future", "Leave it out for the usual span.")
     if end <= start:
         raise bad("from", "it is not before 'to'", "Swap them, or leave out 'to' for now.")
     return start, end
@@ -108,7 +110,7 @@ def one_of(asked: Mapping[str, str], name: str, words: Sequence[str]) -> str:
     """Return a parameter, the first of `words` if it is absent. Raises a 400 for another word."""
     word = asked.get(name, words[0])
     if word not in words:
-        raise unknown(name, word, words, status=400)
+        raise unknown(name, word, words, status=400, few=len(words))
     return word
 
 

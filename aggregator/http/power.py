@@ -125,7 +125,7 @@ async def bill(request: web.Request) -> web.Response:
     try:
         answer = await asyncio.to_thread(bill_of(view.electrical, name, view.wall()))
     except ConfigError as error:
-        raise bad("month", str(error)) from error
+        raise bad(error.where, error.problem, error.hint) from error
     return await send_json(request, answer)
 
 

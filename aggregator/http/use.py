@@ -51,7 +51,7 @@ async def use_reply(view: AggregatorView, asked: Mapping[str, str]) -> UseReply:
     try:
         month = month_named(asked["month"], site.zone) if "month" in asked else month_at(now / 1e9, site.zone)  # fmt: skip
     except ConfigError as error:
-        raise bad("month", str(error)) from error
+        raise bad(error.where, error.problem, error.hint) from error
     start, end = month.start * 10**9, month.end * 10**9
     after = month_at(month.end, site.zone).name
     rows, missing = await view.find_jobs(

@@ -86,7 +86,7 @@ async def incident(request: web.Request) -> PageContent:
         past = next((one for one in await _past(view) if one.key == key), None)
         if past is None:
             raise RequestError(
-                404, "incident", str(error), "Those of 30 days are under Alerts."
+                404, "incident", str(error).rstrip("."), "Those of 30 days are under Alerts."
             ) from error
         found, events = past, ()
     timeline = await timeline_reply(view, found, events)

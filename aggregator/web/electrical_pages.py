@@ -157,7 +157,7 @@ async def energy(request: web.Request) -> PageContent:
     try:
         bill = await asyncio.to_thread(bill_of(view.electrical, name, view.wall()))
     except ConfigError as error:
-        raise bad("month", str(error)) from error
+        raise bad(error.where, error.problem, error.hint) from error
     months = await asyncio.to_thread(view.electrical.month_files.names)
     names = sorted({*months, bill.month})
     ledger, place = view.electrical.ledger.days, view.electrical.site.config.site

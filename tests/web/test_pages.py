@@ -533,6 +533,21 @@ async def test_a_sum_says_what_is_not_in_it() -> None:
     )  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("/energy?month=x", "month: 'x' is no month. Write 2026-10."),
+        ("/jobs?sort=rubbish", "sort: 'rubbish' is not known. Known: since, state, user, account, job, "),
+        ("/incidents/none", "incident: no incident 'none'. `kilowatch alerts` lists those that are open. Those of 30 days"),
+        ("/nodes/n1?from=2099-01-01T00:00:00Z", "from: 2099-01-01T00:00:00Z is in the future. Leave it out"),
+    ],
+)  # fmt: skip
+async def test_a_mistake_in_an_address_is_named_once_and_has_a_cure(path: str, words: str) -> None:
+    async with door(await lab()) as client:
+        _, body, _ = await client.text(path)
+    assert words in Page(body).text
+
+
 async def test_a_browser_gets_a_page_where_there_is_nothing() -> None:
     browser = {"Accept": "text/html,*/*;q=0.8"}
     async with door(await lab()) as client:
