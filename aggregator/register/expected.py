@@ -48,6 +48,14 @@ Texts = str | tuple[str, ...]
 """A pattern with `*` and `?`, or several of which one must fit."""
 
 
+def pattern_covers(wide: str, narrow: str) -> bool:
+    """Return whether a pattern fits all that another fits; False where that takes more than its `*` to say."""
+    if wide == narrow:
+        return True
+    any_one = re.sub(r"\[!?.[^]]*\]", "?", narrow)  # what a `*` alone may stand for
+    return "?" not in wide and "[" not in wide and fnmatchcase(any_one, wide)
+
+
 class NodeMatch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which nodes an entry is for: all that is written must fit."""
 
@@ -67,6 +75,18 @@ class NodeMatch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             and fnmatchcase(inventory.node, self.node or "*")
             and fnmatchcase(inventory.host.get("product", ""), self.product or "*")
             and all(fnmatchcase(labels.get(name, ""), text) for name, text in self.label.items())
+        )
+
+    def covers(self, other: NodeMatch) -> bool:
+        """Return whether every node that another match is for is meant; False where the patterns don't show it."""
+        return (
+            self.role in {None, other.role}
+            and pattern_covers(self.node or "*", other.node or "*")
+            and pattern_covers(self.product or "*", other.product or "*")
+            and all(
+                pattern_covers(text, other.label.get(name, "*"))
+                for name, text in self.label.items()
+            )
         )
 
     @property

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from aggregator.register.expected import NodeMatch
+from aggregator.register.expected import NodeMatch, pattern_covers
 from aggregator.register.facts import own_labels
 from telemetry.errors import ConfigError, did_you_mean
 from telemetry.wire.inventory import Inventory
@@ -45,10 +45,13 @@ class OwnerEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             and (self.match is None or (inventory is not None and self.match.fits(inventory, labels)))
         )  # fmt: skip
 
-    @property
-    def everything(self) -> bool:
-        """Whether all alerts are meant."""
-        return self.match is None and not self.circuits and not self.rules
+    def covers(self, other: OwnerEntry) -> bool:
+        """Return whether every alert that another entry is for is meant; False where the patterns don't show it."""
+        return (
+            _all_cover(self.rules, other.rules)
+            and _all_cover(self.circuits, other.circuits)
+            and (self.match is None or (other.match is not None and self.match.covers(other.match)))
+        )
 
 
 class Owners:
@@ -88,7 +91,7 @@ def check_owners(
         if named:
             _check_patterns(f"{where}.circuits", entry.circuits, named, "circuit, budget, UPS or node (for its supplies) of [power]")  # fmt: skip
         for above, other in enumerate(entries[:number]):
-            if other.everything or msgspec.structs.replace(other, name=entry.name) == entry:
+            if other.covers(entry):
                 raise ConfigError(where, f"owners[{above}], {other.name!r}, is for all of these", "The first that fits counts: move the narrower one up, or leave one out.")  # fmt: skip
 
 
@@ -104,6 +107,12 @@ def _names(power: Mapping[str, Any]) -> list[str]:
     circuits = power.get("circuits")
     fed = [one.get("nodes", ()) for one in circuits.values() if isinstance(one, Mapping)] if isinstance(circuits, Mapping) else []  # fmt: skip
     return [str(name) for its in (*tables, *fed) for name in its]
+
+
+def _all_cover(wide: Sequence[str], narrow: Sequence[str]) -> bool:
+    return not wide or (
+        narrow != () and all(any(pattern_covers(one, each) for one in wide) for each in narrow)
+    )
 
 
 def _any_fits(patterns: Iterable[str], name: str) -> bool:

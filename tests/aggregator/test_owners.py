@@ -110,6 +110,40 @@ def test_an_alert_of_a_circuit_has_the_owner_of_its_name() -> None:
     assert owners == {"facility, +49 30 1234"}
 
 
+COVERED = [
+    ("", 'rules = ["port_*"]'),
+    ('rules = ["port_*"]', 'rules = ["port_*"]'),
+    ('rules = ["port_*", "gpu_*"]', 'rules = ["gpu_lost", "port_down"]\nmatch = { node = "n*" }'),
+    ('circuits = ["rack-*"]', 'circuits = ["rack-1"]'),
+    ('match = { node = "dgx-*" }', 'match = { node = "dgx-0?", label = { rack = "r1" } }'),
+    ('match = { node = "dgx-*" }', 'match = { node = "dgx-[0-4]" }'),
+    ('match = { role = "gpu" }', 'match = { role = "gpu", product = "DGX*" }'),
+]
+"""Entries above and below of which the first is for all that the second is for."""
+
+
+@pytest.mark.parametrize(
+    ("above", "below"),
+    [
+        ('rules = ["port_*"]', 'rules = ["gpu_lost", "port_down"]'),
+        ('rules = ["port_*"]', ""),
+        ('circuits = ["rack-*"]', 'match = { node = "n*" }'),
+        ('match = { node = "dgx-?" }', 'match = { node = "dgx-*" }'),
+        ('match = { node = "dgx-[0-4]" }', 'match = { node = "dgx-7" }'),
+        ('match = { node = "*4]" }', 'match = { node = "dgx-[0-4]" }'),
+        ('match = { label = { rack = "r1" } }', 'match = { node = "dgx-*" }'),
+        ('match = { role = "gpu" }', 'match = { node = "dgx-*" }'),
+    ],
+)
+def test_an_entry_that_some_alert_reaches_is_none_too_many(
+    tmp_path: Path, above: str, below: str
+) -> None:
+    path = tmp_path / "kilowatch.toml"
+    site = "[power.circuits.rack-1]\nbreaker = 16\nvolts = 230\n"
+    path.write_text(f'{site}[[owners]]\nname = "a"\n{above}\n[[owners]]\nname = "b"\n{below}\n')
+    load_settings(path).aggregator.check()
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -121,7 +155,10 @@ def test_an_alert_of_a_circuit_has_the_owner_of_its_name() -> None:
         ('name = "a"\nmatch = { rack = "r1" }', "owners[0].match.rack: there is no such key"),
         ('name = "a"\nlabels = "r1"', "owners[0].labels: there is no such key"),
         ('name = "a"\ncircuits = ["rack-1"]\nmatch = { node = "n" }', "no alert is about a node and a circuit"),
-        ('name = "a"\n[[owners]]\nname = "b"\nrules = ["port_*"]', "owners[1]: owners[0], 'a', is for all of these"),
+        *(
+            (f'name = "a"\n{wide}\n[[owners]]\nname = "b"\n{narrow}', "owners[1]: owners[0], 'a', is for all of these")
+            for wide, narrow in COVERED
+        ),
     ],
 )  # fmt: skip
 def test_an_entry_that_can_not_work_is_refused(tmp_path: Path, text: str, words: str) -> None:
