@@ -22,6 +22,7 @@ PRIVATE = {
     "job_name": "name of a job",
     "line": "a line of the kernel's log, which names processes",
     "output": "what a hook of a recovery printed: jobs, users, processes",
+    "owner": "whose alert it is, perhaps with a telephone number",
     "process": "the process that caused an error",
     "processes": "processes of a GPU",
     "uid": "owner of a process",

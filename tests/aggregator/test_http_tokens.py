@@ -269,7 +269,15 @@ async def test_reading_without_a_token_is_a_setting() -> None:
     make_app(FakeView(), HttpConfig(listen=OPEN, anonymous_read=True))  # without any token
 
 
-WORDS = ("mallory", "train-llm", "acct-42", "/opt/secret", "pythonsecret", "because-of-it")
+WORDS = (
+    "mallory",
+    "eve, +49 30 1234",
+    "train-llm",
+    "acct-42",
+    "/opt/secret",
+    "pythonsecret",
+    "because-of-it",
+)
 
 
 async def private() -> FakeView:
@@ -287,7 +295,7 @@ async def private() -> FakeView:
     view.raised = [
         Alert(
             key="a/n1/GPU-n1-0", rule="a", state=AlertState.FIRING, severity=Severity.PAGE, node="n1",
-            gpu="GPU-n1-0", labels=labels, summary="train-llm of mallory fails on n1",
+            gpu="GPU-n1-0", labels=labels, owner="eve, +49 30 1234", summary="train-llm of mallory fails on n1",
             description="Xid 13, pid=77, name=pythonsecret (pythonsecret) ran /opt/secret --all",
         )
     ]  # fmt: skip
