@@ -104,7 +104,8 @@ def _cost(view: AggregatorView, heard: Heard) -> str:
     unread = heard.nodes - electrical.reporting_nodes
     an_hour = money(drawn / 1000 * place.pue * each, place.currency)
     without = f", without {counted(unread, 'node')} whose power is not known" if unread > 0 else ""
-    sub = f"an hour at {text(price(each, place.currency))}{without}; {link('this month', 'energy')}"
+    building = "" if place.pue == 1.0 else f" and PUE {place.pue:g}"
+    sub = f"an hour at {text(price(each, place.currency))}{building}{without}; {link('this month', 'energy')}"
     return tile("Cost now", at_least(an_hour, partial=unread > 0), sub=sub)
 
 

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 from aiohttp import web
 
+from aggregator.electrical.service import ElectricalService
 from aggregator.http.config import HttpConfig
 from aggregator.web import frame, overview_tiles
 from aggregator.web.circuit_list import circuits_body
@@ -39,7 +40,7 @@ from telemetry.text import rfc3339
 from tests.aggregator.fake_view import FakeView
 from tests.aggregator.http_client import Door, bearer, door
 from tests.aggregator.test_http_alerts import hot
-from tests.aggregator.test_http_circuits import lab
+from tests.aggregator.test_http_circuits import SITE, lab
 from tests.alerts.notices import MINUTE, NOON, alert, incident
 from tests.alerts.test_evidence import card, reply
 from tests.kit.waiting import until
@@ -512,6 +513,18 @@ async def test_the_first_page_counts_the_nodes_of_other_releases(
         assert "nodes?q=older" in page.links
         monkeypatch.setattr(overview_tiles, "release", lambda: "2026.1")
         assert "than this aggregator's" not in (await read(client, "/")).text
+
+
+async def test_the_cost_of_now_says_that_it_is_the_buildings() -> None:
+    view = await lab()
+    view.electrical = ElectricalService(SITE | {"site": {"pue": 1.25, "tariff": 0.2}}, Path("/nowhere"))
+    view.electrical.snapshots(view.fleet, view.now(), view.wall())
+    async with door(view) as client:
+        page = await read(client, "/")
+    watts = view.electrical.ledger.watts
+    assert watts is not None
+    cost = 0.2 * 1.25 * watts / 1000
+    assert f"Cost now ${cost:.2f} an hour at $0.2 a kWh and PUE 1.25; this month" in page.text
 
 
 async def test_a_sum_says_what_is_not_in_it() -> None:
