@@ -517,7 +517,9 @@ async def test_the_first_page_counts_the_nodes_of_other_releases(
 
 async def test_the_cost_of_now_says_that_it_is_the_buildings() -> None:
     view = await lab()
-    view.electrical = ElectricalService(SITE | {"site": {"pue": 1.25, "tariff": 0.2}}, Path("/nowhere"))
+    view.electrical = ElectricalService(
+        SITE | {"site": {"pue": 1.25, "tariff": 0.2}}, Path("/nowhere")
+    )
     view.electrical.snapshots(view.fleet, view.now(), view.wall())
     async with door(view) as client:
         page = await read(client, "/")
