@@ -174,6 +174,10 @@ class StatusReply(msgspec.Struct, frozen=True, kw_only=True):
     alerts: dict[str, int] = {}
     """How many are pending, firing and resolved."""
     summary: FleetSummary = FleetSummary()
+    wall_watts: float | None = None
+    """At the wall, of the nodes whose power is known, each by its best source; null when none is."""
+    wall_nodes: int | None = None
+    """How many these are; null from aggregators that don't say."""
     fitness: FleetFitness | None = None
     """Whether the fleet is good; null before it is known. `/api/v1/fitness` has the nodes."""
     stats: Stats = msgspec.field(default_factory=Stats)

@@ -93,6 +93,8 @@ async def status(request: web.Request) -> web.Response:
         alerts=alerts,
         fitness=None if view.fitness.newest is None else view.fitness.newest.fleet,
         summary=request.app[SUMMARIZER].summary(view.fleet, now),
+        wall_watts=view.electrical.ledger.watts,
+        wall_nodes=view.electrical.reporting_nodes,
         stats=view.stats,
         missing=list(view.missing),
         members=list(view.members()),

@@ -181,11 +181,11 @@ def _power(state: DashboardState, *, short: bool) -> list[Piece]:
     if short:
         return pieces
     pieces[2:2] = [(" ", ""), (bar(ratio, 12), "bar")]
-    wall = state.power.wall_watts if state.power is not None else None
+    wall, known = state.at_the_wall
     if state.budget_power[1] is None and wall is not None:
         pieces += [("  Wall ", "dim"), (watts(wall), "strong")]
-        if state.power is not None and state.power.wall_nodes is not None:
-            of = f"{number(state.power.wall_nodes)}/{number(state.status.nodes)} nodes"
+        if known is not None:
+            of = f"{number(known)}/{number(state.status.nodes)} nodes"
             pieces.append((f" ({of}, {number(summary.wall_power_known)} metered)", "dim"))
     hot = summary.temperature_max_celsius
     return [*pieces, ("  hottest ", "dim"), (celsius(hot), "strong"),

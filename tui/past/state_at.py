@@ -166,6 +166,8 @@ def _status(
         nodes=len(nodes),
         gpus=len(gpus),
         newest_frame_age_seconds=0.0 if online else None,
+        wall_watts=None,  # of now
+        wall_nodes=None,
         summary=FleetSummary(
             nodes={"online": online, "stale": len(nodes) - online},
             models=[model],

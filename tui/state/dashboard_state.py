@@ -69,6 +69,15 @@ class DashboardState(Documents):
                 found[alert.name] = max(found.get(alert.name, RowStatus.OK), severity_of(alert))
         return found
 
+    @property
+    def at_the_wall(self) -> tuple[float | None, int | None]:
+        """Watts at the wall and of how many nodes, of the same second as the GPUs' where the aggregator says so."""
+        if self.status is not None and self.status.wall_nodes is not None:
+            return self.status.wall_watts, self.status.wall_nodes
+        return (
+            (None, None) if self.power is None else (self.power.wall_watts, self.power.wall_nodes)
+        )
+
     def age(self, now: float) -> float | None:
         """Return the seconds since the newest frame; None without one."""
         if self.status is None or self.status.newest_frame_age_seconds is None:
