@@ -110,6 +110,16 @@ async def test_another_host_is_refused_as_everywhere() -> None:
     assert "evil.example" in body
 
 
+async def test_a_page_of_another_site_is_refused_as_everywhere() -> None:
+    """The thread judges no Origin: whatever has one is for the loop."""
+    async with door(FakeView()) as client:
+        for path in ("/healthz", "/readyz"):
+            for origin in ("https://evil.example", "null", "", f"{client.url}.evil.example"):
+                status, body = await client.json(path, headers={"Origin": origin})
+                assert (status, body["error"]["where"]) == (403, "Origin"), origin
+            assert (await client.json(path, headers={"Origin": client.url}))[0] == 200
+
+
 WHOLE = b"GET /healthz HTTP/1.1\r\nHost: here\r\n\r\n"
 
 

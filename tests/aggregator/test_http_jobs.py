@@ -10,6 +10,7 @@ from click.testing import CliRunner
 
 from aggregator.http.config import HttpConfig
 from aggregator.jobs.hints import hints
+from aggregator.remote.push import Gatherer
 from api.alerts import Alert, AlertState, Severity
 from api.decoding import decode
 from api.device import GpuPageReply, NodePageReply
@@ -131,6 +132,10 @@ async def test_a_process_of_any_name_costs_no_page(name: str) -> None:
             status, page = (await client.text(path))[:2]
             assert status == 200, path
             assert "kilowatch_gpu_job_info{" in page, path
+    gatherer = Gatherer(view)
+    (_, samples), *_ = gatherer.requests(await gatherer.snapshots(), 1)
+    assert samples
+    assert not view.pages_aside.failures
 
 
 async def test_each_mig_instance_has_its_own_holder_on_page_screen_and_in_prometheus() -> None:

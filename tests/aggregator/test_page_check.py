@@ -168,10 +168,12 @@ async def test_a_node_is_shown_again_though_nobody_asks_for_it_and_one_that_is_g
 
 
 async def test_what_it_says_that_it_took_is_what_the_process_spent() -> None:
+    """The share of a core is kept by it: what it leaves out it takes beside."""
     check = PageCheck(await lab())
     began = time.process_time()
-    spent = sum([await check.check() for _ in range(TURNS)])
-    assert 0 < spent <= time.process_time() - began
+    said = sum([await check.check() for _ in range(TURNS)])
+    spent = time.process_time() - began
+    assert 0.7 * spent < said <= spent
 
 
 async def test_a_node_whose_page_no_scraper_reads_is_an_alert_with_its_name(

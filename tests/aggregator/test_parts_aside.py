@@ -11,8 +11,18 @@ import pytest
 
 from aggregator.homeassistant import devices as homeassistant
 from aggregator.homeassistant.devices import DeviceReader
-from aggregator.http import circuit_metrics, metrics, nodes, present_jobs, sd
+from aggregator.http import (
+    circuit_metrics,
+    exposition,
+    metrics,
+    nodes,
+    ports,
+    present_jobs,
+    sd,
+    use,
+)
 from aggregator.mqtt.power_topics import PowerTopics
+from aggregator.remote.push import Gatherer, _cells
 from aggregator.service import Aggregator
 from aggregator.view import parts_of
 from aggregator.web import circuit_list, job_list, node_list
@@ -29,6 +39,7 @@ from tests.aggregator.test_supervision import firing, health
 from tests.alerts.notices import incident, notice
 from tests.brokers import Mosquitto
 from tests.kit.waiting import until
+from tests.web.test_port_pages import fabric, with_ports
 
 Where = tuple[object, str]
 ASK = {"Accept": "text/html"}
@@ -63,6 +74,7 @@ PAGES: dict[str, tuple[Where, Callable[..., bool], str, str, str, str]] = {
     "web nodes": ((node_list, "_row"), lambda its: its.node.node == "n1", "/nodes", 'href="nodes/n1"', 'href="nodes/n2"', "node/n1/web"),
     "targets": ((sd, "target"), lambda its, *_: its.inventory.node == "n1", "/sd/prometheus", '"node":"n1"', '"node":"n2"', "node/n1/sd"),
     "jobs": ((present_jobs, "hints"), lambda row, _: row.id == "7", "/api/v1/jobs", '"id":"7"', '"id":"8"', "job/slurm 7/list"),
+    "use": ((use, "JobPart"), lambda row, *_, **__: row.id == "7", "/api/v1/use?by=job", '"job":"7"', '"job":"8"', "job/slurm 7/use"),
     "web jobs": ((job_list, "phase_badge"), lambda row: row.id == "7", "/jobs", 'href="jobs/7', 'href="jobs/8', "job/slurm 7/web"),
 }  # fmt: skip
 """By name: what raises, for whom, the page, what it lacks then, what it has all the same, and the part that is told."""
@@ -116,18 +128,60 @@ async def test_a_circuit_that_can_t_be_made_is_cleared_from_the_bus_and_the_othe
     assert not view.pages_aside.reasons()
 
 
-async def test_home_assistant_gets_the_other_devices_and_loses_none(
+async def test_the_push_lacks_the_node_that_raises_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    view = await lab()
+
+    async def pushed() -> set[str]:
+        gatherer = Gatherer(view)  # a used one has kept what does not change
+        snapshots = await gatherer.snapshots()
+        assert gatherer.requests(snapshots, 1)
+        return {labels for one in snapshots for name, labels, _ in _cells(one) if name == "kilowatch_gpu_power_watts"}  # fmt: skip
+
+    everything = await pushed()
+    with monkeypatch.context() as patch:
+        spoil(patch, (exposition, "info_families"), lambda its, _: its.node == "n1")
+        assert await pushed() == {one for one in everything if 'node="n2"' in one} != everything
+        assert "node/n1/pages" in view.pages_aside.reasons()
+        view.monotonic += 2
+    assert await pushed() == everything
+    assert not view.pages_aside.reasons()
+
+
+async def test_a_list_of_ports_lacks_those_of_the_node_that_raises_alone(
     monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    view = await fabric()
+    view.add(with_ports("n2"))
+    async with door(view) as client:
+
+        async def shown() -> set[str]:
+            return {one["node"] for one in (await client.json("/api/v1/ports"))[1]["lines"]}
+
+        assert await shown() == {"n1", "n2"}
+        spoil(monkeypatch, (ports, "PortLine"), lambda **its: its["node"] == "n1")
+        assert await shown() == {"n2"}
+    assert "node/n1/ports" in view.pages_aside.reasons()
+
+
+@pytest.mark.parametrize(
+    ("where", "bad", "part"),
+    [
+        ("circuit_values", lambda its: its.id == "lab/1", "circuit/lab/1"),
+        ("_device", lambda _, name, *__: name == "n1 GPU 0", "gpu/n1 GPU 0"),
+    ],
+)
+async def test_home_assistant_gets_the_other_devices_and_loses_none(
+    monkeypatch: pytest.MonkeyPatch, where: str, bad: Callable[..., bool], part: str
 ) -> None:
     view = await lab()
     reader = DeviceReader(view)
     everything = {device.id for device in reader.read()}
     assert not reader.unmade
-    spoil(monkeypatch, (homeassistant, "circuit_values"), lambda its: its.id == "lab/1")
+    spoil(monkeypatch, (homeassistant, where), bad)
     found = {device.id for device in reader.read()}
     assert everything - found == reader.unmade
     assert len(reader.unmade) == 1
-    assert "circuit/lab/1/home assistant" in view.pages_aside.reasons()
+    assert f"{part}/home assistant" in view.pages_aside.reasons()
 
 
 def test_a_page_to_people_lacks_the_part_that_raises_alone(monkeypatch: pytest.MonkeyPatch) -> None:

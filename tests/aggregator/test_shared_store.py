@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +25,7 @@ from telemetry.wire.schema import GPU_FAST, SCHEMA
 from telemetry.wire.topics import shard_of
 from tests.aggregator.feed import HOUR, Feed
 from tests.aggregator.node import expected, sampled_at
+from tests.faults.damaged_files import SORTS, Damage, DamagedKind, as_a_user
 from tests.kit.waiting import until
 
 GAUGE = SCHEMA.blocks[GPU_FAST].gauges[0]
@@ -346,6 +348,31 @@ def test_while_the_storage_is_away_commits_and_answers_go_on_and_it_is_caught_up
     assert (status.problem, status.waiting) == ("", 0)
     assert member.read() == values(*range(60))
     assert not list((member.config.data_dir / "outgoing").rglob("*.parquet"))
+
+
+@pytest.mark.parametrize("damage", SORTS, ids=lambda one: one.name)
+def test_a_waiting_segment_that_is_damaged_stops_no_start_and_no_other_segment(
+    member: Member, shared: SharedStorageConfig, damage: Damage
+) -> None:
+    """It is kept by name, and what came of its frames is read from the database as long as that has them."""
+    root = Path(shared.url)
+    away = root.rename(root.with_name("away"))
+    member.pass_time(MINUTE)
+    damaged, other = sorted((member.config.data_dir / "outgoing").rglob("*.parquet"))
+    damage.apply(damaged, DamagedKind("outgoing/*"))
+    away.rename(root)
+    with as_a_user():
+        member.reopen()
+        member.hello("a")
+        member.pass_time(MINUTE)
+        member.send("a", *range(30, 60))
+        assert member.commit() == 30
+        member.pass_time(MINUTE)
+    assert other.name in {Path(name).name for name in segments(shared)}
+    if not damage.name.startswith("flipped"):
+        assert os.path.lexists(damaged.with_name(f"{damaged.name}.damaged-1"))
+    assert member.read()[-30:] == values(*range(30, 60))
+    assert member.store.shared_status().waiting == 0
 
 
 def test_a_period_is_not_dropped_from_the_database_before_it_is_spilled(member: Member) -> None:

@@ -20,6 +20,7 @@ from api.jobs import AllocationRow, GpuUse, JobPhase, JobRow, JobSummary
 from telemetry.errors import StoreError
 from telemetry.wire.jobs import Job, JobKey
 from tests.aggregator.influx_feed import InfluxFeed, prepared
+from tests.faults.damaged_files import SORTS, Damage, DamagedKind, as_a_user
 from tests.influxes import Influxd
 
 SECOND, DAY = 10**9, 86_400 * 10**9
@@ -126,24 +127,21 @@ def test_a_job_that_changes_after_its_month_makes_the_file_again(
     assert sorted(path.stem for path in file.parent.glob("*.parquet")) == ["2026-10", "2026-11"]
 
 
-@pytest.mark.parametrize("damage", ["cut", "gone", "flipped"])
+LOST = Damage("gone", lambda path, _: path.unlink())
+
+
+@pytest.mark.parametrize("damage", [LOST, *SORTS], ids=lambda one: one.name)
 def test_a_file_that_is_lost_is_made_again(
-    store: EmbeddedStore, tmp_path: Path, damage: str
+    store: EmbeddedStore, tmp_path: Path, damage: Damage
 ) -> None:
     """The database has everything."""
     upkeep(store, NOW)
     file = tmp_path / "jobs" / "2026-10.parquet"
-    good = file.read_bytes()
-    match damage:
-        case "cut":
-            file.write_bytes(good[:-9])
-        case "gone":
-            file.unlink()
-        case "flipped":
-            file.write_bytes(good[:40] + bytes([good[40] ^ 1]) + good[41:])
+    damage.apply(file, DamagedKind("jobs/*"))
     (file.parent / "2026-10.parquet.new").write_bytes(b"a crash")
-    upkeep(store, NOW + 3600 * SECOND)
-    assert read(file, "count(*)") == [(20,)]
+    with as_a_user():
+        upkeep(store, NOW + 3600 * SECOND)
+        assert read(file, "count(*)") == [(20,)]
     assert [path.name for path in file.parent.iterdir() if path.suffix == ".new"] == []
 
 

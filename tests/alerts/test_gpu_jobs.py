@@ -15,6 +15,7 @@ from api.alerts import Alert, AlertState
 from telemetry.devices import Gpu
 from telemetry.fleet import Fleet, Node
 from telemetry.metric import Table
+from telemetry.wire import border
 from telemetry.wire.inventory import Inventory
 from telemetry.wire.jobs import (
     Allocation,
@@ -311,6 +312,20 @@ def test_a_process_outside_any_allocation_is_found_where_a_scheduler_can_be_aske
     rows = index_of(fleet, jobs).rows
     assert rows.outside[0] == outside
     assert (0 in rows.outsiders) == (outside == 1)
+
+
+@pytest.mark.parametrize("name", ['my"app', "my\\app", "my\tapp", "x" * 2000])
+def test_a_process_of_its_gpus_job_is_inside_whatever_it_is_called(name: str) -> None:
+    """A quotation mark in the name of one made every process of its node one outside of any allocation."""
+    fleet, jobs = Fleet(), JobsByNode()
+    place(fleet, "a", 8)
+    every = tuple(
+        process(gpu=f"a-{n}", pid=n + 1, job=key("1"), name=name if n == 0 else "python")
+        for n in range(8)
+    )
+    message = held("a", *["1"] * 8, processes=every)
+    jobs.put("a", border.decode_jobs(msgspec.json.encode(message)))
+    assert index_of(fleet, jobs).rows.outside[:8].tolist() == [0] * 8
 
 
 def test_what_is_left_over_names_the_job_that_has_ended() -> None:

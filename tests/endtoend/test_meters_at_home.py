@@ -16,6 +16,10 @@ from typing import Any
 
 import pytest
 
+from telemetry.wire import inventory as messages
+from telemetry.wire.inventory import CollectorStatus, NodeState
+from telemetry.wire.topics import Topic, topic
+from tests.aggregator.node import inventory
 from tests.alerts.alertmanagers import Hook
 from tests.brokers import free_port, wait_for_port
 from tests.kit.waiting import wait_until
@@ -37,6 +41,12 @@ MESSAGES = [
     ("homeassistant/sensor/plug_power/state", WATTS),
     ("plug-e/sensor/power/state", WATTS),
 ]  # fmt: skip
+INTRUDER = "intruder"
+FORGED = [
+    (topic("default", INTRUDER, Topic.STATUS), messages.encode(CollectorStatus(state=NodeState.ONLINE, session=1)).decode()),
+    (topic("default", INTRUDER, Topic.INVENTORY), messages.encode(inventory(INTRUDER, 1)).decode()),
+]  # fmt: skip
+"""Messages of a collector that there is none of."""
 HERE, THERE = "10.213.77.1", "10.213.77.2"
 
 
@@ -126,7 +136,7 @@ def plugged_in(namespace: str, home: Home) -> Iterator[subprocess.Popen[bytes]]:
                HERE, str(home.meters), "meters", str(home.password)]  # fmt: skip
     plug = subprocess.Popen(command, stdin=subprocess.PIPE)
     assert plug.stdin is not None
-    texts = [(topic, payload if isinstance(payload, str) else json.dumps(payload)) for topic, payload in MESSAGES]  # fmt: skip
+    texts = [(name, payload if isinstance(payload, str) else json.dumps(payload)) for name, payload in [*FORGED, *MESSAGES]]  # fmt: skip
     plug.stdin.write(json.dumps(texts).encode())
     plug.stdin.close()
     try:
@@ -147,7 +157,8 @@ def paged(hook: Hook) -> set[str]:
 
 
 async def test_plugs_of_five_makes_are_measured_and_paged(tmp_path: Path, elsewhere: str) -> None:
-    """Each circuit carries what its plug says, and somebody is paged for each; the password outlives a restart."""
+    """Each circuit carries what its plug says, and somebody is paged for each; what else is published there is not
+    heard; the password outlives a restart."""
     async with Hook().listening() as hook:
         first, again = await asyncio.to_thread(_passwords, tmp_path, elsewhere, hook)
     assert paged(hook) == set(METERS)
@@ -163,6 +174,9 @@ def _passwords(folder: Path, elsewhere: str, hook: Hook) -> tuple[str, str]:
                 lambda: str({name: home.watts(name) for name in METERS}),
             )
             wait_until(lambda: paged(hook) == set(METERS), lambda: str(paged(hook)))
+            nodes = [one["node"] for one in home.get("/api/v1/nodes")["nodes"]]
+            assert len(nodes) == 1
+            assert nodes != [INTRUDER]
         first = home.password.read_text()
         assert home.password.stat().st_mode & 0o077 == 0
     with at_home(folder, hook) as home:

@@ -155,6 +155,8 @@ DAMAGES = (
     Damage("unreadable", _unreadable),
     Damage("newer", _newer, lambda kind: kind.newer is not None),
 )
+SORTS = tuple(one for one in DAMAGES if one.name in {"empty", "cut at 5/10", "flipped at 3/10", "zeros", "folder", "unreadable"})  # fmt: skip
+"""One damage of each sort that fits any file."""
 
 
 async def make(folder: Path, *, influx: bool = False) -> None:

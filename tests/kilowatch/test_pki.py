@@ -223,6 +223,21 @@ def test_a_renewed_name_has_a_new_key_and_a_revoked_one_no_rights(folder: Path) 
 
 
 @needs_openssl
+def test_a_revoked_aggregator_has_no_rights_and_is_let_in_nowhere(folder: Path) -> None:
+    init(folder)
+    pki("node", folder, "dgx01")
+    pki("aggregator", folder)
+    acl, crl = (folder / "broker" / name for name in ("access.acl", "revoked.crl"))
+    assert "user kilowatch-aggregator\n" in acl.read_text()
+    assert pki("revoke", folder, "kilowatch-aggregator").exit_code == 0
+    assert re.findall(r"^user (.*)$", acl.read_text(), re.MULTILINE) == ["dgx01"]
+    command = ("openssl", "crl", "-in", str(crl), "-noout", "-text")
+    text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    assert text.count("Serial Number") == 1
+    assert not (folder / "aggregators" / "kilowatch-aggregator").exists()
+
+
+@needs_openssl
 def test_keys_that_were_delivered_can_be_deleted(folder: Path) -> None:
     """Who is let in is known by the authority's index."""
     init(folder)

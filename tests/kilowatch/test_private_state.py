@@ -16,12 +16,14 @@ from pathlib import Path
 
 import aiomqtt
 import pytest
+from msgspec.structs import replace
 
 from bench import wire
 from kilowatch.stack.broker import EmbeddedBroker
 from telemetry.errors import BusError
 from telemetry.files import local_token
 from telemetry.wire.mqtt import EMBEDDED_USER, BrokerConfig, MqttClient, client_id, connect
+from telemetry.wire.topics import Topic, topic
 from tests.brokers import Embedded, free_port
 from tests.kit.waiting import end_of_patience
 from tests.second_user import as_nobody, needs_root, open_folder
@@ -128,6 +130,30 @@ async def test_the_embedded_broker_refuses_a_client_without_its_password(
     with pytest.raises(aiomqtt.MqttError):
         async with client:
             pass
+
+
+async def test_the_password_of_the_plugs_reaches_no_collector_and_no_command(
+    embedded_broker: Embedded, tmp_path: Path
+) -> None:
+    """Their broker is another one, from which nothing comes to that of the collectors, and whose user is not let in there."""
+    meters = EmbeddedBroker("127.0.0.1", free_port(), tmp_path / "meters", own=False)
+    meters.start()
+    try:
+        elsewhere = replace(meters.config, port=embedded_broker.port)
+        with pytest.raises(BusError, match="closed the connection"):
+            async with connect(elsewhere, client_id("thief")):
+                pass
+        async with (
+            connect(embedded_broker.config, client_id("collector")) as collector,
+            connect(meters.config, client_id("thief")) as thief,
+        ):
+            name = topic("default", "n1", Topic.COMMAND)
+            await collector.subscribe(name, qos=1)
+            await thief.publish(name, b"forged", qos=1)
+            await collector.publish(name, b"own", qos=1)
+            assert (await anext(aiter(collector.messages))).payload == b"own"
+    finally:
+        meters.stop()
 
 
 async def test_programs_of_the_same_user_need_no_flag(

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from power.devices.wall_power import WallSource
+from power.live.metering import Metering
+from power.meters.reading import MeterReading
 from power.snapshot.quantities import QUANTITIES
 from tests.power.sites import PAIR, RIG
 from tests.power.stage import Stage, meter
@@ -43,6 +45,30 @@ def test_every_quantity_of_the_boards_is_computed_and_none_is_unnamed() -> None:
     for snapshot in snapshots.all():
         assert all(column.shape == (len(snapshot.names),) for column in snapshot.columns.values())
         assert len(snapshot.facts) == len(snapshot.names)
+
+
+def test_a_meter_whose_reading_raises_costs_itself_and_comes_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its circuit has the load that is computed from its node; the other circuits have their meters'."""
+    stage, absorb = Stage(TWO, limits=LIMITS, gpus=2), Metering._absorb
+    gpu = {"n1": 500.0, "n2": 500.0}
+    meters = [meter("a", watts=1500.0), meter("b", watts=1600.0)]
+
+    def raising(self: Metering, reading: MeterReading) -> None:
+        if reading.meter == "m-a":
+            raise ValueError("put in by the test")
+        absorb(self, reading)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Metering, "_absorb", raising)
+        stage.play(3, gpu=gpu, meters=meters)
+        assert list(stage.live.aside.reasons()) == ["meter/m-a"]
+        assert 600 < stage.value("circuit_watts", "a") < 1400
+        assert stage.value("circuit_watts", "b") == 1600
+    stage.play(3, gpu=gpu, meters=meters)
+    assert not stage.live.aside.reasons()
+    assert stage.value("circuit_watts", "a") == 1500
 
 
 def test_the_load_that_a_trip_is_told_for_is_told_too() -> None:
