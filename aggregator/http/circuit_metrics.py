@@ -8,6 +8,7 @@ from functools import lru_cache
 from aggregator.electrical.service import ElectricalService
 from api.power import SnapshotKind
 from power.live import PowerSnapshots
+from power.live.metering import problem_of
 from power.site.layout import SiteLayout
 from power.snapshot.quantities import QUANTITIES
 from power.snapshot.snapshot import PowerSnapshot, Quantity
@@ -127,7 +128,7 @@ def power_families(electrical: ElectricalService, cluster: str, now: float) -> l
             electrical.ledger.watts),
         one("wall_nodes", "Nodes that report their wall power.", electrical.reporting_nodes),
         each("ok", "1 while a meter reports and is understood.", GAUGE,
-             [(label, float(not m.message)) for label, m in meters]),
+             [(label, float(not problem_of(m, now))) for label, m in meters]),
         each("age_seconds", "Time since a meter's last reading.", GAUGE,
              [(label, now - m.last_seen) for label, m in meters if m.last_seen is not None]),
         each("readings_total", "Readings of a meter.", COUNTER,

@@ -19,6 +19,7 @@ from aggregator.view import AggregatorView, parts_of
 from alerts.incidents.quality_ledger import DAY_NS
 from alerts.incidents.quality_summary import overall
 from api.power import CapRequest, FitRequest, MeterReply, PlanRequest, PowerReply, ReloadRequest
+from power.live.metering import problem_of
 from power.meters.meter_record import MeterState
 from power.plan.plan import Suppose
 from telemetry.errors import ConfigError
@@ -130,13 +131,14 @@ async def bill(request: web.Request) -> web.Response:
 
 
 def _meter(meter: MeterState, now: float) -> MeterReply:
+    problem = problem_of(meter, now)
     return MeterReply(
         name=meter.name,
         type=meter.type,
         where=meter.where,
         targets=meter.targets,
-        ok=not meter.message,
-        error=meter.message or None,
+        ok=not problem,
+        error=problem or None,
         age_seconds=None if meter.last_seen is None else round(now - meter.last_seen, 3),
         period_seconds=round(meter.period, 3),
         online=meter.online,

@@ -22,6 +22,7 @@ from aggregator.mqtt.power_topics import PowerTopics, spoken
 from alerts.rules.rule import load
 from api.alerts import Alert, AlertState, Severity, Subject
 from power.live import PowerSnapshots
+from power.meters.sample import MeterSample
 from power.snapshot.documents import circuit_states
 from power.snapshot.quantities import QUANTITIES
 from telemetry.runtime.set_aside import Parts, SetAside
@@ -96,6 +97,29 @@ async def test_circuits_that_can_not_be_computed_are_no_empty_list_alone() -> No
         for asked in ("", "?columns=circuit_watts"):
             _, body = await client.json(f"/api/v1/circuits{asked}")
             assert (body["circuits"], body["failure"]) == ([], view.electrical.failure)
+
+
+async def test_a_meter_that_sends_nothing_is_not_called_well() -> None:
+    """Neither before its first reading, though its broker is there, nor once it is silent; with where it should send."""
+    view = await lab()
+    plug = {"type": "tasmota", "topic": "tele/plug/SENSOR", "on": "lab/1"}
+    view.electrical = ElectricalService({**SITE, "meters": {"plug": plug}}, Path("/nowhere"))
+    found = []
+    async with door(view) as client:
+        for reads, later in ((False, 0), (True, 1), (False, 60)):
+            if reads:
+                view.electrical._hub._records["plug"].add([MeterSample(watts=900.0)], view.now())
+            view.monotonic += later
+            _, body = await client.json("/api/v1/power")
+            _, page, _ = await client.text("/metrics")
+            (meter,) = body["meters"]
+            well = 'power_meter_ok{cluster="lab",meter="plug",type="tasmota"} 1' in page
+            found.append((meter["ok"], well, meter["error"]))
+    never, fine, silent = found
+    assert never[:2] == silent[:2] == (False, False)
+    assert "tele/plug/SENSOR yet" in never[2]
+    assert fine == (True, True, None)
+    assert silent[2] == "nothing has come for 61 s"
 
 
 async def test_columns_say_the_same_in_a_tenth_of_the_words() -> None:
