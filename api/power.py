@@ -350,6 +350,8 @@ class CircuitPlan(msgspec.Struct, frozen=True, kw_only=True):
     cap: Cap | None = None
     lost: bool = False
     """Whether it is off, as supposed."""
+    unknown: list[str] = []
+    """Nodes below it whose draw is not known: what they draw comes on top of its watts and amps."""
 
 
 class NodePlan(msgspec.Struct, frozen=True, kw_only=True):
