@@ -67,7 +67,7 @@ def test_a_negative_power_to_fit_is_a_wrong_number_and_no_option() -> None:
     """`fit -3kW`."""
     found = CliRunner().invoke(main, ["fit", "-3kW", "--config", "/dev/null"])
     assert found.exit_code == ExitCode.USAGE
-    assert "No such option" not in found.output
+    assert "-3kW is below 0: a machine draws power. Write 3kW." in found.output
 
 
 def test_loads_of_different_power_factors_add_up_as_vectors() -> None:
