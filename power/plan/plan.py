@@ -20,7 +20,7 @@ from power.network.topology import SiteTopology, build_topology
 from power.plan.cords import cords_into
 from power.plan.dead_supplies import check as check_supplies
 from power.plan.dead_supplies import separated as dead_supplies_of
-from power.plan.dead_supplies import unplugged
+from power.plan.dead_supplies import unnumbered, unplugged
 from power.plan.losses import limits_of, loss_name, losses_of
 from power.plan.planned_state import PlannedState, evaluate
 from power.plan.remedy import RemedyPart, cap_of
@@ -167,6 +167,7 @@ def make(
             *overloads,
             *_together(layout, contingencies),
             *_too_low(suppose.cap, machines),
+            *unnumbered(layout, dead_supplies),
             *(f"nodes.{n}: its draw is not known and counts as nothing here; write gpus, profile or watts, or give --watts {n}=W" for n in silent),
         ],
     )  # fmt: skip

@@ -149,6 +149,18 @@ def test_the_others_carry_what_a_dead_supply_did() -> None:
     assert circuit(four_less, "ra").watts == 0
 
 
+@pytest.mark.parametrize("lose", [("h.psu-2",), tuple(f"h.psu-{number}" for number in range(1, 7))])
+def test_a_dead_supply_whose_cord_nobody_knows_is_said(lose: tuple[str, ...]) -> None:
+    """Each cord keeps its part then; with all supplies dead there is none to keep."""
+    numbered, all_dead = planned(SERVER, Suppose(lose=lose)), len(lose) == 6
+    unsaid = SERVER.replace('psu = "1-3", ', "").replace('psu = "4-6", ', "")
+    found = planned(unsaid, Suppose(lose=lose))
+    assert circuit(found, "ra").watts == pytest.approx(0 if all_dead else 3250)
+    said = ["--lose h.psu-2: its cords don't say which supplies they feed"]
+    assert [text.partition(",")[0] for text in found.notices] == ([] if all_dead else said)
+    assert not [text for text in numbered.notices if text.startswith("--lose")]
+
+
 def test_a_supply_that_is_not_there_can_not_die() -> None:
     """With the numbers that there are."""
     with pytest.raises(ConfigError, match=r"h has 6 supplies\. Write h\.psu-1 to h\.psu-6"):
