@@ -251,6 +251,11 @@ class ElectricalService:
         found = self._aside.recent()
         return found if self._live is None else found | self._live.aside.recent()
 
+    def set_aside(self) -> dict[str, str]:
+        """Return what is set aside now: `faults`, without what failed since it was last asked for."""
+        found = self._aside.reasons()
+        return found if self._live is None else found | self._live.aside.reasons()
+
     def _follow_bus(self, now: float, listening: bool) -> None:
         if listening and not self._listened:
             self._listening_since = now

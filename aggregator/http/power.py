@@ -42,6 +42,7 @@ def power_reply(view: AggregatorView) -> PowerReply:
         configured=layout is not None,
         configuration=electrical.configuration,
         failure=electrical.failure,
+        set_aside=electrical.set_aside(),
         wall_watts=electrical.ledger.watts,
         wall_nodes=electrical.reporting_nodes,
         circuits=0 if layout is None else len(layout.circuits),

@@ -99,6 +99,19 @@ async def test_circuits_that_can_not_be_computed_are_no_empty_list_alone() -> No
             assert (body["circuits"], body["failure"]) == ([], view.electrical.failure)
 
 
+async def test_what_alone_can_not_be_computed_is_named_beside_the_others() -> None:
+    """The circuits stand, by columns too; of the past nothing is said."""
+    view = await lab()
+    view.electrical._aside.fail("node/n2", ValueError("no such phase"), view.now())
+    named = {"node/n2": "ValueError: no such phase"}
+    async with door(view) as client:
+        for asked in ("circuits", "circuits?columns=circuit_watts", "power"):
+            _, body = await client.json(f"/api/v1/{asked}")
+            assert body["set_aside"] == named
+        _, body = await client.json("/api/v1/circuits")
+    assert [one["id"] for one in body["circuits"]] == ["main", "lab/1", "lab/2"]
+
+
 async def test_a_meter_that_sends_nothing_is_not_called_well() -> None:
     """Neither before its first reading, though its broker is there, nor once it is silent; with where it should send."""
     view = await lab()

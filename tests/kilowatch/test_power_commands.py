@@ -188,6 +188,19 @@ def test_circuits_that_can_not_be_computed_are_said_not_to_be_monitored() -> Non
     assert whole["power"]["failure"] == view.electrical.failure
 
 
+def test_what_alone_can_not_be_computed_is_said_above_the_others() -> None:
+    """The circuits follow."""
+    view = asyncio.run(lab())
+    view.electrical._aside.fail("meter/plug", IndexError("index 1 is out of bounds"), view.now())
+    with served(view) as url:
+        text = kilowatch("circuits", url).stdout
+    said = (
+        "! meter plug can't be computed, and the others go on: IndexError: index 1 is out of bounds"
+    )
+    assert said in text.splitlines()
+    assert "lab/1" in text
+
+
 def test_what_if_is_asked_of_a_running_cluster() -> None:
     """The same words as for a file."""
     with served() as url:
