@@ -19,7 +19,6 @@ from aggregator.view import AggregatorView, parts_of
 from alerts.incidents.quality_ledger import DAY_NS
 from alerts.incidents.quality_summary import overall
 from api.power import CapRequest, FitRequest, MeterReply, PlanRequest, PowerReply, ReloadRequest
-from power.live.metering import problem_of
 from power.meters.meter_record import MeterState
 from power.plan.plan import Suppose
 from telemetry.errors import ConfigError
@@ -36,6 +35,7 @@ async def power(request: web.Request) -> web.Response:
 def power_reply(view: AggregatorView) -> PowerReply:
     """Return the electrical side as a whole."""
     electrical, layout = view.electrical, view.electrical.site.layout
+    problems = electrical.meter_problems(view.now())
     return PowerReply(
         cluster=view.cluster,
         at=electrical.latest_at,
@@ -49,7 +49,9 @@ def power_reply(view: AggregatorView) -> PowerReply:
         nodes_mapped=0 if layout is None else len(layout.machines),
         nodes_unmapped=list(electrical.unmapped[:100]),
         notices=[] if layout is None else list(layout.notices),
-        meters=[_meter(meter, view.now()) for meter in electrical.meters()],
+        meters=[
+            _meter(meter, view.now(), problems.get(meter.name, "")) for meter in electrical.meters()
+        ],
         tick_seconds=round(electrical.seconds, 6),
         site_leader="" if view.site_role is None else view.site_role.leader,
         site_problem="" if view.site_role is None else view.site_role.problem,
@@ -131,8 +133,7 @@ async def bill(request: web.Request) -> web.Response:
     return await send_json(request, answer)
 
 
-def _meter(meter: MeterState, now: float) -> MeterReply:
-    problem = problem_of(meter, now)
+def _meter(meter: MeterState, now: float, problem: str) -> MeterReply:
     return MeterReply(
         name=meter.name,
         type=meter.type,

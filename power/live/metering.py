@@ -44,11 +44,13 @@ def stale_after(period: float | Floats) -> Floats:
     return limit
 
 
-def problem_of(meter: MeterState, now: float) -> str:
+def problem_of(meter: MeterState, now: float, refused: Mapping[str, str]) -> str:
     """Return what is wrong with a meter and what to do; empty where it reports and is understood. A connection to its
-    broker is no reading."""
+    broker is no reading. `refused`: why the readings of some meters are not used."""
     if meter.message:
         return meter.message
+    if meter.name in refused:
+        return f"{refused[meter.name].removeprefix(f'{meter.name} ')}; it is not used"
     if meter.last_seen is None:
         return (
             f"nothing has come from {meter.where} yet: look where the device's own settings send it"

@@ -135,6 +135,27 @@ async def test_a_meter_that_sends_nothing_is_not_called_well() -> None:
     assert silent[2] == "nothing has come for 61 s"
 
 
+async def test_a_meter_whose_readings_are_not_used_is_not_called_well() -> None:
+    """A plug in kW beside two GPUs: why, and well again once it agrees with them."""
+    view = await lab()
+    plug = {"type": "json", "topic": "plug", "on": "node:n1"}
+    view.electrical = ElectricalService({**SITE, "meters": {"plug": plug}}, Path("/nowhere"))
+    found = []
+    async with door(view) as client:
+        for watts in (0.7, 900.0):
+            for seq in range(20):
+                await view.tick(10 + seq)
+                view.electrical._hub._records["plug"].add([MeterSample(watts=watts)], view.now())
+                view.electrical.snapshots(view.fleet, view.now(), view.wall())
+            _, body = await client.json("/api/v1/power")
+            found.append((body["meters"][0]["ok"], body["meters"][0]["error"]))
+    (refused, why), well = found
+    assert not refused
+    assert why.startswith("reads 0.7 W where the GPUs behind it measure ")
+    assert why.endswith("(kW taken for W?); it is not used")
+    assert well == (True, None)
+
+
 async def test_columns_say_the_same_in_a_tenth_of_the_words() -> None:
     """What a list of all circuits needs; never and not known are null."""
     names = ["circuit_watts", "circuit_load_ratio", "circuit_trip_earliest_seconds"]
