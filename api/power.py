@@ -160,6 +160,8 @@ class CircuitsReply(msgspec.Struct, frozen=True, kw_only=True):
     """Changes with the configuration."""
     failure: str | None = None
     """Why no circuit is known now though some are configured: a fault of kilowatch's own."""
+    set_aside: dict[str, str] = {}
+    """Parts that alone can't be computed now, with the reason: `meter/NAME`, `node/NAME`, `circuit/NAME`, or a step of all circuits."""
     circuits: list[CircuitState] = []
     """Empty where columns were requested."""
     rows: CircuitRows | UnsetType = UNSET
@@ -257,6 +259,8 @@ class PowerReply(msgspec.Struct, frozen=True, kw_only=True):
     configuration: SiteConfiguration = SiteConfiguration()
     failure: str | None = None
     """Why nothing is known of circuits though some are configured: a fault of kilowatch's own."""
+    set_aside: dict[str, str] = {}
+    """Parts that alone can't be computed now, with the reason, as `/api/v1/circuits` has it."""
     wall_watts: float | None = None
     """The sum of the nodes that report their wall power, mapped to circuits or not; without the
     assumed power of silent ones."""
@@ -350,6 +354,8 @@ class CircuitPlan(msgspec.Struct, frozen=True, kw_only=True):
     cap: Cap | None = None
     lost: bool = False
     """Whether it is off, as supposed."""
+    unknown: list[str] = []
+    """Nodes below it whose draw is not known: what they draw comes on top of its watts and amps."""
 
 
 class NodePlan(msgspec.Struct, frozen=True, kw_only=True):

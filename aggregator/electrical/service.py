@@ -32,6 +32,7 @@ from aggregator.meters import MeterHub
 from api.power import SiteConfiguration
 from power.devices.thermal import Heat
 from power.live import LivePower, PowerSnapshots
+from power.live.metering import problem_of
 from power.meters.meter_record import MeterState
 from power.meters.reading import MeterReading
 from power.plan.throughput import ThroughputLedger
@@ -251,6 +252,11 @@ class ElectricalService:
         found = self._aside.recent()
         return found if self._live is None else found | self._live.aside.recent()
 
+    def set_aside(self) -> dict[str, str]:
+        """Return what is set aside now: `faults`, without what failed since it was last asked for."""
+        found = self._aside.reasons()
+        return found if self._live is None else found | self._live.aside.reasons()
+
     def _follow_bus(self, now: float, listening: bool) -> None:
         if listening and not self._listened:
             self._listening_since = now
@@ -281,6 +287,13 @@ class ElectricalService:
         """Return the state of each meter."""
         other = None if self._meters_of is None else self._meters_of()
         return self._hub.states() if other is None else other.states
+
+    def meter_problems(self, now: float) -> dict[str, str]:
+        """Return what is wrong with each meter, by name; empty for one that is well."""
+        refused = (
+            {} if self._live is None else self._live.meter_faults.by_meter(self._live.metering)
+        )
+        return {one.name: problem_of(one, now, refused) for one in self.meters()}
 
     def own_meters(self) -> tuple[Sequence[MeterReading], Sequence[MeterState]]:
         """Return the readings and states of the meters as they are read here."""

@@ -99,6 +99,7 @@ def power_families(electrical: ElectricalService, cluster: str, now: float) -> l
     """Return the metrics of the electrical side itself: configuration, cost, meters."""
     its = labels({"cluster": cluster})
     configuration, layout = electrical.configuration, electrical.site.layout
+    problems = electrical.meter_problems(now)
     meters = [
         (labels({"cluster": cluster, "meter": m.name, "type": m.type}), m)
         for m in electrical.meters()
@@ -127,7 +128,7 @@ def power_families(electrical: ElectricalService, cluster: str, now: float) -> l
             electrical.ledger.watts),
         one("wall_nodes", "Nodes that report their wall power.", electrical.reporting_nodes),
         each("ok", "1 while a meter reports and is understood.", GAUGE,
-             [(label, float(not m.message)) for label, m in meters]),
+             [(label, float(not problems.get(m.name))) for label, m in meters]),
         each("age_seconds", "Time since a meter's last reading.", GAUGE,
              [(label, now - m.last_seen) for label, m in meters if m.last_seen is not None]),
         each("readings_total", "Readings of a meter.", COUNTER,

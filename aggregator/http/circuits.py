@@ -124,6 +124,7 @@ async def circuits(request: web.Request) -> web.Response:
     body = CircuitsReply(
         cluster=view.cluster, at=at, version=view.electrical.configuration.version,
         failure=view.electrical.failure if asked.get("at", "now") == "now" else None,
+        set_aside=view.electrical.set_aside() if asked.get("at", "now") == "now" else {},
     )  # fmt: skip
     if layout is None or snapshot is None:
         return await send_json(request, body)

@@ -35,19 +35,23 @@ async def power(request: web.Request) -> web.Response:
 def power_reply(view: AggregatorView) -> PowerReply:
     """Return the electrical side as a whole."""
     electrical, layout = view.electrical, view.electrical.site.layout
+    problems = electrical.meter_problems(view.now())
     return PowerReply(
         cluster=view.cluster,
         at=electrical.latest_at,
         configured=layout is not None,
         configuration=electrical.configuration,
         failure=electrical.failure,
+        set_aside=electrical.set_aside(),
         wall_watts=electrical.ledger.watts,
         wall_nodes=electrical.reporting_nodes,
         circuits=0 if layout is None else len(layout.circuits),
         nodes_mapped=0 if layout is None else len(layout.machines),
         nodes_unmapped=list(electrical.unmapped[:100]),
         notices=[] if layout is None else list(layout.notices),
-        meters=[_meter(meter, view.now()) for meter in electrical.meters()],
+        meters=[
+            _meter(meter, view.now(), problems.get(meter.name, "")) for meter in electrical.meters()
+        ],
         tick_seconds=round(electrical.seconds, 6),
         site_leader="" if view.site_role is None else view.site_role.leader,
         site_problem="" if view.site_role is None else view.site_role.problem,
@@ -129,14 +133,14 @@ async def bill(request: web.Request) -> web.Response:
     return await send_json(request, answer)
 
 
-def _meter(meter: MeterState, now: float) -> MeterReply:
+def _meter(meter: MeterState, now: float, problem: str) -> MeterReply:
     return MeterReply(
         name=meter.name,
         type=meter.type,
         where=meter.where,
         targets=meter.targets,
-        ok=not meter.message,
-        error=meter.message or None,
+        ok=not problem,
+        error=problem or None,
         age_seconds=None if meter.last_seen is None else round(now - meter.last_seen, 3),
         period_seconds=round(meter.period, 3),
         online=meter.online,

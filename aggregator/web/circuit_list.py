@@ -11,6 +11,7 @@ from present.circuit.figures import by_urgency, tree
 from present.circuit.outlook import ESTIMATE, next_row
 from present.circuit.rows import headroom_row, load_row, share_row, state_row
 from present.circuit.rules import NO_CIRCUITS
+from present.circuit.set_aside import set_aside_lines
 from present.row import Tone
 from telemetry.runtime.set_aside import Parts, each
 from telemetry.text import counted
@@ -58,6 +59,7 @@ def _problems(power: PowerReply) -> str:
     lines = [f"A newer configuration was refused: {fault}"] if fault else []
     if power.site_problem:
         lines.insert(0, power.site_problem)
+    lines += [f"{line[:1].upper()}{line[1:]}" for line in set_aside_lines(power.set_aside)]
     lines += [f"Meter {meter.name}: {meter.error}" for meter in power.meters if meter.error]
     shown = "".join(f"<li>{text(line)}</li>" for line in lines[:20])
     return f'<ul class="problems">{shown}</ul>' if shown else ""

@@ -21,6 +21,7 @@ from kilowatch.text.losses import loss_lines
 from kilowatch.text.table import WIDTH
 from present.circuit.outlook import ESTIMATE
 from present.circuit.rules import NO_CIRCUITS
+from present.circuit.set_aside import set_aside_lines
 from present.units import watts
 from telemetry.errors import KilowattError
 
@@ -98,6 +99,7 @@ def _problems(power: PowerReply) -> list[str]:
     lines = []
     if power.failure is not None:
         lines.append(f"! no circuit, budget or UPS is monitored: {clean(power.failure)}")
+    lines += [f"! {clean(line)}" for line in set_aside_lines(power.set_aside)]
     if power.site_problem:
         lines.append(f"! {clean(power.site_problem)}")
     elif power.site_leader:

@@ -10,7 +10,7 @@ from kilowatch.text.circuits import rule_text
 from kilowatch.text.losses import planned_trip_text
 from present.circuit.outlook import ESTIMATE
 from present.circuit.rows import limits, pole_amps
-from present.units import amperes, exact_watts, percent, watts
+from present.units import amperes, at_least, exact_watts, percent, watts
 from telemetry.text import estimated_duration
 
 WIDTH = 80
@@ -41,10 +41,9 @@ def _circuit(circuit: CircuitPlan) -> list[str]:
     name = clean(circuit.id)
     if circuit.lost:
         return [f"{name}  off, as supposed", *_broken(circuit.alerts)]
-    lines = [
-        f"{name}  {exact_watts(circuit.watts)}  {pole_amps(circuit.amps)}; {limits(circuit.rated_amps, circuit.continuous_amps)}",
-        f"    {planned_trip_text(circuit)}",
-    ]
+    load = at_least(exact_watts(circuit.watts), partial=bool(circuit.unknown))
+    head = f"{name}  {load}  {pole_amps(circuit.amps)}{_more(circuit)}; {limits(circuit.rated_amps, circuit.continuous_amps)}"
+    lines = [*(_wrapped(head, "    ") if circuit.unknown else [head]), f"    {planned_trip_text(circuit)}"]  # fmt: skip
     if circuit.survivor_amps is not None:
         loss = "another feed" if circuit.survivor_loss is None else clean(circuit.survivor_loss)
         lines += _wrapped(
@@ -52,6 +51,14 @@ def _circuit(circuit: CircuitPlan) -> list[str]:
         )
     lines += _broken(circuit.alerts)
     return lines if circuit.cap is None else [*lines, *_cap(circuit.cap)]
+
+
+def _more(circuit: CircuitPlan) -> str:
+    """Return that nodes of unknown draw come on top."""
+    if not circuit.unknown:
+        return ""
+    rest = len(circuit.unknown) - 1
+    return f" and what {clean(circuit.unknown[0])}{f' and {rest} more' if rest else ''} may draw"
 
 
 def _limit(limit: LimitPlan) -> list[str]:

@@ -280,6 +280,13 @@ class MeterFaults:
         ]
         return "; ".join(dict.fromkeys(texts))
 
+    def by_meter(self, metering: Metering) -> dict[str, str]:
+        """Return why the readings of each meter at fault are not used, by its name."""
+        read, slots = self._watts(metering), np.flatnonzero(metering.faults).tolist()
+        found = {metering.meter_of(slot): self._one(metering, slot, read) for slot in slots}
+        upss = [metering.ups[name] for name in metering.ups_refused if name in metering.ups]
+        return found | {one.meter: f"the load of {one.target} contradicts what is measured behind it" for one in upss}  # fmt: skip
+
     def _name(self, metering: Metering) -> _Named:
         """Return the meters at fault by circuit, in a time that grows with the faults alone."""
         kind, target = metering.whole("kind"), metering.whole("target")

@@ -13,10 +13,12 @@ import numpy.typing as npt
 from msgspec.structs import replace
 
 from power.devices.wall_power import WallSource
+from power.meters.meter_record import MeterState
 from power.meters.reading import MeterReading
 from power.meters.sample import OFFLINE
 from power.network.flow import Ints
 from power.wiring import POLES, Flags, Floats
+from telemetry.text import duration
 
 SOURCES = tuple(WallSource)
 RANK = {source: number for number, source in enumerate(SOURCES)}
@@ -40,6 +42,21 @@ def stale_after(period: float | Floats) -> Floats:
     """Return the age from which readings of these periods are stale."""
     limit: Floats = np.maximum(STALE_PERIODS * np.asarray(period), STALE_LEAST)
     return limit
+
+
+def problem_of(meter: MeterState, now: float, refused: Mapping[str, str]) -> str:
+    """Return what is wrong with a meter and what to do; empty where it reports and is understood. A connection to its
+    broker is no reading. `refused`: why the readings of some meters are not used."""
+    if meter.message:
+        return meter.message
+    if meter.name in refused:
+        return f"{refused[meter.name].removeprefix(f'{meter.name} ')}; it is not used"
+    if meter.last_seen is None:
+        return (
+            f"nothing has come from {meter.where} yet: look where the device's own settings send it"
+        )
+    age = now - meter.last_seen
+    return f"nothing has come for {duration(age)}" if age > stale_after(meter.period) else ""
 
 
 class Metering:

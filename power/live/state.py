@@ -186,6 +186,8 @@ class LivePower:
         self.wall_ns = 0
         self._ahead = (np.full(len(names), np.inf), np.full(len(names), np.inf))
         self._swing: Floats = np.zeros(len(names))
+        self._known_heat: Floats = np.full(len(names), np.nan)
+        """Heat of each breaker when most of its load was reported last: what it is warmer since, nobody measured."""
         self._turn = self._loss_turn = -1
         self._outcome_version = -1
         self.aside = SetAside("power:")
@@ -490,6 +492,8 @@ class LivePower:
         unsure |= uncertain(highest, loads.reported_part * highest)
         self.breaker_heat.update(now, amps, off, unsure)
         self.breaker_heat.warm(now, amps, first)
+        used = self.breaker_heat.used()
+        self._known_heat = np.where(unsure & ~np.isnan(self._known_heat), self._known_heat, used)
         minute, ten = self.windows.rms(now, 60.0), self.windows.rms(now, 10.0)
         sustained = np.fmax(ten, self.windows.least(now, HELD_SECONDS))
         minute_reported, ten_reported = self.reported.rms(now, 60.0), self.reported.rms(now, 10.0)
@@ -518,10 +522,10 @@ class LivePower:
             committed=could,
             survivor=self._survivors(outcome, dead),
             survivor_limits={} if outcome is None else self._losses.circuit_limits(outcome),
-            sustained=sustained, trips=self._trips(sustained, sustained_reported, gone), hidden=gone, heating=amps,
+            sustained=sustained, trips=self._trips(sustained, sustained_reported, gone, used), hidden=gone, heating=amps,
             state=self.load_state.state, state_seconds=seconds_in_state, fault=self.meter_faults.by_circuit(self.metering),
             minute_reported=minute_reported, ten_reported=ten_reported,
-            used=self.breaker_heat.used(), assumed=self.breaker_heat.assumed(now),
+            used=used, assumed=self.breaker_heat.assumed(now),
             minute=minute, ten=ten, peak=self.windows.peak(now, 10.0),
             above=self.timer.update(
                 now,
@@ -542,14 +546,17 @@ class LivePower:
         np.fmax.at(at, network.cord_circuit, self.model.measured.at[network.cord_machine])
         return now - at
 
-    def _trips(self, sustained: Floats, reported: Floats, gone: Flags) -> Floats:
-        """Return seconds to each edge; NaN where only assumed power would trip the breaker."""
+    def _trips(self, sustained: Floats, reported: Floats, gone: Flags, used: Floats) -> Floats:
+        """Return seconds to each edge; NaN where only assumed power, or the heat that it has made, would trip the breaker."""
         trips = self.breaker_heat.trips(sustained)
         unsure = (uncertain(sustained, reported) & np.isfinite(trips[:, 0])) | gone
         if unsure.any():
             least = self.breaker_heat.trips(np.where(unsure, reported, np.nan))[:, 0]
             trips = np.where((unsure & ~np.isfinite(least))[:, None], np.nan, trips)
-        return trips
+        with np.errstate(invalid="ignore"):
+            warmed = (used >= 1) & (self._known_heat < 1)
+            warmed &= ~(reported > self.topology.network.effective)
+        return np.where(warmed[:, None], np.nan, trips)
 
     def _worst_losses(self, held: Floats, local: Floats) -> Outcome:
         """Return the loads after every loss; of a large site those of a few seconds ago, unless other circuits

@@ -42,6 +42,17 @@ _UNITS = (
 )
 _PLAUSIBLE = (0.1, 1.3)
 """Part of what it may draw that a machine draws, to guess what a reading was meant to be."""
+_MILLIAMPS = "mA taken for A?"
+_VOLT_UNITS = (
+    (1000.0, "mV taken for V?"),
+    (100.0, "without its decimals?"),
+    (10.0, "a digit too many?"),
+    (2.0, "between two lines?"),
+    (0.1, "a digit too few?"),
+    (0.001, "kV taken for V?"),
+)
+_NEAR_NOMINAL = (0.8, 1.2)
+"""Measured over nominal volts of mains, to guess the same of volts."""
 
 
 class TooHighReason(IntEnum):
@@ -128,18 +139,24 @@ class TooHigh:
                 if np.isnan(most):
                     carried = exact_watts(float(self._carried[target]))
                     return f"{name} reads {exact_watts(watts)} where the breakers before its machine carry {carried}"
-                meant = next((f" ({why})" for by, why in _UNITS if _PLAUSIBLE[0] * most <= watts / by <= _PLAUSIBLE[1] * most), "")  # fmt: skip
+                meant = _meant(watts / most, _UNITS, _PLAUSIBLE)
                 return f"{name} reads {exact_watts(watts)} where its machine may draw {exact_watts(most)}{meant}"
             case TooHighReason.VOLTS:
                 nominal = float(self._topology.nominal_volts[target])
-                return f"{name} reads {volts(float(metering.number('volts')[slot]))} on a circuit of {volts(nominal)}"
+                measured = float(metering.number("volts")[slot])
+                meant = _meant(measured / nominal, _VOLT_UNITS, _NEAR_NOMINAL)
+                return f"{name} reads {volts(measured)} on a circuit of {volts(nominal)}{meant}"
             case TooHighReason.SHORT | TooHighReason.BREAKER:
                 rated = float(self._topology.network.rated[target])
-                ratio = self._ratio[slot]
+                ratio = float(self._ratio[slot])
+                # A load of twice a breaker's rating says more of the breaker than of the unit.
+                meant = _meant(ratio, _UNITS, _PLAUSIBLE) if ratio > FAR_OVER else ""
+                if meant and np.isnan(watts):
+                    meant = meant.replace(_UNITS[0][1], _MILLIAMPS)
                 amps = float(ratio * self._topology.network.effective[target])
                 latest = float(self._latest(np.array([target]), np.array([ratio]))[0])
                 for_long = f"carries that for {estimated_duration(latest)} at most"
-                return f"{name} reads {amperes(amps)}, and a breaker of {amperes(rated)} {for_long}: its unit is wrong, or the breaker is another one"
+                return f"{name} reads {amperes(amps)}, and a breaker of {amperes(rated)} {for_long}: its unit is wrong{meant}, or the breaker is another one"
             case _:
                 return f"{name} read more than can be"
 
@@ -200,6 +217,14 @@ class TooHigh:
             metering.number("volts"), topology.nominal_volts[row], topology.between[row]
         )
         return np.where(node, np.nan, found)
+
+
+def _meant(
+    ratio: float, units: tuple[tuple[float, str], ...], plausible: tuple[float, float]
+) -> str:
+    """Return the likely slip that makes a reading so many times what it should be; empty where none fits."""
+    low, high = plausible
+    return next((f" ({why})" for by, why in units if low <= ratio / by <= high), "")
 
 
 def _of(node: Flags, target: Ints, machines: Floats) -> Floats:

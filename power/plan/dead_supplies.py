@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from power.site.config import CordConfig, NodeConfig, PowerConfig
 from power.site.cords import supply_numbers
+from power.site.layout import SiteLayout
 from power.site.machine import Machine
 from telemetry.errors import ConfigError
 
@@ -51,6 +52,18 @@ def unplugged(site: PowerConfig, dead: Mapping[str, set[int]]) -> PowerConfig:
                 cords = tuple(replace(cord, share=(cord.share or 0) / total) for cord in cords)
             nodes[node] = replace(spec, cords=cords)
     return replace(site, nodes=nodes)
+
+
+def unnumbered(layout: SiteLayout, dead: Mapping[str, set[int]]) -> list[str]:
+    """Return notices of machines with dead supplies of which nobody says through which cord they drew."""
+    found = []
+    for node, numbers in dead.items():
+        cords = [one for one in layout.cords if one.machine == node]
+        if len(cords) > 1 and len(numbers) < layout.machines[node].supplies and not any(one.supplies for one in cords):  # fmt: skip
+            found.append(
+                f'--lose {node}.psu-{min(numbers)}: its cords don\'t say which supplies they feed, so that each keeps its part of the load; write psu in them (psu = "1-3")'
+            )
+    return found
 
 
 def _left(node: str, cord: CordConfig, dead: set[int]) -> Iterator[CordConfig]:

@@ -126,6 +126,9 @@ def _node(asked: FitRequest) -> NodeConfig:
     if host is not None:
         POWER.check("--host-watts", host, "--host-watts {}")
     watts = parse_watts(asked.what)
+    amount = asked.what.strip().removeprefix("-")
+    if watts is None and parse_watts(amount) is not None:
+        raise ConfigError("fit", f"{asked.what} is below 0: a machine draws power", f"Write {amount}.")  # fmt: skip
     if watts == 0:
         raise ConfigError("fit", "a machine of 0 W fits anywhere", "Write what it draws: 3.5kW.")
     if watts is not None:

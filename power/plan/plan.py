@@ -20,7 +20,7 @@ from power.network.topology import SiteTopology, build_topology
 from power.plan.cords import cords_into
 from power.plan.dead_supplies import check as check_supplies
 from power.plan.dead_supplies import separated as dead_supplies_of
-from power.plan.dead_supplies import unplugged
+from power.plan.dead_supplies import unnumbered, unplugged
 from power.plan.losses import limits_of, loss_name, losses_of
 from power.plan.planned_state import PlannedState, evaluate
 from power.plan.remedy import RemedyPart, cap_of
@@ -124,17 +124,17 @@ def make(
             ceiling.name: ceiling.level(plan.kw / ceiling.kw) for ceiling, plan in budgets
         }),
     ])  # fmt: skip
+    silent = [n for n, m in machines.items() if not m.planned and n not in suppose.watts]
     plans = {
         circuit.id: _circuit(
             circuit, index, topology, list(machines.values()), state, dead,
             loss_name(contingencies, int(state.survivor_case[index]), index),
-            list(ids[SnapshotKind.CIRCUIT].get(circuit.id, ())),
+            list(ids[SnapshotKind.CIRCUIT].get(circuit.id, ())), silent,
         )
         for index, circuit in enumerate(layout.circuits.values())
     }  # fmt: skip
     stale = _overloads(layout, layout.machines)  # without what is supposed
     overloads = _overloads(layout, machines)
-    silent = [n for n, m in machines.items() if not m.planned and n not in suppose.watts]
     result = PlanResult(
         circuits=[p for name, p in plans.items() if not layout.circuits[name].is_panel],
         panels=[p for name, p in plans.items() if layout.circuits[name].is_panel],
@@ -167,6 +167,7 @@ def make(
             *overloads,
             *_together(layout, contingencies),
             *_too_low(suppose.cap, machines),
+            *unnumbered(layout, dead_supplies),
             *(f"nodes.{n}: its draw is not known and counts as nothing here; write gpus, profile or watts, or give --watts {n}=W" for n in silent),
         ],
     )  # fmt: skip
@@ -268,7 +269,7 @@ def _too_low(cap: float | None, machines: Mapping[str, Machine]) -> list[str]:
 
 def _circuit(
     circuit: Circuit, index: int, topology: SiteTopology, machines: Sequence[Machine], state: PlannedState,
-    dead: AbstractSet[str], loss: str | None, alerts: list[str],
+    dead: AbstractSet[str], loss: str | None, alerts: list[str], silent: Sequence[str],
 ) -> CircuitPlan:  # fmt: skip
     amps = state.now.amps[index]
     survivor = float(state.survivor_amps[index])
@@ -289,7 +290,15 @@ def _circuit(
         alerts=alerts,
         cap=_cap(circuit, index, topology, machines, state, failing="E08" in alerts) if {"E02", "E03", "E04", "E07", "E08"} & set(alerts) else None,
         lost=circuit.id in dead,
+        unknown=_unknown(topology, index, silent) if silent else [],
     )  # fmt: skip
+
+
+def _unknown(topology: SiteTopology, index: int, silent: Sequence[str]) -> list[str]:
+    """Return which nodes of unknown draw have a cord below a circuit."""
+    part = slice(topology.starts[index], topology.starts[index + 1])
+    below = {topology.network.machines[machine] for machine in topology.below[1][part]}
+    return [name for name in silent if name in below]
 
 
 def _cap(

@@ -23,7 +23,9 @@ def planned_trip(circuit: CircuitPlan) -> FactRow:
     trip = circuit.trip_seconds
     earliest = trip.get("earliest")
     if earliest is None:
-        return FactRow("trip", trip_words(known=circuit.trip_known), Tone.DIM)
+        known = circuit.trip_known and not circuit.unknown
+        why = ", as its load is not" if circuit.unknown else ""
+        return FactRow("trip", trip_words(known=known, why=why), Tone.DIM)
     return FactRow("trip", f"{MAY_TRIP} in", Tone.CRIT, until=earliest, note=trip_range(earliest, trip.get("latest")))  # fmt: skip
 
 

@@ -27,6 +27,7 @@ from aggregator.electrical.month_files import MonthFiles, copy_of
 from aggregator.electrical.service import ElectricalService
 from aggregator.meters.mqtt import MeterBus
 from power.live.inputs import PowerInputs
+from power.live.wall_power import WallPower, WallPowerModel
 from power.report.load_profile import LoadProfile
 from power.report.month_ledger import UNMAPPED, NodeIdle
 from power.report.months import month_named
@@ -488,6 +489,42 @@ def test_every_node_may_have_a_meter_of_its_own(tmp_path: Path, kind: str) -> No
     assert electrical.latest is not None
     assert electrical.latest.circuit.column("circuit_watts").sum() == pytest.approx(1500)
     assert (electrical.latest.circuit.column("circuit_load_state") == 0).all()
+
+
+def test_a_meter_that_breaks_the_tick_costs_itself_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is named, and comes back; until then the other circuit's meter is read as before."""
+    circuits = {name: {"breaker": 20, "nodes": [name]} for name in "ab"}
+    meters = {name: {"type": "json", "topic": name, "on": f"node:{name}"} for name in "ab"}
+    electrical, room = started(tmp_path, {"region": "US", "circuits": circuits, "meters": meters}), Room("a", "b")  # fmt: skip
+    bus = meters_of(electrical, room)
+    right = WallPowerModel.estimate
+
+    def broken(model: WallPowerModel, tick: PowerInputs, *more: Any) -> WallPower:
+        if any(one.meter == "b" for one in tick.readings):
+            raise IndexError("index 1 is out of bounds")
+        return right(model, tick, *more)
+
+    def seconds(count: int) -> list[float]:
+        for _ in range(count):
+            room.now += 1
+            bus.dispatch("a", b"400")
+            bus.dispatch("b", b"500")
+            electrical.snapshots(room.fleet, room.now, room.wall)
+        assert (electrical.failure, electrical.latest is None) == (None, False)
+        assert electrical.latest is not None
+        return electrical.latest.circuit.column("circuit_watts").tolist()
+
+    monkeypatch.setattr(WallPowerModel, "estimate", broken)
+    watts, _ = seconds(3)
+    assert watts == pytest.approx(400)
+    assert electrical.faults() == electrical.set_aside()
+    assert list(electrical.set_aside()) == ["meter/b"]
+    assert "index 1 is out of bounds" in electrical.set_aside()["meter/b"]
+    monkeypatch.setattr(WallPowerModel, "estimate", right)
+    assert seconds(90) == pytest.approx([400, 500])
+    assert electrical.set_aside() == {}
 
 
 THREE = {"breaker": 16, "volts": 400, "poles": 3}

@@ -22,6 +22,7 @@ from aggregator.mqtt.power_topics import PowerTopics, spoken
 from alerts.rules.rule import load
 from api.alerts import Alert, AlertState, Severity, Subject
 from power.live import PowerSnapshots
+from power.meters.sample import MeterSample
 from power.snapshot.documents import circuit_states
 from power.snapshot.quantities import QUANTITIES
 from telemetry.runtime.set_aside import Parts, SetAside
@@ -96,6 +97,63 @@ async def test_circuits_that_can_not_be_computed_are_no_empty_list_alone() -> No
         for asked in ("", "?columns=circuit_watts"):
             _, body = await client.json(f"/api/v1/circuits{asked}")
             assert (body["circuits"], body["failure"]) == ([], view.electrical.failure)
+
+
+async def test_what_alone_can_not_be_computed_is_named_beside_the_others() -> None:
+    """The circuits stand, by columns too; of the past nothing is said."""
+    view = await lab()
+    view.electrical._aside.fail("node/n2", ValueError("no such phase"), view.now())
+    named = {"node/n2": "ValueError: no such phase"}
+    async with door(view) as client:
+        for asked in ("circuits", "circuits?columns=circuit_watts", "power"):
+            _, body = await client.json(f"/api/v1/{asked}")
+            assert body["set_aside"] == named
+        _, body = await client.json("/api/v1/circuits")
+    assert [one["id"] for one in body["circuits"]] == ["main", "lab/1", "lab/2"]
+
+
+async def test_a_meter_that_sends_nothing_is_not_called_well() -> None:
+    """Neither before its first reading, though its broker is there, nor once it is silent; with where it should send."""
+    view = await lab()
+    plug = {"type": "tasmota", "topic": "tele/plug/SENSOR", "on": "lab/1"}
+    view.electrical = ElectricalService({**SITE, "meters": {"plug": plug}}, Path("/nowhere"))
+    found = []
+    async with door(view) as client:
+        for reads, later in ((False, 0), (True, 1), (False, 60)):
+            if reads:
+                view.electrical._hub._records["plug"].add([MeterSample(watts=900.0)], view.now())
+            view.monotonic += later
+            _, body = await client.json("/api/v1/power")
+            _, page, _ = await client.text("/metrics")
+            (meter,) = body["meters"]
+            well = 'power_meter_ok{cluster="lab",meter="plug",type="tasmota"} 1' in page
+            found.append((meter["ok"], well, meter["error"]))
+    never, fine, silent = found
+    assert never[:2] == silent[:2] == (False, False)
+    assert "tele/plug/SENSOR yet" in never[2]
+    assert fine == (True, True, None)
+    assert silent[2] == "nothing has come for 61 s"
+
+
+async def test_a_meter_whose_readings_are_not_used_is_not_called_well() -> None:
+    """A plug in kW beside two GPUs: why, and well again once it agrees with them."""
+    view = await lab()
+    plug = {"type": "json", "topic": "plug", "on": "node:n1"}
+    view.electrical = ElectricalService({**SITE, "meters": {"plug": plug}}, Path("/nowhere"))
+    found = []
+    async with door(view) as client:
+        for watts in (0.7, 900.0):
+            for seq in range(20):
+                await view.tick(10 + seq)
+                view.electrical._hub._records["plug"].add([MeterSample(watts=watts)], view.now())
+                view.electrical.snapshots(view.fleet, view.now(), view.wall())
+            _, body = await client.json("/api/v1/power")
+            found.append((body["meters"][0]["ok"], body["meters"][0]["error"]))
+    (refused, why), well = found
+    assert not refused
+    assert why.startswith("reads 0.7 W where the GPUs behind it measure ")
+    assert why.endswith("(kW taken for W?); it is not used")
+    assert well == (True, None)
 
 
 async def test_columns_say_the_same_in_a_tenth_of_the_words() -> None:

@@ -157,3 +157,19 @@ async def test_the_page_as_it_is_written(mosquitto: Mosquitto, tmp_path: Path) -
         finally:
             running.terminate()
             await running.wait()
+
+
+@pytest.mark.systems
+async def test_a_start_without_settings_offers_the_first_step_of_the_page(tmp_path: Path) -> None:
+    """Will the breaker hold? That needs no file; the command answers as it is printed."""
+    running = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "kilowatch", "run", "--no-ui", "--source", "simulated:two-dgx-h100", "--for", "1s",
+        "--http", "127.0.0.1:0", "--broker-port", str(free_port()), "--data", str(tmp_path / "data"),
+        cwd=tmp_path, env={**os.environ, "XDG_STATE_HOME": str(tmp_path), "PYTHONPATH": str(ROOT)},
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+    )  # fmt: skip
+    text, _ = await running.communicate()
+    offered = re.search(r"Will a breaker hold\? kilowatch (plan .*) says so", text.decode())
+    assert offered is not None, text.decode()
+    assert CliRunner().invoke(main, shlex.split(offered[1])).stdout.startswith("No: ")
+    assert f"kilowatch {offered[1]}" == COMMANDS[0]

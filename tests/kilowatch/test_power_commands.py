@@ -123,6 +123,31 @@ def test_a_running_cluster_is_reported_and_compared(files: tuple[str, str]) -> N
     assert "measured" in result.output
 
 
+@pytest.mark.parametrize(
+    ("more", "noted"),
+    [
+        ("", True),
+        ("[broker]\nhost = '127.0.0.1'\n", True),
+        ("[broker]\nhost = '10.0.0.2'\n", False),
+        ("[power]\nmeter_broker = 'house'\n[power.brokers.house]\nhost = '10.0.0.2'\n", False),
+        ("[power.meters.plug]\nbroker = 'house'\n[power.brokers.house]\nhost = '10.0.0.2'\n", False),
+    ],
+    ids=["none", "loopback", "the network's", "one of all meters", "its own"],
+)  # fmt: skip
+def test_a_check_says_which_meters_no_device_on_the_network_can_reach(
+    tmp_path: Path, more: str, noted: bool
+) -> None:
+    """Kilowatch's own broker is one of this machine alone."""
+    file = tmp_path / "kilowatch.toml"
+    plug = "type = 'tasmota'\ntopic = 'tele/plug/SENSOR'\non = 'office'\n"
+    head, own = "[power.meters.plug]\n", more.startswith("[power.meters.plug]")
+    file.write_text(OFFICE + (more.replace(head, head + plug) if own else more + head + plug))
+    found = kilowatch("power", "check", str(file))
+    assert found.exit_code == 0, found.output
+    assert ("meters.plug: no broker is named" in found.output) is noted
+    assert ("--meters-port" in found.output) is noted
+
+
 def test_circuits_are_a_tree_with_bars_limits_and_a_band() -> None:
     """And the words that make a time an estimate."""
     with served() as url:
@@ -161,6 +186,19 @@ def test_circuits_that_can_not_be_computed_are_said_not_to_be_monitored() -> Non
     said = "! no circuit, budget or UPS is monitored: a fault of kilowatch's own, ValueError"
     assert said in text.splitlines()
     assert whole["power"]["failure"] == view.electrical.failure
+
+
+def test_what_alone_can_not_be_computed_is_said_above_the_others() -> None:
+    """The circuits follow."""
+    view = asyncio.run(lab())
+    view.electrical._aside.fail("meter/plug", IndexError("index 1 is out of bounds"), view.now())
+    with served(view) as url:
+        text = kilowatch("circuits", url).stdout
+    said = (
+        "! meter plug can't be computed, and the others go on: IndexError: index 1 is out of bounds"
+    )
+    assert said in text.splitlines()
+    assert "lab/1" in text
 
 
 def test_what_if_is_asked_of_a_running_cluster() -> None:

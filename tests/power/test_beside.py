@@ -67,7 +67,7 @@ def test_a_negative_power_to_fit_is_a_wrong_number_and_no_option() -> None:
     """`fit -3kW`."""
     found = CliRunner().invoke(main, ["fit", "-3kW", "--config", "/dev/null"])
     assert found.exit_code == ExitCode.USAGE
-    assert "No such option" not in found.output
+    assert "-3kW is below 0: a machine draws power. Write 3kW." in found.output
 
 
 def test_loads_of_different_power_factors_add_up_as_vectors() -> None:
@@ -147,6 +147,18 @@ def test_the_others_carry_what_a_dead_supply_did() -> None:
         1.5 * (whole.nodes[0].supply_load or 0), rel=0.05
     )
     assert circuit(four_less, "ra").watts == 0
+
+
+@pytest.mark.parametrize("lose", [("h.psu-2",), tuple(f"h.psu-{number}" for number in range(1, 7))])
+def test_a_dead_supply_whose_cord_nobody_knows_is_said(lose: tuple[str, ...]) -> None:
+    """Each cord keeps its part then; with all supplies dead there is none to keep."""
+    numbered, all_dead = planned(SERVER, Suppose(lose=lose)), len(lose) == 6
+    unsaid = SERVER.replace('psu = "1-3", ', "").replace('psu = "4-6", ', "")
+    found = planned(unsaid, Suppose(lose=lose))
+    assert circuit(found, "ra").watts == pytest.approx(0 if all_dead else 3250)
+    said = ["--lose h.psu-2: its cords don't say which supplies they feed"]
+    assert [text.partition(",")[0] for text in found.notices] == ([] if all_dead else said)
+    assert not [text for text in numbered.notices if text.startswith("--lose")]
 
 
 def test_a_supply_that_is_not_there_can_not_die() -> None:

@@ -621,9 +621,18 @@ def test_machines_that_no_place_takes_together_are_spread(
     assert {one.feeds[0]: one.count for one in found.spread} == expected
 
 
-def test_what_racks_share_holds_all_of_the_spread() -> None:
-    """Panels of 150 A bear 83.7 kW after a loss, 61.2 of which are used: two machines more, though each rack has room for one."""
-    site = decode("site", tomllib.loads(RACKS.replace("MAIN", "150")))
+BEHIND_UPSS = RACKS.replace("MAIN", "400")
+for _side in "AB":
+    BEHIND_UPSS = BEHIND_UPSS.replace(f'source = "u{_side.lower()}"', f'parent = "U{_side}"')
+    BEHIND_UPSS += f'[ups.U{_side}]\nwatts = 83_000\nvolts = 415\nwiring = "3ph-wye"\nsource = "u{_side.lower()}"\n'
+
+
+@pytest.mark.parametrize(
+    "site_text", [RACKS.replace("MAIN", "150"), BEHIND_UPSS], ids=["panels", "UPSs"]
+)
+def test_what_racks_share_holds_all_of_the_spread(site_text: str) -> None:
+    """Panels of 150 A bear 83.7 kW after a loss, UPSs their 83; 61.2 are used: two machines more, though each rack has room for one."""
+    site = decode("site", tomllib.loads(site_text))
     found = fit(
         "site", site, FitRequest(what="dgx-h100", count=3, feeds=None, host_watts=None, top=3)
     )

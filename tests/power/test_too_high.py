@@ -10,7 +10,7 @@ import pytest
 from api.power import LoadState
 from power.live.meter_faults import LOW_SECONDS
 from power.meters.reading import MeterFault
-from tests.power.stage import Stage, meter
+from tests.power.stage import RULES, Stage, meter
 
 LAB = 'region = "DE"\n[circuits.a]\nbreaker = 16\npf = 1.0\nother_w = 0\n'
 RIG = 'region = "DE"\n[circuits.a]\nbreaker = 16\nnodes = ["n"]\n[nodes.n]\ngpus = "2x RTX 4090"\n'
@@ -72,6 +72,37 @@ def test_a_current_of_a_short_circuit_is_refused_at_once() -> None:
     assert fault(stage) is MeterFault.TOO_HIGH
     assert stage.value("circuit_energy_joules", "a") - before < 2860 * 50
     assert "E03" not in set(stage.ids("a"))
+
+
+@pytest.mark.parametrize(
+    ("read", "words"),
+    [
+        ({"watts": 2_860_000.0}, "its unit is wrong (W taken for kW?), or the breaker is another one"),
+        ({"amps": 8_400.0}, "its unit is wrong (mA taken for A?), or"),
+        ({"watts": 286_000.0}, "its unit is wrong (without its decimals?), or"),
+        ({"watts": 19_320.0, "amps": 84.0}, "its unit is wrong (a digit too many?), or"),
+        ({"watts": 7_360.0, "amps": 32.0}, "its unit is wrong, or"),
+        ({"watts": 1000.0, "volts": 230_000.0}, "230000 V on a circuit of 230 V (mV taken for V?)"),
+        ({"watts": 1000.0, "volts": 2_310.0}, "2310 V on a circuit of 230 V (a digit too many?)"),
+        ({"watts": 1000.0, "volts": 460.0}, "460 V on a circuit of 230 V (between two lines?)"),
+        ({"watts": 1000.0, "volts": 23.1}, "23 V on a circuit of 230 V (a digit too few?)"),
+    ],
+)  # fmt: skip
+def test_the_alert_names_the_likely_unit(read: dict[str, float], words: str) -> None:
+    """Of a circuit's meter; of one whose load a larger breaker would carry nothing is guessed."""
+    stage = Stage(LAB)
+    stage.play(300, meters=[meter("a", **read)], every=10, metered=frozenset({("circuit", "a")}))
+    (alert,) = [one for one in stage.engine.alerts() if one.rule == "circuit_meter_wrong"]
+    assert words in alert.description
+
+
+def test_volts_between_lines_name_the_meter_as_a_cause() -> None:
+    """400 V where 230 are to neutral: a broken neutral, or a meter between two lines of three."""
+    stage = Stage(LAB)
+    stage.play(60, meters=[meter("a", watts=1000.0, volts=400.0)])
+    (alert,) = [one for one in stage.engine.alerts() if one.rule == "circuit_voltage_high"]
+    rule = next(one for one in RULES if one.name == alert.rule)
+    assert "a meter that reads between two lines" in rule.causes
 
 
 @pytest.mark.parametrize(("watts", "seconds"), [(3700.0, 3600), (4600.0, 600)])

@@ -88,6 +88,31 @@ def test_a_silent_meter_resolves_nothing_and_cools_no_breaker() -> None:
     assert not [alert for alert in stage.told[told:] if alert.state == "resolved"]
 
 
+@pytest.mark.parametrize(
+    ("part", "seconds", "before"),
+    [
+        (0.76, 60, set()),
+        (0.82, 30, set()),
+        (1.08, 150, {"circuit_continuous", "circuit_load", "circuit_overload", "circuit_thermal_warm"}),
+    ],
+    ids=["near its limit", "above its limit", "above its rating"],
+)  # fmt: skip
+def test_a_load_that_is_held_begins_no_alert_but_that_of_blindness(
+    part: float, seconds: int, before: set[str]
+) -> None:
+    """Neither while it is last known, though its breaker is taken for hot enough to trip, nor once it is unknown."""
+    stage = Stage(ALONE)
+    stage.play(60, meters=[meter("a", watts=120 * 20 * 0.3)], every=5)
+    stage.play(seconds, meters=[meter("a", watts=120 * 20 * part)], every=2)
+    assert {rule for rule, _ in stage.firing()} == before
+    told = len(stage.told)
+    stage.play(LAST_KNOWN_SECONDS + 300, every=5, metered=frozenset({("circuit", "a")}))
+    assert state(stage) is LoadState.UNKNOWN
+    if before:
+        assert stage.value("circuit_heat_ratio", "a") >= 1
+    assert {one.rule for one in stage.told[told:]} == {"circuit_meter_blind", "circuit_meter_stale"}
+
+
 def test_a_last_known_load_spreads_and_ends_as_unknown() -> None:
     stage = Stage(ALONE, rules=())
     stage.play(30, meters=[meter("a", watts=1000.0)], every=5)

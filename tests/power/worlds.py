@@ -33,14 +33,20 @@ class World:
 
 
 def world(seed: int) -> World:
-    """Return one: up to two panels, five circuits, a redundant pair, six machines, a UPS and a transfer switch."""
-    pick = random.Random(seed)
+    """Return one: up to two panels, five circuits, a redundant pair, six machines, a UPS, transformers and a transfer switch."""
+    pick, transformers = random.Random(seed), random.Random(f"transformers of {seed}")
     region, volts, between = pick.choice([("US", 120, 208), ("DE", 230, 400), ("JP", 100, 200), ("UK", 230, 400)])  # fmt: skip
     made = World([f'region = "{region}"'])
     panels = [f"p{number}" for number in range(pick.randint(0, 2))]
+    behind = []
     for name in panels:
         made.lines += [f"[panels.{name}]", f"volts = {between}", 'wiring = "3ph-wye"', f"breaker = {pick.choice([32, 40, 63, 100])}"]  # fmt: skip
         made.circuits[name] = 0.0
+        if transformers.random() < 0.25:
+            made.lines.append(f'parent = "t-{name}"')
+            behind.append(name)
+    for name in behind:
+        made.lines += [f"[transformers.t-{name}]", "kva = 75", f"primary.volts = {480 if volts < 200 else 690}", f"secondary.volts = {between}"]  # fmt: skip
     switched = len(panels) == 2 and pick.random() < 0.4
     if switched:
         made.lines += ["[transfers.ats]", 'preferred = "p0"', 'alternate = "p1"', "breaker = 32"]

@@ -108,6 +108,8 @@ def test_an_unknown_trip_band_is_not_called_safe() -> None:
         assert "does not trip" not in text, face
     for face, text in asked(replace(PLANNED, trip_known=True)).items():
         assert "does not trip at this load" in text, face
+    for face, text in asked(replace(PLANNED, trip_known=True, unknown=["rig1"])).items():
+        assert "does not trip" not in text, face
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -71,6 +72,22 @@ def test_a_verdict_reads_as_kept() -> None:
     assert [
         name for name, plan in plans.items() if not plan.verdict.startswith(words[plan.holds])
     ] == []
+
+
+def test_a_load_that_is_not_known_is_not_shown_as_nothing(tmp_path: Path) -> None:
+    """Neither on its circuit nor above it; the neighbour's is known, and its breaker holds."""
+    file = tmp_path / "site.toml"
+    panel = "panels.main = { volts = 240, breaker = 100, wiring = 'split' }\n"
+    file.write_text(f"{panel}{TWO.format('s')}[nodes.s]\n".replace("\nvolts = 120", '\npanel = "main"\nphase = "L1"'))  # fmt: skip
+    text = CliRunner().invoke(main, ["plan", "--config", str(file)]).stdout
+    blocks = [" ".join(block.split()) for block in re.split(r"\n(?! )", text)]
+    parts = {block.split()[0]: block for block in blocks if "continuous limit" in block}
+    for name in ("main", "garage"):
+        assert "≥" in parts[name]
+        assert "and what s may draw" in parts[name]
+        assert "when it trips is not known, as its load is not" in parts[name]
+    assert "≥" not in parts["office"]
+    assert "does not trip at this load" in parts["office"]
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,11 @@ from api.power import (
     SurvivorPlan,
 )
 from tests.tui.test_lines import HOT, line_text, state
-from tui.screens.circuits import COLUMNS, CircuitSource, what_if_lines
+from tui.screens.circuits import COLUMNS, CircuitSource, uncomputed_lines, what_if_lines
 from tui.state.circuit_columns import QUERY, whole
 from tui.state.circuits import Now
+from tui.state.dashboard_state import DashboardState
+from tui.state.documents import CIRCUITS, Doc
 
 
 def cell(circuit: CircuitState, title: str) -> tuple[str, str]:
@@ -37,6 +39,22 @@ def test_the_list_says_how_each_load_is_known(
 
     circuit = msgspec.structs.replace(HOT, load_state=known, load_state_seconds=seconds)
     assert cell(circuit, "load is") == (text, tone)
+
+
+def test_what_alone_can_not_be_computed_is_drawn_below_the_list() -> None:
+    """The first and how many more, on a terminal that cuts nothing; from columns, too."""
+    names = CircuitRows(id=["lab"], kind=["circuit"], parent=[None], nodes=[[]])
+    parts = {"meter/plug": "IndexError: index 1 is out of bounds", "budget/home": "KeyError"}
+    reply = whole(CircuitsReply(at=1, rows=names, columns={}, set_aside=parts))
+    shown = DashboardState(docs={CIRCUITS: Doc(reply, 0.0)})
+    lines = uncomputed_lines(shown, 80)
+    text = " ".join(line_text(line) for line in lines)
+    assert (
+        text
+        == "meter plug can't be computed, and the others go on: IndexError: index 1 is out of bounds (and 1 more part)"
+    )
+    assert max(len(line_text(line)) for line in lines) <= 80
+    assert uncomputed_lines(DashboardState(), 80) == []
 
 
 def test_a_what_if_lists_second_losses_those_that_leave_nodes_dark_first() -> None:

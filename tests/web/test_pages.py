@@ -219,6 +219,16 @@ def test_no_circuits_are_said_with_their_reason() -> None:
     assert "division by zero" in broken
 
 
+def test_what_alone_can_not_be_computed_is_said_above_the_circuits() -> None:
+    power = PowerReply(
+        configured=True, set_aside={"ups/u1": "KeyError: 'u1'", "circuits/trips": EVIL}
+    )
+    page = Page(circuits_body([unknown(id="lab")], {}, power))
+    assert "UPS u1 can't be computed, and the others go on: KeyError: 'u1'" in page.text
+    assert "Trips of the circuits can't be computed" in page.text
+    assert "lab" in page.text
+
+
 async def test_an_incident_has_what_the_pager_links_to(tmp_path: Path) -> None:
     """By its whole key, and when it is over too; who acknowledged it, and what was sent when."""
     async with hot(tmp_path) as client:

@@ -69,6 +69,14 @@ def what_if_lines(name: str, plan: PlanResult, state: DashboardState) -> list[Li
     return [*lines, *_second_losses(plan)]
 
 
+def uncomputed_lines(state: DashboardState, width: int) -> list[Line]:
+    """Draw the parts that alone can't be computed: the first, and how many more."""
+    found = state.circuits_set_aside
+    more = f" (and {counted(len(found) - 1, 'more part')})" if len(found) > 1 else ""
+    text = "".join(f"{clean(line)}{more}" for line in found[:1])
+    return [[(line, "warn")] for line in wrapped(text, max(20, width - 2))[:3] if line]
+
+
 SECOND = 4
 """Second losses that are listed."""
 
@@ -222,7 +230,10 @@ class CircuitsView(ListView):
             self._opened = True
             self._to_worst()
         super().draw()
-        answer = self._answer or self._hint()
+        answer = [
+            *uncomputed_lines(self.context.shown, self.size.width),
+            *(self._answer or self._hint()),
+        ]
         self.below.styles.height = min(
             len(answer), max(3, self.size.height // (2 if self._answer else 3))
         )

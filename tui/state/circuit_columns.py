@@ -46,6 +46,7 @@ def whole(found: CircuitsReply) -> CircuitsReply:
     return CircuitsReply(
         at=found.at,
         failure=found.failure,
+        set_aside=found.set_aside,
         circuits=[
             _circuit(*each, row, amps, trip, state)
             for each, row, amps, trip, state in zip(

@@ -12,6 +12,7 @@ from api.errors import ErrorDetail
 from api.jobs import JobRow, JobsReply
 from api.power import CircuitReply, CircuitsReply, CircuitState, PowerReply, RowsReply, RowState
 from api.report import Report
+from present.circuit.set_aside import set_aside_lines
 from tui.state.circuit_columns import page_of
 
 T = TypeVar("T")
@@ -76,6 +77,12 @@ class Documents:
         if found is not None:
             return f"no circuit is monitored: {found.failure}" if found.failure else ""
         return self.fault(CIRCUITS) or LOADING
+
+    @property
+    def circuits_set_aside(self) -> list[str]:
+        """Parts of the circuits that alone can't be computed, in words."""
+        found = self.doc(CIRCUITS, CircuitsReply)
+        return [] if found is None else set_aside_lines(found.set_aside)
 
     def circuit(self, name: str) -> CircuitState | None:
         """Return a circuit, with all fields while its page is open, else in short."""
