@@ -245,12 +245,12 @@ def settle(
         unknown[metered] = watts[metered] - modelled[metered]
         if held is not None:
             quiet = level[np.isnan(reported[level]) & held.known[level] & ~dead[level]]
-            kept, part = _kept(topology, wall_power, held, quiet, watts[quiet])
-            watts[quiet] += kept
-            parts.hold(quiet, held.currents[quiet] * part[:, None])
+            kept, part, last_draw = _kept(topology, wall_power, held, quiet, watts[quiet], surplus[quiet])  # fmt: skip
+            surplus[quiet] -= np.where(last_draw > 0, held.watts[quiet] * last_draw - kept, 0.0)
+            parts.hold(quiet, held.currents[quiet], part, last_draw)
             unknown[quiet] = kept
-            assumed[quiet] += kept
-            silent_meters[quiet] += kept
+            for total in (watts, assumed, silent_meters):
+                total[quiet] += kept
             last_known[quiet] += np.where(held.expired[quiet], 0.0, kept)
             expired[quiet] += np.where(held.expired[quiet], kept, 0.0)
             square[quiet] += np.square(held.sigma[quiet] * part)
@@ -286,20 +286,29 @@ def settle(
 
 
 def _kept(
-    topology: SiteTopology, wall_power: WallPower, held: Held, rows: Ints, sums: Floats
-) -> tuple[Floats, Floats]:
-    """Return the held watts that count beside the sums of some circuits, and what part of the held they are."""
+    topology: SiteTopology,
+    wall_power: WallPower,
+    held: Held,
+    rows: Ints,
+    sums: Floats,
+    surplus: Floats,
+) -> tuple[Floats, Floats, Floats]:
+    """Return the held watts that count beside the sums of some circuits, what part of the held they are, and what part
+    counts beside the last draws, which are less than the sums by a `surplus`."""
     kept = held.watts[rows]
     only = topology.single_feed[rows]
     if not len(wall_power.silent):
-        return kept, np.ones(len(kept))
+        return kept, np.ones(len(kept)), np.ones(len(kept))
     # The last draw of a silent node is what the meter of its circuit read: all of it. Else the meter of a
     # circuit with one node knew what is beyond its model, of which a meter of the node may measure some.
     alone, silent = only >= 0, wall_power.silent[only]
     whole = np.where(silent, held.total[rows], wall_power.modelled[only] + kept)
-    result: Floats = np.where(alone & ~np.isnan(whole), np.maximum(whole - sums, 0.0), kept)
+    known = alone & ~np.isnan(whole)
+    result: Floats = np.where(known, np.maximum(whole - sums, 0.0), kept)
+    last_draw = np.where(known, np.maximum(whole - (sums - surplus), 0.0), kept)
     with np.errstate(invalid="ignore", divide="ignore"):
-        return result, np.where(kept > 0, result / kept, 0.0)
+        part, of_last_draw = (np.where(kept > 0, some / kept, 0.0) for some in (result, last_draw))
+    return result, part, of_last_draw
 
 
 def _from_cords(
@@ -411,11 +420,11 @@ class _LoadParts:
             measured.watts,
         )
 
-    def hold(self, rows: Ints, currents: Complex) -> None:
-        """Add what only the silent meters of some circuits knew; nobody reports it."""
-        self._currents[rows] += currents
+    def hold(self, rows: Ints, currents: Complex, part: Floats, last_draw: Floats) -> None:
+        """Add the parts that count of what only the silent meters of some circuits knew; nobody reports it."""
+        self._currents[rows] += currents * part[:, None]
         if self.drawn is not self._currents:
-            self.drawn[rows] += currents
+            self.drawn[rows] += currents * last_draw[:, None]
 
     def below(self, level: Ints, drawn: Floats) -> _Below:
         """Return what some circuits carry before their own meters are read. `drawn`: watts with last draws."""

@@ -295,6 +295,11 @@ class WallPowerModel:
             if number != _BMC and not pick.any():
                 continue
             good = pick & fresh
+            # A circuit's meter beside the node's own is a second look at the same watts, no further outlet.
+            mine = np.bincount(machine[good & (kind == NODE)], minlength=count) > 0
+            if mine.any():
+                pick = pick & ((kind == NODE) | ~mine[machine])
+                good = good & pick
             total = np.bincount(machine[good], reported[good], count)
             heard = np.bincount(machine[good], minlength=count)
             stale = np.bincount(machine[pick & ~fresh], minlength=count) > 0

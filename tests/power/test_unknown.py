@@ -360,6 +360,26 @@ def test_a_model_that_grows_moves_no_measured_load_from_its_pole() -> None:
     assert stage.value("circuit_l1_amps", "p") == pytest.approx(2000 / volts)
 
 
+def test_what_a_circuits_meter_knew_beyond_a_nodes_is_in_the_last_draw_when_all_fall_silent() -> (
+    None
+):
+    """The node's plug read 1,200 W of 1,860: the last draw of both is nearly full, so that blindness pages."""
+    stage = Stage(BESIDE, limits={"n1": 2600.0}, gpus=2)
+    told = [
+        meter("a", watts=1860.0),
+        msgspec.structs.replace(meter("a", watts=1200.0), kind="node", target="n1", meter="m-n1"),
+    ]
+    stage.play(60, gpu={"n1": 900.0}, meters=told, every=5)
+    heat = stage.value("circuit_heat_ratio", "a")
+    assert stage.value("supply_wall_watts", "n1") == 1200, (
+        "two meters of one sort are not two outlets"
+    )
+    stage.hush("n1")
+    stage.play(60, every=5)
+    assert stage.value("circuit_meter_blind", "a") == 1
+    assert stage.value("circuit_heat_ratio", "a") >= heat - 0.005
+
+
 def blind(stage: Stage) -> list[str]:
     """Severities of E19 on a circuit that no other rule hides."""
     hidden = any(rule == "circuit_meter_blind" for rule, name in stage.firing() if name == "a")
