@@ -547,7 +547,9 @@ async def test_a_sum_says_what_is_not_in_it() -> None:
     async with door(view) as client:
         page = await read(client, "/")
         assert "≥" not in page.text
-        assert re.search(r"Cost now \$[0-9.]+ an hour at \$0.09 a kWh and PUE [0-9.]+; this month", page.text)
+        assert re.search(
+            r"Cost now \$[0-9.]+ an hour at \$0.09 a kWh and PUE [0-9.]+; this month", page.text
+        )
         for _ in range(11):  # node-0003 falls silent, and GPUs of others are lost
             await view.beat()
         page = await read(client, "/")
