@@ -234,8 +234,33 @@ def check_together(where: str, site: PowerConfig) -> None:
         if source.kw is not None and source.kva is not None and source.kva < source.kw:
             raise ConfigError(f"{where}: sources.{name}.kva", f"{source.kva:g} kVA are less than its {quoted(source.kw, 'kW')}, and a power factor is at most 1", f"Write at least {source.kw:g}.")  # fmt: skip
     for name, node in site.nodes.items():
+        _check_idle(f"{where}: nodes.{name}", node)
         _check_host(f"{where}: nodes.{name}", node)
         _check_cards(f"{where}: nodes.{name}", node)
+
+
+_IDLE: dict[str, tuple[tuple[str, ...], str, str]] = {
+    "profile": (
+        ("watts", "host_watts", "tdp_watts", "supply"), "a profile is a complete system with watts and supplies of its own",
+        "Remove it, or write gpus, host_watts and supply in place of the profile.",
+    ),
+    "gpus": (
+        ("watts",), "the power of a machine with GPUs follows from them",
+        "Keep one: gpus, with host_watts for all the rest, or watts for a machine without GPUs.",
+    ),
+    "watts": (("host_watts", "tdp_watts"), "watts are those of the whole machine", "Remove it, or write gpus in place of watts."),
+    "host_watts": (("tdp_watts",), "no GPU is written", 'Write gpus = "4x RTX 5090", or remove it.'),
+}  # fmt: skip
+"""Keys of a node, and those that have no effect beside each; the first that is written counts."""
+
+
+def _check_idle(place: str, node: NodeConfig) -> None:
+    """Refuse what has no effect beside the rest of a node."""
+    kind = next((key for key in _IDLE if getattr(node, key) is not None), "host_watts")
+    keys, why, cure = _IDLE[kind]
+    for key in keys:
+        if getattr(node, key) is not None:
+            raise ConfigError(f"{place}.{key}", f"it has no effect: {why}", cure)
 
 
 def _check_host(place: str, node: NodeConfig) -> None:

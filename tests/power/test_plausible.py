@@ -35,6 +35,13 @@ def of_rig(line: str) -> str:
 
 
 NONSENSE = [
+    # Keys without effect.
+    ("watts beside GPUs", of_rig("watts = 900"), "nodes.r.watts", "the power of a machine with GPUs follows from them"),
+    *((f"{line} beside a profile", f"{A}[nodes.r]\nprofile = 'dgx-h100'\n{line} = {value}\n", f"nodes.r.{line}", "a complete system")
+      for line, value in (("watts", 9000), ("host_watts", 2000), ("tdp_watts", 700), ("supply", "{count = 2}"))),
+    *((f"{line} beside watts", f"{A}[nodes.r]\nwatts = 900\n{line} = 300\n", f"nodes.r.{line}", "of the whole machine")
+      for line in ("host_watts", "tdp_watts")),
+    ("a card's watts without a card", f"{A}[nodes.r]\ntdp_watts = 300\n", "nodes.r.tdp_watts", "no GPU is written"),
     # Voltages.
     ("0.12 V", of_a("volts = 0.12"), "circuits.a.volts", "0.12 kV = 120 V"),
     ("0.4 V", GRID.replace("400", "0.4"), "circuits.a.volts", "0.4 kV = 400 V"),
