@@ -7,6 +7,7 @@ meter for a while, is no agreement.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from power.network.flow import Ints
 from power.network.topology import SiteTopology
 from power.wiring import Flags, Floats
 from present.units import exact_watts
+from telemetry.text import duration
 
 FROZEN_SECONDS = 300.0
 """Time without any change of a reading from which its nodes' load may not have moved."""
@@ -92,7 +94,10 @@ class MeterFaults:
         """Fault of each slot that lasts until its witness agrees; 0 without one."""
         self._witnesses: Floats = np.zeros(0)
         """Nodes whose GPUs were measured behind its target when it was refused."""
-        self._restored: dict[Key, tuple[float, float]] = {}
+        self._since: Floats = np.zeros(0)
+        """Monotonic time since which each slot is at fault; NaN where it is not."""
+        self._now = 0.0
+        self._restored: dict[Key, tuple[float, float, float]] = {}
         """Refusals of before a restart whose meters have not reported since."""
         self._own_watts: Floats = np.full(len(topology.network.machines), np.nan)
         """What the machines' own meters read."""
@@ -106,7 +111,7 @@ class MeterFaults:
     def update(self, now: float, tick: PowerInputs, metering: Metering, left: Flags | None = None) -> None:  # fmt: skip
         """Find the meters at fault, and note them in `metering.faults`. `left`: circuits that don't carry
         what hangs on them by their usual input; their meters are not compared."""
-        self._named = None
+        self._named, self._now = None, now
         self._find_own(tick, metering)
         count = len(metering)
         if not count:
@@ -155,6 +160,8 @@ class MeterFaults:
         self._refused = np.where(lasts, found, self._refused)
         kept = np.where(reporting, self._refused, 0).astype(np.int64)
         metering.faults = np.where(found > 0, found, kept)
+        # Silence ends no refusal.
+        self._since = np.where((metering.faults > 0) | (self._refused > 0), np.fmin(self._since, now), np.nan)  # fmt: skip
         # Neither the load nor what is held follows such a reading: a meter that fails would erase both.
         metering.suspected = low & ~reported
 
@@ -281,9 +288,14 @@ class MeterFaults:
         return "; ".join(dict.fromkeys(texts))
 
     def by_meter(self, metering: Metering) -> dict[str, str]:
-        """Return why the readings of each meter at fault are not used, by its name."""
+        """Return why the readings of each meter at fault are not used, and for how long by now, by its name."""
         read, slots = self._watts(metering), np.flatnonzero(metering.faults).tolist()
-        found = {metering.meter_of(slot): self._one(metering, slot, read) for slot in slots}
+        found = {
+            metering.meter_of(
+                slot
+            ): f"{self._one(metering, slot, read)}, for {duration(self._now - self._since[slot])}"
+            for slot in slots
+        }
         upss = [metering.ups[name] for name in metering.ups_refused if name in metering.ups]
         return found | {one.meter: f"the load of {one.target} contradicts what is measured behind it" for one in upss}  # fmt: skip
 
@@ -328,22 +340,35 @@ class MeterFaults:
     def checkpoint(self, metering: Metering) -> list[dict[str, Any]]:
         """Return the meters that are refused; a frozen one shows again that it is."""
         found = {
-            metering.key_of(slot): (self._refused[slot], self._witnesses[slot])
+            metering.key_of(slot): (
+                self._refused[slot],
+                self._witnesses[slot],
+                self._now - self._since[slot],
+            )
             for slot in np.flatnonzero(self._refused > _FROZEN).tolist()
         }
         return [
-            {"key": list(key), "fault": float(fault), "witnesses": float(witnesses)}
-            for key, (fault, witnesses) in (self._restored | found).items()
+            {
+                "key": list(key),
+                "fault": float(fault),
+                "witnesses": float(witnesses),
+                "seconds": float(seconds),
+            }
+            for key, (fault, witnesses, seconds) in (self._restored | found).items()
         ]
 
-    def restore(self, refused: Any) -> None:
-        """Restore what `checkpoint` returned; meters are refused again once they report. Raises `KeyError`,
-        `TypeError` or `ValueError` for anything else."""
+    def restore(self, refused: Any, gap: float) -> None:
+        """Restore what `checkpoint` returned `gap` seconds ago; meters are refused again once they report. Raises
+        `KeyError`, `TypeError` or `ValueError` for anything else."""
         for one in refused:
             meter, kind, target, pole = one["key"]
-            fault, witnesses = int(one["fault"]), float(one["witnesses"])
-            if fault in {_UNIT, _LOW, _HIGH}:
-                self._restored[meter, kind, target, pole] = float(fault), witnesses
+            fault, witnesses, seconds = int(one["fault"]), float(one["witnesses"]), gap + float(one.get("seconds", 0.0))  # fmt: skip
+            if fault in {_UNIT, _LOW, _HIGH} and math.isfinite(seconds):
+                self._restored[meter, kind, target, pole] = (
+                    float(fault),
+                    witnesses,
+                    max(seconds, 0.0),
+                )
 
     def _recall(self, metering: Metering, known: int) -> None:
         """Refuse the meters that were refused before a restart, as they report first; `known`: slots so far."""
@@ -351,7 +376,8 @@ class MeterFaults:
             for slot in range(known, len(metering)):
                 before = self._restored.pop(metering.key_of(slot), None)
                 if before is not None:
-                    self._refused[slot], self._witnesses[slot] = before
+                    self._refused[slot], self._witnesses[slot], seconds = before
+                    self._since[slot] = self._now - seconds
 
     def _below(
         self, tick: PowerInputs
@@ -408,7 +434,7 @@ class MeterFaults:
         return found
 
     def _grow(self, count: int) -> None:
-        for name, empty in (("_low_since", np.nan), ("_less_since", np.nan), ("_least", np.nan), ("_most", np.nan), ("_changed", np.nan), ("_reference", np.nan), ("_apart_since", np.nan), ("_risen", 0.0), ("_refused", 0.0), ("_witnesses", 0.0), ("_trusted", False)):  # fmt: skip
+        for name, empty in (("_low_since", np.nan), ("_less_since", np.nan), ("_least", np.nan), ("_most", np.nan), ("_changed", np.nan), ("_reference", np.nan), ("_apart_since", np.nan), ("_risen", 0.0), ("_refused", 0.0), ("_witnesses", 0.0), ("_since", np.nan), ("_trusted", False)):  # fmt: skip
             old = getattr(self, name)
             if len(old) < count:
                 setattr(self, name, np.concatenate([old, np.full(count - len(old), empty)]))

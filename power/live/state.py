@@ -702,7 +702,7 @@ def _restore(live: LivePower, memory: Mapping[str, Any], now: float, wall_ns: in
         if name in circuits:
             _try(_restore_circuit, live, row, _table(circuits[name]), now, wall_ns / 1e9, gap)
     live.follow_transfers()
-    _try(live.meter_faults.restore, memory.get("refused", ()))
+    _try(live.meter_faults.restore, memory.get("refused", ()), gap)
     _try(live.ups_faults.restore, _table(memory.get("refused_ups")))
     for row, name in enumerate(live.machines):
         if name in machines:

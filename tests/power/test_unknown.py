@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import msgspec
@@ -266,6 +267,28 @@ def test_a_meter_in_kilowatts_does_not_win_over_its_gpus() -> None:
     stage.play(5, gpu={"n1": 1500.0}, meters=[meter("a", watts=2000.0)])
     assert fault(stage) is MeterFault.NONE
     assert stage.value("circuit_watts", "a") == 2000
+
+
+def test_a_refusal_says_for_how_long_through_silence_and_a_restart() -> None:
+    """Until its witness agrees: then it begins anew."""
+    stage = Stage(BESIDE, limits={"n1": 1800.0}, gpus=2, rules=())
+    low, gpu = [meter("a", watts=300.0)], {"n1": 1500.0}
+
+    def why(of: Stage) -> str:
+        return of.live.meter_faults.by_meter(of.live.metering).get("m-a", "")
+
+    stage.play(61, gpu=gpu, meters=low)
+    assert why(stage).endswith("measure 1,500 W, for 60 s")
+    stage.play(60, gpu=gpu)
+    stage.play(1, gpu=gpu, meters=low)
+    assert why(stage).endswith(", for 2 min 1 s")
+    after = restarted(stage, BESIDE, 600)
+    after.play(1, gpu=gpu, meters=low)
+    assert why(after).endswith(", for 12 min")
+    after.play(1, gpu=gpu, meters=[meter("a", watts=2000.0)])
+    assert why(after) == ""
+    after.play(20, gpu=gpu, meters=low)
+    assert re.search(r", for [0-9.]+ s$", why(after))
 
 
 def test_a_meter_below_its_gpus_is_not_used() -> None:
