@@ -20,15 +20,17 @@ def plan_lines(answer: PlanResult, assumed: str = "") -> list[str]:
     """Return the plan, no line wider than `WIDTH`: the verdict first. `assumed`: what was taken for true unasked."""
     lines = _wrapped(f"{clean(answer.verdict)}.", "    ") if answer.verdict else []
     lines += _wrapped(assumed, "    ")
+    partial = bool(answer.unknown)  # somewhere, perhaps behind it
     for circuit in [*answer.panels, *answer.circuits]:
         lines += _circuit(circuit)
     for one in answer.limits:
-        lines += _limit(one)
+        lines += _limit(one, partial=partial)
     for node in answer.nodes:
         lines += _node(node)
     for budget in answer.budgets:
         limit = "no limit in kW" if budget.limit_kw is None else watts(1000 * budget.limit_kw)
-        lines.append(f"budget {clean(budget.id)}  {watts(1000 * budget.kw)} of {limit}")
+        load = at_least(watts(1000 * budget.kw), partial=partial)
+        lines.append(f"budget {clean(budget.id)}  {load} of {limit}")
         lines += _broken(budget.alerts)
     for notice in answer.notices:
         # A notice about an option is no fault of the configuration.
@@ -61,13 +63,15 @@ def _more(circuit: CircuitPlan) -> str:
     return f" and what {clean(circuit.unknown[0])}{f' and {rest} more' if rest else ''} may draw"
 
 
-def _limit(limit: LimitPlan) -> list[str]:
+def _limit(limit: LimitPlan, *, partial: bool) -> list[str]:
     after = ""
     if limit.survivor_ratio is not None and limit.survivor_loss is not None:
         after = f"; {percent(limit.survivor_ratio)} after the loss of {clean(limit.survivor_loss)}"
-    text = f"{clean(limit.id)}  {exact_watts(limit.watts)}, {percent(limit.load_ratio)} of its rating{after}"
+    load, ratio = (at_least(words, partial=partial) for words in (exact_watts(limit.watts), percent(limit.load_ratio)))  # fmt: skip
+    text = f"{clean(limit.id)}  {load}, {ratio} of its rating{after}"
     if limit.battery_seconds is not None:
-        text += f"; new batteries carry it for about {estimated_duration(limit.battery_seconds)}"
+        about = "at most" if partial else "about"
+        text += f"; new batteries carry it for {about} {estimated_duration(limit.battery_seconds)}"
     return [*_wrapped(text, "    "), *_broken(limit.alerts)]
 
 
