@@ -95,7 +95,9 @@ def test_what_feeds_a_load_that_is_not_known_carries_at_least_the_rest(tmp_path:
     ups = '[ups.u]\nwatts = 3000\nbattery_wh = 500\ncircuits = ["garage", "office"]\n[budgets.all]\ncircuits = ["garage", "office"]\nkw = 5\n'
     file.write_text(f"{TWO.format('s')}[nodes.s]\n{ups}")
     text = " ".join(CliRunner().invoke(main, ["plan", "--config", str(file)]).stdout.split())
-    assert re.search(r"u ≥1,[0-9]+ W, ≥[0-9]+% of its rating; new batteries carry it for at most ", text), text
+    assert re.search(
+        r"u ≥1,[0-9]+ W, ≥[0-9]+% of its rating; new batteries carry it for at most ", text
+    ), text
     assert re.search(r"budget all ≥[0-9.]+ k?W of 5.0 kW", text), text
 
 
