@@ -203,7 +203,7 @@ class Turnover:
 
 
 async def _no_turn() -> None:
-    """Let nobody else have a turn: there is nobody."""
+    """Give the turn to nobody: the bench is alone."""
 
 
 def _old(number: int) -> StoredJob:

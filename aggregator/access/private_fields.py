@@ -32,6 +32,8 @@ PRIVATE = {
     "why": "what a person wrote",
 }
 """Fields, labels and keys by name, and what they tell of people."""
+_QUOTED_NOWHERE = "owner"
+"""Field whose texts no other text quotes: an owner may be called as anything is, `facility` or `lab`."""
 _NAMED = re.compile(
     r"\b(pid|name|comm|cmd|exe|uid|user|job|account)=('[^']*'|\"[^\"]*\"|<[^>]*>|[^\s,;)]*)",
     re.IGNORECASE,
@@ -81,7 +83,8 @@ def _words(tree: object) -> Iterator[str]:
     if isinstance(tree, dict):
         for name, value in tree.items():
             if _is_private(tree, name):
-                yield from _texts(value)
+                if _QUOTED_NOWHERE not in (name, tree.get("label")):
+                    yield from _texts(value)
             else:
                 yield from _words(value)
     elif isinstance(tree, list):

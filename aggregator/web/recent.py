@@ -60,11 +60,9 @@ class RecentCluster:
         summary = self._summarizer.summary(self._view.fleet, now)
         highest = np.nan
         if electrical.latest is not None:
-            circuit = (
-                electrical.latest.circuit
-            )  # as its headline: a load that repeats has no instant of its own
-            sustained = circuit.column("circuit_sustained_ratio")
-            loads = np.where(sustained > 0, sustained, circuit.column("circuit_load_ratio"))
+            # As the headline has it: a single instant hides a load that comes and goes.
+            sustained, now_ratio = (electrical.latest.circuit.column(f"circuit_{name}_ratio") for name in ("sustained", "load"))  # fmt: skip
+            loads = np.where(sustained > 0, sustained, now_ratio)
             highest = float(np.fmax.reduce(loads, initial=np.nan))
         self.samples.append(
             ClusterSample(

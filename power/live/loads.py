@@ -356,7 +356,7 @@ def _of_nodes(topology: SiteTopology, values: Floats | Flags, shares: Floats) ->
 
 @dataclass(frozen=True, slots=True)
 class _Below:
-    """What some circuits carry by what is below them, with silent nodes at their last draw: watts, and phasors by pole."""
+    """Loads of some circuits by what is below them, with silent nodes at their last draw: watts, and phasors by pole."""
 
     watts: Floats
     currents: Complex
@@ -391,7 +391,7 @@ class _LoadParts:
         """`assumed`, `surplus`: phasors of each circuit's own nodes; None where there are none on the site."""
         self._currents = currents
         self.measured = measured
-        """What meters of circuits and nodes read; zero everywhere where no meter needs it."""
+        """Phasors of the part that meters of circuits and nodes read."""
         self.measured_watts = measured_watts
         self.reported: Complex = currents if assumed is None else currents - assumed
         self.drawn: Complex = currents if surplus is None else currents - surplus

@@ -289,13 +289,10 @@ class MeterFaults:
 
     def by_meter(self, metering: Metering) -> dict[str, str]:
         """Return why the readings of each meter at fault are not used, and for how long by now, by its name."""
-        read, slots = self._watts(metering), np.flatnonzero(metering.faults).tolist()
-        found = {
-            metering.meter_of(
-                slot
-            ): f"{self._one(metering, slot, read)}, for {duration(self._now - self._since[slot])}"
-            for slot in slots
-        }
+        read, found = self._watts(metering), {}
+        for slot in np.flatnonzero(metering.faults).tolist():
+            since = duration(self._now - self._since[slot])
+            found[metering.meter_of(slot)] = f"{self._one(metering, slot, read)}, for {since}"
         upss = [metering.ups[name] for name in metering.ups_refused if name in metering.ups]
         return found | {one.meter: f"the load of {one.target} contradicts what is measured behind it" for one in upss}  # fmt: skip
 

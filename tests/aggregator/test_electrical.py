@@ -494,7 +494,7 @@ def test_every_node_may_have_a_meter_of_its_own(tmp_path: Path, kind: str) -> No
 def test_a_meter_that_breaks_the_tick_costs_itself_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is named, and comes back; until then the other circuit's meter is read as before."""
+    """The meter is named, and comes back; until then that of the other circuit is read as before."""
     circuits = {name: {"breaker": 20, "nodes": [name]} for name in "ab"}
     meters = {name: {"type": "json", "topic": name, "on": f"node:{name}"} for name in "ab"}
     electrical, room = started(tmp_path, {"region": "US", "circuits": circuits, "meters": meters}), Room("a", "b")  # fmt: skip

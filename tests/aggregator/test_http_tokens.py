@@ -385,6 +385,8 @@ def test_what_is_hidden_keeps_its_type_and_what_is_not_stays() -> None:
     assert found == {
         "user": "", "gpu": 3, "output": "", "list": [{"job": [], "who": {}, "pid": 7}], "text": "by …",
     }  # fmt: skip
+    owned = {"owner": "facility", "remediation": "facility", "text": "call the facility"}
+    assert json.loads(public_json(json.dumps(owned).encode())) == owned | {"owner": ""}
     page = b'# HELP a job="x"\na{job="x"} 1\na{job=""} 2\nb{n="job=\\"x\\"",user="u"} 3\nb{node="n"} 4\nc 5\n'
     assert public_page(page) == b'# HELP a job="x"\na{job=""} 2\nb{node="n"} 4\nc 5\n'
     assert all(PRIVATE.values())

@@ -141,7 +141,9 @@ def test_an_entry_that_some_alert_reaches_is_none_too_many(
     path = tmp_path / "kilowatch.toml"
     site = "[power.circuits.rack-1]\nbreaker = 16\nvolts = 230\n"
     path.write_text(f'{site}[[owners]]\nname = "a"\n{above}\n[[owners]]\nname = "b"\n{below}\n')
-    load_settings(path).aggregator.check()
+    settings = load_settings(path).aggregator
+    settings.check()
+    assert [one.name for one in settings.owners] == ["a", "b"]
 
 
 @pytest.mark.parametrize(

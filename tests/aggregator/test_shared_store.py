@@ -354,7 +354,7 @@ def test_while_the_storage_is_away_commits_and_answers_go_on_and_it_is_caught_up
 def test_a_waiting_segment_that_is_damaged_stops_no_start_and_no_other_segment(
     member: Member, shared: SharedStorageConfig, damage: Damage
 ) -> None:
-    """It is kept by name, and what came of its frames is read from the database as long as that has them."""
+    """The segment is kept by name, and what came of its frames is read from the database as long as that has them."""
     root = Path(shared.url)
     away = root.rename(root.with_name("away"))
     member.pass_time(MINUTE)

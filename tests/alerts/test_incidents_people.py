@@ -399,7 +399,7 @@ def test_a_pattern_as_people_write_them_is_accepted(pattern: str) -> None:
 
 
 def test_a_matcher_on_the_class_that_owner_was_says_its_name_now() -> None:
-    """It would fit no alert, and nobody would know."""
+    """Such a matcher would fit no alert, and nobody would know."""
     with pytest.raises(ConfigError, match="Write remediation=reset"):
         parse("owner=reset")
     assert parse("owner='network team'").value == "network team"
