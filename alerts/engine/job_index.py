@@ -33,6 +33,10 @@ _SYSTEM = re.compile(
     re.IGNORECASE,
 )
 """Programs of the system, which belong to no job."""
+_DIAGNOSES = re.compile(r"\bnvvs|nvbandwidth|gpu[-_]?burn|fieldiag|_perf(_mpi)?$", re.IGNORECASE)
+"""Programs that test a GPU, as a prolog or epilog starts them; what root starts is one too."""
+_DIAGNOSIS_SECONDS = 900.0
+"""For so long one may test a GPU that no job has."""
 _KEPT_FREE = 1000
 """Numbers of ended jobs that are not used again at once, so that no memory takes one for another."""
 _MOST_NAMED = 8
@@ -223,16 +227,21 @@ class JobIndex:
             one.job: one.end for one in message.allocations if one.end and one.job not in given
         }
         ended |= {key: job.end for key, job in jobs.items() if job.end and key not in given}
-        found, unknown = 0, message.left_out > 0
+        found, unknown, since = 0, message.left_out > 0, np.inf
         for process in processes:
             if process.type != "compute" or _SYSTEM.search(process.name) or process.job in given:
                 continue
             if process.hidden:
                 unknown = True
             elif process.job in ended or not process.user or process.user not in users:
-                found = 1
-                self.rows.outsiders[row] = _outsider(node, process, message.at, ended)
-                break
+                found, counts = (
+                    1,
+                    _counts_from(process, free=not given and process.job not in ended),
+                )
+                if counts < since:
+                    since = counts
+                    self.rows.outsiders[row] = _outsider(node, process, message.at, ended)
+        self.rows.outside_from[row] = since if found else 0
         self.rows.outside[row] = found or (-1 if unknown else 0)
 
 
@@ -264,6 +273,12 @@ def _joined(labels: Iterable[Mapping[str, str]]) -> dict[str, str]:
         for name, word in one.items():
             found.setdefault(name, {})[word] = None
     return {name: ",".join(list(words)[:_MOST_NAMED]) for name, words in found.items()}
+
+
+def _counts_from(process: GpuProcess, *, free: bool) -> float:
+    """Return the second from which on a process belongs to nobody: a diagnosis of a free GPU ends by itself."""
+    tests = free and (process.user == "root" or _DIAGNOSES.search(process.name))
+    return process.started / 1e9 + _DIAGNOSIS_SECONDS if tests else 0.0
 
 
 def _outsider(node: str, process: GpuProcess, at: int, ended: Mapping[JobKey, int]) -> Event:

@@ -24,13 +24,14 @@ from alerts.rules.events import Happens, Repeats
 from alerts.rules.input import RuleInput
 from alerts.rules.levels import Above, Below, Formula, In
 from alerts.rules.of_jobs import (
+    BelowOwn,
     HeldByJob,
     JobShare,
     LoadsCircuit,
     ProcessOutside,
     Quiet,
-    SinceBegin,
     SlowInJob,
+    changed_hands,
 )
 from alerts.rules.peers import Outlier
 from alerts.rules.presence import Absent, DriverCondition, Silent, Skewed, Worked
@@ -38,6 +39,9 @@ from alerts.rules.recurs import Recurs
 from alerts.rules.row_memory import Flags, RowMemory
 from alerts.rules.trend import Drift, Forecast, Frozen, Worse
 from telemetry.devices import Event
+
+_PAUSE_APART, _SHORTEST_PAUSE = 15.0, 30.0
+"""Seconds of work that end a pause, and of a pause that is one."""
 
 
 class _Joined(ConditionKind, frozen=True):
@@ -156,24 +160,30 @@ def _with_values(evaluations: Sequence[Evaluation], verdicts: Verdicts) -> Evalu
     return Evaluation(verdicts, values, limits, parts, causes)
 
 
-class OfJob(JobShare, frozen=True, kw_only=True, tag="of_job"):
-    """Bad on a GPU of a job while another condition is bad on a share of all GPUs of that job.
-
-    A GPU that is not known, on a node that says nothing too, makes the job unknown as long as it could
-    change the verdict. Array tasks are jobs of their own. A GPU that several jobs share, or that is cut in
-    instances, has no verdict.
-    """
+class Outlasts(ConditionKind, frozen=True, tag="outlasts"):
+    """Bad on a GPU on which another condition has been bad for longer than it ever was before in the job: for `factor`
+    times its longest pause that ended by itself, as saving a checkpoint does, once so many were seen; for `first`
+    seconds at least before. A pause of seconds teaches nothing."""
 
     of: Condition
+    first: float = 600.0
+    """s"""
+    least: float = 300.0
+    """s; a job whose pauses are shorter has this."""
+    most: float = 7200.0
+    """s"""
+    factor: float = 2.0
+    seen: int = 3
+    """Pauses after which the longest is taken as the job's own."""
 
     @property
     def parts(self) -> Sequence[ConditionKind]:
-        """The condition on each GPU."""
+        """The condition."""
         return (self.of,)
 
     @property
     def remembers(self) -> bool:
-        """True: another job on the same GPU begins anew."""
+        """True: it remembers the pauses."""
         return True
 
     def metrics(self) -> Iterator[str]:
@@ -185,20 +195,91 @@ class OfJob(JobShare, frozen=True, kw_only=True, tag="of_job"):
         return self.of.abstains(inputs)
 
     def problems(self) -> Iterator[tuple[str, str]]:
+        """Report an instant, and times that are in no order."""
+        if self.of.edge:
+            yield "`outlasts` can't measure an instant", "Use a condition that lasts."
+        if not 0 < self.least <= self.first <= self.most:
+            yield "its times are in no order", "Write least <= first <= most, in seconds."
+
+    def evaluate(self, inputs: RuleInput, memory: RowMemory) -> Evaluation:
+        """Count the seconds of the pause that lasts, and remember those that have ended."""
+        now, numbers = inputs.snapshot.now, inputs.snapshot.gpu_jobs.alone
+        found = self.of.evaluate(inputs, memory.part(0))
+        began = memory.array("began", np.float64, np.nan)
+        last = memory.array("last", np.float64, np.nan)
+        longest, pauses = (
+            memory.array("longest", np.float32, 0.0),
+            memory.array("pauses", np.int32, 0),
+        )
+        anew = changed_hands(numbers, memory)
+        began[anew], longest[anew], pauses[anew] = np.nan, 0.0, 0
+        bad = found.verdicts == BAD
+        began[bad & np.isnan(began)] = now
+        last[bad] = now
+        over = (found.verdicts == GOOD) & (now - last >= _PAUSE_APART)
+        long = over & (last - began >= _SHORTEST_PAUSE)
+        longest[long] = np.maximum(longest, last - began)[long]
+        pauses[long] += 1
+        began[over] = np.nan
+        own = self.factor * longest
+        need = np.where(
+            pauses >= self.seen,
+            np.clip(own, self.least, self.most),
+            np.clip(own, self.first, self.most),
+        )
+        verdicts = three(bad & (now - began >= need), found.verdicts == UNKNOWN)
+        return found._replace(verdicts=verdicts)
+
+
+class OfJob(JobShare, frozen=True, kw_only=True, tag="of_job"):
+    """Bad on a GPU of a job while another condition is bad on a share of all GPUs of that job.
+
+    A GPU that is not known, on a node that says nothing too, makes the job unknown as long as it could
+    change the verdict. Array tasks are jobs of their own. A GPU that several jobs share, or that is cut in
+    instances, has no verdict.
+    """
+
+    of: Condition
+    without: Condition | None = None
+    """GPUs on which it is bad are not counted, as those whose process is gone while the others wait for it."""
+
+    @property
+    def parts(self) -> Sequence[ConditionKind]:
+        """The conditions on each GPU."""
+        return (self.of,) if self.without is None else (self.of, self.without)
+
+    @property
+    def remembers(self) -> bool:
+        """True: another job on the same GPU begins anew."""
+        return True
+
+    def metrics(self) -> Iterator[str]:
+        """Yield the metrics of the conditions."""
+        for part in self.parts:
+            yield from part.metrics()
+
+    def abstains(self, inputs: RuleInput) -> Flags:
+        """Return the rows on which the condition stays unknown forever."""
+        return self.of.abstains(inputs)
+
+    def problems(self) -> Iterator[tuple[str, str]]:
         """Report an instant, which no job's GPUs share, and a share that is none."""
         yield from super().problems()
-        if self.of.edge:
+        if any(part.edge for part in self.parts):
             yield "`of_job` can't count instants", "Use a condition that lasts."
 
     def evaluate(self, inputs: RuleInput, memory: RowMemory) -> Evaluation:
         """Count the GPUs of each job on which the condition is bad."""
         if inputs.snapshot.gpu_jobs.count == 1:  # no job was ever known
             return Evaluation(np.full(inputs.size, UNKNOWN, np.int8))
-        return evaluate_slowly(
-            memory,
-            inputs.snapshot.now,
-            lambda: self.by_job(self.of.evaluate(inputs, memory.part(0)), inputs, memory.part(1)),
-        )
+        return evaluate_slowly(memory, inputs.snapshot.now, lambda: self._count(inputs, memory))
+
+    def _count(self, inputs: RuleInput, memory: RowMemory) -> Evaluation:
+        inner = self.of.evaluate(inputs, memory.part(0))
+        left_out = None
+        if self.without is not None:
+            left_out = self.without.evaluate(inputs, memory.part(2)).verdicts == BAD
+        return self.by_job(inner, inputs, memory.part(1), left_out)
 
 
 Condition = (
@@ -225,9 +306,10 @@ Condition = (
     | HeldByJob
     | LoadsCircuit
     | ProcessOutside
-    | SinceBegin
+    | BelowOwn
     | Quiet
     | SlowInJob
+    | Outlasts
     | OfJob
     | AnyOf
     | AllOf

@@ -46,6 +46,8 @@ class GpuJobs:
     """Number of GPUs that the job asked for, on all nodes; 0 where that is not known."""
     outside: npt.NDArray[np.int8] = field(default_factory=lambda: np.zeros(0, np.int8))
     """1: a process on it belongs to no allocation; 0: none does; -1: that is not known."""
+    outside_from: Floats = field(default_factory=lambda: np.zeros(0))
+    """Seconds since 1970 from which on that process counts; 0: at once."""
     outsiders: dict[int, Event] = field(default_factory=dict)
     """By row: what is known of such a process, as the cause of an alert."""
     jobs: dict[int, Job] = field(default_factory=dict)
@@ -71,6 +73,7 @@ class GpuJobs:
         self.begin = np.append(self.begin, np.full(more, np.nan))
         self.asked = np.append(self.asked, np.zeros(more, np.intp))
         self.outside = np.append(self.outside, np.full(more, -1, np.int8))
+        self.outside_from = np.append(self.outside_from, np.zeros(more))
 
     def clear(self, rows: slice) -> None:
         """Set rows to what is known of no node."""
@@ -79,6 +82,7 @@ class GpuJobs:
         self.allocated[rows] = self.batch[rows] = False
         self.begin[rows] = np.nan
         self.outside[rows] = -1
+        self.outside_from[rows] = 0
         for row in range(rows.start, rows.stop):
             self.outsiders.pop(row, None)
 

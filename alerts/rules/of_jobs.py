@@ -50,6 +50,8 @@ _SLOW_CHANGE = 1 / 120
 """Weight of a window in the baseline afterwards: an hour of windows of 30 s."""
 _USUAL_SECONDS = 3600.0
 """Time over which the usual rate of a counter is a mean."""
+_RISE_SECONDS, _FALL_SECONDS = 300.0, 8 * 3600.0
+"""Time in which the working level of a job follows a rise and a fall: standing still for an hour is not its work."""
 
 
 def job_rows(inputs: RuleInput, *, allocated: bool = True, batch: bool = True) -> Index:
@@ -73,12 +75,13 @@ def changed_hands(numbers: Index, memory: RowMemory) -> Flags:
 
 class ProcessOutside(ConditionKind, frozen=True, tag="process_outside"):
     """Bad on a GPU with a process that belongs to no allocation of it, on a node whose scheduler can be
-    asked: one that outlived its job, or one that was started beside the scheduler."""
+    asked: one that outlived its job, or one that was started beside the scheduler. A diagnosis between two jobs has
+    a quarter of an hour."""
 
     def evaluate(self, inputs: RuleInput, memory: RowMemory) -> Evaluation:
         """Return what the lists of the nodes say."""
         held = inputs.snapshot.gpu_jobs
-        bad = held.outside == 1
+        bad = (held.outside == 1) & (inputs.snapshot.wall / 1e9 >= held.outside_from)
         causes: dict[int, Event] = {}
         for row, event in held.outsiders.items():
             if memory.notes.get(row) != event.id or not inputs.active[row]:
@@ -186,31 +189,48 @@ def _of_circuit(inputs: RuleInput, row: int, circuit: str, line: str) -> Event:
     )  # fmt: skip
 
 
-class SinceBegin(ConditionKind, frozen=True, tag="since_begin"):
-    """Bad on a GPU on which its job has once been above a level since it began; unknown before, for what was
-    before the aggregator's start is not known."""
+class BelowOwn(ConditionKind, frozen=True, tag="below_own"):
+    """Bad on a GPU whose metric is at most a share of its own working level in its job: what the job reaches again and
+    again, whatever the card could. It follows a rise in minutes and a fall over hours. Unknown until the job was
+    seen; what was before the aggregator's start is not known."""
 
     REMEMBERS: ClassVar[bool] = True
 
     metric: str
-    level: float | str
-    """A number, or another metric of the GPU, of which it is `share`."""
-    share: float = 1.0
+    share: float = 0.8
+    window: float = 60.0
+    """Seconds over which the value is a mean."""
 
     def metrics(self) -> Iterator[str]:
-        """Yield the metric, and its level when that is a metric too."""
+        """Yield the metric."""
         yield self.metric
-        if isinstance(self.level, str):
-            yield self.level
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Report a share that is none."""
+        if not 0 < self.share < 1:
+            yield f"share = {self.share:g} is no share of a level", "Write a number from 0 to 1."
 
     def evaluate(self, inputs: RuleInput, memory: RowMemory) -> Evaluation:
-        """Remember the rows that have been above."""
-        numbers = inputs.snapshot.gpu_jobs.alone
-        above = memory.array("above", np.bool_, 0)
-        above[changed_hands(numbers, memory)] = False
-        level = inputs.values(self.level) if isinstance(self.level, str) else self.level
-        above |= (inputs.values(self.metric) >= self.share * level) & (numbers > 0)
-        return Evaluation(three(above.copy(), ~above))
+        """Compare the mean of the last window with the level, and let the level follow."""
+        now, numbers = inputs.snapshot.now, inputs.snapshot.gpu_jobs.alone
+        seconds = now - memory.state.get("at", now)
+        memory.state["at"] = now
+        mean = memory.array("mean", np.float32, np.nan)
+        level = memory.array("level", np.float32, np.nan)
+        anew = changed_hands(numbers, memory)
+        mean[anew] = level[anew] = np.nan
+        values = inputs.values(self.metric)
+        read = ~np.isnan(values) & (numbers > 0)
+        mean[read] = np.where(
+            np.isnan(mean), values, mean + min(1.0, seconds / self.window) * (values - mean)
+        )[read]
+        weight = np.where(
+            mean > level, min(1.0, seconds / _RISE_SECONDS), min(1.0, seconds / _FALL_SECONDS)
+        )
+        level[read] = np.where(np.isnan(level), mean, level + weight * (mean - level))[read]
+        unknown = ~read | np.isnan(level)
+        limits = self.share * level
+        return Evaluation(three(~unknown & (mean <= limits), unknown), mean.copy(), limits)
 
 
 class Quiet(ConditionKind, frozen=True, tag="quiet"):
@@ -525,8 +545,11 @@ class JobShare(ConditionKind, frozen=True):
         if self.least < 1:
             yield f"a job of {self.least} GPUs is none", "Write 1 or more."
 
-    def by_job(self, inner: Evaluation, inputs: RuleInput, memory: RowMemory) -> Evaluation:
-        """Return the verdict on each job at one of its GPUs, or at each."""
+    def by_job(
+        self, inner: Evaluation, inputs: RuleInput, memory: RowMemory, left_out: Flags | None = None
+    ) -> Evaluation:
+        """Return the verdict on each job at one of its GPUs, or at each. GPUs that are left out are not counted; half
+        of all must be bad then."""
         held = inputs.snapshot.gpu_jobs
         numbers = job_rows(inputs, allocated=not self.anybody, batch=not self.anybody)
         anew = changed_hands(numbers, memory)
@@ -535,9 +558,14 @@ class JobShare(ConditionKind, frozen=True):
         asked = np.zeros(held.count, np.intp)
         asked[numbers] = held.asked
         all_of = np.maximum(size, asked)  # GPUs of nodes that say nothing are unknown ones
+        half = all_of / 2
+        if left_out is not None:
+            all_of = all_of - np.bincount(numbers[left_out], minlength=held.count)
+            size = size - np.bincount(numbers[left_out], minlength=held.count)
+            bad_rows, unknown_rows = bad_rows & ~left_out, unknown_rows & ~left_out
         bad = np.bincount(numbers[bad_rows], minlength=held.count)
         unknown = np.bincount(numbers[unknown_rows], minlength=held.count) + all_of - size
-        need = np.ceil(self.share * all_of - 1e-9)
+        need = np.maximum(np.ceil(self.share * all_of - 1e-9), half if left_out is not None else 0)
         is_bad = (bad >= need) & (size >= self.least)
         is_unknown = ~is_bad & ((bad + unknown >= need) | (all_of < self.least))
         if self.after:

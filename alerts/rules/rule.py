@@ -19,15 +19,15 @@ from typing import Any, Literal, get_args
 import msgspec
 
 from alerts.rules.condition import ConditionKind
-from alerts.rules.conditions import Condition, OfJob
+from alerts.rules.conditions import Condition, OfJob, Outlasts
 from alerts.rules.levels import Gate, In
 from alerts.rules.names import WORDS, home, in_reach
 from alerts.rules.of_jobs import (
+    BelowOwn,
     HeldByJob,
     LoadsCircuit,
     ProcessOutside,
     Quiet,
-    SinceBegin,
     SlowInJob,
 )
 from alerts.rules.peers import Outlier
@@ -58,7 +58,7 @@ Span = Literal[
 several GPUs of a node within a minute."""
 
 
-OF_JOBS = (HeldByJob, LoadsCircuit, OfJob, ProcessOutside, Quiet, SinceBegin, SlowInJob)
+OF_JOBS = (BelowOwn, HeldByJob, LoadsCircuit, OfJob, Outlasts, ProcessOutside, Quiet, SlowInJob)
 """Kinds of condition that need to know whose each GPU is."""
 
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from alerts.rules.condition import ConditionKind
-from alerts.rules.conditions import AllOf, AnyOf, OfJob
+from alerts.rules.conditions import AllOf, AnyOf, OfJob, Outlasts
 from alerts.rules.counters import Fraction, Rate, Rises
 from alerts.rules.events import Happens, Repeats
 from alerts.rules.levels import Above, Below, Formula, In
 from alerts.rules.names import WORDS, home
 from alerts.rules.of_jobs import (
+    BelowOwn,
     HeldByJob,
     LoadsCircuit,
     ProcessOutside,
     Quiet,
-    SinceBegin,
     SlowInJob,
 )
 from alerts.rules.peers import Outlier
@@ -82,12 +82,13 @@ def promql(kind: ConditionKind, rule: Rule) -> PromQL:
         case Recurs():
             raise NotExpressible("Prometheus does not know the incidents of a board")
         case (
-            HeldByJob()
+            BelowOwn()
+            | HeldByJob()
             | LoadsCircuit()
             | OfJob()
+            | Outlasts()
             | ProcessOutside()
             | Quiet()
-            | SinceBegin()
             | SlowInJob()
         ):
             raise NotExpressible("Prometheus does not know which GPUs belong to one job")

@@ -9,11 +9,11 @@ from typing import Any
 import msgspec
 
 from alerts.rules.condition import ConditionKind
-from alerts.rules.conditions import AllOf, AnyOf, OfJob
+from alerts.rules.conditions import AllOf, AnyOf, OfJob, Outlasts
 from alerts.rules.counters import Fraction, Rate, Rises
 from alerts.rules.events import Happens, Repeats
 from alerts.rules.levels import Above, Below, Formula, In
-from alerts.rules.of_jobs import Quiet, SinceBegin, SlowInJob
+from alerts.rules.of_jobs import BelowOwn, Quiet, SlowInJob
 from alerts.rules.peers import Outlier
 from alerts.rules.presence import Absent, DriverCondition, Silent, Skewed
 from alerts.rules.recurs import Recurs
@@ -38,7 +38,8 @@ _NUMBERS: dict[type[ConditionKind], dict[str, tuple[float, ...]]] = {
     Frozen: {"seconds": (2.0, 0.5)},
     Repeats: {"window": (2.0, 0.5), "apart": (2.0, 0.5)},
     Recurs: {"window": (0.5,)},
-    SinceBegin: {"share": (1.05, 0.95)},
+    BelowOwn: {"share": (1.04, 0.93)},
+    Outlasts: {"first": (1.2, 0.8), "least": (1.2, 0.8), "factor": (1.2, 0.8), "seen": (2.0, 0.5)},
     Quiet: {"share": (1.3, 0.4)},
     SlowInJob: {"below": (1.03, 0.97), "above": (2.0, 0.5), "least": (2.0, 0.5)},
     Happens: {"wait": (2.0, 0.4)},
@@ -180,13 +181,20 @@ def _of_jobs(condition: ConditionKind) -> Iterator[ConditionKind]:
         yield change(condition, windows=condition.windows * 2)
         yield change(condition, windows=condition.windows // 2)
         return
-    if not isinstance(condition, OfJob):
+    if not isinstance(condition, OfJob | Outlasts):
         return  # its numbers are all there is to it
     for of in mutants(condition.of):
         yield change(condition, of=of)
+    if isinstance(condition, Outlasts):
+        return
+    if condition.without is not None:
+        yield change(condition, without=None)
+        for without in mutants(condition.without):
+            yield change(condition, without=without)
     yield change(condition, share=0.6 if condition.share > 0.5 else 0.9)
-    yield change(condition, after=condition.after * 2)
-    yield change(condition, after=condition.after / 2)
+    if condition.after:
+        yield change(condition, after=condition.after * 2)
+        yield change(condition, after=condition.after / 2)
     yield change(condition, anybody=not condition.anybody)
     if condition.each:
         yield change(condition, each=False)

@@ -328,6 +328,50 @@ def test_a_process_of_its_gpus_job_is_inside_whatever_it_is_called(name: str) ->
     assert index_of(fleet, jobs).rows.outside[:8].tolist() == [0] * 8
 
 
+START = WALL + 1000 * 10**9
+"""The first second of `Peers`, as a wall clock has it."""
+
+
+@pytest.mark.parametrize(
+    ("jobs", "changes", "seconds"),
+    [
+        ("-", {"user": "root"}, 900),
+        ("-", {"name": "nvvs"}, 900),
+        ("-", {"name": "all_reduce_perf"}, 900),
+        ("-", {"user": "root", "job": key("", "systemd")}, 900),
+        ("-", {}, 0),
+        ("-", {"user": "root", "job": key("0")}, 0),  # left over from a job
+        ("-", {"user": "root", "started": 0}, 0),
+        ("1", {"user": "root"}, 0),  # beside somebody's job
+    ],
+)
+def test_a_diagnosis_between_two_jobs_has_a_quarter_of_an_hour(
+    jobs: str, changes: dict[str, object], seconds: int
+) -> None:
+    rule = next(rule for rule in load() if rule.name == "process_outside")
+    peers = Peers(rule)
+    listed = held("a", jobs, *"-------")
+    stray = process(**{"started": START, **changes})
+    peers.engine.jobs.put(
+        "a",
+        msgspec.structs.replace(
+            listed, allocations=(*listed.allocations, ENDED), processes=(stray,)
+        ),
+    )
+    fires = next(at for at in range(0, 1200, 20) if peers.run(20))
+    assert abs(fires - (seconds + rule.hold)) <= 40
+
+
+def test_one_of_two_processes_outside_is_no_diagnosis() -> None:
+    fleet, jobs = Fleet(), JobsByNode()
+    place(fleet, "a", 1)
+    both = (process(user="root", started=WALL), process(pid=78))
+    jobs.put("a", held("a", "-", processes=both))
+    rows = index_of(fleet, jobs).rows
+    assert rows.outside_from[0] == 0
+    assert "pid 78" in rows.outsiders[0].message
+
+
 def test_what_is_left_over_names_the_job_that_has_ended() -> None:
     fleet, jobs = Fleet(), JobsByNode()
     place(fleet, "a", 1)
