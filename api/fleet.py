@@ -74,6 +74,8 @@ class HealthReply(msgspec.Struct, frozen=True):
     impairments: list[ImpairmentRow] = []
     progress: dict[str, float] = {}
     """Seconds since each part last made progress: `flush`, `rules`, `commit`, `checkpoint`."""
+    version: str = ""
+    """Release of the aggregator, with the commit that it was built from."""
 
 
 class ScrapeTarget(msgspec.Struct, frozen=True):

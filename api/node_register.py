@@ -30,6 +30,8 @@ class ReleaseDrift(OpenEnum):
     SAME = "same"
     OLDER = "older"
     NEWER = "newer"
+    OTHER = "other"
+    """Another build of the same release."""
     UNKNOWN = "unknown"
     """A release that is not known, or is no number."""
 

@@ -8,7 +8,7 @@ from aggregator.http import columns as by_columns
 from aggregator.http import past
 from aggregator.http.errors import unknown
 from aggregator.http.health import newest_age
-from aggregator.http.metrics import SUMMARIZER, release
+from aggregator.http.metrics import SUMMARIZER
 from aggregator.http.parameters import query
 from aggregator.http.reply import JSON, VIEW, json_bytes, send, send_json
 from aggregator.http.stream_hub import HUB
@@ -16,6 +16,7 @@ from api.columns import FleetReply
 from api.fleet import CatalogueReply, MetricReply, StatusReply
 from telemetry.catalogue import CATALOGUE
 from telemetry.metric import Metric
+from telemetry.runtime.release import release
 
 
 async def fleet(request: web.Request) -> web.Response:

@@ -22,6 +22,7 @@ from aggregator.register.node_status import NodeCounts, age_of, count_nodes
 from aggregator.view import AggregatorView
 from api.fleet import HealthReply, HealthStatus, ImpairmentRow
 from telemetry.fleet import Fleet
+from telemetry.runtime.release import release
 
 DEAD_AFTER = 10.0
 """Seconds without a flush, or with a store that fails, after which the process counts as dead."""
@@ -150,6 +151,7 @@ def health_of(view: AggregatorView, liveness: Liveness, path: str) -> tuple[int,
         ),
         impairments=impairments,
         progress={part: round(age, 3) for part, age in view.marks.ages().items()},
+        version=release(),
     )
     return 503 if reasons else 200, json_bytes(body)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import platform
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from importlib import metadata
 from itertools import accumulate, chain
 
 from aiohttp import web
@@ -31,6 +30,7 @@ from api.fleet import FleetSummary
 from api.stats import LAG_BOUNDS, LagHistogram, Stats, Timing
 from telemetry.errors import StoreError
 from telemetry.fleet import Node
+from telemetry.runtime.release import release
 from telemetry.runtime.set_aside import Parts
 from telemetry.wire.exposition import (
     CONTENT_TYPE,
@@ -253,14 +253,6 @@ def stream_families(hub: Hub) -> list[Family]:
 
 def _by(label: str, counts: Mapping[str, int]) -> list[Sample]:
     return [(labels({label: word}), float(count)) for word, count in sorted(counts.items())]
-
-
-def release() -> str:
-    """Return the installed release, or "0" when kilowatch runs from a bare folder."""
-    try:
-        return metadata.version("kilowatch")
-    except metadata.PackageNotFoundError:
-        return "0"
 
 
 async def store_sizes(view: AggregatorView) -> dict[str, int]:

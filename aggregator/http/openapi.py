@@ -15,7 +15,6 @@ import msgspec
 
 from aggregator.access.tokens import AccessScope
 from aggregator.http.errors import Handler
-from aggregator.http.metrics import release
 from api import alerts, columns, device, errors, fleet, power, report, stats, stream
 from api.errors import ErrorReply
 from api.stream import (
@@ -28,6 +27,7 @@ from api.stream import (
     StreamRows,
 )
 from telemetry import devices
+from telemetry.runtime.release import release
 from telemetry.text.field_texts import field_texts
 from telemetry.wire.exposition import CONTENT_TYPE
 

@@ -341,8 +341,9 @@ def drift(its: str, ours: str) -> ReleaseDrift:
     if mine is None or other is None:
         return ReleaseDrift.UNKNOWN
     left, right = (tuple(map(int, each[0].split("."))) for each in (mine, other))
-    if left == right:
-        return ReleaseDrift.UNKNOWN  # of the same numbers with other suffixes
+    if left == right:  # of the same numbers with other suffixes
+        builds = "+" in its and "+" in ours
+        return ReleaseDrift.OTHER if builds else ReleaseDrift.UNKNOWN
     return ReleaseDrift.OLDER if left < right else ReleaseDrift.NEWER
 
 

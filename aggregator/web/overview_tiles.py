@@ -13,10 +13,10 @@ from aggregator.web.headline_part import tile
 from aggregator.web.markup import fact, link, path, text
 from aggregator.web.recent import Field, RecentCluster
 from api.fleet import FleetSummary
-from api.node_register import ReleaseDrift
 from api.power import CircuitState
 from present.circuit.outlook import next_row
 from present.circuit.rows import limits_row, share_row
+from present.device.node import DRIFTS
 from present.fleet.fitness import fitness_row
 from present.fleet.headline import Heard
 from present.row import Tone
@@ -114,7 +114,7 @@ def _releases(view: AggregatorView) -> str:
     found = Counter(
         drift(node.inventory.kilowatch, release()) for node in view.fleet.nodes.values()
     )
-    other = [each for each in (ReleaseDrift.OLDER, ReleaseDrift.NEWER) if found[each]]
+    other = [each for each in DRIFTS if found[each]]
     words = [
         f'<a href="{path("nodes", q=each)}">{found[each]:,} {text(each)}</a>' for each in other
     ]

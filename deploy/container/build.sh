@@ -17,6 +17,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 # From the files of this commit alone: a build folder of an earlier release would be packed too.
 git ls-files -z | xargs -0 tar -cf - --dereference | tar -xf - -C "$work"
+git rev-parse HEAD >"$work/telemetry/runtime/commit.txt"
 "$builder" -m pip --disable-pip-version-check wheel --quiet -c constraints.txt -w "$out/wheels" "$work"
 cp deploy/container/Containerfile "$out"
 echo "$out"

@@ -23,6 +23,7 @@ root=$work/root home=$work/root/opt/kilowatch
 # From the files of this commit alone: a build folder of an earlier release would be packed too.
 mkdir "$work/source"
 git ls-files -z | xargs -0 tar -cf - --dereference | tar -xf - -C "$work/source"
+git rev-parse HEAD >"$work/source/telemetry/runtime/commit.txt"
 "$builder" -m pip --disable-pip-version-check wheel --quiet --no-deps -w "$work/wheel" "$work/source"
 mkdir -p "$home"
 "/usr/bin/python$minor" -m venv --without-pip "$home"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 
-from api.node_register import RegisterReply, RegisterRow, RegisterState, ReleaseDrift
+from api.node_register import RegisterReply, RegisterRow, RegisterState
 from kilowatch.text.table import columns
-from present.device.node import driver_row, frame_row, release_row, role_row
+from present.device.node import DRIFTS, driver_row, frame_row, release_row, role_row
 from telemetry.text import ABSENT, counted, rfc3339
 
 _HEAD = (
@@ -37,7 +37,7 @@ def node_lines(reply: RegisterReply) -> list[str]:
     lines = columns([_HEAD, *map(_cells, rows)], width=_WIDTH)
     states = Counter(row.state for row in rows)
     parts = [f"{states[each]} {each}" for each in _ORDER if states[each]]
-    drifted = sum(row.drift in {ReleaseDrift.OLDER, ReleaseDrift.NEWER} for row in rows)
+    drifted = sum(row.drift in DRIFTS for row in rows)
     release = f"the aggregator is {reply.release}"
     if drifted:
         release += f", {counted(drifted, 'node')} not"

@@ -17,7 +17,7 @@ _WITH_GPUS = {"", NodeRole.GPU}
 """Roles of nodes whose missing GPUs are missed; "" is not known."""
 DRIVER_FAULTS = frozenset({"missing", "mismatched", "hung", "no_permission"})
 """States of a driver that a person must mend."""
-_DRIFTS = {ReleaseDrift.OLDER, ReleaseDrift.NEWER}
+DRIFTS = (ReleaseDrift.OLDER, ReleaseDrift.NEWER, ReleaseDrift.OTHER)
 
 
 def state_row(node: NodeReply) -> FactRow:
@@ -59,8 +59,8 @@ def driver_row(version: str | None, state: str = "", message: str = "", role: st
 
 
 def release_row(its: str, drift: ReleaseDrift = ReleaseDrift.UNKNOWN) -> FactRow:
-    """Return its release of kilowatch; as note that it is older or newer than the aggregator's."""
-    if drift in _DRIFTS:
+    """Return its release of kilowatch; as note how it differs from the aggregator's."""
+    if drift in DRIFTS:
         return FactRow("release", its, Tone.WARN, note=str(drift))
     return FactRow("release", its or ABSENT)
 

@@ -211,6 +211,10 @@ async def test_changes_at_one_time_are_all_kept(tmp_path: Path) -> None:
         ("", "2026.1", ReleaseDrift.UNKNOWN),
         ("unknown", "unknown", ReleaseDrift.SAME),
         ("2026.1", "2026.1.dev3", ReleaseDrift.UNKNOWN),
+        ("2026.1+g12345678", "2026.1+g12345678", ReleaseDrift.SAME),
+        ("2026.1+g12345678", "2026.1+g87654321", ReleaseDrift.OTHER),
+        ("2026.1+g12345678", "2026.1", ReleaseDrift.UNKNOWN),
+        ("2026.1+g12345678", "2026.2+g12345678", ReleaseDrift.OLDER),
     ],
 )
 def test_releases_are_compared_as_numbers(its: str, ours: str, expected: ReleaseDrift) -> None:

@@ -6,15 +6,16 @@ import asyncio
 import json
 import subprocess
 import sys
-from importlib.metadata import version
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 
 from collector.config import CollectorConfig
 from collector.service import run_collector
-from kilowatch.__main__ import main
+from kilowatch.__main__ import COMMANDS, main
+from telemetry.runtime.release import release
 from tests.brokers import Broker, free_port
 
 SOURCE = "simulated:two-dgx-h100/dgx-01"
@@ -44,10 +45,24 @@ def test_help_lists_every_command() -> None:
         assert kilowatch(name, "-h").exit_code == 0
 
 
+def test_help_needs_no_command_and_says_what_each_says_of_itself() -> None:
+    """Importing all of them took ten times as long as the help."""
+    context = click.Context(main)
+    for name, (_, words) in COMMANDS.items():
+        command = main.get_command(context, name)
+        assert command is not None
+        assert command.get_short_help_str(1000) == words
+    script = "import sys; from kilowatch.__main__ import main; main(['--help'], standalone_mode=False); print([m for m in sys.modules if m.startswith('kilowatch.cli')])"
+    done = subprocess.run(
+        [sys.executable, "-c", script], check=True, capture_output=True, text=True
+    )
+    assert done.stdout.endswith("[]\n")
+
+
 def test_the_version_is_printed() -> None:
     """And nothing else is done."""
     result = kilowatch("--version", "doctor")
-    assert (result.exit_code, result.output) == (0, f"kilowatch, version {version('kilowatch')}\n")
+    assert (result.exit_code, result.output) == (0, f"kilowatch, version {release()}\n")
 
 
 @pytest.mark.parametrize("command", ["top", "status"])

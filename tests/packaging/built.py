@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from telemetry.runtime.release import STAMP, commit_of
+
 ROOT = Path(__file__).parents[2]
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 """Without the checkout in front of what is installed."""
@@ -25,6 +27,9 @@ def wheel(folder: Path, release: str | None = None) -> Path:
         ["sh", "-c", 'git ls-files -z | xargs -0 tar -cf - --dereference | tar -xf - -C "$0"', str(source)],
         cwd=ROOT, check=True,
     )  # fmt: skip
+    (source / "telemetry/runtime" / STAMP).write_text(
+        commit_of(ROOT, ROOT)
+    )  # as the packages' scripts do
     if release is not None:
         project = source / "pyproject.toml"
         text = re.sub(

@@ -21,6 +21,7 @@ from pathlib import Path
 
 import pytest
 
+from telemetry.runtime.release import release
 from tests.brokers import free_port
 from tests.kit.waiting import wait_until, within
 from tests.packaging.built import ENVIRONMENT, ROOT, wheel
@@ -179,6 +180,17 @@ def demo(installed: Installed) -> Iterator[dict[str, str]]:
         process.terminate()
         process.wait(60)
         (installed.folder / "kilowatch.toml").unlink(missing_ok=True)
+
+
+def test_it_says_which_commit_it_is_of(installed: Installed) -> None:
+    done = subprocess.run(
+        [str(installed.program), "--version"],
+        env=installed.environment,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout == f"kilowatch, version {release()}\n"
 
 
 def test_the_readme_is_read_whole() -> None:
