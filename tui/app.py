@@ -77,7 +77,6 @@ class Top(App[None]):
     TITLE = "kilowatch"
     ENABLE_COMMAND_PALETTE = False
     CSS = f"""
-    Screen {{ background: $background; }}
     Toast {{ background: $panel; color: $foreground; }}
     {FrameLayout.STYLE}
     {FilterBar.STYLE}

@@ -83,17 +83,18 @@ def alert(gpu: str | None, node: str, severity: str = "page", state: str = "firi
 @pytest.mark.parametrize(
     ("sort", "order"),
     [
-        ("", ["A0", "A1", "B0", "B1"]),
-        ("W/limit", ["B1", "A1", "B0", "A0"]),
+        ("", ["A0", "B1", "A1", "B0"]),
+        ("node", ["A0", "A1", "B0", "B1"]),
+        ("W/limit", ["B1", "A1", "A0", "B0"]),
         ("°C", ["B0", "B1", "A1", "A0"]),
         ("util", ["B1", "B0", "A1", "A0"]),
-        ("GPUS", ["A0", "B1", "B0", "A1"]),
     ],
 )
 def test_gpus_are_sorted_highest_first_and_what_is_missing_last(
     sort: str, order: list[str]
 ) -> None:
-    assert keys(gpu_listing(state(), sort, gpus(""), node=None)) == order
+    found = state(alerts=(alert("B1", "b"),))
+    assert keys(gpu_listing(found, sort, gpus(""), node=None)) == order
 
 
 @pytest.mark.parametrize(

@@ -84,8 +84,11 @@ async def test_a_tall_overview_has_events_below_its_alerts_and_a_legend_of_the_c
         )
 
 
-async def test_a_dialog_stands_at_the_bottom_so_that_rows_stay_visible() -> None:
+async def test_a_dialog_stands_at_the_bottom_and_the_rows_stay_visible_through_it() -> None:
     async with staged((120, 40)) as (pilot, app, _):
-        await pilot.press("5", "colon")
+        await pilot.press("2")
+        await until(pilot, lambda text: "node-0003" in text)
+        await pilot.press("colon")
         await until(pilot, lambda _: isinstance(app.screen, Dialog))
         await until(pilot, lambda _: app.screen.query("Vertical").first().region.bottom == 40)
+        await until(pilot, lambda text: "Go to or do" in text and "node-0003" in text)

@@ -94,14 +94,14 @@ GPU_COLUMNS: tuple[TableColumn[GpuSource], ...] = (
 )  # fmt: skip
 
 GPU_SORTS: dict[str, Callable[[GpuSource], Floats] | None] = {
-    "": None,
-    "GPUS": lambda s: s.status.astype(np.float64),
+    "": lambda s: s.status.astype(np.float64),
+    "node": None,
     "W/limit": lambda s: s.gpus.column(POWER),
     "°C": lambda s: s.gpus.column(TEMPERATURE),
     "util": lambda s: s.gpus.column(UTILIZATION),
     "GiB": lambda s: s.gpus.column(MEMORY_USED),
 }
-"""Sort orders of the GPU table, in the order of the key `s`: the first is by node and index."""
+"""Sort orders of the GPU table, in the order of the key `s`: the first is the worst first, the second by node and index."""
 
 
 def gpu_listing(
@@ -116,11 +116,11 @@ def gpu_listing(
     if faults:
         mask &= state.gpu_status > RowStatus.OK
     rows = np.flatnonzero(mask)
+    rows = rows[np.argsort(state.gpu_order[rows], kind="stable")]
     key = GPU_SORTS[sort]
-    if key is None:
-        rows = rows[np.argsort(state.gpu_order[rows], kind="stable")]
-        rows = rows[::-1] if reverse else rows
-    else:
+    if key is not None:
         rows = highest_first(rows, key(source), reverse=reverse)
+    elif reverse:
+        rows = rows[::-1]
     nothing = state.gpus_unknown or "no GPU yet"
     return Listing(source, GPU_COLUMNS, rows, who.uuid, len(state.gpus), sort, nothing)
