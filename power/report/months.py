@@ -52,10 +52,16 @@ class Month:
 
     def prices(self, flat: float | None, rates: tuple[TariffRate, ...]) -> Floats:
         """Return the money per kWh of each interval; NaN where there is no price."""
-        week = _week_prices(flat, rates)
-        mean: Floats = np.mean([week[(self.minute + late) % WEEK] for late in range(15)], axis=0)
-        found: Floats = np.round(mean, 9)  # one price stays one
-        return found
+        return _month_prices(self, flat, rates)
+
+
+@lru_cache(maxsize=8)
+def _month_prices(month: Month, flat: float | None, rates: tuple[TariffRate, ...]) -> Floats:
+    week = _week_prices(flat, rates)
+    mean: Floats = np.mean([week[(month.minute + late) % WEEK] for late in range(15)], axis=0)
+    found: Floats = np.round(mean, 9)  # one price stays one
+    found.setflags(write=False)  # asked for at each tick of the circuits
+    return found
 
 
 @lru_cache(maxsize=8)

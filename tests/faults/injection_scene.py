@@ -158,6 +158,8 @@ class Scene:
     names: list[str] = field(
         default_factory=lambda: [VICTIM, *(f"{HONEST}-{n}" for n in range(NODES)), PROBE]
     )
+    often: tuple[str, ...] = NOW_AND_THEN
+    """Periods that are two seconds here."""
     skipped: set[int] = field(default_factory=set)
     _busy: int = 0
 
@@ -182,7 +184,7 @@ class Scene:
             patch.setattr(MeterHub, "run", _forever)
             patch.setattr(service, "load_rules", self.load_rules)
             patch.setattr(Aggregator, "_shed", _forever)  # it measures real CPU time
-            for name in NOW_AND_THEN:
+            for name in self.often:
                 patch.setattr(name, 2.0)
             self._count_threads(patch)
             self.aggregator = Aggregator(config)
@@ -238,7 +240,7 @@ class Scene:
 
     async def _quiet(self) -> None:
         """Wait for everything that happens at this instant."""
-        calm = 0
+        loop, calm = asyncio.get_running_loop(), 0
         for _ in range(20_000):  # seconds: what does not end is the injected fault
             for _ in range(6):
                 await asyncio.sleep(0)
@@ -246,7 +248,10 @@ class Scene:
                 calm = 0
             elif self._busy or self.pager.at_once or self._sending():
                 calm = 0
-                REAL_SLEEP(0.0002)
+                if (
+                    not loop._ready
+                ):  # until a thread, or the receiver of pages, has something for this one
+                    loop._selector.select(0.0005)
             elif (calm := calm + 1) == 3:
                 return
 
@@ -433,6 +438,3 @@ def few_rules(paths: Sequence[Path]) -> tuple[Rule, ...]:
 
 async def _forever(*_: Any) -> None:
     await asyncio.Event().wait()
-
-
-REAL_SLEEP = time.sleep

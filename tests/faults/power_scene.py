@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from aggregator.config import StoreConfig
 from alerts.rules.rule import FOLDER, Rule, read
 from api.alerts import AlertState
 from power.live import PowerSnapshots
@@ -24,6 +25,9 @@ class PowerScene(Scene):
 
     names: list[str] = field(default_factory=list)
     """Nodes that report."""
+    store: StoreConfig = field(default_factory=lambda: StoreConfig(write_seconds=60.0))
+    """What is asked here is told by the live state: nothing waits for the store."""
+    often: tuple[str, ...] = ()
     draws: dict[str, float] = field(default_factory=dict)
     """What each metered thing carries, watts, by its meter."""
     says: dict[str, float] = field(default_factory=dict)

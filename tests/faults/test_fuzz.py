@@ -13,6 +13,8 @@ from tests.fuzz.run import plan, run_in_parts, shares_of
 from tests.kit.night import seed, size
 
 SEED, INPUTS = 20_261_122, size(4_000, 100_000)
+PART = size(2_000, 10_000)
+"""Messages of a process."""
 
 
 @pytest.mark.nightly
@@ -28,12 +30,13 @@ async def test_hostile_nodes_cost_the_honest_ones_nothing(tmp_path: Path) -> Non
     assert found.values > 10_000
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(1200)
-def test_twenty_thousand_messages_change_nothing_of_what_a_twin_shows() -> None:
+def test_thousands_of_messages_change_nothing_of_what_a_twin_shows() -> None:
     """The targets run in processes of their own, whose findings come back: as `make fuzz` does with a million."""
-    wanted = plan(shares_of(20_000, BUS))
-    parts = list(run_in_parts(SEED, wanted, 10_000))
+    wanted = plan(shares_of(2 * PART, BUS))
+    parts = list(run_in_parts(SEED, wanted, PART))
     faults = [fault for part in parts for fault in part.faults]
     assert not faults, "\n\n".join(faults)
-    assert [part.inputs for part in parts] == [10_000, len(wanted) - 10_000]
-    assert all(part.audited > 1_000 and part.compared > 800 for part in parts), parts
+    assert [part.inputs for part in parts] == [PART, len(wanted) - PART]
+    assert all(part.audited > PART / 10 and part.compared > PART / 12.5 for part in parts), parts

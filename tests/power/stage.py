@@ -19,6 +19,8 @@ from power.site.layout import lay_out
 from telemetry.fleet import Fleet
 
 RULES = read(FOLDER / "circuit_rules.toml")
+LONG_STEP = 5.0
+"""Seconds: an hour in steps of one takes half a minute of CPU."""
 EPOCH = 1_750_000_000_000_000_000
 
 
@@ -54,12 +56,15 @@ class Stage:
     def play(
         self, seconds: float, *, gpu: Mapping[str, float] | None = None,
         wall: Mapping[str, float] | None = None, meters: Iterable[MeterReading] = (),
-        every: float = 1.0, **known: object,
+        every: float | None = None, **known: object,
     ) -> PowerSnapshots:  # fmt: skip
         """Tick for `seconds`: nodes draw `gpu` watts in their GPUs, or `wall` by their own meter.
 
-        `meters` speak at every tick. `known`: other fields of the tick.
+        `meters` speak at every tick: `every` second, or `LONG_STEP` where a minute or more passes. `known`: other
+        fields of the tick.
         """
+        if every is None:
+            every = LONG_STEP if seconds >= 60 and seconds % LONG_STEP == 0 else 1.0
         machines = self.live.machines
         fixed = list(meters)
         for _ in range(round(seconds / every)):
