@@ -37,6 +37,8 @@ LONGEST_REMOVAL_PAUSE = 600.0
 """Seconds between two tries to remove what is announced, where its broker is away."""
 LAST_SECONDS = 2.0
 """Seconds that the farewell may take."""
+LONGEST_BYTES = 256 * 1024
+"""Bytes that are kept of a message; a discovery message, the longest that is read, has a thousand."""
 
 
 class Announced(msgspec.Struct, kw_only=True):
@@ -144,7 +146,9 @@ class HomeAssistantPublisher:
         will = aiomqtt.Will(topics.status, b"offline", qos=1, retain=True)
         self._published.clear()
         self._sent.clear()
-        async with connect(self._broker, client_id("kilowatch-homeassistant"), will) as client:
+        async with connect(
+            self._broker, client_id("kilowatch-homeassistant"), will, longest=LONGEST_BYTES
+        ) as client:
             await client.subscribe([(topics.announced, 1), (topics.birth, 1)])
             log.info("home assistant: MQTT broker %s: connected", client.address)  # fmt: skip
             receiving = asyncio.create_task(self._receive(client), name="home assistant messages")

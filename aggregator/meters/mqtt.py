@@ -22,6 +22,8 @@ log = logging.getLogger(__name__)
 
 LARGEST = 1 << 16
 """Bytes of a message; no meter sends more."""
+KEPT = 3 * LARGEST
+"""Bytes that are kept of a message with its topic, which takes a third of them at most."""
 _FILTERS_AT_ONCE = 64
 _ROUTES = 20_000
 _UNANSWERED = 3
@@ -77,7 +79,7 @@ class MeterBus:
                 await pause(backoff, f"meters: {error}")
 
     async def _session(self, name: str, supervisor: Supervisor) -> None:
-        async with connect(self._broker, client_id("kilowatch-meters")) as client:
+        async with connect(self._broker, client_id("kilowatch-meters"), longest=KEPT) as client:
             for member in self._members:
                 member.record.note("")
             await self._subscribe(client)
@@ -154,7 +156,7 @@ class MeterBus:
     def _decode(self, member: _Member, topic: str, payload: bytes, *, retained: bool) -> None:
         name, now = member.record.meter.name, self._now()
         if len(payload) > LARGEST:
-            raise WireError("too_long", f"{len(payload)} bytes")
+            raise WireError("too_long", f"more than {LARGEST} bytes")
         online = member.decoder.presence(topic, payload)
         if online is not None:
             if not online:

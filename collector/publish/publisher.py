@@ -26,6 +26,7 @@ from telemetry.errors import KilowattError, WireError
 from telemetry.runtime.backoff import STABLE_AFTER, Backoff
 from telemetry.runtime.tasks import TaskGroup, end, unending
 from telemetry.wire import inventory as messages
+from telemetry.wire.border import MOST_STATUS_BYTES
 from telemetry.wire.inventory import CommandKind, FrameSpan, Inventory, NodeState
 from telemetry.wire.mqtt import FIRST_PAUSE, LONGEST_PAUSE, client_id, connect
 from telemetry.wire.topics import Topic, topic
@@ -46,6 +47,8 @@ NAMESAKE_EVERY = 600.0
 """Seconds between two events about another collector of our name."""
 SEND_BUFFER = 128 * 1024
 """Bytes that the kernel buffers for a slow connection: how long a live frame may wait."""
+LONGEST_BYTES = 2 * MOST_STATUS_BYTES
+"""Bytes that are kept of a message: of a status, or a command, which is shorter."""
 
 
 @dataclass(slots=True)
@@ -146,7 +149,7 @@ class Publisher:
             began = None
             try:
                 async with connect(
-                    self._config.broker, self._client_id, will, send_buffer=SEND_BUFFER
+                    self._config.broker, self._client_id, will, SEND_BUFFER, LONGEST_BYTES
                 ) as client:
                     began = loop.time()
                     self._log_up(client.address)

@@ -14,7 +14,7 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar, cast
 
 import aiomqtt
 import msgspec
@@ -34,6 +34,12 @@ EMBEDDED_USER = "kilowatch"
 """User of the broker of `kilowatch run`."""
 CHECK_SECONDS = 1.5
 """Seconds between two checks whether the broker still answers, where nothing is sent."""
+PIECE_BYTES = 64 * 1024
+"""Bytes that are read at once: paho asks for all of a message, for which as much is allocated before it has come."""
+LEAST_BYTES = 128 * 1024
+"""A message is cut behind its topic, which has 64 KiB at most."""
+LONGEST_BYTES = 16 * 1024 * 1024 + LEAST_BYTES
+"""Bytes that are kept of a message where whoever connects says no less: more than any kind of message may have."""
 
 
 DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 1883
@@ -166,12 +172,26 @@ def _address(text: str) -> tuple[str, int]:
     return bare, int(port)
 
 
+class _CutPacket(bytearray):
+    """Body of a packet that keeps its first bytes, and drops what comes behind them."""
+
+    def __init__(self, longest: int) -> None:
+        super().__init__()
+        self._longest = longest
+
+    def __iadd__(self, data: Any) -> Self:  # type: ignore[misc]
+        return super().__iadd__(data[: self._longest - len(self)])
+
+
 class MqttClient(aiomqtt.Client):
     """aiomqtt with fewer wake-ups: at one message a second they are most of what it costs.
 
     A message is written at once, where aiomqtt waits for the loop to find the socket writable; and
     publishing handles the pings too, for which aiomqtt has a timer. A connection that the broker
     closes before it answers, as for a certificate that it refuses, is an error at once.
+
+    A message of any length is read to its end and acknowledged, but only its beginning is kept and passed on: whoever
+    receives it refuses it, as any that is broken or too long.
     """
 
     address = ""
@@ -179,9 +199,25 @@ class MqttClient(aiomqtt.Client):
     _check_timer: asyncio.TimerHandle | None = None
     _failure = "it closed the connection unanswered: does it ask for a password or a certificate?"
 
-    def __init__(self, *arguments: Any, **named: Any) -> None:
+    def __init__(self, *arguments: Any, longest: int = LONGEST_BYTES, **named: Any) -> None:
+        """`longest`: bytes that are kept of a packet, which is a message with its topic; `LEAST_BYTES` or more."""
         super().__init__(*arguments, **named)
         self._client.on_log = self._on_log
+        self._bound(max(longest, LEAST_BYTES))
+
+    def _bound(self, longest: int) -> None:
+        """Have paho read in pieces, and keep `longest` bytes of a packet: it has no setting for either."""
+        client: Any = self._client
+        receive, read = client._sock_recv, client._packet_read  # noqa: SLF001
+
+        def read_packet() -> int:
+            packet = client._in_packet  # noqa: SLF001 - a new one each time that a packet is done
+            if not packet["packet"]:
+                packet["packet"] = _CutPacket(longest)
+            return cast("int", read())
+
+        client._sock_recv = lambda most: receive(min(most, PIECE_BYTES))  # noqa: SLF001
+        client._packet_read = read_packet  # noqa: SLF001
 
     def _on_log(self, _client: Any, _userdata: Any, level: int, text: str) -> None:
         if level == LogLevel.MQTT_LOG_ERR:  # the only place that has TLS's reason
@@ -248,18 +284,20 @@ async def connect(
     client_id: str,
     will: aiomqtt.Will | None = None,
     send_buffer: int | None = None,
+    longest: int = LONGEST_BYTES,
 ) -> AsyncIterator[MqttClient]:
     """Connect once, to the first of the brokers that lets us in. Raises `BusError` when none can be
     reached, all refuse, or the one that is used goes away.
 
-    `send_buffer` bounds how many bytes the kernel holds for a slow connection.
+    `send_buffer` bounds how many bytes the kernel holds for a slow connection, `longest` how many are kept of a
+    message that comes.
     """
     failures: list[BusError] = []
     async with AsyncExitStack() as stack:
         for one in broker.each():
             try:
                 client = await stack.enter_async_context(
-                    _connect_one(one, client_id, will, send_buffer)
+                    _connect_one(one, client_id, will, send_buffer, longest)
                 )
             except BusError as error:
                 failures.append(error)
@@ -283,7 +321,11 @@ def unreachable(failures: Sequence[BusError]) -> BusError:
 
 @asynccontextmanager
 async def _connect_one(
-    broker: BrokerConfig, client_id: str, will: aiomqtt.Will | None, send_buffer: int | None
+    broker: BrokerConfig,
+    client_id: str,
+    will: aiomqtt.Will | None,
+    send_buffer: int | None,
+    longest: int,
 ) -> AsyncIterator[MqttClient]:
     """Connect to one address. Raises `BusError`."""
     username, password = broker.login()
@@ -302,6 +344,7 @@ async def _connect_one(
         timeout=10,
         max_queued_incoming_messages=10_000,
         socket_options=[(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)] if send_buffer else (),
+        longest=longest,
     )
     client.address = broker.address
     entered = cancelled = False

@@ -84,9 +84,17 @@ async def test_nonsense_is_counted_said_once_and_never_a_value(
     async with devices(mosquitto) as say, running(PLUG + STRIP, mosquitto.config) as hub:
         await say("tele/plug/LWT", "Online", retain=True)
         await until(lambda: seen(hub, "plug"))
-        for payload in ("nonsense", energy("x"), "nonsense", b"\xff", b"x" * 70_000, "nonsense"):
+        for payload in (
+            "nonsense",
+            energy("x"),
+            "nonsense",
+            b"\xff",
+            b"x" * 70_000,
+            b"x" * 1_000_000,
+            "nonsense",
+        ):
             await say(SENSOR, payload)
-        await until(lambda: state(hub, "plug").malformed == 6)
+        await until(lambda: state(hub, "plug").malformed == 7)
         assert reading(hub, "office") is None
         said = [record for record in caplog.records if "meter plug" in record.getMessage()]
         assert len(said) == 3  # not_json, no_number, too_long: each once

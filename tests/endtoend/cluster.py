@@ -34,6 +34,8 @@ class Cluster:
     """Processes `kilowatch collect` and `kilowatch aggregate`, on a broker that a test gives."""
 
     seal_seconds = 3600.0
+    program = "kilowatch"
+    """Module that is started."""
 
     def __init__(
         self,
@@ -91,7 +93,7 @@ class Cluster:
         command = "aggregate" if name == "aggregator" else "collect"
         self.processes[name] = subprocess.Popen(
             [
-                sys.executable, "-m", "kilowatch", command,
+                sys.executable, "-m", self.program, command,
                 "--config", str(self.folder / f"{name}.toml"),
             ],
             stdout=self.log,

@@ -11,12 +11,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import pytest
 
 from tests.aggregator.feed import ARRIVAL
 from tests.fuzz import targets, twin
+from tests.fuzz.campaign import MOST_KEPT
 from tests.fuzz.inputs import KINDS, SHARES, make
 from tests.fuzz.mutation import NUMBERS, TEXTS, mutate
+from tests.fuzz.quiet import kept_beyond
 from tests.fuzz.run import plan, run, shares_of
 from tests.kit.night import seed, size
 from tests.telemetry.typed import typed
@@ -72,6 +75,32 @@ def test_changes_reach_every_edge() -> None:
     assert {repr(number) for number in NUMBERS} <= seen
     assert set(TEXTS) <= seen
     assert "deep" in seen
+
+
+def series(inputs: int, leak: int, minutes: float = 18.0) -> list[int]:
+    """Return resident bytes once a second while so many inputs come: a level that flattens as it was measured, what a
+    moment takes every seven seconds, and `leak` bytes that are kept of each input."""
+    shares = [minute / 18 for minute in (1, 5, 8, 13, 18)]
+    seconds = int(60 * minutes)
+    return [
+        int(np.interp(second / seconds, shares, (78, 100, 110, 117, 121)) * 2**20)
+        + leak * inputs * second // seconds
+        + (90 << 20) * (second % 7 == 0)
+        for second in range(seconds)
+    ]
+
+
+def test_a_leak_of_each_input_is_told_from_caches_that_fill() -> None:
+    """Peaks prove nothing, and neither does growth that ends."""
+    quiet = [80 << 20] * 1080
+    assert 0 < kept_beyond(series(1_000_000, 0), quiet) < MOST_KEPT / 2
+    assert kept_beyond(series(1_000_000, 1000), quiet) > MOST_KEPT
+    assert kept_beyond(series(100_000, 1000, 2.0), quiet[:120]) > MOST_KEPT
+    assert kept_beyond(series(1_000_000, 80), quiet) > MOST_KEPT
+    steady, grows = [100 << 20] * 60, [(100 + second) << 20 for second in range(60)]
+    assert kept_beyond(grows, grows) == 0
+    assert kept_beyond(grows, steady) == 30 << 20
+    assert kept_beyond(steady, grows[::-1]) == 0, "the quiet one gave memory back"
 
 
 async def test_the_twin_finds_what_differs_by_value_or_by_type(tmp_path: Path) -> None:

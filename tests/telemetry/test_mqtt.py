@@ -1,17 +1,30 @@
-"""The waits of the MQTT client: cancellations and timeouts."""
+"""The waits of the MQTT client: cancellations and timeouts; and messages of any length."""
 
 from __future__ import annotations
 
 import asyncio
 import math
+import tracemalloc
+from pathlib import Path
 from typing import Any
 
 import aiomqtt
 import pytest
 
+from aggregator.meters import mqtt as meters
+from collector.publish import publisher
 from telemetry.errors import BusError
-from telemetry.wire.mqtt import MqttClient, client_id, connect
-from tests.brokers import Mosquitto
+from telemetry.wire import border
+from telemetry.wire.mqtt import (
+    LEAST_BYTES,
+    LONGEST_BYTES,
+    PIECE_BYTES,
+    MqttClient,
+    client_id,
+    connect,
+)
+from tests.brokers import Mosquitto, plain_client
+from tests.kit.waiting import FACTOR
 
 
 async def test_a_cancellation_in_the_same_turn_as_the_result_is_not_lost() -> None:
@@ -67,3 +80,45 @@ async def test_a_cancellation_is_not_lost_where_the_broker_does_not_answer_the_f
     with pytest.raises(BusError, match="timed out"):
         async with connect(mosquitto.config, client_id("test")):
             pass
+
+
+LONG = 40_000_000
+LONGEST_TOPIC = 65_535
+
+
+async def test_of_a_long_message_the_beginning_alone_is_kept_and_the_next_one_comes(
+    tmp_path: Path,
+) -> None:
+    """paho gathers all of it. The broker sends the next one when it has the acknowledgement of the long one."""
+    broker = Mosquitto(tmp_path, "max_inflight_messages 1")
+    broker.start()
+    try:
+        async with plain_client(broker.config) as others:
+            await others.publish("long", b"x" * LONG, qos=1, retain=True)
+            async with connect(broker.config, client_id("test"), longest=LEAST_BYTES) as client:
+                tracemalloc.start()
+                try:
+                    await client.subscribe("#", qos=1)
+                    await others.publish("next", b"short", qos=1)
+                    async with asyncio.timeout(60 * FACTOR):
+                        first, then = [await anext(client.messages) for _ in range(2)]
+                    _, peak = tracemalloc.get_traced_memory()
+                finally:
+                    tracemalloc.stop()
+    finally:
+        broker.kill()
+    assert (str(first.topic), str(then.topic), then.payload) == ("long", "next", b"short")
+    assert isinstance(first.payload, bytes)
+    assert LEAST_BYTES - LONGEST_TOPIC < len(first.payload) < LEAST_BYTES
+    assert peak < 5 * LEAST_BYTES + 2 * PIECE_BYTES
+
+
+def test_what_is_kept_is_more_than_its_receiver_takes() -> None:
+    """Else a message would be cut that is not too long."""
+    head = LONGEST_TOPIC + 4
+    for kept, taken in (
+        (LONGEST_BYTES, border.MOST_BACKFILL_BYTES),
+        (meters.KEPT, meters.LARGEST),
+        (publisher.LONGEST_BYTES, max(border.MOST_STATUS_BYTES, border.MOST_COMMAND_BYTES)),
+    ):
+        assert kept - head > taken
