@@ -168,7 +168,7 @@ RULES: dict[tuple[str, XidSeverity | None], str] = {
     **{(name, None): name for name in (
         "gpu_lost", "gsp_dead", "driver_hung", "driver_down", "driver_mismatch", "gpu_init_failed",
         "ecc_dbe", "ecc_uncontained", "ecc_repeat", "remap_pending", "remap_failure", "sbe_rate",
-        "thermal_hw", "power_brake", "nvlink_down", "recovery_drain", "xid_app_repeat", "fabric_never", "fabric_setup",
+        "thermal_hw", "power_brake", "nvlink_down", "recovery_drain", "xid_app_repeat", "fabric_never", "fabric_setup", "pcie_slow",
     )},
     ("ecc_contained", _PAGE): "ecc_uncontained",
     ("ecc_contained", _TICKET): "ecc_contained",

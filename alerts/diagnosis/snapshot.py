@@ -8,8 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+
+import numpy as np
 
 from alerts.diagnosis.finding import Finding, FindingGpu, of_gpus, with_rule, worst_first
+from alerts.rules.expression import parse
+from alerts.rules.levels import Formula
+from alerts.rules.row_memory import Floats
+from alerts.rules.rule import conditions_of, load
 from alerts.xid.catalogue import XidSeverity
 
 
@@ -79,15 +86,27 @@ def _too_hot(gpu: GpuSnapshot) -> bool:
     return offset < 0 and margin <= offset
 
 
-def _slow_slot(gpu: GpuSnapshot) -> bool:
-    """Return whether a GPU at work runs its slot at a lower generation than both can: at idle it may."""
-    now = gpu.readings.get("gpu_pcie_link_generation")
-    most = gpu.readings.get("gpu_pcie_link_generation_max")
-    busy = gpu.readings.get("gpu_utilization_ratio", 0.0) >= _BUSY
-    return busy and now is not None and most is not None and 0 < now < most
+def _by_rule(name: str) -> Callable[[GpuSnapshot], bool]:
+    """Return whether the level of a shipped rule is reached, as a running cluster evaluates it."""
+
+    def bad(gpu: GpuSnapshot) -> bool:
+        def read(metric: str) -> Floats:
+            return np.array([gpu.readings.get(metric, np.nan)])
+
+        return any(parse(expr).truth(read, 1)[0] == 1 for expr in _levels()[name])
+
+    return bad
 
 
-_BUSY = 0.5
+@cache
+def _levels() -> Mapping[str, Sequence[str]]:
+    """Return the expressions of each shipped rule."""
+    return {
+        rule.name: [one.expr for one in conditions_of(rule.when) if isinstance(one, Formula)]
+        for rule in load()
+    }
+
+
 _RESET_WHEN_IDLE = "Reset the GPU when it is next idle; work may go on until then."
 _REPLACE = "Drain the GPU and run the field diagnostics; candidate for replacement."
 _FABRIC_MANAGER = (
@@ -124,7 +143,7 @@ _SIGNS = (
     _Sign("fabric_setup", XidSeverity.TICKET, lambda gpu: gpu.readings.get("gpu_fabric_state") == 3 and gpu.readings.get("gpu_fabric_status", 0) > 0, "its registration with the NVLink fabric failed", _FABRIC_MANAGER),
     _Sign("fabric_setup", XidSeverity.TICKET, _at_least("gpu_fabric_configuration", 2), "the NVLink fabric finds its configuration wrong", _FABRIC_MANAGER),
     _Sign("vgpu_unlicensed", XidSeverity.TICKET, lambda gpu: bool(gpu.license) and not gpu.license.lower().startswith("licensed"), "the vGPU has no licence", "Check nvidia-gridd and the licence server: without one CUDA is refused or slowed down."),
-    _Sign("pcie_slow", XidSeverity.TICKET, _slow_slot, "its slot runs at a lower generation than both ends can, under load", "Reseat the board; check riser, slot and the setting of the firmware; compare with its peers."),
+    _Sign("pcie_slow", XidSeverity.TICKET, _by_rule("pcie_slow"), "its slot runs at a lower generation than both ends can, under load", "Reseat the board; check riser, slot and the setting of the firmware; compare with its peers."),
     _Sign("pcie", XidSeverity.TICKET, _at_least("gpu_pcie_fatal_errors_total"), "fatal PCI Express errors were counted", "Check slot, riser and cables; compare with its peers."),
 )  # fmt: skip
 

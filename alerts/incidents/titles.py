@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from alerts.incidents.index import SEVERITIES, IncidentIndex
 from alerts.incidents.state import IncidentRecord, TrackedAlert
 from api.alerts import Incident
-from present.alert.incident import more_alerts, more_gpus, on_nodes
+from present.alert.incident import on_nodes, title_of
 from telemetry.text import counted
 
 LISTED = 100
@@ -65,23 +65,17 @@ def _title(
 ) -> str:
     if not listed:
         return record.title
-    head = listed[0].alert
-    nodes = len({one.alert.node for one in members if one.alert.node})
     if record.storming is not None:
-        return _storm_title(record, members, nodes)
-    alike = all(one.alert.rule == head.rule for one in members)
-    gpus = len({one.alert.gpu for one in members if one.alert.gpu})
-    if 1 < gpus < len(members):  # some have several
-        return head.summary + more_gpus(gpus - 1, nodes=nodes)
-    return head.summary + more_alerts(len(members) - 1, alike=alike, nodes=nodes)
+        return _storm_title(record, members)
+    return title_of(listed[0].alert, [one.alert for one in members])
 
 
-def _storm_title(record: IncidentRecord, members: Sequence[TrackedAlert], nodes: int) -> str:
+def _storm_title(record: IncidentRecord, members: Sequence[TrackedAlert]) -> str:
     """Return how many of what, where, and what they share."""
     counts = Counter(one.alert.rule for one in members)
     rules = sorted(counts.items(), key=lambda each: (-each[1], each[0]))
     named = ", ".join(f"{rule} {count:,}" for rule, count in rules[:_RULES])
     more = ", and others" if len(rules) > _RULES else ""
     only = f"; they share {', '.join(record.shared)}" if record.shared else ""
-    where = on_nodes(nodes)
+    where = on_nodes(len({one.alert.node for one in members if one.alert.node}))
     return f"Storm: {counted(record.suppressed, 'incident')}{where}: {named}{more}{only}"

@@ -43,6 +43,7 @@ APART: dict[str, tuple[tuple[int, ...], str]] = {
     "cap_drift": ((2, 3), "The past is a plain mean."),
     "pcie_degraded": ((15,), "A GPU that is not compared does not interrupt the hold of another."),
     "pcie_crippled": ((8,), "A GPU that is not compared does not interrupt the hold of another."),
+    "pcie_slow": ((7,), "Prometheus does not compare peers where the slot's own maximum is not read."),
     "port_down_other": ((2,), "A port that is gone has no series."),
     "readings_frozen": ((5,), "It does not wait for five intervals of a slow node."),
 }  # fmt: skip

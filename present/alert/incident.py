@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 
 from api.alerts import (
     Alert,
@@ -14,6 +14,7 @@ from api.alerts import (
     NotificationState,
     Severity,
     Silence,
+    Subject,
 )
 from present.device.gpu import gpu_name
 from present.row import FactRow, Tone
@@ -22,7 +23,9 @@ from telemetry.text import ABSENT, counted
 Clock = Callable[[int], str]
 """Function by which a face writes an instant."""
 _GROUPED_BY = ("circuit", "budget", "ups", "node", "rack")
-_MORE = re.compile(r" \(and [\d,]+ more(?: alike| GPUs?)?(?: on [\d,]+ nodes)?\)$")
+_MORE = re.compile(r" \(and [\d,]+ more(?: alike| GPUs?| alerts?)?(?: on [\d,]+ nodes)?\)$")
+_VALUES = 3
+"""Values of several GPUs that a title names."""
 _ENDED = {"forgotten": "its node was removed", "moved": "another aggregator has its node"}
 _NOTIFIED = {
     NotificationState.NOTIFIED: ("yes", ""),
@@ -54,16 +57,59 @@ def where_row(incident: Incident) -> FactRow:
     )
 
 
-def more_alerts(others: int, *, alike: bool, nodes: int) -> str:
-    """Return how many alerts a title does not name, behind it: ` (and 3 more alike on 2 nodes)`."""
-    if not others:
+def title_of(lead: Alert, alerts: Sequence[Alert]) -> str:
+    """Return the title of an incident: how many of what, and where. `lead`: the first of its `alerts`.
+
+    The GPUs of its rule are counted, `8 GPUs of dgx-01 have ...`; what is not one of them stands behind it, in brackets."""
+    same = [one for one in alerts if one.rule == lead.rule]
+    named = {one.gpu for one in same if one.gpu}
+    gpus = {one.gpu for one in alerts if one.gpu}
+    if title := _of_gpus(lead, same, len(named)):
+        others = sum(not one.gpu for one in alerts)
+        return title + (_more(len(gpus - named), " GPU") or _more(others, " alert"))
+    where = on_nodes(len({one.node for one in alerts if one.node}))
+    if 1 < len(gpus) < len(alerts):  # some have several
+        return lead.summary + _more(len(gpus) - 1, " GPU", where)
+    alike = " alike" if len(same) == len(alerts) else ""
+    return lead.summary + (f" (and {len(alerts) - 1:,} more{alike}{where})" if alerts[1:] else "")
+
+
+def _more(count: int, noun: str, where: str = "") -> str:
+    return f" (and {count:,} more{noun}{'' if count == 1 else 's'}{where})" if count else ""
+
+
+def _of_gpus(lead: Alert, same: Sequence[Alert], gpus: int) -> str:
+    """Return the summary of an alert with several GPUs in the place of its own; "" where that can't be said."""
+    place = gpu_name(lead.node, lead.labels.get("gpu", ""))
+    found = re.search(rf"{re.escape(place)}(?: link \d+)?(?!\w)", lead.summary)
+    if gpus < 2 or found is None or lead.subject not in {Subject.GPU, Subject.LINK}:
         return ""
-    return f" (and {others:,} more{' alike' if alike else ''}{on_nodes(nodes)})"
+    nodes = {one.node for one in same}
+    where = f" of {lead.node}" if len(nodes) == 1 else on_nodes(len(nodes))
+    before, after = lead.summary[: found.start()], lead.summary[found.end() :]
+    if not before:  # the GPU is the subject of the sentence
+        after = re.sub(r"\w+", lambda verb: _plural(verb[0]), after, count=1)
+    after = re.sub(r"\bits\b", "their", after)
+    before, after = (_with_range(part, lead, same) for part in (before, after))
+    return f"{before}{gpus:,} GPUs{where}{after}"
 
 
-def more_gpus(others: int, *, nodes: int) -> str:
-    """Return how many GPUs a title does not name, of which some have several alerts: ` (and 6 more GPUs)`."""
-    return f" (and {others:,} more GPU{'' if others == 1 else 's'}{on_nodes(nodes)})"
+def _plural(verb: str) -> str:
+    return {"has": "have", "is": "are"}.get(verb, verb.removesuffix("s"))
+
+
+def _with_range(text: str, lead: Alert, same: Iterable[Alert]) -> str:
+    """Return a part of a summary with the values of all its alerts in the place of that of `lead`: quantities from
+    the least to the greatest, XIDs and words by name."""
+    if not lead.value_text:
+        return text
+    values = {one.value_text: one.value or 0.0 for one in same if one.value_text}
+    texts = sorted(values, key=lambda each: (values[each], each))
+    if len(texts) > 1 and re.match(r"[-+]?\d.*\D", lead.value_text):
+        words = f"{texts[0]} to {texts[-1]}"
+    else:
+        words = ", ".join((*texts[:_VALUES], *(["..."] if texts[_VALUES:] else [])))
+    return re.sub(rf"(?<![\w.-]){re.escape(lead.value_text)}(?![\w-])", lambda _: words, text)
 
 
 def on_nodes(nodes: int) -> str:

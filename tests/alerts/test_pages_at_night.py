@@ -29,7 +29,7 @@ def test_the_pages_are_those_that_are_sent() -> None:
 def test_there_are_thirty_of_every_kind() -> None:
     assert len(PAGES) == 30
     whole = "\n".join(PAGES.values())
-    for kind in ("\nCircuit: ", "\nUPS: ", "\nSupply: ", "\nBudget: ", "\nNode: ", "\nGPU: ", "\nLink: ", "\nPart: ", "\nShared: ", "more alike)", "more alike on 3 nodes)"):  # fmt: skip
+    for kind in ("\nCircuit: ", "\nUPS: ", "\nSupply: ", "\nBudget: ", "\nNode: ", "\nGPU: ", "\nLink: ", "\nPart: ", "\nShared: ", "[PAGE] 8 GPUs of dgx-07 ", "more alike on 3 nodes)"):  # fmt: skip
         assert kind in whole, kind
 
 

@@ -8,6 +8,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from alerts.engine.rule_tests import failures, first_alert, holds, play
 from alerts.message.formats import text
@@ -16,6 +17,7 @@ from alerts.notice import Notice
 from alerts.rules.rule import FOLDER, KINDS, Example, Rule, load, monitor_rules, read, words_of
 from alerts.xid.catalogue import catalogue
 from api.alerts import Action, Incident, Severity, Subject
+from present.alert.incident import title_of
 from telemetry.errors import ConfigError
 from telemetry.statements.catalogue import statements
 from telemetry.statements.node import node_statements
@@ -110,6 +112,22 @@ def test_a_page_says_where_and_since_and_then_what_to_do(rule: Rule) -> None:
     assert re.search(r", since (\d{4}-\d\d-\d\d )?\d\d:\d\d UTC$", title)
     assert first.split()[0].rstrip(",;:") in IMPERATIVES
     assert "unknown" not in first
+
+
+def test_a_title_counts_the_gpus_of_every_rule_that_names_one() -> None:
+    titles = []
+    for rule in RULES:
+        if rule.table not in {Subject.GPU, Subject.LINK} or "{where}" not in rule.summary:
+            continue
+        if all("incidents" in example.given for example in rule.example if "F" in example.then):
+            continue
+        first = first_alert(rule, node="dgx-07", gpu="GPU-7", row="", facts=_FACTS)
+        if "gpu" in first.labels:  # else the driver has not said which one
+            titles.append(title_of(first, [first, replace(first, gpu="GPU-8")]))
+    assert len(titles) > 50
+    for title in titles:
+        assert "2 GPUs of dgx-07" in title
+        assert not re.match(r"2 GPUs of dgx-07 (\w+s\b|.* its )", title)
 
 
 @pytest.mark.parametrize("rule", [*RULES, *MONITOR], ids=lambda rule: rule.name)

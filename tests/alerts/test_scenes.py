@@ -134,7 +134,7 @@ CASES = [
     Case(FaultKind.THERMAL, "thermal@dgx-01/1", 180, Severity.PAGE,
          "dgx-01 GPU 1 is too hot", 70),
     Case(FaultKind.POWER_BRAKE, "power_brake@dgx-02", 40, Severity.PAGE,
-         "the power brake has slowed dgx-02 GPU 0 down", 20),
+         "the power brake has slowed 8 GPUs of dgx-02 down", 20),
     Case(FaultKind.REMAP_PENDING, "remap_pending@dgx-02/2", 120, Severity.TICKET,
          "dgx-02 GPU 2 will replace a part of its memory at its next reset", 17),
     Case(FaultKind.STRAGGLER, "straggler@dgx-01/5", 900, Severity.TICKET,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -15,6 +16,7 @@ from alerts.message.page import Links, page_of
 from alerts.notice import Notice
 from api.alerts import (
     Action,
+    Alert,
     AlertRow,
     AlertState,
     DeliveryOutcome,
@@ -45,13 +47,13 @@ from present.alert.incident import (
     inhibited_row,
     marked_false,
     matchers_words,
-    more_alerts,
     notified_row,
     place_of,
     short_title,
     silence_kind,
     silence_row,
     state_row,
+    title_of,
     value_row,
     value_words,
     where_row,
@@ -84,7 +86,7 @@ ALONE = Incident(key="k", severity=Severity.PAGE, title=HOT.summary, began=NOON,
 INCIDENTS = {
     "alone": ALONE,
     "acknowledged, of several": replace(
-        ALONE, title=HOT.summary + more_alerts(4, alike=True, nodes=2), group={"rack": "R7"}, firing=2, total=5, acknowledged=NOTE,
+        ALONE, title=title_of(HOT, [HOT, *(replace(HOT, gpu=f"GPU-{n}", node=f"dgx-0{n % 2 + 1}") for n in range(2, 6))]), group={"rack": "R7"}, firing=2, total=5, acknowledged=NOTE,
         hidden=1200, inhibited=("a", "b"),
     ),
     "of which one still fires": replace(ALONE, total=5), "over": replace(ALONE, firing=0),
@@ -148,6 +150,46 @@ def test_every_alert_and_incident_reads_as_kept() -> None:
     }  # fmt: skip
     silences = {f"silence {name}": [silence_kind(one), matchers_words(one), *golden.told([silence_row(one, NOON)])] for name, one in SILENCES.items()}  # fmt: skip
     golden.check("alert", {**alerts, **incidents, **silences})
+
+
+def on(node: str, gpu: int, **changed: Any) -> Alert:
+    """Return the alert of `HOT` on another GPU."""
+    place = f"{node} GPU {gpu}"
+    summary = changed.pop("summary", "{} is too hot: {}").format(
+        place, changed.get("value_text", "92 °C")
+    )
+    labels = {"gpu": str(gpu), **changed.pop("labels", {})}
+    return replace(HOT, node=node, gpu=f"{node}-{gpu}", labels=labels, summary=summary, **changed)  # fmt: skip
+
+
+LOST = {"rule": "gpu_lost", "summary": "{} has fallen off the bus", "value_text": ""}
+FAULT_OF = {"rule": "gpu_fault", "summary": "{} has a fatal fault ({})"}
+TITLES = {
+    "dgx-01 GPU 3 has fallen off the bus": [on("dgx-01", 3, **LOST)],
+    "8 GPUs of dgx-01 have fallen off the bus": [on("dgx-01", n, **LOST) for n in range(8)],
+    "12 GPUs on 3 nodes have fallen off the bus": [on(f"dgx-0{n % 3}", n, **LOST) for n in range(12)],
+    # of a quantity the least and the greatest, of XIDs each
+    "3 GPUs of dgx-01 are too hot: 88 °C to 101 °C": [on("dgx-01", n, value=v, value_text=f"{v:g} °C") for n, v in enumerate((92.0, 101.0, 88.0))],
+    "2 GPUs of dgx-01 have a fatal fault (XID 62, XID 109)": [on("dgx-01", n, value=v, value_text=f"XID {v:g}", **FAULT_OF) for n, v in enumerate((109.0, 62.0))],
+    "heat has slowed 2 GPUs of dgx-01 down for 3% to 12% of their time": [on("dgx-01", n, summary="heat has slowed {} down for {} of its time", value=n, value_text=t) for n, t in ((1, "3%"), (12, "12%"))],
+    "NVLink down: 2 GPUs of dgx-01": [on("dgx-01", n // 18, subject=Subject.LINK, labels={"link": str(n % 18)}, summary=f"NVLink down: {{}} link {n % 18}") for n in range(36)],
+    # another rule on the same GPUs, on others, and on their node
+    "2 GPUs of dgx-01 have fallen off the bus": [on("dgx-01", n, **its) for n in range(2) for its in (LOST, FAULT_OF)],
+    "2 GPUs of dgx-01 have fallen off the bus (and 3 more GPUs)": [*(on("dgx-01", n, **LOST) for n in range(2)), *(on("dgx-01", n, **FAULT_OF) for n in range(1, 5))],
+    "2 GPUs of dgx-01 have fallen off the bus (and 1 more alert)": [*(on("dgx-01", n, **LOST) for n in range(2)), replace(HOT, gpu=None, subject=Subject.NODE, rule="driver_hung", labels={})],
+    "dgx-01 GPU 0 has fallen off the bus (and 1 more GPU)": [on("dgx-01", 0, **LOST), on("dgx-01", 0, **FAULT_OF), on("dgx-01", 1, **FAULT_OF)],
+    # no place of a GPU in it
+    "dgx-01 has ended (and 1 more alike on 2 nodes)": [replace(HOT, node=f"dgx-0{n}", gpu=None, subject=Subject.NODE, labels={}, summary=f"dgx-0{n} has ended") for n in (1, 2)],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("title", TITLES)
+def test_a_title_says_how_many_of_what_and_where(title: str) -> None:
+    """It was "dgx-01 GPU 0 has fallen off the bus (and 7 more alike)"."""
+    alerts = TITLES[title]
+    assert title_of(alerts[0], alerts) == title
+    assert title_of(alerts[0], [alerts[0], *reversed(alerts[1:])]) == title
+    assert "more" not in short_title(title)
 
 
 def test_what_happened_reads_as_kept() -> None:
