@@ -24,6 +24,7 @@ Clock = Callable[[int], str]
 """Function by which a face writes an instant."""
 _GROUPED_BY = ("circuit", "budget", "ups", "node", "rack")
 _MORE = re.compile(r" \(and [\d,]+ more(?: alike| GPUs?| alerts?)?(?: on [\d,]+ nodes)?\)$")
+_PLURALS = {"has": "have", "is": "are", "was": "were", "does": "do", "goes": "go"}
 _VALUES = 3
 """Values of several GPUs that a title names."""
 _ENDED = {"forgotten": "its node was removed", "moved": "another aggregator has its node"}
@@ -95,7 +96,11 @@ def _of_gpus(lead: Alert, same: Sequence[Alert], gpus: int) -> str:
 
 
 def _plural(verb: str) -> str:
-    return {"has": "have", "is": "are"}.get(verb, verb.removesuffix("s"))
+    """Return the verb of several: `have` for `has`."""
+    if verb in _PLURALS:
+        return _PLURALS[verb]
+    stem = re.sub(r"ies$", "ys", re.sub(r"(ch|sh|ss)es$", r"\1s", verb))
+    return stem.removesuffix("s")
 
 
 def _with_range(text: str, lead: Alert, same: Iterable[Alert]) -> str:

@@ -277,3 +277,24 @@ def test_the_four_faces_say_the_same_of_the_evidence() -> None:
             assert all(nearby_what(one) in said for one in CARD.nearby), face
         else:
             assert nearby_row(CARD).value in said, face
+
+
+@pytest.mark.parametrize(
+    ("one", "several"),
+    [
+        ("has", "have"),
+        ("was", "were"),
+        ("runs", "run"),
+        ("reaches", "reach"),
+        ("misses", "miss"),
+        ("carries", "carry"),
+        ("fell", "fell"),
+    ],
+)
+def test_several_do_what_one_does(one: str, several: str) -> None:
+    summary = f"dgx-01 GPU 0 {one} it"
+    alerts = [
+        on("dgx-01", n, **(LOST | {"summary": summary.replace("GPU 0", f"GPU {n}")}))
+        for n in range(2)
+    ]
+    assert title_of(alerts[0], alerts) == f"2 GPUs of dgx-01 {several} it"
