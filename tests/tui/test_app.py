@@ -500,7 +500,9 @@ async def test_energy_shows_consumption_and_cost() -> None:
 
 async def test_gpus_are_compared_on_one_scale() -> None:
     async with staged((120, 40)) as (pilot, app, _):
-        await press_until(pilot, "3", "s", "c", "down", "c", holds=lambda _: len(app.context.tray) == 2)
+        await press_until(
+            pilot, "3", "s", "c", "down", "c", holds=lambda _: len(app.context.tray) == 2
+        )
         text = await press_until(
             pilot, "C", holds=lambda text: "temperature" in text and "/gpu1" in text
         )
