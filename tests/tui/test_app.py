@@ -495,6 +495,7 @@ async def test_energy_shows_consumption_and_cost() -> None:
             pilot, "7", holds=lambda text: "Energy and cost" in text and "today" in text
         )
         assert "Draw by rack" in text
+        assert "Draw by node" in text
         assert "none configured" in text
 
 

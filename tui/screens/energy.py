@@ -89,21 +89,15 @@ def energy_lines(state: DashboardState, width: int, height: int) -> list[Line]:
             ("  of the GPUs, mean of today", "dim"),
         ]
     )
-    room = height - len(lines) - 2
-    if room >= 3:
-        half = max(2, room // 2)
-        jobs = _bars([line.job or "no job" for line in state.nodes], state)
-        racks = _bars([line.rack or "no rack" for line in state.nodes], state)
-        if len(jobs) > 1:
-            lines += [[], [("Draw by job", "head")], *bar_list(jobs[: half - 1], width, half - 1)]
-        if len(racks) > 1:
-            lines += [
-                [],
-                [("Draw by rack", "head")],
-                *bar_list(
-                    racks[: max(1, height - len(lines) - 2)], width, max(1, height - len(lines) - 2)
-                ),
-            ]
+    for word, names in (
+        ("job", [line.job or "no job" for line in state.nodes]),
+        ("rack", [line.rack or "no rack" for line in state.nodes]),
+        ("node", [line.node for line in state.nodes]),
+    ):
+        bars, room = _bars(names, state), height - len(lines) - 2
+        if len(bars) > 1 and room >= 2:
+            most = room if word == "node" else max(2, room // 2)
+            lines += [[], [(f"Draw by {word}", "head")], *bar_list(bars, width, most)]
     return lines
 
 
