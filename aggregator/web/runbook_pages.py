@@ -37,13 +37,20 @@ async def index(request: web.Request) -> PageContent:
     """Return the list of all rules."""
     query(request)
     found = sorted(_rules(request).values(), key=lambda rule: (rule.table.value, rule.name))
+    places = {rule.runbook: rule.name for rule in reversed(found)}
     rows = [
-        (link(rule.name, "runbook", rule.name), text(rule.id), text(rule.table.value), text(rule.severity.value),
+        (_named(rule, places[rule.runbook]), text(rule.id), text(rule.table.value), text(rule.severity.value),
          text(rule.remediation.text), escaped(rule.summary))
         for rule in found
     ]  # fmt: skip
     heads = ("rule", "id", "about", "severity", "remedy", "what it says")
     return PageContent("Runbook", table(f"{len(rows)} rules", heads, rows))
+
+
+def _named(rule: Rule, first: str) -> str:
+    """Return the link to a rule; to the first one of a runbook's section `.../runbook#SECTION` leads."""
+    name = link(rule.name, "runbook", rule.name)
+    return f'<span id="{text(rule.runbook)}">{name}</span>' if rule.name == first else name
 
 
 async def rule(request: web.Request) -> PageContent:

@@ -9,8 +9,8 @@ local records(group) = group.name == 'kilowatch-records';
 
 {
   _config+:: {
-    // URL of your runbook; the fragment after the # is appended.
-    runbookURL: 'https://example.org/kilowatch/docs/runbook.md',
+    // URL of the runbook: here the pages of an aggregator on the same machine; the fragment after the # is appended.
+    runbookURL: 'http://127.0.0.1:9400/runbook',
   },
 
   local config = $._config,

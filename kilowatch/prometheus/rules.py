@@ -24,8 +24,8 @@ from kilowatch.prometheus.vectors import (
 from telemetry.metric import Unit
 from telemetry.wire.exposition import PREFIX
 
-RUNBOOK_URL = "https://example.org/kilowatch/docs/runbook.md"
-"""Runbook of the shipped files; `--runbook` sets another."""
+RUNBOOK_URL = "http://127.0.0.1:9400/runbook"
+"""Runbook of the shipped files: the pages of an aggregator on the machine of Prometheus. `--runbook` sets another."""
 _UNLESS = "While `unless` is bad, Prometheus ends the alert; kilowatch leaves it as it is."
 _LOAD = "An idle device is good here; kilowatch counts only the time under load."
 _WHERE = {

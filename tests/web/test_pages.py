@@ -361,6 +361,22 @@ async def test_behind_a_prefix_all_links_stay_below_it() -> None:
                 assert urljoin(root, link).startswith(root), link
 
 
+async def test_links_of_the_shipped_prometheus_rules_lead_to_a_place_of_the_runbook() -> None:
+    """`kilowatch init` writes them as they are; they led to no machine."""
+    shipped = "".join(
+        one.read_text()
+        for one in (Path(__file__).parents[2] / "deploy/prometheus").glob("*.rules.yml")
+    )
+    links = set(re.findall(r'runbook_url: "(.*)"', shipped))
+    assert len(links) > 100
+    assert {each.partition("#")[0] for each in links} == {"http://127.0.0.1:9400/runbook"}
+    async with door(await lab()) as client:
+        _, page, _ = await client.text("/runbook")
+    places = re.findall(r'<span id="([\w-]+)"', page)
+    assert {each.partition("#")[2] for each in links} <= set(places)
+    assert len(places) == len(set(places))
+
+
 async def test_pages_are_compressed_where_that_pays_and_files_are_kept() -> None:
     view: FakeView = await lab()
     async with door(view) as client:
