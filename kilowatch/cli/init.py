@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
@@ -68,6 +71,26 @@ def init(
         cluster, names, nodes, one_machine = _asked(cluster, names, nodes, one_machine)
         place = broker_folder.rstrip("/")
         settings = PkiSettings(cluster=cluster, names=names, port=port or PORT, place=place)
+    with _nothing_left(folder):
+        _write(folder, settings, nodes, more, days, one_machine=one_machine, overwrite=overwrite)
+
+
+@contextmanager
+def _nothing_left(folder: Path) -> Iterator[None]:
+    """Remove what was begun where a cluster could not be: else the next run would take it for one."""
+    ours = next((place for place in (folder, folder / "pki") if not place.exists()), None)
+    try:
+        yield
+    except BaseException:
+        if ours is not None:
+            shutil.rmtree(ours, ignore_errors=True)
+        raise
+
+
+def _write(
+    folder: Path, settings: PkiSettings | None, nodes: tuple[str, ...], more: tuple[str, ...], days: int, *,
+    one_machine: bool, overwrite: bool,
+) -> None:  # fmt: skip
     made = ClusterFolder.opened(folder, settings, (CA_DAYS, days), lambda path: overwrite or _replace(path))  # fmt: skip
     machine = one_machine or (folder / "machine.tar").exists()
     if machine and settings is None and (nodes or more):

@@ -214,6 +214,25 @@ def test_a_mistake_is_one_line_and_writes_nothing(
     assert contents(tmp_path) == {}
 
 
+@pytest.mark.parametrize(
+    "there",
+    [(), ("notes.txt",), ("pki/mine.txt",)],
+    ids=["nothing", "a folder", "an authority's place"],
+)
+def test_what_can_not_begin_leaves_nothing(there: tuple[str, ...], tmp_path: Path) -> None:
+    """A bad name of a node left an authority, which the next run took for a cluster."""
+    folder = tmp_path / "c"
+    for name in there:
+        (folder / name).parent.mkdir(parents=True)
+        (folder / name).write_text("mine")
+    result = init(folder, "--cluster", "lab", "--broker", "127.0.0.1", "good", "bad name!")
+    assert result.exit_code == 64
+    assert contents(folder) == dict.fromkeys(there, b"mine")
+    assert folder.exists() == bool(there)
+    if "pki/mine.txt" not in there:
+        begun(folder, "good")
+
+
 def test_a_cluster_is_not_begun_twice(tmp_path: Path) -> None:
     folder = begun(tmp_path / "c", "dgx01")
     before = contents(folder)
