@@ -54,7 +54,12 @@ class WireError(KilowattError):
 
 
 class BusError(KilowattError):
-    """The broker can't be reached, or refuses a request."""
+    """The broker can't be reached, or refuses a request; `problem` is without the cure."""
+
+    def __init__(self, problem: str, cure: str = "") -> None:
+        super().__init__(f"{problem}. {cure}" if cure else problem)
+        self.problem = problem
+        self.cure = cure
 
 
 class StoreError(KilowattError):

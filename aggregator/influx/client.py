@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import http.client
 import socket
-import ssl
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from urllib.parse import quote, urlencode, urlsplit
 from aggregator.influx.names import bucket
 from aggregator.influx.response import ServerReply
 from aggregator.settings.influx import InfluxApi, InfluxConfig
+from telemetry.text.connection_faults import connection_fault
 
 MOST_ANSWER = 256 * 1024 * 1024
 """Most bytes of a reply to a query."""
@@ -180,14 +180,8 @@ class InfluxClient:
     def _unreachable(self, error: Exception) -> UnreachableError:
         if isinstance(error, TimeoutError):
             words = f"no answer within {self.config.timeout_seconds:g} s"
-        elif isinstance(error, ssl.SSLError):
-            words = f"TLS: {error.reason or error}"
-        elif isinstance(error, OSError) and error.strerror:
-            words = error.strerror
         else:
-            words = str(error) or type(error).__name__
-        if not words[:2].isupper():  # as TLS is
-            words = words[0].lower() + words[1:]
+            words = str(connection_fault(error))
         return UnreachableError(f"{self.config.url}: {words}")
 
 

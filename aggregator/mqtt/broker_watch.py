@@ -8,12 +8,11 @@ certificates would take a second login for the first one's, where two addresses 
 from __future__ import annotations
 
 import asyncio
-import os
-import ssl
 from collections.abc import Callable
 
 from aggregator.impairments import Impairments, ReportedFaults
 from telemetry.errors import ConfigError
+from telemetry.text.connection_faults import connection_fault
 from telemetry.wire.mqtt import BrokerConfig
 
 RULE = "broker_lost"
@@ -64,14 +63,8 @@ async def _fault(broker: BrokerConfig) -> str:
             )
     except TimeoutError:
         return f"no answer in {ANSWER_SECONDS:.0f} s"
-    except ssl.SSLError as error:
-        return f"the handshake of TLS fails: {error.reason or error}"
     except OSError as error:
-        if (
-            error.errno is not None and error.errno > 0
-        ):  # asyncio's own words name the address again
-            return os.strerror(error.errno)
-        return error.strerror or str(error)
+        return connection_fault(error).what
     except ConfigError as error:
         return str(error)
     writer.close()

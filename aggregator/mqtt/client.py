@@ -8,6 +8,7 @@ one place decides, and no state of a broken connection remains.
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import math
 import time
@@ -22,6 +23,7 @@ from aggregator.mqtt.packets import LongPublish, PacketReader
 from api.stats import Stats
 from telemetry.errors import BusError
 from telemetry.runtime.backoff import Backoff
+from telemetry.text.connection_faults import connection_fault
 from telemetry.wire import inventory as messages
 from telemetry.wire.inventory import Command
 from telemetry.wire.mqtt import (
@@ -255,16 +257,15 @@ class FanInClient:
                 {connecting, losing}, timeout=CONNECT_SECONDS, return_when=asyncio.FIRST_COMPLETED
             )
             if not connecting.done():
-                problem = (
-                    "it closed the connection"
-                    if losing.done()
-                    else f"no answer in {CONNECT_SECONDS} s"
-                )
-                raise BusError(f"{where}: {problem}")
+                if not losing.done():
+                    raise BusError(f"{where}: no answer in {CONNECT_SECONDS} s")
+                what, cure = connection_fault(_lost_by(client))
+                raise BusError(f"{where}: {what}", cure)
             try:
                 connecting.result()
             except (OSError, MQTTConnectError) as error:
-                raise BusError(f"{where}: {error}") from error
+                what, cure = connection_fault(error)
+                raise BusError(f"{where}: {what}", cure) from error
         finally:
             for task in (connecting, losing):
                 task.cancel()
@@ -356,6 +357,13 @@ def _unread(client: Client) -> int:
         return unread_bytes(connection._transport.get_extra_info("socket").fileno())  # noqa: SLF001
     except (AttributeError, OSError, ValueError):  # it is just closing: no socket, or number -1
         return 0
+
+
+def _lost_by(client: Client) -> Exception:
+    """Return the error that ended a connection; TLS tells in it, after the handshake, why it refuses our certificate."""
+    closed = getattr(getattr(client._connection, "_protocol", None), "_closed", None)  # noqa: SLF001
+    error = closed.exception() if closed is not None and closed.done() else None
+    return error if isinstance(error, Exception) else ConnectionResetError(errno.ECONNRESET, "")
 
 
 async def _drop(client: Client) -> None:

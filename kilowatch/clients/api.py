@@ -16,6 +16,7 @@ from api.decoding import decode
 from api.errors import ErrorReply
 from telemetry.errors import ConfigError, KilowattError
 from telemetry.files import local_token, secrets
+from telemetry.text.connection_faults import connection_fault
 
 T = TypeVar("T")
 
@@ -91,7 +92,10 @@ class ApiClient:
                 raise _refusal(self.url, error.code, error.read()) from error
         except (OSError, http.client.HTTPException) as error:
             # The text may come from any program that listens there.
-            reason = clean(str(getattr(error, "reason", error)))[:200]
+            found = getattr(error, "reason", error)
+            reason = clean(
+                str(connection_fault(found).what if isinstance(found, OSError) else found)
+            )[:200]
             raise ApiError(
                 f"{self.url}: no aggregator answers ({reason}).{_certificate(error)} Start one with `kilowatch"
                 " aggregate`, or name its address with --http HOST:PORT."

@@ -25,10 +25,12 @@ from kilowatch.recovery.config import RecoverConfig, StepKind, check_program
 from kilowatch.settings import Settings
 from kilowatch.stack.ports import is_free
 from present.units import gibibytes
-from telemetry.errors import ConfigError, KilowattError
+from telemetry.errors import BusError, ConfigError, KilowattError
 from telemetry.text import counted
+from telemetry.text.connection_faults import NOBODY
 from telemetry.wire.mqtt import BrokerConfig, client_id, connect
 
+_NO_BROKER = "apt-get install mosquitto && systemctl start mosquitto; one machine alone: kilowatch run brings its own"
 SMALL_DISK = 2 * 1024**3
 """Free bytes below which `doctor` warns."""
 
@@ -186,12 +188,14 @@ async def broker(config: BrokerConfig) -> DoctorFinding:
         async with asyncio.timeout(8), connect(config, client_id("kilowatch-doctor")):
             pass
     except (KilowattError, TimeoutError) as error:
+        problem, cure = str(error), ""
+        if isinstance(error, BusError):
+            problem, cure = error.problem, error.cure
         return DoctorFinding(
             subject="broker",
             level="fault",
-            text=str(error) or f"{where} does not answer",
-            cure="apt-get install mosquitto && systemctl start mosquitto; one machine alone: "
-            "kilowatch run brings its own",
+            text=problem or f"{where} does not answer",
+            cure=cure if cure and NOBODY not in problem else _NO_BROKER,
         )
     return DoctorFinding(subject="broker", level="ok", text=f"{where} lets us in")
 

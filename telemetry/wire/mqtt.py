@@ -24,8 +24,11 @@ from telemetry.errors import BusError, ConfigError
 from telemetry.files import local_token
 from telemetry.files.secrets import check_readable, read_secret, secret_path
 from telemetry.runtime.backoff import Backoff
+from telemetry.text.connection_faults import connection_fault
 
 log = logging.getLogger(__name__)
+_QUIET = logging.getLogger("kilowatch.paho")
+_QUIET.setLevel(logging.CRITICAL)  # it logs as an error of its own what is raised too
 T = TypeVar("T")
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 15.0
@@ -311,12 +314,13 @@ async def connect(
 def passed_over(failures: Sequence[BusError], used: str) -> None:
     """Log the brokers of the list that did not let us in before the one that did."""
     for failure in failures:
-        log.warning("bus: %s; %s is used instead", failure, used)
+        log.warning("bus: %s; %s is used instead", failure.problem, used)
 
 
 def unreachable(failures: Sequence[BusError]) -> BusError:
     """Return the error of a list of brokers of which none lets us in."""
-    return BusError("; ".join(map(str, failures)))
+    cures = dict.fromkeys(each.cure for each in failures if each.cure)
+    return BusError("; ".join(each.problem for each in failures), " ".join(cures))
 
 
 @asynccontextmanager
@@ -345,6 +349,7 @@ async def _connect_one(
         max_queued_incoming_messages=10_000,
         socket_options=[(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)] if send_buffer else (),
         longest=longest,
+        logger=_QUIET,
     )
     client.address = broker.address
     entered = cancelled = False
@@ -359,7 +364,8 @@ async def _connect_one(
     except aiomqtt.MqttError as error:
         if cancelled:  # and the broker did not answer our farewell
             raise asyncio.CancelledError from error
-        raise BusError(f"MQTT broker {broker.address}: {error}") from error
+        what, cure = connection_fault(error)
+        raise BusError(f"MQTT broker {broker.address}: {what}", cure) from error
     finally:
         if not entered:  # aiomqtt leaves the socket of an abandoned connection open
             client._client.disconnect()  # noqa: SLF001
