@@ -181,7 +181,7 @@ class InfluxClient:
         if isinstance(error, TimeoutError):
             words = f"no answer within {self.config.timeout_seconds:g} s"
         else:
-            words = str(connection_fault(error))
+            words = connection_fault(error).what
         return UnreachableError(f"{self.config.url}: {words}")
 
 

@@ -40,7 +40,7 @@ _TEXTS: tuple[tuple[str, ConnectionFault], ...] = (
     ("alert certificate expired", ConnectionFault("it refuses our certificate, which has expired", _RENEW)),
     ("certificate required|did not return a certificate|alert handshake failure", ConnectionFault("it asks for a certificate, and we have none", "Name ours: cert_file and key_file.")),
     ("alert unknown ca|alert (?:bad certificate|certificate unknown)|alert decrypt error", ConnectionFault("it refuses our certificate: it is from another authority than the one that it trusts", "Take one of its own authority: kilowatch pki node NAME.")),
-    ("wrong version number|record layer failure|packet length too long|http request", ConnectionFault("it does not speak TLS on this port", "Name the port that does (8883 is usual), or set tls = false.")),
+    ("wrong version number|record layer failure|packet length too long|http request", ConnectionFault("it does not speak TLS on this port", "Name its port with TLS (8883 is usual for MQTT), or leave TLS out.")),
     ("unsupported protocol|alert protocol version|no protocols available", ConnectionFault("it speaks another version of TLS", "Update it: TLS 1.2 is the least here.")),
     ("unexpected.eof|eof occurred in violation", ConnectionFault("it closed the connection in the middle of TLS' handshake", _PORT)),
     # What a broker answers.

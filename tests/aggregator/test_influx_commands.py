@@ -132,7 +132,7 @@ def test_nobody_there_and_the_wrong_one_there_are_told_apart(
     assert "no InfluxDB answers there" in wrong.output
     secure = influxd.url.replace("http:", "https:")
     plain = kilowatch("influx", "check", "--config", str(written(tmp_path, secure)))
-    assert f"{secure}: TLS: " in plain.output
+    assert f"{secure}: it does not speak TLS on this port" in plain.output
     other = kilowatch("influx", "check", "--config", str(written(tmp_path, victoria.url)))
     assert other.exit_code == 0
     assert "answers no InfluxQL" in other.output
