@@ -5,15 +5,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import struct
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
 import aiohttp
 
-from aggregator.http.exposition import ExpositionPages, ExpositionSnapshot
+from aggregator.http.exposition import DeviceLabels, ExpositionPages, ExpositionSnapshot
 from aggregator.http.metrics import families_of, own_makers
 from aggregator.http.node_metrics import snapshots_of
 from aggregator.http.rule_input_metrics import RuleInputMetrics
@@ -23,13 +24,14 @@ from aggregator.settings.remote_write import RemoteWriteConfig
 from aggregator.view import AggregatorView, parts_of
 from telemetry.runtime.http_outcome import HttpOutcome, outcome_of
 from telemetry.text.decimals import plain
-from telemetry.wire.exposition import PREFIX
+from telemetry.wire.exposition import PREFIX, Family
 
 log = logging.getLogger(__name__)
 
 SERIES_A_REQUEST = 10_000
 MOST_FRAGMENTS = 1_000_000
 """Devices whose encoded labels are remembered."""
+_NODE = re.compile(r'[{,]node="([^"]*)"')
 Values = dict[bytes, bytes]
 """The 8 bytes of a double by the labels of its series."""
 
@@ -45,6 +47,8 @@ class Gatherer:
         self._names: dict[str, bytes] = {}
         self._labels: dict[str, tuple[str, bytes]] = {}
         self._before: set[bytes] = set()
+        self._left_out: set[str] = set()
+        """Parts of which the last push lacked series."""
         self._more = {"cluster": view.cluster, "job": "kilowatch"}
 
     async def snapshots(self) -> list[ExpositionSnapshot]:
@@ -58,7 +62,7 @@ class Gatherer:
 
     def requests(self, snapshots: Sequence[ExpositionSnapshot], at: int) -> list[tuple[bytes, int]]:
         """Return bodies with their numbers of samples, in a thread. A series that has ended gets one
-        stale marker."""
+        stale marker; one that raises is left out, and its node or family is set aside by name."""
         values = self._values(snapshots)
         ended = self._before.difference(values)
         self._before = set(values)
@@ -71,35 +75,75 @@ class Gatherer:
 
     def _values(self, snapshots: Sequence[ExpositionSnapshot]) -> Values:
         found: Values = {}
+        failed: dict[str, Exception] = {}
         pack = struct.Struct("<d").pack
         if len(self._labels) > MOST_FRAGMENTS:
             self._labels.clear()  # nodes that are gone
-        for name, fragment, value in chain.from_iterable(map(_cells, snapshots)):
-            its = self._labels.get(fragment)
-            if its is None:
-                # `_sum` or `_bucket` of a summary or histogram is a part of the name.
-                suffix, brace, rest = fragment.partition("{")
-                its = self._labels[fragment] = suffix, labels_key(brace + rest, self._more)
-            suffix, rest_key = its
-            start = self._names.get(name + suffix)
-            if start is None:
-                start = self._names[name + suffix] = name_key(name + suffix)
-            found[start + rest_key] = pack(value)
+        for group in chain.from_iterable(map(_groups, snapshots)):
+            try:
+                for name, fragment, value in _cells_of(group):
+                    try:
+                        its = self._labels.get(fragment)
+                        if its is None:
+                            # `_sum` or `_bucket` of a summary or histogram is a part of the name.
+                            suffix, brace, rest = fragment.partition("{")
+                            its = self._labels[fragment] = (
+                                suffix,
+                                labels_key(brace + rest, self._more),
+                            )
+                        suffix, rest_key = its
+                        start = self._names.get(name + suffix)
+                        if start is None:
+                            start = self._names[name + suffix] = name_key(name + suffix)
+                        found[start + rest_key] = pack(value)
+                    except Exception as error:  # noqa: BLE001 - reported by its name
+                        failed[_part_of(name, fragment)] = error
+            except Exception as error:  # noqa: BLE001 - reported by its name
+                failed[f"metrics/{_name_of(group)}/push"] = error
+        self._report(failed)
         return found
+
+    def _report(self, failed: Mapping[str, Exception]) -> None:
+        """Set aside what this push lacks; what the last one lacked alone works again, or is gone."""
+        aside, now = self._view.pages_aside, self._view.now()
+        for part in self._left_out - failed.keys():
+            aside.works(part)
+        for part, error in failed.items():
+            aside.fail(part, error, now)
+        self._left_out = set(failed)
+
+
+def _part_of(name: str, fragment: str) -> str:
+    """Return the name under which a series is set aside: that of its node, else of its family."""
+    node = _NODE.search(fragment)
+    return f"node/{node[1]}/push" if node else f"metrics/{name}/push"
+
+
+def _groups(snapshot: ExpositionSnapshot) -> list[Family | DeviceLabels]:
+    return [*snapshot.families, *snapshot.rows]
+
+
+def _name_of(group: Family | DeviceLabels) -> str:
+    return group.block.name if isinstance(group, DeviceLabels) else group.name
 
 
 def _cells(snapshot: ExpositionSnapshot) -> Iterator[tuple[str, str, float]]:
     """Yield every series of a snapshot: name, labels as a page writes them, value."""
-    for family in snapshot.families:
-        for fragment, value in family.samples:
+    return chain.from_iterable(map(_cells_of, _groups(snapshot)))
+
+
+def _cells_of(group: Family | DeviceLabels) -> Iterator[tuple[str, str, float]]:
+    """Yield every series of a family, or of a block of some nodes."""
+    if not isinstance(group, DeviceLabels):
+        for fragment, value in group.samples:
             if value == value:  # noqa: PLR0124 - NaN: absent
-                yield family.name, fragment, value
-    for rows in snapshot.rows:
-        columns = [*plain(rows.gauges).T.tolist(), *rows.counters.T.tolist()]
-        for name, column in zip(rows.block.names, columns, strict=True):
-            for fragment, value in zip(rows.fragments, column, strict=True):
-                if value == value:  # noqa: PLR0124
-                    yield PREFIX + name, fragment, value
+                yield group.name, fragment, value
+        return
+    columns = [*plain(group.gauges).T.tolist(), *group.counters.T.tolist()]
+    for name, column in zip(group.block.names, columns, strict=True):
+        for fragment, value in zip(group.fragments, column, strict=True):
+            if value == value:  # noqa: PLR0124
+                yield PREFIX + name, fragment, value
 
 
 @dataclass(slots=True)

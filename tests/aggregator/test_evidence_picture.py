@@ -111,4 +111,7 @@ def test_a_key_is_made_once_and_again_where_it_is_none(tmp_path: Path) -> None:
     assert second is not None
     assert second != first
     assert signer_of(tmp_path) == second
+    (tmp_path / FILE).unlink()
+    assert signer_of(tmp_path) not in {None, first, second}
+    assert (tmp_path / FILE).stat().st_mode & 0o777 == 0o600
     assert signer_of(tmp_path / "absent") is None

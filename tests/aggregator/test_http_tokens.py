@@ -478,6 +478,31 @@ async def test_no_token_of_a_broken_file_counts_until_it_is_written_anew(
         assert await status({}) == 401
 
 
+async def test_a_tokens_file_that_others_may_write_opens_nothing(tmp_path: Path) -> None:
+    """They could make tokens. Where they may only since the start, those that were read before stay in force."""
+    path = tmp_path / "tokens.json"
+    secrets = [add_token(path, "bob", AccessScope.ADMIN)]
+    path.chmod(0o620)
+    async with (
+        listening(await small_cluster(), HttpConfig(listen=OPEN, tokens_file=path)) as (_, port),
+        aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session,
+    ):
+
+        async def opened() -> list[bool]:
+            found = []
+            for secret in secrets:
+                async with session.get("/api/v1/nodes", headers=bearer(secret)) as answer:
+                    found.append(answer.status == 200)
+            return found
+
+        assert await opened() == [False]
+        path.chmod(0o600)
+        assert await opened() == [True]
+        secrets.append(add_token(path, "eve", AccessScope.ADMIN))
+        path.chmod(0o602)
+        assert await opened() == [True, False]
+
+
 async def test_a_broken_tokens_file_leaves_loopback_as_the_settings_have_it(tmp_path: Path) -> None:
     """Reading needs no token there unless the settings say so; changing something always does."""
     path = tmp_path / "tokens.json"

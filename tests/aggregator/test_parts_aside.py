@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +23,7 @@ from aggregator.http import (
     use,
 )
 from aggregator.mqtt.power_topics import PowerTopics
+from aggregator.remote import push
 from aggregator.remote.push import Gatherer, _cells
 from aggregator.service import Aggregator
 from aggregator.view import parts_of
@@ -30,6 +32,7 @@ from alerts.message import page as pages
 from alerts.message.page import Links
 from power.report import cluster_parts
 from power.snapshot import documents
+from telemetry.wire.schema import GPU_FAST, SCHEMA
 from tests.aggregator.fake_view import FakeView, give_jobs
 from tests.aggregator.http_client import door
 from tests.aggregator.test_http_circuits import lab
@@ -144,6 +147,41 @@ async def test_the_push_lacks_the_node_that_raises_alone(monkeypatch: pytest.Mon
         assert "node/n1/pages" in view.pages_aside.reasons()
         view.monotonic += 2
     assert await pushed() == everything
+    assert not view.pages_aside.reasons()
+
+
+async def test_the_push_lacks_what_can_t_be_encoded_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the thread: labels of a node, and numbers of a block, which are told by their names."""
+    view = await lab()
+    gatherer = Gatherer(view)
+
+    async def pushed() -> dict[bytes, bytes]:
+        snapshots = await gatherer.snapshots()
+        return await asyncio.to_thread(gatherer._values, snapshots)
+
+    everything = await pushed()
+    with monkeypatch.context() as patch:
+        gatherer._labels.clear()
+        spoil(patch, (push, "labels_key"), lambda labels, _: 'node="n1"' in labels)
+        assert (
+            set(await pushed())
+            == {one for one in everything if b"n1" not in one}
+            != set(everything)
+        )
+        assert view.pages_aside.reasons().keys() == {"node/n1/push"}
+        assert view.pages_aside.failures == 1
+        assert await pushed() != everything
+        assert view.pages_aside.failures == 2
+    assert set(await pushed()) == set(everything)
+    assert not view.pages_aside.reasons()
+    with monkeypatch.context() as patch:
+        wide = len(SCHEMA.blocks[GPU_FAST].gauges)
+        spoil(patch, (push, "plain"), lambda gauges: gauges.shape[1] == wide)
+        lacking = set(everything) - set(await pushed())
+        assert any(b"kilowatch_gpu_power_watts" in one for one in lacking)
+        assert not any(b"kilowatch_node_wall_power_watts" in one for one in lacking)
+        assert view.pages_aside.reasons().keys() == {"metrics/gpu_fast/push"}
+    assert set(await pushed()) == set(everything)
     assert not view.pages_aside.reasons()
 
 

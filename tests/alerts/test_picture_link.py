@@ -43,6 +43,7 @@ def test_a_link_opens_its_own_picture_until_its_end() -> None:
     link = link_of(url)
     assert link[:2] == ("gpu_lost-1", "gpu_lost/dgx-01/GPU-3")
     assert SIGNER.opens(link, NOON)
+    assert LIFE_SECONDS == 7 * 86_400
     assert SIGNER.opens(link, NOON + LIFE_SECONDS * SECOND - 1)
     assert not SIGNER.opens(link, NOON + LIFE_SECONDS * SECOND)
     assert not PictureSigner(b"l" * 32).opens(link, NOON)

@@ -66,7 +66,7 @@ def _here(seed: int, wanted: list[tuple[str, int]]) -> int:
         found.compared += part.compared
         print(
             f"{found.inputs:,} inputs, {len(found.faults)} faults, {found.audited:,} values audited, "
-            f"{found.compared:,} parts of pages, pushes, alerts and stored rows as those of the twin",
+            f"{found.compared:,} parts of pages, pushes, alerts, notices and stored rows as those of the twin",
             flush=True,
         )
     return 1 if found.faults else 0

@@ -30,7 +30,7 @@ class Outcome:
     audited: int = 0
     """Values of the honest node that were compared."""
     compared: int = 0
-    """Pages, pushes, alerts and stored rows of it that were compared with those of the twin."""
+    """Pages, pushes, alerts, notices and stored rows of it that were compared with those of the twin."""
 
 
 def plan(shares: dict[str, int]) -> list[tuple[str, int]]:

@@ -57,6 +57,8 @@ from tests.telemetry.typed import typed
 
 TICK = 128
 """Inputs between two ticks of the rules."""
+PAGES_EVERY = 16
+"""Ticks between two looks at the web pages: they take ten times as long as all else that is compared."""
 
 
 class FuzzError(AssertionError):
@@ -159,6 +161,8 @@ class BusTarget:
                 side.core.commit()
         self._audit_newest()
         self._compare(await self.attacked.shown(), await self.alone.shown())
+        if self.ticks % PAGES_EVERY == 1:
+            self._compare(await self.attacked.pages_served(), await self.alone.pages_served())
         if self.attacked.view.pages_aside.failures:
             raise FuzzError(f"not shown: {self.attacked.view.pages_aside.reasons()}")
 
@@ -192,10 +196,10 @@ class BusTarget:
                 compared += len(got)
         return compared
 
-    def close(self) -> None:
-        """Close both stores."""
+    async def close(self) -> None:
+        """Close both sides."""
         for side in (self.attacked, self.alone):
-            side.close()
+            await side.close()
 
 
 _OURS = {
@@ -446,7 +450,7 @@ async def targets(folder: Path, kinds: set[str]) -> AsyncIterator[dict[str, Targ
     async with contextlib.AsyncExitStack() as stack:
         if kinds & set(BUS):
             bus = BusTarget(folder / "bus")
-            stack.callback(bus.close)
+            stack.push_async_callback(bus.close)
             found.update(dict.fromkeys(BUS, bus))
         if "meter" in kinds:
             found["meter"] = MeterTarget()

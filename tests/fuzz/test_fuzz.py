@@ -113,6 +113,10 @@ async def test_the_twin_finds_what_differs_by_value_or_by_type(tmp_path: Path) -
         node.inventory = msgspec.structs.replace(right, host={**right.host, "rack": "other"})
         found = twin.differences(await target.attacked.shown(), await target.alone.shown())
         assert any("its line in the list of nodes" in one for one in found), found
+        served = await target.attacked.pages_served()
+        assert all(one.startswith("200 <!doctype html>") for one in served.values()), served
+        found = twin.differences(served, await target.alone.pages_served())
+        assert [one.split(": ")[0] for one in found] == [f"the web page {twin.PAGES[0]}"]
         with pytest.raises(targets.FuzzError, match="other than alone"):
             await target.settle()
         node.inventory = right
@@ -125,11 +129,20 @@ async def test_the_twin_finds_what_differs_by_value_or_by_type(tmp_path: Path) -
         assert len(found) > 10
         alerts = [one for one in target.alone.pipeline.alerts() if one.node == twin.HONEST]
         assert alerts, "an XID of the honest node fires"
+        while not target.alone.notices:
+            for side in (target.attacked, target.alone):
+                side.core.now, side.core.wall = side.core.now + 1, side.core.wall + 10**9
+                side.evaluate()
+        assert target.attacked.notices == target.alone.notices
+        assert target.alone.notices[0]["alerts"][0]["labels"]["node"] == twin.HONEST
+        target.attacked.notices.clear()
+        found = twin.differences(await target.attacked.shown(), await target.alone.shown())
+        assert [one.split(": ")[0] for one in found] == ["its notices"]
         texts = [msgspec.structs.replace(one, severity=str(one.severity.value)) for one in alerts]
         assert texts == alerts
         assert twin.differences({"alerts": typed(texts)}, {"alerts": typed(alerts)})
     finally:
-        target.close()
+        await target.close()
 
 
 async def test_a_fault_is_found_and_named_with_its_command() -> None:

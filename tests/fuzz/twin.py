@@ -3,12 +3,16 @@ it must be the same, by value and by type."""
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from aiohttp.test_utils import TestClient, TestServer
+
 from aggregator.alerting.pipeline import AlertPipeline
+from aggregator.assembly.http_server import make_app
 from aggregator.config import StoreConfig
 from aggregator.electrical.service import ElectricalService
 from aggregator.http import dcgm
@@ -19,7 +23,13 @@ from aggregator.http.nodes import describe, device
 from aggregator.http.rule_input_metrics import RuleInputMetrics
 from aggregator.http.sd import target
 from aggregator.remote.push import Gatherer, _cells
+from aggregator.store.executor import StoreExecutor
 from aggregator.view import parts_of
+from aggregator.web.past_readings import SHARED_PAST
+from alerts.incidents.state import IncidentChanges
+from alerts.message.page import Links, page_of
+from alerts.notifiers.channel import Message
+from alerts.notifiers.webhook import Webhook
 from alerts.rules.rule import load
 from api.alerts import Alert
 from power.snapshot.documents import circuit_states, only
@@ -40,6 +50,14 @@ HONEST, HONEST_GPUS = "honest-1", 3
 CIRCUIT = "own"
 """The circuit that the honest node hangs on alone."""
 SITE = f'[circuits.lab]\nbreaker = 60\nnodes = ["mallory-1"]\n[circuits.{CIRCUIT}]\nbreaker = 60\nnodes = ["{HONEST}"]'
+PAGES = (
+    f"/nodes/{HONEST}",
+    *(f"/gpus/GPU-{HONEST}-{row}" for row in range(HONEST_GPUS)),
+    f"/circuits/{CIRCUIT}",
+)
+"""Web pages that are compared."""
+_OPEN = re.compile(r' <span class="n[^"]*">[\d,]+<span class="hidden"> open</span></span>')
+LINKS, HOOK = Links(cluster="default", external="http://aggregator"), Webhook(url="http://hook/")
 EVENT_EVERY = 8
 """Ticks between two XIDs of the honest node."""
 NEWEST = 4_000_000_000
@@ -54,12 +72,13 @@ class Side:
         self.electrical = ElectricalService(
             tomllib.loads(SITE), folder, clock=lambda: self.core.wall
         )
-        self.pipeline = AlertPipeline(
-            load(), lambda *_: None, now=self.core.now, wall=self.core.wall
-        )
+        self.pipeline = AlertPipeline(load(), self._notify, now=self.core.now, wall=self.core.wall)
         self.view = SideView(self)
         self.pages, self.inputs = ExpositionPages(), RuleInputMetrics()
         self.gatherer = Gatherer(self.view)
+        self.notices: list[dict[str, Any]] = []
+        """Bodies that a webhook has got about the honest node and its circuit since the last look."""
+        self._client: TestClient[Any, Any] | None = None
 
     def begin(self) -> None:
         """Hear the honest node's status and inventory."""
@@ -97,14 +116,43 @@ class Side:
             snapshots=() if found is None else found.all(),
         )  # fmt: skip
 
+    def _notify(self, changes: IncidentChanges, _records: object) -> None:
+        """Note what a webhook gets about the honest part. Not a storm's: that of nodes that a broker without an access
+        list lets in lists the others' incidents too, as docs/security.md says."""
+        for notice in changes.notices:
+            incident = notice.incident
+            ours = any(one.node == HONEST or one.name == CIRCUIT for one in incident.alerts)
+            if ours and incident.group.get("rule") != "storm":
+                message = Message(
+                    "hook", notice, page_of(notice, LINKS, notice.at), LINKS, notice.at
+                )
+                self.notices.append(HOOK.body(message))
+
+    async def pages_served(self) -> dict[str, str]:
+        """Return the web pages of the honest node, its GPUs and its circuit as they are served. Without the number of
+        incidents that are open in the cluster, which the menu has; both sides have one clock, so that no time differs."""
+        if self._client is None:
+            app = make_app(self.view)
+            app[SHARED_PAST].seconds = -1.0  # of another clock
+            self._client = TestClient(TestServer(app))
+            await self._client.start_server()
+        found = {}
+        for path in PAGES:
+            async with self._client.get(path, headers={"Cache-Control": "no-cache"}) as answer:
+                found[f"the web page {path}"] = (
+                    f"{answer.status} {_OPEN.sub('', await answer.text())}"
+                )
+        return found
+
     async def shown(self) -> dict[str, Any]:
-        """Return all that is shown, pushed and fired of the honest node, by what it is, with types."""
+        """Return all that is shown, pushed, fired and notified of the honest node, by what it is, with types."""
         core, view = self.core, self.view
         fleet, now = core.fleet, core.now
         node = fleet.nodes[HONEST]
         choice = ColumnChoice(Table.GPU, ("gpu_power_watts", "gpu_temperature_celsius"), (HONEST,))
         snapshots = await snapshots_of(view, self.pages, self.inputs, [node], True)
         pushed = await self.gatherer.snapshots()
+        notices, self.notices = self.notices, []
         electrical, states = self.electrical, []
         if electrical.latest is not None and electrical.site.layout is not None:
             part = only(electrical.latest.circuit, [CIRCUIT])
@@ -126,7 +174,8 @@ class Side:
             "its scrape target": typed(target(node, "a:1", "node", ("labels", "device"))),
             "its circuit": typed(states),
             "its alerts": typed([one for one in self.pipeline.alerts() if one.node == HONEST]),
-            "its newest events": typed([one for one in view.recent_events() if one.node == HONEST and one.at > core.wall - NEWEST]),
+            "its notices": sorted(notices, key=lambda body: (body["groupKey"], body["status"])),
+            "its newest events": typed([one for one in view.recent_events() if one.node == HONEST]),
         }  # fmt: skip
 
     def stored(self) -> dict[str, Any]:
@@ -140,9 +189,11 @@ class Side:
         events = store.events(ARRIVAL - 10**9, until, HONEST, None, 10_000)
         return {**rows, "events": typed([one.event for one in events])}
 
-    def close(self) -> None:
-        """Close the store."""
-        self.core.store.close()
+    async def close(self) -> None:
+        """Close the store and the server."""
+        if self._client is not None:
+            await self._client.close()
+        await self.view.store.close()
 
 
 class SideView(FakeView):
@@ -151,6 +202,7 @@ class SideView(FakeView):
     def __init__(self, side: Side) -> None:
         super().__init__("default")
         self._side = side
+        self.store = StoreExecutor(side.core.store, side.core.stats)
         self.fleet, self.jobs = side.core.fleet, side.core.ingest.jobs
         self.electrical, self.pipeline = side.electrical, side.pipeline
 
@@ -167,8 +219,9 @@ class SideView(FakeView):
         return self._side.pipeline.alerts()
 
     def recent_events(self) -> Sequence[Event]:
-        """Those that came."""
-        return list(reversed(self._side.core.ingest.recent))
+        """Those that came lately."""
+        since = self.wall() - NEWEST
+        return [one for one in reversed(self._side.core.ingest.recent) if one.at > since]
 
 
 def differences(attacked: dict[str, Any], alone: dict[str, Any]) -> list[str]:

@@ -8,8 +8,11 @@ import gzip
 import json
 import lzma
 import resource
+import shutil
 import subprocess
 import sys
+import tarfile
+import zipfile
 import zlib
 from pathlib import Path
 
@@ -17,9 +20,14 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
+from alerts.diagnosis.burst import MOST_BURSTS
+from alerts.diagnosis.diagnosis import Diagnosis
 from collector.recording.file import RecordingHeader, RecordingWriter, Skipped, read
 from collector.ring.segment import RECORDS
+from collector.smi.document import MAX_DEPTH, MAX_GPUS_OF_A_LOG, MAX_VALUES
+from collector.smi.file import documents_of
 from kilowatch.__main__ import main
+from kilowatch.saved_logs import archive
 from kilowatch.saved_logs.reader import SavedLogReader
 from kilowatch.text.alerts import replay_lines
 from telemetry.files.expansion import LimitError, expanded
@@ -162,6 +170,67 @@ def test_a_log_that_is_made_to_be_slow_is_read_in_the_time_of_its_length(
     assert done.returncode in {0, 1, 2, 3}, done.stderr[-500:]
     assert "Traceback" not in done.stderr
     json.loads(done.stdout)
+
+
+def test_gpus_levels_values_and_faults_of_a_log_are_bounded() -> None:
+    """Each of those logs holds more of one of them."""
+    documents = documents_of(HOSTILE_SMI["gpus"], "gpus")
+    assert isinstance(documents, list)
+    assert [len(one.gpus) for one in documents] == [MAX_GPUS_OF_A_LOG]
+    for name in ("values", "depth", "closed", "labels"):
+        documents = documents_of(HOSTILE_SMI[name], name)
+        assert isinstance(documents, list)
+        values = [key for one in documents for gpu in one.gpus for key in gpu.values]
+        assert len(values) <= MAX_VALUES
+        assert name != "values" or len(values) == MAX_VALUES
+        assert max((key.count("/") for key in values), default=0) < MAX_DEPTH
+    diagnosis = Diagnosis()
+    diagnosis.feed(HOSTILE_SMI["kernel"])
+    assert diagnosis.full
+    assert 40_000 < diagnosis.kept <= MOST_BURSTS
+
+
+@pytest.mark.parametrize("kind", ["tar", "zip", "folder"])
+def test_files_of_archives_and_folders_are_bounded_and_no_link_is_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """Nor is an archive in an archive read."""
+    monkeypatch.setattr(archive, "MAX_FILES", 5)
+    folder, beyond = tmp_path / "logs", tmp_path / "secret"
+    folder.mkdir()
+    beyond.write_text(LOST)
+    (folder / "a-link").symlink_to(beyond)
+    (folder / "b").write_text("plain\n")
+    with tarfile.open(tmp_path / "inner.tar", "w") as inner:
+        inner.add(beyond, "dmesg")
+    shutil.copy(tmp_path / "inner.tar", folder / "c.tar")
+    path = folder
+    if kind == "tar":
+        with tarfile.open(path := tmp_path / "logs.tar", "w") as packed:
+            packed.add(folder, "logs")
+    elif kind == "zip":
+        with zipfile.ZipFile(path := tmp_path / "logs.zip", "w") as zipped:
+            for name in ("b", "c.tar"):
+                zipped.write(folder / name, name)
+            link = zipfile.ZipInfo("a-link")
+            link.external_attr = 0o120777 << 16
+            zipped.writestr(link, str(beyond))
+    reader = SavedLogReader()
+    reader.read(path)
+    # An archive in a folder is one of its files.
+    assert [one.node for one in reader.reply().findings] == ["c.tar"] * (kind == "folder")
+    for number in range(5):
+        (folder / f"more-{number}").write_text("plain\n")
+        if kind == "tar":
+            with tarfile.open(path, "a") as packed:
+                packed.add(folder / f"more-{number}", f"more-{number}")
+        elif kind == "zip":
+            with zipfile.ZipFile(path, "a") as zipped:
+                zipped.write(folder / f"more-{number}", f"more-{number}")
+    reader = SavedLogReader()
+    reader.read(path)
+    problems = [problem for file in reader.reply().files for problem in file.problems]
+    assert any("more than 5 files; the first were read" in problem for problem in problems)
 
 
 # -- Recordings ----------------------------------------------------------------------------------

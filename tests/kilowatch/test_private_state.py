@@ -117,6 +117,17 @@ def test_a_second_user_reads_and_commands_nothing() -> None:
             )
 
 
+def test_the_embedded_broker_listens_on_loopback_alone(embedded_broker: Embedded) -> None:
+    places = [
+        line.split()[1]
+        for file in ("tcp", "tcp6")
+        for line in Path("/proc/net", file).read_text().splitlines()[1:]
+        if line.split()[3] == "0A"
+        and int(line.split()[1].rpartition(":")[2], 16) == embedded_broker.port
+    ]
+    assert places == [f"0100007F:{embedded_broker.port:04X}"]
+
+
 @pytest.mark.parametrize(
     ("username", "password"),
     [(None, None), (EMBEDDED_USER, ""), (EMBEDDED_USER, "guess"), ("root", None), ("", "")],

@@ -139,6 +139,8 @@ async def test_a_page_asks_for_the_token_where_reading_needs_one(tmp_path: Path)
         await page.click("#sign-in button")
         await page.until("document.querySelector('main').textContent.includes('lab/2')")
         assert await page.value("location.search") == "?q=n2"
+        kept = "Object.values(sessionStorage).join() + '|' + Object.values(localStorage).join() + '|' + document.cookie"
+        assert await page.value(kept) == f"{client.secret}||"
         await page.click("a[href='circuits/lab%2F2']")
         await page.until("document.querySelector('h1').textContent === 'lab/2'")
         await page.do("history.back()")

@@ -260,6 +260,16 @@ async def test_an_incident_has_what_the_pager_links_to(tmp_path: Path) -> None:
         assert (await client.door.text("/alerts?view=none"))[0] == 400
 
 
+async def test_pages_are_read_only() -> None:
+    """What changes something is an operation of the API, with its scope."""
+    async with door(await lab()) as client:
+        for route in PAGES:
+            path = re.sub(r"\{.*\}", "n1", route)
+            for method in ("POST", "PUT", "PATCH", "DELETE"):
+                status, _, headers = await client.text(path, method=method, headers=client.bearer)
+                assert (status, headers.get("Allow")) == (405, "GET, HEAD, OPTIONS"), path
+
+
 async def test_without_a_token_a_page_elsewhere_has_no_data(tmp_path: Path) -> None:
     """Not even the name of the cluster: only a form for the token."""
     config = HttpConfig(listen="127.0.0.1:0", tokens_file=tmp_path / "t", anonymous_read=False)
