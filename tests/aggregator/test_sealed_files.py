@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -31,19 +32,30 @@ REACH = {Lane.FAST: 3 * SECOND, Lane.SLOW: 45 * SECOND}
 SEQS = range(120)
 
 
-@pytest.fixture
-def feed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Feed:
-    """An hour of nodes a and b that is sealed, a file each, and later frames; queries do not wait
-    for lost files."""
-    monkeypatch.setattr(embedded, "RETRY_SECONDS", -1.0)  # to sleep so long is an error
-    feed = Feed(tmp_path / "data", StoreConfig(slice_rows=240))
+@pytest.fixture(scope="module")
+def sealed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data folder with an hour of nodes a and b that is sealed, a file each."""
+    feed = Feed(tmp_path_factory.mktemp("sealed"), StoreConfig(slice_rows=240))
     for node in "ab":
         feed.hello(node)
         feed.send(node, *SEQS)
     feed.commit()
     feed.wall += HOUR
     feed.seal()
+    feed.store.close()
+    return feed.config.data_dir
+
+
+@pytest.fixture
+def feed(sealed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Feed:
+    """An aggregator that began again over a sealed hour of nodes a and b, and has later frames; queries do not
+    wait for lost files."""
+    monkeypatch.setattr(embedded, "RETRY_SECONDS", -1.0)  # to sleep so long is an error
+    shutil.copytree(sealed, tmp_path / "data")
+    feed = Feed(tmp_path / "data", StoreConfig(slice_rows=240))
+    feed.wall += HOUR
     for node in "ab":
+        feed.hello(node)
         feed.resend(node, *range(120, 130))
     feed.commit()
     return feed

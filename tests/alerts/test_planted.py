@@ -16,14 +16,16 @@ from tests.alerts.planted.cases import FaultCase, cases, drawn, healthy
 from tests.alerts.planted.fleet import PlantedFleet
 from tests.alerts.planted.outcome import outcomes
 from tests.alerts.planted.run import replayed
+from tests.kit.night import size
 
-EVERY = 5.0
+EVERY = size(10.0, 5.0)
 """Seconds between two evaluations of the rules, as `aggregator.rule_seconds` may be: at one a second
 each of the hours is a minute of CPU. Ingest, circuits' input and incidents are at full rate."""
 
 pytestmark = [pytest.mark.systems, pytest.mark.timeout(900)]
 
 
+@pytest.mark.nightly
 def test_a_healthy_hour_notifies_nobody(tmp_path: Path) -> None:
     seed = drawn()["tuning_seeds"][0]
     _, found = replayed(seed, tmp_path, faulty=False, every=EVERY)
@@ -45,6 +47,7 @@ def planted(
     return replayed(seed, tmp_path_factory.mktemp("planted"), faulty=True, every=EVERY)
 
 
+@pytest.mark.nightly
 def test_each_planted_fault_is_notified_once_with_the_right_owner(
     planted: tuple[PlantedFleet, ReplayOutcome],
 ) -> None:
@@ -60,6 +63,7 @@ def test_each_planted_fault_is_notified_once_with_the_right_owner(
     assert [one.title for one in left] == []
 
 
+@pytest.mark.nightly
 def test_alert_quality_says_so(planted: tuple[PlantedFleet, ReplayOutcome]) -> None:
     fleet, found = planted
     rules = found.quality.rules

@@ -24,9 +24,10 @@ from typing import Any
 
 import pytest
 
+from telemetry.runtime.release import release
 from tests.brokers import free_port, wait_for_port
 from tests.kit.waiting import wait_until
-from tests.packaging.built import ENVIRONMENT, wheel
+from tests.packaging.built import ENVIRONMENT, of_release, wheel
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "deploy.md").read_text()
@@ -37,8 +38,8 @@ INSTEAD = re.compile(r"^\| `(systemctl [^`]*)` \| `([^`]*)` \|$", re.MULTILINE)
 """Row of a table: a command, and what does the same on machines without systemd."""
 BLOCKS = re.findall(r"(?m)(?:^    .+\n)+", PAGE)
 """Commands that are typed together."""
-OLD, NEW = "2026.1", "2026.2"
-"""Releases of the two wheels."""
+OLD, NEW = release(), "2099.1"
+"""Releases of the two wheels: of the checkout, and a later one."""
 SECONDS = 300.0
 SIMULATED = {"dgx01": "node-00001", "dgx02": "node-00002", "dgx03": "node-00003"}
 
@@ -106,11 +107,10 @@ class Hall:
             words = [*program, *words[1:]]
         return words
 
-    def publish(self, release: str) -> None:
-        """Build a wheel into the folder from which the machines install."""
-        made = wheel(self.folder / f"release-{release}", release)
+    def publish(self, made: Path) -> None:
+        """Put a wheel into the folder from which the machines install."""
         (self.folder / "wheels").mkdir(exist_ok=True)
-        shutil.move(made, self.folder / "wheels")
+        shutil.copy(made, self.folder / "wheels")
 
     def install(self, machine: str, shared: str | None = None) -> None:
         """Install kilowatch into the machine's `/opt/kilowatch`; what it needs comes from the tests' environment.
@@ -262,10 +262,10 @@ def hall(tmp_path: Path) -> Iterator[Hall]:
         process.wait(60)
 
 
-def upgraded_one_after_the_other(hall: Hall) -> None:
+def upgraded_one_after_the_other(hall: Hall, newer: Path) -> None:
     """The aggregator first; the list shows which nodes are older meanwhile."""
     assert hall.releases() == {"dgx01": (OLD, False), "dgx13": (OLD, False)}
-    hall.publish(NEW)
+    hall.publish(newer)
     hall.upgrade("aggregator", "kilowatch-aggregator")
     hall.until("dgx01", "dgx13")
     assert hall.releases() == {"dgx01": (OLD, True), "dgx13": (OLD, True)}
@@ -276,8 +276,11 @@ def upgraded_one_after_the_other(hall: Hall) -> None:
     hall.until("dgx01", "dgx13")
 
 
-def test_a_cluster_is_set_up_and_lives_as_the_page_says(hall: Hall) -> None:
-    hall.publish(OLD)
+def test_a_cluster_is_set_up_and_lives_as_the_page_says(
+    hall: Hall, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    made = wheel(tmp_path_factory)
+    hall.publish(made)
     hall.install("aggregator", "head")
     hall.install("dgx01")
     hall.install("dgx03", "dgx02")
@@ -319,7 +322,7 @@ def test_a_cluster_is_set_up_and_lives_as_the_page_says(hall: Hall) -> None:
     hall.reload_broker()
     hall.until("dgx01", "dgx13")
 
-    upgraded_one_after_the_other(hall)
+    upgraded_one_after_the_other(hall, of_release(made, hall.folder, NEW))
     address = f"http://127.0.0.1:{hall.prometheus}/api/v1/alertmanagers"
     wait_until(
         lambda: len((reply(address) or {"data": {"activeAlertmanagers": ()}})["data"]["activeAlertmanagers"]) == 1,

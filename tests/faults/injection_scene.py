@@ -248,9 +248,8 @@ class Scene:
                 calm = 0
             elif self._busy or self.pager.at_once or self._sending():
                 calm = 0
-                if (
-                    not loop._ready
-                ):  # until a thread, or the receiver of pages, has something for this one
+                # Until a thread, or the receiver of pages, has something for this one.
+                if not loop._ready:
                     loop._selector.select(0.0005)
             elif (calm := calm + 1) == 3:
                 return

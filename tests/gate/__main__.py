@@ -39,13 +39,19 @@ BESIDE = (
     "tests/alerts/test_planted.py",
     "tests/alerts/test_scenes.py",
     "tests/alerts/test_fault_pairs.py",
+    "tests/faults/test_circuit_faults.py",
+    "tests/faults/test_faults_in_alerts.py",
+    "tests/faults/test_faults_in_ingest.py",
+    "tests/faults/test_faults_in_power.py",
 )
 """What computes in one process: it runs beside the tier that waits, which one busy processor of two does not hurt."""
 ALONE = ("-m", "alone and not long")
+CLUSTER = "tests/cluster"
+"""Where all of these are: to collect the other sixteen thousand takes six seconds, in which nothing else can run."""
 TIERS: tuple[dict[str, tuple[str, ...]], ...] = (
     {"shared": ("-n", str(WORKERS), "--dist", "loadfile", "--no-loadscope-reorder", "-m", "not alone",
                 *(f"--ignore={path}" for path in BESIDE))},
-    {"alone": ALONE, "beside": ("-m", "not alone", *BESIDE)},
+    {"alone": (*ALONE, CLUSTER), "beside": ("-m", "not alone", *BESIDE)},
 )  # fmt: skip
 """One after another, those of a row at the same time: names with arguments of pytest."""
 CALM_LOAD = 1.5

@@ -12,7 +12,7 @@ import pytest
 
 from tests.conftest import ROOT
 from tests.gate import quarantine
-from tests.gate.__main__ import Flaky, main
+from tests.gate.__main__ import CLUSTER, Flaky, main
 from tests.gate.judge import MOST_FAILED, MOST_FLAKY, file_of
 from tests.kit.waiting import FACTOR
 
@@ -262,6 +262,13 @@ def test_tiers_that_run_at_the_same_time_are_judged_each(
     repository.write("test_bad.py", GOOD)
     assert main(["--calm", "0"]) == 0
     assert "gate: 2 passed, 0 failed" in capsys.readouterr().out
+
+
+def test_what_needs_the_machine_to_itself_is_where_its_tier_looks() -> None:
+    mark = ".".join(("mark", "alone"))
+    files = [file for file in (ROOT / "tests").rglob("*.py") if mark in file.read_text("utf-8")]
+    assert files
+    assert all(file.is_relative_to(ROOT / CLUSTER) for file in files), files
 
 
 def test_what_takes_long_to_build_is_left_out_where_its_sources_did_not_change(

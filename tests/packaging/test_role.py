@@ -31,7 +31,7 @@ pytestmark = [
 
 
 @pytest.fixture
-def inventory(tmp_path: Path) -> Path:
+def inventory(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A cluster of `kilowatch init`, and its hosts. Each has what stands for its root."""
     folder = tmp_path / "kilowatch-cluster"
     made = CliRunner().invoke(
@@ -52,7 +52,7 @@ def inventory(tmp_path: Path) -> Path:
                         "ansible_become": False,
                         "kilowatch_cluster": str(folder),
                         "kilowatch_start": False,
-                        "kilowatch_pip": str(wheel(tmp_path)),
+                        "kilowatch_pip": str(wheel(tmp_path_factory)),
                         "kilowatch_pip_arguments": "--no-deps --no-index",
                         "kilowatch_python": sys.executable,
                         "kilowatch_home": str(tmp_path / "{{ inventory_hostname }}/opt/kilowatch"),

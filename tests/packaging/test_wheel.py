@@ -138,10 +138,9 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
     python = folder / "venv/bin/python"
     subprocess.run(
         [str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check",
-         "-c", str(ROOT / "constraints.txt"), str(wheel(folder))],
+         "-c", str(ROOT / "constraints.txt"), str(wheel(tmp_path_factory))],
         check=True, env=ENVIRONMENT, cwd=folder, capture_output=True,
     )  # fmt: skip
-    shutil.rmtree(folder / "source")
     (folder / "work").mkdir()
     (folder / "work/smi.txt").write_text(SMI)
     shutil.copy(ROOT / "docs/sites/home.toml", folder / "work")
