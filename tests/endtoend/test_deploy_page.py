@@ -38,7 +38,8 @@ INSTEAD = re.compile(r"^\| `(systemctl [^`]*)` \| `([^`]*)` \|$", re.MULTILINE)
 """Row of a table: a command, and what does the same on machines without systemd."""
 BLOCKS = re.findall(r"(?m)(?:^    .+\n)+", PAGE)
 """Commands that are typed together."""
-OLD, NEW = release(), "2099.1"
+OLD, NEW_NUMBER = release(), "2099.1"
+NEW = f"{NEW_NUMBER}+{OLD.partition('+')[2]}"
 """Releases of the two wheels: of the checkout, and a later one."""
 SECONDS = 300.0
 SIMULATED = {"dgx01": "node-00001", "dgx02": "node-00002", "dgx03": "node-00003"}
@@ -150,7 +151,7 @@ class Hall:
     def releases(self) -> dict[str, tuple[str, bool]]:
         """Release of each node by `kilowatch nodes list`, and whether it is marked as older."""
         lines = self.type(typed("kilowatch nodes list")).splitlines()
-        found = (re.match(r"(dgx\d\d)\b.*?\b(20\d\d\.\d+)( \(older\))?", line) for line in lines)
+        found = (re.match(r"(dgx\d\d)\b.*?\b(20\d\d\.\d+\+g\w+)( \(older\))?", line) for line in lines)
         return {each[1]: (each[2], each[3] is not None) for each in found if each}
 
     def type(self, command: str, machine: str = "head") -> str:
@@ -322,7 +323,7 @@ def test_a_cluster_is_set_up_and_lives_as_the_page_says(
     hall.reload_broker()
     hall.until("dgx01", "dgx13")
 
-    upgraded_one_after_the_other(hall, of_release(made, hall.folder, NEW))
+    upgraded_one_after_the_other(hall, of_release(made, hall.folder, NEW_NUMBER))
     address = f"http://127.0.0.1:{hall.prometheus}/api/v1/alertmanagers"
     wait_until(
         lambda: len((reply(address) or {"data": {"activeAlertmanagers": ()}})["data"]["activeAlertmanagers"]) == 1,
