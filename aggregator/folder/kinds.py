@@ -41,7 +41,7 @@ KINDS = (
     FileKind("nodes.json", "No node is expected: declare them again with kilowatch nodes expect."),
     FileKind("drift.json", "Deviations count from now on."),
     FileKind("fitness.json", "The past of the fitness begins now."),
-    FileKind("rule_memory.bin", "Rates among peers are counted anew."),
+    FileKind("rule_memory.bin", "Rates among peers are counted anew, and what is usual of GPUs' temperatures is learnt anew, two weeks long."),
     FileKind("homeassistant.json", "What an earlier run has announced to Home Assistant may stay there as unavailable."),
     FileKind("picture.key", "Links to pictures of before are no longer valid."),
     FileKind("tokens.json", "Its tokens count no more, after a restart at the latest: make them anew with kilowatch token add."),

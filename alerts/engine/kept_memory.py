@@ -1,8 +1,8 @@
-"""The memory of windowed outliers over a restart, the growth of counters under load, and of whether nodes had
-work.
+"""The memory of windowed outliers over a restart, the growth of counters under load, of whether nodes had
+work, and of how warm GPUs usually are.
 
-A week of growth can't be counted anew after each restart of the aggregator, and a node that has died has no
-work to be seen. Rows are found again by node and
+A week of growth can't be counted anew after each restart of the aggregator, weeks of temperatures even less, and a node that
+has died has no work to be seen. Rows are found again by node and
 device; ages are kept instead of moments, for the monotonic clock begins anew. Pure.
 """
 
@@ -11,12 +11,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from alerts.engine.rule_evaluator import RuleEvaluator
+from alerts.rules import cooling
 from alerts.rules.condition import ConditionKind
 from alerts.rules.peers import Outlier
 from alerts.rules.presence import IDLE_SECONDS, Worked
@@ -26,14 +28,16 @@ from telemetry.metric import Table
 from telemetry.wire.inventory import Inventory
 
 VERSION = 1
-_ARRAYS: tuple[tuple[str, str, float], ...] = (
-    ("last", "<f8", math.nan),
-    ("current", "<f4", 0.0),
-    ("filled", "<f4", 0.0),
-    ("previous", "<f4", math.nan),
-    (IDLE_SECONDS, "<f4", math.nan),
-)
-"""Arrays that are kept as they are, each with its type and the fill value of its condition; and `seen`, as an age."""
+_ARRAYS: dict[str, tuple[str, float, int | None]] = {
+    "last": ("<f8", math.nan, None),
+    "current": ("<f4", 0.0, None),
+    "filled": ("<f4", 0.0, None),
+    "previous": ("<f4", math.nan, None),
+    IDLE_SECONDS: ("<f4", math.nan, None),
+    **cooling.KEPT,
+}
+"""Arrays that are kept as they are, each with its type, the fill value of its condition and its depth, if it is one of
+several numbers a row; and `seen`, as an age."""
 _SEEN = "seen"
 
 
@@ -99,7 +103,7 @@ class _Arrays:
 
     size: int
     epoch: float
-    arrays: dict[str, npt.NDArray[np.floating]]
+    arrays: dict[str, npt.NDArray[Any]]
 
 
 def keep_memory(
@@ -156,7 +160,7 @@ def _memories(condition: ConditionKind, memory: RowMemory) -> Iterator[RowMemory
     if isinstance(condition, Outlier) and condition.window:
         yield memory
         yield from (memory.part(number) for number in range(1, len(condition.plus) + 1))
-    elif isinstance(condition, Worked):
+    elif isinstance(condition, Worked | cooling.CoolingDrift):
         yield memory
     for number, part in enumerate(condition.parts):
         yield from _memories(part, memory.part(number))
@@ -214,8 +218,11 @@ def _pairs(kept: KeptRows, fleet: Fleet) -> tuple[Index, Index]:
 
 
 def _copied(memory: RowMemory, now: float) -> _Arrays:
-    names = [(name, kind, fill) for name, kind, fill in _ARRAYS if name in memory]
-    arrays = {name: memory.array(name, np.dtype(kind), fill).copy() for name, kind, fill in names}
+    arrays = {
+        name: memory.array(name, np.dtype(kind), fill, depth).copy()
+        for name, (kind, fill, depth) in _ARRAYS.items()
+        if name in memory
+    }
     if _SEEN in memory:
         arrays[_SEEN] = memory.array(_SEEN, np.float32, -np.inf).copy()
     return _Arrays(memory.size, memory.state.get("epoch", now), arrays)
@@ -223,8 +230,8 @@ def _copied(memory: RowMemory, now: float) -> _Arrays:
 
 def _kept(memory: _Arrays, where: Index, now: float) -> dict[str, bytes]:
     found = {
-        name: memory.arrays[name][where].astype(kind).tobytes()
-        for name, kind, _ in _ARRAYS
+        name: memory.arrays[name][..., where].astype(kind).tobytes()
+        for name, (kind, _, _) in _ARRAYS.items()
         if name in memory.arrays
     }
     if _SEEN in memory.arrays:
@@ -233,28 +240,29 @@ def _kept(memory: _Arrays, where: Index, now: float) -> dict[str, bytes]:
     return found
 
 
-def _decoded(arrays: dict[str, bytes], size: int) -> dict[str, npt.NDArray[np.floating]] | None:
+def _decoded(arrays: dict[str, bytes], size: int) -> dict[str, npt.NDArray[Any]] | None:
     """Return the arrays of a memory; None where one has another length."""
-    kinds = {name: kind for name, kind, _ in _ARRAYS} | {_SEEN: "<f4"}
-    found: dict[str, npt.NDArray[np.floating]] = {}
+    found: dict[str, npt.NDArray[Any]] = {}
     for name, body in arrays.items():
-        if name not in kinds or len(body) != size * np.dtype(kinds[name]).itemsize:
+        kind, _, depth = ("<f4", 0.0, None) if name == _SEEN else _ARRAYS.get(name, ("", 0.0, None))
+        shape = (size,) if depth is None else (depth, size)
+        if not kind or len(body) != math.prod(shape) * np.dtype(kind).itemsize:
             return None
-        found[name] = np.frombuffer(body, kinds[name])
+        found[name] = np.frombuffer(body, kind).reshape(shape)
     return found
 
 
 def _resume(
     memory: RowMemory,
-    arrays: dict[str, npt.NDArray[np.floating]],
+    arrays: dict[str, npt.NDArray[Any]],
     old: Sequence[int] | Index,
     new: Index,
     now: float,
     passed: float,
 ) -> None:
-    for name, kind, fill in _ARRAYS:
+    for name, (kind, fill, depth) in _ARRAYS.items():
         if name in arrays:
-            memory.array(name, np.dtype(kind), fill)[new] = arrays[name][old]
+            memory.array(name, np.dtype(kind), fill, depth)[..., new] = arrays[name][..., old]
     if _SEEN in arrays:
         epoch = memory.state.setdefault("epoch", now)
         ages = arrays[_SEEN][old].astype(np.float64) + passed

@@ -19,6 +19,7 @@ from alerts.rules.condition import (
     evaluate_slowly,
     three,
 )
+from alerts.rules.cooling import CoolingDrift
 from alerts.rules.counters import Fraction, Rate, Rises
 from alerts.rules.events import Happens, Repeats
 from alerts.rules.input import RuleInput
@@ -298,6 +299,7 @@ Condition = (
     | Repeats
     | Outlier
     | Drift
+    | CoolingDrift
     | Forecast
     | Frozen
     | Worse

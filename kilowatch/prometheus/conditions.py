@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from alerts.rules.condition import ConditionKind
 from alerts.rules.conditions import AllOf, AnyOf, OfJob, Outlasts
+from alerts.rules.cooling import CoolingDrift
 from alerts.rules.counters import Fraction, Rate, Rises
 from alerts.rules.events import Happens, Repeats
 from alerts.rules.levels import Above, Below, Formula, In
@@ -79,6 +80,8 @@ def promql(kind: ConditionKind, rule: Rule) -> PromQL:
             return outlier(kind, rule)
         case Drift() | Forecast() | Frozen() | Worse():
             return trend(kind, rule)
+        case CoolingDrift():
+            raise NotExpressible("PromQL has no state of what is usual of a GPU at its power")
         case Recurs():
             raise NotExpressible("Prometheus does not know the incidents of a board")
         case (

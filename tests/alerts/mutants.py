@@ -10,6 +10,7 @@ import msgspec
 
 from alerts.rules.condition import ConditionKind
 from alerts.rules.conditions import AllOf, AnyOf, OfJob, Outlasts
+from alerts.rules.cooling import CoolingDrift
 from alerts.rules.counters import Fraction, Rate, Rises
 from alerts.rules.events import Happens, Repeats
 from alerts.rules.levels import Above, Below, Formula, In
@@ -33,6 +34,12 @@ _NUMBERS: dict[type[ConditionKind], dict[str, tuple[float, ...]]] = {
         "window": (2.0, 0.5),
     },
     Drift: {"by": (1.2, 0.8, -1.0), "window": (2.0,), "over": (3.0, 0.0), "after": (2.0, 0.5)},
+    CoolingDrift: {
+        "by": (1.2, 0.8),
+        "clear": (1.3, 0.7),
+        "after": (2.0, 0.5),
+        "cooler": (1.5, 0.6),
+    },
     Forecast: {"level": (1.1, 0.9), "within": (2.0, 0.5), "window": (2.0,)},
     Worse: {"share": (1.15, 0.9)},
     Frozen: {"seconds": (2.0, 0.5)},

@@ -151,7 +151,9 @@ class Hall:
     def releases(self) -> dict[str, tuple[str, bool]]:
         """Release of each node by `kilowatch nodes list`, and whether it is marked as older."""
         lines = self.type(typed("kilowatch nodes list")).splitlines()
-        found = (re.match(r"(dgx\d\d)\b.*?\b(20\d\d\.\d+\+g\w+)( \(older\))?", line) for line in lines)
+        found = (
+            re.match(r"(dgx\d\d)\b.*?\b(20\d\d\.\d+\+g\w+)( \(older\))?", line) for line in lines
+        )
         return {each[1]: (each[2], each[3] is not None) for each in found if each}
 
     def type(self, command: str, machine: str = "head") -> str:
