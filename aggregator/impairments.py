@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from telemetry.runtime.set_aside import reason_of
+from telemetry.runtime.isolation import reason_of
 from telemetry.runtime.supervision import ProgressMarks, TaskState
 from telemetry.text import duration
 

@@ -83,7 +83,7 @@ from telemetry.errors import BusError, ConfigError, KilowattError, NodeError, St
 from telemetry.files.local_token import state_folders
 from telemetry.fleet import Fleet
 from telemetry.notations.slurm import gres_order
-from telemetry.runtime.set_aside import SetAside
+from telemetry.runtime.isolation import Isolation, PartKind
 from telemetry.runtime.supervision import ProgressMarks, Supervisor
 from telemetry.runtime.tasks import TaskGroup, end, first_error
 from telemetry.text import counted
@@ -179,7 +179,7 @@ class Aggregator(SingleView):
         self._held: HeldMessages
         """Only while `run` runs."""
         self.shedding = Shedding()
-        self.pages_aside = SetAside("the part of what is shown")
+        self.pages_aside = Isolation(PartKind.PAGE)
         self._arrivals = ArrivalClock()
         self._shedder = LoadShedder(self.shedding, self.impairments, config.memory_limit_bytes)
         self.marks = ProgressMarks(PROGRESS_LIMITS, VITAL)

@@ -18,7 +18,7 @@ from alerts.engine.restore import AlertRecord
 from alerts.incidents.state import IncidentChanges
 from alerts.journal.journal import Journal, Route
 from telemetry.runtime.backoff import STEADY, Backoff
-from telemetry.runtime.set_aside import LastFault
+from telemetry.runtime.isolation import LastFault
 from telemetry.runtime.worker_threads import WorkerThreads
 
 log = logging.getLogger(__name__)

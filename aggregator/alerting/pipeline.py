@@ -44,7 +44,7 @@ from power.snapshot.snapshot import PowerSnapshot
 from telemetry.devices import Event
 from telemetry.errors import IncidentError
 from telemetry.fleet import Fleet
-from telemetry.runtime.set_aside import reason_of
+from telemetry.runtime.isolation import reason_of
 
 log = logging.getLogger(__name__)
 _NO_FLEET = Fleet()

@@ -53,7 +53,7 @@ from power.site.tariff import price_at
 from power.wiring import Floats
 from telemetry.errors import ConfigError
 from telemetry.fleet import Fleet
-from telemetry.runtime.set_aside import SetAside, reason_of
+from telemetry.runtime.isolation import Isolation, PartKind, reason_of
 from telemetry.runtime.supervision import ProgressMarks, Supervisor
 from telemetry.runtime.tasks import TaskGroup
 from telemetry.wire.mqtt import BrokerConfig
@@ -128,7 +128,7 @@ class ElectricalService:
         """Nodes of the fleet on no circuit of the configuration."""
         self.failure: str | None = None
         """Why there are no power snapshots though there are circuits: a fault of kilowatch's own."""
-        self._aside = SetAside("power:")
+        self._aside = Isolation(PartKind.POWER)
         self._blame_at = -np.inf
         self.latest_at = 0
         """Wall clock of `latest`, ns since 1970."""

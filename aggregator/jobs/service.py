@@ -35,7 +35,7 @@ from telemetry.devices import Event
 from telemetry.errors import WireError
 from telemetry.fleet import Fleet
 from telemetry.notations.slurm import SCHEDULER
-from telemetry.runtime.set_aside import SetAside
+from telemetry.runtime.isolation import Isolation, PartKind
 from telemetry.wire import border
 from telemetry.wire.jobs import (
     ENDED_SECONDS,
@@ -88,7 +88,7 @@ class JobService:
         """Newest list of each node."""
         self.on_list: Callable[[str, NodeJobs | None], None] = lambda *_: None
         """Called with each new list of a node; with None when the node is gone."""
-        self.aside = SetAside("jobs of node")
+        self.aside = Isolation(PartKind.JOBS)
         """Nodes, and jobs by `node/scheduler id`, on which an error of our own was raised; the others go on."""
         self._currency, self._shares = currency, shares
         self.edges = EdgeCounters()

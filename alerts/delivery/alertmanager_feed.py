@@ -22,7 +22,7 @@ from alerts.notifiers.alertmanager import Alertmanager
 from alerts.notifiers.http_sender import HttpSender
 from alerts.notifiers.result import Delivered, Later, Refused
 from api.alerts import Alert
-from telemetry.runtime.set_aside import FIRST_RETRY, SetAside
+from telemetry.runtime.isolation import FIRST_RETRY, Isolation
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ class AlertmanagerFeed:
         links: Links,
         clock: DeliveryClock,
         stored: bytes | None,
-        aside: SetAside,
+        aside: Isolation,
     ) -> None:
         """`aside`: notes where kilowatch itself raises."""
         self.aside = aside

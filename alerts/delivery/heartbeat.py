@@ -16,7 +16,7 @@ from alerts.notifiers import secret
 from alerts.notifiers.http_sender import HttpSender, open_sender
 from alerts.notifiers.result import Delivered
 from telemetry.errors import ConfigError
-from telemetry.runtime.set_aside import LastFault
+from telemetry.runtime.isolation import LastFault
 
 log = logging.getLogger(__name__)
 

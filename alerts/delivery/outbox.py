@@ -32,7 +32,7 @@ from alerts.notifiers.result import Answer, Later
 from api.alerts import Action, Alert, AlertState, ChannelRow, Incident, Severity, Subject
 from api.evidence import EvidenceReply
 from telemetry.errors import ConfigError, did_you_mean
-from telemetry.runtime.set_aside import SetAside
+from telemetry.runtime.isolation import Isolation, PartKind
 from telemetry.runtime.supervision import Supervisor
 from telemetry.runtime.tasks import TaskGroup
 
@@ -150,7 +150,7 @@ class Outbox:
         self._dice = dice or random.Random()  # noqa: S311 - spreads retries, no secret
         self._sender: HttpSender | None = None
         self._router = Router(config)
-        self._aside = SetAside("channel")
+        self._aside = Isolation(PartKind.CHANNEL)
         self._receivers: dict[str, tuple[Alert, list[str]]] = {}
         """By key: an alert, and the Alertmanagers that receive it."""
         self._workers: dict[str, ChannelWorker] = {}

@@ -12,7 +12,7 @@ from alerts.notice import Notice
 from alerts.notifiers.alertmanager import Alertmanager
 from alerts.times import Hours
 from api.alerts import Action, Alert, Matcher, Severity, matches_all
-from telemetry.runtime.set_aside import LastFault
+from telemetry.runtime.isolation import LastFault
 
 log = logging.getLogger(__name__)
 _NOTIFIED = (Severity.PAGE, Severity.TICKET)

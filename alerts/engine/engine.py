@@ -62,7 +62,7 @@ from present.units import kilowatt_hours
 from telemetry.devices import Event
 from telemetry.fleet import Fleet
 from telemetry.metric import Table
-from telemetry.runtime.set_aside import SetAside
+from telemetry.runtime.isolation import Isolation, PartKind
 from telemetry.wire.inventory import Inventory
 
 if TYPE_CHECKING:
@@ -142,13 +142,13 @@ class RuleEngine:
         """Nodes that were removed since the last tick, and why their alerts end."""
         self._turns = 0
         self._texts = _TextState()
-        self.rules_aside = SetAside("rule")
+        self.rules_aside = Isolation(PartKind.RULE)
         """Rules that raised; all others are evaluated."""
-        self.nodes_aside = SetAside("node")
+        self.nodes_aside = Isolation(PartKind.NODE)
         """Nodes whose rows or times raised; the fleet is evaluated without them."""
-        self.events_aside = SetAside("the events of node")
+        self.events_aside = Isolation(PartKind.EVENT)
         """Nodes of whose events one raised; it is evaluated again later."""
-        self.alerts_aside = SetAside("the text of rule")
+        self.alerts_aside = Isolation(PartKind.TEXT)
         """Rules whose alerts have plain texts, because their own can't be made."""
         self.unsettled = False
         """Whether an exception may have lost the begin or end of an alert; its owner compares

@@ -50,7 +50,7 @@ from api.alerts import (
     Silence,
 )
 from telemetry.errors import IncidentError
-from telemetry.runtime.set_aside import SetAside
+from telemetry.runtime.isolation import Isolation, PartKind
 
 T = TypeVar("T")
 Other = TypeVar("Other")
@@ -99,7 +99,7 @@ class IncidentManager:
         self._clock = SteadyClock(clock_of(memory, wall_ns), now, wall_ns)
         self.traits: Callable[[], Mapping[str, Traits]] = dict
         """Returns what each node of the fleet is, by node; assigned by its owner."""
-        self.aside = SetAside("the notification of")
+        self.aside = Isolation(PartKind.NOTIFICATION)
         """Alerts and incidents that raised: each is notified by itself and tried again."""
         self._again: dict[str, Alert] = {}
         """Alerts that could not be applied, by key."""

@@ -10,7 +10,7 @@ from alerts.incidents.index import IncidentIndex
 from alerts.incidents.policy import NotificationTimings
 from alerts.incidents.state import SilenceWindow, TrackedAlert
 from api.alerts import NotificationState, Silence, matches_all
-from telemetry.runtime.set_aside import SetAside
+from telemetry.runtime.isolation import Isolation
 
 LIST_ENDED = 86_400.0
 """Seconds for which a silence that ended is listed."""
@@ -19,7 +19,9 @@ LIST_ENDED = 86_400.0
 class AlertSuppressor:
     """Decides for every firing alert whether it is notified."""
 
-    def __init__(self, index: IncidentIndex, timings: NotificationTimings, aside: SetAside) -> None:
+    def __init__(
+        self, index: IncidentIndex, timings: NotificationTimings, aside: Isolation
+    ) -> None:
         """`aside`: notes the alerts that raise; they are notified as if nothing suppressed them."""
         self._aside = aside
         self._index = index

@@ -53,7 +53,7 @@ from power.site.circuit import ElementKind
 from power.site.layout import SiteLayout
 from power.snapshot.snapshot import PowerSnapshot
 from power.wiring import Flags, Floats
-from telemetry.runtime.set_aside import SetAside
+from telemetry.runtime.isolation import Isolation, PartKind
 
 T = TypeVar("T")
 
@@ -190,7 +190,7 @@ class LivePower:
         """Heat of each breaker when most of its load was reported last: what it is warmer since, nobody measured."""
         self._turn = self._loss_turn = -1
         self._outcome_version = -1
-        self.aside = SetAside("power:")
+        self.aside = Isolation(PartKind.POWER)
         """Nodes, meters, UPSs, budgets, circuits and steps that raised: unknown, and tried again."""
         self._noted: set[str] = set()
         self._facts: LazyFacts | None = None
@@ -339,7 +339,7 @@ class LivePower:
         def works(nodes: Collection[str], meters: Collection[str]) -> bool:
             ledger = self.months.ledger
             trial = copied(self, shared, [(ledger, MonthLedger(ledger.zone))])
-            trial.aside = SetAside("")
+            trial.aside = Isolation(None)
             trial.metering.drop(meters)
             readings = [one for one in tick.readings if one.meter not in meters]
             rows = [self._machine_at[name] for name in nodes]

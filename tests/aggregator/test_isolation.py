@@ -24,7 +24,7 @@ from api.alerts import AlertState
 from telemetry.errors import StoreError
 from telemetry.fleet import Fleet
 from telemetry.metric import Table
-from telemetry.runtime.set_aside import IDLE_SECONDS, SetAside
+from telemetry.runtime.isolation import IDLE_SECONDS, Isolation, PartKind
 from tests.aggregator.alerting_stack import Hall, calls
 from tests.aggregator.feed import ARRIVAL, Feed
 
@@ -351,7 +351,7 @@ async def test_a_fault_of_our_own_in_all_that_is_written_is_named_until_it_is_ov
 
 
 def test_a_part_that_is_set_aside_is_tried_again_with_growing_pauses() -> None:
-    aside = SetAside("rule")
+    aside = Isolation(PartKind.RULE)
     now, tries = 0.0, []
     while now < 300:
         if aside.due("hot", now):

@@ -31,7 +31,7 @@ WHOLE = {
 """By pattern, with the reason."""
 
 EXEMPT = {
-    r"telemetry\.runtime\.(set_aside|supervision|worker_threads|backoff)\..*": "the exception path itself",
+    r"telemetry\.runtime\.(isolation|supervision|worker_threads|backoff)\..*": "the exception path itself",
     r"alerts\.engine\.isolation\..*": "the exception path itself",
     r"aggregator\.impairments\..*": "the exception path itself: where a fault is reported",
     r"aggregator\.alerting\.self_alerts\.(_named|aggregator_key)": "the names that it is reported under",

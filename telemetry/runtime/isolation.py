@@ -1,7 +1,8 @@
-"""Parts set aside after an exception of our own: a rule, a node or a circuit, while the others go on.
+"""Isolation: a part that raises an exception of our own is set aside, while the others go on.
 
 A part that fails is not tried at every tick: a fault that lasts would cost CPU and fill the log. It is
-tried again after growing pauses and comes back by itself. Pure: `now` is an argument.
+tried again after growing pauses and comes back by itself. Each part is of a `PartKind`, which says how the log
+names it and by which rule it is reported (`aggregator/impairments.py`). Pure: `now` is an argument.
 
 `Parts` makes what a page, push or report shows of nodes, circuits and jobs, each by itself: there is nothing
 to spare by a pause, and one that raises is left out.
@@ -11,14 +12,16 @@ from __future__ import annotations
 
 import logging
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from enum import Enum
+from typing import NamedTuple, TypeVar
 
 from telemetry.runtime.backoff import STEADY, Backoff
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
+Other = TypeVar("Other")
 
 FIRST_RETRY, LONGEST_RETRY = 1.0, 60.0
 """Seconds between two tries of a part."""
@@ -26,6 +29,46 @@ IDLE_SECONDS = 600.0
 """Seconds after its pause in which a part was not tried: there is nothing to try any more."""
 _LONGEST_REASON = 300
 _MOST_RECENT = 1000
+
+
+class PartFault(NamedTuple):
+    """What is to be reported of a part that does not work."""
+
+    rule: str
+    """Name of its rule in `alerts/rules/monitor.toml`."""
+    part: str
+    """The part as it is reported: `node/dgx07`, `rule/hot_gpu`, `task/store`."""
+    reason: str
+    whole: bool = False
+    """Whether all of the cluster is blind in this respect, rather than one node, rule or circuit."""
+
+
+class PartKind(Enum):
+    """Kinds of isolated parts: the name of one in the log, the rule of `alerts/rules/monitor.toml` that reports
+    it, its name there, and the rule of what a node lacks where that is another one."""
+
+    RULE = "rule {}", "rule_set_aside", "rule/{}"
+    NODE = "node {}", "node_set_aside", "node/{}"
+    EVENT = "the events of node {}", "node_set_aside", "node/{}"
+    TEXT = "the text of rule {}", "alerting_impaired", "text/{}"
+    NOTIFICATION = "the notification of {}", "alerting_impaired", "{}"
+    CHANNEL = "channel {}", "alerting_impaired", "delivery/{}"
+    POWER = "power: {}", "circuit_set_aside", "{}"
+    INGEST = "ingest of node {}", "node_set_aside", "node/{}/ingest"
+    STORE = "the store of node {}", "node_set_aside", "node/{}/store"
+    JOBS = "jobs of node {}", "node_set_aside", "node/{}/jobs"
+    PAGE = "the part of what is shown {}", "page_set_aside", "{}", "node_set_aside"
+
+    def __init__(self, log_name: str, rule: str, part: str, rule_of_nodes: str = "") -> None:
+        self.log_name, self.part = log_name, part
+        self._rule, self._rule_of_nodes = rule, rule_of_nodes or rule
+
+    def fault(self, name: str, reason: str) -> PartFault:
+        """Return what is reported of a part of this kind."""
+        part = self.part.format(name)
+        return PartFault(
+            self._rule_of_nodes if part.startswith("node/") else self._rule, part, reason
+        )
 
 
 @dataclass(slots=True)
@@ -36,12 +79,20 @@ class _Fault:
     backoff: Backoff
 
 
-class SetAside:
-    """Parts of one kind that failed, with their reasons and the times of their next tries."""
+class Isolation:
+    """Parts of one kind that run by themselves: those that failed, with their reasons and the times of their
+    next tries. Any thread may run one."""
 
-    def __init__(self, what: str) -> None:
-        """`what` names the kind in the log: `rule`, `node`, `circuit`; "" logs nothing."""
-        self._what = what
+    def __init__(
+        self,
+        kind: PartKind | None,
+        name_of: Callable[[str], str] = str,
+        *,
+        passes: tuple[type[Exception], ...] = (),
+    ) -> None:
+        """`kind`: None tells nobody. `name_of`: returns the name under which a part is reported. `passes`:
+        exceptions that are no fault of a part, and go to the caller."""
+        self._kind, self._name_of, self._passes = kind, name_of, passes
         self._faults: dict[str, _Fault] = {}
         self._failed: dict[str, str] = {}
         """Reasons of the failures since `recent` was last called."""
@@ -54,15 +105,47 @@ class SetAside:
     def __len__(self) -> int:
         return len(self._faults)
 
+    def run(
+        self,
+        part: str,
+        now: float,
+        step: Callable[[], T],
+        otherwise: Other,
+        *,
+        pressing: bool = False,
+    ) -> T | Other:
+        """Return what a step of a part returns; `otherwise` where it raises, or until its next try is due.
+        `pressing`: try it in any case, for what is not done now is lost."""
+        if len(self._faults) and not (pressing or self.due(part, now)):
+            return otherwise
+        try:
+            found = step()
+        except self._passes:
+            raise
+        except Exception as error:  # noqa: BLE001 - reported by the part's name
+            self.fail(part, error, now)
+            return otherwise
+        if len(self._faults):
+            self.works(part)
+        return found
+
     def fail(self, part: str, error: BaseException | str, now: float) -> None:
         """Set a part aside until its next try is due; the first failure is logged with its traceback,
         and so is another reason."""
         self.failures += 1
         reason = reason_of(error)
         fault = self._faults.get(part)
-        if self._what and (fault is None or fault.reason != reason):
-            log.error("%s %s is set aside; the others go on. It is tried again by itself. %s", self._what,
-                      part, reason, exc_info=error if isinstance(error, BaseException) else None)  # fmt: skip
+        if self._kind is not None and (fault is None or fault.reason != reason):
+            name, cause = (
+                self._kind.log_name.format(part),
+                error if isinstance(error, BaseException) else None,
+            )
+            log.error(
+                "%s is set aside; the others go on. It is tried again by itself. %s",
+                name,
+                reason,
+                exc_info=cause,
+            )
         if fault is None:
             fault = self._faults[part] = _Fault(reason, Backoff(FIRST_RETRY, LONGEST_RETRY, STEADY))
         fault.reason = self._failed[part] = reason
@@ -85,7 +168,8 @@ class SetAside:
         """Note that a part works; return whether it had been set aside."""
         if self._faults.pop(part, None) is None:
             return False
-        log.warning("%s %s works again", self._what, part)
+        if self._kind is not None:
+            log.warning("%s works again", self._kind.log_name.format(part))
         return True
 
     def keep(self, parts: Iterable[str]) -> None:
@@ -113,6 +197,12 @@ class SetAside:
         failed, self._failed = self._failed, {}
         return failed | self.reasons()
 
+    def faults(self) -> Iterator[PartFault]:
+        """Yield what is to be reported of each part of `recent`."""
+        if self._kind is not None:
+            for part, reason in self.recent().items():
+                yield self._kind.fault(self._name_of(part), reason)
+
     def reasons(self) -> dict[str, str]:
         """Return the reason of each part that is set aside."""
         return {part: fault.reason for part, fault in self._faults.copy().items()}
@@ -122,7 +212,7 @@ class Parts:
     """The parts of one page, push or report: nodes, circuits, jobs, each made by itself. One that raises is left out,
     and set aside as `KIND/NAME/PAGE` until it can be made again. Any thread may make them."""
 
-    def __init__(self, aside: SetAside, page: str, now: float) -> None:
+    def __init__(self, aside: Isolation, page: str, now: float) -> None:
         self._aside = aside
         self._page = page
         self._now = now
