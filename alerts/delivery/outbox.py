@@ -12,7 +12,6 @@ import random
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TypeVar
 
 from alerts.config import HOUR, AlertsConfig
 from alerts.delivery.alertmanager_feed import AlertmanagerFeed
@@ -38,7 +37,6 @@ from telemetry.runtime.tasks import TaskGroup
 
 log = logging.getLogger(__name__)
 _STORE_SECONDS = 1.0
-T = TypeVar("T")
 
 EvidenceOf = Callable[[Notice], Awaitable[EvidenceReply | None]]
 """Returns the evidence of a notice, within a short time; None where it has none."""
@@ -182,8 +180,9 @@ class Outbox:
 
     def wake(self) -> None:
         """Note that deliveries were stored; called on the loop."""
+        now = self._clock.monotonic()
         for name, worker in self._workers.items():
-            self._guarded(f"{name}/wake", worker.wake)
+            self._aside.run(f"{name}/wake", now, worker.wake, None, pressing=True)
 
     def feed(self, alerts: Iterable[Alert]) -> None:
         """Give Alertmanagers all alerts that are notified, and those that have just resolved; called
@@ -202,23 +201,13 @@ class Outbox:
                 firing[name][alert.key] = alert
         self._receivers = receivers
         for name, feed in self._feeds.items():
-            self._guarded(name, partial(feed.update, firing[name]))
+            self._aside.run(name, self._clock.monotonic(), partial(feed.update, firing[name]), None)
 
     def faults(self) -> dict[str, str]:
         """Return the channels on which kilowatch itself raises, or has raised since the last call,
         with the reasons."""
         found, routes = self._aside.recent(), self._router.fault.recent()
         return found | ({"routes": routes} if routes else {})
-
-    def _guarded(self, name: str, step: Callable[[], T]) -> T | None:
-        """Return what a step for a channel returns; None where it raises, which costs this channel."""
-        try:
-            found = step()
-        except Exception as error:  # noqa: BLE001 - reported by the channel's name
-            self._aside.fail(name, error, self._clock.monotonic())
-            return None
-        self._aside.works(name)
-        return found
 
     def _managers_of(self, alert: Alert) -> list[str]:
         """Return the Alertmanagers that an alert is sent to: all, where that can't be told."""
@@ -238,7 +227,7 @@ class Outbox:
             age = None if oldest is None else max(0.0, self._clock.age(oldest))
             found.append(_row(name, worker.channel, [worker.stats], now, waiting, age))
         for name, feed in self._feeds.items():
-            number = self._guarded(f"{name}/waiting", partial(getattr, feed, "waiting")) or 0
+            number = self._aside.run(f"{name}/waiting", now, partial(getattr, feed, "waiting"), 0)
             found.append(_row(name, feed.channel, feed.stats, now, number, None))
         return found
 
@@ -304,7 +293,9 @@ class Outbox:
         """Store the state of feeds that must survive a restart."""
         while True:
             for name, feed in self._feeds.items():
-                body = self._guarded(f"{name}/state", partial(_unsaved, feed))
+                body = self._aside.run(
+                    f"{name}/state", self._clock.monotonic(), partial(_unsaved, feed), None
+                )
                 if body is not None:
                     await self._call(self._journal.store_channel_state, name, body)
             await self._clock.wait(asyncio.Event(), _STORE_SECONDS)
