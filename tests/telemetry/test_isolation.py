@@ -71,6 +71,19 @@ def test_what_would_be_lost_is_tried_during_a_pause() -> None:
     assert isolation.due("checkpoint", 1.0)
 
 
+def test_a_block_that_raises_costs_its_part() -> None:
+    isolation, part = Isolation(PartKind.CHANNEL), Part()
+    for reason, left in (("raises", ["pager"]), ("", [])):
+        part.reason, went_on = reason, False
+        with isolation.attempt("pager", 0.0):
+            part.step()
+            went_on = True
+        assert (went_on, list(isolation.reasons())) == (not reason, left)
+    with pytest.raises(KeyboardInterrupt), isolation.attempt("pager", 0.0):
+        raise KeyboardInterrupt
+    assert len(isolation) == 0
+
+
 def test_an_exception_that_is_the_callers_is_no_fault_of_the_part() -> None:
     isolation = Isolation(PartKind.RULE, passes=(IndexError,))
     with pytest.raises(IndexError):
