@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import partial
 
 import msgspec
 
@@ -96,15 +97,8 @@ class AlertSuppressor:
         return min((at for at in due if at is not None and at > time), default=float("inf"))
 
     def _may_notify(self, tracked: TrackedAlert, time: float) -> bool:
-        part = f"suppression/{tracked.alert.key}"
-        try:
-            found = self._evaluate(tracked, time)
-        except Exception as error:
-            self._aside.fail(part, error, time)
-            return True
-        if len(self._aside):
-            self._aside.works(part)
-        return found
+        part, step = f"suppression/{tracked.alert.key}", partial(self._evaluate, tracked, time)
+        return self._aside.run(part, time, step, True, pressing=True)
 
     def _evaluate(self, tracked: TrackedAlert, time: float) -> bool:
         """Evaluate one alert; return whether it may be notified now."""

@@ -60,15 +60,14 @@ class PartKind(Enum):
     PAGE = "the part of what is shown {}", "page_set_aside", "{}", "node_set_aside"
 
     def __init__(self, log_name: str, rule: str, part: str, rule_of_nodes: str = "") -> None:
-        self.log_name, self.part = log_name, part
+        self.log_name, self._part = log_name, part
         self._rule, self._rule_of_nodes = rule, rule_of_nodes or rule
 
     def fault(self, name: str, reason: str) -> PartFault:
         """Return what is reported of a part of this kind."""
-        part = self.part.format(name)
-        return PartFault(
-            self._rule_of_nodes if part.startswith("node/") else self._rule, part, reason
-        )
+        part = self._part.format(name)
+        rule = self._rule_of_nodes if part.startswith("node/") else self._rule
+        return PartFault(rule, part, reason)
 
 
 @dataclass(slots=True)
