@@ -142,7 +142,7 @@ class RuleEngine:
         """Nodes that were removed since the last tick, and why their alerts end."""
         self._turns = 0
         self._texts = _TextState()
-        self.rules_aside = Isolation(PartKind.RULE)
+        self.rules_aside = Isolation(PartKind.RULE, passes=(NodeFaults,))
         """Rules that raised; all others are evaluated."""
         self.nodes_aside = Isolation(PartKind.NODE)
         """Nodes whose rows or times raised; the fleet is evaluated without them."""
@@ -217,7 +217,7 @@ class RuleEngine:
         counts as silent. `snapshots`: the present power snapshots; a rule on a kind that is missing waits.
         """
         self._now, self._wall, self._behind = now, wall_ns, behind
-        fresh = self._guarded("events seen", lambda: self._evaluated.filter_new(events))
+        fresh = self._run("events seen", lambda: self._evaluated.filter_new(events))
         if fresh is None:  # one that is evaluated twice is better than none
             fresh = list(events)
         self.events_unplaced += sum(event.node not in fleet.nodes for event in fresh)
@@ -266,8 +266,8 @@ class RuleEngine:
             try:
                 changes += self._update_rows(wall_ns)
                 self._rows_known = True
-                placed = self._guarded("events", lambda: self._place_events(wall_ns))
-                self._guarded("peer groups", self._follow_peers)
+                placed = self._run("events", lambda: self._place_events(wall_ns))
+                self._run("peer groups", self._follow_peers)
                 break
             except NodeFaults as faults:  # each time there are fewer nodes
                 for name, error in faults.errors.items():
@@ -282,7 +282,7 @@ class RuleEngine:
             wall_ns,
             self._listening_since,
             {table: [] for table in Table} if placed is None else placed,
-            self._guarded("disturbances/at", lambda: self._disturbances.at) or self._never(),
+            self._run("disturbances/at", lambda: self._disturbances.at) or self._never(),
             self._row_index.drivers,
             self._peer_groups.groups,
             self._peer_groups.jobs.rows,
@@ -290,24 +290,12 @@ class RuleEngine:
             behind=self._behind,
             elsewhere=self._elsewhere,
         )
-        self._guarded(_DISTURBANCES, lambda: self._watch(snapshot))
+        self._run(_DISTURBANCES, lambda: self._watch(snapshot))
         return snapshot
 
-    def _guarded(self, part: str, step: Callable[[], Outcome]) -> Outcome | None:
-        """Return what a step returns that serves some rules only; None where it raises or is set
-        aside. A node that is the cause is raised as such."""
-        if not self.rules_aside.due(part, self._now):
-            return None
-        try:
-            found = step()
-        except NodeFaults:
-            raise
-        except Exception as error:
-            self.rules_aside.fail(part, error, self._now)
-            return None
-        if part in self.rules_aside:
-            self.rules_aside.works(part)
-        return found
+    def _run(self, part: str, step: Callable[[], Outcome]) -> Outcome | None:
+        """Return what a step returns that serves some rules only; None where it raises or is set aside."""
+        return self.rules_aside.run(part, self._now, step, None)
 
     def _follow_peers(self) -> None:
         peers = self._peer_groups
