@@ -53,7 +53,7 @@ from power.site.tariff import price_at
 from power.wiring import Floats
 from telemetry.errors import ConfigError
 from telemetry.fleet import Fleet
-from telemetry.runtime.isolation import Isolation, PartKind, reason_of
+from telemetry.runtime.isolation import Isolation, PartFault, PartKind, reason_of
 from telemetry.runtime.supervision import ProgressMarks, Supervisor
 from telemetry.runtime.tasks import TaskGroup
 from telemetry.wire.mqtt import BrokerConfig
@@ -247,14 +247,15 @@ class ElectricalService:
         """Return what a step beside the circuits returns; None where it raises or is set aside."""
         return self._aside.run(f"circuits/{name}", now, step, None, pressing=pressing)
 
-    def faults(self) -> dict[str, str]:
-        """Return the circuits, meters, nodes, UPSs, budgets and steps that are unknown because of a
-        fault of kilowatch's own, with the reasons."""
-        found = self._aside.recent()
-        return found if self._live is None else found | self._live.aside.recent()
+    def faults(self) -> Iterator[PartFault]:
+        """Yield the circuits, meters, nodes, UPSs, budgets and steps that are unknown because of a fault of
+        kilowatch's own, or have been since the last call."""
+        yield from self._aside.faults()
+        if self._live is not None:
+            yield from self._live.aside.faults()
 
     def set_aside(self) -> dict[str, str]:
-        """Return what is set aside now: `faults`, without what failed since it was last asked for."""
+        """Return what is set aside now: as in `faults`, with the reasons."""
         found = self._aside.reasons()
         return found if self._live is None else found | self._live.aside.reasons()
 

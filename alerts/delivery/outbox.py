@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -31,7 +31,7 @@ from alerts.notifiers.result import Answer, Later
 from api.alerts import Action, Alert, AlertState, ChannelRow, Incident, Severity, Subject
 from api.evidence import EvidenceReply
 from telemetry.errors import ConfigError, did_you_mean
-from telemetry.runtime.isolation import Isolation, PartKind
+from telemetry.runtime.isolation import Isolation, PartFault, PartKind
 from telemetry.runtime.supervision import Supervisor
 from telemetry.runtime.tasks import TaskGroup
 
@@ -203,11 +203,12 @@ class Outbox:
         for name, feed in self._feeds.items():
             self._aside.run(name, self._clock.monotonic(), partial(feed.update, firing[name]), None)
 
-    def faults(self) -> dict[str, str]:
-        """Return the channels on which kilowatch itself raises, or has raised since the last call,
-        with the reasons."""
-        found, routes = self._aside.recent(), self._router.fault.recent()
-        return found | ({"routes": routes} if routes else {})
+    def faults(self) -> Iterator[PartFault]:
+        """Yield the channels on which kilowatch itself raises, or has raised since the last call."""
+        yield from self._aside.faults()
+        routes = self._router.fault.recent()
+        if routes:
+            yield PartKind.CHANNEL.fault("routes", routes)
 
     def _managers_of(self, alert: Alert) -> list[str]:
         """Return the Alertmanagers that an alert is sent to: all, where that can't be told."""

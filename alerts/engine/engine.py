@@ -62,7 +62,7 @@ from present.units import kilowatt_hours
 from telemetry.devices import Event
 from telemetry.fleet import Fleet
 from telemetry.metric import Table
-from telemetry.runtime.isolation import Isolation, PartKind
+from telemetry.runtime.isolation import Isolation, PartFault, PartKind
 from telemetry.wire.inventory import Inventory
 
 if TYPE_CHECKING:
@@ -484,13 +484,16 @@ class RuleEngine:
         """Return what each node is, by node: rack, driver and more."""
         return traits_of(self._fleet, self.node_labels)
 
-    def node_faults(self) -> dict[str, str]:
-        """Return the nodes that are set aside, or one of whose events is, with the reasons."""
-        found = {}
+    def part_faults(self) -> Iterator[PartFault]:
+        """Yield what is to be reported of the rules, nodes, events and texts that are set aside."""
+        blind = len(self.rules_aside) >= max(1, len(self.rules))
+        for fault in self.rules_aside.faults():
+            yield fault._replace(whole=blind)
         for key, reason in self.events_aside.recent().items():
             node, _, event = key.partition("/")
-            found[node] = f"event {event}: {reason}"
-        return found | self.nodes_aside.recent()
+            yield PartKind.EVENT.fault(node, f"event {event}: {reason}")
+        yield from self.nodes_aside.faults()
+        yield from self.alerts_aside.faults()
 
     def alerts(self) -> list[Alert]:
         """Return the alerts that are pending, firing or lately resolved, the worst first."""

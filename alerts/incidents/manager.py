@@ -99,7 +99,7 @@ class IncidentManager:
         self._clock = SteadyClock(clock_of(memory, wall_ns), now, wall_ns)
         self.traits: Callable[[], Mapping[str, Traits]] = dict
         """Returns what each node of the fleet is, by node; assigned by its owner."""
-        self.aside = Isolation(PartKind.NOTIFICATION)
+        self.aside = Isolation(PartKind.NOTIFICATION, _by_rule)
         """Alerts and incidents that raised: each is notified by itself and tried again."""
         self._again: dict[str, Alert] = {}
         """Alerts that could not be applied, by key."""
@@ -471,3 +471,11 @@ class IncidentManager:
                 f"incident {record.key} is over. It can't be acknowledged any more."
             )
         return record
+
+
+def _by_rule(part: str) -> str:
+    """Return a part of the incident manager with the rule in place of the key of an alert or incident:
+    a fault that concerns all alerts is a few parts, and its own alert adds none."""
+    kind, _, key = part.partition("/")
+    rule = key.rpartition("-")[0] if kind == "incident" else key.partition("/")[0]
+    return f"{kind}/{rule}" if rule else part

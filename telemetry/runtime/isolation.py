@@ -53,10 +53,14 @@ class PartKind(Enum):
     TEXT = "the text of rule {}", "alerting_impaired", "text/{}"
     NOTIFICATION = "the notification of {}", "alerting_impaired", "{}"
     CHANNEL = "channel {}", "alerting_impaired", "delivery/{}"
+    QUALITY = "the count of pages of rule {}", "alerting_impaired", "quality/{}"
+    JOURNAL = "the journal of {}", "alerting_impaired", "journal/{}"
+    EVIDENCE = "the evidence of {}", "alerting_impaired", "evidence/{}"
     POWER = "power: {}", "circuit_set_aside", "{}"
     INGEST = "ingest of node {}", "node_set_aside", "node/{}/ingest"
     STORE = "the store of node {}", "node_set_aside", "node/{}/store"
     JOBS = "jobs of node {}", "node_set_aside", "node/{}/jobs"
+    LOOP = "the turn of {}", "loop_failing", "task/{}"
     PAGE = "the part of what is shown {}", "page_set_aside", "{}", "node_set_aside"
 
     def __init__(self, log_name: str, rule: str, part: str, rule_of_nodes: str = "") -> None:

@@ -204,11 +204,13 @@ async def test_a_channel_whose_update_raises_is_tried_again_after_a_pause_and_mi
         for now[0] in (100.0, 100.5, 101.0):
             told.outbox.feed(list(told.alerts.values()))
         assert tries == [100.0, 101.0]
-        assert "IndexError: put in by the test" in told.outbox.faults()["am"]
+        (fault,) = told.outbox.faults()
+        assert fault.part == "delivery/am"
+        assert "IndexError: put in by the test" in fault.reason
         told.outbox.wake()
     now[0] = 103.0
     told.outbox.feed(list(told.alerts.values()))
-    assert (len(feed.state.entries), told.outbox.faults()) == (1, {})
+    assert (len(feed.state.entries), list(told.outbox.faults())) == (1, [])
     journal.close()
 
 
