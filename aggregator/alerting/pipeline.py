@@ -230,7 +230,8 @@ class AlertPipeline:
             missed = self._alone is not None
             if faults or missed or self.engine.unsettled or self.monitor.unsettled:
                 changes += self._missed_changes(changes, whole=not faults)
-            self.engine.unsettled = self.monitor.unsettled = False
+            self.engine.settle()
+            self.monitor.settle()
         for number, alert in enumerate(changes, 1):
             self.fired += alert.state is AlertState.FIRING
             log.info("alert %s %s: %s", alert.key, alert.state, alert.summary)

@@ -9,17 +9,19 @@ from __future__ import annotations
 import contextlib
 from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 import numpy as np
 
-from alerts.engine.isolation import FleetWithout, NodeFaults, culprits
+from alerts.engine.isolated_rules import IsolatedRules
+from alerts.engine.isolation import FleetWithout, NodeFaults
 from alerts.engine.job_index import JobsByNode
 from alerts.engine.kept_memory import KeptMemory, MemoryCopy, keep_memory, resume_memory
 from alerts.engine.peer_groups import PeerGroups
+from alerts.engine.pending_events import PendingEvents
 from alerts.engine.recent_events import (
     DisturbanceTracker,
     EvaluatedEvents,
@@ -77,8 +79,6 @@ STALL = 5.0
 stall of the aggregator itself: no node's frames arrive in it."""
 _MOST_PAUSES = 3
 """Most long pauses in a row; more are a new period, or else no node would ever be silent again."""
-MOST_WAITING = 20_000
-"""Events that wait for a part that is set aside; the oldest are given up."""
 _PIECE = 50
 """Alerts that are made between two yields: a few milliseconds."""
 _DISTURBANCES = "disturbances"
@@ -137,34 +137,40 @@ class RuleEngine:
         """Usual seconds between two calls."""
         self._long_pauses = 0
         """Number of longer pauses in a row."""
-        self._event_age = max([_EVENT_AGE, *(int(rule.keep * 1e9) for rule in rules)])
         self._forgotten: dict[str, str] = {}
         """Nodes that were removed since the last tick, and why their alerts end."""
         self._turns = 0
         self._texts = _TextState()
-        self.rules_aside = Isolation(PartKind.RULE, passes=(NodeFaults,))
+        self._pending = PendingEvents(max([_EVENT_AGE, *(int(rule.keep * 1e9) for rule in rules)]))
+        self._isolated = IsolatedRules(self._pending)
+        self.rules_aside = self._isolated.aside
         """Rules that raised; all others are evaluated."""
         self.nodes_aside = Isolation(PartKind.NODE)
         """Nodes whose rows or times raised; the fleet is evaluated without them."""
-        self.events_aside = Isolation(PartKind.EVENT)
-        """Nodes of whose events one raised; it is evaluated again later."""
         self.alerts_aside = Isolation(PartKind.TEXT)
         """Rules whose alerts have plain texts, because their own can't be made."""
-        self.unsettled = False
-        """Whether an exception may have lost the begin or end of an alert; its owner compares
-        `alerts` with what it knows, and clears this."""
+        self._settled = 0
+        """Failures and recoveries that the owner has made up for."""
         self._without = FleetWithout()
-        self._waiting: list[Event] = []
-        """Events that no complete tick has evaluated."""
-        self._held: list[Event] = []
-        """Events of nodes that have no rows now, or that could not be placed."""
-        self._missed: dict[str, list[Event]] = {}
-        """Events that a rule could not evaluate, by its part."""
         self._plain_texts: set[str] = set()
         """Rules of the alerts that got a plain text since the last tick."""
         self._rows_known = True
         """Whether the rows of the alerts are those of the fleet."""
         self._wall = 0
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether an exception may have lost the begin or end of an alert; its owner compares `alerts` with what
+        it knows, and calls `settle`."""
+        return self._settled != self._disruptions
+
+    def settle(self) -> None:
+        """Note that what exceptions may have lost is made up for."""
+        self._settled = self._disruptions
+
+    @property
+    def _disruptions(self) -> int:
+        return self.rules_aside.turns + self.nodes_aside.turns + self._pending.aside.turns
 
     @property
     def jobs(self) -> JobsByNode:
@@ -221,7 +227,7 @@ class RuleEngine:
         if fresh is None:  # one that is evaluated twice is better than none
             fresh = list(events)
         self.events_unplaced += sum(event.node not in fleet.nodes for event in fresh)
-        self._waiting += fresh
+        self._pending.add(fresh)
         self._settle_texts()
         self._snapshots = {snapshot.kind: snapshot for snapshot in snapshots}
         if not listening or self._paused(now):
@@ -240,15 +246,13 @@ class RuleEngine:
                         continue
                     yield from self._evaluate(evaluator, snapshot, changes)
                 except Exception as error:
-                    self.unsettled = True
                     self.rules_aside.fail(evaluator.rule.name, error, now)
                 yield
         finally:
             self._texts.busy = False
-            del self._waiting[: -MOST_WAITING or None]  # after a failure they are evaluated again
             self._remember(changes, now)
         if "events" not in self.rules_aside:
-            self._waiting = []
+            self._pending.evaluated()
         for name, fault in snapshot.faults.items():
             self._set_aside_node(name, fault)
         self._forget_faults(fleet, snapshot.faults)
@@ -266,7 +270,7 @@ class RuleEngine:
             try:
                 changes += self._update_rows(wall_ns)
                 self._rows_known = True
-                placed = self._run("events", lambda: self._place_events(wall_ns))
+                placed = self._run("events", partial(self._place_events, wall_ns))
                 self._run("peer groups", self._follow_peers)
                 break
             except NodeFaults as faults:  # each time there are fewer nodes
@@ -309,31 +313,17 @@ class RuleEngine:
         energy = snapshot.values("gpu_energy_joules_total", Subject.GPU)
         self._disturbances.watch(energy, self._row_index.owner[Table.LINK], snapshot.now)
 
+    def _place_events(self, wall_ns: int) -> Placed:
+        """Return the rows of the events that wait."""
+        return self._pending.place(
+            self._fleet,
+            self._now,
+            wall_ns,
+            lambda event: self._disturbances.disturb(self._fleet, event, self._now),
+        )
+
     def _never(self) -> dict[Table, Floats]:
         return {table: np.full(self._fleet.size(table), -np.inf) for table in Table}
-
-    def _place_events(self, wall_ns: int) -> Placed:
-        """Return the rows of the events that wait; those of nodes that have no rows now are held."""
-        nodes, oldest = self._fleet.nodes, wall_ns - self._event_age
-        if not (self._held or self._waiting):
-            return place_events(self._fleet, (), oldest).placed
-        waiting, now = [*self._held, *self._waiting], self._now
-        ready = [event for event in waiting if event.node in nodes and self._is_due(event)]
-        found = place_events(
-            self._fleet,
-            ready,
-            oldest,
-            lambda event: self._disturbances.disturb(self._fleet, event, now),
-        )
-        held = {id(event): event for event in waiting}
-        for event in ready:
-            del held[id(event)]
-        for event, error in found.faults:
-            self.events_aside.fail(_event_key(event), error, now)
-            held[id(event)] = event
-        self._waiting = [event for event in waiting if id(event) not in held]
-        self._held = [event for event in held.values() if event.at >= oldest][-MOST_WAITING:]
-        return found.placed
 
     # -- One rule --------------------------------------------------------------------------------
 
@@ -342,7 +332,7 @@ class RuleEngine:
     ) -> Generator[None, None, None]:
         """Evaluate a rule, and add its changes; yield now and then while they are many."""
         evaluator.shown.fresh.clear()
-        entries = self._entries(evaluator, snapshot)
+        entries = self._isolated.step(evaluator, snapshot)
         while evaluator.faults:
             self._note_text(evaluator.rule.name, evaluator.faults.pop())
         for number, (entry, state) in enumerate(entries, 1):
@@ -354,89 +344,12 @@ class RuleEngine:
             if number % _PIECE == 0:
                 yield
 
-    @np.errstate(over="ignore", invalid="ignore")  # a counter may be 1e308: its growth is inf
-    def _entries(
-        self, evaluator: RuleEvaluator, snapshot: FleetSnapshot
-    ) -> list[tuple[Any, AlertState]]:
-        """Evaluate a rule; return the entries that began to fire or have resolved. An exception sets aside
-        this rule or the events that it raises on, and nothing else."""
-        part = evaluator.part
-        missed = self._missed.get(part)
-        if missed or part in self.rules_aside:
-            return self._evaluate_again(evaluator, snapshot)
-        try:
-            return evaluator.step(snapshot)
-        except Exception as error:
-            return self._after(error, evaluator, snapshot)
-
-    def _evaluate_again(
-        self, evaluator: RuleEvaluator, snapshot: FleetSnapshot
-    ) -> list[tuple[Any, AlertState]]:
-        """Evaluate a rule that was set aside, or that has missed events, if its time has come."""
-        part, table, now = evaluator.part, evaluator.subject.table, snapshot.now
-        if not self.rules_aside.due(part, now):
-            self._miss(evaluator, snapshot)
-            return []
-        missed = self._missed.pop(part, [])
-        oldest = snapshot.wall - self._event_age
-        ready = [event for event in missed if self._is_due(event)]
-        later = [event for event in missed if not self._is_due(event)]
-        if later:
-            self._missed[part] = [event for event in later if event.at >= oldest]
-        if table is not None and ready:
-            again = place_events(self._fleet, ready, oldest).placed[table]
-            events = {**snapshot.events, table: [*again, *snapshot.events[table]]}
-            snapshot = replace(snapshot, events=events)
-        try:
-            entries = evaluator.step(snapshot)
-        except Exception as error:
-            return self._after(error, evaluator, snapshot)
-        if self.rules_aside.works(part):
-            self.unsettled = True
-        return entries
-
-    def _after(
-        self, error: Exception, evaluator: RuleEvaluator, snapshot: FleetSnapshot
-    ) -> list[tuple[Any, AlertState]]:
-        """Return the changes of a rule without the events that it raises on; where these are not the
-        cause, set the rule aside: its alerts stay as they are, and its events are evaluated later."""
-        table, now = evaluator.subject.table, snapshot.now
-        self.unsettled = True
-        evaluator.repair()
-        events = [] if table is None else snapshot.events[table]
-        bad = culprits(events, lambda some: not evaluator.raises_on(snapshot, some))
-        if table is not None and bad and len(bad) < max(2, len(events)):
-            good = [pair for pair in events if pair not in bad]
-            try:
-                entries = evaluator.step(replace(snapshot, events={**snapshot.events, table: good}))
-            except Exception:  # the first one is reported
-                evaluator.repair()
-            else:
-                for _, event in bad:
-                    self.events_aside.fail(_event_key(event), error, now)
-                self._missed.setdefault(evaluator.part, []).extend(event for _, event in bad)
-                self.rules_aside.works(evaluator.part)
-                return entries
-        self.rules_aside.fail(evaluator.part, error, now)
-        self._miss(evaluator, snapshot)
-        return []
-
-    def _miss(self, evaluator: RuleEvaluator, snapshot: FleetSnapshot) -> None:
-        """Keep the events of this tick for the time at which a rule works again."""
-        table = evaluator.subject.table
-        events = [] if table is None else snapshot.events[table]
-        if events:
-            missed = self._missed.setdefault(evaluator.part, [])
-            missed.extend(event for _, event in events)
-            del missed[:-MOST_WAITING]
-
     # -- Nodes that are set aside ----------------------------------------------------------------
 
     def _set_aside_node(self, name: str, error: Exception) -> None:
         """Evaluate the fleet without a node until its next try. Its alerts stay as they are: they wait
         for its devices, as after a restart."""
         self.nodes_aside.fail(name, error, self._now)
-        self.unsettled = True
         for evaluator in self._evaluators:
             rows = [row for row, alert in evaluator.shown.items() if alert.node == name]
             self._park(evaluator, rows)
@@ -458,19 +371,10 @@ class RuleEngine:
         if len(self.nodes_aside):
             out = set(self.nodes_aside.waiting(self._now))
             for name in self.nodes_aside.reasons():
-                if name not in out and name not in failed and self.nodes_aside.works(name):
-                    self.unsettled = True
+                if name not in out and name not in failed:
+                    self.nodes_aside.works(name)
             self.nodes_aside.keep(fleet.nodes)
-        if len(self.events_aside):
-            withheld = {_event_key(event) for event in self._held}
-            withheld |= {_event_key(event) for missed in self._missed.values() for event in missed}
-            for key in self.events_aside.reasons():
-                if key not in withheld:
-                    self.events_aside.works(key)
-
-    def _is_due(self, event: Event) -> bool:
-        """Return whether an event may be evaluated: it never raised, or its pause is over."""
-        return not len(self.events_aside) or self.events_aside.due(_event_key(event), self._now)
+        self._pending.settle()
 
     def _settle_texts(self) -> None:
         """Note whose texts could be made again since the last tick."""
@@ -489,9 +393,7 @@ class RuleEngine:
         blind = len(self.rules_aside) >= max(1, len(self.rules))
         for fault in self.rules_aside.faults():
             yield fault._replace(whole=blind)
-        for key, reason in self.events_aside.recent().items():
-            node, _, event = key.partition("/")
-            yield PartKind.EVENT.fault(node, f"event {event}: {reason}")
+        yield from self._pending.faults()
         yield from self.nodes_aside.faults()
         yield from self.alerts_aside.faults()
 
@@ -697,7 +599,6 @@ class RuleEngine:
                     resolved += self._resolve_gone(evaluator, change_here, wall)
                     evaluator.move(change_here)
                 except Exception as error:  # the rule begins anew, and its alerts go on
-                    self.unsettled = True
                     self.rules_aside.fail(evaluator.part, error, self._now)
                     self._park(evaluator, evaluator.shown)
                     evaluator.reset(change_here.size)
@@ -969,10 +870,6 @@ def _job_hit(shown: Alert | None, entry: Any) -> dict[str, str]:
     if shown is None or shown.since != int(entry["began"]):
         return {}
     return {name: shown.labels[name] for name in OF_JOBS if name in shown.labels}
-
-
-def _event_key(event: Event) -> str:
-    return f"{event.node}/{event.id}"
 
 
 def worst_first(alert: Alert) -> tuple[int, int, bool, int, str]:

@@ -101,6 +101,8 @@ class Isolation:
         """Reasons of the failures since `recent` was last called."""
         self.failures = 0
         """Number of failures since the start."""
+        self.turns = 0
+        """The same, with the times at which a part worked again."""
 
     def __contains__(self, part: object) -> bool:
         return part in self._faults
@@ -140,6 +142,7 @@ class Isolation:
         """Set a part aside until its next try is due; the first failure is logged with its traceback,
         and so is another reason."""
         self.failures += 1
+        self.turns += 1
         reason = reason_of(error)
         fault = self._faults.get(part)
         if self._kind is not None and (fault is None or fault.reason != reason):
@@ -175,6 +178,7 @@ class Isolation:
         """Note that a part works; return whether it had been set aside."""
         if self._faults.pop(part, None) is None:
             return False
+        self.turns += 1
         if self._kind is not None:
             log.warning("%s works again", self._kind.log_name.format(part))
         return True
