@@ -562,9 +562,9 @@ class AlertingService:
         if not stats.store_ok:
             problems["store_failing"] = "the store can't be written"
         found: Sequence[PowerSnapshot] = ()
-        engine.owner_of = self.owners.of
+        engine.texts.owner_of = self.owners.of
         with self._turns.turn("labels of nodes"):
-            engine.node_labels, engine.tariff = self._site_facts(fleet, wall)
+            engine.texts.node_labels, engine.texts.tariff = self._site_facts(fleet, wall)
         try:
             found = snapshots(now, wall)
         except Exception as error:  # circuits that can't be computed must not end the other rules

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -34,38 +34,28 @@ from alerts.engine.row_index import (
     RowChange,
     RowIndex,
     SnapshotRowIndex,
-    device_subject,
     devices,
-    snapshot_subject,
 )
-from alerts.engine.rule_evaluator import UNKNOWN_TEXT, Reading, RuleEvaluator
-from alerts.engine.shown_alerts import PlaceFacts
+from alerts.engine.row_texts import RowTexts
+from alerts.engine.rule_evaluator import RuleEvaluator
 from alerts.engine.subjects import (
-    DeviceSubject,
     RowSubject,
-    SnapshotSubject,
-    SubjectInfo,
-    gpu_and_place,
     subject_info,
 )
 from alerts.engine.traits import traits_of
 from alerts.rules.conditions import event_part
 from alerts.rules.gpu_jobs import OF_JOBS
 from alerts.rules.input import AlertPhase, FleetSnapshot
-from alerts.rules.names import format_value, home
 from alerts.rules.recurs import Recurs
 from alerts.rules.row_memory import Floats
 from alerts.rules.rule import Rule, conditions_of
 from api.alerts import Alert, AlertState, Incident, Severity, Subject
 from api.power import SnapshotKind
 from power.snapshot.snapshot import PowerSnapshot
-from present.device.gpu import gpu_name
-from present.units import kilowatt_hours
 from telemetry.devices import Event
 from telemetry.fleet import Fleet
 from telemetry.metric import Table
 from telemetry.runtime.isolation import Isolation, PartFault, PartKind
-from telemetry.wire.inventory import Inventory
 
 if TYPE_CHECKING:
     from alerts.rules.peers_elsewhere import PeersElsewhere
@@ -99,36 +89,25 @@ class _TextState:
     """Whether an evaluation is under way."""
 
 
-OwnerOf = Callable[[str, Inventory | None, Mapping[str, str], str], str]
-"""Function that returns the owner of an alert by its rule, the inventory and labels of its node, and the name of its circuit,
-budget, UPS or supply; "" where nobody is named."""
-
-
 class RuleEngine:
     """The rules with their memories, and the states of their alerts."""
 
     _elsewhere: PeersElsewhere | None = None
     _behind = 0.0
-    owner_of: OwnerOf | None = None
-    """Lookup of the person or team that an alert belongs to; None where nobody is named. Assigned from outside."""
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         self.rules = tuple(rules)
-        self.node_labels: Mapping[str, Mapping[str, str]] = {}
-        """Labels of each node from elsewhere: `circuits`, `rack`, `job`. Assign another mapping when
-        they change."""
-        self.tariff: tuple[float, str] | None = None
-        """Price of a kWh and its currency, where it is configured."""
         self.events_unplaced = 0
         """Number of events of unknown nodes."""
         self._evaluators = list(_evaluators(rules))
-        self._row_index = RowIndex()
+        self._row_index, self._peer_groups = RowIndex(), PeerGroups()
         self._snapshots: dict[SnapshotKind, PowerSnapshot] = {}
         self._snapshot_rows = SnapshotRowIndex()
+        self.texts = RowTexts(self._row_index, self._snapshot_rows, self._peer_groups)
+        """What rows are called, and whose they are."""
         self._restored = RestoredAlerts()
         self._evaluated = EvaluatedEvents()
         self._disturbances = DisturbanceTracker()
-        self._peer_groups = PeerGroups()
         self._repeated = _repeated_faults(rules)
         self._resolved: deque[tuple[float, Alert]] = deque()
         self._fleet = Fleet()
@@ -266,6 +245,7 @@ class RuleEngine:
         self._texts.fresh = False
         while True:
             self._fleet = self._without.of(fleet, self.nodes_aside.waiting(now))
+            self.texts.show(self._fleet, now)
             self._rows_known = False
             try:
                 changes += self._update_rows(wall_ns)
@@ -303,7 +283,7 @@ class RuleEngine:
 
     def _follow_peers(self) -> None:
         peers = self._peer_groups
-        peers.follow(self._fleet, self._row_index, self.node_labels)
+        peers.follow(self._fleet, self._row_index, self.texts.node_labels)
         if self._elsewhere is not None:
             groups, _ = peers.groups("job")
             self._elsewhere.follow(peers.version, groups, peers.identities, peers.jobs.rows)
@@ -386,7 +366,7 @@ class RuleEngine:
 
     def traits(self) -> dict[str, dict[str, list[str]]]:
         """Return what each node is, by node: rack, driver and more."""
-        return traits_of(self._fleet, self.node_labels)
+        return traits_of(self._fleet, self.texts.node_labels)
 
     def part_faults(self) -> Iterator[PartFault]:
         """Yield what is to be reported of the rules, nodes, events and texts that are set aside."""
@@ -417,11 +397,11 @@ class RuleEngine:
         if not self._rows_known:  # the alerts stay as they are
             return
         done = 0
-        context = id(self._fleet), self._fleet.version, self.node_labels, self.jobs.version
+        context = id(self._fleet), self._fleet.version, self.texts.node_labels, self.jobs.version
         for evaluator in self._evaluators:
             if not len(evaluator.machine.entries) and not evaluator.shown:
                 continue
-            for entry, state in evaluator.outdated(context, partial(self._source, evaluator)):
+            for entry, state in evaluator.outdated(context, partial(self.texts.source, evaluator)):
                 self._alert(evaluator, entry, state, int(entry["changed"]))
                 self._texts.turns += 1
                 done += 1
@@ -432,43 +412,6 @@ class RuleEngine:
     def _refresh_all(self) -> None:
         if not self._texts.busy and not self._texts.fresh:
             outcome(self.refresh())
-
-    def _source(self, evaluator: RuleEvaluator, row: int) -> PlaceFacts | None:
-        """Return what the alert of a row says about its place."""
-        try:
-            found = self._subject(evaluator.subject, row)
-            return None if found is None else self._source_of(found)
-        except Exception:  # it is reported where the alert is made
-            return None
-
-    def _source_of(self, found: RowSubject) -> PlaceFacts:
-        if isinstance(found, DeviceSubject):
-            node = found.inventory.node
-            labels = self._labels_of_job(found)
-            return PlaceFacts(found.inventory, self.node_labels.get(node), labels)
-        return PlaceFacts(found.facts, None)
-
-    def _owner(self, evaluator: RuleEvaluator, found: RowSubject) -> str:
-        """Return the person or team that an alert of a subject belongs to."""
-        if self.owner_of is None:
-            return ""
-        if isinstance(found, DeviceSubject):
-            node, name = self._fleet.nodes.get(found.inventory.node), ""
-        else:
-            node, name = self._fleet.nodes.get(found.facts.get("node", "")), found.name
-        inventory = None if node is None else node.inventory
-        labels = {} if inventory is None else self.node_labels.get(inventory.node, {})
-        return self.owner_of(evaluator.rule.name, inventory, labels, name)
-
-    def _labels_of_job(self, found: RowSubject) -> Mapping[str, str]:
-        """Return `job`, `user` and `account` of a subject."""
-        if isinstance(found, SnapshotSubject):
-            return {}
-        gpu, _ = gpu_and_place(found)
-        uuid = None if gpu is None else gpu.uuid
-        if found.table is Table.PORT:  # the job of the GPU beside it
-            uuid = found.inventory.ports[found.position].gpu
-        return self._peer_groups.jobs.labels(found.inventory.node, uuid)
 
     # -- Restarts --------------------------------------------------------------------------------
 
@@ -627,15 +570,17 @@ class RuleEngine:
             if number is not None and evaluator.machine.phase[row] == AlertPhase.FIRING:
                 entry = evaluator.machine.entries[number]
                 try:
-                    info = subject_info(found, self.node_labels, self._labels_of_job(found))
-                    reading = self._reading(evaluator, row)
+                    info = subject_info(
+                        found, self.texts.node_labels, self.texts.labels_of_job(found)
+                    )
+                    reading = self.texts.reading(evaluator, row)
                     yield evaluator.alert(
                         entry,
                         AlertState.RESOLVED,
                         wall,
                         info,
                         reading,
-                        self._owner(evaluator, found),
+                        self.texts.owner(evaluator, found),
                     )
                 except Exception as error:
                     yield self._plain(evaluator, entry, AlertState.RESOLVED, wall, found, error)
@@ -708,17 +653,19 @@ class RuleEngine:
             return evaluator.shown_again(entry, state, at)
         found = None
         try:
-            found = self._subject(evaluator.subject, row)
+            found = self.texts.subject(evaluator.subject, row)
             if found is None:
                 evaluator.shown.pop(row, None)
                 return None
-            job = _job_hit(evaluator.shown.get(row), entry) or self._labels_of_job(found)
+            job = _job_hit(evaluator.shown.get(row), entry) or self.texts.labels_of_job(found)
             info, reading = (
-                subject_info(found, self.node_labels, job),
-                self._reading(evaluator, row),
+                subject_info(found, self.texts.node_labels, job),
+                self.texts.reading(evaluator, row),
             )
-            source = self._source_of(found)
-            alert = evaluator.alert(entry, state, at, info, reading, self._owner(evaluator, found))
+            source = self.texts.source_of(found)
+            alert = evaluator.alert(
+                entry, state, at, info, reading, self.texts.owner(evaluator, found)
+            )
         except Exception as error:  # a plain text is better than no page
             alert = self._plain(evaluator, entry, state, at, found, error)
             evaluator.shown.stale.add(row)  # tried again at the next tick
@@ -744,82 +691,12 @@ class RuleEngine:
                 info = subject_info(subject, {}, {})
         if info is None:
             with contextlib.suppress(Exception):
-                info = self._bare_info(evaluator.subject, int(entry["row"]))
+                info = self.texts.bare_info(evaluator.subject, int(entry["row"]))
         return evaluator.plain_alert(entry, state, at, info, error)
-
-    def _bare_info(self, subject: Subject, row: int) -> SubjectInfo:
-        """Return the names of a row's subject, without the functions that have just failed: an alert
-        keeps its key with and without its texts."""
-        if subject.table is None:
-            name = self._snapshot_rows.known[SnapshotKind(subject)].names[row]
-            monitor = subject is Subject.MONITOR
-            holder, device = name.split("/", 1) if monitor else (str(subject), name)
-            shown = Subject.NODE if monitor else subject
-            return SubjectInfo(shown, holder, device, "", name, f"{subject} {name}", None, {}, {})
-        fleet = self._fleet
-        if subject is Subject.NODE:
-            node, device = fleet.hosts[row] or "", "node"
-            return SubjectInfo(subject, node, device, node, "", node, None, {}, {})
-        if subject is Subject.GPU and (gpu := fleet.gpus[row]) is not None:
-            node, where = gpu[0], gpu_name(gpu[0], gpu[1].index)
-            return SubjectInfo(subject, node, gpu[1].uuid, node, "", where, gpu[1], {}, {})
-        if subject is Subject.LINK and (link := fleet.links[row]) is not None:
-            node, device = link[0], f"{link[1].gpu}/{link[1].number}"
-            return SubjectInfo(subject, node, device, node, "", f"{node} {device}", None, {}, {})
-        if subject is Subject.PORT and (port := fleet.ports[row]) is not None:
-            node, where = port[0], f"{port[0]} port {port[1].name}"
-            return SubjectInfo(subject, node, port[1].id, node, "", where, None, {}, {})
-        if subject is Subject.INSTANCE and (part := fleet.instances[row]) is not None:
-            node, where = part[0], f"{part[0]} MIG {part[1].name}"
-            return SubjectInfo(subject, node, part[1].uuid, node, "", where, None, {}, {})
-        raise KeyError(row)
 
     def _note_text(self, rule: str, error: Exception) -> None:
         self._plain_texts.add(rule)
         self.alerts_aside.fail(rule, error, self._now)
-
-    def _subject(self, subject: Subject, row: int) -> RowSubject | None:
-        if subject.table is not None:
-            return device_subject(self._fleet, subject.table, row)
-        snapshot = self._snapshot_rows.known.get(SnapshotKind(subject))
-        return (
-            None
-            if snapshot is None or row >= len(snapshot.names)
-            else snapshot_subject(snapshot, row)
-        )
-
-    def _reading(self, evaluator: RuleEvaluator, row: int) -> Reading:
-        """Return a function that returns the present value of a metric of a row as text."""
-
-        def reading(metric: str) -> str:
-            if metric == "cost":
-                return self._cost(evaluator.subject, row)
-            subject, at = evaluator.subject, row
-            if subject.snapshot_kind is not None:
-                snapshot = self._snapshot_rows.known.get(subject.snapshot_kind)
-                return format_value(
-                    metric, float("nan" if snapshot is None else snapshot.column(metric)[at])
-                )
-            while subject is not home(metric) and subject is not Subject.NODE:
-                at = int(self._row_index.owner[Table(subject)][at])
-                if at < 0:
-                    return UNKNOWN_TEXT
-                subject = Subject.GPU if subject is Subject.LINK else Subject.NODE
-            return format_value(metric, self._fleet.reading(metric, at, self._now))
-
-        return reading
-
-    def _cost(self, subject: Subject, row: int) -> str:
-        """Return a GPU's energy a day at its present draw, with its cost where a tariff is known."""
-        if subject is not Subject.GPU:
-            return UNKNOWN_TEXT
-        kwh = self._fleet.reading("gpu_power_watts", row, self._now) * 24 / 1000
-        if np.isnan(kwh):
-            return UNKNOWN_TEXT
-        if self.tariff is None:
-            return f"{kilowatt_hours(kwh, exact=True)} a day"
-        price, currency = self.tariff
-        return f"{kilowatt_hours(kwh, exact=True)} or {kwh * price:.2f} {currency} a day"
 
     def _remember(self, changes: Iterable[Alert], now: float) -> None:
         for alert in changes:
