@@ -215,7 +215,7 @@ class LoopTurns(Isolation):
         """Return a block that reports its exception under `task/<name>`, and clears it when it has succeeded."""
         found = self._turns.get(name)
         if found is None:  # once, for each message is in two of them
-            found = self._turns[name] = self.attempt(name, 0.0), rule, whole
+            found = self._turns[name] = self.attempt(name), rule, whole
         return found[0]
 
     def faults(self) -> Iterator[PartFault]:

@@ -540,14 +540,12 @@ class AlertingService:
         ):
             for name, why in reasons.items():
                 yield kind.fault(name, why)
-        for name, why in (
-            ("journal", parts.journal.recent_fault() or parts.writer.fault.recent()),
-            ("wake", parts.writer.unwoken.recent()),
-            ("routes", parts.router.fault.recent()),
-            ("heartbeat", "" if self.heartbeat is None else self.heartbeat.fault.recent()),
-        ):
-            if why:
-                yield PartKind.CHANNEL.fault(name, why)
+        for isolation in (parts.writer.aside, parts.router.aside):
+            yield from isolation.faults()
+        if self.heartbeat is not None:
+            yield from self.heartbeat.aside.faults()
+        if why := parts.journal.recent_fault():
+            yield PartKind.DELIVERY.fault("journal", why)
 
     def _inputs(
         self, fleet: Fleet, snapshots: SnapshotReader, now: float, wall: int

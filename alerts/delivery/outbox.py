@@ -206,9 +206,7 @@ class Outbox:
     def faults(self) -> Iterator[PartFault]:
         """Yield the channels on which kilowatch itself raises, or has raised since the last call."""
         yield from self._aside.faults()
-        routes = self._router.fault.recent()
-        if routes:
-            yield PartKind.CHANNEL.fault("routes", routes)
+        yield from self._router.aside.faults()
 
     def _managers_of(self, alert: Alert) -> list[str]:
         """Return the Alertmanagers that an alert is sent to: all, where that can't be told."""

@@ -53,6 +53,7 @@ class PartKind(Enum):
     TEXT = "the text of rule {}", "alerting_impaired", "text/{}"
     NOTIFICATION = "the notification of {}", "alerting_impaired", "{}"
     CHANNEL = "channel {}", "alerting_impaired", "delivery/{}"
+    DELIVERY = "delivery: {}", "alerting_impaired", "delivery/{}"
     QUALITY = "the count of pages of rule {}", "alerting_impaired", "quality/{}"
     JOURNAL = "the journal of {}", "alerting_impaired", "journal/{}"
     EVIDENCE = "the evidence of {}", "alerting_impaired", "evidence/{}"
@@ -134,7 +135,7 @@ class Isolation:
             self.works(part)
         return found
 
-    def attempt(self, part: str, now: float) -> Attempt:
+    def attempt(self, part: str, now: float = 0.0) -> Attempt:
         """Return a block that ends at an exception, which costs this part; it is tried in any case."""
         return Attempt(self, part, now)
 
@@ -268,29 +269,6 @@ def each(parts: Parts | None, kind: str, names: Sequence[str], make: Callable[[i
     if parts is None:
         return [make(place) for place in range(len(names))]
     return parts.each(kind, names, make)
-
-
-class LastFault:
-    """The last fault of one part that goes on all the same. A fault of an instant is reported once too,
-    although the part has worked again before anybody asked."""
-
-    def __init__(self) -> None:
-        self.reason = ""
-        """Reason of the fault; "" while the part works."""
-        self._missed = ""
-
-    def fail(self, error: BaseException | str) -> None:
-        """Note a fault."""
-        self.reason = self._missed = reason_of(error)
-
-    def works(self) -> None:
-        """Note that the part works."""
-        self.reason = ""
-
-    def recent(self) -> str:
-        """Return the reason of the fault, or of the last one since the last call; "" without any."""
-        missed, self._missed = self._missed, ""
-        return self.reason or missed
 
 
 def reason_of(error: BaseException | str) -> str:
