@@ -16,7 +16,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from telemetry.runtime.isolation import Attempt, Isolation, PartFault, PartKind, reason_of
+from telemetry.runtime.isolation import IsolatedBlock, Isolation, PartFault, PartKind, reason_of
 from telemetry.runtime.supervision import ProgressMarks, TaskState
 from telemetry.text import duration
 
@@ -208,10 +208,10 @@ class LoopTurns(Isolation):
     def __init__(self, impairments: Impairments) -> None:
         super().__init__(PartKind.LOOP)
         self._impairments = impairments
-        self._turns: dict[str, tuple[Attempt, str, bool]] = {}
+        self._turns: dict[str, tuple[IsolatedBlock, str, bool]] = {}
         impairments.watch(self.faults)
 
-    def turn(self, name: str, *, rule: str = "loop_failing", whole: bool = False) -> Attempt:
+    def turn(self, name: str, *, rule: str = "loop_failing", whole: bool = False) -> IsolatedBlock:
         """Return a block that reports its exception under `task/<name>`, and clears it when it has succeeded."""
         found = self._turns.get(name)
         if found is None:  # once, for each message is in two of them

@@ -210,11 +210,9 @@ class Outbox:
 
     def _managers_of(self, alert: Alert) -> list[str]:
         """Return the Alertmanagers that an alert is sent to: all, where that can't be told."""
-        try:
-            return self._router.managers_of(alert)
-        except Exception as error:  # noqa: BLE001 - reported, and sent to one too many
-            self._aside.fail(f"routes/{alert.rule}", error, self._clock.monotonic())
-            return list(self._feeds)
+        find, every = partial(self._router.managers_of, alert), list(self._feeds)
+        now = self._clock.monotonic()
+        return self._aside.run(f"routes/{alert.rule}", now, find, every, pressing=True)
 
     def channels(self) -> list[ChannelRow]:
         """Return the state of each channel."""
@@ -277,15 +275,10 @@ class Outbox:
 
     async def _evidence_of(self, name: str, notice: Notice) -> EvidenceReply | None:
         """Return the evidence of a notice; a fault in it costs the evidence, not the page."""
-        if self._evidence is None:
-            return None
-        try:
-            found = await self._evidence(notice)
-            self._aside.works(f"{name}/evidence")
-        except Exception as error:
-            log.exception("channel %s: %s goes without evidence", name, notice.incident.key)
-            self._aside.fail(f"{name}/evidence", error, self._clock.monotonic())
-            return None
+        found = None
+        if self._evidence is not None:
+            with self._aside.attempt(f"{name}/evidence", self._clock.monotonic()):
+                found = await self._evidence(notice)
         return found
 
     async def _store_states(self) -> None:

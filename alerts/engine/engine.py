@@ -128,6 +128,7 @@ class RuleEngine:
         """Nodes whose rows or times raised; the fleet is evaluated without them."""
         self.alerts_aside = Isolation(PartKind.TEXT)
         """Rules whose alerts have plain texts, because their own can't be made."""
+        self._isolations = self.rules_aside, self.nodes_aside, self._pending.aside
         self._settled = 0
         """Failures and recoveries that the owner has made up for."""
         self._without = FleetWithout()
@@ -141,15 +142,11 @@ class RuleEngine:
     def unsettled(self) -> bool:
         """Whether an exception may have lost the begin or end of an alert; its owner compares `alerts` with what
         it knows, and calls `settle`."""
-        return self._settled != self._disruptions
+        return self._settled != sum(one.turns for one in self._isolations)
 
     def settle(self) -> None:
         """Note that what exceptions may have lost is made up for."""
-        self._settled = self._disruptions
-
-    @property
-    def _disruptions(self) -> int:
-        return self.rules_aside.turns + self.nodes_aside.turns + self._pending.aside.turns
+        self._settled = sum(one.turns for one in self._isolations)
 
     @property
     def jobs(self) -> JobsByNode:
@@ -525,14 +522,12 @@ class RuleEngine:
         for table, change in (self._row_index.update(self._fleet) or {}).items():
             changes[Subject(table)] = change
         for kind, snapshot in list(self._snapshots.items()):
-            try:
+            part, moved = f"rows/{kind}", None
+            with self.rules_aside.attempt(part, self._now):
                 moved = self._snapshot_rows.update(snapshot)
-            except Exception as error:  # its rules wait, as they do without a snapshot
-                self.rules_aside.fail(f"rows/{kind}", error, self._now)
+            if part in self.rules_aside:  # its rules wait, as they do without a snapshot
                 del self._snapshots[kind]
-                continue
-            self.rules_aside.works(f"rows/{kind}")
-            if moved is not None:
+            elif moved is not None:
                 changes[Subject(kind)] = moved
         resolved: list[Alert] = []
         for evaluator in self._evaluators:

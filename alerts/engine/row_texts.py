@@ -1,4 +1,4 @@
-"""What alerts say of a row of the fleet or of a power snapshot: its names, its place, its readings and its owner."""
+"""The facts of a row of the fleet or of a power snapshot that alerts name: its place, its readings and its owner."""
 
 from __future__ import annotations
 

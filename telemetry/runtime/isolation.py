@@ -32,7 +32,7 @@ _MOST_RECENT = 1000
 
 
 class PartFault(NamedTuple):
-    """What is to be reported of a part that does not work."""
+    """A part that does not work, as it is to be reported."""
 
     rule: str
     """Name of its rule in `alerts/rules/monitor.toml`."""
@@ -96,7 +96,7 @@ class Isolation:
     ) -> None:
         """`kind`: None tells nobody. `name_of`: returns the name under which a part is reported. `passes`:
         exceptions that are no fault of a part, and go to the caller."""
-        self._kind, self._name_of, self._passes = kind, name_of, passes
+        self._kind, self._name_of, self.passes = kind, name_of, passes
         self._faults: dict[str, _Fault] = {}
         self._failed: dict[str, str] = {}
         """Reasons of the failures since `recent` was last called."""
@@ -126,7 +126,7 @@ class Isolation:
             return otherwise
         try:
             found = step()
-        except self._passes:
+        except self.passes:
             raise
         except Exception as error:  # noqa: BLE001 - reported by the part's name
             self.fail(part, error, now)
@@ -135,9 +135,9 @@ class Isolation:
             self.works(part)
         return found
 
-    def attempt(self, part: str, now: float = 0.0) -> Attempt:
+    def attempt(self, part: str, now: float = 0.0) -> IsolatedBlock:
         """Return a block that ends at an exception, which costs this part; it is tried in any case."""
-        return Attempt(self, part, now)
+        return IsolatedBlock(self, part, now)
 
     def fail(self, part: str, error: BaseException | str, now: float) -> None:
         """Set a part aside until its next try is due; the first failure is logged with its traceback,
@@ -220,7 +220,7 @@ class Isolation:
         return {part: fault.reason for part, fault in self._faults.copy().items()}
 
 
-class Attempt:
+class IsolatedBlock:
     """A `with` block of `Isolation.attempt`: a generator's would take 2 us more."""
 
     __slots__ = ("_isolation", "_now", "_part")
@@ -235,7 +235,7 @@ class Attempt:
         if error is None:
             if len(self._isolation):
                 self._isolation.works(self._part)
-        elif isinstance(error, Exception):
+        elif isinstance(error, Exception) and not isinstance(error, self._isolation.passes):
             self._isolation.fail(self._part, error, self._now)
             return True
         return False

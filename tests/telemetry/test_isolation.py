@@ -88,6 +88,8 @@ def test_an_exception_that_is_the_callers_is_no_fault_of_the_part() -> None:
     isolation = Isolation(PartKind.RULE, passes=(IndexError,))
     with pytest.raises(IndexError):
         isolation.run("rows", 0.0, Part().step, None)
+    with pytest.raises(IndexError), isolation.attempt("rows"):
+        Part().step()
     assert isolation.failures == 0
 
 
