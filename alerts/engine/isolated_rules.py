@@ -28,12 +28,12 @@ class IsolatedRules:
     @np.errstate(over="ignore", invalid="ignore")  # a counter may be 1e308: its growth is inf
     def step(self, evaluator: RuleEvaluator, snapshot: FleetSnapshot) -> Entries:
         """Evaluate a rule; return the entries that began to fire or have resolved, none where it raises."""
-        part, table = evaluator.part, evaluator.subject.table
+        part = evaluator.part
         if part in self.aside or self._pending.has_missed(part):
             if not self.aside.due(part, snapshot.now):
                 self._miss(evaluator, snapshot)
                 return []
-            snapshot = self._pending.with_missed(part, table, snapshot)
+            snapshot = self._pending.with_missed(part, evaluator.subject.table, snapshot)
         try:
             entries = evaluator.step(snapshot)
         except Exception as error:  # noqa: BLE001 - reported by the rule's name
