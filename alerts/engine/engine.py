@@ -25,7 +25,6 @@ from alerts.engine.pending_events import PendingEvents
 from alerts.engine.recent_events import (
     DisturbanceTracker,
     EvaluatedEvents,
-    Placed,
     place_events,
 )
 from alerts.engine.repeated_faults import RepeatedFaultFinder
@@ -247,7 +246,9 @@ class RuleEngine:
             try:
                 changes += self._update_rows(wall_ns)
                 self._rows_known = True
-                placed = self._run("events", partial(self._place_events, wall_ns))
+                placed = self._run(
+                    "events", lambda: self._pending.place(self._fleet, now, wall_ns, self._disturb)
+                )
                 self._run("peer groups", self._follow_peers)
                 break
             except NodeFaults as faults:  # each time there are fewer nodes
@@ -290,14 +291,8 @@ class RuleEngine:
         energy = snapshot.values("gpu_energy_joules_total", Subject.GPU)
         self._disturbances.watch(energy, self._row_index.owner[Table.LINK], snapshot.now)
 
-    def _place_events(self, wall_ns: int) -> Placed:
-        """Return the rows of the events that wait."""
-        return self._pending.place(
-            self._fleet,
-            self._now,
-            wall_ns,
-            lambda event: self._disturbances.disturb(self._fleet, event, self._now),
-        )
+    def _disturb(self, event: Event) -> None:
+        self._disturbances.disturb(self._fleet, event, self._now)
 
     def _never(self) -> dict[Table, Floats]:
         return {table: np.full(self._fleet.size(table), -np.inf) for table in Table}

@@ -12,10 +12,10 @@ _GATE = "the one way of all changes from the rules to the journal; they are kept
 _CLOCK = "the clock of all deliveries, which are none's in particular"
 
 WHOLE = {
-    r"alerts\.engine\.engine\.RuleEngine\.(evaluate|steps|_snapshot|_update_rows|_place_events)": _FRAME,
+    r"alerts\.engine\.engine\.RuleEngine\.(evaluate|steps|_snapshot|_update_rows)": _FRAME,
     r"alerts\.engine\.engine\.RuleEngine\.(_run|_paused|_settle_texts|_remember)": _FRAME,
     r"alerts\.engine\.engine\.outcome": _FRAME,
-    r"alerts\.engine\.pending_events\.(PendingEvents\.(add|evaluated|place|settle|_is_due)|_key)": _FRAME,
+    r"alerts\.engine\.pending_events\.PendingEvents\.(add|place|_is_due)": _FRAME,
     r"alerts\.engine\.row_index\.(RowIndex\.(update|_change|_own)|_drivers|_devices_before)": _FRAME,
     r"alerts\.engine\.recent_events\.place_events": _FRAME,
     r"alerts\.engine\.state_machine\.AlertStateMachine\.phase": _FRAME,
