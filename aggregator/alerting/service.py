@@ -151,7 +151,6 @@ class AlertingService:
         self.impairments = impairments or Impairments()
         """Problems of the aggregator itself, of all its parts."""
         self._turns = LoopTurns(self.impairments)
-        self.impairments.watch(self._faults)
         self._config = config
         self._timings = timings or timings_of(config.alerts)
         self._rules = rules
@@ -162,6 +161,7 @@ class AlertingService:
         beat = config.alerts.heartbeat
         if beat is not None:
             self.heartbeat = Heartbeat(beat, proxy=config.alerts.proxy)
+            self.impairments.watch(self.heartbeat.aside.faults)
         self.evidence_of: Callable[[Journal], EvidenceSource] | None = None
         """Makes what collects evidence; without it there is none."""
         self._more_parts = more_parts
@@ -344,6 +344,9 @@ class AlertingService:
                     journal, policies_of(self._rules), self._timings, pipeline.follow, outbox.wake
                 )
             self._parts = _Parts(pipeline, journal, writer, outbox, router, evidence, signer)
+            self.impairments.watch(
+                outbox.faults, router.aside.faults, writer.aside.faults, self._faults
+            )
             clock = journal.memory.clock
             with self._turns.turn("events of the last day"):
                 await self._recall(
@@ -528,23 +531,13 @@ class AlertingService:
             self._fed, self._fed_at = turn, now
 
     def _faults(self) -> Iterator[PartFault]:
-        """Yield where kilowatch itself raises between an alert and its receiver."""
-        parts = self._parts
-        if parts is None:
-            return
-        yield from parts.outbox.faults()
-        evidence = {} if parts.evidence is None else parts.evidence.faults()
-        for kind, reasons in (
-            (PartKind.JOURNAL, parts.journal.faults),
-            (PartKind.EVIDENCE, evidence),
-        ):
-            for name, why in reasons.items():
-                yield kind.fault(name, why)
-        for isolation in (parts.writer.aside, parts.router.aside):
-            yield from isolation.faults()
-        if self.heartbeat is not None:
-            yield from self.heartbeat.aside.faults()
-        if why := parts.journal.recent_fault():
+        """Yield what of a step could not be written to the journal, or of an incident not collected."""
+        journal, evidence = self._open.journal, self._open.evidence
+        for name, why in journal.faults.items():
+            yield PartKind.JOURNAL.fault(name, why)
+        for name, why in ({} if evidence is None else evidence.faults()).items():
+            yield PartKind.EVIDENCE.fault(name, why)
+        if why := journal.recent_fault():
             yield PartKind.DELIVERY.fault("journal", why)
 
     def _inputs(
