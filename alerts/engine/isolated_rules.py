@@ -29,7 +29,8 @@ class IsolatedRules:
     def step(self, evaluator: RuleEvaluator, snapshot: FleetSnapshot) -> Entries:
         """Evaluate a rule; return the entries that began to fire or have resolved, none where it raises."""
         part = evaluator.part
-        if part in self.aside or self._pending.has_missed(part):
+        set_aside = len(self.aside) > 0 and part in self.aside
+        if set_aside or part in self._pending.missed:
             if not self.aside.due(part, snapshot.now):
                 self._miss(evaluator, snapshot)
                 return []
@@ -38,7 +39,7 @@ class IsolatedRules:
             entries = evaluator.step(snapshot)
         except Exception as error:  # noqa: BLE001 - reported by the rule's name
             return self._after(error, evaluator, snapshot)
-        if len(self.aside):
+        if set_aside:
             self.aside.works(part)
         return entries
 

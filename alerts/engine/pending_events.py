@@ -30,7 +30,7 @@ class PendingEvents:
         """Events that no complete tick has evaluated."""
         self._held: list[Event] = []
         """Events of nodes that have no rows now, or that could not be placed."""
-        self._missed: dict[str, list[Event]] = {}
+        self.missed: dict[str, list[Event]] = {}
         """Events that a rule could not evaluate, by its part."""
 
     def add(self, events: Sequence[Event]) -> None:
@@ -70,17 +70,13 @@ class PendingEvents:
     def miss(self, part: str, events: Collection[Event]) -> None:
         """Keep events for the time at which a rule works again."""
         if events:
-            missed = self._missed.setdefault(part, [])
+            missed = self.missed.setdefault(part, [])
             missed.extend(events)
             del missed[:-MOST_WAITING]
 
-    def has_missed(self, part: str) -> bool:
-        """Return whether events wait for a rule."""
-        return part in self._missed
-
     def with_missed(self, part: str, table: Table | None, snapshot: FleetSnapshot) -> FleetSnapshot:
         """Return a snapshot that has the events too that a rule missed, but for those whose pause is not over."""
-        oldest, missed = snapshot.wall - self._longest, self._missed.pop(part, [])
+        oldest, missed = snapshot.wall - self._longest, self.missed.pop(part, [])
         ready = [event for event in missed if self._is_due(event, snapshot.now)]
         self.miss(
             part,
@@ -96,7 +92,7 @@ class PendingEvents:
     def settle(self) -> None:
         """Note which events work again: those that nothing withholds."""
         if len(self.aside):
-            withheld = {_key(event) for event in chain(self._held, *self._missed.values())}
+            withheld = {_key(event) for event in chain(self._held, *self.missed.values())}
             for key in self.aside.reasons():
                 if key not in withheld:
                     self.aside.works(key)
