@@ -241,7 +241,7 @@ class RuleEngine:
         self._texts.fresh = False
         while True:
             self._fleet = self._without.of(fleet, self.nodes_aside.waiting(now))
-            self.texts.show(self._fleet, now)
+            self.texts.fleet, self.texts.now = self._fleet, now
             self._rows_known = False
             try:
                 changes += self._update_rows(wall_ns)

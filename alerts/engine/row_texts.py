@@ -44,12 +44,9 @@ class RowTexts:
         self.tariff: tuple[float, str] | None = None
         """Price of a kWh and its currency, where it is configured."""
         self.fleet = Fleet()
+        """The fleet as the rules see it, at `now`; its owner assigns both at each tick."""
         self._row_index, self._snapshot_rows, self._peer_groups = rows, snapshot_rows, peers
-        self._now = -np.inf
-
-    def show(self, fleet: Fleet, now: float) -> None:
-        """Read this fleet from now on."""
-        self.fleet, self._now = fleet, now
+        self.now = -np.inf
 
     def source(self, evaluator: RuleEvaluator, row: int) -> PlaceFacts | None:
         """Return what the alert of a row says about its place."""
@@ -115,7 +112,7 @@ class RowTexts:
                 if at < 0:
                     return UNKNOWN_TEXT
                 subject = Subject.GPU if subject is Subject.LINK else Subject.NODE
-            return format_value(metric, self.fleet.reading(metric, at, self._now))
+            return format_value(metric, self.fleet.reading(metric, at, self.now))
 
         return reading
 
@@ -123,7 +120,7 @@ class RowTexts:
         """Return a GPU's energy a day at its present draw, with its cost where a tariff is known."""
         if subject is not Subject.GPU:
             return UNKNOWN_TEXT
-        kwh = self.fleet.reading("gpu_power_watts", row, self._now) * 24 / 1000
+        kwh = self.fleet.reading("gpu_power_watts", row, self.now) * 24 / 1000
         if np.isnan(kwh):
             return UNKNOWN_TEXT
         if self.tariff is None:
