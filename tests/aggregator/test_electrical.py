@@ -334,7 +334,7 @@ def test_what_is_restored_at_the_first_tick_waits_for_no_try(tmp_path: Path) -> 
     run(electrical, room, 60)
     electrical.save()
     again = started(tmp_path)
-    again._aside.fail("circuits/checkpoint", "put in by the test", room.now)
+    again._aside.fail("circuits/checkpoint", "put in by the test", room.now + 10)
     run(again, room, 1)
     assert energy(again) > 59 * 2833 * 0.9
 
