@@ -93,7 +93,7 @@ class Impairments:
         """When a part was cleared last, with its facts."""
         self._sources: list[FaultSource] = []
         self._reported: dict[Hashable, set[ImpairmentKey]] = {}
-        """What each source has reported last."""
+        """Impairments that each source has reported and not cleared."""
         self._bounded = 0
         """Parts of `_current` that `MOST_PARTS` bounds."""
         self.unlisted = 0
@@ -168,16 +168,16 @@ class Impairments:
     def _replace(self, source: Hashable, faults: Iterable[PartFault]) -> None:
         """Report what a source finds, and clear what it has reported before and does not find any more. The
         facts of a part `node/x/store` are those of the node."""
-        found = set()
+        known, found = self._reported.setdefault(source, set()), set()
         for rule, part, reason, whole in faults:
             kind, name, *_ = f"{part}/".split("/")
             facts = {"name": name, "node": name} if kind == "node" else {}
             self.report(rule, part, reason, whole=whole, **facts)
+            known.add(ImpairmentKey(rule, part))  # at once: the source may raise
             found.add(ImpairmentKey(rule, part))
-        for rule, part in self._reported.pop(source, set()) - found:
+        for rule, part in known - found:
             self.clear(rule, part, after=SHOWN)
-        if found:
-            self._reported[source] = found
+        known &= found
 
     def current(self) -> list[Impairment]:
         """Return the impairments of now: those of the whole cluster first, then the oldest."""

@@ -436,10 +436,12 @@ def test_a_source_that_raises_hides_no_other_and_clears_nothing() -> None:
     impairments.refresh()
     isolations[0].works("hot")
     broken.append("now")
+    isolations[0].fail("cold", "why", 0.0)
     isolations[1].fail("a", "why", 0.0)
     impairments.refresh()
     found = {one.part for one in impairments.current() if one.until is None}
-    assert found == {"rule/hot", "node/a/store", "task/report of faults"}
+    assert found == {"rule/hot", "rule/cold", "node/a/store", "task/report of faults"}
+    isolations[0].works("cold")
     broken.clear()
     impairments.refresh()
     assert {one.part for one in impairments.current() if one.until is None} == {"node/a/store"}
