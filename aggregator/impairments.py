@@ -1,7 +1,7 @@
 """Impairments: what of the aggregator does not work now, since when, and why.
 
 Whatever can't be known or done is reported here by the part that notices: a node whose messages are
-refused, a rule that raises, a task that died, a store that fails. `/healthz` and `/readyz` list the
+refused, a task that died, a store that fails; or it is asked for, as each `Isolation` is. `/healthz` and `/readyz` list the
 impairments, `/metrics` exports them, and each is an alert by the rule of its name in
 `alerts/rules/monitor.toml`.
 """
@@ -12,11 +12,11 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from telemetry.runtime.set_aside import reason_of
+from telemetry.runtime.isolation import IsolatedBlock, Isolation, PartFault, PartKind, reason_of
 from telemetry.runtime.supervision import ProgressMarks, TaskState
 from telemetry.text import duration
 
@@ -31,6 +31,10 @@ MOST_PARTS = 1000
 already. Other parts are as few as our own tasks, rules and circuits, and are always listed."""
 BOUNDED = ("bus/", "node/", "gpu/", "job/")
 """Beginnings of the parts that `MOST_PARTS` bounds."""
+
+
+FaultSource = Callable[[], Iterable[PartFault]]
+"""Returns what does not work now, or has failed since the last call."""
 
 
 class ImpairmentKey(NamedTuple):
@@ -87,6 +91,9 @@ class Impairments:
         self._current: dict[ImpairmentKey, Impairment] = {}
         self._cleared: dict[str, tuple[float, Mapping[str, str]]] = {}
         """When a part was cleared last, with its facts."""
+        self._sources: list[FaultSource] = []
+        self._reported: dict[Hashable, set[ImpairmentKey]] = {}
+        """Impairments that each source has reported and not cleared."""
         self._bounded = 0
         """Parts of `_current` that `MOST_PARTS` bounds."""
         self.unlisted = 0
@@ -140,6 +147,38 @@ class Impairments:
         self._bounded -= key.part.startswith(BOUNDED)
         self._cleared[key.part] = self._clock(), gone.facts
 
+    def watch(self, *sources: FaultSource) -> None:
+        """Ask these at each `refresh`, from now on."""
+        self._sources += sources
+
+    def refresh(self) -> None:
+        """Report what the sources find now."""
+        broken = []
+        for source in self._sources:
+            try:
+                self._replace(source, source())
+            except Exception as error:  # noqa: BLE001 - reported, and what it reported stays as it is
+                broken.append(PartKind.LOOP.fault("report of faults", reason_of(error)))
+        self._replace(self, broken)
+
+    def update(self, rule: str, reasons: Mapping[str, str], *, whole: bool = False) -> None:
+        """Report these parts with their reasons, and clear those of the last call for this rule."""
+        self._replace(rule, [PartFault(rule, part, why, whole) for part, why in reasons.items()])
+
+    def _replace(self, source: Hashable, faults: Iterable[PartFault]) -> None:
+        """Report what a source finds, and clear what it has reported before and does not find any more. The
+        facts of a part `node/x/store` are those of the node."""
+        known, found = self._reported.setdefault(source, set()), set()
+        for rule, part, reason, whole in faults:
+            kind, name, *_ = f"{part}/".split("/")
+            facts = {"name": name, "node": name} if kind == "node" else {}
+            self.report(rule, part, reason, whole=whole, **facts)
+            known.add(ImpairmentKey(rule, part))  # at once: the source may raise
+            found.add(ImpairmentKey(rule, part))
+        for rule, part in known - found:
+            self.clear(rule, part, after=SHOWN)
+        known &= found
+
     def current(self) -> list[Impairment]:
         """Return the impairments of now: those of the whole cluster first, then the oldest."""
         with self._lock:
@@ -162,86 +201,40 @@ class Impairments:
             return {part: facts for part, (_, facts) in self._cleared.items()}
 
 
-class LoopTurns:
-    """Turns of the loops of a service: an exception in one costs this turn, and the loop goes on."""
+class LoopTurns(Isolation):
+    """Turns of the loops of a service: an exception in one costs this turn, and is reported at once; the loop goes on
+    with the next one."""
 
     def __init__(self, impairments: Impairments) -> None:
+        super().__init__(PartKind.LOOP)
         self._impairments = impairments
-        self._failing: dict[str, str] = {}
-        self._turns: dict[tuple[str, str, bool], LoopTurn] = {}
+        self._turns: dict[str, tuple[IsolatedBlock, str, bool]] = {}
+        impairments.watch(self.faults)
 
-    def __contains__(self, name: object) -> bool:
-        """Return whether the last turn of this name failed."""
-        return name in self._failing
-
-    def reason(self, name: str) -> str:
-        """Return why the last turn of this name failed; "" when it did not."""
-        return self._failing.get(name, "")
-
-    def turn(self, name: str, *, rule: str = "loop_failing", whole: bool = False) -> LoopTurn:
+    def turn(self, name: str, *, rule: str = "loop_failing", whole: bool = False) -> IsolatedBlock:
         """Return a block that reports its exception under `task/<name>`, and clears it when it has succeeded."""
-        found = self._turns.get((name, rule, whole))
-        if found is None:
-            found = self._turns[name, rule, whole] = LoopTurn(self, name, rule, whole=whole)
-        return found
+        found = self._turns.get(name)
+        if found is None:  # once, for each message is in two of them
+            found = self._turns[name] = self.attempt(name), rule, whole
+        return found[0]
 
-    def failed(self, turn: LoopTurn, error: Exception) -> None:
+    def faults(self) -> Iterator[PartFault]:
+        """Yield what is to be reported of each turn that has failed."""
+        for name, reason in self.recent().items():
+            _, rule, whole = self._turns[name]
+            yield PartFault(rule, f"task/{name}", reason, whole)
+
+    def fail(self, part: str, error: BaseException | str, now: float) -> None:
         """Report the exception of a turn."""
-        reason = reason_of(error)
-        if self._failing.get(turn.name) != reason:
-            log.error("%s failed; it goes on with the next turn", turn.name, exc_info=error)
-        self._failing[turn.name] = reason
-        self._impairments.report(turn.rule, f"task/{turn.name}", reason, whole=turn.whole)
+        super().fail(part, error, now)
+        self._impairments.refresh()
 
-    def succeeded(self, turn: LoopTurn) -> None:
+    def works(self, part: str) -> bool:
         """Clear what a turn of this name reported before."""
-        del self._failing[turn.name]
-        log.warning("%s works again", turn.name)
-        self._impairments.clear(turn.rule, f"task/{turn.name}", after=SHOWN)
-
-
-class LoopTurn:
-    """A `with` block of `LoopTurns`. It has no state of its own, for each message is in two of them: a generator's took
-    2 us."""
-
-    __slots__ = ("_turns", "name", "rule", "whole")
-
-    def __init__(self, turns: LoopTurns, name: str, rule: str, *, whole: bool) -> None:
-        self._turns, self.name, self.rule, self.whole = turns, name, rule, whole
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> bool:
-        if error is None:
-            if self.name in self._turns:
-                self._turns.succeeded(self)
-        elif isinstance(error, Exception):
-            self._turns.failed(self, error)
-            return True
-        return False
-
-
-class ReportedFaults:
-    """The impairments of one rule that one part reports as a whole: those that are gone are cleared."""
-
-    def __init__(self, rule: str, impairments: Impairments) -> None:
-        self._rule = rule
-        self._impairments = impairments
-        self._reported: set[str] = set()
-
-    def update(self, reasons: Mapping[str, str], *, whole: bool = False) -> None:
-        """Report these parts with their reasons, and clear those that were reported before. The facts of
-        a part `node/x/store` are those of the node."""
-        if not reasons and not self._reported:
-            return
-        for part, reason in reasons.items():
-            kind, name, *_ = f"{part}/".split("/")
-            facts = {"name": name, "node": name} if kind == "node" else {}
-            self._impairments.report(self._rule, part, reason, whole=whole, **facts)
-        for part in self._reported - reasons.keys():
-            self._impairments.clear(self._rule, part, after=SHOWN)
-        self._reported = set(reasons)
+        worked = super().works(part)
+        if worked:
+            self._impairments.refresh()
+        return worked
 
 
 CHECK_SECONDS = 1.0

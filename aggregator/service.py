@@ -12,7 +12,7 @@ import functools
 import logging
 import math
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -38,7 +38,6 @@ from aggregator.http.page_check import PageCheck
 from aggregator.impairments import (
     Impairments,
     LoopTurns,
-    ReportedFaults,
     report_blocked,
     report_task,
 )
@@ -83,7 +82,7 @@ from telemetry.errors import BusError, ConfigError, KilowattError, NodeError, St
 from telemetry.files.local_token import state_folders
 from telemetry.fleet import Fleet
 from telemetry.notations.slurm import gres_order
-from telemetry.runtime.set_aside import SetAside
+from telemetry.runtime.isolation import Isolation, PartFault, PartKind
 from telemetry.runtime.supervision import ProgressMarks, Supervisor
 from telemetry.runtime.tasks import TaskGroup, end, first_error
 from telemetry.text import counted
@@ -165,13 +164,6 @@ class Aggregator(SingleView):
         self.register = NodeRegister(config.data_dir / REGISTER_FILE)
         self.fitness = FitnessTracker(config.data_dir / FITNESS_FILE)
         self.drift = DriftTracker(config.expected, config.drift, config.data_dir / DRIFT_FILE)
-        self._register_faults = {rule: ReportedFaults(rule, self.impairments) for rule in ("node_missing", "node_returned")}  # fmt: skip
-        self._circuit_faults, self._no_circuits, self._page_faults, self._store_faults = (
-            ReportedFaults(rule, self.impairments)
-            for rule in ("circuit_set_aside", "circuits_failing", "page_set_aside", "loop_failing")
-        )
-        self._node_faults = {part: ReportedFaults("node_set_aside", self.impairments) for part in ("ingest", "store", "jobs", "pages")}  # fmt: skip
-        self._file_faults = ReportedFaults(DAMAGE_RULE, self.impairments)
         self.supervisor = Supervisor(functools.partial(report_task, self.impairments))
         """Runs every task of the aggregator that lives as long as it does."""
         self._commit_done: asyncio.Event
@@ -179,7 +171,7 @@ class Aggregator(SingleView):
         self._held: HeldMessages
         """Only while `run` runs."""
         self.shedding = Shedding()
-        self.pages_aside = SetAside("the part of what is shown")
+        self.pages_aside = Isolation(PartKind.PAGE)
         self._arrivals = ArrivalClock()
         self._shedder = LoadShedder(self.shedding, self.impairments, config.memory_limit_bytes)
         self.marks = ProgressMarks(PROGRESS_LIMITS, VITAL)
@@ -366,6 +358,10 @@ class Aggregator(SingleView):
         ingest = MessageRouter(
             self.config, self.fleet, self.stats, registry, dead_letters, self.shedding, self.jobs
         )
+        self.impairments.watch(
+            ingest.faults, store.content.aside.faults, self.jobs.aside.faults,
+            self.pages_aside.faults, self.electrical.faults, self._whole_faults,
+        )  # fmt: skip
         store.content.run_of = registry.run_of
         store.content.lost = lambda node, part, why: ingest.lose(node, part, why, time.time_ns())
         if self.config.members.nats:  # its groups come and go; each is restored when it comes
@@ -666,7 +662,8 @@ class Aggregator(SingleView):
                         bus.command(each.node, each.command)
             with self._turns.turn("reports of ingest"):
                 ingest.refusals.report(self.impairments, began)
-                self._report_nodes(ingest)
+                self.pages_aside.forget_idle(began)
+                self.impairments.refresh()
 
     async def _flush(self, ingest: MessageRouter) -> None:
         """Bring all new frames into the fleet, so many at a time that the loop is never held up."""
@@ -731,23 +728,16 @@ class Aggregator(SingleView):
         ingest.stored()
         self.marks.mark("commit")
 
-    def _report_nodes(self, ingest: MessageRouter) -> None:
-        """Report the nodes whose frames can't be brought into the fleet, stored or shown, and what of the store
-        fails for all."""
-        self.pages_aside.forget_idle(time.monotonic())
-        shown = self.pages_aside.recent()
-        of_nodes = {part: why for part, why in shown.items() if part.startswith("node/")}
-        self._node_faults["pages"].update(of_nodes)
-        self._page_faults.update({part: shown[part] for part in shown.keys() - of_nodes.keys()})
-        for source, reasons in (
-            ("ingest", ingest.faults()),
-            ("store", self.store.content.aside.recent()),
-            ("jobs", self.jobs.aside.recent()),
-        ):
-            faults = self._node_faults[source]
-            faults.update({f"node/{name}/{source}": why for name, why in reasons.items()})
-        failing = {f"task/{part}": why for part, why in self.store.faults.items()}
-        self._store_faults.update(failing, whole="commit" in self.store.faults)
+    def _whole_faults(self) -> Iterator[PartFault]:
+        """Yield why no circuit can be computed, and what of the store fails for all nodes."""
+        if self.electrical.failure:
+            yield PartFault(
+                "circuits_failing", f"circuits/{self.cluster}", self.electrical.failure, whole=True
+            )
+        for part, why in self.store.faults.items():
+            yield PartFault(
+                "loop_failing", f"task/{part}", why, whole="commit" in self.store.faults
+            )
 
     async def _rules(self, ingest: MessageRouter, bus: FanInClient) -> None:
         """Evaluate the rules on the fleet and its circuits, and notify people."""
@@ -757,11 +747,6 @@ class Aggregator(SingleView):
             listening = self.stats.bus_connected if role is None else role.coordination.connected
             found = self.electrical.snapshots(
                 self.fleet, now, wall, listening=listening, count=False
-            )
-            self._circuit_faults.update(self.electrical.faults())
-            failure = self.electrical.failure
-            self._no_circuits.update(
-                {f"circuits/{self.cluster}": failure} if failure else {}, whole=True
             )
             judges = role is None or role.candidate  # ready to, with what each rule waits for
             return found.all() if found is not None and judges else ()
@@ -946,7 +931,7 @@ class Aggregator(SingleView):
         now = self.now()
         began = now - (self.wall() - self.started_at) / 1e9
         for rule, parts in self.register.problems(self.fleet, now, began).items():
-            self._register_faults[rule].update(self._of_our_nodes(parts))
+            self.impairments.update(rule, self._of_our_nodes(parts))
         for old in await self.register.note(self.fleet, self.wall()):
             with contextlib.suppress(BusError):  # until the broker is back
                 await self.forget(old)
@@ -955,7 +940,8 @@ class Aggregator(SingleView):
     async def _report_damage(self) -> None:
         """Report the files of the data folder that could not be used, until a person has looked."""
         tokens = self.config.tokens_file or self.config.data_dir / TOKENS
-        self._file_faults.update(await asyncio.to_thread(find_damage, self.config.data_dir, tokens))
+        found = await asyncio.to_thread(find_damage, self.config.data_dir, tokens)
+        self.impairments.update(DAMAGE_RULE, found)
 
     async def _note_renamed(self) -> None:
         """Declare the new names under which machines already send: their history is found under these."""

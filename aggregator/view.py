@@ -25,7 +25,7 @@ from api.fleet import AggregatorRow
 from api.stats import Stats
 from telemetry.devices import Event
 from telemetry.fleet import Fleet
-from telemetry.runtime.set_aside import Parts, SetAside
+from telemetry.runtime.isolation import Isolation, Parts
 from telemetry.runtime.supervision import ProgressMarks
 from telemetry.wire.jobs import JobKey, JobSourceState, NodeJobs
 
@@ -125,7 +125,7 @@ class AggregatorView(Protocol):
     """When each part last made progress."""
     shedding: Shedding
     """Work that is not done now because of the load."""
-    pages_aside: SetAside
+    pages_aside: Isolation
     """Parts of pages, pushes and reports that raise, as `node/NAME/PAGE`: they are left out, the rest is served."""
     flushes: FlushBroadcast
     """Wakes the viewers of the stream."""

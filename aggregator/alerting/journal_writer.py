@@ -18,7 +18,7 @@ from alerts.engine.restore import AlertRecord
 from alerts.incidents.state import IncidentChanges
 from alerts.journal.journal import Journal, Route
 from telemetry.runtime.backoff import STEADY, Backoff
-from telemetry.runtime.set_aside import LastFault
+from telemetry.runtime.isolation import Isolation, PartKind
 from telemetry.runtime.worker_threads import WorkerThreads
 
 log = logging.getLogger(__name__)
@@ -42,10 +42,9 @@ class JournalWriter:
         self._records: Sequence[AlertRecord] | None = None
         self._waiting: list[asyncio.Future[bool]] = []
         self._work = asyncio.Event()
-        self.fault = LastFault()
-        """Why the last step could not be given to the journal, by a fault of our own."""
-        self.unwoken = LastFault()
-        """Why the channels were not woken; they look by themselves every few seconds."""
+        self.aside = Isolation(PartKind.DELIVERY)
+        """`journal` where the last step could not be given to it, by a fault of our own; `wake` where the channels were not
+        woken: they look by themselves every few seconds."""
         self.commits = 0
         self.errors = 0
         """Commits that did not reach the disk at first."""
@@ -84,21 +83,19 @@ class JournalWriter:
         retry = Backoff(FIRST_RETRY, LONGEST_RETRY, STEADY)
         while True:
             try:
-                failing = self._journal.trouble or self.fault.reason or self.unwoken.reason
+                failing = self._journal.trouble or len(self.aside)
                 pause = retry.next() if failing else IDLE_SECONDS
-                if self.fault.reason:
+                if "journal" in self.aside:
                     await asyncio.sleep(min(pause, FIRST_RETRY))
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(pause):
                         await self._work.wait()
-                if self.unwoken.reason:
+                if "wake" in self.aside:
                     self._wake_channels()
-                if await self._commit() and not self.unwoken.reason:
+                if await self._commit() and "wake" not in self.aside:
                     retry.reset()
-            except Exception as error:
-                if not self.fault.reason:
-                    log.exception("alerts: a turn of the journal failed")
-                self.fault.fail(error)
+            except Exception as error:  # noqa: BLE001 - reported
+                self.aside.fail("journal", error, 0.0)
                 await asyncio.sleep(FIRST_RETRY)
 
     async def close(self) -> None:
@@ -121,10 +118,8 @@ class JournalWriter:
         before = self._journal.trouble
         try:
             good = await self._written(step, records)
-        except Exception as error:  # no disk's fault: what was to be written is tried again
-            if not self.fault.reason:
-                log.exception("alerts: the journal can't be written")
-            self.fault.fail(error)
+        except Exception as error:  # noqa: BLE001 - no disk's fault: what was to be written is tried again
+            self.aside.fail("journal", error, 0.0)
             good = False
             self._put_back(step, records)
         self.commits += 1
@@ -140,13 +135,8 @@ class JournalWriter:
 
     def _wake_channels(self) -> None:
         """Tell the channels that there may be something to send; no commit waits for them."""
-        try:
+        with self.aside.attempt("wake"):
             self._wake()
-            self.unwoken.works()
-        except Exception as error:
-            if not self.unwoken.reason:
-                log.exception("alerts: the channels were not woken; they look by themselves")
-            self.unwoken.fail(error)
 
     async def _written(
         self, step: IncidentChanges | None, records: Sequence[AlertRecord] | None
@@ -155,11 +145,9 @@ class JournalWriter:
         must not wait for it."""
         try:
             good = await self.call(lambda: self._write(step, records))
-            self.fault.works()
-        except Exception as error:
-            if not self.fault.reason:
-                log.exception("alerts: the journal's thread can't write")
-            self.fault.fail(error)
+            self.aside.works("journal")
+        except Exception as error:  # noqa: BLE001 - reported
+            self.aside.fail("journal", error, 0.0)
             good = self._write(step, records)
         return good
 

@@ -20,7 +20,7 @@ from aggregator.alerting.self_alerts import (
     monitor_snapshot,
 )
 from aggregator.alerting.shared_incidents import SharedIncidents
-from aggregator.impairments import SHOWN, Impairments, MonitorPart, ReportedFaults
+from aggregator.impairments import SHOWN, Impairments, MonitorPart
 from alerts.config import AlertsConfig
 from alerts.engine.engine import RuleEngine, outcome
 from alerts.engine.restore import AlertRecord
@@ -44,7 +44,7 @@ from power.snapshot.snapshot import PowerSnapshot
 from telemetry.devices import Event
 from telemetry.errors import IncidentError
 from telemetry.fleet import Fleet
-from telemetry.runtime.set_aside import reason_of
+from telemetry.runtime.isolation import PartFault, PartKind, reason_of
 
 log = logging.getLogger(__name__)
 _NO_FLEET = Fleet()
@@ -97,6 +97,7 @@ class AlertPipeline:
         """Actions of people on incidents."""
         self.impairments = impairments or Impairments()
         """Problems of the aggregator itself."""
+        self.impairments.watch(self._faults)
         self.engine = RuleEngine(rules)
         self.engine.note_incidents(past)
         self.manager = IncidentManager(
@@ -120,9 +121,6 @@ class AlertPipeline:
         """Steps of the incident manager in which anything changed."""
         self._ticking = False
         """Whether the rules are being evaluated; until then the alerts of the last tick are listed."""
-        self._rule_faults = ReportedFaults("rule_set_aside", self.impairments)
-        self._node_faults = ReportedFaults("node_set_aside", self.impairments)
-        self._alert_faults = ReportedFaults("alerting_impaired", self.impairments)
         self._failing_since: float | None = None
         """Since when no step was whole."""
         self._failing_wall = 0
@@ -216,7 +214,7 @@ class AlertPipeline:
         if faults:  # a rule that fails must not end what collects the data
             changes = []
         self.failed = reason_of(faults[0]) if faults else ""
-        self._report_faults()
+        self.impairments.refresh()
         own: list[Alert] = []
         with self._step("rules: those about kilowatch itself were not evaluated", faults):
             found = [*impairment_parts(self._cluster, self.impairments), *parts]
@@ -232,7 +230,8 @@ class AlertPipeline:
             missed = self._alone is not None
             if faults or missed or self.engine.unsettled or self.monitor.unsettled:
                 changes += self._missed_changes(changes, whole=not faults)
-            self.engine.unsettled = self.monitor.unsettled = False
+            self.engine.settle()
+            self.monitor.settle()
         for number, alert in enumerate(changes, 1):
             self.fired += alert.state is AlertState.FIRING
             log.info("alert %s %s: %s", alert.key, alert.state, alert.summary)
@@ -342,35 +341,18 @@ class AlertPipeline:
             missed += self.manager.over(firing.keys() | there)
         return missed
 
-    def _report_faults(self) -> None:
-        """Report what the engine and the incident manager have set aside."""
-        faults: list[Exception] = []
-        with self._step("alerts: what is set aside was not reported", faults):
-            self._report_aside()
-        part = "task/report of faults"
-        if faults:
-            self.impairments.report("loop_failing", part, reason_of(faults[0]))
-        else:
-            self.impairments.clear("loop_failing", part, after=SHOWN)
-
-    def _report_aside(self) -> None:
-        engine, monitor = self.engine, self.monitor
-        rules = engine.rules_aside.recent() | monitor.rules_aside.recent()
-        blind = len(engine.rules_aside) >= max(1, len(engine.rules))
-        self._rule_faults.update({f"rule/{name}": why for name, why in rules.items()}, whole=blind)
-        nodes = engine.node_faults()
-        self._node_faults.update({f"node/{name}": why for name, why in nodes.items()})
-        texts = engine.alerts_aside.recent() | monitor.alerts_aside.recent()
-        impaired = {f"text/{name}": why for name, why in texts.items()}
-        for part, why in self.manager.aside.recent().items():
-            impaired[_by_rule(part)] = why
-        impaired |= {f"quality/{name}": why for name, why in self.quality.faults().items()}
-        self._alert_faults.update(impaired)
+    def _faults(self) -> Iterator[PartFault]:
+        """Yield what the engines and the incident manager have set aside."""
+        yield from self.engine.part_faults()
+        yield from self.monitor.part_faults()
+        yield from self.manager.aside.faults()
+        for rule, reason in self.quality.faults().items():
+            yield PartKind.QUALITY.fault(rule, reason)
 
     def _end(self, faults: Sequence[Exception], now: float, wall: int) -> None:
         """Report why this step was not whole, and page for it where the monitor's rules can't."""
         own = aggregator_key(self._cluster)
-        self._report_faults()
+        self.impairments.refresh()
         blind = self.monitor.rules_aside.reasons()
         if faults:
             self.failed = reason_of(faults[0])
@@ -582,11 +564,3 @@ def _ranks(rules: Sequence[Rule]) -> dict[str, int]:
         if ranks == before:
             break
     return ranks
-
-
-def _by_rule(part: str) -> str:
-    """Return a part of the incident manager with the rule in place of the key of an alert or incident:
-    a fault that concerns all alerts is a few parts, and its own alert adds none."""
-    kind, _, key = part.partition("/")
-    rule = key.rpartition("-")[0] if kind == "incident" else key.partition("/")[0]
-    return f"{kind}/{rule}" if rule else part

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +29,7 @@ from aggregator.alerting.self_alerts import (
 )
 from aggregator.alerting.shared_incidents import SharedIncidents
 from aggregator.config import AggregatorConfig, shard_names
-from aggregator.impairments import SHOWN, Impairments, LoopTurns, MonitorPart, ReportedFaults
+from aggregator.impairments import SHOWN, Impairments, LoopTurns, MonitorPart
 from aggregator.load.round_robin import RoundRobin
 from aggregator.mqtt.incident_topics import IncidentTopics
 from aggregator.register.owners import Owners
@@ -54,6 +54,7 @@ from power.snapshot.snapshot import PowerSnapshot
 from telemetry.devices import Event
 from telemetry.errors import ConfigError, StoreError
 from telemetry.fleet import Fleet
+from telemetry.runtime.isolation import PartFault, PartKind
 from telemetry.runtime.supervision import ProgressMarks, Supervisor
 from telemetry.runtime.tasks import TaskGroup
 
@@ -150,7 +151,6 @@ class AlertingService:
         self.impairments = impairments or Impairments()
         """Problems of the aggregator itself, of all its parts."""
         self._turns = LoopTurns(self.impairments)
-        self._own_faults = ReportedFaults("alerting_impaired", self.impairments)
         self._config = config
         self._timings = timings or timings_of(config.alerts)
         self._rules = rules
@@ -161,6 +161,7 @@ class AlertingService:
         beat = config.alerts.heartbeat
         if beat is not None:
             self.heartbeat = Heartbeat(beat, proxy=config.alerts.proxy)
+            self.impairments.watch(self.heartbeat.aside.faults)
         self.evidence_of: Callable[[Journal], EvidenceSource] | None = None
         """Makes what collects evidence; without it there is none."""
         self._more_parts = more_parts
@@ -343,6 +344,9 @@ class AlertingService:
                     journal, policies_of(self._rules), self._timings, pipeline.follow, outbox.wake
                 )
             self._parts = _Parts(pipeline, journal, writer, outbox, router, evidence, signer)
+            self.impairments.watch(
+                outbox.faults, router.aside.faults, writer.aside.faults, self._faults
+            )
             clock = journal.memory.clock
             with self._turns.turn("events of the last day"):
                 await self._recall(
@@ -441,7 +445,8 @@ class AlertingService:
                     await self._evaluate(fleet, inputs, snapshots)
             finally:
                 self.idle.set()
-            broken = turns.reason("rules") or turns.reason("evaluation of the rules")
+            reasons = turns.reasons() if len(turns) else {}
+            broken = reasons.get("rules") or reasons.get("evaluation of the rules")
             if broken:
                 with turns.turn("page without rules"):
                     self.pipeline.page_without_rules(broken, time.monotonic(), time.time_ns())
@@ -488,8 +493,6 @@ class AlertingService:
             monitored += channel_parts(channels)
         with turn("reports of other parts"):
             monitored += self._more_parts()
-        with turn("faults of the outbox"):
-            self._own_faults.update(self._delivery_faults(parts))
         found: Sequence[PowerSnapshot] = ()
         with turn("inputs of the rules"):
             found = self._inputs(fleet, snapshots, began, wall)
@@ -527,22 +530,15 @@ class AlertingService:
             parts.outbox.feed(parts.pipeline.notified())
             self._fed, self._fed_at = turn, now
 
-    def _delivery_faults(self, parts: _Parts) -> dict[str, str]:
-        """Return where kilowatch itself raises between an alert and its receiver."""
-        found = {f"delivery/{name}": why for name, why in parts.outbox.faults().items()}
-        found |= {f"journal/{name}": why for name, why in parts.journal.faults.items()}
-        if parts.evidence is not None:
-            found |= {f"evidence/{name}": why for name, why in parts.evidence.faults().items()}
-        beat = "" if self.heartbeat is None else self.heartbeat.fault.recent()
-        for name, why in (
-            ("journal", parts.journal.recent_fault() or parts.writer.fault.recent()),
-            ("wake", parts.writer.unwoken.recent()),
-            ("routes", parts.router.fault.recent()),
-            ("heartbeat", beat),
-        ):
-            if why:
-                found[f"delivery/{name}"] = why
-        return found
+    def _faults(self) -> Iterator[PartFault]:
+        """Yield what of a step could not be written to the journal, or of an incident not collected."""
+        journal, evidence = self._open.journal, self._open.evidence
+        for name, why in journal.faults.items():
+            yield PartKind.JOURNAL.fault(name, why)
+        for name, why in ({} if evidence is None else evidence.faults()).items():
+            yield PartKind.EVIDENCE.fault(name, why)
+        if why := journal.recent_fault():
+            yield PartKind.DELIVERY.fault("journal", why)
 
     def _inputs(
         self, fleet: Fleet, snapshots: SnapshotReader, now: float, wall: int
@@ -557,9 +553,9 @@ class AlertingService:
         if not stats.store_ok:
             problems["store_failing"] = "the store can't be written"
         found: Sequence[PowerSnapshot] = ()
-        engine.owner_of = self.owners.of
+        engine.texts.owner_of = self.owners.of
         with self._turns.turn("labels of nodes"):
-            engine.node_labels, engine.tariff = self._site_facts(fleet, wall)
+            engine.texts.node_labels, engine.texts.tariff = self._site_facts(fleet, wall)
         try:
             found = snapshots(now, wall)
         except Exception as error:  # circuits that can't be computed must not end the other rules

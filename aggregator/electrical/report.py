@@ -14,7 +14,7 @@ from power.report.energy_ledger import total
 from power.report.measured import idle, measured, utilisation
 from power.report.report import ReportPart, describe
 from telemetry.fleet import Fleet
-from telemetry.runtime.set_aside import Parts
+from telemetry.runtime.isolation import Parts
 
 
 def running_report(electrical: ElectricalService, fleet: Fleet, days: int, parts: Parts) -> Report:

@@ -53,7 +53,7 @@ from power.site.tariff import price_at
 from power.wiring import Floats
 from telemetry.errors import ConfigError
 from telemetry.fleet import Fleet
-from telemetry.runtime.set_aside import SetAside, reason_of
+from telemetry.runtime.isolation import Isolation, PartFault, PartKind, reason_of
 from telemetry.runtime.supervision import ProgressMarks, Supervisor
 from telemetry.runtime.tasks import TaskGroup
 from telemetry.wire.mqtt import BrokerConfig
@@ -128,7 +128,7 @@ class ElectricalService:
         """Nodes of the fleet on no circuit of the configuration."""
         self.failure: str | None = None
         """Why there are no power snapshots though there are circuits: a fault of kilowatch's own."""
-        self._aside = SetAside("power:")
+        self._aside = Isolation(PartKind.POWER)
         self._blame_at = -np.inf
         self.latest_at = 0
         """Wall clock of `latest`, ns since 1970."""
@@ -177,12 +177,17 @@ class ElectricalService:
         began = time.perf_counter()
         self._ticked_at = now
         if fleet.version != self._fleet_version:
-            self._guarded("nodes on no circuit", now, lambda: self._update_unmapped(fleet))
+            self._step("nodes on no circuit", now, lambda: self._update_unmapped(fleet))
         live = self._live
         if live is not None:
             restored, self._restored = self._restored, None
             if restored is not None:
-                self._guarded("checkpoint", now, lambda: live.restore(restored.live, now, wall_ns))
+                self._step(
+                    "checkpoint",
+                    now,
+                    lambda: live.restore(restored.live, now, wall_ns),
+                    pressing=True,
+                )
                 if restored.at:  # from disk, not from before a new configuration
                     self._persisted = live.counted_joules()
             self.latest = self._tick(live, fleet, now, wall_ns, listening)
@@ -199,7 +204,7 @@ class ElectricalService:
         """Return the power snapshots; None when they can't be computed: circuits are then unknown, and
         everything else goes on. The nodes and meters that are the cause are set aside."""
         try:
-            readings = self._guarded("meters", now, self._readings) or ()
+            readings = self._step("meters", now, self._readings) or ()
             tick = replace(
                 self._reader.read(fleet, now, self._listening_since),
                 listening=listening,
@@ -236,24 +241,21 @@ class ElectricalService:
         columns = {**circuit.columns, "circuit_energy_joules": joules}
         return replace(snapshots, circuit=replace(circuit, columns=columns))
 
-    def _guarded(self, part: str, now: float, compute: Callable[[], T]) -> T | None:
-        """Return what a step beside the circuits returns; None where it raises."""
-        try:
-            found = compute()
-        except Exception as error:  # noqa: BLE001 - reported by its name
-            self._aside.fail(f"circuits/{part}", error, now)
-            return None
-        self._aside.works(f"circuits/{part}")
-        return found
+    def _step(
+        self, name: str, now: float, step: Callable[[], T], *, pressing: bool = False
+    ) -> T | None:
+        """Return what a step beside the circuits returns; None where it raises or is set aside."""
+        return self._aside.run(f"circuits/{name}", now, step, None, pressing=pressing)
 
-    def faults(self) -> dict[str, str]:
-        """Return the circuits, meters, nodes, UPSs, budgets and steps that are unknown because of a
-        fault of kilowatch's own, with the reasons."""
-        found = self._aside.recent()
-        return found if self._live is None else found | self._live.aside.recent()
+    def faults(self) -> Iterator[PartFault]:
+        """Yield the circuits, meters, nodes, UPSs, budgets and steps that are unknown because of a fault of
+        kilowatch's own, or have been since the last call."""
+        yield from self._aside.faults()
+        if self._live is not None:
+            yield from self._live.aside.faults()
 
     def set_aside(self) -> dict[str, str]:
-        """Return what is set aside now: `faults`, without what failed since it was last asked for."""
+        """Return what is set aside now: as in `faults`, with the reasons."""
         found = self._aside.reasons()
         return found if self._live is None else found | self._live.aside.reasons()
 
@@ -322,12 +324,12 @@ class ElectricalService:
     def counting(self, fleet: Fleet, now: float, wall_ns: int) -> Iterator[None]:
         """Count energy, idle GPUs and throughput at `now`, in steps between which others may have their
         turn: at 100,000 GPUs each takes a few milliseconds."""
-        sample = self._guarded("energy", now, lambda: self._sample(fleet, now))
+        sample = self._step("energy", now, lambda: self._sample(fleet, now))
         yield
         if sample is not None:
-            self._guarded("counters of energy", now, lambda: self._count(sample, now, wall_ns))
+            self._step("counters of energy", now, lambda: self._count(sample, now, wall_ns))
             yield
-        self._guarded("throughput", now, lambda: self._samples.sample(self.throughput, fleet, now))
+        self._step("throughput", now, lambda: self._samples.sample(self.throughput, fleet, now))
 
     def _sample(self, fleet: Fleet, now: float) -> EnergySample:
         snapshots = self.latest
@@ -450,9 +452,9 @@ class ElectricalService:
         self.ledger = self._restored.ledger
         self._sampler.last_unmapped = dict(self._restored.unmapped)
         restored = self._restored.throughput
-        self.throughput = self._guarded("throughput", 0.0, lambda: ThroughputLedger.restored(restored)) or self.throughput  # fmt: skip
+        self.throughput = self._step("throughput", 0.0, lambda: ThroughputLedger.restored(restored)) or self.throughput  # fmt: skip
         wall = self._clock() / 1e9
-        self._guarded("month", 0.0, lambda: self._load_months(wall, self._restored_month()))
+        self._step("month", 0.0, lambda: self._load_months(wall, self._restored_month()))
 
     def _restored_month(self) -> dict[str, Any]:
         return {} if self._restored is None else self._restored.month
@@ -605,34 +607,33 @@ class ElectricalService:
 
     async def _save(self) -> None:
         now = time.monotonic()
-        try:
+        with self._aside.attempt("circuits/past peaks", now):
             await self._renew_peaks()
-        except Exception as error:  # noqa: BLE001 - reported by its name
-            self._aside.fail("circuits/past peaks", error, now)
-        else:
-            self._aside.works("circuits/past peaks")
         wall = self._clock() / 1e9
-        months = self._guarded("month", now, lambda: self._due_months(wall)) or []
+        months = self._step("month", now, lambda: self._due_months(wall)) or []
         save_months = functools.partial(self._write_months, months)
-        if await asyncio.to_thread(self._guarded, "month on disk", now, save_months):
+        if await asyncio.to_thread(self._step, "month on disk", now, save_months):
             self._months_written(wall, months)
-        state = self._guarded("checkpoint", now, self._state)
+        state = self._step("checkpoint", now, self._state)
         counted = {} if self._live is None else self._live.counted_joules()
         if state is not None:
             write = functools.partial(self._write, *state)
-            if await asyncio.to_thread(self._guarded, "checkpoint on disk", now, write):
+            if await asyncio.to_thread(self._step, "checkpoint on disk", now, write):
                 self._persist(counted)
         at, snapshots = self.latest_at, self.latest
         if snapshots is not None and at != self._logged_at:
             self._logged_at = at
             version = self.configuration.version
             add = functools.partial(self.snapshot_log.add, at, version, snapshots.all())
-            await asyncio.to_thread(self._guarded, "log of circuits", now, add)
+            await asyncio.to_thread(self._step, "log of circuits", now, add)
 
     def save(self) -> None:
         """Write the month and the checkpoint now."""
         wall = self._clock() / 1e9
-        months = self._guarded("month", 0.0, lambda: self._due_months(wall, always=True)) or []
+        months = (
+            self._step("month", 0.0, lambda: self._due_months(wall, always=True), pressing=True)
+            or []
+        )
         if self._write_months(months):
             self._months_written(wall, months)
         if self._write(*self._state()) and self._live is not None:

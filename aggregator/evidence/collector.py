@@ -44,7 +44,7 @@ from telemetry.errors import StoreError
 from telemetry.fleet import STALE_INTERVALS, Fleet
 from telemetry.gap import GAP, Gap, reason_of
 from telemetry.metric import Kind, Lane, Table
-from telemetry.runtime.set_aside import reason_of as fault_of
+from telemetry.runtime.isolation import reason_of as fault_of
 from telemetry.runtime.tasks import TaskGroup, unending
 from telemetry.text.decimals import plain
 from telemetry.wire.jobs import Job, JobKey

@@ -25,7 +25,7 @@ from power.snapshot.documents import circuit_states
 from present.device.gpu import gpu_name
 from telemetry.devices import Gpu
 from telemetry.fleet import Floats
-from telemetry.runtime.set_aside import Parts
+from telemetry.runtime.isolation import Parts
 
 log = logging.getLogger(__name__)
 

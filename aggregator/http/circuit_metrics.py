@@ -13,7 +13,7 @@ from power.snapshot.quantities import QUANTITIES
 from power.snapshot.snapshot import PowerSnapshot, Quantity
 from power.wiring import POLES
 from telemetry.metric import Kind
-from telemetry.runtime.set_aside import Parts
+from telemetry.runtime.isolation import Parts
 from telemetry.wire.exposition import COUNTER, GAUGE, PREFIX, Family, Sample, labels
 
 LABEL_OF = {

@@ -14,7 +14,7 @@ from aiohttp import hdrs, web
 from alerts.message.text import clean
 from api.errors import ErrorDetail, ErrorReply
 from telemetry.errors import StoreError, did_you_mean
-from telemetry.runtime.set_aside import SetAside
+from telemetry.runtime.isolation import Isolation
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +25,7 @@ FEW = 8
 MOST_TEXT = 2000
 """Characters of each text of a fault."""
 
-PAGES_ASIDE = web.AppKey("pages aside", SetAside)
+PAGES_ASIDE = web.AppKey("pages aside", Isolation)
 """Where pages that fail as a whole are noted, by their route."""
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]

@@ -30,8 +30,8 @@ from api.fleet import FleetSummary
 from api.stats import LAG_BOUNDS, LagHistogram, Stats, Timing
 from telemetry.errors import StoreError
 from telemetry.fleet import Node
+from telemetry.runtime.isolation import Parts
 from telemetry.runtime.release import release
-from telemetry.runtime.set_aside import Parts
 from telemetry.wire.exposition import (
     CONTENT_TYPE,
     COUNTER,

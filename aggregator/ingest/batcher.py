@@ -21,7 +21,7 @@ from aggregator.store.protocol import Batch, BlockRows, Frames
 from api.stats import Stats
 from telemetry.fleet import Fleet
 from telemetry.metric import Lane
-from telemetry.runtime.set_aside import SetAside
+from telemetry.runtime.isolation import Isolation, PartKind
 from telemetry.wire.frame import PackedBlock
 from telemetry.wire.schema import SCHEMA
 
@@ -50,7 +50,7 @@ class Batcher:
         """Bytes of frames in memory that no drained batch holds."""
         self._storing_bytes = 0
         """Bytes of frames in the batch that is being written."""
-        self.aside = SetAside("ingest of node")
+        self.aside = Isolation(PartKind.INGEST)
         """Nodes on whose frames a flush raised."""
         self._oldest = self._storing_oldest = math.inf
         """When the first frame came that no drained batch holds, and the first of the batch that is

@@ -11,7 +11,7 @@ import logging
 import math
 import sys
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import msgspec
 
@@ -36,6 +36,7 @@ from api.stats import Stats
 from telemetry.devices import Event, Gpu
 from telemetry.errors import WireError
 from telemetry.fleet import Fleet
+from telemetry.runtime.isolation import PartFault
 from telemetry.wire import border
 from telemetry.wire import frame as frames
 from telemetry.wire.frame import Frame
@@ -753,10 +754,9 @@ class MessageRouter:
         self._dead_letters.add("store", node, sample_of(part), reason, wall)
         self._sequence.record_lost(holes_of(part, self._registry.run_of, "unstorable"))
 
-    def faults(self) -> dict[str, str]:
-        """Return the nodes on whose frames a flush raises, or has raised since the last call, with the
-        reasons."""
-        return self._batcher.aside.recent()
+    def faults(self) -> Iterator[PartFault]:
+        """Yield the nodes on whose frames a flush raises, or has raised since the last call."""
+        return self._batcher.aside.faults()
 
     def stored(self) -> None:
         """Note that the batch drained last is no longer in memory."""

@@ -35,7 +35,7 @@ from telemetry.devices import Event
 from telemetry.errors import WireError
 from telemetry.fleet import Fleet
 from telemetry.notations.slurm import SCHEDULER
-from telemetry.runtime.set_aside import SetAside
+from telemetry.runtime.isolation import Isolation, PartKind
 from telemetry.wire import border
 from telemetry.wire.jobs import (
     ENDED_SECONDS,
@@ -88,7 +88,7 @@ class JobService:
         """Newest list of each node."""
         self.on_list: Callable[[str, NodeJobs | None], None] = lambda *_: None
         """Called with each new list of a node; with None when the node is gone."""
-        self.aside = SetAside("jobs of node")
+        self.aside = Isolation(PartKind.JOBS)
         """Nodes, and jobs by `node/scheduler id`, on which an error of our own was raised; the others go on."""
         self._currency, self._shares = currency, shares
         self.edges = EdgeCounters()
@@ -170,7 +170,9 @@ class JobService:
         for node, own in list(self._own.items()):
             jobs = {each.job for each in own.allocations}
             if short(node) in named or any(word.of(key) for key in jobs) or self._rests(node):
-                self._guarded(node, now, partial(self._amend, node, own, listing.at, wall_ns))
+                self.aside.run(
+                    node, now, partial(self._amend, node, own, listing.at, wall_ns), None
+                )
             yield
 
     def _rests(self, node: str) -> bool:
@@ -310,7 +312,8 @@ class JobService:
             by_node.setdefault(name, set()).add(gpu)
         for name in (self.lists.keys() & self._reporting) | by_node.keys():
             gpus = by_node.get(name, set())
-            if not self._guarded(name, now, partial(self._follow, fleet, name, gpus)):
+            self.aside.run(name, now, partial(self._follow, fleet, name, gpus), None)
+            if name in self.aside:
                 self.ledger.changed_gpus.update((name, gpu) for gpu in gpus)
         yield
         reported = self.lists.keys() & self._reporting
@@ -323,18 +326,6 @@ class JobService:
             self.ledger.confirm(name, node.session, node.sampled_at)
         if gpus:
             self._hold(name, gpus)
-
-    def _guarded(self, part: str, now: float, step: Callable[[], object]) -> bool:
-        """Return whether a step for a node, or a job of it, succeeded; one that raises costs no other."""
-        if not self.aside.due(part, now):
-            return False
-        try:
-            step()
-        except Exception as error:  # noqa: BLE001 - reported by the node's name
-            self.aside.fail(part, error, now)
-            return False
-        self.aside.works(part)
-        return True
 
     def _hold(self, node: str, gpus: set[str]) -> None:
         """Bring the holders of some GPUs of a node to the meter."""
@@ -378,13 +369,12 @@ class JobService:
         found: list[StoredJob] = []
         for key in keys:
             part = _part(key, ledger.jobs[key])
-            self._guarded(part, now, partial(self._add_stored, found, key, wall_ns))
+            stored = self.aside.run(part, now, partial(self.stored, key, wall_ns), None)
+            if stored is not None:
+                found.append(stored)
             if len(found) == MOST_AT_ONCE:
                 break
         return found
-
-    def _add_stored(self, found: list[StoredJob], key: JobKey, wall_ns: int) -> None:
-        found.append(self.stored(key, wall_ns))
 
     def _settled(self, tracked: TrackedJob, now: float, wall_ns: int) -> float:
         """Return when the last reading of a job that has ended was counted, monotonic seconds."""
@@ -418,7 +408,7 @@ class JobService:
                 continue
             if key in open_there:  # for a node that knows nothing of its end
                 continue
-            self._guarded(_part(key, tracked), now, partial(self._forget, key, tracked.gpus))
+            self.aside.run(_part(key, tracked), now, partial(self._forget, key, tracked.gpus), None)
 
     def _forget(self, key: JobKey, gpus: Iterable[tuple[str, str]]) -> None:
         self.ledger.drop(key)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from aggregator.impairments import Impairments, ReportedFaults
+from aggregator.impairments import Impairments
 from telemetry.errors import ConfigError
 from telemetry.text.connection_faults import connection_fault
 from telemetry.wire.mqtt import BrokerConfig
@@ -31,7 +31,7 @@ class BrokerWatch:
         """`in_use`: returns the address of the broker that we are connected to; "" without one."""
         self._brokers = broker.each()
         self._in_use = in_use
-        self._faults = ReportedFaults(RULE, impairments)
+        self._impairments = impairments
 
     async def run(self) -> None:
         """Watch until cancelled."""
@@ -45,12 +45,13 @@ class BrokerWatch:
         others = [one for one in self._brokers if one.address != used]
         why = await asyncio.gather(*(_fault(one) for one in others))
         instead = f"; {used} is used" if used else ""
-        self._faults.update(
+        self._impairments.update(
+            RULE,
             {
                 f"broker/{one.address}": f"{fault}{instead}"
                 for one, fault in zip(others, why, strict=True)
                 if fault
-            }
+            },
         )
 
 

@@ -20,7 +20,7 @@ from power.site.layout import SiteLayout
 from power.snapshot.documents import Alerts, circuit_states, only, row_states
 from power.snapshot.snapshot import PowerSnapshot
 from power.wiring import Floats
-from telemetry.runtime.set_aside import Parts
+from telemetry.runtime.isolation import Parts
 from telemetry.wire.topics import ROOT, state_topic
 
 AGAIN_SECONDS = 10.0

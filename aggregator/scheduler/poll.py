@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from aggregator.impairments import Impairments, ReportedFaults
+from aggregator.impairments import Impairments
 from aggregator.scheduler import sacct, scontrol, squeue
 from aggregator.scheduler.command import CommandError, output_of
 from aggregator.scheduler.listed import JobListing
@@ -42,7 +42,7 @@ class SlurmPoll:
         """`hear` gets each listing and returns what does not fit in it; `ended` returns runs that have ended and
         have no account yet; `settle` gets accounts."""
         self._config = config
-        self._faults = ReportedFaults(RULE, impairments)
+        self._impairments = impairments
         self._hear, self._ended, self._settle = hear, ended, settle
         self._wall_ns = wall_ns
         self._environment = dict(_TIMES)
@@ -73,13 +73,14 @@ class SlurmPoll:
         await self._note(SQUEUE, self._ask_controller)
         if self._config.accounting:
             await self._note(SACCT, self._ask_accounting)
-        self._faults.update(
+        self._impairments.update(
+            RULE,
             {
                 f"scheduler/{each.name}": each.message
                 for each in self._states.values()
                 if each.state in {"failing", "no permission"}
                 or (each.state == "absent" and each.name == SQUEUE)
-            }
+            },
         )
 
     async def _note(self, name: str, ask: Callable[[], Awaitable[str]]) -> None:

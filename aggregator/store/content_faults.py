@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from aggregator.store.batch_parts import NodeOfRun, means_of_others, nodes_of, part_of
 from aggregator.store.protocol import Batch, CollectorRun, ContentError, StoredDevice
 from telemetry.errors import StoreError
-from telemetry.runtime.set_aside import SetAside
+from telemetry.runtime.isolation import Isolation, PartKind
 
 TRIES = 2
 """Tries of a whole batch before it is written by halves: a fault may be over at the second."""
@@ -36,7 +36,7 @@ class ContentFaults:
         self.run_of: NodeOfRun = lambda _: None
         """Returns the session of a run's number."""
         self.lost: Lost = lambda *_: None
-        self.aside = SetAside("the store of node")
+        self.aside = Isolation(PartKind.STORE)
         self._clock = clock
         self._names: dict[str, tuple[list[CollectorRun], list[StoredDevice]]] = {}
         """Runs and devices without which no frame of their node may be stored."""

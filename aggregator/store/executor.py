@@ -38,7 +38,7 @@ from api.stats import Stats
 from telemetry.errors import StoreError
 from telemetry.metric import Lane, Table
 from telemetry.runtime.backoff import STEADY, Backoff
-from telemetry.runtime.set_aside import reason_of
+from telemetry.runtime.isolation import reason_of
 from telemetry.runtime.worker_threads import WorkerThreads
 from telemetry.wire.intervals import IntervalSet
 from telemetry.wire.inventory import Inventory

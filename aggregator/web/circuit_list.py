@@ -13,7 +13,7 @@ from present.circuit.rows import headroom_row, load_row, share_row, state_row
 from present.circuit.rules import NO_CIRCUITS
 from present.circuit.set_aside import set_aside_lines
 from present.row import Tone
-from telemetry.runtime.set_aside import Parts, each
+from telemetry.runtime.isolation import Parts, each
 from telemetry.text import counted
 
 STATUS_WORDS = {0: "", 1: "ticket", 2: "page"}

@@ -22,7 +22,7 @@ from aggregator.web.markup import clock_time, fact, path, text, toned
 from api.jobs import JobPhase, JobRow, JobsReply
 from present.fleet.job_headline import SAMPLED, jobs_figures, jobs_headline
 from present.job import cost_row, energy_row, use_row
-from telemetry.runtime.set_aside import Parts, each
+from telemetry.runtime.isolation import Parts, each
 from telemetry.text import ABSENT, counted
 
 ROWS = 200

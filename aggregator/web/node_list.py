@@ -12,7 +12,7 @@ from api.node_register import ReleaseDrift
 from present.device.node import firing, frame_row, gpus_row, release_row, role_row, state_row
 from present.row import FactRow
 from present.units import celsius, watts
-from telemetry.runtime.set_aside import Parts, each
+from telemetry.runtime.isolation import Parts, each
 from telemetry.text import ABSENT, counted
 
 ROWS = 100

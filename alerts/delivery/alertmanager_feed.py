@@ -22,7 +22,7 @@ from alerts.notifiers.alertmanager import Alertmanager
 from alerts.notifiers.http_sender import HttpSender
 from alerts.notifiers.result import Delivered, Later, Refused
 from api.alerts import Alert
-from telemetry.runtime.set_aside import FIRST_RETRY, SetAside
+from telemetry.runtime.isolation import FIRST_RETRY, Isolation
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ class AlertmanagerFeed:
         links: Links,
         clock: DeliveryClock,
         stored: bytes | None,
-        aside: SetAside,
+        aside: Isolation,
     ) -> None:
         """`aside`: notes where kilowatch itself raises."""
         self.aside = aside
@@ -100,7 +100,7 @@ class AlertSender:
         limiter = RateLimiter(channel.per_minute, channel.burst, 1, dice)
         while True:
             self.changed.clear()
-            try:
+            with self._feed.aside.attempt(self.url):  # costs this receiver one turn
                 now = clock.monotonic()
                 marks = self._due(now)
                 pause = limiter.wait(now)
@@ -111,9 +111,7 @@ class AlertSender:
                 else:
                     limiter.spend(now)
                     await self._post(marks[: channel.batch], http, limiter)
-                self._feed.aside.works(self.url)
-            except Exception as error:  # noqa: BLE001 - costs this receiver one turn
-                self._feed.aside.fail(self.url, error, clock.monotonic())
+            if self.url in self._feed.aside:
                 await clock.wait(asyncio.Event(), FIRST_RETRY)
 
     def _due(self, now: float) -> list[str]:

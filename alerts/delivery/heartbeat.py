@@ -16,7 +16,7 @@ from alerts.notifiers import secret
 from alerts.notifiers.http_sender import HttpSender, open_sender
 from alerts.notifiers.result import Delivered
 from telemetry.errors import ConfigError
-from telemetry.runtime.set_aside import LastFault
+from telemetry.runtime.isolation import Isolation, PartKind
 
 log = logging.getLogger(__name__)
 
@@ -47,8 +47,8 @@ class Heartbeat:
         self.stats = ChannelStats()
         """`delivered` counts the pings."""
         self._stuck = ""
-        self.fault = LastFault()
-        """Why the last ping could not be made, by a fault of kilowatch's own."""
+        self.aside = Isolation(PartKind.DELIVERY)
+        """`heartbeat` where the last ping could not be made, by a fault of kilowatch's own."""
 
     def progress(self, part: str) -> None:
         """Note that a part has made progress: the rules were evaluated, the store has committed."""
@@ -63,14 +63,10 @@ class Heartbeat:
         """Ping until cancelled."""
         async with open_sender(self._proxy, self._version) as sender:
             while True:
-                try:
+                with self.aside.attempt("heartbeat"):
                     await self._beat(sender)
-                    self.fault.works()
-                except Exception as error:
-                    if not self.fault.reason:
-                        log.exception("heartbeat: a ping could not be made")
-                    self.fault.fail(error)
-                    self._failed(self.fault.reason)
+                for reason in self.aside.reasons().values():
+                    self._failed(reason)
                 await self._clock.wait(asyncio.Event(), self._config.every)
 
     async def _beat(self, sender: HttpSender) -> None:

@@ -9,10 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TypeVar
 
 from alerts.config import HOUR, AlertsConfig
 from alerts.delivery.alertmanager_feed import AlertmanagerFeed
@@ -32,13 +31,12 @@ from alerts.notifiers.result import Answer, Later
 from api.alerts import Action, Alert, AlertState, ChannelRow, Incident, Severity, Subject
 from api.evidence import EvidenceReply
 from telemetry.errors import ConfigError, did_you_mean
-from telemetry.runtime.set_aside import SetAside
+from telemetry.runtime.isolation import Isolation, PartFault, PartKind
 from telemetry.runtime.supervision import Supervisor
 from telemetry.runtime.tasks import TaskGroup
 
 log = logging.getLogger(__name__)
 _STORE_SECONDS = 1.0
-T = TypeVar("T")
 
 EvidenceOf = Callable[[Notice], Awaitable[EvidenceReply | None]]
 """Returns the evidence of a notice, within a short time; None where it has none."""
@@ -150,7 +148,7 @@ class Outbox:
         self._dice = dice or random.Random()  # noqa: S311 - spreads retries, no secret
         self._sender: HttpSender | None = None
         self._router = Router(config)
-        self._aside = SetAside("channel")
+        self._aside = Isolation(PartKind.CHANNEL)
         self._receivers: dict[str, tuple[Alert, list[str]]] = {}
         """By key: an alert, and the Alertmanagers that receive it."""
         self._workers: dict[str, ChannelWorker] = {}
@@ -182,8 +180,9 @@ class Outbox:
 
     def wake(self) -> None:
         """Note that deliveries were stored; called on the loop."""
+        now = self._clock.monotonic()
         for name, worker in self._workers.items():
-            self._guarded(f"{name}/wake", worker.wake)
+            self._aside.run(f"{name}/wake", now, worker.wake, None, pressing=True)
 
     def feed(self, alerts: Iterable[Alert]) -> None:
         """Give Alertmanagers all alerts that are notified, and those that have just resolved; called
@@ -202,31 +201,18 @@ class Outbox:
                 firing[name][alert.key] = alert
         self._receivers = receivers
         for name, feed in self._feeds.items():
-            self._guarded(name, partial(feed.update, firing[name]))
+            self._aside.run(name, self._clock.monotonic(), partial(feed.update, firing[name]), None)
 
-    def faults(self) -> dict[str, str]:
-        """Return the channels on which kilowatch itself raises, or has raised since the last call,
-        with the reasons."""
-        found, routes = self._aside.recent(), self._router.fault.recent()
-        return found | ({"routes": routes} if routes else {})
-
-    def _guarded(self, name: str, step: Callable[[], T]) -> T | None:
-        """Return what a step for a channel returns; None where it raises, which costs this channel."""
-        try:
-            found = step()
-        except Exception as error:  # noqa: BLE001 - reported by the channel's name
-            self._aside.fail(name, error, self._clock.monotonic())
-            return None
-        self._aside.works(name)
-        return found
+    def faults(self) -> Iterator[PartFault]:
+        """Yield the channels on which kilowatch itself raises, or has raised since the last call."""
+        yield from self._aside.faults()
+        yield from self._router.aside.faults()
 
     def _managers_of(self, alert: Alert) -> list[str]:
         """Return the Alertmanagers that an alert is sent to: all, where that can't be told."""
-        try:
-            return self._router.managers_of(alert)
-        except Exception as error:  # noqa: BLE001 - reported, and sent to one too many
-            self._aside.fail(f"routes/{alert.rule}", error, self._clock.monotonic())
-            return list(self._feeds)
+        find, every = partial(self._router.managers_of, alert), list(self._feeds)
+        now = self._clock.monotonic()
+        return self._aside.run(f"routes/{alert.rule}", now, find, every, pressing=True)
 
     def channels(self) -> list[ChannelRow]:
         """Return the state of each channel."""
@@ -238,7 +224,7 @@ class Outbox:
             age = None if oldest is None else max(0.0, self._clock.age(oldest))
             found.append(_row(name, worker.channel, [worker.stats], now, waiting, age))
         for name, feed in self._feeds.items():
-            number = self._guarded(f"{name}/waiting", partial(getattr, feed, "waiting")) or 0
+            number = self._aside.run(f"{name}/waiting", now, partial(getattr, feed, "waiting"), 0)
             found.append(_row(name, feed.channel, feed.stats, now, number, None))
         return found
 
@@ -289,22 +275,19 @@ class Outbox:
 
     async def _evidence_of(self, name: str, notice: Notice) -> EvidenceReply | None:
         """Return the evidence of a notice; a fault in it costs the evidence, not the page."""
-        if self._evidence is None:
-            return None
-        try:
-            found = await self._evidence(notice)
-            self._aside.works(f"{name}/evidence")
-        except Exception as error:
-            log.exception("channel %s: %s goes without evidence", name, notice.incident.key)
-            self._aside.fail(f"{name}/evidence", error, self._clock.monotonic())
-            return None
+        found = None
+        if self._evidence is not None:
+            with self._aside.attempt(f"{name}/evidence", self._clock.monotonic()):
+                found = await self._evidence(notice)
         return found
 
     async def _store_states(self) -> None:
         """Store the state of feeds that must survive a restart."""
         while True:
             for name, feed in self._feeds.items():
-                body = self._guarded(f"{name}/state", partial(_unsaved, feed))
+                body = self._aside.run(
+                    f"{name}/state", self._clock.monotonic(), partial(_unsaved, feed), None
+                )
                 if body is not None:
                     await self._call(self._journal.store_channel_state, name, body)
             await self._clock.wait(asyncio.Event(), _STORE_SECONDS)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
@@ -12,9 +11,8 @@ from alerts.notice import Notice
 from alerts.notifiers.alertmanager import Alertmanager
 from alerts.times import Hours
 from api.alerts import Action, Alert, Matcher, Severity, matches_all
-from telemetry.runtime.set_aside import LastFault
+from telemetry.runtime.isolation import Isolation, PartKind
 
-log = logging.getLogger(__name__)
 _NOTIFIED = (Severity.PAGE, Severity.TICKET)
 """Severities of a route that names none; information is not sent."""
 
@@ -43,8 +41,8 @@ class Router:
         self._working = hours(
             config.working_hours, config.timezone, "alerts.working_hours", "alerts.timezone"
         )
-        self.fault = LastFault()
-        """Why the last notice went to all channels."""
+        self.aside = Isolation(PartKind.DELIVERY)
+        """`routes` where the last notice went to all channels, because they can't be told."""
         self._escalation = [step.channels for step in config.escalation]
         waiting = {name for names in self._escalation for name in names}
         first = tuple(name for name in channels if name not in waiting)
@@ -57,14 +55,11 @@ class Router:
         `notified`: the channels that have received its incident, or will: what follows a trigger
         goes where the trigger went, at any time and for any severity.
         """
-        try:
+        due = dict.fromkeys(
+            notified or self._known, wall_ns
+        )  # one page too many is better than none
+        with self.aside.attempt("routes"):
             due = self._due(notice, wall_ns, notified)
-            self.fault.works()
-        except Exception as error:  # one page too many is better than none
-            if not self.fault.reason:
-                log.exception("the routes of %s can't be told; all channels get it", notice.id)
-            self.fault.fail(error)
-            due = dict.fromkeys(notified or self._known, wall_ns)
         return {
             name: at
             for name, at in due.items()

@@ -25,8 +25,8 @@ from alerts.notifiers.channel import Channel
 from alerts.notifiers.result import Answer, Delivered, Later, Refused
 from api.alerts import Action, DeliveryOutcome, Severity
 from telemetry.runtime.backoff import Backoff
-from telemetry.runtime.set_aside import FIRST_RETRY as FAULT_PAUSE
-from telemetry.runtime.set_aside import SetAside
+from telemetry.runtime.isolation import FIRST_RETRY as FAULT_PAUSE
+from telemetry.runtime.isolation import Isolation
 
 # Coalescing: which of several waiting notices of one incident are still sent to a channel.
 #
@@ -146,7 +146,7 @@ class ChannelWorker:
         clock: DeliveryClock,
         call: Call,
         dice: random.Random,
-        aside: SetAside,
+        aside: Isolation,
         gate: DeliveryGate | None = None,
     ) -> None:
         """`aside`: notes where kilowatch itself raises. `gate`: where several processes have the same

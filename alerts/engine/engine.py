@@ -8,22 +8,23 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 import numpy as np
 
-from alerts.engine.isolation import FleetWithout, NodeFaults, culprits
+from alerts.engine.isolated_rules import IsolatedRules
+from alerts.engine.isolation import FleetWithout, NodeFaults
 from alerts.engine.job_index import JobsByNode
 from alerts.engine.kept_memory import KeptMemory, MemoryCopy, keep_memory, resume_memory
 from alerts.engine.peer_groups import PeerGroups
+from alerts.engine.pending_events import PendingEvents
 from alerts.engine.recent_events import (
     DisturbanceTracker,
     EvaluatedEvents,
-    Placed,
     place_events,
 )
 from alerts.engine.repeated_faults import RepeatedFaultFinder
@@ -32,38 +33,28 @@ from alerts.engine.row_index import (
     RowChange,
     RowIndex,
     SnapshotRowIndex,
-    device_subject,
     devices,
-    snapshot_subject,
 )
-from alerts.engine.rule_evaluator import UNKNOWN_TEXT, Reading, RuleEvaluator
-from alerts.engine.shown_alerts import PlaceFacts
+from alerts.engine.row_texts import RowTexts
+from alerts.engine.rule_evaluator import RuleEvaluator
 from alerts.engine.subjects import (
-    DeviceSubject,
     RowSubject,
-    SnapshotSubject,
-    SubjectInfo,
-    gpu_and_place,
     subject_info,
 )
 from alerts.engine.traits import traits_of
 from alerts.rules.conditions import event_part
 from alerts.rules.gpu_jobs import OF_JOBS
 from alerts.rules.input import AlertPhase, FleetSnapshot
-from alerts.rules.names import format_value, home
 from alerts.rules.recurs import Recurs
 from alerts.rules.row_memory import Floats
 from alerts.rules.rule import Rule, conditions_of
 from api.alerts import Alert, AlertState, Incident, Severity, Subject
 from api.power import SnapshotKind
 from power.snapshot.snapshot import PowerSnapshot
-from present.device.gpu import gpu_name
-from present.units import kilowatt_hours
 from telemetry.devices import Event
 from telemetry.fleet import Fleet
 from telemetry.metric import Table
-from telemetry.runtime.set_aside import SetAside
-from telemetry.wire.inventory import Inventory
+from telemetry.runtime.isolation import Isolation, PartFault, PartKind
 
 if TYPE_CHECKING:
     from alerts.rules.peers_elsewhere import PeersElsewhere
@@ -77,8 +68,6 @@ STALL = 5.0
 stall of the aggregator itself: no node's frames arrive in it."""
 _MOST_PAUSES = 3
 """Most long pauses in a row; more are a new period, or else no node would ever be silent again."""
-MOST_WAITING = 20_000
-"""Events that wait for a part that is set aside; the oldest are given up."""
 _PIECE = 50
 """Alerts that are made between two yields: a few milliseconds."""
 _DISTURBANCES = "disturbances"
@@ -99,36 +88,25 @@ class _TextState:
     """Whether an evaluation is under way."""
 
 
-OwnerOf = Callable[[str, Inventory | None, Mapping[str, str], str], str]
-"""Function that returns the owner of an alert by its rule, the inventory and labels of its node, and the name of its circuit,
-budget, UPS or supply; "" where nobody is named."""
-
-
 class RuleEngine:
     """The rules with their memories, and the states of their alerts."""
 
     _elsewhere: PeersElsewhere | None = None
     _behind = 0.0
-    owner_of: OwnerOf | None = None
-    """Lookup of the person or team that an alert belongs to; None where nobody is named. Assigned from outside."""
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         self.rules = tuple(rules)
-        self.node_labels: Mapping[str, Mapping[str, str]] = {}
-        """Labels of each node from elsewhere: `circuits`, `rack`, `job`. Assign another mapping when
-        they change."""
-        self.tariff: tuple[float, str] | None = None
-        """Price of a kWh and its currency, where it is configured."""
         self.events_unplaced = 0
         """Number of events of unknown nodes."""
         self._evaluators = list(_evaluators(rules))
-        self._row_index = RowIndex()
+        self._row_index, self._peer_groups = RowIndex(), PeerGroups()
         self._snapshots: dict[SnapshotKind, PowerSnapshot] = {}
         self._snapshot_rows = SnapshotRowIndex()
+        self.texts = RowTexts(self._row_index, self._snapshot_rows, self._peer_groups)
+        """What rows are called, and whose they are."""
         self._restored = RestoredAlerts()
         self._evaluated = EvaluatedEvents()
         self._disturbances = DisturbanceTracker()
-        self._peer_groups = PeerGroups()
         self._repeated = _repeated_faults(rules)
         self._resolved: deque[tuple[float, Alert]] = deque()
         self._fleet = Fleet()
@@ -137,34 +115,37 @@ class RuleEngine:
         """Usual seconds between two calls."""
         self._long_pauses = 0
         """Number of longer pauses in a row."""
-        self._event_age = max([_EVENT_AGE, *(int(rule.keep * 1e9) for rule in rules)])
         self._forgotten: dict[str, str] = {}
         """Nodes that were removed since the last tick, and why their alerts end."""
         self._turns = 0
         self._texts = _TextState()
-        self.rules_aside = SetAside("rule")
+        self._pending = PendingEvents(max([_EVENT_AGE, *(int(rule.keep * 1e9) for rule in rules)]))
+        self._isolated = IsolatedRules(self._pending)
+        self.rules_aside = self._isolated.aside
         """Rules that raised; all others are evaluated."""
-        self.nodes_aside = SetAside("node")
+        self.nodes_aside = Isolation(PartKind.NODE)
         """Nodes whose rows or times raised; the fleet is evaluated without them."""
-        self.events_aside = SetAside("the events of node")
-        """Nodes of whose events one raised; it is evaluated again later."""
-        self.alerts_aside = SetAside("the text of rule")
+        self.alerts_aside = Isolation(PartKind.TEXT)
         """Rules whose alerts have plain texts, because their own can't be made."""
-        self.unsettled = False
-        """Whether an exception may have lost the begin or end of an alert; its owner compares
-        `alerts` with what it knows, and clears this."""
+        self._isolations = self.rules_aside, self.nodes_aside, self._pending.aside
+        self._settled = 0
+        """Failures and recoveries that the owner has made up for."""
         self._without = FleetWithout()
-        self._waiting: list[Event] = []
-        """Events that no complete tick has evaluated."""
-        self._held: list[Event] = []
-        """Events of nodes that have no rows now, or that could not be placed."""
-        self._missed: dict[str, list[Event]] = {}
-        """Events that a rule could not evaluate, by its part."""
         self._plain_texts: set[str] = set()
         """Rules of the alerts that got a plain text since the last tick."""
         self._rows_known = True
         """Whether the rows of the alerts are those of the fleet."""
         self._wall = 0
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether an exception may have lost the begin or end of an alert; its owner compares `alerts` with what
+        it knows, and calls `settle`."""
+        return self._settled != sum(one.turns for one in self._isolations)
+
+    def settle(self) -> None:
+        """Note that what exceptions may have lost is made up for."""
+        self._settled = sum(one.turns for one in self._isolations)
 
     @property
     def jobs(self) -> JobsByNode:
@@ -217,11 +198,11 @@ class RuleEngine:
         counts as silent. `snapshots`: the present power snapshots; a rule on a kind that is missing waits.
         """
         self._now, self._wall, self._behind = now, wall_ns, behind
-        fresh = self._guarded("events seen", lambda: self._evaluated.filter_new(events))
+        fresh = self._run("events seen", lambda: self._evaluated.filter_new(events))
         if fresh is None:  # one that is evaluated twice is better than none
             fresh = list(events)
         self.events_unplaced += sum(event.node not in fleet.nodes for event in fresh)
-        self._waiting += fresh
+        self._pending.add(fresh)
         self._settle_texts()
         self._snapshots = {snapshot.kind: snapshot for snapshot in snapshots}
         if not listening or self._paused(now):
@@ -240,15 +221,13 @@ class RuleEngine:
                         continue
                     yield from self._evaluate(evaluator, snapshot, changes)
                 except Exception as error:
-                    self.unsettled = True
                     self.rules_aside.fail(evaluator.rule.name, error, now)
                 yield
         finally:
             self._texts.busy = False
-            del self._waiting[: -MOST_WAITING or None]  # after a failure they are evaluated again
             self._remember(changes, now)
         if "events" not in self.rules_aside:
-            self._waiting = []
+            self._pending.evaluated()
         for name, fault in snapshot.faults.items():
             self._set_aside_node(name, fault)
         self._forget_faults(fleet, snapshot.faults)
@@ -262,12 +241,15 @@ class RuleEngine:
         self._texts.fresh = False
         while True:
             self._fleet = self._without.of(fleet, self.nodes_aside.waiting(now))
+            self.texts.fleet, self.texts.now = self._fleet, now
             self._rows_known = False
             try:
                 changes += self._update_rows(wall_ns)
                 self._rows_known = True
-                placed = self._guarded("events", lambda: self._place_events(wall_ns))
-                self._guarded("peer groups", self._follow_peers)
+                placed = self._run(
+                    "events", lambda: self._pending.place(self._fleet, now, wall_ns, self._disturb)
+                )
+                self._run("peer groups", self._follow_peers)
                 break
             except NodeFaults as faults:  # each time there are fewer nodes
                 for name, error in faults.errors.items():
@@ -282,7 +264,7 @@ class RuleEngine:
             wall_ns,
             self._listening_since,
             {table: [] for table in Table} if placed is None else placed,
-            self._guarded("disturbances/at", lambda: self._disturbances.at) or self._never(),
+            self._run("disturbances/at", lambda: self._disturbances.at) or self._never(),
             self._row_index.drivers,
             self._peer_groups.groups,
             self._peer_groups.jobs.rows,
@@ -290,28 +272,16 @@ class RuleEngine:
             behind=self._behind,
             elsewhere=self._elsewhere,
         )
-        self._guarded(_DISTURBANCES, lambda: self._watch(snapshot))
+        self._run(_DISTURBANCES, lambda: self._watch(snapshot))
         return snapshot
 
-    def _guarded(self, part: str, step: Callable[[], Outcome]) -> Outcome | None:
-        """Return what a step returns that serves some rules only; None where it raises or is set
-        aside. A node that is the cause is raised as such."""
-        if not self.rules_aside.due(part, self._now):
-            return None
-        try:
-            found = step()
-        except NodeFaults:
-            raise
-        except Exception as error:
-            self.rules_aside.fail(part, error, self._now)
-            return None
-        if part in self.rules_aside:
-            self.rules_aside.works(part)
-        return found
+    def _run(self, part: str, step: Callable[[], Outcome]) -> Outcome | None:
+        """Return what a step returns that serves some rules only; None where it raises or is set aside."""
+        return self.rules_aside.run(part, self._now, step, None)
 
     def _follow_peers(self) -> None:
         peers = self._peer_groups
-        peers.follow(self._fleet, self._row_index, self.node_labels)
+        peers.follow(self._fleet, self._row_index, self.texts.node_labels)
         if self._elsewhere is not None:
             groups, _ = peers.groups("job")
             self._elsewhere.follow(peers.version, groups, peers.identities, peers.jobs.rows)
@@ -321,31 +291,11 @@ class RuleEngine:
         energy = snapshot.values("gpu_energy_joules_total", Subject.GPU)
         self._disturbances.watch(energy, self._row_index.owner[Table.LINK], snapshot.now)
 
+    def _disturb(self, event: Event) -> None:
+        self._disturbances.disturb(self._fleet, event, self._now)
+
     def _never(self) -> dict[Table, Floats]:
         return {table: np.full(self._fleet.size(table), -np.inf) for table in Table}
-
-    def _place_events(self, wall_ns: int) -> Placed:
-        """Return the rows of the events that wait; those of nodes that have no rows now are held."""
-        nodes, oldest = self._fleet.nodes, wall_ns - self._event_age
-        if not (self._held or self._waiting):
-            return place_events(self._fleet, (), oldest).placed
-        waiting, now = [*self._held, *self._waiting], self._now
-        ready = [event for event in waiting if event.node in nodes and self._is_due(event)]
-        found = place_events(
-            self._fleet,
-            ready,
-            oldest,
-            lambda event: self._disturbances.disturb(self._fleet, event, now),
-        )
-        held = {id(event): event for event in waiting}
-        for event in ready:
-            del held[id(event)]
-        for event, error in found.faults:
-            self.events_aside.fail(_event_key(event), error, now)
-            held[id(event)] = event
-        self._waiting = [event for event in waiting if id(event) not in held]
-        self._held = [event for event in held.values() if event.at >= oldest][-MOST_WAITING:]
-        return found.placed
 
     # -- One rule --------------------------------------------------------------------------------
 
@@ -354,7 +304,7 @@ class RuleEngine:
     ) -> Generator[None, None, None]:
         """Evaluate a rule, and add its changes; yield now and then while they are many."""
         evaluator.shown.fresh.clear()
-        entries = self._entries(evaluator, snapshot)
+        entries = self._isolated.step(evaluator, snapshot)
         while evaluator.faults:
             self._note_text(evaluator.rule.name, evaluator.faults.pop())
         for number, (entry, state) in enumerate(entries, 1):
@@ -366,89 +316,12 @@ class RuleEngine:
             if number % _PIECE == 0:
                 yield
 
-    @np.errstate(over="ignore", invalid="ignore")  # a counter may be 1e308: its growth is inf
-    def _entries(
-        self, evaluator: RuleEvaluator, snapshot: FleetSnapshot
-    ) -> list[tuple[Any, AlertState]]:
-        """Evaluate a rule; return the entries that began to fire or have resolved. An exception sets aside
-        this rule or the events that it raises on, and nothing else."""
-        part = evaluator.part
-        missed = self._missed.get(part)
-        if missed or part in self.rules_aside:
-            return self._evaluate_again(evaluator, snapshot)
-        try:
-            return evaluator.step(snapshot)
-        except Exception as error:
-            return self._after(error, evaluator, snapshot)
-
-    def _evaluate_again(
-        self, evaluator: RuleEvaluator, snapshot: FleetSnapshot
-    ) -> list[tuple[Any, AlertState]]:
-        """Evaluate a rule that was set aside, or that has missed events, if its time has come."""
-        part, table, now = evaluator.part, evaluator.subject.table, snapshot.now
-        if not self.rules_aside.due(part, now):
-            self._miss(evaluator, snapshot)
-            return []
-        missed = self._missed.pop(part, [])
-        oldest = snapshot.wall - self._event_age
-        ready = [event for event in missed if self._is_due(event)]
-        later = [event for event in missed if not self._is_due(event)]
-        if later:
-            self._missed[part] = [event for event in later if event.at >= oldest]
-        if table is not None and ready:
-            again = place_events(self._fleet, ready, oldest).placed[table]
-            events = {**snapshot.events, table: [*again, *snapshot.events[table]]}
-            snapshot = replace(snapshot, events=events)
-        try:
-            entries = evaluator.step(snapshot)
-        except Exception as error:
-            return self._after(error, evaluator, snapshot)
-        if self.rules_aside.works(part):
-            self.unsettled = True
-        return entries
-
-    def _after(
-        self, error: Exception, evaluator: RuleEvaluator, snapshot: FleetSnapshot
-    ) -> list[tuple[Any, AlertState]]:
-        """Return the changes of a rule without the events that it raises on; where these are not the
-        cause, set the rule aside: its alerts stay as they are, and its events are evaluated later."""
-        table, now = evaluator.subject.table, snapshot.now
-        self.unsettled = True
-        evaluator.repair()
-        events = [] if table is None else snapshot.events[table]
-        bad = culprits(events, lambda some: not evaluator.raises_on(snapshot, some))
-        if table is not None and bad and len(bad) < max(2, len(events)):
-            good = [pair for pair in events if pair not in bad]
-            try:
-                entries = evaluator.step(replace(snapshot, events={**snapshot.events, table: good}))
-            except Exception:  # the first one is reported
-                evaluator.repair()
-            else:
-                for _, event in bad:
-                    self.events_aside.fail(_event_key(event), error, now)
-                self._missed.setdefault(evaluator.part, []).extend(event for _, event in bad)
-                self.rules_aside.works(evaluator.part)
-                return entries
-        self.rules_aside.fail(evaluator.part, error, now)
-        self._miss(evaluator, snapshot)
-        return []
-
-    def _miss(self, evaluator: RuleEvaluator, snapshot: FleetSnapshot) -> None:
-        """Keep the events of this tick for the time at which a rule works again."""
-        table = evaluator.subject.table
-        events = [] if table is None else snapshot.events[table]
-        if events:
-            missed = self._missed.setdefault(evaluator.part, [])
-            missed.extend(event for _, event in events)
-            del missed[:-MOST_WAITING]
-
     # -- Nodes that are set aside ----------------------------------------------------------------
 
     def _set_aside_node(self, name: str, error: Exception) -> None:
         """Evaluate the fleet without a node until its next try. Its alerts stay as they are: they wait
         for its devices, as after a restart."""
         self.nodes_aside.fail(name, error, self._now)
-        self.unsettled = True
         for evaluator in self._evaluators:
             rows = [row for row, alert in evaluator.shown.items() if alert.node == name]
             self._park(evaluator, rows)
@@ -470,19 +343,10 @@ class RuleEngine:
         if len(self.nodes_aside):
             out = set(self.nodes_aside.waiting(self._now))
             for name in self.nodes_aside.reasons():
-                if name not in out and name not in failed and self.nodes_aside.works(name):
-                    self.unsettled = True
+                if name not in out and name not in failed:
+                    self.nodes_aside.works(name)
             self.nodes_aside.keep(fleet.nodes)
-        if len(self.events_aside):
-            withheld = {_event_key(event) for event in self._held}
-            withheld |= {_event_key(event) for missed in self._missed.values() for event in missed}
-            for key in self.events_aside.reasons():
-                if key not in withheld:
-                    self.events_aside.works(key)
-
-    def _is_due(self, event: Event) -> bool:
-        """Return whether an event may be evaluated: it never raised, or its pause is over."""
-        return not len(self.events_aside) or self.events_aside.due(_event_key(event), self._now)
+        self._pending.settle()
 
     def _settle_texts(self) -> None:
         """Note whose texts could be made again since the last tick."""
@@ -494,15 +358,16 @@ class RuleEngine:
 
     def traits(self) -> dict[str, dict[str, list[str]]]:
         """Return what each node is, by node: rack, driver and more."""
-        return traits_of(self._fleet, self.node_labels)
+        return traits_of(self._fleet, self.texts.node_labels)
 
-    def node_faults(self) -> dict[str, str]:
-        """Return the nodes that are set aside, or one of whose events is, with the reasons."""
-        found = {}
-        for key, reason in self.events_aside.recent().items():
-            node, _, event = key.partition("/")
-            found[node] = f"event {event}: {reason}"
-        return found | self.nodes_aside.recent()
+    def part_faults(self) -> Iterator[PartFault]:
+        """Yield what is to be reported of the rules, nodes, events and texts that are set aside."""
+        blind = len(self.rules_aside) >= max(1, len(self.rules))
+        for fault in self.rules_aside.faults():
+            yield fault._replace(whole=blind)
+        yield from self._pending.faults()
+        yield from self.nodes_aside.faults()
+        yield from self.alerts_aside.faults()
 
     def alerts(self) -> list[Alert]:
         """Return the alerts that are pending, firing or lately resolved, the worst first."""
@@ -524,11 +389,11 @@ class RuleEngine:
         if not self._rows_known:  # the alerts stay as they are
             return
         done = 0
-        context = id(self._fleet), self._fleet.version, self.node_labels, self.jobs.version
+        context = id(self._fleet), self._fleet.version, self.texts.node_labels, self.jobs.version
         for evaluator in self._evaluators:
             if not len(evaluator.machine.entries) and not evaluator.shown:
                 continue
-            for entry, state in evaluator.outdated(context, partial(self._source, evaluator)):
+            for entry, state in evaluator.outdated(context, partial(self.texts.source, evaluator)):
                 self._alert(evaluator, entry, state, int(entry["changed"]))
                 self._texts.turns += 1
                 done += 1
@@ -539,43 +404,6 @@ class RuleEngine:
     def _refresh_all(self) -> None:
         if not self._texts.busy and not self._texts.fresh:
             outcome(self.refresh())
-
-    def _source(self, evaluator: RuleEvaluator, row: int) -> PlaceFacts | None:
-        """Return what the alert of a row says about its place."""
-        try:
-            found = self._subject(evaluator.subject, row)
-            return None if found is None else self._source_of(found)
-        except Exception:  # it is reported where the alert is made
-            return None
-
-    def _source_of(self, found: RowSubject) -> PlaceFacts:
-        if isinstance(found, DeviceSubject):
-            node = found.inventory.node
-            labels = self._labels_of_job(found)
-            return PlaceFacts(found.inventory, self.node_labels.get(node), labels)
-        return PlaceFacts(found.facts, None)
-
-    def _owner(self, evaluator: RuleEvaluator, found: RowSubject) -> str:
-        """Return the person or team that an alert of a subject belongs to."""
-        if self.owner_of is None:
-            return ""
-        if isinstance(found, DeviceSubject):
-            node, name = self._fleet.nodes.get(found.inventory.node), ""
-        else:
-            node, name = self._fleet.nodes.get(found.facts.get("node", "")), found.name
-        inventory = None if node is None else node.inventory
-        labels = {} if inventory is None else self.node_labels.get(inventory.node, {})
-        return self.owner_of(evaluator.rule.name, inventory, labels, name)
-
-    def _labels_of_job(self, found: RowSubject) -> Mapping[str, str]:
-        """Return `job`, `user` and `account` of a subject."""
-        if isinstance(found, SnapshotSubject):
-            return {}
-        gpu, _ = gpu_and_place(found)
-        uuid = None if gpu is None else gpu.uuid
-        if found.table is Table.PORT:  # the job of the GPU beside it
-            uuid = found.inventory.ports[found.position].gpu
-        return self._peer_groups.jobs.labels(found.inventory.node, uuid)
 
     # -- Restarts --------------------------------------------------------------------------------
 
@@ -689,14 +517,12 @@ class RuleEngine:
         for table, change in (self._row_index.update(self._fleet) or {}).items():
             changes[Subject(table)] = change
         for kind, snapshot in list(self._snapshots.items()):
-            try:
+            part, moved = f"rows/{kind}", None
+            with self.rules_aside.attempt(part, self._now):
                 moved = self._snapshot_rows.update(snapshot)
-            except Exception as error:  # its rules wait, as they do without a snapshot
-                self.rules_aside.fail(f"rows/{kind}", error, self._now)
+            if part in self.rules_aside:  # its rules wait, as they do without a snapshot
                 del self._snapshots[kind]
-                continue
-            self.rules_aside.works(f"rows/{kind}")
-            if moved is not None:
+            elif moved is not None:
                 changes[Subject(kind)] = moved
         resolved: list[Alert] = []
         for evaluator in self._evaluators:
@@ -706,7 +532,6 @@ class RuleEngine:
                     resolved += self._resolve_gone(evaluator, change_here, wall)
                     evaluator.move(change_here)
                 except Exception as error:  # the rule begins anew, and its alerts go on
-                    self.unsettled = True
                     self.rules_aside.fail(evaluator.part, error, self._now)
                     self._park(evaluator, evaluator.shown)
                     evaluator.reset(change_here.size)
@@ -735,15 +560,17 @@ class RuleEngine:
             if number is not None and evaluator.machine.phase[row] == AlertPhase.FIRING:
                 entry = evaluator.machine.entries[number]
                 try:
-                    info = subject_info(found, self.node_labels, self._labels_of_job(found))
-                    reading = self._reading(evaluator, row)
+                    info = subject_info(
+                        found, self.texts.node_labels, self.texts.labels_of_job(found)
+                    )
+                    reading = self.texts.reading(evaluator, row)
                     yield evaluator.alert(
                         entry,
                         AlertState.RESOLVED,
                         wall,
                         info,
                         reading,
-                        self._owner(evaluator, found),
+                        self.texts.owner(evaluator, found),
                     )
                 except Exception as error:
                     yield self._plain(evaluator, entry, AlertState.RESOLVED, wall, found, error)
@@ -816,17 +643,19 @@ class RuleEngine:
             return evaluator.shown_again(entry, state, at)
         found = None
         try:
-            found = self._subject(evaluator.subject, row)
+            found = self.texts.subject(evaluator.subject, row)
             if found is None:
                 evaluator.shown.pop(row, None)
                 return None
-            job = _job_hit(evaluator.shown.get(row), entry) or self._labels_of_job(found)
+            job = _job_hit(evaluator.shown.get(row), entry) or self.texts.labels_of_job(found)
             info, reading = (
-                subject_info(found, self.node_labels, job),
-                self._reading(evaluator, row),
+                subject_info(found, self.texts.node_labels, job),
+                self.texts.reading(evaluator, row),
             )
-            source = self._source_of(found)
-            alert = evaluator.alert(entry, state, at, info, reading, self._owner(evaluator, found))
+            source = self.texts.source_of(found)
+            alert = evaluator.alert(
+                entry, state, at, info, reading, self.texts.owner(evaluator, found)
+            )
         except Exception as error:  # a plain text is better than no page
             alert = self._plain(evaluator, entry, state, at, found, error)
             evaluator.shown.stale.add(row)  # tried again at the next tick
@@ -852,82 +681,12 @@ class RuleEngine:
                 info = subject_info(subject, {}, {})
         if info is None:
             with contextlib.suppress(Exception):
-                info = self._bare_info(evaluator.subject, int(entry["row"]))
+                info = self.texts.bare_info(evaluator.subject, int(entry["row"]))
         return evaluator.plain_alert(entry, state, at, info, error)
-
-    def _bare_info(self, subject: Subject, row: int) -> SubjectInfo:
-        """Return the names of a row's subject, without the functions that have just failed: an alert
-        keeps its key with and without its texts."""
-        if subject.table is None:
-            name = self._snapshot_rows.known[SnapshotKind(subject)].names[row]
-            monitor = subject is Subject.MONITOR
-            holder, device = name.split("/", 1) if monitor else (str(subject), name)
-            shown = Subject.NODE if monitor else subject
-            return SubjectInfo(shown, holder, device, "", name, f"{subject} {name}", None, {}, {})
-        fleet = self._fleet
-        if subject is Subject.NODE:
-            node, device = fleet.hosts[row] or "", "node"
-            return SubjectInfo(subject, node, device, node, "", node, None, {}, {})
-        if subject is Subject.GPU and (gpu := fleet.gpus[row]) is not None:
-            node, where = gpu[0], gpu_name(gpu[0], gpu[1].index)
-            return SubjectInfo(subject, node, gpu[1].uuid, node, "", where, gpu[1], {}, {})
-        if subject is Subject.LINK and (link := fleet.links[row]) is not None:
-            node, device = link[0], f"{link[1].gpu}/{link[1].number}"
-            return SubjectInfo(subject, node, device, node, "", f"{node} {device}", None, {}, {})
-        if subject is Subject.PORT and (port := fleet.ports[row]) is not None:
-            node, where = port[0], f"{port[0]} port {port[1].name}"
-            return SubjectInfo(subject, node, port[1].id, node, "", where, None, {}, {})
-        if subject is Subject.INSTANCE and (part := fleet.instances[row]) is not None:
-            node, where = part[0], f"{part[0]} MIG {part[1].name}"
-            return SubjectInfo(subject, node, part[1].uuid, node, "", where, None, {}, {})
-        raise KeyError(row)
 
     def _note_text(self, rule: str, error: Exception) -> None:
         self._plain_texts.add(rule)
         self.alerts_aside.fail(rule, error, self._now)
-
-    def _subject(self, subject: Subject, row: int) -> RowSubject | None:
-        if subject.table is not None:
-            return device_subject(self._fleet, subject.table, row)
-        snapshot = self._snapshot_rows.known.get(SnapshotKind(subject))
-        return (
-            None
-            if snapshot is None or row >= len(snapshot.names)
-            else snapshot_subject(snapshot, row)
-        )
-
-    def _reading(self, evaluator: RuleEvaluator, row: int) -> Reading:
-        """Return a function that returns the present value of a metric of a row as text."""
-
-        def reading(metric: str) -> str:
-            if metric == "cost":
-                return self._cost(evaluator.subject, row)
-            subject, at = evaluator.subject, row
-            if subject.snapshot_kind is not None:
-                snapshot = self._snapshot_rows.known.get(subject.snapshot_kind)
-                return format_value(
-                    metric, float("nan" if snapshot is None else snapshot.column(metric)[at])
-                )
-            while subject is not home(metric) and subject is not Subject.NODE:
-                at = int(self._row_index.owner[Table(subject)][at])
-                if at < 0:
-                    return UNKNOWN_TEXT
-                subject = Subject.GPU if subject is Subject.LINK else Subject.NODE
-            return format_value(metric, self._fleet.reading(metric, at, self._now))
-
-        return reading
-
-    def _cost(self, subject: Subject, row: int) -> str:
-        """Return a GPU's energy a day at its present draw, with its cost where a tariff is known."""
-        if subject is not Subject.GPU:
-            return UNKNOWN_TEXT
-        kwh = self._fleet.reading("gpu_power_watts", row, self._now) * 24 / 1000
-        if np.isnan(kwh):
-            return UNKNOWN_TEXT
-        if self.tariff is None:
-            return f"{kilowatt_hours(kwh, exact=True)} a day"
-        price, currency = self.tariff
-        return f"{kilowatt_hours(kwh, exact=True)} or {kwh * price:.2f} {currency} a day"
 
     def _remember(self, changes: Iterable[Alert], now: float) -> None:
         for alert in changes:
@@ -978,10 +737,6 @@ def _job_hit(shown: Alert | None, entry: Any) -> dict[str, str]:
     if shown is None or shown.since != int(entry["began"]):
         return {}
     return {name: shown.labels[name] for name in OF_JOBS if name in shown.labels}
-
-
-def _event_key(event: Event) -> str:
-    return f"{event.node}/{event.id}"
 
 
 def worst_first(alert: Alert) -> tuple[int, int, bool, int, str]:

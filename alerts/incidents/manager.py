@@ -50,7 +50,7 @@ from api.alerts import (
     Silence,
 )
 from telemetry.errors import IncidentError
-from telemetry.runtime.set_aside import SetAside
+from telemetry.runtime.isolation import Isolation, PartKind
 
 T = TypeVar("T")
 Other = TypeVar("Other")
@@ -99,7 +99,7 @@ class IncidentManager:
         self._clock = SteadyClock(clock_of(memory, wall_ns), now, wall_ns)
         self.traits: Callable[[], Mapping[str, Traits]] = dict
         """Returns what each node of the fleet is, by node; assigned by its owner."""
-        self.aside = SetAside("the notification of")
+        self.aside = Isolation(PartKind.NOTIFICATION, _by_rule)
         """Alerts and incidents that raised: each is notified by itself and tried again."""
         self._again: dict[str, Alert] = {}
         """Alerts that could not be applied, by key."""
@@ -165,7 +165,7 @@ class IncidentManager:
         """
         self._clock.advance(now, wall_ns)
         if self._doubtful or "indexes" in self.aside:  # also where the last try raised
-            self._guarded("indexes", self._rebuild, None)
+            self._run("indexes", self._rebuild, None)
         self._doubtful = True
         again = [one for key, one in self._again.items() if self.aside.due(f"alert/{key}", self._clock.time)]  # fmt: skip
         for alert in (*again, *changes):
@@ -206,19 +206,18 @@ class IncidentManager:
 
     def _apply(self, alert: Alert) -> None:
         """Apply one alert; where that raises, it is evaluated and applied again all the same."""
-        key = alert.key
-        try:
+        key, part = alert.key, f"alert/{alert.key}"
+        before = part in self.aside
+        with self.aside.attempt(part, self._clock.time):
             self._lifecycle.receive(alert)
-        except Exception as error:
-            if f"alert/{key}" not in self.aside and key not in self._index.alerts:
-                self._scheduler.add_plain(alert)
-            self.aside.fail(f"alert/{key}", error, self._clock.time)
-            self._again[key] = alert
-            if key in self._index.alerts:
-                self._suppressor.pending[key] = None
+        if part not in self.aside:
+            self._again.pop(key, None)
             return
-        if self._again.pop(key, None) is not None:
-            self.aside.works(f"alert/{key}")
+        self._again[key] = alert
+        if key in self._index.alerts:
+            self._suppressor.pending[key] = None
+        elif not before:
+            self._scheduler.add_plain(alert)
 
     def _try_again(self, time: float) -> None:
         """Evaluate alerts again whose suppression raised, and forget what is over."""
@@ -250,25 +249,19 @@ class IncidentManager:
 
     def _assign(self, tracked: TrackedAlert) -> None:
         """Add an alert to an incident; where that raises, notify it by itself and try again."""
-        key = tracked.alert.key
-        if not self.aside.due(f"group/{key}", self._clock.time):
-            self._suppressor.pending[key] = None
-            return
-        try:
-            self._grouping.assign(tracked)
-        except Exception as error:
-            if f"group/{key}" not in self.aside:
+        part = f"group/{tracked.alert.key}"
+        before = part in self.aside
+        self._run(part, partial(self._grouping.assign, tracked), None)
+        if part in self.aside:
+            self._suppressor.pending[tracked.alert.key] = None
+            if not before:
                 self._scheduler.add_plain(tracked.alert)
-            self.aside.fail(f"group/{key}", error, self._clock.time)
-            self._suppressor.pending[key] = None
-            return
-        self.aside.works(f"group/{key}")
 
     def _schedule(self, released: Iterable[TrackedAlert]) -> None:
         """Make the notices that are due. While that raises as a whole, the alerts of incidents that were
         not notified are notified by themselves, and so are those that join one."""
         before = "schedule" in self.aside
-        self._guarded("schedule", self._scheduler.evaluate, None)
+        self._run("schedule", self._scheduler.evaluate, None)
         if "schedule" not in self.aside:
             return
         alone = {tracked.alert.key: tracked for tracked in released if tracked.incident}
@@ -277,18 +270,9 @@ class IncidentManager:
         for tracked in alone.values():
             self._scheduler.add_plain(tracked.alert)
 
-    def _guarded(self, part: str, step: Callable[[], T], otherwise: Other) -> T | Other:
+    def _run(self, part: str, step: Callable[[], T], otherwise: Other) -> T | Other:
         """Return what a step returns, or `otherwise` where it raises or is set aside."""
-        if not self.aside.due(part, self._clock.time):
-            return otherwise
-        try:
-            found = step()
-        except Exception as error:
-            self.aside.fail(part, error, self._clock.time)
-            return otherwise
-        if len(self.aside):
-            self.aside.works(part)
-        return found
+        return self.aside.run(part, self._clock.time, step, otherwise)
 
     # Actions of people. Each returns the record that it changed and the changes of the step, and
     # raises `IncidentError` for an invalid request.
@@ -442,11 +426,9 @@ class IncidentManager:
         self._doubtful = True
         suppressor = self._suppressor
         time = self._clock.time
-        begun: list[Silence] = self._guarded(
-            "silences", lambda: suppressor.update_windows(time), []
-        )
+        begun: list[Silence] = self._run("silences", lambda: suppressor.update_windows(time), [])
         turned = {one.id: one for one in (*silences, *begun)}
-        self._guarded("flapping", self._lifecycle.expire, None)
+        self._run("flapping", self._lifecycle.expire, None)
         if len(self.aside):
             self._try_again(time)
         released = suppressor.evaluate(self._clock.time, recovering)
@@ -462,17 +444,17 @@ class IncidentManager:
 
     def _changes(self, silences: tuple[Silence, ...]) -> IncidentChanges:
         index, clock = self._index, self._clock
-        records: dict[RecordKey, bytes | None] = self._guarded("records", index.changed_records, {})
+        records: dict[RecordKey, bytes | None] = self._run("records", index.changed_records, {})
         if clock.is_due(bool(records)):
             records[RecordKey("pulse", "")] = msgspec.json.encode(clock.state)
-        keys: Collection[str] = self._guarded("incidents", index.changed_incidents, ())
-        alerts: tuple[str, ...] = self._guarded("alerts", index.changed_alerts, ())
+        keys: Collection[str] = self._run("incidents", index.changed_incidents, ())
+        alerts: tuple[str, ...] = self._run("alerts", index.changed_alerts, ())
         changed = [index.incidents[key] for key in keys if key in index.incidents]
         incidents = [
-            self._guarded(f"incident/{record.key}", partial(incident_of, record, index), None)
+            self._run(f"incident/{record.key}", partial(incident_of, record, index), None)
             for record in changed
         ]
-        self._guarded("records", index.clear_changes, None)
+        self._run("records", index.clear_changes, None)
         return IncidentChanges(  # last: no exception may lose the notices
             notices=self._scheduler.drain_notices(),
             incidents=tuple(one for one in incidents if one is not None),
@@ -489,3 +471,11 @@ class IncidentManager:
                 f"incident {record.key} is over. It can't be acknowledged any more."
             )
         return record
+
+
+def _by_rule(part: str) -> str:
+    """Return a part of the incident manager with the rule in place of the key of an alert or incident:
+    a fault that concerns all alerts is a few parts, and its own alert adds none."""
+    kind, _, key = part.partition("/")
+    rule = key.rpartition("-")[0] if kind == "incident" else key.partition("/")[0]
+    return f"{kind}/{rule}" if rule else part

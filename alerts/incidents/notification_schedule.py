@@ -14,7 +14,7 @@ from alerts.incidents.state import IncidentRecord, TrackedAlert
 from alerts.incidents.titles import incident_of
 from alerts.notice import Notice
 from api.alerts import Action, Alert, AlertState, NotificationState, Severity
-from telemetry.runtime.set_aside import FIRST_RETRY, SetAside
+from telemetry.runtime.isolation import FIRST_RETRY, Isolation
 
 NEVER = float("inf")
 
@@ -27,7 +27,7 @@ class NotificationScheduler:
         index: IncidentIndex,
         clock: SteadyClock,
         timings: NotificationTimings,
-        aside: SetAside,
+        aside: Isolation,
     ) -> None:
         """`aside`: notes the incidents that raise; the alerts of one that was not notified yet are
         notified by themselves."""

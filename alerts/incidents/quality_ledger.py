@@ -25,7 +25,7 @@ from alerts.incidents.state import IncidentChanges, RecordKey
 from alerts.notice import Notice
 from api.alerts import Action, Alert, Incident, IncidentNote, NotificationState, Severity
 from telemetry.errors import IncidentError
-from telemetry.runtime.set_aside import reason_of
+from telemetry.runtime.isolation import reason_of
 
 log = logging.getLogger(__name__)
 KEPT_DAYS = 400

@@ -297,10 +297,8 @@ class StormLimiter:
         active = self._index.active(storm)
         nodes = {one.alert.node for one in active if one.alert.node}
         if "node" not in storm.group:
-            try:
+            with self._scheduler.aside.attempt("traits", self._clock.time):  # else it says less
                 storm.shared = shared(nodes, self._traits())
-            except Exception as error:  # the page says less
-                self._scheduler.aside.fail("traits", error, self._clock.time)
         send = self._scheduler.trigger if storm.notified is None else self._scheduler.update
         send(storm, "storm", active)
         storm.next_update = self._clock.time + STORM_UPDATE

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import partial
 
 import msgspec
 
@@ -10,7 +11,7 @@ from alerts.incidents.index import IncidentIndex
 from alerts.incidents.policy import NotificationTimings
 from alerts.incidents.state import SilenceWindow, TrackedAlert
 from api.alerts import NotificationState, Silence, matches_all
-from telemetry.runtime.set_aside import SetAside
+from telemetry.runtime.isolation import Isolation
 
 LIST_ENDED = 86_400.0
 """Seconds for which a silence that ended is listed."""
@@ -19,7 +20,9 @@ LIST_ENDED = 86_400.0
 class AlertSuppressor:
     """Decides for every firing alert whether it is notified."""
 
-    def __init__(self, index: IncidentIndex, timings: NotificationTimings, aside: SetAside) -> None:
+    def __init__(
+        self, index: IncidentIndex, timings: NotificationTimings, aside: Isolation
+    ) -> None:
         """`aside`: notes the alerts that raise; they are notified as if nothing suppressed them."""
         self._aside = aside
         self._index = index
@@ -94,15 +97,8 @@ class AlertSuppressor:
         return min((at for at in due if at is not None and at > time), default=float("inf"))
 
     def _may_notify(self, tracked: TrackedAlert, time: float) -> bool:
-        part = f"suppression/{tracked.alert.key}"
-        try:
-            found = self._evaluate(tracked, time)
-        except Exception as error:
-            self._aside.fail(part, error, time)
-            return True
-        if len(self._aside):
-            self._aside.works(part)
-        return found
+        part, step = f"suppression/{tracked.alert.key}", partial(self._evaluate, tracked, time)
+        return self._aside.run(part, time, step, True, pressing=True)
 
     def _evaluate(self, tracked: TrackedAlert, time: float) -> bool:
         """Evaluate one alert; return whether it may be notified now."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from alerts.journal.schema import connect
 from telemetry.errors import StoreError
-from telemetry.runtime.set_aside import reason_of
+from telemetry.runtime.isolation import reason_of
 
 log = logging.getLogger(__name__)
 Row = tuple[Any, ...]

@@ -29,7 +29,7 @@ from alerts.journal.reader import JournalReader
 from alerts.journal.schema import begin_anew, can_be_replaced, prepare
 from alerts.notice import Delivery, Notice
 from api.alerts import DeliveryOutcome, Incident
-from telemetry.runtime.set_aside import reason_of
+from telemetry.runtime.isolation import reason_of
 
 log = logging.getLogger(__name__)
 KEPT_NS = 30 * 86_400_000_000_000

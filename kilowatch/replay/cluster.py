@@ -31,7 +31,7 @@ from collector.recording.file import RecordedMessage
 from kilowatch.replay.player import STEP, Player
 from telemetry.devices import Event
 from telemetry.errors import IncidentError, NodeError
-from telemetry.runtime.set_aside import SetAside
+from telemetry.runtime.isolation import Isolation, PartKind
 from telemetry.runtime.supervision import ProgressMarks
 
 COMMIT_EVERY = 60
@@ -100,7 +100,7 @@ class RecordedCluster(SingleView):
         self.marks = ProgressMarks({}, ())
         self.shedding = Shedding()
         self.jobs = player.router.jobs
-        self.pages_aside = SetAside("the part of what is shown")
+        self.pages_aside = Isolation(PartKind.PAGE)
         self.site_role = None
         self.fitness = FitnessTracker()
         self.drift = DriftTracker()

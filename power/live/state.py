@@ -53,7 +53,7 @@ from power.site.circuit import ElementKind
 from power.site.layout import SiteLayout
 from power.snapshot.snapshot import PowerSnapshot
 from power.wiring import Flags, Floats
-from telemetry.runtime.set_aside import SetAside
+from telemetry.runtime.isolation import Isolation, PartKind
 
 T = TypeVar("T")
 
@@ -190,7 +190,7 @@ class LivePower:
         """Heat of each breaker when most of its load was reported last: what it is warmer since, nobody measured."""
         self._turn = self._loss_turn = -1
         self._outcome_version = -1
-        self.aside = SetAside("power:")
+        self.aside = Isolation(PartKind.POWER)
         """Nodes, meters, UPSs, budgets, circuits and steps that raised: unknown, and tried again."""
         self._noted: set[str] = set()
         self._facts: LazyFacts | None = None
@@ -202,7 +202,7 @@ class LivePower:
         self.last, self.wall_ns = now, wall_ns
         topology, names = self.topology, self.topology.network.names
         faults = {f"meter/{name}": error for name, error in self.metering.absorb(tick.readings).items()}  # fmt: skip
-        self._guarded(
+        self._part(
             "meter faults",
             lambda: self.meter_faults.update(now, tick, self.metering, self.transfers.left()),
             None,
@@ -210,16 +210,14 @@ class LivePower:
         meters = read_meters(
             topology, self.metering, now, self._metered(tick, "circuit"), self.started
         )
-        self._guarded("UPS faults", lambda: self._refuse_ups(now, tick, meters), None)
-        behind: Behind = self._guarded("UPSs", lambda: heard(self._ups, self.metering, now), [])
+        self._part("UPS faults", lambda: self._refuse_ups(now, tick, meters), None)
+        behind: Behind = self._part("UPSs", lambda: heard(self._ups, self.metering, now), [])
         metered = self._metered(tick, "node") | expected(self._ups, self.metering, tick.metered, len(self.machines))  # fmt: skip
         wall_power = self.model.estimate(tick, topology, self.metering, now, behind, metered)
-        taken = self._guarded("feeds taken over", lambda: self.taken_over.update(now, wall_power, meters), None)  # fmt: skip
+        taken = self._part("feeds taken over", lambda: self.taken_over.update(now, wall_power, meters), None)  # fmt: skip
         dead, loads = self._settle(wall_power, meters, taken)
-        self._guarded("transfer switches", lambda: self._transfer(now, loads), None)
-        self._guarded(
-            "trips", lambda: self.trips.update(now, tick, wall_power, loads, meters), None
-        )
+        self._part("transfer switches", lambda: self._transfer(now, loads), None)
+        self._part("trips", lambda: self.trips.update(now, tick, wall_power, loads, meters), None)
         self._watts = loads.watts
         first = self.held.learn(now, wall_power, loads, meters)
         result = self._follow(now, seconds, tick, wall_power, meters, loads, dead, first)
@@ -232,14 +230,14 @@ class LivePower:
         facts = LazyFacts(len(names), context.facts)
         found = PowerSnapshots(
             PowerSnapshot(SnapshotKind.CIRCUIT, self.version, names, columns(topology, result), facts),
-            self._guarded("budgets", lambda: self._budgets(now, seconds, loads),
-                          self._unknown(SnapshotKind.BUDGET, tuple(c.name for c in self.months.ceilings))),
-            self._guarded("UPS loads", lambda: ups_snapshot(self._ups, self.metering, now, self.version, wall_power, loads, topology.power_factor, ups_faults, self._ups_survivors()),
-                          self._unknown(SnapshotKind.UPS, tuple(one.name for one in self._ups))),
-            self._guarded("supplies", lambda: self._supplies.snapshot(wall_power, self.model, dead, self.version, self.machines),
-                          self._unknown(SnapshotKind.SUPPLY, self.machines)),
+            self._part("budgets", lambda: self._budgets(now, seconds, loads),
+                       self._unknown(SnapshotKind.BUDGET, tuple(c.name for c in self.months.ceilings))),
+            self._part("UPS loads", lambda: ups_snapshot(self._ups, self.metering, now, self.version, wall_power, loads, topology.power_factor, ups_faults, self._ups_survivors()),
+                       self._unknown(SnapshotKind.UPS, tuple(one.name for one in self._ups))),
+            self._part("supplies", lambda: self._supplies.snapshot(wall_power, self.model, dead, self.version, self.machines),
+                       self._unknown(SnapshotKind.SUPPLY, self.machines)),
         )  # fmt: skip
-        found = self._guarded("states of loads", lambda: self._with_states(found, now, tick, wall_power), found)  # fmt: skip
+        found = self._part("states of loads", lambda: self._with_states(found, now, tick, wall_power), found)  # fmt: skip
         faults |= {f"ups/{name}": error for name, error in ups_faults.items()}
         faults |= {f"budget/{name}": error for name, error in self.months.faults.items()}
         faults |= {f"circuit/{name}": error for name, error in self.trips.faults.items()}
@@ -291,19 +289,9 @@ class LivePower:
 
     # -- Faults of our own -----------------------------------------------------------------------
 
-    def _guarded(self, part: str, compute: Callable[[], T], unknown: T) -> T:
-        """Return a part of the result, or `unknown` where it raises or is set aside: the other parts
-        are computed all the same."""
-        now = 0.0 if self.last is None else self.last
-        if not self.aside.due(f"circuits/{part}", now):
-            return unknown
-        try:
-            found = compute()
-        except Exception as error:  # noqa: BLE001 - reported by the part's name
-            self.aside.fail(f"circuits/{part}", error, now)
-            return unknown
-        self.aside.works(f"circuits/{part}")
-        return found
+    def _part(self, part: str, compute: Callable[[], T], unknown: T) -> T:
+        """Return a part of the result, or `unknown`: the other parts are computed all the same."""
+        return self.aside.run(f"circuits/{part}", self.last or 0.0, compute, unknown)
 
     def _unknown(self, kind: SnapshotKind, names: tuple[str, ...]) -> PowerSnapshot:
         return PowerSnapshot(kind, self.version, names, {}, ({},) * len(names))
@@ -311,9 +299,8 @@ class LivePower:
     def _note(self, faults: Mapping[str, Exception]) -> None:
         """Note the meters, UPSs, budgets and circuits that raised in this tick, and those that did not
         any more."""
-        now = 0.0 if self.last is None else self.last
         for part, error in faults.items():
-            self.aside.fail(part, error, now)
+            self.aside.fail(part, error, self.last or 0.0)
         if self._noted:
             for part in self._noted - faults.keys():
                 self.aside.works(part)
@@ -339,7 +326,7 @@ class LivePower:
         def works(nodes: Collection[str], meters: Collection[str]) -> bool:
             ledger = self.months.ledger
             trial = copied(self, shared, [(ledger, MonthLedger(ledger.zone))])
-            trial.aside = SetAside("")
+            trial.aside = Isolation(None)
             trial.metering.drop(meters)
             readings = [one for one in tick.readings if one.meter not in meters]
             rows = [self._machine_at[name] for name in nodes]
@@ -504,7 +491,7 @@ class LivePower:
             now, self.wall_ns / 1e9, seconds, reported, ~uncertain(loads.watts, reported) & ~np.isnan(loads.watts),
             meters, self.metering,
         )  # fmt: skip
-        self._guarded("forecasts", lambda: self._forecast(now), None)
+        self._part("forecasts", lambda: self._forecast(now), None)
         extra, theirs = self._undeclared.of(now, wall_power, loads)
         local = network.other_watts + extra
         may = np.nan_to_num(wall_power.committed) + theirs
@@ -514,7 +501,7 @@ class LivePower:
         gone = hidden(loads)
         could = carry(topology, may, local, self._losses.shares, dead, self._losses.weights)
         held = np.nan_to_num(wall_power.held) + theirs
-        outcome = self._guarded("losses", lambda: self._worst_losses(held, local), None)
+        outcome = self._part("losses", lambda: self._worst_losses(held, local), None)
         self._outcome = outcome
         return TickResult(
             now=now, tick=tick, wall_power=wall_power, meters=meters, loads=loads,

@@ -14,7 +14,7 @@ from power.site.layout import Circuit, SiteLayout
 from power.snapshot.quantities import SOURCES
 from power.snapshot.snapshot import PowerSnapshot
 from power.wiring import POLES
-from telemetry.runtime.set_aside import Parts, each
+from telemetry.runtime.isolation import Parts, each
 
 _SOURCES = dict(SOURCES)
 _STATES = dict(enumerate(LoadState))

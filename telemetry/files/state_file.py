@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from telemetry.runtime.set_aside import reason_of
+from telemetry.runtime.isolation import reason_of
 
 log = logging.getLogger(__name__)
 

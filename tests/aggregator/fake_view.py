@@ -50,7 +50,7 @@ from telemetry.errors import NodeError
 from telemetry.fleet import Fleet
 from telemetry.gap import NOT_SUPPORTED
 from telemetry.metric import Lane, Table
-from telemetry.runtime.set_aside import SetAside
+from telemetry.runtime.isolation import Isolation
 from telemetry.runtime.supervision import ProgressMarks
 from telemetry.wire import frame as frames
 from telemetry.wire.intervals import IntervalSet
@@ -353,7 +353,7 @@ class FakeView(SingleView):
         self.impairments = Impairments()
         self.marks = ProgressMarks({}, ())
         self.shedding = Shedding()
-        self.pages_aside = SetAside("")
+        self.pages_aside = Isolation(None)
         self.jobs = JobService()
         self.site_role: SiteView | None = None
         self.memory = MemoryStore()

@@ -25,6 +25,7 @@ from aggregator.electrical.energy_sampler import machine_zone, zone_text
 from aggregator.electrical.fleet_power import FleetPowerReader
 from aggregator.electrical.month_files import MonthFiles, copy_of
 from aggregator.electrical.service import ElectricalService
+from aggregator.electrical.throughput import ThroughputSampler
 from aggregator.meters.mqtt import MeterBus
 from power.live.inputs import PowerInputs
 from power.live.wall_power import WallPower, WallPowerModel
@@ -311,6 +312,35 @@ def test_a_disk_that_takes_nothing_stops_the_counter_and_a_new_configuration_doe
     assert energy(electrical) == pytest.approx(48 * 2833, rel=0.05)
 
 
+def test_a_step_that_raises_waits_for_its_next_try_and_costs_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    electrical, room, tries = started(tmp_path), Room("rig"), []
+
+    def broken(*_: object) -> None:
+        tries.append(room.now)
+        raise IndexError("put in by the test")
+
+    monkeypatch.setattr(ThroughputSampler, "sample", broken)
+    run(electrical, room, 10)
+    assert [at - tries[0] for at in tries] == [0, 1, 3, 7]
+    assert [one.part for one in electrical.faults()] == ["circuits/throughput"]
+    electrical.save()
+    run(electrical, room, 1)
+    assert energy(electrical) > 0
+
+
+def test_what_is_restored_at_the_first_tick_waits_for_no_try(tmp_path: Path) -> None:
+    """What was to be restored would be lost, because a checkpoint could not be made just before."""
+    electrical, room = started(tmp_path), Room("rig")
+    run(electrical, room, 60)
+    electrical.save()
+    again = started(tmp_path)
+    again._aside.fail("circuits/checkpoint", "put in by the test", room.now + 10)
+    run(again, room, 1)
+    assert energy(again) > 59 * 2833 * 0.9
+
+
 def test_a_damaged_memory_is_set_aside(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """And never read as if it were whole."""
     (tmp_path / NAME).write_text('{"version":1,"live":{')
@@ -521,7 +551,7 @@ def test_a_meter_that_breaks_the_tick_costs_itself_alone(
     monkeypatch.setattr(WallPowerModel, "estimate", broken)
     watts, _ = seconds(3)
     assert watts == pytest.approx(400)
-    assert electrical.faults() == electrical.set_aside()
+    assert {one.part: one.reason for one in electrical.faults()} == electrical.set_aside()
     assert list(electrical.set_aside()) == ["meter/b"]
     assert "index 1 is out of bounds" in electrical.set_aside()["meter/b"]
     monkeypatch.setattr(WallPowerModel, "estimate", right)

@@ -26,7 +26,7 @@ from power.live import PowerSnapshots
 from power.meters.sample import MeterSample
 from power.snapshot.documents import circuit_states
 from power.snapshot.quantities import QUANTITIES
-from telemetry.runtime.set_aside import Parts, SetAside
+from telemetry.runtime.isolation import Isolation, Parts
 from telemetry.wire.exposition import render
 from telemetry.wire.jobs import Allocation, Job, JobKey, NodeJobs
 from tests.aggregator.fake_view import FakeView
@@ -45,7 +45,7 @@ SITE: dict[str, Any] = {
     "ups": {"u1": {"watts": 6000, "circuits": ["lab/1"]}},
 }
 AMPS = 5123.5 / 240
-PARTS = Parts(SetAside(""), "page", 0.0)
+PARTS = Parts(Isolation(None), "page", 0.0)
 
 
 async def lab(reread: Callable[[], dict[str, Any]] | None = None) -> FakeView:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
-from aggregator.impairments import SHOWN, Impairments, LoopTurns, ReportedFaults
+from aggregator.impairments import SHOWN, Impairments, LoopTurns
 from aggregator.store.content_faults import MOST_FAULTS
 from aggregator.store.executor import StoreExecutor
 from aggregator.store.protocol import Batch, ContentError, Frames
 from aggregator.store.stored_spans import StoredSpans
+from alerts.config import AlertsConfig
 from alerts.engine.recent_events import DisturbanceTracker
 from alerts.engine.rule_evaluator import RuleEvaluator
 from alerts.incidents.manager import IncidentManager
@@ -24,9 +27,11 @@ from api.alerts import AlertState
 from telemetry.errors import StoreError
 from telemetry.fleet import Fleet
 from telemetry.metric import Table
-from telemetry.runtime.set_aside import IDLE_SECONDS, SetAside
+from telemetry.runtime.isolation import IDLE_SECONDS, Isolation, PartKind
 from tests.aggregator.alerting_stack import Hall, calls
 from tests.aggregator.feed import ARRIVAL, Feed
+from tests.aggregator.test_service import config, running
+from tests.brokers import Mosquitto
 
 
 class FaultError(Exception):
@@ -226,7 +231,7 @@ def test_a_node_on_whose_frames_a_flush_raises_costs_no_other(
             feed.send(name, 0)
         feed.commit()
         assert feed.fleet.nodes["a"].seq == feed.fleet.nodes["c"].seq == 0
-        assert list(feed.ingest.faults()) == ["b"]
+        assert [one.part for one in feed.ingest.faults()] == ["node/b/ingest"]
         assert [feed.ingest.ledger.find(name, 1).missing for name in "abc"] == [0, 1, 0]  # type: ignore[union-attr]
     feed.now += 5
     feed.send("b", 1)
@@ -250,16 +255,16 @@ def test_a_node_that_is_set_aside_and_gone_is_not_listed_for_ever(
         patch.setattr(batcher, "_assembled", raising(batcher._assembled, lambda *_: True))
         feed.send("a", 0)
         feed.flush()
-    assert list(feed.ingest.faults()) == ["a"]
+    assert [one.part for one in feed.ingest.faults()] == ["node/a/ingest"]
     if how == "removed":
         feed.ingest.remove("a")
     else:
         feed.now += IDLE_SECONDS
         feed.ingest.expire(feed.now)
-        assert list(feed.ingest.faults()) == ["a"]
+        assert [one.part for one in feed.ingest.faults()] == ["node/a/ingest"]
         feed.now += 2.0  # the pause before
         feed.ingest.expire(feed.now)
-    assert feed.ingest.faults() == {}
+    assert list(feed.ingest.faults()) == []
     feed.store.close()
 
 
@@ -351,7 +356,7 @@ async def test_a_fault_of_our_own_in_all_that_is_written_is_named_until_it_is_ov
 
 
 def test_a_part_that_is_set_aside_is_tried_again_with_growing_pauses() -> None:
-    aside = SetAside("rule")
+    aside = Isolation(PartKind.RULE)
     now, tries = 0.0, []
     while now < 300:
         if aside.due("hot", now):
@@ -380,14 +385,75 @@ def test_a_fault_of_an_instant_is_listed_for_seconds() -> None:
     assert impairments.current() == []
 
 
-def test_reported_faults_that_are_gone_are_cleared() -> None:
+async def test_every_isolated_part_of_an_aggregator_is_reported_and_cleared(
+    tmp_path: Path, mosquitto: Mosquitto, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever runs by itself is asked for: one that nobody watches would fail in silence."""
+    made: list[Isolation] = []
+    begin = Isolation.__init__
+
+    def noted(self: Isolation, *args: Any, **options: Any) -> None:
+        begin(self, *args, **options)
+        made.append(self)
+
+    monkeypatch.setattr(Isolation, "__init__", noted)
+    power = {"region": "US", "circuits": {"office": {"breaker": 20, "nodes": ["rig"]}}}
+    channels = {"pager": {"type": "webhook", "url": "http://localhost:9"}}
+    wanted = msgspec.structs.replace(
+        config(mosquitto.config, tmp_path), power=power, alerts=AlertsConfig(channels=channels)
+    )
+    async with running(wanted) as aggregator:
+        impairments, told = aggregator.impairments, set()
+        for isolation in [one for one in made if not isinstance(one, LoopTurns)]:
+            kind = isolation._kind
+            assert kind is not None
+            isolation.fail("victim/x", FaultError("put in by the test"), time.monotonic())
+            impairments.refresh()
+            (found,) = [
+                one for one in impairments.current() if "put in" in one.reason and not one.until
+            ]
+            told.add((kind, found.rule))
+            assert "victim" in found.part
+            isolation.forget("victim/x")
+            impairments.refresh()
+            assert all(one.until for one in impairments.current() if "put in" in one.reason)
+        by_reasons = {PartKind.QUALITY, PartKind.JOURNAL, PartKind.EVIDENCE, PartKind.LOOP}
+        assert {kind for kind, _ in told} == set(PartKind) - by_reasons
+        assert all(rule == kind.fault("x", "").rule for kind, rule in told)
+
+
+def test_a_source_that_raises_hides_no_other_and_clears_nothing() -> None:
+    impairments, isolations = Impairments(), [Isolation(PartKind.RULE), Isolation(PartKind.STORE)]
+    broken: list[str] = []
+
+    def raising_source() -> Any:
+        yield from isolations[0].faults()
+        if broken:
+            raise FaultError("put in by the test")
+
+    impairments.watch(raising_source, isolations[1].faults)
+    isolations[0].fail("hot", "why", 0.0)
+    impairments.refresh()
+    isolations[0].works("hot")
+    broken.append("now")
+    isolations[0].fail("cold", "why", 0.0)
+    isolations[1].fail("a", "why", 0.0)
+    impairments.refresh()
+    found = {one.part for one in impairments.current() if one.until is None}
+    assert found == {"rule/hot", "rule/cold", "node/a/store", "task/report of faults"}
+    isolations[0].works("cold")
+    broken.clear()
+    impairments.refresh()
+    assert {one.part for one in impairments.current() if one.until is None} == {"node/a/store"}
+
+
+def test_what_a_rule_does_not_report_any_more_is_cleared() -> None:
     now = [100.0]
     impairments = Impairments(lambda: now[0], lambda: int(now[0] * 1e9))
-    faults = ReportedFaults("node_set_aside", impairments)
-    faults.update({"node/a/store": "why", "node/b": "too"})
+    impairments.update("node_set_aside", {"node/a/store": "why", "node/b": "too"})
     assert {one.facts.get("name") for one in impairments.current()} == {"a", "b"}
     now[0] += 10
-    faults.update({"node/b": "too"})
+    impairments.update("node_set_aside", {"node/b": "too"})
     assert [one.part for one in impairments.current()] == ["node/b"]
 
 

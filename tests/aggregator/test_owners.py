@@ -90,8 +90,8 @@ def fired(engine: RuleEngine, fleet: Fleet, now: float, events: tuple[Event, ...
 def test_an_alert_of_the_engine_has_its_owner_and_matchers_see_it() -> None:
     fleet, engine = Fleet(), RuleEngine(load())
     fleet.place(inventory("dgx-1"))
-    engine.owner_of = Owners(entries()).of
-    engine.node_labels = {"dgx-1": {"rack": "r2"}}
+    engine.texts.owner_of = Owners(entries()).of
+    engine.texts.node_labels = {"dgx-1": {"rack": "r2"}}
     fired(engine, fleet, 1000.0)
     lost = Event(id="1-1", node="dgx-1", at=2 * 10**12, kind="gpu_lost", gpu="GPU-dgx-1")
     (alert,) = [one for one in fired(engine, fleet, 2000.0, (lost,)) if one.rule == "gpu_lost"]
@@ -104,7 +104,7 @@ def test_an_alert_of_a_circuit_has_the_owner_of_its_name() -> None:
     stage = Stage(
         '[circuits.r1-a]\nbreaker = 20\nvolts = 120\nnodes = ["n"]\n[nodes.n]\nwatts = 3000\n'
     )
-    stage.engine.owner_of = Owners(entries()).of
+    stage.engine.texts.owner_of = Owners(entries()).of
     stage.play(30)
     owners = {one.owner for one in stage.engine.alerts() if one.rule == "circuit_overload"}
     assert owners == {"facility, +49 30 1234"}

@@ -153,7 +153,7 @@ def test_where_no_job_is_known_the_node_is_the_group_and_its_label_still_works()
     assert "user" not in alert.labels
 
     labelled = Peers()
-    labelled.engine.node_labels = {"a": {"job": "x"}, "b": {"job": "x"}}
+    labelled.engine.texts.node_labels = {"a": {"job": "x"}, "b": {"job": "x"}}
     labelled.clocks["a"][:], labelled.watts["a"][:] = 1.5e9, 500.0
     labelled.clocks["b"][0], labelled.watts["b"][0] = 1.5e9, 500.0
     assert labelled.run(1600) == []  # nine slow ones of sixteen are the median

@@ -186,6 +186,34 @@ async def test_all_of_them_are_told_and_one_that_is_away_delays_none(
     journal.close()
 
 
+async def test_a_channel_whose_update_raises_is_tried_again_after_a_pause_and_misses_no_alert(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = Told(journal, "http://localhost:9")
+    now, tries = [100.0], []
+    monkeypatch.setattr(told.outbox._clock, "monotonic", lambda: now[0])
+    feed = told.outbox._feeds["am"]
+    with monkeypatch.context() as patch:
+
+        def broken(*_: object) -> None:
+            tries.append(now[0])
+            raise IndexError("put in by the test")
+
+        patch.setattr(feed, "update", broken)
+        told.fires("dgx-01")
+        for now[0] in (100.0, 100.5, 101.0):
+            told.outbox.feed(list(told.alerts.values()))
+        assert tries == [100.0, 101.0]
+        (fault,) = told.outbox.faults()
+        assert fault.part == "delivery/am"
+        assert "IndexError: put in by the test" in fault.reason
+        told.outbox.wake()
+    now[0] = 103.0
+    told.outbox.feed(list(told.alerts.values()))
+    assert (len(feed.state.entries), list(told.outbox.faults())) == (1, [])
+    journal.close()
+
+
 async def test_what_one_alert_is_refused_for_costs_no_other(
     tmp_path: Path, journal: Journal
 ) -> None:

@@ -301,7 +301,7 @@ def test_nodes_with_one_label_are_compared_where_no_job_is_known() -> None:
     """The label of a node says which job it has, at all members."""
     split = SplitJobs({}, THREE)
     for part in (split.one, *split.parts.values()):
-        part.engine.node_labels = {node: {"job": "x"} for node in THREE}
+        part.engine.texts.node_labels = {node: {"job": "x"} for node in THREE}
     split.run(60)
     split.slow["n2"] = 0.2
     split.run(240)

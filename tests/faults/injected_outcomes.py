@@ -12,9 +12,10 @@ _GATE = "the one way of all changes from the rules to the journal; they are kept
 _CLOCK = "the clock of all deliveries, which are none's in particular"
 
 WHOLE = {
-    r"alerts\.engine\.engine\.RuleEngine\.(evaluate|steps|_snapshot|_update_rows|_place_events|_is_due)": _FRAME,
-    r"alerts\.engine\.engine\.RuleEngine\.(_guarded|_paused|_settle_texts|_remember)": _FRAME,
-    r"alerts\.engine\.engine\.(outcome|_event_key)": _FRAME,
+    r"alerts\.engine\.engine\.RuleEngine\.(evaluate|steps|_snapshot|_update_rows)": _FRAME,
+    r"alerts\.engine\.engine\.RuleEngine\.(_run|_paused|_settle_texts|_remember)": _FRAME,
+    r"alerts\.engine\.engine\.outcome": _FRAME,
+    r"alerts\.engine\.pending_events\.PendingEvents\.(add|place|_is_due)": _FRAME,
     r"alerts\.engine\.row_index\.(RowIndex\.(update|_change|_own)|_drivers|_devices_before)": _FRAME,
     r"alerts\.engine\.recent_events\.place_events": _FRAME,
     r"alerts\.engine\.state_machine\.AlertStateMachine\.phase": _FRAME,
@@ -31,7 +32,7 @@ WHOLE = {
 """By pattern, with the reason."""
 
 EXEMPT = {
-    r"telemetry\.runtime\.(set_aside|supervision|worker_threads|backoff)\..*": "the exception path itself",
+    r"telemetry\.runtime\.(isolation|supervision|worker_threads|backoff)\..*": "the exception path itself",
     r"alerts\.engine\.isolation\..*": "the exception path itself",
     r"aggregator\.impairments\..*": "the exception path itself: where a fault is reported",
     r"aggregator\.alerting\.self_alerts\.(_named|aggregator_key)": "the names that it is reported under",

@@ -7,11 +7,12 @@ import asyncio
 import time
 from collections.abc import Callable
 
-from aggregator.impairments import Impairments, ReportedFaults
+from aggregator.impairments import Impairments
 from aggregator.store.shared.store import SharedStatus, SharedStore
 from telemetry.runtime.worker_threads import WorkerThreads
 from telemetry.text import duration
 
+RULE = "shared_storage_failing"
 PAUSE_SECONDS = 1.0
 _NAMED = 3
 
@@ -28,7 +29,7 @@ class SharedUpkeep:
         """`clock`: ns since 1970."""
         self.threads = WorkerThreads(1, "shared-storage")
         self._store, self._clock = store, clock
-        self._faults = ReportedFaults("shared_storage_failing", impairments)
+        self._impairments = impairments
 
     async def run(self) -> None:
         """Work as long as there is work, then look again each second."""
@@ -40,7 +41,7 @@ class SharedUpkeep:
 
     def report(self) -> None:
         """Report what does not work now."""
-        self._faults.update(reasons_of(self._store.shared_status(), self._clock()))
+        self._impairments.update(RULE, reasons_of(self._store.shared_status(), self._clock()))
 
 
 def reasons_of(status: SharedStatus, now: int) -> dict[str, str]:
