@@ -13,12 +13,12 @@ from typing import NamedTuple
 
 
 class ConnectionFault(NamedTuple):
-    """What keeps a connection from being made."""
+    """Reason why a connection can't be made."""
 
     what: str
     """Predicate of the peer: `nothing listens there`, `it refuses our certificate: ...`."""
     cure: str = ""
-    """What to do, in the imperative; "" where that is not known."""
+    """Act that mends it, in the imperative; "" where none is known."""
 
     def __str__(self) -> str:
         """Both, as the end of a sentence."""
