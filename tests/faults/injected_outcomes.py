@@ -48,6 +48,7 @@ _ROOM = "makes room for rows, which the first nodes have made already"
 
 UNRAISED = {
     r"aggregator\.service\.(_every|Aggregator\._(flush|store|upkeep|expiry|jobs|drift)_loop|Aggregator\._publish_circuits)": _BEGUN,
+    r"aggregator\.service\.Aggregator\.delivery": "called by the check of the metrics pages, which rests between two rounds",
     r"aggregator\.alerting\.(journal_writer\.JournalWriter\.run|service\.AlertingService\.(_keep_memory|_evaluate_when_due))": _BEGUN,
     r"aggregator\.electrical\.service\.ElectricalService\._save_regularly": _BEGUN,
     r"alerts\.delivery\.worker\.ChannelWorker\.run": _BEGUN,
