@@ -8,9 +8,9 @@ from pathlib import Path
 
 import click
 
-from kilowatch import version
 from kilowatch.__main__ import main
 from kilowatch.cli.tree import contexts
+from telemetry.runtime.release import release
 
 
 def quoted(text: str) -> str:
@@ -27,7 +27,7 @@ def page(context: click.Context) -> str:
     name = path.replace(" ", "-")
     usage = " ".join(command.collect_usage_pieces(context))
     lines = [
-        f'.TH "{quoted(name.upper())}" 1 "" "kilowatch {version()}" ""',
+        f'.TH "{quoted(name.upper())}" 1 "" "kilowatch {release()}" ""',
         ".SH NAME",
         f"{quoted(name)} \\- {quoted(command.get_short_help_str(200))}",
         ".SH SYNOPSIS",

@@ -52,7 +52,7 @@ from tests.aggregator.meter_hub import site_of
 from tests.aggregator.node import expected
 from tests.fuzz.corpus import METERS
 from tests.fuzz.inputs import BUS, FuzzInput
-from tests.fuzz.twin import HONEST, HONEST_GPUS, Side, differences
+from tests.fuzz.twin import HONEST, HONEST_GPUS, Side, differences, told_alone
 from tests.telemetry.typed import typed
 
 TICK = 128
@@ -161,6 +161,8 @@ class BusTarget:
                 side.core.commit()
         self._audit_newest()
         self._compare(await self.attacked.shown(), await self.alone.shown())
+        if missed := told_alone(self.attacked, self.alone):
+            raise FuzzError(f"told by one webhook alone: {missed[:3]}")
         if self.ticks % PAGES_EVERY == 1:
             self._compare(await self.attacked.pages_served(), await self.alone.pages_served())
         if self.attacked.view.pages_aside.failures:

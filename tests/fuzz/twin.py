@@ -27,11 +27,12 @@ from aggregator.store.executor import StoreExecutor
 from aggregator.view import parts_of
 from aggregator.web.past_readings import SHARED_PAST
 from alerts.incidents.state import IncidentChanges
+from alerts.incidents.storm import GATHER
 from alerts.message.page import Links, page_of
 from alerts.notifiers.channel import Message
 from alerts.notifiers.webhook import Webhook
 from alerts.rules.rule import load
-from api.alerts import Alert
+from api.alerts import Alert, NotificationState
 from power.snapshot.documents import circuit_states, only
 from telemetry.devices import Event
 from telemetry.metric import Table
@@ -56,8 +57,14 @@ PAGES = (
     f"/circuits/{CIRCUIT}",
 )
 """Web pages that are compared."""
-_OPEN = re.compile(r' <span class="n[^"]*">[\d,]+<span class="hidden"> open</span></span>')
+_OF_OTHERS = re.compile(
+    r' <span class="n[^"]*">[\d,]+<span class="hidden"> open</span></span>|(?<=href="incidents/)[^"]+'
+)
+"""What of a page goes by other nodes: the number of open incidents in the menu, and by which of its alerts an incident is
+called."""
 LINKS, HOOK = Links(cluster="default", external="http://aggregator"), Webhook(url="http://hook/")
+NOTICE_SECONDS = GATHER + 2
+"""Seconds by which a notice may come later on one side: pages of one rule on several nodes wait for each other."""
 EVENT_EVERY = 8
 """Ticks between two XIDs of the honest node."""
 NEWEST = 4_000_000_000
@@ -76,8 +83,12 @@ class Side:
         self.view = SideView(self)
         self.pages, self.inputs = ExpositionPages(), RuleInputMetrics()
         self.gatherer = Gatherer(self.view)
-        self.notices: list[dict[str, Any]] = []
-        """Bodies that a webhook has got about the honest node and its circuit since the last look."""
+        self.told: dict[str, tuple[float, str]] = {}
+        """What a webhook was told of each alert about the honest node and its circuit: the time of the first notice of it, and
+        the alert's key."""
+        self.in_storms: set[str] = set()
+        """Keys of alerts that a storm of hostile nodes has taken in: docs/security.md says that it may, where a broker has no
+        access list."""
         self._client: TestClient[Any, Any] | None = None
 
     def begin(self) -> None:
@@ -117,20 +128,24 @@ class Side:
         )  # fmt: skip
 
     def _notify(self, changes: IncidentChanges, _records: object) -> None:
-        """Note what a webhook gets about the honest part. Not a storm's: that of nodes that a broker without an access
-        list lets in lists the others' incidents too, as docs/security.md says."""
+        """Note what a webhook is told of the honest part: of each alert, for which of a node's alerts come first, and so
+        what its incident is called, goes by how many there are of others."""
         for notice in changes.notices:
-            incident = notice.incident
-            ours = any(one.node == HONEST or one.name == CIRCUIT for one in incident.alerts)
-            if ours and incident.group.get("rule") != "storm":
-                message = Message(
-                    "hook", notice, page_of(notice, LINKS, notice.at), LINKS, notice.at
-                )
-                self.notices.append(HOOK.body(message))
+            alerts = notice.incident.alerts
+            message = Message("hook", notice, page_of(notice, LINKS, notice.at), LINKS, notice.at)
+            for alert, body in zip(alerts, HOOK.body(message)["alerts"], strict=True):
+                if alert.node == HONEST or alert.name == CIRCUIT:
+                    told = {name: body[name] for name in ("status", "startsAt", "labels")}
+                    self.told.setdefault(repr(told), (self.core.now, alert.key))
 
-    async def pages_served(self) -> dict[str, str]:
-        """Return the web pages of the honest node, its GPUs and its circuit as they are served. Without the number of
-        incidents that are open in the cluster, which the menu has; both sides have one clock, so that no time differs."""
+    def in_a_storm(self, key: str) -> bool:
+        """Return whether an alert is told with the number of a storm here."""
+        status = self.pipeline.manager.status(key)
+        return status is not None and status.state is NotificationState.STORM
+
+    async def pages_served(self) -> dict[str, list[str]]:
+        """Return the web pages of the honest node, its GPUs and its circuit as they are served, in pieces, but for
+        `_OF_OTHERS`; both sides have one clock, so that no time differs."""
         if self._client is None:
             app = make_app(self.view)
             app[SHARED_PAST].seconds = -1.0  # of another clock
@@ -139,20 +154,18 @@ class Side:
         found = {}
         for path in PAGES:
             async with self._client.get(path, headers={"Cache-Control": "no-cache"}) as answer:
-                found[f"the web page {path}"] = (
-                    f"{answer.status} {_OPEN.sub('', await answer.text())}"
-                )
+                text = _OF_OTHERS.sub("", await answer.text())
+                found[f"the web page {path}"] = [str(answer.status), *text.split("<")]
         return found
 
     async def shown(self) -> dict[str, Any]:
-        """Return all that is shown, pushed, fired and notified of the honest node, by what it is, with types."""
+        """Return all that is shown, pushed and fired of the honest node, by what it is, with types."""
         core, view = self.core, self.view
         fleet, now = core.fleet, core.now
         node = fleet.nodes[HONEST]
         choice = ColumnChoice(Table.GPU, ("gpu_power_watts", "gpu_temperature_celsius"), (HONEST,))
         snapshots = await snapshots_of(view, self.pages, self.inputs, [node], True)
         pushed = await self.gatherer.snapshots()
-        notices, self.notices = self.notices, []
         electrical, states = self.electrical, []
         if electrical.latest is not None and electrical.site.layout is not None:
             part = only(electrical.latest.circuit, [CIRCUIT])
@@ -174,7 +187,6 @@ class Side:
             "its scrape target": typed(target(node, "a:1", "node", ("labels", "device"))),
             "its circuit": typed(states),
             "its alerts": typed([one for one in self.pipeline.alerts() if one.node == HONEST]),
-            "its notices": sorted(notices, key=lambda body: (body["groupKey"], body["status"])),
             "its newest events": typed([one for one in view.recent_events() if one.node == HONEST]),
         }  # fmt: skip
 
@@ -222,6 +234,22 @@ class SideView(FakeView):
         """Those that came lately."""
         since = self.wall() - NEWEST
         return [one for one in reversed(self._side.core.ingest.recent) if one.at > since]
+
+
+def told_alone(attacked: Side, alone: Side) -> list[str]:
+    """Return what one webhook was told `NOTICE_SECONDS` ago and the other was not, but for what storms have taken in."""
+    missing = [
+        (side.core.now - at, key, told)
+        for side, other in ((attacked, alone), (alone, attacked))
+        for told, (at, key) in side.told.items()
+        if told not in other.told
+    ]
+    attacked.in_storms |= {key for _, key, _ in missing if attacked.in_a_storm(key)}
+    return [
+        told
+        for late, key, told in missing
+        if late > NOTICE_SECONDS and key not in attacked.in_storms
+    ]
 
 
 def differences(attacked: dict[str, Any], alone: dict[str, Any]) -> list[str]:
