@@ -127,7 +127,7 @@ def test_keys_that_come_at_once_are_handled_in_order(tmp_path: Path, stage: Stag
     try:
         terminal.wait("● LIVE", "PDU-002A")
         terminal.write("3/model=h100 quick|node-0001\rsf")
-        terminal.wait("1 of ", "faults only", "▼GPUS", holds=only("node-0001"))
+        terminal.wait("1 of ", "faults only", "▼node", holds=only("node-0001"))
         assert terminal.ended is None
         terminal.write("\x1b")
         terminal.wait("of 64", holds=lambda text: "faults only" not in text)
