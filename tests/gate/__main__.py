@@ -39,10 +39,6 @@ BESIDE = (
     "tests/alerts/test_planted.py",
     "tests/alerts/test_scenes.py",
     "tests/alerts/test_fault_pairs.py",
-    "tests/faults/test_circuit_faults.py",
-    "tests/faults/test_faults_in_alerts.py",
-    "tests/faults/test_faults_in_ingest.py",
-    "tests/faults/test_faults_in_power.py",
 )
 """What computes in one process: it runs beside the tier that waits, which one busy processor of two does not hurt."""
 ALONE = ("-m", "alone and not long")
