@@ -103,7 +103,7 @@ class RuleEngine:
         self._snapshots: dict[SnapshotKind, PowerSnapshot] = {}
         self._snapshot_rows = SnapshotRowIndex()
         self.texts = RowTexts(self._row_index, self._snapshot_rows, self._peer_groups)
-        """What rows are called, and whose they are."""
+        """Names, readings and owners of rows."""
         self._restored = RestoredAlerts()
         self._evaluated = EvaluatedEvents()
         self._disturbances = DisturbanceTracker()

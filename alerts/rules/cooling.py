@@ -69,7 +69,7 @@ KEPT: dict[str, tuple[str, float, int | None]] = {
 
 
 class CoolingDrift(MetricCondition, frozen=True, kw_only=True, tag="cooling_drift"):
-    """Bad when a GPU runs by `by` warmer above its chassis' others at equal power than in its first weeks.
+    """Bad when the excess of a GPU over its chassis' others at equal power has grown by `by` since its first weeks.
 
     Compared are GPUs of one model and node whose power has been steady for three minutes and is about the same. Of each
     day one mean is kept, in each of four buckets of power; the median of the last seven days with work is compared with the
@@ -209,21 +209,21 @@ class CoolingDrift(MetricCondition, frozen=True, kw_only=True, tag="cooling_drif
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """What is kept of each GPU; see `KEPT`."""
+    """State of each GPU that outlasts a restart; see `KEPT`."""
 
     usual: npt.NDArray[np.float16]
     """°C above its peers in the first weeks, by bucket of power."""
     learnt: npt.NDArray[np.uint8]
     """Days of which that is the mean, by bucket."""
     sums: Floats
-    """Of the samples of today, °C, by bucket."""
+    """Sums of the samples of today, °C, by bucket."""
     samples: npt.NDArray[np.uint16]
     days: npt.NDArray[np.float16]
     """Excess over what is usual, °C at high power, of the last days with work, the newest last."""
     level: Floats
     """Their median."""
     shown: npt.NDArray[np.float16]
-    """What is usual in the bucket in which it worked most."""
+    """Usual excess, °C, in the bucket in which it worked most."""
     risen: Floats
     """Day since 1970 on which its level reached half of what is bad."""
     place: Floats

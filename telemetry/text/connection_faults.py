@@ -21,7 +21,7 @@ class ConnectionFault(NamedTuple):
     """Act that mends it, in the imperative; "" where none is known."""
 
     def __str__(self) -> str:
-        """Both, as the end of a sentence."""
+        """Return both as the end of a sentence."""
         return f"{self.what}. {self.cure}" if self.cure else self.what
 
 

@@ -331,7 +331,7 @@ def test_a_step_that_raises_waits_for_its_next_try_and_costs_no_other(
 
 
 def test_what_is_restored_at_the_first_tick_waits_for_no_try(tmp_path: Path) -> None:
-    """What was to be restored would be lost, because a checkpoint could not be made just before."""
+    """A checkpoint that could not be made just before does not cost what is to be restored."""
     electrical, room = started(tmp_path), Room("rig")
     run(electrical, room, 60)
     electrical.save()

@@ -479,7 +479,7 @@ async def test_no_token_of_a_broken_file_counts_until_it_is_written_anew(
 
 
 async def test_a_tokens_file_that_others_may_write_opens_nothing(tmp_path: Path) -> None:
-    """They could make tokens. Where they may only since the start, those that were read before stay in force."""
+    """Others could make tokens in it. Where they may only since the start, those that were read before stay in force."""
     path = tmp_path / "tokens.json"
     secrets = [add_token(path, "bob", AccessScope.ADMIN)]
     path.chmod(0o620)

@@ -388,7 +388,7 @@ def test_a_fault_of_an_instant_is_listed_for_seconds() -> None:
 async def test_every_isolated_part_of_an_aggregator_is_reported_and_cleared(
     tmp_path: Path, mosquitto: Mosquitto, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever runs by itself is asked for: one that nobody watches would fail in silence."""
+    """Every isolation has a source of impairments: without one it would fail in silence."""
     made: list[Isolation] = []
     begin = Isolation.__init__
 

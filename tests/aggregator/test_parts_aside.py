@@ -151,7 +151,7 @@ async def test_the_push_lacks_the_node_that_raises_alone(monkeypatch: pytest.Mon
 
 
 async def test_the_push_lacks_what_can_t_be_encoded_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the thread: labels of a node, and numbers of a block, which are told by their names."""
+    """Labels of a node and numbers of a block that raise in the thread, which are told by their names."""
     view = await lab()
     gatherer = Gatherer(view)
 

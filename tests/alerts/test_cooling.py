@@ -173,7 +173,7 @@ def test_a_healthy_fleet_is_silent_in_every_season() -> None:
 
 
 def test_after_a_fan_swap_a_drift_is_counted_from_there() -> None:
-    """It is as warm as it once was, and that is a drift."""
+    """A GPU that is as warm as before its new fan has drifted."""
     year = Year(nodes=2, seed=3, ramps=[Ramp(5, 120.0, 1.0)], steps=[(5, 60.0, -4.0)])
     year.run(0, 170)
     assert list(year.fired) == [5]
@@ -226,7 +226,7 @@ def test_what_is_usual_outlasts_a_restart(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["other slot", "other node"])
 def test_a_board_that_moves_begins_anew(kind: str, tmp_path: Path) -> None:
-    """It is the place that was warmer."""
+    """A place in the chassis that was warmer is no property of the board."""
     plant = Drifting()
     plant.days(20, 0.0)
     before = plant.fleet.nodes["a"].inventory

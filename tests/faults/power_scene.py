@@ -26,7 +26,7 @@ class PowerScene(Scene):
     names: list[str] = field(default_factory=list)
     """Nodes that report."""
     store: StoreConfig = field(default_factory=lambda: StoreConfig(write_seconds=60.0))
-    """What is asked here is told by the live state: nothing waits for the store."""
+    """Settings of a store that is written seldom: the live state tells all that is asked here."""
     often: tuple[str, ...] = ()
     draws: dict[str, float] = field(default_factory=dict)
     """What each metered thing carries, watts, by its meter."""

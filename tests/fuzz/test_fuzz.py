@@ -91,7 +91,7 @@ def series(inputs: int, leak: int, minutes: float = 18.0) -> list[int]:
 
 
 def test_a_leak_of_each_input_is_told_from_caches_that_fill() -> None:
-    """Peaks prove nothing, and neither does growth that ends."""
+    """Judge by what is kept of the second half: peaks prove nothing, and neither does growth that ends."""
     quiet = [80 << 20] * 1080
     assert 0 < kept_beyond(series(1_000_000, 0), quiet) < MOST_KEPT / 2
     assert kept_beyond(series(1_000_000, 1000), quiet) > MOST_KEPT

@@ -84,7 +84,7 @@ class Side:
         self.pages, self.inputs = ExpositionPages(), RuleInputMetrics()
         self.gatherer = Gatherer(self.view)
         self.told: dict[str, tuple[float, str]] = {}
-        """What a webhook was told of each alert about the honest node and its circuit: the time of the first notice of it, and
+        """Notices to a webhook of each alert about the honest node and its circuit: the time of the first notice of it, and
         the alert's key."""
         self.in_storms: set[str] = set()
         """Keys of alerts that a storm of hostile nodes has taken in: docs/security.md says that it may, where a broker has no
@@ -231,7 +231,7 @@ class SideView(FakeView):
         return self._side.pipeline.alerts()
 
     def recent_events(self) -> Sequence[Event]:
-        """Those that came lately."""
+        """Return the events that came lately."""
         since = self.wall() - NEWEST
         return [one for one in reversed(self._side.core.ingest.recent) if one.at > since]
 

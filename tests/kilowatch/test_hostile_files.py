@@ -173,7 +173,7 @@ def test_a_log_that_is_made_to_be_slow_is_read_in_the_time_of_its_length(
 
 
 def test_gpus_levels_values_and_faults_of_a_log_are_bounded() -> None:
-    """Each of those logs holds more of one of them."""
+    """Logs of which each holds more than one bound allows."""
     documents = documents_of(HOSTILE_SMI["gpus"], "gpus")
     assert isinstance(documents, list)
     assert [len(one.gpus) for one in documents] == [MAX_GPUS_OF_A_LOG]

@@ -185,7 +185,7 @@ TITLES = {
 
 @pytest.mark.parametrize("title", TITLES)
 def test_a_title_says_how_many_of_what_and_where(title: str) -> None:
-    """It was "dgx-01 GPU 0 has fallen off the bus (and 7 more alike)"."""
+    """Titles with GPUs counted; once "dgx-01 GPU 0 has fallen off the bus (and 7 more alike)"."""
     alerts = TITLES[title]
     assert title_of(alerts[0], alerts) == title
     assert title_of(alerts[0], [alerts[0], *reversed(alerts[1:])]) == title

@@ -119,7 +119,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 
 RESET = "|it closed the connection at once"
-"""Where its closing overtakes the alert in which TLS 1.3 says why."""
+"""Words where the end of the connection overtakes the alert in which TLS 1.3 says why."""
 CASES = {
     "a member": (lambda b: b.settings("member"), ""),
     "another name": (lambda b: b.settings("member", host="127.0.0.1"), "its certificate is for other names than 127.0.0.1"),

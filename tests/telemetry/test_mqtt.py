@@ -89,7 +89,7 @@ LONGEST_TOPIC = 65_535
 async def test_of_a_long_message_the_beginning_alone_is_kept_and_the_next_one_comes(
     tmp_path: Path,
 ) -> None:
-    """paho gathers all of it. The broker sends the next one when it has the acknowledgement of the long one."""
+    """The broker sends the next one when it has the acknowledgement of the long one."""
     broker = Mosquitto(tmp_path, "max_inflight_messages 1")
     broker.start()
     try:
@@ -114,7 +114,7 @@ async def test_of_a_long_message_the_beginning_alone_is_kept_and_the_next_one_co
 
 
 def test_what_is_kept_is_more_than_its_receiver_takes() -> None:
-    """Else a message would be cut that is not too long."""
+    """Room for the topic too, so that no message is cut that is not too long."""
     head = LONGEST_TOPIC + 4
     for kept, taken in (
         (LONGEST_BYTES, border.MOST_BACKFILL_BYTES),

@@ -261,7 +261,7 @@ async def test_an_incident_has_what_the_pager_links_to(tmp_path: Path) -> None:
 
 
 async def test_pages_are_read_only() -> None:
-    """What changes something is an operation of the API, with its scope."""
+    """Changes are operations of the API, with their scope."""
     async with door(await lab()) as client:
         for route in PAGES:
             path = re.sub(r"\{.*\}", "n1", route)
