@@ -225,9 +225,14 @@ class LoopTurns(Isolation):
             yield PartFault(rule, f"task/{name}", reason, whole)
 
     def fail(self, part: str, error: BaseException | str, now: float) -> None:
-        """Report the exception of a turn."""
+        """Report the exception of a turn: at once where it is another than before, else with all others."""
+        fault = self._faults.get(part)
+        before = None if fault is None else fault.reason
         super().fail(part, error, now)
-        self._impairments.refresh()
+        if (
+            self._faults[part].reason != before
+        ):  # a message that raises may come ten thousand times a second
+            self._impairments.refresh()
 
     def works(self, part: str) -> bool:
         """Clear what a turn of this name reported before."""

@@ -33,10 +33,9 @@ _SYSTEM = re.compile(
     re.IGNORECASE,
 )
 """Programs of the system, which belong to no job."""
-_DIAGNOSES = re.compile(r"\bnvvs|nvbandwidth|gpu[-_]?burn|fieldiag|_perf(_mpi)?$", re.IGNORECASE)
-"""Programs that test a GPU, as a prolog or epilog starts them; what root starts is one too."""
 _DIAGNOSIS_SECONDS = 900.0
-"""For so long one may test a GPU that no job has."""
+"""Seconds for which root may use a GPU that no job has: prologs and epilogs test GPUs. Nobody else can have its
+name, which is hidden where users are hashed or off."""
 _KEPT_FREE = 1000
 """Numbers of ended jobs that are not used again at once, so that no memory takes one for another."""
 _MOST_NAMED = 8
@@ -234,10 +233,8 @@ class JobIndex:
             if process.hidden:
                 unknown = True
             elif process.job in ended or not process.user or process.user not in users:
-                found, counts = (
-                    1,
-                    _counts_from(process, free=not given and process.job not in ended),
-                )
+                found = 1
+                counts = _counts_from(process, free=not given and process.job not in ended)
                 if counts < since:
                     since = counts
                     self.rows.outsiders[row] = _outsider(node, process, message.at, ended)
@@ -277,8 +274,7 @@ def _joined(labels: Iterable[Mapping[str, str]]) -> dict[str, str]:
 
 def _counts_from(process: GpuProcess, *, free: bool) -> float:
     """Return the second from which on a process belongs to nobody: a diagnosis of a free GPU ends by itself."""
-    tests = free and (process.user == "root" or _DIAGNOSES.search(process.name))
-    return process.started / 1e9 + _DIAGNOSIS_SECONDS if tests else 0.0
+    return process.started / 1e9 + _DIAGNOSIS_SECONDS if free and process.user == "root" else 0.0
 
 
 def _outsider(node: str, process: GpuProcess, at: int, ended: Mapping[JobKey, int]) -> Event:

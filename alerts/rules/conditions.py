@@ -208,10 +208,8 @@ class Outlasts(ConditionKind, frozen=True, tag="outlasts"):
         found = self.of.evaluate(inputs, memory.part(0))
         began = memory.array("began", np.float64, np.nan)
         last = memory.array("last", np.float64, np.nan)
-        longest, pauses = (
-            memory.array("longest", np.float32, 0.0),
-            memory.array("pauses", np.int32, 0),
-        )
+        longest = memory.array("longest", np.float32, 0.0)
+        pauses = memory.array("pauses", np.int32, 0)
         anew = changed_hands(numbers, memory)
         began[anew], longest[anew], pauses[anew] = np.nan, 0.0, 0
         bad = found.verdicts == BAD

@@ -558,14 +558,14 @@ class JobShare(ConditionKind, frozen=True):
         asked = np.zeros(held.count, np.intp)
         asked[numbers] = held.asked
         all_of = np.maximum(size, asked)  # GPUs of nodes that say nothing are unknown ones
-        half = all_of / 2
+        least = np.zeros(held.count)
         if left_out is not None:
-            all_of = all_of - np.bincount(numbers[left_out], minlength=held.count)
-            size = size - np.bincount(numbers[left_out], minlength=held.count)
+            least, out = all_of / 2, np.bincount(numbers[left_out], minlength=held.count)
+            all_of, size = all_of - out, size - out
             bad_rows, unknown_rows = bad_rows & ~left_out, unknown_rows & ~left_out
         bad = np.bincount(numbers[bad_rows], minlength=held.count)
         unknown = np.bincount(numbers[unknown_rows], minlength=held.count) + all_of - size
-        need = np.maximum(np.ceil(self.share * all_of - 1e-9), half if left_out is not None else 0)
+        need = np.maximum(np.ceil(self.share * all_of - 1e-9), least)
         is_bad = (bad >= need) & (size >= self.least)
         is_unknown = ~is_bad & ((bad + unknown >= need) | (all_of < self.least))
         if self.after:

@@ -385,6 +385,20 @@ def test_a_fault_of_an_instant_is_listed_for_seconds() -> None:
     assert impairments.current() == []
 
 
+def test_a_turn_that_fails_with_each_message_asks_all_sources_once() -> None:
+    """Ask again for another reason, and when it works again."""
+    impairments, asked = Impairments(), list[str]()
+    turns = LoopTurns(impairments)
+    impairments.watch(lambda: asked.append(str(turns.reasons())) or ())
+    for reason, number in (("first", 100), ("second", 100), ("", 2)):
+        for _ in range(number):
+            with turns.turn("message"):
+                if reason:
+                    raise FaultError(reason)
+    assert ["first" in each for each in asked] == [True, False, False]
+    assert ["second" in each for each in asked] == [False, True, False]
+
+
 async def test_every_isolated_part_of_an_aggregator_is_reported_and_cleared(
     tmp_path: Path, mosquitto: Mosquitto, monkeypatch: pytest.MonkeyPatch
 ) -> None:

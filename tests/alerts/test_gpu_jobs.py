@@ -336,8 +336,7 @@ START = WALL + 1000 * 10**9
     ("jobs", "changes", "seconds"),
     [
         ("-", {"user": "root"}, 900),
-        ("-", {"name": "nvvs"}, 900),
-        ("-", {"name": "all_reduce_perf"}, 900),
+        ("-", {"name": "nvvs"}, 0),  # whoever can choose a name could choose this one
         ("-", {"user": "root", "job": key("", "systemd")}, 900),
         ("-", {}, 0),
         ("-", {"user": "root", "job": key("0")}, 0),  # left over from a job
