@@ -40,6 +40,7 @@ from alerts.rules.recurs import Recurs
 from alerts.rules.row_memory import Flags, RowMemory
 from alerts.rules.trend import Drift, Forecast, Frozen, Worse
 from telemetry.devices import Event
+from telemetry.text import duration
 
 _PAUSE_APART, _SHORTEST_PAUSE = 15.0, 30.0
 """Seconds of work that end a pause, and of a pause that is one."""
@@ -164,7 +165,9 @@ def _with_values(evaluations: Sequence[Evaluation], verdicts: Verdicts) -> Evalu
 class Outlasts(ConditionKind, frozen=True, tag="outlasts"):
     """Bad on a GPU on which another condition has been bad for longer than it ever was before in the job: for `factor`
     times its longest pause that ended by itself, as saving a checkpoint does, once so many were seen; for `first`
-    seconds at least before. A pause of seconds teaches nothing."""
+    seconds at least before. A pause of seconds teaches nothing. Its value is for how long it has lasted."""
+
+    IS_AGE = True
 
     of: Condition
     first: float = 600.0
@@ -226,8 +229,12 @@ class Outlasts(ConditionKind, frozen=True, tag="outlasts"):
             np.clip(own, self.least, self.most),
             np.clip(own, self.first, self.most),
         )
-        verdicts = three(bad & (now - began >= need), found.verdicts == UNKNOWN)
-        return found._replace(verdicts=verdicts)
+        lasts = now - began
+        return Evaluation(three(bad & (lasts >= need), found.verdicts == UNKNOWN), lasts, need)
+
+    def describe(self, value: float) -> str:
+        """Return a duration."""
+        return duration(value)
 
 
 class OfJob(JobShare, frozen=True, kw_only=True, tag="of_job"):
@@ -278,7 +285,8 @@ class OfJob(JobShare, frozen=True, kw_only=True, tag="of_job"):
         left_out = None
         if self.without is not None:
             left_out = self.without.evaluate(inputs, memory.part(2)).verdicts == BAD
-        return self.by_job(inner, inputs, memory.part(1), left_out)
+        found = self.by_job(inner, inputs, memory.part(1), left_out)
+        return found._replace(values=inner.values, limits=inner.limits) if self.of.IS_AGE else found
 
 
 Condition = (

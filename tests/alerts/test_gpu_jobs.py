@@ -9,12 +9,14 @@ import pytest
 from alerts.engine.engine import RuleEngine
 from alerts.engine.job_index import JobIndex, JobsByNode
 from alerts.engine.row_index import RowIndex
+from alerts.engine.rule_tests import example_steps, first_alert, play
 from alerts.rules.gpu_jobs import GpuHolding
 from alerts.rules.rule import Rule, load
 from api.alerts import Alert, AlertState
 from telemetry.devices import Gpu
 from telemetry.fleet import Fleet, Node
 from telemetry.metric import Table
+from telemetry.text import duration
 from telemetry.wire import border
 from telemetry.wire.inventory import Inventory
 from telemetry.wire.jobs import (
@@ -359,6 +361,17 @@ def test_a_diagnosis_between_two_jobs_has_a_quarter_of_an_hour(
     )
     fires = next(at for at in range(0, 1200, 20) if peers.run(20))
     assert abs(fires - (seconds + rule.hold)) <= 40
+
+
+@pytest.mark.parametrize(("rule", "seconds"), [("job_stalled", 600), ("job_deadlocked", 1200)])
+def test_a_job_stands_still_since_its_pause_began(rule: str, seconds: int) -> None:
+    """The pause is judged when it has outlasted those of the job, which is no begin."""
+    found = next(one for one in load() if one.name == rule)
+    example = found.example[0]
+    fired = play(found, example).index("F")
+    alert = first_alert(found, node="a", gpu="a-0", row="", facts={})
+    assert alert.since == example_steps(found, example)[fired].wall - seconds * 10**9
+    assert alert.value_text == duration(seconds)
 
 
 def test_one_of_two_processes_outside_is_no_diagnosis() -> None:
