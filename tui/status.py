@@ -21,7 +21,7 @@ from telemetry.text import counted, short_duration
 from tui.feed.connection import Connection as LineOf
 from tui.feed.connection import ConnectionState
 from tui.feed.feed import DashboardFeed
-from tui.feed.requests import ActionRefusedError
+from tui.feed.requests import ActionRefusedError, why
 from tui.frame.header import header
 from tui.kit.text import clean
 from tui.kit.theme import Line
@@ -182,7 +182,9 @@ def once(url: str, token: str | None) -> tuple[DashboardState, float | None, str
     """Fetch the state once; returns it, the age of its data, and the error, or ``."""
     try:
         state = asyncio.run(fetch(url, token))
-    except (ActionRefusedError, ConfigError, OSError, msgspec.DecodeError, ValueError) as error:
+    except OSError as error:
+        return DashboardState(), None, why(error)
+    except (ActionRefusedError, ConfigError, msgspec.DecodeError, ValueError) as error:
         return DashboardState(), None, clean(str(error)) or type(error).__name__
     status = state.status
     return state, None if status is None else status.newest_frame_age_seconds, ""

@@ -20,6 +20,7 @@ from power.meters.redfish import EQUIPMENT, Redfish, of_resource, of_supplies, p
 from power.meters.sample import WHOLE, MeterSample, parse, table
 from telemetry.errors import WireError
 from telemetry.notations.redfish import ROOT, SESSIONS, link, members, session_path, type_of
+from telemetry.text.connection_faults import connection_fault
 
 # One Redfish service over HTTP: get a resource, bounded in time, size and where it may lead.
 
@@ -139,7 +140,7 @@ def _our_words() -> Iterator[None]:
     except aiohttp.ClientSSLError as error:
         raise PollError(f"its certificate is not trusted ({type(error).__name__}): set ca_file, or verify = false") from error  # fmt: skip
     except aiohttp.ClientConnectionError as error:
-        raise PollError(f"it can't be reached: {error}") from error
+        raise PollError(f"it can't be reached: {connection_fault(error).what}") from error
     except aiohttp.ClientError as error:
         raise WireError("bad_http", f"{type(error).__name__}: {error}"[:200]) from error
 

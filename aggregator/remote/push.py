@@ -23,6 +23,7 @@ from aggregator.remote.encode import STALE, labels_key, name_key, samples, snapp
 from aggregator.settings.remote_write import RemoteWriteConfig
 from aggregator.view import AggregatorView, parts_of
 from telemetry.runtime.http_outcome import HttpOutcome, outcome_of
+from telemetry.text.connection_faults import connection_fault
 from telemetry.text.decimals import plain
 from telemetry.wire.exposition import PREFIX, Family
 
@@ -182,7 +183,7 @@ class Pusher:
                 async with session.post(self.config.url, data=body) as answer:
                     status, text = answer.status, (await answer.text())[:200]
             except (aiohttp.ClientError, TimeoutError) as error:
-                status, text = 0, str(error) or type(error).__name__
+                status, text = 0, connection_fault(error).what
             outcome = outcome_of(status) if status else HttpOutcome.RETRY
             if outcome is HttpOutcome.RETRY:
                 stats.remote_errors += 1

@@ -11,6 +11,7 @@ import aiohttp
 from alerts.message.text import clean
 from alerts.notifiers.result import Answer, Delivered, Later, Refused
 from telemetry.runtime.http_outcome import HttpOutcome, outcome_of, retry_after
+from telemetry.text.connection_faults import connection_fault
 
 CONNECT_SECONDS = 5.0
 LONGEST_WAIT = 3600.0
@@ -74,7 +75,7 @@ class HttpSender:
         except aiohttp.ClientConnectorCertificateError as error:
             return Later(f"its certificate is not valid: {error.certificate_error}")
         except (aiohttp.ClientError, OSError, asyncio.IncompleteReadError) as error:
-            return Later(clean(str(error), 200) or type(error).__name__)
+            return Later(clean(connection_fault(error).what, 200))
         except ValueError as error:  # a header with a line break in it, from a secret's file
             return Refused(f"it can't be sent: {clean(str(error), 200)}")
 

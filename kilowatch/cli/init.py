@@ -81,9 +81,14 @@ def _nothing_left(folder: Path) -> Iterator[None]:
     ours = next((place for place in (folder, folder / "pki") if not place.exists()), None)
     try:
         yield
-    except BaseException:
+    except BaseException as error:
         if ours is not None:
             shutil.rmtree(ours, ignore_errors=True)
+        if isinstance(error, OSError):
+            place = str(error.filename or folder)
+            raise ConfigError(
+                place, f"it can't be written: {error.strerror}", "Name another --folder."
+            ) from error
         raise
 
 

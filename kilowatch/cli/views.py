@@ -141,6 +141,8 @@ def _show_jobs_of(
 def _remedy(fault: str) -> str:
     if "Bearer" in fault:
         return "Name the file that it is in: --token-file FILE."
+    if "certificate" in fault:
+        return "Name the certificate of its authority: --ca FILE."
     return "Is it running? kilowatch aggregate"
 
 

@@ -401,9 +401,7 @@ async def a_broker_of_its_own(site: Site) -> None:
 async def no_certificate(site: Site) -> None:
     """Connect without a certificate."""
     bare = replace(site.broker(STOLEN), cert_file=None, key_file=None)
-    with pytest.raises(
-        BusError, match=r"it asks for a certificate|it closed the connection at once"
-    ):
+    with pytest.raises(BusError, match=r"it asks for a certificate|it closed the connection"):
         async with connect(bare, client_id(STOLEN)):
             pass
 

@@ -233,6 +233,15 @@ def test_what_can_not_begin_leaves_nothing(there: tuple[str, ...], tmp_path: Pat
         begun(folder, "good")
 
 
+@pytest.mark.parametrize("place", ["/proc/c", "file/c"], ids=["read-only", "below a file"])
+def test_a_folder_that_can_not_be_written_is_one_line(place: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    result = init(tmp_path / place, "--cluster", "lab", "--broker", "127.0.0.1", "good")
+    assert result.exit_code == 64
+    assert "it can't be written" in result.output
+    assert result.output.count("\n") == 1
+
+
 def test_a_cluster_is_not_begun_twice(tmp_path: Path) -> None:
     folder = begun(tmp_path / "c", "dgx01")
     before = contents(folder)

@@ -118,7 +118,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
         plain.kill()
 
 
-RESET = "|it closed the connection at once"
+RESET = "|it closed the connection"
 """Words where the end of the connection overtakes the alert in which TLS 1.3 says why."""
 CASES = {
     "a member": (lambda b: b.settings("member"), ""),

@@ -102,7 +102,7 @@ def test_nobody_there_says_so_and_what_to_start(where: list[str]) -> None:
     done = CliRunner().invoke(status, where)
     assert done.exit_code == UNKNOWN
     assert "http://127.0.0.1:1" in done.output
-    assert "kilowatch aggregate" in done.output
+    assert "nothing listens there. Is it running? kilowatch aggregate" in done.output
 
 
 def test_two_aggregators_are_one_too_many() -> None:

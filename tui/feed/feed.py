@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 from dataclasses import replace
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -246,7 +247,7 @@ class DashboardFeed(DocumentPoller):
             except ActionRefusedError as error:
                 fault, state, tries = str(error), ConnectionState.REFUSED, 4
             except OSError as error:  # what is given up for being late, too
-                fault, state = why(error), ConnectionState.LOST
+                fault, state = f"{urlsplit(self.url).netloc}: {why(error)}", ConnectionState.LOST
                 slow = isinstance(error, TimeoutError)
             except (msgspec.DecodeError, ValueError) as error:
                 fault = f"the aggregator's answer is not understood: {error}"

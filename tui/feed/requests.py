@@ -10,6 +10,7 @@ import msgspec
 from api.decoding import decode
 from api.errors import ErrorDetail, ErrorReply
 from telemetry.runtime.http_outcome import HttpOutcome, outcome_of
+from telemetry.text.connection_faults import connection_fault
 from tui.feed.http import HttpConnection, HttpReply
 from tui.feed.wants import DocumentRequest
 
@@ -101,4 +102,4 @@ def why(error: BaseException) -> str:
     """Return a network error as text; that of a timeout is empty."""
     if isinstance(error, TimeoutError):
         return f"no answer within {TIMEOUT:.0f} s"
-    return str(error) or type(error).__name__
+    return connection_fault(error).what
