@@ -247,7 +247,7 @@ def test_every_text_behind_the_border_is_clean(one: str, two: str, three: str) -
     body["driver_state"] = three
     assert_clean(inventory(body))
     event = {"id": "1", "node": "a", "at": 1, "kind": "k", "message": one,
-             "data": {two: [three, {one: two}], "line": one}}  # fmt: skip
+             "data": {f"{two} of its own": [three, {one: two}], "line": one}}  # fmt: skip
     assert_clean(border.decode_event(json.dumps(event).encode(), "a"))
 
 
