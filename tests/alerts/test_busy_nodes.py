@@ -162,6 +162,23 @@ def test_a_whole_rack_at_work_is_one_page_and_one_node_another() -> None:
     ]
 
 
+@pytest.mark.parametrize(("apart", "groups"), [
+    (4, [{"rule": "nodes_silent"}]),
+    (70, [{"rule": "busy_node_silent", "node": f"n{number}"} for number in range(3)]),
+], ids=["within moments", "over minutes"])  # fmt: skip
+def test_nodes_that_fall_silent_one_after_the_other(
+    apart: int, groups: list[dict[str, str]]
+) -> None:
+    """Each sends in its own seconds, and loses frames: none of them pages before the one page for all."""
+    hall = BusyHall(12, SILENCE)
+    hall.pass_by(30)
+    said = []
+    for number in range(3):
+        hall.silent.add(f"n{number}")
+        said += hall.pass_by(apart if number < 2 else 200)
+    assert [one.incident.group for one in said if one.action is Action.TRIGGER] == groups
+
+
 def test_a_retired_node_ends_its_page() -> None:
     hall = BusyHall(3, SILENCE)
     hall.pass_by(30)
