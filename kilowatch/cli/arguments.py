@@ -122,3 +122,16 @@ def broker_flags(broker: tuple[str, int] | None) -> dict[str, object]:
 def json_option(command: Command) -> Command:
     """Add `--json`."""
     return click.option("--json", "as_json", is_flag=True, help="As JSON.")(command)
+
+
+def lose_option(text: str) -> Callable[[Command], Command]:
+    """Add `--lose ELEMENT[,ELEMENT]`, also given more than once; `text` is its help."""
+
+    def names(
+        _context: click.Context, _parameter: click.Parameter, given: tuple[str, ...]
+    ) -> tuple[str, ...]:
+        return tuple(name for one in given for part in one.split(",") if (name := part.strip()))
+
+    return click.option(
+        "--lose", multiple=True, metavar="ELEMENT[,ELEMENT]", callback=names, help=text
+    )

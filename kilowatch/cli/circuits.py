@@ -14,6 +14,7 @@ import msgspec
 from alerts.message.text import clean
 from api.power import CircuitsReply, PlanRequest, PlanResult, PowerReply, RowsReply
 from kilowatch.cli.aggregator import HOME, address_argument, ca_option, web_address
+from kilowatch.cli.arguments import lose_option
 from kilowatch.clients.api import ApiClient, read_token
 from kilowatch.output import echo, echo_json, print_json
 from kilowatch.text.circuits import circuit_lines, row_lines
@@ -31,7 +32,7 @@ from telemetry.errors import KilowattError
 @click.option("--http", metavar="HOST:PORT", help=f"The same as ADDRESS. [default: {HOME}]")
 @ca_option
 @click.option("--token-file", type=click.Path(dir_okay=False, path_type=Path), help="File with the aggregator's token, where it requires one.")  # fmt: skip
-@click.option("--lose", multiple=True, metavar="ELEMENT[,ELEMENT]", help="What the loss of circuits, panels, transformers, UPSs, transfer switches or sources puts on the others, from the present load.")  # fmt: skip
+@lose_option("What the loss of circuits, panels, transformers, UPSs, transfer switches or sources puts on the others, from the present load.")  # fmt: skip
 @click.option("--watch", is_flag=True, help="Again every second, until Ctrl-C.")
 @click.option("--json", "as_json", is_flag=True, help="As JSON; null seconds mean never.")
 def circuits(
@@ -43,12 +44,11 @@ def circuits(
     if lose and watch:
         raise click.UsageError("--lose is asked once: leave --watch out.")
     if lose:
-        names = tuple(name.strip() for text in lose for name in text.split(",") if name.strip())
-        answer = api.post("/api/v1/power/plan", PlanRequest(lose=names), PlanResult)
+        answer = api.post("/api/v1/power/plan", PlanRequest(lose=lose), PlanResult)
         if as_json:
             print_json(answer)
         else:
-            echo("\n".join(loss_lines(names, answer)))
+            echo("\n".join(loss_lines(lose, answer)))
         return
     if not watch:
         if as_json:

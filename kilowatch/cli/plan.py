@@ -13,7 +13,7 @@ from msgspec.structs import asdict
 
 from api.power import PlanRequest, PlanResult
 from kilowatch.cli.aggregator import ca_option, web_address
-from kilowatch.cli.arguments import json_option
+from kilowatch.cli.arguments import json_option, lose_option
 from kilowatch.cli.power import CODES, config_option, http_option, site_in, token_option
 from kilowatch.clients.api import ApiClient, read_token
 from kilowatch.output import echo, print_json
@@ -39,12 +39,7 @@ from telemetry.text.settings import read_toml
 )
 @click.option("--on", multiple=True, metavar="CORDS", help="Circuits for an --add without @.")
 @click.option("--cap", type=click.FloatRange(min=0, min_open=True), metavar="W", help="Power limit per GPU.")  # fmt: skip
-@click.option(
-    "--lose",
-    multiple=True,
-    metavar="FEED",
-    help="A circuit, panel or source loses power, or a supply fails: dgx-01.psu-3.",
-)
+@lose_option("A circuit, panel or source loses power, or a supply fails: dgx-01.psu-3.")
 @click.option(
     "--move",
     multiple=True,

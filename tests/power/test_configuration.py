@@ -166,6 +166,8 @@ def test_a_plan_for_people_fits_a_terminal(tmp_path: Path) -> None:
     dark = CliRunner().invoke(main, ["plan", "--config", str(file), "--lose", "office"]).stdout
     assert "office  off, as supposed" in dark
     assert "node rig1  loses power" in dark
+    again = CliRunner().invoke(main, ["plan", "--config", str(file), "--lose", "office, office"])
+    assert again.stdout == dark
 
 
 def test_plan_and_report_on_the_command_line(tmp_path: Path) -> None:
