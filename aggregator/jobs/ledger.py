@@ -355,6 +355,8 @@ class JobLedger:
                 return at
         for at in reversed(same):
             row = rows[at]
+            if row.begin_from is each.begin_from is Precision.HOOK:
+                continue  # each begin is that of a hook of its own: the end of one is not that of the other
             if (not each.end or row.begin < each.end) and (row.end is None or each.begin < row.end):
                 return at
         return None

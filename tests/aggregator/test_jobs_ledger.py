@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from aggregator.jobs.ledger import MOST_ALLOCATIONS, JobLedger, JobRecord
@@ -168,6 +168,7 @@ def disjoint(found: list[Span]) -> list[Span]:
     st.lists(st.integers(0, 30), max_size=12),
     st.sets(st.integers(0, 12)),
 )
+@example([Span("1", "a", 1, 2), Span("1", "a", 603, 604)], [(1, False), (604, False)], [0, 1], set())
 def test_any_order_of_lists_losses_and_restarts_gives_each_allocation_once(
     truth: list[Span], times: list[tuple[int, bool]], order: list[int], restarts: set[int]
 ) -> None:
