@@ -365,8 +365,23 @@ class SlowInJob(ConditionKind, frozen=True, tag="slow_in_job"):
         return format_value(self.metric, value)
 
     def evaluate(self, inputs: RuleInput, memory: RowMemory) -> Evaluation:
-        """Add the present reading to the window, and compare it when it is full."""
+        """Add the present reading to the window, and compare it when it is full.
+
+        Each reading counts: a few of them, in time with the steps of a job, would show the GPUs of a node that is
+        read a moment later at another part of each step.
+        """
+        used = inputs.values("gpu_utilization_ratio")
+        if WORDS[self.metric].kind is not Kind.COUNTER:
+            self._add(memory, inputs.values(self.metric), used)
         return evaluate_slowly(memory, inputs.snapshot.now, lambda: self._step(inputs, memory))
+
+    @staticmethod
+    def _add(memory: RowMemory, reading: Floats, used: Floats) -> None:
+        known = ~np.isnan(reading) & ~np.isnan(used)
+        total, load = memory.array("total", np.float64, 0.0), memory.array("load", np.float32, 0.0)
+        np.add(total, reading, out=total, where=known)
+        np.add(load, used, out=load, where=known)
+        memory.array("count", np.int16, 0)[:] += known
 
     def _step(self, inputs: RuleInput, memory: RowMemory) -> Evaluation:
         now = inputs.snapshot.now
@@ -375,23 +390,18 @@ class SlowInJob(ConditionKind, frozen=True, tag="slow_in_job"):
         values = memory.array("mean", np.float32, np.nan)
         limits = memory.array("limit", np.float32, np.nan)
         anew = changed_hands(numbers, memory)
-        total = memory.array("total", np.float64, 0.0)
-        load = memory.array("load", np.float32, 0.0)
-        count = memory.array("count", np.int16, 0)
         if anew.any():
             self._forget(memory, anew)
             verdicts[anew] = GOOD  # the job that was slow is gone
-        reading, used = inputs.values(self.metric), inputs.values("gpu_utilization_ratio")
         if WORDS[self.metric].kind is Kind.COUNTER:
+            reading = inputs.values(self.metric)
             growth, read, seconds, _ = growth_since(reading, memory.part(0), now)
-            reading = np.where(read & (seconds > 0), growth / np.maximum(seconds, 1e-3), np.nan)
-        known = ~np.isnan(reading) & ~np.isnan(used) & (numbers > 0)
-        total[known] += reading[known]
-        load[known] += used[known]
-        count[known] += 1
+            rate = np.where(read & (seconds > 0), growth / np.maximum(seconds, 1e-3), np.nan)
+            self._add(memory, rate, inputs.values("gpu_utilization_ratio"))
         if self._is_over(inputs, memory):
             self._evaluate_window(inputs, memory, numbers)
-            total[:], load[:], count[:] = 0.0, 0.0, 0
+            for name in ("total", "load", "count"):
+                memory.array(name, np.float64, 0.0)[:] = 0
         none, holding = numbers == 0, inputs.snapshot.gpu_jobs.holding
         verdicts[none] = UNKNOWN
         verdicts[none & ((holding == GpuHolding.FREE) | (holding == GpuHolding.ONE_JOB))] = GOOD

@@ -87,12 +87,12 @@ class Peers:
         self.watts = {name: np.full(8, 690.0) for name in "ab"}
         self.now = 1000.0
 
-    def run(self, seconds: int) -> list[Alert]:
-        """The alerts that fire in the end."""
+    def run(self, seconds: int, every: int = 20) -> list[Alert]:
+        """The alerts that fire in the end. `every`: seconds between two readings, each of which is judged."""
         matrix = self.fleet.matrices[GPU_FAST]
         values = {"gpu_utilization_ratio": np.full(8, 1.0)}
-        for _ in range(0, seconds, 20):
-            self.now += 20.0
+        for _ in range(0, seconds, every):
+            self.now += every
             for node in self.nodes:
                 name = node.inventory.node
                 gauges = np.zeros((8, len(matrix.block.gauges)), np.float32)
@@ -122,6 +122,20 @@ def test_a_gpu_is_compared_with_those_of_its_job_on_other_nodes_and_not_with_its
     [alert] = peers.run(1600)
     assert (alert.node, alert.gpu) == ("a", "a-7")
     assert alert.labels.items() >= {"job": "2", "user": "user-2", "account": "lab"}.items()
+
+
+def test_a_gpu_that_is_read_at_another_moment_of_each_step_is_not_slow() -> None:
+    """A job exchanges gradients for two of ten seconds; one GPU is read a second after the others from some time on."""
+    peers = Peers(next(rule for rule in load() if rule.name == "job_slow_gpu"))
+    for name in "ab":
+        peers.engine.jobs.put(name, held(name, *"11111111"))
+    fired = []
+    for second in range(1500):
+        late = np.arange(8) == 7
+        for name, moment in (("a", second), ("b", second - late * (second > 600))):
+            peers.watts[name] = np.where(moment % np.full(8, 10) >= 8, 380.0, 690.0)
+        fired += [f"{second}: {one.summary}" for one in peers.run(1, every=1)]
+    assert fired == []
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["one job", "no job known"])
