@@ -168,7 +168,9 @@ def disjoint(found: list[Span]) -> list[Span]:
     st.lists(st.integers(0, 30), max_size=12),
     st.sets(st.integers(0, 12)),
 )
-@example([Span("1", "a", 1, 2), Span("1", "a", 603, 604)], [(1, False), (604, False)], [0, 1], set())
+@example(
+    [Span("1", "a", 1, 2), Span("1", "a", 603, 604)], [(1, False), (604, False)], [0, 1], set()
+)
 def test_any_order_of_lists_losses_and_restarts_gives_each_allocation_once(
     truth: list[Span], times: list[tuple[int, bool]], order: list[int], restarts: set[int]
 ) -> None:
