@@ -134,17 +134,26 @@ def among(values: npt.NDArray[np.generic], members: Sequence[int]) -> Flags:
     return found
 
 
+_SHOWN = ("shown_values", "shown_limits")
+
+
 def evaluate_slowly(
     memory: RowMemory,
     now: float,
     evaluate: Callable[[], Evaluation],
     seconds: float = SLOW_SECONDS,
 ) -> Evaluation:
-    """Return a new evaluation every few seconds, and the last verdicts in between."""
+    """Return a new evaluation every few seconds, and the last verdicts in between, with the numbers beside bad ones."""
     verdicts = memory.array("verdicts", np.int8, UNKNOWN)
     if now < memory.state.get("evaluate_at", -np.inf):
-        return Evaluation(verdicts.copy())
+        if "shown_values" not in memory:
+            return Evaluation(verdicts.copy())
+        values, limits = (memory.array(name, np.float64, np.nan) for name in _SHOWN)
+        return Evaluation(verdicts.copy(), values, limits)
     memory.state["evaluate_at"] = now + seconds * 0.99
     evaluation = evaluate()
     verdicts[:] = evaluation.verdicts
+    if evaluation.values is not None and np.count_nonzero(verdicts == BAD):
+        for name, numbers in zip(_SHOWN, (evaluation.values, evaluation.limits), strict=True):
+            memory.array(name, np.float64, np.nan)[:] = np.nan if numbers is None else numbers
     return evaluation

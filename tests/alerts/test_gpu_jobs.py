@@ -32,6 +32,12 @@ from telemetry.wire.jobs import (
 from telemetry.wire.schema import GPU_FAST
 
 OUTLIER = next(rule for rule in load() if rule.name == "straggler")
+SLOW = next(rule for rule in load() if rule.name == "job_slow_gpu")
+BY_ITS_FRAMES = msgspec.structs.replace(
+    SLOW,
+    when=msgspec.structs.replace(SLOW.when, of=SLOW.when.of[:2]),  # type: ignore[attr-defined]
+)
+"""The rule without its counter, which `Peers` does not read."""
 SLURM = (JobSourceState(name="slurm-cgroup"),)
 WALL = 1_790_000_000_000_000_000
 
@@ -126,7 +132,7 @@ def test_a_gpu_is_compared_with_those_of_its_job_on_other_nodes_and_not_with_its
 
 def test_a_gpu_that_is_read_at_another_moment_of_each_step_is_not_slow() -> None:
     """A job exchanges gradients for two of ten seconds; one GPU is read a second after the others from some time on."""
-    peers = Peers(next(rule for rule in load() if rule.name == "job_slow_gpu"))
+    peers = Peers(SLOW)
     for name in "ab":
         peers.engine.jobs.put(name, held(name, *"11111111"))
     fired = []
@@ -136,6 +142,23 @@ def test_a_gpu_that_is_read_at_another_moment_of_each_step_is_not_slow() -> None
             peers.watts[name] = np.where(moment % np.full(8, 10) >= 8, 380.0, 690.0)
         fired += [f"{second}: {one.summary}" for one in peers.run(1, every=1)]
     assert fired == []
+
+
+@pytest.mark.parametrize("rule", [BY_ITS_FRAMES, OUTLIER], ids=lambda rule: rule.name)
+def test_the_numbers_of_a_slow_gpu_stay_between_two_evaluations_and_at_its_end(rule: Rule) -> None:
+    """The rules compare every five seconds; the alert is worded when it is shown."""
+    peers = Peers(rule)
+    for node in "ab":
+        peers.engine.jobs.put(node, held(node, *"11111111"))
+    peers.run(600)
+    peers.clocks["a"][7], peers.watts["a"][7] = 1.2e9, 400.0
+    assert peers.run(1600)
+    said = {one.summary for _ in range(8) for one in peers.run(1, every=1)}
+    peers.clocks["a"][7], peers.watts["a"][7] = 1.9e9, 690.0
+    assert peers.run(1600) == []
+    said |= {one.summary for one in peers.engine.alerts()}
+    assert said
+    assert [text for text in said if "1,200 MHz where 1," not in text] == []
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["one job", "no job known"])
