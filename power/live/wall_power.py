@@ -45,6 +45,8 @@ class WallPower:
     """A better source is stale, or the node is silent and without a meter."""
     held: Floats
     """Power once silent nodes are back: never less than their last draw."""
+    drawn: Floats
+    """Power with silent nodes at their last draw, and unread GPUs at theirs: without what they may draw more."""
     committed: Floats
     """Power commitment: what the limits in force allow."""
     metered: Floats
@@ -179,9 +181,10 @@ class WallPowerModel:
         sigma = np.where(more, np.hypot(_or_zero(sigma), quiet.sigma), sigma)
         assumed, last_known = assumed + quiet.watts, last_known + quiet.watts - quiet.expired
         held = np.where(silent, np.fmax(watts, kept), watts)
+        drawn = np.where(silent, np.fmax(watts - surplus, before), watts - surplus)
         committed = np.fmax(committed, held)  # what is drawn can be drawn
         floor = np.where(np.isnan(tick.floor_watts), self._floor, tick.floor_watts)
-        return WallPower(watts, sigma, rank.astype(np.int64), degraded, degraded | lost, held, committed,
+        return WallPower(watts, sigma, rank.astype(np.int64), degraded, degraded | lost, held, drawn, committed,
                      metered, modelled, silent, limit, gpus, floor, described, assumed, surplus, last_known,
                      quiet.watts, quiet.expired, degraded | (missing & self.measured.known), _unheard(tick, watts))  # fmt: skip
 

@@ -437,6 +437,45 @@ def test_a_lost_feed_is_not_back_because_its_meter_falls_silent() -> None:
     assert stage.value("circuit_feed_lost", "a") == 0
 
 
+LIGHT_FEED = """
+[panels.p]
+breaker = 60
+volts = 240
+wiring = "split"
+[circuits.a]
+breaker = 32
+volts = 240
+redundancy = { group = "g", role = "A" }
+[circuits.b]
+panel = "p"
+breaker = 32
+poles = 2
+redundancy = { group = "g", role = "B" }
+[nodes.n]
+gpus = "2x RTX 4090"
+cords = [{ circuit = "a" }, { circuit = "b" }]
+"""
+
+
+@pytest.mark.parametrize("unread", [False, True])
+def test_a_feed_that_carries_little_is_not_lost_by_what_silence_lets_a_node_draw(
+    *, unread: bool
+) -> None:
+    """The meters of both feeds go on: b is measured at 60 W as before, though 1 kW could flow there. Neither a silent node
+    nor its unread GPUs take that from the panel."""
+    stage = Stage(LIGHT_FEED, limits={"n": 900.0}, gpus=2, rules=())
+    told = [meter("a", watts=1500.0), meter("b", watts=60.0)]
+    stage.play(60, gpu={"n": 20.0}, meters=told, every=5)
+    assert stage.value("circuit_feed_lost", "b") == 0
+    if unread:
+        stage.play(60, gpu={"n": 0.0}, meters=told, every=5, gpus_unread=np.array([2.0]))
+    else:
+        stage.hush("n")
+        stage.play(60, gpu={"n": 20.0}, meters=told, every=5)
+    assert stage.value("circuit_feed_lost", "b") == 0
+    assert stage.value("circuit_watts", "p") == pytest.approx(60)
+
+
 def test_nodes_budgets_and_upss_have_the_states_of_their_loads() -> None:
     """The worst of what hangs on them; since the node's last report, or since it became so."""
     text = """
