@@ -32,6 +32,8 @@ class HeldLoad:
         count = len(topology.network.names)
         self._topology = topology
         self._watts: Floats = np.full(count, np.nan)
+        self._deficit: Floats = np.zeros(count)
+        """Watts of the nodes' sum beyond the meter."""
         self._total: Floats = np.full(count, np.nan)
         """Last watts by the meter."""
         self._currents: Complex = np.zeros((count, 3), complex)
@@ -49,7 +51,7 @@ class HeldLoad:
         watts = np.nan_to_num(self._watts)
         return Held(
             watts, self._total, self._currents, spread(age) * watts, age > LAST_KNOWN_SECONDS,
-            ~np.isnan(self._watts),
+            ~np.isnan(self._watts), self._deficit,
         )  # fmt: skip
 
     def learn(self, now: float, wall_power: WallPower, loads: CircuitLoads, meters: CircuitMeters) -> Flags:  # fmt: skip
@@ -62,15 +64,19 @@ class HeldLoad:
         if not metered.any():
             return first
         self.begun |= metered
-        excess = np.maximum(undeclared(self._topology, wall_power, loads), 0.0)
+        more = undeclared(self._topology, wall_power, loads)
+        excess, deficit = np.maximum(more, 0.0), np.maximum(-more, 0.0)
         # A frozen meter knows nothing of the load beyond its nodes.
         quiet = now - meters.changed_at
         excess = np.where(changed_now, excess, np.fmin(self._watts, excess))
+        least = np.fmin(self._deficit, deficit)
         # What silent nodes are assumed to draw says nothing of what is beyond them: the meter dies next.
         assumed = uncertain(loads.modelled, loads.modelled - loads.assumed_below)
         excess = np.where(assumed, np.fmax(self._watts, excess), excess)
+        deficit = np.where(changed_now & ~assumed, deficit, least)
         take = metered & ~np.isnan(excess) & ((quiet <= _SETTLING_SECONDS) | np.isnan(self._watts))
         self.at = np.where(metered, np.fmax(self.at, meters.heard_at), self.at)
+        self._deficit = np.where(take, deficit, self._deficit)
         self._total = np.where(metered, loads.metered, self._total)
         changed = take & (excess != self._watts)
         if changed.any():
@@ -91,6 +97,7 @@ class HeldLoad:
         currents = self._currents[row]
         return {
             "watts": float(self._watts[row]), "total": float(self._total[row]), "age": float(now - self.at[row]),
+            "deficit": float(self._deficit[row]),
             "real": currents.real.tolist(), "imaginary": currents.imag.tolist(),
         }  # fmt: skip
 
@@ -98,9 +105,15 @@ class HeldLoad:
         """Restore one circuit; the checkpoint is from `before`, monotonic seconds of this process. Raises
         `KeyError`, `TypeError` or `ValueError` for anything else."""
         numbers = [float(found[name]) for name in ("watts", "total", "age")]
+        deficit = float(found.get("deficit", 0.0))
         poles = [float(x) for name in ("real", "imaginary") for x in found[name]]
-        if len(poles) != 6 or not all(map(math.isfinite, numbers + poles)) or min(numbers) < 0:
+        if (
+            len(poles) != 6
+            or not all(map(math.isfinite, [*numbers, deficit, *poles]))
+            or min(*numbers, deficit) < 0
+        ):
             raise ValueError("no held load")
         self._watts[row], self._total[row] = numbers[:2]
+        self._deficit[row] = deficit
         self.at[row] = before - numbers[2]
         self._currents[row] = np.array(poles[:3]) + 1j * np.array(poles[3:])

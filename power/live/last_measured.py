@@ -48,6 +48,8 @@ class LastMeasured:
         self._watts: Floats = np.full(machines, np.nan)
         self._excess: Floats = np.full(machines, np.nan)
         """Watts beyond the model; NaN where there was no model."""
+        self._deficit: Floats = np.full(machines, np.nan)
+        """Watts of the model beyond the measurement; NaN where there was no model."""
         self.at: Floats = np.full(machines, -np.inf)
         """Monotonic time of the last reading."""
         self.own: Flags = np.zeros(machines, bool)
@@ -62,17 +64,18 @@ class LastMeasured:
     def forget(self, rows: Any) -> None:
         """Forget the last measurement of some machines."""
         self.own[rows] = False
-        self._watts[rows] = self._excess[rows] = np.nan
+        self._watts[rows] = self._excess[rows] = self._deficit[rows] = np.nan
         self.at[rows] = -np.inf
 
     def learn(self, at: Floats, measured: Floats, modelled: Floats) -> None:
-        """Remember what meters measure beyond the model. `at`: time of each reading; -inf without one."""
+        """Remember what meters measure beyond the model, and it beyond them. `at`: time of each reading; -inf without one."""
         known = np.isfinite(at) & ~np.isnan(measured)
-        excess = np.maximum(measured - modelled, 0.0)
-        # A reading that stands still says nothing of a model that falls.
+        excess, deficit = np.maximum(measured - modelled, 0.0), np.maximum(modelled - measured, 0.0)
+        # A reading that stands still says nothing of a model that moves.
         still = (measured == self._watts) & ~np.isnan(self._excess)
-        excess = np.where(still, np.fmin(self._excess, excess), excess)
+        excess, deficit = (np.where(still, np.fmin(old, new), new) for old, new in ((self._excess, excess), (self._deficit, deficit)))  # fmt: skip
         self._excess = np.where(known, excess, self._excess)
+        self._deficit = np.where(known, deficit, self._deficit)
         self._watts = np.where(known, measured, self._watts)
         self.at = np.where(known, at, self.at)
 
@@ -89,6 +92,14 @@ class LastMeasured:
             np.where(age > LAST_KNOWN_SECONDS, part, 0.0),
         )
 
+    def last_read(self, drawn: Floats, silent: Flags) -> Floats:
+        """Return what the machines whose meters are all `silent` draw if their model errs as it did at the last reading,
+        between that and what they have `drawn`; NaN for others."""
+        least = np.fmin(drawn, self._watts)
+        moved = np.fmax(drawn - np.nan_to_num(self._deficit), least)
+        result: Floats = np.where(silent & self.known, moved, np.nan)
+        return result
+
     def checkpoint(self, row: int, now: float) -> dict[str, float] | None:
         """Return the part of the checkpoint about one machine; None where no meter has reported."""
         if math.isnan(self._watts[row]) or not math.isfinite(self.at[row]):
@@ -98,16 +109,16 @@ class LastMeasured:
             "age": float(now - self.at[row]),
             "own": float(self.own[row]),
         }
-        excess = float(self._excess[row])
-        return found if math.isnan(excess) else found | {"excess": excess}
+        excess, deficit = float(self._excess[row]), float(self._deficit[row])
+        return found if math.isnan(excess) else found | {"excess": excess, "deficit": deficit}
 
     def restore(self, row: int, found: Mapping[str, Any], before: float) -> None:
         """Restore one machine; the checkpoint is from `before`, monotonic seconds of this process. Raises
         `KeyError`, `TypeError` or `ValueError` for anything else."""
         numbers = [float(found[name]) for name in ("watts", "age")]
-        excess = float(found.get("excess", 0.0))
-        if not all(map(math.isfinite, (*numbers, excess))) or min(*numbers, excess) < 0:
+        model = [float(found.get(name, 0.0)) for name in ("excess", "deficit")]
+        if not all(map(math.isfinite, numbers + model)) or min(numbers + model) < 0:
             raise ValueError("no measurement")
         self._watts[row], self.at[row] = numbers[0], before - numbers[1]
         self.own[row] = bool(found.get("own"))
-        self._excess[row] = excess if "excess" in found else np.nan
+        self._excess[row], self._deficit[row] = model if "excess" in found else (np.nan, np.nan)

@@ -15,7 +15,7 @@ from power.devices.wall_power import SIGMA_RATIO, WallSource
 from power.live.metering import CIRCUIT, RANK, SOURCES, STALE_LEAST, Metering
 from power.live.wall_power import WallPower
 from power.network.feeds import add_currents, climb, cord_flow, sum_by_circuit
-from power.network.flow import Climb, Ints
+from power.network.flow import Climb, Flow, Ints
 from power.network.topology import SiteTopology
 from power.wiring import Complex, Flags, Floats
 
@@ -58,6 +58,11 @@ class CircuitMeters:
     missed: Flags
     """Whether a configured meter has not reported since the start."""
 
+    def untold(self, topology: SiteTopology) -> Flags:
+        """Return the circuits of whose load as a whole no meter tells."""
+        found: Flags = np.isnan(self.watts) & (np.isnan(self.amps) & topology.poles).any(axis=1)
+        return found
+
 
 @dataclass(frozen=True, slots=True)
 class Held:
@@ -72,6 +77,8 @@ class Held:
     """Whether it is too old to be the last known: unknown."""
     known: Flags
     """Whether a meter has ever reported."""
+    deficit: Floats
+    """Watts of the nodes' sum beyond the meter, at its last reading."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,10 +254,10 @@ def settle(
             quiet = level[np.isnan(reported[level]) & held.known[level] & ~dead[level]]
             kept, part, last_draw = _kept(topology, wall_power, held, quiet, watts[quiet], surplus[quiet])  # fmt: skip
             surplus[quiet] -= np.where(last_draw > 0, held.watts[quiet] * last_draw - kept, 0.0)
-            parts.hold(quiet, held.currents[quiet], part, last_draw)
             unknown[quiet] = kept
             for total in (watts, assumed, silent_meters):
                 total[quiet] += kept
+            parts.hold(quiet, held, part, last_draw, watts[quiet] - surplus[quiet])
             last_known[quiet] += np.where(held.expired[quiet], 0.0, kept)
             expired[quiet] += np.where(held.expired[quiet], kept, 0.0)
             square[quiet] += np.square(held.sigma[quiet] * part)
@@ -356,24 +363,37 @@ def _of_nodes(topology: SiteTopology, values: Floats | Flags, shares: Floats) ->
 
 @dataclass(frozen=True, slots=True)
 class _Below:
-    """Loads of some circuits by what is below them, with silent nodes at their last draw: watts, and phasors by pole."""
+    """Loads of some circuits by what is below them: each contains the one before it."""
 
-    watts: Floats
-    currents: Complex
-    measured_watts: Floats
-    """Part of `watts` that meters below read."""
-    measured: Complex
+    measured: Flow
+    """What meters below read."""
+    last_read: Flow
+    """What they read last, too, where they are silent."""
+    whole: Flow
+    """With silent nodes at their last draw."""
 
     def at(self, watts: Floats) -> Complex:
-        """Return the phasors if it is `watts` in all: what nobody measures gives way first."""
-        rest = self.watts - self.measured_watts
+        """Return the phasors if it is `watts` in all: what nobody measures gives way first, then what nobody does now."""
+        whole = self.whole
         with np.errstate(invalid="ignore", divide="ignore"):
-            scale = np.where(self.watts > 0, watts / self.watts, 1.0)
-            of_measured = np.minimum(watts / self.measured_watts, 1.0)
-            of_rest = np.where(rest > _CLOSE, np.maximum(watts - self.measured_watts, 0.0) / rest, 0.0)  # fmt: skip
-        less = (scale < 1) & (self.measured_watts > 0)
-        of_measured, of_rest = (np.where(less, part, scale)[:, None] for part in (of_measured, of_rest))  # fmt: skip
-        flowing: Complex = of_measured * self.measured + of_rest * (self.currents - self.measured)
+            scale = np.where(whole.watts > 0, watts / whole.watts, 1.0)
+        flowing: Complex = scale[:, None] * whole.currents
+        less = np.flatnonzero((scale < 1) & (self.last_read.watts > 0))
+        if len(less):
+            flowing[less] = self._in_order(less, watts[less])
+        return flowing
+
+    def _in_order(self, rows: Ints, watts: Floats) -> Complex:
+        """Return the phasors of some circuits that carry less than the sum below them."""
+        flowing: Complex = np.zeros((len(rows), 3), complex)
+        before = Flow(np.zeros_like(flowing), np.zeros(len(rows)))
+        for flow in (self.measured, self.last_read, self.whole):
+            one = flow.rows(rows)
+            of_all = one.watts - before.watts
+            with np.errstate(invalid="ignore", divide="ignore"):
+                part = np.where(of_all > _CLOSE, np.clip((watts - before.watts) / of_all, 0.0, 1.0), 0.0)  # fmt: skip
+            flowing += part[:, None] * (one.currents - before.currents)
+            before = one
         return flowing
 
 
@@ -385,14 +405,14 @@ class _LoadParts:
         currents: Complex,
         assumed: Complex | None,
         surplus: Complex | None,
-        measured: Complex,
-        measured_watts: Floats,
+        measured: Flow,
+        last: tuple[Flow, Flow] | None,
     ) -> None:
-        """`assumed`, `surplus`: phasors of each circuit's own nodes; None where there are none on the site."""
+        """`assumed`, `surplus`: phasors of each circuit's own nodes; None where there are none on the site. `measured`:
+        by meters. `last`: with what silent ones read last, and the whole with that; None where no meter is silent."""
         self._currents = currents
         self.measured = measured
-        """Phasors of the part that meters of circuits and nodes read."""
-        self.measured_watts = measured_watts
+        self.last = last
         self.reported: Complex = currents if assumed is None else currents - assumed
         self.drawn: Complex = currents if surplus is None else currents - surplus
         """With silent nodes at their last draw."""
@@ -405,38 +425,61 @@ class _LoadParts:
         """Return the parts of what the circuits' own nodes draw."""
         nothing = np.zeros(len(currents))
 
-        def phasors(watts: Floats) -> Complex:
-            return cord_flow(topology, watts, nothing, shares, dead).currents
+        def flow(watts: Floats, local: Floats = nothing) -> Flow:
+            return cord_flow(topology, np.nan_to_num(watts), local, shares, dead)
 
         kept = held is not None and bool((held.known & np.isnan(meters.watts) & (held.watts > 0)).any())  # fmt: skip
         some = kept or wall_power.assumed.any()
-        metered = np.nan_to_num(wall_power.metered)
-        measured = cord_flow(topology, metered, nothing, shares, dead)
+        last, read_last = None, ~np.isnan(wall_power.last_read)
+        if read_last.any() or (held is not None and held.known[meters.untold(topology)].any()):
+            read = np.where(read_last, wall_power.last_read, wall_power.metered)
+            drawn = wall_power.watts - wall_power.surplus
+            drawn = np.where(read_last, wall_power.last_read, drawn)
+            last = flow(read), flow(drawn, topology.network.other_watts)
         return cls(
             currents,
-            phasors(wall_power.assumed) if some else None,
-            phasors(wall_power.surplus) if wall_power.surplus.any() else None,
-            measured.currents,
-            measured.watts,
+            flow(wall_power.assumed).currents if some else None,
+            flow(wall_power.surplus).currents if wall_power.surplus.any() else None,
+            flow(wall_power.metered),
+            last,
         )
 
-    def hold(self, rows: Ints, currents: Complex, part: Floats, last_draw: Floats) -> None:
-        """Add the parts that count of what only the silent meters of some circuits knew; nobody reports it."""
+    def hold(self, rows: Ints, held: Held, part: Floats, last_draw: Floats, drawn: Floats) -> None:
+        """Add the parts that count of what only the silent meters of some circuits knew; nobody reports it. `drawn`: watts
+        with last draws, and with these parts."""
+        currents = held.currents[rows]
         self._currents[rows] += currents * part[:, None]
         if self.drawn is not self._currents:
             self.drawn[rows] += currents * last_draw[:, None]
+        if self.last is None or not len(rows):
+            return
+        read, whole = self.last
+        whole.currents[rows] += currents * last_draw[:, None]
+        watts = whole.watts[rows] + held.watts[rows] * last_draw
+        # What no meter reads of the sum errs as it did beside the last reading.
+        moved = np.fmax(watts - held.deficit[rows], np.fmin(drawn, held.total[rows]))
+        live = self.measured.rows(rows)
+        rest = watts - live.watts
+        with np.errstate(invalid="ignore", divide="ignore"):
+            part = np.where(rest > _CLOSE, np.maximum(moved - live.watts, 0.0) / rest, 1.0)
+        whole.currents[rows] = live.currents + part[:, None] * (whole.currents[rows] - live.currents)  # fmt: skip
+        whole.watts[rows] = live.watts + part * rest
+        read.watts[rows], read.currents[rows] = whole.watts[rows], whole.currents[rows]
 
     def below(self, level: Ints, drawn: Floats) -> _Below:
         """Return what some circuits carry before their own meters are read. `drawn`: watts with last draws."""
-        return _Below(drawn, self.drawn[level], self.measured_watts[level], self.measured[level])
+        measured = self.measured.rows(level)
+        if self.last is None:
+            return _Below(measured, measured, Flow(self.drawn[level], drawn))
+        read, whole = self.last
+        return _Below(measured, read.rows(level), whole.rows(level))
 
     def measure(self, level: Ints, metered: Ints, summed: Complex, watts: Floats) -> None:
         """Follow the meters of one level, of whole circuits and of single poles. `summed`: without them."""
         now = self._currents[level]
-        self.measured[metered], self.measured_watts[metered] = (
-            self._currents[metered],
-            watts[metered],
-        )
+        for flow in (self.measured, *(self.last or ())):
+            flow.watts[metered] = watts[metered]
+            flow.currents[metered] = self._currents[metered]
         for part in self._differing():
             part[level] = np.where(now == summed, part[level], now)
             part[metered] = self._currents[metered]
@@ -450,7 +493,8 @@ class _LoadParts:
                 at = step.children
                 _, above = step.lift((watts - less)[at], part[at])
                 add_currents(step.parents, above * weight[:, None], part)
-        climb(step, weight, self.measured_watts, self.measured)
+        for flow in (self.measured, *(self.last or ())):
+            climb(step, weight, flow.watts, flow.currents)
 
     def amps(self, ratio: Floats, nothing: Flags) -> tuple[Floats, Floats, Floats]:
         """Return the amps of all loads, of the reported part, and with silent nodes at their last draw; NaN of
@@ -463,7 +507,8 @@ class _LoadParts:
         return amps, reported, drawn
 
     def _differing(self) -> list[Complex]:
-        return [part for part in (self.reported, self.drawn) if part is not self._currents]
+        parts = [part for part in (self.reported, self.drawn) if part is not self._currents]
+        return parts if self.last is None else [*parts, self.last[1].currents]
 
 
 def _measure(
@@ -479,8 +524,8 @@ def _measure(
     which the watts of a meter are on its poles."""
     reported = meters.watts[level]
     has = ~np.isnan(reported)
-    flowing = np.where(has[:, None], below.at(np.nan_to_num(reported)), summed)
-    fresh = has & (below.watts <= 0)
+    flowing = np.where(has[:, None], below.at(reported), summed)
+    fresh = has & (below.whole.watts <= 0)
     flowing[fresh] = topology.pattern[level][fresh] * reported[fresh, None]
     factor = (topology.volts * topology.power_factor)[level, None]
     # A meter that reports watts and a power factor has measured its current, too.

@@ -428,7 +428,8 @@ class LivePower:
         if not metered.any():
             return kept
         network = topology.network
-        usual = carry(topology, np.nan_to_num(wall_power.held), network.other_watts, network.cord_share, np.zeros_like(self.feeds_lost))  # fmt: skip
+        # What a silent node may draw is expected of no feed: that it carries less is no loss.
+        usual = carry(topology, np.nan_to_num(wall_power.drawn), network.other_watts, network.cord_share, np.zeros_like(self.feeds_lost))  # fmt: skip
         return lost_by_load(topology, loads.highest, usual.highest) & metered | kept
 
     def _input_lost(self, meters: CircuitMeters) -> Flags:

@@ -45,6 +45,8 @@ class WallPower:
     """A better source is stale, or the node is silent and without a meter."""
     held: Floats
     """Power once silent nodes are back: never less than their last draw."""
+    drawn: Floats
+    """Power with silent nodes at their last draw, and unread GPUs at theirs: without what they may draw more."""
     committed: Floats
     """Power commitment: what the limits in force allow."""
     metered: Floats
@@ -69,6 +71,9 @@ class WallPower:
     """Part of `assumed` that only a silent meter of the node knew."""
     expired: Floats
     """Part of that which is too old to be the last known: unknown."""
+    last_read: Floats
+    """Watts by the last reading of a silent meter, moved as the model has since: where the model was too high, less than
+    `watts`. NaN where a meter reads the machine, or none ever did."""
     unread: Flags
     """Whether a meter has measured the machine, itself or before it in a UPS, and does not report, or is not used."""
     unheard: Floats
@@ -179,11 +184,12 @@ class WallPowerModel:
         sigma = np.where(more, np.hypot(_or_zero(sigma), quiet.sigma), sigma)
         assumed, last_known = assumed + quiet.watts, last_known + quiet.watts - quiet.expired
         held = np.where(silent, np.fmax(watts, kept), watts)
+        drawn = np.where(silent, np.fmax(watts - surplus, before), watts - surplus)
         committed = np.fmax(committed, held)  # what is drawn can be drawn
         floor = np.where(np.isnan(tick.floor_watts), self._floor, tick.floor_watts)
-        return WallPower(watts, sigma, rank.astype(np.int64), degraded, degraded | lost, held, committed,
+        return WallPower(watts, sigma, rank.astype(np.int64), degraded, degraded | lost, held, drawn, committed,
                      metered, modelled, silent, limit, gpus, floor, described, assumed, surplus, last_known,
-                     quiet.watts, quiet.expired, degraded | (missing & self.measured.known), _unheard(tick, watts))  # fmt: skip
+                     quiet.watts, quiet.expired, self.measured.last_read(watts - surplus, missing), degraded | (missing & self.measured.known), _unheard(tick, watts))  # fmt: skip
 
     def _hosts(self, limit: Floats, gpus: Floats) -> Floats:
         """Return the watts of everything but the GPUs at full load, inside."""

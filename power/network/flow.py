@@ -136,6 +136,10 @@ class Flow:
         """Return the flow of the first circuits."""
         return Flow(self.currents[:count], self.watts[:count])
 
+    def rows(self, numbers: Ints) -> Flow:
+        """Return the flow of some circuits."""
+        return Flow(self.currents[numbers], self.watts[numbers])
+
     @property
     def amps(self) -> Floats:
         """Amps per pole, shape (circuits, 3)."""

@@ -383,6 +383,45 @@ def test_a_model_that_grows_moves_no_measured_load_from_its_pole() -> None:
     assert stage.value("circuit_l1_amps", "p") == pytest.approx(2000 / volts)
 
 
+@pytest.mark.parametrize("whole", [2000.0, 4000.0])
+@pytest.mark.parametrize("kind", ["circuit", "node", "both"])
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_meter_that_falls_silent_moves_no_load_of_its_panel_to_another_pole(
+    kind: str, whole: float, *, restart: bool
+) -> None:
+    """A panel's meter of watts alone, above less or more than the sum below: on L1 a meter of 1,400 W is silent whose node's
+    model says more, and what is modelled on L2 was never measured."""
+    stage = Stage(POLES, limits={"n1": 2300, "n2": 2300}, gpus=4)
+    load, alive = {"n1": 1600.0, "n2": 1000.0}, [meter("p", watts=whole)]
+    dying = [meter("a", watts=1400.0)] if kind != "node" else []
+    if kind != "circuit":
+        plug = meter("n1", kind="node", source=WallSource.PLUG, watts=1300.0, meter="plug")
+        dying.append(plug)
+    known: Any = {
+        "metered": frozenset((one.kind, one.target) for one in alive + dying),
+        "gpu": load,
+    }
+    stage.play(60, meters=alive + dying, every=5, **known)
+    before = [stage.value(f"circuit_l{pole}_amps", "p") for pole in (1, 2)]
+    if restart:
+        stage = restarted(stage, POLES, 20)
+    stage.play(60, meters=alive, every=5, **known)
+    assert stage.value("circuit_watts", "a") > 1500, "the model counts where nothing is above it"
+    after = [stage.value(f"circuit_l{pole}_amps", "p") for pole in (1, 2)]
+    assert after == pytest.approx(before, rel=0.01)
+
+
+def test_what_is_read_now_goes_before_what_was_read_last() -> None:
+    """The meter of L2 reads 2 kW of the panel's 3: 1 kW is left for L1, where a silent meter read more."""
+    stage = Stage(POLES, limits={"n1": 2300, "n2": 2300}, gpus=4)
+    load, volts = {"n1": 1600.0, "n2": 400.0}, 208 / 3**0.5
+    first = [meter("p", watts=2660.0), meter("a", watts=2160.0), meter("b", watts=500.0)]
+    stage.play(60, gpu=load, meters=first, every=5)
+    stage.play(60, gpu=load, meters=[meter("p", watts=3000.0), meter("b", watts=2000.0)], every=5)
+    assert stage.value("circuit_l2_amps", "p") == pytest.approx(2000 / volts)
+    assert stage.value("circuit_l1_amps", "p") == pytest.approx(1000 / volts)
+
+
 def test_what_a_circuits_meter_knew_beyond_a_nodes_is_in_the_last_draw_when_all_fall_silent() -> (
     None
 ):
@@ -435,6 +474,45 @@ def test_a_lost_feed_is_not_back_because_its_meter_falls_silent() -> None:
     assert after.value("circuit_feed_lost", "a") == 1
     stage.play(60, meters=[meter(name, watts=2160.0, amps=9.0) for name in "ab"], every=2)
     assert stage.value("circuit_feed_lost", "a") == 0
+
+
+LIGHT_FEED = """
+[panels.p]
+breaker = 60
+volts = 240
+wiring = "split"
+[circuits.a]
+breaker = 32
+volts = 240
+redundancy = { group = "g", role = "A" }
+[circuits.b]
+panel = "p"
+breaker = 32
+poles = 2
+redundancy = { group = "g", role = "B" }
+[nodes.n]
+gpus = "2x RTX 4090"
+cords = [{ circuit = "a" }, { circuit = "b" }]
+"""
+
+
+@pytest.mark.parametrize("unread", [False, True])
+def test_a_feed_that_carries_little_is_not_lost_by_what_silence_lets_a_node_draw(
+    *, unread: bool
+) -> None:
+    """The meters of both feeds go on: b is measured at 60 W as before, though 1 kW could flow there. Neither a silent node
+    nor its unread GPUs take that from the panel."""
+    stage = Stage(LIGHT_FEED, limits={"n": 900.0}, gpus=2, rules=())
+    told = [meter("a", watts=1500.0), meter("b", watts=60.0)]
+    stage.play(60, gpu={"n": 20.0}, meters=told, every=5)
+    assert stage.value("circuit_feed_lost", "b") == 0
+    if unread:
+        stage.play(60, gpu={"n": 0.0}, meters=told, every=5, gpus_unread=np.array([2.0]))
+    else:
+        stage.hush("n")
+        stage.play(60, gpu={"n": 20.0}, meters=told, every=5)
+    assert stage.value("circuit_feed_lost", "b") == 0
+    assert stage.value("circuit_watts", "p") == pytest.approx(60)
 
 
 def test_nodes_budgets_and_upss_have_the_states_of_their_loads() -> None:
