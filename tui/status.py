@@ -18,6 +18,7 @@ from present.circuit.rows import load_row, share_row
 from present.units import kilowatt_hours, money, number, percent, watts
 from telemetry.errors import ConfigError
 from telemetry.text import counted, short_duration
+from telemetry.text.connection_faults import ConnectionFault, connection_fault
 from tui.feed.connection import Connection as LineOf
 from tui.feed.connection import ConnectionState
 from tui.feed.feed import DashboardFeed
@@ -178,13 +179,17 @@ def as_json(state: DashboardState, age: float | None) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def once(url: str, token: str | None) -> tuple[DashboardState, float | None, str]:
-    """Fetch the state once; returns it, the age of its data, and the error, or ``."""
+def once(
+    url: str, token: str | None
+) -> tuple[DashboardState, float | None, ConnectionFault | None]:
+    """Fetch the state once; returns it, the age of its data, and what went wrong."""
     try:
         state = asyncio.run(fetch(url, token))
+    except TimeoutError as error:
+        return DashboardState(), None, ConnectionFault(why(error))
     except OSError as error:
-        return DashboardState(), None, why(error)
+        return DashboardState(), None, connection_fault(error)
     except (ActionRefusedError, ConfigError, msgspec.DecodeError, ValueError) as error:
-        return DashboardState(), None, clean(str(error)) or type(error).__name__
+        return DashboardState(), None, ConnectionFault(clean(str(error)) or type(error).__name__)
     status = state.status
-    return state, None if status is None else status.newest_frame_age_seconds, ""
+    return state, None if status is None else status.newest_frame_age_seconds, None

@@ -17,6 +17,7 @@ from kilowatch.cli.arguments import AddressParam, write_option
 from kilowatch.output import echo, echo_json
 from telemetry.errors import ConfigError
 from telemetry.files.secrets import read_token
+from telemetry.text.connection_faults import NOBODY, UNTRUSTED, ConnectionFault
 
 if TYPE_CHECKING:
     from tui.frame.start_line import OwnAggregator
@@ -138,12 +139,17 @@ def _show_jobs_of(
     )  # fmt: skip
 
 
-def _remedy(fault: str) -> str:
-    if "Bearer" in fault:
+_REMEDIES = {
+    NOBODY: "Is it running? kilowatch aggregate",
+    UNTRUSTED: "Name the certificate of its authority: --ca FILE.",
+}
+"""Cures in words of the command line, by the fault; those of all others are in words of the settings."""
+
+
+def _remedy(fault: ConnectionFault) -> str:
+    if "Bearer" in fault.what:
         return "Name the file that it is in: --token-file FILE."
-    if "certificate" in fault:
-        return "Name the certificate of its authority: --ca FILE."
-    return "Is it running? kilowatch aggregate"
+    return _REMEDIES.get(fault.what) or fault.cure or _REMEDIES[NOBODY]
 
 
 @click.command()
@@ -160,10 +166,10 @@ def status(url: str, token_file: Path | None, watch: bool, json_: bool) -> None:
     while True:
         state, age, fault = once(url, _secret(token_file))
         if json_:
-            found = as_json(state, age) | ({"fault": fault} if fault else {})
+            found = as_json(state, age) | ({"fault": fault.what} if fault else {})
             text = msgspec.json.format(msgspec.json.encode(found)).decode()
         elif fault:
-            text = f"KILOWATCH UNKNOWN: {url}: {fault.rstrip('.')}. {_remedy(fault)}"
+            text = f"KILOWATCH UNKNOWN: {url}: {fault.what.rstrip('.')}. {_remedy(fault)}"
         else:
             text = "\n".join(text_lines(state, age))
         if json_:

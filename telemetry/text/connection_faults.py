@@ -26,6 +26,7 @@ class ConnectionFault(NamedTuple):
 
 
 NOBODY = "nothing listens there"
+UNTRUSTED = "its certificate is not from an authority that is trusted here"
 _RENEW = "Renew it: kilowatch pki renew NAME."
 _CLOCK = "Set the clock of this machine, or renew the certificate."
 _PORT = "Check port, tls and certificate: so a port with TLS refuses who comes without, and one without TLS who comes with it."
@@ -34,7 +35,7 @@ _TEXTS: tuple[tuple[str, ConnectionFault], ...] = (
     ("certificate has expired", ConnectionFault("its certificate has expired, by the clock here", _CLOCK)),
     ("certificate is not yet valid", ConnectionFault("its certificate is not valid yet, by the clock here", _CLOCK)),
     ("certificate is not valid for '([^']*)'", ConnectionFault("its certificate is for other names than {}", "Connect by a name that it has, or make one with this name.")),
-    ("self.signed certificate|unable to get (?:local )?issuer", ConnectionFault("its certificate is not from an authority that is trusted here", "Name that authority's certificate: ca_file.")),
+    ("self.signed certificate|unable to get (?:local )?issuer", ConnectionFault(UNTRUSTED, "Name that authority's certificate: ca_file.")),
     ("certificate revoked", ConnectionFault("it refuses our certificate, which was revoked", "Make a new one: kilowatch pki node NAME.")),
     # What it finds wrong with ours: an alert of TLS.
     ("alert certificate expired", ConnectionFault("it refuses our certificate, which has expired", _RENEW)),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
+import ssl
 from dataclasses import replace
 from pathlib import Path
 
@@ -103,6 +105,25 @@ def test_nobody_there_says_so_and_what_to_start(where: list[str]) -> None:
     assert done.exit_code == UNKNOWN
     assert "http://127.0.0.1:1" in done.output
     assert "nothing listens there. Is it running? kilowatch aggregate" in done.output
+
+
+@pytest.mark.parametrize(("error", "remedy"), [
+    (ssl.SSLCertVerificationError("certificate has expired"), "Set the clock of this machine"),
+    (ssl.SSLCertVerificationError("unable to get local issuer certificate"), "--ca FILE"),
+    (OSError(errno.EHOSTUNREACH, "No route to host"), "Is the machine on"),
+    (TimeoutError(), "Is it running? kilowatch aggregate"),
+], ids=["expired", "not trusted", "no way", "late"])  # fmt: skip
+def test_the_cure_is_that_of_the_fault(
+    error: OSError, remedy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def raised(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr("tui.status.fetch", raised)
+    done = CliRunner().invoke(status, ["127.0.0.1:1"])
+    assert done.exit_code == UNKNOWN
+    assert remedy in done.output
+    assert done.output.count("\n") == 1
 
 
 def test_two_aggregators_are_one_too_many() -> None:
