@@ -48,6 +48,8 @@ _BASELINE = 10
 """Windows that make the first baseline of a GPU in its job."""
 _SLOW_CHANGE = 1 / 120
 """Weight of a window in the baseline afterwards: an hour of windows of 30 s."""
+_SUMS = {"total": np.float64, "load": np.float32, "count": np.int16}
+"""Sums of the readings, of the utilisation and of how many they are, in the window of `SlowInJob` that is not full yet."""
 _USUAL_SECONDS = 3600.0
 """Time over which the usual rate of a counter is a mean."""
 _RISE_SECONDS, _FALL_SECONDS = 300.0, 8 * 3600.0
@@ -370,18 +372,21 @@ class SlowInJob(ConditionKind, frozen=True, tag="slow_in_job"):
         Each reading counts: a few of them, in time with the steps of a job, would show the GPUs of a node that is
         read a moment later at another part of each step.
         """
-        used = inputs.values("gpu_utilization_ratio")
-        if WORDS[self.metric].kind is not Kind.COUNTER:
-            self._add(memory, inputs.values(self.metric), used)
+        if WORDS[self.metric].kind is not Kind.COUNTER and inputs.snapshot.gpu_jobs.count > 1:
+            self._add(memory, inputs.values(self.metric), inputs.values("gpu_utilization_ratio"))
         return evaluate_slowly(memory, inputs.snapshot.now, lambda: self._step(inputs, memory))
 
     @staticmethod
     def _add(memory: RowMemory, reading: Floats, used: Floats) -> None:
         known = ~np.isnan(reading) & ~np.isnan(used)
-        total, load = memory.array("total", np.float64, 0.0), memory.array("load", np.float32, 0.0)
-        np.add(total, reading, out=total, where=known)
-        np.add(load, used, out=load, where=known)
-        memory.array("count", np.int16, 0)[:] += known
+        for name, numbers in (("total", reading), ("load", used), ("count", known)):
+            kept = memory.array(name, _SUMS[name], 0)
+            np.add(kept, numbers, out=kept, where=known)
+
+    @staticmethod
+    def _empty(memory: RowMemory, rows: Flags | slice) -> None:
+        for name, dtype in _SUMS.items():
+            memory.array(name, dtype, 0)[rows] = 0
 
     def _step(self, inputs: RuleInput, memory: RowMemory) -> Evaluation:
         now = inputs.snapshot.now
@@ -400,8 +405,7 @@ class SlowInJob(ConditionKind, frozen=True, tag="slow_in_job"):
             self._add(memory, rate, inputs.values("gpu_utilization_ratio"))
         if self._is_over(inputs, memory):
             self._evaluate_window(inputs, memory, numbers)
-            for name in ("total", "load", "count"):
-                memory.array(name, np.float64, 0.0)[:] = 0
+            self._empty(memory, slice(None))
         none, holding = numbers == 0, inputs.snapshot.gpu_jobs.holding
         verdicts[none] = UNKNOWN
         verdicts[none & ((holding == GpuHolding.FREE) | (holding == GpuHolding.ONE_JOB))] = GOOD
@@ -423,8 +427,7 @@ class SlowInJob(ConditionKind, frozen=True, tag="slow_in_job"):
         return bool(number != before)
 
     def _forget(self, memory: RowMemory, rows: Flags) -> None:
-        for name in ("total", "load", "count"):
-            memory.array(name, np.float64, 0.0)[rows] = 0
+        self._empty(memory, rows)
         memory.array("out", np.uint32, 0)[rows] = 0
         memory.array("known", np.uint32, 0)[rows] = 0
         memory.array("seen", np.int16, 0)[rows] = 0
