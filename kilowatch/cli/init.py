@@ -87,7 +87,7 @@ def _nothing_left(folder: Path) -> Iterator[None]:
         if isinstance(error, OSError):
             place = str(error.filename or folder)
             raise ConfigError(
-                place, f"it can't be written: {error.strerror}", "Name another --folder."
+                place, f"it can't be written: {error.strerror or error}", "Name another --folder."
             ) from error
         raise
 

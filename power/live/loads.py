@@ -366,9 +366,9 @@ class _Below:
     """Loads of some circuits by what is below them: each contains the one before it."""
 
     measured: Flow
-    """What meters below read."""
+    """Loads that meters below read."""
     last_read: Flow
-    """What they read last, too, where they are silent."""
+    """Loads that they read now or, where they are silent, last."""
     whole: Flow
     """With silent nodes at their last draw."""
 

@@ -169,7 +169,7 @@ def test_a_whole_rack_at_work_is_one_page_and_one_node_another() -> None:
 def test_nodes_that_fall_silent_one_after_the_other(
     apart: int, groups: list[dict[str, str]]
 ) -> None:
-    """Each sends in its own seconds, and loses frames: none of them pages before the one page for all."""
+    """Nodes that die at once send their last frames some seconds apart: none of them pages before the page for all."""
     hall = BusyHall(12, SILENCE)
     hall.pass_by(30)
     said = []
