@@ -130,7 +130,10 @@ def lose_option(text: str) -> Callable[[Command], Command]:
     def names(
         _context: click.Context, _parameter: click.Parameter, given: tuple[str, ...]
     ) -> tuple[str, ...]:
-        return tuple(name for one in given for part in one.split(",") if (name := part.strip()))
+        found = tuple(name for one in given for part in one.split(",") if (name := part.strip()))
+        if given and not found:
+            raise click.BadParameter("it names nothing. Write --lose UPS-A,R01-B.")
+        return found
 
     return click.option(
         "--lose", multiple=True, metavar="ELEMENT[,ELEMENT]", callback=names, help=text

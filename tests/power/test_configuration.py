@@ -168,6 +168,9 @@ def test_a_plan_for_people_fits_a_terminal(tmp_path: Path) -> None:
     assert "node rig1  loses power" in dark
     again = CliRunner().invoke(main, ["plan", "--config", str(file), "--lose", "office, office"])
     assert again.stdout == dark
+    nothing = CliRunner().invoke(main, ["plan", "--config", str(file), "--lose", ","])
+    assert nothing.exit_code == 64
+    assert "it names nothing" in nothing.output
 
 
 def test_plan_and_report_on_the_command_line(tmp_path: Path) -> None:
