@@ -11,7 +11,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +26,9 @@ STALE_INTERVALS = 3.0
 """Intervals after which a value is stale."""
 
 Floats = npt.NDArray[np.float32] | npt.NDArray[np.float64]
+_SPARE_ROWS = 16
+"""Rows beyond a matrix's capacity. Columns whose distance is a power of two share few lines of the processor's caches:
+a row would be stored four times as slowly."""
 StaleRows = dict[int, npt.NDArray[np.bool_] | None]
 """Stale rows of each block at one instant, as far as they were asked for."""
 
@@ -39,19 +42,26 @@ def gaps_of(values: Floats) -> npt.NDArray[np.uint8]:
     return np.where(np.isnan(values), bits & np.uint32(REASON_MASK), 255).astype(np.uint8)
 
 
-def gaps32(shape: tuple[int, ...], reason: Gap) -> npt.NDArray[np.float32]:
+def gaps32(
+    shape: tuple[int, ...], reason: Gap, order: Literal["C", "F"] = "C"
+) -> npt.NDArray[np.float32]:
     """Return an array of gaps of one reason, for gauges."""
-    return np.full(shape, bits32(reason), np.uint32).view(np.float32)
+    return np.full(shape, bits32(reason), np.uint32, order).view(np.float32)
 
 
-def gaps64(shape: tuple[int, ...], reason: Gap) -> npt.NDArray[np.float64]:
+def gaps64(
+    shape: tuple[int, ...], reason: Gap, order: Literal["C", "F"] = "C"
+) -> npt.NDArray[np.float64]:
     """Return an array of gaps of one reason, for counters."""
-    return np.full(shape, gap(reason), np.float64)
+    return np.full(shape, gap(reason), np.float64, order)
 
 
 @dataclass(slots=True)
 class Matrix:
-    """The newest readings of one block (table and lane), all nodes; grows by doubling."""
+    """The newest readings of one block (table and lane), all nodes; grows by doubling.
+
+    A metric's values adjoin each other: the rules read over two hundred columns a second, and each frame is stored once.
+    """
 
     block: Block
     gauges: npt.NDArray[np.float32]
@@ -65,12 +75,13 @@ class Matrix:
     @classmethod
     def of(cls, block: Block, capacity: int = 64) -> Matrix:
         """Make an empty matrix for a block."""
+        rows = capacity + _SPARE_ROWS
         return cls(
             block,
-            gaps32((capacity, len(block.gauges)), Gap.NOT_READ),
-            gaps64((capacity, len(block.counters)), Gap.NOT_READ),
-            np.full(capacity, -np.inf),
-            np.full(capacity, STALE_INTERVALS),
+            gaps32((rows, len(block.gauges)), Gap.NOT_READ, "F"),
+            gaps64((rows, len(block.counters)), Gap.NOT_READ, "F"),
+            np.full(rows, -np.inf),
+            np.full(rows, STALE_INTERVALS),
             {name: number for number, name in enumerate(block.names)},
         )
 
@@ -78,8 +89,8 @@ class Matrix:
         """Make room for at least `capacity` rows."""
         if capacity <= len(self.seen):
             return
-        other = Matrix.of(self.block, max(capacity, 2 * len(self.seen)))
         rows = len(self.seen)
+        other = Matrix.of(self.block, max(capacity, 2 * (rows - _SPARE_ROWS)))
         for name in ("gauges", "counters", "seen", "max_age"):
             getattr(other, name)[:rows] = getattr(self, name)
             setattr(self, name, getattr(other, name))
@@ -97,14 +108,17 @@ class Matrix:
         return stale if np.count_nonzero(stale) else None
 
     def column(self, name: str, count: int, stale: npt.NDArray[np.bool_] | None) -> Floats:
-        """Return one metric of the first `count` rows; values of `stale` rows are gaps. A copy."""
+        """Return one metric of the first `count` rows; values of `stale` rows are gaps. Read-only: where none is
+        stale, it is the matrix's own column, which the next frame changes."""
         number = self.columns[name]
         split = len(self.block.gauges)
         values: Floats = (
             self.gauges[:count, number] if number < split else self.counters[:count, number - split]
-        ).copy()
+        )
         if stale is not None:
+            values = values.copy()
             values[stale] = gap(Gap.STALE)
+        values.flags.writeable = False
         return values
 
 
@@ -115,6 +129,8 @@ class Node:
     inventory: Inventory
     rows: dict[Table, slice]
     """Rows of the node in each table."""
+    row: int
+    """Its row in the table of nodes."""
     interval: float = 1.0
     slow_interval: float = 15.0
     online: bool = False
@@ -172,7 +188,7 @@ class Fleet:
             Table.PORT: self._allocate(Table.PORT, len(inventory.ports)),
             Table.INSTANCE: self._allocate(Table.INSTANCE, len(inventory.instances)),
         }
-        node = Node(inventory, rows)
+        node = Node(inventory, rows, rows[Table.NODE].start)
         if before is not None:
             node.interval, node.slow_interval = before.interval, before.slow_interval
             node.online, node.session, node.seq = before.online, before.session, before.seq
@@ -228,13 +244,15 @@ class Fleet:
     def column(self, name: str, now: float, stale: StaleRows | None = None) -> Floats:
         """Return one metric of every row of its table; gaps are NaN. Raises `KeyError`.
 
-        `stale`: kept by a caller that reads many columns at one `now` while the fleet does not change.
+        `stale`: kept by a caller that reads many columns at one `now` while the fleet does not change, and that keeps
+        none of them longer: they are read-only and may be the fleet's own. Without it, a column is a copy.
         """
         for number, matrix in enumerate(self.matrices):
             if name in matrix.columns:
                 count = self.size(matrix.block.table)
-                if stale is None or number not in stale:
-                    stale = {} if stale is None else stale
+                if stale is None:
+                    return matrix.column(name, count, matrix.stale(count, now)).copy()
+                if number not in stale:
                     stale[number] = matrix.stale(count, now)
                 return matrix.column(name, count, stale[number])
         raise KeyError(name)
@@ -319,7 +337,7 @@ class Fleet:
             self.ports[row] = (name, port)
         for row, instance in enumerate(inventory.instances, node.rows[Table.INSTANCE].start):
             self.instances[row] = (name, instance)
-        self.hosts[node.rows[Table.NODE].start] = name
+        self.hosts[node.row] = name
         self.version += 1
 
 

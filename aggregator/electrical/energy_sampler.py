@@ -154,7 +154,7 @@ def _node_rows(
         fleet.version,
         machines,
         tuple(fleet.nodes),
-        np.array([node.rows[Table.NODE].start for node in fleet.nodes.values()], np.intp),
+        np.array([node.row for node in fleet.nodes.values()], np.intp),
         np.array([number.get(name, len(machines)) for name in fleet.nodes], np.intp),
         np.array([np.nan if node.watts is None else node.watts for node in nodes], float),
         np.array([np.nan if node.host_watts is None else node.host_watts for node in nodes], float),

@@ -189,7 +189,7 @@ def _fill(
     rows = node.rows[Table.GPU]
     gpus = node.inventory.gpus
     found.here[number] = True
-    found.host[number] = node.rows[Table.NODE].start
+    found.host[number] = node.row
     found.owner[rows] = number
     found.gpus[number] = len(gpus)
     found.fallback[rows] = [_fallback(gpu, limits) for gpu in gpus]

@@ -502,7 +502,7 @@ class EvidenceCollector:
         if node is None:
             return None
         if alert.gpu is None:
-            row = node.rows[Table.NODE].start
+            row = node.row
             return _Device(Table.NODE, NODE_METRICS, alert.node, row)
         row = fleet.by_uuid.get(alert.gpu, -1)
         its = node.rows[Table.GPU]

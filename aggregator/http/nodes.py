@@ -141,7 +141,7 @@ async def node_reply(request: web.Request, asked: Mapping[str, str]) -> NodePage
             for place, port in enumerate(inventory.ports)
         }
         at, line = view.wall(), describe(found, now)
-        own = device(view.fleet, Table.NODE, found.rows[Table.NODE].start, now)
+        own = device(view.fleet, Table.NODE, found.row, now)
         alerts = [alert for alert in view.alerts() if alert.node == name]
         listed = view.jobs.lists.get(name)
     return NodePageReply(

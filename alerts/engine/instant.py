@@ -65,7 +65,7 @@ def node_verdicts(
     )  # fmt: skip
     inputs = RuleInput(snapshot, Subject.NODE, size, np.zeros(size, np.int8))
     names = {name for block in SCHEMA.blocks if block.table is Table.NODE for name in block.names}
-    row = node.rows[Table.NODE].start
+    row = node.row
     found = []
     for rule in rules:
         if rule.table is Subject.NODE and any(rule.when.metrics()) and _instant(rule, names):

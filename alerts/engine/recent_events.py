@@ -132,7 +132,7 @@ def place_events(
                 row = _gpu_row(node, event)
                 before(event)
                 if row is None:
-                    first = node.rows[Table.NODE].start
+                    first = node.row
                     found.placed[Table.NODE].append((first, with_adapter(node.inventory, event)))
                 else:
                     found.placed[Table.GPU].append((row, event))

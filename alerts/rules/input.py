@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,7 @@ from telemetry.metric import Table
 if TYPE_CHECKING:
     from alerts.rules.peers_elsewhere import PeersElsewhere
 
+Outcome = TypeVar("Outcome")
 _HOLDER = {
     Subject.LINK: Subject.GPU, Subject.GPU: Subject.NODE, Subject.PORT: Subject.NODE, Subject.INSTANCE: Subject.NODE,
 }  # fmt: skip
@@ -119,15 +120,7 @@ class FleetSnapshot:
     def silence(self) -> tuple[Floats, Floats]:
         """Return the seconds since the last frame of each node, and its interval; NaN for free rows."""
         if self._silence is None:
-            nodes = list(self.fleet.nodes.items())
-            try:
-                self._silence = self._silence_of([node for _, node in nodes])
-            except Exception:  # one node's: the others are evaluated without it
-                self._silence = self._silence_of(
-                    [node for name, node in nodes if self._reads(name)]
-                )
-                if not self.faults:
-                    raise
+            self._silence = self._of_nodes(self._silence_of)
         return self._silence
 
     def heard(self) -> Floats:
@@ -141,7 +134,7 @@ class FleetSnapshot:
         ages, intervals = np.full(size, np.nan), np.ones(size)
         last = self._heard = np.full(size, np.nan)
         if nodes:
-            rows = np.fromiter((node.rows[Table.NODE].start for node in nodes), np.intp)
+            rows = np.fromiter((node.row for node in nodes), np.intp)
             heard = np.fromiter((node.seen for node in nodes), np.float64)
             last[rows] = heard
             ages[rows] = np.maximum(
@@ -150,10 +143,20 @@ class FleetSnapshot:
             intervals[rows] = np.fromiter((node.interval for node in nodes), np.float64)
         return ages, intervals
 
-    def _reads(self, name: str) -> bool:
-        """Return whether a node's times can be read; else note why not."""
+    def _of_nodes(self, read: Callable[[Sequence[Node]], Outcome]) -> Outcome:
+        """Return what is read of all nodes together; where that raises, of those of which it can be read."""
         try:
-            self._silence_of([self.fleet.nodes[name]])
+            return read(list(self.fleet.nodes.values()))
+        except Exception:  # one node's: the others are evaluated without it
+            whole = [node for name, node in self.fleet.nodes.items() if self._reads(name, read)]
+            if not self.faults:
+                raise
+            return read(whole)
+
+    def _reads(self, name: str, read: Callable[[Sequence[Node]], object]) -> bool:
+        """Return whether a node can be read; else note why not."""
+        try:
+            read([self.fleet.nodes[name]])
         except Exception as error:  # noqa: BLE001 - kept by the node's name
             self.faults[name] = error
             return False
@@ -182,15 +185,20 @@ class FleetSnapshot:
     def skew(self) -> Floats:
         """Return the seconds by which each node's clock was ahead of the aggregator's when its
         newest frame came; negative when it is behind."""
+        return self._of_nodes(self._skew_of)
+
+    def _skew_of(self, nodes: Sequence[Node]) -> Floats:
         skew = np.full(self.fleet.size(Table.NODE), np.nan)
-        for name, node in self.fleet.nodes.items():
-            if node.sampled_at and node.seen > -np.inf:
-                try:
-                    ours = self.wall - int((self.now - node.seen) * 1e9)
-                    ahead = node.sampled_at - node.clock_offset - ours
-                    skew[node.rows[Table.NODE]] = ahead / 1e9
-                except Exception as error:  # noqa: BLE001 - kept by the node's name
-                    self.faults[name] = error
+        heard = [node for node in nodes if node.sampled_at and node.seen > -np.inf]
+        if heard:
+            count = len(heard)
+            rows = np.fromiter((node.row for node in heard), np.intp, count)
+            seen = np.fromiter((node.seen for node in heard), np.float64, count)
+            theirs = np.fromiter(
+                (node.sampled_at - node.clock_offset for node in heard), np.int64, count
+            )
+            ours = self.wall - ((self.now - seen) * 1e9).astype(np.int64)
+            skew[rows] = (theirs - ours) / 1e9
         return skew
 
     def age(self, event: Event) -> float:

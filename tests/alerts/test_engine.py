@@ -10,8 +10,9 @@ import pytest
 from alerts.engine.engine import RESOLVED_SHOWN, RuleEngine
 from alerts.rules.rule import load
 from api.alerts import Alert, AlertState, Severity
+from bench.rules import MovingFleet
 from telemetry.devices import Event, Gpu, Link
-from telemetry.fleet import Fleet
+from telemetry.fleet import Fleet, Floats, StaleRows
 from telemetry.gap import GAP, Gap
 from telemetry.metric import Table
 from telemetry.wire.inventory import Inventory
@@ -379,3 +380,29 @@ def test_what_fires_again_is_not_listed_as_resolved(plant: Plant) -> None:
     plant.wrong["GPU-a0"] = {"gpu_recovery_action": 1.0}
     plant.run(70)
     assert [alert.state for alert in plant.engine.alerts()] == [AlertState.FIRING]
+
+
+def test_no_rule_keeps_a_column_that_it_borrowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Columns are the fleet's own: what a rule remembers must be its own copy, for the next frame changes them."""
+    lent, column = [], Fleet.column
+
+    def lend(fleet: Fleet, name: str, now: float, stale: StaleRows | None = None) -> Floats:
+        values = column(fleet, name, now, stale).copy()
+        lent.append(values)
+        return values
+
+    def alerts(spoilt: bool) -> list[Alert]:
+        moving, engine = MovingFleet(64, 2, errors=True), RuleEngine(load())
+        found: list[Alert] = []
+        for second in range(120):
+            now = moving.move(second)
+            found += engine.evaluate(moving.fleet, now, second * 10**9)
+            for values in lent if spoilt else ():
+                values.fill(12345.0)
+            lent.clear()
+        return [*found, *engine.alerts()]
+
+    monkeypatch.setattr(Fleet, "column", lend)
+    told = alerts(spoilt=False)
+    assert len({alert.rule for alert in told}) >= 3
+    assert alerts(spoilt=True) == told

@@ -129,3 +129,33 @@ def test_rows_never_overlap_and_always_name_their_device(
     free = {row for rows in fleet.free[Table.GPU] for row in range(rows.start, rows.stop)}
     assert free == set(range(fleet.size(Table.GPU))) - taken
     assert all(fleet.gpus[row] is None for row in range(len(fleet.gpus)) if row not in taken)
+
+
+def test_a_column_is_a_copy_unless_it_is_borrowed_for_one_instant() -> None:
+    """A borrowed one can't be written to, and holds gaps in place of what is stale."""
+    fleet = Fleet()
+    for name in "ab":
+        fleet.set_intervals(fleet.place(inventory(name, 1)), 1.0, 15.0)
+        store(fleet, name, 7.0, now=100.0)
+    own = fleet.column("gpu_power_watts", 100.0)
+    own[:] = 1.0
+    borrowed = fleet.column("gpu_power_watts", 100.0, {})
+    assert borrowed.tolist() == [7.0, 7.0]
+    with pytest.raises(ValueError, match="read-only"):
+        borrowed[0] = 1.0
+    store(fleet, "b", 8.0, now=104.0)
+    late = fleet.column("gpu_power_watts", 104.0, {})
+    assert gaps_of(late).tolist() == [Gap.STALE, 255] and late[1] == 8.0
+    assert fleet.reading("gpu_power_watts", 0, 103.0) == 7.0, "a stale reading stays in the fleet"
+
+
+@given(st.lists(st.integers(0, 40), min_size=1, max_size=12))
+def test_readings_stay_where_they_are_while_a_fleet_grows(sizes: list[int]) -> None:
+    """Whatever room its matrices have."""
+    fleet = Fleet()
+    for number, size in enumerate(sizes):
+        fleet.place(inventory(f"n{number}", size))
+        store(fleet, f"n{number}", float(number), now=100.0)
+    expected = [float(number) for number, size in enumerate(sizes) for _ in range(size)]
+    assert fleet.column("gpu_power_watts", 100.0).tolist() == expected
+    assert fleet.column("gpu_energy_joules_total", 100.0).tolist() == expected
