@@ -28,7 +28,7 @@ class FitnessReason(msgspec.Struct, frozen=True, kw_only=True):
     text: str
 
 
-class NodeFitness(msgspec.Struct, frozen=True, kw_only=True):
+class NodeFitness(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A node."""
 
     node: str

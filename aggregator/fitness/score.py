@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
+
+import msgspec
 
 from api.fitness import (
     Fitness,
@@ -51,8 +52,7 @@ _NO_DRIVER = frozenset({"missing", "mismatched", "hung"})
 _WITHOUT = frozenset({"none"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeCondition:
+class NodeCondition(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The facts that a node's score depends on."""
 
     node: str
@@ -80,13 +80,16 @@ class NodeCondition:
 
 def node_fitness(node: NodeCondition, price: float | None) -> NodeFitness:
     """Return the score of a node. `price`: of a kWh at the wall, everything included; None without a tariff."""
-    reasons = sorted(_reasons(node), key=lambda one: -one.points)
-    states = {WEIGHTS[one.name].state for one in reasons}
+    reasons, state, score = list(_reasons(node)), Fitness.FIT, WHOLE
+    if reasons:  # most have none, and a fleet has many
+        reasons.sort(key=lambda one: -one.points)
+        state = min({WEIGHTS[one.name].state for one in reasons}, key=_ORDER.index)
+        score = max(0, WHOLE - sum(one.points for one in reasons))
     return NodeFitness(
         node=node.node,
         role=node.role,
-        state=min(states, key=_ORDER.index, default=Fitness.FIT),
-        score=max(0, WHOLE - sum(one.points for one in reasons)),
+        state=state,
+        score=score,
         gpus=node.gpus,
         watts=node.watts,
         cost_per_hour=_cost(node.watts, price),
