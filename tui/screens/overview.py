@@ -1,4 +1,4 @@
-"""The overview: a map of every GPU, alerts by cause, and circuits by urgency."""
+"""The overview: what is wrong in a sentence, a map of every GPU, alerts by cause, and circuits by urgency."""
 
 from __future__ import annotations
 
@@ -35,12 +35,16 @@ from tui.state.incidents import alert_lines
 from tui.state.metrics import BASE, GROUPS, METRICS, STATE
 from tui.state.readings import COLUMNS
 from tui.state.row_status import RowStatus
+from tui.state.verdict import verdict_lines
 from tui.tables.fields import gpu_fields
 from tui.tables.filter import ALL, Mask
 from tui.tables.listing import gpu_mark
 
 MOST_LOADS, MOST_LINES = 4, 60
 """Circuits whose load is drawn at most, and lines of each."""
+LEAST_PANES = (4, 7)
+"""Lines that the panes keep where the headline takes some of theirs, without and with frames. The map keeps all of its own:
+fewer would show several GPUs as one sign."""
 ROOM_FOR_EVENTS = 14
 """Lines of the pane of alerts from which on events are below them."""
 
@@ -74,8 +78,9 @@ class Overview(View):
     """
 
     def compose(self) -> ComposeResult:
-        """Yield the map, and the panes below."""
+        """Yield the headline, the map, and the panes below."""
         tones = self.context.tones
+        yield Surface(tones, id="verdict")
         yield FleetMap(tones, id="map")
         with Horizontal(id="panes"):
             yield Surface(tones, id="alerts")
@@ -83,6 +88,7 @@ class Overview(View):
 
     def on_mount(self) -> None:
         """Find the parts."""
+        self.verdict = self.query_one("#verdict", Surface)
         self.map = self.query_one("#map", FleetMap)
         self.alerts = self.query_one("#alerts", Surface)
         self.circuits = self.query_one("#circuits", Surface)
@@ -124,11 +130,17 @@ class Overview(View):
         need = self.map.need(
             state, width - frame - (2 if wide else 0), max(1, height - least - 2 * frame)
         )
-        shape = (wide, width, height, need, len(state.incidents), len(state.circuits))
+        rest = height - need - frame
+        verdict = verdict_lines(state, width)[: max(0, rest - LEAST_PANES[wide])]
+        rest -= len(verdict)
+        shape = (wide, width, height, need, len(verdict), len(state.incidents), len(state.circuits))
         if shape != self._shape:  # a style that is set again lays all out again, changed or not
             self._shape = shape
-            self._lay_out(wide, need + frame, height - need - frame)
-        self._fill(titled=not wide and height - need - frame > 4)
+            self.verdict.styles.height = len(verdict)
+            self.verdict.display = bool(verdict)
+            self._lay_out(wide, need + frame, rest)
+        self.verdict.show(lambda _w, _h: verdict, faded=self.faded)
+        self._fill(titled=not wide and rest > 4)
         if wide:
             title = f"{self.map.legend()}  {self._keys()}"
             if title != self._title:

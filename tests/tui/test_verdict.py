@@ -1,0 +1,77 @@
+"""The overview begins with the headline of the cluster, in the words of the web page, and never well by ignorance."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+from rich.cells import cell_len
+
+from api.alerts import Alert
+from api.errors import ErrorDetail
+from api.fleet import ModelSummary
+from api.power import CircuitsReply
+from present.fleet.headline import IN_THE_KNOWN, WELL
+from tests.tui.test_lines import CALM, FIRING, HOT, incidents, line_text, state
+from tui.state.dashboard_state import DashboardState
+from tui.state.documents import CIRCUITS, INCIDENTS
+from tui.state.verdict import verdict_lines
+
+WHOLE: dict[str, Any] = {
+    "nodes": {"online": 1250},
+    "models": [ModelSummary(gpus={"reporting": 10_000}, power_known=10_000)],
+}
+LEAD = Alert("k", "r", "firing", "page", "", description="It fell off the bus.", act="Reset it.")
+
+
+def lines(shown: DashboardState, width: int = 160) -> list[str]:
+    """The headline as text."""
+    found = verdict_lines(shown, width)
+    assert all(cell_len(line_text(line)) <= width for line in found)
+    return [line_text(line).rstrip() for line in found]
+
+
+def test_the_gravest_incident_comes_first_with_what_helps() -> None:
+    worst = msgspec.structs.replace(incidents(1)[0], alerts=[LEAD])
+    first, second = lines(state([worst, *incidents(2, "ticket")], [CALM], **WHOLE))
+    assert first == "▲ 1 page, 2 tickets: what? 0"
+    assert second == "  It fell off the bus. What helps: Reset it."
+    assert lines(state([worst], [CALM], **WHOLE), 30)[1] == "  What helps: Reset it.", "cut last"
+
+
+def test_a_circuit_that_trips_is_said_before_its_alert() -> None:
+    first, second = lines(state([], [CALM, HOT], **WHOLE))
+    assert first.startswith("! PDU-17B may trip")
+    assert "What helps: cap each GPU at 540 W" in second
+    assert lines(state([], [HOT], (FIRING,), **WHOLE))[0].startswith("! PDU-17B")
+
+
+def test_all_is_well_only_where_all_is_known() -> None:
+    assert lines(state([], [CALM], **WHOLE))[0] == f"● {WELL}"
+    first, second = lines(state([], [CALM]))
+    assert first == f"▒ {IN_THE_KNOWN}"
+    assert "1 of 1,250 nodes is not heard" in second
+    assert "of 10,000 GPUs is not known" in second
+
+
+@pytest.mark.parametrize("path", [INCIDENTS, CIRCUITS])
+def test_nothing_is_said_before_it_has_come_and_no_refusal_is_good_news(path: str) -> None:
+    whole = state([], [CALM], **WHOLE)
+    assert (
+        lines(replace(whole, docs={name: doc for name, doc in whole.docs.items() if name != path}))
+        == []
+    )
+    refused = lines(
+        whole.with_doc(path, ErrorDetail("forbidden", "not with this token", ""), 100.0)
+    )
+    assert refused[0].startswith("▒")
+    assert "not with this token" in refused[1]
+
+
+def test_circuits_that_are_not_monitored_are_said() -> None:
+    shown = state([], [], **WHOLE).with_doc(
+        CIRCUITS, CircuitsReply(at=1, failure="panel P: no volts"), 98.0
+    )
+    assert lines(shown) == [f"▒ {IN_THE_KNOWN}", "  no circuit is monitored: panel P: no volts"]

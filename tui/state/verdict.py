@@ -1,0 +1,55 @@
+"""The headline of the cluster as lines: the worst true thing, why it is so, and what helps. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from present.fleet.headline import IN_THE_KNOWN, Headline, Heard, Urgency, headline
+from tui.kit.text import clean, fit
+from tui.kit.theme import Line
+from tui.state.dashboard_state import DashboardState
+from tui.state.documents import LOADING
+
+_MARKS = {
+    Urgency.PAGE: ("▲", "crit"), Urgency.TICKET: ("!", "warn"), Urgency.UNKNOWN: ("▒", "stale"), Urgency.WELL: ("●", "good"),
+}  # fmt: skip
+
+
+def verdict_lines(state: DashboardState, width: int) -> list[Line]:
+    """Return the headline, and below it why and what helps; nothing before all that it speaks of has come."""
+    found = _headline(state)
+    if found is None:
+        return []
+    mark, tone = _MARKS[found.urgency]
+    first: Line = [(f"{mark} ", tone), (fit(clean(found.text), width - 2).rstrip(), "strong")]
+    act = f"What helps: {clean(found.act).rstrip('.')}." if found.act else ""
+    why = clean(found.why)
+    if act and why and not why.endswith("."):
+        why += "."
+    room = max(0, width - 2 - len(act) - 1)  # what helps is cut last
+    below: Line = [("  ", ""), (f"{fit(why, room).rstrip()} ", "dim") if why and room > 8 else ("", ""),
+                   (fit(act, width - 2).rstrip(), "strong")]  # fmt: skip
+    return [first, below] if why or act else [first]
+
+
+def _headline(state: DashboardState) -> Headline | None:
+    status = state.status
+    if status is None or LOADING in {state.incidents_unknown, state.circuits_unknown}:
+        return None
+    if state.incidents_unknown:
+        return Headline(
+            Urgency.UNKNOWN, "Whether anything is wrong is not known.", state.incidents_unknown
+        )
+    models = status.summary.models
+    heard = Heard(
+        nodes=status.nodes,
+        silent=status.nodes - status.summary.nodes.get("online", 0),
+        gpus=status.gpus,
+        unread=max(0, status.gpus - sum(model.power_known for model in models)),
+    )
+    found = headline(state.incidents, state.urgent, heard)
+    if found.urgency is Urgency.WELL and state.circuits_unknown:
+        return replace(
+            found, urgency=Urgency.UNKNOWN, text=IN_THE_KNOWN, why=state.circuits_unknown
+        )
+    return found
