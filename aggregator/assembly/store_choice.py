@@ -45,7 +45,7 @@ class Lock:
             raise ConfigError(
                 "aggregator.data_dir",
                 f"{folder} is in use by another aggregator (process {owner})",
-                "End that one, or give this one a folder of its own.",
+                "`kilowatch top` shows what that one knows. End it, or give this one a folder of its own with --data.",
             ) from error
         self._file.truncate(0)
         self._file.write(f"{os.getpid()}\n")

@@ -37,6 +37,10 @@ SAVE_SECONDS = 5.0
 """How long an answer waits for the disk."""
 LONGEST = 366 * 86_400.0
 """Seconds: a longer silence would be forgotten."""
+NO_CHANNEL = (
+    "Channels are read at the start. `kilowatch run` without a GPU driver has none: its readings are simulated. "
+    "With --source simulated:desktop-4x5090 they are sent."
+)
 
 
 async def acknowledge(request: web.Request) -> web.Response:
@@ -111,6 +115,10 @@ async def test(request: web.Request) -> web.Response:
     view, name = request.app[VIEW], request.match_info["name"]
     await read_body(request, dict[str, object])
     known = [channel.name for channel in view.delivery.channels()]
+    if not known:
+        raise RequestError(
+            404, "channel", f"{name[:128]!r} is not known, no channel is in force", NO_CHANNEL
+        )
     if name not in known:
         raise unknown("channel", name, known)
     return await send_json(request, await view.delivery.test(name))

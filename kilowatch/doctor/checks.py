@@ -26,6 +26,7 @@ from kilowatch.settings import Settings
 from kilowatch.stack.ports import is_free
 from present.units import gibibytes
 from telemetry.errors import BusError, ConfigError, KilowattError
+from telemetry.files import local_token
 from telemetry.text import counted
 from telemetry.text.connection_faults import NOBODY
 from telemetry.wire.mqtt import BrokerConfig, client_id, connect
@@ -283,6 +284,8 @@ def port(listen: str) -> DoctorFinding:
     host, _, number = listen.rpartition(":")
     if is_free(host.strip("[]"), int(number)):
         return DoctorFinding(subject="port", level="ok", text=f"{listen} is free")
+    if local_token.find_at(host.strip("[]"), int(number)):
+        return DoctorFinding(subject="port", level="ok", text=f"kilowatch listens on {listen}")
     return DoctorFinding(
         subject="port",
         level="warning",

@@ -92,7 +92,8 @@ def watch_with_dashboard(
 
     `what` is shown beside the address until the dashboard is. `show` is called with the URL and the child; the
     default is the usual dashboard, after which the last lines of the child are printed. `write`: whether the usual
-    dashboard may acknowledge and silence. Raises `KilowattError` where the child ends first, and by a fault."""
+    dashboard may acknowledge and silence. Where the child ends first, by an error that it has told, this is told again,
+    and the process ends with the same code; by another fault: raises `KilowattError`."""
     # Of a name that no other user of the machine can foresee, and put a link in its place.
     handle, name = tempfile.mkstemp(prefix=f"kilowatch-{port}-", suffix=".log")
     log, url = Path(name), f"http://{host}:{port}"
@@ -107,11 +108,20 @@ def watch_with_dashboard(
 
                 run_top(url, write=write, own=child)
             if child.code not in {None, ExitCode.CLEAN, ExitCode.TICKET}:
+                if error := _error(log):
+                    announce(error)
+                    sys.exit(child.code)
                 raise KilowattError(f"it ended with code {child.code}; its log, {log}, ends with:\n{_last(log)}")  # fmt: skip
         finally:
             child.end()
     if show is None:
         announce(_last(log))
+
+
+def _error(log: Path) -> str:
+    """Return the error with which a child has ended, to the end of its log; "" where it told none."""
+    _, found, rest = log.read_text(errors="replace").rpartition("\nError: ")
+    return f"Error: {rest.rstrip()}" if found else ""
 
 
 def _last(log: Path) -> str:

@@ -113,7 +113,7 @@ def rule_lines(rules: Sequence[RuleRow]) -> list[str]:
 def channel_lines(channels: Sequence[ChannelRow], now: int) -> list[str]:
     """Return channels with their state, a line each."""
     if not channels:
-        return ["no channel is configured: alerts are shown, but not notified (docs/alerts.md)"]
+        return ["no channel is in force: alerts are shown, but not notified (docs/alerts.md)"]
     head = ("CHANNEL", "KIND", "SENT", "WAITING", "LAST", "STATE")
     rows = [
         (one.name, one.kind, one.delivered, _waiting(one),

@@ -380,6 +380,18 @@ async def test_deliveries_and_channels_show_what_became_of_what_was_told(tmp_pat
         assert "500" in body["error"]
 
 
+async def test_where_no_channel_is_in_force_a_test_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of `run` on a machine without a driver: its settings have the channel, and nothing is sent to it."""
+    async with hot(tmp_path) as client:
+        monkeypatch.setattr(type(client.stage.delivery), "channels", lambda _: [])
+        status, body = await client.send("POST", "/api/v1/channels/phone/test", {})
+        assert (status, body["error"]["where"]) == (404, "channel")
+        assert "no channel is in force" in body["error"]["what"]
+        assert "--source simulated:desktop-4x5090" in body["error"]["cure"]
+
+
 async def test_rules_are_listed_with_what_they_find(tmp_path: Path) -> None:
     async with hot(tmp_path) as client:
         found = (await client.get("/api/v1/rules"))["rules"]

@@ -1,47 +1,84 @@
-"""docs/lab.md on real processes: what its commands print ends in a cluster of two nodes that answers."""
+"""docs/lab.md as it is written, and INSTALL.md after it: a cluster of two nodes on the screen, whatever is pulled out."""
 
 from __future__ import annotations
 
 import re
-import subprocess
+import shutil
 from pathlib import Path
 
-from tests.brokers import wait_for_port
-from tests.endtoend.test_deploy_page import ROOT, SECONDS, Hall, hall, pytestmark
-from tests.kit.waiting import wait_until
+import pytest
 
-__all__ = ["hall", "pytestmark"]
-PAGE = (ROOT / "docs" / "lab.md").read_text()
-COMMANDS = re.findall(r"^    (kilowatch .*)$", PAGE, re.MULTILINE)
+from tests.endtoend.pages import Network, commands, leave, needed, page
 
-
-def on_the_server(hall: Hall, command: str) -> subprocess.CompletedProcess[str]:
-    """Type a command where the server's settings are found without being named."""
-    folder: Path = hall.folder / "aggregator/etc/kilowatch"
-    return subprocess.run(
-        hall.here(command, "aggregator"), cwd=folder, env=hall.environment("aggregator"),
-        check=False, capture_output=True, text=True, timeout=SECONDS,
-    )  # fmt: skip
+pytestmark = [
+    needed,
+    pytest.mark.skipif(
+        any(shutil.which(name) is None for name in ("mosquitto", "openssl")), reason="apt-get install mosquitto openssl"
+    ),
+]  # fmt: skip
 
 
-def test_a_newcomer_in_a_lab_gets_a_cluster_by_the_page(hall: Hall) -> None:
-    """Broker and aggregator are one machine; `run`, the first command, is tested as home's."""
-    run, init, doctor, status = COMMANDS
-    assert run == "kilowatch run"
-    hall.type(init.replace("server.example", "broker.example"))
-    hall.unpack("aggregator.tar", "aggregator")
-    (hall.folder / "broker").symlink_to("aggregator")
-    hall.unpack("broker.tar", "broker")
-    hall.start("broker", "systemctl restart mosquitto")
-    wait_for_port(hall.broker, SECONDS)
-    hall.aggregate()
-    for name, simulated in (("node1", "node-00001"), ("node2", "node-00002")):
-        hall.unpack(f"nodes/{name}.tar", name)
-        hall.collect(name, simulated)
-    wait_until(lambda: hall.online() == {"node1", "node2"}, "both nodes", seconds=SECONDS)
-    found = on_the_server(hall, doctor)
-    assert re.search(r"^. verdict +aggregator: works", found.stdout.splitlines()[-1]), found.stdout
-    assert "lets nobody publish as another node" in found.stdout
-    assert found.stderr == "", "a stranger who is refused is no error"
-    shown = on_the_server(hall, f"{status} 127.0.0.1:{hall.http}")
-    assert "2/2 nodes" in shown.stdout, shown.stdout
+def clock(screen: str) -> str:
+    """The time that a header has: of the newest data."""
+    found = re.search(r"\d\d:\d\d:\d\dZ", screen)
+    assert found is not None, screen
+    return found[0]
+
+
+def test_a_newcomer_in_a_lab_gets_a_cluster_by_the_page(tmp_path: Path) -> None:
+    run, init, doctor, status = commands(page("docs/lab.md"), "kilowatch")
+    with Network(tmp_path) as network:
+        server = network.machine("server")
+        nodes = [network.machine(f"node{number}", KILOWATCH__COLLECTOR__SOURCE=f"simulated:fleet/node-0000{number}")
+                 for number in (1, 2)]  # fmt: skip
+        network.call("server.example", server)
+        look = nodes[0].open(run)
+        look.wait("LIVE", "1/1 nodes reporting", "GPUs 8/8 reporting")
+        leave(look)
+
+        server.type(init)
+        install = server.type("cat kilowatch-cluster/INSTALL.md")
+        to_broker, to_aggregator, reload, to_node, start = commands(install)
+        archives = {
+            server: ["broker.tar", "aggregator.tar"],
+            **{each: [f"nodes/{each.name}.tar"] for each in nodes},
+        }
+        for machine, files in archives.items():
+            machine.receive(
+                server, *(f"kilowatch-cluster/{each}" for each in ["INSTALL.md", *files])
+            )
+        for command in (to_broker, to_aggregator, reload):
+            server.type(command)
+        for each in nodes:
+            each.type(to_node.replace("NAME", each.name))
+            each.type(start)
+        top = server.open("kilowatch top")
+        top.wait("LIVE lab", "2/2 nodes reporting", "GPUs 16/16 reporting")
+        said = server.type(doctor, codes=(0, 1))
+        assert re.search(r"^. verdict +aggregator: works", said.splitlines()[-1]), said
+        assert "lets nobody publish as another node" in said
+        assert "kilowatch listens on 127.0.0.1:9400" in said, "which is no warning"
+        assert "Traceback" not in said
+
+        nodes[1].unplug()
+        top.wait("1/2 nodes reporting", "GPUs 8/16 reporting", "8 no data")
+        nodes[1].plug_in()
+        top.wait("LIVE lab", "2/2 nodes reporting", "GPUs 16/16 reporting")
+        server.type("systemctl restart kilowatch-aggregator")
+        before = clock(top.screen)
+        top.wait(
+            "LIVE lab",
+            "2/2 nodes reporting",
+            "GPUs 16/16 reporting",
+            holds=lambda screen: clock(screen) != before,
+        )
+        nodes[0].cut_power()
+        nodes[0].boot()
+        network.connect(nodes[0])
+        top.wait("1/2 nodes reporting")
+        nodes[0].type(start)
+        top.wait("LIVE lab", "2/2 nodes reporting", "GPUs 16/16 reporting")
+        leave(top)
+        assert "2/2 nodes reporting" in server.type(status, codes=(0, 1, 2))
+        assert "reported by 16 of 16 GPUs" in server.browse("http://127.0.0.1:9400/")
+        assert "Traceback" not in server.type("cat /var/log/kilowatch-aggregator.log")

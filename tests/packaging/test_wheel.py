@@ -37,9 +37,11 @@ SHOWN = [
 """Commands of the README."""
 OF_A_CHECKOUT = [command for command in SHOWN if command.split()[0] == "make"]
 """What builds or runs a checkout; a wheel has none."""
-BESIDE = [command for command in SHOWN if "ADDRESS" in command or command.split()[-1] == "NODE" or command.endswith("verify")]  # fmt: skip
+OF_A_PHONE = [command for command in SHOWN if command.split()[1] in {"notify", "run"}]
+"""Those for which there are settings too, or a machine of its own: tests/endtoend/test_first_minutes.py."""
+BESIDE = [command for command in SHOWN if "ADDRESS" in command or command.split()[1] in {"forget", "record", "tap", "verify"}]  # fmt: skip
 """Those for which `run` or `demo` runs."""
-ALONE = [command for command in SHOWN if command not in {*OF_A_CHECKOUT, *BESIDE}]
+ALONE = [command for command in SHOWN if command not in {*OF_A_CHECKOUT, *OF_A_PHONE, *BESIDE}]
 STAY = {"demo --scenario two-dgx-h100": (b"LIVE", b"q"), "top": (b"LIVE", b"q"), "tap": (b"frame", b"\x03"),
         "record": (b"", b"\x03")}  # fmt: skip
 """Those that go on until they are told to end: what they show, and the key."""
@@ -158,8 +160,8 @@ def _reports(address: str) -> bool:
 
 
 @pytest.fixture(scope="module")
-def demo(installed: Installed) -> Iterator[dict[str, str]]:
-    """Addresses of a demo that runs, as its own first lines have them."""
+def demo(installed: Installed) -> Iterator[str]:
+    """The address of a demo that runs, as its own first lines have it; its settings lead to its bus."""
     log = installed.folder / "demo.log"
     with log.open("wb") as output:
         process = subprocess.Popen(
@@ -172,9 +174,10 @@ def demo(installed: Installed) -> Iterator[dict[str, str]]:
             assert process.poll() is None, log.read_text()
         wait_until(lambda: _reports(found[1]), log.read_text)
         (installed.folder / "kilowatch.toml").write_text(
+            f"[broker]\nport = {found[2].rpartition(':')[2]}\n"
             f'[aggregator]\nlisten = "{found[1]}"\ndata_dir = "{installed.folder}/demo/data"\n'
         )
-        yield {"http": found[1], "mqtt": found[2]}
+        yield found[1]
     finally:
         process.terminate()
         process.wait(60)
@@ -195,6 +198,7 @@ def test_it_says_which_commit_it_is_of(installed: Installed) -> None:
 def test_the_readme_is_read_whole() -> None:
     assert len(ALONE) == 11
     assert len(BESIDE) == 10
+    assert len(set(OF_A_PHONE) - set(OF_A_CHECKOUT)) == 2
     assert {command.split()[1] for command in OF_A_CHECKOUT} == {"run", "stack", "test", "setup"}
     assert {word for command in [*ALONE, *BESIDE] for word in re.findall(r"\b[A-Z]{4,}\b", command)} == {"FILE", "ADDRESS", "NODE"}  # fmt: skip
     assert sum(stays(command) is not None for command in SHOWN) == len(STAY)
@@ -213,13 +217,11 @@ async def test_a_command_runs(installed: Installed, command: str) -> None:
 
 
 @pytest.mark.parametrize("command", BESIDE)
-async def test_a_command_runs_beside_a_demo(
-    installed: Installed, demo: dict[str, str], command: str
-) -> None:
-    address = demo["mqtt" if "--broker" in command else "http"]
+async def test_a_command_runs_beside_a_demo(installed: Installed, demo: str, command: str) -> None:
+    node = "dgx-01" if command.startswith("curl") else "dgx-09"
     if command.startswith("curl"):
         command = command.replace("curl", "curl -sf --retry 20 --retry-delay 1 --retry-all-errors")
-    code, wrote = await installed.typed(command, ADDRESS=address, FILE="bus.kwrec", NODE="dgx-09")
+    code, wrote = await installed.typed(command, ADDRESS=demo, FILE="bus.kwrec", NODE=node)
     assert "Traceback" not in wrote
     assert code in {0, 1, 2}, wrote
     assert wrote.strip() or "verify" in command or "record" in command
