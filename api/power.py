@@ -89,7 +89,7 @@ class CircuitState(msgspec.Struct, frozen=True):
     """Amps of the highest pole over the rating."""
     sustained_ratio: float | None = None
     """The same of the load that times to trip are computed with: the mean of the last 10 s, or what
-    has lasted 3 s where that is more."""
+    has lasted 3 s where it has risen to that after 10 s of rest."""
     continuous_ratio: float | None = None
     """Mean of the last 60 s over the continuous limit."""
     above_continuous_seconds: float | None = None

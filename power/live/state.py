@@ -42,7 +42,7 @@ from power.live.ups import (
     ups_states,
 )
 from power.live.wall_power import Behind, WallPower, WallPowerModel
-from power.live.windows import Windows, swings
+from power.live.windows import MEAN_SECONDS, Windows, swings
 from power.network.contingency import Contingencies, Outcome
 from power.network.feeds import Cords, carry, dead_below, lost_by_load
 from power.network.topology import SiteTopology, build_topology
@@ -116,8 +116,6 @@ _TURNS, _AT_ONCE = 5, 400
 _LOSS_TURNS, _MACHINES_AT_ONCE = 5, 25_000
 """Ticks from one computation of what is left after each loss to the next: at most so many, and one for so many
 machines of the site."""
-HELD_SECONDS = 3.0
-"""Seconds after which a load counts in full, before the mean of 10 s has followed."""
 RESTORED_SECONDS = 600.0
 """Seconds after a start for which the first reading of a load still tells how its breaker spent the gap."""
 
@@ -482,10 +480,13 @@ class LivePower:
         self.breaker_heat.warm(now, amps, first)
         used = self.breaker_heat.used()
         self._known_heat = np.where(unsure & ~np.isnan(self._known_heat), self._known_heat, used)
-        minute, ten = self.windows.rms(now, 60.0), self.windows.rms(now, 10.0)
-        sustained = np.fmax(ten, self.windows.least(now, HELD_SECONDS))
-        minute_reported, ten_reported = self.reported.rms(now, 60.0), self.reported.rms(now, 10.0)
-        sustained_reported = np.fmax(ten_reported, self.reported.least(now, HELD_SECONDS))
+        minute, ten = self.windows.rms(now, 60.0), self.windows.rms(now, MEAN_SECONDS)
+        sustained = self.windows.sustained(now)
+        minute_reported, ten_reported = (
+            self.reported.rms(now, 60.0),
+            self.reported.rms(now, MEAN_SECONDS),
+        )
+        sustained_reported = self.reported.sustained(now)
         sustained = np.where(self.trips.off | dead, 0.0, sustained)
         reported = loads.watts - loads.assumed
         self.energy.update(
@@ -514,7 +515,7 @@ class LivePower:
             state=self.load_state.state, state_seconds=seconds_in_state, fault=self.meter_faults.by_circuit(self.metering),
             minute_reported=minute_reported, ten_reported=ten_reported,
             used=used, assumed=self.breaker_heat.assumed(now),
-            minute=minute, ten=ten, peak=self.windows.peak(now, 10.0),
+            minute=minute, ten=ten, peak=self.windows.peak(now, MEAN_SECONDS),
             above=self.timer.update(
                 now,
                 above(minute, minute_reported, network.continuous),

@@ -8,11 +8,16 @@ from __future__ import annotations
 
 import numpy as np
 
+from power.network.flow import Ints
 from power.wiring import Flags, Floats
 
 _DEPTH = 140
 """Rows of the ring, at most one a second: more than the trend's two minutes."""
 _SPACING = 0.999
+MEAN_SECONDS = 10.0
+"""Length of the mean that rules and countdowns go by."""
+HELD_SECONDS = 3.0
+"""Seconds after which a load that has risen counts in full, before that mean has followed."""
 SLOW_SECONDS = 5.0
 """Length of one step of the slow ring, which the trend reads."""
 SLOW_DEPTH = 26
@@ -77,10 +82,29 @@ class Windows:
         highest: Floats = np.fmax.reduce(self._recent(now, seconds), axis=0)
         return highest
 
-    def least(self, now: float, seconds: float) -> Floats:
-        """Return the lowest current of the highest pole in the last `seconds`."""
-        lowest: Floats = np.fmin.reduce(self._recent(now, seconds), axis=0)
-        return lowest
+    def sustained(self, now: float) -> Floats:
+        """Return the mean of `MEAN_SECONDS`, or the lowest current of the last `HELD_SECONDS` where a load has risen to it."""
+        mean = self.rms(now, MEAN_SECONDS)
+        lowest: Floats = np.fmin.reduce(self._recent(now, HELD_SECONDS), axis=0)
+        with np.errstate(invalid="ignore"):
+            rows = np.flatnonzero(lowest > mean)
+        if len(rows):
+            rows = rows[self._rests(now, rows) >= MEAN_SECONDS]
+        sustained: Floats = np.where(np.isnan(mean), lowest, mean)
+        sustained[rows] = lowest[rows]
+        return sustained
+
+    def _rests(self, now: float, rows: Ints) -> Floats:
+        """Return for how long each circuit was low before it was last high; infinity where it was not high before. A
+        load that rests for less swings, and the mean tells it."""
+        order = (self._next + np.arange(_DEPTH)) % _DEPTH
+        order = order[self._at[order] > now - HELD_SECONDS - 2 * MEAN_SECONDS]
+        recent, at = self._highest[np.ix_(order, rows)], self._at[order][:, None]
+        up, down = _halves(recent)
+        fell: Floats = np.where(down, at, -np.inf).max(axis=0)
+        was_up: Floats = np.where(up & (at < fell), at, -np.inf).max(axis=0)
+        with np.errstate(invalid="ignore"):
+            return np.where(np.isfinite(was_up), fell - was_up, np.inf)
 
     def steps(self, now: float) -> tuple[Floats, Floats]:
         """Return the ends of the slow steps and the RMS of each; none from before a long pause."""
@@ -92,11 +116,8 @@ class Windows:
         """Return peak to peak of the last `seconds`, and how often the current swung from one half to the
         other and back. Swings faster than the ticks are larger than this."""
         recent = self._recent(now, seconds)[:, rows]
-        low, high = np.fmin.reduce(recent, axis=0), np.fmax.reduce(recent, axis=0)
-        span = high - low
-        with np.errstate(invalid="ignore"):
-            up = recent > low + 0.6 * span
-            down = recent < low + 0.4 * span
+        span = np.fmax.reduce(recent, axis=0) - np.fmin.reduce(recent, axis=0)
+        up, down = _halves(recent)
         cycles = np.zeros(recent.shape[1])
         was_up = np.zeros(recent.shape[1], dtype=bool)
         for row in range(len(recent)):  # 60 short steps over all circuits
@@ -139,6 +160,13 @@ class Windows:
         self.slow = np.concatenate([self.slow[1:], np.where(length > 0, rms, np.nan)[None]])
         self.slow_at = np.append(self.slow_at[1:], now)
         self._slow_sum, self._slow_known = self._sum, self._known
+
+
+def _halves(recent: Floats) -> tuple[Flags, Flags]:
+    """Return when each circuit, a column, was in the upper and in the lower part of its range."""
+    low, high = np.fmin.reduce(recent, axis=0), np.fmax.reduce(recent, axis=0)
+    with np.errstate(invalid="ignore"):
+        return recent > low + 0.6 * (high - low), recent < low + 0.4 * (high - low)
 
 
 def swings(span: Floats, cycles: Floats, rated: Floats, least: int) -> Floats:

@@ -129,7 +129,7 @@ def cord_notices(
         if max(now, after) > cord.limit_amps * 1.0001:
             lost = "" if now > cord.limit_amps * 1.0001 else " after the loss of another feed"
             amps = now if not lost else after
-            found.append(f"nodes.{cord.machine}: its cord into {cord.circuit} may carry {amperes(amps)}{lost}, above the {quoted(cord.limit_amps, 'A')} of {cord.connector}")  # fmt: skip
+            found.append(f"nodes.{cord.machine}: it may draw {amperes(amps)}{lost} by its cord into {cord.circuit}, above the {quoted(cord.limit_amps, 'A')} of {cord.connector}")  # fmt: skip
     return found
 
 

@@ -61,7 +61,7 @@ QUANTITIES: tuple[Quantity, ...] = (
     _circuit("headroom_amps", Unit.AMPERES, "Headroom below the continuous limit; negative above it."),
     _circuit("load_ratio", Unit.RATIO, "Current over rating."),
     _circuit("continuous_ratio", Unit.RATIO, "Mean current of the last 60 s over the continuous limit; a gap where it exceeds a level only by circuit_assumed_watts."),
-    _circuit("sustained_ratio", Unit.RATIO, "Current over rating that trip times are computed with: mean of the last 10 s, or the lowest of the last 3 s where that is higher."),
+    _circuit("sustained_ratio", Unit.RATIO, "Current over rating that trip times are computed with: mean of the last 10 s, or the lowest of the last 3 s where it has risen to that after 10 s of rest."),
     _circuit("overload_ratio", Unit.RATIO, "Mean current of the last 10 s over circuit_effective_amps; a gap where it exceeds a level only by circuit_assumed_watts."),
     _circuit("above_continuous_seconds", Unit.SECONDS, "Time above the continuous limit; dips shorter than 60 s do not end it."),
     _circuit("heat_ratio", Unit.RATIO, "Heat of the breaker over its trip heat, earliest edge; an estimate."),

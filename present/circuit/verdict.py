@@ -71,7 +71,11 @@ def _faults(plan: PlanResult) -> Iterator[str]:
     for one in circuits:
         if one.neutral_amps and one.rated_amps and one.neutral_amps > one.rated_amps:
             yield f"{amperes(one.neutral_amps)} on the neutral of {one.id}, whose breaker has {amperes(one.rated_amps)}"
-    yield from (text.removeprefix("nodes.") for text in plan.overloads)
+    for text in (
+        plan.overloads
+    ):  # notices, each of a place in the settings: of a circuit alone the name says nothing
+        said = text.removeprefix("nodes.").replace(": it ", " ", 1)
+        yield said.replace(f" into {circuits[0].id},", ",") if alone else said
     for limit in plan.limits:
         if limit.load_ratio > 1:
             yield f"{limit.id} is loaded with {percent(limit.load_ratio)} of its rating"

@@ -37,8 +37,13 @@ from tests.aggregator.node import ScriptedNode, inventory, value
 from tests.aggregator.test_forget import end
 from tests.aggregator.test_service import config, running
 from tests.brokers import Mosquitto, free_port, plain_client
+from tests.conftest import ROOT
 from tests.kit.waiting import until
 
+HOMEASSISTANT = Path(
+    os.environ.get("KILOWATCH_HOMEASSISTANT", ROOT / ".homeassistant" / "bin" / "python")
+)
+"""A Python that has the package `homeassistant`; `make homeassistant` installs one."""
 COMMON = {
     "name", "unique_id", "state_topic", "value_template", "expire_after", "availability",
     "availability_mode", "device", "device_class", "origin", "icon", "json_attributes_topic",
@@ -123,14 +128,17 @@ async def test_discovery_messages_have_documented_fields_alone() -> None:
     assert "kilowatch_lab_gpu_GPU-rig-0_power" in ids
 
 
-@pytest.mark.skipif(
-    "KILOWATCH_HOMEASSISTANT" not in os.environ, reason="a Python with homeassistant"
+needs_homeassistant = pytest.mark.skipif(
+    not HOMEASSISTANT.exists(), reason="Home Assistant's package is not here: make homeassistant"
 )
+
+
+@needs_homeassistant
 async def test_discovery_messages_are_valid_by_the_schemas_of_home_assistant() -> None:
     found = await announced()
     script = Path(__file__).with_name("homeassistant_schemas.py")
     ended = subprocess.run(  # noqa: ASYNC221 - nothing else runs
-        [os.environ["KILOWATCH_HOMEASSISTANT"], str(script)],
+        [str(HOMEASSISTANT), str(script)],
         input=json.dumps(found), text=True, capture_output=True, check=False,
     )  # fmt: skip
     assert ended.returncode == 0, ended.stderr

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -88,6 +90,39 @@ def test_the_load_that_a_trip_is_told_for_is_told_too() -> None:
     stage.play(4, wall=wall)
     assert stage.value("circuit_sustained_ratio", "b") == pytest.approx(1.5)
     assert np.isfinite(stage.value("circuit_trip_earliest_seconds", "b"))
+
+
+@pytest.mark.parametrize("low", [2, 3, 4, 6])
+def test_a_load_that_swings_has_one_figure_and_one_countdown(low: int) -> None:
+    """A step of training every ten seconds: what each stretch of it would do alone is told of none."""
+    stage = Stage(TWO, limits=LIMITS, gpus=2)
+    ratios, trips = [], []
+    for second in range(40):
+        ratio = 1.6 if second % 10 < 10 - low else 0.7
+        stage.play(1, wall={"n2": 120.0 * 20 * ratio})
+        if second >= 10:
+            ratios.append(stage.value("circuit_sustained_ratio", "b"))
+            trips.append(stage.value("circuit_trip_earliest_seconds", "b"))
+    mean = ((10 - low) * 1.6**2 + low * 0.7**2) / 10
+    assert ratios == pytest.approx([mean**0.5] * 30)
+    # What each second does to the heat moves it; by a stretch that counts alone it leaps 36 s and back.
+    assert max(abs(later - sooner) for sooner, later in pairwise(trips)) < 12
+
+
+def test_a_swing_that_rests_for_long_counts_as_a_rise_each_time() -> None:
+    stage = Stage(TWO, limits=LIMITS, gpus=2)
+    for _ in range(3):
+        stage.play(12, wall={"n2": 120.0 * 20 * 0.7})
+        stage.play(4, wall={"n2": 120.0 * 20 * 1.6})
+        assert stage.value("circuit_sustained_ratio", "b") == pytest.approx(1.6)
+
+
+def test_a_rise_above_a_swing_counts_after_three_seconds() -> None:
+    stage = Stage(TWO, limits=LIMITS, gpus=2)
+    for second in range(20):
+        stage.play(1, wall={"n2": 120.0 * 20 * (0.8 if second % 4 else 0.7)})
+    stage.play(4, wall={"n2": 120.0 * 20 * 1.6})
+    assert stage.value("circuit_sustained_ratio", "b") == pytest.approx(1.6)
 
 
 def test_the_model_follows_the_load_and_meets_the_commitment_at_the_limit() -> None:
