@@ -16,7 +16,19 @@ ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 MENU = re.findall(r"^ +- [^:\n]+: (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
 START = ("index", "home", "lab", "deploy", "troubles")
-NEEDS = ("home", "lab", "deploy", "packages", "troubles", "web", "dashboard", "alerts", "runbook", "power", "index")
+NEEDS = (
+    "home",
+    "lab",
+    "deploy",
+    "packages",
+    "troubles",
+    "web",
+    "dashboard",
+    "alerts",
+    "runbook",
+    "power",
+    "index",
+)
 """Pages to which the README leads, in the order of a reader's needs; the last link is for who changes it."""
 _COMMAND = re.compile(r"(?:^ {4}|`)(?:\S*/)?(kilowatch [a-z][^`\n#|>]*)", re.MULTILINE)
 
