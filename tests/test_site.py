@@ -15,7 +15,21 @@ from tests.test_page_links import anchors
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 MENU = re.findall(r"^ +- [^:\n]+: (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
-START = ("index", "home", "lab", "deploy")
+START = ("index", "home", "lab", "deploy", "troubles")
+NEEDS = (
+    "home",
+    "lab",
+    "deploy",
+    "packages",
+    "troubles",
+    "web",
+    "dashboard",
+    "alerts",
+    "runbook",
+    "power",
+    "index",
+)
+"""Pages to which the README leads, in the order of a reader's needs; the last link is for who changes it."""
 _COMMAND = re.compile(r"(?:^ {4}|`)(?:\S*/)?(kilowatch [a-z][^`\n#|>]*)", re.MULTILINE)
 
 
@@ -41,6 +55,17 @@ def test_every_start_page_is_reached_from_the_first() -> None:
     first = (DOCS / "index.md").read_text()
     assert [name for name in START[1:] if f"]({name}.md)" not in first] == []
     assert all(anchors((DOCS / f"{name}.md").read_text()) for name in START)
+
+
+def test_the_first_page_leads_to_every_page_of_the_menu() -> None:
+    first = (DOCS / "index.md").read_text()
+    assert [page for page in MENU if page != "index.md" and f"]({page})" not in first] == []
+
+
+def test_the_readme_ends_with_twelve_links_in_the_order_of_a_readers_needs() -> None:
+    more = (ROOT / "README.md").read_text().partition("\n## More\n")[2]
+    pages = [f"docs/{name}.md" for name in NEEDS]
+    assert re.findall(r"\]\(([^)]+)\)", more) == [*pages, "CONTRIBUTING.md"]
 
 
 @pytest.mark.parametrize("name", START)

@@ -72,6 +72,7 @@ KEYS: tuple[Key, ...] = (
     Key("M", "M", "Matrix", "matrix", "map"),
     Key("y", "y", "Copy", "copy", "take"),
     Key("Y", "Y", "Copy as JSON", "copy_json", "take", shy=True),
+    Key("U", "U", "Copy the URL of its web page", "copy_address", "take", shy=True, everywhere=True),
     Key("E", "E", "Export", "export", "take", everywhere=True),
     Key("R", "R", "Connect now", "reconnect", "move", shy=True, everywhere=True),
     Key("u", "u", "UTC or local time", "utc", "time", shy=True, everywhere=True),

@@ -74,8 +74,8 @@ def _faults(plan: PlanResult) -> Iterator[str]:
     for text in (
         plan.overloads
     ):  # notices, each of a place in the settings: of a circuit alone the name says nothing
-        said = text.removeprefix("nodes.").replace(": it ", " ", 1)
-        yield said.replace(f" into {circuits[0].id},", ",") if alone else said
+        fault = text.removeprefix("nodes.").replace(": it ", " ", 1)
+        yield fault.replace(f" into {circuits[0].id},", ",") if alone else fault
     for limit in plan.limits:
         if limit.load_ratio > 1:
             yield f"{limit.id} is loaded with {percent(limit.load_ratio)} of its rating"

@@ -168,6 +168,7 @@ DOES: dict[str, Does] = {
     "copy_json": either(
         lambda _, after: after.clipboard.startswith(("{", "[", '"')), says("nothing here to copy")
     ),
+    "copy_address": lambda _, after: after.clipboard.startswith("http://127.0.0.1:"),
     "reconnect": lambda before, after: after.feed >= 1,
     "utc": changes("utc"),
 }

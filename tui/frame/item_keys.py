@@ -8,6 +8,7 @@ from textual.app import App
 
 from tui.frame import export
 from tui.kit.text import clean
+from tui.screens.actions import page_url
 from tui.screens.compare_times import Comparison, TimeForm
 from tui.screens.context import ViewContext
 from tui.screens.forms import Palette
@@ -41,6 +42,10 @@ class ItemKeys:
         else:
             self._app.copy_to_clipboard(export.json_of(record))
             self._app.notify("as JSON", title="copied", timeout=3)
+
+    def do_copy_address(self) -> None:
+        """Copy the URL of the web page of what is under the cursor."""
+        self.copy(page_url(self._context.feed.url, self._view().chosen()))
 
     def do_export(self) -> None:
         """Write the table or the picture to a file."""

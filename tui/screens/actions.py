@@ -1,4 +1,4 @@
-"""Actions on incidents: acknowledge, silence, end a silence, copy the runbook."""
+"""Actions on incidents: acknowledge, silence, end a silence, copy the runbook; and where pages are."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ from tui.state.documents import INCIDENTS, SILENCES
 
 RUNBOOK = "/runbook/"
 """Path of the runbook pages of an aggregator."""
+PAGED = ("node", "gpu", "circuit")
+"""Kinds of what is chosen that have a web page each."""
 AT_ONCE = 8
 """Requests under way together."""
 Request = tuple[str, str, object]
@@ -115,8 +117,18 @@ def runbook_url(aggregator: str, alert: Alert) -> str:
     """Return the URL of the runbook page of an alert's rule, on the aggregator that the dashboard reads,
     without the password in its URL."""
     place = runbook_place(alert)
-    if "://" in place:
-        return place
+    return place if "://" in place else _at(aggregator, place)
+
+
+def page_url(aggregator: str, chosen: tuple[str, str] | None) -> str:
+    """Return the URL of the web page of what is chosen, by kind and name; of the first page where nothing is, or what has
+    none of its own."""
+    kind, name = chosen or ("", "")
+    return _at(aggregator, f"/{kind}s/{quote(name, safe='')}" if kind in PAGED else "/")
+
+
+def _at(aggregator: str, place: str) -> str:
+    """Return the URL of a path on the aggregator, without the password in its own."""
     parts = urlsplit(aggregator)
     host = parts.netloc.rpartition("@")[2]
     return f"{parts.scheme}://{host}{parts.path.rstrip('/')}{place}"
