@@ -8,7 +8,7 @@ from functools import cache
 from collector.simulated.boards import GpuBoard
 from collector.simulated.columns import HEAD, Pick, layout
 from collector.simulated.course import EffectSpan, FaultCourse
-from collector.simulated.gpu import IDLE_LEVEL, SimulatedGpu
+from collector.simulated.gpu import IDLE_LEVEL, PCIE_IDLE, PCIE_SENT, SimulatedGpu
 from collector.simulated.programme import HOUR, LoadPhase
 from collector.simulated.random import draw, unit
 from telemetry.wire.schema import GPU_SLOW, SCHEMA
@@ -36,6 +36,7 @@ _CONSTANT: dict[str, str] = {
 """Columns that are a constant of the board, and its field."""
 
 _UNITS_ACTIVE = {
+    "gpu_graphics_active_ratio": 0.97,
     "gpu_sm_occupancy_ratio": 0.46,
     "gpu_integer_active_ratio": 0.17,
     "gpu_fp64_active_ratio": 0.0,
@@ -62,6 +63,8 @@ _COMPUTED = (
     "gpu_pcie_receive_bytes_total",
     "gpu_nvlink_transmit_bytes_total",
     "gpu_nvlink_receive_bytes_total",
+    "gpu_nvlink_crc_data_errors_total",
+    "gpu_clocks_event_thermal_seconds_total",
     "gpu_ecc_volatile_corrected_total",
     "gpu_ecc_volatile_corrected_dram_total",
     "gpu_ecc_aggregate_corrected_total",
@@ -128,6 +131,7 @@ def _absent(board: GpuBoard) -> Iterator[str]:
         yield "gpu_fabric_state"
         yield "gpu_nvlink_transmit_bytes_total"
         yield "gpu_nvlink_receive_bytes_total"
+        yield "gpu_nvlink_crc_data_errors_total"
     if not board.gpm:
         yield from _UNITS_ACTIVE
     if not board.ecc:
@@ -215,10 +219,13 @@ def slow(gpu: SimulatedGpu, second: int, span: EffectSpan) -> list[float]:
                 1,
                 140 + draw(own, "replays") % 12 + since // 700_000,
                 since // 90_000,
-                int(load * board.pcie_rate * 0.4) + since * 20_000,
-                int(load * board.pcie_rate) + since * 24_000,
+                int(load * board.pcie_rate * PCIE_SENT) + since * PCIE_IDLE[0],
+                int(load * board.pcie_rate) + since * PCIE_IDLE[1],
                 int(sent),
                 int(sent * (0.999 + 0.002 * unit(own, "receive"))),
+                0,
+                # software limits the clocks for as long as heat does, by whatever
+                span.sums.warm + (second - span.start + 1 if span.effect.warm else 0),
                 volatile,
                 volatile,
                 before + total,
