@@ -34,6 +34,7 @@ def verify(settings: Settings, where: str = "settings") -> None:
         http = HttpConfig.of(aggregator)
         http.check()
         http.certificate()
+        http.counters()
     make_source(settings.collector.source, settings.collector, 0.0)
 
 
