@@ -13,6 +13,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from aggregator.http.config import HttpConfig
+from collector.page.metrics_page import dcgm_page
+from collector.sampling.sampler import Newest
 from collector.simulated import expected_rows, scenario
 from collector.simulated.cluster import SimulatedCluster
 from collector.simulated.inventory import inventory as simulated_inventory
@@ -170,6 +172,8 @@ class Dgx:
         )
         self.view.add(self.what)
         self.second = 0
+        self.rows: dict[int, list[list[float]]] = {}
+        """Of the newest frame, by block."""
         uuids = [gpu.uuid for gpu in self.what.gpus]
         held = [
             *((PODS[0], uuids[gpu], None) for gpu in (0, 1)), *((PODS[1], uuids[gpu], None) for gpu in (2, 3)),
@@ -206,6 +210,7 @@ class Dgx:
             for row in range(2)
         ]  # fmt: skip
         self.view.monotonic += 1
+        self.rows = blocks
         self.view.put(NODE, blocks, self.second)
         await self.view.flush()
 
@@ -328,6 +333,28 @@ async def _scraped(server: Prometheus, dgx: Dgx, times: int) -> None:
             found = await server.query('count_over_time(DCGM_FI_DEV_GPU_TEMP{gpu="0"}[5m])')
             if found and found[0][1] >= times:
                 return
+
+
+async def test_a_collector_shows_the_same_of_its_own_node() -> None:
+    """But for the words of an XID, which are of the aggregator."""
+    dgx = Dgx()
+    await dgx.beat()
+    async with door(dgx.view) as client:
+        _, text, _ = await client.text(f"/metrics/dcgm/{NODE}")
+    jobs = dgx.view.jobs.lists[NODE]
+    own = dcgm_page(Newest(dgx.what), dgx.rows, jobs, None, "Hostname").decode()
+
+    def samples(page: str) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+        return {
+            (sample.name, frozenset(sample.labels.items())): sample.value
+            for family in text_string_to_metric_families(page)
+            for sample in family.samples
+        }
+
+    assert samples(own) == pytest.approx(samples(text), rel=1e-6)
+    assert [line for line in own.splitlines() if line.startswith("#")] == [
+        line for line in text.splitlines() if line.startswith("#")
+    ]
 
 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="apt-get install prometheus")
