@@ -244,6 +244,7 @@ METRICS = (
         Metric(
             name=f"gpu_{bus}_{word}_bytes_per_second",
             unit=Unit.BYTES_PER_SECOND,
+            lane=Lane.SLOW,
             help=f"Bytes a second that the GPU {text}, headers too, from GPM (Hopper and newer): the mean since the "
             "reading before.",
             sources={"nvml": (Gpm(number, _MEBI),)},

@@ -91,12 +91,12 @@ async def test_performance_monitoring_needs_two_samples(fake: FakeDriver) -> Non
         await ticks.until(lambda: ticks.gap("gpu_tensor_active_ratio") is None)
         assert ticks.value("gpu_tensor_active_ratio") == pytest.approx(0.4325)
         assert ticks.value("gpu_sm_active_ratio") == pytest.approx(0.915)
+        await ticks.until(lambda: ticks.gap("gpu_graphics_active_ratio") is None)
+        assert ticks.value("gpu_graphics_active_ratio") == pytest.approx(0.95)
         assert ticks.value("gpu_pcie_transmit_bytes_per_second") == 1500 * 2**20
         assert ticks.value("gpu_pcie_receive_bytes_per_second") == 2500.5 * 2**20
         assert ticks.value("gpu_nvlink_transmit_bytes_per_second") == 130_000 * 2**20
         assert ticks.value("gpu_nvlink_receive_bytes_per_second") == 120_000 * 2**20
-        await ticks.until(lambda: ticks.gap("gpu_graphics_active_ratio") is None)
-        assert ticks.value("gpu_graphics_active_ratio") == pytest.approx(0.95)
 
 
 async def test_zeros_after_a_failure_are_not_idleness(fake: FakeDriver) -> None:
@@ -111,12 +111,27 @@ async def test_zeros_after_a_failure_are_not_idleness(fake: FakeDriver) -> None:
         for _ in range(5):
             await ticks.tick()
             assert ticks.gap("gpu_sm_active_ratio") in {Gap.ERROR, Gap.NOT_READ}
-        await ticks.until(lambda: ticks.gap("gpu_pcie_transmit_bytes_per_second") is None)
-        assert ticks.gap("gpu_sm_active_ratio") is Gap.ERROR, (
-            "traffic goes on where activity is not counted"
-        )
         fake.gpm(2, 50.0, gpu=0)
         await ticks.until(lambda: ticks.value("gpu_sm_active_ratio") == 0.5)
+
+
+async def test_traffic_goes_on_where_the_counters_of_activity_have_stopped(
+    fake: FakeDriver,
+) -> None:
+    """It is shown, and does not vouch for their zeros."""
+    active, sent = "gpu_graphics_active_ratio", "gpu_pcie_transmit_bytes_per_second"
+    async with Ticks(fake) as ticks:
+        await ticks.until(lambda: ticks.gap(active) is None)
+        for number in (1, 3, 4, 11, 12, 13):
+            fake.gpm(number, 0.0, gpu=0)
+        await ticks.until(lambda: ticks.value(active) == 0)
+        fake.call("nvmlGpmSampleGet", error=999, gpu=0)
+        await ticks.until(lambda: ticks.gap(sent) is Gap.ERROR)
+        fake.call("nvmlGpmSampleGet", 1, gpu=0)
+        await ticks.until(lambda: ticks.gap(sent) is None)
+        assert ticks.gap(active) is Gap.ERROR
+        fake.gpm(1, 50.0, gpu=0)
+        await ticks.until(lambda: ticks.value(active) == 0.5)
 
 
 async def test_what_a_desktop_board_lacks_is_not_supported(tmp_path: Path) -> None:
