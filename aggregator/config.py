@@ -196,6 +196,9 @@ class AggregatorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """Connections from one address at a time; an IPv6 network of 64 bits is one."""
     address: str | None = None
     """`host:port` under which Prometheus reaches HTTP, where its own request does not name it."""
+    dcgm_counters: Path | None = None
+    """dcgm-exporter's own file of counters (`FIELD, type, help` a line), which says what the pages with its names
+    show; if absent, its lists of default and profiling counters (docs/dcgm.md). Read at the start."""
     flush_seconds: float = 0.2
     """Seconds between two updates of the fleet."""
     rule_seconds: float = 1.0

@@ -136,6 +136,12 @@ class CollectorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     broker: BrokerConfig = BrokerConfig()
     metrics_listen: str | None = None
     """`host:port` of the node's own `/metrics` page; none by default."""
+    metrics_jobs: bool = False
+    """Whether that page's readings under dcgm-exporter's names have the pod or job of their GPU, as the exporter's do:
+    the page asks for no token."""
+    dcgm_counters: Path | None = None
+    """dcgm-exporter's own file of counters, which says what `/metrics/dcgm` of that page shows; if absent, its lists of
+    default and profiling counters (docs/dcgm.md). Read at the start."""
     names: tuple[str, ...] = ()
     """Further host names under which that page is asked for: addresses, localhost and the names of the node and its
     machine are known."""

@@ -2,50 +2,48 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterable
 
-from aggregator.http.dcgm import COUNTERS, XID
 from telemetry.catalogue import BY_NAME
 from telemetry.metric import Table
-
-
-class DcgmName(NamedTuple):
-    """A field of DCGM that the page with dcgm-exporter's names does not serve, and what is read in its place."""
-
-    name: str
-    metrics: tuple[str, ...]
-    """Metrics of the catalogue."""
-    difference: str = ""
-
-
-NOT_SERVED = (
-    DcgmName("DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL", ("link_transmit_bytes_total", "link_receive_bytes_total"), "of each link, in bytes; DCGM's unit differs by release"),
-    DcgmName("DCGM_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL", ("link_crc_errors_total",), "of each link"),
-    DcgmName("DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL", ("link_replays_total",), "of each link"),
-    DcgmName("DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL", ("link_recoveries_total",), "of each link"),
-    DcgmName("DCGM_FI_PROF_PCIE_TX_BYTES", ("gpu_pcie_transmit_bytes_total",), "a counter; take its rate"),
-    DcgmName("DCGM_FI_PROF_PCIE_RX_BYTES", ("gpu_pcie_receive_bytes_total",), "a counter; take its rate"),
-    DcgmName("DCGM_FI_DEV_POWER_VIOLATION", ("gpu_clocks_event_sw_power_cap_seconds_total",), "seconds, of NVML's own counter"),
-    DcgmName("DCGM_FI_DEV_THERMAL_VIOLATION", ("gpu_clocks_event_sw_thermal_slowdown_seconds_total", "gpu_clocks_event_hw_thermal_slowdown_seconds_total"), "seconds, by cause"),
-    DcgmName("DCGM_FI_DEV_CPU_UTIL_TOTAL", ("node_cpu_utilization_ratio",), "of the node, as a ratio; DCGM has it on Grace alone"),
-    DcgmName("DCGM_FI_DEV_CPU_TEMP_CURRENT", ("node_cpu_temperature_celsius",), "the hottest CPU"),
-    DcgmName("DCGM_FI_DEV_NVSWITCH_FATAL_ERRORS", (), "SXids are statements of the kernel log, and alerts"),
-    DcgmName("DCGM_FI_DEV_CONNECTX_HEALTH", ("port_state", "port_physical_state"), "states of each port; what is wrong with it is a rule"),
-    DcgmName("DCGM_FI_DEV_CONNECTX_ACTIVE_PCIE_LINK_WIDTH", ("port_pcie_link_width",)),
-    DcgmName("DCGM_FI_DEV_CONNECTX_ACTIVE_PCIE_LINK_SPEED", ("port_pcie_link_generation",), "as a generation"),
-    DcgmName("DCGM_FI_DEV_CONNECTX_EXPECT_PCIE_LINK_WIDTH", ("port_pcie_link_width_possible",), "what adapter and slot both have"),
-    DcgmName("DCGM_FI_DEV_CONNECTX_EXPECT_PCIE_LINK_SPEED", ("port_pcie_link_generation_possible",), "what adapter and slot both have"),
-    DcgmName("DCGM_FI_DEV_CONNECTX_CORRECTABLE_ERR_STATUS", ("port_pcie_correctable_errors_total",), "a count, not a register"),
-    DcgmName("DCGM_FI_DEV_CONNECTX_UNCORRECTABLE_ERR_STATUS", ("port_pcie_uncorrectable_errors_total",), "a count, not a register"),
-    DcgmName("DCGM_FI_DEV_CONNECTX_DEVICE_TEMPERATURE", ("port_temperature_celsius",)),
-)  # fmt: skip
+from telemetry.wire.dcgm import BESIDE, BY_CHOICE, LABELS, LISTED, NOT_GIVEN, XID, Counter
 
 
 def _scale(scale: float) -> str:
     """Return what a metric is multiplied by."""
     if scale == 1:
         return ""
-    return f"{scale:g}" if scale > 1 else f"1 / {1 / scale:,.0f}"
+    return f"{scale:,g}" if scale > 1 else f"1 / {1 / scale:,.0f}"
+
+
+def _metrics(counter: Counter) -> str:
+    """Return what a counter equals."""
+    if counter.name == XID:
+        return '`kilowatch_event_timestamp_seconds{kind="xid"}`: every XID with its time, not the last alone'
+    sums = [
+        " + ".join(
+            f"`{metric}`{' of all links' if BY_NAME[metric].table is Table.LINK else ''}"
+            for metric, _ in terms
+        )
+        for terms in (counter.terms, counter.otherwise)
+        if terms
+    ]
+    if len(counter.terms) > 2:
+        sums = [f"the flags `{counter.terms[0][0]}` to `{counter.terms[-1][0]}`, a bit each"]
+    instance = f", of a MIG instance `{counter.of_instance}`" if counter.of_instance else ""
+    return f"{', else '.join(sums)}{instance}"
+
+
+def _rows(counters: Iterable[Counter]) -> list[str]:
+    return [
+        "| dcgm-exporter | type | kilowatch | times | |",
+        "| --- | --- | --- | ---: | --- |",
+        *(
+            f"| `{each.name}` | {each.kind} | {_metrics(each)} "
+            f"| {_scale(each.terms[0][1]) if 0 < len(each.terms) < 3 else ''} | {each.note} |"
+            for each in counters
+        ),
+    ]
 
 
 def dcgm_page() -> str:
@@ -54,13 +52,12 @@ def dcgm_page() -> str:
     lines = [
         "# From dcgm-exporter",
         "",
-        "Generated from the rows of `/metrics/dcgm` and of `docs/dcgm_names.py` by `make docs`; do not edit.",
+        "Generated from `telemetry/wire/dcgm.py` by `make docs`; do not edit.",
         "",
         "Dashboards and rules that you have for dcgm-exporter go on working, unchanged: have Prometheus discover the targets of",
-        "`/sd/dcgm`, which are the aggregator's pages `/metrics/dcgm/NODE`. Names, units and labels are the exporter's;",
+        "`/sd/dcgm`, which are the aggregator's pages `/metrics/dcgm/NODE`. Names, types, units and labels are the exporter's;",
         "`?host_label=hostname` writes the label as it does since release 4.8.2. AMD's GPUs are under the same names. No DCGM runs, and",
-        "a reading that a GPU does not have is absent, never 0 or 9223372036854775794. `?job_labels=yes` (in `params` of the scrape job)",
-        "adds `hpc_job`, or `pod`, `namespace` and `container`, of the only job on a GPU: each job then begins some dozen series a GPU.",
+        "a reading that a GPU does not have is absent, never 0 or 9223372036854775794.",
         "",
         "    - job_name: dcgm",
         '      http_sd_configs: [{url: "http://127.0.0.1:9400/sd/dcgm"}]',
@@ -68,28 +65,53 @@ def dcgm_page() -> str:
         "For new dashboards take the metrics of [the catalogue](metrics.md), on `/metrics/node/NODE`: base units, all there is, and",
         "`kilowatch_` before each name.",
         "",
-        "## Served under both names",
+        "## Pods and jobs",
         "",
-        "| dcgm-exporter | kilowatch | times |",
-        "| --- | --- | ---: |",
-        *(
-            f"| `{each.name}` | `{each.metric}`{f', of a MIG instance `{each.of_instance}`' if each.of_instance else ''} "
-            f"| {_scale(each.scale)} |"
-            for each in COUNTERS
-        ),
-        f'| `{XID}` | `kilowatch_event_timestamp_seconds{{kind="xid"}}`: every XID with its time, not the last alone | |',
+        "Readings have `pod`, `namespace` and `container`, or `hpc_job`, of the only job that has their GPU or MIG instance",
+        "([decision 121](decisions/0121-readings-of-dcgm-name-their-pod.md)). A scrape that may not see jobs has none: that of",
+        "`aggregator.anonymous_read` without a token. Where several jobs share a GPU there are none either, for each reading is one series.",
+        "`?job_labels=no` (in `params` of the scrape job) leaves them out: with them each job begins some dozen series a GPU. Labels that pods",
+        "themselves carry are not there: the kubelet does not tell them to who asks it for devices.",
         "",
-        "## Under kilowatch's name only",
+        "A collector serves its own node under the same names, at `/metrics/dcgm` of `collector.metrics_listen`, for a Prometheus that scrapes",
+        "nodes, with the jobs where `collector.metrics_jobs` says so ([Kubernetes](kubernetes.md#in-place-of-dcgm-exporter)). Only the words of an XID",
+        "(`err_msg`) are the aggregator's alone.",
+        "",
+        "## Choosing what is there",
+        "",
+        "`aggregator.dcgm_counters`, and `collector.dcgm_counters`, name a file of counters as the exporter reads it (its `-f` or `--collectors`): `FIELD, type, help`",
+        "a line, `#` before a comment. Then the pages show what it names, with its types and helps, and its fields of the type `label` are labels of all",
+        "series. A line that is none is an error with file and number; a name that can't be given is a warning in the log and in",
+        "`kilowatch config check`, with the reason. Without the file the first two of these tables are there.",
+        "",
+        "## The exporter's lists",
+        "",
+        *_rows(LISTED),
+        "",
+        "## Beside them",
+        "",
+        *_rows(BESIDE),
+        "",
+        "## Only where a file asks for them",
+        "",
+        *_rows(BY_CHOICE),
+        "",
+        "## As labels",
+        "",
+        "`DCGM_FI_DRIVER_VERSION` is a label of all series. Others are where the file gives them the type `label`: "
+        f"{', '.join(f'`{name}`' for name in LABELS if name != 'DCGM_FI_DRIVER_VERSION')}.",
+        "",
+        "## Not given",
         "",
         "dcgm-exporter serves GPUs, NVLinks, NVSwitches and CPUs. **Of network adapters it serves nothing**: DCGM itself has fields of a",
         "ConnectX beside an NVSwitch, which the exporter does not watch: no dashboard of its asks for them, and there are no",
         f"labels to keep to. Ports are here with {ports} metrics of their own ([metrics](metrics.md#port-{ports})), labelled `port`.",
         "",
-        "| DCGM | kilowatch | difference |",
+        "| DCGM | why not | kilowatch |",
         "| --- | --- | --- |",
         *(
-            f"| `{each.name}` | {', '.join(f'`{name}`' for name in each.metrics)} | {each.difference} |"
-            for each in NOT_SERVED
+            f"| `{each.name}` | {each.reason} | {', '.join(f'`{name}`' for name in each.metrics)} |"
+            for each in NOT_GIVEN
         ),
     ]
     return "\n".join(lines) + "\n"

@@ -19,6 +19,10 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     serial: str | None = None
     vbios: str | None = None
     part_number: str | None = None
+    brand: str | None = None
+    """NVML's brand: `NVIDIA`, `Tesla`, `GeForce RTX`."""
+    inforom: str | None = None
+    """Version of the InfoROM's image."""
     architecture: str | None = None
     memory_bytes: int | None = None
     power_limit_watts: float | None = None

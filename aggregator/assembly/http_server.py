@@ -25,6 +25,7 @@ from aiohttp.web_urldispatcher import MatchInfoError
 from aggregator.access.guests import GuestCounter
 from aggregator.access.tokens import AccessScope, AccessToken, TokenRegister, hashed
 from aggregator.http import (
+    dcgm,
     health,
     metrics,
     stream,
@@ -119,6 +120,7 @@ def make_app(view: AggregatorView, config: HttpConfig | None = None) -> web.Appl
     app[GUARD] = guard
     app[VIEW] = view
     app[CONFIG] = config
+    app[dcgm.WANTED] = config.counters()
     app[PAGES_ASIDE] = view.pages_aside
     app[health.LIVENESS] = health.Liveness(view.here)
     app[metrics.PAGES] = ExpositionPages()

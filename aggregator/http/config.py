@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import logging
 import time
 from pathlib import Path
 
@@ -14,6 +15,9 @@ from aggregator.config import AggregatorConfig, listen_address
 from aggregator.http.tls import ServerCertificate
 from telemetry.errors import ConfigError
 from telemetry.files.secrets import read_token
+from telemetry.wire.dcgm import CounterList, load_list
+
+log = logging.getLogger(__name__)
 
 LISTEN = "127.0.0.1:9400"
 SHORTEST_TOKEN = 16
@@ -37,6 +41,8 @@ class HttpConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     address: str | None = None
     """`host:port` under which Prometheus reaches this aggregator, where the Host header of its
     service discovery request does not."""
+    dcgm_counters: Path | None = None
+    """As in `AggregatorConfig`."""
     longest_silence_seconds: float = 7 * 86_400.0
     """As in `AggregatorConfig`."""
 
@@ -68,6 +74,7 @@ class HttpConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             anonymous_read=config.anonymous_read,
             names=config.names,
             address=config.address,
+            dcgm_counters=config.dcgm_counters,
             longest_silence_seconds=config.longest_silence_seconds,
             tls_cert=config.tls_cert,
             tls_key=config.tls_key,
@@ -123,6 +130,13 @@ class HttpConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
                 )
             return None
         return ServerCertificate(self.tls_cert, self.tls_key)
+
+    def counters(self) -> CounterList:
+        """Load what the pages with dcgm-exporter's names show, and log what of it can't be given. Raises `ConfigError`."""
+        found = load_list("aggregator.dcgm_counters", self.dcgm_counters)
+        for each in found.missing:
+            log.warning("http: %s", each)
+        return found
 
     def check(self) -> TokenRegister:
         """Return the tokens to accept. Raises `ConfigError` for what can't or must not be."""

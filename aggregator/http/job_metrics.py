@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from aggregator.http.present_jobs import holders_of
 from aggregator.view import AggregatorView
 from telemetry.fleet import Node
 from telemetry.wire.exposition import (
@@ -16,7 +15,7 @@ from telemetry.wire.exposition import (
     instance_pairs,
     labels,
 )
-from telemetry.wire.jobs import Allocation, Job, JobKey
+from telemetry.wire.jobs import Allocation, Job, JobKey, holders_of
 
 
 def job_families(view: AggregatorView, nodes: list[Node], scope: bool) -> list[Family]:

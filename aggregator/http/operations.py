@@ -98,6 +98,7 @@ from api.recovery import RecoveryStepReply, RecoveryStepRequest
 from api.report import Report
 from api.use import BY, UseReply
 from telemetry.metric import Table
+from telemetry.wire.dcgm import HOST_LABELS
 
 
 async def document(request: web.Request) -> web.Response:
@@ -120,12 +121,13 @@ _HOST_LABEL = Parameter(
     "host_label",
     "Label with the node's name: dcgm-exporter renamed it after release 4.8.2.",
     "Hostname",
-    dcgm.HOST_LABELS,
+    HOST_LABELS,
 )
 _JOB_LABELS = Parameter(
     "job_labels",
-    "Whether readings have hpc_job, or pod, namespace and container, of the only job on their GPU.",
-    "yes",
+    "Whether readings have hpc_job, or pod, namespace and container, of the only job on their GPU, for callers who may "
+    "see jobs.",
+    "no",
     dcgm.JOB_LABELS,
 )
 _COLUMNS = Parameter(

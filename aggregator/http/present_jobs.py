@@ -18,25 +18,18 @@ from api.fleet import NodeStatus
 from api.jobs import AllocationRow, GpuHolder, JobAlert, JobRow
 from present.device.use import lists_processes
 from telemetry.gap import reason_of
-from telemetry.wire.jobs import Allocation, AllocationKind, GpuProcess, Job, JobKey, NodeJobs
+from telemetry.wire.jobs import (
+    AllocationKind,
+    GpuProcess,
+    Job,
+    JobKey,
+    NodeJobs,
+    holders_of,
+)
 
 _WORST = {Severity.PAGE: 0, Severity.TICKET: 1, Severity.INFO: 2}
 _PERSONAL_LABELS = ("user", "job", "account", "process")
 """Labels by which an alert, and so its summary, may tell of somebody."""
-
-
-def holders_of(
-    message: NodeJobs, gpu: str, instances: Container[int | None] | None = None
-) -> list[Allocation]:
-    """Return an allocation of each job that holds a GPU, or one of some GPU instances of it: those to whom it is
-    allocated, else those who use it."""
-    retained = [
-        each
-        for each in message.allocations
-        if each.gpu == gpu and not each.end and (instances is None or each.instance in instances)
-    ]
-    given = [each for each in retained if each.kind is AllocationKind.ALLOCATED]
-    return list({each.job: each for each in given or retained}.values())
 
 
 def gpu_holders(

@@ -6,7 +6,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 
-from aggregator.http.present_jobs import holders_of
 from aggregator.register.node_status import status_of
 from aggregator.view import AggregatorView
 from aggregator.web.bars import part_bar
@@ -18,7 +17,7 @@ from present.device.use import HEADS, UseLine, job_words, lacking_lines, lists_p
 from present.units import watts
 from telemetry.devices import Gpu
 from telemetry.text import counted
-from telemetry.wire.jobs import Allocation, AllocationKind, Job, JobKey, NodeJobs
+from telemetry.wire.jobs import Allocation, AllocationKind, Job, JobKey, NodeJobs, holders_of
 
 WITHHELD = "<p>Jobs and processes are shown to callers with a token.</p>"
 """Text in place of a part that names persons, HTML."""

@@ -101,6 +101,7 @@ class CombinedSource:
             driver_version=" + ".join(part.driver_version for part in parts if part.driver_version)
             or None,
             cuda_version=next((part.cuda_version for part in parts if part.cuda_version), None),
+            nvml_version=next((part.nvml_version for part in parts if part.nvml_version), None),
             driver_state=worst.driver_state,
             driver_message=" ".join(
                 f"{part.source}: {part.driver_message}" for part in parts if part.driver_message

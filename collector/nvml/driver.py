@@ -26,6 +26,7 @@ class NvmlDriver:
             up=True,
             devices=len(self._gpus),
             driver_version=binding.once("nvmlSystemGetDriverVersion"),
+            nvml_version=binding.once("nvmlSystemGetNVMLVersion"),
             cuda_version=f"{cuda // 1000}.{cuda % 1000 // 10}" if cuda else None,
         )
 

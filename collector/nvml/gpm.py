@@ -24,6 +24,8 @@ from collector.nvml.capability import Cell
 from telemetry.catalogue.nvml import Gpm
 from telemetry.gap import GAP, Gap
 
+FIRST_OF_TRAFFIC = 20
+"""Ids from here on count bytes of PCI Express and links, which go on when the counters of activity have stopped."""
 SHORTEST = 0.1
 """Minimum seconds between two samples, by NVML's documentation."""
 _METRIC = struct.Struct("4xId24x")
@@ -102,8 +104,10 @@ class GpmReader:
         for number, (code, value) in zip(self._ids, answers, strict=True):
             whole = not code and math.isfinite(value)
             numbers[number] = value if whole else _ABSENT.get(code, GAP[Gap.ERROR])
-        if any(value > 0 for value in numbers.values()):
+        if any(value > 0 for number, value in numbers.items() if number < FIRST_OF_TRAFFIC):
             self.suspect = False
         elif self.suspect:
-            return dict.fromkeys(self._ids, GAP[Gap.ERROR])
+            return {
+                number: value if value > 0 else GAP[Gap.ERROR] for number, value in numbers.items()
+            }
         return numbers

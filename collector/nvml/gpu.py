@@ -49,6 +49,25 @@ ARCHITECTURES = {
     10: "Blackwell",
     13: "Rubin",
 }
+BRANDS = {
+    1: "Quadro",
+    2: "Tesla",
+    3: "NVS",
+    4: "GRID",
+    5: "GeForce",
+    6: "Titan",
+    7: "NVIDIA vApps",
+    8: "NVIDIA vPC",
+    9: "NVIDIA vCS",
+    10: "NVIDIA vWS",
+    11: "NVIDIA Cloud Gaming",
+    12: "Quadro RTX",
+    13: "NVIDIA RTX",
+    14: "NVIDIA",
+    15: "GeForce RTX",
+    16: "Titan RTX",
+}
+"""nvmlBrandType_t."""
 PEERS = {0: "gpu", 1: "cpu", 2: "switch"}
 """nvmlIntNvLinkDeviceType_t; 1 is the link of an IBM or Grace processor."""
 _ADDRESS = re.compile(r"([0-9a-fA-F]+):([0-9a-fA-F]+):([0-9a-fA-F]+)\.?([0-9a-fA-F])?$")
@@ -70,6 +89,8 @@ def describe(handle: Handle, index: int) -> Gpu:
         serial=_text(once("nvmlDeviceGetSerial", handle)),
         vbios=_text(once("nvmlDeviceGetVbiosVersion", handle)),
         part_number=_text(once("nvmlDeviceGetBoardPartNumber", handle)),
+        brand=BRANDS.get(once("nvmlDeviceGetBrand", handle) or 0),
+        inforom=_text(once("nvmlDeviceGetInforomImageVersion", handle)),
         architecture=ARCHITECTURES.get(int(architecture)) if architecture is not None else None,
         memory_bytes=int(memory) if memory is not None else None,
         power_limit_watts=limit,

@@ -1,6 +1,7 @@
-"""The node's own HTTP page: `/metrics` for a Prometheus that scrapes nodes, `/healthz` for probes.
+"""The node's own HTTP page: `/metrics` for a Prometheus that scrapes nodes, `/metrics/dcgm` the same under dcgm-exporter's
+names, `/healthz` for probes.
 
-A very small HTTP/1.1 server: GET of two paths, one reply per connection, everything bounded. A web
+A very small HTTP/1.1 server: GET of three paths, one reply per connection, everything bounded. A web
 framework would take more memory than all the rest of a collector.
 """
 
@@ -14,17 +15,24 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict
 from http import HTTPStatus
-from typing import NamedTuple
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import parse_qsl, urlsplit
 
 from collector.assembly import STALE_INTERVALS, CollectorAssembly, CollectorSummary
-from collector.config import listen_address
+from collector.config import CollectorConfig, listen_address
 from collector.sampling.sampler import Newest
+from collector.source import Rows
+from telemetry.catalogue import BY_NAME
 from telemetry.errors import ConfigError
-from telemetry.metric import Lane
+from telemetry.gap import STALE
+from telemetry.metric import Lane, Table
 from telemetry.wire import exposition
 from telemetry.wire.exposition import COUNTER, GAUGE, PREFIX, Family
 from telemetry.wire.schema import SCHEMA
+
+if TYPE_CHECKING:
+    from telemetry.wire.dcgm import CounterList
+    from telemetry.wire.jobs import NodeJobs
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +41,7 @@ MOST_REQUEST_BYTES = 8 * 1024
 ASKING, ANSWERING = 5.0, 10.0
 """Seconds that a client may take to send its request, and to receive the reply."""
 
+_PAGES = b"here are /metrics, /metrics/dcgm and /healthz\n"
 _COUNTERS = {
     "frames": "Frames sampled.",
     "frames_published": "Frames handed to the network live.",
@@ -100,24 +109,78 @@ def metrics_page(
     tasks: Sequence[Family] = (),
 ) -> bytes:
     """Return the page at `now` (monotonic seconds), without stale readings."""
-    ages = {Lane.FAST: STALE_INTERVALS * interval, Lane.SLOW: STALE_INTERVALS * slow_interval}
-    rows = {
-        number: block
-        for number, block in newest.rows.items()
-        if now - newest.taken[number] <= ages[SCHEMA.blocks[number].lane]
-    }
-    up = now - newest.at <= STALE_INTERVALS * interval
     families = exposition.node_families(
-        newest.inventory, rows, up=up, last_frame=newest.sampled_at / 1e9
+        newest.inventory,
+        _fresh(newest, now, interval, slow_interval),
+        up=now - newest.at <= STALE_INTERVALS * interval,
+        last_frame=newest.sampled_at / 1e9,
     )
     own = own_families(summary, exposition.node_pairs(newest.inventory))
     return exposition.render([*families, *own, *tasks])
 
 
-def answer(parts: CollectorAssembly, path: str, now: float) -> PageReply:
-    """Return the reply to a GET."""
+def _fresh(newest: Newest, now: float, interval: float, slow_interval: float) -> Rows:
+    """Return the newest rows by block, without stale ones."""
+    ages = {Lane.FAST: STALE_INTERVALS * interval, Lane.SLOW: STALE_INTERVALS * slow_interval}
+    return {
+        number: block
+        for number, block in newest.rows.items()
+        if now - newest.taken[number] <= ages[SCHEMA.blocks[number].lane]
+    }
+
+
+def dcgm_page(
+    newest: Newest, rows: Rows, jobs: NodeJobs | None, wanted: CounterList | None, host_label: str
+) -> bytes:
+    """Return the page with dcgm-exporter's names: the readings of `rows`, and who has the GPUs where `jobs` says it.
+    `wanted`: None for the exporter's own lists."""
+    from telemetry.wire import dcgm  # noqa: PLC0415 - its tables are of use to who asks for them alone
+
+    sizes = {table: len(exposition.fragments(newest.inventory, table)) for table in Table}
+
+    def column(name: str) -> list[float]:
+        metric = BY_NAME[name]
+        number = SCHEMA.index(metric.table, metric.lane)
+        at = SCHEMA.blocks[number].names.index(name)
+        return [row[at] for row in rows.get(number, ())] or [STALE] * sizes[metric.table]
+
+    xids = {gpu: dcgm.LastXid(number, f"XID {number}") for gpu, number in newest.xids.items()}
+    return exposition.render(
+        dcgm.families(
+            newest.inventory,
+            column,
+            jobs=jobs,
+            xids=xids,
+            wanted=wanted or dcgm.DEFAULT,
+            host_label=host_label,
+        )
+    )
+
+
+def answer(
+    parts: CollectorAssembly,
+    path: str,
+    now: float,
+    query: str = "",
+    wanted: CounterList | None = None,
+) -> PageReply:
+    """Return the reply to a GET. `wanted`: counters under dcgm-exporter's names."""
     newest, config = parts.sampler.newest, parts.config
     match path:
+        case "/metrics/dcgm" if newest is not None:
+            asked = dict(parse_qsl(query))
+            up = now - newest.at <= STALE_INTERVALS * config.interval
+            named = (
+                config.metrics_jobs and parts.jobs is not None and asked.get("job_labels") != "no"
+            )
+            page = dcgm_page(
+                newest,
+                _fresh(newest, now, config.interval, config.slow_interval),
+                parts.jobs.newest if named and parts.jobs is not None else None,
+                wanted,
+                "hostname" if asked.get("host_label") == "hostname" else "Hostname",
+            )
+            return PageReply(HTTPStatus.OK, page if up else b"", exposition.CONTENT_TYPE)
         case "/metrics" if newest is not None:
             tasks = task_families(parts, exposition.node_pairs(newest.inventory))
             page = metrics_page(
@@ -135,10 +198,10 @@ def answer(parts: CollectorAssembly, path: str, now: float) -> PageReply:
                 failing = "".join(f"{name}: {why}\n" for name, why in parts.failing().items())
                 return PageReply(HTTPStatus.OK, f"ok\n{failing}".encode())
             return PageReply(HTTPStatus.SERVICE_UNAVAILABLE, text.encode())
-        case "/metrics" | "/healthz":
+        case "/metrics" | "/metrics/dcgm" | "/healthz":
             return PageReply(HTTPStatus.SERVICE_UNAVAILABLE, b"no frame yet\n")
         case _:
-            return PageReply(HTTPStatus.NOT_FOUND, b"here are /metrics and /healthz\n")
+            return PageReply(HTTPStatus.NOT_FOUND, _PAGES)
 
 
 def names_of(parts: CollectorAssembly) -> frozenset[str]:
@@ -158,11 +221,27 @@ def is_called(host: str, names: Collection[str]) -> bool:
         return False
 
 
+def counters(config: CollectorConfig) -> CounterList | None:
+    """Load what the page with dcgm-exporter's names shows, and log what of it can't be given; None without a file.
+    Raises `ConfigError`."""
+    if config.dcgm_counters is None:
+        return None
+    from telemetry.wire.dcgm import load_list  # noqa: PLC0415 - as in `dcgm_page`
+
+    found = load_list("collector.dcgm_counters", config.dcgm_counters)
+    for each in found.missing:
+        log.warning("node=%s %s", config.node, each)
+    return found
+
+
 async def serve(listen: str, parts: CollectorAssembly) -> None:
-    """Serve until cancelled. Raises `ConfigError` when the address can't be bound."""
+    """Serve until cancelled. Raises `ConfigError` when the address can't be bound, or the file of counters is none."""
     host, port = listen_address("collector.metrics_listen", listen)
     names = await asyncio.to_thread(names_of, parts)  # a name server may be slow
-    clients = _Clients(lambda path: answer(parts, path, time.monotonic()), names)
+    wanted = counters(parts.config)
+    clients = _Clients(
+        lambda path, query: answer(parts, path, time.monotonic(), query, wanted), names
+    )
     try:
         server = await asyncio.start_server(clients.serve, host, port, limit=MOST_REQUEST_BYTES)
     except OSError as error:
@@ -180,7 +259,7 @@ async def serve(listen: str, parts: CollectorAssembly) -> None:
 class _Clients:
     """Connected clients, a bounded number."""
 
-    def __init__(self, answer_to: Callable[[str], PageReply], names: Collection[str]) -> None:
+    def __init__(self, answer_to: Callable[[str, str], PageReply], names: Collection[str]) -> None:
         self._answer_to = answer_to
         self._names = names
         self._count = 0
@@ -205,7 +284,7 @@ class _Clients:
     def _response(self, request: bytes) -> bytes:
         line, *fields = request.decode("latin-1").split("\r\n")
         method, _, rest = line.partition(" ")
-        path = rest.partition(" ")[0].partition("?")[0]
+        path, _, query = rest.partition(" ")[0].partition("?")
         pairs = [(name.lower(), value.strip()) for name, _, value in (field.partition(":") for field in fields)]  # fmt: skip
         hosts = [value for name, value in pairs if name == "host"]
         origins = [value.partition("://")[2].lower() for name, value in pairs if name == "origin"]
@@ -218,7 +297,7 @@ class _Clients:
             )
         elif method in {"GET", "HEAD"}:
             try:
-                found = self._answer_to(path)
+                found = self._answer_to(path, query)
             except Exception:  # what fails on one page must reach its reader
                 log.exception("the page %s could not be made", path)
                 text = b"the page could not be made; the collector's log says why\n"

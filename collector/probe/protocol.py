@@ -113,6 +113,7 @@ class ProbeReport(msgspec.Struct, frozen=True, array_like=True, tag="report"):
     message: str = ""
     driver_version: str | None = None
     cuda_version: str | None = None
+    nvml_version: str | None = None
 
 
 class ProbeNotice(msgspec.Struct, frozen=True, array_like=True, tag="notice"):

@@ -498,6 +498,7 @@ class ProbedSource:
             source=self._wording.source,
             driver_version=report.driver_version if report is not None else None,
             cuda_version=report.cuda_version if report is not None else None,
+            nvml_version=report.nvml_version if report is not None else None,
             driver_state=self._state.state,
             driver_message=self._state.message,
             gpus=gpus,

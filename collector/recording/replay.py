@@ -166,6 +166,7 @@ class RecordingSource:
             host=found.host,
             driver_version=found.driver_version,
             cuda_version=found.cuda_version,
+            nvml_version=found.nvml_version,
             driver_state=found.driver_state,
             driver_message=found.driver_message,
             gpus=found.gpus,

@@ -158,6 +158,8 @@ class Newest:
     """When the newest frame was sampled, monotonic seconds."""
     sampled_at: int = 0
     """The same by the wall clock, ns since 1970."""
+    xids: dict[str, int] = field(default_factory=dict)
+    """Last XID of each GPU, by UUID."""
 
 
 class Sampler:
@@ -201,6 +203,7 @@ class Sampler:
         self._found_facts: Mapping[str, str] = {}
         self._facts_at = -math.inf
         self._xids = XidEvents()
+        self._last_xids: dict[str, int] = {}
         self._wall_ns = wall_ns
         self._monotonic = monotonic
         self._phase = phase_of(config.node)
@@ -280,7 +283,7 @@ class Sampler:
         rows = {**rows, **readings.overlaid(rows, known)}
         self._emit(now_ns, rows)
         if self.newest is None or self.newest.inventory is not inventory:
-            self.newest = Newest(inventory)
+            self.newest = Newest(inventory, xids=self._last_xids)
         self.newest.rows.update(rows)
         self.newest.at = self._monotonic()
         self.newest.taken.update(dict.fromkeys(rows, self.newest.at))
@@ -327,6 +330,9 @@ class Sampler:
         gpus = {gpu.pci: gpu.uuid for gpu in inventory.gpus if gpu.pci is not None}
         for event in self._xids.merge(found, now_ns, gpus):
             self._events.add(event)
+            number = event.data.get("xid")
+            if event.kind == "xid" and event.gpu is not None and isinstance(number, int):
+                self._last_xids[event.gpu] = number
             self._spare(event, now_ns)
 
     def _spare(self, event: DeviceEvent, now_ns: int) -> None:

@@ -16,6 +16,8 @@ class GpuBoard:
     architecture: str
     part_number: str
     vbios: str
+    brand: str
+    inforom: str
     memory_bytes: int
     reserved_bytes: int
     bar1_bytes: int
@@ -65,6 +67,8 @@ H100 = GpuBoard(
     architecture="Hopper",
     part_number="692-2G520-0200-000",
     vbios="96.00.89.00.01",
+    brand="NVIDIA",
+    inforom="G520.0200.00.05",
     memory_bytes=81559 * _MIB,
     reserved_bytes=480 * _MIB,
     bar1_bytes=131072 * _MIB,
@@ -102,6 +106,8 @@ RTX_5090 = GpuBoard(
     architecture="Blackwell",
     part_number="N/A",
     vbios="98.02.2e.00.03",
+    brand="GeForce",
+    inforom="G002.0000.00.03",
     memory_bytes=32607 * _MIB,
     reserved_bytes=518 * _MIB,
     bar1_bytes=32768 * _MIB,

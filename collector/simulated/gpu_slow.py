@@ -35,7 +35,18 @@ _CONSTANT: dict[str, str] = {
 }
 """Columns that are a constant of the board, and its field."""
 
+_TRAFFIC = (
+    "gpu_pcie_transmit_bytes_per_second",
+    "gpu_pcie_receive_bytes_per_second",
+    "gpu_nvlink_transmit_bytes_per_second",
+    "gpu_nvlink_receive_bytes_per_second",
+)
+_PCIE_SENT = 0.4
+"""Bytes that a GPU sends over PCI Express, by those that it receives for its load."""
+_PCIE_IDLE = (20_000, 24_000)
+"""Bytes a second sent and received over PCI Express without a load."""
 _UNITS_ACTIVE = {
+    "gpu_graphics_active_ratio": 0.97,
     "gpu_sm_occupancy_ratio": 0.46,
     "gpu_integer_active_ratio": 0.17,
     "gpu_fp64_active_ratio": 0.0,
@@ -55,6 +66,7 @@ _COMPUTED = (
     "gpu_fabric_state",
     "gpu_processes",
     *_UNITS_ACTIVE,
+    *_TRAFFIC,
     "gpu_ecc_mode",
     "gpu_pcie_replays_total",
     "gpu_pcie_correctable_errors_total",
@@ -62,6 +74,8 @@ _COMPUTED = (
     "gpu_pcie_receive_bytes_total",
     "gpu_nvlink_transmit_bytes_total",
     "gpu_nvlink_receive_bytes_total",
+    "gpu_nvlink_crc_data_errors_total",
+    "gpu_clocks_event_thermal_seconds_total",
     "gpu_ecc_volatile_corrected_total",
     "gpu_ecc_volatile_corrected_dram_total",
     "gpu_ecc_aggregate_corrected_total",
@@ -128,8 +142,10 @@ def _absent(board: GpuBoard) -> Iterator[str]:
         yield "gpu_fabric_state"
         yield "gpu_nvlink_transmit_bytes_total"
         yield "gpu_nvlink_receive_bytes_total"
+        yield "gpu_nvlink_crc_data_errors_total"
     if not board.gpm:
         yield from _UNITS_ACTIVE
+        yield from _TRAFFIC
     if not board.ecc:
         for name in SCHEMA.blocks[GPU_SLOW].names:
             if "_ecc_" in name or "_remap" in name:
@@ -212,13 +228,20 @@ def slow(gpu: SimulatedGpu, second: int, span: EffectSpan) -> list[float]:
                 3,
                 0 if phase is LoadPhase.IDLE else 1,
                 *(round(level * most, 3) for most in _UNITS_ACTIVE.values()),
+                level * board.pcie_rate * _PCIE_SENT + _PCIE_IDLE[0],
+                level * board.pcie_rate + _PCIE_IDLE[1],
+                level * board.nvlink_rate,
+                level * board.nvlink_rate,
                 1,
                 140 + draw(own, "replays") % 12 + since // 700_000,
                 since // 90_000,
-                int(load * board.pcie_rate * 0.4) + since * 20_000,
-                int(load * board.pcie_rate) + since * 24_000,
+                int(load * board.pcie_rate * _PCIE_SENT) + since * _PCIE_IDLE[0],
+                int(load * board.pcie_rate) + since * _PCIE_IDLE[1],
                 int(sent),
                 int(sent * (0.999 + 0.002 * unit(own, "receive"))),
+                0,
+                # software limits the clocks for as long as heat does, by whatever
+                span.sums.warm + (second - span.start + 1 if span.effect.warm else 0),
                 volatile,
                 volatile,
                 before + total,

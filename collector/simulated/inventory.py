@@ -61,6 +61,8 @@ def _gpu(node: SimulatedNode, gpu: SimulatedGpu, lost: tuple[int, ...]) -> Gpu:
         # GeForce boards don't tell their serial number
         serial=f"{1_650_000_000_000 + draw(gpu.seed, 'serial') % 10**9}" if board.ecc else None,
         vbios=board.vbios,
+        brand=board.brand,
+        inforom=board.inforom,
         part_number=board.part_number,
         architecture=board.architecture,
         memory_bytes=board.memory_bytes,
@@ -128,6 +130,7 @@ def inventory(
         host=host,
         driver_version=kind.board.driver,
         cuda_version=kind.board.cuda,
+        nvml_version=f"{kind.board.cuda.partition('.')[0]}.{kind.board.driver}",
         driver_state="released" if released else "up",
         driver_message="Released on request; `resume` opens the driver again." if released else "",
         gpus=gpus,

@@ -86,6 +86,8 @@ def _gpu(gpu: SmiGpu, index: int, uuid: str) -> Gpu:
         serial=_value(gpu, "serial", "serial_number"),
         vbios=_value(gpu, "vbios_version"),
         part_number=_value(gpu, "board_part_number", "gpu_part_number"),
+        brand=_value(gpu, "product_brand"),
+        inforom=_value(gpu, "inforom_version/img_version", "inforom_version/image_version"),
         architecture=_value(gpu, "product_architecture"),
         memory_bytes=None if reason_of(memory) is not None else int(memory),
         power_limit_watts=None if reason_of(limit) is not None else limit,

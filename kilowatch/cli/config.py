@@ -16,6 +16,7 @@ from kilowatch import settings
 from kilowatch.cli.arguments import settings_option
 from kilowatch.output import echo, print_json
 from kilowatch.settings import Settings
+from telemetry.wire.dcgm import load_list
 
 
 def verify(settings: Settings, where: str = "settings") -> None:
@@ -34,6 +35,8 @@ def verify(settings: Settings, where: str = "settings") -> None:
         http = HttpConfig.of(aggregator)
         http.check()
         http.certificate()
+        http.counters()
+    load_list("collector.dcgm_counters", settings.collector.dcgm_counters)
     make_source(settings.collector.source, settings.collector, 0.0)
 
 

@@ -186,6 +186,7 @@ def http_access(config: AggregatorConfig) -> list[DoctorFinding]:
     try:
         http.check()
         http.certificate()
+        counters = http.counters()
         tokens = 0 if http.tokens_file is None else len(read_tokens(http.tokens_file))
     except ConfigError as error:
         return [
@@ -196,6 +197,11 @@ def http_access(config: AggregatorConfig) -> list[DoctorFinding]:
         found.append(_warning(
             f"HTTP on {http.listen} is not encrypted: whoever is on the way reads its tokens",
             "set aggregator.tls_cert, or listen on 127.0.0.1 behind a proxy that encrypts",
+        ))  # fmt: skip
+    if counters.missing:
+        found.append(_warning(
+            f"names of aggregator.dcgm_counters that are not served: {len(counters.missing)}; {counters.missing[0]}",
+            "docs/dcgm.md names what is there in their place; kilowatch config check lists them",
         ))  # fmt: skip
     if http.anonymous_read:
         found.append(_warning(

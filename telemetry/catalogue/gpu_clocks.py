@@ -170,6 +170,7 @@ METRICS = (
     _reason_time(
         "sw_power_cap", 74, Lane.FAST, "the power limit", "sw_power_cap", "sw_power_capping"
     ),
+    _reason_time("thermal", 75, Lane.SLOW, "heat, of whatever part"),
     _reason_time("sync_boost", 76, Lane.SLOW, "sync boost", "sync_boost", "sync_boost"),
     _reason_time("board_limit", 77, Lane.SLOW, "a limit of the board"),
     _reason_time("low_utilization", 78, Lane.SLOW, "low utilisation"),
@@ -273,6 +274,11 @@ METRICS = (
             span=(0, 1),
         )
         for word, number, text in (
+            (
+                "graphics_active",
+                1,
+                "Share of the time in which the graphics or the compute engine was busy",
+            ),
             ("sm_occupancy", 3, "Warps on the multiprocessors, of the most that they can hold"),
             ("integer_active", 4, "Share of the time in which the integer units were active"),
             ("fp64_active", 11, "Share of the time in which the FP64 units were active"),

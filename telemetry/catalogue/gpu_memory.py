@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from telemetry.catalogue.amd import AmdReader, Binary, File, KfdProcesses, LibraryAnswer, Pick
-from telemetry.catalogue.nvml import ALL_LINKS, Call, Field
+from telemetry.catalogue.nvml import ALL_LINKS, Call, Field, Gpm
 from telemetry.metric import Kind, Lane, Metric, Unit
 
 _KIBI = 1024.0
+_MEBI = 1024.0 * 1024.0
 _FABRIC = "nvmlDeviceGetGpuFabricInfoV"
 
 
@@ -230,6 +231,30 @@ METRICS = (
         lane=Lane.SLOW,
         help="Payload bytes received over all NVLinks of the GPU.",
         sources={"nvml": (Field(139, _KIBI, ALL_LINKS),)},
+    ),
+    Metric(
+        name="gpu_nvlink_crc_data_errors_total",
+        unit=Unit.COUNT,
+        kind=Kind.COUNTER,
+        lane=Lane.SLOW,
+        help="CRC errors in the data of NVLinks, all links of the GPU; newer GPUs count none.",
+        sources={"nvml": (Field(45),)},
+    ),
+    *(
+        Metric(
+            name=f"gpu_{bus}_{word}_bytes_per_second",
+            unit=Unit.BYTES_PER_SECOND,
+            lane=Lane.SLOW,
+            help=f"Bytes a second that the GPU {text}, headers too, from GPM (Hopper and newer): the mean since the "
+            "reading before.",
+            sources={"nvml": (Gpm(number, _MEBI),)},
+        )
+        for bus, word, number, text in (
+            ("pcie", "transmit", 20, "sent over PCIe"),
+            ("pcie", "receive", 21, "received over PCIe"),
+            ("nvlink", "transmit", 61, "sent over all its NVLinks"),
+            ("nvlink", "receive", 60, "received over all its NVLinks"),
+        )
     ),
     Metric(
         name="gpu_fabric_state",

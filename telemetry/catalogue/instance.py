@@ -48,4 +48,16 @@ METRICS = (
         "dram_active_ratio", Unit.RATIO,
         "Memory bandwidth used, of the instance's maximum, from GPM.", Gpm(10, _PERCENT),
     ),
+    *(
+        _instance(
+            f"{word}_active_ratio", Unit.RATIO,
+            f"Share of the time in which the instance's {text}, from GPM.", Gpm(number, _PERCENT),
+        )
+        for word, number, text in (
+            ("graphics", 1, "graphics or compute engine was busy"),
+            ("fp64", 11, "FP64 units were active"),
+            ("fp32", 12, "FP32 units were active"),
+            ("fp16", 13, "FP16 units were active"),
+        )
+    ),
 )  # fmt: skip

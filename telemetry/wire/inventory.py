@@ -69,6 +69,7 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True):
     """Facts for display: kernel, CPU model, product name, serial."""
     driver_version: str | None = None
     cuda_version: str | None = None
+    nvml_version: str | None = None
     driver_state: str = "unknown"
     """`up`, `missing`, `mismatched`, `hung`, `no_permission`, `released`, or `none` where the
     source has no driver."""

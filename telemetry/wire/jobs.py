@@ -7,7 +7,7 @@ aggregator that was away makes intervals of the difference.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from enum import StrEnum
 
 import msgspec
@@ -174,6 +174,20 @@ class NodeJobs(msgspec.Struct, frozen=True, kw_only=True):
     left_out: int = 0
     """Processes that found no room in the message."""
     sources: tuple[JobSourceState, ...] = ()
+
+
+def holders_of(
+    message: NodeJobs, gpu: str, instances: Container[int | None] | None = None
+) -> list[Allocation]:
+    """Return an allocation of each job that holds a GPU, or one of some GPU instances of it: those to whom it is
+    allocated, else those who use it."""
+    retained = [
+        each
+        for each in message.allocations
+        if each.gpu == gpu and not each.end and (instances is None or each.instance in instances)
+    ]
+    given = [each for each in retained if each.kind is AllocationKind.ALLOCATED]
+    return list({each.job: each for each in given or retained}.values())
 
 
 OF_A_NODE = frozenset({"user", "systemd", "container"})

@@ -19,8 +19,10 @@ SMALL = {
     "profile": "1g.10gb",
     "used": 512,
     "processes": 1,
+    "gpm 1": 90,
     "gpm 2": 80,
     "gpm 10": 12.5,
+    "gpm 13": 25,
 }
 LARGE = {"instance": 1, "profile": "3g.40gb", "slices": 3, "memory": 40_192, "used": 30_000}
 
@@ -67,6 +69,10 @@ async def test_instances_have_rows_of_their_own(fake: FakeDriver) -> None:
             "instance_sm_occupancy_ratio": Gap.NOT_SUPPORTED,
             "instance_tensor_active_ratio": Gap.NOT_SUPPORTED,
             "instance_dram_active_ratio": pytest.approx(0.125),
+            "instance_graphics_active_ratio": pytest.approx(0.9),
+            "instance_fp64_active_ratio": Gap.NOT_SUPPORTED,
+            "instance_fp32_active_ratio": Gap.NOT_SUPPORTED,
+            "instance_fp16_active_ratio": pytest.approx(0.25),
         }
         assert shown(ticks, 0)["instance_memory_used_bytes"] == 30_000 * MIB
         assert shown(ticks, 0)["instance_sm_active_ratio"] is Gap.NOT_SUPPORTED  # not the other's

@@ -43,6 +43,7 @@ RIGHT = {
     "gpu_clocks_event_sw_power_cap": 1.0,
     "gpu_clocks_event_hw_thermal_slowdown": 0.0,
     "gpu_clocks_event_sw_power_cap_seconds_total": 7015.0,
+    "gpu_clocks_event_thermal_seconds_total": 3.0,
     "gpu_utilization_ratio": 0.97,
     "gpu_memory_utilization_ratio": 0.43,
     "gpu_decoder_utilization_ratio": 0.03,
@@ -90,6 +91,12 @@ async def test_performance_monitoring_needs_two_samples(fake: FakeDriver) -> Non
         await ticks.until(lambda: ticks.gap("gpu_tensor_active_ratio") is None)
         assert ticks.value("gpu_tensor_active_ratio") == pytest.approx(0.4325)
         assert ticks.value("gpu_sm_active_ratio") == pytest.approx(0.915)
+        await ticks.until(lambda: ticks.gap("gpu_graphics_active_ratio") is None)
+        assert ticks.value("gpu_graphics_active_ratio") == pytest.approx(0.95)
+        assert ticks.value("gpu_pcie_transmit_bytes_per_second") == 1500 * 2**20
+        assert ticks.value("gpu_pcie_receive_bytes_per_second") == 2500.5 * 2**20
+        assert ticks.value("gpu_nvlink_transmit_bytes_per_second") == 130_000 * 2**20
+        assert ticks.value("gpu_nvlink_receive_bytes_per_second") == 120_000 * 2**20
 
 
 async def test_zeros_after_a_failure_are_not_idleness(fake: FakeDriver) -> None:
@@ -106,6 +113,25 @@ async def test_zeros_after_a_failure_are_not_idleness(fake: FakeDriver) -> None:
             assert ticks.gap("gpu_sm_active_ratio") in {Gap.ERROR, Gap.NOT_READ}
         fake.gpm(2, 50.0, gpu=0)
         await ticks.until(lambda: ticks.value("gpu_sm_active_ratio") == 0.5)
+
+
+async def test_traffic_goes_on_where_the_counters_of_activity_have_stopped(
+    fake: FakeDriver,
+) -> None:
+    """It is shown, and does not vouch for their zeros."""
+    active, sent = "gpu_graphics_active_ratio", "gpu_pcie_transmit_bytes_per_second"
+    async with Ticks(fake) as ticks:
+        await ticks.until(lambda: ticks.gap(active) is None)
+        for number in (1, 3, 4, 11, 12, 13):
+            fake.gpm(number, 0.0, gpu=0)
+        await ticks.until(lambda: ticks.value(active) == 0)
+        fake.call("nvmlGpmSampleGet", error=999, gpu=0)
+        await ticks.until(lambda: ticks.gap(sent) is Gap.ERROR)
+        fake.call("nvmlGpmSampleGet", 1, gpu=0)
+        await ticks.until(lambda: ticks.gap(sent) is None)
+        assert ticks.gap(active) is Gap.ERROR
+        fake.gpm(1, 50.0, gpu=0)
+        await ticks.until(lambda: ticks.value(active) == 0.5)
 
 
 async def test_what_a_desktop_board_lacks_is_not_supported(tmp_path: Path) -> None:
@@ -272,6 +298,8 @@ async def test_the_inventory_describes_each_gpu(fake: FakeDriver) -> None:
         assert (gpu.serial, gpu.vbios, gpu.architecture) == (
             "1654323000001", "96.00.89.00.01", "Hopper",
         )  # fmt: skip
+        assert (gpu.brand, gpu.inforom) == ("NVIDIA", "G520.0200.00.05")
+        assert inventory.nvml_version == "580.95.05"  # the fake has that of its driver
         assert (gpu.memory_bytes, gpu.power_limit_watts, gpu.minor) == (81_559 * 2**20, 700, 1)
         assert (gpu.mig, gpu.present, gpu.slot) == (False, True, "module 2")
         assert (inventory.driver_version, inventory.cuda_version) == ("580.95.05", "13.0")

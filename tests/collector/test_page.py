@@ -185,6 +185,62 @@ async def test_the_page_has_every_reading_of_a_real_node_s_rows(tmp_path: Path) 
         assert "kilowatch_node_cpu_temperature_celsius{" in await page()
 
 
+@pytest.mark.parametrize("jobs", [True, False])
+async def test_the_page_with_dcgm_exporters_names_is_a_collectors_too(
+    tmp_path: Path, jobs: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With the jobs of the node where the settings allow it, for it asks for no token."""
+    port, counters = free_port(), tmp_path / "counters.csv"
+    counters.write_text(
+        "DCGM_FI_DEV_POWER_USAGE, gauge, watts\nDCGM_FI_DEV_XID_ERRORS, gauge, xid\nDCGM_EXP_P2P_STATUS, gauge, x\n"
+        "DCGM_FI_DEV_SERIAL, label, serial\n"
+    )
+    config = config_of(
+        BrokerConfig(port=free_port()), tmp_path, metrics_listen=f"127.0.0.1:{port}", interval=0.2,
+        source="simulated:two-dgx-h100/dgx-01", metrics_jobs=jobs, dcgm_counters=counters,
+    )  # fmt: skip
+    async with collecting(config, None):
+
+        async def page(query: str = "") -> str:
+            try:
+                status, body = await ask(port, get(f"/metrics/dcgm{query}"))
+            except ConnectionError:  # not yet
+                return ""
+            return body.decode() if status == 200 else ""
+
+        async with within():
+            while ("hpc_job" if jobs else "POWER_USAGE{") not in await page():  # noqa: ASYNC110 - a server has no event for us
+                await asyncio.sleep(0.05)
+        text = await page()
+        named, other = await page("?job_labels=no&x=1"), await page("?host_label=hostname")
+    lines = [line for line in text.splitlines() if line.startswith("DCGM_FI_DEV_POWER_USAGE{")]
+    assert len(lines) == 8
+    assert all('Hostname="n1"' in line and "DCGM_FI_DEV_SERIAL=" in line for line in lines)
+    assert all(("hpc_job=" in line) == jobs for line in lines)
+    assert text.count('err_code="0",err_msg="No Error"} 0') == 8
+    assert "hpc_job" not in named
+    assert 'hostname="n1"' in other
+    assert f"{counters}:3: DCGM_EXP_P2P_STATUS is not served" in caplog.text
+
+
+async def test_the_last_xid_of_a_gpu_is_on_the_page_with_dcgm_exporters_names(
+    tmp_path: Path,
+) -> None:
+    port = free_port()
+    config = config_of(
+        BrokerConfig(port=free_port()), tmp_path, metrics_listen=f"127.0.0.1:{port}", interval=0.2
+    )
+    source = FakeSource()
+    for number in (13, 79):
+        source.add_event("xid", gpu="GPU-0001", xid=number)
+    async with collecting(config, source):
+        await until(lambda: len(source.calls) >= 3)
+        _, body = await ask(port, get("/metrics/dcgm"))
+    xids = [line for line in body.decode().splitlines() if line.startswith("DCGM_FI_DEV_XID")]
+    assert [line.rpartition(" ")[2] for line in xids] == ["0", "79"]
+    assert 'err_code="79",err_msg="XID 79"' in xids[1]
+
+
 async def test_a_page_that_cannot_be_made_is_an_answer_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

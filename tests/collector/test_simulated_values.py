@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import statistics
 import struct
 import subprocess
@@ -137,6 +138,21 @@ def test_energy_is_the_sum_of_power_and_power_keeps_its_limits(
         assert (reading >= 0.96 * limit) == (cap == 1.0)
     cap_seconds = series(scene, node, gpu, "gpu_clocks_event_sw_power_cap_seconds_total", seconds)
     assert cap_seconds[-1] - cap_seconds[0] == sum(capped[1:])
+
+
+@pytest.mark.parametrize(
+    ("name", "buses"), [("two-dgx-h100", ("pcie", "nvlink")), ("desktop-4x5090", ())]
+)
+def test_rates_of_traffic_are_those_of_its_counters(name: str, buses: tuple[str, ...]) -> None:
+    scene = calm(name, seed=5)
+    node, seconds = scene.nodes[0], range(500, 560)
+    for bus, way in itertools.product(("pcie", "nvlink"), ("transmit", "receive")):
+        rates = series(scene, node, 1, f"gpu_{bus}_{way}_bytes_per_second", seconds)
+        counts = series(scene, node, 1, f"gpu_{bus}_{way}_bytes_total", seconds)
+        if bus in buses:
+            assert counts[-1] - counts[0] == pytest.approx(sum(rates[1:]), rel=2e-3)
+        else:
+            assert all(math.isnan(rate) for rate in rates), "it has no counters of activity"
 
 
 @pytest.mark.parametrize("name", NAMES)

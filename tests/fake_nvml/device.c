@@ -45,6 +45,7 @@ ONE(nvmlDeviceGetCurrPcieLinkWidth, unsigned int)
 ONE(nvmlDeviceGetMaxPcieLinkWidth, unsigned int)
 ONE(nvmlDeviceGetPerformanceState, nvmlPstates_t)
 ONE(nvmlDeviceGetArchitecture, nvmlDeviceArchitecture_t)
+ONE(nvmlDeviceGetBrand, nvmlBrandType_t)
 ONE(nvmlDeviceGetTotalEnergyConsumption, unsigned long long)
 ONE(nvmlDeviceGetCurrentClocksEventReasons, unsigned long long)
 ONE(nvmlDeviceGetCurrentClocksThrottleReasons, unsigned long long)
@@ -67,6 +68,7 @@ TEXT(nvmlDeviceGetName)
 TEXT(nvmlDeviceGetSerial)
 TEXT(nvmlDeviceGetVbiosVersion)
 TEXT(nvmlDeviceGetBoardPartNumber)
+TEXT(nvmlDeviceGetInforomImageVersion)
 
 /* ---- MIG devices: those of which the control file has a UUID ---- */
 

@@ -220,6 +220,11 @@ def kilowatch_process(*arguments: str) -> str:
         ('[broker]\npassword_file = "/none"\n', "/none can't be read"),
         ('[aggregator]\nlisten = "0.0.0.0:9400"\n', "token"),
         ('[aggregator]\nrules = ["/none.toml"]\n', "/none.toml"),
+        ('[aggregator]\ndcgm_counters = "/none.csv"\n', "/none.csv can't be read: No such file"),
+        (
+            '[collector]\ndcgm_counters = "/none.csv"\n',
+            "collector.dcgm_counters: /none.csv can't be read",
+        ),
         ('[collector]\nsource = "nvidia-smi:/none.xml"\n', "there is no file"),
     ],
 )

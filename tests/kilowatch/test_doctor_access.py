@@ -70,6 +70,16 @@ async def test_a_broker_with_users_is_safe_only_with_an_access_list(
     assert (finding.level, expected[1] in finding.text) == (expected[0], True), finding
 
 
+def test_names_of_dcgm_that_are_not_served_are_a_warning(tmp_path: Path) -> None:
+    counters = tmp_path / "counters.csv"
+    counters.write_text("DCGM_FI_DEV_GPU_TEMP, gauge, t\nDCGM_EXP_P2P_STATUS, gauge, pairs\n")
+    file = tmp_path / "kilowatch.toml"
+    file.write_text(f'[aggregator]\ndata_dir = "{tmp_path}"\ndcgm_counters = "{counters}"\n')
+    (found,) = http_access(load(file).aggregator)
+    assert found.level == "warning"
+    assert f"not served: 1; {counters}:2: DCGM_EXP_P2P_STATUS" in found.text
+
+
 async def test_a_broker_elsewhere_without_tls_is_named() -> None:
     """The broker has no address: the rest can't be tried."""
     finding = only(await broker_access(BrokerConfig(host="broker.invalid"), "lab"))

@@ -80,6 +80,16 @@ def test_every_object_is_one_of_kubernetes(values: tuple[str, ...], version: str
     assert monitors == ({"ServiceMonitor", "PodMonitor"} if values is ALL else set())
 
 
+@pytest.mark.parametrize("dcgm", [False, True])
+def test_collectors_stand_in_for_dcgm_exporter_where_asked_for(dcgm: bool) -> None:
+    """With the exporter's `pod`, which is not that of the collector: so labels are honoured."""
+    objects = rendered("podMonitor.enabled=true", *["podMonitor.dcgm=true"] * dcgm)
+    (endpoint,) = objects["PodMonitor", "kw-collector"]["spec"]["podMetricsEndpoints"]
+    path = "/metrics/dcgm" if dcgm else "/metrics"
+    assert (endpoint["path"], endpoint["honorLabels"]) == (path, dcgm)
+    assert f"metrics_jobs = {str(dcgm).lower()}" in objects["ConfigMap", "kw"]["data"]["collector.toml"]  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("value", "complaint"),
     [
