@@ -333,6 +333,8 @@ async def test_who_may_not_see_persons_can_t_ask_about_them(tmp_path: Path) -> N
         for asked in ("?user=ada", "?user=nobody", "?account=x", "?job=1", "/1", "/nothing"):
             assert (await client.text(f"/api/v1/jobs{asked}"))[0] == 401, asked
             assert (await client.text(f"/api/v1/jobs{asked}", headers=client.bearer))[0] in {200, 404}  # fmt: skip
+        assert (await client.text("/api/v1/nodes/n0/jobs"))[0] == 401
+        assert "ada.py" in (await client.text("/api/v1/nodes/n0/jobs", headers=client.bearer))[1]
 
 
 @pytest.mark.parametrize(
