@@ -119,7 +119,9 @@ class KubernetesJobs:
         uids = _uids(owners, given, pods)
         holding = {each.job for each in owners.values()} | {_key(d.namespace, d.pod) for d, _ in placed.found}  # fmt: skip
         return JobsAnswer(
-            state=_state(placed.missed, problem or problem_of_claims),
+            state=_state(
+                placed.missed, problem or problem_of_claims, unasked=bool(problem_of_claims)
+            ),
             jobs=tuple(
                 replace(_job(*each, pods), aliases=uids.get(_key(*each), ()))
                 for each in sorted({(d.namespace, d.pod) for d in devices})
@@ -232,7 +234,11 @@ def _placed(
     return _PlacedDevices([(device, key[3]) for key, device in found.items()], missed)
 
 
-def _state(missed: Sequence[tuple[ContainerDevice, UnplacedError]], problem: str) -> JobSourceState:
+def _state(
+    missed: Sequence[tuple[ContainerDevice, UnplacedError]], problem: str, *, unasked: bool
+) -> JobSourceState:
+    """Return the state of the source. `unasked`: what drivers of claims have could not be read: a device that is
+    missed then has not ended."""
     parts = [problem] if problem else []
     by_reason: dict[Unplaced, list[str]] = defaultdict(list)
     for device, error in missed:
@@ -242,7 +248,8 @@ def _state(missed: Sequence[tuple[ContainerDevice, UnplacedError]], problem: str
         listed = ", ".join(names[:_MOST_NAMED])
         parts.append(f"pods have devices without a GPU here ({_WHY[reason]}): {listed}{more}")
     return JobSourceState(
-        name=NAME, state="reading", message="; ".join(parts),
+        name=NAME, message="; ".join(parts),
+        state="failing" if unasked and any(device.driver for device, _ in missed) else "reading",
         unattributed=dict(sorted(Counter(error.reason.value for _, error in missed).items())),
     )  # fmt: skip
 

@@ -227,7 +227,14 @@ def test_a_claim_that_moves_is_where_it_is_now(
     assert held(answer) == {("team/b", "main", "4", None)}
     assert "the API server answers 503" in answer.state.message
     api.status = 200
+    assert answer.state.state == "reading", "nothing is missed"
     assert asked(431, "b", "gpu-4").state.message == ""
+    api.status = 503
+    assert asked(440, "c", "gpu-3").state.state == "reading", "published before"
+    again = KubernetesJobs(KubernetesConfig(socket=tmp_path / "kubelet.sock", **api.settings()))
+    answer = again.read(JobsInput(at=at(450), node="n1", gpus=RENUMBERED))
+    assert answer.allocations == ()
+    assert answer.state.state == "failing", "the claim of before has not ended by that"
 
 
 def test_a_kubelet_that_starts_anew_is_asked_at_its_new_socket(tmp_path: Path) -> None:
