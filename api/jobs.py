@@ -10,7 +10,8 @@ import msgspec
 
 from api.alerts import Severity
 from api.decoding import OpenEnum
-from telemetry.wire.jobs import AllocationKind, GpuProcess, JobSourceState, Precision
+from telemetry.devices import Gpu
+from telemetry.wire.jobs import AllocationKind, GpuProcess, JobSourceState, NodeJobs, Precision
 
 PARTIAL_BELOW = 0.9
 """Coverage below which a summary is partial."""
@@ -208,6 +209,18 @@ class JobsReply(msgspec.Struct, frozen=True):
     nodes are in their lists."""
     missing: list[str] = []
     """Aggregators of the cluster whose part is not in it: jobs of theirs may be missing, or be more than is shown."""
+
+
+class NodeJobsReply(msgspec.Struct, frozen=True, kw_only=True):
+    """The GPUs of a node and who uses them, as its collector said last: `/api/v1/nodes/{node}/jobs`."""
+
+    at: int
+    """ns since 1970."""
+    driver_state: str
+    driver_message: str = ""
+    gpus: list[Gpu] = []
+    found: NodeJobs | None = None
+    """Null where the node publishes none: its collector is of an older release, or jobs are off."""
 
 
 class GpuHolder(msgspec.Struct, frozen=True, kw_only=True):

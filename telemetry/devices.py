@@ -141,6 +141,8 @@ class MigInstance(msgspec.Struct, frozen=True, kw_only=True):
     """`1g.10gb`, or `1c.3g.40gb` for a part of a GPU instance; empty where the driver says no sizes."""
     memory_bytes: int | None = None
     multiprocessors: int | None = None
+    placement: int | None = None
+    """First memory slice of its GPU instance, by which names of claims tell it; None where the driver does not say."""
 
     @property
     def name(self) -> str:

@@ -63,7 +63,12 @@ class BusError(KilowattError):
 
 
 class StoreError(KilowattError):
-    """The store can't be opened, written or read."""
+    """The store can't be opened, written or read; `problem` is without the cure, where it has one of its own."""
+
+    def __init__(self, problem: str, cure: str = "") -> None:
+        super().__init__(f"{problem}. {cure}" if cure else problem)
+        self.problem = problem
+        self.cure = cure
 
 
 class NodeError(KilowattError):

@@ -120,9 +120,8 @@ async def errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     except web.HTTPException as error:
         return reply(error.status, ErrorDetail("request", error.reason))
     except StoreError as error:
-        return reply(
-            503, ErrorDetail("store", str(error), "Try again; /healthz has the state of the store.")
-        )
+        cure = error.cure or "Try again; /healthz has the state of the store."
+        return reply(503, ErrorDetail("store", error.problem, cure))
     except TimeoutError:
         return reply(
             503, ErrorDetail("store", "it did not answer in time", "Request less, or try again.")

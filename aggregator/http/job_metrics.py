@@ -14,22 +14,27 @@ from telemetry.wire.exposition import (
     gpu_pairs,
     instance_pairs,
     labels,
+    node_pairs,
+    unattributed_family,
+    unattributed_samples,
 )
 from telemetry.wire.jobs import Allocation, Job, JobKey, holders_of
 
 
 def job_families(view: AggregatorView, nodes: list[Node], scope: bool) -> list[Family]:
     """Return how many jobs hold each GPU and MIG instance of some nodes, and which one where it is one: with
-    several, a join would match none."""
+    several, a join would match none. And how many devices of pods are of no GPU that is known."""
     info: list[Sample] = []
     count: list[Sample] = []
     instance_info: list[Sample] = []
     instance_count: list[Sample] = []
+    unattributed: list[Sample] = []
     for node in nodes:
         message = view.jobs.lists.get(node.inventory.node)
         if message is None:
             continue  # nobody says who holds them: that is not 0
         facts = {job.key: job for job in message.jobs}
+        unattributed += unattributed_samples(node_pairs(node.inventory, scope), message)
         for gpu in node.inventory.gpus:
             held = holders_of(message, gpu.uuid)
             pairs = gpu_pairs(node.inventory, gpu, scope)
@@ -45,6 +50,7 @@ def job_families(view: AggregatorView, nodes: list[Node], scope: bool) -> list[F
         Family(f"{PREFIX}gpu_holders", "Jobs that hold a GPU; absent where its node does not say.", GAUGE, count),
         Family(f"{PREFIX}instance_job_info", "1 for the job that holds a MIG instance alone; to join with.", GAUGE, instance_info),
         Family(f"{PREFIX}instance_holders", "Jobs that hold a MIG instance; absent where its node does not say.", GAUGE, instance_count),
+        unattributed_family(unattributed),
     ]  # fmt: skip
 
 

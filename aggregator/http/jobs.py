@@ -1,4 +1,4 @@
-"""`/api/v1/jobs` and `/api/v1/jobs/<id>`: who had which GPUs, and what they used.
+"""`/api/v1/jobs`, `/api/v1/jobs/<id>` and `/api/v1/nodes/<node>/jobs`: who had which GPUs, and what they used.
 
 The token of a user gets the jobs of that user alone. A caller from whom persons are hidden can't ask by
 job, user or account: whether there is an answer would tell what the answer hides.
@@ -19,7 +19,7 @@ from aggregator.http.present_jobs import PresentJobs
 from aggregator.http.reply import VIEW, send_json
 from aggregator.jobs.stored import JobQuery, key_of
 from aggregator.view import AggregatorView, parts_of
-from api.jobs import JobReply, JobsReply
+from api.jobs import JobReply, JobsReply, NodeJobsReply
 from telemetry.wire.jobs import JobKey
 
 USUAL, MOST = 100, 5000
@@ -43,6 +43,22 @@ async def jobs(request: web.Request) -> web.Response:
 async def job(request: web.Request) -> web.Response:
     """Answer with all about one job: its newest run, where it was requeued."""
     return await send_json(request, await job_reply(request, query(request, *RUN)))
+
+
+async def node_jobs(request: web.Request) -> web.Response:
+    """Answer with who uses the GPUs of a node, as its collector said last."""
+    query(request)
+    view, name = request.app[VIEW], request.match_info["node"]
+    _check_personal(request)
+    home = view.fleet.nodes.get(name)
+    if home is None:
+        raise unknown("node", name, view.fleet.nodes)
+    inventory = home.inventory
+    reply = NodeJobsReply(
+        at=view.wall(), driver_state=inventory.driver_state, driver_message=inventory.driver_message,
+        gpus=list(inventory.gpus), found=view.jobs.lists.get(name),
+    )  # fmt: skip
+    return await send_json(request, reply)
 
 
 async def jobs_reply(request: web.Request, asked: Mapping[str, str], limit: int) -> JobsReply:

@@ -70,7 +70,7 @@ from api.fleet import (
     ScrapeTarget,
     StatusReply,
 )
-from api.jobs import JobReply, JobsReply
+from api.jobs import JobReply, JobsReply, NodeJobsReply
 from api.node_register import (
     RegisterChange,
     RegisterReply,
@@ -314,6 +314,16 @@ OPERATIONS: tuple[Operation, ...] = (
         scope=_READ,
     ),
     Operation(
+        "/api/v1/nodes/{node}/jobs",
+        jobs.node_jobs,
+        "nodeJobs",
+        "Who uses the GPUs of a node: its jobs, allocations and processes, as its collector said last.",
+        NodeJobsReply,
+        (_NODE,),
+        (401, 404),
+        scope=_READ,
+    ),
+    Operation(
         "/api/v1/nodes/{node}/forget",
         node_actions.forget,
         "forgetNode",
@@ -376,6 +386,7 @@ OPERATIONS: tuple[Operation, ...] = (
             _NODE,
             Parameter("other", "Name of the other node.", "dgx-02", required=True, place="path"),
         ),
+        (404,),
         scope=_READ,
     ),
     Operation(

@@ -176,7 +176,7 @@ class _LaneQuery:
         reach = query.reach[self.lane] + 2 * width
         for start, end, last in _spans(query.when, reach, width, max(width, USUAL[self.lane])):
             if time.monotonic() > self._until:
-                raise StoreError(f"{self._reader.config.url}: it takes more than {QUERY_SECONDS:g} s. "
+                raise StoreError(f"{self._reader.config.url}: it takes more than {QUERY_SECONDS:g} s",
                                  "Request fewer instants, columns or nodes.")  # fmt: skip
             first = f'last("{frames}")' if last else f'"{frames}"'  # the others are of its point
             found += self._reader.series(

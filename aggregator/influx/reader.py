@@ -178,23 +178,23 @@ class InfluxReader:
         try:
             answer = self._client.select(text)
         except UnreachableError as error:
-            raise StoreError(f"{error}. History comes back with the server; the live view needs "
-                             "none.") from error  # fmt: skip
+            cure = "History comes back with the server; the live view needs none."
+            raise StoreError(str(error), cure) from error
         found, problem = answer.json(), answer.problem()
         if answer.status >= 300 or problem:
             raise refused(self._client, answer, problem or answer.text[:200])
         if not found:
-            raise StoreError(f"{self.config.url}: {len(answer.text):,} bytes that are no complete answer. "
+            raise StoreError(f"{self.config.url}: {len(answer.text):,} bytes that are no complete answer",
                              "Request less: fewer devices, columns or instants.")  # fmt: skip
         series = [
             each for result in found.get("results") or [] for each in result.get("series", ())
         ]
         if any(each.get("name") == "databases" for each in series):
-            raise StoreError(f"{self.config.url}: it answers no InfluxQL, as VictoriaMetrics does "
-                             "not. Query it in PromQL, or use the embedded store.")  # fmt: skip
+            raise StoreError(f"{self.config.url}: it answers no InfluxQL, as VictoriaMetrics does not",
+                             "Query it in PromQL, or use the embedded store.")  # fmt: skip
         if any(each.get("partial") for each in series):
-            raise StoreError(f"{self.config.url}: it sent a part of the answer only. Raise "
-                             "max-row-limit in the server's settings, or request less.")  # fmt: skip
+            raise StoreError(f"{self.config.url}: it sent a part of the answer only",
+                             "Raise max-row-limit in the server's settings, or request less.")  # fmt: skip
         return series
 
 

@@ -99,7 +99,7 @@ def refused(client: InfluxClient, reply: ServerReply, problem: str) -> StoreErro
         cure = "Look at token_file, or username and password_file; `kilowatch influx setup` needs an administrator."
     else:
         cure = "See the server's log."
-    return StoreError(f"{client.config.url}: {problem.rstrip('.')} ({reply.status}). {cure}")
+    return StoreError(f"{client.config.url}: {problem.rstrip('.')} ({reply.status})", cure)
 
 
 def _shard(seconds: float) -> str:

@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import NamedTuple
 
 from collector.jobs.grpc_call import CallError, call, fields
-from telemetry.devices import INSTANCE_PREFIX, Gpu, MigInstance
-from telemetry.notations.pci import normal_pci
 
 SOCKET = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
 METHOD = "/v1.PodResourcesLister/List"
 SECONDS = 2.0
 """Seconds after which a kubelet is given up for this time."""
-_REPLICA = re.compile(r"::\d+$")
-_INSTANCE_OF_GPU = re.compile(r"MIG-(GPU-[0-9a-f-]+)/(\d+)/\d+", re.IGNORECASE)
-_MINOR = re.compile(r"nvidia(\d+)(?:/gi(\d+))?(?:/vgpu\d+)?")
-_CLAIMED = re.compile(r"gpu-(\d+)")
-DRIVER = "gpu.nvidia.com"
-"""Driver of claims on NVIDIA's GPUs."""
 
 
 class ContainerDevice(NamedTuple):
@@ -31,15 +21,17 @@ class ContainerDevice(NamedTuple):
     pod: str
     container: str
     device: str
-    """The device plugin's id, or the device of a claim as `driver/pool/device`."""
+    """The device plugin's id, or the device's name in a claim."""
+    driver: str = ""
+    """Driver of the claim; empty for a device of a plugin."""
+    pool: str = ""
+    cdi: tuple[str, ...] = ()
+    """Ids by which the runtime gives a claim's device to the container: `k8s.gpu.nvidia.com/claim=UID-gpu-0`."""
 
-
-class PlacedDevice(NamedTuple):
-    """A GPU, or an instance of it."""
-
-    gpu: str
-    """UUID."""
-    instance: int | None
+    @property
+    def name(self) -> str:
+        """Name of the device, of a claim with driver and pool."""
+        return f"{self.driver}/{self.pool}/{self.device}" if self.driver else self.device
 
 
 def container_devices(socket: Path, seconds: float = SECONDS) -> list[ContainerDevice]:
@@ -57,8 +49,9 @@ def _devices_of(pod: bytes | int) -> list[ContainerDevice]:
     found = []
     for container in parts.get(3, ()):
         its = _grouped(container)
-        ids = [
-            str(each, "utf-8", "replace")
+        place = namespace, name, _text(its, 1)
+        found += [
+            ContainerDevice(*place, str(each, "utf-8", "replace"))
             for devices in its.get(2, ())
             for each in _grouped(devices).get(2, ())
             if isinstance(each, bytes)
@@ -66,8 +59,9 @@ def _devices_of(pod: bytes | int) -> list[ContainerDevice]:
         for claim in its.get(5, ()):
             for resource in _grouped(claim).get(4, ()):
                 claimed = _grouped(resource)
-                ids.append("/".join(_text(claimed, number) for number in (2, 3, 4)))
-        found += [ContainerDevice(namespace, name, _text(its, 1), each) for each in ids]
+                driver, pool, device = (_text(claimed, number) for number in (2, 3, 4))
+                cdi = tuple(_text(_grouped(each), 1) for each in claimed.get(1, ()))
+                found.append(ContainerDevice(*place, device, driver, pool, cdi))
     return found
 
 
@@ -83,52 +77,3 @@ def _grouped(message: bytes | int) -> dict[int, list[bytes | int]]:
 def _text(parts: Mapping[int, Sequence[bytes | int]], number: int) -> str:
     value = parts.get(number, [b""])[-1]
     return str(value, "utf-8", "replace") if isinstance(value, bytes) else ""
-
-
-def place(
-    device: str,
-    gpus: Sequence[Gpu],
-    instances: Sequence[MigInstance] = (),
-    claimed: Mapping[str, str] = MappingProxyType({}),
-) -> PlacedDevice | None:
-    """Return the GPU of a device's id; None for a device of another kind, and for one that no GPU has. `claimed`: UUIDs
-    of devices of claims, where their driver says. Raises `KeyError` for an id that means a GPU of this node which
-    can't be told."""
-    known = {gpu.uuid for gpu in gpus}
-    bare = claimed.get(device) or _REPLICA.sub("", device)
-    if bare.startswith("GPU-"):
-        return _of(bare, None, known)
-    if match := _INSTANCE_OF_GPU.fullmatch(bare):
-        return _of(match[1], int(match[2]), known)
-    if bare.startswith(INSTANCE_PREFIX):
-        each = next((each for each in instances if each.uuid == bare), None)
-        return _of(None, None, known) if each is None else _of(each.gpu, each.gpu_instance, known)
-    if match := _MINOR.fullmatch(bare):
-        return _of(
-            _by_minor(gpus, int(match[1])), None if match[2] is None else int(match[2]), known
-        )
-    if pci := normal_pci(bare):  # AMD's device plugin, and those of network adapters
-        return next((PlacedDevice(gpu.uuid, None) for gpu in gpus if gpu.pci == pci), None)
-    driver, _, name = bare.partition("/")
-    if driver == DRIVER:
-        match = _CLAIMED.fullmatch(name.rpartition("/")[2])
-        return _of(match and _by_both_numbers(gpus, int(match[1])), None, known)
-    return None
-
-
-def _by_minor(gpus: Sequence[Gpu], minor: int) -> str | None:
-    return next((gpu.uuid for gpu in gpus if gpu.minor == minor), None)
-
-
-def _by_both_numbers(gpus: Sequence[Gpu], number: int) -> str | None:
-    """Claims name a GPU by a number, and which one that is depends on the driver's release: it is believed where
-    index and minor number are the same."""
-    return next(
-        (gpu.uuid for gpu in gpus if gpu.index == number and gpu.minor in {None, number}), None
-    )
-
-
-def _of(uuid: str | None, instance: int | None, known: set[str]) -> PlacedDevice:
-    if uuid is None or uuid not in known:
-        raise KeyError(uuid)
-    return PlacedDevice(uuid, instance)

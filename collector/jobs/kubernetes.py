@@ -6,23 +6,25 @@ it a process belongs to the pod that has its GPU, if only one has.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
 from collector.jobs.cgroups import owner_of
-from collector.jobs.grpc_call import CallError
-from collector.jobs.kubelet import (
-    DRIVER,
-    SOCKET,
-    ContainerDevice,
+from collector.jobs.device_names import (
     PlacedDevice,
-    container_devices,
+    PublishedDevice,
+    Unplaced,
+    UnplacedError,
+    distinguished,
     place,
 )
+from collector.jobs.grpc_call import CallError
+from collector.jobs.kubelet import SOCKET, ContainerDevice, container_devices
 from collector.jobs.pods import ACCOUNT, Pod, PodsClient, PodsError, in_cluster
 from collector.jobs.source import JobsAnswer, JobsInput, Ownership, ProcessId
 from telemetry.errors import ConfigError
@@ -30,7 +32,19 @@ from telemetry.wire.jobs import Allocation, Job, JobKey, JobSourceState, Precisi
 
 NAME = "pod-resources"
 SCHEDULER = "kubernetes"
+SLICES_SECONDS = 300.0
+"""Seconds for which the devices of drivers hold: one that starts anew may name them otherwise."""
+UNPUBLISHED_SECONDS = 30.0
+"""Seconds between two questions for a device that was not published, or that has no GPU here."""
 _MOST_NAMED = 3
+_WHY = {
+    Unplaced.UNKNOWN_GPU: "no GPU of this node's inventory",
+    Unplaced.UNKNOWN_INSTANCE: "no instance that the driver lists",
+    Unplaced.AMBIGUOUS_NUMBER: "index of one GPU, minor number of another: set jobs.kubernetes.api",
+    Unplaced.AMBIGUOUS_INSTANCE: "one of several instances alike, and no process says which",
+    Unplaced.PASSED_THROUGH: "in a virtual machine, which this node's driver does not see",
+}
+_GONE = {Unplaced.UNKNOWN_GPU, Unplaced.UNKNOWN_INSTANCE}
 
 
 class KubernetesConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -68,8 +82,15 @@ class KubernetesJobs:
     def __init__(self, config: KubernetesConfig) -> None:
         """Nothing is opened before the first question."""
         self._config = config
-        self._claimed: Mapping[str, str] = {}
-        """UUIDs of devices of claims, as their driver has published them."""
+        self._published: Mapping[str, PublishedDevice] = {}
+        """Devices of claims, as their drivers have published them."""
+        self._asked: tuple[int, frozenset[str]] = (0, frozenset())
+        """When that was asked last, ns since 1970, and for which names."""
+        self._problem = ""
+        self._distinguished: dict[str, PlacedDevice] = {}
+        """Instances of claims that were one of several alike, until nobody holds them."""
+        self._missed = False
+        """Whether a device has been published that is not here."""
 
     def read(self, given: JobsInput) -> JobsAnswer:
         """Return the pods that have GPUs now."""
@@ -82,24 +103,31 @@ class KubernetesJobs:
         except (OSError, CallError) as error:
             return _nothing("failing", f"{self._config.socket}: {error}")
         client, problem = self._client(given.node)
-        claimed, problem_of_claims = self._claims(client, devices)
-        placed, unknown = _placed(devices, given, claimed)
+        problem_of_claims = self._ask_for_slices(client, devices, given.at)
+        placed = _placed(devices, given, self._published)
         pods: Mapping[tuple[str, str], Pod] = {}
-        if client is not None and placed:
+        if client is not None and (placed.found or placed.missed):
             try:
                 pods = {(pod.namespace, pod.name): pod for pod in client.pods()}
             except PodsError as error:
                 problem = str(error)
-        problem = (problem if placed else "") or problem_of_claims
+        if not (placed.found or placed.missed):
+            problem = ""
+        placed = self._distinguish(placed, given, pods)
+        self._missed = any(device.driver and error.reason in _GONE for device, error in placed.missed)  # fmt: skip
         owners = _owners(placed, given, pods)
         uids = _uids(owners, given, pods)
+        holding = {each.job for each in owners.values()} | {_key(d.namespace, d.pod) for d, _ in placed.found}  # fmt: skip
         return JobsAnswer(
-            state=_state(unknown, problem),
+            state=_state(
+                placed.missed, problem or problem_of_claims, unasked=bool(problem_of_claims)
+            ),
             jobs=tuple(
                 replace(_job(*each, pods), aliases=uids.get(_key(*each), ()))
-                for each in sorted({(d.namespace, d.pod) for d, _ in placed})
+                for each in sorted({(d.namespace, d.pod) for d in devices})
+                if _key(*each) in holding
             ),
-            allocations=tuple(_allocation(device, where, pods) for device, where in placed),
+            allocations=tuple(_allocation(device, where, pods) for device, where in placed.found),
             owners=owners,
         )
 
@@ -123,19 +151,65 @@ class KubernetesJobs:
         )  # fmt: skip
         return client, ""
 
-    def _claims(
-        self, client: PodsClient | None, devices: Sequence[ContainerDevice]
-    ) -> tuple[Mapping[str, str], str]:
-        """Return the UUIDs of devices of claims, asked for when one is new: a driver that starts anew may name them
-        otherwise, and then names all of them."""
-        wanted = {each.device for each in devices if each.device.startswith(f"{DRIVER}/")}
-        if client is None or wanted <= self._claimed.keys():
-            return self._claimed, ""
+    def _ask_for_slices(
+        self, client: PodsClient | None, devices: Sequence[ContainerDevice], now: int
+    ) -> str:
+        """Ask what drivers of claims have published when a device is new, and now and then; return what fails."""
+        wanted = frozenset(each.name for each in devices if each.driver)
+        if client is None or not wanted:
+            return ""
+        asked_at, asked_for = self._asked
+        lacking = self._missed or self._problem or not wanted <= self._published.keys()
+        pause = UNPUBLISHED_SECONDS if lacking else SLICES_SECONDS
+        known = self._published.keys() | asked_for
+        if wanted <= known and 0 <= now - asked_at < pause * 1e9:
+            return self._problem
+        self._asked, self._problem = (now, wanted), ""
         try:
-            self._claimed = client.claimed()
+            self._published = client.published()
         except PodsError as error:
-            return self._claimed, str(error)
-        return self._claimed, ""
+            self._problem = str(error)
+        return self._problem
+
+    def _distinguish(
+        self, placed: _PlacedDevices, given: JobsInput, pods: Mapping[tuple[str, str], Pod]
+    ) -> _PlacedDevices:
+        """Return the devices with the instances that could be told only together."""
+        among = {device.name: error.among for device, error in placed.missed if error.among}
+        self._distinguished = {
+            name: where
+            for name, where in self._distinguished.items()
+            if where in among.get(name, ())
+        }
+        if not among:
+            return placed
+        names = {pod.uid: key for key, pod in pods.items()}
+        used: dict[tuple[str, str], set[PlacedDevice]] = defaultdict(set)
+        for each in given.processes:
+            owner = owner_of(each.cgroup)
+            if owner is not None and owner.id in names:
+                used[names[owner.id]].add(PlacedDevice(each.process.gpu, each.process.instance))
+        holders: dict[str, set[tuple[str, str]]] = defaultdict(set)
+        for device, _ in placed.missed:
+            holders[device.name].add((device.namespace, device.pod))
+        taken = [*self._distinguished.values(), *(where for _, where in placed.found)]
+        self._distinguished |= distinguished(
+            {name: its for name, its in among.items() if name not in self._distinguished},
+            taken,
+            {name: frozenset(its) for name, its in holders.items()},
+            {key: frozenset(its) for key, its in used.items()},
+        )
+        return _PlacedDevices(
+            [*placed.found, *((each, self._distinguished[each.name]) for each, _ in placed.missed if each.name in self._distinguished)],
+            [each for each in placed.missed if each[0].name not in self._distinguished],
+        )  # fmt: skip
+
+
+class _PlacedDevices(NamedTuple):
+    found: list[tuple[ContainerDevice, PlacedDevice]]
+    """Devices that are GPUs of this node, each once a container."""
+    missed: list[tuple[ContainerDevice, UnplacedError]]
+    """Those that should be, and can't be attributed."""
 
 
 def _nothing(state: str, message: str) -> JobsAnswer:
@@ -143,30 +217,41 @@ def _nothing(state: str, message: str) -> JobsAnswer:
 
 
 def _placed(
-    devices: Sequence[ContainerDevice], given: JobsInput, claimed: Mapping[str, str]
-) -> tuple[list[tuple[ContainerDevice, PlacedDevice]], list[str]]:
-    """Return the devices that are GPUs of this node with their GPUs, each once a container, and the ids of GPUs
-    that are none."""
-    placed: dict[tuple[str, str, str, PlacedDevice], ContainerDevice] = {}
-    unknown = []
+    devices: Sequence[ContainerDevice],
+    given: JobsInput,
+    published: Mapping[str, PublishedDevice],
+) -> _PlacedDevices:
+    found: dict[tuple[str, str, str, PlacedDevice], ContainerDevice] = {}
+    missed = []
     for device in devices:
         try:
-            where = place(device.device, given.gpus, given.instances, claimed)
-        except KeyError:
-            unknown.append(device.device)
+            where = place(device, given.gpus, given.instances, published)
+        except UnplacedError as error:
+            missed.append((device, error))
             continue
         if where is not None:
-            placed[device.namespace, device.pod, device.container, where] = device
-    return [(device, key[3]) for key, device in placed.items()], unknown
+            found[device.namespace, device.pod, device.container, where] = device
+    return _PlacedDevices([(device, key[3]) for key, device in found.items()], missed)
 
 
-def _state(unknown: Sequence[str], problem: str) -> JobSourceState:
+def _state(
+    missed: Sequence[tuple[ContainerDevice, UnplacedError]], problem: str, *, unasked: bool
+) -> JobSourceState:
+    """Return the state of the source. `unasked`: what drivers of claims have could not be read: a device that is
+    missed then has not ended."""
     parts = [problem] if problem else []
-    if unknown:
-        more = f" and {len(unknown) - _MOST_NAMED} more" if len(unknown) > _MOST_NAMED else ""
-        names = ", ".join(unknown[:_MOST_NAMED])
-        parts.append(f"pods have devices that are no GPU of this node's inventory: {names}{more}")
-    return JobSourceState(name=NAME, state="reading", message="; ".join(parts))
+    by_reason: dict[Unplaced, list[str]] = defaultdict(list)
+    for device, error in missed:
+        by_reason[error.reason].append(device.name)
+    for reason, names in sorted(by_reason.items()):
+        more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+        listed = ", ".join(names[:_MOST_NAMED])
+        parts.append(f"pods have devices without a GPU here ({_WHY[reason]}): {listed}{more}")
+    return JobSourceState(
+        name=NAME, message="; ".join(parts),
+        state="failing" if unasked and any(device.driver for device, _ in missed) else "reading",
+        unattributed=dict(sorted(Counter(error.reason.value for _, error in missed).items())),
+    )  # fmt: skip
 
 
 def _key(namespace: str, pod: str) -> JobKey:
@@ -196,7 +281,7 @@ def _allocation(
 
 
 def _owners(
-    placed: Sequence[tuple[ContainerDevice, PlacedDevice]],
+    placed: _PlacedDevices,
     given: JobsInput,
     pods: Mapping[tuple[str, str], Pod],
 ) -> dict[ProcessId, Ownership]:
@@ -205,8 +290,9 @@ def _owners(
     by_uid = {pod.uid: key for key, pod in pods.items()}
     containers: dict[tuple[str, str], set[str]] = defaultdict(set)
     holders: dict[tuple[str, int | None], set[tuple[str, str]]] = defaultdict(set)
-    for device, where in placed:
+    for device, _ in (*placed.found, *placed.missed):
         containers[device.namespace, device.pod].add(device.container)
+    for device, where in placed.found:
         holders[where.gpu, where.instance].add((device.namespace, device.pod))
     found = {}
     for each in given.processes:

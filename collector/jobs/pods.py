@@ -13,11 +13,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote
 
 from collector.http.request import HttpRequestError, get
 from collector.jobs.cgroups import SHORT_ID
+from collector.jobs.device_names import PublishedDevice
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 SECONDS = 5.0
@@ -36,7 +37,17 @@ OWNER_LABELS = {
 _QUEUE = "kueue.x-k8s.io/queue-name"
 _TEMPLATE = "pod-template-hash"
 """Label with the end of a replica set's name that its deployment has added."""
+_PCI = ("resource.kubernetes.io/pciBusID", "pciBusID", "pciAddr", "pciAddress")
+"""Attributes in which drivers publish the PCI address of a device, the standard's first."""
 _Item = TypeVar("_Item")
+
+
+class _Slice(NamedTuple):
+    pool: str
+    """Driver and pool."""
+    generation: int
+    """Slices of older generations of their pool hold no more."""
+    devices: dict[str, PublishedDevice]
 
 
 class PodsError(Exception):
@@ -83,9 +94,8 @@ class PodsClient:
         """Return the pods of this node. Raises `PodsError`."""
         return self._list("/api/v1/pods", "pods", _pod)
 
-    def claimed(self) -> dict[str, str]:
-        """Return the UUIDs of the devices that drivers of claims have on this node, by `driver/pool/device`. Raises
-        `PodsError`."""
+    def published(self) -> dict[str, PublishedDevice]:
+        """Return the devices that drivers of claims have on this node, by `driver/pool/device`. Raises `PodsError`."""
         for version in SLICES:
             try:
                 slices = self._list(f"/apis/resource.k8s.io/{version}/resourceslices", "resource slices", _slice)  # fmt: skip
@@ -93,7 +103,11 @@ class PodsClient:
                 if error.status != 404:
                     raise
                 continue
-            return {name: uuid for each in slices for name, uuid in each.items()}
+            newest: dict[str, int] = {}
+            for each in slices:
+                newest[each.pool] = max(each.generation, newest.get(each.pool, 0))
+            current = (each for each in slices if each.generation == newest[each.pool])
+            return {f"{each.pool}/{name}": facts for each in current for name, facts in each.devices.items()}  # fmt: skip
         raise PodsError("the API server has no resource slices: claims are not known")
 
     def _list(self, path: str, what: str, read: Callable[[Mapping[str, Any]], _Item]) -> list[_Item]:  # fmt: skip
@@ -135,16 +149,18 @@ def _refused(error: HttpRequestError, what: str) -> str:
     return f"the API server answers {error.status}: {cure.get(error.status, 'look at its log')}"
 
 
-def _slice(item: Mapping[str, Any]) -> dict[str, str]:
-    """Return the devices of a resource slice that have a UUID."""
+def _slice(item: Mapping[str, Any]) -> _Slice:
     spec = item["spec"]
-    found = {}
-    for device in spec.get("devices") or ():
+    driver, pool = spec["driver"], spec["pool"]
+    devices = {}
+    for device in spec.get("devices") or ():  # `basic`: of v1beta1
         facts = device.get("attributes") or (device.get("basic") or {}).get("attributes") or {}
-        uuid = facts.get("uuid") or facts.get(f"{spec['driver']}/uuid") or {}
-        if text := uuid.get("string"):
-            found[f"{spec['driver']}/{spec['pool']['name']}/{device['name']}"] = str(text)
-    return found
+        texts = {name.removeprefix(f"{driver}/"): str(value.get("string", "")) for name, value in facts.items()}  # fmt: skip
+        devices[device["name"]] = PublishedDevice(
+            uuid=texts.get("uuid", ""), parent=texts.get("parentUUID", ""), profile=texts.get("profile", ""),
+            pci=next(filter(None, (texts.get(name) for name in _PCI)), ""), passed=texts.get("type") == "vfio",
+        )  # fmt: skip
+    return _Slice(f"{driver}/{pool['name']}", int(pool.get("generation", 0)), devices)
 
 
 def _pod(item: Mapping[str, Any]) -> Pod:

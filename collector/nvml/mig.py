@@ -52,7 +52,7 @@ class MigReader:
         found: list[tuple[Handle, MigInstance]] = []
         for number in range(once("nvmlDeviceGetMaxMigDeviceCount", self._gpu) or 0):
             handle = once("nvmlDeviceGetMigDeviceHandleByIndex", self._gpu, number)
-            instance = None if handle is None else _describe(handle, self._uuid)
+            instance = None if handle is None else self._describe(handle)
             if turn.abandoned:
                 return
             if instance is not None:
@@ -91,24 +91,32 @@ class MigReader:
         gpm = GpmReader(self._gpu, gpm_ids(cells), instance.gpu_instance)
         return _InstanceReader(handle, instance, cells, gpm, KeptPlan(handle, cells, gpm))
 
+    def _describe(self, handle: Handle) -> MigInstance | None:
+        """Return the description; None of one that is just being destroyed."""
+        uuid = once("nvmlDeviceGetUUID", handle)
+        number = once("nvmlDeviceGetGpuInstanceId", handle)
+        if number is None or not isinstance(uuid, str) or not uuid.startswith(INSTANCE_PREFIX):
+            return None
+        sizes = once("nvmlDeviceGetAttributes_v2", handle)
+        memory = None if sizes is None else int(sizes.memorySizeMB) * _MIB
+        before = next((each for each in self.instances if each.uuid == uuid), None)
+        return MigInstance(
+            uuid=uuid,
+            gpu=self._uuid,
+            gpu_instance=number,
+            compute_instance=once("nvmlDeviceGetComputeInstanceId", handle) or 0,
+            profile=_profile(once("nvmlDeviceGetName", handle), sizes),
+            memory_bytes=memory,
+            multiprocessors=None if sizes is None else int(sizes.multiprocessorCount),
+            placement=_placement(self._gpu, number) if before is None else before.placement,
+        )
 
-def _describe(handle: Handle, gpu: str) -> MigInstance | None:
-    """Return the description; None of one that is just being destroyed."""
-    uuid = once("nvmlDeviceGetUUID", handle)
-    number = once("nvmlDeviceGetGpuInstanceId", handle)
-    if number is None or not isinstance(uuid, str) or not uuid.startswith(INSTANCE_PREFIX):
-        return None
-    sizes = once("nvmlDeviceGetAttributes_v2", handle)
-    memory = None if sizes is None else int(sizes.memorySizeMB) * _MIB
-    return MigInstance(
-        uuid=uuid,
-        gpu=gpu,
-        gpu_instance=number,
-        compute_instance=once("nvmlDeviceGetComputeInstanceId", handle) or 0,
-        profile=_profile(once("nvmlDeviceGetName", handle), sizes),
-        memory_bytes=memory,
-        multiprocessors=None if sizes is None else int(sizes.multiprocessorCount),
-    )
+
+def _placement(gpu: Handle, number: int) -> int | None:
+    """Return the first memory slice of a GPU instance, which never moves; the driver tells it to root alone."""
+    instance = once("nvmlDeviceGetGpuInstanceById", gpu, number)
+    facts = None if instance is None else once("nvmlGpuInstanceGetInfo", instance)
+    return None if facts is None else int(facts.placement.start)
 
 
 def _profile(name: object, sizes: object) -> str:

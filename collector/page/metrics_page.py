@@ -182,7 +182,11 @@ def answer(
             )
             return PageReply(HTTPStatus.OK, page if up else b"", exposition.CONTENT_TYPE)
         case "/metrics" if newest is not None:
-            tasks = task_families(parts, exposition.node_pairs(newest.inventory))
+            pairs = exposition.node_pairs(newest.inventory)
+            tasks = task_families(parts, pairs)
+            if parts.jobs is not None:
+                missed = exposition.unattributed_samples(pairs, parts.jobs.newest)
+                tasks.append(exposition.unattributed_family(missed))
             page = metrics_page(
                 newest, parts.summary(), now, config.interval, config.slow_interval, tasks
             )

@@ -71,14 +71,24 @@ def aggregator_options(command: Command) -> Command:
 
 
 def address_argument(command: Callable[..., None]) -> Callable[..., None]:
-    """Add an argument ADDRESS, an alternative to `--http`, as `kilowatch top ADDRESS` has it."""
+    """Add an argument ADDRESS, an alternative to `--http`, behind those that the command has. For all that ask an
+    aggregator, except where the last of those may be given any number of times."""
 
-    @click.argument("address", required=False)
+    @click.argument("address", required=False, callback=_checked)
     @functools.wraps(command)
     def either(address: str | None, http: str | None, **rest: object) -> None:
         command(http=named(address, http), **rest)
 
     return either
+
+
+def _checked(
+    _context: click.Context, _parameter: click.Parameter, address: str | None
+) -> str | None:
+    """Refuse a word that is one too many: a second node, not an address."""
+    if address and "://" not in address and ":" not in address and not address.isdigit():
+        raise click.BadParameter(f"{address!r} is no address. Write HOST:PORT, a port or a URL.")
+    return address
 
 
 def named(address: str | None, http: str | None) -> str | None:

@@ -46,6 +46,7 @@ def alerts() -> None:
 
 @alerts.command("show")
 @click.argument("key")
+@address_argument
 @json_option
 @aggregator_options
 def show(
@@ -168,6 +169,7 @@ def show_quality(
 
 @click.command()
 @click.argument("key")
+@address_argument
 @click.option("--why", default="", help="Reason, for others.")
 @who_option
 @click.option(
@@ -324,9 +326,15 @@ def list_channels(
 
 @notify.command("test")
 @click.argument("channel")
+@address_argument
+@json_option
 @aggregator_options
 def try_channel(
-    channel: str, config: Path | None, http: str | None, token_file: Path | None
+    channel: str,
+    as_json: bool,
+    config: Path | None,
+    http: str | None,
+    token_file: Path | None,
 ) -> None:
     """Send a test message to CHANNEL now, through the running aggregator.
 
@@ -338,10 +346,13 @@ def try_channel(
 
     api = open_api(config, http, token_file)
     reply = api.post(f"/api/v1/channels/{part(channel)}/test", {}, TestReply)
-    if not reply.delivered:
+    if as_json:
+        print_json(reply)
+    elif reply.delivered:
+        echo(f"{channel}: delivered after {reply.seconds:.2f} s")
+    else:
         echo(f"{channel}: not delivered: {clean(reply.error)}", err=True)
-        sys.exit(ExitCode.TICKET)
-    echo(f"{channel}: delivered after {reply.seconds:.2f} s")
+    sys.exit(ExitCode.CLEAN if reply.delivered else ExitCode.TICKET)
 
 
 def _print(line: str, saved: bool) -> None:

@@ -8,13 +8,14 @@ from urllib.parse import quote
 
 import click
 
-from kilowatch.cli.aggregator import aggregator_options, open_api
+from kilowatch.cli.aggregator import address_argument, aggregator_options, open_api
 from kilowatch.cli.arguments import json_option
 from kilowatch.exit_codes import ExitCode
 from kilowatch.output import echo, print_json
 
 
 @click.command()
+@address_argument
 @json_option
 @aggregator_options
 def drift(as_json: bool, config: Path | None, http: str | None, token_file: Path | None) -> None:
@@ -45,6 +46,7 @@ def drift(as_json: bool, config: Path | None, http: str | None, token_file: Path
 @click.command()
 @click.argument("node")
 @click.argument("other")
+@address_argument
 @json_option
 @aggregator_options
 def diff(

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import click
 
-from kilowatch.cli.aggregator import aggregator_options, open_api
+from kilowatch.cli.aggregator import address_argument, aggregator_options, open_api
 from kilowatch.cli.arguments import json_option
 from kilowatch.output import echo, print_json
 
 
 @click.command()
 @click.argument("node")
+@address_argument
 @click.option("--why", default="", help="Reason, for the aggregator's log.")
 @json_option
 @aggregator_options

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import click
 
-from kilowatch.cli.aggregator import aggregator_options, open_api
+from kilowatch.cli.aggregator import address_argument, aggregator_options, open_api
 from kilowatch.cli.arguments import json_option
 from kilowatch.output import echo, print_json
 
 
 @click.command()
+@address_argument
 @click.option("--job", "name", default="", help="Only this job.")
 @click.option("--user", default="", help="Only jobs of this user.")
 @click.option("--account", default="", help="Only jobs of this account.")
@@ -49,6 +50,7 @@ def jobs(
 
 @click.command()
 @click.argument("name", metavar="ID")
+@address_argument
 @click.option("--scheduler", default="", help="Of this scheduler, where several have such a job.")
 @click.option(
     "--node", default="", help="On this node: a user, unit or container is a job of each."

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kilowatch.cli.aggregator import aggregator_options, open_api
+from kilowatch.cli.aggregator import address_argument, aggregator_options, open_api
 from kilowatch.cli.arguments import json_option
 from kilowatch.output import echo, print_json
 
@@ -23,6 +23,7 @@ def nodes() -> None:
 
 
 @nodes.command("list")
+@address_argument
 @json_option
 @aggregator_options
 def list_nodes(
@@ -69,6 +70,7 @@ def expect(
 
 @nodes.command()
 @click.argument("name")
+@address_argument
 @WHY
 @json_option
 @aggregator_options
@@ -97,6 +99,7 @@ def retire(
 @nodes.command()
 @click.argument("old")
 @click.argument("new")
+@address_argument
 @WHY
 @click.option(
     "--pki",

@@ -12,7 +12,7 @@ import click
 from msgspec.structs import asdict
 
 from api.power import PlanRequest, PlanResult
-from kilowatch.cli.aggregator import ca_option, web_address
+from kilowatch.cli.aggregator import address_argument, ca_option, web_address
 from kilowatch.cli.arguments import json_option, lose_option
 from kilowatch.cli.power import CODES, config_option, http_option, site_in, token_option
 from kilowatch.clients.api import ApiClient, read_token
@@ -26,6 +26,7 @@ from telemetry.text.settings import read_toml
 
 
 @click.command()
+@address_argument
 @config_option
 @http_option
 @token_option

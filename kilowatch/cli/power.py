@@ -13,7 +13,7 @@ import click
 from aggregator.electrical.energy_sampler import zone_of
 from aggregator.http.config import is_loopback
 from api.power import CapPlan, CapRequest, FitRequest, FitResult
-from kilowatch.cli.aggregator import ca_option, web_address
+from kilowatch.cli.aggregator import address_argument, ca_option, web_address
 from kilowatch.cli.arguments import json_option
 from kilowatch.clients.api import ApiClient, read_token
 from kilowatch.clients.netbox import NetBox
@@ -85,6 +85,7 @@ class _Negative(click.Command):
 
 @click.command(cls=_Negative)
 @click.argument("what")
+@address_argument
 @config_option
 @http_option
 @token_option
@@ -138,6 +139,7 @@ def _fit_code(answer: FitResult) -> ExitCode:
 
 
 @click.command()
+@address_argument
 @click.option("--circuit", required=True, metavar="NAME", help="A circuit, panel or other element.")
 @click.option("--below", required=True, metavar="POWER", help="Power to stay below: 40kW, 12500W.")
 @click.option("--by", type=click.Choice(["ratio", "priority", "job"]), default="ratio", help="All GPUs at one ratio of their default limits, nodes of lower priority first, or job by job, that which draws most first. [ratio]")  # fmt: skip

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kilowatch import settings
-from kilowatch.cli.aggregator import aggregator_options, note_sent, open_api
+from kilowatch.cli.aggregator import address_argument, aggregator_options, note_sent, open_api
 from kilowatch.cli.alerts import who_option
 from kilowatch.cli.arguments import json_option
 from kilowatch.exit_codes import ExitCode
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("place", metavar="NODE|GPU")
+@address_argument
 @click.option("--rule", metavar="RULE", help="Plan for this rule's remedy, whether it fires there or not.")  # fmt: skip
 @click.option("--write", is_flag=True, help="Carry the steps out with the hooks of [recover.hooks].")  # fmt: skip
 @click.option("--from", "first", type=click.Choice([each.value for each in StepKind]), metavar="STEP", help="Begin with this step, after one that failed or that a person has ended.")  # fmt: skip

@@ -32,10 +32,10 @@ _token = click.option(
 
 
 def _aggregator(command: Callable[..., None]) -> Callable[..., None]:
-    """Add an argument URL and the option `--http`, which mean the same."""
+    """Add an argument ADDRESS and the option `--http`, which mean the same."""
 
-    @click.argument("url", required=False)
-    @click.option("--http", metavar="HOST:PORT", help="The same as URL.")
+    @click.argument("url", required=False, metavar="[ADDRESS]")
+    @click.option("--http", metavar="HOST:PORT", help="The same as ADDRESS.")
     @functools.wraps(command)
     def either(url: str | None, http: str | None, **rest: object) -> None:
         command(url=web_address(named(url, http) or HOME), **rest)
@@ -79,7 +79,7 @@ def top(
     serve: tuple[str, int] | None,
     until_eof: bool,
 ) -> None:
-    """Show a running cluster live. URL is the aggregator's. [default: http://127.0.0.1:9400]
+    """Show a running cluster live. ADDRESS is the aggregator's. [default: http://127.0.0.1:9400]
 
     With --replay it shows a recording: space plays it, + and - change the speed.
     """

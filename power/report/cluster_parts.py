@@ -1,7 +1,7 @@
 """The parts of a cluster, for its report: from its configuration, or from running nodes.
 
 Link topology comes from a running node's inventory, else from `linked_gpus`, else from the catalogue
-of complete systems; separate cards count as single GPUs.
+of complete systems, also where a node has as many of a model as one of them; other cards count as single GPUs.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import math
 from collections import Counter
 from functools import lru_cache
 
-from power.devices.catalogue import Card, find_card, find_system
+from power.devices.catalogue import SYSTEMS, Card, find_card, find_system
 from power.devices.mains import MAINS
 from power.devices.supply import wall_watts
 from power.report.report import ReportPart
@@ -52,8 +52,13 @@ def part_of(where: str, node: NodeConfig, volts: float = 230.0) -> ReportPart:
     host = HOST_WATTS if node.host_watts is None else node.host_watts
     # As clusters are published: the sum of the parts' watts, before the supplies' losses.
     watts = sum(part.count * part.limit_watts for part in parts) + host
-    linked = 1 if node.linked_gpus is None else node.linked_gpus
-    pools = tuple(pool for p in parts for pool in _pools(where, p.count, p.card.memory_gb, linked))
+    wanted = node.linked_gpus
+    linked = [_on_board(p.card.id, p.count) if wanted is None else wanted for p in parts]
+    pools = tuple(
+        pool
+        for p, number in zip(parts, linked, strict=True)
+        for pool in _pools(where, p.count, p.card.memory_gb, number)
+    )
     return ReportPart(
         dict(sum((Counter({p.card.name: p.count}) for p in parts), Counter[str]())),
         pools,
@@ -64,6 +69,12 @@ def part_of(where: str, node: NodeConfig, volts: float = 230.0) -> ReportPart:
         node.hourly_rate,
         node.role or "gpu",
     )
+
+
+def _on_board(card: str, count: int) -> int:
+    """Return how many of so many GPUs of a model reach each other: all, where that is a whole chassis of them, as of
+    boards that exist in nothing else (eight MI300X); else 1."""
+    return max((each.linked_gpus for each in SYSTEMS if (each.card, each.gpus) == (card, count)), default=1)  # fmt: skip
 
 
 def _at_wall(where: str, node: NodeConfig, volts: float, watts: float) -> float:

@@ -223,7 +223,7 @@ class NodeConfig(_Strict, frozen=True):
     """Lowest cap that the driver takes, in place of the catalogue's."""
     linked_gpus: int | None = None
     """GPUs that reach each other's memory over NVLink, as the driver's topology shows; for reports.
-    [what the profile has; else 1]"""
+    [what the profile has, or a system of the catalogue with as many of the model; else 1]"""
     price_usd: float | None = None
     """Of the whole node."""
     host_price_usd: float | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import TypedDict
@@ -26,6 +27,8 @@ CPU_SHARE = 0.5
 """Of a desktop's host: processors and memory; the rest is fans, board, disks and network."""
 SYSTEM_CPU_SHARE = 0.15
 """Of a complete system's: two processors of 350 W beside 3.9 kW of fans, switches and network."""
+_SEVERAL = re.compile(r"\s*[,;+&]\s*")
+"""Signs between models that were written as one text."""
 INRUSH_AMPS = 30.0
 """Peak of one supply in the half cycle after it is switched on: tens of amps, an estimate."""
 
@@ -152,6 +155,9 @@ def _at_line(supply: SupplyConfig, volts: float) -> SupplyConfig:
 def gpu_parts(where: str, node: NodeConfig) -> tuple[GpuPart, ...]:
     """Return the GPUs of a configured node by model, with the limits in force."""
     texts = (node.gpus,) if isinstance(node.gpus, str) else node.gpus or ()
+    if isinstance(node.gpus, str) and len(models := _SEVERAL.split(node.gpus.strip())) > 1:
+        wanted = ", ".join(f'"{each}"' for each in models)
+        raise ConfigError(f"{where}.gpus", "several models are a list, not one text", f"Write [{wanted}].")  # fmt: skip
     if not texts:
         raise ConfigError(f"{where}.gpus", "the list is empty", 'Write ["2x RTX 4090", "1x A6000"], or remove it.')  # fmt: skip
     if node.tdp_watts is not None and len(texts) > 1:

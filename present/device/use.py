@@ -106,5 +106,7 @@ def lacking_lines(message: NodeJobs) -> Iterator[str]:
     for source in message.sources:
         if source.state != "reading" and (source.state != "absent" or source.name == PROCESSES):
             yield f"{source.name}: {source.state}: {source.message}"
+        elif source.state == "reading" and source.message:
+            yield f"{source.name}: {source.message}"
     if message.left_out:
         yield f"{counted(message.left_out, 'process')} found no room in the node's message"

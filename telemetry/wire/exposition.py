@@ -15,7 +15,7 @@ Prometheus. Samples carry no timestamps for the same reason. No NumPy here.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from telemetry.catalogue import BY_NAME
@@ -23,6 +23,7 @@ from telemetry.devices import Gpu, Link, MigInstance, Port
 from telemetry.metric import Kind, Metric, Table
 from telemetry.wire.frame import Readings, Row
 from telemetry.wire.inventory import Inventory, role_of
+from telemetry.wire.jobs import NodeJobs
 from telemetry.wire.schema import SCHEMA
 
 PREFIX = "kilowatch_"
@@ -122,6 +123,19 @@ def help_of(metric: Metric) -> str:
 def node_pairs(inventory: Inventory, scope: bool = True) -> dict[str, str | None]:
     """Return the labels of every series of a node; none when the scrape target carries them."""
     return {"cluster": inventory.cluster, "node": inventory.node} if scope else {}
+
+
+def unattributed_samples(pairs: Mapping[str, str | None], jobs: NodeJobs) -> Iterator[Sample]:
+    """Yield how many devices of pods have no GPU of a node with some labels, by reason; nothing where all have one."""
+    for source in jobs.sources:
+        for reason, count in source.unattributed.items():
+            yield labels({**pairs, "source": source.name, "reason": reason}), float(count)
+
+
+def unattributed_family(samples: Iterable[Sample]) -> Family:
+    """Return the family of these samples."""
+    text = "Devices that pods hold and no GPU of their node was found for; absent where all were."
+    return Family(f"{PREFIX}unattributed_devices", text, GAUGE, list(samples))
 
 
 def gpu_pairs(inventory: Inventory, gpu: Gpu, scope: bool = True) -> dict[str, str | None]:

@@ -155,6 +155,8 @@ class JobSourceState(msgspec.Struct, frozen=True, kw_only=True):
     """Fault and its cure, in one sentence."""
     since: int = 0
     """ns since 1970."""
+    unattributed: dict[str, int] = {}
+    """Number of devices that pods hold and no GPU of the node could be found for, by reason (docs/kubernetes.md)."""
 
 
 class NodeJobs(msgspec.Struct, frozen=True, kw_only=True):

@@ -212,6 +212,23 @@ async def test_events_are_told_newest_first() -> None:
             assert (status, body["error"]["where"]) == (400, "limit")
 
 
+async def test_a_store_that_can_never_answer_says_what_helps() -> None:
+    """VictoriaMetrics has no InfluxQL: another try would end alike."""
+
+    class Mute(MemoryStore):
+        def history(self, *_: object) -> HistorySeries:
+            raise StoreError("http://vm: it answers no InfluxQL", "Query it in PromQL.")
+
+    view = FakeView()
+    view.store = StoreExecutor(Mute(), view.stats)
+    view.add(inventory("n1"))
+    async with door(view) as client:
+        status, body = await client.json("/api/v1/history?node=n1&metric=node_load_1m")
+    assert (status, body["error"]) == (
+        503, {"where": "store", "what": "http://vm: it answers no InfluxQL", "cure": "Query it in PromQL."},
+    )  # fmt: skip
+
+
 async def test_a_store_that_fails_is_503_with_its_words() -> None:
     """History is gone for a while; the rest goes on."""
 

@@ -18,7 +18,7 @@ from api.jobs import JobPhase, JobReply, JobRow, JobsReply, JobSummary
 from kilowatch.text.jobs import job_lines, summary_lines
 from present import units
 from telemetry.devices import MigInstance
-from telemetry.wire.jobs import GpuProcess, Job, JobKey, NodeJobs
+from telemetry.wire.jobs import GpuProcess, Job, JobKey, JobSourceState, NodeJobs
 from tests.aggregator.fake_view import FakeView, inventory
 from tests.aggregator.http_client import add_token, bearer, door
 from tests.aggregator.test_jobs_usage import KEYS, SECOND, Site
@@ -112,6 +112,26 @@ async def test_a_gpu_s_job_is_a_series_to_join_with_where_it_has_one_holder() ->
         site.send("n0", *both)
         page = (await client.text("/metrics/node/n0"))[1]
         assert "kilowatch_gpu_job_info{" not in page
+
+
+async def test_devices_of_pods_without_a_gpu_are_counted_by_reason_and_told() -> None:
+    view, site = filled()
+    view.fleet = site.fleet
+    gpus = {gpu.uuid for gpu in view.fleet.nodes["n0"].inventory.gpus}
+    states = (
+        JobSourceState(name="processes"),
+        JobSourceState(name="pod-resources", message="pods have devices", unattributed={"unknown_gpu": 2}),
+    )  # fmt: skip
+    message = NodeJobs(session=1, version=50, at=site.wall, sources=states)
+    site.jobs.receive("n0", msgspec.json.encode(message), gpus, site.wall)
+    async with door(view) as client:
+        page = (await client.text("/metrics/node/n0"))[1]
+        web = (await client.text("/nodes/n0", headers=client.bearer))[1]
+    (line,) = [
+        line for line in page.splitlines() if line.startswith("kilowatch_unattributed_devices{")
+    ]
+    assert 'source="pod-resources",reason="unknown_gpu"} 2' in line
+    assert "pod-resources: pods have devices" in web
 
 
 @pytest.mark.parametrize("name", ['my"app', "my\\app", "my\tapp", "my\x1bapp", "x" * 2000])
@@ -313,6 +333,8 @@ async def test_who_may_not_see_persons_can_t_ask_about_them(tmp_path: Path) -> N
         for asked in ("?user=ada", "?user=nobody", "?account=x", "?job=1", "/1", "/nothing"):
             assert (await client.text(f"/api/v1/jobs{asked}"))[0] == 401, asked
             assert (await client.text(f"/api/v1/jobs{asked}", headers=client.bearer))[0] in {200, 404}  # fmt: skip
+        assert (await client.text("/api/v1/nodes/n0/jobs"))[0] == 401
+        assert "ada.py" in (await client.text("/api/v1/nodes/n0/jobs", headers=client.bearer))[1]
 
 
 @pytest.mark.parametrize(

@@ -345,7 +345,9 @@ async def pages(client: Door, headers: dict[str, str]) -> str:
             op.path, ""
         )
         status, body, _ = await client.text(path + query, headers=headers)
-        refused = op.id == "job" and not headers  # whether there is one would tell of its user
+        refused = (
+            op.id in {"job", "nodeJobs"} and not headers
+        )  # whether there is one would tell of its user
         assert status in ({401} if refused else {200, 404, 503}), (path, body)
         found.append(body)
     async with client.session.ws_connect(f"{client.url}/api/v1/stream", headers=headers) as socket:

@@ -393,8 +393,9 @@ def test_victoria_metrics_gets_the_same_readings(tmp_path: Path, victoria: Victo
     while time.monotonic() < deadline and not found:
         found = victoria.series(match)
     assert found[0]["values"] == expected("a", 1, range(20))[:, POWER].tolist()
-    with pytest.raises(StoreError, match="answers no InfluxQL"):
+    with pytest.raises(StoreError, match="answers no InfluxQL") as caught:
         feed.store.history("GPU-a-1", "gpu_power_watts", START, START + 10**9, 0)
+    assert caught.value.cure == "Query it in PromQL, or use the embedded store."
     feed.store.close()
 
 

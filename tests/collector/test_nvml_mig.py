@@ -41,6 +41,17 @@ def shown(ticks: Ticks, row: int) -> dict[str, float | Gap | None]:
             for name, value in zip(NAMES, values, strict=True)}  # fmt: skip
 
 
+async def test_an_instance_has_its_place_where_the_driver_tells_it(fake: FakeDriver) -> None:
+    """Root alone may ask; asked once for each instance, whose place never changes."""
+    fake.mig(0, LARGE | {"placement": 4}, SMALL)
+    async with Ticks(fake) as ticks:
+        await ticks.until(lambda: len(ticks.source.inventory.instances) == 2)
+        assert [each.placement for each in ticks.source.inventory.instances] == [4, None]
+        fake.mig(0, LARGE | {"placement": 5}, SMALL | {"instance": 8, "placement": 2})
+        await ticks.until(lambda: ticks.source.inventory.instances[-1].gpu_instance == 8)
+        assert [each.placement for each in ticks.source.inventory.instances] == [4, 2]
+
+
 async def test_instances_have_rows_of_their_own(fake: FakeDriver) -> None:
     fake.mig(1, LARGE, SMALL)
     async with Ticks(fake) as ticks:

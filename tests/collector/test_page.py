@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from collector.jobs.config import JobsConfig
+from collector.jobs.kubernetes import KubernetesConfig
 from collector.page.metrics_page import MOST_CLIENTS, metrics_page
 from collector.sampling.sampler import Newest
 from collector.service import run_collector
@@ -18,6 +20,7 @@ from tests.brokers import free_port
 from tests.collector.bus import collecting, config_of
 from tests.fakes import FakeSource
 from tests.kit.waiting import until, within
+from tests.kubernetes.kubelet import listening, pod
 
 
 async def ask(port: int, request: bytes) -> tuple[int, bytes]:
@@ -88,6 +91,25 @@ async def test_the_page_shows_readings_and_the_collector_itself(tmp_path: Path) 
         async with within():
             while not await answers():  # noqa: ASYNC110 - a server has no event for us
                 await asyncio.sleep(0.01)
+
+
+async def test_devices_of_pods_without_a_gpu_are_on_the_page_of_their_node(tmp_path: Path) -> None:
+    """Of a real kubelet, by reason, for a Prometheus that asks nodes alone."""
+    port, socket = free_port(), tmp_path / "kubelet.sock"
+    jobs = JobsConfig(kubernetes=KubernetesConfig(socket=socket))
+    config = config_of(
+        BrokerConfig(port=free_port()), tmp_path, metrics_listen=f"127.0.0.1:{port}", interval=0.2, jobs=jobs
+    )  # fmt: skip
+    wanted = 'kilowatch_unattributed_devices{cluster="default",node="n1",source="pod-resources",reason="unknown_gpu"} 1'
+
+    async def told() -> bool:
+        return wanted in (await ask(port, get("/metrics")))[1].decode()
+
+    with listening(socket) as kubelet:
+        kubelet.pods = [pod("p", {"main": [("nvidia.com/gpu", ["GPU-of-another-node"])]})]
+        async with collecting(config, FakeSource()):
+            await until(lambda: listens(port))
+            await until(told)
 
 
 async def test_a_page_answers_to_its_own_names_alone(tmp_path: Path) -> None:

@@ -179,9 +179,9 @@ class FakeDriver(ScriptedDriver):
 
     def mig(self, gpu: int, *parts: Mapping[str, int | str | float]) -> None:
         """Split a GPU into instances, or make it whole again without any. A part has `instance` (its GPU
-        instance) and may have `compute`, `profile`, `slices`, `memory` (MiB), `used`, `processes` and GPM
-        metrics by id (`gpm 2`)."""
-        for key in [key for key in self._facts if key.startswith(f"{gpu} mig")]:
+        instance) and may have `compute`, `profile`, `slices`, `memory` (MiB), `used`, `processes`, `placement` (its
+        first memory slice; told to nobody without) and GPM metrics by id (`gpm 2`)."""
+        for key in [key for key in self._facts if key.startswith((f"{gpu} mig", f"{gpu} nvmlGpuInstance"))]:  # fmt: skip
             del self._facts[key]
         self._put(gpu, "nvmlDeviceGetMigMode", ("u", f"{int(bool(parts))} {int(bool(parts))}"))
         self._put(gpu, "nvmlDeviceGetMaxMigDeviceCount", ("u", "7"))
@@ -206,6 +206,8 @@ class FakeDriver(ScriptedDriver):
             }
             for key, fact in facts.items():
                 self._put(gpu, f"{own} {key}", fact)
+            if "placement" in part:
+                self._put(gpu, f"nvmlGpuInstanceGetInfo/{part['instance']}", ("u", str(part["placement"])))  # fmt: skip
             for key in [key for key in part if key.startswith("gpm ")]:
                 self._put(gpu, f"{key}/{part['instance']}", ("d", str(part[key])))
         self._write()

@@ -94,6 +94,30 @@ nvmlReturn_t nvmlDeviceGetAttributes_v2(nvmlDevice_t device, nvmlDeviceAttribute
     return NVML_SUCCESS;
 }
 
+/* A GPU instance: of those whose place the control file has, as for a user who may ask. */
+static struct nvmlGpuInstance_st {
+    nvmlDevice_t device;
+    unsigned int id;
+} instances[MAX_GPUS][16];
+
+nvmlReturn_t nvmlDeviceGetGpuInstanceById(nvmlDevice_t device, unsigned int id, nvmlGpuInstance_t *out) {
+    ENTER(nvmlDeviceGetGpuInstanceById);
+    fact_t fact;
+    if (id >= 16 || fake_answer(device, "nvmlGpuInstanceGetInfo", (long)id, &fact)) return NVML_ERROR_NO_PERMISSION;
+    *out = &instances[device->index][id];
+    (*out)->device = device, (*out)->id = id;
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlGpuInstanceGetInfo(nvmlGpuInstance_t instance, nvmlGpuInstanceInfo_t *out) {
+    nvmlDevice_t device = instance->device;
+    ANSWER(nvmlGpuInstanceGetInfo, (long)instance->id);
+    memset(out, 0, sizeof *out);
+    out->device = device, out->id = instance->id;
+    out->placement.start = (unsigned int)fact.whole[0], out->placement.size = 1;
+    return NVML_SUCCESS;
+}
+
 /* ---- one GPU: answers that are structs ---- */
 
 nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t *out) {

@@ -149,7 +149,9 @@ case "$*" in
 "annotate node n1 --overwrite kilowatch/drained="*) printf '%s' "${5#*=}" > "$STATE/why" ;;
 "annotate node n1 kilowatch/drained-") rm -f "$STATE/why" ;;
 "get pods --all-namespaces --field-selector spec.nodeName=n1,status.phase!=Succeeded,status.phase!=Failed -o jsonpath="*)
-    printf 'kube-system/proxy-1  {"cpu":"1"}\n'
+    case "$*" in *spec.resourceClaims*metadata.ownerReferences*|*metadata.ownerReferences*spec.resourceClaims*) ;; *) exit 9 ;; esac
+    printf 'kube-system/proxy-1  {"cpu":"1"} owners=DaemonSet claims=\n'
+    printf 'monitoring/exporter-1  {"cpu":"1"} owners=DaemonSet claims=all-gpus\n'
     if [ -s "$STATE/pods" ]; then head -n 1 "$STATE/pods"; sed -i 1d "$STATE/pods"; fi ;;
 "drain n1 --ignore-daemonsets --timeout="*) echo "node/n1 drained" ;;
 *) echo "unexpected: $*"; exit 9 ;;
@@ -194,6 +196,8 @@ def test_a_kubernetes_node_is_cordoned_waited_for_drained_and_uncordoned(kubectl
         'team/train-0  {"nvidia.com/gpu":"8"}\n',
         'team/train-0  {"cpu":"2","nvidia.com/mig-1g.10gb":"1"}\n',
         'team/train-0 {"nvidia.com/gpu.shared":"1"} {"cpu":"1"}\n',
+        'team/train-0  {"cpu":"1"} owners=Job claims=gpus\n',
+        "team/train-0   owners= claims=shared nic\n",
     ],
 )
 def test_pods_that_use_gpus_are_waited_for_and_never_evicted(kubectl: Path, pod: str) -> None:
@@ -202,6 +206,7 @@ def test_pods_that_use_gpus_are_waited_for_and_never_evicted(kubectl: Path, pod:
     assert done.returncode == 1
     assert "team/train-0" in done.stdout
     assert "proxy-1" not in done.stdout
+    assert "exporter-1" not in done.stdout
     assert "drain" not in asked(kubectl)
     assert (kubectl / "cordoned").exists()
 

@@ -1,4 +1,4 @@
-"""A kubelet that speaks real gRPC on a Unix socket, and an API server that speaks TLS.
+"""A kubelet that speaks real gRPC on a Unix socket.
 
 The messages are made by protobuf's own library from the public names and numbers of pod-resources v1, so that
 the collector's reader is held against an encoder that is not ours.
@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import grpc
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
@@ -26,7 +26,7 @@ _FIELDS: dict[str, tuple[tuple[int, str, bool, str], ...]] = {
     "CDIDevice": ((1, "name", False, ""),),
     "ClaimResource": (
         (1, "cdi_devices", True, "CDIDevice"), (2, "driver_name", False, ""),
-        (3, "pool_name", False, ""), (4, "device_name", False, ""),
+        (3, "pool_name", False, ""), (4, "device_name", False, ""), (5, "share_id", False, ""),
     ),
     "DynamicResource": (
         (2, "claim_name", False, ""), (3, "claim_namespace", False, ""),
@@ -67,14 +67,26 @@ Containers = Mapping[str, Sequence[tuple[str, Sequence[str]]]]
 """Resource names and device ids by container."""
 
 
+class Claim(NamedTuple):
+    """A device of a claim."""
+
+    driver: str
+    device: str
+    pool: str = "n1"
+    cdi: str = ""
+    """Its id for the runtime; empty: as NVIDIA's driver makes it."""
+    share: str = ""
+    """Of a device that several claims have parts of."""
+
+
 def pod(
     name: str,
     containers: Containers,
     *,
     namespace: str = "team",
-    claims: Sequence[tuple[str, str]] = (),
+    claims: Sequence[tuple[str, ...]] = (),
 ) -> Any:
-    """Return a pod as the kubelet lists it; `claims`: driver and device of claims of its first container."""
+    """Return a pod as the kubelet lists it; `claims`: of its first container, as `Claim`."""
     made = []
     for number, (container, devices) in enumerate(containers.items()):
         topology = TYPES["TopologyInfo"](nodes=[TYPES["NUMANode"](ID=1)])
@@ -89,12 +101,13 @@ def pod(
                 claim_name="claim", claim_namespace=namespace,
                 claim_resources=[
                     TYPES["ClaimResource"](
-                        driver_name=driver, pool_name="n1", device_name=device,
-                        cdi_devices=[TYPES["CDIDevice"](name=f"k8s.{driver}/claim=1-{device}")],
+                        driver_name=each.driver, pool_name=each.pool, device_name=each.device,
+                        cdi_devices=[TYPES["CDIDevice"](name=each.cdi or f"k8s.{each.driver}/claim=1-{each.device}")],
+                        share_id=each.share,
                     )
                 ],
             )
-            for driver, device in (claims if number == 0 else ())
+            for each in ((Claim(*one) for one in claims) if number == 0 else ())
         ]  # fmt: skip
         made.append(
             TYPES["ContainerResources"](

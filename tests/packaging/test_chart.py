@@ -126,6 +126,20 @@ def test_nothing_is_privileged_unless_asked_for(chart: dict[tuple[str, str], Any
     assert container(asked)["securityContext"]["privileged"] is True
 
 
+def test_the_collector_may_list_pods_and_resource_slices_and_nothing_else() -> None:
+    """And has no token at all where it is not to ask the API server."""
+    objects = rendered()
+    roles = [each for (kind, _), each in objects.items() if kind in {"ClusterRole", "Role"}]
+    assert [each["rules"] for each in roles] == [[
+        {"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]},
+        {"apiGroups": ["resource.k8s.io"], "resources": ["resourceslices"], "verbs": ["list"]},
+    ]]  # fmt: skip
+    without = rendered("collector.api=false")
+    assert not {kind for kind, _ in without} & {"ClusterRole", "Role", "ClusterRoleBinding"}
+    pod = without[("DaemonSet", "kw-collector")]["spec"]["template"]["spec"]
+    assert pod["automountServiceAccountToken"] is False
+
+
 def test_services_and_monitors_find_their_pods_and_ports() -> None:
     objects = rendered(*ALL)
     for kind, name, workload in (

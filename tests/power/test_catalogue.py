@@ -122,6 +122,8 @@ def test_the_report_counts_every_model() -> None:
         ("gpus = []\n", "2x RTX 4090"),
         ("gpus = ['2x RTX 4090', '1x Foo']\n", "tdp_watts"),
         ("gpus = ['2x RTX 4090', '1x A6000']\ntdp_watts = 300\n", "one model"),
+        ("gpus = '2x H200, 2x RTX 4090'\n", 'Write ["2x H200", "2x RTX 4090"]'),
+        ("gpus = '2x H200 + rtx-4090:2'\n", 'Write ["2x H200", "rtx-4090:2"]'),
         ("gpus = '2x RTX 4090'\ntdp_watts = 0\n", "above 0"),
     ],
 )

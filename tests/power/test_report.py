@@ -64,6 +64,11 @@ def test_the_verdict_is_of_the_links_and_not_of_the_name() -> None:
     assert report_of(DGX.replace('h100"\n', 'h100"\nlinked_gpus = 1\n')).verdict == "pile"
     bridged = report_of('[nodes.rig]\ngpus = "2x RTX 3090"\nlinked_gpus = 2\n')
     assert (bridged.verdict, bridged.pools) == ("cluster", ((2, 48),))
+    for board, number, gb in (("MI300X", 8, 1536), ("H200 SXM", 8, 1128)):
+        whole = report_of(f'[nodes.rig]\ngpus = "{number}x {board}"\n')
+        assert (whole.verdict, whole.pools) == ("cluster", ((number, gb),)), "of a chassis, all"
+        part = report_of(f'[nodes.rig]\ngpus = "{number - 1}x {board}"\n')
+        assert (part.verdict, len(part.pools)) == ("pile", number - 1)
     with pytest.raises(ConfigError, match="4 GPUs do not fall into pools of 3"):
         report_of(RIG + "linked_gpus = 3\n")
 

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import random
 import socket
-import ssl
-import subprocess
 import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +14,14 @@ import grpc
 import pytest
 
 from collector.jobs.grpc_call import CallError, call, fields
-from collector.jobs.kubelet import ContainerDevice, container_devices, place
+from collector.jobs.kubelet import ContainerDevice, container_devices
 from collector.jobs.kubernetes import KubernetesConfig, KubernetesJobs
 from collector.jobs.source import JobsAnswer, JobsInput
 from telemetry.devices import Gpu, MigInstance
 from telemetry.errors import ConfigError
 from telemetry.wire.jobs import Precision
 from tests.collector.jobs.given import START, at, process
+from tests.kubernetes.api_server import ApiServer, resource_slice, serving
 from tests.kubernetes.kubelet import TYPES, Kubelet, listening, pod
 
 UUIDS = [f"GPU-00000000-0000-0000-0000-00000000000{number}" for number in range(8)]
@@ -81,59 +78,6 @@ def test_pods_have_the_gpus_that_the_kubelet_gave_them(kubelet: Kubelet, tmp_pat
     assert {job.key.id for job in read(tmp_path).jobs} == {"team/train-0"}
 
 
-@pytest.mark.parametrize(
-    ("device", "gpus", "gpu", "instance"),
-    [
-        (UUIDS[3], GPUS, 3, None),
-        (f"{UUIDS[3]}::11", GPUS, 3, None),
-        (f"MIG-{UUIDS[2]}/5/0", GPUS, 2, 5),
-        ("nvidia1", GPUS, 1, None),
-        ("nvidia1", RENUMBERED, 6, None),
-        ("nvidia0/gi3", GPUS, 0, 3),
-        ("nvidia0/vgpu1", GPUS, 0, None),
-        ("nvidia0/gi3/vgpu1", GPUS, 0, 3),
-        ("gpu.nvidia.com/n1/gpu-5", GPUS, 5, None),
-    ],
-)
-def test_a_device_id_names_its_gpu(
-    device: str, gpus: tuple[Gpu, ...], gpu: int, instance: int | None
-) -> None:
-    assert place(device, gpus) == (UUIDS[gpu], instance)
-
-
-def test_amds_device_plugin_names_gpus_by_their_pci_address() -> None:
-    """As plugins of network adapters do, whose devices are none of ours."""
-    gpus = [Gpu(uuid="GPU-a", index=0, name="AMD Instinct MI300X", pci="0000:05:00.0")]
-    assert place("0000:05:00.0", gpus) == ("GPU-a", None)
-    assert place("0000:19:00.0", gpus) is None
-
-
-@pytest.mark.parametrize(
-    ("device", "gpus"),
-    [
-        ("GPU-ffffffff-0000-0000-0000-000000000000", GPUS),  # of another node
-        (
-            "MIG-b6ba6b2a-1cd4-5f1e-9a4c-1f2b3c4d5e6f",
-            GPUS,
-        ),  # an instance of which the driver says nothing
-        ("nvidia9", GPUS),
-        ("gpu.nvidia.com/n1/gpu-5", RENUMBERED),  # index or minor number? releases differ
-        ("gpu.nvidia.com/n1/gpu-0-mig-1g10gb-19-0", GPUS),
-    ],
-)
-def test_a_gpu_that_can_not_be_told_is_not_guessed(
-    kubelet: Kubelet, tmp_path: Path, device: str, gpus: tuple[Gpu, ...]
-) -> None:
-    with pytest.raises(KeyError):
-        place(device, gpus)
-    parts = device.split("/")
-    claims = [(parts[0], parts[2])] if parts[0] == "gpu.nvidia.com" else []
-    kubelet.pods = [pod("odd", {"main": [] if claims else [(WHOLE, [device])]}, claims=claims)]
-    answer = read(tmp_path, JobsInput(at=START, node="n1", gpus=gpus))
-    assert answer.allocations == ()
-    assert "no GPU of this node's inventory: " in answer.state.message
-
-
 def test_an_instance_is_of_the_gpu_that_the_driver_says(kubelet: Kubelet, tmp_path: Path) -> None:
     part = MigInstance(
         uuid="MIG-b6ba6b2a-1cd4-5f1e-9a4c-1f2b3c4d5e6f", gpu=UUIDS[2], gpu_instance=7
@@ -142,11 +86,6 @@ def test_an_instance_is_of_the_gpu_that_the_driver_says(kubelet: Kubelet, tmp_pa
     answer = read(tmp_path, JobsInput(at=START, node="n1", gpus=GPUS, instances=(part,)))
     assert held(answer) == {("team/part", "main", "2", 7)}
     assert answer.state.message == ""
-
-
-@pytest.mark.parametrize("device", ["mlx5_0", "tpu-1", "", "nvidia", "gpu.amd.com/n1/gpu-1"])
-def test_devices_of_other_kinds_are_nothing_to_us(device: str) -> None:
-    assert place(device, GPUS) is None
 
 
 def test_a_claim_names_its_gpu(kubelet: Kubelet, tmp_path: Path) -> None:
@@ -178,70 +117,11 @@ def test_a_process_belongs_to_the_only_pod_that_has_its_gpu(
 # -- The API server ------------------------------------------------------------------------------
 
 
-class ApiServer:
-    """Lists pods over TLS to whoever has the token."""
-
-    def __init__(self, folder: Path) -> None:
-        """Make a certificate and a token in a folder."""
-        self.items: list[dict[str, Any]] = []
-        self.slices: dict[str, list[dict[str, Any]]] = {}
-        """Resource slices by the version of their group; others are not there."""
-        self.status = 200
-        self.asked: list[str] = []
-        self.authority, key = folder / "ca.crt", folder / "key.pem"
-        subprocess.run(
-            ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
-             "-keyout", key, "-out", self.authority, "-days", "2", "-subj", "/CN=api",
-             "-addext", "subjectAltName=IP:127.0.0.1"],
-            check=True, capture_output=True,
-        )  # fmt: skip
-        self.token = folder / "token"
-        self.token.write_text("secret\n")
-        outer = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                outer.asked.append(self.path)
-                right = self.headers["Authorization"] == "Bearer secret"
-                items, status = outer.items, outer.status
-                if self.path.startswith("/apis/resource.k8s.io/"):
-                    version = self.path.split("/")[3]
-                    items = outer.slices.get(version, [])
-                    status = status if version in outer.slices else 404
-                body = json.dumps({"kind": "List", "items": items}).encode()
-                self.send_response(status if right else 401)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-                """Stay silent."""
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(self.authority, key)
-        self.server.socket = context.wrap_socket(self.server.socket, server_side=True)
-
-    def settings(self) -> dict[str, Any]:
-        """Return the settings that lead here."""
-        return {
-            "api": True, "server": f"https://127.0.0.1:{self.server.server_address[1]}",
-            "token_file": self.token, "authority_file": self.authority,
-        }  # fmt: skip
-
-
 @pytest.fixture
 def api(tmp_path: Path) -> Iterator[ApiServer]:
     """Start an API server."""
-    running = ApiServer(tmp_path)
-    thread = threading.Thread(target=running.server.serve_forever)
-    thread.start()
-    try:
+    with serving(tmp_path) as running:
         yield running
-    finally:
-        running.server.shutdown()
-        running.server.server_close()
-        thread.join()
 
 
 def item(name: str, uid: str = POD, **more: Any) -> dict[str, Any]:
@@ -288,43 +168,148 @@ def test_the_api_server_says_whose_a_pod_is_and_when_it_began(
     assert {bool(a.end) for a in answer.allocations if a.job.id == "team/done"} == {True}
 
 
-def slices(*devices: tuple[str, str], basic: bool = False) -> list[dict[str, Any]]:
-    """Return what a driver publishes of its devices: name and UUID of each."""
-    rows = []
-    for name, uuid in devices:
-        facts = {"uuid": {"string": uuid}, "index": {"int": 9}, "productName": {"string": "H100"}}
-        rows.append({"name": name, **({"basic": {"attributes": facts}} if basic else {"attributes": facts})})  # fmt: skip
-    spec = {"driver": "gpu.nvidia.com", "nodeName": "n1", "pool": {"name": "n1", "generation": 1}, "devices": rows}  # fmt: skip
-    return [{"metadata": {"name": "n1-gpu"}, "spec": spec}]
+def questions(api: ApiServer) -> int:
+    """Return how often resource slices were asked for."""
+    return sum("resourceslices" in path for path in api.asked)
 
 
-@pytest.mark.parametrize(
-    ("version", "basic"), [("v1", False), ("v1beta2", False), ("v1beta1", True)]
-)
-def test_a_claim_has_the_gpu_that_its_driver_publishes(
-    kubelet: Kubelet, api: ApiServer, tmp_path: Path, version: str, basic: bool
+def test_slices_are_asked_for_when_a_device_is_new_and_now_and_then(
+    kubelet: Kubelet, api: ApiServer, tmp_path: Path
 ) -> None:
-    """Whatever its number, and an instance of MIG; asked for when a device is new."""
-    part = MigInstance(
-        uuid="MIG-b6ba6b2a-1cd4-5f1e-9a4c-1f2b3c4d5e6f", gpu=UUIDS[2], gpu_instance=7
-    )
-    api.slices[version] = slices(
-        ("gpu-5", UUIDS[1]), ("gpu-2-mig-1g10gb-19-0", part.uuid), ("gpu-6", UUIDS[6]), basic=basic
-    )
+    """A driver that starts anew may name its devices otherwise: an older generation of its pool holds no more."""
+    first = {"gpu-5": {"uuid": UUIDS[1]}, "gpu-6": {"uuid": UUIDS[6]}}
+    api.slices["v1"] = [resource_slice(first), resource_slice({"gpu-5": {}}, node="n2")]
     kubelet.pods = [
         pod("whole", {"main": []}, claims=[("gpu.nvidia.com", "gpu-5")]),
-        pod("part", {"main": []}, claims=[("gpu.nvidia.com", "gpu-2-mig-1g10gb-19-0")]),
         pod("nic", {"main": []}, claims=[("dra.net", "mlx5_0")]),
     ]
     source = KubernetesJobs(KubernetesConfig(socket=tmp_path / "kubelet.sock", **api.settings()))
-    given = JobsInput(at=START, node="n1", gpus=RENUMBERED, instances=(part,))
-    answer = source.read(given)
-    assert answer.state.message == ""
-    assert held(answer) == {("team/whole", "main", "1", None), ("team/part", "main", "2", 7)}
-    asked = [path for path in api.asked if "resourceslices" in path]
-    assert asked[-1] == f"/apis/resource.k8s.io/{version}/resourceslices?fieldSelector=spec.nodeName%3Dn1"  # fmt: skip
-    source.read(given)
-    assert len([path for path in api.asked if "resourceslices" in path]) == len(asked)
+
+    def asked(seconds: float) -> JobsAnswer:
+        return source.read(JobsInput(at=at(seconds), node="n1", gpus=RENUMBERED))
+
+    assert held(asked(0)) == {("team/whole", "main", "1", None)}
+    assert [path for path in api.asked if "resourceslices" in path] == [
+        "/apis/resource.k8s.io/v1/resourceslices?fieldSelector=spec.nodeName%3Dn1"
+    ]
+    asked(29)
+    assert questions(api) == 1, "the network card is in no slice: not at every look"
+    asked(30)
+    assert questions(api) == 2
+    api.slices["v1"].append(resource_slice({"mlx5_0": {}}, driver="dra.net"))
+    asked(60)
+    kubelet.pods.append(pod("late", {"main": []}, claims=[("gpu.nvidia.com", "gpu-6")]))
+    assert ("team/late", "main", "6", None) in held(asked(65))
+    assert questions(api) == 3, "it was published before anybody claimed it"
+    second = {"gpu-5": {"uuid": UUIDS[2]}, "gpu-6": {"uuid": UUIDS[6]}}
+    api.slices["v1"].insert(0, resource_slice(second, generation=2))
+    assert ("team/whole", "main", "1", None) in held(asked(359))
+    assert ("team/whole", "main", "2", None) in held(asked(360))
+    assert questions(api) == 4
+
+
+def test_a_claim_that_moves_is_where_it_is_now(
+    kubelet: Kubelet, api: ApiServer, tmp_path: Path
+) -> None:
+    """To another pod, and to another device; while the API server is away, what it had said holds."""
+    devices = {f"gpu-{n}": {"uuid": uuid} for n, uuid in enumerate(UUIDS)}
+    api.slices["v1"] = [resource_slice(devices)]
+    source = KubernetesJobs(KubernetesConfig(socket=tmp_path / "kubelet.sock", **api.settings()))
+
+    def asked(seconds: float, name: str, device: str) -> JobsAnswer:
+        kubelet.pods = [pod(name, {"main": []}, claims=[("gpu.nvidia.com", device)])]
+        return source.read(JobsInput(at=at(seconds), node="n1", gpus=RENUMBERED))
+
+    assert held(asked(0, "a", "gpu-5")) == {("team/a", "main", "5", None)}
+    assert held(asked(5, "b", "gpu-5")) == {("team/b", "main", "5", None)}
+    api.status = 503
+    answer = asked(400, "b", "gpu-4")
+    assert held(answer) == {("team/b", "main", "4", None)}
+    assert "the API server answers 503" in answer.state.message
+    api.status = 200
+    assert answer.state.state == "reading", "nothing is missed"
+    assert asked(431, "b", "gpu-4").state.message == ""
+    api.status = 503
+    assert asked(440, "c", "gpu-3").state.state == "reading", "published before"
+    again = KubernetesJobs(KubernetesConfig(socket=tmp_path / "kubelet.sock", **api.settings()))
+    answer = again.read(JobsInput(at=at(450), node="n1", gpus=RENUMBERED))
+    assert answer.allocations == ()
+    assert answer.state.state == "failing", "the claim of before has not ended by that"
+
+
+def test_a_kubelet_that_starts_anew_is_asked_at_its_new_socket(tmp_path: Path) -> None:
+    source = KubernetesJobs(KubernetesConfig(socket=tmp_path / "kubelet.sock"))
+    given = JobsInput(at=START, node="n1", gpus=GPUS)
+    states = []
+    for number in (1, 2):
+        with listening(tmp_path / "kubelet.sock") as running:
+            running.pods = [pod("p", {"main": []}, claims=[("gpu.nvidia.com", f"gpu-{number}")])]
+            answer = source.read(given)
+            assert held(answer) == {("team/p", "main", str(number), None)}
+        answer = source.read(given)
+        assert answer.allocations == ()
+        states.append(answer.state.state)
+    assert set(states) <= {"absent", "failing"}, "nothing is ended by that"
+
+
+ALIKE = tuple(
+    MigInstance(uuid=f"MIG-{n}", gpu=UUIDS[2], gpu_instance=n, profile="1g.10gb") for n in (7, 8, 9)
+)
+
+
+def test_instances_alike_are_told_apart_by_their_processes_and_then_by_what_is_left(
+    kubelet: Kubelet, api: ApiServer, tmp_path: Path
+) -> None:
+    """Partitions that a driver makes for claims have no UUID in its slices; what was told holds while it is claimed."""
+    names = [f"gpu-5-mig-1g10gb-19-{place}" for place in (0, 1, 2)]
+    facts = {"type": "mig", "parentUUID": UUIDS[2], "profile": "1g.10gb"}
+    api.slices["v1"] = [resource_slice(dict.fromkeys(names, facts))]
+    uids = {name: f"{number}" * 8 + POD[8:] for number, name in enumerate("abc")}
+    api.items = [item(name, uid) for name, uid in uids.items()]
+    source = KubernetesJobs(KubernetesConfig(socket=tmp_path / "kubelet.sock", **api.settings()))
+
+    def asked(pods: str, instances: tuple[MigInstance, ...] = ALIKE, **used: int) -> JobsAnswer:
+        kubelet.pods = [
+            pod(name, {"main": []}, claims=[("gpu.nvidia.com", names["abc".index(name)])])
+            for name in pods
+        ]
+        processes = tuple(
+            process(10 + number, gpu=UUIDS[2], instance=number, cgroup=CGROUP.replace("0fba5f6e", uids[name][:8]))
+            for name, number in used.items()
+        )  # fmt: skip
+        given = JobsInput(at=START, node="n1", gpus=RENUMBERED, instances=instances, processes=processes)  # fmt: skip
+        return source.read(given)
+
+    assert held(asked("a", ALIKE[:1])) == {("team/a", "main", "2", 7)}, "there is one only"
+    answer = asked("ab", ALIKE[:1])
+    assert answer.state.unattributed == {"ambiguous_instance": 1}, "the second is not listed yet"
+    assert held(asked("ab", ALIKE[:2])) == {("team/a", "main", "2", 7), ("team/b", "main", "2", 8)}
+    asked("")
+    assert held(asked("ab", ALIKE[:1])) == set(), "it is of one of them"
+    asked("")
+    answer = asked("abc")
+    assert answer.allocations == ()
+    assert answer.state.unattributed == {"ambiguous_instance": 3}
+    assert "one of several instances alike, and no process says which" in answer.state.message
+    answer = asked("abc", b=7)
+    assert held(answer) == {("team/b", "main", "2", 7)}
+    assert answer.state.unattributed == {"ambiguous_instance": 2}
+    every = {("team/b", "main", "2", 7), ("team/c", "main", "2", 8), ("team/a", "main", "2", 9)}
+    assert held(asked("abc", c=8)) == every
+    assert held(asked("abc")) == every
+    assert held(asked("ac")) == every - {("team/b", "main", "2", 7)}
+
+
+def test_the_processes_of_a_pod_whose_device_has_no_gpu_here_are_its_own(
+    kubelet: Kubelet, api: ApiServer, tmp_path: Path
+) -> None:
+    kubelet.pods = [pod("odd", {"main": []}, claims=[("gpu.nvidia.com", "gpu-5")])]
+    api.items = [item("odd", owner=("Job", "train"))]
+    given = JobsInput(at=START, node="n1", gpus=RENUMBERED, processes=(process(10, gpu=UUIDS[0], cgroup=CGROUP),))  # fmt: skip
+    answer = read(tmp_path, given, **api.settings())
+    assert answer.state.unattributed == {"ambiguous_number": 1}
+    assert {each[0]: its.job.id for each, its in answer.owners.items()} == {10: "team/odd"}
+    assert [job.owner for job in answer.jobs] == ["Job/train"]
 
 
 def test_a_claim_of_a_driver_that_publishes_nothing_is_not_guessed(
@@ -338,7 +323,7 @@ def test_a_claim_of_a_driver_that_publishes_nothing_is_not_guessed(
     given = JobsInput(at=START, node="n1", gpus=RENUMBERED)
     answer = read(tmp_path, given, **api.settings())
     assert held(answer) == {("team/one", "main", "0", None)}
-    assert "no resource slices: claims are not known; pods have devices that are no GPU" in answer.state.message  # fmt: skip
+    assert "no resource slices: claims are not known; pods have devices without a GPU here (index of one GPU" in answer.state.message  # fmt: skip
     api.slices["v1"] = [{"spec": None}]
     assert "no list of resource slices" in read(tmp_path, given, **api.settings()).state.message
 
