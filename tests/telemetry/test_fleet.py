@@ -145,7 +145,8 @@ def test_a_column_is_a_copy_unless_it_is_borrowed_for_one_instant() -> None:
         borrowed[0] = 1.0
     store(fleet, "b", 8.0, now=104.0)
     late = fleet.column("gpu_power_watts", 104.0, {})
-    assert gaps_of(late).tolist() == [Gap.STALE, 255] and late[1] == 8.0
+    assert gaps_of(late).tolist() == [Gap.STALE, 255]
+    assert late[1] == 8.0
     assert fleet.reading("gpu_power_watts", 0, 103.0) == 7.0, "a stale reading stays in the fleet"
 
 
