@@ -197,7 +197,7 @@ def test_a_kubernetes_node_is_cordoned_waited_for_drained_and_uncordoned(kubectl
         'team/train-0  {"cpu":"2","nvidia.com/mig-1g.10gb":"1"}\n',
         'team/train-0 {"nvidia.com/gpu.shared":"1"} {"cpu":"1"}\n',
         'team/train-0  {"cpu":"1"} owners=Job claims=gpus\n',
-        'team/train-0   owners= claims=shared nic\n',
+        "team/train-0   owners= claims=shared nic\n",
     ],
 )
 def test_pods_that_use_gpus_are_waited_for_and_never_evicted(kubectl: Path, pod: str) -> None:
