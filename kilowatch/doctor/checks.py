@@ -29,6 +29,7 @@ from telemetry.errors import BusError, ConfigError, KilowattError
 from telemetry.files import local_token
 from telemetry.text import counted
 from telemetry.text.connection_faults import NOBODY
+from telemetry.wire.jobs import JobSourceState
 from telemetry.wire.mqtt import BrokerConfig, client_id, connect
 
 _NO_BROKER = "apt-get install mosquitto && systemctl start mosquitto; one machine alone: kilowatch run brings its own"
@@ -130,9 +131,9 @@ async def gpu_processes(settings: Settings) -> DoctorFinding:
     if inventory.driver_state != "up":
         text = "who uses the GPUs is not known while the driver is not up"
         return DoctorFinding(subject=subject, level="warning", text=text)
-    problems = [each for each in found.sources if each.state in {"no permission", "failing"}]
+    problems = [each for each in found.sources if each.state in {"no permission", "failing"} or each.unattributed]  # fmt: skip
     if problems:
-        text = "; ".join(f"{each.name}: {each.state}" for each in problems)
+        text = "; ".join(f"{each.name}: {_trouble(each)}" for each in problems)
         cure = " ".join(each.message for each in problems)
         return DoctorFinding(subject=subject, level="warning", text=text, cure=cure)
     hidden = sum(bool(each.hidden) for each in found.processes)
@@ -141,6 +142,11 @@ async def gpu_processes(settings: Settings) -> DoctorFinding:
     absent = [each.name for each in found.sources if each.state == "absent"]
     text += f"; not here: {', '.join(absent)}" if absent else ""
     return DoctorFinding(subject=subject, level="ok", text=text)
+
+
+def _trouble(source: JobSourceState) -> str:
+    missed = sum(source.unattributed.values())
+    return f"{counted(missed, 'device')} of pods without a GPU here" if missed else source.state
 
 
 def kernel_log(settings: Settings, path: Path = Path("/dev/kmsg")) -> DoctorFinding:

@@ -58,6 +58,8 @@ MOST_EVENTS = 256
 MOST_FACTS = 256
 """Facts of a host; also the values in the details of an event."""
 MOST_SOURCES = 64
+MOST_REASONS = 16
+"""Reasons for which devices of a source are not attributed."""
 """Sources of jobs of a node."""
 MOST_TEXT = 1024
 """Characters of any text, a raw line of the kernel log among them; longer ones are cut."""
@@ -337,6 +339,7 @@ def _check_instances(instances: Sequence[MigInstance], gpus: AbstractSet[Hashabl
             raise WireError("malformed", f"{where} is of no GPU of the inventory")
         _within(f"{where}.gpu_instance", each.gpu_instance, 0, MOST_INDEX)
         _within(f"{where}.compute_instance", each.compute_instance, 0, MOST_INDEX)
+        _within(f"{where}.placement", each.placement, 0, MOST_INDEX)
         _within(f"{where}.memory_bytes", each.memory_bytes, 0, MOST_BYTES)
         _within(f"{where}.multiprocessors", each.multiprocessors, 0, MOST_INDEX)
 
@@ -377,7 +380,11 @@ def decode_jobs(payload: bytes) -> NodeJobs:
     _bounded("sources", found.sources, MOST_SOURCES)
     _check_unique("sources", (source.name for source in found.sources))
     for source in found.sources:
-        _within(f"source {source.name}: since", source.since, 0, WHOLE_END - 1)
+        where = f"source {source.name}"
+        _within(f"{where}: since", source.since, 0, WHOLE_END - 1)
+        _bounded(f"{where}: unattributed", source.unattributed, MOST_REASONS)
+        for reason, count in source.unattributed.items():
+            _within(f"{where}: unattributed {reason}", count, 0, MOST_COUNT)
     _check_unique("jobs", (job.key for job in found.jobs))
     for job in found.jobs:
         _check_job(job)

@@ -10,6 +10,7 @@ import pytest
 from kilowatch.doctor.checks import gpu_processes
 from kilowatch.settings import load
 from tests.fake_nvml import FakeDriver
+from tests.kubernetes.kubelet import listening, pod
 
 pytestmark = pytest.mark.systems
 
@@ -47,3 +48,16 @@ async def test_a_list_that_is_refused_is_a_warning_with_its_cure(
     assert "only root may see them" in found.cure
     path.write_text("[jobs]\nenabled = false\n")
     assert (await gpu_processes(load(path, {}))).text == "switched off: jobs.enabled = false"
+
+
+async def test_devices_of_pods_that_no_gpu_was_found_for_are_a_warning(
+    fake: FakeDriver, tmp_path: Path
+) -> None:
+    fake.processes(0)
+    path, socket = tmp_path / "k.toml", tmp_path / "kubelet.sock"
+    path.write_text(f'[jobs]\nsame_pids = true\n[jobs.kubernetes]\nsocket = "{socket}"\n')
+    with listening(socket) as kubelet:
+        kubelet.pods = [pod("p", {"main": [("nvidia.com/gpu", [fake.uuid(0), "nvidia7"])]})]
+        found = await gpu_processes(load(path, {}))
+    assert (found.level, found.text) == ("warning", "pod-resources: 1 device of pods without a GPU here")  # fmt: skip
+    assert "no GPU of this node's inventory): nvidia7" in found.cure

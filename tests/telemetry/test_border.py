@@ -302,6 +302,11 @@ def jobs(**change: object) -> NodeJobs:
         ({"processes": [{**PROCESS, "job": {**JOB, "id": ""}}]}, "without an id"),
         ({"sources": [{"name": "process"}] * 2}, "sources: two of one name"),
         ({"sources": [{"name": f"s{n}"} for n in range(65)]}, "sources: 65; at most 64"),
+        (
+            {"sources": [{"name": "s", "unattributed": {f"r{n}": 1 for n in range(17)}}]},
+            "source s: unattributed: 17; at most 16",
+        ),
+        ({"sources": [{"name": "s", "unattributed": {"r": -1}}]}, "source s: unattributed r"),
         ({"sources": [{"name": "process", "message": "x" * 70_000}]}, "at most 65536"),
     ],
 )
