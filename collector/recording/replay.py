@@ -171,6 +171,8 @@ class RecordingSource:
             driver_message=found.driver_message,
             gpus=found.gpus,
             links=found.links,
+            ports=found.ports,
+            instances=found.instances,
             pools=found.pools,
         )
 

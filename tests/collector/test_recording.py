@@ -19,13 +19,21 @@ from collector.recording.file import (
 )
 from collector.recording.replay import RecordingSource, translated
 from collector.sampling.sampler import BOTH, FAST
-from telemetry.devices import Event
+from telemetry.devices import PORT_PREFIX, Event, MigInstance, Port
 from telemetry.errors import ConfigError, KilowattError, SourceError
 from telemetry.gap import Gap, reason_of
 from telemetry.wire import frame
 from telemetry.wire import inventory as messages
 from telemetry.wire.inventory import Inventory
-from telemetry.wire.schema import GPU_FAST, GPU_SLOW, SCHEMA, Block, Schema
+from telemetry.wire.schema import (
+    GPU_FAST,
+    GPU_SLOW,
+    INSTANCE_SLOW,
+    PORT_SLOW,
+    SCHEMA,
+    Block,
+    Schema,
+)
 from telemetry.wire.topics import Topic
 from tests.brokers import Mosquitto
 from tests.collector.bus import collecting, config_of
@@ -163,6 +171,37 @@ async def test_a_replay_gives_frame_after_frame_and_begins_again(tmp_path: Path)
     events = source.drain_events()
     assert [(event.kind, event.gpu) for event in events] == [("xid", "GPU-0001")] * 2
     assert await play(source, range(1010, 1014)) == [value(tick, 1, 0) for tick in range(4)]
+    await source.close()
+
+
+async def test_a_node_with_ports_and_parts_of_gpus_lives_again(tmp_path: Path) -> None:
+    """Each of its slow readings had no row of theirs to go to, and was a gap as a whole."""
+    path = tmp_path / "a.kwrec"
+    what = msgspec.structs.replace(
+        FakeSource(2).inventory,
+        node="n1",
+        nvml_version="13.580",
+        ports=(Port(id=f"{PORT_PREFIX}n1:0000:19:00.0/1", adapter="mlx5_0", number=1),),
+        instances=(MigInstance(uuid="MIG-1", gpu="GPU-0001", gpu_instance=1),),
+    )
+    counts = {GPU_FAST: 2, GPU_SLOW: 2, PORT_SLOW: 1, INSTANCE_SLOW: 1}
+    blocks = [
+        frame.pack(
+            number, [[value(0, row, 0)] * len(SCHEMA.blocks[number].names) for row in range(rows)]
+        )
+        for number, rows in counts.items()
+    ]
+    found = frame.Frame(SCHEMA.id, 5, 0, 0, tuple(blocks))
+    write(path, [RecordedMessage(0, Topic.INVENTORY, "n1", messages.encode(what)),
+                 RecordedMessage(0, Topic.FRAME, "n1", frame.encode(found))])  # fmt: skip
+    source = RecordingSource(path)
+    await source.open()
+    rows = await source.read(BOTH, 1000, 0, 1.0)
+    assert {number: [row[0] for row in rows[number]] for number in counts} == {
+        GPU_FAST: [0.0, 100.0], GPU_SLOW: [0.0, 100.0], PORT_SLOW: [0.0], INSTANCE_SLOW: [0.0],
+    }  # fmt: skip
+    assert (source.inventory.ports, source.inventory.instances) == (what.ports, what.instances)
+    assert source.inventory.nvml_version == "13.580"
     await source.close()
 
 
