@@ -9,10 +9,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import base64
+import hashlib
 import subprocess
 import sys
 import tempfile
 import urllib.request
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -85,6 +87,10 @@ WEB: dict[str, tuple[str, str, str, str]] = {
     "circuits": ("fleet", "phone", "/circuits", "Circuits on a phone"),
 }
 """Web pages: scenario, size, path (empty: the worst incident), and what each is."""
+SHOWN = {"top": ("tui", "present", "api"), "web": ("aggregator/web", "present", "api")}
+"""Folders of the sources that make what a picture shows, by the first word of its name."""
+_STAMP = b"kilowatch sources\0"
+"""Key of the text in a picture, behind which its stamp stands."""
 _WORST = "document.querySelector('table.incidents tbody a').getAttribute('href')"
 
 
@@ -164,6 +170,33 @@ async def draw_web(url: str, seconds: float, names: Sequence[str]) -> dict[str, 
     return drawn
 
 
+def stamp(name: str, root: Path = PICTURES.parents[1]) -> str:
+    """Return the hash of the sources that a picture of this name shows, in a tree."""
+    found = hashlib.sha256()
+    folders = [root / folder for folder in SHOWN[name.partition("-")[0]]]
+    for path in sorted(
+        path
+        for folder in folders
+        for path in folder.rglob("*.*")
+        if path.suffix in {".py", ".css", ".tcss", ".js", ".svg"}
+    ):
+        found.update(path.relative_to(root).as_posix().encode() + path.read_bytes())
+    return found.hexdigest()
+
+
+def stamped(picture: bytes, text: str) -> bytes:
+    """Return a PNG with its stamp, as a text before its end."""
+    chunk = b"tEXt" + _STAMP + text.encode()
+    length, check = len(chunk) - 4, zlib.crc32(chunk)
+    return picture[:-12] + length.to_bytes(4) + chunk + check.to_bytes(4) + picture[-12:]
+
+
+def stamp_of(picture: bytes) -> str:
+    """Return the stamp of a PNG; "" where it has none."""
+    _, key, rest = picture.rpartition(b"tEXt" + _STAMP)
+    return rest[:-16].decode() if key else ""
+
+
 def page(scenarios: Sequence[str]) -> str:
     """Write the page that shows them all."""
     lines = ["# Screens", "", "Made by `make screens` from seeded demos; do not edit.", ""]
@@ -203,13 +236,13 @@ def main(arguments: list[str]) -> int:
             drawn = asyncio.run(draw_web(url, options.seconds, here)) if here else {}
             for name, shot in drawn.items():
                 path = PICTURES / f"web-{name}.png"
-                path.write_bytes(small(shot))
+                path.write_bytes(stamped(small(shot), stamp(path.name)))
                 print(f"wrote {path.relative_to(PICTURES.parents[1])}")  # noqa: T201
             for number, size in enumerate(SIZES if screens else ()):
                 seconds = options.seconds if number == 0 else 4.0
                 for name, svg in asyncio.run(draw(url, size, seconds, screens)).items():
                     path = PICTURES / picture(scenario, name, size)
-                    path.write_bytes(small(png(svg)))
+                    path.write_bytes(stamped(small(png(svg)), stamp(path.name)))
                     print(f"wrote {path.relative_to(PICTURES.parents[1])}")  # noqa: T201
     PAGE.write_text(page(list(SCENARIOS)))
     return 0

@@ -74,7 +74,7 @@ async def press_until(pilot: Pilot[None], *keys: str, holds: Callable[[str], boo
     return await until(pilot, holds)
 
 
-@pytest.mark.parametrize("size", [(80, 24), (160, 50), (61, 17)])
+@pytest.mark.parametrize("size", [(80, 24), (160, 50), (61, 17), (300, 100)])
 async def test_the_overview_shows_the_fleet_and_nothing_is_too_wide(size: tuple[int, int]) -> None:
     async with staged(size) as (pilot, _, _stage):
         text = await until(pilot, lambda text: "has fallen off the bus" in text or size[0] < 80)
