@@ -14,7 +14,9 @@ from aggregator.config import AggregatorConfig
 from kilowatch import settings
 from kilowatch.cli.arguments import settings_option
 from kilowatch.output import echo
+from kilowatch.stack.ports import is_free
 from telemetry.errors import ConfigError
+from telemetry.files import local_token
 from telemetry.text import counted
 
 if TYPE_CHECKING:
@@ -24,6 +26,24 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 HOME = "127.0.0.1:9400"
 """Address of an aggregator with default settings."""
+NEAREST = f"the one that this user runs here, else {HOME}"
+"""The aggregator that is asked where none is named."""
+
+
+def home() -> str:
+    """Return the address of the aggregator to ask where none is named. Raises `UsageError` where several could be
+    meant."""
+    host, _, port = HOME.rpartition(":")
+    found = [
+        f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        for host, port in local_token.running()
+    ]
+    if not found or HOME in found or not is_free(host, int(port)):  # of another user: a service
+        return HOME
+    if len(found) > 1:
+        raise click.UsageError(f"Several aggregators run here: {', '.join(found)}. Name one.")
+    echo(f"Asking the aggregator that runs here, {found[0]}.", err=True)
+    return found[0]
 
 
 def trust(ca: Path) -> None:
@@ -63,7 +83,7 @@ def aggregator_options(command: Command) -> Command:
         click.option(
             "--http",
             metavar="HOST:PORT",
-            help="A running aggregator. [default: aggregator.listen]",
+            help=f"A running aggregator. [default: aggregator.listen, else {NEAREST}]",
         ),
     ):
         command = option(command)
@@ -140,6 +160,8 @@ def _reachable(aggregator: AggregatorConfig) -> str:
     """Return the URL of an aggregator: its address in the settings, else one of this machine."""
     if aggregator.tls_cert is not None:  # a certificate is for a name
         return f"https://{aggregator.address or aggregator.listen}"
+    if aggregator.listen == HOME:
+        return web_address(home())
     host, _, port = aggregator.listen.rpartition(":")
     near = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "[::]": "[::1]"}.get(host, host)  # noqa: S104
     return f"http://{near}:{port}"

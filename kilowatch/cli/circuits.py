@@ -13,7 +13,7 @@ import msgspec
 
 from alerts.message.text import clean
 from api.power import CircuitsReply, PlanRequest, PlanResult, PowerReply, RowsReply
-from kilowatch.cli.aggregator import HOME, address_argument, ca_option, web_address
+from kilowatch.cli.aggregator import NEAREST, address_argument, ca_option, home, web_address
 from kilowatch.cli.arguments import lose_option
 from kilowatch.clients.api import ApiClient, read_token
 from kilowatch.output import echo, echo_json, print_json
@@ -29,7 +29,7 @@ from telemetry.errors import KilowattError
 
 @click.command()
 @address_argument
-@click.option("--http", metavar="HOST:PORT", help=f"The same as ADDRESS. [default: {HOME}]")
+@click.option("--http", metavar="HOST:PORT", help=f"The same as ADDRESS. [default: {NEAREST}]")
 @ca_option
 @click.option("--token-file", type=click.Path(dir_okay=False, path_type=Path), help="File with the aggregator's token, where it requires one.")  # fmt: skip
 @lose_option("What the loss of circuits, panels, transformers, UPSs, transfer switches or sources puts on the others, from the present load.")  # fmt: skip
@@ -40,7 +40,7 @@ def circuits(
 ) -> None:
     """Show every circuit: load, limits, headroom, heat of the breaker, and time to trip. ADDRESS is
     the aggregator's."""
-    api = ApiClient(web_address(http or HOME), read_token(token_file))
+    api = ApiClient(web_address(http or home()), read_token(token_file))
     if lose and watch:
         raise click.UsageError("--lose is asked once: leave --watch out.")
     if lose:

@@ -10,7 +10,7 @@ import msgspec
 from api.bill import MonthBill
 from api.report import Report
 from api.use import BY, UseReply
-from kilowatch.cli.aggregator import HOME, address_argument, ca_option, web_address
+from kilowatch.cli.aggregator import NEAREST, address_argument, ca_option, home, web_address
 from kilowatch.cli.power import read_site
 from kilowatch.clients.api import ApiClient, read_token
 from kilowatch.output import echo, print_json
@@ -28,7 +28,7 @@ from power.report.report import describe, times_cheaper
     type=click.Path(dir_okay=False, path_type=Path),
     help="A configured cluster: TOML file with nodes, at the top or in a [power] section.",
 )
-@click.option("--http", metavar="HOST:PORT", help=f"The same as ADDRESS. [default: {HOME}]")
+@click.option("--http", metavar="HOST:PORT", help=f"The same as ADDRESS. [default: {NEAREST}]")
 @click.option("--compare", metavar="FILE|HOST:PORT", help="Another cluster to compare with.")
 @click.option("--days", type=click.IntRange(1, 400), default=30, show_default=True, help="Of a running cluster: measured days, up to today.")  # fmt: skip
 @click.option("--month", metavar="YYYY-MM", help="The bill of a month of a running cluster, by the hour's price; `now` for the present one.")  # fmt: skip
@@ -60,18 +60,18 @@ def report(
         if by is not None:
             if as_csv and as_json:
                 raise click.UsageError("Give --csv or --json.")
-            _show_use(http or HOME, month, by, read_token(token_file), html=html, as_csv=as_csv, as_json=as_json)  # fmt: skip
+            _show_use(http or home(), month, by, read_token(token_file), html=html, as_csv=as_csv, as_json=as_json)  # fmt: skip
             return
         if as_csv:
             raise click.UsageError("--csv is of who used the GPUs: give --by user, account or job.")
-        _show_bill(http or HOME, month, read_token(token_file), html=html, as_json=as_json)
+        _show_bill(http or home(), month, read_token(token_file), html=html, as_json=as_json)
         return
     if by is not None:
         raise click.UsageError("--by is of a month: give --month 2026-10, or --month now.")
     if html is not None or as_csv:
         option = "--html" if html is not None else "--csv"
         raise click.UsageError(f"{option} is of a month: give --month 2026-10.")
-    first = str(config) if config is not None else http or HOME
+    first = str(config) if config is not None else http or home()
     names = [first] if compare is None else [first, compare]
     if len(set(names)) < len(names):
         raise click.UsageError(f"--compare {compare}: that is the same cluster.")

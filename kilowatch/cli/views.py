@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from kilowatch.cli.aggregator import ca_option, named, web_address
+from kilowatch.cli.aggregator import HOME, ca_option, home, named, web_address
 from kilowatch.cli.arguments import AddressParam, write_option
 from kilowatch.output import echo, echo_json
 from telemetry.errors import ConfigError
@@ -22,7 +22,6 @@ from telemetry.text.connection_faults import NOBODY, UNTRUSTED, ConnectionFault
 if TYPE_CHECKING:
     from tui.frame.start_line import OwnAggregator
 
-HOME = "http://127.0.0.1:9400"
 VIEWS = ("overview", "nodes", "gpus", "circuits", "alerts", "pools", "energy", "jobs")
 _token = click.option(
     "--token-file",
@@ -38,7 +37,10 @@ def _aggregator(command: Callable[..., None]) -> Callable[..., None]:
     @click.option("--http", metavar="HOST:PORT", help="The same as ADDRESS.")
     @functools.wraps(command)
     def either(url: str | None, http: str | None, **rest: object) -> None:
-        command(url=web_address(named(url, http) or HOME), **rest)
+        where = named(url, http) or (
+            HOME if rest.get("replay") else home()
+        )  # a recording asks nobody
+        command(url=web_address(where), **rest)
 
     return either
 
@@ -79,7 +81,7 @@ def top(
     serve: tuple[str, int] | None,
     until_eof: bool,
 ) -> None:
-    """Show a running cluster live. ADDRESS is the aggregator's. [default: http://127.0.0.1:9400]
+    """Show a running cluster live. ADDRESS is the aggregator's. [default: the one that you run here]
 
     With --replay it shows a recording: space plays it, + and - change the speed.
     """

@@ -86,6 +86,18 @@ def find_at(host: str, port: int, kind: str = FOLDER) -> str | None:
     return None
 
 
+def running() -> list[tuple[str, int]]:
+    """Return the addresses of this machine at which aggregators of this user listen, in order."""
+    found = set()
+    for folder in state_folders():
+        with contextlib.suppress(OSError):
+            for path in (folder / FOLDER).iterdir():
+                host, _, port = path.name.removeprefix(f"{socket.gethostname()}_").rpartition("_")
+                if port.isdigit() and path.name == _name(host, int(port)) and _read(path):
+                    found.add((host, int(port)))
+    return sorted(found)
+
+
 def is_near(peer: str, own: str) -> bool:
     """Whether a connection comes from this machine: `peer` and `own` are the addresses of its ends."""
     try:
