@@ -56,6 +56,7 @@ LONGEST = frozenset(
         "tests/cluster/test_try.py",
         "tests/endtoend/test_counters.py",
         "tests/endtoend/test_deploy_page.py",
+        "tests/endtoend/test_first_minutes.py",
         "tests/endtoend/test_nodes_of_each_kind.py",
         "tests/faults/test_circuit_faults.py",
         "tests/faults/test_damaged_files.py",

@@ -9,7 +9,7 @@
 A machine is this one's files with all that it writes set aside (an overlay), and its own processes, host name and
 network: an empty home, every port free, `/etc` and `/var` to write into, a cable to pull. So nothing that a page
 says needs another path or port here. What a page installs is there already, as a script that starts this
-checkout: `pip install` is played where wheels and packages are tested, and in `test_deploy_page.py`. In place of systemd
+checkout: `pip install` is played in `test_deploy_page.py`. In place of systemd
 there is what INSTALL.md has in its place.
 """
 
@@ -34,6 +34,7 @@ from typing import Any
 import pytest
 
 from tests.endtoend.tmux import TMUX, Terminal
+from tests.kit.night import NIGHT
 from tests.kit.waiting import FACTOR, wait_until
 from tests.web.browser import CHROMIUM
 
@@ -219,11 +220,23 @@ class Machine:
         for each in files:
             shutil.copy(other.path(f"{other.home}/{each}"), self.path(str(self.home)))
 
-    def browse(self, url: str) -> str:
-        """Return the DOM of a page, once its scripts have run, in a browser of this machine."""
+    def type_until(self, command: str, pattern: str, folder: str = "") -> None:
+        """Type a command again until what it prints has a pattern, as a person does who looks once more."""
+        found = ""
+
+        def there() -> bool:
+            nonlocal found
+            found = self.type(command, folder, codes=(0, 1, 2, 3))
+            return re.search(pattern, found, re.MULTILINE) is not None
+
+        wait_until(there, lambda: f"{pattern} of {command}:\n{found}", SECONDS, every=1.0)
+
+    def browse_until(self, url: str, pattern: str) -> None:
+        """Open a page in a browser of this machine again until its DOM, once its scripts have run, has a pattern."""
         flags = "--headless=new --no-sandbox --disable-gpu --no-first-run --disable-dev-shm-usage --no-proxy-server"
-        return self.type(
-            f"{CHROMIUM} {flags} --user-data-dir=/tmp/browser --dump-dom {shlex.quote(url)} 2>/dev/null"
+        self.type_until(
+            f"{CHROMIUM} {flags} --user-data-dir=/tmp/browser --dump-dom {shlex.quote(url)} 2>/dev/null",
+            pattern,
         )
 
     def unplug(self) -> None:
@@ -402,3 +415,8 @@ def hogs() -> Iterator[None]:
         for each in busy:
             each.kill()
             each.wait()
+
+
+def by_night() -> contextlib.AbstractContextManager[None]:
+    """Keep every processor busy in the long form of a test alone: in the gate one start is enough."""
+    return hogs() if os.environ.get(NIGHT) else contextlib.nullcontext()

@@ -13,15 +13,27 @@ from pathlib import Path
 
 import pytest
 
-from tests.endtoend.pages import Machine, Network, commands, hogs, leave, needed, page, settings
+from tests.endtoend.pages import (
+    Machine,
+    Network,
+    by_night,
+    commands,
+    hogs,
+    leave,
+    needed,
+    page,
+    settings,
+)
 from tests.endtoend.tmux import Terminal
 from tests.kit.waiting import wait_until
 
-pytestmark = needed
+pytestmark = [needed, pytest.mark.nightly]
 README, HOME = page("README.md"), page("docs/home.md")
 OURS = "http://127.0.0.1:9400"
 HEAD = r"LIVE .* 1/1 nodes reporting +(http://[\d.]+:\d+)"
 """The header of a machine that reports, and its address."""
+FORMERLY = "^rig +online .*formerly vm"
+"""Row of the list of nodes: it went on under its new name."""
 CHECKOUT = "~/checkout"
 PASSWORD = "~/.local/state/kilowatch/meters.password"
 
@@ -57,7 +69,7 @@ def configure(machine: Machine, folder: str, text: str) -> None:
 
 @pytest.fixture
 def network(tmp_path: Path) -> Iterator[Network]:
-    with Network(tmp_path) as made:
+    with Network(tmp_path) as made, by_night():
         yield made
 
 
@@ -73,16 +85,17 @@ def test_readme_alone_ends_in_three_answers(network: Network) -> None:
         wait_until(lambda: again.ended, "a second one refuses")
         assert "is in use by another aggregator" in again.screen
         assert "kilowatch top" in again.screen
-        end(first)
+    end(first)
     with desk.taken(9400, 1883):
         moved = desk.open("make run", CHECKOUT)
         where = address(moved)
         assert where != OURS
-        assert "1/1 nodes reporting" in desk.type(
-            typed(README, "status").replace("ADDRESS", where), CHECKOUT, codes=(0, 1, 2)
+        desk.type_until(
+            typed(README, "status").replace("ADDRESS", where), "1/1 nodes reporting", CHECKOUT
         )
-        assert "reported by 4 of 4 GPUs" in desk.browse(where)
+        desk.browse_until(where, "reported by 4 of 4 GPUs")
         end(moved)
+        desk.type_until("pgrep -c python", "^0$")  # nothing outlives it
 
     answer = desk.type(typed(README, "plan --breaker"), CHECKOUT, codes=(1,))
     assert re.match(
@@ -130,7 +143,7 @@ def test_home_ends_in_data_on_the_screen(network: Network) -> None:
     run = home.open("kilowatch run")
     assert address(run) == OURS
     run.wait("office", holds=lambda screen: re.search(r"office +\d+%", screen))
-    assert re.search(r"(?m)^rig +online .*formerly vm", home.type("kilowatch nodes list"))
+    home.type_until("kilowatch nodes list", FORMERLY)
     with network.phone() as taken:
         assert "phone: delivered" in home.type(typed(HOME, "notify test phone"))
         home.unplug()
@@ -139,8 +152,7 @@ def test_home_ends_in_data_on_the_screen(network: Network) -> None:
         home.plug_in()
         assert "phone: delivered" in home.type(typed(HOME, "notify test phone"))
     assert {each["topic"] for each in taken} == {"CHOOSE-A-LONG-RANDOM-NAME"}
-    dom = home.browse(f"{OURS}/nodes/rig")
-    assert "4 x GeForce RTX 5090; online" in dom
+    home.browse_until(f"{OURS}/nodes/rig", "4 x GeForce RTX 5090; online")
 
     home.cut_power()
     home.boot()
@@ -163,9 +175,9 @@ def test_home_ends_in_data_on_the_screen(network: Network) -> None:
         given=json.dumps([["plug-office/events/rpc", json.dumps(message)]]),
     )  # fmt: skip
     try:
-        wait_until(lambda: "measured" in home.type(typed(HOME, "kilowatch circuits")), every=1.0)
+        home.type_until(typed(HOME, "kilowatch circuits"), "by plug, measured")
     finally:
         plugged.kill()
         plugged.wait()
-    assert re.search(r"(?m)^rig +online .*formerly vm", home.type("kilowatch nodes list")), "kept"
+    home.type_until("kilowatch nodes list", FORMERLY)
     end(run)

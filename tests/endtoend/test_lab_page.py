@@ -2,32 +2,34 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from pathlib import Path
 
 import pytest
 
-from tests.endtoend.pages import Network, commands, leave, needed, page
+from tests.endtoend.pages import Network, by_night, commands, leave, needed, page
 
 pytestmark = [
     needed,
+    pytest.mark.nightly,
     pytest.mark.skipif(
-        any(shutil.which(name) is None for name in ("mosquitto", "openssl")), reason="apt-get install mosquitto openssl"
+        any(shutil.which(name) is None for name in ("mosquitto", "openssl")) and not os.environ.get("CI"),
+        reason="apt-get install mosquitto openssl"
     ),
 ]  # fmt: skip
 
 
 def clock(screen: str) -> str:
-    """The time that a header has: of the newest data."""
+    """The time that a header has, of the newest data; "" while it has none."""
     found = re.search(r"\d\d:\d\d:\d\dZ", screen)
-    assert found is not None, screen
-    return found[0]
+    return found[0] if found else ""
 
 
 def test_a_newcomer_in_a_lab_gets_a_cluster_by_the_page(tmp_path: Path) -> None:
     run, init, doctor, status = commands(page("docs/lab.md"), "kilowatch")
-    with Network(tmp_path) as network:
+    with Network(tmp_path) as network, by_night():
         server = network.machine("server")
         nodes = [network.machine(f"node{number}", KILOWATCH__COLLECTOR__SOURCE=f"simulated:fleet/node-0000{number}")
                  for number in (1, 2)]  # fmt: skip
@@ -79,6 +81,6 @@ def test_a_newcomer_in_a_lab_gets_a_cluster_by_the_page(tmp_path: Path) -> None:
         nodes[0].type(start)
         top.wait("LIVE lab", "2/2 nodes reporting", "GPUs 16/16 reporting")
         leave(top)
-        assert "2/2 nodes reporting" in server.type(status, codes=(0, 1, 2))
-        assert "reported by 16 of 16 GPUs" in server.browse("http://127.0.0.1:9400/")
+        server.type_until(status, "2/2 nodes reporting")
+        server.browse_until("http://127.0.0.1:9400/", "reported by 16 of 16 GPUs")
         assert "Traceback" not in server.type("cat /var/log/kilowatch-aggregator.log")

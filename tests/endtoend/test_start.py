@@ -137,17 +137,6 @@ def test_a_start_is_on_the_screen_before_anything_answers(start: Start) -> None:
     assert demo.all_gone()
 
 
-def test_a_machine_of_its_own_starts_so_too(start: Start, tmp_path: Path) -> None:
-    run = start("run", "--source", "simulated:desktop-4x5090", "--data", str(tmp_path / "data"),
-                "--broker-port", str(free_port()))  # fmt: skip
-    address = f"http://127.0.0.1:{run.port}"
-    run.terminal.wait("LIVE", "1/1 nodes reporting", address)
-    run.terminal.press("q")
-    wait_until(lambda: run.terminal.ended is not None, "the end")
-    assert run.terminal.ended == 0
-    assert run.all_gone()
-
-
 def test_a_dashboard_with_a_given_time_ends_by_itself(start: Start) -> None:
     demo = start("demo", "--for", "3s")
     wait_until(lambda: demo.terminal.ended is not None, "the end")
