@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from aggregator.web.bars import LOAD_AXIS, load_bar
-from aggregator.web.markup import fact, link, table, text
+from aggregator.web.markup import fact, keyed_row, link, table, text
 from api.power import CircuitState, PowerReply
 from present.circuit.figures import by_urgency, tree
 from present.circuit.outlook import ESTIMATE, next_row
@@ -105,7 +105,7 @@ def circuits_table(
     )
     return (
         '<div class="wide"><table class="circuits"><caption>Circuits and panels, the most urgent first'
-        f"</caption><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table></div>"
+        f'</caption><thead><tr>{heads}</tr></thead><tbody data-k="rows">{body}</tbody></table></div>'
     )
 
 
@@ -124,7 +124,7 @@ def _row(depth: int, circuit: CircuitState, status: int) -> str:
         f"<td>{fact(state_row(circuit))}</td>",
         f'<td class="num">{len(circuit.nodes) or ""}</td>',
     )
-    return f'<tr class="{mark}">{"".join(cells)}</tr>'
+    return keyed_row("".join(cells), mark)
 
 
 def nearest_table(

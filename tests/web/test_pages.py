@@ -28,6 +28,7 @@ from aggregator.web.device_pages import _of_each
 from aggregator.web.fleet_map import NodeCells, fleet_map
 from aggregator.web.frame import CSP, MENU, PAGES
 from aggregator.web.incident_page import incident_body
+from aggregator.web.live_pages import LivePages
 from aggregator.web.load_chart import LoadSeries, load_chart
 from aggregator.web.node_list import NodeLine, nodes_body
 from api.alerts import AlertState, Incident, IncidentNote, Severity
@@ -485,7 +486,8 @@ async def test_the_power_of_a_node_is_the_sum_over_its_gpus_or_not_known() -> No
             -2:
         ]  # the last is after the chart's end
         view.memory.values.pop(("n1", "node_wall_power_watts"))
-        _, later, _ = await client.text(f"/nodes/n1{span}", headers=ANEW)
+    async with door(view) as client:  # another: the past is shared for ten seconds
+        _, later, _ = await client.text(f"/nodes/n1{span}")
         assert points(later, "GPU power") == dict(list(shown.items())[:-1])
         assert "wall power: up to" not in later
 
@@ -499,7 +501,8 @@ async def test_a_gpu_is_shown_beside_the_others_and_with_what_held_its_clocks() 
     hot = view.memory.values["GPU-n1-0", "gpu_clocks_event_sw_thermal_slowdown"]
     hot[:30] = [(at, 1.0) for at, _ in hot[:30]]
     async with door(view) as client:
-        _, body, _ = await client.text("/gpus/GPU-n1-0")
+        span = f"from={rfc3339(now - 3600 * second)}&to={rfc3339(now)}"
+        _, body, _ = await client.text(f"/gpus/GPU-n1-0?{span}")
         page = Page(body)
     assert page.faults == []
     assert "sw thermal: 25% of the 49% of the time that is known" in page.text
@@ -627,7 +630,7 @@ async def test_a_hundred_viewers_cost_as_much_as_one(monkeypatch: pytest.MonkeyP
         return await page(request)
 
     monkeypatch.setitem(frame.PAGES, "/circuits", counted)
-    monkeypatch.setattr(frame.SharedContents, "SECONDS", 3600.0)
+    monkeypatch.setattr(LivePages, "SECONDS", 3600.0)
     async with door(await lab()) as client:
         answers = await asyncio.gather(*(client.text("/circuits") for _ in range(100)))
         assert {status for status, _, _ in answers} == {200}

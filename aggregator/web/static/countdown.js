@@ -13,9 +13,10 @@ function words(seconds) {
 function tick() {
   const now = performance.now();
   for (const each of document.querySelectorAll("[data-countdown]")) {
-    if (!began.has(each)) began.set(each, now);
+    const left = each.dataset.countdown;
+    if (began.get(each)?.left !== left) began.set(each, { left, now });
     const old = document.body.classList.contains("stale");
-    each.textContent = old ? "?" : words(Number(each.dataset.countdown) - (now - began.get(each)) / 1000);
+    each.textContent = old ? "?" : words(left - (now - began.get(each).now) / 1000);
   }
 }
 

@@ -1,30 +1,33 @@
-// What every page does: sign in where a token is needed, load a live page again every few seconds, and sort its
-// tables in place.
+// What every page does: sign in where a token is needed, follow the cluster part by part, and sort its tables in place.
 
 const KEY = "kilowatch.token";
-const EVERY = 5000;
+const OLD = 10000; // milliseconds without a word from the aggregator after which a page is old
+const LOOK = 1000; // milliseconds between two looks whether the page is followed
+
+function ask(url, more) {
+  const token = sessionStorage.getItem(KEY);
+  const headers = token ? { Authorization: `Bearer ${token}` } : {};
+  return fetch(url, { credentials: "omit", ...more, headers: { ...headers, ...more?.headers } });
+}
+
+const parse = (text) => new DOMParser().parseFromString(text, "text/html");
 
 async function load(url = location.href) {
-  const token = sessionStorage.getItem(KEY);
-  const answer = await fetch(url, {
-    headers: token ? { Authorization: `Bearer ${token}` } : {},
-    credentials: "omit",
-  });
-  return { status: answer.status, page: new DOMParser().parseFromString(await answer.text(), "text/html") };
+  const answer = await ask(url);
+  return { status: answer.status, page: parse(await answer.text()) };
 }
 
 const FOCUS = "a, button, input:not([type=hidden]), select, summary, svg[tabindex]";
 
-// Puts one element in the place of another, piece by piece: what has not changed stays, so that ten thousand
-// cells cost as little as those that are new, and the focus and the scroll position stay where they are.
-// `apart`: what is replaced whole, because nothing or all of it has changed; in the power chain lines go on moving.
-function renew(now, next, apart = "svg:not(.chain), dialog") {
+// Makes one element what another is, piece by piece: what has not changed stays, with the focus, and what moves goes on.
+// `apart`: what is replaced whole, because nothing in it is stayed with, or hardly anything of it stays.
+function renew(now, next, apart = "svg[aria-hidden]") {
   if (now.isEqualNode(next)) return;
   if (steady && now.matches?.(POINTED) && keysOf(now) !== keysOf(next)) return hold(now, next);
-  const whole = now.nodeType !== 1 || now.nodeName !== next.nodeName || now.matches(apart) ||
-    [...now.attributes].some((each) => next.getAttribute(each.name) !== each.value) ||
-    now.attributes.length !== next.attributes.length;
-  if (whole) return now.replaceWith(next);
+  if (now.nodeName !== next.nodeName || now.matches?.(apart)) return now.replaceWith(next);
+  if (now.nodeType !== 1) return void (now.data = next.data);
+  for (const { name } of [...now.attributes]) if (!next.hasAttribute(name)) now.removeAttribute(name);
+  for (const { name, value } of next.attributes) if (now.getAttribute(name) !== value) now.setAttribute(name, value);
   const [old, fresh] = [[...now.childNodes], [...next.childNodes]];
   fresh.forEach((each, place) => (old[place] ? renew(old[place], each, apart) : now.append(each)));
   for (const each of old.slice(fresh.length)) each.remove();
@@ -48,9 +51,8 @@ function hold(now, next) {
 function place(page, apart) {
   renew(document.querySelector(".skip"), page.querySelector(".skip")); // it has the page's URL
   const [now, next] = [document.querySelector("main"), page.querySelector("main")];
-  if (!next || now.isEqualNode(next)) return;
+  if (!next) return;
   const focused = [...now.querySelectorAll(FOCUS)].indexOf(document.activeElement);
-  now.toggleAttribute("data-live", next.hasAttribute("data-live"));
   renew(now, next, apart);
   document.title = page.title;
   renew(document.querySelector("header"), page.querySelector("header"));
@@ -58,26 +60,69 @@ function place(page, apart) {
   document.dispatchEvent(new Event("kilowatch:placed"));
 }
 
-// A person who types, selects or answers a dialog is not disturbed.
-function busy() {
-  const at = document.activeElement;
-  return document.hidden || document.querySelector("dialog[open]") !== null || !getSelection().isCollapsed ||
-    (at !== null && at.matches("main input, main select"));
+// Puts in the parts of this page that have changed; the part without a key is the page itself.
+function change(parts) {
+  steady = true;
+  if (parts[""]) place(parse(parts[""]));
+  else {
+    const made = document.createElement("template");
+    made.innerHTML = Object.values(parts).map((html) => `<template>${html}</template>`).join("");
+    Object.keys(parts).forEach((key, place) => {
+      const now = document.querySelector(`[data-k="${CSS.escape(key)}"]`);
+      if (now) renew(now, made.content.childNodes[place].content.firstChild);
+    });
+  }
+  steady = false;
+  document.dispatchEvent(new Event("kilowatch:placed"));
 }
 
-async function again() {
-  if (document.querySelector("main[data-live]") && !busy()) {
-    const wanted = here();
-    const found = await load().catch(() => null);
-    document.body.classList.toggle("stale", found === null || found.status >= 500);
-    if (found?.status === 200 && here() === wanted && !busy()) {
-      document.body.classList.remove("held");
-      steady = true;
-      place(found.page);
-      steady = false;
-    }
+// Shows another page in place of this one.
+function arrive(page, apart) {
+  place(page, apart);
+  hangUp(page.querySelector("main").dataset.live);
+}
+
+let line = null; // what ends the following of this page
+let base = document.querySelector("main").dataset.live ?? ""; // which page this is; "" is an old one
+let [heard, tried] = [0, 0]; // when the aggregator last said something, 0 while nobody listens; and when it was last asked
+
+function hangUp(next = "") {
+  line?.abort();
+  [line, base] = [null, next];
+}
+
+// Follows this page while the connection lasts: every two seconds an event with the parts that have changed.
+async function follow() {
+  const own = (line = new AbortController());
+  const headers = { Accept: "text/event-stream", "Last-Event-ID": base };
+  tried = performance.now();
+  const answer = await ask(location.href, { signal: own.signal, headers }).catch(() => null);
+  if (answer?.status >= 400 && answer.status < 500) location.reload(); // it says why
+  const reader = answer?.ok && answer.body.pipeThrough(new TextDecoderStream()).getReader();
+  for (let rest = "", got; reader && (got = await reader.read().catch(() => null)) && !got.done && line === own; ) {
+    const events = (rest + got.value).split("\n\n");
+    rest = events.pop();
+    if (events.length) heard = tried = performance.now();
+    watch();
+    for (const each of line === own ? events : []) change(JSON.parse(each.slice("data: ".length)));
   }
-  setTimeout(again, EVERY);
+  if (line === own) hangUp(); // and asks again at the next look
+}
+
+// A tab that nobody sees is silent, and a person who selects or answers a dialog is not disturbed.
+function busy() {
+  return document.hidden || document.querySelector("dialog[open]") !== null || !getSelection().isCollapsed;
+}
+
+function watch() {
+  const now = performance.now();
+  const wanted = document.querySelector("main[data-live]") && !busy();
+  heard = wanted ? heard || now : 0;
+  document.body.classList.toggle("stale", wanted && now - heard > OLD);
+  const left = document.body.matches(".held") && !document.querySelector(POINTED);
+  if (left) document.body.classList.remove("held");
+  if (!wanted || left || now - tried > OLD) hangUp();
+  if (wanted && !line) follow();
 }
 
 const here = () => location.pathname + location.search;
@@ -135,14 +180,15 @@ async function wanted() {
 
 // Shows this page as the URL has it now; a link that was followed meanwhile wins. `whole`: with all its rows at
 // once, where the page may have been scrolled down to any.
-async function follow(whole) {
+async function show(whole) {
   const asked = here();
+  hangUp();
   const found = await wanted();
   if (here() !== asked) return;
   if (found?.status !== 200) return location.reload();
   shown = asked;
   const complete = whole ? () => {} : cut(found.page);
-  place(found.page, "svg, dialog, tbody"); // in another order hardly a row is where it was
+  arrive(found.page, "svg, tbody"); // in another order hardly a row is where it was
   complete();
 }
 
@@ -153,10 +199,10 @@ document.addEventListener("click", (event) => {
   if (!link || event.button || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) return;
   event.preventDefault();
   history.pushState(null, "", link.href);
-  follow(false);
+  show(false);
 });
 addEventListener("popstate", () => {
-  if (here() !== shown) follow(true); // else a place on this page
+  if (here() !== shown) show(true); // else a place on this page
 });
 
 // `/` leads to the field that finds anything, as long as nobody types elsewhere.
@@ -175,7 +221,7 @@ async function signIn(form) {
     if (sessionStorage.getItem(KEY)) status.textContent = "This token is wrong or has expired.";
     sessionStorage.removeItem(KEY);
     form.elements.token.focus();
-  } else place(found.page);
+  } else arrive(found.page);
 }
 
 const form = document.querySelector("#sign-in");
@@ -187,4 +233,6 @@ if (form) {
   });
   if (sessionStorage.getItem(KEY)) signIn(form);
 }
-setTimeout(again, EVERY);
+setInterval(watch, LOOK);
+document.addEventListener("visibilitychange", watch);
+watch();
