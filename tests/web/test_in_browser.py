@@ -227,6 +227,45 @@ async def test_a_chart_shows_its_readings_and_zooms_by_the_keyboard(tmp_path: Pa
         assert page.errors == []
 
 
+async def test_one_time_moves_over_all_charts_of_a_page_and_is_in_its_url(tmp_path: Path) -> None:
+    """By the pointer and by arrow keys; what a chart says without it comes back; so does the time, by the back button."""
+    view = await lab()
+    span = f"from={rfc3339(view.wall() - 20 * 10**9)}&to={rfc3339(view.wall())}"
+    said = "[...document.querySelectorAll('figure.chart output')].map(each => each.textContent)"
+    times = f"[...new Set({said}.map(each => each.match(/[0-9:]+ UTC/)?.[0]))]"
+    async with door(view) as client, browsing(tmp_path / "profile") as page:
+        await page.open(f"{client.url}/nodes/n1?{span}")
+        before: list[str] = await page.value(said)
+        assert len(before) > 2
+        first = "document.querySelector('figure.chart svg[data-points]')"
+        x, y = await page.value(f"""(() => {{
+          {first}.scrollIntoView({{block: "center"}});
+          const box = {first}.getBoundingClientRect();
+          return [box.right - box.width / 4, box.y + box.height / 2];
+        }})()""")
+        button = {"x": x, "y": y, "button": "left", "clickCount": 1}
+        await page.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+        (at,) = await page.value(times)
+        await page.call("Input.dispatchMouseEvent", type="mousePressed", **button)
+        await page.call("Input.dispatchMouseEvent", type="mouseReleased", **button)
+        assert at.removesuffix(" UTC") in await page.value("location.hash")
+        for kind in ("keyDown", "keyUp"):
+            await page.call("Input.dispatchKeyEvent", type=kind, key="ArrowLeft")
+        (earlier,) = await page.value(times)
+        assert earlier < at
+        for kind in ("keyDown", "keyUp"):
+            await page.call("Input.dispatchKeyEvent", type=kind, key="Enter")
+        await page.do("history.back()")
+        await page.until(f"{times}[0] === {at!r}")
+        await page.do("history.back()")
+        await page.until(
+            f"JSON.stringify({said}) === {json.dumps(json.dumps(before, ensure_ascii=False, separators=(',', ':')))}"
+        )
+        await page.open(f"{client.url}/nodes/n1?{span}#at={rfc3339(view.wall())}")
+        assert len(await page.value(times)) == 1, "a link has the time"
+        assert page.errors == []
+
+
 FLEET_PATHS = ("/", "/?map=use", "/nodes", "/nodes?sort=power", "/nodes/node-0001", "/gpus/GPU-00000001-3", "/alerts", "/jobs",
                "/circuits", "/circuits/PDU-001A?lose=1", "/energy", "/runbook", "/runbook/gpu_lost", "/ports", "/fitness", "/drift")  # fmt: skip
 

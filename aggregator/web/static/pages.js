@@ -1,8 +1,7 @@
 // What every page does: sign in where a token is needed, follow the cluster part by part, and sort its tables in place.
 
 const KEY = "kilowatch.token";
-const OLD = 10000; // milliseconds without a word from the aggregator after which a page is old
-const LOOK = 1000; // milliseconds between two looks whether the page is followed
+const OLD = 10000; // milliseconds without a word after which a page is old
 
 function ask(url, more) {
   const token = sessionStorage.getItem(KEY);
@@ -17,10 +16,8 @@ async function load(url = location.href) {
   return { status: answer.status, page: parse(await answer.text()) };
 }
 
-const FOCUS = "a, button, input:not([type=hidden]), select, summary, svg[tabindex]";
-
 // Makes one element what another is, piece by piece: what has not changed stays, with the focus, and what moves goes on.
-// `apart`: what is replaced whole, because nothing in it is stayed with, or hardly anything of it stays.
+// `apart`: what is replaced whole.
 function renew(now, next, apart = "svg[aria-hidden]") {
   if (now.isEqualNode(next)) return;
   if (steady && now.matches?.(POINTED) && keysOf(now) !== keysOf(next)) return hold(now, next);
@@ -49,18 +46,12 @@ function hold(now, next) {
 }
 
 function place(page, apart) {
-  renew(document.querySelector(".skip"), page.querySelector(".skip")); // it has the page's URL
-  const [now, next] = [document.querySelector("main"), page.querySelector("main")];
-  if (!next) return;
-  const focused = [...now.querySelectorAll(FOCUS)].indexOf(document.activeElement);
-  renew(now, next, apart);
   document.title = page.title;
-  renew(document.querySelector("header"), page.querySelector("header"));
-  if (focused >= 0) now.querySelectorAll(FOCUS)[focused]?.focus({ preventScroll: true });
+  for (const part of [".skip", "header", "main"]) renew(document.querySelector(part), page.querySelector(part), apart);
   document.dispatchEvent(new Event("kilowatch:placed"));
 }
 
-// Puts in the parts of this page that have changed; the part without a key is the page itself.
+// Puts in the parts that have changed; that without a key is the page itself.
 function change(parts) {
   steady = true;
   if (parts[""]) place(parse(parts[""]));
@@ -91,7 +82,7 @@ function hangUp(next = "") {
   [line, base] = [null, next];
 }
 
-// Follows this page while the connection lasts: every two seconds an event with the parts that have changed.
+// Follows this page while the connection lasts: each event has the parts that have changed.
 async function follow() {
   const own = (line = new AbortController());
   const headers = { Accept: "text/event-stream", "Last-Event-ID": base };
@@ -109,7 +100,7 @@ async function follow() {
   if (line === own) hangUp(); // and asks again at the next look
 }
 
-// A tab that nobody sees is silent, and a person who selects or answers a dialog is not disturbed.
+// A tab that nobody sees is silent, and who selects or answers a dialog is not disturbed.
 function busy() {
   return document.hidden || document.querySelector("dialog[open]") !== null || !getSelection().isCollapsed;
 }
@@ -125,26 +116,12 @@ function watch() {
   if (wanted && !line) follow();
 }
 
+const modified = (event) => event.ctrlKey || event.metaKey || event.altKey;
 const here = () => location.pathname + location.search;
 let shown = here();
 
-const ROW = 32; // pixels, at least
-
-// Takes the rows below the window out of a page that was loaded, and returns what puts them back once the others
-// are on the screen: their layout is most of the work.
-function cut(page) {
-  const rows = page.querySelector("main tbody");
-  if (!rows) return () => {};
-  const [first, rest] = [Math.ceil(innerHeight / ROW), new DocumentFragment()];
-  rest.append(...[...rows.children].slice(first));
-  return () => requestAnimationFrame(() => setTimeout(() => {
-    if (rows.isConnected && rows.children.length === first) rows.append(rest); // else all were loaded meanwhile
-  }));
-}
-
 const AHEAD = 2000; // milliseconds that a page is good for which was asked for before it was wanted
-const RESTS = 50; // milliseconds after which a pointer on a link is no longer on its way across
-let ahead = { url: "", at: 0, found: null };
+let ahead = {};
 
 // The link of the head of a column under an event: it leads to this page in another order.
 function headOf(event) {
@@ -152,62 +129,52 @@ function headOf(event) {
   return link && new URL(link.href).pathname === location.pathname ? link : null;
 }
 
-// Asks for what a person is about to click: the answer is half of the time from a click to the picture.
-function prepare(link) {
-  const now = performance.now();
-  if (ahead.url === link.href && now - ahead.at < AHEAD) return;
-  ahead = { url: link.href, at: now, found: load(link.href).catch(() => null) };
+// Asks for what a person is about to click: the answer is half of the time until the picture.
+function prepare(event) {
+  const url = headOf(event)?.href;
+  if (!url || (ahead.url === url && performance.now() - ahead.at < AHEAD)) return;
+  ahead = { url, at: performance.now(), found: load(url).catch(() => null) };
 }
 
-for (const kind of ["pointerdown", "focusin"]) {
-  document.addEventListener(kind, (event) => {
-    const link = headOf(event);
-    if (link) prepare(link);
-  });
-}
+for (const kind of ["pointerdown", "focusin"]) document.addEventListener(kind, prepare);
 document.addEventListener("pointerover", (event) => {
-  const link = headOf(event);
-  if (link) setTimeout(() => link.isConnected && link.matches(":hover") && prepare(link), RESTS);
+  setTimeout(() => headOf(event)?.matches(":hover") && prepare(event), 50); // no longer on its way across
 });
 
-// Returns the page of the URL, once: what was asked for ahead, or else asked for now.
+// Returns the page of the URL, once: what was asked for ahead, or asked for now.
 async function wanted() {
   const { url, at, found } = ahead;
-  ahead = { url: "", at: 0, found: null };
-  const ready = url === location.href && performance.now() - at < AHEAD ? await found : null;
-  return ready ?? load().catch(() => null);
+  ahead = {};
+  const ready = url === location.href && performance.now() - at < AHEAD && (await found);
+  return ready || load().catch(() => null);
 }
 
-// Shows this page as the URL has it now; a link that was followed meanwhile wins. `whole`: with all its rows at
-// once, where the page may have been scrolled down to any.
-async function show(whole) {
+// Shows this page as the URL has it now; a link that was followed meanwhile wins.
+async function show() {
   const asked = here();
   hangUp();
   const found = await wanted();
   if (here() !== asked) return;
   if (found?.status !== 200) return location.reload();
   shown = asked;
-  const complete = whole ? () => {} : cut(found.page);
   arrive(found.page, "svg, tbody"); // in another order hardly a row is where it was
-  complete();
 }
 
-// The head of a column is a link to this page in another order: only its rows are loaded. With a modifier or
-// another button it is a link as any other.
+// The head of a column leads to this page in another order: only its rows are loaded, but with a modifier or another button.
 document.addEventListener("click", (event) => {
   const link = headOf(event);
-  if (!link || event.button || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) return;
+  if (!link || event.button || event.shiftKey || modified(event)) return;
   event.preventDefault();
   history.pushState(null, "", link.href);
-  show(false);
+  show();
 });
 addEventListener("popstate", () => {
-  if (here() !== shown) show(true); // else a place on this page
+  if (here() !== shown) show(); // else a place on this page
 });
 
-// `/` leads to the field that finds anything, as long as nobody types elsewhere.
+// `/` leads to the field that finds anything, unless somebody types elsewhere.
 document.addEventListener("keydown", (event) => {
-  if (event.key !== "/" || event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.key !== "/" || modified(event)) return;
   if (document.activeElement?.matches("input, select, textarea") || document.querySelector("dialog[open]")) return;
   event.preventDefault();
   document.querySelector(".find input").focus();
@@ -233,6 +200,6 @@ if (form) {
   });
   if (sessionStorage.getItem(KEY)) signIn(form);
 }
-setInterval(watch, LOOK);
+setInterval(watch, 1000);
 document.addEventListener("visibilitychange", watch);
 watch();
