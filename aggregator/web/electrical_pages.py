@@ -56,12 +56,15 @@ def status_of(view: AggregatorView) -> dict[str, int]:
 
 async def circuits(request: web.Request) -> PageContent:
     """Return the page of all circuits."""
-    asked, view = query(request, "q"), request.app[VIEW]
+    asked, view = query(request, "q", "page"), request.app[VIEW]
+    page = whole_number(asked, "page", 1, 100_000)
     found = shown_to(request, CircuitsReply(at=view.wall(), circuits=await circuits_now(view)))
     power = shown_to(request, power_reply(view))
     status, wanted = status_of(view), asked.get("q", "")
     parts = parts_of(view, "web")
-    body = await asyncio.to_thread(circuits_body, found.circuits, status, power, wanted, parts)
+    body = await asyncio.to_thread(
+        circuits_body, found.circuits, status, power, wanted, parts, page
+    )
     return PageContent("Circuits", body, live=True)
 
 

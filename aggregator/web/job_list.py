@@ -18,7 +18,7 @@ from aggregator.web.job_words import (
     nodes_text,
     phase_badge,
 )
-from aggregator.web.markup import clock_time, fact, keyed_row, path, text, toned
+from aggregator.web.markup import clock_time, fact, keyed_row, page_links, path, text, toned
 from api.jobs import JobPhase, JobRow, JobsReply
 from present.fleet.job_headline import SAMPLED, jobs_figures, jobs_headline
 from present.job import cost_row, energy_row, use_row
@@ -119,7 +119,7 @@ def jobs_body(
         if lines
         else ""
     )
-    return f"{first}{_filter(asked, keep, private=private)}{more}{table}{_pages(page, pages, keep)}"
+    return f"{first}{_filter(asked, keep, private=private)}{more}{table}{page_links('jobs', page, pages, keep)}"
 
 
 def _filter(asked: Mapping[str, str], keep: Mapping[str, str | None], *, private: bool) -> str:
@@ -216,15 +216,3 @@ def _person(name: str, word: str, *, private: bool) -> str:
     if not private or not word:
         return known(word, private=private)
     return f'<a href="{path("jobs", **{name: word})}">{text(word)}</a>'
-
-
-def _pages(page: int, pages: int, keep: Mapping[str, str | None]) -> str:
-    if pages == 1:
-        return ""
-    links = [(page - 1, "previous"), (page + 1, "next")]
-    found = " ".join(
-        f'<a href="{path("jobs", page=None if number == 1 else str(number), **keep)}">{words} page</a>'
-        for number, words in links
-        if 1 <= number <= pages
-    )
-    return f'<nav aria-label="More jobs"><p>{found}</p></nav>'

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 from urllib.parse import quote, urlencode
 
@@ -148,3 +148,13 @@ def keyed_row(cells: str, mark: str = "", place: object = "") -> str:
     found = _LINK.search(cells)
     key = f' data-k="{found.group(1) if found else place}"'
     return f"<tr{key}{f' class={mark}' if mark else ''}>{cells}</tr>"
+
+
+def page_links(way: str, page: int, pages: int, keep: Mapping[str, str | None]) -> str:
+    """Return links to the pages before and after one of a long table. `way`: its path; `keep`: its other parameters."""
+    found = " ".join(
+        f'<a href="{path(way, page=None if number == 1 else str(number), **keep)}">{words} page</a>'
+        for number, words in ((page - 1, "previous"), (page + 1, "next"))
+        if 1 <= number <= pages
+    )
+    return f'<nav aria-label="More {way}"><p>{found}</p></nav>' if found else ""

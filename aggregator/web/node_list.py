@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from aggregator.web.markup import keyed_row, link, path, text
+from aggregator.web.markup import keyed_row, link, page_links, path, text
 from api.fleet import NodeReply, NodeStatus
 from api.node_register import ReleaseDrift
 from present.device.node import firing, frame_row, gpus_row, release_row, role_row, state_row
@@ -84,7 +84,7 @@ def nodes_body(
         f'<form class="filter" role="search" method="get">{hidden}<label>Filter <input name="q" type="search" '
         f'value="{text(asked.get("q", ""))}" placeholder="node, role, rack, job, state, release, older"></label> '
         f"<button>Filter</button></form>"
-        f"{_table(shown, keep, sort, _counted(len(found), page, pages), parts)}{_pages(page, pages, keep)}"
+        f"{_table(shown, keep, sort, _counted(len(found), page, pages), parts)}{page_links('nodes', page, pages, keep)}"
     )
 
 
@@ -156,15 +156,3 @@ def release_text(row: FactRow) -> str:
     """Return a node's release, marked where it is older or newer than the aggregator's."""
     mark = f' <span class="badge ticket">{text(row.note)}</span>' if row.note else ""
     return f"{text(row.value)}{mark}"
-
-
-def _pages(page: int, pages: int, keep: Mapping[str, str | None]) -> str:
-    if pages == 1:
-        return ""
-    links = [(page - 1, "previous"), (page + 1, "next")]
-    found = " ".join(
-        f'<a href="{path("nodes", page=None if number == 1 else str(number), **keep)}">{words} page</a>'
-        for number, words in links
-        if 1 <= number <= pages
-    )
-    return f'<nav aria-label="More nodes"><p>{found}</p></nav>'

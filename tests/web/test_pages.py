@@ -220,6 +220,21 @@ def test_no_circuits_are_said_with_their_reason() -> None:
     assert "division by zero" in broken
 
 
+def test_many_circuits_are_pages_the_most_urgent_first() -> None:
+    """All of them is a page of fourteen thousand elements, which follows for a tenth of a second every two."""
+    circuits = [unknown(id=f"c{number:03}") for number in range(230)]
+    power = PowerReply(configured=True)
+    first, last = (
+        Page(circuits_body(circuits, {"c229": 2}, power, "c", page=number)) for number in (1, 9)
+    )
+    shown = [link for link in first.links if link.startswith("circuits/")]
+    assert (len(shown), shown[0]) == (100, "circuits/c229")
+    assert "230 circuits of 230, page 1 of 3" in first.text
+    assert "circuits?page=2&q=c" in first.links
+    assert len([link for link in last.links if link.startswith("circuits/")]) == 30
+    assert first.faults == []
+
+
 def test_what_alone_can_not_be_computed_is_said_above_the_circuits() -> None:
     power = PowerReply(
         configured=True, set_aside={"ups/u1": "KeyError: 'u1'", "circuits/trips": EVIL}
