@@ -20,6 +20,7 @@ from typing import Any
 
 import aiohttp
 
+from aggregator.web.live_pages import EVENTS, EVERY_SECONDS
 from bench.processes import children, cpu_seconds, memory
 from bench.report import show
 from tests.web.browser import BrowserPage, browsing
@@ -28,16 +29,11 @@ PAGES = {
     "overview": "/", "nodes": "/nodes", "nodes_by_power": "/nodes?sort=power", "node": "/nodes/node-0001",
     "gpu": "/gpus/GPU-00000001-0", "circuits": "/circuits", "alerts": "/alerts",
 }  # fmt: skip
-REFRESH_SECONDS = 5.0
-"""As `static/pages.js` loads a live page again."""
 _WATCH = """(() => {
-  window.shown = {keys: [], longest: 0};
+  window.shown = {keys: []};
   new PerformanceObserver(list => {
     for (const each of list.getEntries()) if (each.name === "keydown") shown.keys.push(each.duration);
   }).observe({type: "event", durationThreshold: 16});
-  new PerformanceObserver(list => {
-    for (const each of list.getEntries()) shown.longest = Math.max(shown.longest, each.duration);
-  }).observe({type: "longtask"});
 })()"""
 _LOADED = """(() => {
   const all = [...performance.getEntriesByType("navigation"), ...performance.getEntriesByType("resource")];
@@ -48,13 +44,13 @@ _LOADED = """(() => {
     elements: document.getElementsByTagName("*").length,
   };
 })()"""
-_AGAIN = """(async () => {
-  const placed = new Promise(done => document.addEventListener("kilowatch:placed", done, {once: true}));
-  shown.longest = 0;
-  await Promise.race([placed, new Promise(done => setTimeout(done, 20000))]);
-  await new Promise(done => setTimeout(done, 300));
-  return shown.longest;
+_UPDATED = """(async () => {
+  await new Promise(done => document.addEventListener("kilowatch:placed", done, {once: true}));
+  await new Promise(done => requestAnimationFrame(() => setTimeout(done, 300)));
 })()"""
+"""Until what the next event changes is on the screen."""
+_WORK = ("ScriptDuration", "RecalcStyleDuration", "LayoutDuration")
+"""What an update costs the page's own thread, of Chromium's measures."""
 
 _SORT = """(async () => {
   const placed = new Promise(done => document.addEventListener("kilowatch:placed", done, {once: true}));
@@ -132,9 +128,9 @@ async def _interaction(page: BrowserPage, url: str, times: int) -> dict[str, Any
         before = sum(map(cpu_seconds, _renderers(page.process)))
         unannounced.append(await page.value(_SORT.replace("COLUMN", column)))
         spent += sum(map(cpu_seconds, _renderers(page.process))) - before
-    await _open(page, url + "/", cold=False)
-    await page.value(_WATCH)
-    renewals = [await page.value(_AGAIN) for _ in range(times)]
+    updates = {
+        name: await _update(page, url + PAGES[name], times) for name in ("circuits", "overview")
+    }
     return {
         "key_worst_ms": max(keys, default=16.0),
         "sort_median_ms": round(statistics.median(sorts), 1),
@@ -142,10 +138,27 @@ async def _interaction(page: BrowserPage, url: str, times: int) -> dict[str, Any
         "sort_unannounced_median_ms": round(statistics.median(unannounced), 1),
         "sort_unannounced_worst_ms": round(max(unannounced), 1),
         "sort_tab_cpu_ms": round(1e3 * spent / len(sorts), 1),
-        # Longer than 50 ms, else the browser does not report it; 0 is shorter.
-        "renewal_blocks_median_ms": round(statistics.median(renewals), 1),
-        "renewal_blocks_worst_ms": max(renewals),
+        "update_ms": updates,
     }
+
+
+async def _update(page: BrowserPage, url: str, times: int) -> dict[str, float]:
+    """Return the script, style and layout of an update of a page, ms."""
+    await _open(page, url, cold=False)
+    await page.call("Performance.enable", timeDomain="threadTicks")
+    await page.value(_UPDATED)
+    spent = []
+    for _ in range(times):
+        before = await _work(page)
+        await page.value(_UPDATED)
+        spent.append(1e3 * (await _work(page) - before))
+    return {"median": round(statistics.median(spent), 1), "worst": round(max(spent), 1)}
+
+
+async def _work(page: BrowserPage) -> float:
+    """Return the seconds that the page's thread has worked."""
+    found = (await page.call("Performance.getMetrics"))["metrics"]
+    return sum(one["value"] for one in found if one["name"] in _WORK)
 
 
 async def _pressed(page: BrowserPage, column: str) -> float:
@@ -172,41 +185,42 @@ def _renderer(browser: int) -> float:
 
 
 async def _viewers(url: str, pid: int, viewers: int, seconds: float) -> dict[str, Any]:
-    """Have viewers follow the overview as `static/pages.js` does, at instants spread over its period."""
-    waited: list[float] = []
-    answered = 0
+    """Have viewers follow the overview as `static/pages.js` does."""
+    sizes: list[int] = []
+    following = asyncio.Barrier(viewers + 1)
 
-    async def follow(session: aiohttp.ClientSession, number: int, end: float) -> None:
-        nonlocal answered
-        await asyncio.sleep(REFRESH_SECONDS * number / viewers)
-        while True:
-            began = time.perf_counter()
-            async with session.get(url + "/") as answer:
-                answer.raise_for_status()
-                await answer.read()
-            waited.append(time.perf_counter() - began)
-            answered += 1
-            if time.perf_counter() > end - REFRESH_SECONDS:
-                return
-            await asyncio.sleep(REFRESH_SECONDS - waited[-1])
+    async def follow(session: aiohttp.ClientSession, number: int) -> None:
+        await asyncio.sleep(EVERY_SECONDS * number / viewers)
+        async with session.get(url + "/", headers={"Accept": EVENTS}) as answer:
+            answer.raise_for_status()
+            await answer.content.readchunk()
+            await following.wait()
+            while True:
+                data, whole = await answer.content.readchunk()
+                if whole:
+                    sizes.append(len(data))
 
     alone, began = cpu_seconds(pid), time.perf_counter()
     await asyncio.sleep(seconds / 2)
     before = (cpu_seconds(pid) - alone) / (time.perf_counter() - began)
-    used, began = cpu_seconds(pid), time.perf_counter()
     connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(connector=connector, auto_decompress=False) as session:
-        await asyncio.gather(
-            *(follow(session, number, began + seconds) for number in range(viewers))
-        )
-    share = (cpu_seconds(pid) - used) / (time.perf_counter() - began)
-    waited.sort()
+        tasks = [asyncio.create_task(follow(session, number)) for number in range(viewers)]
+        await following.wait()
+        await asyncio.sleep(2 * EVERY_SECONDS)  # the page itself, which each was sent at first
+        sizes.clear()
+        used, began = cpu_seconds(pid), time.perf_counter()
+        await asyncio.sleep(seconds)
+        share = (cpu_seconds(pid) - used) / (time.perf_counter() - began)
+        for task in tasks:
+            task.cancel()
+        ended = await asyncio.gather(*tasks, return_exceptions=True)
+    assert all(isinstance(one, asyncio.CancelledError) for one in ended), ended
     return {
-        "viewers": viewers, "answers": answered, "processes": 1 + len(children(pid)),
+        "viewers": viewers, "updates": len(sizes), "processes": 1 + len(children(pid)),
         "cpu_percent_without": round(100 * before, 1), "cpu_percent": round(100 * share, 1),
         "rss_mib": round(memory(pid)["rss_mib"], 1),
-        "answer_ms_p50": round(1e3 * waited[len(waited) // 2], 1),
-        "answer_ms_p99": round(1e3 * waited[len(waited) * 99 // 100], 1),
+        "update_kilobytes": round(statistics.median(sizes) / 1000, 1), "update_worst_kilobytes": round(max(sizes) / 1000, 1),
     }  # fmt: skip
 
 

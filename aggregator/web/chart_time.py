@@ -4,11 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from aggregator.http.parameters import between
 from aggregator.web.markup import path
 from telemetry.text import rfc3339
 
 SPANS = {"-15m": "15 min", "-1h": "1 h", "-6h": "6 h", "-1d": "1 day", "-7d": "7 days"}
 USUAL_SPAN = "-1h"
+STEP_NS = 10 * 1_000_000_000
+
+
+def chart_span(asked: Mapping[str, str], now: int) -> tuple[int, int]:
+    """Return the time that charts show, ns since 1970, as `from` and `to` of the page say. Raises a 400."""
+    return between(asked.get("from"), asked.get("to"), chart_now(now), USUAL_SPAN)
+
+
+def chart_now(now: int) -> int:
+    """Return where charts end now: they have a new point each ten seconds, and are the same until then, however often
+    their page is made."""
+    return now - now % STEP_NS
 
 
 def time_tabs(

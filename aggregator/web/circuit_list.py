@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from aggregator.web.bars import LOAD_AXIS, load_bar
-from aggregator.web.markup import fact, link, table, text
+from aggregator.web.markup import fact, keyed_row, link, page_links, table, text
 from api.power import CircuitState, PowerReply
 from present.circuit.figures import by_urgency, tree
 from present.circuit.outlook import ESTIMATE, next_row
@@ -16,6 +16,8 @@ from present.row import Tone
 from telemetry.runtime.isolation import Parts, each
 from telemetry.text import counted
 
+ROWS = 100
+"""Rows of a page: an update of 700 keeps a browser busy for a tenth of a second."""
 STATUS_WORDS = {0: "", 1: "ticket", 2: "page"}
 """Worst alert of a circuit, as its row is marked."""
 ALERT_TONES = (Tone.PLAIN, Tone.WARN, Tone.CRIT)
@@ -25,22 +27,25 @@ Status = Mapping[str, int]
 
 def circuits_body(
     circuits: Sequence[CircuitState], status: Status, power: PowerReply, filtered: str = "",
-    parts: Parts | None = None,
+    parts: Parts | None = None, page: int = 1,
 ) -> str:  # fmt: skip
     """Return the page's content. `filtered`: only circuits whose name or a node of which has it, with
-    the panels above them. `parts`: leaves out rows that can't be made."""
+    the panels above them. `parts`: leaves out rows that can't be made; `page` counts from 1."""
     if not circuits:
         return f"<p>{text(_none(power))}</p>"
     urgent = by_urgency(circuits, lambda name: status.get(name, 0))
     shown = _filtered(circuits, filtered.casefold()) if filtered else {one.id for one in circuits}
     rows = [row for row in tree(_worst_first(circuits, urgent)) if row[1].id in shown]
+    pages = max(1, -(-len(rows) // ROWS))
+    page = min(page, pages)
     found = counted(len(rows), "circuit") + (f" of {len(circuits):,}" if filtered else "")
+    found += f", page {page} of {pages}" if pages > 1 else ""
     return (
         f"{_problems(power)}"
         '<form class="filter" role="search" method="get"><label>Filter '
         f'<input name="q" type="search" value="{text(filtered)}" placeholder="circuit or node"></label> '
         f'<button>Filter</button> <span class="dim">{found}</span></form>'
-        f"{circuits_table(rows, status, parts)}"
+        f"{circuits_table(rows[(page - 1) * ROWS : page * ROWS], status, parts)}{page_links('circuits', page, pages, {'q': filtered})}"
         f'<p class="dim">{ESTIMATE} Load: about the last ten seconds. An unknown load is no number, and is in '
         "no sum.</p>"
     )
@@ -105,7 +110,7 @@ def circuits_table(
     )
     return (
         '<div class="wide"><table class="circuits"><caption>Circuits and panels, the most urgent first'
-        f"</caption><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table></div>"
+        f'</caption><thead><tr>{heads}</tr></thead><tbody data-k="rows">{body}</tbody></table></div>'
     )
 
 
@@ -124,7 +129,7 @@ def _row(depth: int, circuit: CircuitState, status: int) -> str:
         f"<td>{fact(state_row(circuit))}</td>",
         f'<td class="num">{len(circuit.nodes) or ""}</td>',
     )
-    return f'<tr class="{mark}">{"".join(cells)}</tr>'
+    return keyed_row("".join(cells), mark)
 
 
 def nearest_table(

@@ -15,11 +15,11 @@ from aggregator.http.alerts import row_of
 from aggregator.http.auth import CALLER
 from aggregator.http.circuits import circuits_now
 from aggregator.http.nodes import describe, device, gpu_reply, node_reply
-from aggregator.http.parameters import between, one_of, query, whole_number
+from aggregator.http.parameters import one_of, query, whole_number
 from aggregator.http.reply import VIEW
 from aggregator.register.node_register import drift
 from aggregator.view import AggregatorView, parts_of
-from aggregator.web.chart_time import USUAL_SPAN, time_tabs
+from aggregator.web.chart_time import chart_span, time_tabs
 from aggregator.web.circuit_list import ALERT_TONES, nearest_table
 from aggregator.web.content import PageContent, shown_to
 from aggregator.web.device_tables import alert_table
@@ -130,8 +130,11 @@ async def node(request: web.Request) -> PageContent:
     asked, view = query(request, "from", "to"), request.app[VIEW]
     reply, private = shown_to(request, await node_reply(request, {})), request[CALLER].sees_private
     name, gpus = reply.node.node, [each.gpu for each in reply.gpus]
-    start, end = between(asked.get("from"), asked.get("to"), view.wall(), USUAL_SPAN)
-    past = await _node_charts(view, name, [each.uuid for each in gpus], start, end)
+    start, end = chart_span(asked, view.wall())
+    past = await request.app[SHARED_PAST].read(
+        ("node", name, start, end),
+        lambda: _node_charts(view, name, [each.uuid for each in gpus], start, end),
+    )
     status = status_of(view)
     circuits = await _circuits_of(request, name, status)
     tones = {each.id: ALERT_TONES[status.get(each.id, 0)] for each in circuits}
@@ -196,16 +199,15 @@ async def gpu(request: web.Request) -> PageContent:
     asked, view = query(request, "from", "to"), request.app[VIEW]
     reply = shown_to(request, await gpu_reply(request, {}))
     one, home = reply.gpu, reply.node.node
-    start, end = between(asked.get("from"), asked.get("to"), view.wall(), USUAL_SPAN)
+    start, end = chart_span(asked, view.wall())
     peers, own = _peers(view, one), GpuReply(one, reply.readings, reply.gaps)
     past = await _past(request, one.uuid, peers, _CHARTS, asked)
     heat = beside_chart(HEAT, past[HEAT], own, peers, start, end, small=False)
     grey = PEERS_IN_GREY if peers else ""
     rest = {name: its for name, its in past.items() if name != HEAT}
     small = multiples(rest, own, peers, start, end)
-    span = asked.get("from"), asked.get("to")
     held = await request.app[SHARED_PAST].read(
-        ("held", one.uuid, *span), lambda: held_clocks(view, one.uuid, start, end)
+        ("held", one.uuid, start, end), lambda: held_clocks(view, one.uuid, start, end)
     )
     parts = GpuParts(
         alerts=alert_table(view, reply.alerts, reply.at),
@@ -228,8 +230,8 @@ async def _past(
 ) -> Mapping[str, Beside]:
     """Return readings of a GPU in the time of the charts, beside the others'; for all viewers of ten seconds once."""
     view = request.app[VIEW]
-    start, end = between(asked.get("from"), asked.get("to"), view.wall(), USUAL_SPAN)
-    key = (gpu, *metrics, asked.get("from"), asked.get("to"))
+    start, end = chart_span(asked, view.wall())
+    key = (gpu, *metrics, start, end)
     found: Mapping[str, Beside] = await request.app[SHARED_PAST].read(
         key, lambda: past_beside(view, gpu, peers, metrics, start, end)
     )

@@ -15,13 +15,13 @@ from aggregator.electrical.service import SAVE_SECONDS
 from aggregator.http.auth import CALLER
 from aggregator.http.circuits import circuit_history, circuit_reply, circuits_now
 from aggregator.http.errors import RequestError, bad, printable
-from aggregator.http.parameters import between, query, whole_number
+from aggregator.http.parameters import query, whole_number
 from aggregator.http.power import power_reply
 from aggregator.http.reply import VIEW
 from aggregator.http.use import use_reply
 from aggregator.view import AggregatorView, parts_of
 from aggregator.web.chain_part import chain_part
-from aggregator.web.chart_time import USUAL_SPAN, time_tabs
+from aggregator.web.chart_time import chart_span, time_tabs
 from aggregator.web.circuit_list import circuits_body
 from aggregator.web.circuit_page import circuit_body, losses_body
 from aggregator.web.content import PageContent, shown_to
@@ -30,10 +30,11 @@ from aggregator.web.energy_page import energy_body, users_table
 from aggregator.web.gpu_holders import WITHHELD, circuit_jobs, jobs_on
 from aggregator.web.load_chart import LoadSeries, load_chart
 from aggregator.web.markup import path, text
+from aggregator.web.past_readings import SHARED_PAST
 from aggregator.web.what_if import MOST_CIRCUITS, MOST_WATTS, cap_form, what_if, what_if_link
 from api.alerts import AlertState, Severity, Subject
 from api.bill import MonthBill
-from api.power import CircuitsReply, CircuitState
+from api.power import CircuitHistoryReply, CircuitsReply, CircuitState
 from power.plan.plan import Suppose
 from power.report.energy import JOULES_PER_KWH
 from power.report.energy_ledger import Day
@@ -55,12 +56,15 @@ def status_of(view: AggregatorView) -> dict[str, int]:
 
 async def circuits(request: web.Request) -> PageContent:
     """Return the page of all circuits."""
-    asked, view = query(request, "q"), request.app[VIEW]
+    asked, view = query(request, "q", "page"), request.app[VIEW]
+    page = whole_number(asked, "page", 1, 100_000)
     found = shown_to(request, CircuitsReply(at=view.wall(), circuits=await circuits_now(view)))
     power = shown_to(request, power_reply(view))
     status, wanted = status_of(view), asked.get("q", "")
     parts = parts_of(view, "web")
-    body = await asyncio.to_thread(circuits_body, found.circuits, status, power, wanted, parts)
+    body = await asyncio.to_thread(
+        circuits_body, found.circuits, status, power, wanted, parts, page
+    )
     return PageContent("Circuits", body, live=True)
 
 
@@ -70,7 +74,7 @@ async def circuit(request: web.Request) -> PageContent:
     asked, view = query(request, "from", "to", "lose", "cap", "what-if"), request.app[VIEW]
     name = request.match_info["circuit"]
     reply = shown_to(request, await circuit_reply(view, name))
-    chart = await _chart(view, reply.circuit, asked)
+    chart = await _chart(request, reply.circuit, asked)
     way = path("circuits", name, lose="1", **{"from": asked.get("from")})
     losses = f'<p><a href="{way}#losses">What would its loss do?</a></p>'
     if "lose" in asked:
@@ -108,11 +112,14 @@ def _beside(view: AggregatorView, name: str) -> set[str]:
     return found | {layout.circuits[one].parent or one for one in found}
 
 
-async def _chart(view: AggregatorView, circuit: CircuitState, asked: dict[str, str]) -> str:
-    rated = circuit.rated_amps
-    start, end = between(asked.get("from"), asked.get("to"), view.wall(), USUAL_SPAN)
+async def _chart(request: web.Request, circuit: CircuitState, asked: dict[str, str]) -> str:
+    view, rated = request.app[VIEW], circuit.rated_amps
+    start, end = chart_span(asked, view.wall())
     word = "watts" if rated is None else "sustained_ratio"
-    found = await asyncio.to_thread(circuit_history(view, circuit.id, word, start, end))
+    history = circuit_history(view, circuit.id, word, start, end)
+    found: CircuitHistoryReply = await request.app[SHARED_PAST].read(
+        ("circuit", circuit.id, word, start, end), lambda: asyncio.to_thread(history)
+    )
     scale = rated or 1.0
     values, highs = ([None if one is None else one * scale for one in column] for column in (found.values, found.high))  # fmt: skip
     series = LoadSeries(found.at, values, highs, "W" if rated is None else "A",

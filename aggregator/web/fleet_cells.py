@@ -16,7 +16,7 @@ def fleet_cells(
     """Return the GPUs of all nodes, or of some, by one quantity."""
     fleet = view.fleet
     column = fleet.column(QUANTITIES[quantity], view.now())
-    nodes, gpus = _marks(view.alerts())
+    nodes, gpus = marks_of(view.alerts())
     return [
         NodeCells(
             str(node.inventory.host.get("rack", "")), name, column[node.rows[Table.GPU]].tolist(),
@@ -27,7 +27,7 @@ def fleet_cells(
     ]  # fmt: skip
 
 
-def _marks(alerts: Iterable[Alert]) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
+def marks_of(alerts: Iterable[Alert]) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
     """Return the worst severity of what fires on each node, and on each GPU of each."""
     nodes: dict[str, str] = {}
     gpus: dict[str, dict[str, str]] = {}

@@ -106,7 +106,7 @@ def _boxes(rack: str, nodes: Sequence[NodeCells], quantity: str, scale: tuple[fl
     """Return each node of a rack as a box with the figures of its GPUs, which are links."""
     where = f' <span class="dim">{text(rack)}</span>' if rack else ""
     return "".join(
-        f'<section class="rack {one.mark}"><h3>{_marked(one.mark)}{link(one.node, "nodes", one.node)}{where}</h3>'
+        f'<section data-k="{text(one.node)}" class="rack {one.mark}"><h3>{_marked(one.mark)}{link(one.node, "nodes", one.node)}{where}</h3>'
         f'<p class="figures">{"".join(_figure(one, place, quantity, scale) for place in range(len(one.values)))}</p></section>'
         for one in nodes
     )
@@ -131,15 +131,15 @@ def _picture(
             name = one.marks.get(one.uuids[place], "") if one.marks else ""
             name = name or colour(value, *scale)
             x, y = place % ACROSS * (CELL + GAP), (row + place // ACROSS) * (CELL + GAP)
-            shapes[name] = f"{shapes.get(name, '')}M{x} {y}l{CELL} 0 0 {CELL} -{CELL} 0z"
+            shapes[name] = f"{shapes.get(name, '')}M{x} {y}h{CELL}"  # a stroke as wide as a cell
         row += -(-len(one.values) // ACROSS)
     width, height = ACROSS * (CELL + GAP) - GAP, max(1, row) * (CELL + GAP) - GAP
     mark = next((each for each in ("page", "ticket") if any(one.mark == each for one in nodes)), "")
     cells = "".join(f'<path class="{name}" d="{way}"/>' for name, way in shapes.items())
     title = f"{rack or 'in no rack'}, {counted(len(nodes), 'node')}{f', {mark}' if mark else ''}"
     return (
-        f'<a class="rack {mark}" href="{path("nodes", q=rack)}" title="{text(title)}">{_marked(mark)}{text(rack) or "in no rack"}'
-        f'<svg viewBox="0 0 {width} {height}" width="{width}" height="{height}" aria-hidden="true">{cells}</svg></a>'
+        f'<a data-k="{text(rack)}." class="rack {mark}" href="{path("nodes", q=rack)}" title="{text(title)}">{_marked(mark)}{text(rack) or "in no rack"}'
+        f'<svg viewBox="0 -{CELL / 2} {width} {height}" width="{width}" height="{height}" aria-hidden="true">{cells}</svg></a>'
     )
 
 
@@ -170,6 +170,6 @@ def _legend(quantity: str, low: float, high: float, found: str) -> str:
         for step in range(STEPS)
     )
     return (
-        f'<p class="legend">{found}; {text(quantity)} {text(_value(quantity, low))} <svg viewBox="0 0 {STEPS * 12} 12" width="{STEPS * 12}" height="12" '
+        f'<p data-k="legend" class="legend">{found}; {text(quantity)} {text(_value(quantity, low))} <svg viewBox="0 0 {STEPS * 12} 12" width="{STEPS * 12}" height="12" '
         f'aria-hidden="true">{swatches}</svg> {text(_value(quantity, high))}; {link("all nodes", "nodes")}</p>'
     )

@@ -7,7 +7,6 @@ answer is a page without data then, whose script asks for the token and loads th
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import hashlib
 from collections.abc import Awaitable, Callable, Mapping
@@ -36,12 +35,12 @@ from aggregator.web.content import PageContent
 from aggregator.web.gpu_holders import jobs_on
 from aggregator.web.headline_part import OLD
 from aggregator.web.icons import HATCHES
+from aggregator.web.live_pages import EVENTS, ID, LivePages, Page
 from aggregator.web.made_once import MadeOnce
 from aggregator.web.markup import clock_time, path, text
 from aggregator.web.past_readings import MOST_PASTS, PAST_SECONDS, SHARED_PAST
 from api.alerts import Severity
 
-Page = Callable[[web.Request], Awaitable[PageContent]]
 PAGES: dict[str, Page] = {
     "/": overview_page.overview,
     "/alerts": alert_pages.alerts,
@@ -104,30 +103,7 @@ _OPEN = AccessRule("page", None)
 """Of the frame itself, which has no data."""
 
 
-class SharedContents:
-    """Live pages, made and compressed once for all who look at the same page within a second: a hundred
-    viewers cost as much as one."""
-
-    SECONDS = 1.0
-    MOST = 64
-
-    def __init__(self) -> None:
-        self._made = MadeOnce[tuple[bytes, bool]](self.SECONDS, self.MOST)
-
-    async def body(self, page: Page, request: web.Request) -> tuple[bytes, bool]:
-        """Return a page in its frame for a caller, and whether it is compressed; made anew for a person who
-        loads it again. Raises what the page raises."""
-        zipped = accepts_gzip(request.headers.get(hdrs.ACCEPT_ENCODING, ""))
-        key = (str(request.rel_url), request[CALLER].sees_private, zipped)
-        anew = hdrs.CACHE_CONTROL in request.headers
-        return await self._made.read(key, lambda: self._make(page, request, zipped), anew=anew)
-
-    async def _make(self, page: Page, request: web.Request, zipped: bool) -> tuple[bytes, bool]:
-        html = _html(request, await page(request))
-        return await asyncio.to_thread(gzipped, html) if zipped else (html, False)
-
-
-SHARED = web.AppKey("shared_contents", SharedContents)
+LIVE = web.AppKey("live_pages", LivePages)
 
 
 @functools.cache
@@ -142,7 +118,8 @@ def static_files() -> dict[str, tuple[bytes, str, str]]:
 
 def add_pages(app: web.Application, expect: Callable[[web.Request], Awaitable[None]]) -> None:
     """Add the routes of the pages to an application. `expect` answers `Expect: 100-continue`."""
-    app[SHARED] = SharedContents()
+    app[LIVE] = LivePages(_html)
+    app.on_shutdown.append(app[LIVE].close)
     app[SHARED_PAST] = MadeOnce(PAST_SECONDS, MOST_PASTS)
     for route, page in PAGES.items():
         app.router.add_get(route, functools.partial(_answer, page), expect_handler=expect)
@@ -188,7 +165,9 @@ async def _answer(page: Page, request: web.Request) -> web.StreamResponse:
     """Answer with a page in its frame; a fault is a page too."""
     try:
         request[CALLER] = request.app[GUARD].admit(request, READING)
-        return _reply(*await request.app[SHARED].body(page, request))
+        if EVENTS in request.headers.get(hdrs.ACCEPT, ""):
+            return await request.app[LIVE].follow(page, request)
+        return _reply(*await request.app[LIVE].body(page, request))
     except RequestError as error:
         if error.status == HTTPStatus.UNAUTHORIZED:
             return _framed(
@@ -215,7 +194,7 @@ def _framed(
     request: web.Request, content: PageContent, status: int, headers: Mapping[str, str]
 ) -> web.Response:
     """Answer with a page that nobody shares."""
-    html = _html(request, content, status)
+    html = "".join(_html(request, content, status)).encode()
     zipped = accepts_gzip(request.headers.get(hdrs.ACCEPT_ENCODING, ""))
     return _reply(*(gzipped(html) if zipped else (html, False)), status, headers)
 
@@ -223,7 +202,7 @@ def _framed(
 def _reply(
     body: bytes, packed: bool, status: int = 200, headers: Mapping[str, str] | None = None
 ) -> web.Response:
-    made = {hdrs.CONTENT_TYPE: HTML, "Content-Security-Policy": CSP, hdrs.VARY: hdrs.ACCEPT_ENCODING, **(headers or {})}  # fmt: skip
+    made = {hdrs.CONTENT_TYPE: HTML, "Content-Security-Policy": CSP, hdrs.VARY: f"{hdrs.ACCEPT}, {hdrs.ACCEPT_ENCODING}", **(headers or {})}  # fmt: skip
     if packed:
         made[hdrs.CONTENT_ENCODING] = "gzip"
     return web.Response(status=status, body=body, headers=made)
@@ -245,8 +224,8 @@ def _open(view: AggregatorView) -> str:
     return f' <span class="n{worst}">{len(found):,}<span class="hidden"> open</span></span>'
 
 
-def _html(request: web.Request, content: PageContent, status: int = 200) -> bytes:
-    """Return a page in its frame."""
+def _html(request: web.Request, content: PageContent, status: int = 200) -> tuple[str, str]:
+    """Return a page in its frame: the HTML up to its body, and from there on."""
     route = request.match_info.route.resource
     way = request.rel_url.raw_path if route is None else route.canonical
     depth = max(0, way.count("/") - 1)
@@ -267,7 +246,7 @@ def _html(request: web.Request, content: PageContent, status: int = 200) -> byte
         view = request.app[VIEW]
         cluster, at = text(view.cluster), view.wall()
         live = (
-            f'<span class="live">live, {clock_time(at, at)}</span>'
+            f'<span data-k="live" class="live">live, {clock_time(at, at)}</span>'
             if content.live
             else f'<span class="live still">of {clock_time(at, at)}</span>'
         )
@@ -279,9 +258,9 @@ def _html(request: web.Request, content: PageContent, status: int = 200) -> byte
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f'<base href="{root}"><title>{text(content.title)} - kilowatch {cluster}</title>{icon}{sheets}{scripts}</head>'
+        f'<base href="{root}"><title>{text(content.title)} - kilowatch {cluster}</title>{icon}{sheets}{scripts}</head>',
         f'<body><a class="skip" href="{text(here)}#main">To the content</a>'
-        f'{HATCHES}<header class="top"><a class="brand" href="./">{_BRAND}kilowatch</a> <span class="site">{cluster}</span> {kind}'
-        f'<nav aria-label="Pages"><ul>{menu}</ul></nav>{_FIND}{live}<button type="button" class="theme">Theme</button></header>'
-        f'<main id="main" tabindex="-1"{" data-live" if content.live else ""}>{OLD}{title}{content.body}</main></body></html>'
-    ).encode()
+        f'{HATCHES}<header data-k="top" class="top"><a class="brand" href="./">{_BRAND}kilowatch</a> <span class="site">{cluster}</span> {kind}'
+        f'<nav aria-label="Pages"><ul data-k="menu">{menu}</ul></nav>{_FIND}{live}<button type="button" class="theme">Theme</button></header>'
+        f'<main data-k="main" id="main" tabindex="-1"{f" {ID}" if content.live else ""}>{OLD}{title}{content.body}</main></body></html>',
+    )

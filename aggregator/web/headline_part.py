@@ -31,7 +31,7 @@ def headline_part(found: Headline) -> str:
             f'<div class="left"><b>{countdown(found.trips.trip_seconds.earliest)}</b>'
             f"<small>to the earliest trip of {circuit}, an estimate</small></div>"
         )
-    return f'<div class="verdict {found.urgency}" aria-live="polite">{icon(found.urgency)}<div><p class="say">{title}</p>{why}</div>{left}</div>'
+    return f'<div data-k="verdict" class="verdict {found.urgency}" aria-live="polite">{icon(found.urgency)}<div><p class="say">{title}</p>{why}</div>{left}</div>'
 
 
 def tile(
@@ -45,7 +45,7 @@ def tile(
     beside = f'<div class="drawn">{drawn}</div>' if drawn else ""
     size = f" <small>{text(unit)}</small>" if unit else ""
     return (
-        f'<section class="tile"><h2>{label}</h2><span class="aside">{aside}</span>'
+        f'<section data-k="{text(label)}" class="tile"><h2>{label}</h2><span class="aside">{aside}</span>'
         f'<p class="big {tone}">{text(number)}{size}</p>{beside}{below}<p class="sub">{sub}</p></section>'
     )
 

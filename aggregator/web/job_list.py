@@ -18,7 +18,7 @@ from aggregator.web.job_words import (
     nodes_text,
     phase_badge,
 )
-from aggregator.web.markup import clock_time, fact, path, text, toned
+from aggregator.web.markup import clock_time, fact, keyed_row, page_links, path, text, toned
 from api.jobs import JobPhase, JobRow, JobsReply
 from present.fleet.job_headline import SAMPLED, jobs_figures, jobs_headline
 from present.job import cost_row, energy_row, use_row
@@ -119,7 +119,7 @@ def jobs_body(
         if lines
         else ""
     )
-    return f"{first}{_filter(asked, keep, private=private)}{more}{table}{_pages(page, pages, keep)}"
+    return f"{first}{_filter(asked, keep, private=private)}{more}{table}{page_links('jobs', page, pages, keep)}"
 
 
 def _filter(asked: Mapping[str, str], keep: Mapping[str, str | None], *, private: bool) -> str:
@@ -172,8 +172,8 @@ def _table(
     names = [f"{one.job.scheduler} {one.job.id}" for one in lines]
     rows = "".join(each(parts, "job", names, row))
     return (
-        f'<div class="wide"><table class="jobs"><caption>{text(caption)}, {_ORDER.get(sort) or f"by {COLUMNS[sort][0]}"}</caption>'
-        f"<thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div>"
+        f'<div class="wide"><table class="jobs"><caption data-k="caption">{text(caption)}, {_ORDER.get(sort) or f"by {COLUMNS[sort][0]}"}</caption>'
+        f'<thead><tr>{heads}</tr></thead><tbody data-k="rows">{rows}</tbody></table></div>'
         f"<p class=dim>~ partial: read for less than 90% of the job's GPU time. Energy is that at its GPUs, provisional "
         f"while it runs; cost is {SAMPLED}</p>"
     )
@@ -207,14 +207,8 @@ def _row(one: JobLine, at: int, *, run: bool, private: bool) -> str:
         "cost": toned(text(cost.value), cost.tone),
         "hints": "<br>".join(map(text, one.job.hints)) or ABSENT,
     }  # fmt: skip
-    return (
-        "<tr>"
-        + "".join(
-            f"<td{' class=num' if column in _NUMBERS else ''}>{cell}</td>"
-            for column, cell in cells.items()
-        )
-        + "</tr>"
-    )
+    made = "".join(f"<td{' class=num' if column in _NUMBERS else ''}>{cell}</td>" for column, cell in cells.items())  # fmt: skip
+    return keyed_row(made)
 
 
 def _person(name: str, word: str, *, private: bool) -> str:
@@ -222,15 +216,3 @@ def _person(name: str, word: str, *, private: bool) -> str:
     if not private or not word:
         return known(word, private=private)
     return f'<a href="{path("jobs", **{name: word})}">{text(word)}</a>'
-
-
-def _pages(page: int, pages: int, keep: Mapping[str, str | None]) -> str:
-    if pages == 1:
-        return ""
-    links = [(page - 1, "previous"), (page + 1, "next")]
-    found = " ".join(
-        f'<a href="{path("jobs", page=None if number == 1 else str(number), **keep)}">{words} page</a>'
-        for number, words in links
-        if 1 <= number <= pages
-    )
-    return f'<nav aria-label="More jobs"><p>{found}</p></nav>'

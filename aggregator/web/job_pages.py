@@ -18,6 +18,7 @@ from aggregator.http.reply import STORE_SECONDS, VIEW
 from aggregator.jobs.service import AFTER_SECONDS
 from aggregator.view import AggregatorView, parts_of
 from aggregator.web.alert_list import incidents_body
+from aggregator.web.chart_time import chart_now
 from aggregator.web.content import PageContent, shown_to
 from aggregator.web.gpu_holders import power_now
 from aggregator.web.job_list import COLUMNS, NEWEST, jobs_body
@@ -135,10 +136,13 @@ async def _past(
             f"up to {MOST_CHARTED} GPUs this one has.</p>"
         )
         return words, {}
-    end = reply.at if row.end is None else row.end
-    end = max(end, row.begin + _LEAST_NS)
+    now = chart_now(reply.at)
+    end = max(now if row.end is None else row.end, row.begin + _LEAST_NS)
     start, end = between(
-        asked.get("from", rfc3339(row.begin)), asked.get("to", rfc3339(end)), reply.at, USUAL_FROM
+        asked.get("from", rfc3339(row.begin)),
+        asked.get("to", rfc3339(end)),
+        max(now, end),
+        USUAL_FROM,
     )
     key = (
         "job",
@@ -146,8 +150,8 @@ async def _past(
         row.cluster,
         row.id,
         str(row.restart),
-        asked.get("from"),
-        asked.get("to"),
+        start,
+        end,
     )
     past = await request.app[SHARED_PAST].read(key, lambda: power_and_use(view, held, start, end))
     run = {name: asked.get(name) for name in RUN}

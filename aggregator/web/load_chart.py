@@ -116,8 +116,8 @@ def load_chart(
         f"{''.join(parts)}</svg>"
     )  # fmt: skip
     if caption is None:
-        return f'<figure class="chart">{drawn}<figcaption>{text(words)} <output></output></figcaption></figure>'
-    return f'<figure class="chart small"><figcaption><b>{text(label)}</b> <output>{text(caption)}</output></figcaption>{drawn}</figure>'
+        return f'<figure data-k="{text(label)}" class="chart">{drawn}<figcaption>{text(words)} <output></output></figcaption></figure>'
+    return f'<figure data-k="{text(label)}" class="chart small"><figcaption><b>{text(label)}</b> <output>{text(caption)}</output></figcaption>{drawn}</figure>'
 
 
 def _paths(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 from urllib.parse import quote, urlencode
 
@@ -19,6 +19,8 @@ from telemetry.text import (
     timestamp,
 )
 from telemetry.text.printable import one_line
+
+_LINK = re.compile(r'<a href="([^"]+)"')
 
 
 class Html(str):
@@ -105,7 +107,7 @@ def section(title: str, body: str, name: str, *, more: str = "") -> str:
     if not body:
         return ""
     head = f'<span class="more">{more}</span>' if more else ""
-    return f'<section class="panel" aria-labelledby="{name}">{head}<h2 id="{name}">{text(title)}</h2>{body}</section>'
+    return f'<section data-k="{name}" class="panel" aria-labelledby="{name}">{head}<h2 id="{name}">{text(title)}</h2>{body}</section>'
 
 
 def table(
@@ -128,13 +130,31 @@ def table(
         )
 
     body = "".join(
-        f"<tr{f' class={mark}' if mark else ''}>{cells(row, 'td')}</tr>"
-        for row, mark in zip_longest(rows, marks, fillvalue="")
+        keyed_row(cells(row, "td"), mark, place)
+        for place, (row, mark) in enumerate(zip_longest(rows, marks, fillvalue=""))
     )
     if not body:
         return ""
     head = cells([each if isinstance(each, Html) else text(each) for each in heads], "th")
     return (
-        f'<div class="wide"><table class="{name}"><caption>{text(caption)}</caption>'
-        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+        f'<div class="wide"><table class="{name}"><caption data-k="caption">{text(caption)}</caption>'
+        f'<thead><tr>{head}</tr></thead><tbody data-k="rows">{body}</tbody></table></div>'
     )
+
+
+def keyed_row(cells: str, mark: str = "", place: object = "") -> str:
+    """Return a row of a table, which is updated by itself: known by its first link, or else by its place. `cells`: HTML;
+    `mark`: its class."""
+    found = _LINK.search(cells)
+    key = f' data-k="{found.group(1) if found else place}"'
+    return f"<tr{key}{f' class={mark}' if mark else ''}>{cells}</tr>"
+
+
+def page_links(way: str, page: int, pages: int, keep: Mapping[str, str | None]) -> str:
+    """Return links to the pages before and after one of a long table. `way`: its path; `keep`: its other parameters."""
+    found = " ".join(
+        f'<a href="{path(way, page=None if number == 1 else str(number), **keep)}">{words} page</a>'
+        for number, words in ((page - 1, "previous"), (page + 1, "next"))
+        if 1 <= number <= pages
+    )
+    return f'<nav aria-label="More {way}"><p>{found}</p></nav>' if found else ""

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from aggregator.web.markup import link, path, text
+from aggregator.web.markup import keyed_row, link, page_links, path, text
 from api.fleet import NodeReply, NodeStatus
 from api.node_register import ReleaseDrift
 from present.device.node import firing, frame_row, gpus_row, release_row, role_row, state_row
@@ -84,7 +84,7 @@ def nodes_body(
         f'<form class="filter" role="search" method="get">{hidden}<label>Filter <input name="q" type="search" '
         f'value="{text(asked.get("q", ""))}" placeholder="node, role, rack, job, state, release, older"></label> '
         f"<button>Filter</button></form>"
-        f"{_table(shown, keep, sort, _counted(len(found), page, pages), parts)}{_pages(page, pages, keep)}"
+        f"{_table(shown, keep, sort, _counted(len(found), page, pages), parts)}{page_links('nodes', page, pages, keep)}"
     )
 
 
@@ -107,9 +107,9 @@ def _table(
     names = [one.node.node for one in lines]
     rows = "".join(each(parts, "node", names, lambda place: _row(lines[place])))
     return (
-        f'<div class="wide"><table class="nodes"><caption aria-live="polite">{text(caption)}, '
+        f'<div class="wide"><table class="nodes"><caption data-k="caption" aria-live="polite">{text(caption)}, '
         f"{'worst first' if sort == WORST else f'by {COLUMNS[sort][0]}'}</caption>"
-        f"<thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div>"
+        f'<thead><tr>{heads}</tr></thead><tbody data-k="rows">{rows}</tbody></table></div>'
     )
 
 
@@ -136,14 +136,8 @@ def _row(one: NodeLine) -> str:
         "release": release_text(release_row(node.release, one.drift)),
         "age": frame_row(node.age_seconds).value,
     }  # fmt: skip
-    return (
-        "<tr>"
-        + "".join(
-            f"<td{' class=num' if name in _NUMBERS else ''}>{cell}</td>"
-            for name, cell in cells.items()
-        )
-        + "</tr>"
-    )
+    made = "".join(f"<td{' class=num' if name in _NUMBERS else ''}>{cell}</td>" for name, cell in cells.items())  # fmt: skip
+    return keyed_row(made)
 
 
 def firing_badges(pages: int, tickets: int) -> str:
@@ -162,15 +156,3 @@ def release_text(row: FactRow) -> str:
     """Return a node's release, marked where it is older or newer than the aggregator's."""
     mark = f' <span class="badge ticket">{text(row.note)}</span>' if row.note else ""
     return f"{text(row.value)}{mark}"
-
-
-def _pages(page: int, pages: int, keep: Mapping[str, str | None]) -> str:
-    if pages == 1:
-        return ""
-    links = [(page - 1, "previous"), (page + 1, "next")]
-    found = " ".join(
-        f'<a href="{path("nodes", page=None if number == 1 else str(number), **keep)}">{words} page</a>'
-        for number, words in links
-        if 1 <= number <= pages
-    )
-    return f'<nav aria-label="More nodes"><p>{found}</p></nav>'

@@ -17,16 +17,18 @@ from aggregator.register.node_status import status_of as status_of_node
 from aggregator.view import AggregatorView, parts_of
 from aggregator.web.alert_list import incidents_part
 from aggregator.web.chain_part import chain_part
+from aggregator.web.chart_time import chart_now
 from aggregator.web.circuit_list import nearest_table
 from aggregator.web.content import PageContent, shown_to
 from aggregator.web.electrical_pages import circuit_with_facts, status_of
-from aggregator.web.fleet_cells import fleet_cells
-from aggregator.web.fleet_map import QUANTITIES, OtherNode, fleet_map, other_nodes
+from aggregator.web.fleet_cells import fleet_cells, marks_of
+from aggregator.web.fleet_map import FEW, QUANTITIES, OtherNode, fleet_map, other_nodes
 from aggregator.web.fleet_pages import fitness_chart, fitness_links
 from aggregator.web.gpu_holders import users_section
 from aggregator.web.headline_part import headline_part, tiles
 from aggregator.web.markup import link, section
 from aggregator.web.overview_tiles import overview_tiles
+from aggregator.web.past_readings import SHARED_PAST
 from aggregator.web.port_pages import places_table
 from aggregator.web.recent import RECENT
 from api.alerts import Incident, IncidentsReply, Subject
@@ -36,8 +38,6 @@ from present.fleet.headline import Heard, headline
 from telemetry.wire.inventory import role_of
 
 MOST, MOST_INCIDENTS = 10, 5
-SMALL = 64
-"""GPUs up to which circuits have more room than the map."""
 
 
 async def overview(request: web.Request) -> PageContent:
@@ -52,9 +52,8 @@ async def overview(request: web.Request) -> PageContent:
     status, parts = status_of(view), parts_of(view, "overview")
     urgent = by_urgency(circuits, lambda name: status.get(name, 0))
     urgent = await _with_facts(request, urgent, every)
-    cells = fleet_cells(view, quantity)
-    drawn = await asyncio.to_thread(fleet_map, cells, quantity) if cells else ""
-    gpus = sum(len(one.values) for one in cells)
+    gpus = sum(len(node.inventory.gpus) for node in view.fleet.nodes.values())
+    drawn = await _map(request, quantity, gpus)
     heard = Heard(
         nodes=len(view.fleet.nodes),
         silent=sum(not node.online for node in view.fleet.nodes.values()),
@@ -75,9 +74,9 @@ async def overview(request: web.Request) -> PageContent:
     )
     chain = await chain_part(view, urgent, status)
     gpu_map, users = section("GPUs", drawn, "map"), users_section(view, private=private)
-    left = chain + gpu_map if gpus <= SMALL else gpu_map + chain
+    left = chain + gpu_map if gpus <= FEW else gpu_map + chain
     right = wrong + near + users
-    wide, narrow = ("w15", "w9") if gpus <= SMALL else ("w16", "w8")
+    wide, narrow = ("w15", "w9") if gpus <= FEW else ("w16", "w8")
     return PageContent(
         "Overview",
         headline_part(headline([*incidents, *every[MOST_INCIDENTS:]], urgent, heard))
@@ -87,6 +86,20 @@ async def overview(request: web.Request) -> PageContent:
         live=True,
         titled=False,
     )  # fmt: skip
+
+
+async def _map(request: web.Request, quantity: str, gpus: int) -> str:
+    """Return the map; of many GPUs it is as a chart, drawn anew every ten seconds, and when an alert begins or ends."""
+    view = request.app[VIEW]
+    if gpus <= FEW:
+        return fleet_map(fleet_cells(view, quantity), quantity) if gpus else ""
+    key = ("map", quantity, gpus, chart_now(view.wall()), str(marks_of(view.alerts())))
+
+    async def draw() -> str:
+        return await asyncio.to_thread(fleet_map, fleet_cells(view, quantity), quantity)
+
+    drawn: str = await request.app[SHARED_PAST].read(key, draw)
+    return drawn
 
 
 async def _with_facts(

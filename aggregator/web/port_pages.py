@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Iterable, Iterator, Sequence
 
 from aiohttp import web
 
 from aggregator.http.errors import unknown
 from aggregator.http.nodes import device
-from aggregator.http.parameters import between, query, whole_number
+from aggregator.http.parameters import query, whole_number
 from aggregator.http.ports import find_port, ports_reply
 from aggregator.http.reply import VIEW
-from aggregator.web.chart_time import USUAL_SPAN, time_tabs
+from aggregator.web.chart_time import chart_span, time_tabs
 from aggregator.web.content import PageContent, shown_to
 from aggregator.web.device_tables import alert_table, readings_table
 from aggregator.web.load_chart import NOTHING_STORED, load_chart
 from aggregator.web.markup import facts, link, path, section, table, text
 from aggregator.web.node_list import firing_badges
-from aggregator.web.past_readings import traffic_of
+from aggregator.web.past_readings import SHARED_PAST, traffic_of
 from api.alerts import Alert, Severity
 from api.device import PortReply
 from api.ports import (
@@ -167,10 +168,11 @@ async def port(request: web.Request) -> PageContent:
     row = node.rows[Table.PORT].start + place
     reply = shown_to(request, PortReply(its, *device(view.fleet, Table.PORT, row, now)))
     alerts = [one for one in view.alerts() if port_of(one) == identity]
-    start, end = between(asked.get("from"), asked.get("to"), view.wall(), USUAL_SPAN)
+    start, end = chart_span(asked, view.wall())
     charts = ""
     for name in _TRAFFIC:
-        series = await traffic_of(view, identity, name, start, end)
+        read = functools.partial(traffic_of, view, identity, name, start, end)
+        series = await request.app[SHARED_PAST].read((identity, name, start, end), read)
         if any(value is not None for value in series.values):
             speed = reply.readings.get(SPEED)
             limits = [] if speed is None else [("speed", speed * 8e-9)]

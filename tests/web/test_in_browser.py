@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
@@ -9,11 +10,14 @@ import pytest
 
 from aggregator.http.config import HttpConfig
 from bench.live_fleet import LiveFleet
+from telemetry.text import rfc3339
 from tests.aggregator.http_client import Door, door
 from tests.aggregator.test_http_alerts import hot
 from tests.aggregator.test_http_circuits import lab
+from tests.kit.waiting import until
 from tests.web.browser import SIZES, BrowserPage, browsing, needed
 from tests.web.busy_lab import busy_lab
+from tests.web.kept_pages import keep_pages
 
 pytestmark = [needed, pytest.mark.systems]
 PATHS = ("/", "/?map=power", "/nodes", "/nodes?sort=power&q=n", "/nodes/n1", "/gpus/GPU-n1-0", "/alerts", "/alerts?view=alerts", "/alerts?view=silences", "/circuits",
@@ -203,8 +207,9 @@ async def test_a_theme_is_chosen_and_a_key_leads_to_the_field_that_finds(tmp_pat
 
 async def test_a_chart_shows_its_readings_and_zooms_by_the_keyboard(tmp_path: Path) -> None:
     """An arrow key shows the reading with its unit; `+` puts a shorter time into the URL."""
-    async with door(await lab()) as client, browsing(tmp_path / "profile") as page:
-        await page.open(f"{client.url}/gpus/GPU-n1-0")
+    view = await lab()
+    async with door(view) as client, browsing(tmp_path / "profile") as page:
+        await page.open(f"{client.url}/gpus/GPU-n1-0?to={rfc3339(view.wall())}")
         chart = "document.querySelector('figure.chart svg[data-points]')"
         await page.until(f"{chart} !== null")
         press = (
@@ -217,8 +222,47 @@ async def test_a_chart_shows_its_readings_and_zooms_by_the_keyboard(tmp_path: Pa
         before = await page.value(f"Number({chart}.dataset.seconds)")
         await page.value(press.format(chart=chart, key="+"))
         await page.until(
-            f"location.search.includes('to=') && Number({chart}?.dataset.seconds) < {before}"
+            f"location.search.includes('from=') && Number({chart}?.dataset.seconds) < {before}"
         )
+        assert page.errors == []
+
+
+async def test_one_time_moves_over_all_charts_of_a_page_and_is_in_its_url(tmp_path: Path) -> None:
+    """By the pointer and by arrow keys; what a chart says without it comes back; so does the time, by the back button."""
+    view = await lab()
+    span = f"from={rfc3339(view.wall() - 20 * 10**9)}&to={rfc3339(view.wall())}"
+    said = "[...document.querySelectorAll('figure.chart output')].map(each => each.textContent)"
+    times = f"[...new Set({said}.map(each => each.match(/[0-9:]+ UTC/)?.[0]))]"
+    async with door(view) as client, browsing(tmp_path / "profile") as page:
+        await page.open(f"{client.url}/nodes/n1?{span}")
+        before: list[str] = await page.value(said)
+        assert len(before) > 2
+        first = "document.querySelector('figure.chart svg[data-points]')"
+        x, y = await page.value(f"""(() => {{
+          {first}.scrollIntoView({{block: "center"}});
+          const box = {first}.getBoundingClientRect();
+          return [box.right - box.width / 4, box.y + box.height / 2];
+        }})()""")
+        button = {"x": x, "y": y, "button": "left", "clickCount": 1}
+        await page.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+        (at,) = await page.value(times)
+        await page.call("Input.dispatchMouseEvent", type="mousePressed", **button)
+        await page.call("Input.dispatchMouseEvent", type="mouseReleased", **button)
+        assert at.removesuffix(" UTC") in await page.value("location.hash")
+        for kind in ("keyDown", "keyUp"):
+            await page.call("Input.dispatchKeyEvent", type=kind, key="ArrowLeft")
+        (earlier,) = await page.value(times)
+        assert earlier < at
+        for kind in ("keyDown", "keyUp"):
+            await page.call("Input.dispatchKeyEvent", type=kind, key="Enter")
+        await page.do("history.back()")
+        await page.until(f"{times}[0] === {at!r}")
+        await page.do("history.back()")
+        await page.until(
+            f"JSON.stringify({said}) === {json.dumps(json.dumps(before, ensure_ascii=False, separators=(',', ':')))}"
+        )
+        await page.open(f"{client.url}/nodes/n1?{span}#at={rfc3339(view.wall())}")
+        assert len(await page.value(times)) == 1, "a link has the time"
         assert page.errors == []
 
 
@@ -346,4 +390,44 @@ async def test_a_renewed_page_is_the_served_one_and_keeps_what_has_not_changed(
         assert await page.value("document.querySelector('main').innerHTML") == await page.value(
             served
         )
+        assert page.errors == []
+
+
+_SHOWN = """document.querySelector('[data-k="main/GPU power"] .big').textContent"""
+_PLACED = """new Promise(done => document.addEventListener("kilowatch:placed", () => done(), {once: true}))"""
+_HIDE = """(hidden => {
+  Object.defineProperty(document, "hidden", {configurable: true, get: () => hidden});
+  document.dispatchEvent(new Event("visibilitychange"));
+})"""
+
+
+async def test_numbers_follow_in_place_and_a_tab_that_nobody_sees_is_silent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No request for the page again, no layout shift; what is shown again is at once as it is now."""
+    fleet, kept = await fleet_of(2), keep_pages(monkeypatch)
+    async with door(fleet) as client, browsing(tmp_path / "profile") as page:
+        await page.open(f"{client.url}/")
+        await page.value("""void new PerformanceObserver(list => {
+          for (const each of list.getEntries()) window.shift = (window.shift ?? 0) + each.value;
+        }).observe({type: "layout-shift"})""")
+        await page.value("document.querySelector('.chain path.dots').kept = true")
+        before = await page.value(_SHOWN)
+        await page.value(f"void (window.number = {_SHOWN.removesuffix('.textContent')}.firstChild)")
+        while await page.value(_SHOWN) == before:
+            await fleet.beat()
+            await page.value(_PLACED)
+        assert await page.value("window.number.isConnected"), "the number itself has changed"
+        assert await page.value("document.querySelector('.chain path.dots').kept"), "lines go on"
+        asked = [url for url in page.requests if url == f"{client.url}/"]
+        assert len(asked) == 2, "the page, and what changes of it"
+        assert await page.value("window.shift ?? 0") < 0.02
+        await page.value(f"{_HIDE}(true)")
+        shown = await page.value("document.querySelector('main').innerHTML")
+        viewers = kept[0].viewers
+        await fleet.beat()
+        await until(lambda: viewers.total == 0)  # the server learns of it when it sends
+        assert await page.value("document.querySelector('main').innerHTML") == shown
+        await page.value(f"{_HIDE}(false)")
+        await page.until(f"document.querySelector('main').innerHTML !== {json.dumps(shown)}")
         assert page.errors == []

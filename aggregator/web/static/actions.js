@@ -10,31 +10,17 @@ function element(tag, fields = {}, ...children) {
   return made;
 }
 
-function field(label, input) {
-  return element("label", {}, `${label} `, input);
-}
-
-const token = {
-  get: () => sessionStorage.getItem(KEY) ?? "",
-  set: (value) => (value ? sessionStorage.setItem(KEY, value) : sessionStorage.removeItem(KEY)),
-};
-
-// Opens a dialog; resolves with the values of its fields, or null when it is left.
-function ask(title, note, fields, button) {
+// Opens a dialog; resolves with the values of its fields that are not empty, or null when it is left.
+function ask({ title, button }, note, fields) {
   return new Promise((done) => {
     const dialog = element("dialog", { className: "act" });
-    const form = element("form", { method: "dialog" });
-    const status = element("p", { role: "status", className: "status" });
-    const heading = element("h2", { textContent: title, id: "act-title" });
     dialog.setAttribute("aria-labelledby", "act-title");
-    const inputs = {};
-    form.append(heading, element("p", { textContent: note }));
-    for (const [name, label, options] of fields) {
-      inputs[name] = element("input", { name, autocomplete: "off", required: true, ...options });
-      form.append(field(label, inputs[name]));
-    }
+    const inputs = fields.map(([name, , options]) => element("input", { name, autocomplete: "off", required: true, ...options }));
     const leave = element("button", { type: "button", textContent: "Cancel" });
-    form.append(status, element("p", {}, element("button", { textContent: button }), " ", leave));
+    const form = element("form", { method: "dialog" }, element("h2", { textContent: title, id: "act-title" }),
+      element("p", { textContent: note }),
+      ...inputs.map((input, place) => element("label", {}, `${fields[place][1]} `, input)),
+      element("p", {}, element("button", { textContent: button }), " ", leave));
     dialog.append(form);
     document.body.append(dialog);
     let result = null;
@@ -44,7 +30,7 @@ function ask(title, note, fields, button) {
       done(result);
     });
     form.addEventListener("submit", () => {
-      result = Object.fromEntries(Object.entries(inputs).map(([name, input]) => [name, input.value.trim()]));
+      result = Object.fromEntries(inputs.map(({ name, value }) => [name, value.trim()]).filter(([, value]) => value));
     });
     dialog.showModal();
   });
@@ -53,77 +39,72 @@ function ask(title, note, fields, button) {
 const TOKEN = ["token", "Token", { type: "password", spellcheck: false }];
 const NOTE = "A token with the scope that is needed: kilowatch token add NAME. It stays in this tab.";
 
-async function send(method, path, body, scope) {
-  const answer = await fetch(new URL(path, root), {
+async function send({ method, path, scope }, data, body) {
+  const answer = await fetch(new URL(path(data), root), {
     method,
-    headers: { Authorization: `Bearer ${token.get()}`, "Content-Type": "application/json" },
+    headers: { Authorization: `Bearer ${sessionStorage.getItem(KEY)}`, "Content-Type": "application/json" },
     body: JSON.stringify(body),
     credentials: "omit",
     cache: "no-store",
   });
   if (answer.ok) return;
   const fault = (await answer.json().catch(() => ({}))).error ?? {};
-  if (answer.status === 401) token.set("");
+  if (answer.status === 401) sessionStorage.removeItem(KEY);
   const needed = answer.status === 403 ? ` (the scope needed is ${scope})` : "";
   throw new Error(`${fault.what ?? answer.statusText}${needed}. ${fault.cure ?? ""}`);
 }
 
+const why = (value) => ["why", "Why", { value, maxLength: 500 }];
+const ackOf = ({ incident }) => `api/v1/incidents/${encodeURIComponent(incident)}/ack`;
 const ACTS = {
   acknowledge: {
-    title: "Acknowledge this incident", button: "Acknowledge", scope: "ack",
-    fields: [["why", "Why", { value: "I am on it", maxLength: 500 }], ["for", "For how long (empty: until it is over)", { required: false, placeholder: "2h" }]],
-    run: (data, got) => send("POST", `api/v1/incidents/${encodeURIComponent(data.incident)}/ack`,
-      { why: got.why, ...(got.for ? { for: got.for } : {}) }, "ack"),
+    title: "Acknowledge this incident", button: "Acknowledge", scope: "ack", method: "POST", path: ackOf,
+    fields: () => [why("I am on it"), ["for", "For how long (empty: until it is over)", { required: false, placeholder: "2h" }]],
   },
   unacknowledge: {
-    title: "Withdraw the acknowledgement", button: "Withdraw", scope: "ack",
-    fields: [["why", "Why", { maxLength: 500 }]],
-    run: (data, got) => send("DELETE", `api/v1/incidents/${encodeURIComponent(data.incident)}/ack`, { why: got.why }, "ack"),
+    title: "Withdraw the acknowledgement", button: "Withdraw", scope: "ack", method: "DELETE", path: ackOf, fields: () => [why("")],
   },
   silence: {
-    title: "Silence alerts", button: "Silence", scope: "silence",
-    fields: [["matchers", "Alerts that match all of", { spellcheck: false }], ["for", "For how long", { value: "2h" }], ["why", "Why", { maxLength: 500 }]],
-    run: (data, got) => send("POST", "api/v1/silences",
-      { matchers: got.matchers.split(/\s+/).filter(Boolean), for: got.for, why: got.why }, "silence"),
+    title: "Silence alerts", button: "Silence", scope: "silence", method: "POST", path: () => "api/v1/silences",
+    fields: ({ matchers }) => [["matchers", "Alerts that match all of", { value: matchers, spellcheck: false }], ["for", "For how long", { value: "2h" }], why("")],
   },
   unsilence: {
-    title: "End this silence", button: "End it", scope: "silence",
-    fields: [["why", "Why", { value: "no longer needed", maxLength: 500 }]],
-    run: (data, got) => send("DELETE", `api/v1/silences/${encodeURIComponent(data.silence)}`, { why: got.why }, "silence"),
+    title: "End this silence", button: "End it", scope: "silence", method: "DELETE",
+    path: ({ silence }) => `api/v1/silences/${encodeURIComponent(silence)}`, fields: () => [why("no longer needed")],
   },
 };
 
-function say(button, words, failed) {
+function say(button, words, role) {
   const line = button.closest(".actions");
-  let shown = line.querySelector(".status");
-  if (!shown) line.append((shown = element("span", { className: "status" })));
-  shown.setAttribute("role", failed ? "alert" : "status");
-  shown.textContent = words;
+  line.querySelector(".status")?.remove();
+  const shown = element("span", { className: "status" });
+  shown.setAttribute("role", role);
+  line.append(shown);
+  shown.textContent = words; // read aloud, because it comes later
 }
 
 async function act(button) {
   const what = ACTS[button.dataset.act];
   const data = { ...button.closest("[data-incident]")?.dataset, ...button.dataset };
-  const fields = what.fields.map(([name, label, options]) =>
-    name === "matchers" ? [name, label, { ...options, value: data.matchers }] : [name, label, options]);
-  const known = token.get() !== "";
-  const got = await ask(what.title, known ? "" : NOTE, known ? fields : [TOKEN, ...fields], what.button);
+  const known = sessionStorage.getItem(KEY);
+  const got = await ask(what, known ? "" : NOTE, [...(known ? [] : [TOKEN]), ...what.fields(data)]);
   if (!got) return button.focus();
-  if (got.token) token.set(got.token);
+  const { token, matchers, ...rest } = got;
+  if (token) sessionStorage.setItem(KEY, token);
   button.disabled = true;
   try {
-    await what.run(data, got);
-    say(button, "done", false);
+    await send(what, data, matchers ? { ...rest, matchers: matchers.split(/\s+/) } : rest);
+    say(button, "done", "status");
     location.reload();
   } catch (error) {
-    say(button, error.message, true);
+    say(button, error.message, "alert");
   } finally {
     button.disabled = false;
   }
 }
 
-function show(within = document) {
-  for (const line of within.querySelectorAll(".actions[hidden]")) line.hidden = false;
+function show() {
+  for (const line of document.querySelectorAll(".actions[hidden]")) line.hidden = false;
 }
 
 document.addEventListener("click", (event) => {
@@ -131,4 +112,4 @@ document.addEventListener("click", (event) => {
   if (button) act(button);
 });
 show();
-document.addEventListener("kilowatch:placed", () => show());
+document.addEventListener("kilowatch:placed", show);

@@ -1,68 +1,81 @@
-// Charts: the reading under the pointer or the arrow keys, and zoom by a drag, + and -. The time is in the URL.
+// Charts: one time for all of a page, under the pointer or by the arrow keys, with what each reads then; zoom by a drag, + and -.
+// Both are in the URL: the time as `#at=` once it is clicked or Enter is pressed.
 
+const CHARTS = "figure.chart svg[data-points]";
 const POINTS_APART = 2.5;
+let at = NaN; // the time that is shown, ms since 1970
 let drag = null;
 
-function chartOf(target) {
-  return target instanceof Element ? target.closest("figure.chart svg[data-points]") : null;
+/** @param {Element} target @returns {SVGElement | null} */
+const chartOf = (target) => target.closest?.(CHARTS);
+
+/** @param {SVGElement} svg @returns {number[]} The first and the last time of a chart. */
+const endsOf = ({ dataset: { start, seconds } }) => [+start, +start + 1000 * seconds];
+
+/** @param {DOMRect} box @param {SVGElement} svg @param {number} place Of the screen. @returns {number} */
+function timeAt(box, svg, place) {
+  const [start, end] = endsOf(svg);
+  return start + Math.min(1, Math.max(0, (place - box.left) / box.width)) * (end - start);
 }
 
-function pointsOf(svg) {
-  return svg.dataset.points.split(" ").filter(Boolean).map((pair) => pair.split(":").map(Number));
-}
-
-// Seconds since the start of the chart at a place of the screen.
-function secondsAt(box, svg, place) {
-  return Math.min(1, Math.max(0, (place - box.left) / box.width)) * Number(svg.dataset.seconds);
-}
-
-function mark(svg, name, from, to) {
-  const part = (seconds) => (100 * seconds) / Number(svg.dataset.seconds);
+/** Marks a time, or a span between two; without one it takes the mark away. */
+function mark(svg, name, from, to = from) {
+  const [start, end] = endsOf(svg);
   let shape = svg.querySelector(`.${name}`);
-  if (!shape) {
-    shape = document.createElementNS("http://www.w3.org/2000/svg", "rect");
-    shape.setAttribute("class", name);
-    shape.setAttribute("height", "100%");
-    svg.append(shape);
-  }
-  shape.setAttribute("x", `${part(Math.min(from, to))}%`);
-  shape.setAttribute("width", from === to ? 1 : `${part(Math.abs(to - from))}%`);
+  if (!(from >= start && from <= end)) return shape?.remove();
+  if (!shape) svg.append((shape = document.createElementNS(svg.namespaceURI, "rect")));
+  const part = (time) => `${(100 * time) / (end - start)}%`;
+  const all = { class: name, height: "100%", x: part(Math.min(from, to) - start), width: from === to ? 1 : part(Math.abs(to - from)) };
+  for (const [key, value] of Object.entries(all)) shape.setAttribute(key, value);
 }
 
-// Shows the reading nearest to an instant; in a gap it is not known.
-function show(svg, seconds) {
-  const near = pointsOf(svg).reduce(
-    (best, one) => (best && Math.abs(best[0] - seconds) <= Math.abs(one[0] - seconds) ? best : one), null);
-  const known = near && Math.abs(near[0] - seconds) <= POINTS_APART * Number(svg.dataset.step);
-  const at = known ? near[0] : seconds;
-  svg.dataset.cursor = at;
-  mark(svg, "cursor", at, at);
-  const time = new Date(Number(svg.dataset.start) + 1000 * at).toISOString().slice(0, 19).replace("T", " ");
-  const words = known ? `${near[1].toFixed(1)} ${svg.dataset.unit}` : "not known";
-  svg.parentElement.querySelector("output").textContent = `${time} UTC: ${words}`;
+/** Shows what a chart reads at the time of the page: the reading next to it; in a gap it is not known. */
+function read(svg) {
+  const output = svg.parentElement.querySelector("output");
+  output.dataset.words ??= output.textContent;
+  mark(svg, "cursor", at);
+  if (!svg.querySelector(".cursor")) return void (output.textContent = output.dataset.words);
+  const apart = ([seconds]) => Math.abs(+svg.dataset.start + 1000 * seconds - at);
+  const pairs = svg.dataset.points.split(" ").map((pair) => pair.split(":").map(Number));
+  const near = pairs.reduce((best, one) => (apart(one) < apart(best) ? one : best), [Infinity]);
+  const words = apart(near) > 1000 * POINTS_APART * svg.dataset.step ? "not known" : `${near[1].toFixed(1)} ${svg.dataset.unit}`;
+  const time = iso(at).slice(svg.closest(".small") ? 11 : 0, 19);
+  output.textContent = `${time.replace("T", " ")} UTC: ${words}`;
 }
 
-function zoom(svg, from, to) {
-  const start = Number(svg.dataset.start);
+/** @param {number} time What all charts show. */
+function show(time) {
+  at = time;
+  document.querySelectorAll(CHARTS).forEach(read);
+}
+
+const iso = (time) => new Date(time).toISOString();
+
+/** Puts the time into the URL: a link and the back button lead to it. */
+const keep = () => history.pushState(null, "", `${location.href.split("#")[0]}#at=${iso(at)}`);
+
+const kept = () => show(Date.parse(location.hash.split("#at=")[1]));
+
+function zoom(from, to) {
   const url = new URL(location.href);
-  url.searchParams.set("from", new Date(start + 1000 * from).toISOString());
-  url.searchParams.set("to", new Date(Math.min(Date.now(), start + 1000 * to)).toISOString());
+  url.searchParams.set("from", iso(from));
+  url.searchParams.set("to", iso(Math.min(Date.now(), to)));
   location.assign(url);
 }
 
 document.addEventListener("pointermove", (event) => {
   const svg = drag?.svg ?? chartOf(event.target);
   if (!svg) return;
-  const seconds = secondsAt(drag?.box ?? svg.getBoundingClientRect(), svg, event.clientX);
-  show(svg, seconds);
-  if (drag) mark(svg, "chosen", drag.from, seconds);
+  show(timeAt(drag?.box ?? svg.getBoundingClientRect(), svg, event.clientX));
+  if (drag) mark(svg, "chosen", drag.from, at);
 });
 
 document.addEventListener("pointerdown", (event) => {
   const svg = chartOf(event.target);
   if (!svg || event.button !== 0 || event.pointerType === "touch") return;
   const box = svg.getBoundingClientRect();
-  drag = { svg, box, x: event.clientX, from: secondsAt(box, svg, event.clientX) };
+  drag = { svg, box, x: event.clientX, from: timeAt(box, svg, event.clientX) };
+  svg.focus();
   event.preventDefault();
 });
 
@@ -70,21 +83,26 @@ document.addEventListener("pointerup", (event) => {
   if (!drag) return;
   const { svg, box, x, from } = drag;
   drag = null;
-  svg.querySelector(".chosen")?.remove();
-  if (Math.abs(event.clientX - x) < 8) return;
-  const to = secondsAt(box, svg, event.clientX);
-  zoom(svg, Math.min(from, to), Math.max(from, to));
+  mark(svg, "chosen");
+  show(timeAt(box, svg, event.clientX));
+  Math.abs(event.clientX - x) < 8 ? keep() : zoom(Math.min(from, at), Math.max(from, at));
 });
 
 document.addEventListener("keydown", (event) => {
   const svg = chartOf(event.target);
   if (!svg || event.ctrlKey || event.metaKey || event.altKey) return;
-  const [all, step] = [Number(svg.dataset.seconds), Number(svg.dataset.step)];
-  const at = Number(svg.dataset.cursor ?? all);
-  const half = { "+": all / 4, "=": all / 4, "-": all }[event.key];
-  const way = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-  if (half === undefined && way === undefined) return;
+  const [start, end] = endsOf(svg);
+  const now = at >= start && at <= end ? at : end;
+  const half = { "+": 1, "=": 1, "-": 4 }[event.key] * (end - start) / 4;
+  const way = { ArrowLeft: -1, ArrowRight: 1 }[event.key] * Math.max(1000 * svg.dataset.step, (end - start) / 100);
+  if (half) zoom(now - half, now + half);
+  else if (way) show(Math.min(end, Math.max(start, now + way)));
+  else if (event.key === "Escape") show(NaN);
+  else if (event.key === "Enter" && at) keep();
+  else return;
   event.preventDefault();
-  if (way) show(svg, Math.min(all, Math.max(0, at + way * Math.max(step, all / 100))));
-  else zoom(svg, at - half, at + half);
 });
+
+addEventListener("popstate", kept);
+document.addEventListener("kilowatch:placed", () => show(at));
+kept();

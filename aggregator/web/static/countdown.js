@@ -1,21 +1,19 @@
-// Countdowns run on between two looks at the aggregator; they stop at zero, and never show a time that is over. Of an old
-// page they show none: it may long be another.
+// Countdowns run on between two looks at the aggregator, and stop at zero. Of an old page they show none: it may long be another.
 
 const began = new WeakMap();
 
 function words(seconds) {
-  const whole = Math.max(0, Math.floor(seconds));
-  const [hours, minutes, rest] = [Math.floor(whole / 3600), Math.floor(whole / 60) % 60, whole % 60];
-  const two = (value) => String(value).padStart(2, "0");
-  return hours ? `${hours}:${two(minutes)}:${two(rest)}` : `${two(minutes)}:${two(rest)}`;
+  const whole = Math.min(86399, Math.max(0, Math.floor(seconds)));
+  return new Date(1000 * whole).toISOString().slice(11, 19).replace(/^00:|^0/, "");
 }
 
 function tick() {
   const now = performance.now();
   for (const each of document.querySelectorAll("[data-countdown]")) {
-    if (!began.has(each)) began.set(each, now);
+    const left = each.dataset.countdown;
+    if (began.get(each)?.left !== left) began.set(each, { left, now });
     const old = document.body.classList.contains("stale");
-    each.textContent = old ? "?" : words(Number(each.dataset.countdown) - (now - began.get(each)) / 1000);
+    each.textContent = old ? "?" : words(left - (now - began.get(each).now) / 1000);
   }
 }
 

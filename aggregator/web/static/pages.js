@@ -1,30 +1,30 @@
-// What every page does: sign in where a token is needed, load a live page again every few seconds, and sort its
-// tables in place.
+// What every page does: sign in where a token is needed, follow the cluster part by part, and sort its tables in place.
 
 const KEY = "kilowatch.token";
-const EVERY = 5000;
+const OLD = 10000; // milliseconds without a word after which a page is old
 
-async function load(url = location.href) {
+function ask(url, more) {
   const token = sessionStorage.getItem(KEY);
-  const answer = await fetch(url, {
-    headers: token ? { Authorization: `Bearer ${token}` } : {},
-    credentials: "omit",
-  });
-  return { status: answer.status, page: new DOMParser().parseFromString(await answer.text(), "text/html") };
+  const headers = token ? { Authorization: `Bearer ${token}` } : {};
+  return fetch(url, { credentials: "omit", ...more, headers: { ...headers, ...more?.headers } });
 }
 
-const FOCUS = "a, button, input:not([type=hidden]), select, summary, svg[tabindex]";
+const parse = (text) => new DOMParser().parseFromString(text, "text/html");
 
-// Puts one element in the place of another, piece by piece: what has not changed stays, so that ten thousand
-// cells cost as little as those that are new, and the focus and the scroll position stay where they are.
-// `apart`: what is replaced whole, because nothing or all of it has changed; in the power chain lines go on moving.
-function renew(now, next, apart = "svg:not(.chain), dialog") {
+async function load(url = location.href) {
+  const answer = await ask(url);
+  return { status: answer.status, page: parse(await answer.text()) };
+}
+
+// Makes one element what another is, piece by piece: what has not changed stays, with the focus, and what moves goes on.
+// `apart`: what is replaced whole.
+function renew(now, next, apart = "svg[aria-hidden]") {
   if (now.isEqualNode(next)) return;
   if (steady && now.matches?.(POINTED) && keysOf(now) !== keysOf(next)) return hold(now, next);
-  const whole = now.nodeType !== 1 || now.nodeName !== next.nodeName || now.matches(apart) ||
-    [...now.attributes].some((each) => next.getAttribute(each.name) !== each.value) ||
-    now.attributes.length !== next.attributes.length;
-  if (whole) return now.replaceWith(next);
+  if (now.nodeName !== next.nodeName || now.matches?.(apart)) return now.replaceWith(next);
+  if (now.nodeType !== 1) return void (now.data = next.data);
+  for (const { name } of [...now.attributes]) if (!next.hasAttribute(name)) now.removeAttribute(name);
+  for (const { name, value } of next.attributes) if (now.getAttribute(name) !== value) now.setAttribute(name, value);
   const [old, fresh] = [[...now.childNodes], [...next.childNodes]];
   fresh.forEach((each, place) => (old[place] ? renew(old[place], each, apart) : now.append(each)));
   for (const each of old.slice(fresh.length)) each.remove();
@@ -46,60 +46,82 @@ function hold(now, next) {
 }
 
 function place(page, apart) {
-  renew(document.querySelector(".skip"), page.querySelector(".skip")); // it has the page's URL
-  const [now, next] = [document.querySelector("main"), page.querySelector("main")];
-  if (!next || now.isEqualNode(next)) return;
-  const focused = [...now.querySelectorAll(FOCUS)].indexOf(document.activeElement);
-  now.toggleAttribute("data-live", next.hasAttribute("data-live"));
-  renew(now, next, apart);
   document.title = page.title;
-  renew(document.querySelector("header"), page.querySelector("header"));
-  if (focused >= 0) now.querySelectorAll(FOCUS)[focused]?.focus({ preventScroll: true });
+  for (const part of [".skip", "header", "main"]) renew(document.querySelector(part), page.querySelector(part), apart);
   document.dispatchEvent(new Event("kilowatch:placed"));
 }
 
-// A person who types, selects or answers a dialog is not disturbed.
-function busy() {
-  const at = document.activeElement;
-  return document.hidden || document.querySelector("dialog[open]") !== null || !getSelection().isCollapsed ||
-    (at !== null && at.matches("main input, main select"));
-}
-
-async function again() {
-  if (document.querySelector("main[data-live]") && !busy()) {
-    const wanted = here();
-    const found = await load().catch(() => null);
-    document.body.classList.toggle("stale", found === null || found.status >= 500);
-    if (found?.status === 200 && here() === wanted && !busy()) {
-      document.body.classList.remove("held");
-      steady = true;
-      place(found.page);
-      steady = false;
-    }
+// Puts in the parts that have changed; that without a key is the page itself.
+function change(parts) {
+  steady = true;
+  if (parts[""]) place(parse(parts[""]));
+  else {
+    const made = document.createElement("template");
+    made.innerHTML = Object.values(parts).map((html) => `<template>${html}</template>`).join("");
+    Object.keys(parts).forEach((key, place) => {
+      const now = document.querySelector(`[data-k="${CSS.escape(key)}"]`);
+      if (now) renew(now, made.content.childNodes[place].content.firstChild);
+    });
   }
-  setTimeout(again, EVERY);
+  steady = false;
+  document.dispatchEvent(new Event("kilowatch:placed"));
 }
 
+// Shows another page in place of this one.
+function arrive(page, apart) {
+  place(page, apart);
+  hangUp(page.querySelector("main").dataset.live);
+}
+
+let line = null; // what ends the following of this page
+let base = document.querySelector("main").dataset.live ?? ""; // which page this is; "" is an old one
+let [heard, tried] = [0, 0]; // when the aggregator last said something, 0 while nobody listens; and when it was last asked
+
+function hangUp(next = "") {
+  line?.abort();
+  [line, base] = [null, next];
+}
+
+// Follows this page while the connection lasts: each event has the parts that have changed.
+async function follow() {
+  const own = (line = new AbortController());
+  const headers = { Accept: "text/event-stream", "Last-Event-ID": base };
+  tried = performance.now();
+  const answer = await ask(location.href, { signal: own.signal, headers }).catch(() => null);
+  if (answer?.status >= 400 && answer.status < 500) location.reload(); // it says why
+  const reader = answer?.ok && answer.body.pipeThrough(new TextDecoderStream()).getReader();
+  for (let rest = "", got; reader && (got = await reader.read().catch(() => null)) && !got.done && line === own; ) {
+    const events = (rest + got.value).split("\n\n");
+    rest = events.pop();
+    if (events.length) heard = tried = performance.now();
+    watch();
+    for (const each of line === own ? events : []) change(JSON.parse(each.slice("data: ".length)));
+  }
+  if (line === own) hangUp(); // and asks again at the next look
+}
+
+// A tab that nobody sees is silent, and who selects or answers a dialog is not disturbed.
+function busy() {
+  return document.hidden || document.querySelector("dialog[open]") !== null || !getSelection().isCollapsed;
+}
+
+function watch() {
+  const now = performance.now();
+  const wanted = document.querySelector("main[data-live]") && !busy();
+  heard = wanted ? heard || now : 0;
+  document.body.classList.toggle("stale", wanted && now - heard > OLD);
+  const left = document.body.matches(".held") && !document.querySelector(POINTED);
+  if (left) document.body.classList.remove("held");
+  if (!wanted || left || now - tried > OLD) hangUp();
+  if (wanted && !line) follow();
+}
+
+const modified = (event) => event.ctrlKey || event.metaKey || event.altKey;
 const here = () => location.pathname + location.search;
 let shown = here();
 
-const ROW = 32; // pixels, at least
-
-// Takes the rows below the window out of a page that was loaded, and returns what puts them back once the others
-// are on the screen: their layout is most of the work.
-function cut(page) {
-  const rows = page.querySelector("main tbody");
-  if (!rows) return () => {};
-  const [first, rest] = [Math.ceil(innerHeight / ROW), new DocumentFragment()];
-  rest.append(...[...rows.children].slice(first));
-  return () => requestAnimationFrame(() => setTimeout(() => {
-    if (rows.isConnected && rows.children.length === first) rows.append(rest); // else all were loaded meanwhile
-  }));
-}
-
 const AHEAD = 2000; // milliseconds that a page is good for which was asked for before it was wanted
-const RESTS = 50; // milliseconds after which a pointer on a link is no longer on its way across
-let ahead = { url: "", at: 0, found: null };
+let ahead = {};
 
 // The link of the head of a column under an event: it leads to this page in another order.
 function headOf(event) {
@@ -107,61 +129,52 @@ function headOf(event) {
   return link && new URL(link.href).pathname === location.pathname ? link : null;
 }
 
-// Asks for what a person is about to click: the answer is half of the time from a click to the picture.
-function prepare(link) {
-  const now = performance.now();
-  if (ahead.url === link.href && now - ahead.at < AHEAD) return;
-  ahead = { url: link.href, at: now, found: load(link.href).catch(() => null) };
+// Asks for what a person is about to click: the answer is half of the time until the picture.
+function prepare(event) {
+  const url = headOf(event)?.href;
+  if (!url || (ahead.url === url && performance.now() - ahead.at < AHEAD)) return;
+  ahead = { url, at: performance.now(), found: load(url).catch(() => null) };
 }
 
-for (const kind of ["pointerdown", "focusin"]) {
-  document.addEventListener(kind, (event) => {
-    const link = headOf(event);
-    if (link) prepare(link);
-  });
-}
+for (const kind of ["pointerdown", "focusin"]) document.addEventListener(kind, prepare);
 document.addEventListener("pointerover", (event) => {
-  const link = headOf(event);
-  if (link) setTimeout(() => link.isConnected && link.matches(":hover") && prepare(link), RESTS);
+  setTimeout(() => headOf(event)?.matches(":hover") && prepare(event), 50); // no longer on its way across
 });
 
-// Returns the page of the URL, once: what was asked for ahead, or else asked for now.
+// Returns the page of the URL, once: what was asked for ahead, or asked for now.
 async function wanted() {
   const { url, at, found } = ahead;
-  ahead = { url: "", at: 0, found: null };
-  const ready = url === location.href && performance.now() - at < AHEAD ? await found : null;
-  return ready ?? load().catch(() => null);
+  ahead = {};
+  const ready = url === location.href && performance.now() - at < AHEAD && (await found);
+  return ready || load().catch(() => null);
 }
 
-// Shows this page as the URL has it now; a link that was followed meanwhile wins. `whole`: with all its rows at
-// once, where the page may have been scrolled down to any.
-async function follow(whole) {
+// Shows this page as the URL has it now; a link that was followed meanwhile wins.
+async function show() {
   const asked = here();
+  hangUp();
   const found = await wanted();
   if (here() !== asked) return;
   if (found?.status !== 200) return location.reload();
   shown = asked;
-  const complete = whole ? () => {} : cut(found.page);
-  place(found.page, "svg, dialog, tbody"); // in another order hardly a row is where it was
-  complete();
+  arrive(found.page, "svg, tbody"); // in another order hardly a row is where it was
 }
 
-// The head of a column is a link to this page in another order: only its rows are loaded. With a modifier or
-// another button it is a link as any other.
+// The head of a column leads to this page in another order: only its rows are loaded, but with a modifier or another button.
 document.addEventListener("click", (event) => {
   const link = headOf(event);
-  if (!link || event.button || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) return;
+  if (!link || event.button || event.shiftKey || modified(event)) return;
   event.preventDefault();
   history.pushState(null, "", link.href);
-  follow(false);
+  show();
 });
 addEventListener("popstate", () => {
-  if (here() !== shown) follow(true); // else a place on this page
+  if (here() !== shown) show(); // else a place on this page
 });
 
-// `/` leads to the field that finds anything, as long as nobody types elsewhere.
+// `/` leads to the field that finds anything, unless somebody types elsewhere.
 document.addEventListener("keydown", (event) => {
-  if (event.key !== "/" || event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.key !== "/" || modified(event)) return;
   if (document.activeElement?.matches("input, select, textarea") || document.querySelector("dialog[open]")) return;
   event.preventDefault();
   document.querySelector(".find input").focus();
@@ -175,7 +188,7 @@ async function signIn(form) {
     if (sessionStorage.getItem(KEY)) status.textContent = "This token is wrong or has expired.";
     sessionStorage.removeItem(KEY);
     form.elements.token.focus();
-  } else place(found.page);
+  } else arrive(found.page);
 }
 
 const form = document.querySelector("#sign-in");
@@ -187,4 +200,6 @@ if (form) {
   });
   if (sessionStorage.getItem(KEY)) signIn(form);
 }
-setTimeout(again, EVERY);
+setInterval(watch, 1000);
+document.addEventListener("visibilitychange", watch);
+watch();
