@@ -151,6 +151,8 @@ _REMEDIES = {
 def _remedy(fault: ConnectionFault) -> str:
     if "Bearer" in fault.what:
         return "Name the file that it is in: --token-file FILE."
+    if fault.what.endswith("?"):  # something else listens there
+        return "Name the address of one."
     return _REMEDIES.get(fault.what) or fault.cure or _REMEDIES[NOBODY]
 
 
@@ -171,7 +173,8 @@ def status(url: str, token_file: Path | None, watch: bool, json_: bool) -> None:
             found = as_json(state, age) | ({"fault": fault.what} if fault else {})
             text = msgspec.json.format(msgspec.json.encode(found)).decode()
         elif fault:
-            text = f"KILOWATCH UNKNOWN: {url}: {fault.what.rstrip('.')}. {_remedy(fault)}"
+            what = fault.what if fault.what.endswith("?") else f"{fault.what.rstrip('.')}."
+            text = f"KILOWATCH UNKNOWN: {url}: {what} {_remedy(fault)}"
         else:
             text = "\n".join(text_lines(state, age))
         if json_:

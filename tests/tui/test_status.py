@@ -11,6 +11,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 from click.testing import CliRunner
 
 from aggregator.assembly.http_server import listening
@@ -130,6 +132,12 @@ def test_two_aggregators_are_one_too_many() -> None:
     done = CliRunner().invoke(status, ["127.0.0.1:1", "--http", "127.0.0.1:2"])
     assert done.exit_code == 2
     assert "Name one" in done.output
+
+
+async def test_what_is_no_aggregator_is_not_to_be_started() -> None:
+    async with TestServer(web.Application()) as server:
+        done = await asyncio.to_thread(CliRunner().invoke, status, [f"127.0.0.1:{server.port}"])
+    assert "it answers 404: is this a kilowatch aggregator? Name the address of one." in done.output
 
 
 async def test_a_token_that_is_refused_says_where_the_right_one_is_named(tmp_path: Path) -> None:
