@@ -123,16 +123,23 @@ def _figure(one: NodeCells, place: int, quantity: str, scale: tuple[float, float
 def _picture(
     rack: str, nodes: Sequence[NodeCells], quantity: str, scale: tuple[float, float]
 ) -> str:
-    """Return a rack as one picture, a row for each node: thousands of elements more are seconds of a browser."""
+    """Return a rack as one picture, a row for each node: cells of one colour side by side are one dashed line, because
+    thousands of elements more are seconds of a browser."""
     shapes: dict[str, str] = {}
     row = 0
     for one in nodes:
-        for place, value in enumerate(one.values):
-            name = one.marks.get(one.uuids[place], "") if one.marks else ""
-            name = name or colour(value, *scale)
-            x, y = place % ACROSS * (CELL + GAP), (row + place // ACROSS) * (CELL + GAP)
-            shapes[name] = f"{shapes.get(name, '')}M{x} {y}h{CELL}"  # a stroke as wide as a cell
-        row += -(-len(one.values) // ACROSS)
+        names = [
+            one.marks.get(uuid, "") or colour(value, *scale)
+            for uuid, value in zip(one.uuids, one.values, strict=True)
+        ]
+        for first in range(0, len(names), ACROSS):
+            place = 0
+            for name, same in groupby(names[first : first + ACROSS]):
+                many = len(list(same))
+                way = f"M{place * (CELL + GAP)} {row * (CELL + GAP)}h{many * (CELL + GAP) - GAP}"
+                shapes[name] = shapes.get(name, "") + way
+                place += many
+            row += 1
     width, height = ACROSS * (CELL + GAP) - GAP, max(1, row) * (CELL + GAP) - GAP
     mark = next((each for each in ("page", "ticket") if any(one.mark == each for one in nodes)), "")
     cells = "".join(f'<path class="{name}" d="{way}"/>' for name, way in shapes.items())
