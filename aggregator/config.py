@@ -18,6 +18,7 @@ from aggregator.settings.budgets import IngestBudgets
 from aggregator.settings.homeassistant import HomeAssistantConfig
 from aggregator.settings.influx import InfluxConfig
 from aggregator.settings.members import MembersConfig
+from aggregator.settings.process_series import ProcessSeriesConfig
 from aggregator.settings.remote_write import RemoteWriteConfig
 from aggregator.settings.slurm import SlurmAskConfig
 from alerts.config import AlertsConfig
@@ -217,6 +218,8 @@ class AggregatorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     alerts: AlertsConfig = AlertsConfig()
     remote_write: RemoteWriteConfig = RemoteWriteConfig()
     """Where to push what the metrics pages show, where nothing can scrape (docs/prometheus.md)."""
+    process_series: ProcessSeriesConfig = ProcessSeriesConfig()
+    """A series for each process on a GPU, on the metrics pages and in what is pushed (docs/prometheus.md)."""
     slurm: SlurmAskConfig = SlurmAskConfig()
     """Slurm's own word on its jobs (docs/slurm.md)."""
     homeassistant: HomeAssistantConfig = HomeAssistantConfig()
@@ -276,6 +279,7 @@ class AggregatorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         self.budgets.check("aggregator.budgets")
         self.alerts.check()
         self.remote_write.check("aggregator.remote_write")
+        self.process_series.check("aggregator.process_series")
         self.slurm.check("aggregator.slurm")
         self.homeassistant.check("homeassistant")
         check_expected(self.expected)

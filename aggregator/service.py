@@ -172,6 +172,7 @@ class Aggregator(SingleView):
         """Only while `run` runs."""
         self.shedding = Shedding()
         self.pages_aside = Isolation(PartKind.PAGE)
+        self.process_words = config.process_series.words()
         self._arrivals = ArrivalClock()
         self._shedder = LoadShedder(self.shedding, self.impairments, config.memory_limit_bytes)
         self.marks = ProgressMarks(PROGRESS_LIMITS, VITAL)

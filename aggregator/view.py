@@ -28,6 +28,7 @@ from telemetry.fleet import Fleet
 from telemetry.runtime.isolation import Isolation, Parts
 from telemetry.runtime.supervision import ProgressMarks
 from telemetry.wire.jobs import JobKey, JobSourceState, NodeJobs
+from telemetry.wire.persons import PersonWords
 
 
 class FlushBroadcast:
@@ -127,6 +128,8 @@ class AggregatorView(Protocol):
     """Work that is not done now because of the load."""
     pages_aside: Isolation
     """Parts of pages, pushes and reports that raise, as `node/NAME/PAGE`: they are left out, the rest is served."""
+    process_words: PersonWords | None
+    """Words in place of users in the series of processes; None where there are none."""
     flushes: FlushBroadcast
     """Wakes the viewers of the stream."""
     electrical: ElectricalService

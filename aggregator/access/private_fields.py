@@ -39,8 +39,8 @@ _NAMED = re.compile(
     re.IGNORECASE,
 )
 """Facts about processes in a line of the kernel's log: `pid=123, name=python`."""
-_LABELLED = re.compile(rf'[\w:]+\{{(?:\w+="(?:[^"\\]|\\.)*",)*(?:{"|".join(PRIVATE)})="[^"]')
-"""A sample of a metrics page that has a private label."""
+_LABELLED = re.compile(rf'[\w:]+\{{(?:\w+="(?:[^"\\]|\\.)*",)*(?:pid|{"|".join(PRIVATE)})="[^"]')
+"""A sample of a metrics page that has a private label, or is of a process of which nothing but its PID may be known."""
 HIDDEN = "…"
 _BEFORE = (
     r"\bjobs? |\busers? |\baccounts? |\b[Bb]y |\ballocation: |\bpid \d+\)? of "

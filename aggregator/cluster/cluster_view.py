@@ -124,6 +124,7 @@ class ClusterView:
         self.started_at, self.impairments, self.marks = own.started_at, own.impairments, own.marks
         self.shedding, self.flushes, self.electrical = own.shedding, own.flushes, own.electrical
         self.register, self.pages_aside = own.register, own.pages_aside
+        self.process_words = own.process_words
         self.fitness = ClusterFitness(own, member.name, self._answers, self._copy)
         self.drift = ClusterDrift(own.drift, self)
         self.jobs = ClusterJobs(own, member.name, self._answers, self._copy, self._askable)

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 
 import msgspec
 
 from collector.jobs.config import JobsConfig
 from collector.jobs.source import JobsAnswer, Ownership
-from telemetry.files.secrets import read_secret
-from telemetry.wire.jobs import Job, JobKey, UserPrivacy
+from telemetry.wire.jobs import Job, UserPrivacy
+from telemetry.wire.persons import PersonWords
 
 PASSWD = Path("/etc/passwd")
-HIDDEN = "hidden"
-"""User in the key of a job of nobody's scheduler where persons are not to leave the node."""
 MOST_BYTES = 16 * 1024 * 1024
 
 
@@ -49,30 +46,12 @@ class UserNames:
         self._stamp, self._names = stamp, names
 
 
-class PersonFilter:
+class PersonFilter(PersonWords):
     """Filter of what leaves the node in place of users and accounts."""
 
     def __init__(self, config: JobsConfig) -> None:
         """Raise `ConfigError` for a secret that can't be read."""
-        self.privacy = config.users
-        self._key = b""
-        if self.privacy is UserPrivacy.HASHED and config.secret_file is not None:
-            secret = read_secret("jobs.secret_file", config.secret_file)
-            self._key = hashlib.blake2b(secret.encode()).digest()
-
-    def person(self, name: str) -> str:
-        """Return a user or account as it leaves the node: itself, a hash of 12 digits, or nothing."""
-        if self.privacy is UserPrivacy.NAMES or not name:
-            return name
-        if self.privacy is UserPrivacy.OFF:
-            return ""
-        return hashlib.blake2b(name.encode(), digest_size=6, key=self._key).hexdigest()
-
-    def key(self, key: JobKey) -> JobKey:
-        """Return the key of a job, in which the user of one outside all schedulers stands for its number."""
-        if key.scheduler != "user" or self.privacy is UserPrivacy.NAMES:
-            return key
-        return msgspec.structs.replace(key, id=self.person(key.id) or HIDDEN)
+        super().__init__(config.users, config.secret_file, "jobs.secret_file")
 
     def answer(self, answer: JobsAnswer) -> JobsAnswer:
         """Return the answer of a source as it leaves the node."""

@@ -33,6 +33,7 @@ from telemetry.devices import Event
 from telemetry.errors import IncidentError, NodeError
 from telemetry.runtime.isolation import Isolation, PartKind
 from telemetry.runtime.supervision import ProgressMarks
+from telemetry.wire.persons import PersonWords
 
 COMMIT_EVERY = 60
 """Recorded seconds in one commit."""
@@ -101,6 +102,7 @@ class RecordedCluster(SingleView):
         self.shedding = Shedding()
         self.jobs = player.router.jobs
         self.pages_aside = Isolation(PartKind.PAGE)
+        self.process_words: PersonWords | None = None
         self.site_role = None
         self.fitness = FitnessTracker()
         self.drift = DriftTracker()

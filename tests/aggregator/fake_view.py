@@ -56,6 +56,7 @@ from telemetry.wire import frame as frames
 from telemetry.wire.intervals import IntervalSet
 from telemetry.wire.inventory import Inventory
 from telemetry.wire.jobs import Allocation, GpuProcess, Job, JobKey, NodeJobs
+from telemetry.wire.persons import PersonWords
 from telemetry.wire.schema import SCHEMA
 
 START = 1_790_000_000_000_000_000
@@ -354,6 +355,7 @@ class FakeView(SingleView):
         self.marks = ProgressMarks({}, ())
         self.shedding = Shedding()
         self.pages_aside = Isolation(None)
+        self.process_words: PersonWords | None = None
         self.jobs = JobService()
         self.site_role: SiteView | None = None
         self.memory = MemoryStore()
