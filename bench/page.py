@@ -206,11 +206,11 @@ LINES = (
         ("key to its picture, worst", "interaction.key_worst_ms", "ms"),
         ("press on a column to the sorted page", "interaction.sort_median_ms", "ms", "a script's click",
          f"gpus_{count}.interaction.sort_unannounced_median_ms"),
-        ("renewal keeps the page busy, median", "interaction.renewal_blocks_median_ms", "ms"),
+        ("an update keeps the page busy, median", "interaction.update_ms.overview.median", "ms"),
         ("memory of the tab (PSS)", "renderer_pss_mib", "MiB"),
         ("100 viewers: CPU", "crowd.cpu_percent", "% of a core", "without", f"gpus_{count}.crowd.cpu_percent_without"),
         ("100 viewers: memory of the one process, with the fleet", "crowd.rss_mib", "MiB"),
-        ("100 viewers: answer, p99", "crowd.answer_ms_p99", "ms"),
+        ("bytes of an update, median", "crowd.update_kilobytes", "kB"),
     )),
 )  # fmt: skip
 

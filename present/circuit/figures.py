@@ -88,7 +88,9 @@ def by_urgency(
 
     def key(circuit: CircuitState) -> tuple[float, float, float, float]:
         trip, full = circuit.trip_seconds.earliest, circuit.forecast_rated_seconds
-        load = round(max(share(circuit) or 0.0, circuit.continuous_ratio or 0.0), 2)  # as it is shown: rows keep their places
+        load = round(
+            max(share(circuit) or 0.0, circuit.continuous_ratio or 0.0), 2
+        )  # as it is shown: rows keep their places
         return (FAR if trip is None else trip, -status(circuit.id), FAR if full is None else full, -load)  # fmt: skip
 
     return sorted(circuits, key=key)

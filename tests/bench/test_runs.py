@@ -229,10 +229,11 @@ def test_a_planted_slow_node_is_found_without_a_false_alarm() -> None:
 @needed
 async def test_the_pages_are_measured_in_a_browser() -> None:
     """Two nodes, each page once, three viewers: one process serves them."""
-    found = await web.measure(2, 3, 1.0, times=1)
+    found = await web.measure(2, 3, 3.0, times=1)
     assert set(found["pages"]) == set(web.PAGES)
     assert min(one["first_paint_ms"] for one in found["pages"].values()) > 0
     assert found["pages"]["overview"]["kilobytes"] > 20, "page, style sheets and scripts"
     assert found["interaction"]["sort_median_ms"] > 0
     assert found["renderer_pss_mib"] > 10
-    assert (found["crowd"]["processes"], found["crowd"]["answers"]) == (1, 3)
+    assert found["crowd"]["processes"] == 1
+    assert found["crowd"]["updates"] >= 3, "an event for each"

@@ -131,8 +131,11 @@ async def test_an_incident_is_acknowledged_and_silenced_with_a_token(tmp_path: P
         assert only_from(page, client.door)
 
 
-async def test_a_page_asks_for_the_token_where_reading_needs_one(tmp_path: Path) -> None:
-    """And keeps its URL; links and the back button work."""
+async def test_a_page_asks_for_the_token_where_reading_needs_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And keeps its URL, and is followed with it; links and the back button work."""
+    kept = keep_pages(monkeypatch)
     config = HttpConfig(listen="127.0.0.1:0", tokens_file=tmp_path / "t", anonymous_read=False)
     async with door(await lab(), config) as client, browsing(tmp_path / "profile") as page:
         await page.open(f"{client.url}/circuits?q=n2")
@@ -143,8 +146,9 @@ async def test_a_page_asks_for_the_token_where_reading_needs_one(tmp_path: Path)
         await page.click("#sign-in button")
         await page.until("document.querySelector('main').textContent.includes('lab/2')")
         assert await page.value("location.search") == "?q=n2"
-        kept = "Object.values(sessionStorage).join() + '|' + Object.values(localStorage).join() + '|' + document.cookie"
-        assert await page.value(kept) == f"{client.secret}||"
+        await until(lambda: kept[0].viewers.total == 1)
+        stored = "Object.values(sessionStorage).join() + '|' + Object.values(localStorage).join() + '|' + document.cookie"
+        assert await page.value(stored) == f"{client.secret}||"
         await page.click("a[href='circuits/lab%2F2']")
         await page.until("document.querySelector('h1').textContent === 'lab/2'")
         await page.do("history.back()")
