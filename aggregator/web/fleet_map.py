@@ -136,9 +136,9 @@ def _picture(
             place = 0
             for name, same in groupby(names[first : first + ACROSS]):
                 many = len(list(same))
-                way = f"M{place * (CELL + GAP)} {row * (CELL + GAP)}h{many * (CELL + GAP) - GAP}"
-                shapes[name] = shapes.get(name, "") + way
+                way = f"M{place * (CELL + GAP)} {row * (CELL + GAP)}"
                 place += many
+                shapes[name] = f"{shapes.get(name, '')}{way}H{place * (CELL + GAP) - GAP}"
             row += 1
     width, height = ACROSS * (CELL + GAP) - GAP, max(1, row) * (CELL + GAP) - GAP
     mark = next((each for each in ("page", "ticket") if any(one.mark == each for one in nodes)), "")

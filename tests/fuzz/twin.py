@@ -58,10 +58,10 @@ PAGES = (
 )
 """Web pages that are compared."""
 _OF_OTHERS = re.compile(
-    r' <span class="n[^"]*">[\d,]+<span class="hidden"> open</span></span>|(?<=href="incidents/)[^"]+'
+    r' <span class="n[^"]*">[\d,]+<span class="hidden"> open</span></span>|(?<=href="incidents/)[^"]+|(?<= data-live=")\w+'
 )
-"""What of a page goes by other nodes: the number of open incidents in the menu, and by which of its alerts an incident is
-called."""
+"""What of a page goes by other nodes: the number of open incidents in the menu, by which of its alerts an incident is
+called, and the identity of the whole page."""
 LINKS, HOOK = Links(cluster="default", external="http://aggregator"), Webhook(url="http://hook/")
 NOTICE_SECONDS = GATHER + 2
 """Seconds by which a notice may come later on one side: pages of one rule on several nodes wait for each other."""

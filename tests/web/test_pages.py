@@ -753,7 +753,9 @@ def test_the_map_of_many_gpus_is_a_picture_of_each_rack() -> None:
     assert "83 GPUs, 1 not known (hatched)" in page.text
     assert "nodes?q=r2" in page.links
     found = {
-        name: sum((int(length) + 1) // 6 for length in re.findall(r"h(\d+)", way))
+        name: sum(
+            (int(end) - int(begin) + 1) // 6 for begin, end in re.findall(r"M(\d+) \d+H(\d+)", way)
+        )
         for name, way in re.findall(r'<path class="(\w+)" d="([^"]+)"', body)
     }
     assert found == {"q5": 80, "qx": 1, "ticket": 1, "q2": 1}, "a cell for each GPU"
