@@ -353,8 +353,11 @@ def test_a_cord_carries_no_more_than_its_connector() -> None:
         return [n for n in planned(site).notices if "cord into" in n]
 
     assert len(notices("C13")) == 2
-    assert "13.4 A, above the 10 A of C13" in notices("C13")[0]
-    assert "26.9 A after the loss of another feed, above the 16 A of C19" in notices("C19")[0]
+    assert "may draw 13.4 A by its cord into a, above the 10 A of C13" in notices("C13")[0]
+    assert (
+        "26.9 A after the loss of another feed by its cord into a, above the 16 A of C19"
+        in notices("C19")[0]
+    )
     assert notices("CEE 32") == []
     # Two supplies a feed have a cord each: 13.4 A after the loss.
     assert notices("C19", psu="2") == []
