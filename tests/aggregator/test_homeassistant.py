@@ -31,6 +31,7 @@ from kilowatch.pki.access_list import access_list
 from kilowatch.settings import load
 from telemetry.errors import ConfigError
 from telemetry.gap import NOT_SUPPORTED
+from telemetry.wire.inventory import Inventory
 from telemetry.wire.mqtt import BrokerConfig
 from tests.aggregator.fake_view import FakeView
 from tests.aggregator.node import ScriptedNode, inventory, value
@@ -293,9 +294,11 @@ async def home(broker: BrokerConfig, prefix: str = "homeassistant") -> AsyncIter
 
 
 @contextlib.asynccontextmanager
-async def ticking(broker: BrokerConfig, name: str = "rig") -> AsyncIterator[ScriptedNode]:
+async def ticking(
+    broker: BrokerConfig, name: str = "rig", made_of: Inventory | None = None
+) -> AsyncIterator[ScriptedNode]:
     """A node that sends a frame ten times a second."""
-    async with ScriptedNode(broker, name) as node:
+    async with ScriptedNode(broker, name, made_of=made_of) as node:
 
         async def tick() -> None:
             while True:

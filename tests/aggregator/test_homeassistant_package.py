@@ -1,4 +1,4 @@
-"""What is published, as Home Assistant's own package shows it on a real mosquitto: its core and its integration MQTT in
+"""Home Assistant's own package shows what is published on a real mosquitto: its core and its integration MQTT in
 a process of another virtual environment (`make homeassistant`)."""
 
 from __future__ import annotations
@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from tests.aggregator.test_homeassistant import (
     impatient,
     needs_homeassistant,
     settings,
+    ticking,
 )
 from tests.aggregator.test_service import running
 from tests.brokers import Mosquitto, free_port
@@ -82,27 +84,15 @@ def _is_of_ours(line: str) -> bool:
     return any(word in line for word in ("kilowatch", "sensor.", "Invalid config", "MQTT"))
 
 
-@contextlib.asynccontextmanager
-async def ticking(mosquitto: Mosquitto, name: str) -> AsyncIterator[ScriptedNode]:
-    """The machine under a name, which sends a frame ten times a second."""
-    its = msgspec.structs.replace(inventory("rig", 2), host=MACHINE)
-    async with ScriptedNode(mosquitto.config, name, made_of=its) as node:
-
-        async def tick() -> None:
-            while True:
-                await node.tick()
-                await asyncio.sleep(0.1)
-
-        task = asyncio.create_task(tick())
-        try:
-            yield node
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+def machine(mosquitto: Mosquitto, name: str) -> AbstractAsyncContextManager[ScriptedNode]:
+    """The machine under a name, which sends frames."""
+    return ticking(
+        mosquitto.config, name, msgspec.structs.replace(inventory("rig", 2), host=MACHINE)
+    )
 
 
 def values(node: ScriptedNode) -> set[str]:
-    """What the power of its first GPU may be shown as."""
+    """Return the texts that may show the power of the node's first GPU."""
     return {f"{value(node.name, 0, 0, seq):.0f}" for seq in range(node.made[node.session])}
 
 
@@ -112,7 +102,7 @@ async def test_home_assistant_shows_what_appears_updates_is_renamed_and_vanishes
     broker = mosquitto.config
     async with homeassistant(mosquitto, tmp_path) as shows:
         async with running(settings(broker, tmp_path / "data")) as aggregator:
-            async with ticking(mosquitto, "rig") as node:
+            async with machine(mosquitto, "rig") as node:
                 await until(lambda: len(shows.shown) == 7 + 2 * 5)
                 await until(lambda: shows.state(GPU) in values(node))
                 first = shows.state(GPU)
@@ -133,7 +123,7 @@ async def test_home_assistant_shows_what_appears_updates_is_renamed_and_vanishes
                 )
             await end(mosquitto, "rig")
             await until(lambda: shows.state(GPU) == "unavailable")
-            async with ticking(mosquitto, "study") as node:
+            async with machine(mosquitto, "study") as node:
                 await until(lambda: shows.shown[GPU]["device"] == "study GPU 0")
                 await until(lambda: shows.state(GPU) in values(node))
                 assert shows.shown[GPU]["entity"] == power["entity"], "its history is by this id"
@@ -164,7 +154,7 @@ async def test_a_value_without_news_expires_in_home_assistant(
     broker = mosquitto.config
     async with (
         homeassistant(mosquitto, tmp_path) as shows,
-        ticking(mosquitto, "rig") as node,
+        machine(mosquitto, "rig") as node,
         home(broker) as seen,
         running(settings(broker, tmp_path / "data")),
     ):
