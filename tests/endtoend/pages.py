@@ -19,6 +19,7 @@ import contextlib
 import ctypes
 import json
 import os
+import pwd
 import re
 import shlex
 import shutil
@@ -39,9 +40,10 @@ from tests.kit.waiting import FACTOR, wait_until
 from tests.web.browser import CHROMIUM
 
 ROOT = Path(__file__).parents[2]
+ROOTS_HOME = pwd.getpwuid(0).pw_dir
 SECONDS = 120.0
 USER = 1000
-"""Who is no root."""
+"""Id of a user that is not root."""
 _NEW_NETWORK = 0x40000000
 _NAMESPACES = ("--net", "--mount", "--pid", "--uts")
 _TOOLS = ("unshare", "nsenter", "ip", "mount", "chroot", "setpriv")
@@ -85,7 +87,7 @@ if [ -e $pid ]; then
     while [ -e "/proc/$(cat $pid)/exe" ]; do sleep 0.05; done  # none of a process that has ended
 fi
 [ "$1" = stop ] && exit
-command=$(sed -n "s/^| .systemctl [a-z -]* $name. | .\(.*\). |/\1/p" /root/INSTALL.md | grep -v "^kill")
+command=$(sed -n "s/^| .systemctl [a-z -]* $name. | .\(.*\). |/\1/p" ~/INSTALL.md | grep -v "^kill")
 setsid sh -c "echo \$\$ >$pid; exec ${command:?}" </dev/null >>/var/log/$name.log 2>&1 &
 """
 _PLACES = (
@@ -94,7 +96,7 @@ _PLACES = (
     "home/ann/kilowatch/bin",
     "home/ann/checkout/.venv/bin",
 )
-"""Where the pages install: on the path, in a hall or lab, at home, in a checkout of the README."""
+"""Places in which the pages install: on the path, in a hall or lab, at home, in a checkout of the README."""
 
 
 def page(name: str) -> str:
@@ -159,7 +161,7 @@ class Machine:
             "/etc/kilowatch",
             "/var/lib/kilowatch",
             "/var/lib/kilowatch-data",
-            "/root/.local/state",
+            f"{ROOTS_HOME}/.local/state",
         ):
             shutil.rmtree(self.path(each), ignore_errors=True)  # of this machine itself
         for place in _PLACES:
@@ -175,7 +177,7 @@ class Machine:
             shutil.copy(ROOT / name, checkout)
         (checkout / ".venv/.installed").touch()  # `make setup` has been played
         self.path("/etc/machine-id").write_text(f"{self.number:032x}\n")
-        self.path("/root").chmod(0o755)  # where Python itself may lie
+        self.path(ROOTS_HOME).chmod(0o755)  # where Python itself may lie
         for each in self.path("/home/ann").rglob("*"):
             os.chown(each, USER, USER)
         os.chown(self.path("/home/ann"), USER, USER)

@@ -20,7 +20,16 @@ from typing import Any
 import pytest
 
 from telemetry.runtime.release import release
-from tests.endtoend.pages import Machine, Network, by_night, commands, leave, needed, page
+from tests.endtoend.pages import (
+    ROOTS_HOME,
+    Machine,
+    Network,
+    by_night,
+    commands,
+    leave,
+    needed,
+    page,
+)
 from tests.endtoend.tmux import Terminal
 from tests.kit.waiting import wait_until
 from tests.packaging.built import of_release, wheel
@@ -164,7 +173,7 @@ class Hall:
 
     def watch(self) -> None:
         """Prometheus and Alertmanager with the files of the page; they look every second."""
-        path = self.head.path(f"/root/{FOLDER}/prometheus/prometheus.yml")
+        path = self.head.path(f"{ROOTS_HOME}/{FOLDER}/prometheus/prometheus.yml")
         text = re.sub(r"(?m)^#(?=alerting:|  alertmanagers:|  - static_configs:|    - targets:)", "", path.read_text())  # fmt: skip
         assert "\nalerting:" in text
         path.write_text(text.replace("15s", "1s").replace("30s", "1s"))
