@@ -85,7 +85,7 @@ class KubernetesJobs:
         self._published: Mapping[str, PublishedDevice] = {}
         """Devices of claims, as their drivers have published them."""
         self._asked: tuple[int, frozenset[str]] = (0, frozenset())
-        """When that was asked last, ns since 1970, and for which names."""
+        """Time of the last question, ns since 1970, and the names that it was about."""
         self._problem = ""
         self._distinguished: dict[str, PlacedDevice] = {}
         """Instances of claims that were one of several alike, until nobody holds them."""
@@ -209,7 +209,7 @@ class _PlacedDevices(NamedTuple):
     found: list[tuple[ContainerDevice, PlacedDevice]]
     """Devices that are GPUs of this node, each once a container."""
     missed: list[tuple[ContainerDevice, UnplacedError]]
-    """Those that should be, and can't be attributed."""
+    """Devices that are GPUs here, or should be, and can't be attributed."""
 
 
 def _nothing(state: str, message: str) -> JobsAnswer:

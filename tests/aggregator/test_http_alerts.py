@@ -383,7 +383,7 @@ async def test_deliveries_and_channels_show_what_became_of_what_was_told(tmp_pat
 async def test_where_no_channel_is_in_force_a_test_says_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As of `run` on a machine without a driver: its settings have the channel, and nothing is sent to it."""
+    """`run` on a machine without a driver has the channel in its settings, and sends nothing to it."""
     async with hot(tmp_path) as client:
         monkeypatch.setattr(type(client.stage.delivery), "channels", lambda _: [])
         status, body = await client.send("POST", "/api/v1/channels/phone/test", {})

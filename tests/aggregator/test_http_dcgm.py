@@ -265,7 +265,7 @@ POD_QUERIES = {
     'avg by (hpc_job) (DCGM_FI_PROF_SM_ACTIVE{hpc_job="4711"})': 1,
     'increase(DCGM_FI_DEV_POWER_VIOLATION{hpc_job!=""}[1m]) / 1e9': 1,
 }  # fmt: skip
-"""What boards and rules ask by pod or job, with the number of series: written here, from names and labels alone."""
+"""Queries of boards and rules by pod or job, with the number of series: written here, from names and labels alone."""
 DEVICE_QUERIES = {
     'avg(DCGM_FI_DEV_GPU_TEMP{instance=~"dgx-.*", gpu=~"[0-9]+"})': 1,
     'sum(DCGM_FI_DEV_POWER_USAGE{Hostname="dgx-01"})': 1,
@@ -288,7 +288,7 @@ DEVICE_QUERIES = {
     'count by (modelName, DCGM_FI_DRIVER_VERSION) (DCGM_FI_DEV_GPU_TEMP)': 1,
     "DCGM_FI_DEV_POWER_USAGE / DCGM_FI_DEV_ENFORCED_POWER_LIMIT > 0": 8,
 }  # fmt: skip
-"""What they ask of GPUs and nodes."""
+"""Queries of boards and rules by GPU and node."""
 
 
 @pytest.mark.skipif(shutil.which("prometheus") is None, reason="apt-get install prometheus")

@@ -118,7 +118,7 @@ async def test_zeros_after_a_failure_are_not_idleness(fake: FakeDriver) -> None:
 async def test_traffic_goes_on_where_the_counters_of_activity_have_stopped(
     fake: FakeDriver,
 ) -> None:
-    """It is shown, and does not vouch for their zeros."""
+    """Traffic is shown, and does not vouch for their zeros."""
     active, sent = "gpu_graphics_active_ratio", "gpu_pcie_transmit_bytes_per_second"
     async with Ticks(fake) as ticks:
         await ticks.until(lambda: ticks.gap(active) is None)

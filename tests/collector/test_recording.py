@@ -175,7 +175,7 @@ async def test_a_replay_gives_frame_after_frame_and_begins_again(tmp_path: Path)
 
 
 async def test_a_node_with_ports_and_parts_of_gpus_lives_again(tmp_path: Path) -> None:
-    """Each of its slow readings had no row of theirs to go to, and was a gap as a whole."""
+    """Without rows of ports and instances every slow reading of the node was a gap."""
     path = tmp_path / "a.kwrec"
     what = msgspec.structs.replace(
         FakeSource(2).inventory,

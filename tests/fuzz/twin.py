@@ -60,7 +60,7 @@ PAGES = (
 _OF_OTHERS = re.compile(
     r' <span class="n[^"]*">[\d,]+<span class="hidden"> open</span></span>|(?<=href="incidents/)[^"]+|(?<= data-live=")\w+'
 )
-"""What of a page goes by other nodes: the number of open incidents in the menu, by which of its alerts an incident is
+"""Parts of a page that go by other nodes: the number of open incidents in the menu, by which of its alerts an incident is
 called, and the identity of the whole page."""
 LINKS, HOOK = Links(cluster="default", external="http://aggregator"), Webhook(url="http://hook/")
 NOTICE_SECONDS = GATHER + 2

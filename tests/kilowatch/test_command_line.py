@@ -59,7 +59,7 @@ WORDS = {
     "nodes retire": ["n1"], "diff": ["n1", "n2"], "silence": ["node=n1", "--for", "1h", "--why", "x"],
     "cap": ["--circuit", "a", "--below", "1kW"],
 }  # fmt: skip
-"""What a command needs besides an aggregator."""
+"""Arguments that a command needs besides an aggregator."""
 NOBODY = "127.0.0.1:1"
 
 
@@ -127,7 +127,7 @@ def test_status_without_an_answer_is_json_too() -> None:
 
 
 async def test_an_aggregator_answers_by_address_as_by_option() -> None:
-    """What a bare address led to before was wrong use."""
+    """A bare address led to wrong use before."""
     view = await busy_lab()
     async with door(view) as opened:
         token = ["--token-file", str(opened.token_file)]

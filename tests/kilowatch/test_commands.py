@@ -249,7 +249,7 @@ def test_an_unknown_command_is_an_error_with_the_closest_one() -> None:
 COLLECTORS = {"aiomqtt", "click", "msgspec", "nvidia-ml-py", "paho-mqtt", "typing_extensions"}
 """Packages that a collector alone imports (docs/packages.md)."""
 BUILDERS = {"setuptools"}
-"""What every Python imports that has it, to build with."""
+"""Modules that every Python with setuptools imports."""
 
 
 def test_a_collector_loads_nothing_that_it_does_not_use() -> None:

@@ -38,7 +38,7 @@ SHOWN = [
 OF_A_CHECKOUT = [command for command in SHOWN if command.split()[0] == "make"]
 """What builds or runs a checkout; a wheel has none."""
 OF_A_PHONE = [command for command in SHOWN if command.split()[1] in {"notify", "run"}]
-"""Those for which there are settings too, or a machine of its own: tests/endtoend/test_first_minutes.py."""
+"""Commands for which there are settings too, or a machine of its own: tests/endtoend/test_first_minutes.py."""
 BESIDE = [command for command in SHOWN if "ADDRESS" in command or command.split()[1] in {"forget", "record", "tap", "verify"}]  # fmt: skip
 """Those for which `run` or `demo` runs."""
 ALONE = [command for command in SHOWN if command not in {*OF_A_CHECKOUT, *OF_A_PHONE, *BESIDE}]

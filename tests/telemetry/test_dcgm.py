@@ -35,7 +35,7 @@ UNITS = {
     "MiB": "(in MiB)", "ratio": "(0 to 1)", "bytes/s": "Bytes a second",
     "us (default list), ns (profiling list)": "(in ns)",
 }  # fmt: skip
-"""How a help says the unit of the lists. DCGM's own header has ns for the last, and so does NVML."""
+"""Words of a help for the units of the lists. DCGM's own header has ns for the last, and so does NVML."""
 
 
 def facts() -> list[dict[str, str]]:

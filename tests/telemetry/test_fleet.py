@@ -152,7 +152,7 @@ def test_a_column_is_a_copy_unless_it_is_borrowed_for_one_instant() -> None:
 
 @given(st.lists(st.integers(0, 40), min_size=1, max_size=12))
 def test_readings_stay_where_they_are_while_a_fleet_grows(sizes: list[int]) -> None:
-    """Whatever room its matrices have."""
+    """Matrices that grow keep the readings of every row."""
     fleet = Fleet()
     for number, size in enumerate(sizes):
         fleet.place(inventory(f"n{number}", size))
