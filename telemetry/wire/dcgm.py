@@ -305,9 +305,11 @@ def load_list(where: str, path: Path | None) -> CounterList:
         return DEFAULT
     try:
         text = path.expanduser().read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        problem = getattr(error, "strerror", None) or str(error)
+    except OSError as error:
+        problem = error.strerror or str(error)
         raise ConfigError(where, f"{path} can't be read: {problem}", "Name a file that this user may read.") from error  # fmt: skip
+    except UnicodeDecodeError as error:
+        raise ConfigError(where, f"{path} is no text", "Name the exporter's file of counters.") from error  # fmt: skip
     return parse_list(text, str(path))
 
 

@@ -251,6 +251,12 @@ def test_a_bad_line_is_named_by_file_and_number(line: str, problem: str) -> None
     assert (caught.value.where, caught.value.problem) == ("/etc/c.csv:4", problem)
 
 
+def test_a_file_of_bytes_is_no_file_of_counters(tmp_path: Path) -> None:
+    (tmp_path / "counters.csv").write_bytes(b"\x7fELF\xff\x00")
+    with pytest.raises(ConfigError, match=r"counters\.csv is no text"):
+        load_list("aggregator.dcgm_counters", tmp_path / "counters.csv")
+
+
 def test_a_file_that_is_not_there_is_named_by_its_setting(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="No such file") as caught:
         load_list("aggregator.dcgm_counters", tmp_path / "none.csv")
