@@ -15,7 +15,7 @@ from aggregator.web.recent import Field, RecentCluster
 from api.fleet import FleetSummary
 from api.power import CircuitState
 from present.circuit.outlook import next_row
-from present.circuit.rows import limits_row, share_row
+from present.circuit.rows import limits_row, load_row, share_row
 from present.device.node import DRIFTS
 from present.fleet.fitness import fitness_row
 from present.fleet.headline import Heard
@@ -88,7 +88,7 @@ def _nearest(circuit: CircuitState, status: int) -> str:
     return tile(
         "Nearest breaker",
         "?" if its.short == ABSENT else its.short,
-        sub=f"{link(circuit.id, 'circuits', circuit.id)}: {text(limits_row(circuit).value)}",
+        sub=f"{link(circuit.id, 'circuits', circuit.id)}, {load_row(circuit).label}: {text(limits_row(circuit).value)}",
         aside="" if coming.value == ABSENT else fact(coming),
         part=load_bar(circuit, STATUS_WORDS[status], tall=True),
         tone=ALERT_TONES[status],
