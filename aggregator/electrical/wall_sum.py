@@ -41,6 +41,7 @@ class _Tick:
     """What the last tick knew. Arrays over machines, then over the nodes of that version of the fleet."""
 
     at: float = -math.inf
+    fleet: Fleet | None = None
     version: int = -1
     machines: tuple[str, ...] = ()
     reported: Floats = field(default_factory=lambda: np.zeros(0))
@@ -54,13 +55,18 @@ class _Tick:
     """Watts of each node's GPUs."""
 
 
+_FLEETS = 2
+"""Fleets of which the rows are kept."""
+
+
 class FleetWall:
     """The sum at any instant, from the last tick and the frames since."""
 
     def __init__(self, specs: Mapping[str, NodeConfig]) -> None:
         """`specs`: the configured nodes."""
         self._specs = specs
-        self._rows: NodeRows | None = None
+        self._rows: dict[int, tuple[Fleet, NodeRows]] = {}
+        """By the `id` of the fleet: a member has its own, and a copy of all members' nodes."""
         self._tick = _Tick()
 
     def tick(self, fleet: Fleet, now: float, supply: PowerSnapshot | None) -> None:
@@ -71,6 +77,7 @@ class FleetWall:
         rows, power, own = self._read(fleet, now, supply.names)
         self._tick = _Tick(
             now,
+            fleet,
             fleet.version,
             supply.names,
             reported_watts(supply),
@@ -89,7 +96,7 @@ class FleetWall:
         known, partly = (of_nodes(rows, each) for each in (tick.reported, tick.partial))
         newer = np.isfinite(known) & (fleet.matrices[NODE_FAST].seen[rows.hosts] > tick.at)
         partial = (partly > 0) & unread & np.isfinite(known)
-        if tick.version == fleet.version:
+        if tick.fleet is fleet and tick.version == fleet.version:
             by_own = newer & np.isfinite(own) & np.isclose(known, np.abs(tick.own))
             by_model = newer & ~by_own & (of_nodes(rows, tick.modelled) > 0)
             known = np.where(by_model, known + (drawn - tick.drawn) / EFFICIENCY, known)
@@ -109,9 +116,12 @@ class FleetWall:
         self, fleet: Fleet, now: float, machines: tuple[str, ...]
     ) -> tuple[NodeRows, Floats, Floats]:
         """Return the rows of the fleet, the watts of its GPUs, and what each node's own meter reads."""
-        rows = self._rows
-        if rows is None or rows.version != fleet.version or rows.machines != machines:
-            rows = self._rows = node_rows(fleet, machines, self._specs)
+        of, rows = self._rows.get(id(fleet), (None, None))
+        if of is not fleet or rows is None or rows.version != fleet.version or rows.machines != machines:  # fmt: skip
+            if len(self._rows) > _FLEETS:
+                self._rows.clear()
+            rows = node_rows(fleet, machines, self._specs)
+            self._rows[id(fleet)] = fleet, rows
         power = fleet.column("gpu_power_watts", now).astype(np.float64)
         own = fleet.column("node_wall_power_watts", now).astype(np.float64)[rows.hosts]
         return rows, power, own

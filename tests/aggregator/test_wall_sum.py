@@ -86,6 +86,18 @@ def test_a_meter_apart_from_the_node_says_its_age(tmp_path: Path) -> None:
     assert look(electrical, room) == (520.0, 1, 0, 0.5)
 
 
+def test_another_fleet_of_the_same_version_is_not_taken_for_that_of_the_tick(tmp_path: Path) -> None:  # fmt: skip
+    """A member of a cluster ticks with its own nodes, and its pages show those of all."""
+    electrical, room, every = started(tmp_path), Room("rig"), Room("other", "rig")
+    played(electrical, room, gpu_power_watts=60.0, node_wall_power_watts=600.0)
+    every.now = room.now
+    every.fleet.version = room.fleet.version
+    for node in ("other", "rig"):
+        every.say(node, gpu_power_watts=60.0, node_wall_power_watts=700.0)
+    assert look(electrical, every)[:3] == (1300.0, 2, 0)
+    assert look(electrical, room)[:3] == (600.0, 1, 0)
+
+
 def test_a_fleet_of_nobody_has_no_sum(tmp_path: Path) -> None:
     electrical = started(tmp_path)
     assert look(electrical, Room()) == (None, 0, 0, 0.0)
