@@ -48,6 +48,18 @@ class InstanceReply(msgspec.Struct, frozen=True):
     """Jobs that hold its GPU instance now; null where its node does not say, and at a past time."""
 
 
+class WallAndGpus(msgspec.Struct, frozen=True, kw_only=True):
+    """The power of a node at the wall beside that of its GPUs, as both were read, and how old they are."""
+
+    wall_watts: float | None = None
+    wall_age_seconds: float | None = None
+    gpu_watts: float | None = None
+    """The sum over the GPUs that are read."""
+    gpu_age_seconds: float | None = None
+    state: str = ""
+    """`contradicted` where the node's own meter reads less than its GPUs: one of both is wrong; else empty."""
+
+
 class NodePageReply(msgspec.Struct, frozen=True, kw_only=True):
     """The page of a node."""
 
@@ -58,6 +70,7 @@ class NodePageReply(msgspec.Struct, frozen=True, kw_only=True):
     """Facts for people."""
     cuda_version: str | None = None
     pools: list[MemoryPool] = []
+    power: WallAndGpus = WallAndGpus()
     readings: dict[str, float] = {}
     gaps: dict[str, str] = {}
     gpus: list[GpuReply] = []

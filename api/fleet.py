@@ -180,6 +180,10 @@ class StatusReply(msgspec.Struct, frozen=True, kw_only=True):
     """At the wall, of the nodes whose power is known, each by its best source; null when none is."""
     wall_nodes: int | None = None
     """How many these are; null from aggregators that don't say."""
+    wall_partial_nodes: int = 0
+    """How many of them are known in part: GPUs of theirs are not read, so that `wall_watts` is the least."""
+    wall_age_seconds: float = 0.0
+    """By how much a part of `wall_watts` is older than the GPUs of the summary: a meter beside the node read it."""
     fitness: FleetFitness | None = None
     """Whether the fleet is good; null before it is known. `/api/v1/fitness` has the nodes."""
     stats: Stats = msgspec.field(default_factory=Stats)

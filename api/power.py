@@ -266,6 +266,8 @@ class PowerReply(msgspec.Struct, frozen=True, kw_only=True):
     assumed power of silent ones."""
     wall_nodes: int | None = None
     """How many nodes those are."""
+    wall_partial_nodes: int = 0
+    """How many of them are known in part, so that `wall_watts` is the least."""
     circuits: int = 0
     nodes_mapped: int = 0
     nodes_unmapped: list[str] = []

@@ -54,6 +54,18 @@ class StreamRows(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", ta
     rows: ColumnRows
 
 
+class StreamWall(msgspec.Struct, frozen=True, kw_only=True):
+    """The power of the whole cluster at the wall, as `/api/v1/status` has it."""
+
+    watts: float
+    nodes: int
+    """Nodes whose power is known."""
+    partial_nodes: int = 0
+    """How many of them are known in part, so that `watts` is the least."""
+    age_seconds: float = 0.0
+    """By how much a part of `watts` is older than the GPUs' readings."""
+
+
 class StreamData(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="data"):
     """Readings by columns."""
 
@@ -72,6 +84,8 @@ class StreamData(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", ta
     columns: dict[str, Numbers]
     gaps: Gaps = {}
     """The reason for each null, by position in this message's columns; `*` is the commonest reason."""
+    wall: StreamWall | None = None
+    """The cluster at the wall at the same instant; null where nothing is known of it."""
 
 
 class StreamPacked(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="data"):
@@ -88,6 +102,7 @@ class StreamPacked(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", 
     """Little-endian IEEE 754, one value a row: float32 where a column has four bytes a row, float64
     where it has eight. A NaN is a gap, and `gaps` gives its reason."""
     gaps: Gaps = {}
+    wall: StreamWall | None = None
 
 
 class StreamAlerts(msgspec.Struct, frozen=True, tag_field="type", tag="alerts"):

@@ -20,7 +20,7 @@ detail beside it) or `PageView` (one thing, scrolled), and name it in `screens.V
 function of `(state, ..., width, height)`, so that a test needs no application:
 
     def my_lines(state: DashboardState, width: int, height: int) -> list[Line]:
-        return [[("power ", "dim"), (watts(state.at_the_wall[0]), "strong")]]
+        return [[("power ", "dim"), (watts(state.at_the_wall.watts), "strong")]]
 
 To add a column: a row of the table's columns (`tables.gpu_table.GPU_COLUMNS`, `tables.node_table`, or the
 `COLUMNS` of a view), and its metric in `state.readings.COLUMNS` if it is not requested yet. To add a metric

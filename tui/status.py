@@ -66,7 +66,7 @@ def summary(state: DashboardState, age: float | None) -> str:
         kind: sum(i.severity == kind for i in state.incidents) for kind in ("page", "ticket")
     }
     reporting = sum(model.gpus.get("reporting", 0) for model in status.summary.models)
-    wall, _ = state.at_the_wall
+    wall = state.at_the_wall.watts
     why = "no data" if age is None else f"data {short_duration(age)} old"
     words = ", ".join(_open(state, kind) for kind in counts)
     if state.incidents_unknown:
@@ -162,7 +162,7 @@ def as_json(state: DashboardState, age: float | None) -> dict[str, Any]:
             **{kind: sum(m.gpus.get(kind, 0) for m in status.summary.models) for kind in ("reporting", "silent", "lost")},
         },
         "gpu_power_watts": None if status is None else status.summary.gpu_power_watts,
-        "wall_watts": state.at_the_wall[0],
+        "wall_watts": state.at_the_wall.watts,
         "today_kwh": None if day is None else day.kwh,
         "today_cost": None if day is None else day.cost,
         "currency": None if state.today is None else state.today.currency,

@@ -28,11 +28,11 @@ from telemetry.wire.schema import NODE_FAST
 
 Index = npt.NDArray[np.intp]
 
-_EFFICIENCY = efficiency(points_of(Tier.GOLD, 230.0), 0.5)
+EFFICIENCY = efficiency(points_of(Tier.GOLD, 230.0), 0.5)
 
 
 @dataclass(slots=True)
-class _NodeRows:
+class NodeRows:
     """Rows of nodes and GPUs for one version of the fleet and one list of machines."""
 
     version: int
@@ -61,7 +61,7 @@ class EnergySampler:
     def __init__(self, specs: Mapping[str, NodeConfig] | None = None) -> None:
         """`specs`: the configured nodes."""
         self._specs = specs or {}
-        self._rows: _NodeRows | None = None
+        self._rows: NodeRows | None = None
         self._counters: Floats = np.empty(0)
         self.last_unmapped: dict[str, float] = {}
         """Watts at the wall that nodes on no circuit reported last which the fleet does not know yet."""
@@ -97,7 +97,8 @@ class EnergySampler:
         power = fleet.column("gpu_power_watts", now).astype(np.float64)
         busy = fleet.column("gpu_utilization_ratio", now)
         idle = busy < IDLE_BELOW
-        wall = _wall(fleet, now, rows, power, np.empty(0) if wall_watts is None else wall_watts)
+        known = np.empty(0) if wall_watts is None else wall_watts
+        wall = wall_of(fleet, now, rows, power, of_nodes(rows, known))
         stray = rows.machine == len(machines)
         silent = rows.last[stray & ~np.isfinite(wall)]
         rows.last = np.where(stray & np.isfinite(wall), wall, rows.last)
@@ -116,10 +117,10 @@ class EnergySampler:
             node_idle=_idle_by_node(rows, power, np.isfinite(busy), idle),
         )
 
-    def _moved(self, fleet: Fleet, machines: tuple[str, ...]) -> _NodeRows:
+    def _moved(self, fleet: Fleet, machines: tuple[str, ...]) -> NodeRows:
         """Return the rows of a fleet or a configuration that has changed."""
         last = {name: watts for name, watts in self.unmapped().items() if name not in machines}
-        rows = self._rows = _node_rows(fleet, machines, self._specs)
+        rows = self._rows = node_rows(fleet, machines, self._specs)
         rows.last = np.array([last.pop(name, math.nan) for name in rows.names], float)
         self.last_unmapped = last
         return rows
@@ -134,23 +135,22 @@ def _known_sum(watts: Floats) -> float:
     return float(np.nansum(watts)) if np.isfinite(watts).any() else math.nan
 
 
-def _idle_by_node(rows: _NodeRows, power: Floats, known: Flags, idle: Flags) -> Floats:
+def _idle_by_node(rows: NodeRows, power: Floats, known: Flags, idle: Flags) -> Floats:
     """Return each node's GPUs of known utilisation, its idle ones, and their watts at the wall."""
     count = len(rows.hosts)
-    watts = np.where(idle & np.isfinite(power), power, 0.0) / _EFFICIENCY
+    watts = np.where(idle & np.isfinite(power), power, 0.0) / EFFICIENCY
     sums = [np.bincount(rows.owner, values.astype(float), count + 1)[:count] for values in (known, idle, watts)]  # fmt: skip
     return np.stack(sums, axis=1) if count else np.zeros((0, 3))
 
 
-def _node_rows(
-    fleet: Fleet, machines: tuple[str, ...], specs: Mapping[str, NodeConfig]
-) -> _NodeRows:
+def node_rows(fleet: Fleet, machines: tuple[str, ...], specs: Mapping[str, NodeConfig]) -> NodeRows:
+    """Return the rows of a fleet. `specs`: the configured nodes."""
     nodes = [specs.get(name, NodeConfig()) for name in fleet.nodes]
     number = {name: index for index, name in enumerate(machines)}
     owner = np.full(fleet.size(Table.GPU), len(fleet.nodes), np.intp)
     for position, node in enumerate(fleet.nodes.values()):
         owner[node.rows[Table.GPU]] = position
-    return _NodeRows(
+    return NodeRows(
         fleet.version,
         machines,
         tuple(fleet.nodes),
@@ -164,28 +164,39 @@ def _node_rows(
     )
 
 
-def _wall(fleet: Fleet, now: float, rows: _NodeRows, power: Floats, wall_watts: Floats) -> Floats:
-    """Return watts at the wall of each node: from the live electrical state, else from the node's own
+def wall_of(fleet: Fleet, now: float, rows: NodeRows, power: Floats, known: Floats) -> Floats:
+    """Return watts at the wall of each node: `known` from the live electrical state, else from the node's own
     meter, else modelled from its GPUs and its host, or as configured without GPUs. NaN where nothing is known."""
     if not len(rows.hosts):
         return np.empty(0)
     own = fleet.column("node_wall_power_watts", now).astype(np.float64)[rows.hosts]
-    known = np.isfinite(power)
-    count = len(rows.hosts)
-    drawn = np.bincount(rows.owner, np.where(known, power, 0.0), count + 1)[:count]
-    any_reported = np.bincount(rows.owner, known.astype(np.float64), count + 1)[:count] > 0
+    drawn, read = drawn_by(rows, power)
+    any_reported = read > 0
     host = np.where(np.isnan(rows.host), HOST_WATTS, rows.host)
-    modelled = np.where(any_reported, (drawn + host) / _EFFICIENCY, np.nan)
+    modelled = np.where(any_reported, (drawn + host) / EFFICIENCY, np.nan)
     # A node without GPUs draws what is configured for it, while it reports.
     table = fleet.matrices[NODE_FAST]
     here = now - table.seen[rows.hosts] <= table.max_age[rows.hosts]
-    described = np.where(np.isnan(rows.fixed), rows.host / _EFFICIENCY, rows.fixed)
+    described = np.where(np.isnan(rows.fixed), rows.host / EFFICIENCY, rows.fixed)
     modelled = np.where((rows.gpus == 0) & here, described, modelled)
-    known = (
-        np.append(wall_watts, np.nan)[rows.machine] if len(wall_watts) else np.full(count, np.nan)
-    )
     found: Floats = np.where(np.isfinite(known), known, np.where(np.isfinite(own), own, modelled))
     return found
+
+
+def of_nodes(rows: NodeRows, machines: Floats) -> Floats:
+    """Return a value of each machine by node; NaN for a node that is none. Empty: none has one."""
+    if not len(machines):
+        return np.full(len(rows.hosts), np.nan)
+    found: Floats = np.append(machines, np.nan)[rows.machine]
+    return found
+
+
+def drawn_by(rows: NodeRows, power: Floats) -> tuple[Floats, Floats]:
+    """Return the watts of each node's GPUs that are read, and how many these are. `power`: of each GPU row."""
+    known, count = np.isfinite(power), len(rows.hosts)
+    sums = (np.where(known, power, 0.0), known.astype(np.float64))
+    drawn, read = (np.bincount(rows.owner, each, count + 1)[:count].astype(np.float64, copy=False) for each in sums)  # fmt: skip
+    return drawn, read
 
 
 def reported_watts(supply: PowerSnapshot) -> Floats:

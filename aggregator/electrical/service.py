@@ -28,6 +28,7 @@ from aggregator.electrical.month_files import MonthCopy, MonthFiles, copy_of
 from aggregator.electrical.site_loader import WHERE, load_site, log_notices
 from aggregator.electrical.snapshot_log import SnapshotLog
 from aggregator.electrical.throughput import ThroughputSampler
+from aggregator.electrical.wall_sum import FleetWall
 from aggregator.meters import MeterHub
 from api.power import SiteConfiguration
 from power.devices.thermal import Heat
@@ -51,6 +52,7 @@ from power.report.month_ledger import (
 from power.report.months import STEP, month_at
 from power.site.tariff import price_at
 from power.wiring import Floats
+from present.fleet.wall import WallSum
 from telemetry.errors import ConfigError
 from telemetry.fleet import Fleet
 from telemetry.runtime.isolation import Isolation, PartFault, PartKind, reason_of
@@ -192,6 +194,8 @@ class ElectricalService:
                     self._persisted = live.counted_joules()
             self.latest = self._tick(live, fleet, now, wall_ns, listening)
         self.latest_at = wall_ns
+        supply = None if self.latest is None else self.latest.supply
+        self._step("power at the wall", now, lambda: self._wall.tick(fleet, now, supply))
         if count:
             for _ in self.counting(fleet, now, wall_ns):
                 pass
@@ -383,6 +387,11 @@ class ElectricalService:
         live = self._live
         return None if live is None or self.latest is None else live.breaker_heat.heat
 
+    def wall_sum(self, fleet: Fleet, now: float) -> WallSum:
+        """Return the watts at the wall of the fleet at `now`: for whoever shows them beside its GPUs."""
+        found = self._step("sum at the wall", now, lambda: self._wall.sum(fleet, now))
+        return found or WallSum(None, 0)
+
     def node_watts(self) -> Mapping[str, float]:
         """Return the watts at the wall by node, as sampled last; NaN where not known."""
         names, watts = self._node_watts
@@ -437,6 +446,7 @@ class ElectricalService:
             self._restored = ElectricalCheckpoint(live=before.checkpoint())
         self.months.zone = self.site.zone
         last, self._sampler = self._sampler.unmapped(), EnergySampler(self.site.config.nodes)
+        self._wall = FleetWall(self.site.config.nodes)
         self._sampler.last_unmapped = last
         version = self.configuration.version
         self._live = None if layout is None else LivePower(layout, version, self.months)

@@ -82,6 +82,7 @@ async def status(request: web.Request) -> web.Response:
     alerts = dict.fromkeys(("pending", "firing", "resolved"), 0)
     for alert in view.alerts():
         alerts[alert.state.value] += 1
+    wall = view.electrical.wall_sum(view.fleet, now)
     body = StatusReply(
         version=release(),
         cluster=view.cluster,
@@ -94,8 +95,10 @@ async def status(request: web.Request) -> web.Response:
         alerts=alerts,
         fitness=None if view.fitness.newest is None else view.fitness.newest.fleet,
         summary=request.app[SUMMARIZER].summary(view.fleet, now),
-        wall_watts=view.electrical.ledger.watts,
-        wall_nodes=view.electrical.reporting_nodes,
+        wall_watts=wall.watts,
+        wall_nodes=wall.nodes,
+        wall_partial_nodes=wall.partial,
+        wall_age_seconds=wall.age,
         stats=view.stats,
         missing=list(view.missing),
         members=list(view.members()),

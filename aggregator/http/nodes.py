@@ -25,14 +25,24 @@ from aggregator.http.present_jobs import gpu_holders
 from aggregator.http.reply import VIEW, send_json
 from aggregator.register.node_status import age, status_of
 from aggregator.view import parts_of
-from api.device import GpuPageReply, GpuReply, InstanceReply, LinkReply, NodePageReply, PortReply
+from api.device import (
+    GpuPageReply,
+    GpuReply,
+    InstanceReply,
+    LinkReply,
+    NodePageReply,
+    PortReply,
+    WallAndGpus,
+)
 from api.fleet import NodeReply, NodesReply, NodeStatus
+from present.device.wall import CONTRADICTED, contradicted
 from telemetry.devices import Event, Link
 from telemetry.fleet import Fleet, Node, gaps_of
 from telemetry.gap import Gap, reason_of
 from telemetry.metric import Lane, Table
 from telemetry.text.decimals import plain
 from telemetry.wire.inventory import role_of
+from telemetry.wire.schema import GPU_FAST, NODE_FAST
 
 RECENT = 50
 """How many events a GPU's page shows at most."""
@@ -150,6 +160,9 @@ async def node_reply(request: web.Request, asked: Mapping[str, str]) -> NodePage
         host=inventory.host,
         cuda_version=inventory.cuda_version,
         pools=list(inventory.pools),
+        power=_power(
+            view.fleet, found, own, gpus, None if asked.get("at", "now") != "now" else view.now()
+        ),
         readings=own.readings,
         gaps=own.gaps,
         gpus=[
@@ -158,6 +171,30 @@ async def node_reply(request: web.Request, asked: Mapping[str, str]) -> NodePage
         ],
         ports=[PortReply(port, *ports.get(port.id, _NOTHING)) for port in inventory.ports],
         alerts=alerts,
+    )
+
+
+def _power(
+    fleet: Fleet,
+    node: Node,
+    own: DeviceReadings,
+    gpus: Mapping[str, DeviceReadings],
+    now: float | None,
+) -> WallAndGpus:
+    """Return the power at the wall beside that of the GPUs. `now`: None at a past time, of which no age is known."""
+    read = [one.readings["gpu_power_watts"] for one in gpus.values() if "gpu_power_watts" in one.readings]  # fmt: skip
+    wall, drawn = own.readings.get("node_wall_power_watts"), sum(read) if read else None
+
+    def old(block: int, row: int, value: float | None) -> float | None:
+        seen = float(fleet.matrices[block].seen[row])
+        return None if now is None or value is None else round(max(0.0, now - seen), 3)
+
+    return WallAndGpus(
+        wall_watts=wall,
+        wall_age_seconds=old(NODE_FAST, node.row, wall),
+        gpu_watts=drawn,
+        gpu_age_seconds=None if drawn is None else old(GPU_FAST, node.rows[Table.GPU].start, drawn),
+        state=CONTRADICTED if contradicted(wall, drawn) else "",
     )
 
 

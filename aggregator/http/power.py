@@ -36,6 +36,7 @@ def power_reply(view: AggregatorView) -> PowerReply:
     """Return the electrical side as a whole."""
     electrical, layout = view.electrical, view.electrical.site.layout
     problems = electrical.meter_problems(view.now())
+    wall = electrical.wall_sum(view.fleet, view.now())
     return PowerReply(
         cluster=view.cluster,
         at=electrical.latest_at,
@@ -43,8 +44,9 @@ def power_reply(view: AggregatorView) -> PowerReply:
         configuration=electrical.configuration,
         failure=electrical.failure,
         set_aside=electrical.set_aside(),
-        wall_watts=electrical.ledger.watts,
-        wall_nodes=electrical.reporting_nodes,
+        wall_watts=wall.watts,
+        wall_nodes=wall.nodes,
+        wall_partial_nodes=wall.partial,
         circuits=0 if layout is None else len(layout.circuits),
         nodes_mapped=0 if layout is None else len(layout.machines),
         nodes_unmapped=list(electrical.unmapped[:100]),

@@ -17,7 +17,8 @@ from aggregator.http import columns as by_columns
 from aggregator.http.columns import ColumnChoice, ColumnLayout, FleetColumns
 from aggregator.http.reply import MUCH, json_bytes
 from aggregator.view import AggregatorView
-from api.stream import StreamData, StreamPacked, StreamRows
+from api.stream import StreamData, StreamPacked, StreamRows, StreamWall
+from present.fleet.wall import WallSum
 from telemetry.metric import Table
 
 SHARED_FOR = 0.5
@@ -34,6 +35,7 @@ class StreamSnapshot:
     taken: float
     """Monotonic seconds of the fleet."""
     at: int
+    wall: StreamWall | None
     made: dict[tuple[int, bool], asyncio.Task[bytes | None]] = field(default_factory=dict)
     """Messages by the `id` of the snapshot that they are the difference to (0: whole), and by whether
     they are packed."""
@@ -66,8 +68,9 @@ class Hub:
             if len(self._snapshots) > 2 * self.viewers + 16:
                 self._snapshots.clear()
             readings = by_columns.read(view.fleet, where, choice.columns, now)
+            wall = view.electrical.wall_sum(view.fleet, now)
             snapshot = self._snapshots[choice] = StreamSnapshot(
-                where, readings, tick, now, view.wall()
+                where, readings, tick, now, view.wall(), _stream_wall(wall)
             )
         return snapshot
 
@@ -107,6 +110,17 @@ class Hub:
 HUB = web.AppKey("hub", Hub)
 
 
+def _stream_wall(wall: WallSum) -> StreamWall | None:
+    if wall.watts is None:
+        return None
+    return StreamWall(
+        watts=wall.watts,
+        nodes=wall.nodes or 0,
+        partial_nodes=wall.partial,
+        age_seconds=wall.age,
+    )
+
+
 async def _run(
     make: Callable[[], bytes | None], cells: int, keep: StreamSnapshot | None
 ) -> bytes | None:  # fmt: skip
@@ -139,6 +153,7 @@ def _maker(
             only=None if only is None else only.tolist(),
             columns=by_columns.packed(part) if packed else by_columns.numbers(part),  # type: ignore[arg-type]  # as kind has them
             gaps=by_columns.gaps(part),
+            wall=snapshot.wall,
         )
         return msgspec.msgpack.encode(message) if packed else json_bytes(message)
 

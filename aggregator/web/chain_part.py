@@ -9,8 +9,9 @@ from aggregator.view import AggregatorView
 from aggregator.web.chain_branch import branch
 from aggregator.web.chain_diagram import chain_diagram
 from aggregator.web.fleet_cells import fleet_cells
-from aggregator.web.markup import section
+from aggregator.web.markup import section, text
 from api.power import CircuitState
+from present.circuit.rows import load_row
 
 _ROOM = 1.25
 """Highest watts of the scale over the highest of a GPU: a full load is not the darkest step."""
@@ -25,6 +26,8 @@ async def chain_part(
     cells = {one.node: one for one in fleet_cells(view, "power", found.nodes)}
     highest = max((value for one in cells.values() for value in one.values if value > 0), default=1.0)  # fmt: skip
     drawn = await asyncio.to_thread(chain_diagram, found, status, cells, _ROOM * highest)
+    window = load_row(found.leaves[0]).label if found.leaves else ""
+    caption = f'<p class="dim">Circuits: {text(window)}. GPUs: now.</p>'
     return section(
-        "Power chain", f'<div class="chain-panel">{drawn}</div>' if drawn else "", "chain"
+        "Power chain", f'{caption}<div class="chain-panel">{drawn}</div>' if drawn else "", "chain"
     )

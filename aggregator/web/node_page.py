@@ -180,4 +180,6 @@ def _facts(page: NodePageReply) -> Iterator[tuple[str, str]]:
     release_ = release_row(one.release, drift(one.release, release()))
     yield release_.label, release_text(release_)
     read: Mapping[str, float] = page.readings
-    yield from ((row.label, fact(row)) for row in now_rows(read.get) if row.value != ABSENT)
+    yield from (
+        (row.label, fact(row)) for row in now_rows(read.get, page.power) if row.value != ABSENT
+    )

@@ -15,10 +15,11 @@ from aggregator.web.recent import Field, RecentCluster
 from api.fleet import FleetSummary
 from api.power import CircuitState
 from present.circuit.outlook import next_row
-from present.circuit.rows import limits_row, share_row
+from present.circuit.rows import limits_row, load_row, share_row
 from present.device.node import DRIFTS
 from present.fleet.fitness import fitness_row
 from present.fleet.headline import Heard
+from present.fleet.wall import WallSum, wall_row
 from present.row import Tone
 from present.units import at_least, money, percent, price, watts, watts_change
 from telemetry.runtime.release import release
@@ -30,16 +31,15 @@ def overview_tiles(
     nearest: tuple[CircuitState, int] | None,
 ) -> Iterator[str]:  # fmt: skip
     """Yield the tiles. `nearest`: the most urgent circuit, and how bad its worst alert is."""
-    electrical = view.electrical
-    wall = electrical.ledger.watts
-    if wall is not None:
-        by = f"reported by {electrical.reporting_nodes:,} of {counted(heard.nodes, 'node')}"
-        partial = electrical.reporting_nodes < heard.nodes
+    wall = view.electrical.wall_sum(view.fleet, view.now())
+    if wall.watts is not None:
+        its = wall_row(wall, heard.nodes, summary.gpu_power_watts)
+        by = f"reported by {wall.nodes:,} of {counted(heard.nodes, 'node')}"
         aside = _change(recent, lambda one: one.wall_watts, watts_change)
         yield tile(
             "At the wall",
-            at_least(watts(wall), partial=partial),
-            sub=by,
+            its.value,
+            sub=", ".join(filter(None, (by, its.note))),
             aside=aside,
             drawn=recent.spark(lambda one: one.wall_watts),
         )
@@ -67,7 +67,7 @@ def overview_tiles(
         aside=counted(heard.gpus, "GPU"),
         drawn=recent.spark(lambda one: one.use),
     )
-    yield _cost(view, heard)
+    yield _cost(view, heard, wall)
     good = fitness_row(None if view.fitness.newest is None else view.fitness.newest.fleet)
     if good.value:
         yield tile("Fitness", good.value, sub=f"{text(good.note)} {link('why', 'fitness')}")
@@ -88,25 +88,25 @@ def _nearest(circuit: CircuitState, status: int) -> str:
     return tile(
         "Nearest breaker",
         "?" if its.short == ABSENT else its.short,
-        sub=f"{link(circuit.id, 'circuits', circuit.id)}: {text(limits_row(circuit).value)}",
+        sub=f"{link(circuit.id, 'circuits', circuit.id)}, {load_row(circuit).label}: {text(limits_row(circuit).value)}",
         aside="" if coming.value == ABSENT else fact(coming),
         part=load_bar(circuit, STATUS_WORDS[status], tall=True),
         tone=ALERT_TONES[status],
     )
 
 
-def _cost(view: AggregatorView, heard: Heard) -> str:
+def _cost(view: AggregatorView, heard: Heard, wall: WallSum) -> str:
     """Return what the power of now costs in an hour; nothing where no price is set."""
     electrical, place = view.electrical, view.electrical.site.config.site
-    each, drawn = electrical.price(view.wall()), electrical.ledger.watts
+    each, drawn = electrical.price(view.wall()), wall.watts
     if each is None or drawn is None:
         return ""
-    unread = heard.nodes - electrical.reporting_nodes
+    unread = heard.nodes - (wall.nodes or 0)
     an_hour = money(drawn / 1000 * place.pue * each, place.currency)
     without = f", without {counted(unread, 'node')} whose power is not known" if unread > 0 else ""
     building = "" if place.pue == 1.0 else f" and PUE {place.pue:g}"
     sub = f"an hour at {text(price(each, place.currency))}{building}{without}; {link('this month', 'energy')}"
-    return tile("Cost now", at_least(an_hour, partial=unread > 0), sub=sub)
+    return tile("Cost now", at_least(an_hour, partial=unread > 0 or wall.partial > 0), sub=sub)
 
 
 def _releases(view: AggregatorView) -> str:

@@ -66,7 +66,7 @@ class RecentCluster:
             highest = float(np.fmax.reduce(loads, initial=np.nan))
         self.samples.append(
             ClusterSample(
-                now, electrical.ledger.watts, summary.gpu_power_watts, summary.utilization_mean_ratio,
+                now, electrical.wall_sum(self._view.fleet, now).watts, summary.gpu_power_watts, summary.utilization_mean_ratio,
                 None if np.isnan(highest) else highest,
             )
         )  # fmt: skip

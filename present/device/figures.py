@@ -9,6 +9,7 @@ from typing import NamedTuple
 from api.device import GpuReply, NodePageReply
 from present.device.gpu import CLOCK_LIMITS, POWER_CAP, Read, clock_limit_row, gpu_name
 from present.device.reading import plain
+from present.device.wall import contradiction
 from present.row import FactRow, Tone, Wording
 from present.units import at_least, celsius, exact_watts, gibibytes, megahertz, percent, watts
 from telemetry.text import counted
@@ -115,6 +116,8 @@ def _joined(*parts: str) -> str:
 def _wall(page: NodePageReply) -> DeviceFigure:
     wall, its = page.readings.get(WALL), readings_of(page.gpus, POWER)
     at_gpus = at_least(watts(sum(its)), partial=len(its) < len(page.gpus)) if its else ""
+    if against := contradiction(page.power):
+        return DeviceFigure(FactRow("at the wall", watts(wall), Tone.WARN, note=against))
     if wall is not None:
         return DeviceFigure(FactRow("at the wall", watts(wall), note=f"{at_gpus} at its GPUs" if at_gpus else ""))  # fmt: skip
     if its:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
+from api.device import WallAndGpus
 from api.fleet import NodeReply, NodeStatus
 from api.node_register import ReleaseDrift
 from present.device.gpu import Read, short_model
+from present.device.wall import contradiction
 from present.row import FactRow, Tone
 from present.units import gibibytes_of, number, percent, watts
 from telemetry.text import ABSENT, counted, duration, short_duration
@@ -73,11 +75,13 @@ def about_row(node: NodeReply, product: str, models: Iterable[str]) -> FactRow:
     return FactRow("about", ", ".join(filter(None, (product, *gpus, rack))))
 
 
-def now_rows(read: Read) -> Iterator[FactRow]:
-    """Yield what its page says of the machine now, beside single readings."""
+def now_rows(read: Read, power: WallAndGpus | None = None) -> Iterator[FactRow]:
+    """Yield what its page says of the machine now, beside single readings. `power`: at the wall beside its GPUs'."""
     total, free = read("node_memory_total_bytes"), read("node_memory_available_bytes")
     up = read("node_uptime_seconds")
-    yield FactRow("wall", watts(read("node_wall_power_watts")))
+    against = "" if power is None else contradiction(power)
+    wall = watts(read("node_wall_power_watts"))
+    yield FactRow("wall", wall, Tone.WARN if against else Tone.PLAIN, note=against)
     yield FactRow("CPU", percent(read("node_cpu_utilization_ratio")))
     yield FactRow(
         "RAM", ABSENT if total is None or free is None else gibibytes_of(total - free, total)

@@ -62,6 +62,21 @@ async def test_a_viewer_gets_the_rows_and_then_the_columns_it_asked_for() -> Non
         assert data["columns"]["gpu_power_watts"][0] == 301.25
 
 
+async def test_readings_bring_the_wall_of_their_instant() -> None:
+    """As the status has it: whoever shows both beside each other has them of one message."""
+    view = await small_cluster()
+    async with door(view) as client, await connect(client) as socket:
+        for packed in (False, True):
+            await socket.send_json(POWER | {"packed": packed})
+            while (message := await socket.receive(timeout=30)).type is aiohttp.WSMsgType.TEXT:
+                if not packed and json.loads(message.data)["type"] == "data":
+                    break
+            found = msgspec.msgpack.decode(message.data) if packed else json.loads(message.data)
+            _, status = await client.json("/api/v1/status")
+            assert found["wall"]["watts"] == pytest.approx(status["wall_watts"])
+            assert (found["wall"]["nodes"], status["wall_nodes"]) == (2, 2)
+
+
 async def test_another_request_replaces_the_one_before() -> None:
     """A dashboard scrolls and sorts: rows and columns change at once."""
     view = await small_cluster()

@@ -245,14 +245,20 @@ def test_the_power_of_the_fleet_is_the_same_everywhere(shown: Shown) -> None:
     assert shown.metric("cluster_wall_power_watts") == shown.summary["wall_power_watts"] == pytest.approx(wall)  # fmt: skip
     assert shown.metric("cluster_gpu_power_watts") == pytest.approx(gpus)
     top = as_text(header(shown.state, LIVE, ScreenTime(100.0), 200))
-    assert f"Wall {watts(wall)} (3/4 nodes" in top
+    assert f"Wall ≥{watts(wall)} (3/4 nodes" in top
     assert f"GPU power {watts(gpus)}" in top or f"GPU power {watts(gpus)[:3]}/" in top
     assert f"At the wall ≥{watts(wall)} reported by 3 of 4 nodes" in shown.pages["/"]
     assert f"GPU power ≥{watts(gpus)} reported by 6 of 8 GPUs" in shown.pages["/"]
+    assert "Circuits: last 10 s. GPUs: now." in shown.pages["/"], (
+        "a feed above the wall is of another time"
+    )
+    assert "tight , last 10 s: continuous limit" in shown.pages["/"]
     assert f" wall={wall:.0f}" in shown.commands["status"]
     found = json.loads(shown.commands["status --json"])
     assert (found["wall_watts"], found["gpu_power_watts"]) == (pytest.approx(wall), pytest.approx(gpus))  # fmt: skip
-    assert f"Wall {watts(wall)}" in as_text([[(line, "")] for line in text_lines(shown.state, 0.3)])
+    assert f"Wall ≥{watts(wall)}" in as_text(
+        [[(line, "")] for line in text_lines(shown.state, 0.3)]
+    )
     assert json.loads(shown.commands["circuits --json"])["power"]["wall_watts"] == pytest.approx(wall)  # fmt: skip
 
 

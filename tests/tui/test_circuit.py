@@ -131,10 +131,10 @@ def test_the_wall_says_of_how_many_nodes_it_is() -> None:
         POWER_PAGE, PowerReply(configured=True, wall_watts=9_100.0, wall_nodes=1), 100.0
     )
     nodes = shown.status.nodes if shown.status else 0
-    assert f"Wall 9.1 kW (1/{nodes:,} nodes, " in line_text(header(shown, LIVE, NOW, 160)[1])
+    assert f"Wall ≥9.1 kW (1/{nodes:,} nodes, " in line_text(header(shown, LIVE, NOW, 160)[1])
     assert shown.status is not None
     now = dataclasses.replace(shown, status=replace(shown.status, wall_watts=9_900.0, wall_nodes=2))
-    assert f"Wall 9.9 kW (2/{nodes:,} nodes, " in line_text(header(now, LIVE, NOW, 160)[1]), (
+    assert f"Wall ≥9.9 kW (2/{nodes:,} nodes, " in line_text(header(now, LIVE, NOW, 160)[1]), (
         "the status is of this second, the document is fetched now and then"
     )
     nobody = state().with_doc(

@@ -5,7 +5,8 @@ from __future__ import annotations
 from rich.cells import cell_len
 
 from api.fleet import FleetSummary
-from present.units import celsius, kilowatt_hours, money, number, percent, roughly, watts, watts_of
+from present.fleet.wall import wall_row
+from present.units import celsius, kilowatt_hours, money, number, percent, roughly, watts_of
 from telemetry.text import short_duration, time_of_day, timer
 from tui.feed.connection import Connection, ConnectionState
 from tui.kit.surface import WIDE
@@ -163,7 +164,7 @@ def _power(state: DashboardState, *, short: bool) -> list[Piece]:
     """Draw wall power of its budget; without one, GPU power of its limits, and wall power as far as it is
     measured."""
     assert state.status is not None  # noqa: S101 - checked by the caller
-    summary = state.status.summary
+    summary = state.summary
     used, limit, ratio = state.budget_power
     partial = limit is not None and (state.fullest_budget.get("assumed_watts") or 0.0) > 0
     if limit is None:
@@ -181,12 +182,13 @@ def _power(state: DashboardState, *, short: bool) -> list[Piece]:
     if short:
         return pieces
     pieces[2:2] = [(" ", ""), (bar(ratio, 12), "bar")]
-    wall, known = state.at_the_wall
-    if state.budget_power[1] is None and wall is not None:
-        pieces += [("  Wall ", "dim"), (watts(wall), "strong")]
-        if known is not None:
-            of = f"{number(known)}/{number(state.status.nodes)} nodes"
-            pieces.append((f" ({of}, {number(summary.wall_power_known)} metered)", "dim"))
+    wall = state.at_the_wall
+    if state.budget_power[1] is None and wall.watts is not None:
+        its = wall_row(wall, state.status.nodes, summary.gpu_power_watts)
+        pieces += [("  Wall ", "dim"), (its.value, its.tone)]
+        if wall.nodes is not None:
+            of = f"{number(wall.nodes)}/{number(state.status.nodes)} nodes, {number(summary.wall_power_known)} metered"
+            pieces.append((f" ({', '.join(filter(None, (of, its.note)))})", "dim"))
     hot = summary.temperature_max_celsius
     return [*pieces, ("  hottest ", "dim"), (celsius(hot), "strong"),
             ("  util ", "dim"), (percent(summary.utilization_mean_ratio), "strong")]  # fmt: skip

@@ -13,10 +13,11 @@ from api.errors import ErrorDetail
 from api.fleet import FleetSummary, ModelSummary, NodeReply, NodeStatus, StatusReply
 from api.power import CircuitsReply, PowerReply
 from tui.past.frame_cache import CachedFrame
+from tui.state.cluster_sums import summed
 from tui.state.dashboard_state import DashboardState
 from tui.state.documents import CIRCUITS, INCIDENTS, POWER_PAGE, TODAY, Doc
 from tui.state.gpus import GpuRows, Gpus
-from tui.state.readings import LIMIT, MEMORY_TOTAL, POWER, TEMPERATURE, UTILIZATION
+from tui.state.readings import POWER
 
 NOT_KEPT = ErrorDetail("past", "nothing of this is kept", "L goes back to now.")
 """In place of what is not stored for a past time."""
@@ -151,14 +152,11 @@ def _status(
     status: StatusReply, frame: CachedFrame, gpus: Gpus, nodes: Sequence[NodeReply]
 ) -> StatusReply:
     online = sum(line.state == "online" for line in nodes)
-    watts, heat = gpus.column(POWER), gpus.column(TEMPERATURE)
     reporting = int(gpus.reporting.sum())
     model = ModelSummary(
         gpus={"reporting": reporting, "silent": len(gpus) - reporting, "lost": 0},
-        power_known=int(np.count_nonzero(~np.isnan(watts))),
+        power_known=int(np.count_nonzero(~np.isnan(gpus.column(POWER)))),
     )
-    limit = gpus.column(LIMIT)
-    both = ~np.isnan(watts) & ~np.isnan(limit)
     wall_watts = [value for value in frame.nodes.values() if value is not None]
     return msgspec.structs.replace(
         status,
@@ -168,27 +166,13 @@ def _status(
         newest_frame_age_seconds=0.0 if online else None,
         wall_watts=None,  # of now
         wall_nodes=None,
-        summary=FleetSummary(
-            nodes={"online": online, "stale": len(nodes) - online},
-            models=[model],
-            gpu_power_watts=_sum(watts),
-            gpu_power_limit_watts=_sum(limit),
-            limited_power_watts=_sum(watts[both]),
-            limited_power_limit_watts=_sum(limit[both]),
-            wall_power_watts=sum(wall_watts) if wall_watts else None,
-            wall_power_known=len(wall_watts),
-            temperature_max_celsius=None if np.isnan(heat).all() else float(np.nanmax(heat)),
-            utilization_mean_ratio=_mean(gpus.column(UTILIZATION)),
-            memory_total_bytes=_sum(gpus.column(MEMORY_TOTAL)),
+        summary=summed(
+            FleetSummary(
+                nodes={"online": online, "stale": len(nodes) - online},
+                models=[model],
+                wall_power_watts=sum(wall_watts) if wall_watts else None,
+                wall_power_known=len(wall_watts),
+            ),
+            gpus,
         ),
     )
-
-
-def _sum(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> float | None:
-    known = values[~np.isnan(values)]
-    return float(known.sum()) if len(known) else None
-
-
-def _mean(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> float | None:
-    known = values[~np.isnan(values)]
-    return float(known.mean()) if len(known) else None

@@ -58,7 +58,7 @@ def energy_lines(state: DashboardState, width: int, height: int) -> list[Line]:
     bill = state.doc(BILL, MonthBill)
     _, limit, ratio = state.budget_power
     none = "none configured" if state.doc(BUDGETS, RowsReply) else state.fault(BUDGETS) or LOADING
-    wall, _ = state.at_the_wall
+    wall = state.at_the_wall.watts
     lines: list[Line] = [
         [("Energy and cost", "head")],
         *_energy("today", today.measured, today.currency, width),

@@ -99,9 +99,10 @@ def _head(page: NodePageReply, width: int) -> list[Line]:
         [(f"  kilowatch {clean(node.release)}", "dim")] if node.release else [],
     ]
     now: list[list[Piece]] = [
-        [(f"{'  ' if n else ''}{row.label} ", "dim"), (row.column, "strong")]
-        for n, row in enumerate(now_rows(read))
-    ]
+        [(f"{'  ' if n else ''}{row.label} ", "dim"), (row.column, row.tone or "strong"),
+         *([(f" {row.note}", row.tone)] if row.note else [])]
+        for n, row in enumerate(now_rows(read, page.power))
+    ]  # fmt: skip
     return [*flow(who, width), *flow(now, width), [(fit(facts, width).rstrip(), "dim")]]
 
 

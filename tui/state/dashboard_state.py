@@ -14,14 +14,20 @@ import numpy.typing as npt
 
 from api.alerts import Alert
 from api.columns import FleetReply
-from api.fleet import NodeReply, NodesReply, StatusReply
+from api.fleet import FleetSummary, NodeReply, NodesReply, StatusReply
 from api.power import CircuitState
-from api.stream import StreamData, StreamPacked
+from api.stream import StreamData, StreamPacked, StreamWall
 from present.circuit.figures import by_urgency
+from present.fleet.wall import WallSum
+from tui.state.cluster_sums import SUMMED, summed
 from tui.state.documents import LOADING, Doc, Documents
 from tui.state.gpus import Floats, Gpus, numbers, unpacked
 from tui.state.readings import TEMPERATURE, WALL
 from tui.state.row_status import RowStatus, severity_of
+
+AS_NEW = 3_000_000_000
+"""ns by which the GPUs' readings may be older than the status and still stand for it: a view that wants few stops the
+others."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +44,8 @@ class DashboardState(Documents):
     """The GPUs of the fleet, as of the last view that wanted all."""
     gpus_at: int = 0
     """The time of `gpus`, ns since 1970."""
+    gpus_wall: StreamWall | None = None
+    """The cluster at the wall at that time; None where the aggregator does not say it there."""
     part: Gpus = field(default_factory=Gpus)
     """GPUs of the nodes that a view wants alone."""
     alerts: tuple[Alert, ...] = ()
@@ -70,13 +78,38 @@ class DashboardState(Documents):
         return found
 
     @property
-    def at_the_wall(self) -> tuple[float | None, int | None]:
-        """Watts at the wall and of how many nodes, of the same second as the GPUs' where the aggregator says so."""
-        if self.status is not None and self.status.wall_nodes is not None:
-            return self.status.wall_watts, self.status.wall_nodes
+    def _whole(self) -> bool:
+        """Whether every GPU of the cluster is on the screen, and none is older than the status."""
+        status = self.status
         return (
-            (None, None) if self.power is None else (self.power.wall_watts, self.power.wall_nodes)
+            status is not None
+            and len(self.gpus) == status.gpus > 0
+            and self.gpus.columns.keys() >= SUMMED
+            and self.gpus_at >= status.at - AS_NEW
         )
+
+    @cached_property
+    def summary(self) -> FleetSummary:
+        """The figures of the cluster: of the readings on the screen where these are all, else of the status."""
+        if self.status is None:
+            return FleetSummary()
+        return summed(self.status.summary, self.gpus) if self._whole else self.status.summary
+
+    @cached_property
+    def at_the_wall(self) -> WallSum:
+        """The sum at the wall, of the instant of `summary` where the aggregator says so."""
+        status, reported = self.status, self.gpus_wall
+        if reported is not None and self._whole:
+            return WallSum(
+                reported.watts, reported.nodes, reported.partial_nodes, reported.age_seconds
+            )
+        if status is not None and status.wall_nodes is not None:
+            apart = max(0.0, (self.gpus_at - status.at) / 1e9) if self._whole else 0.0
+            age = status.wall_age_seconds + apart
+            return WallSum(status.wall_watts, status.wall_nodes, status.wall_partial_nodes, age)
+        if self.power is None:
+            return WallSum()
+        return WallSum(self.power.wall_watts, self.power.wall_nodes, self.power.wall_partial_nodes)
 
     def age(self, now: float) -> float | None:
         """Return the seconds since the newest frame; None without one."""
@@ -175,7 +208,7 @@ class DashboardState(Documents):
         gpus = Gpus(message.version, rows.who, columns, message.gaps).known_from(self.gpus)
         if part:
             return replace(self, part=gpus, at=message.at)
-        return replace(self, gpus=gpus, gpus_at=message.at, at=message.at)
+        return replace(self, gpus=gpus, gpus_at=message.at, gpus_wall=message.wall, at=message.at)
 
     def with_doc(self, path: str, value: object, now: float) -> DashboardState:
         """Return the state with a newer document."""
