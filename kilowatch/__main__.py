@@ -17,6 +17,7 @@ from kilowatch.exit_codes import ExitCode
 from telemetry.errors import ConfigError, KilowattError, did_you_mean
 from telemetry.runtime.release import release
 from telemetry.text.log_lines import log_to_stderr
+from telemetry.text.outside_errors import logged_line
 from telemetry.text.printable import printable_lines
 
 COMMANDS = {
@@ -174,8 +175,11 @@ class Group(click.Group):
         except click.Abort:
             click.echo("Aborted!", err=True)
             sys.exit(ExitCode.INTERRUPTED)
-        except Exception:  # noqa: BLE001 - a fault of kilowatch itself is no ticket about a GPU
-            traceback.print_exc()
+        except Exception as error:  # noqa: BLE001 - a fault of kilowatch itself is no ticket about a GPU
+            if line := logged_line(error):
+                click.echo(f"Error: {printable_lines(line)}", err=True)
+            else:
+                traceback.print_exc()
             sys.exit(ExitCode.UNJUDGED)
 
     def list_commands(self, ctx: click.Context) -> list[str]:

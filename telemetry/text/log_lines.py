@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable
 
@@ -21,6 +22,14 @@ def log_to_stderr(level: int) -> None:
     under_journald = "JOURNAL_STREAM" in os.environ
     handler.setFormatter(PrintableFormatter(form if under_journald else f"%(asctime)s {form}"))
     logging.basicConfig(level=level, handlers=[handler])
+    threading.excepthook = _log_thread
+
+
+def _log_thread(found: threading.ExceptHookArgs) -> None:
+    """Log what ends a thread, where Python would print it."""
+    if found.exc_value is not None and not isinstance(found.exc_value, SystemExit):
+        name = "" if found.thread is None else found.thread.name
+        logging.getLogger("kilowatch").error("thread %s failed", name, exc_info=found.exc_value)
 
 
 def log_many_nodes_as_one() -> None:

@@ -11,6 +11,8 @@ from __future__ import annotations
 import logging
 import re
 
+from telemetry.text.outside_errors import logged_line
+
 _SHOWN_IN_JSON = re.compile(r"[^\x20-\x7e\n]")
 
 
@@ -56,8 +58,8 @@ class PrintableFormatter(logging.Formatter):
         return printable(super().formatMessage(record))
 
     def formatException(self, ei: logging._SysExcInfoType) -> str:  # noqa: N802 - as above
-        """Return the traceback of an event."""
-        return _indented(super().formatException(ei))
+        """Return the traceback of an event, or the line of an error from outside."""
+        return _indented(logged_line(ei[1]) or super().formatException(ei))
 
     def formatStack(self, stack_info: str) -> str:  # noqa: N802 - as above
         """Return the stack of an event."""

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from telemetry.text import rfc3339
+from telemetry.text.outside_errors import logged_line
 from telemetry.text.printable import printable_json
 
 log = logging.getLogger("kilowatch.service")
@@ -17,7 +18,7 @@ log.setLevel(logging.INFO)  # a good start is logged without -v too
 
 
 class JsonFormatter(logging.Formatter):
-    """Formatter of a log for programs: one JSON object a line, a traceback in it."""
+    """Formatter of a log for programs: one JSON object a line, with `error`, of outside, or `traceback`."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line of an event."""
@@ -28,7 +29,10 @@ class JsonFormatter(logging.Formatter):
             "message": record.getMessage(),
         }
         if record.exc_info:
-            found["traceback"] = self.formatException(record.exc_info)
+            if line := logged_line(record.exc_info[1]):
+                found["error"] = line
+            else:
+                found["traceback"] = self.formatException(record.exc_info)
         if record.stack_info:
             found["stack"] = self.formatStack(record.stack_info)
         return printable_json(json.dumps(found, ensure_ascii=False, default=str))

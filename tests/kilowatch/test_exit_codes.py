@@ -153,6 +153,18 @@ def test_a_fault_of_a_command_itself_is_no_ticket(monkeypatch: pytest.MonkeyPatc
     assert CliRunner().invoke(main, ["xid", "79"]).exit_code == ExitCode.INTERRUPTED
 
 
+def test_what_a_command_meets_outside_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder that can't be read, a disk that is full: no traceback of the program that met it."""
+
+    def fails(*_: object) -> None:
+        Path("/dev/full").write_text("x")
+
+    monkeypatch.setattr("alerts.xid.catalogue.meaning_of", fails)
+    result = CliRunner().invoke(main, ["xid", "79"])
+    assert result.exit_code == ExitCode.UNJUDGED
+    assert re.fullmatch(r"Error: OSError: .*No space left on device \(.*\)\n", result.stderr)
+
+
 def test_the_worst_that_is_known_counts() -> None:
     clean, ticket, page, unjudged = list(ExitCode)[:4]
     assert worst_code() is clean
