@@ -6,12 +6,14 @@ import asyncio
 import json
 import subprocess
 import sys
+from collections.abc import Iterable
 from importlib import metadata
 from pathlib import Path
 
 import click
 import pytest
 from click.testing import CliRunner, Result
+from packaging.requirements import Requirement
 
 from collector.config import CollectorConfig
 from collector.service import run_collector
@@ -252,6 +254,17 @@ BUILDERS = {"setuptools"}
 """Modules that every Python with setuptools imports."""
 
 
+_OWN_FILES = sum(path.stat().st_size for name in PACKAGES for path in (ROOT / name).rglob("*.py"))
+"""Bytes of kilowatch itself."""
+
+
+def _installed(names: Iterable[str]) -> int:
+    """Return the bytes of packages as installed, without what Python compiles of them."""
+    files = [file for name in names for file in metadata.files(name) or ()]
+    found = (Path(str(file.locate())) for file in files)
+    return sum(path.stat().st_size for path in found if path.suffix != ".pyc" and path.is_file())
+
+
 def test_a_collector_loads_nothing_that_it_does_not_use() -> None:
     """NumPy alone is 45 MB, on every node of a cluster."""
     code = (
@@ -271,14 +284,20 @@ def test_a_collector_loads_nothing_that_it_does_not_use() -> None:
     assert set(used) - {"kilowatch"} - BUILDERS == COLLECTORS
     page = " ".join((ROOT / "docs" / "packages.md").read_text().split())
     assert ", ".join(f"`{name}`" for name in sorted(COLLECTORS)) in page
-    files = [file for name in COLLECTORS for file in metadata.files(name) or ()]
-    sizes = [
-        path.stat().st_size
-        for file in files
-        if (path := Path(str(file.locate()))).suffix != ".pyc" and path.is_file()
-    ]
-    own = sum(path.stat().st_size for name in PACKAGES for path in (ROOT / name).rglob("*.py"))
-    assert 1e6 < sum(sizes) + own < 60e6
+    assert 1e6 < _installed(COLLECTORS) + _OWN_FILES < 60e6
+
+
+def test_what_is_installed_to_run_is_light() -> None:
+    """Without the tools of development; the goal is 250 MB."""
+    names = {"kilowatch"}
+    for name in (left := list(names)):
+        for line in metadata.requires(name) or ():
+            needed = Requirement(line)
+            if needed.name not in names and (needed.marker is None or needed.marker.evaluate({"extra": ""})):  # fmt: skip
+                names.add(needed.name)
+                left.append(needed.name)
+    assert {"numpy", "duckdb", "textual", "aiohttp"} < names
+    assert 50e6 < _installed(names - {"kilowatch"}) + _OWN_FILES < 250e6
 
 
 async def test_a_command_that_a_node_refuses_says_what_to_change(
