@@ -80,7 +80,9 @@ def test_a_card_with_room_has_clocks_and_a_taller_trace(tall: int) -> None:
 
 
 def test_rows_of_cards_are_of_one_length() -> None:
-    assert columns_of(16, 300, 100) == 6
+    assert columns_of(16, 300, 100) == 8
+    assert columns_of(64, 300, 66) == 8, "a line of cards for each node of eight"
+    assert columns_of(64, 160, 33) == 0
     assert columns_of(4, 160, 50) == 4
     assert columns_of(4, 80, 24) == 2
 

@@ -18,8 +18,8 @@ from tui.state.gpus import Floats
 from tui.state.row_status import RowStatus
 from tui.tables.listing import gpu_mark
 
-MOST = 16
-TALL, NARROW = 5, 38
+MOST = 64
+TALL, NARROW = 5, 37
 TALLEST, WIDE_CARDS = 14, 110
 """Lines of a card at most unless half of the screen is more, and the width of the map from which on cards grow."""
 TWO_TRACES = 9

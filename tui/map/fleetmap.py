@@ -17,7 +17,7 @@ from telemetry.text import counted
 from tui.kit.surface import Surface
 from tui.kit.text import clean
 from tui.kit.theme import Line, Tones
-from tui.map.cards import TALL, TALLEST, TRACED, WIDE_CARDS, cards, columns_of
+from tui.map.cards import MOST, TALL, TALLEST, TRACED, WIDE_CARDS, cards, columns_of
 from tui.map.grid import MOST_DIGITS, Grid, Zoom, lay_out
 from tui.map.heatmap import Bytes, HeatmapCells, draw, quantise
 from tui.state import readings
@@ -114,6 +114,11 @@ class FleetMap(Surface, can_focus=True):
         return columns_of(len(self.state.gpus), *self._room)
 
     @property
+    def fits_cards(self) -> bool:
+        """Whether there is room for a card of each GPU."""
+        return columns_of(len(self.state.gpus), *self._room) > 0
+
+    @property
     def _room(self) -> tuple[int, int]:
         return self._most if self._most[0] else (self.size.width, self.size.height)
 
@@ -140,7 +145,7 @@ class FleetMap(Surface, can_focus=True):
 
     def _remember(self, state: DashboardState) -> None:
         """Add to the recent power of a few GPUs, for their cards."""
-        if len(state.gpus) > 16 or state.at == self._past_at:
+        if len(state.gpus) > MOST or state.at == self._past_at:
             return
         if self._past_key != (state.gpus.version, len(state.gpus)):
             self._past.clear()

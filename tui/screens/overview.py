@@ -20,8 +20,7 @@ from tui.kit.flow import flow
 from tui.kit.surface import WIDE, Surface
 from tui.kit.text import fit
 from tui.kit.theme import Line
-from tui.map.cards import FACTS
-from tui.map.cards import MOST as MOST_CARDS
+from tui.map.cards import FACTS, columns_of
 from tui.map.fleetmap import CARDS, FleetMap, cursor_legend, cursor_words
 from tui.map.grid import Zoom
 from tui.screens.fleet import role_pieces
@@ -98,7 +97,7 @@ class Overview(View):
     def wants(self) -> Wants:
         """Return the metric that the map shows, and those by which a GPU counts as reporting."""
         status = self.context.shown.status
-        if status is not None and status.gpus <= MOST_CARDS:
+        if status is not None and columns_of(status.gpus, *self.size):
             return Wants((*COLUMNS, *FACTS), documents=(EVENTS,))
         word = self.map.metric or "power"
         columns = METRICS[word].columns if word in METRICS else ()
@@ -125,7 +124,7 @@ class Overview(View):
             return
         wide = width >= WIDE and not self.context.tones.ascii_only
         frame = 2 if wide else 0
-        few = 0 < len(state.gpus) <= MOST_CARDS
+        few = columns_of(len(state.gpus), width, height) > 0
         least = 3 if not wide else max(6, height // (3 if few else 6))
         need = self.map.need(
             state, width - frame - (2 if wide else 0), max(1, height - least - 2 * frame)
@@ -252,7 +251,7 @@ class Overview(View):
         """Show the next zoom that makes sense."""
         count = len(self.context.shown.gpus)
         zooms = [
-            *([CARDS] if count <= MOST_CARDS else []),
+            *([CARDS] if self.map.fits_cards else []),
             *(z.value for z in Zoom if z is not Zoom.DIGITS or count <= 4 * 400),
         ]
         now = self.map.shown_zoom
