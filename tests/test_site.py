@@ -91,3 +91,14 @@ def test_a_command_that_is_not_there_is_found() -> None:
     assert _exists(shlex.split("init --cluster lab --broker b n1"))
     assert not _exists(["inti"])
     assert not _exists(["init", "--clutser", "lab"])
+
+
+def test_the_site_has_the_colours_of_the_web_pages_and_shows_both_faces_first() -> None:
+    """A copy of the tokens would grow apart."""
+    assert (DOCS / "style" / "tokens.css").samefile(ROOT / "aggregator/web/static/tokens.css")
+    first = (DOCS / "index.md").read_text().partition("## ")[0]
+    pictures = re.findall(r"\]\((pictures/[^)]+)\)", first)
+    readme = re.findall(r"\]\(docs/(pictures/[^)]+)\)", (ROOT / "README.md").read_text())
+    assert pictures == readme[:2]
+    colours = set(re.findall(r"#[0-9a-f]{3,8}\b", (DOCS / "style" / "site.css").read_text()))
+    assert colours == set()
