@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -27,6 +27,7 @@ from api.power import (
     CircuitsReply,
     CircuitState,
     RowsReply,
+    RowState,
     SnapshotKind,
 )
 from power.site.layout import SiteLayout
@@ -192,6 +193,15 @@ async def circuits_now(
     ):  # some alone, or the snapshot is of an older configuration
         known = only(known, wanted)
     return await asyncio.to_thread(circuit_states, layout, known, alerts, parts_of(view, "web"))
+
+
+async def supplies_now(view: AggregatorView, nodes: Sequence[str]) -> list[RowState]:
+    """Return the supplies of some nodes as they are now, in words left out; none before the first tick."""
+    _, snapshot, alerts = await _shown(view, SnapshotKind.SUPPLY)
+    if snapshot is None:
+        return []
+    known = dataclasses.replace(snapshot, facts=())
+    return row_states(only(known, nodes), alerts, parts_of(view, "api"))
 
 
 async def budgets(request: web.Request) -> web.Response:

@@ -10,6 +10,7 @@ from aggregator.access.tokens import AccessScope
 from aggregator.http import (
     alert_actions,
     alerts,
+    chain,
     circuits,
     dcgm,
     drift,
@@ -55,6 +56,7 @@ from api.alerts import (
     TimelineReply,
 )
 from api.bill import MonthBill
+from api.chain import ChainReply
 from api.columns import FleetReply, FramesReply, HistoryReply
 from api.device import GpuPageReply, NodePageReply
 from api.drift import DriftReply, NodeDifferenceReply
@@ -733,6 +735,18 @@ OPERATIONS: tuple[Operation, ...] = (
         "power",
         "The electrical side as a whole: configuration, notices, meters.",
         PowerReply,
+        scope=_READ,
+    ),
+    Operation(
+        "/api/v1/power/chain",
+        chain.chain,
+        "powerChain",
+        "The power chain from sources to GPUs, as the web pages draw it: pieces with what feeds them, load, limits, and "
+        "what flows. Of a small site all; of a larger one the branch of the most urgent circuit, or of the one that is "
+        "asked for, with the other feeds of its nodes.",
+        ChainReply,
+        (Parameter("circuit", "Name of a circuit or panel whose branch is wanted.", "office"),),
+        (404,),
         scope=_READ,
     ),
     Operation(

@@ -4,14 +4,15 @@ drawn from the model alone, at the same places each time; lines move where power
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 from aggregator.web.bars import load_parts
-from aggregator.web.chain_branch import Branch
 from aggregator.web.fleet_map import NodeCells, colour
 from aggregator.web.markup import path, text
+from api.chain import ChainState
 from api.power import CircuitState
-from present.circuit.figures import assumed, known, share
+from power.snapshot.power_chain import Branch, source_state
+from present.circuit.figures import share
 from present.circuit.rows import load_row, share_row
 from present.units import watts
 from telemetry.text import counted
@@ -40,7 +41,7 @@ def chain_diagram(
         *(
             part
             for one in found.leaves
-            for part in _leaf(one, leaves[one.id], status.get(one.id, 0))
+            for part in _leaf(one, leaves[one.id], found.states[one.id], status.get(one.id, 0))
         ),
         *_cords(found, leaves, nodes, cells),
         *(part for name, at in nodes.items() for part in _node(name, at, cells.get(name), highest)),
@@ -88,23 +89,11 @@ def _leaf_places(
     return places
 
 
-def _state(circuit: CircuitState) -> str:
-    """Return how a circuit is drawn: `open`, `unknown`, `idle`, `over`, `assumed` or `flows`."""
-    if circuit.more.get("trip_suspected"):
-        return "open"
-    ratio = share(circuit)
-    if not known(circuit) or ratio is None:
-        return "unknown"
-    if ratio <= 0:
-        return "idle"
-    return "over" if ratio > 1 else "assumed" if assumed(circuit) else "flows"
-
-
-def _wire(way: str, state: str, ratio: float | None) -> Iterator[str]:
+def _wire(way: str, state: ChainState, ratio: float | None) -> Iterator[str]:
     """Yield a line, wider by its share of the rating, and the dots that move along it where power flows."""
     width = 2 + 3 * min(1.0, ratio or 0.0)
     yield f'<path class="wire {state}" stroke-width="{width:.1f}" d="{way}"/>'
-    if state in {"flows", "over"}:
+    if state in {ChainState.FLOWS, ChainState.OVER}:
         speed = "fast" if (ratio or 0) > 1 else "half" if (ratio or 0) > 0.5 else "slow"
         yield f'<path class="dots {speed}" d="{way}"/>'
 
@@ -122,7 +111,9 @@ def _feeders(
         top, bottom = min(lines) - 16, max(lines) + 16
         middle = (top + bottom) / 2
         feeder = by_name.get(name or "")
-        state, ratio = (_source(its), None) if feeder is None else (_state(feeder), share(feeder))
+        state, ratio = source_state([found.states[one.id] for one in its]), None
+        if feeder is not None:
+            state, ratio = found.states[feeder.id], share(feeder)
         yield from _wire(f"M{_SOURCE + 12:.0f} {middle:.0f}H{_BUS:.0f}", state, ratio)
         yield f'<circle class="symbol" cx="{_SOURCE:.0f}" cy="{middle:.0f}" r="11"/><path class="symbol" d="M{_SOURCE - 6:.0f} {middle:.0f}c2-6 4-6 6 0s4 6 6 0"/>'
         yield f'<rect class="bus" x="{_BUS:.0f}" y="{top:.0f}" width="8" height="{bottom - top:.0f}"/>'
@@ -132,31 +123,27 @@ def _feeders(
             yield f'<text x="{_BUS - 6:.0f}" y="{middle + 20:.0f}" text-anchor="end">{text(share_row(feeder).value)}</text>'
 
 
-def _source(leaves: Sequence[CircuitState]) -> str:
-    """Return how a source is drawn of which no circuit is configured: it flows where one of its circuits does."""
-    states = [_state(one) for one in leaves]
-    return "flows" if {"flows", "over"} & set(states) else states[0]
-
-
 def _tone(status: int) -> str:
     return ("", " ticket", " page")[status]
 
 
-def _leaf(circuit: CircuitState, at: float, status: int) -> Iterator[str]:
+_NO_SHARE = {
+    ChainState.OPEN: "open",
+    ChainState.LOST: "no power",
+    ChainState.UNKNOWN: "load not known",
+}
+"""Words in place of a share of the rating."""
+
+
+def _leaf(circuit: CircuitState, at: float, state: ChainState, status: int) -> Iterator[str]:
     """Yield a circuit: its line to the breaker and on, its name, load, and the bar to its limits."""
-    y, state, ratio = at + _LINE, _state(circuit), share(circuit)
-    mark = _tone(status) or (" page" if state == "over" else "")
+    y, ratio = at + _LINE, share(circuit)
+    mark = _tone(status) or (" page" if state is ChainState.OVER else "")
     yield from _wire(f"M{_BUS + 8:.0f} {y:.0f}H{_LANES:.0f}", state, ratio)
-    blade = "M0-9V9" if state != "open" else "M0 9V4L5-5M0-9v3"
+    blade = "M0-9V9" if state is not ChainState.OPEN else "M0 9V4L5-5M0-9v3"
     yield f'<g transform="translate({_BREAKER:.0f} {y:.0f})"><rect class="symbol{mark}" x="-9" y="-9" width="18" height="18" rx="2"/><path class="symbol{mark}" d="{blade}"/></g>'
     yield f'<a href="{path("circuits", circuit.id)}"><text class="name{mark}" x="{_BUS + 16:.0f}" y="{y - 9:.0f}">{text(circuit.id)}</text></a>'
-    words = (
-        "open"
-        if state == "open"
-        else "load not known"
-        if state == "unknown"
-        else share_row(circuit).value
-    )
+    words = _NO_SHARE.get(state) or share_row(circuit).value
     yield f'<text class="{mark.strip()}" x="{_BREAKER + 14:.0f}" y="{y - 9:.0f}">{text(words)}</text>'
     yield f'<text x="{_BREAKER + 14:.0f}" y="{y + 17:.0f}">{text(load_row(circuit).value)}</text>'
     if circuit.rated_amps is not None:
@@ -175,7 +162,7 @@ def _cords(
             if name in nodes:
                 its = feeding[name]
                 port = nodes[name] + _height(cells.get(name)) * (its.index(one.id) + 1) / (len(its) + 1)  # fmt: skip
-                yield from _wire(f"M{_LANES:.0f} {y:.0f}L{lane:.0f} {y:.0f} {lane:.0f} {port:.0f} {_NODE:.0f} {port:.0f}", _state(one), share(one))  # fmt: skip
+                yield from _wire(f"M{_LANES:.0f} {y:.0f}L{lane:.0f} {y:.0f} {lane:.0f} {port:.0f} {_NODE:.0f} {port:.0f}", found.states[one.id], share(one))  # fmt: skip
 
 
 def _node(name: str, at: float, its: NodeCells | None, highest: float) -> Iterator[str]:

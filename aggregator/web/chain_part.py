@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Mapping, Sequence
 
 from aggregator.view import AggregatorView
-from aggregator.web.chain_branch import branch
 from aggregator.web.chain_diagram import chain_diagram
 from aggregator.web.fleet_cells import fleet_cells
 from aggregator.web.markup import section, text
 from api.power import CircuitState
+from power.snapshot.power_chain import branch
 from present.circuit.rows import load_row
 
 _ROOM = 1.25

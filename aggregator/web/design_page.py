@@ -13,7 +13,6 @@ from aggregator.http.errors import RequestError
 from aggregator.http.parameters import query
 from aggregator.http.reply import VIEW
 from aggregator.web.bars import LOAD_AXIS, load_bar
-from aggregator.web.chain_branch import branch
 from aggregator.web.chain_diagram import chain_diagram
 from aggregator.web.circuit_list import ALERT_TONES, STATUS_WORDS
 from aggregator.web.content import PageContent
@@ -31,6 +30,7 @@ from aggregator.web.use_strip import use_strip
 from api.alerts import Alert, AlertState, Severity
 from api.device import GpuReply
 from api.power import CircuitState, LoadState, TripSeconds
+from power.snapshot.power_chain import branch
 from present.circuit.outlook import next_row
 from present.circuit.rows import share_row
 from present.device.figures import gpu_figures

@@ -14,6 +14,7 @@ from aiohttp import web
 from aggregator.http.alerts import row_of
 from aggregator.http.auth import CALLER
 from aggregator.http.circuits import circuits_now
+from aggregator.http.marks import status_of
 from aggregator.http.nodes import describe, device, gpu_reply, node_reply
 from aggregator.http.parameters import one_of, query, whole_number
 from aggregator.http.reply import VIEW
@@ -23,7 +24,7 @@ from aggregator.web.chart_time import chart_span, time_tabs
 from aggregator.web.circuit_list import ALERT_TONES, nearest_table
 from aggregator.web.content import PageContent, shown_to
 from aggregator.web.device_tables import alert_table
-from aggregator.web.electrical_pages import circuit_with_facts, status_of
+from aggregator.web.electrical_pages import circuit_with_facts
 from aggregator.web.gpu_holders import holders_section, holders_text
 from aggregator.web.gpu_page import GpuParts, gpu_body
 from aggregator.web.held_clocks import held_clocks

@@ -13,8 +13,10 @@ from aggregator.electrical.energy_sampler import local
 from aggregator.electrical.plan import live_plan
 from aggregator.electrical.service import SAVE_SECONDS
 from aggregator.http.auth import CALLER
+from aggregator.http.chain import beside
 from aggregator.http.circuits import circuit_history, circuit_reply, circuits_now
 from aggregator.http.errors import RequestError, bad, printable
+from aggregator.http.marks import status_of
 from aggregator.http.parameters import query, whole_number
 from aggregator.http.power import power_reply
 from aggregator.http.reply import VIEW
@@ -32,7 +34,6 @@ from aggregator.web.load_chart import LoadSeries, load_chart
 from aggregator.web.markup import path, text
 from aggregator.web.past_readings import SHARED_PAST
 from aggregator.web.what_if import MOST_CIRCUITS, MOST_WATTS, cap_form, what_if, what_if_link
-from api.alerts import AlertState, Severity, Subject
 from api.bill import MonthBill
 from api.power import CircuitHistoryReply, CircuitsReply, CircuitState
 from power.plan.plan import Suppose
@@ -42,16 +43,6 @@ from power.report.measured import measured
 from present.circuit.rows import limit_marks
 from present.fleet.bill_headline import DayEnergy
 from telemetry.errors import ConfigError
-
-
-def status_of(view: AggregatorView) -> dict[str, int]:
-    """Return how bad the worst alert of each circuit is: 2 a page, 1 a ticket."""
-    found: dict[str, int] = {}
-    bad_of = {Severity.PAGE: 2, Severity.TICKET: 1}
-    for alert in view.alerts():
-        if alert.subject is Subject.CIRCUIT and alert.state is AlertState.FIRING:
-            found[alert.name] = max(found.get(alert.name, 0), bad_of.get(alert.severity, 0))
-    return found
 
 
 async def circuits(request: web.Request) -> PageContent:
@@ -83,8 +74,8 @@ async def circuit(request: web.Request) -> PageContent:
     caps = await _caps(view, name, fed, asked)
     jobs = circuit_jobs(view, fed, private=request[CALLER].sees_private)
     status = status_of(view)
-    beside = await circuits_now(view, _beside(view, name))
-    shown = shown_to(request, CircuitsReply(at=view.wall(), circuits=beside)).circuits
+    around = await circuits_now(view, beside(view, name))
+    shown = shown_to(request, CircuitsReply(at=view.wall(), circuits=around)).circuits
     chain = await chain_part(view, shown, status, around=name)
     return PageContent(
         name,
@@ -99,17 +90,6 @@ async def circuit_with_facts(request: web.Request, name: str) -> CircuitState | 
         return shown_to(request, await circuit_reply(request.app[VIEW], name)).circuit
     except RequestError:
         return None
-
-
-def _beside(view: AggregatorView, name: str) -> set[str]:
-    """Return the circuits of a circuit's branch: those below it, the others of their nodes, and what feeds each."""
-    layout = view.electrical.site.layout
-    if layout is None:
-        return set()
-    below = {name, *layout.below(name)}
-    nodes = {cord.machine for cord in layout.cords if cord.circuit in below}
-    found = below | {cord.circuit for cord in layout.cords if cord.machine in nodes}
-    return found | {layout.circuits[one].parent or one for one in found}
 
 
 async def _chart(request: web.Request, circuit: CircuitState, asked: dict[str, str]) -> str:

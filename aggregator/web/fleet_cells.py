@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
+from aggregator.http.marks import marks_of
 from aggregator.view import AggregatorView
 from aggregator.web.fleet_map import QUANTITIES, NodeCells
-from api.alerts import Alert, AlertState, Severity
 from telemetry.metric import Table
 
 
@@ -25,20 +25,3 @@ def fleet_cells(
         for name, node in fleet.nodes.items()
         if node.inventory.gpus and (names is None or name in names)
     ]  # fmt: skip
-
-
-def marks_of(alerts: Iterable[Alert]) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
-    """Return the worst severity of what fires on each node, and on each GPU of each."""
-    nodes: dict[str, str] = {}
-    gpus: dict[str, dict[str, str]] = {}
-    for alert in alerts:
-        if alert.state is not AlertState.FIRING or not alert.node:
-            continue
-        if alert.severity not in {Severity.PAGE, Severity.TICKET}:
-            continue
-        worst = [alert.severity.value]
-        nodes[alert.node] = min([nodes.get(alert.node, "ticket"), *worst])  # by their names, too
-        if alert.gpu:
-            its = gpus.setdefault(alert.node, {})
-            its[alert.gpu] = min([its.get(alert.gpu, "ticket"), *worst])
-    return nodes, gpus

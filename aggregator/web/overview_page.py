@@ -9,6 +9,7 @@ from aiohttp import web
 
 from aggregator.http.auth import CALLER
 from aggregator.http.circuits import circuits_now
+from aggregator.http.marks import marks_of, status_of
 from aggregator.http.metrics import SUMMARIZER
 from aggregator.http.parameters import one_of, query
 from aggregator.http.ports import ports_reply
@@ -20,8 +21,8 @@ from aggregator.web.chain_part import chain_part
 from aggregator.web.chart_time import chart_now
 from aggregator.web.circuit_list import nearest_table
 from aggregator.web.content import PageContent, shown_to
-from aggregator.web.electrical_pages import circuit_with_facts, status_of
-from aggregator.web.fleet_cells import fleet_cells, marks_of
+from aggregator.web.electrical_pages import circuit_with_facts
+from aggregator.web.fleet_cells import fleet_cells
 from aggregator.web.fleet_map import FEW, QUANTITIES, OtherNode, fleet_map, other_nodes
 from aggregator.web.fleet_pages import fitness_chart, fitness_links
 from aggregator.web.gpu_holders import users_section

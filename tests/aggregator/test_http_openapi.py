@@ -166,6 +166,7 @@ EXAMPLES = [
     ("/api/v1/budgets", "/api/v1/budgets"),
     ("/api/v1/ups", "/api/v1/ups"),
     ("/api/v1/power", "/api/v1/power"),
+    ("/api/v1/power/chain", "/api/v1/power/chain"),
     ("/api/v1/report", "/api/v1/report?days=1"),
     ("/api/v1/bill", "/api/v1/bill"),
     ("/api/v1/use", "/api/v1/use?by=job&month=2026-01"),

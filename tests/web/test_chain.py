@@ -9,10 +9,10 @@ from collections.abc import Sequence
 import pytest
 from msgspec.structs import replace
 
-from aggregator.web.chain_branch import MOST_CIRCUITS, MOST_NODES, branch
 from aggregator.web.chain_diagram import chain_diagram
 from aggregator.web.fleet_map import NodeCells
 from api.power import CircuitState, LoadState
+from power.snapshot.power_chain import MOST_CIRCUITS, MOST_NODES, branch
 from tests.present.circuits import COOL
 from tests.web.test_pages import EVIL, Page
 
