@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -16,6 +17,7 @@ from bench.short.counted import count, environment
 from bench.short.judge import COUNTED, CPU, MEMORY, CostVerdict, JudgedPart, Measured
 from bench.short.parts import PARTS
 from tests.conftest import ROOT
+from tests.kit.night import NIGHT
 
 DECIDED = judge.MovedMark("rules", 1.2, 106, "a rule more")
 NEW = judge.MovedMark("rules", 0, 106, "a part that is new")
@@ -122,6 +124,11 @@ def test_another_tree_has_its_own_code_and_is_run_by_this_one(tmp_path: Path) ->
 
 
 @pytest.mark.systems
+@pytest.mark.nightly
+@pytest.mark.skipif(
+    NIGHT not in os.environ,
+    reason="by night: it counts for half a minute, and no change to kilowatch changes it",
+)
 @pytest.mark.skipif(shutil.which("valgrind") is None, reason="valgrind is not installed")
 def test_a_planted_slow_down_is_refused_and_the_same_again_is_not(tmp_path: Path) -> None:
     """The same tree twice, and one that packs each frame twice."""

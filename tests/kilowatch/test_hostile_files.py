@@ -79,8 +79,11 @@ def test_a_small_file_of_zeros_ends_diagnose_with_what_was_read(tmp_path: Path, 
     assert "--max-size 1G" in done.stderr or "--max-size 4G" in done.stderr
 
 
-def test_a_file_that_could_not_be_read_to_its_end_is_no_healthy_node(tmp_path: Path) -> None:
+def test_a_file_that_could_not_be_read_to_its_end_is_no_healthy_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Exit code 3, and words that say so; the other files are read."""
+    monkeypatch.setattr("telemetry.files.expansion.FREE_BYTES", 4 * MIB)
     bomb, log = tmp_path / "bomb.xz", tmp_path / "dmesg"
     bomb.write_bytes(zeros("xz", 128))
     log.write_text(LOST)
