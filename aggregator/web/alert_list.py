@@ -56,7 +56,7 @@ def _filter(asked: Mapping[str, str], view: str) -> str:
         for name in ("node", "rule")
     )
     return (
-        f'<form class="filter" role="search" method="get">{hidden}<label>severity '
+        f'<form class="filter" role="search" aria-label="Filter" method="get">{hidden}<label>severity '
         f'<select name="severity"><option value="">all</option>{choices}</select></label> {fields}'
         f'<button>Filter</button> <a href="{path("alerts", view=None if view == "open" else view)}">all</a></form>'
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from aggregator.web.markup import Html
+from aggregator.web.markup import Html, unseen
 from api.power import CircuitState
 from present.circuit.figures import assumed, over_continuous, share
 from present.units import percent
@@ -16,7 +16,9 @@ LOAD_AXIS = Html(
     '<svg class="axis" aria-hidden="true"><text x="0" y="10">0</text><text x="61%" y="10" text-anchor="end">80</text>'
     '<text x="76.9%" y="10" text-anchor="middle">100%</text></svg>'
 )
-"""Head of a column of such bars."""
+"""Scale of such bars."""
+LOAD_HEAD = Html(f"{unseen('share of the rating')}{LOAD_AXIS}")
+"""Head of a column of them."""
 
 
 def load_bar(circuit: CircuitState, mark: str = "", *, tall: bool = False) -> str:

@@ -49,7 +49,7 @@ def chain_diagram(
     words = "; ".join(f"{one.id} {share_row(one).value}" for one in found.leaves)
     more = "".join(f'<p class="dim">{text(line)}</p>' for line in _remarks(found))
     return (
-        f'<svg class="chain" viewBox="0 0 {_WIDTH:.0f} {height:.0f}" role="img" aria-label="{text(words)}">{"".join(drawn)}</svg>{more}'
+        f'<svg class="chain" viewBox="0 0 {_WIDTH:.0f} {height:.0f}" role="group" aria-label="{text(words)}">{"".join(drawn)}</svg>{more}'
     )  # fmt: skip
 
 

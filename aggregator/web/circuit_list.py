@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from aggregator.web.bars import LOAD_AXIS, load_bar
-from aggregator.web.markup import fact, keyed_row, link, page_links, table, text
+from aggregator.web.bars import LOAD_HEAD, load_bar
+from aggregator.web.markup import WIDE, fact, keyed_row, link, page_links, table, text
 from api.power import CircuitState, PowerReply
 from present.circuit.figures import by_urgency, tree
 from present.circuit.outlook import ESTIMATE, next_row
@@ -42,7 +42,7 @@ def circuits_body(
     found += f", page {page} of {pages}" if pages > 1 else ""
     return (
         f"{_problems(power)}"
-        '<form class="filter" role="search" method="get"><label>Filter '
+        '<form class="filter" role="search" aria-label="Filter" method="get"><label>Filter '
         f'<input name="q" type="search" value="{text(filtered)}" placeholder="circuit or node"></label> '
         f'<button>Filter</button> <span class="dim">{found}</span></form>'
         f"{circuits_table(rows[(page - 1) * ROWS : page * ROWS], status, parts)}{page_links('circuits', page, pages, {'q': filtered})}"
@@ -109,7 +109,7 @@ def circuits_table(
         for place, name in enumerate(_HEADS)
     )
     return (
-        '<div class="wide"><table class="circuits"><caption>Circuits and panels, the most urgent first'
+        f'{WIDE}<table class="circuits"><caption>Circuits and panels, the most urgent first'
         f'</caption><thead><tr>{heads}</tr></thead><tbody data-k="rows">{body}</tbody></table></div>'
     )
 
@@ -138,7 +138,7 @@ def nearest_table(
     """Return the circuits that are nearest to a limit in a narrow table."""
     names = [circuit.id for circuit in circuits]
     rows = each(parts, "circuit", names, lambda place: _near(circuits[place], status.get(names[place], 0)))  # fmt: skip
-    heads = ("circuit", "load", LOAD_AXIS, "next")
+    heads = ("circuit", "load", LOAD_HEAD, "next")
     return table("The most urgent first", heads, rows, (1,), "nearest")
 
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from aggregator.http.errors import RequestError
 from aggregator.http.parameters import query
 from aggregator.http.reply import VIEW
-from aggregator.web.bars import LOAD_AXIS, load_bar
+from aggregator.web.bars import LOAD_HEAD, load_bar
 from aggregator.web.chain_diagram import chain_diagram
 from aggregator.web.circuit_list import ALERT_TONES, STATUS_WORDS
 from aggregator.web.content import PageContent
@@ -136,7 +136,7 @@ def _parts() -> Iterator[str]:
         for words, (circuit, status) in LOADS.items()
     ]  # fmt: skip
     bars = table(
-        "always 0 to 130% of the breaker", ("state", "load", LOAD_AXIS, "next"), rows, (1,)
+        "always 0 to 130% of the breaker", ("state", "load", LOAD_HEAD, "next"), rows, (1,)
     )
     states = " ".join(badge(each, each) for each in (*Urgency, "simulated", "ack"))
     nan = float("nan")

@@ -96,7 +96,7 @@ THEME = "theme.js"
 ICON = "icon.svg"
 _BRAND = '<svg viewBox="0 0 20 20" aria-hidden="true"><path d="M4 2v16M4 10h5M9 10L15 4M13 10h3M16 2v16"/></svg>'
 _FIND = (
-    '<form class="find" action="find" method="get" role="search"><label><span class="hidden">Find</span>'
+    '<form class="find" action="find" method="get" role="search" aria-label="Find"><label><span class="hidden">Find</span>'
     '<input name="q" autocomplete="off" placeholder="Find node, GPU, circuit, job"></label><kbd>/</kbd></form>'
 )
 _OPEN = AccessRule("page", None)

@@ -10,7 +10,7 @@ from aggregator.register.node_status import status_of
 from aggregator.view import AggregatorView
 from aggregator.web.bars import part_bar
 from aggregator.web.job_words import UNKNOWN, job_link
-from aggregator.web.markup import link, moment, path, section, table, text
+from aggregator.web.markup import link, moment, path, section, table, text, unseen
 from api.fleet import NodeStatus
 from present.device.gpu import gpu_name
 from present.device.use import HEADS, UseLine, job_words, lacking_lines, lists_processes, use_lines
@@ -136,7 +136,7 @@ def circuit_jobs(view: AggregatorView, nodes: Sequence[str], *, private: bool) -
     ]
     silent = len(set(nodes) - {name for name, message in listed.items() if _speaks(message)})
     more = f"<p>{counted(silent, 'node')} of it {'does' if silent == 1 else 'do'} not say who uses their GPUs.</p>" if silent else ""  # fmt: skip
-    heads = ("job", "user", "GPUs", "at the GPUs", "nodes", "")
+    heads = ("job", "user", "GPUs", "at the GPUs", "nodes", unseen("shared"))
     caption = f"{counted(len(gpus), 'job')} on the nodes that it feeds, the most power first"
     return section("Jobs", table(caption, heads, shown, (2, 3)) + more, "jobs")
 
@@ -169,7 +169,7 @@ def users_section(view: AggregatorView, *, private: bool) -> str:
     more = f"{link('all jobs', 'jobs')}"
     shown = table(
         f"{len(taken):,} of {counted(total, 'GPU')} are held",
-        ("user", "GPUs", "", "at the GPUs"),
+        ("user", "GPUs", unseen("share of all GPUs"), "at the GPUs"),
         rows,
         (1, 3),
     )

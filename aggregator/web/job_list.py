@@ -18,7 +18,7 @@ from aggregator.web.job_words import (
     nodes_text,
     phase_badge,
 )
-from aggregator.web.markup import clock_time, fact, keyed_row, page_links, path, text, toned
+from aggregator.web.markup import WIDE, clock_time, fact, keyed_row, page_links, path, text, toned
 from api.jobs import JobPhase, JobRow, JobsReply
 from present.fleet.job_headline import SAMPLED, jobs_figures, jobs_headline
 from present.job import cost_row, energy_row, use_row
@@ -137,7 +137,7 @@ def _filter(asked: Mapping[str, str], keep: Mapping[str, str | None], *, private
         if (value := keep[name])
     )
     return (
-        f'<form class="filter" role="search" method="get">{hidden}{fields}<label>state <select name="state">{states}</select>'
+        f'<form class="filter" role="search" aria-label="Filter" method="get">{hidden}{fields}<label>state <select name="state">{states}</select>'
         f'</label> <label>in the last <select name="from">{spans}</select></label> <button>Filter</button> '
         f'<a href="{path("jobs")}">all</a></form>'
     )
@@ -172,7 +172,7 @@ def _table(
     names = [f"{one.job.scheduler} {one.job.id}" for one in lines]
     rows = "".join(each(parts, "job", names, row))
     return (
-        f'<div class="wide"><table class="jobs"><caption data-k="caption">{text(caption)}, {_ORDER.get(sort) or f"by {COLUMNS[sort][0]}"}</caption>'
+        f'{WIDE}<table class="jobs"><caption data-k="caption">{text(caption)}, {_ORDER.get(sort) or f"by {COLUMNS[sort][0]}"}</caption>'
         f'<thead><tr>{heads}</tr></thead><tbody data-k="rows">{rows}</tbody></table></div>'
         f"<p class=dim>~ partial: read for less than 90% of the job's GPU time. Energy is that at its GPUs, provisional "
         f"while it runs; cost is {SAMPLED}</p>"

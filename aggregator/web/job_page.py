@@ -16,7 +16,7 @@ from aggregator.web.job_words import (
     phase_badge,
     times_text,
 )
-from aggregator.web.markup import fact, facts, link, moment, path, section, table, text
+from aggregator.web.markup import fact, facts, link, moment, path, section, table, text, unseen
 from aggregator.web.use_strip import STRIP_LEGEND
 from api.jobs import AllocationRow, GpuUse, JobReply, JobRow, JobSummary
 from present.device.gpu import event_row
@@ -138,7 +138,7 @@ _HEADS = (
     "energy",
     "memory, peak",
     "power now",
-    "",
+    unseen("shared"),
 )
 
 

@@ -23,10 +23,19 @@ from telemetry.text.printable import one_line
 _LINK = re.compile(r'<a href="([^"]+)"')
 
 
+WIDE = '<div class="wide" tabindex="0">'
+"""Begin of what is scrolled sideways where it is wider than the screen, by keys too."""
+
+
 class Html(str):
     """HTML where else a text is taken."""
 
     __slots__ = ()
+
+
+def unseen(words: str) -> Html:
+    """Return words that only a screen reader says."""
+    return Html(f'<span class="hidden">{html.escape(words)}</span>')
 
 
 def text(words: object) -> str:
@@ -137,7 +146,7 @@ def table(
         return ""
     head = cells([each if isinstance(each, Html) else text(each) for each in heads], "th")
     return (
-        f'<div class="wide"><table class="{name}"><caption data-k="caption">{text(caption)}</caption>'
+        f'{WIDE}<table class="{name}"><caption data-k="caption">{text(caption)}</caption>'
         f'<thead><tr>{head}</tr></thead><tbody data-k="rows">{body}</tbody></table></div>'
     )
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from aggregator.web.markup import keyed_row, link, page_links, path, text
+from aggregator.web.markup import WIDE, keyed_row, link, page_links, path, text
 from api.fleet import NodeReply, NodeStatus
 from api.node_register import ReleaseDrift
 from present.device.node import firing, frame_row, gpus_row, release_row, role_row, state_row
@@ -81,7 +81,7 @@ def nodes_body(
     keep = {"q": asked.get("q"), "sort": None if sort == WORST else sort}
     hidden = "" if sort == WORST else f'<input type="hidden" name="sort" value="{text(sort)}">'
     return (
-        f'<form class="filter" role="search" method="get">{hidden}<label>Filter <input name="q" type="search" '
+        f'<form class="filter" role="search" aria-label="Filter" method="get">{hidden}<label>Filter <input name="q" type="search" '
         f'value="{text(asked.get("q", ""))}" placeholder="node, role, rack, job, state, release, older"></label> '
         f"<button>Filter</button></form>"
         f"{_table(shown, keep, sort, _counted(len(found), page, pages), parts)}{page_links('nodes', page, pages, keep)}"
@@ -107,7 +107,7 @@ def _table(
     names = [one.node.node for one in lines]
     rows = "".join(each(parts, "node", names, lambda place: _row(lines[place])))
     return (
-        f'<div class="wide"><table class="nodes"><caption data-k="caption" aria-live="polite">{text(caption)}, '
+        f'{WIDE}<table class="nodes"><caption data-k="caption" aria-live="polite">{text(caption)}, '
         f"{'worst first' if sort == WORST else f'by {COLUMNS[sort][0]}'}</caption>"
         f'<thead><tr>{heads}</tr></thead><tbody data-k="rows">{rows}</tbody></table></div>'
     )

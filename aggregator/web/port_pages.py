@@ -76,7 +76,7 @@ def ports_body(reply: PortsReply, asked: str, page: int) -> str:
     return (
         section("Switches", places[0], "switches")
         + section("Rails", places[1], "rails")
-        + '<form class="filter" role="search" method="get"><label>Filter <input name="q" type="search" '
+        + '<form class="filter" role="search" aria-label="Filter" method="get"><label>Filter <input name="q" type="search" '
         f'value="{text(asked)}" placeholder="node, port, role, switch, state"></label> <button>Filter</button></form>'
         + table(
             f"{caption}, worst first",

@@ -92,7 +92,7 @@ def html_of(rule: Rule) -> Iterator[str]:
     if rule.replace:
         yield f"<h2>When to replace the part</h2>\n<p>{escaped(rule.replace)}</p>"
     yield "<h2>Commands</h2>"
-    yield "<pre>"
+    yield '<pre tabindex="0">'
     yield from map(html.escape, commands(rule))
     yield "</pre>"
 

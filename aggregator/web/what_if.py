@@ -9,7 +9,7 @@ import numpy as np
 
 from aggregator.electrical.plan import live_plan
 from aggregator.view import AggregatorView
-from aggregator.web.bars import LOAD_AXIS, load_bar
+from aggregator.web.bars import LOAD_HEAD, load_bar
 from aggregator.web.markup import link, path, table, text, toned
 from api.power import CircuitPlan, CircuitState
 from power.plan.plan import Suppose
@@ -56,7 +56,7 @@ async def what_if(view: AggregatorView, name: str, nodes: Sequence[str], more: i
     plans = [(cap, plan) for cap, plan in ((None, now), *found) if plan is not None]
     best = next((place for place, (_, plan) in enumerate(plans) if _holds(plan)), -1)
     rows = [_row(cap, plan, chosen=place == best) for place, (cap, plan) in enumerate(plans)]
-    heads = ("cap of each GPU", "load", LOAD_AXIS, "then")
+    heads = ("cap of each GPU", "load", LOAD_HEAD, "then")
     return table(
         "by the plan, if the load is as now; nothing is sent to a GPU", heads, rows, (0, 1)
     )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from itertools import product
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
@@ -14,7 +16,9 @@ from telemetry.text import rfc3339
 from tests.aggregator.http_client import Door, door
 from tests.aggregator.test_http_alerts import hot
 from tests.aggregator.test_http_circuits import lab
+from tests.kit import night
 from tests.kit.waiting import until
+from tests.web import npm_packages
 from tests.web.browser import SIZES, BrowserPage, browsing, needed
 from tests.web.busy_lab import busy_lab
 from tests.web.kept_pages import keep_pages
@@ -90,6 +94,29 @@ async def test_every_page_is_sound_at_every_size(tmp_path: Path, size: str, dark
         assert only_from(page, client)
         page.errors = [each for each in page.errors if "/circuits/none" not in each]  # its 404
         assert page.errors == []
+
+
+AXE = """axe.run(document, {resultTypes: ["violations"]}).then(found => found.violations.flatMap(
+  rule => rule.nodes.map(each => `${rule.impact} ${rule.id}: ${each.html.slice(0, 200)}`)))"""
+"""What axe-core finds in a page."""
+
+
+@npm_packages.needed
+@pytest.mark.nightly
+@pytest.mark.parametrize(("size", "scheme"), night.size([("desktop", "light")], list(product(SIZES, ("light", "dark")))))  # fmt: skip
+async def test_the_accessibility_rules_of_axe_find_nothing(
+    tmp_path: Path, size: str, scheme: str
+) -> None:
+    """Injected by the protocol of the developer tools: the pages allow no script but their own."""
+    rules = await asyncio.to_thread((npm_packages.node_modules() / "axe-core/axe.min.js").read_text)
+    async with door(await busy_lab()) as client, browsing(tmp_path / "profile") as page:
+        await page.size(size)
+        feature = {"name": "prefers-color-scheme", "value": scheme}
+        await page.call("Emulation.setEmulatedMedia", features=[feature])
+        for path in PATHS:
+            await page.open(client.url + path)
+            await page.do(rules)
+            assert await page.value(AXE) == [], path
 
 
 async def test_an_incident_is_acknowledged_and_silenced_with_a_token(tmp_path: Path) -> None:
