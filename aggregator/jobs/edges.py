@@ -29,7 +29,8 @@ WINDOW_SECONDS = 60
 CLOSE_SECONDS = 5.0
 """Most seconds between two readings with no hole between them that may be filled later."""
 MOST_TRIES = 6
-"""Searches for an edge, each after twice the time: the last is eleven minutes after it, while the job is still in memory."""
+"""Searches for an edge, each after twice the time: the last is eleven minutes after the first. The job stays in memory for
+them, however late its end is heard."""
 
 
 Readings = Mapping[tuple[str, str], tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]]
@@ -121,6 +122,11 @@ class EdgeCounters:
         """Return whether one of some edges of a GPU is not looked for any more."""
         its = self._gpus.get(gpu)
         return its is not None and any(its.tries.get(at, 0) >= MOST_TRIES for at in times)
+
+    def sought(self, gpu: str, times: Iterable[int]) -> bool:
+        """Return whether one of some edges of a GPU is still looked for."""
+        its = self._gpus.get(gpu)
+        return its is not None and any(its.tries.get(at, MOST_TRIES) < MOST_TRIES for at in times)
 
     def due(self, wall_ns: int) -> list[EdgeWindow]:
         """Return the queries for the edges that are to be looked for now."""

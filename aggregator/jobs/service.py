@@ -337,7 +337,7 @@ class JobService:
         for gpu, rows in held.items():
             self._not_alone.update((key, gpu) for key in not_alone(rows))
             if not self._shares:  # nothing would take them
-                times = {at for _, row in rows for at in (row.begin, row.end) if at is not None}
+                times = edge_times(row for _, row in rows)
                 self.edges.want(node, gpu, times)
             counted = self.meter.counted_until(gpu)
             self.meter.hold(gpu, holders(rows, use.get(gpu, {}), counted))
@@ -408,6 +408,8 @@ class JobService:
                 continue
             if key in open_there:  # for a node that knows nothing of its end
                 continue
+            if any(self.edges.sought(row.gpu, edge_times([row])) for row in tracked.allocations):
+                continue
             self.aside.run(_part(key, tracked), now, partial(self._forget, key, tracked.gpus), None)
 
     def _forget(self, key: JobKey, gpus: Iterable[tuple[str, str]]) -> None:
@@ -446,7 +448,7 @@ class JobService:
     def _counted(self, tracked: TrackedJob, account: GpuAccount) -> GpuAccount:
         """Return what a job used of a GPU, with the energy by its counter where that is known at each edge."""
         rows = [row for row in tracked.rows[account.node] if row.gpu == account.gpu]
-        times = {at for row in rows for at in (row.begin, row.end) if at is not None}
+        times = edge_times(rows)
         counters = self.edges.known(account.gpu, times)
         if not self._countable(tracked.job.key, rows, account):
             return account
@@ -557,6 +559,11 @@ def _some(names: Sequence[str]) -> str:
 def _part(key: JobKey, tracked: TrackedJob) -> str:
     """Return the name under which a fault of a job is reported: that of a node first."""
     return f"{min(tracked.rows, default='')}/{key.scheduler} {key.id}"
+
+
+def edge_times(rows: Iterable[AllocationRow]) -> set[int]:
+    """Return when allocations begin and end, ns since 1970."""
+    return {at for row in rows for at in (row.begin, row.end) if at is not None}
 
 
 def spans_of(rows: Iterable[AllocationRow]) -> list[tuple[int, int]]:

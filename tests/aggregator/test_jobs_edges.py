@@ -174,6 +174,41 @@ def test_the_last_search_comes_before_a_job_is_forgotten_and_is_stored(all_lost:
     assert stored is (EnergyFrom.SAMPLES if all_lost else EnergyFrom.COUNTERS)
 
 
+def kept(site: Recorded) -> None:
+    """Write the jobs that are due, and forget those that need not stay, as the aggregator does."""
+    site.jobs.absorb([], set(site.jobs.ledger.fresh))
+    site.jobs.written(site.jobs.due(site.now, site.wall), site.now)
+    site.jobs.forget_ended(site.now, site.wall)
+
+
+def test_a_job_whose_end_is_heard_late_is_counted_when_its_readings_come_later_still() -> None:
+    """Its node was out of reach for half an hour: first it lists its jobs, a minute later its ring fills the hole."""
+    site = Recorded()
+    site.run(61)
+    begin, site.watts[0] = site.wall, 700.0
+    site.record(60)
+    end, site.watts[0] = site.wall, 100.0
+    site.record(1800)
+    late, site.stored = site.stored, {gpu: [] for gpu in site.stored}
+    site.send("n0", site.held(KEYS[1], 0, begin, end))
+    for _ in range(3):
+        site.run(20)
+        site.answered()
+        kept(site)
+    assert site.summary(1).energy_from is EnergyFrom.PROVISIONAL
+    for gpu, its in late.items():
+        site.stored[gpu][:0] = its
+    site.run(90)
+    site.answered()
+    assert site.summary(1).energy_from is EnergyFrom.COUNTERS
+    assert site.summary(1).energy_joules == pytest.approx(60 * 700.0, rel=0.01)
+    site.run(40)
+    kept(site)
+    site.run(40)
+    kept(site)
+    assert KEYS[1] not in site.jobs.ledger.jobs, "it is stored as it was counted"
+
+
 def test_what_several_members_count_is_looked_for_by_none() -> None:
     site = Recorded(jobs=JobService(shares=True))
     site.run(61)
