@@ -99,7 +99,8 @@ class EdgeCounters:
             self._gpus.setdefault(gpu, _OfGpu(node)).known.update(counters)
 
     def want(self, node: str, gpu: str, times: set[int]) -> None:
-        """Look for the edges of a GPU, and forget what was known of others."""
+        """Look for the edges of a GPU, and forget what was known of others. With a new edge the last of those before it
+        that were given up is looked for again."""
         if not times:
             self._gpus.pop(gpu, None)
             return
@@ -109,9 +110,21 @@ class EdgeCounters:
             del its.known[at]
         for at in its.tries.keys() - times:
             del its.tries[at]
-        for at in times - its.known.keys() - its.tries.keys():
-            its.tries[at] = 0
-            heapq.heappush(self._next, (at + _SETTLED, gpu, at))
+        new = times - its.known.keys() - its.tries.keys()
+        lost = [
+            at
+            for at, tries in its.tries.items()
+            if tries >= MOST_TRIES and at < max(new, default=0)
+        ]
+        if lost:  # its node was out of reach, and may send its readings after it said what is new
+            self._seek(its, gpu, max(lost), max(new))
+        for at in new:
+            self._seek(its, gpu, at, at)
+
+    def _seek(self, its: _OfGpu, gpu: str, at: int, settled: int) -> None:
+        """Begin to look for an edge, as one that was at another time."""
+        its.tries[at] = 0
+        heapq.heappush(self._next, (settled + _SETTLED, gpu, at))
 
     def known(self, gpu: str, times: Iterable[int]) -> dict[int, float]:
         """Return the counters of a GPU, J, at those of some times at which they are known."""

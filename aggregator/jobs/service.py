@@ -263,7 +263,7 @@ class JobService:
                     self.ledger.changed.add(key)
 
     def restore(self, stored: Iterable[StoredJob]) -> None:
-        """Begin with the jobs that had not ended when they were written last."""
+        """Begin with the jobs that last, and those whose energy is still to be counted."""
         for each in stored:
             self._restore_use(each)
             self.ledger.restore([each.record])
@@ -281,7 +281,8 @@ class JobService:
         key = stored.record.job.key
         for account in stored.accounts:
             self.edges.restore(account.node, account.gpu, account.counters)
-            if self._shares:  # the counter does not go on over a time that another one counted
+            # The counter goes on over no time that another one counted, or that was counted for nobody.
+            if self._shares or stored.row.end is not None:
                 account = msgspec.structs.replace(account, at=0, counter=0.0)  # noqa: PLW2901
             self.meter.restore(key, account)
         if stored.summary.faults:

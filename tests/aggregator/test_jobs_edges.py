@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 import pytest
 
+from aggregator.config import StoreConfig
 from aggregator.jobs.edges import (
     AT_ONCE,
     COUNTER,
@@ -19,6 +21,7 @@ from aggregator.jobs.edges import (
     interpolated,
 )
 from aggregator.jobs.service import JobService
+from aggregator.store.embedded import EmbeddedStore
 from api.jobs import EnergyFrom, JobSummary
 from telemetry.wire.jobs import AllocationKind
 from telemetry.wire.schema import GPU_FAST
@@ -209,6 +212,30 @@ def test_a_job_whose_end_is_heard_late_is_counted_when_its_readings_come_later_s
     assert KEYS[1] not in site.jobs.ledger.jobs, "it is stored as it was counted"
 
 
+def test_a_begin_that_was_given_up_is_looked_for_again_once_its_end_is_known() -> None:
+    """The node said that the job began, and was out of reach for two hours from then on."""
+    site = Recorded()
+    site.run(61)
+    begin, before, site.watts[0] = site.wall, float(site.joules[0]), 700.0
+    site.send("n0", site.held(KEYS[1], 0, begin))
+    site.stored = {gpu: [] for gpu in site.stored}
+    for _ in range(30):
+        site.record(60)
+        site.run(5)
+        late, site.stored = site.stored, {gpu: [] for gpu in site.stored}
+        site.answered()
+        site.stored = late
+    assert site.jobs.edges.given_up(site.uuid(0), [begin])
+    around = [(begin + at * SECOND, before + 700.0 * at) for at in range(60)]
+    site.stored[site.uuid(0)][:0] = around
+    site.send("n0", site.held(KEYS[1], 0, begin, site.wall))
+    seconds = (site.wall - begin) / SECOND
+    site.run(30)
+    site.answered()
+    assert site.summary(1).energy_from is EnergyFrom.COUNTERS
+    assert site.summary(1).energy_joules == pytest.approx(700.0 * seconds, rel=0.01)
+
+
 def test_what_several_members_count_is_looked_for_by_none() -> None:
     site = Recorded(jobs=JobService(shares=True))
     site.run(61)
@@ -298,6 +325,25 @@ def test_what_was_counted_outlives_the_aggregator() -> None:
     again = second.jobs.stored(KEYS[1], site.wall).summary
     assert again.energy_joules == pytest.approx(truth, rel=0.02)
     assert (again.energy_from, again.energy_coverage) == (EnergyFrom.COUNTERS, 1.0)
+
+
+def test_a_restart_goes_on_with_a_job_that_ended_and_was_not_counted(tmp_path: Path) -> None:
+    """Its node does not list it any more."""
+    site = Recorded()
+    site.run(61, 0.1)
+    truth = job_of(site, 1, 4.0, 700.0)
+    site.jobs.absorb([], [KEYS[1]])
+    store = EmbeddedStore(StoreConfig(), tmp_path)
+    store.write_jobs(site.jobs.due(site.now, site.wall))
+    site.jobs = JobService()
+    site.jobs.restore(store.open_jobs())
+    site.run(40, 0.1)
+    site.answered()
+    store.write_jobs(site.jobs.due(site.now, site.wall))
+    (stored,) = store.jobs_of([KEYS[1]])
+    assert stored.summary.energy_from is EnergyFrom.COUNTERS
+    assert stored.summary.energy_joules == pytest.approx(truth, rel=0.02)
+    assert store.open_jobs() == [], "it is counted"
 
 
 def times(*seconds: float) -> npt.NDArray[np.int64]:
