@@ -336,7 +336,12 @@ class JobService:
                 held[row.gpu].append((key, row))
         use = self._process_use(node)
         for gpu, rows in held.items():
-            self._not_alone.update((key, gpu) for key in not_alone(rows))
+            for key in not_alone(rows):
+                self._not_alone.add((key, gpu))
+                # What was moved by a counter that turns out not to be the job's alone goes back.
+                if moved := self._moved.pop((key, gpu), 0.0):
+                    self.meter.move_unheld(moved)
+                    self.ledger.changed.add(key)
             if not self._shares:  # nothing would take them
                 times = edge_times(row for _, row in rows)
                 self.edges.want(node, gpu, times)

@@ -313,6 +313,28 @@ def test_a_gpu_that_two_held_while_nobody_counted_is_of_neither_alone() -> None:
     assert [one.energy_joules for one in found] == pytest.approx([3000.0] * 2, rel=0.02)
 
 
+def test_an_overlap_that_is_learnt_after_a_job_was_counted_gives_back_what_was_moved() -> None:
+    site = Recorded()
+    site.run(61, 0.1)
+    begin = site.wall
+    job_of(site, 1, 3.0, 700.0)
+    first = site.held(KEYS[1], 0, begin, site.wall)
+    site.run(40, 0.1)
+    sampled, before = site.summary(1).energy_joules or 0.0, site.unheld()
+    site.answered()
+    site.jobs.absorb([], KEYS)
+    site.jobs.written(site.jobs.due(site.now, site.wall), site.now)
+    assert site.summary(1).energy_from is EnergyFrom.COUNTERS
+    assert site.unheld() != pytest.approx(before, abs=1.0)
+    site.send("n0", first, site.held(KEYS[2], 0, begin + SECOND, begin + 2 * SECOND))
+    for _ in site.jobs.steps(site.fleet, site.now, site.wall):
+        pass
+    assert site.summary(1).energy_from is EnergyFrom.SAMPLES
+    assert site.summary(1).energy_joules == sampled
+    assert site.unheld() + sampled == pytest.approx(site.jobs.meter.joules.sum(), abs=1.0)
+    assert KEYS[1] in site.jobs.ledger.changed, "it is written again"
+
+
 def test_what_was_counted_outlives_the_aggregator() -> None:
     site = Recorded()
     site.run(61, 0.1)
