@@ -199,6 +199,16 @@ def interpolated(
     return low if first == last else low + (high - low) * ((at - first) / (last - first))
 
 
+def until(spans: Sequence[tuple[int, int]], at: int) -> list[tuple[int, int]]:
+    """Return the part of some spans before a time."""
+    return [(begin, min(end, at)) for begin, end in spans if begin < at]
+
+
+def seconds_of(spans: Iterable[tuple[int, int]]) -> float:
+    """Return how long some spans without overlap are, in seconds."""
+    return sum(end - begin for begin, end in spans) / SECOND
+
+
 def grown(spans: Sequence[tuple[int, int]], counters: Mapping[int, float]) -> float | None:
     """Return by how much a counter has grown in some spans, J; None where it is not known at an edge of one, or can't
     be by what it did not begin anew in between."""

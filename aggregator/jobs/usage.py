@@ -370,9 +370,10 @@ class UsageMeter:
         row = self._rows.get(gpu)
         return row is not None and int(self._whole_from[row]) <= begin
 
-    def move_unheld(self, joules: float) -> None:
-        """Add to the energy of GPUs that no job held what a job turned out not to have used, or take it from there."""
-        sums = self.unheld.get(UnheldKey(self._month, reported=True))
+    def move_unheld(self, month: str, joules: float) -> None:
+        """Add to the energy of GPUs that no job held in a month what a job turned out not to have used, or take it from
+        there."""
+        sums = self.unheld.get(UnheldKey(month, reported=True))
         if sums is not None:
             sums.joules = max(0.0, sums.joules + joules)
 

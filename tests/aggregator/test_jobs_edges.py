@@ -20,6 +20,7 @@ from aggregator.jobs.edges import (
     grown,
     interpolated,
 )
+from aggregator.jobs.months import month_account
 from aggregator.jobs.service import JobService
 from aggregator.store.embedded import EmbeddedStore
 from api.jobs import EnergyFrom, JobSummary
@@ -333,6 +334,86 @@ def test_an_overlap_that_is_learnt_after_a_job_was_counted_gives_back_what_was_m
     assert site.summary(1).energy_joules == sampled
     assert site.unheld() + sampled == pytest.approx(site.jobs.meter.joules.sum(), abs=1.0)
     assert KEYS[1] in site.jobs.ledger.changed, "it is written again"
+
+
+def by_months(edge: int) -> JobService:
+    """A service of a site where February begins at a time."""
+    return JobService(months=lambda begin, end: {
+        name: at for name, at in (("2026-01", 0), ("2026-02", edge)) if at < end and (at or begin < edge)
+    })  # fmt: skip
+
+
+def in_months(site: Recorded, number: int) -> list[float]:
+    """The energy of a job on a GPU in January and February."""
+    (account,) = site.jobs.stored(KEYS[number], site.wall).accounts
+    months = (("2026-01", "2026-02"), ("2026-02", "2026-03"))
+    return [month_account(account, *month).joules for month in months]
+
+
+def test_a_job_over_the_edge_of_a_month_is_split_by_its_counter_there() -> None:
+    """It draws 700 W in the seconds before midnight and 300 W after it, between two samples."""
+    site = Recorded()
+    site.edge = site.wall + 64 * SECOND
+    site.jobs = by_months(site.edge)
+    site.run(62, 0.1)
+    begin = site.wall
+    site.send("n0", site.held(KEYS[1], 0, begin))
+    site.watts[0] = 700.0
+    site.run(2, 0.1)
+    site.watts[0] = 300.0
+    site.run(3, 0.1)
+    site.send("n0", site.held(KEYS[1], 0, begin, site.wall))
+    site.watts[0] = 100.0
+    site.run(60, 0.1)
+    assert in_months(site, 1) != pytest.approx([1400.0, 900.0], rel=0.1)
+    total = site.unheld() + (site.summary(1).energy_joules or 0.0)
+    site.answered()
+    assert site.summary(1).energy_from is EnergyFrom.COUNTERS
+    assert in_months(site, 1) == pytest.approx([1400.0, 900.0], rel=0.02)
+    assert site.unheld() + sum(in_months(site, 1)) == pytest.approx(total, abs=0.1)
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_a_month_that_began_while_no_aggregator_ran_has_its_part_of_a_job(stored: bool) -> None:
+    """Where nothing was stored at midnight the time tells."""
+    site = Recorded()
+    site.edge = site.wall + 600 * SECOND
+    site.run(61)
+    site.jobs = by_months(site.edge)
+    site.record(339)
+    begin, site.watts[0] = site.wall, 700.0
+    site.record(200)
+    site.watts[0] = 300.0
+    site.record(200)
+    end = site.wall
+    site.record(60)
+    if not stored:
+        for its in site.stored.values():
+            its[:] = [one for one in its if abs(one[0] - site.edge) > 60 * SECOND]
+    site.send("n0", site.held(KEYS[1], 0, begin, end))
+    site.run(40)
+    site.answered()
+    assert site.summary(1).energy_from is EnergyFrom.COUNTERS
+    found = [140_000.0, 60_000.0] if stored else [100_000.0, 100_000.0]
+    assert in_months(site, 1) == pytest.approx(found, rel=0.01)
+    again = by_months(site.edge)
+    again.restore([site.jobs.stored(KEYS[1], site.wall)])
+    site.jobs = again
+    site.run(40)
+    assert in_months(site, 1) == pytest.approx(found, rel=0.01)
+
+
+def test_the_counter_at_the_begin_of_a_month_is_looked_for_while_a_job_runs() -> None:
+    """When it ends weeks later, readings of each second are not kept any more."""
+    site = Recorded()
+    site.edge = site.wall + 120 * SECOND
+    site.jobs = by_months(site.edge)
+    site.run(61)
+    begin, site.watts[0] = site.wall, 700.0
+    site.send("n0", site.held(KEYS[1], 0, begin))
+    site.run(120)
+    site.answered()
+    assert site.edge in site.jobs.edges.known(site.uuid(0), [site.edge])
 
 
 def test_what_was_counted_outlives_the_aggregator() -> None:

@@ -16,6 +16,7 @@ from aggregator.jobs.service import LOOK_SECONDS, JobService
 from aggregator.jobs.stored import JobQuery
 from aggregator.jobs.summary import quantile
 from aggregator.jobs.unheld import row_of
+from aggregator.jobs.usage import NO_MONTH, CountedMonth
 from aggregator.store.embedded import EmbeddedStore
 from api.jobs import JobPhase
 from telemetry.devices import Event
@@ -52,6 +53,8 @@ class Site:
     counters: bool = True
     traffic: dict[str, float] = field(default_factory=dict)
     """Bytes that each GPU moves in a second, by the counter that a slow reading of every 15 s has."""
+    edge: int = 0
+    """When February begins, ns since 1970; 0 where months are no matter."""
 
     def __post_init__(self) -> None:
         for number in range(self.nodes):
@@ -65,6 +68,13 @@ class Site:
     def wall(self) -> int:
         """ns since 1970."""
         return START + round((self.now - 1000.0) * SECOND)
+
+    @property
+    def month(self) -> CountedMonth:
+        """The present month, where a test has one begin."""
+        if not self.edge:
+            return NO_MONTH
+        return CountedMonth("2026-02", self.edge, "2026-01") if self.wall >= self.edge else CountedMonth("2026-01", 0, "2025-12")  # fmt: skip
 
     def uuid(self, row: int) -> str:
         """UUID of a row."""
@@ -103,7 +113,9 @@ class Site:
                 node.seen, node.sampled_at = self.now, self.wall
             if round(self.now * 10) % 50 == 0:
                 watts = dict.fromkeys(self.fleet.nodes, 1000.0)
-                for _ in self.jobs.steps(self.fleet, self.now, self.wall, watts, self.price):
+                for _ in self.jobs.steps(
+                    self.fleet, self.now, self.wall, watts, self.price, self.month
+                ):
                     pass
 
     def send(self, node: str, *allocations: Allocation, processes: tuple[GpuProcess, ...] = ()) -> None:  # fmt: skip
