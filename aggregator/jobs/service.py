@@ -585,7 +585,7 @@ class JobService:
         keys = [
             key
             for key, tracked in self.ledger.jobs.items()
-            if (not query.id or key.id == query.id)
+            if query.named(key.id, tracked.facts.owner)
             and (not query.user or tracked.facts.user == query.user)
             and (not query.account or tracked.facts.account == query.account)
             and (not query.node or query.node in tracked.rows)

@@ -432,6 +432,22 @@ def test_a_job_that_left_memory_and_comes_again_is_the_same_row() -> None:
     assert later.due(site.now, site.wall) != []
 
 
+def test_a_task_of_an_array_and_a_part_of_a_heterogeneous_job_are_found_as_users_know_them(tmp_path: Path) -> None:  # fmt: skip
+    site = Site()
+    site.send("n0", site.held(KEYS[5], 0, site.wall), site.held(KEYS[13], 1, site.wall))
+    site.jobs.ledger.report(Job(key=KEYS[5], owner="Array/4_0"))
+    site.jobs.ledger.report(Job(key=KEYS[13], owner="Component/12+1"))
+    store = EmbeddedStore(StoreConfig(), tmp_path)
+    store.write_jobs([site.jobs.stored(key, site.wall) for key in (KEYS[5], KEYS[13])])
+    for name, wanted in {"4_0": ["5"], "12+1": ["13"], "5": ["5"], "4_1": [], "4_": [], "4": [], "+1": []}.items():  # fmt: skip
+        query = JobQuery(id=name)
+        assert [row.id for row in store.find_jobs(query)] == wanted, name
+        live = site.jobs.matching(query, site.wall)
+        assert [row.id for row in live] == wanted, name
+        assert all(query.matches(row) for row in live)
+    store.close()
+
+
 def test_jobs_that_ended_leave_memory_once_they_are_stored() -> None:
     site = Site()
     site.send("n0", site.held(KEYS[1], 0, site.wall, site.wall + SECOND))
