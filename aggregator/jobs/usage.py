@@ -64,6 +64,10 @@ class GpuAccount(msgspec.Struct, kw_only=True):
 
     node: str
     gpu: str
+    held: float = 0.0
+    """Seconds that were counted; an older release did not count them."""
+    its_part: float = 0.0
+    """The same times the job's share of the GPU."""
     known: float = 0.0
     """Seconds with a utilisation."""
     busy: float = 0.0
@@ -155,7 +159,7 @@ SUMS = (
     "known", "busy", "joules", "joule_seconds", "wall", "wall_seconds", "cost", "cost_seconds",
     "activity_seconds", "sm_active", "tensor_active", "dram_active", "occupancy_seconds", "sm_occupancy",
     "pcie_seconds", "pcie_bytes", "nvlink_seconds", "nvlink_bytes",
-    "idle_known", "idle_seconds", "idle_cost",
+    "idle_known", "idle_seconds", "idle_cost", "held", "its_part",
 )  # fmt: skip
 ACTIVITY = ("gpu_sm_active_ratio", "gpu_tensor_active_ratio", "gpu_dram_active_ratio")
 
@@ -674,6 +678,7 @@ class UsageMeter:
             *_amounts(sample.traffic[rows], held),
             np.where(is_busy, held, 0.0), np.where(idle, held, 0.0),
             np.where(idle, at_wall * sample.price, 0.0),
+            held, share * held,
         )):  # fmt: skip
             self._sums[:, number] += sums(values)
         now = held > 0

@@ -288,6 +288,13 @@ def test_a_shared_gpu_is_split_by_what_its_processes_use_else_equally() -> None:
     assert first / second == pytest.approx(3.0)
     assert energies["0", site.uuid(1)] == pytest.approx(energies["1", site.uuid(1)])
     assert all(each.shared for each in site.jobs.stored(KEYS[0], site.wall).summary.gpus)
+    summaries = [site.jobs.stored(key, site.wall).summary for key in KEYS[:2]]
+    seconds = summaries[0].gpus[0].held_seconds
+    hours = [each.gpu_hours for each in summaries]
+    assert hours == pytest.approx([1.25 * seconds / 3600, 0.75 * seconds / 3600])
+    assert sum(hours) == pytest.approx(2 * seconds / 3600), "of two GPUs"
+    assert [each.idle_gpu_hours for each in summaries] == pytest.approx(hours, rel=0.02)
+    assert summaries[0].coverage == pytest.approx(1.0, abs=0.05)
 
 
 def test_the_scheduler_s_holder_pays_for_a_gpu_that_another_uses() -> None:
