@@ -75,7 +75,7 @@ from alerts.rules.rule import monitor_rules
 from api.alerts import Alert
 from api.fleet import NodeStatus
 from api.stats import Stats
-from power.report.months import month_at
+from power.report.months import month_at, months_between
 from power.snapshot.snapshot import PowerSnapshot
 from telemetry.devices import Event, Gpu
 from telemetry.errors import BusError, ConfigError, KilowattError, NodeError, StoreError, WireError
@@ -159,6 +159,7 @@ class Aggregator(SingleView):
         self.jobs = JobService(
             lambda: self.electrical.site.config.site.currency, self._word(),
             shares=bool(config.members.nats),
+            months=lambda begin, end: months_between(begin, end, self.electrical.site.zone),
         )  # fmt: skip
         self._turns = LoopTurns(self.impairments)
         self.register = NodeRegister(config.data_dir / REGISTER_FILE)

@@ -100,6 +100,7 @@ class JobSummary(msgspec.Struct, frozen=True, kw_only=True):
     """Use, energy and cost of a job."""
 
     gpu_hours: float
+    """Of a GPU that several held at the same time, the job's share, as of its energy."""
     coverage: float | None = None
     """Share of the GPU hours with a known utilisation; null without any GPU time."""
     partial: bool = True

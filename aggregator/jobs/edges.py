@@ -29,7 +29,8 @@ WINDOW_SECONDS = 60
 CLOSE_SECONDS = 5.0
 """Most seconds between two readings with no hole between them that may be filled later."""
 MOST_TRIES = 6
-"""Searches for an edge, each after twice the time: the last is eleven minutes after it, while the job is still in memory."""
+"""Searches for an edge, each after twice the time: the last is eleven minutes after the first. The job stays in memory for
+them, however late its end is heard."""
 
 
 Readings = Mapping[tuple[str, str], tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]]
@@ -98,7 +99,8 @@ class EdgeCounters:
             self._gpus.setdefault(gpu, _OfGpu(node)).known.update(counters)
 
     def want(self, node: str, gpu: str, times: set[int]) -> None:
-        """Look for the edges of a GPU, and forget what was known of others."""
+        """Look for the edges of a GPU, and forget what was known of others. With a new edge the last of those before it
+        that were given up is looked for again."""
         if not times:
             self._gpus.pop(gpu, None)
             return
@@ -108,9 +110,21 @@ class EdgeCounters:
             del its.known[at]
         for at in its.tries.keys() - times:
             del its.tries[at]
-        for at in times - its.known.keys() - its.tries.keys():
-            its.tries[at] = 0
-            heapq.heappush(self._next, (at + _SETTLED, gpu, at))
+        new = times - its.known.keys() - its.tries.keys()
+        lost = [
+            at
+            for at, tries in its.tries.items()
+            if tries >= MOST_TRIES and at < max(new, default=0)
+        ]
+        if lost:  # its node was out of reach, and may send its readings after it said what is new
+            self._seek(its, gpu, max(lost), max(new))
+        for at in new:
+            self._seek(its, gpu, at, at)
+
+    def _seek(self, its: _OfGpu, gpu: str, at: int, settled: int) -> None:
+        """Begin to look for an edge, as one that was at another time."""
+        its.tries[at] = 0
+        heapq.heappush(self._next, (settled + _SETTLED, gpu, at))
 
     def known(self, gpu: str, times: Iterable[int]) -> dict[int, float]:
         """Return the counters of a GPU, J, at those of some times at which they are known."""
@@ -121,6 +135,11 @@ class EdgeCounters:
         """Return whether one of some edges of a GPU is not looked for any more."""
         its = self._gpus.get(gpu)
         return its is not None and any(its.tries.get(at, 0) >= MOST_TRIES for at in times)
+
+    def sought(self, gpu: str, times: Iterable[int]) -> bool:
+        """Return whether one of some edges of a GPU is still looked for."""
+        its = self._gpus.get(gpu)
+        return its is not None and any(its.tries.get(at, MOST_TRIES) < MOST_TRIES for at in times)
 
     def due(self, wall_ns: int) -> list[EdgeWindow]:
         """Return the queries for the edges that are to be looked for now."""
@@ -178,6 +197,16 @@ def interpolated(
     if seconds > most or not low <= high <= low + MOST_WATTS * max(seconds, 1.0):
         return None
     return low if first == last else low + (high - low) * ((at - first) / (last - first))
+
+
+def until(spans: Sequence[tuple[int, int]], at: int) -> list[tuple[int, int]]:
+    """Return the part of some spans before a time."""
+    return [(begin, min(end, at)) for begin, end in spans if begin < at]
+
+
+def seconds_of(spans: Iterable[tuple[int, int]]) -> float:
+    """Return how long some spans without overlap are, in seconds."""
+    return sum(end - begin for begin, end in spans) / SECOND
 
 
 def grown(spans: Sequence[tuple[int, int]], counters: Mapping[int, float]) -> float | None:

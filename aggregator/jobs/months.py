@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
+from aggregator.jobs.edges import grown, seconds_of, until
 from aggregator.jobs.summary import summarize
 from aggregator.jobs.usage import SUMS, GpuAccount
-from api.jobs import JobSummary
+from api.jobs import EnergyFrom, JobSummary
 
 
 def is_split(accounts: Iterable[GpuAccount]) -> bool:
@@ -36,6 +37,55 @@ def month_account(account: GpuAccount, month: str, after: str) -> GpuAccount:
     return msgspec.structs.replace(
         GpuAccount(node=account.node, gpu=account.gpu, shared=account.shared), **counted
     )
+
+
+def counted_account(
+    account: GpuAccount,
+    joules: float,
+    spans: Sequence[tuple[int, int]],
+    counters: Mapping[int, float],
+    begins: Mapping[str, int],
+) -> GpuAccount:
+    """Return an account of a job that has ended with its energy by counters, as a whole and at the begin of each month.
+    `spans`: when it had the GPU, and `begins`: of the months in which it did, by name, with that of its begin; ns since
+    1970. Where the counter at the begin of a month is not known, the samples say which share was before it, else the time.
+    """
+    seconds, first, last = seconds_of(spans), min(begins), max(begins)
+    edges: dict[str, dict[str, float]] = {}
+    reached = 0.0
+    for name in sorted({*account.edges, *begins} - {first}):
+        sums = _sums_at(account, name)
+        its = until(spans, begins[name]) if name in begins else spans if name > last else ()
+        before = grown(its, counters)
+        if before is None:
+            share = (
+                sums["joules"] / account.joules if account.joules > 0 else seconds_of(its) / seconds
+            )
+            before = joules * share
+        reached = min(max(reached, before), joules)
+        edges[name] = sums | {"joules": round(reached, 3), "joule_seconds": seconds_of(its)}
+    return msgspec.structs.replace(
+        account,
+        joules=round(joules, 3),
+        joule_seconds=seconds,
+        first=first if is_split([account]) else "",
+        month=max(account.month, last),
+        edges=edges,
+        counters=dict(counters),
+        energy_from=EnergyFrom.COUNTERS,
+    )
+
+
+def joules_by_month(account: GpuAccount) -> dict[str, float]:
+    """Return the energy that was counted in each month, J."""
+    found: defaultdict[str, float] = defaultdict(float)
+    name, before = account.first, 0.0
+    for month in sorted(account.edges):
+        joules = _sums_at(account, month)["joules"]
+        found[name] += joules - before
+        name, before = month, joules
+    found[name] += account.joules - before
+    return found
 
 
 def joined_account(accounts: Sequence[GpuAccount]) -> GpuAccount:

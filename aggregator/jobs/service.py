@@ -17,6 +17,7 @@ import msgspec
 from aggregator.jobs.aliases import Names
 from aggregator.jobs.edges import EdgeCounters, EdgeWindow, Readings, grown
 from aggregator.jobs.ledger import JobLedger, TrackedJob
+from aggregator.jobs.months import counted_account, joules_by_month
 from aggregator.jobs.scheduled import SOURCE, SchedulerWord, short
 from aggregator.jobs.stored import JobQuery, StoredJob, row_of_job
 from aggregator.jobs.summary import held_seconds, summarize
@@ -79,9 +80,11 @@ class JobService:
         word: SchedulerWord | None = None,
         *,
         shares: bool = False,
+        months: Callable[[int, int], dict[str, int]] = lambda *_: {},
     ) -> None:
         """`currency`: that of the site; `word`: of the scheduler, None where nobody asks it; `shares`: whether other
-        aggregators may have counted what this one did not."""
+        aggregators may have counted what this one did not; `months`: returns the begins of the site's months from that
+        of a time on which begin before another, by name, ns since 1970."""
         self.ledger = JobLedger()
         self.meter = UsageMeter()
         self.lists: dict[str, NodeJobs] = {}
@@ -90,10 +93,12 @@ class JobService:
         """Called with each new list of a node; with None when the node is gone."""
         self.aside = Isolation(PartKind.JOBS)
         """Nodes, and jobs by `node/scheduler id`, on which an error of our own was raised; the others go on."""
-        self._currency, self._shares = currency, shares
+        self._currency, self._shares, self._months = currency, shares, months
+        self._month = NO_MONTH
+        """The present one."""
         self.edges = EdgeCounters()
-        self._moved: dict[tuple[JobKey, str], float] = {}
-        """Joules by which the counters of a GPU gave a job more than the samples."""
+        self._moved: dict[tuple[JobKey, str], dict[str, float]] = {}
+        """Joules by which the counters of a GPU gave a job more than the samples, by month."""
         self._not_alone: set[tuple[JobKey, str]] = set()
         """Jobs on GPUs that another one held or used at the same time."""
         self._faults: dict[JobKey, Counter[str]] = {}
@@ -263,7 +268,7 @@ class JobService:
                     self.ledger.changed.add(key)
 
     def restore(self, stored: Iterable[StoredJob]) -> None:
-        """Begin with the jobs that had not ended when they were written last."""
+        """Begin with the jobs that last, and those whose energy is still to be counted."""
         for each in stored:
             self._restore_use(each)
             self.ledger.restore([each.record])
@@ -281,7 +286,8 @@ class JobService:
         key = stored.record.job.key
         for account in stored.accounts:
             self.edges.restore(account.node, account.gpu, account.counters)
-            if self._shares:  # the counter does not go on over a time that another one counted
+            # The counter goes on over no time that another one counted, or that was counted for nobody.
+            if self._shares or stored.row.end is not None:
                 account = msgspec.structs.replace(account, at=0, counter=0.0)  # noqa: PLW2901
             self.meter.restore(key, account)
         if stored.summary.faults:
@@ -299,6 +305,8 @@ class JobService:
         """Read the fleet, and count what its jobs used, in steps between which others may have their turn.
         `now`: the fleet's monotonic seconds; `watts`: at the wall by node; `price`: of a kWh; `month`: the
         present one."""
+        if month.name != self._month.name:
+            self._begin_month(month)
         self._reporting = {
             name for name, node in fleet.nodes.items() if now - node.seen < SILENT_SECONDS
         }
@@ -319,6 +327,13 @@ class JobService:
         reported = self.lists.keys() & self._reporting
         yield from self.meter.steps(fleet, now, wall_ns, watts or {}, price, reported, month)
 
+    def _begin_month(self, month: CountedMonth) -> None:
+        """Have the counters looked for at the begin of the present month of what lasts over it."""
+        self._month = month
+        for tracked in self.ledger.jobs.values():
+            if tracked.begin < month.start:
+                self.ledger.changed_gpus.update(tracked.gpus)
+
     def _follow(self, fleet: Fleet, name: str, gpus: set[str]) -> None:
         """Note that a node reports, and who holds those of its GPUs that have changed hands."""
         if name in self.lists and name in self._reporting:
@@ -335,12 +350,36 @@ class JobService:
                 held[row.gpu].append((key, row))
         use = self._process_use(node)
         for gpu, rows in held.items():
-            self._not_alone.update((key, gpu) for key in not_alone(rows))
+            for key in not_alone(rows):
+                self._not_alone.add((key, gpu))
+                # What was moved by a counter that turns out not to be the job's alone goes back.
+                if (key, gpu) in self._moved:
+                    self._move(key, gpu, {})
+                    self.ledger.changed.add(key)
             if not self._shares:  # nothing would take them
-                times = {at for _, row in rows for at in (row.begin, row.end) if at is not None}
+                by_job: dict[JobKey, list[AllocationRow]] = {}
+                for key, row in rows:
+                    by_job.setdefault(key, []).append(row)
+                times = set().union(*map(self._times, by_job.values()))
                 self.edges.want(node, gpu, times)
             counted = self.meter.counted_until(gpu)
             self.meter.hold(gpu, holders(rows, use.get(gpu, {}), counted))
+
+    def _begins(self, rows: Sequence[AllocationRow]) -> dict[str, int]:
+        """Return the begins of the months in which a job has a GPU by some rows, with that of its begin, by name."""
+        begin = min(row.begin for row in rows)
+        present = {self._month.name: self._month.start}
+        if begin >= self._month.start:
+            return present
+        end = max(FOREVER if row.end is None else row.end for row in rows)
+        return self._months(begin, min(end, self._month.start + 1)) or present
+
+    def _times(self, rows: Sequence[AllocationRow]) -> set[int]:
+        """Return when the counter of a GPU counts for a job that has it by some rows, ns since 1970."""
+        return edge_times(rows) | {
+            at for at in self._begins(rows).values()
+            if any(row.begin < at < (FOREVER if row.end is None else row.end) for row in rows)
+        }  # fmt: skip
 
     def _process_use(self, node: str) -> dict[str, dict[JobKey, float]]:
         """Return how much each job's processes use of the GPUs of a node, where it is read."""
@@ -408,6 +447,8 @@ class JobService:
                 continue
             if key in open_there:  # for a node that knows nothing of its end
                 continue
+            if any(self.edges.sought(row.gpu, self._times([row])) for row in tracked.allocations):
+                continue
             self.aside.run(_part(key, tracked), now, partial(self._forget, key, tracked.gpus), None)
 
     def _forget(self, key: JobKey, gpus: Iterable[tuple[str, str]]) -> None:
@@ -446,20 +487,17 @@ class JobService:
     def _counted(self, tracked: TrackedJob, account: GpuAccount) -> GpuAccount:
         """Return what a job used of a GPU, with the energy by its counter where that is known at each edge."""
         rows = [row for row in tracked.rows[account.node] if row.gpu == account.gpu]
-        times = {at for row in rows for at in (row.begin, row.end) if at is not None}
-        counters = self.edges.known(account.gpu, times)
+        times = edge_times(rows)
+        counters = self.edges.known(account.gpu, self._times(rows))
         if not self._countable(tracked.job.key, rows, account):
             return account
         running = any(row.end is None for row in rows)
         spans = spans_of(rows)
         joules = None if running else grown(spans, counters)
         if joules is not None:
-            seconds = sum(end - begin for begin, end in spans) / 1e9
-            return msgspec.structs.replace(
-                account, counters=counters, energy_from=EnergyFrom.COUNTERS, joules=round(joules, 3), joule_seconds=seconds,
-            )  # fmt: skip
+            return counted_account(account, joules, spans, counters, self._begins(rows))
         lost = self.edges.given_up(account.gpu, times)
-        settled = not running and (lost or len(counters) == len(times))
+        settled = not running and (lost or times <= counters.keys())
         basis = EnergyFrom.SAMPLES if settled else EnergyFrom.PROVISIONAL
         return msgspec.structs.replace(account, counters=counters, energy_from=basis)
 
@@ -478,29 +516,39 @@ class JobService:
     def note_edges(self, window: EdgeWindow, readings: Readings) -> None:
         """Take what the store has of one of these; the jobs whose energy is counted by it, or not to be counted by any
         more, are written again."""
-        found = {
-            (edge.node, edge.gpu, edge.at)
-            for edge in {*self.edges.note(window, readings), *self.edges.lost(window)}
-        }
-        for node in {node for node, _, _ in found}:
-            rows = list(self.ledger.of_node(node))
-            for key, gpu in {
-                (key, row.gpu) for key, row in rows
-                if (node, row.gpu, row.begin) in found or (node, row.gpu, row.end) in found
-            }:  # fmt: skip
-                sampled = self.meter.account(key, node, gpu)
-                counted = self._counted(self.ledger.jobs[key], sampled)
-                if counted.energy_from is EnergyFrom.COUNTERS:
-                    begin = min(
-                        row.begin for row in self.ledger.jobs[key].rows[node] if row.gpu == gpu
-                    )
-                    # What nobody counted, as before a start, nobody gives back.
-                    whole = self.meter.counted_whole(gpu, begin)
-                    more = counted.joules - sampled.joules if whole else 0.0
-                    self.meter.move_unheld(self._moved.get((key, gpu), 0.0) - more)
-                    self._moved[key, gpu] = more
-                if counted.energy_from is not EnergyFrom.PROVISIONAL:
-                    self.ledger.changed.add(key)
+        found: dict[tuple[str, str], set[int]] = {}
+        for edge in {*self.edges.note(window, readings), *self.edges.lost(window)}:
+            found.setdefault((edge.node, edge.gpu), set()).add(edge.at)
+        for node in {node for node, _ in found}:
+            held: dict[tuple[JobKey, str], list[AllocationRow]] = {}
+            for key, row in self.ledger.of_node(node):
+                if (node, row.gpu) in found:
+                    held.setdefault((key, row.gpu), []).append(row)
+            for (key, gpu), rows in held.items():
+                if not found[node, gpu].isdisjoint(self._times(rows)):
+                    self._note_counted(key, node, gpu, min(row.begin for row in rows))
+
+    def _note_counted(self, key: JobKey, node: str, gpu: str, begin: int) -> None:
+        """Note that there is a new word about the counters of a GPU that a job has since a time."""
+        sampled = self.meter.account(key, node, gpu)
+        counted = self._counted(self.ledger.jobs[key], sampled)
+        if counted.energy_from is EnergyFrom.COUNTERS:
+            # What nobody counted, as before a start, nobody gives back.
+            whole = self.meter.counted_whole(gpu, begin)
+            more = Counter(joules_by_month(counted))
+            more.subtract(joules_by_month(sampled))
+            self._move(key, gpu, more if whole else {})
+        if counted.energy_from is not EnergyFrom.PROVISIONAL:
+            self.ledger.changed.add(key)
+
+    def _move(self, key: JobKey, gpu: str, more: Mapping[str, float]) -> None:
+        """Give a job of the energy that nobody used what its counter has more than the samples, by month, in place of
+        what it was given before."""
+        before = self._moved.pop((key, gpu), {})
+        for month in before.keys() | more.keys():
+            self.meter.move_unheld(month, before.get(month, 0.0) - more.get(month, 0.0))
+        if more:
+            self._moved[key, gpu] = dict(more)
 
     def _summary(
         self, key: JobKey, tracked: TrackedJob, accounts: Sequence[GpuAccount], wall_ns: int
@@ -537,7 +585,7 @@ class JobService:
         keys = [
             key
             for key, tracked in self.ledger.jobs.items()
-            if (not query.id or key.id == query.id)
+            if query.named(key.id, tracked.facts.owner)
             and (not query.user or tracked.facts.user == query.user)
             and (not query.account or tracked.facts.account == query.account)
             and (not query.node or query.node in tracked.rows)
@@ -557,6 +605,11 @@ def _some(names: Sequence[str]) -> str:
 def _part(key: JobKey, tracked: TrackedJob) -> str:
     """Return the name under which a fault of a job is reported: that of a node first."""
     return f"{min(tracked.rows, default='')}/{key.scheduler} {key.id}"
+
+
+def edge_times(rows: Iterable[AllocationRow]) -> set[int]:
+    """Return when allocations begin and end, ns since 1970."""
+    return {at for row in rows for at in (row.begin, row.end) if at is not None}
 
 
 def spans_of(rows: Iterable[AllocationRow]) -> list[tuple[int, int]]:

@@ -10,6 +10,7 @@ import msgspec
 from aggregator.jobs.differences import differences
 from aggregator.jobs.ledger import JobRecord, TrackedJob
 from aggregator.jobs.usage import GpuAccount, UnheldUse
+from aggregator.scheduler.listed import owner_text
 from api.jobs import JobPhase, JobRow, JobSummary
 from telemetry.wire.jobs import JobKey
 
@@ -30,6 +31,7 @@ class JobQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Jobs that are wanted; an empty text stands for any."""
 
     id: str = ""
+    """That of a job, or `4_0` and `12+1` as users of Slurm know a task of an array and a part of a heterogeneous job."""
     user: str = ""
     account: str = ""
     node: str = ""
@@ -43,10 +45,19 @@ class JobQuery(msgspec.Struct, frozen=True, kw_only=True):
     sums: bool = False
     """Whether only sums are wanted, as for a month: of a job of several aggregators there may be no quantiles then."""
 
+    @property
+    def owner(self) -> str:
+        """The owner of the job that users call so, empty where they know it by its id alone."""
+        return part_of(self.id)
+
+    def named(self, name: str, owner: str) -> bool:
+        """Return whether a job of an id, `name`, and an owner has the name that is wanted."""
+        return self.id in {"", name} or (owner != "" and self.owner == owner)
+
     def matches(self, row: JobRow) -> bool:
         """Return whether a job is wanted."""
         return (
-            self.id in {"", row.id}
+            self.named(row.id, row.owner)
             and self.user in {"", row.user}
             and self.account in {"", row.account}
             and (not self.node or self.node in row.nodes)
@@ -54,6 +65,15 @@ class JobQuery(msgspec.Struct, frozen=True, kw_only=True):
             and row.begin < self.until
             and (row.end is None or row.end >= self.since)
         )
+
+
+def part_of(name: str) -> str:
+    """Return the owner of a task of an array or of a part of a heterogeneous job by its name; empty for other names."""
+    array, _, task = name.partition("_")
+    if array.isdecimal() and task.isdecimal():
+        return owner_text(array, task, "", "")
+    het, _, offset = name.partition("+")
+    return owner_text("", "", het, offset) if het.isdecimal() and offset.isdecimal() else ""
 
 
 class FoundJobs(NamedTuple):

@@ -29,8 +29,10 @@ def summarize(
     faults: Mapping[str, int],
     currency: str,
 ) -> JobSummary:
-    """Return the summary of a job. `held`: seconds by node and UUID."""
+    """Return the summary of a job. `held`: seconds by node and UUID. Jobs that share a GPU share its hours as its energy."""
     seconds = sum(held.values())
+    parts = {(each.node, each.gpu): each.its_part / each.held for each in accounts if each.held > 0}
+    idle = [each.idle_seconds * parts.get((each.node, each.gpu), 1.0) for each in accounts]
     use: Counter[int] = Counter()
     limits: Counter[str] = Counter()
     for account in accounts:
@@ -45,7 +47,7 @@ def summarize(
     idle_known = sum(each.idle_known for each in accounts)
     shares = [coverage, energy_coverage]
     return JobSummary(
-        gpu_hours=seconds / 3600,
+        gpu_hours=sum(its * parts.get(place, 1.0) for place, its in held.items()) / 3600,
         coverage=coverage,
         partial=any(share is None or share < PARTIAL_BELOW for share in shares),
         utilization_ratio=sum(each.busy for each in accounts) / known if known else None,
@@ -68,7 +70,7 @@ def summarize(
         nvlink_bytes_per_second=_mean(accounts, "nvlink_bytes", "nvlink_seconds"),
         pcie_coverage=_share(sum(each.pcie_seconds for each in accounts), seconds),
         nvlink_coverage=_share(sum(each.nvlink_seconds for each in accounts), seconds),
-        idle_gpu_hours=sum(each.idle_seconds for each in accounts) / 3600 if idle_known else None,
+        idle_gpu_hours=sum(idle) / 3600 if idle_known else None,
         idle_coverage=_share(idle_known, seconds),
         idle_cost=_sum(accounts, "idle_cost", "cost_seconds") if idle_known else None,
         clock_limit_seconds=dict(limits),

@@ -64,6 +64,10 @@ class GpuAccount(msgspec.Struct, kw_only=True):
 
     node: str
     gpu: str
+    held: float = 0.0
+    """Seconds that were counted; an older release did not count them."""
+    its_part: float = 0.0
+    """The same times the job's share of the GPU."""
     known: float = 0.0
     """Seconds with a utilisation."""
     busy: float = 0.0
@@ -155,7 +159,7 @@ SUMS = (
     "known", "busy", "joules", "joule_seconds", "wall", "wall_seconds", "cost", "cost_seconds",
     "activity_seconds", "sm_active", "tensor_active", "dram_active", "occupancy_seconds", "sm_occupancy",
     "pcie_seconds", "pcie_bytes", "nvlink_seconds", "nvlink_bytes",
-    "idle_known", "idle_seconds", "idle_cost",
+    "idle_known", "idle_seconds", "idle_cost", "held", "its_part",
 )  # fmt: skip
 ACTIVITY = ("gpu_sm_active_ratio", "gpu_tensor_active_ratio", "gpu_dram_active_ratio")
 
@@ -370,9 +374,10 @@ class UsageMeter:
         row = self._rows.get(gpu)
         return row is not None and int(self._whole_from[row]) <= begin
 
-    def move_unheld(self, joules: float) -> None:
-        """Add to the energy of GPUs that no job held what a job turned out not to have used, or take it from there."""
-        sums = self.unheld.get(UnheldKey(self._month, reported=True))
+    def move_unheld(self, month: str, joules: float) -> None:
+        """Add to the energy of GPUs that no job held in a month what a job turned out not to have used, or take it from
+        there."""
+        sums = self.unheld.get(UnheldKey(month, reported=True))
         if sums is not None:
             sums.joules = max(0.0, sums.joules + joules)
 
@@ -673,6 +678,7 @@ class UsageMeter:
             *_amounts(sample.traffic[rows], held),
             np.where(is_busy, held, 0.0), np.where(idle, held, 0.0),
             np.where(idle, at_wall * sample.price, 0.0),
+            held, share * held,
         )):  # fmt: skip
             self._sums[:, number] += sums(values)
         now = held > 0

@@ -165,7 +165,7 @@ class StoreExecutor:
         await self._thread.run(self._store.write_jobs, jobs)
 
     async def open_jobs(self) -> list[StoredJob]:
-        """Return the jobs that had not ended when they were written last."""
+        """Return the jobs that a start goes on with: those that last, and those whose energy is still to be counted."""
         return await self._thread.run(self._store.open_jobs)
 
     async def jobs_of(self, keys: Sequence[JobKey]) -> list[StoredJob]:

@@ -15,7 +15,7 @@ from aggregator.jobs.ledger import JobRecord
 from aggregator.jobs.stored import JobQuery, StoredJob
 from aggregator.jobs.usage import GpuAccount
 from aggregator.store.duck import DuckEngine, ReadConnection, texts
-from api.jobs import JobRow, JobSummary
+from api.jobs import EnergyFrom, JobRow, JobSummary
 from telemetry.wire.jobs import JobKey
 
 log = logging.getLogger(__name__)
@@ -74,8 +74,15 @@ def _nodes(names: Sequence[str]) -> str:
 
 
 def open_jobs(connection: ReadConnection) -> list[StoredJob]:
-    """Return the jobs that had not ended when they were written last."""
-    return _stored(connection.rows(f'{_WHOLE} where "end" = {RUNNING}'))
+    """Return the jobs that had not ended when they were written last, and those of the last days before it whose
+    energy was still to be counted."""
+    return _stored(
+        connection.rows(
+            f"""{_WHOLE} where "end" = {RUNNING} or "end" >= (
+                select max("end") from jobs where "end" < {RUNNING}) - {UNCOUNTED_NS} and contains(body, ?)""",
+            f'"energy_from":"{EnergyFrom.PROVISIONAL}"',
+        )
+    )
 
 
 def jobs_of(connection: ReadConnection, keys: Sequence[JobKey]) -> list[StoredJob]:
@@ -88,10 +95,10 @@ def find_jobs(connection: ReadConnection, query: JobQuery) -> list[JobRow]:
     """Return the rows of jobs, the newest begin first."""
     found = connection.rows(
         'select row from jobs where begin < ? and "end" >= ? '
-        "and (? = '' or id = ?) and (? = '' or \"user\" = ?) and (? = '' or account = ?) "
+        "and (? = '' or id = ? or (? != '' and contains(row, ?))) and (? = '' or \"user\" = ?) and (? = '' or account = ?) "
         f'and (? is null or ? = ("end" = {RUNNING})) '
         "and (? = '' or contains(nodes, ?)) order by begin desc, key limit ?",
-        query.until, query.since, query.id, query.id, query.user, query.user,
+        query.until, query.since, query.id, query.id, query.owner, f'"owner":"{query.owner}"', query.user, query.user,
         query.account, query.account, query.running, query.running, query.node, _nodes([query.node]), query.limit,
     )  # fmt: skip
     return [msgspec.json.decode(body, type=JobRow) for (body,) in found]
@@ -133,6 +140,9 @@ def note_sent(engine: DuckEngine, until: int) -> None:
 
 RUNNING = 2**62
 """End of a job that has none: later than any time that is asked for."""
+UNCOUNTED_NS = 3 * 86400 * 10**9
+"""For how long before the newest end a start looks for jobs whose energy is still to be counted: readings of each second are
+kept for days."""
 _WHOLE = "select row, record, body, accounts from jobs join job_summaries on key = job"
 
 

@@ -209,7 +209,7 @@ class LedgerStore:
                 write_jobs(self._engine, jobs)
 
     def open_jobs(self) -> list[StoredJob]:
-        """Return the jobs that had not ended when they were written last."""
+        """Return the jobs that a start goes on with: those that last, and those whose energy is still to be counted."""
         self._ready()
         return open_jobs(self._engine)
 

@@ -357,7 +357,7 @@ class Store(Protocol):
         then nothing of it is stored."""
 
     def open_jobs(self) -> list[StoredJob]:
-        """Return the jobs that had not ended when they were written last."""
+        """Return the jobs that a start goes on with: those that last, and those whose energy is still to be counted."""
 
     def jobs_of(self, keys: Sequence[JobKey]) -> list[StoredJob]:
         """Return the jobs of some keys, as far as they are stored."""

@@ -4,6 +4,9 @@ The text has a line for each hierarchy, any of which may hold the path: Slurm's 
 the site does not constrain, and on a hybrid host the line of version 2 is empty. The first row of `FORMS`
 that is found anywhere wins: schedulers before what they start, containers before the service of their
 daemon, units before users.
+
+Whoever owns a folder names those below it: what systemd delegates to a user (`user-1000.slice`) names no job of a
+scheduler, and a job of Slurm none within its own.
 """
 
 from __future__ import annotations
@@ -39,13 +42,13 @@ class CgroupForm(NamedTuple):
 
 
 def _form(name: str, scheduler: str, pattern: str) -> CgroupForm:
-    return CgroupForm(name, scheduler, re.compile(pattern, re.ASCII))
+    return CgroupForm(name, scheduler, re.compile(pattern, re.ASCII | re.MULTILINE))
 
 
 FORMS: tuple[CgroupForm, ...] = (
     _form(
         "Slurm, cgroup version 1", "slurm",
-        r"/slurm(?:_[^/\n]+)?/uid_(?P<uid>\d+)/job_(?P<id>\d+)(?:/step_(?P<step>[^/\n ]+))?",
+        r"^(?:(?!slurmstepd\.scope/job_)[^\n])*?/slurm(?:_[^/\n]+)?/uid_(?P<uid>\d+)/job_(?P<id>\d+)(?:/step_(?P<step>[^/\n ]+))?",
     ),
     _form(
         "Slurm, cgroup version 2", "slurm",
@@ -71,23 +74,44 @@ FORMS: tuple[CgroupForm, ...] = (
 """Forms in the order in which they are tried; one without a scheduler belongs to no job."""
 
 
+_OF_USERS = re.compile(r"(/user-\d+\.slice|/user@\d+\.service)/[^\n]*", re.ASCII)
+_MANAGED = frozenset({"slurm", "kubernetes"})
+"""Schedulers that run as root: none of their paths lies below what a user owns."""
+
+
 def owner_of(text: str) -> CgroupOwner | None:
     """Return the owner that the text of `/proc/PID/cgroup` names; None for a helper of a scheduler and where
     it names none (a cgroup namespace of its own, the root): the user is all that is known."""
+    believed = _OF_USERS.sub(r"\1", text)
     for form in FORMS:
-        if (found := form.pattern.search(text)) is None:
-            continue
-        if not form.scheduler:
-            return None
-        parts = found.groupdict()
-        uid = parts.get("uid")
-        return CgroupOwner(
-            form.scheduler,
-            _id(form.scheduler, parts.get("id") or ""),
-            (parts.get("step") or "")[:SHORT_ID if form.scheduler == "kubernetes" else None],
-            int(uid) if uid is not None and len(uid) <= 10 else None,
-        )  # fmt: skip
+        found = form.pattern.search(believed if form.scheduler in _MANAGED else text)
+        if found is not None:
+            return _owner(form, found) if form.scheduler else None
     return None
+
+
+def claim_of(text: str) -> CgroupOwner | None:
+    """Return the job of a scheduler that a path names below what a user owns, where anybody can write any name."""
+    if _OF_USERS.search(text) is None:
+        return None
+    believed = _OF_USERS.sub(r"\1", text)
+    for form in FORMS:
+        if form.scheduler in _MANAGED and not form.pattern.search(believed):
+            found = form.pattern.search(text)
+            if found is not None:
+                return _owner(form, found)
+    return None
+
+
+def _owner(form: CgroupForm, found: re.Match[str]) -> CgroupOwner:
+    parts = found.groupdict()
+    uid = parts.get("uid")
+    return CgroupOwner(
+        form.scheduler,
+        _id(form.scheduler, parts.get("id") or ""),
+        (parts.get("step") or "")[:SHORT_ID if form.scheduler == "kubernetes" else None],
+        int(uid) if uid is not None and len(uid) <= 10 else None,
+    )  # fmt: skip
 
 
 def _id(scheduler: str, text: str) -> str:

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from collector.jobs.cgroups import CgroupOwner, owner_of
+from collector.jobs.cgroups import CgroupOwner, claim_of, owner_of
 from collector.jobs.source import RAY_TITLE, FoundProcess, Ownership
 from collector.jobs.users import PersonFilter, UserNames
 from collector.source import ListedProcess, ListedProcesses
@@ -91,6 +91,8 @@ class FoundProcesses(NamedTuple):
     owners: Mapping[tuple[int, int], Ownership]
     refused: int
     """Processes that may not be looked up."""
+    claim: str = ""
+    """Line about a process that claims to be of a job by a cgroup that its user made; empty without one."""
 
 
 class ProcReader:
@@ -155,7 +157,7 @@ class ProcReader:
         self._handles.keep(self._known)
         self._due = {pid: at for pid, at in self._due.items() if pid in self._known}
         refused = sum(facts.hidden == NO_PERMISSION for facts in seen.values())
-        return FoundProcesses(tuple(found), owners, refused)
+        return FoundProcesses(tuple(found), owners, refused, self._claim())
 
     def _found(
         self, gpu: str, read_at: int, listed: ListedProcess, facts: ProcessFacts
@@ -185,6 +187,14 @@ class ProcReader:
             return Ownership(self._persons.key(JobKey("user", "", self._names.name(uid))))
         source = "slurm-cgroup" if owner.scheduler == "slurm" else "process"
         return Ownership(JobKey(owner.scheduler, "", owner.id), owner.step, source)
+
+    def _claim(self) -> str:
+        """Return what the first of the processes whose user made a cgroup of another name claims to be."""
+        for pid, facts in sorted(self._known.items()):
+            claimed = claim_of(facts.cgroup)
+            if claimed is not None:
+                return f"PID {pid} claims to be {claimed.scheduler} {claimed.id} by a cgroup that its user made; it is shown as its user's."  # fmt: skip
+        return ""
 
     def _held(self, pid: int, living: set[int]) -> ProcessFacts:
         """Return what is known of a process that lives on since it was read, else what the kernel knows."""

@@ -315,7 +315,7 @@ class JobsService:
         if problems:
             text = f"The driver does not list the processes of a GPU: {min(problems)}."
             return JobSourceState(name=PROCESSES, state="failing", message=text)
-        return JobSourceState(name=PROCESSES)
+        return JobSourceState(name=PROCESSES, message=self._found.claim)
 
     # ---- other sources ----
 

@@ -76,6 +76,18 @@ def month_at(now: float, zone: tzinfo) -> Month:
     return _month(at.year, at.month, zone)
 
 
+def months_between(begin: int, end: int, zone: tzinfo) -> dict[str, int]:
+    """Return the begins of the months from that of a time on which begin before another, by name; ns since 1970."""
+    at = datetime.fromtimestamp(begin / 1e9, zone)
+    year, month, start = at.year, at.month, begin
+    found: dict[str, int] = {}
+    while not found or start < end:
+        start = int(datetime(year, month, 1, tzinfo=zone).timestamp()) * 10**9
+        found[f"{year}-{month:02}"] = start
+        year, month = year + month // 12, month % 12 + 1
+    return {name: start for name, start in found.items() if start <= begin or start < end}
+
+
 def month_named(name: str, zone: tzinfo) -> Month:
     """Return a month by its name. Raises `ConfigError`."""
     parts = re.fullmatch(r"(20\d\d)-(0[1-9]|1[0-2])", name)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 import pytest
 
+from aggregator.config import StoreConfig
 from aggregator.jobs.edges import (
     AT_ONCE,
     COUNTER,
@@ -18,7 +20,9 @@ from aggregator.jobs.edges import (
     grown,
     interpolated,
 )
+from aggregator.jobs.months import month_account
 from aggregator.jobs.service import JobService
+from aggregator.store.embedded import EmbeddedStore
 from api.jobs import EnergyFrom, JobSummary
 from telemetry.wire.jobs import AllocationKind
 from telemetry.wire.schema import GPU_FAST
@@ -174,6 +178,65 @@ def test_the_last_search_comes_before_a_job_is_forgotten_and_is_stored(all_lost:
     assert stored is (EnergyFrom.SAMPLES if all_lost else EnergyFrom.COUNTERS)
 
 
+def kept(site: Recorded) -> None:
+    """Write the jobs that are due, and forget those that need not stay, as the aggregator does."""
+    site.jobs.absorb([], set(site.jobs.ledger.fresh))
+    site.jobs.written(site.jobs.due(site.now, site.wall), site.now)
+    site.jobs.forget_ended(site.now, site.wall)
+
+
+def test_a_job_whose_end_is_heard_late_is_counted_when_its_readings_come_later_still() -> None:
+    """Its node was out of reach for half an hour: first it lists its jobs, a minute later its ring fills the hole."""
+    site = Recorded()
+    site.run(61)
+    begin, site.watts[0] = site.wall, 700.0
+    site.record(60)
+    end, site.watts[0] = site.wall, 100.0
+    site.record(1800)
+    late, site.stored = site.stored, {gpu: [] for gpu in site.stored}
+    site.send("n0", site.held(KEYS[1], 0, begin, end))
+    for _ in range(3):
+        site.run(20)
+        site.answered()
+        kept(site)
+    assert site.summary(1).energy_from is EnergyFrom.PROVISIONAL
+    for gpu, its in late.items():
+        site.stored[gpu][:0] = its
+    site.run(90)
+    site.answered()
+    assert site.summary(1).energy_from is EnergyFrom.COUNTERS
+    assert site.summary(1).energy_joules == pytest.approx(60 * 700.0, rel=0.01)
+    site.run(40)
+    kept(site)
+    site.run(40)
+    kept(site)
+    assert KEYS[1] not in site.jobs.ledger.jobs, "it is stored as it was counted"
+
+
+def test_a_begin_that_was_given_up_is_looked_for_again_once_its_end_is_known() -> None:
+    """The node said that the job began, and was out of reach for two hours from then on."""
+    site = Recorded()
+    site.run(61)
+    begin, before, site.watts[0] = site.wall, float(site.joules[0]), 700.0
+    site.send("n0", site.held(KEYS[1], 0, begin))
+    site.stored = {gpu: [] for gpu in site.stored}
+    for _ in range(30):
+        site.record(60)
+        site.run(5)
+        late, site.stored = site.stored, {gpu: [] for gpu in site.stored}
+        site.answered()
+        site.stored = late
+    assert site.jobs.edges.given_up(site.uuid(0), [begin])
+    around = [(begin + at * SECOND, before + 700.0 * at) for at in range(60)]
+    site.stored[site.uuid(0)][:0] = around
+    site.send("n0", site.held(KEYS[1], 0, begin, site.wall))
+    seconds = (site.wall - begin) / SECOND
+    site.run(30)
+    site.answered()
+    assert site.summary(1).energy_from is EnergyFrom.COUNTERS
+    assert site.summary(1).energy_joules == pytest.approx(700.0 * seconds, rel=0.01)
+
+
 def test_what_several_members_count_is_looked_for_by_none() -> None:
     site = Recorded(jobs=JobService(shares=True))
     site.run(61)
@@ -251,6 +314,108 @@ def test_a_gpu_that_two_held_while_nobody_counted_is_of_neither_alone() -> None:
     assert [one.energy_joules for one in found] == pytest.approx([3000.0] * 2, rel=0.02)
 
 
+def test_an_overlap_that_is_learnt_after_a_job_was_counted_gives_back_what_was_moved() -> None:
+    site = Recorded()
+    site.run(61, 0.1)
+    begin = site.wall
+    job_of(site, 1, 3.0, 700.0)
+    first = site.held(KEYS[1], 0, begin, site.wall)
+    site.run(40, 0.1)
+    sampled, before = site.summary(1).energy_joules or 0.0, site.unheld()
+    site.answered()
+    site.jobs.absorb([], KEYS)
+    site.jobs.written(site.jobs.due(site.now, site.wall), site.now)
+    assert site.summary(1).energy_from is EnergyFrom.COUNTERS
+    assert site.unheld() != pytest.approx(before, abs=1.0)
+    site.send("n0", first, site.held(KEYS[2], 0, begin + SECOND, begin + 2 * SECOND))
+    for _ in site.jobs.steps(site.fleet, site.now, site.wall):
+        pass
+    assert site.summary(1).energy_from is EnergyFrom.SAMPLES
+    assert site.summary(1).energy_joules == sampled
+    assert site.unheld() + sampled == pytest.approx(site.jobs.meter.joules.sum(), abs=1.0)
+    assert KEYS[1] in site.jobs.ledger.changed, "it is written again"
+
+
+def by_months(edge: int) -> JobService:
+    """A service of a site where February begins at a time."""
+    return JobService(months=lambda begin, end: {
+        name: at for name, at in (("2026-01", 0), ("2026-02", edge)) if at < end and (at or begin < edge)
+    })  # fmt: skip
+
+
+def in_months(site: Recorded, number: int) -> list[float]:
+    """The energy of a job on a GPU in January and February."""
+    (account,) = site.jobs.stored(KEYS[number], site.wall).accounts
+    months = (("2026-01", "2026-02"), ("2026-02", "2026-03"))
+    return [month_account(account, *month).joules for month in months]
+
+
+def test_a_job_over_the_edge_of_a_month_is_split_by_its_counter_there() -> None:
+    """It draws 700 W in the seconds before midnight and 300 W after it, between two samples."""
+    site = Recorded()
+    site.edge = site.wall + 64 * SECOND
+    site.jobs = by_months(site.edge)
+    site.run(62, 0.1)
+    begin = site.wall
+    site.send("n0", site.held(KEYS[1], 0, begin))
+    site.watts[0] = 700.0
+    site.run(2, 0.1)
+    site.watts[0] = 300.0
+    site.run(3, 0.1)
+    site.send("n0", site.held(KEYS[1], 0, begin, site.wall))
+    site.watts[0] = 100.0
+    site.run(60, 0.1)
+    assert in_months(site, 1) != pytest.approx([1400.0, 900.0], rel=0.1)
+    total = site.unheld() + (site.summary(1).energy_joules or 0.0)
+    site.answered()
+    assert site.summary(1).energy_from is EnergyFrom.COUNTERS
+    assert in_months(site, 1) == pytest.approx([1400.0, 900.0], rel=0.02)
+    assert site.unheld() + sum(in_months(site, 1)) == pytest.approx(total, abs=0.1)
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_a_month_that_began_while_no_aggregator_ran_has_its_part_of_a_job(stored: bool) -> None:
+    """Where nothing was stored at midnight the time tells."""
+    site = Recorded()
+    site.edge = site.wall + 600 * SECOND
+    site.run(61)
+    site.jobs = by_months(site.edge)
+    site.record(339)
+    begin, site.watts[0] = site.wall, 700.0
+    site.record(200)
+    site.watts[0] = 300.0
+    site.record(200)
+    end = site.wall
+    site.record(60)
+    if not stored:
+        for its in site.stored.values():
+            its[:] = [one for one in its if abs(one[0] - site.edge) > 60 * SECOND]
+    site.send("n0", site.held(KEYS[1], 0, begin, end))
+    site.run(40)
+    site.answered()
+    assert site.summary(1).energy_from is EnergyFrom.COUNTERS
+    found = [140_000.0, 60_000.0] if stored else [100_000.0, 100_000.0]
+    assert in_months(site, 1) == pytest.approx(found, rel=0.01)
+    again = by_months(site.edge)
+    again.restore([site.jobs.stored(KEYS[1], site.wall)])
+    site.jobs = again
+    site.run(40)
+    assert in_months(site, 1) == pytest.approx(found, rel=0.01)
+
+
+def test_the_counter_at_the_begin_of_a_month_is_looked_for_while_a_job_runs() -> None:
+    """When it ends weeks later, readings of each second are not kept any more."""
+    site = Recorded()
+    site.edge = site.wall + 120 * SECOND
+    site.jobs = by_months(site.edge)
+    site.run(61)
+    begin, site.watts[0] = site.wall, 700.0
+    site.send("n0", site.held(KEYS[1], 0, begin))
+    site.run(120)
+    site.answered()
+    assert site.edge in site.jobs.edges.known(site.uuid(0), [site.edge])
+
+
 def test_what_was_counted_outlives_the_aggregator() -> None:
     site = Recorded()
     site.run(61, 0.1)
@@ -263,6 +428,25 @@ def test_what_was_counted_outlives_the_aggregator() -> None:
     again = second.jobs.stored(KEYS[1], site.wall).summary
     assert again.energy_joules == pytest.approx(truth, rel=0.02)
     assert (again.energy_from, again.energy_coverage) == (EnergyFrom.COUNTERS, 1.0)
+
+
+def test_a_restart_goes_on_with_a_job_that_ended_and_was_not_counted(tmp_path: Path) -> None:
+    """Its node does not list it any more."""
+    site = Recorded()
+    site.run(61, 0.1)
+    truth = job_of(site, 1, 4.0, 700.0)
+    site.jobs.absorb([], [KEYS[1]])
+    store = EmbeddedStore(StoreConfig(), tmp_path)
+    store.write_jobs(site.jobs.due(site.now, site.wall))
+    site.jobs = JobService()
+    site.jobs.restore(store.open_jobs())
+    site.run(40, 0.1)
+    site.answered()
+    store.write_jobs(site.jobs.due(site.now, site.wall))
+    (stored,) = store.jobs_of([KEYS[1]])
+    assert stored.summary.energy_from is EnergyFrom.COUNTERS
+    assert stored.summary.energy_joules == pytest.approx(truth, rel=0.02)
+    assert store.open_jobs() == [], "it is counted"
 
 
 def times(*seconds: float) -> npt.NDArray[np.int64]:

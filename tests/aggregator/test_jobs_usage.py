@@ -11,10 +11,12 @@ import numpy as np
 import pytest
 
 from aggregator.config import StoreConfig
+from aggregator.jobs.edges import MOST_TRIES
 from aggregator.jobs.service import LOOK_SECONDS, JobService
 from aggregator.jobs.stored import JobQuery
 from aggregator.jobs.summary import quantile
 from aggregator.jobs.unheld import row_of
+from aggregator.jobs.usage import NO_MONTH, CountedMonth
 from aggregator.store.embedded import EmbeddedStore
 from api.jobs import JobPhase
 from telemetry.devices import Event
@@ -51,6 +53,8 @@ class Site:
     counters: bool = True
     traffic: dict[str, float] = field(default_factory=dict)
     """Bytes that each GPU moves in a second, by the counter that a slow reading of every 15 s has."""
+    edge: int = 0
+    """When February begins, ns since 1970; 0 where months are no matter."""
 
     def __post_init__(self) -> None:
         for number in range(self.nodes):
@@ -64,6 +68,13 @@ class Site:
     def wall(self) -> int:
         """ns since 1970."""
         return START + round((self.now - 1000.0) * SECOND)
+
+    @property
+    def month(self) -> CountedMonth:
+        """The present month, where a test has one begin."""
+        if not self.edge:
+            return NO_MONTH
+        return CountedMonth("2026-02", self.edge, "2026-01") if self.wall >= self.edge else CountedMonth("2026-01", 0, "2025-12")  # fmt: skip
 
     def uuid(self, row: int) -> str:
         """UUID of a row."""
@@ -102,7 +113,9 @@ class Site:
                 node.seen, node.sampled_at = self.now, self.wall
             if round(self.now * 10) % 50 == 0:
                 watts = dict.fromkeys(self.fleet.nodes, 1000.0)
-                for _ in self.jobs.steps(self.fleet, self.now, self.wall, watts, self.price):
+                for _ in self.jobs.steps(
+                    self.fleet, self.now, self.wall, watts, self.price, self.month
+                ):
                     pass
 
     def send(self, node: str, *allocations: Allocation, processes: tuple[GpuProcess, ...] = ()) -> None:  # fmt: skip
@@ -275,6 +288,13 @@ def test_a_shared_gpu_is_split_by_what_its_processes_use_else_equally() -> None:
     assert first / second == pytest.approx(3.0)
     assert energies["0", site.uuid(1)] == pytest.approx(energies["1", site.uuid(1)])
     assert all(each.shared for each in site.jobs.stored(KEYS[0], site.wall).summary.gpus)
+    summaries = [site.jobs.stored(key, site.wall).summary for key in KEYS[:2]]
+    seconds = summaries[0].gpus[0].held_seconds
+    hours = [each.gpu_hours for each in summaries]
+    assert hours == pytest.approx([1.25 * seconds / 3600, 0.75 * seconds / 3600])
+    assert sum(hours) == pytest.approx(2 * seconds / 3600), "of two GPUs"
+    assert [each.idle_gpu_hours for each in summaries] == pytest.approx(hours, rel=0.02)
+    assert summaries[0].coverage == pytest.approx(1.0, abs=0.05)
 
 
 def test_the_scheduler_s_holder_pays_for_a_gpu_that_another_uses() -> None:
@@ -380,7 +400,9 @@ def test_the_store_returns_what_was_written_and_finds_jobs(tmp_path: Path) -> No
     due = site.jobs.due(site.now, site.wall)
     store.write_jobs(due)
     store.write_jobs(due)
-    assert [each.record.job.key for each in store.open_jobs()] == [KEYS[1]]
+    assert {each.record.job.key for each in store.open_jobs()} == {KEYS[1], KEYS[2]}, (
+        "the second is still to be counted"
+    )
     assert store.jobs_of([KEYS[1]]) == [site.jobs.stored(KEYS[1], site.wall)]
     for query, wanted in {
         JobQuery(): {"1", "2"},
@@ -417,6 +439,22 @@ def test_a_job_that_left_memory_and_comes_again_is_the_same_row() -> None:
     assert later.due(site.now, site.wall) != []
 
 
+def test_a_task_of_an_array_and_a_part_of_a_heterogeneous_job_are_found_as_users_know_them(tmp_path: Path) -> None:  # fmt: skip
+    site = Site()
+    site.send("n0", site.held(KEYS[5], 0, site.wall), site.held(KEYS[13], 1, site.wall))
+    site.jobs.ledger.report(Job(key=KEYS[5], owner="Array/4_0"))
+    site.jobs.ledger.report(Job(key=KEYS[13], owner="Component/12+1"))
+    store = EmbeddedStore(StoreConfig(), tmp_path)
+    store.write_jobs([site.jobs.stored(key, site.wall) for key in (KEYS[5], KEYS[13])])
+    for name, wanted in {"4_0": ["5"], "12+1": ["13"], "5": ["5"], "4_1": [], "4_": [], "4": [], "+1": []}.items():  # fmt: skip
+        query = JobQuery(id=name)
+        assert [row.id for row in store.find_jobs(query)] == wanted, name
+        live = site.jobs.matching(query, site.wall)
+        assert [row.id for row in live] == wanted, name
+        assert all(query.matches(row) for row in live)
+    store.close()
+
+
 def test_jobs_that_ended_leave_memory_once_they_are_stored() -> None:
     site = Site()
     site.send("n0", site.held(KEYS[1], 0, site.wall, site.wall + SECOND))
@@ -426,6 +464,12 @@ def test_jobs_that_ended_leave_memory_once_they_are_stored() -> None:
     site.jobs.absorb([], [KEYS[1]])
     site.jobs.written(site.jobs.due(site.now, site.wall), site.now)
     site.jobs.forget_ended(site.now + LOOK_SECONDS, site.wall)
+    assert KEYS[1] in site.jobs.ledger.jobs, "its energy is not counted"
+    for search in range(MOST_TRIES):
+        for window in site.jobs.edges_due(site.wall + search * 3600 * SECOND):
+            site.jobs.note_edges(window, {})
+    site.jobs.written(site.jobs.due(site.now, site.wall), site.now)
+    site.jobs.forget_ended(site.now + 2 * LOOK_SECONDS, site.wall)
     assert not site.jobs.ledger.jobs
     assert site.jobs.meter.holders(site.uuid(0)) == ()
 

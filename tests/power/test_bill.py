@@ -25,7 +25,7 @@ from power.report.month_ledger import (
     merge_tree,
     profile_tree,
 )
-from power.report.months import month_at, month_named
+from power.report.months import month_at, month_named, months_between
 from power.site.config import BillConfig, SiteConfig
 from power.site.tariff import TariffRate
 from telemetry.errors import ConfigError
@@ -419,3 +419,15 @@ def test_a_profile_of_thousands_of_rows_has_exact_room_and_no_series_that_nobody
     some = np.full(2000, 1000.0)
     profile.add(rows, OCTOBER.start + 1.0, 1.0, some, some > 0, np.full(2000, math.nan))
     assert profile.nbytes == 2 * 2000 * 2980 * 4
+
+
+def test_the_months_of_a_time_begin_at_local_midnight() -> None:
+    zone = ZoneInfo("Europe/Berlin")
+    begin, end = (
+        int(datetime(2026, *day, tzinfo=zone).timestamp()) * 10**9 for day in ((10, 31), (12, 1))
+    )
+    november = int(datetime(2026, 11, 1, tzinfo=zone).timestamp()) * 10**9
+    assert list(months_between(begin, end, zone)) == ["2026-10", "2026-11"]
+    assert months_between(begin, end, zone)["2026-11"] == november == begin + 86400 * 10**9
+    assert list(months_between(begin, end + 1, zone)) == ["2026-10", "2026-11", "2026-12"]
+    assert list(months_between(november, november, zone)) == ["2026-11"]

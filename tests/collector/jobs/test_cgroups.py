@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from collector.jobs.cgroups import FORMS, CgroupOwner, owner_of
+from collector.jobs.cgroups import FORMS, CgroupOwner, claim_of, owner_of
 
 C = "4c1f" * 16
 """Id of a container."""
@@ -117,6 +117,32 @@ ROWS: list[tuple[str, CgroupOwner | None]] = [
 @pytest.mark.parametrize(("text", "owner"), ROWS, ids=[row[0][:70] for row in ROWS])
 def test_a_form_names_its_owner(text: str, owner: CgroupOwner | None) -> None:
     assert owner_of(f"{text}\n" if text else text) == owner
+
+
+OWN = "/user.slice/user-1000.slice/user@1000.service"
+ADA = CgroupOwner("user", uid=1000)
+FORGED: list[tuple[str, CgroupOwner, CgroupOwner | None]] = [
+    (f"0::{OWN}/slurm/uid_1001/job_40/step_0", ADA, slurm("40", "0", 1001)),
+    (f"4:cpuset:/\n1:name=systemd:{OWN}/slurm_n1/uid_1001/job_40", ADA, slurm("40", "", 1001)),
+    (f"0::{OWN}/app.slice/slurmstepd.scope/job_40/step_0/user", ADA, slurm("40", "0")),
+    ("0::/user.slice/user-1000.slice/session-3.scope/n1_slurmstepd.scope/job_40", ADA, slurm("40")),
+    (f"0::{OWN}/kubepods.slice/kubepods-pod{UNDER}.slice/crio-{C}.scope", BOX, pod()),
+    (f"0::/../../user.slice/user-1000.slice/user@1000.service/kubepods/pod{POD}/x", ADA, pod(container="")),
+    ("0::/system.slice/slurmstepd.scope/job_42/step_0/user/task_0/slurm/uid_1001/job_40", slurm("42", "0"), None),
+    ("0::/system.slice/slurmstepd.scope/job_42/step_0/user/slurmstepd.scope/job_40", slurm("42", "0"), None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "owner", "claimed"), FORGED, ids=[row[0][:70] for row in FORGED])
+def test_what_users_name_themselves_is_no_job_of_a_scheduler(
+    text: str, owner: CgroupOwner, claimed: CgroupOwner | None
+) -> None:
+    assert owner_of(f"{text}\n") == owner
+    assert claim_of(f"{text}\n") == claimed
+
+
+def test_nobody_else_claims_anything() -> None:
+    assert [text for text, _ in ROWS if claim_of(text) is not None] == []
 
 
 def test_each_form_has_rows_of_its_own() -> None:

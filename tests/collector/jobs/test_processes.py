@@ -134,6 +134,17 @@ def test_the_job_is_that_of_the_cgroup_else_of_the_user(
     )
 
 
+def test_a_process_in_a_cgroup_that_its_user_made_is_its_users_and_what_it_claims_is_told(tmp_path: Path) -> None:  # fmt: skip
+    forged = "0::/user.slice/user-1000.slice/user@1000.service/slurm/uid_1001/job_40/step_0\n"
+    passwd = tmp_path / "passwd"
+    passwd.write_text("ada:x:1000:1000::/home/ada:/bin/sh\n")
+    root = machine(tmp_path / "proc", p7=("train", 1000, 500, forged))
+    found = reader(root=root, passwd=passwd).find(listed(7))
+    (owner,) = found.owners.values()
+    assert owner.job == JobKey("user", "", "ada")
+    assert found.claim.startswith("PID 7 claims to be slurm 40")
+
+
 def test_the_server_of_mps_works_for_its_clients(tmp_path: Path) -> None:
     root = machine(tmp_path, p7=("nvidia-cuda-mps", 0, 5, "0::/\n"), p8=("python", 0, 5, "0::/\n"))
     found = reader(root=root).find(listed(7, 8))
