@@ -31,6 +31,8 @@ settings.register_profile("fuzz", deadline=None, max_examples=500)
 """`make search`: fresh seeds. What it finds becomes an `@example`, or a test of its own."""
 settings.load_profile("any machine")  # a busy machine or an unlucky seed is no failure
 
+FREEZE, UNFREEZE = gc.freeze, gc.unfreeze
+"""The functions themselves: `frozen_collection` puts others in their place."""
 SYSTEMS = ("bench", "endtoend", "faults")
 """Folders whose tests need minutes of real time or several servers: `make test-systems`."""
 
@@ -43,11 +45,9 @@ def pytest_collection() -> Generator[None, object, object]:
     try:
         return (yield)
     finally:
-        gc.freeze()
+        FREEZE()
         gc.enable()
-        atexit.register(
-            gc.unfreeze
-        )  # else libraries in C report what the end of Python leaves alone
+        atexit.register(UNFREEZE)  # else libraries in C report what the end of Python leaves alone
 
 
 LONGEST = frozenset(
@@ -102,6 +102,28 @@ def state_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def frozen_collection() -> Iterator[None]:
+    """Leave what was collected out of the garbage collector's passes until the end: an aggregator and a dashboard
+    that end in this process would give it back, and each that starts would walk half a million objects of tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gc, "freeze", lambda: None)
+        patch.setattr(gc, "unfreeze", lambda: None)
+        yield
+
+
+@pytest.fixture
+def thawed_heap(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A heap of which nothing is frozen, and what really freezes it, for one test."""
+    monkeypatch.setattr(gc, "freeze", FREEZE)
+    monkeypatch.setattr(gc, "unfreeze", UNFREEZE)
+    UNFREEZE()
+    yield
+    UNFREEZE()
+    gc.collect()
+    FREEZE()
 
 
 @pytest.fixture(scope="session", autouse=True)
