@@ -7,6 +7,8 @@ import atexit
 import gc
 import os
 import shutil
+import tomllib
+from collections import Counter
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ import pytest_timeout  # type: ignore[import-untyped]
 from hypothesis import settings
 
 from tests.brokers import Broker, Embedded, Mosquitto
+from tests.gate.built import BUILT
 from tests.kit.waiting import FACTOR
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -50,32 +53,24 @@ def pytest_collection() -> Generator[None, object, object]:
         atexit.register(UNFREEZE)  # else libraries in C report what the end of Python leaves alone
 
 
-LONGEST = frozenset(
-    {
-        "tests/alerts/test_planted.py",
-        "tests/cluster/test_try.py",
-        "tests/endtoend/test_counters.py",
-        "tests/endtoend/test_deploy_page.py",
-        "tests/endtoend/test_first_minutes.py",
-        "tests/endtoend/test_nodes_of_each_kind.py",
-        "tests/faults/test_circuit_faults.py",
-        "tests/faults/test_damaged_files.py",
-        "tests/faults/test_faults_in_alerts.py",
-        "tests/kilowatch/test_debian_package.py",
-        "tests/packaging/test_image.py",
-        "tests/packaging/test_role.py",
-        "tests/packaging/test_rpm.py",
-        "tests/packaging/test_wheel.py",
-        "tests/power/test_fit.py",
-    }
-)
-"""Files of the slow tier that take more than a minute."""
+LONG = 60.0
+"""Seconds of a file that begins before the others."""
+
+
+def long_files() -> set[str]:
+    """Return the files that take longer by the record, and those of packages, which a gate may have left out of it."""
+    record = tomllib.loads((ROOT / "tests/gate/seconds.toml").read_text(encoding="utf-8"))
+    seconds = Counter(record["files"])
+    for test, spent in record["heavy"].items():
+        seconds[test.partition("::")[0]] += spent
+    return {*BUILT, *(file for file, spent in seconds.items() if spent > LONG)}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark every test of such a folder as `systems`; `make test` leaves those out. Files that take minutes come
-    first, so that no worker begins with one when all others are done."""
-    items.sort(key=lambda item: item.path.relative_to(ROOT).as_posix() not in LONGEST)
+    """Mark every test of such a folder as `systems`; `make test` leaves those out. Files that take a minute
+    come first, so that no worker begins with one when all others are done."""
+    long = long_files()
+    items.sort(key=lambda item: item.path.relative_to(ROOT).as_posix() not in long)
     for item in items:
         if item.path.relative_to(ROOT / "tests").parts[0] in SYSTEMS:
             item.add_marker(pytest.mark.systems)
