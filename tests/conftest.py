@@ -7,6 +7,8 @@ import atexit
 import gc
 import os
 import shutil
+import tomllib
+from collections import Counter
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ import pytest_timeout  # type: ignore[import-untyped]
 from hypothesis import settings
 
 from tests.brokers import Broker, Embedded, Mosquitto
+from tests.gate.built import BUILT
 from tests.kit.waiting import FACTOR
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -31,6 +34,8 @@ settings.register_profile("fuzz", deadline=None, max_examples=500)
 """`make search`: fresh seeds. What it finds becomes an `@example`, or a test of its own."""
 settings.load_profile("any machine")  # a busy machine or an unlucky seed is no failure
 
+FREEZE, UNFREEZE = gc.freeze, gc.unfreeze
+"""The functions themselves: `frozen_collection` puts others in their place."""
 SYSTEMS = ("bench", "endtoend", "faults")
 """Folders whose tests need minutes of real time or several servers: `make test-systems`."""
 
@@ -43,39 +48,29 @@ def pytest_collection() -> Generator[None, object, object]:
     try:
         return (yield)
     finally:
-        gc.freeze()
+        FREEZE()
         gc.enable()
-        atexit.register(
-            gc.unfreeze
-        )  # else libraries in C report what the end of Python leaves alone
+        atexit.register(UNFREEZE)  # else libraries in C report what the end of Python leaves alone
 
 
-LONGEST = frozenset(
-    {
-        "tests/alerts/test_planted.py",
-        "tests/cluster/test_try.py",
-        "tests/endtoend/test_counters.py",
-        "tests/endtoend/test_deploy_page.py",
-        "tests/endtoend/test_first_minutes.py",
-        "tests/endtoend/test_nodes_of_each_kind.py",
-        "tests/faults/test_circuit_faults.py",
-        "tests/faults/test_damaged_files.py",
-        "tests/faults/test_faults_in_alerts.py",
-        "tests/kilowatch/test_debian_package.py",
-        "tests/packaging/test_image.py",
-        "tests/packaging/test_role.py",
-        "tests/packaging/test_rpm.py",
-        "tests/packaging/test_wheel.py",
-        "tests/power/test_fit.py",
-    }
-)
-"""Files of the slow tier that take more than a minute."""
+LONG = 60.0
+"""Seconds of a file that begins before the others."""
+
+
+def long_files() -> set[str]:
+    """Return the files that take longer by the record, and those of packages, which a gate may have left out of it."""
+    record = tomllib.loads((ROOT / "tests/gate/seconds.toml").read_text(encoding="utf-8"))
+    seconds = Counter(record["files"])
+    for test, spent in record["heavy"].items():
+        seconds[test.partition("::")[0]] += spent
+    return {*BUILT, *(file for file, spent in seconds.items() if spent > LONG)}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark every test of such a folder as `systems`; `make test` leaves those out. Files that take minutes come
-    first, so that no worker begins with one when all others are done."""
-    items.sort(key=lambda item: item.path.relative_to(ROOT).as_posix() not in LONGEST)
+    """Mark every test of such a folder as `systems`; `make test` leaves those out. Files that take a minute
+    come first, so that no worker begins with one when all others are done."""
+    long = long_files()
+    items.sort(key=lambda item: item.path.relative_to(ROOT).as_posix() not in long)
     for item in items:
         if item.path.relative_to(ROOT / "tests").parts[0] in SYSTEMS:
             item.add_marker(pytest.mark.systems)
@@ -102,6 +97,28 @@ def state_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def frozen_collection() -> Iterator[None]:
+    """Leave what was collected out of the garbage collector's passes until the end: an aggregator and a dashboard
+    that end in this process would give it back, and each that starts would walk half a million objects of tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gc, "freeze", lambda: None)
+        patch.setattr(gc, "unfreeze", lambda: None)
+        yield
+
+
+@pytest.fixture
+def thawed_heap(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A heap of which nothing is frozen, and what really freezes it, for one test."""
+    monkeypatch.setattr(gc, "freeze", FREEZE)
+    monkeypatch.setattr(gc, "unfreeze", UNFREEZE)
+    UNFREEZE()
+    yield
+    UNFREEZE()
+    gc.collect()
+    FREEZE()
 
 
 @pytest.fixture(scope="session", autouse=True)

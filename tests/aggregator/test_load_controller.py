@@ -264,20 +264,17 @@ def test_the_memory_limit_is_that_of_the_unit(
     assert memory_limit(proc, tmp_path / "fs") == limit
 
 
+@pytest.mark.usefixtures("thawed_heap")
 def test_what_a_grown_fleet_has_in_memory_is_no_work_for_the_collector() -> None:
     freezer = HeapFreezer()
-    gc.unfreeze()
-    try:
-        assert not freezer.update(50)
-        assert gc.get_freeze_count() == 0
-        assert freezer.update(1000)
-        frozen = gc.get_freeze_count()
-        assert frozen > 10_000
-        assert not freezer.update(1050), "a few more nodes are no reason"
-        assert freezer.update(1300)
-        assert gc.get_freeze_count() >= frozen
-    finally:
-        gc.unfreeze()
+    assert not freezer.update(50)
+    assert gc.get_freeze_count() == 0
+    assert freezer.update(1000)
+    frozen = gc.get_freeze_count()
+    assert frozen > 10_000
+    assert not freezer.update(1050), "a few more nodes are no reason"
+    assert freezer.update(1300)
+    assert gc.get_freeze_count() >= frozen
 
 
 def test_a_backlog_is_as_long_as_it_takes_to_read() -> None:
@@ -397,6 +394,7 @@ def test_few_frames_leave_the_last_value_for_a_while_and_then_tell_nothing() -> 
     assert Arrivals(20).play(20) is None
 
 
+@pytest.mark.usefixtures("thawed_heap")
 def test_a_full_collection_is_rare_while_an_aggregator_runs() -> None:
     before = gc.get_threshold()
     keep_heap()
@@ -406,3 +404,12 @@ def test_a_full_collection_is_rare_while_an_aggregator_runs() -> None:
     finally:
         release_heap()
     assert (gc.get_freeze_count(), gc.get_threshold()) == (0, before)
+
+
+def test_an_aggregator_that_ends_among_tests_leaves_them_out_of_collections() -> None:
+    """Else each that starts in this process would walk all tests that were collected: `tests/conftest.py`."""
+    before = gc.get_freeze_count()
+    assert before > 10_000
+    keep_heap()
+    release_heap()
+    assert gc.get_freeze_count() == before

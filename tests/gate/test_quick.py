@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT
+from tests.conftest import LONG, ROOT, long_files
+from tests.gate.built import BUILT
 from tests.gate.outcomes import Outcome
 from tests.gate.quick import BUDGET, FAR, HEAVY, LONGEST, Record, choose, load, of_slow_tier, write
 from tests.gate.reach import Tree
@@ -142,6 +143,14 @@ def test_the_record_of_this_project_is_one() -> None:
     record = load(ROOT / "tests/gate/seconds.toml")
     assert len(record.files) > 200
     assert min(record.heavy.values()) >= HEAVY
+
+
+def test_files_that_take_a_minute_begin_first() -> None:
+    """Also one whose single tests alone make it so, and none by a name that is gone."""
+    record, first = load(ROOT / "tests/gate/seconds.toml"), long_files()
+    assert first > {*BUILT, *(file for file, spent in record.files.items() if spent > LONG)}
+    assert [file for file in first if not (ROOT / file).is_file()] == []
+    assert len(first) < 60, "what is first if all are?"
 
 
 def test_the_slow_tier_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
