@@ -38,21 +38,19 @@ processor, a quarter of both was idle."""
 BESIDE = (
     "tests/power",
     "tests/alerts/test_planted.py",
-    "tests/alerts/test_scenes.py",
     "tests/alerts/test_fault_pairs.py",
 )
-"""What computes and waits for nobody: it runs beside the tier that needs the machine to itself, in a worker for each
-processor that gives way to it."""
+"""What computes in one process: it runs beside the tier that waits, which one busy processor of two does not hurt.
+As much as that tier takes: what is more runs with the shared one, on both processors."""
 ALONE = ("-m", "alone and not long")
 CLUSTER = "tests/cluster"
 """Where all of these are: to collect the other sixteen thousand takes six seconds, in which nothing else can run."""
 TIERS: tuple[dict[str, tuple[str, ...]], ...] = (
     {"shared": ("-n", str(WORKERS), "--dist", "loadfile", "--no-loadscope-reorder", "-m", "not alone",
                 *(f"--ignore={path}" for path in BESIDE))},
-    {"alone": (*ALONE, CLUSTER), "beside": ("-n", str(os.cpu_count() or 1), "-m", "not alone", *BESIDE)},
+    {"alone": (*ALONE, CLUSTER), "beside": ("-m", "not alone", *BESIDE)},
 )  # fmt: skip
 """One after another, those of a row at the same time: names with arguments of pytest."""
-GIVES_WAY = "beside"
 CALM_LOAD = 1.5
 SERIES = {"tests/cluster/test_rows.py": ALONE}
 """Files whose tests build on each other, with how their tier chooses them: all of a file are tried again."""
@@ -110,13 +108,9 @@ def _changed(base: str) -> set[str]:
     return beyond_imports(touched(base), lambda name: _printed("show", f"{begin}:{name}"), now)
 
 
-def run_pytest(
-    file: Path, arguments: tuple[str, ...], *, niced: bool = False, **environment: str
-) -> int:
+def run_pytest(file: Path, arguments: tuple[str, ...], **environment: str) -> int:
     """Run pytest, which appends outcomes to a file; return its exit status."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.gate.outcomes", *arguments]
-    if niced:
-        command = ["nice", "-n", "19", *command]
     return subprocess.call(command, env={**os.environ, FILE: str(file.resolve()), **environment})
 
 
@@ -133,7 +127,7 @@ def run_tier(name: str, arguments: tuple[str, ...]) -> tuple[list[Outcome], floa
     file = FOLDER / f"{name}.jsonl"
     file.unlink(missing_ok=True)
     began = time.monotonic()
-    code = run_pytest(file, arguments, niced=name == GIVES_WAY)
+    code = run_pytest(file, arguments)
     load, found = os.getloadavg()[0], read(file)
     print(f"gate: {name} tier took {(time.monotonic() - began) / 60:.1f} min", flush=True)
     failed = any(one.outcome == "failed" for one in found)
