@@ -38,7 +38,7 @@ _FOLLOWED = [
 
 @dataclass(frozen=True, slots=True)
 class _Tick:
-    """What the last tick knew. Arrays over machines, then over the nodes of that version of the fleet."""
+    """The fleet as the last tick knew it. Arrays over machines, then over the nodes of that version of the fleet."""
 
     at: float = -math.inf
     fleet: Fleet | None = None
@@ -50,7 +50,7 @@ class _Tick:
     modelled: Floats = field(default_factory=lambda: np.zeros(0))
     """1 where what is reported follows its GPUs."""
     own: Floats = field(default_factory=lambda: np.zeros(0))
-    """What each node's own meter read, watts."""
+    """Reading of each node's own meter, watts."""
     drawn: Floats = field(default_factory=lambda: np.zeros(0))
     """Watts of each node's GPUs."""
 

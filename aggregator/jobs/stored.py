@@ -31,7 +31,7 @@ class JobQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Jobs that are wanted; an empty text stands for any."""
 
     id: str = ""
-    """That of a job, or `4_0` and `12+1` as users of Slurm know a task of an array and a part of a heterogeneous job."""
+    """Id of a job, or `4_0` and `12+1` as users of Slurm know a task of an array and a part of a heterogeneous job."""
     user: str = ""
     account: str = ""
     node: str = ""

@@ -141,7 +141,7 @@ def note_sent(engine: DuckEngine, until: int) -> None:
 RUNNING = 2**62
 """End of a job that has none: later than any time that is asked for."""
 UNCOUNTED_NS = 3 * 86400 * 10**9
-"""For how long before the newest end a start looks for jobs whose energy is still to be counted: readings of each second are
+"""Time before the newest end in which a start looks for jobs whose energy is still to be counted: readings of each second are
 kept for days."""
 _WHOLE = "select row, record, body, accounts from jobs join job_summaries on key = job"
 

@@ -63,7 +63,7 @@ async def test_a_viewer_gets_the_rows_and_then_the_columns_it_asked_for() -> Non
 
 
 async def test_readings_bring_the_wall_of_their_instant() -> None:
-    """As the status has it: whoever shows both beside each other has them of one message."""
+    """The same as in the status: whoever shows both beside each other has them of one message."""
     view = await small_cluster()
     async with door(view) as client, await connect(client) as socket:
         for packed in (False, True):

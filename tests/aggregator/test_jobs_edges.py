@@ -351,7 +351,7 @@ def in_months(site: Recorded, number: int) -> list[float]:
 
 
 def test_a_job_over_the_edge_of_a_month_is_split_by_its_counter_there() -> None:
-    """It draws 700 W in the seconds before midnight and 300 W after it, between two samples."""
+    """The GPU draws 700 W in the seconds before midnight and 300 W after it, between two samples."""
     site = Recorded()
     site.edge = site.wall + 64 * SECOND
     site.jobs = by_months(site.edge)
@@ -404,7 +404,7 @@ def test_a_month_that_began_while_no_aggregator_ran_has_its_part_of_a_job(stored
 
 
 def test_the_counter_at_the_begin_of_a_month_is_looked_for_while_a_job_runs() -> None:
-    """When it ends weeks later, readings of each second are not kept any more."""
+    """Readings are gone by its end, weeks later: those of each second are not kept any more."""
     site = Recorded()
     site.edge = site.wall + 120 * SECOND
     site.jobs = by_months(site.edge)

@@ -54,7 +54,7 @@ class Site:
     traffic: dict[str, float] = field(default_factory=dict)
     """Bytes that each GPU moves in a second, by the counter that a slow reading of every 15 s has."""
     edge: int = 0
-    """When February begins, ns since 1970; 0 where months are no matter."""
+    """Begin of February, ns since 1970; 0 where months are no matter."""
 
     def __post_init__(self) -> None:
         for number in range(self.nodes):

@@ -407,7 +407,7 @@ def test_a_full_collection_is_rare_while_an_aggregator_runs() -> None:
 
 
 def test_an_aggregator_that_ends_among_tests_leaves_them_out_of_collections() -> None:
-    """Else each that starts in this process would walk all tests that were collected: `tests/conftest.py`."""
+    """Each that starts in this process would walk else all tests that were collected: `tests/conftest.py`."""
     before = gc.get_freeze_count()
     assert before > 10_000
     keep_heap()

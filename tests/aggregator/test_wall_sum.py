@@ -25,7 +25,7 @@ def tick(electrical: ElectricalService, room: Room) -> None:
 
 
 def played(electrical: ElectricalService, room: Room, **values: float) -> None:
-    """Let five seconds pass with these readings, and a tick in each."""
+    """Play five seconds with these readings, and a tick in each."""
     for _ in range(5):
         room.now += 1.0
         room.say("rig", node_uptime_seconds=1.0, **values)
@@ -71,7 +71,7 @@ def test_a_node_whose_gpus_are_not_read_yet_is_known_in_part(tmp_path: Path) -> 
 
 
 def test_a_meter_apart_from_the_node_says_its_age(tmp_path: Path) -> None:
-    """What it measures of the rise is known at the next tick only."""
+    """The rise is measured at the next tick only."""
     tree = copy.deepcopy(SITE) | {"meters": {"plug": {"type": "json", "topic": "plug", "on": "node:rig"}}}  # fmt: skip
     electrical, room = started(tmp_path, tree), Room("rig")
     bus = meters_of(electrical, room)

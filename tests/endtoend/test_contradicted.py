@@ -18,7 +18,7 @@ from tui.state.dashboard_state import DashboardState
 
 NODE = "dgx-00"
 GPUS = 650.0 + 610.0
-"""What both GPUs of a node of the cluster draw."""
+"""Power of both GPUs of a node of the cluster, watts."""
 
 
 @pytest.mark.parametrize("wall", [0.0, 120.0, 700.0, GPUS - 10, GPUS, GPUS + 10, 9_000.0])

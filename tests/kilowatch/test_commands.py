@@ -288,7 +288,7 @@ def test_a_collector_loads_nothing_that_it_does_not_use() -> None:
 
 
 def test_what_is_installed_to_run_is_light() -> None:
-    """Without the tools of development; the goal is 250 MB."""
+    """The goal is 250 MB, without the tools of development."""
     names = {"kilowatch"}
     for name in (left := list(names)):
         for line in metadata.requires(name) or ():

@@ -24,6 +24,7 @@ from telemetry.text.printable import PrintableFormatter
 from telemetry.text.service_log import JsonFormatter
 from telemetry.text.settings import read_toml
 from tests.kit.packages import PACKAGES
+from tests.kit.stranger import stranger
 
 
 def _nobody() -> tuple[str, int]:
@@ -37,21 +38,11 @@ def _refused() -> None:
 
 
 def _no_tls() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-
-        def answers() -> None:
-            peer, _ = server.accept()
-            with peer:
-                peer.recv(1000)
-                peer.sendall(b"220 this is no TLS\r\n")
-
-        thread = threading.Thread(target=answers)
-        thread.start()
-        try:
-            with socket.create_connection(server.getsockname()) as plain:
-                ssl.create_default_context().wrap_socket(plain, server_hostname="localhost")
-        finally:
-            thread.join()
+    with (
+        stranger(b"220 this is no TLS\r\n") as port,
+        socket.create_connection(("127.0.0.1", port)) as plain,
+    ):
+        ssl.create_default_context().wrap_socket(plain, server_hostname="localhost")
 
 
 async def _broker() -> None:

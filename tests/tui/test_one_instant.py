@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
+import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from api.columns import ColumnRows
 from api.fleet import FleetSummary, ModelSummary, StatusReply
@@ -23,7 +26,7 @@ WHO = GpuRows.of(ColumnRows(["a", "a"], [0, 1], ["A0", "A1"], ["H100", "H100"], 
 
 
 def state(power: Sequence[float | None], wall: StreamWall | None = None, *, at: float = 11.0) -> DashboardState:  # fmt: skip
-    """A status of second 10, of GPUs at 700 W and a wall of 1.8 kW; then readings of the GPUs."""
+    """Return a status of second 10, of GPUs at 700 W and a wall of 1.8 kW; then readings of the GPUs."""
     summary = FleetSummary(
         nodes={"online": 1}, models=[ModelSummary(gpus={"reporting": 2})], gpu_power_watts=1400.0, limited_power_watts=1400.0,
         limited_power_limit_watts=1400.0, temperature_max_celsius=70.0, utilization_mean_ratio=1.0, wall_power_known=1,
@@ -57,13 +60,29 @@ def test_the_header_sums_the_cards_below_it() -> None:
 
 @pytest.mark.parametrize("power", [[700.0, 700.0], [150.0, 170.0], [950.0, 950.0]])
 def test_a_wall_that_the_readings_do_not_bring_says_its_age(power: list[float]) -> None:
-    """By an older aggregator the wall is of the status, a second before."""
+    """An older aggregator tells it in the status alone, a second before."""
     text = shown(state(power))
     assert ("1.0 s older than the GPUs" in text) == (sum(power) > 1800.0)
 
 
+def test_gpus_are_counted_of_the_readings_that_are_summed() -> None:
+    """A status of the second before the first frames said "0/2 reporting" beside the power of both."""
+    found = state([150.0, 170.0])
+    assert found.status is not None
+    silent = ModelSummary(gpus={"silent": 1, "lost": 1})
+    status = replace(found.status, summary=replace(found.status.summary, models=[silent]))
+    assert "GPUs 2/2 reporting" in shown(dataclasses.replace(found, status=status))
+    one = state([150.0, None])
+    unread = dataclasses.replace(
+        one.gpus, columns={name: np.array([0.5, np.nan]) for name in one.gpus.columns}
+    )
+    assert "GPUs 1/2 reporting  ×1 lost" in shown(
+        dataclasses.replace(one, status=status, gpus=unread)
+    )
+
+
 def test_a_wall_below_the_gpus_of_its_instant_is_contradicted() -> None:
-    """Both stand there as they were read."""
+    """The readings stay as they are."""
     text = shown(state([700.0, 690.0], StreamWall(watts=900.0, nodes=1)))
     assert "GPU power 1.4/1.4 kW" in text
     assert "Wall 900 W (1/1 nodes, 1 metered, contradicted by the GPUs)" in text

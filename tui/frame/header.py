@@ -137,8 +137,7 @@ def _missing(state: DashboardState) -> list[Piece]:
 def _gpus(state: DashboardState, *, short: bool) -> list[Piece]:
     status = state.status
     assert status is not None  # noqa: S101 - checked by the caller
-    count = {kind: sum(model.gpus.get(kind, 0) for model in status.summary.models)
-             for kind in ("reporting", "silent", "lost")}  # fmt: skip
+    count = state.gpu_counts
     pieces: list[Piece] = [
         ("GPU " if short else "GPUs ", "dim"), (number(count["reporting"]), "strong"),
         (f"/{number(status.gpus)} ", "dim"),

@@ -96,6 +96,17 @@ class DashboardState(Documents):
         return summed(self.status.summary, self.gpus) if self._whole else self.status.summary
 
     @cached_property
+    def gpu_counts(self) -> dict[str, int]:
+        """GPUs that are `reporting`, `silent` and `lost`, counted where `summary` is summed."""
+        models = () if self.status is None else self.status.summary.models
+        count = {kind: sum(one.gpus.get(kind, 0) for one in models) for kind in ("reporting", "silent", "lost")}  # fmt: skip
+        if self._whole:
+            read = int(np.count_nonzero(self.gpus.reporting))
+            lost = min(count["lost"], len(self.gpus) - read)
+            count = {"reporting": read, "silent": len(self.gpus) - read - lost, "lost": lost}
+        return count
+
+    @cached_property
     def at_the_wall(self) -> WallSum:
         """The sum at the wall, of the instant of `summary` where the aggregator says so."""
         status, reported = self.status, self.gpus_wall
