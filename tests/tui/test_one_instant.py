@@ -15,6 +15,7 @@ from api.stream import StreamData, StreamWall
 from present.units import celsius, watts_of
 from tests.tui.test_lines import LIVE, NOW, line_text
 from tui.frame.header import header
+from tui.kit.text import CROSS
 from tui.map.cards import cards
 from tui.state.cluster_sums import SUMMED
 from tui.state.dashboard_state import AS_NEW, DashboardState
@@ -76,7 +77,7 @@ def test_gpus_are_counted_of_the_readings_that_are_summed() -> None:
     unread = dataclasses.replace(
         one.gpus, columns={name: np.array([0.5, np.nan]) for name in one.gpus.columns}
     )
-    assert "GPUs 1/2 reporting  ×1 lost" in shown(
+    assert f"GPUs 1/2 reporting  {CROSS}1 lost" in shown(
         dataclasses.replace(one, status=status, gpus=unread)
     )
 
