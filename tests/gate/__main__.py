@@ -22,7 +22,7 @@ from pathlib import Path
 
 import msgspec
 
-from tests.gate import built, quarantine
+from tests.gate import quarantine, unchanged
 from tests.gate.imports import beyond_imports
 from tests.gate.judge import Tally, file_of, refusals, tally, too_many
 from tests.gate.outcomes import FILE, Outcome, read
@@ -45,12 +45,14 @@ As much as that tier takes: what is more runs with the shared one, on both proce
 ALONE = ("-m", "alone and not long")
 CLUSTER = "tests/cluster"
 """Where all of these are: to collect the other sixteen thousand takes six seconds, in which nothing else can run."""
+SHARED = ("-n", str(WORKERS), "--dist", "loadfile", "--no-loadscope-reorder", "-m", "not alone")
 TIERS: tuple[dict[str, tuple[str, ...]], ...] = (
-    {"shared": ("-n", str(WORKERS), "--dist", "loadfile", "--no-loadscope-reorder", "-m", "not alone",
-                *(f"--ignore={path}" for path in BESIDE))},
+    {"shared": (*SHARED, *(f"--ignore={path}" for path in BESIDE))},
     {"alone": (*ALONE, CLUSTER), "beside": ("-m", "not alone", *BESIDE)},
-)  # fmt: skip
+)
 """One after another, those of a row at the same time: names with arguments of pytest."""
+TOGETHER: tuple[dict[str, tuple[str, ...]], ...] = ({"shared": SHARED},)
+"""The same where nothing needs the machine to itself."""
 CALM_LOAD = 1.5
 SERIES = {"tests/cluster/test_rows.py": ALONE}
 """Files whose tests build on each other, with how their tier chooses them: all of a file are tried again."""
@@ -211,12 +213,11 @@ def main(arguments: list[str] | None = None) -> int:
     if given.pytest:
         tiers = ({"given": tuple(given.pytest)},)
     else:
-        unchanged = built.left_out(git, given.base)
-        told += [
-            f"LEFT OUT {file}: nothing that it is built from has changed" for file in unchanged
-        ]
-        ignored = tuple(f"--ignore={file}" for file in unchanged)
-        tiers = tuple({name: (*chosen, *ignored) for name, chosen in row.items()} for row in TIERS)
+        left_out = unchanged.left_out(git, given.base)
+        told += [f"LEFT OUT {file}: nothing that it holds has changed" for file in left_out]
+        ignored = tuple(f"--ignore={file}" for file in left_out)
+        rows = TOGETHER if {*unchanged.MEMBERS.files} <= {*left_out} else TIERS
+        tiers = tuple({name: (*chosen, *ignored) for name, chosen in row.items()} for row in rows)
     found, load, bad = run_tiers(tiers)
     if checks is not None and checks.wait():
         print(CHECK_LOG.read_text(encoding="utf-8", errors="replace"))

@@ -10,6 +10,7 @@ Parts:
   early   all files with waits, which wake in the turn in which their condition comes true
   late    the same files, whose waits wake later
   order   all files in another order, and the tests within each
+  alone   what needs the machine to itself: the gate leaves it out where nothing that it holds has changed
   repeat  test files that changed within a day of the newest commit, twenty times, each time in another order
 
 A test in quarantine fails once its last day has passed. What failed is not tried again: each of these finds what
@@ -29,7 +30,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from tests.gate import quarantine, shuffle, wakes
-from tests.gate.__main__ import FOLDER, NO_TESTS, git, run_pytest
+from tests.gate.__main__ import ALONE, CLUSTER, FOLDER, NO_TESTS, git, run_pytest
 from tests.gate.judge import Tally, tally
 from tests.gate.outcomes import read
 from tests.gate.reach import Tree
@@ -42,7 +43,7 @@ EVERY = 5
 """Of so many repeats one has the files of the slow tier too: each takes minutes."""
 DAY = 86400
 """Seconds of history whose test files are repeated."""
-PARTS = ("speed", "search", "early", "late", "order", "repeat")
+PARTS = ("speed", "search", "early", "late", "order", "alone", "repeat")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +92,8 @@ def runs(part: str, chosen: Collection[str], seed: int, repeats: int) -> Iterato
                 yield Run(part, arguments, {wakes.WAKES: part})
         case "order":
             yield Run(f"order, seed {seed}", (*shuffled, *BOTH, *chosen), {shuffle.SEED: str(seed)})
+        case "alone":
+            yield Run("alone", ("-n", "0", *ALONE, *(chosen or (CLUSTER,))))
         case _:
             files = within(changed_lately(), chosen)
             for number in range(repeats if files else 0):

@@ -14,6 +14,7 @@ from tests.conftest import ROOT
 from tests.gate import quarantine
 from tests.gate.__main__ import CLUSTER, Flaky, main
 from tests.gate.judge import MOST_FAILED, MOST_FLAKY, file_of
+from tests.gate.unchanged import GROUPS, MEMBERS, Group
 from tests.kit.waiting import FACTOR
 
 GOOD = "def test_good():\n    assert True\n"
@@ -44,6 +45,7 @@ class Repository:
         (folder / "pytest.ini").write_text("[pytest]\ntimeout = 60\n")
 
     def write(self, name: str, text: str) -> None:
+        (self.folder / name).parent.mkdir(exist_ok=True)
         (self.folder / name).write_text(text)
 
     def git(self, *arguments: str) -> str:
@@ -269,9 +271,18 @@ def test_what_needs_the_machine_to_itself_is_where_its_tier_looks() -> None:
     files = [file for file in (ROOT / "tests").rglob("*.py") if mark in file.read_text("utf-8")]
     assert files
     assert all(file.is_relative_to(ROOT / CLUSTER) for file in files), files
+    named = {file.relative_to(ROOT).as_posix() for file in files}
+    assert named <= {*MEMBERS.files}, "left out together, no tier is left without a test"
 
 
-def test_what_takes_long_to_build_is_left_out_where_its_sources_did_not_change(
+def test_what_may_be_left_out_and_what_it_holds_are_there() -> None:
+    """A folder that moves must not take a campaign out of every gate."""
+    for group in GROUPS:
+        for name in (*group.files, *group.sources):
+            assert (ROOT / name).is_dir() if name.endswith("/") else (ROOT / name).is_file(), name
+
+
+def test_what_holds_a_few_files_is_left_out_where_these_did_not_change(
     repository: Repository, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Also in a clone of what is offered, whose main is the change itself: there a day of history is looked at."""
@@ -279,7 +290,7 @@ def test_what_takes_long_to_build_is_left_out_where_its_sources_did_not_change(
     monkeypatch.chdir(repository.folder)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setattr("tests.gate.__main__.TIERS", ({"shared": ("-n", "0")},))
-    monkeypatch.setattr("tests.gate.built.BUILT", ("test_long.py",))
+    monkeypatch.setattr("tests.gate.unchanged.GROUPS", (Group(("test_long.py",), ("ring/",)),))
     repository.write("test_long.py", BAD)
     repository.write("Makefile", "check:\n\ttrue\n")
     assert main(["--calm", "0"]) == 1, "without git nothing is known to be unchanged"
@@ -292,7 +303,10 @@ def test_what_takes_long_to_build_is_left_out_where_its_sources_did_not_change(
     repository.commit()
     capsys.readouterr()
     assert main(["--calm", "0", "--base", "main"]) == 0
-    assert "LEFT OUT test_long.py: nothing that it is built from" in capsys.readouterr().out
+    assert "LEFT OUT test_long.py: nothing that it holds" in capsys.readouterr().out
+    repository.write("ring/ring.py", "")
+    assert main(["--calm", "0", "--base", "main"]) == 1, "its source"
+    (repository.folder / "ring/ring.py").unlink()
     repository.write("pyproject.toml", "[tool.ruff]\nline-length = 90\n")
     assert main(["--calm", "0", "--base", "main"]) == 0, "no package is made by a linter"
     repository.write("pyproject.toml", "[project]\nname = 'other'\n")

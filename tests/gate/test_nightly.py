@@ -259,4 +259,4 @@ def test_what_costs_more_than_the_stored_commit_fails_the_night(
 def test_an_unknown_part_is_refused(checkout: Checkout) -> None:
     code, text = checkout.night("ordr")
     assert code == 2
-    assert "no part is called ordr: speed, search, early, late, order, repeat" in text
+    assert "no part is called ordr: speed, search, early, late, order, alone, repeat" in text
