@@ -18,6 +18,7 @@ from aggregator.settings.budgets import IngestBudgets
 from aggregator.settings.homeassistant import HomeAssistantConfig
 from aggregator.settings.influx import InfluxConfig
 from aggregator.settings.members import MembersConfig
+from aggregator.settings.otlp import OtlpConfig
 from aggregator.settings.process_series import ProcessSeriesConfig
 from aggregator.settings.remote_write import RemoteWriteConfig
 from aggregator.settings.slurm import SlurmAskConfig
@@ -218,6 +219,8 @@ class AggregatorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     alerts: AlertsConfig = AlertsConfig()
     remote_write: RemoteWriteConfig = RemoteWriteConfig()
     """Where to push what the metrics pages show, where nothing can scrape (docs/prometheus.md)."""
+    otlp: OtlpConfig = OtlpConfig()
+    """Where to push readings and events in OpenTelemetry's protocol (docs/otlp.md)."""
     process_series: ProcessSeriesConfig = ProcessSeriesConfig()
     """A series for each process on a GPU, on the metrics pages and in what is pushed (docs/prometheus.md)."""
     slurm: SlurmAskConfig = SlurmAskConfig()
@@ -279,6 +282,7 @@ class AggregatorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         self.budgets.check("aggregator.budgets")
         self.alerts.check()
         self.remote_write.check("aggregator.remote_write")
+        self.otlp.check("aggregator.otlp")
         self.process_series.check("aggregator.process_series")
         self.slurm.check("aggregator.slurm")
         self.homeassistant.check("homeassistant")

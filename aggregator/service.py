@@ -620,6 +620,10 @@ class Aggregator(SingleView):
             works["check of pages"] = PageCheck(self).run
         if config.remote_write.url:
             works["remote write"] = Pusher(self, config.remote_write).run
+        if config.otlp.url:
+            from aggregator.remote.otlp.exporter import Exporter  # noqa: PLC0415 - only where the settings want it
+
+            works["otlp"] = Exporter(self, config.otlp).run
         if config.slurm.enabled:
             poll = SlurmPoll(
                 config.slurm, self.impairments, self._hear_scheduler,

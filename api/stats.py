@@ -85,6 +85,12 @@ class Stats(msgspec.Struct):
     """Requests to it that failed, and are repeated."""
     remote_dropped: int = 0
     """Samples that no receiver will get: refused, or too many waited."""
+    otlp_sent: int = 0
+    """Points and log records that a receiver of OTLP has accepted."""
+    otlp_errors: int = 0
+    """Requests to it that failed, and are repeated."""
+    otlp_dropped: int = 0
+    """Points and log records that it will not get: refused, or too many waited."""
     store_ok: bool = True
     flush: Timing = msgspec.field(default_factory=Timing)
     """Batch to fleet matrix."""

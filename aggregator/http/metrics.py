@@ -108,6 +108,12 @@ _COUNTERS = {
         "remote_write_dropped",
         "Samples of remote write that were refused or waited too long.",
     ),
+    "otlp_sent": ("otlp_sent", "Points and log records that a receiver of OTLP accepted."),
+    "otlp_errors": ("otlp_errors", "Requests of OTLP that failed and are repeated."),
+    "otlp_dropped": (
+        "otlp_dropped",
+        "Points and log records of OTLP that were refused or waited too long.",
+    ),
 }
 
 

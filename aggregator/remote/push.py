@@ -7,9 +7,7 @@ import asyncio
 import logging
 import re
 import struct
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import chain
 
 import aiohttp
@@ -20,6 +18,7 @@ from aggregator.http.node_metrics import snapshots_of
 from aggregator.http.rule_input_metrics import RuleInputMetrics
 from aggregator.http.summary import Summarizer
 from aggregator.remote.encode import STALE, labels_key, name_key, samples, snappy
+from aggregator.remote.receiver import Receiver
 from aggregator.settings.remote_write import RemoteWriteConfig
 from aggregator.view import AggregatorView, parts_of
 from telemetry.runtime.http_outcome import HttpOutcome, outcome_of
@@ -147,14 +146,14 @@ def _cells_of(group: Family | DeviceLabels) -> Iterator[tuple[str, str, float]]:
                 yield PREFIX + name, fragment, value
 
 
-@dataclass(slots=True)
 class Pusher:
-    """The queue of one receiver, and whether it accepts data."""
+    """The push to one receiver; `run` it once."""
 
-    view: AggregatorView
-    config: RemoteWriteConfig
-    _waiting: deque[tuple[bytes, int]] = field(default_factory=deque)
-    _accepted: bool = True
+    def __init__(self, view: AggregatorView, config: RemoteWriteConfig) -> None:
+        self.view, self.config = view, config
+        self._receiver = Receiver[tuple[bytes, int]](
+            log, f"remote write: {config.url}", config.waiting, lambda _: 1
+        )
 
     async def run(self) -> None:
         """Push until cancelled."""
@@ -165,20 +164,16 @@ class Pusher:
             while True:
                 at, snapshots = self.view.wall() // 1_000_000, await gatherer.snapshots()
                 for request in await asyncio.to_thread(gatherer.requests, snapshots, at):
-                    self._queue(request)
+                    for _, count in self._receiver.add(request):
+                        self.view.stats.remote_dropped += count
                 await self._send(session)
                 await asyncio.sleep(self.config.every_seconds)
-
-    def _queue(self, request: tuple[bytes, int]) -> None:
-        if len(self._waiting) >= self.config.waiting:
-            self.view.stats.remote_dropped += self._waiting.popleft()[1]
-        self._waiting.append(request)
 
     async def _send(self, session: aiohttp.ClientSession) -> None:
         """Send the queue, the oldest first, until a request is to be retried."""
         stats = self.view.stats
-        while self._waiting:
-            body, count = self._waiting[0]
+        while (request := self._receiver.first) is not None:
+            body, count = request
             try:
                 async with session.post(self.config.url, data=body) as answer:
                     status, text = answer.status, (await answer.text())[:200]
@@ -187,20 +182,12 @@ class Pusher:
             outcome = outcome_of(status) if status else HttpOutcome.RETRY
             if outcome is HttpOutcome.RETRY:
                 stats.remote_errors += 1
-                self._log_change(False, text)
+                self._receiver.refuses(text)
                 return
-            self._waiting.popleft()
+            self._receiver.pop()
             if outcome is HttpOutcome.DELIVERED:
                 stats.remote_samples += count
-                self._log_change(True, "")
+                self._receiver.accepts()
             else:  # it would be refused again
                 stats.remote_dropped += count
-                self._log_change(False, f"{status} {text}")
-
-    def _log_change(self, accepted: bool, text: str) -> None:
-        if accepted != self._accepted:
-            self._accepted = accepted
-            if accepted:
-                log.info("remote write: %s accepts samples again", self.config.url)
-            else:
-                log.warning("remote write: %s does not accept samples: %s", self.config.url, text)
+                self._receiver.refuses(f"{status} {text}")

@@ -24,6 +24,7 @@ import pytest
 from bench import wire
 from deploy.stack.servers import DEPLOY, PORTS, Stack, missing
 from telemetry.files import local_token
+from tests.aggregator.otlp_receiver import Otlp, by_grpc
 from tests.brokers import free_port
 from tests.grafana.dashboards import influx_queries, queries
 from tests.influxes import Reply, Request, Scripted
@@ -35,6 +36,10 @@ FAULTS = "xid79@dgx-02/3+4s,power_brake@dgx-01+8s:600s,node_loss@dgx-02+14s:600s
 POWER = """
 [aggregator.remote_write]
 url = "{hook}/write"
+every_seconds = 2
+[aggregator.otlp]
+url = "{otlp}"
+protocol = "grpc"
 every_seconds = 2
 [alerts.channels.hook]
 type = "webhook"
@@ -90,8 +95,8 @@ def ask(url: str, **query: str) -> Any:
 class Asked:
     """The servers of a stack, as a client sees them."""
 
-    def __init__(self, url: Callable[[str], str]) -> None:
-        self.url = url
+    def __init__(self, url: Callable[[str], str], otlp: Otlp) -> None:
+        self.url, self.otlp = url, otlp
 
     def prometheus(self, expr: str) -> list[Any]:
         """Series of an instant query; an error is one of ours."""
@@ -153,15 +158,19 @@ class Asked:
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asked]:
     """A running stack whose machines have faults and whose circuits are too small."""
+    with by_grpc() as otlp:
+        yield from _running(tmp_path_factory.mktemp("stack"), otlp)
+
+
+def _running(folder: Path, otlp: Otlp) -> Iterator[Asked]:
     hook = Scripted(take)
     shipped = (DEPLOY / "stack" / "kilowatch.toml").read_text()
-    text = shipped[: shipped.index("[power]")] + POWER.format(hook=hook.url)
+    text = shipped[: shipped.index("[power]")] + POWER.format(hook=hook.url, otlp=otlp.url)
     ports = {name: free_port() for name in PORTS}
-    folder = tmp_path_factory.mktemp("stack")
     running = Stack(folder, ports, "1s", FAULTS, {"kilowatch.toml": text})
     try:
         running.start()
-        yield Asked(running.url)
+        yield Asked(running.url, otlp)
         running.check()
     except BaseException:
         for log in folder.glob("*.log"):
@@ -265,6 +274,17 @@ def test_the_aggregator_pushes_where_it_is_told_to(stack: Asked) -> None:
     assert stack.prometheus("kilowatch_aggregator_remote_write_dropped_total == 0")
 
 
+def test_readings_and_events_arrive_by_otlp(stack: Asked) -> None:
+    """From the aggregator as it is shipped, at a gRPC server of the official service."""
+    wait_until(lambda: any(each.name == "kilowatch.xid" for each in stack.otlp.records), "the XID")
+    watts = {each.node for each in stack.otlp.points if each.name == "hw.power" and each.value > 0}
+    assert watts == {"dgx-01", "dgx-02"}
+    [xid] = [each for each in stack.otlp.records if each.name == "kilowatch.xid"]
+    assert (xid.node, xid.attributes["kilowatch.xid"]) == ("dgx-02", 79)
+    wait_until(lambda: stack.prometheus("kilowatch_aggregator_otlp_sent_total > 1000"), "its count")
+    assert stack.prometheus("kilowatch_aggregator_otlp_dropped_total == 0")
+
+
 def test_nodes_are_targets_with_up_and_instance(stack: Asked) -> None:
     found = stack.prometheus('up{job="kilowatch"}')
     assert {each["metric"]["instance"] for each in found} == {"dgx-01", "dgx-02"}
@@ -293,7 +313,7 @@ def test_the_command_of_the_docs_brings_up_the_same_and_ends_it(tmp_path: Path) 
         }
         found = {name: match[1] for name, match in ports.items() if match}
         assert set(found) == set(ports), said
-        asked = Asked(lambda name: f"http://127.0.0.1:{found[name]}")
+        asked = Asked(lambda name: f"http://127.0.0.1:{found[name]}", Otlp())
         series = "kilowatch_gpu_power_watts"
         wait_until(lambda: len(asked.prometheus(series)) >= 15, "GPUs in Prometheus")
         each = 'SELECT last("gpu_power_watts") FROM "gpu" GROUP BY "uuid"'
