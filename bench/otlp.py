@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from aggregator.remote.otlp.gather import Gatherer
+from aggregator.remote.otlp.gather import OtlpGatherer
 from aggregator.remote.otlp.names import exported
 from aggregator.remote.otlp.transport import compressed
 from aggregator.settings.otlp import OtlpConfig
@@ -65,7 +65,7 @@ async def measure(gpus: int) -> dict[str, Any]:
     fleet = LiveFleet(gpus // GPUS)
     await fleet.beat()
     chance = np.random.default_rng(7)
-    gatherer = Gatherer(fleet, exported(()))
+    gatherer = OtlpGatherer(fleet, exported(()))
     spent: list[tuple[float, float, float]] = []
     bodies, count, packed = [], 0, 0
     for _ in range(ROUNDS + 1):

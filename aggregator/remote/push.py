@@ -18,7 +18,7 @@ from aggregator.http.node_metrics import snapshots_of
 from aggregator.http.rule_input_metrics import RuleInputMetrics
 from aggregator.http.summary import Summarizer
 from aggregator.remote.encode import STALE, labels_key, name_key, samples, snappy
-from aggregator.remote.receiver import Receiver
+from aggregator.remote.recipient import Recipient
 from aggregator.settings.remote_write import RemoteWriteConfig
 from aggregator.view import AggregatorView, parts_of
 from telemetry.runtime.http_outcome import HttpOutcome, outcome_of
@@ -151,7 +151,7 @@ class Pusher:
 
     def __init__(self, view: AggregatorView, config: RemoteWriteConfig) -> None:
         self.view, self.config = view, config
-        self._receiver = Receiver[tuple[bytes, int]](
+        self._receiver = Recipient[tuple[bytes, int]](
             log, f"remote write: {config.url}", config.waiting, lambda _: 1
         )
 

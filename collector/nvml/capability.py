@@ -8,6 +8,7 @@ a gap, and is no longer read.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from telemetry.catalogue import BY_NAME
 from telemetry.catalogue.nvml import EACH_LINK, Call, Field, Gpm, NvmlReader
@@ -85,7 +86,10 @@ class Cell:
     def factor(self) -> float | None:
         """Return the scale, where a reading is just the driver's number times a scale."""
         origin, name = self.origin, self.metric.name
-        plain = not (isinstance(origin, Call) and (origin.mask or origin.shift is not None))
+        plain = not (
+            isinstance(origin, Call)
+            and (origin.mask or origin.shift is not None or origin.first_bit)
+        )
         if origin is None or not plain or name in UNKNOWN_VALUES or name.endswith("_ber"):
             return None
         return origin.scale
@@ -98,6 +102,8 @@ class Cell:
         absent = GAP[Gap.NOT_SUPPORTED]
         if name.endswith("_ber"):
             return bit_error_rate
+        if isinstance(origin, Call) and origin.first_bit:
+            return first_bit
         if isinstance(origin, Call) and origin.shift is not None:
             mask, shift = origin.mask, origin.shift
             if name.startswith("gpu_fabric_") and self.metric.unit is Unit.FLAG:
@@ -111,6 +117,17 @@ class Cell:
         if unknown:
             return lambda raw: absent if raw in unknown else raw * scale
         return lambda raw: raw * scale
+
+
+NO_BIT = 255.0
+
+
+def first_bit(words: Any) -> float:
+    """Return the number of the lowest bit that is set in an array of words of 32 bits; `NO_BIT` for none."""
+    for place, word in enumerate(words):
+        if word:
+            return float(32 * place + (word & -word).bit_length() - 1)
+    return NO_BIT
 
 
 def bit_error_rate(raw: float) -> float:

@@ -8,7 +8,7 @@ its arguments, and one getter reads a number from the result.
 from __future__ import annotations
 
 from collections.abc import Callable
-from ctypes import byref, c_uint, c_ulonglong
+from ctypes import Array, byref, c_uint, c_ulonglong
 from functools import partial
 from typing import Any
 
@@ -50,8 +50,16 @@ class Query:
         result = self._attempts[0].result
         if isinstance(pick, int):
             return _getter(result[pick], "value"), result[pick]
-        name = pick or "value"
-        return (_getter(result, name), result) if hasattr(result, name) else None
+        *outer, name = (pick or "value").split(".")
+        for each in outer:
+            result = getattr(result, each)
+        if not hasattr(result, name):
+            return None
+        get = _getter(result, name)
+        if isinstance(getattr(result, name), Array):
+            words: Any = get  # `first_bit` takes them all
+            return (lambda its: tuple(words(its))), result  # type: ignore[return-value]
+        return get, result
 
 
 class Processes(Query):
@@ -107,6 +115,13 @@ _STRUCTS: dict[str, tuple[tuple[str, str, str | None], ...]] = {
         ("nvmlDeviceGetGpuFabricInfoV", "c_nvmlGpuFabricInfo_v3_t", None),
         ("nvmlDeviceGetGpuFabricInfoV", "c_nvmlGpuFabricInfo_v2_t", None),
         ("nvmlDeviceGetGpuFabricInfo", "c_nvmlGpuFabricInfo_t", None),
+    ),
+    "nvmlDeviceWorkloadPowerProfileGetCurrentProfiles": (
+        (
+            "nvmlDeviceWorkloadPowerProfileGetCurrentProfiles",
+            "c_nvmlWorkloadPowerProfileCurrentProfiles_v1_t",
+            None,
+        ),
     ),
     "nvmlDeviceGetMarginTemperature": (
         (

@@ -233,6 +233,13 @@ METRICS = (
         sources={"nvml": (Field(139, _KIBI, ALL_LINKS),)},
     ),
     Metric(
+        name="gpu_c2c_links",
+        unit=Unit.COUNT,
+        lane=Lane.SLOW,
+        help="NVLink-C2C links to the CPU of the same module (GH200, GB200).",
+        sources={"nvml": (Field(170),)},
+    ),
+    Metric(
         name="gpu_nvlink_crc_data_errors_total",
         unit=Unit.COUNT,
         kind=Kind.COUNTER,
@@ -254,6 +261,8 @@ METRICS = (
             ("pcie", "receive", 21, "received over PCIe"),
             ("nvlink", "transmit", 61, "sent over all its NVLinks"),
             ("nvlink", "receive", 60, "received over all its NVLinks"),
+            ("c2c", "transmit", 100, "sent to its CPU over NVLink-C2C"),
+            ("c2c", "receive", 101, "received from its CPU over NVLink-C2C"),
         )
     ),
     Metric(

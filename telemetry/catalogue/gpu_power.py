@@ -7,6 +7,15 @@ from telemetry.catalogue.nvml import Call, Field
 from telemetry.metric import Kind, Lane, Metric, Unit
 
 _MILLI, _MICRO = 1e-3, 1e-6
+_NANO, _PERCENT = 1e-9, 0.01
+_PROFILES = (
+    (0, "Max-P"), (1, "Max-Q"), (2, "compute"), (3, "memory bound"), (4, "network"), (5, "balanced"),
+    (6, "LLM inference"), (7, "LLM training"), (8, "RBM"), (9, "DCPCIe"), (10, "HMMA sparse"), (11, "HMMA dense"),
+    (12, "sync balanced"), (13, "HPC"), (14, "MIG"), (15, "Max-Q 1"), (16, "network bound"), (17, "high-throughput inference"),
+    (18, "medium-throughput inference"), (19, "low-latency inference"), (20, "training"), (21, "inference"), (22, "Max-Q 2"),
+    (23, "Max-Q 3"), (24, "low-priority background"), (255, "none"),
+)  # fmt: skip
+"""Of nvml.h: NVML_POWER_PROFILE_..."""
 _MODULE, _MEMORY = 1, 2  # power scopes of fields 185 to 192
 _CEILING = "gpu_power_readings/gpu_ceiling_power_limit"  # where driver 610 moved the limits to
 
@@ -367,5 +376,73 @@ METRICS = (
                 "temperature/gpu_max_operating_t_limit_temp_specification",
             ),
         },
+    ),
+    Metric(
+        name="gpu_power_smoothing_enabled",
+        unit=Unit.FLAG,
+        lane=Lane.SLOW,
+        help="Whether power smoothing is on (Blackwell): the GPU then holds its power between a floor and a ceiling while the load "
+        "falls and rises.",
+        sources={"nvml": (Field(251),)},
+    ),
+    Metric(
+        name="gpu_power_smoothing_floor_watts",
+        unit=Unit.WATTS,
+        lane=Lane.SLOW,
+        help="Floor that power smoothing applies: an idle GPU may draw as much.",
+        sources={"nvml": (Field(255),)},
+    ),
+    Metric(
+        name="gpu_power_smoothing_ceiling_watts",
+        unit=Unit.WATTS,
+        lane=Lane.SLOW,
+        help="Ceiling that power smoothing applies.",
+        sources={"nvml": (Field(254),)},
+    ),
+    Metric(
+        name="gpu_power_smoothing_profile",
+        unit=Unit.COUNT,
+        lane=Lane.SLOW,
+        help="Number of the preset profile of power smoothing in use.",
+        sources={"nvml": (Field(264),)},
+    ),
+    Metric(
+        name="gpu_power_smoothing_lifetime_ratio",
+        unit=Unit.RATIO,
+        lane=Lane.SLOW,
+        help="Lifetime that is left of the circuits that burn power while it is smoothed.",
+        sources={"nvml": (Field(258, _PERCENT),)},
+        span=(0, 1),
+    ),
+    Metric(
+        name="gpu_power_smoothing_limited_seconds_total",
+        unit=Unit.SECONDS,
+        kind=Kind.COUNTER,
+        lane=Lane.SLOW,
+        help="Time for which power smoothing limited the GPU.",
+        sources={"nvml": (Field(309, _NANO),)},
+    ),
+    Metric(
+        name="gpu_edpp_multiplier_ratio",
+        unit=Unit.RATIO,
+        lane=Lane.SLOW,
+        help="Multiplier of the peak current for which the board is designed (EDPp): below 1 the GPU is held to less.",
+        sources={"nvml": (Field(274, _PERCENT),)},
+    ),
+    Metric(
+        name="gpu_workload_power_profile",
+        unit=Unit.STATE,
+        lane=Lane.SLOW,
+        help="Workload power profile in force; the one with the lowest number where there are several. It moves limits and clocks.",
+        sources={
+            "nvml": (
+                Call(
+                    "nvmlDeviceWorkloadPowerProfileGetCurrentProfiles",
+                    pick="enforcedProfilesMask.mask",
+                    first_bit=True,
+                ),
+            )
+        },
+        states=_PROFILES,
     ),
 )

@@ -98,6 +98,11 @@ METRICS = (
     _count("transmit_discards", "Packets thrown away before sending (Blackwell).", 212),
     _count("effective_errors", "Errors left after correction (Blackwell).", 219),
     _count("symbol_errors", "Symbol errors (Blackwell).", 221),
+    _count(
+        "fec_last_bin",
+        "Last bin of the history of error correction: what came as near to being lost as can be corrected (Blackwell).",
+        250,
+    ),
     _ber("effective", 220, "Bit error rate left after correction (Blackwell)"),
     _ber("symbol", 222, "Symbol error rate (Blackwell)"),
 )

@@ -23,10 +23,12 @@ class Call:
     scale: float = 1.0
     args: tuple[int, ...] = ()
     pick: str | int | None = None
-    """Attribute of the answer, or its index when it is a tuple."""
+    """Attribute of the answer, with dots that of an attribute, or its index when it is a tuple."""
     mask: int = 0
     """Bits to keep; the reading is 1 if any is set, unless `shift` is set: then it is the number at that bit."""
     shift: int | None = None
+    first_bit: bool = False
+    """Whether the answer is an array of words, and the reading the number of its lowest bit that is set: 255 for none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -141,7 +141,7 @@ def by_http() -> Iterator[Otlp]:
         server.close()
 
 
-class _Metrics(metrics_service_pb2_grpc.MetricsServiceServicer):  # type: ignore[misc]
+class _Metrics(metrics_service_pb2_grpc.MetricsServiceServicer):
     def __init__(self, receiver: Otlp) -> None:
         self._receiver = receiver
 
@@ -151,7 +151,7 @@ class _Metrics(metrics_service_pb2_grpc.MetricsServiceServicer):  # type: ignore
         return self._receiver.partly(ExportMetricsServiceResponse())
 
 
-class _Logs(logs_service_pb2_grpc.LogsServiceServicer):  # type: ignore[misc]
+class _Logs(logs_service_pb2_grpc.LogsServiceServicer):
     def __init__(self, receiver: Otlp) -> None:
         self._receiver = receiver
 
@@ -173,8 +173,10 @@ def by_grpc() -> Iterator[Otlp]:
     """Receive by gRPC, with the limits of the usual server."""
     receiver = Otlp()
     server = grpc.server(ThreadPoolExecutor(2))
-    metrics_service_pb2_grpc.add_MetricsServiceServicer_to_server(_Metrics(receiver), server)
-    logs_service_pb2_grpc.add_LogsServiceServicer_to_server(_Logs(receiver), server)
+    metrics_rpc: Any = metrics_service_pb2_grpc
+    logs_rpc: Any = logs_service_pb2_grpc
+    metrics_rpc.add_MetricsServiceServicer_to_server(_Metrics(receiver), server)
+    logs_rpc.add_LogsServiceServicer_to_server(_Logs(receiver), server)
     receiver.url = f"http://127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
     server.start()
     try:

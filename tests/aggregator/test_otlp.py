@@ -19,8 +19,8 @@ from opentelemetry.semconv._incubating.metrics import hw_metrics
 
 from aggregator.config import AggregatorConfig
 from aggregator.remote.otlp.exporter import Exporter
-from aggregator.remote.otlp.gather import MOST_BYTES, Gatherer
-from aggregator.remote.otlp.names import CONVENTIONS, PREFIX, UP, Shape, exported
+from aggregator.remote.otlp.gather import MOST_BYTES, OtlpGatherer
+from aggregator.remote.otlp.names import CONVENTIONS, PREFIX, UP, OtlpShape, exported
 from aggregator.remote.otlp.wire import attributes, refused, requests
 from aggregator.settings.otlp import OtlpConfig, OtlpProtocol
 from telemetry.catalogue import BY_NAME
@@ -63,7 +63,7 @@ def test_names_units_and_shapes_are_those_of_the_conventions() -> None:
     for row in CONVENTIONS:
         assert (row.name, row.unit, row.shape.value) == known.get(row.name), row
         metric = BY_NAME[row.metric]
-        assert (metric.kind is Kind.COUNTER) == (row.shape is Shape.COUNTER), row
+        assert (metric.kind is Kind.COUNTER) == (row.shape is OtlpShape.COUNTER), row
 
 
 def test_the_page_has_all_that_is_sent() -> None:
@@ -78,7 +78,7 @@ def test_the_page_has_all_that_is_sent() -> None:
         ]  # fmt: skip
 
 
-def sent(gatherer: Gatherer) -> list[Point]:
+def sent(gatherer: OtlpGatherer) -> list[Point]:
     """Return what a push has of a view's readings."""
     readings = asyncio.run(gatherer.readings())
     found = gatherer.metrics(readings)
@@ -90,7 +90,7 @@ def test_every_reading_is_sent_once_and_none_that_is_absent() -> None:
     """Held against the fleet, reading by reading."""
     view = asyncio.run(small_cluster())
     rows = exported(["gpu_*", "link_*", "node_*"])
-    found = sent(Gatherer(view, rows))
+    found = sent(OtlpGatherer(view, rows))
     there = {
         (point.node, point.name, tuple(sorted(point.attributes.items()))): point.value
         for point in found
@@ -122,20 +122,20 @@ def test_of_a_node_that_is_silent_nothing_is_sent_but_that_it_is() -> None:
     view = asyncio.run(small_cluster())
     view.monotonic += 1
     view.fleet.nodes["n2"].online = False
-    found = sent(Gatherer(view, CONVENTIONS))
+    found = sent(OtlpGatherer(view, CONVENTIONS))
     assert [point.value for point in found if point.node == "n2"] == [0]
     up = {point.node: point.value for point in found if point.name == UP.name}
     assert up == {"n1": 1, "n2": 0}
     view.monotonic += 60
     view.fleet.nodes["n1"].seen = view.now()
-    assert [point.name for point in sent(Gatherer(view, CONVENTIONS)) if point.node == "n1"] == [
-        UP.name
-    ], "stale readings are none"
+    assert [
+        point.name for point in sent(OtlpGatherer(view, CONVENTIONS)) if point.node == "n1"
+    ] == [UP.name], "stale readings are none"
 
 
 def test_a_counter_that_falls_begins_anew() -> None:
     view = asyncio.run(small_cluster())
-    gatherer = Gatherer(view, CONVENTIONS)
+    gatherer = OtlpGatherer(view, CONVENTIONS)
 
     def energy(node: str) -> Point:
         return next(p for p in sent(gatherer) if p.name == "hw.energy" and p.node == node)
@@ -176,7 +176,7 @@ def test_parts_of_gpus_and_ports_are_devices_too() -> None:
             matrix.seen[rows] = now
     found = {
         (point.name, point.attributes["hw.id"]): point
-        for point in sent(Gatherer(view, CONVENTIONS))
+        for point in sent(OtlpGatherer(view, CONVENTIONS))
         if point.name != UP.name
     }
     usage = found["hw.gpu.memory.usage", "MIG-1"]
@@ -204,7 +204,7 @@ def test_what_a_setting_names_is_sent_besides() -> None:
 
 def test_a_node_that_can_not_be_written_costs_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     view = asyncio.run(small_cluster())
-    gatherer = Gatherer(view, CONVENTIONS)
+    gatherer = OtlpGatherer(view, CONVENTIONS)
     whole = gatherer._state
 
     def broken(its: Any) -> Any:
@@ -382,7 +382,7 @@ def test_a_request_of_a_large_node_fits() -> None:
     view.fleet.nodes["n1"].seen = now
     for matrix in view.fleet.matrices:
         matrix.gauges[:], matrix.counters[:], matrix.seen[:] = 1.0, 1.0, now
-    gatherer = Gatherer(view, exported(["*"]))
+    gatherer = OtlpGatherer(view, exported(["*"]))
     [(body, count)] = gatherer.metrics(asyncio.run(gatherer.readings()))
     per_gpu = sum(len(block.names) for block in SCHEMA.blocks if block.table is Table.GPU)
     assert count > 16 * per_gpu

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from collector.nvml.capability import UNKNOWN_VALUES, bit_error_rate
+from collector.nvml.capability import NO_BIT, UNKNOWN_VALUES, bit_error_rate
 from collector.nvml.gpu import pci_address
 from collector.nvml.readings import decode
 from telemetry.catalogue import BY_NAME, CATALOGUE
@@ -338,6 +338,38 @@ async def test_the_place_of_a_gpu_in_its_rack(
             inventory = ticks.source.inventory
             assert inventory.gpus[0].slot == slot
             assert all(text.isprintable() for text in texts_of(inventory))
+
+
+async def test_what_moves_power_on_blackwell_and_grace_is_read(tmp_path: Path) -> None:
+    """Field ids and units of nvml.h; none of it is there on a board that has none."""
+    with FakeDriver(tmp_path, gpus=2, links=2, profile=GB300) as fake:
+        for number, value in {
+            251: 1, 254: 1300, 255: 450, 264: 2, 258: 97, 309: 12_500_000_000, 274: 85, 170: 10,
+        }.items():  # fmt: skip
+            fake.field(number, value, gpu=0)
+        fake.field(250, 3, gpu=0, scope=1)
+        fake.call("nvmlDeviceWorkloadPowerProfileGetCurrentProfiles", 1 << 6 | 1 << 13, 0, gpu=0)
+        fake.gpm(100, 1500, gpu=0)
+        fake.gpm(101, 2500, gpu=0)
+        right = {
+            "gpu_power_smoothing_enabled": 1.0, "gpu_power_smoothing_ceiling_watts": 1300.0,
+            "gpu_power_smoothing_floor_watts": 450.0, "gpu_power_smoothing_profile": 2.0,
+            "gpu_power_smoothing_lifetime_ratio": 0.97, "gpu_power_smoothing_limited_seconds_total": 12.5,
+            "gpu_edpp_multiplier_ratio": 0.85, "gpu_c2c_links": 10.0, "gpu_workload_power_profile": 6.0,
+        }  # fmt: skip
+        async with Ticks(fake) as ticks:
+            await ticks.tick()
+            assert {name: ticks.value(name, 0) for name in right} == pytest.approx(right)
+            assert {ticks.gap(name, 1) for name in right} == {Gap.NOT_SUPPORTED}
+            bins = SCHEMA.blocks[LINK_SLOW].names.index("link_fec_last_bin_total")
+            assert ticks.rows[LINK_SLOW][1][bins] == 3
+            await ticks.until(lambda: ticks.gap("gpu_c2c_transmit_bytes_per_second") is None)
+            assert ticks.value("gpu_c2c_transmit_bytes_per_second") == 1500 * 2**20
+            assert ticks.value("gpu_c2c_receive_bytes_per_second") == 2500 * 2**20
+            fake.call("nvmlDeviceWorkloadPowerProfileGetCurrentProfiles", 0, 0, gpu=0)
+            await ticks.until(lambda: ticks.value("gpu_workload_power_profile") == NO_BIT)
+            fake.call("nvmlDeviceWorkloadPowerProfileGetCurrentProfiles", 0, 4, gpu=0)
+            await ticks.until(lambda: ticks.value("gpu_workload_power_profile") == 34)
 
 
 async def test_a_board_whose_memory_was_never_written_has_no_texts(tmp_path: Path) -> None:

@@ -212,6 +212,16 @@ nvmlReturn_t nvmlDeviceGetRepairStatus(nvmlDevice_t device, nvmlRepairStatus_t *
     return NVML_SUCCESS;
 }
 
+nvmlReturn_t nvmlDeviceWorkloadPowerProfileGetCurrentProfiles(
+    nvmlDevice_t device, nvmlWorkloadPowerProfileCurrentProfiles_t *out) {
+    ANSWER(nvmlDeviceWorkloadPowerProfileGetCurrentProfiles, -1);
+    if (out->version != nvmlWorkloadPowerProfileCurrentProfiles_v1) return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+    /* Of the enforced profiles: the first two words of the mask. */
+    out->enforcedProfilesMask.mask[0] = (unsigned int)fact.whole[0];
+    out->enforcedProfilesMask.mask[1] = (unsigned int)fact.whole[1];
+    return NVML_SUCCESS;
+}
+
 nvmlReturn_t nvmlDeviceGetSramEccErrorStatus(nvmlDevice_t device, nvmlEccSramErrorStatus_t *out) {
     ANSWER(nvmlDeviceGetSramEccErrorStatus, -1);
     if (out->version != nvmlEccSramErrorStatus_v1) return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;

@@ -6,11 +6,11 @@ import asyncio
 import logging
 from typing import NamedTuple
 
-from aggregator.remote.otlp.gather import Gatherer
+from aggregator.remote.otlp.gather import OtlpGatherer
 from aggregator.remote.otlp.names import exported
 from aggregator.remote.otlp.transport import Sender, Signal, sender_of
 from aggregator.remote.otlp.wire import refused
-from aggregator.remote.receiver import Receiver
+from aggregator.remote.recipient import Recipient
 from aggregator.settings.otlp import OtlpConfig
 from aggregator.view import AggregatorView
 from telemetry.runtime.http_outcome import HttpOutcome
@@ -32,8 +32,8 @@ class Exporter:
 
     def __init__(self, view: AggregatorView, config: OtlpConfig) -> None:
         self._view, self._config = view, config
-        self._gatherer = Gatherer(view, exported(config.more))
-        self._receiver = Receiver[Request](
+        self._gatherer = OtlpGatherer(view, exported(config.more))
+        self._receiver = Recipient[Request](
             log, f"OTLP: {config.url}", config.waiting_bytes, lambda each: len(each.body)
         )
 

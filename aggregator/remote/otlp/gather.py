@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from aggregator.register.node_status import status_of
-from aggregator.remote.otlp.names import UP, Exported, Shape
+from aggregator.remote.otlp.names import UP, Exported, OtlpShape
 from aggregator.remote.otlp.wire import (
     metric,
     point_attributes,
@@ -40,7 +40,7 @@ Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class SentColumns:
     """Columns of one of the fleet's matrices that are sent."""
 
     number: int
@@ -48,7 +48,7 @@ class Block:
     gauges: list[int]
     counters: list[int]
     rows: tuple[Exported, ...]
-    """What the columns are, gauges first."""
+    """Metrics of the columns, gauges first."""
     table: Table
     extras: list[bytes]
     """Attributes that each row adds to those of a device."""
@@ -62,7 +62,7 @@ class NodeReadings:
     up: bool
     at: int
     """When it was sampled, or that its silence was seen, ns since 1970."""
-    values: list[tuple[Block, Floats]]
+    values: list[tuple[SentColumns, Floats]]
     """Shape (columns, devices); absent and stale values are NaN."""
 
 
@@ -78,13 +78,13 @@ class _NodeState:
     counters: list[Floats] = field(default_factory=list)
 
 
-class Gatherer:
+class OtlpGatherer:
     """Makes requests of a view's readings and events."""
 
     def __init__(self, view: AggregatorView, rows: Sequence[Exported]) -> None:
         self._view = view
         self._release = release()
-        self._blocks: list[Block] = [
+        self._blocks: list[SentColumns] = [
             found
             for number, matrix in enumerate(view.fleet.matrices)
             if (found := _block(number, matrix, rows)).rows
@@ -112,7 +112,7 @@ class Gatherer:
     def _copy(self, fleet: Fleet, nodes: Sequence[Node]) -> list[NodeReadings]:
         now, wall = self._view.now(), self._view.wall()
         up = [status_of(node, now) is NodeStatus.ONLINE for node in nodes]
-        values: list[list[tuple[Block, Floats]]] = [[] for _ in nodes]
+        values: list[list[tuple[SentColumns, Floats]]] = [[] for _ in nodes]
         for block in self._blocks:
             matrix = fleet.matrices[block.number]
             spans = [node.rows[matrix.block.table] for node in nodes]
@@ -170,7 +170,7 @@ class Gatherer:
             nothing = [b""] * len(devices)
             for row, extra, column in zip(block.rows, block.extras, values.tolist(), strict=True):
                 known = nothing if row.is_part else devices
-                start = state.start if row.shape is Shape.COUNTER else None
+                start = state.start if row.shape is OtlpShape.COUNTER else None
                 found, count = points(zip(known, column, strict=True), extra, start, its.at, row)
                 if count:
                     groups.setdefault(row.name, (row, []))[1].append(found)
@@ -238,7 +238,7 @@ class Gatherer:
         )
 
 
-def _block(number: int, matrix: Matrix, rows: Sequence[Exported]) -> Block:
+def _block(number: int, matrix: Matrix, rows: Sequence[Exported]) -> SentColumns:
     """Return the columns of a matrix that are sent; perhaps none."""
     block = matrix.block
     by_metric: dict[str, Exported] = {row.metric: row for row in rows}
@@ -250,7 +250,7 @@ def _block(number: int, matrix: Matrix, rows: Sequence[Exported]) -> Block:
     ]
     chosen = tuple(by_metric[name] for name in names)
     extras = [point_attributes(dict(row.attributes)) for row in chosen]
-    return Block(number, gauges, counters, chosen, block.table, extras)
+    return SentColumns(number, gauges, counters, chosen, block.table, extras)
 
 
 def _host(cluster: str, node: str) -> dict[str, str | int | None]:

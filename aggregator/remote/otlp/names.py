@@ -17,7 +17,7 @@ from telemetry.metric import Kind, Unit
 Pairs = tuple[tuple[str, str], ...]
 
 
-class Shape(Enum):
+class OtlpShape(Enum):
     """Type of a metric on the wire."""
 
     GAUGE = "gauge"
@@ -35,7 +35,7 @@ class Exported(NamedTuple):
     name: str
     unit: str
     """By UCUM."""
-    shape: Shape
+    shape: OtlpShape
     whole: bool = False
     """Whether its values are whole numbers."""
     attributes: Pairs = ()
@@ -74,7 +74,7 @@ def _error(kind: str, *more: tuple[str, str]) -> Pairs:
     return (("error.type", kind), *more)
 
 
-_GAUGE, _COUNTER, _UP_DOWN = Shape
+_GAUGE, _COUNTER, _UP_DOWN = OtlpShape
 _UTILIZATION, _LIMIT, _USAGE = "hw.gpu.utilization", "hw.gpu.memory.limit", "hw.gpu.memory.usage"
 _RECEIVE, _TRANSMIT = _way("receive"), _way("transmit")
 
@@ -115,7 +115,7 @@ CONVENTIONS = (
     Exported("port_symbol_errors_total", "hw.errors", "{error}", _COUNTER, True, _error("symbol", *_RECEIVE)),
     Exported("port_transmit_discards_total", "hw.errors", "{error}", _COUNTER, True, _error("discard", *_TRANSMIT)),
 )  # fmt: skip
-"""What is always sent. There is no `hw.status`: whether a GPU is fit is a verdict of the rules, which alerts carry."""
+"""Metrics that are always sent. There is no `hw.status`: whether a GPU is fit is a verdict of the rules, which alerts carry."""
 UP = Exported("", "kilowatch.node.up", "1", _UP_DOWN, True)
 """1 for a node that reports, 0 for one that is known and silent, of which nothing else is sent."""
 PREFIX = "kilowatch."
@@ -142,7 +142,7 @@ def exported(more: Iterable[str]) -> tuple[Exported, ...]:
 
 def _extension(name: str) -> Exported:
     metric = BY_NAME[name]
-    shape = Shape.COUNTER if metric.kind is Kind.COUNTER else Shape.GAUGE
+    shape = OtlpShape.COUNTER if metric.kind is Kind.COUNTER else OtlpShape.GAUGE
     return Exported(
         name, PREFIX + name, _UNITS[metric.unit], shape,
         metric.unit in _WHOLE and metric.name not in _FRACTIONS,

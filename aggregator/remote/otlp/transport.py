@@ -22,7 +22,7 @@ _WORDS = 200
 
 
 class Signal(StrEnum):
-    """What a request carries; its path by HTTP."""
+    """Content of a request; its path by HTTP."""
 
     METRICS = "/v1/metrics"
     LOGS = "/v1/logs"
@@ -34,8 +34,8 @@ _METHODS = {
 }
 
 
-class Answer(NamedTuple):
-    """What came of a request."""
+class OtlpAnswer(NamedTuple):
+    """Outcome of a request."""
 
     outcome: HttpOutcome
     why: str = ""
@@ -49,7 +49,7 @@ class Sender(Protocol):
     def packed(self, body: bytes) -> bytes:
         """Return a request as it waits and is sent; in any thread."""
 
-    async def send(self, signal: Signal, body: bytes) -> Answer:
+    async def send(self, signal: Signal, body: bytes) -> OtlpAnswer:
         """Send a packed request. Never raises for what a receiver or the network does."""
 
 
@@ -82,14 +82,14 @@ class _Http:
     def packed(self, body: bytes) -> bytes:
         return compressed(body)
 
-    async def send(self, signal: Signal, body: bytes) -> Answer:
+    async def send(self, signal: Signal, body: bytes) -> OtlpAnswer:
         try:
             async with self._session.post(self._url + signal, data=body) as answer:
                 status, content = answer.status, await answer.read()
         except (aiohttp.ClientError, TimeoutError) as error:
-            return Answer(HttpOutcome.RETRY, connection_fault(error).what)
+            return OtlpAnswer(HttpOutcome.RETRY, connection_fault(error).what)
         words = content[:_WORDS].decode(errors="replace")
-        return Answer(outcome_of(status), f"{status} {words}".strip(), content)
+        return OtlpAnswer(outcome_of(status), f"{status} {words}".strip(), content)
 
 
 @asynccontextmanager
@@ -123,7 +123,7 @@ class _Grpc:
     def packed(self, body: bytes) -> bytes:
         return body  # gRPC compresses by itself
 
-    async def send(self, signal: Signal, body: bytes) -> Answer:
+    async def send(self, signal: Signal, body: bytes) -> OtlpAnswer:
         from grpc.aio import AioRpcError  # type: ignore[import-untyped]  # noqa: PLC0415 - as above
 
         try:
@@ -133,5 +133,5 @@ class _Grpc:
         except AioRpcError as error:
             code, words = error.code().name, (error.details() or "")[:_WORDS]
             outcome = HttpOutcome.RETRY if code in self._TRANSIENT else HttpOutcome.REFUSED
-            return Answer(outcome, f"{code} {words}".strip())
-        return Answer(HttpOutcome.DELIVERED, body=content)
+            return OtlpAnswer(outcome, f"{code} {words}".strip())
+        return OtlpAnswer(HttpOutcome.DELIVERED, body=content)

@@ -11,7 +11,7 @@ import struct
 from collections.abc import Iterable, Mapping, Sequence
 
 from aggregator.remote.encode import field, varint
-from aggregator.remote.otlp.names import Exported, Shape
+from aggregator.remote.otlp.names import Exported, OtlpShape
 from telemetry.devices import Event
 
 _SHORT = 1 << 12
@@ -79,9 +79,9 @@ def points(
 def metric(row: Exported, found: bytes) -> bytes:
     """Return a metric with its points, as a field of a scope."""
     head = field(1, row.name.encode()) + field(3, row.unit.encode())
-    if row.shape is Shape.GAUGE:
+    if row.shape is OtlpShape.GAUGE:
         return field(2, head + field(5, found))
-    kind = _CUMULATIVE + (_MONOTONIC if row.shape is Shape.COUNTER else b"")
+    kind = _CUMULATIVE + (_MONOTONIC if row.shape is OtlpShape.COUNTER else b"")
     return field(2, head + field(7, found + kind))
 
 

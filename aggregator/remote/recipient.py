@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 Request = TypeVar("Request")
 
 
-class Receiver(Generic[Request]):
+class Recipient(Generic[Request]):
     """A bounded queue, the oldest first, and a line in the log whenever the receiver accepts or refuses anew."""
 
     def __init__(
