@@ -12,7 +12,7 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import TypeVar
 
 from telemetry.runtime.supervision import ProgressMarks
@@ -50,6 +50,14 @@ class ServiceManager:
 
     def send(self, **values: str | int) -> None:
         """Send assignments, as `READY=1`. A manager that does not receive them is logged, no error."""
+        self._send(values, SEND_SECONDS)
+
+    def feed(self, **values: str | int) -> None:
+        """Send assignments that are soon sent again: without a wait for a manager that is behind, which would hold up
+        the event loop, and with it the readings."""
+        self._send(values, 0.0)
+
+    def _send(self, values: Mapping[str, str | int], seconds: float) -> None:
         if not self._address:
             return
         # A leading @ stands for the zero byte of an abstract socket.
@@ -57,7 +65,7 @@ class ServiceManager:
         text = "\n".join(f"{name}={value}" for name, value in values.items())
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender:
-                sender.settimeout(SEND_SECONDS)
+                sender.settimeout(seconds)
                 sender.sendto(text.encode(), address)
         except OSError as error:
             log.warning("systemd was not notified of %s: %s", text.replace("\n", ", "), error)
@@ -106,11 +114,11 @@ class ServiceManager:
             blocked = marks.vital_blocked()
             if blocked:
                 text = ", ".join(f"{part} for {duration(age)}" for part, age in blocked.items())
-                self.send(STATUS=f"No progress of {text}")
+                self.feed(STATUS=f"No progress of {text}")
                 if blocked.keys() - before:
                     log.error("no progress of %s: the watchdog is not fed", text)
             else:
-                self.send(WATCHDOG=1, STATUS=status())
+                self.feed(WATCHDOG=1, STATUS=status())
             before = set(blocked)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause):

@@ -31,6 +31,23 @@ def test_without_systemd_nothing_is_sent() -> None:
     assert manager.watchdog == 0.0
 
 
+def test_a_manager_that_is_behind_does_not_hold_up_who_feeds_it(
+    manager_socket: NotifySocket, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It has room for some messages; a collector that waited for more read its GPUs at half their rate."""
+    manager = ServiceManager.of(manager_socket.environment())
+    monkeypatch.setattr("telemetry.runtime.systemd.SEND_SECONDS", 86_400.0)
+    for _ in range(10_000):
+        manager.feed(WATCHDOG=1)
+        if caplog.records:
+            break
+    assert "systemd was not notified of WATCHDOG=1" in caplog.text
+    assert manager_socket.receive() == {"WATCHDOG": "1"}
+    caplog.clear()
+    manager.feed(WATCHDOG=1)
+    assert not caplog.records, "there is room again"
+
+
 def test_the_environment_is_not_handed_on(manager_socket: NotifySocket) -> None:
     environment = manager_socket.environment(watchdog=30.0) | {"HOME": "/root"}
     manager = ServiceManager.of(environment)
