@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from datetime import date
 
 from aiohttp import web
 from msgspec.structs import replace
@@ -17,6 +18,7 @@ from aggregator.web.chain_diagram import chain_diagram
 from aggregator.web.circuit_list import ALERT_TONES, STATUS_WORDS
 from aggregator.web.content import PageContent
 from aggregator.web.day_bars import day_bars
+from aggregator.web.days_strip import days_strip
 from aggregator.web.fleet_map import NodeCells, fleet_map
 from aggregator.web.headline_part import figure_tile, headline_part, tile, tiles
 from aggregator.web.held_clocks import held_strip
@@ -36,6 +38,7 @@ from present.circuit.rows import share_row
 from present.device.figures import gpu_figures
 from present.fleet.bill_headline import DayEnergy
 from present.fleet.headline import Heard, Urgency, circuit_headline, headline
+from present.fleet.past_days import PastDay
 from present.row import Tone
 from telemetry.devices import Gpu
 
@@ -157,5 +160,20 @@ def _parts() -> Iterator[str]:
         DayEnergy(140.0, 0.0),
     ]
     yield section("Days of a month", day_bars(days, 30), "days")
+    past = [
+        PastDay(date(2026, 11, 1 + at), pages, tickets, watched)
+        for at, (pages, tickets, watched) in enumerate(
+            (
+                (0, 0, 0.0),
+                (0, 0, 0.4),
+                (0, 0, 1.0),
+                (0, 2, 1.0),
+                (1, 3, 1.0),
+                (0, 1, 0.5),
+                (1, 0, 0.1),
+            )
+        )
+    ]
+    yield section("Past days", days_strip(past), "past")
     yield f'<div class="stack w14">{section("Bars of loads", bars, "bars")}{section("Power chain", chain, "chain")}</div>'
     yield f'<div class="stack w10">{section("States", f"<p>{states}</p>", "states")}{section("GPUs", fleet_map(gpus, "temperature"), "map")}</div>'

@@ -21,6 +21,7 @@ from aggregator.web.chain_part import chain_part
 from aggregator.web.chart_time import chart_now
 from aggregator.web.circuit_list import nearest_table
 from aggregator.web.content import PageContent, shown_to
+from aggregator.web.days_strip import days_of, days_strip
 from aggregator.web.electrical_pages import circuit_with_facts
 from aggregator.web.fleet_cells import fleet_cells
 from aggregator.web.fleet_map import FEW, QUANTITIES, OtherNode, fleet_map, other_nodes
@@ -36,6 +37,7 @@ from api.alerts import Incident, IncidentsReply, Subject
 from api.power import CircuitsReply, CircuitState
 from present.circuit.figures import by_urgency
 from present.fleet.headline import Heard, headline
+from telemetry.errors import StoreError
 from telemetry.wire.inventory import role_of
 
 MOST, MOST_INCIDENTS = 10, 5
@@ -63,7 +65,7 @@ async def overview(request: web.Request) -> PageContent:
     )
     wrong = section(
         "What is wrong",
-        incidents_part(incidents, len(every), now),
+        incidents_part(incidents, len(every), now) + await _days(request),
         "incidents",
         more=link("all", "alerts"),
     )
@@ -87,6 +89,20 @@ async def overview(request: web.Request) -> PageContent:
         live=True,
         titled=False,
     )  # fmt: skip
+
+
+async def _days(request: web.Request) -> str:
+    """Return the last 30 days; nothing where their incidents can't be read, which `/healthz` tells."""
+    view = request.app[VIEW]
+
+    async def draw() -> str:
+        return days_strip(await days_of(view))
+
+    try:
+        drawn: str = await request.app[SHARED_PAST].read(("days",), draw)
+    except (StoreError, TimeoutError):
+        return "<p>The incidents of the last 30 days can't be read.</p>"
+    return drawn
 
 
 async def _map(request: web.Request, quantity: str, gpus: int) -> str:
