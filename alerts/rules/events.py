@@ -36,12 +36,15 @@ class _OfEvents(ConditionKind, frozen=True):
     """Faults that are left to other rules."""
     severity: Severity | None = None
     """Severity of the line alone, by the catalogue."""
+    whatever: tuple[int, ...] = ()
+    """XIDs that fit whatever their severity."""
 
     def fits(self, event: Event) -> bool:
         """Return whether an event is one of these."""
         if event.kind not in self.kinds:
             return False
-        if self.xids and event.data.get("xid", event.data.get("sxid")) not in self.xids:
+        number = event.data.get("xid", event.data.get("sxid"))
+        if self.xids and number not in self.xids:
             return False
         if not (self.faults or self.other_than or self.severity):
             return True
@@ -49,7 +52,11 @@ class _OfEvents(ConditionKind, frozen=True):
         return (
             (not self.faults or fault in self.faults)
             and fault not in self.other_than
-            and (self.severity is None or severity.value == self.severity.value)
+            and (
+                self.severity is None
+                or severity.value == self.severity.value
+                or number in self.whatever
+            )
         )
 
     def problems(self) -> Iterator[tuple[str, str]]:
