@@ -74,15 +74,22 @@ def _unique(processes: Iterable[GpuProcess]) -> Iterable[GpuProcess]:
 
 
 def _fitting(message: NodeJobs) -> tuple[NodeJobs, bytes]:
-    """Return a message of `MAX_MESSAGE_BYTES` at most, and its JSON: processes with the least memory are left
-    out first, then the oldest of the ended allocations, at last those that began first."""
+    """Return a message of `MAX_MESSAGE_BYTES` at most, and its JSON. What ended is left out first, the oldest of it: it has
+    been told before, and a node of many short jobs would list nothing else; then processes with the least memory, at
+    last the allocations that began first."""
     payload = messages.encode(message)
     while len(payload) > MAX_MESSAGE_BYTES:
         share = 0.9 * MAX_MESSAGE_BYTES / len(payload)
-        if message.processes:
+        ended = sum(1 for each in message.allocations if each.end)
+        if ended:
+            message = _with_allocations(message, len(message.allocations) - ended + int(share * ended))  # fmt: skip
+        elif message.processes:
             message = _with_fewer_processes(message, share)
-        else:
-            message = _with_fewer_allocations(message, share)
+        elif message.allocations:
+            message = _with_allocations(message, int(share * len(message.allocations)))
+        else:  # jobs alone are too much
+            jobs = message.jobs[: int(share * len(message.jobs))]
+            message = msgspec.structs.replace(message, jobs=jobs)
         payload = messages.encode(message)
     return message, payload
 
@@ -96,13 +103,10 @@ def _with_fewer_processes(message: NodeJobs, share: float) -> NodeJobs:
     return msgspec.structs.replace(message, processes=processes, left_out=left_out)
 
 
-def _with_fewer_allocations(message: NodeJobs, share: float) -> NodeJobs:
-    newest = sorted(message.allocations, key=_age, reverse=True)
-    allocations = tuple(newest[: int(share * len(newest))])
-    jobs = tuple(_needed(message.jobs, allocations))
-    if len(jobs) == len(message.jobs) and len(allocations) == len(message.allocations):
-        jobs = jobs[: int(share * len(jobs))]  # jobs alone are too much: nothing else is left
-    return msgspec.structs.replace(message, jobs=jobs, allocations=allocations)
+def _with_allocations(message: NodeJobs, count: int) -> NodeJobs:
+    """Return a message with so many allocations, and the jobs that they and processes are of."""
+    kept = tuple(sorted(message.allocations, key=_age, reverse=True)[:count])
+    return msgspec.structs.replace(message, jobs=tuple(_needed(message, kept)), allocations=kept)
 
 
 def _age(allocation: Allocation) -> tuple[bool, int]:
@@ -110,6 +114,7 @@ def _age(allocation: Allocation) -> tuple[bool, int]:
     return not allocation.end, allocation.end or allocation.begin
 
 
-def _needed(jobs: Iterable[Job], allocations: Iterable[Allocation]) -> Iterable[Job]:
-    keys = {each.job for each in allocations}
-    return (job for job in jobs if job.key in keys)
+def _needed(message: NodeJobs, allocations: Iterable[Allocation]) -> Iterable[Job]:
+    """Yield the jobs of some allocations, and of processes."""
+    keys = {each.job for each in allocations} | {each.job for each in message.processes}
+    return (job for job in message.jobs if job.key in keys)

@@ -71,6 +71,26 @@ def test_the_oldest_ended_allocations_leave_before_those_that_last() -> None:
     assert {job.key for job in found.jobs} == {each.job for each in found.allocations}
 
 
+def test_what_ended_leaves_before_the_processes_that_run() -> None:
+    """A node of many short jobs listed no process from 160 of them an hour on."""
+    keys = [JobKey("slurm", "lab", str(number)) for number in range(1000)]
+    allocations = tuple(
+        Allocation(job=key, gpu=GPU, begin=at(number), end=at(number + 1) if number < 999 else 0)
+        for number, key in enumerate(keys)
+    )
+    jobs = tuple(Job(key=key, name="train") for key in keys)
+    processes = tuple(process(pid, pid << 20) for pid in range(1, 31))
+    payload = JobsMessage(7, UserPrivacy.NAMES).encoded(
+        MergedJobs(jobs, allocations, processes), SOURCES, at(2000)
+    )
+    assert payload is not None
+    assert len(payload) <= MAX_MESSAGE_BYTES
+    found = border.decode_jobs(payload)
+    assert (len(found.processes), found.left_out) == (30, 0)
+    assert found.allocations[0].end == 0
+    assert len(found.allocations) > 100, "as many of those that ended last as there is room for"
+
+
 def test_a_pid_that_comes_twice_is_one_process() -> None:
     payload = JobsMessage(7, UserPrivacy.NAMES).encoded(
         merged(process(0), process(0), process(4)), SOURCES, at(0)
