@@ -13,7 +13,8 @@ import msgspec
 from collector.jobs.merge import OpenAllocation
 from telemetry.files import state_file
 from telemetry.files.state_file import json_of
-from telemetry.wire.jobs import Allocation
+from telemetry.wire.jobs import Allocation, UserPrivacy
+from telemetry.wire.persons import BY_USER, PersonWords
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +33,29 @@ class JobsMemory(msgspec.Struct, frozen=True, kw_only=True):
     """When that was, as the collector computed it: a part of each process's identity. ns since 1970."""
     open: tuple[OpenAllocation, ...] = ()
     ended: tuple[Allocation, ...] = ()
+    persons: str = PersonWords(UserPrivacy.NAMES, None, "").mark
+    """Words for persons in which the jobs are named: `PersonWords.mark`."""
+
+    def told_by(self, words: PersonWords) -> JobsMemory:
+        """Return what may be told by other words than those of before. Of jobs that are named by their user, what ended has
+        been told, and what lasts is known again by its processes unless its name can be put into the new words."""
+        if self.persons == words.mark:
+            return self
+        named = self.persons == PersonWords(UserPrivacy.NAMES, None, "").mark
+        renamed = (_renamed(each, words) if _is_users(each.allocation) else each for each in self.open
+                   if named or not _is_users(each.allocation))  # fmt: skip
+        ended = tuple(each for each in self.ended if not _is_users(each))
+        return msgspec.structs.replace(self, open=tuple(renamed), ended=ended, persons=words.mark)
+
+
+def _is_users(allocation: Allocation) -> bool:
+    """Return whether the user stands in the key of an allocation's job."""
+    return allocation.job.scheduler == BY_USER
+
+
+def _renamed(one: OpenAllocation, words: PersonWords) -> OpenAllocation:
+    job = words.key(one.allocation.job)
+    return msgspec.structs.replace(one, allocation=msgspec.structs.replace(one.allocation, job=job))
 
 
 def boot_id() -> str:

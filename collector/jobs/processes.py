@@ -21,6 +21,7 @@ from collector.jobs.users import PersonFilter, UserNames
 from collector.source import ListedProcess, ListedProcesses
 from telemetry.wire.border import clean
 from telemetry.wire.jobs import GpuProcess, JobKey
+from telemetry.wire.persons import BY_USER
 
 INITIAL_NAMESPACE = 0xEFFF_FFFC
 """Inode of the initial PID namespace: a constant of Linux."""
@@ -182,9 +183,9 @@ class ProcReader:
         if facts.hidden or facts.uid is None or facts.name == MPS_SERVER:
             return None
         owner = facts.owner
-        if owner is None or owner.scheduler == "user":
+        if owner is None or owner.scheduler == BY_USER:
             uid = facts.uid if owner is None or owner.uid is None else owner.uid
-            return Ownership(self._persons.key(JobKey("user", "", self._names.name(uid))))
+            return Ownership(self._persons.key(JobKey(BY_USER, "", self._names.name(uid))))
         source = "slurm-cgroup" if owner.scheduler == "slurm" else "process"
         return Ownership(JobKey(owner.scheduler, "", owner.id), owner.step, source)
 

@@ -189,6 +189,7 @@ class JobsService:
         memory, seen = JobsMemory(), 0
         if self._file is not None:
             memory, seen = await self._threads.run(self._file.load)
+            memory = memory.told_by(self._persons)
         same = bool(self._boot_id) and memory.boot_id == self._boot_id
         self._reader = ProcReader(
             UserNames(),
@@ -354,7 +355,10 @@ class JobsService:
     def _memory(self) -> JobsMemory:
         boot = 0 if self._reader is None else self._reader.boot
         opened = tuple(msgspec.structs.replace(each, seen=0) for each in self._merge.open)
-        return JobsMemory(boot_id=self._boot_id, boot=boot, open=opened, ended=self._merge.ended)
+        return JobsMemory(
+            boot_id=self._boot_id, boot=boot, open=opened, ended=self._merge.ended,
+            persons=self._persons.mark,
+        )  # fmt: skip
 
     def _save(self, now: float, wall: int) -> None:
         """Have the file written; where the disk has not finished the last time, at a later look."""

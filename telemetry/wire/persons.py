@@ -10,6 +10,8 @@ from msgspec.structs import replace
 from telemetry.files.secrets import read_secret
 from telemetry.wire.jobs import JobKey, UserPrivacy
 
+BY_USER = "user"
+"""Scheduler in the key of a job that no scheduler knows: its number is the user."""
 HIDDEN = "hidden"
 """User in the key of a job of nobody's scheduler where persons are not to be told."""
 
@@ -24,6 +26,13 @@ class PersonWords:
         if privacy is UserPrivacy.HASHED and secret_file is not None:
             self._key = hashlib.blake2b(read_secret(where, secret_file).encode()).digest()
 
+    @property
+    def mark(self) -> str:
+        """Text that is another with another form of words, or another secret."""
+        return (
+            f"{self.privacy}:{hashlib.blake2b(b'mark', digest_size=6, key=self._key).hexdigest()}"
+        )
+
     def person(self, name: str) -> str:
         """Return a user or account as it may be told: itself, a hash of 12 digits, or nothing."""
         if self.privacy is UserPrivacy.NAMES or not name:
@@ -34,6 +43,6 @@ class PersonWords:
 
     def key(self, key: JobKey) -> JobKey:
         """Return the key of a job, in which the user of one outside all schedulers stands for its number."""
-        if key.scheduler != "user" or self.privacy is UserPrivacy.NAMES:
+        if key.scheduler != BY_USER or self.privacy is UserPrivacy.NAMES:
             return key
         return replace(key, id=self.person(key.id) or HIDDEN)
