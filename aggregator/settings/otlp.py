@@ -78,6 +78,12 @@ class OtlpConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
                 "Write 67108864 for 64 MiB.",
             )
 
+    def check_secrets(self) -> None:
+        """Raise `ConfigError` for a token or certificates that can't be read."""
+        if self.url:
+            self.headers()
+            self.certificates()
+
     def headers(self, where: str = "aggregator.otlp") -> dict[str, str]:
         """Return the headers of every request, in lower case. Raises `ConfigError`."""
         if self.token_file is None:

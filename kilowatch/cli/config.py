@@ -31,6 +31,7 @@ def verify(settings: Settings, where: str = "settings") -> None:
     load_site(where, aggregator.power)
     aggregator.store.check_secrets()
     aggregator.homeassistant.check_secrets("homeassistant")
+    aggregator.otlp.check_secrets()
     aggregator.process_series.words()
     if aggregator.listen:
         http = HttpConfig.of(aggregator)

@@ -118,6 +118,27 @@ def test_every_reading_is_sent_once_and_none_that_is_absent() -> None:
     assert first.at == view.fleet.nodes["n1"].sampled_at
 
 
+def test_a_reading_is_as_short_as_on_every_other_face_and_bytes_are_whole() -> None:
+    view = asyncio.run(small_cluster())
+    rows = view.fleet.nodes["n1"].rows[Table.GPU]
+    for name, value in (("gpu_power_watts", 67.03), ("gpu_memory_used_bytes", 85_899_345_920.0)):
+        matrix = next(m for m in view.fleet.matrices if name in m.columns)
+        matrix.gauges[rows, matrix.columns[name]] = value
+    found = [point for point in sent(OtlpGatherer(view, CONVENTIONS)) if point.node == "n1"]
+    assert {point.value for point in found if point.name == "hw.power"} == {67.03}
+    usage = [p for p in found if p.name == "hw.gpu.memory.usage" and "hw.parent" not in p.attributes]  # fmt: skip
+    assert {point.value for point in usage} == {85_899_345_920}
+
+
+def test_an_event_that_can_not_be_written_costs_no_other() -> None:
+    view = asyncio.run(small_cluster())
+    bad = msgspec.structs.replace(event(2), data={"xid": 79, "line": "\ud800"})
+    [(body, count)] = OtlpGatherer(view, CONVENTIONS).records([event(1), bad, event(3)], 5)
+    assert [one.attributes["kilowatch.event.id"] for one in records(body)] == ["1-1", "1-3"]
+    assert count == 2
+    assert "node/n1/otlp events" in view.pages_aside
+
+
 def test_of_a_node_that_is_silent_nothing_is_sent_but_that_it_is() -> None:
     view = asyncio.run(small_cluster())
     view.monotonic += 1
@@ -354,6 +375,16 @@ async def test_what_waits_is_bounded(receiver: Otlp, request: pytest.FixtureRequ
 def test_settings_that_can_not_work_are_refused(settings: dict[str, Any], wrong: str) -> None:
     with pytest.raises(ConfigError, match=wrong):
         msgspec.convert(settings, OtlpConfig).check("aggregator.otlp")
+
+
+def test_a_token_that_can_not_be_read_is_told_by_the_check_of_the_settings(tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    for name, config in (
+        ("token_file", OtlpConfig(url="http://a:4318", token_file=gone)),
+        ("ca_file", OtlpConfig(url="http://a:4318", ca_file=gone)),
+    ):
+        with pytest.raises(ConfigError, match=name):
+            config.check_secrets()
 
 
 def test_grpc_that_is_not_installed_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

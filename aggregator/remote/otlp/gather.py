@@ -27,6 +27,7 @@ from telemetry.devices import Event, Gpu, MigInstance, Port
 from telemetry.fleet import Fleet, Matrix, Node
 from telemetry.metric import Table
 from telemetry.runtime.release import release
+from telemetry.text.decimals import plain
 from telemetry.wire.inventory import Inventory
 
 NODES_AT_ONCE = 200
@@ -49,6 +50,8 @@ class SentColumns:
     counters: list[int]
     rows: tuple[Exported, ...]
     """Metrics of the columns, gauges first."""
+    whole: list[int]
+    """Numbers of the gauges that are whole numbers."""
     table: Table
     extras: list[bytes]
     """Attributes that each row adds to those of a device."""
@@ -119,10 +122,13 @@ class OtlpGatherer:
             which = np.concatenate(
                 [np.arange(span.start, span.stop) for span in spans] or [np.empty(0, np.intp)]
             )
-            found = np.array(
-                [*(matrix.gauges[which, place] for place in block.gauges),
-                 *(matrix.counters[which, place] for place in block.counters)], np.float64,
-            )  # fmt: skip
+            gauges = np.empty((len(block.gauges), len(which)), np.float32)
+            for number, place in enumerate(block.gauges):
+                gauges[number] = matrix.gauges[which, place]
+            short = plain(gauges)
+            short[block.whole] = gauges[block.whole]  # bytes in full
+            counters = [matrix.counters[which, place] for place in block.counters]
+            found = np.concatenate([short, np.reshape(counters, (-1, len(which)))])
             found[:, now - matrix.seen[which] > matrix.max_age[which]] = np.nan
             begin = 0
             for its, span in zip(values, spans, strict=True):
@@ -218,14 +224,16 @@ class OtlpGatherer:
         return found[::-1]
 
     def records(self, events: Iterable[Event], at: int) -> list[tuple[bytes, int]]:
-        """Return requests with their numbers of records. `at`: ns since 1970."""
+        """Return requests with their numbers of records, without those that can't be written. `at`: ns since 1970."""
         by_node: dict[str, list[bytes]] = {}
         for event in events:
-            row = event_row(event)
-            words = f"{row.label}: {row.value}" if row.value else row.label
-            by_node.setdefault(event.node, []).append(
-                record(event, words, _SEVERITIES.get(row.tone, _INFO), at)
-            )
+            try:
+                written = _record(event, at)
+            except Exception as error:  # noqa: BLE001 - reported by its name
+                part = f"node/{event.node}/otlp events"
+                self._view.pages_aside.fail(part, error, self._view.now())
+            else:
+                by_node.setdefault(event.node, []).append(written)
         return requests(
             (
                 (
@@ -236,6 +244,13 @@ class OtlpGatherer:
             ),
             MOST_BYTES,
         )
+
+
+def _record(event: Event, at: int) -> bytes:
+    """Return an event as a record, in the words of the dashboard."""
+    row = event_row(event)
+    words = f"{row.label}: {row.value}" if row.value else row.label
+    return record(event, words, _SEVERITIES.get(row.tone, _INFO), at)
 
 
 def _block(number: int, matrix: Matrix, rows: Sequence[Exported]) -> SentColumns:
@@ -250,7 +265,8 @@ def _block(number: int, matrix: Matrix, rows: Sequence[Exported]) -> SentColumns
     ]
     chosen = tuple(by_metric[name] for name in names)
     extras = [point_attributes(dict(row.attributes)) for row in chosen]
-    return SentColumns(number, gauges, counters, chosen, block.table, extras)
+    whole = [place for place, row in enumerate(chosen[: len(gauges)]) if row.whole]
+    return SentColumns(number, gauges, counters, chosen, whole, block.table, extras)
 
 
 def _host(cluster: str, node: str) -> dict[str, str | int | None]:

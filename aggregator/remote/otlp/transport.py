@@ -112,9 +112,9 @@ async def _by_grpc(config: OtlpConfig) -> AsyncIterator[Sender]:
 
 class _Grpc:
     _TRANSIENT = frozenset({
-        "CANCELLED", "DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED", "ABORTED", "OUT_OF_RANGE", "UNAVAILABLE", "DATA_LOSS",
+        "CANCELLED", "DEADLINE_EXCEEDED", "ABORTED", "OUT_OF_RANGE", "UNAVAILABLE", "DATA_LOSS",
     })  # fmt: skip
-    """Codes after which OTLP sends the same request again."""
+    """Codes after which OTLP sends the same request again; a message that is too long (RESOURCE_EXHAUSTED) stays so."""
 
     def __init__(self, channel: Any, metadata: tuple[tuple[str, str], ...], seconds: float) -> None:
         self._metadata, self._seconds = metadata, seconds
