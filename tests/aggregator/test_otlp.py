@@ -130,6 +130,20 @@ def test_a_reading_is_as_short_as_on_every_other_face_and_bytes_are_whole() -> N
     assert {point.value for point in usage} == {85_899_345_920}
 
 
+def test_a_fleet_without_ports_and_one_without_gpus_are_sent() -> None:
+    some = msgspec.structs.replace(inventory("n1"), links=(), ports=(), instances=())
+    for gpus in (some.gpus, ()):
+        view = FakeView()
+        view.add(msgspec.structs.replace(some, gpus=gpus))
+        view.fleet.nodes["n1"].seen = view.now()
+        for matrix in view.fleet.matrices:
+            matrix.gauges[:], matrix.seen[:] = 1.0, view.now()
+        names = {point.name for point in sent(OtlpGatherer(view, CONVENTIONS))}
+        assert names >= {UP.name, "hw.host.power"}
+        assert ("hw.power" in names) == bool(gpus)
+    assert sent(OtlpGatherer(FakeView(), CONVENTIONS)) == []
+
+
 def test_an_event_that_can_not_be_written_costs_no_other() -> None:
     view = asyncio.run(small_cluster())
     bad = msgspec.structs.replace(event(2), data={"xid": 79, "line": "\ud800"})

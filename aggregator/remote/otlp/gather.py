@@ -128,7 +128,7 @@ class OtlpGatherer:
             short = plain(gauges)
             short[block.whole] = gauges[block.whole]  # bytes in full
             counters = [matrix.counters[which, place] for place in block.counters]
-            found = np.concatenate([short, np.reshape(counters, (-1, len(which)))])
+            found = np.concatenate([short, np.reshape(counters, (len(counters), len(which)))])
             found[:, now - matrix.seen[which] > matrix.max_age[which]] = np.nan
             begin = 0
             for its, span in zip(values, spans, strict=True):
