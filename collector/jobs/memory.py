@@ -36,7 +36,7 @@ class JobsMemory(msgspec.Struct, frozen=True, kw_only=True):
     persons: str = PersonWords(UserPrivacy.NAMES, None, "").mark
     """Words for persons in which the jobs are named: `PersonWords.mark`."""
 
-    def told_by(self, words: PersonWords) -> JobsMemory:
+    def in_words(self, words: PersonWords) -> JobsMemory:
         """Return what may be told by other words than those of before. Of jobs that are named by their user, what ended has
         been told, and what lasts is known again by its processes unless its name can be put into the new words."""
         if self.persons == words.mark:

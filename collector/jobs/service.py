@@ -189,7 +189,7 @@ class JobsService:
         memory, seen = JobsMemory(), 0
         if self._file is not None:
             memory, seen = await self._threads.run(self._file.load)
-            memory = memory.told_by(self._persons)
+            memory = memory.in_words(self._persons)
         same = bool(self._boot_id) and memory.boot_id == self._boot_id
         self._reader = ProcReader(
             UserNames(),

@@ -118,5 +118,5 @@ def past_days_words(days: Sequence[PastDay]) -> str:
         (sum(1 for day in days if 0 < day.watched < _WELL_WATCHED), "watched in part"),
         (sum(1 for day in days if not day.watched), "not watched"),
     ]
-    said = [f"{count} {words}" for count, words in counts if count]
-    return f"{counted(len(days), 'day')}: {', '.join(said) or 'nothing was wrong'}"
+    parts = [f"{count} {words}" for count, words in counts if count]
+    return f"{counted(len(days), 'day')}: {', '.join(parts) or 'nothing was wrong'}"

@@ -46,26 +46,26 @@ def ids(memory: JobsMemory) -> tuple[list[str], list[str]]:
 def test_the_same_words_tell_the_same(tmp_path: Path) -> None:
     for words in (NAMES, OFF, hashed(tmp_path, "one")):
         memory = remembered(words)
-        assert memory.told_by(words) is memory
+        assert memory.in_words(words) is memory
 
 
 def test_no_name_is_told_after_users_were_switched_off() -> None:
-    told = remembered(NAMES).told_by(OFF)
+    told = remembered(NAMES).in_words(OFF)
     assert ids(told) == ([HIDDEN, "7"], ["7"])
     assert b"ada" not in msgspec.json.encode(told)
-    assert told.told_by(OFF) is told
+    assert told.in_words(OFF) is told
 
 
 def test_a_job_that_lasts_has_its_hash_and_one_that_ended_is_no_new_job(tmp_path: Path) -> None:
     words = hashed(tmp_path, "one")
-    assert ids(remembered(NAMES).told_by(words)) == ([words.person("ada"), "7"], ["7"])
+    assert ids(remembered(NAMES).in_words(words)) == ([words.person("ada"), "7"], ["7"])
 
 
 def test_a_hash_is_not_hashed_again(tmp_path: Path) -> None:
     one, two = hashed(tmp_path, "one"), hashed(tmp_path, "two")
-    assert ids(remembered(one).told_by(two)) == (["7"], ["7"])
-    assert ids(remembered(one).told_by(OFF)) == (["7"], ["7"])
-    assert ids(remembered(OFF).told_by(NAMES)) == (["7"], ["7"])
+    assert ids(remembered(one).in_words(two)) == (["7"], ["7"])
+    assert ids(remembered(one).in_words(OFF)) == (["7"], ["7"])
+    assert ids(remembered(OFF).in_words(NAMES)) == (["7"], ["7"])
 
 
 def test_the_file_of_an_older_collector_has_names() -> None:
