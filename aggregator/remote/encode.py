@@ -11,27 +11,14 @@ import re
 import struct
 from collections.abc import Iterable, Mapping
 
+from telemetry.wire.protobuf import field, varint
+
 STALE = struct.pack("<Q", 0x7FF0000000000002)
 """Prometheus' marker: the series has ended."""
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 _ESCAPE = re.compile(r"\\(.)")
 _LITERAL = 1 << 16
 """Bytes of one literal: as many as a block of snappy's own."""
-
-
-def varint(number: int) -> bytes:
-    """Return a number as protobuf and snappy write it."""
-    out = bytearray()
-    while number >= 0x80:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
-
-
-def field(number: int, body: bytes) -> bytes:
-    """Return a field of bytes."""
-    return varint(number << 3 | 2) + varint(len(body)) + body
 
 
 def labels_of(fragment: str) -> dict[str, str]:

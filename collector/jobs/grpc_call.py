@@ -119,37 +119,3 @@ def _frames(connection: socket.socket, deadline: float) -> Iterator[tuple[int, i
         if not received:
             raise CallError("the connection was closed before the answer was whole")
         buffer += received
-
-
-def fields(message: bytes) -> Iterator[tuple[int, bytes | int]]:
-    """Yield number and value of each field of a protobuf message: bytes, or a whole number. Raises `CallError`
-    for a message that is none."""
-    place = 0
-    while place < len(message):
-        tag, place = _varint(message, place)
-        kind = tag & 7
-        if kind == 0:
-            value, place = _varint(message, place)
-            yield tag >> 3, value
-            continue
-        if kind == 2:
-            size, place = _varint(message, place)
-        else:
-            size = {1: 8, 5: 4}.get(kind, -1)
-        if size < 0 or place + size > len(message):
-            raise CallError("the message is cut off or no protobuf")
-        yield tag >> 3, message[place : place + size]
-        place += size
-
-
-def _varint(message: bytes, place: int) -> tuple[int, int]:
-    value = 0
-    for shift in range(0, 70, 7):
-        if place >= len(message):
-            break
-        byte = message[place]
-        place += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, place
-    raise CallError("the message has a number without an end")

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from collector.jobs.grpc_call import CallError, call, fields
+from collector.jobs.grpc_call import CallError, call
+from telemetry.wire.protobuf import ProtobufError, fields
 
 SOCKET = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
 METHOD = "/v1.PodResourcesLister/List"
@@ -36,8 +37,16 @@ class ContainerDevice(NamedTuple):
 
 def container_devices(socket: Path, seconds: float = SECONDS) -> list[ContainerDevice]:
     """Return all devices of all containers of the node, not of GPUs alone. Raises `OSError`, `CallError`."""
-    found = []
-    for number, pod in fields(call(socket, METHOD, seconds)):
+    answer = call(socket, METHOD, seconds)
+    try:
+        return _devices(answer)
+    except ProtobufError as error:
+        raise CallError(str(error)) from error
+
+
+def _devices(answer: bytes) -> list[ContainerDevice]:
+    found: list[ContainerDevice] = []
+    for number, pod in fields(answer):
         if number == 1:
             found += _devices_of(pod)
     return found
@@ -67,7 +76,7 @@ def _devices_of(pod: bytes | int) -> list[ContainerDevice]:
 
 def _grouped(message: bytes | int) -> dict[int, list[bytes | int]]:
     if not isinstance(message, bytes):
-        raise CallError("a number in the place of a message")
+        raise ProtobufError("a number in the place of a message")
     found: dict[int, list[bytes | int]] = {}
     for number, value in fields(message):
         found.setdefault(number, []).append(value)

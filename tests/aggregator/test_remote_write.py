@@ -22,12 +22,12 @@ from aggregator.remote.encode import (
     name_key,
     samples,
     snappy,
-    varint,
 )
 from aggregator.remote.push import Gatherer, Pusher
 from aggregator.settings.remote_write import RemoteWriteConfig
 from telemetry.errors import ConfigError
 from telemetry.wire.exposition import labels
+from telemetry.wire.protobuf import varint
 from tests.aggregator.fake_view import FakeView
 from tests.aggregator.http_client import small_cluster
 from tests.aggregator.test_http_prometheus import Prometheus

@@ -14,6 +14,7 @@ from aggregator.remote.recipient import Recipient
 from aggregator.settings.otlp import OtlpConfig
 from aggregator.view import AggregatorView
 from telemetry.runtime.http_outcome import HttpOutcome
+from telemetry.wire.protobuf import ProtobufError
 
 log = logging.getLogger(__name__)
 
@@ -88,5 +89,5 @@ def _lost_of(body: bytes) -> tuple[int, str]:
     """Return what a receiver refused of a request that it accepted, and why; none where it answers in a form of its own."""
     try:
         return refused(body)
-    except ValueError:
+    except ProtobufError:
         return 0, ""

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
-from aggregator.remote.encode import field, varint
 from aggregator.remote.otlp.names import Exported, OtlpShape
 from telemetry.devices import Event
+from telemetry.wire.protobuf import field, fields, varint
 
 _SHORT = 1 << 12
 _LENGTHS = [varint(number) for number in range(_SHORT)]
@@ -40,7 +40,9 @@ def attributes(pairs: Mapping[str, str | int | None], number: int) -> bytes:
 
 
 def _any(value: str | int | None) -> bytes:
-    if isinstance(value, int):
+    if isinstance(value, bool):
+        return b"\x10" + varint(value)
+    if isinstance(value, int) and -(1 << 63) <= value < 1 << 63:
         return b"\x18" + varint(value % (1 << 64))
     return field(1, str(value).encode())
 
@@ -130,40 +132,11 @@ def requests(resources: Iterable[tuple[bytes, int]], most_bytes: int) -> list[tu
 
 def refused(answer: bytes) -> tuple[int, str]:
     """Return how many points or records a receiver has not taken of a request that it accepted, and its reason.
-    Raises `ValueError` for an answer that is none."""
-    for number, partial in _fields(answer):
+    Raises `ProtobufError` for an answer that is none."""
+    for number, partial in fields(answer):
         if number == 1 and isinstance(partial, bytes):
-            its = dict(_fields(partial))
+            its = dict(fields(partial))
             count, why = its.get(1, 0), its.get(2, b"")
             if isinstance(count, int) and isinstance(why, bytes):
                 return count, why.decode(errors="replace")
     return 0, ""
-
-
-def _fields(message: bytes) -> Sequence[tuple[int, int | bytes]]:
-    at, found = 0, list[tuple[int, int | bytes]]()
-
-    def number() -> int:
-        nonlocal at
-        value = shift = 0
-        while True:
-            if at >= len(message) or shift > 63:
-                raise ValueError("the answer is not of OTLP's form")
-            byte = message[at]
-            at += 1
-            value |= (byte & 0x7F) << shift
-            shift += 7
-            if byte < 0x80:
-                return value
-
-    while at < len(message):
-        key = number()
-        if key & 7 == 0:
-            found.append((key >> 3, number()))
-        elif key & 7 == 2:
-            length = number()
-            found.append((key >> 3, message[at : at + length]))
-            at += length
-        else:
-            at += {1: 8, 5: 4}.get(key & 7, len(message))
-    return found

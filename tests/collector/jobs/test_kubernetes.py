@@ -13,7 +13,7 @@ from typing import Any
 import grpc
 import pytest
 
-from collector.jobs.grpc_call import CallError, call, fields
+from collector.jobs.grpc_call import CallError, call
 from collector.jobs.kubelet import ContainerDevice, container_devices
 from collector.jobs.kubernetes import KubernetesConfig, KubernetesJobs
 from collector.jobs.source import JobsAnswer, JobsInput
@@ -532,15 +532,6 @@ def test_whatever_a_kubelet_answers_is_devices_or_one_error(tmp_path: Path) -> N
     assert outcomes[0] == 5
     assert set(outcomes[1:5]) <= {"CallError"}
     assert len(outcomes) == len(words)
-
-
-@pytest.mark.parametrize(
-    "message",
-    [b"\x80", b"\x0a\x05ab", b"\x0b", b"\x0d\x00", b"\xff" * 12, b"\x0a\xff\xff\xff\xff\x7f"],
-)
-def test_rubbish_is_no_message(message: bytes) -> None:
-    with pytest.raises(CallError):
-        list(fields(message))
 
 
 def test_a_padded_frame_is_read_without_its_padding(tmp_path: Path) -> None:
