@@ -1,4 +1,4 @@
-"""What a push by OTLP costs: gathering, encoding and compressing the readings of a fleet, with the official classes beside.
+"""Cost of a push by OTLP: gathering, encoding and compressing the readings of a fleet, with the official classes beside.
 
 python -m bench.otlp --gpus 10000 --json
 """

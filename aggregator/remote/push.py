@@ -7,7 +7,7 @@ import asyncio
 import logging
 import re
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
 
 import aiohttp
@@ -18,6 +18,7 @@ from aggregator.http.node_metrics import snapshots_of
 from aggregator.http.rule_input_metrics import RuleInputMetrics
 from aggregator.http.summary import Summarizer
 from aggregator.remote.encode import STALE, labels_key, name_key, samples, snappy
+from aggregator.remote.left_out import LeftOut
 from aggregator.remote.recipient import Recipient
 from aggregator.settings.remote_write import RemoteWriteConfig
 from aggregator.view import AggregatorView, parts_of
@@ -47,8 +48,7 @@ class Gatherer:
         self._names: dict[str, bytes] = {}
         self._labels: dict[str, tuple[str, bytes]] = {}
         self._before: set[bytes] = set()
-        self._left_out: set[str] = set()
-        """Parts of which the last push lacked series."""
+        self._left_out = LeftOut(view)
         self._more = {"cluster": view.cluster, "job": "kilowatch"}
 
     async def snapshots(self) -> list[ExpositionSnapshot]:
@@ -100,17 +100,8 @@ class Gatherer:
                         failed[_part_of(name, fragment)] = error
             except Exception as error:  # noqa: BLE001 - reported by its name
                 failed[f"metrics/{_name_of(group)}/push"] = error
-        self._report(failed)
+        self._left_out.report(failed)
         return found
-
-    def _report(self, failed: Mapping[str, Exception]) -> None:
-        """Set aside what this push lacks; what the last one lacked alone works again, or is gone."""
-        aside, now = self._view.pages_aside, self._view.now()
-        for part in self._left_out - failed.keys():
-            aside.works(part)
-        for part, error in failed.items():
-            aside.fail(part, error, now)
-        self._left_out = set(failed)
 
 
 def _part_of(name: str, fragment: str) -> str:

@@ -18,6 +18,11 @@ from telemetry.files.secrets import read_token
 MIB = 1024 * 1024
 
 
+def matching(pattern: str) -> list[str]:
+    """Return the metrics of the catalogue that a pattern names: `gpu_clocks_event_*`."""
+    return [name for name in BY_NAME if fnmatchcase(name, pattern)]
+
+
 class OtlpProtocol(StrEnum):
     """How messages travel."""
 
@@ -66,7 +71,7 @@ class OtlpConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
                 raise ConfigError(f"{where}.protocol", "grpcio is not installed, which gRPC needs",
                                   "Install kilowatch with its extra: pip install 'kilowatch[otlp]'; or write protocol = \"http\".")  # fmt: skip
         for pattern in self.more:
-            if not any(fnmatchcase(name, pattern) for name in BY_NAME):
+            if not matching(pattern):
                 raise ConfigError(f"{where}.more", f"no metric is called {pattern!r}",
                                   did_you_mean(pattern, BY_NAME) or "docs/metrics.md has all.")  # fmt: skip
         if self.every_seconds < 1 or self.timeout_seconds <= 0:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -22,6 +23,7 @@ from aggregator.remote.otlp.exporter import Exporter
 from aggregator.remote.otlp.gather import MOST_BYTES, OtlpGatherer
 from aggregator.remote.otlp.names import CONVENTIONS, PREFIX, UP, OtlpShape, exported
 from aggregator.remote.otlp.wire import attributes, refused, requests
+from aggregator.remote.recipient import Recipient
 from aggregator.settings.otlp import OtlpConfig, OtlpProtocol
 from telemetry.catalogue import BY_NAME
 from telemetry.devices import Event, MigInstance, Port
@@ -36,7 +38,7 @@ from tests.kit.waiting import until
 
 
 class Meter:
-    """What the official package makes its instruments with: it records the last one."""
+    """Stand-in for the official package's meter: it records the last instrument."""
 
     def __init__(self) -> None:
         self.made: tuple[str, str, str] = ("", "", "")
@@ -186,6 +188,14 @@ def test_a_counter_that_falls_begins_anew() -> None:
     reset = energy("n1")
     assert reset.start == reset.at == later.at, "the driver was loaded anew"
     assert energy("n2").start == first.start
+    asyncio.run(view.tick(2))
+    before = energy("n1")
+    matrix.counters[view.fleet.nodes["n1"].rows[Table.GPU], column] = np.nan
+    assert {p.attributes["hw.type"] for p in sent(gatherer) if p.name == "hw.energy" and p.node == "n1"} == {"cpu", "memory"}  # fmt: skip
+    asyncio.run(view.tick(3))
+    matrix.counters[view.fleet.nodes["n1"].rows[Table.GPU], column] = 2.0
+    after_gap = energy("n1")
+    assert after_gap.start == after_gap.at > before.at, "a fall is seen over a gap too"
 
 
 def test_parts_of_gpus_and_ports_are_devices_too() -> None:
@@ -237,6 +247,15 @@ def test_what_a_setting_names_is_sent_besides() -> None:
     assert len({row.metric for row in rows}) == len(rows)
 
 
+def test_a_recipient_holds_as_much_as_it_may_and_the_oldest_goes() -> None:
+    recipient = Recipient[str](logging.getLogger("test"), "r", 5, len)
+    assert recipient.add("aa") == recipient.add("bbb") == []
+    assert recipient.add("c") == ["aa"]
+    assert recipient.first == "bbb"
+    assert recipient.add("dddddd") == ["bbb", "c", "dddddd"], "one that is larger than all room too"
+    assert recipient.first is None
+
+
 def test_a_node_that_can_not_be_written_costs_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     view = asyncio.run(small_cluster())
     gatherer = OtlpGatherer(view, CONVENTIONS)
@@ -273,7 +292,7 @@ def test_an_answer_of_another_form_is_an_error_or_nothing(answer: bytes) -> None
         assert isinstance(why, str)
 
 
-@given(st.dictionaries(st.text(min_size=1, max_size=20), st.text(max_size=300) | st.integers(-(1 << 63), (1 << 63) - 1)))  # fmt: skip
+@given(st.dictionaries(st.text(min_size=1, max_size=20), st.text(max_size=300) | st.booleans() | st.integers(-(1 << 63), (1 << 63) - 1)))  # fmt: skip
 def test_attributes_come_back_as_they_were(pairs: dict[str, str | int]) -> None:
     from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
@@ -369,6 +388,7 @@ async def test_what_waits_is_bounded(receiver: Otlp, request: pytest.FixtureRequ
     task = asyncio.create_task(exporter.run())
     try:
         await until(lambda: view.stats.otlp_dropped > 0)
+        assert view.stats.otlp_sent == 0
     finally:
         task.cancel()
         with suppress(asyncio.CancelledError):

@@ -275,7 +275,7 @@ def test_the_aggregator_pushes_where_it_is_told_to(stack: Asked) -> None:
 
 
 def test_readings_and_events_arrive_by_otlp(stack: Asked) -> None:
-    """From the aggregator as it is shipped, at a gRPC server of the official service."""
+    """The aggregator is as it is shipped, the receiver a gRPC server of the official service."""
     wait_until(lambda: any(each.name == "kilowatch.xid" for each in stack.otlp.records), "the XID")
     watts = {each.node for each in stack.otlp.points if each.name == "hw.power" and each.value > 0}
     assert watts == {"dgx-01", "dgx-02"}

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
 from aggregator.register.node_status import status_of
+from aggregator.remote.left_out import LeftOut
 from aggregator.remote.otlp.names import UP, Exported, OtlpShape
 from aggregator.remote.otlp.wire import (
     metric,
@@ -71,13 +72,13 @@ class NodeReadings:
 
 @dataclass(slots=True)
 class _NodeState:
-    """What stays of a node between two pushes."""
+    """State of a node between two pushes."""
 
     inventory: Inventory
     devices: dict[Table, list[bytes]]
     """Attributes of each device, in the order of its rows."""
     start: int
-    """From when its counters are told: none says when it began."""
+    """Time from which its counters count, for who receives them: none says when it began."""
     counters: list[Floats] = field(default_factory=list)
 
 
@@ -94,8 +95,7 @@ class OtlpGatherer:
         ]
         self._nodes: dict[str, _NodeState] = {}
         self._last: Event | None = None
-        self._left_out: set[str] = set()
-        """Nodes that the last push lacked."""
+        self._left_out = LeftOut(view)
 
     async def readings(self) -> list[NodeReadings]:
         """Copy what all nodes read; in the event loop, a piece at a time."""
@@ -149,21 +149,12 @@ class OtlpGatherer:
                 found.append(self._resource(its))
             except Exception as error:  # noqa: BLE001 - reported by its name
                 failed[f"node/{its.inventory.node}/otlp"] = error
-        self._report(failed)
+        self._left_out.report(failed)
         known = self._view.fleet.nodes.keys()
         if len(self._nodes) > 2 * len(known) + 64:
             for node in self._nodes.keys() - known:
                 del self._nodes[node]
         return requests(found, MOST_BYTES)
-
-    def _report(self, failed: Mapping[str, Exception]) -> None:
-        """Set aside the nodes that this push lacks; what the last one lacked alone works again, or is gone."""
-        aside, now = self._view.pages_aside, self._view.now()
-        for part in self._left_out - failed.keys():
-            aside.works(part)
-        for part, error in failed.items():
-            aside.fail(part, error, now)
-        self._left_out = set(failed)
 
     def _resource(self, its: NodeReadings) -> tuple[bytes, int]:
         state = self._state(its)
@@ -187,29 +178,23 @@ class OtlpGatherer:
         ), total
 
     def _state(self, its: NodeReadings) -> _NodeState:
-        """Return the state of a node, whose counters begin anew where one has fallen."""
+        """Return the state of a node, whose counters begin anew where one has fallen, or is of another device."""
         node = its.inventory.node
         state = self._nodes.get(node)
         if state is None or state.inventory is not its.inventory:
             before = state
             state = self._nodes[node] = _NodeState(its.inventory, _devices(its.inventory), its.at)
-            if (
-                before is not None
-                and before.devices.keys() == state.devices.keys()
-                and all(
-                    len(before.devices[table]) == len(state.devices[table])
-                    for table in state.devices
-                )
-            ):
+            if before is not None:
                 state.start, state.counters = before.start, before.counters
         counters = [values[len(block.gauges) :] for block, values in its.values]
-        if len(counters) == len(state.counters) and any(
-            now.shape == then.shape and (now < then).any()
-            for now, then in zip(counters, state.counters, strict=True)
-        ):
-            state.start = its.at
-        if counters:
-            state.counters = counters
+        if [each.shape for each in counters] == [each.shape for each in state.counters]:
+            pairs = list(zip(counters, state.counters, strict=True))
+            if any((now < then).any() for now, then in pairs):
+                state.start = its.at
+            # A driver that is loaded anew is not read for a moment: what was before the gap counts.
+            state.counters = [np.where(np.isnan(now), then, now) for now, then in pairs]
+        elif counters:
+            state.start, state.counters = its.at, counters
         return state
 
     def events(self) -> list[Event]:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import Enum
-from fnmatch import fnmatchcase
 from typing import NamedTuple
 
+from aggregator.settings.otlp import matching
 from telemetry.catalogue import BY_NAME
 from telemetry.metric import Kind, Unit
 
@@ -126,11 +126,6 @@ _UNITS = {
     Unit.STATE: "1",
 }  # fmt: skip
 _WHOLE = frozenset({Unit.BYTES, Unit.COUNT, Unit.FLAG, Unit.STATE})
-
-
-def matching(pattern: str) -> list[str]:
-    """Return the metrics of the catalogue that a pattern of the settings names: `gpu_clocks_event_*`."""
-    return [name for name in BY_NAME if fnmatchcase(name, pattern)]
 
 
 def exported(more: Iterable[str]) -> tuple[Exported, ...]:
