@@ -20,7 +20,7 @@ _WIDE = 0.72
 
 
 def days_strip(days: Sequence[PastDay]) -> str:
-    """Return the bars; each says its day on hover and to a screen reader."""
+    """Return the bars: each says its day on hover, and a sentence all of them, to a screen reader too."""
     bars = "".join("".join(_bar(place, day, len(days))) for place, day in enumerate(days))
     words = text(past_days_words(days))
     return (
@@ -47,6 +47,11 @@ async def days_of(view: AggregatorView) -> list[PastDay]:
     now = view.wall()
     async with asyncio.timeout(STORE_SECONDS):
         found = await view.delivery.history(now - DAYS * 86_400 * 10**9, MOST)
+    # What is open now is on today's bar before it is on disk, and however many came since it began.
+    every = {one.key: one for one in (*found, *view.pipeline.manager.incidents())}
     newest = view.fitness.newest
     samples = newest.history if newest else []
-    return past_days(found, samples, now, view.electrical.site.zone, whole=len(found) < MOST)
+    return past_days(
+        list(every.values()), samples, now, view.electrical.site.zone,
+        known_from=min(one.began for one in found) if len(found) >= MOST else 0,
+    )  # fmt: skip

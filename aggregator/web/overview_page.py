@@ -92,7 +92,7 @@ async def overview(request: web.Request) -> PageContent:
 
 
 async def _days(request: web.Request) -> str:
-    """Return the last 30 days; nothing where their incidents can't be read, which `/healthz` tells."""
+    """Return the last 30 days, or that their incidents can't be read."""
     view = request.app[VIEW]
 
     async def draw() -> str:

@@ -16,8 +16,8 @@ from telemetry.text import counted
 
 DAYS = 30
 SECONDS = 10**9
-_MISSED_NS = 1800 * SECONDS
-"""Pause between two samples of the fleet from which on nobody watched: they are 5 min apart, and a restart takes less than this."""
+_MISSED_NS = 660 * SECONDS
+"""Pause between two samples of the fleet beyond which nobody watched: they are 5 min apart, and a restart may cost one."""
 _WELL_WATCHED = 0.98
 """Part of a day from which on it counts as watched."""
 
@@ -69,13 +69,11 @@ def past_days(
     now: int,
     zone: tzinfo,
     *,
-    whole: bool = True,
+    known_from: int = 0,
 ) -> list[PastDay]:
-    """Return the days up to today, oldest first. `incidents`: those of 30 days, newest first; `whole`: whether that is
-    all of them, else days before the oldest of them were not looked at. `samples`: of the fleet, in order of time;
-    `now`: ns since 1970; `zone`: in which a day begins at midnight."""
+    """Return the days up to today, oldest first. `samples`: of the fleet, in order of time; `now`: ns since 1970;
+    `zone`: in which a day begins at midnight; `known_from`: ns since 1970, before which incidents were not asked for."""
     today = datetime.fromtimestamp(now / SECONDS, zone).date()
-    known_from = 0 if whole or not incidents else min(one.began for one in incidents)
     at = [one.at for one in samples if one.fit + one.degraded + one.out]
     found = []
     for back in range(DAYS - 1, -1, -1):

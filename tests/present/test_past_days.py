@@ -88,7 +88,7 @@ def test_a_fleet_of_which_nothing_was_known_was_not_watched() -> None:
 
 def test_days_before_the_oldest_incident_of_a_cut_list_are_not_known() -> None:
     one = incident(Severity.TICKET, at(20, 3), at(20, 4))
-    days = by_day(past_days([one], watched(at(1), NOW), NOW * S, ZONE, whole=False))
+    days = by_day(past_days([one], watched(at(1), NOW), NOW * S, ZONE, known_from=one.began))
     assert days[19].watched == days[20].watched == 0.0
     assert days[20].tickets == 1
     assert days[21].watched == pytest.approx(1.0)

@@ -8,7 +8,7 @@ from datetime import date
 import msgspec
 import pytest
 
-from aggregator.web.days_strip import days_strip
+from aggregator.web.days_strip import days_of, days_strip
 from api.alerts import Severity
 from api.fitness import FitnessReply, FitnessSample, FleetFitness
 from present.fleet.past_days import PastDay
@@ -56,6 +56,16 @@ async def test_the_first_page_tells_what_was_wrong_and_for_how_long_nobody_watch
         status, body, _ = await client.text("/")
     assert status == 200
     assert "30 days: 1 with a page, 1 watched in part, 19 not watched" in body
+
+
+async def test_what_is_open_is_on_today_before_it_is_on_disk(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    view = await view_of(1)
+    one = msgspec.structs.replace(incident(), severity=Severity.PAGE, began=view.wall() - 10**9)
+    monkeypatch.setattr(view.pipeline.manager, "incidents", lambda: [one])
+    days = await days_of(view)
+    assert [day.pages for day in days[-2:]] == [0, 1]
 
 
 async def test_a_journal_that_can_not_be_read_costs_no_page(
