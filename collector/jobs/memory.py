@@ -13,8 +13,8 @@ import msgspec
 from collector.jobs.merge import OpenAllocation
 from telemetry.files import state_file
 from telemetry.files.state_file import json_of
-from telemetry.wire.jobs import Allocation, UserPrivacy
-from telemetry.wire.persons import BY_USER, PersonWords
+from telemetry.wire.jobs import Allocation
+from telemetry.wire.persons import BY_USER, NAMED, PersonWords
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ class JobsMemory(msgspec.Struct, frozen=True, kw_only=True):
     """When that was, as the collector computed it: a part of each process's identity. ns since 1970."""
     open: tuple[OpenAllocation, ...] = ()
     ended: tuple[Allocation, ...] = ()
-    persons: str = PersonWords(UserPrivacy.NAMES, None, "").mark
+    persons: str = NAMED
     """Words for persons in which the jobs are named: `PersonWords.mark`."""
 
     def in_words(self, words: PersonWords) -> JobsMemory:
@@ -41,9 +41,8 @@ class JobsMemory(msgspec.Struct, frozen=True, kw_only=True):
         been told, and what lasts is known again by its processes unless its name can be put into the new words."""
         if self.persons == words.mark:
             return self
-        named = self.persons == PersonWords(UserPrivacy.NAMES, None, "").mark
         renamed = (_renamed(each, words) if _is_users(each.allocation) else each for each in self.open
-                   if named or not _is_users(each.allocation))  # fmt: skip
+                   if self.persons == NAMED or not _is_users(each.allocation))  # fmt: skip
         ended = tuple(each for each in self.ended if not _is_users(each))
         return msgspec.structs.replace(self, open=tuple(renamed), ended=ended, persons=words.mark)
 

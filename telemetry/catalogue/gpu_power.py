@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from telemetry.catalogue.amd import Binary, Sensor
 from telemetry.catalogue.nvml import Call, Field
 from telemetry.metric import Kind, Lane, Metric, Unit
@@ -15,13 +17,17 @@ _PROFILES = (
     (18, "medium-throughput inference"), (19, "low-latency inference"), (20, "training"), (21, "inference"), (22, "Max-Q 2"),
     (23, "Max-Q 3"), (24, "low-priority background"), (255, "none"),
 )  # fmt: skip
-"""Of nvml.h: NVML_POWER_PROFILE_..."""
+"""Numbers and words of `NVML_POWER_PROFILE_...` in nvml.h."""
 _MODULE, _MEMORY = 1, 2  # power scopes of fields 185 to 192
 _CEILING = "gpu_power_readings/gpu_ceiling_power_limit"  # where driver 610 moved the limits to
 
 
 def _limit(tag: str) -> tuple[str, ...]:
     return (f"gpu_power_readings/{tag}", f"{_CEILING}/{tag}", f"power_readings/{tag}")
+
+
+def _blackwell(word: str, unit: Unit, field: Field, text: str, **more: Any) -> Metric:
+    return Metric(name=f"gpu_{word}", unit=unit, lane=Lane.SLOW, help=text, sources={"nvml": (field,)}, **more)  # fmt: skip
 
 
 METRICS = (
@@ -377,57 +383,50 @@ METRICS = (
             ),
         },
     ),
-    Metric(
-        name="gpu_power_smoothing_enabled",
-        unit=Unit.FLAG,
-        lane=Lane.SLOW,
-        help="Whether power smoothing is on (Blackwell): the GPU then holds its power between a floor and a ceiling while the load "
+    _blackwell(
+        "power_smoothing_enabled",
+        Unit.FLAG,
+        Field(251),
+        "Whether power smoothing is on (Blackwell): the GPU then holds its power between a floor and a ceiling while the load "
         "falls and rises.",
-        sources={"nvml": (Field(251),)},
     ),
-    Metric(
-        name="gpu_power_smoothing_floor_watts",
-        unit=Unit.WATTS,
-        lane=Lane.SLOW,
-        help="Floor that power smoothing applies: an idle GPU may draw as much.",
-        sources={"nvml": (Field(255),)},
+    _blackwell(
+        "power_smoothing_floor_watts",
+        Unit.WATTS,
+        Field(255),
+        "Floor that power smoothing applies: an idle GPU may draw as much.",
     ),
-    Metric(
-        name="gpu_power_smoothing_ceiling_watts",
-        unit=Unit.WATTS,
-        lane=Lane.SLOW,
-        help="Ceiling that power smoothing applies.",
-        sources={"nvml": (Field(254),)},
+    _blackwell(
+        "power_smoothing_ceiling_watts",
+        Unit.WATTS,
+        Field(254),
+        "Ceiling that power smoothing applies.",
     ),
-    Metric(
-        name="gpu_power_smoothing_profile",
-        unit=Unit.COUNT,
-        lane=Lane.SLOW,
-        help="Number of the preset profile of power smoothing in use.",
-        sources={"nvml": (Field(264),)},
+    _blackwell(
+        "power_smoothing_profile",
+        Unit.COUNT,
+        Field(264),
+        "Number of the preset profile of power smoothing in use.",
     ),
-    Metric(
-        name="gpu_power_smoothing_lifetime_ratio",
-        unit=Unit.RATIO,
-        lane=Lane.SLOW,
-        help="Lifetime that is left of the circuits that burn power while it is smoothed.",
-        sources={"nvml": (Field(258, _PERCENT),)},
+    _blackwell(
+        "power_smoothing_lifetime_ratio",
+        Unit.RATIO,
+        Field(258, _PERCENT),
+        "Lifetime that is left of the circuits that burn power while it is smoothed.",
         span=(0, 1),
     ),
-    Metric(
-        name="gpu_power_smoothing_limited_seconds_total",
-        unit=Unit.SECONDS,
+    _blackwell(
+        "power_smoothing_limited_seconds_total",
+        Unit.SECONDS,
+        Field(309, _NANO),
+        "Time for which power smoothing limited the GPU.",
         kind=Kind.COUNTER,
-        lane=Lane.SLOW,
-        help="Time for which power smoothing limited the GPU.",
-        sources={"nvml": (Field(309, _NANO),)},
     ),
-    Metric(
-        name="gpu_edpp_multiplier_ratio",
-        unit=Unit.RATIO,
-        lane=Lane.SLOW,
-        help="Multiplier of the peak current for which the board is designed (EDPp): below 1 the GPU is held to less.",
-        sources={"nvml": (Field(274, _PERCENT),)},
+    _blackwell(
+        "edpp_multiplier_ratio",
+        Unit.RATIO,
+        Field(274, _PERCENT),
+        "Multiplier of the peak current for which the board is designed (EDPp): below 1 the GPU is held to less.",
     ),
     Metric(
         name="gpu_workload_power_profile",

@@ -46,3 +46,7 @@ class PersonWords:
         if key.scheduler != BY_USER or self.privacy is UserPrivacy.NAMES:
             return key
         return replace(key, id=self.person(key.id) or HIDDEN)
+
+
+NAMED = PersonWords(UserPrivacy.NAMES, None, "").mark
+"""Mark of words that are the names themselves."""

@@ -29,14 +29,14 @@ PACKAGES = Group(
     ),
     ("deploy/", "tests/packaging/", "constraints.txt"),
 )
-"""What is built."""
+"""Tests of packages and images."""
 PATH_OF_DATA = (
     "aggregator/assembly/", "aggregator/evidence/", "aggregator/ingest/", "aggregator/load/", "aggregator/mqtt/",
     "aggregator/scheduler/", "aggregator/service.py", "aggregator/store/", "alerts/delivery/", "alerts/incidents/",
     "alerts/journal/", "collector/commands/", "collector/publish/", "collector/ring/", "collector/sampling/",
     "collector/service.py", "constraints.txt", "telemetry/files/", "telemetry/runtime/", "telemetry/wire/",
 )  # fmt: skip
-"""What carries a frame from its sampling into the store, and an alert to its receiver."""
+"""Sources that carry a frame from its sampling into the store, and an alert to its receiver."""
 MEMBERS = Group(
     ("tests/cluster/test_loop.py", "tests/cluster/test_rows.py", "tests/cluster/test_try.py"),
     ("aggregator/cluster/", "aggregator/site/", "aggregator/remote/", "tests/cluster/", *PATH_OF_DATA),

@@ -34,7 +34,7 @@ def test_without_systemd_nothing_is_sent() -> None:
 def test_a_manager_that_is_behind_does_not_hold_up_who_feeds_it(
     manager_socket: NotifySocket, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It has room for some messages; a collector that waited for more read its GPUs at half their rate."""
+    """Its socket has room for some messages; a collector that waited for more read its GPUs at half their rate."""
     manager = ServiceManager.of(manager_socket.environment())
     monkeypatch.setattr("telemetry.runtime.systemd.SEND_SECONDS", 86_400.0)
     for _ in range(10_000):

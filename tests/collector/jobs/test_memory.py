@@ -1,4 +1,4 @@
-"""What a collector remembers of jobs is told by the words for persons that its settings want now."""
+"""Jobs in a collector's memory are named in the words for persons that its settings want now."""
 
 from __future__ import annotations
 
