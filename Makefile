@@ -58,7 +58,7 @@ test-systems: setup packages  ## run the slow tests: whole clusters, faults, kil
 	$(BIN)/python -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder -m "systems and not alone"
 	$(BIN)/python -m pytest -q -m "alone and not long"
 
-inject: setup packages  ## an exception in every function; `make test-systems` takes every twelfth
+inject: setup packages  ## an exception in every function; `make test-systems` takes one of 24
 	KILOWATCH_INJECT=all $(BIN)/python -m pytest -q -n 3 --dist load -m systems tests/faults/test_faults_in_*.py
 
 damages: setup packages  ## every file of the data folder damaged in every way; `make test-systems` takes three of each

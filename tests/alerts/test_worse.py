@@ -50,7 +50,7 @@ class Watched(Scene):
         """Let the first GPU ask for an action for some time; return what people are told meanwhile."""
         before = len(self.notices)
         self.sources["dgx-01"].wish = {"gpu_recovery_action": action, **beside}
-        await self.play(seconds)
+        await self.play(seconds, every=5)
         return self.notices[before:]
 
     def acknowledge(self, notice: Notice) -> None:

@@ -15,12 +15,13 @@ from tests.faults.injected_faults import PACKAGES, FaultResult, always, inject, 
 from tests.faults.injected_outcomes import EXEMPT, UNRAISED, WHOLE
 from tests.faults.injection import functions, recorded
 from tests.faults.injection_scene import Scene
+from tests.kit.night import seed
 
-PARTS = 12
+PARTS = 24
 """The functions are shared among so many tests of a package."""
-RUN_PARTS = range(PARTS) if os.environ.get("KILOWATCH_INJECT") == "all" else range(1)
-"""Those that run: all by `make inject`; a twelfth, always the same, among the other slow tests, for all take half an hour
-of two cores."""
+RUN_PARTS = range(PARTS) if os.environ.get("KILOWATCH_INJECT") == "all" else (seed(0) % PARTS,)
+"""Those that run: all by `make inject`; one among the other slow tests, always the same, and another each night, for all
+take half an hour of two cores."""
 ONCE = 8
 """Of so many functions one raises a single time, too; all raise for as long as they are called."""
 _RUN: list[str] = []

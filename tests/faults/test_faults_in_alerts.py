@@ -8,7 +8,7 @@ import pytest
 
 from tests.faults.injected_runs import PARTS, RUN_PARTS, injected
 
-pytestmark = [pytest.mark.systems, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.systems, pytest.mark.nightly, pytest.mark.timeout(1800)]
 
 
 @pytest.mark.parametrize("part", RUN_PARTS)

@@ -156,7 +156,7 @@ HOSTILE_SMI = {
     "uuids": "GPU 1: a (UUID: x\n" * 300_000 + "=NVSMI LOG=",
     "labels": "=NVSMI LOG=\nGPU 00000000:3B:00.0\n"
     + "".join(f"{' ' * n}{'l' * 4000}: 1\n" for n in range(1, 3000)),
-    "kernel": "".join(f"NVRM: Xid ({n:x}): {n % 900000}\n" for n in range(100_000)),
+    "kernel": "".join(f"NVRM: Xid ({n:x}): {n % 900000}\n" for n in range(70_000)),
     "journal": '{"MESSAGE": "NVRM", "a": ' + "[" * 3900 + "\n",
     "no line": "NVRM" * 8_000_000,
 }
@@ -258,7 +258,7 @@ DAY = 86_400 * 10**9
 
 @pytest.mark.parametrize(
     "times",
-    [[0, 4_102_444_799 * 10**9], [DAY * n for n in range(50)]],
+    [[0, 4_102_444_799 * 10**9], [DAY * n for n in range(12)]],
     ids=["1970 and 2099", "a message a day"],
 )
 def test_a_recording_with_little_in_it_is_replayed_in_little_time(
@@ -270,7 +270,7 @@ def test_a_recording_with_little_in_it_is_replayed_in_little_time(
     assert done.returncode == 0, done.stderr[-500:]
     outcome = json.loads(done.stdout)
     assert outcome["messages"] == len(times)
-    assert outcome["seconds_skipped"] > 40 * 86_400
+    assert outcome["seconds_skipped"] > 10 * 86_400
     assert outcome["last"] == times[-1]
 
 
@@ -408,5 +408,5 @@ def test_replay_lines_say_what_was_skipped(tmp_path: Path) -> None:
     from kilowatch.replay.outcome import replay
 
     path = recording(tmp_path / "a.kwrec", [0, 10 * DAY])
-    outcome = replay(path, read(path), load(), AggregatorConfig())
+    outcome = replay(path, read(path), load(), AggregatorConfig(rule_seconds=10.0))
     assert any("without a message skipped" in line for line in replay_lines(outcome))

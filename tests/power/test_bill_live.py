@@ -113,7 +113,7 @@ def test_without_a_contract_the_first_day_compares_with_nothing_and_the_next_wit
     stage = beginning(SITE.replace("contract_kw = 3", ""))
     drawing(stage, 3600, 1000, every=10)
     assert math.isnan(stage.value("budget_peak_ratio", "bill"))
-    drawing(stage, 86_400, 1000, every=60)
+    drawing(stage, 86_400, 1000, every=300)
     assert stage.value("budget_peak_ratio", "bill") == pytest.approx(1)
     assert ("bill_peak", "bill") not in stage.firing()
     drawing(stage, 120, 2000)
