@@ -114,8 +114,10 @@ class JobSummary(msgspec.Struct, frozen=True, kw_only=True):
     energy_coverage: float | None = None
     energy_from: EnergyFrom = EnergyFrom.SAMPLES
     wall_joules: float | None = None
-    """At the wall: of each node's power the share of the job's GPUs among its GPUs."""
+    """At the wall: the energy of its GPUs, and an equal part for each GPU of what else its node drew; over time in which
+    the wall was not read too, once `energy_from` is `counters`."""
     wall_coverage: float | None = None
+    """Share of the GPU hours in which the wall was read."""
     cost: float | None = None
     """By the site's tariff and its power usage effectiveness; null without a tariff."""
     currency: str = ""

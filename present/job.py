@@ -10,6 +10,7 @@ from present.row import FactRow, Tone
 from present.units import (
     ENERGY_FROM,
     NO_COST,
+    WALL_FROM,
     energy,
     gibibytes,
     is_partial,
@@ -116,7 +117,12 @@ def cost_rows(summary: JobSummary) -> Iterator[FactRow]:
     """Yield its energy, its cost and its CO2, or why it has none."""
     basis = ENERGY_FROM.get(summary.energy_from, "")
     yield energy_row("energy at the GPUs", summary.energy_joules, summary.energy_coverage, basis)
-    yield energy_row("energy at the wall", summary.wall_joules, summary.wall_coverage)
+    yield energy_row(
+        "energy at the wall",
+        summary.wall_joules,
+        summary.wall_coverage,
+        WALL_FROM[summary.energy_from],
+    )
     yield cost_row(summary)
     if summary.co2_kg is None:
         yield unknown("CO2", "without power at the wall")

@@ -12,6 +12,9 @@ from aggregator.jobs.summary import summarize
 from aggregator.jobs.usage import SUMS, GpuAccount
 from api.jobs import EnergyFrom, JobSummary
 
+COUNTED = ("joules", "wall", "cost")
+"""Sums that follow from the counter of a GPU where it is known."""
+
 
 def is_split(accounts: Iterable[GpuAccount]) -> bool:
     """Return whether the sums at the edges of months are known of accounts."""
@@ -63,11 +66,10 @@ def counted_account(
             )
             before = joules * share
         reached = min(max(reached, before), joules)
-        edges[name] = sums | {"joules": round(reached, 3), "joule_seconds": seconds_of(its)}
+        edges[name] = sums | _of_counters(sums, reached, seconds_of(its))
     return msgspec.structs.replace(
         account,
-        joules=round(joules, 3),
-        joule_seconds=seconds,
+        **_of_counters(_totals(account), joules, seconds),
         first=first if is_split([account]) else "",
         month=max(account.month, last),
         edges=edges,
@@ -76,15 +78,26 @@ def counted_account(
     )
 
 
-def joules_by_month(account: GpuAccount) -> dict[str, float]:
-    """Return the energy that was counted in each month, J."""
-    found: defaultdict[str, float] = defaultdict(float)
-    name, before = account.first, 0.0
-    for month in sorted(account.edges):
-        joules = _sums_at(account, month)["joules"]
-        found[name] += joules - before
-        name, before = month, joules
-    found[name] += account.joules - before
+def _of_counters(sums: Mapping[str, float], joules: float, seconds: float) -> dict[str, float]:
+    """Return the sums that follow from the energy of a GPU by its counter in some seconds. At the wall, what else its
+    node drew is added, as in the time of which it is known; without such a time it stays what was sampled."""
+    found = {"joules": round(joules, 3), "joule_seconds": seconds}
+    if sums["beside_seconds"] <= 0 or sums["wall"] <= 0:
+        return found
+    wall = max(0.0, joules + sums["beside"] / sums["beside_seconds"] * seconds)
+    return found | {"wall": round(wall, 3), "cost": round(sums["cost"] * wall / sums["wall"], 9)}
+
+
+def counted_by_month(account: GpuAccount) -> dict[tuple[str, str], float]:
+    """Return what was counted in each month of each sum that follows from the counter, by month and name."""
+    found: defaultdict[tuple[str, str], float] = defaultdict(float)
+    month, before = account.first, dict.fromkeys(COUNTED, 0.0)
+    for after, sums in [(name, _sums_at(account, name)) for name in sorted(account.edges)] + [
+        ("", _totals(account))
+    ]:
+        for name in COUNTED:
+            found[month, name] += sums[name] - before[name]
+        month, before = after, sums
     return found
 
 

@@ -17,7 +17,7 @@ import msgspec
 from aggregator.jobs.aliases import Names
 from aggregator.jobs.edges import EdgeCounters, EdgeWindow, Readings, grown
 from aggregator.jobs.ledger import JobLedger, TrackedJob
-from aggregator.jobs.months import counted_account, joules_by_month
+from aggregator.jobs.months import counted_account, counted_by_month
 from aggregator.jobs.scheduled import SOURCE, SchedulerWord, short
 from aggregator.jobs.stored import JobQuery, StoredJob, row_of_job
 from aggregator.jobs.summary import held_seconds, summarize
@@ -97,8 +97,8 @@ class JobService:
         self._month = NO_MONTH
         """The present one."""
         self.edges = EdgeCounters()
-        self._moved: dict[tuple[JobKey, str], dict[str, float]] = {}
-        """Joules by which the counters of a GPU gave a job more than the samples, by month."""
+        self._moved: dict[tuple[JobKey, str], dict[tuple[str, str], float]] = {}
+        """By how much the counters of a GPU gave a job more than the samples, by month and sum."""
         self._not_alone: set[tuple[JobKey, str]] = set()
         """Jobs on GPUs that another one held or used at the same time."""
         self._faults: dict[JobKey, Counter[str]] = {}
@@ -535,18 +535,19 @@ class JobService:
         if counted.energy_from is EnergyFrom.COUNTERS:
             # What nobody counted, as before a start, nobody gives back.
             whole = self.meter.counted_whole(gpu, begin)
-            more = Counter(joules_by_month(counted))
-            more.subtract(joules_by_month(sampled))
+            more = Counter(counted_by_month(counted))
+            more.subtract(counted_by_month(sampled))
             self._move(key, gpu, more if whole else {})
         if counted.energy_from is not EnergyFrom.PROVISIONAL:
             self.ledger.changed.add(key)
 
-    def _move(self, key: JobKey, gpu: str, more: Mapping[str, float]) -> None:
-        """Give a job of the energy that nobody used what its counter has more than the samples, by month, in place of
-        what it was given before."""
+    def _move(self, key: JobKey, gpu: str, more: Mapping[tuple[str, str], float]) -> None:
+        """Give a job of the energy and the cost that nobody caused what its counter has more than the samples, by month
+        and sum, in place of what it was given before."""
         before = self._moved.pop((key, gpu), {})
-        for month in before.keys() | more.keys():
-            self.meter.move_unheld(month, before.get(month, 0.0) - more.get(month, 0.0))
+        for month, name in before.keys() | more.keys():
+            its = (month, name)
+            self.meter.move_unheld(month, name, before.get(its, 0.0) - more.get(its, 0.0))
         if more:
             self._moved[key, gpu] = dict(more)
 

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -76,6 +76,9 @@ class GpuAccount(msgspec.Struct, kw_only=True):
     joule_seconds: float = 0.0
     wall: float = 0.0
     wall_seconds: float = 0.0
+    beside: float = 0.0
+    """Of `wall`, joules that are not the GPU's own: its equal part of the node's fans, processors and losses."""
+    beside_seconds: float = 0.0
     cost: float = 0.0
     cost_seconds: float = 0.0
     activity_seconds: float = 0.0
@@ -159,8 +162,10 @@ SUMS = (
     "known", "busy", "joules", "joule_seconds", "wall", "wall_seconds", "cost", "cost_seconds",
     "activity_seconds", "sm_active", "tensor_active", "dram_active", "occupancy_seconds", "sm_occupancy",
     "pcie_seconds", "pcie_bytes", "nvlink_seconds", "nvlink_bytes",
-    "idle_known", "idle_seconds", "idle_cost", "held", "its_part",
+    "idle_known", "idle_seconds", "idle_cost", "held", "its_part", "beside", "beside_seconds",
 )  # fmt: skip
+_FINE = np.array([1e9 if name.endswith("cost") else 1e3 for name in SUMS])
+"""Parts of each unit to which a sum is kept: a job of seconds costs a ten-thousandth."""
 ACTIVITY = ("gpu_sm_active_ratio", "gpu_tensor_active_ratio", "gpu_dram_active_ratio")
 
 
@@ -181,7 +186,7 @@ class _Sample:
     traffic: Floats
     """Bytes a second, shape (rows, 2): over PCIe and over NVLink."""
     wall: Floats
-    """Watts at the wall of each GPU's part of its node."""
+    """Watts at the wall of each GPU and of its part of the rest of its node."""
     price: float
     """Money for a joule at the wall; NaN without a tariff."""
     taken: float
@@ -282,7 +287,7 @@ class UsageMeter:
         return GpuAccount(
             node=node,
             gpu=gpu,
-            **dict(zip(SUMS, np.round(self._sums[slot], 3).tolist(), strict=True)),
+            **_rounded(self._sums[slot]),
             memory_peak=None if math.isnan(peak) else peak,
             limits={
                 word: round(seconds, 3)
@@ -299,10 +304,7 @@ class UsageMeter:
             counter=0.0 if math.isnan(counter) or row < 0 else counter,
             first="" if slot in self._no_edges else self._first.get(slot, self._month),
             month=self._stored_month.get(slot, self._month),
-            edges={
-                month: dict(zip(SUMS, np.round(sums, 3).tolist(), strict=True))
-                for month, sums in self._edges.get(slot, {}).items()
-            },
+            edges={month: _rounded(sums) for month, sums in self._edges.get(slot, {}).items()},
         )
 
     def restore(self, job: Hashable, account: GpuAccount) -> None:
@@ -374,12 +376,12 @@ class UsageMeter:
         row = self._rows.get(gpu)
         return row is not None and int(self._whole_from[row]) <= begin
 
-    def move_unheld(self, month: str, joules: float) -> None:
-        """Add to the energy of GPUs that no job held in a month what a job turned out not to have used, or take it from
+    def move_unheld(self, month: str, name: str, value: float) -> None:
+        """Add to a sum of GPUs that no job held in a month what a job turned out not to have used, or take it from
         there."""
         sums = self.unheld.get(UnheldKey(month, reported=True))
         if sums is not None:
-            sums.joules = max(0.0, sums.joules + joules)
+            setattr(sums, name, max(0.0, getattr(sums, name) + value))
 
     def leave(self, gpus: Iterable[str]) -> None:
         """Note that GPUs are gone: what they used until they come back, another aggregator may have counted."""
@@ -444,7 +446,12 @@ class UsageMeter:
         read_at[0] = 0.0  # of rows that are free
         drawn = np.array([watts.get(name, math.nan) for name in fleet.nodes] + [math.nan])
         wall = np.full(size, np.nan)
-        wall[rows] = (drawn / self._sizes)[self._owner]
+        wall[rows] = wall_parts(
+            drawn,
+            np.asarray(fleet.column("gpu_power_watts", now), np.float64),
+            self._sizes,
+            self._owner,
+        )
         return _Sample(
             at,
             column("gpu_utilization_ratio"),
@@ -668,6 +675,7 @@ class UsageMeter:
         is_busy, is_wall = np.isfinite(busy), np.isfinite(wall)
         priced = is_wall & math.isfinite(sample.price)
         at_wall, idle = wall * held * share, busy < IDLE_BELOW
+        beside = at_wall - sample.watts[rows] * held * share
         for number, values in enumerate((
             np.where(is_busy, held, 0.0), busy * held,
             drawn, np.where(np.isfinite(drawn), energy, 0.0),
@@ -679,6 +687,7 @@ class UsageMeter:
             np.where(is_busy, held, 0.0), np.where(idle, held, 0.0),
             np.where(idle, at_wall * sample.price, 0.0),
             held, share * held,
+            beside, np.where(np.isfinite(beside), held, 0.0),
         )):  # fmt: skip
             self._sums[:, number] += sums(values)
         now = held > 0
@@ -691,6 +700,22 @@ class UsageMeter:
         for number in np.flatnonzero(limited[now].any(axis=0)).tolist():
             self._limits[:, number] += sums(np.where(limited[:, number], held, 0.0))
         self._shared[slots[now & (share < 1.0)]] = True
+
+
+def _rounded(sums: Floats) -> dict[str, Any]:
+    """Return sums by name, as fields of an account."""
+    return dict(zip(SUMS, (np.round(sums * _FINE) / _FINE).tolist(), strict=True))
+
+
+def wall_parts(drawn: Floats, watts: Floats, sizes: Floats, owner: Index) -> Floats:
+    """Return what each GPU draws at the wall: its own power, and an equal part of what else its node draws. Of a node
+    that draws less than its GPUs say, its power as they have shares in it, and where one of them is not read, in equal
+    parts. `drawn`: by node; `sizes`: number of its GPUs; `owner`: node of each GPU."""
+    own = np.bincount(owner, watts, len(drawn))[owner]  # NaN where one of them is
+    of_node, size = drawn[owner], sizes[owner]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        parts = np.where(own <= of_node, watts + (of_node - own) / size, watts * of_node / own)
+    return np.where(np.isfinite(own), parts, of_node / size)
 
 
 def _with_seconds(shares: Floats, held: Floats) -> list[Floats]:

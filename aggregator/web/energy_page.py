@@ -12,7 +12,6 @@ from api.report import Upkeep
 from api.use import UseReply
 from present.bill import charge_table, hours_row, idle_table, price_table, summary_rows, total_rows
 from present.fleet.bill_headline import bill_figures, bill_headline, user_lines
-from present.fleet.job_headline import SAMPLED
 
 MOST_NODES = 100
 
@@ -56,7 +55,7 @@ def users_table(reply: UseReply) -> str:
         for one in lines
     ]  # fmt: skip
     heads = ("user", "energy at the wall", "GPU hours", "use", "cost", "of it idle")
-    caption = f"{reply.month}; energy at the wall and cost are {SAMPLED}; ~ is known in part"
+    caption = f"{reply.month}; ~ is known in part"
     return table(caption, heads, rows, (2, 3, 4, 5), "users")
 
 

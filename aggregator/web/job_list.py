@@ -20,7 +20,7 @@ from aggregator.web.job_words import (
 )
 from aggregator.web.markup import WIDE, clock_time, fact, keyed_row, page_links, path, text, toned
 from api.jobs import JobPhase, JobRow, JobsReply
-from present.fleet.job_headline import SAMPLED, jobs_figures, jobs_headline
+from present.fleet.job_headline import jobs_figures, jobs_headline
 from present.job import cost_row, energy_row, use_row
 from telemetry.runtime.isolation import Parts, each
 from telemetry.text import ABSENT, counted
@@ -174,8 +174,8 @@ def _table(
     return (
         f'{WIDE}<table class="jobs"><caption data-k="caption">{text(caption)}, {_ORDER.get(sort) or f"by {COLUMNS[sort][0]}"}</caption>'
         f'<thead><tr>{heads}</tr></thead><tbody data-k="rows">{rows}</tbody></table></div>'
-        f"<p class=dim>~ partial: read for less than 90% of the job's GPU time. Energy is that at its GPUs, provisional "
-        f"while it runs; cost is {SAMPLED}</p>"
+        f"<p class=dim>~ partial: read for less than 90% of the job's GPU time. Energy is that at its GPUs; "
+        f"energy and cost are provisional while it runs</p>"
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from api.alerts import Severity
-from api.jobs import EnergyFrom, JobPhase, JobReply, JobRow, JobsReply
+from api.jobs import JobPhase, JobReply, JobRow, JobsReply
 from present.device.figures import UNKNOWN, USE, DeviceFigure, others, slowed
 from present.device.gpu import gpu_name
 from present.fleet.headline import Headline, Urgency, sentence
@@ -14,6 +14,7 @@ from present.row import FactRow, Tone
 from present.units import (
     ENERGY_FROM,
     NO_COST,
+    WALL_FROM,
     at_least,
     energy,
     is_partial,
@@ -25,8 +26,6 @@ from present.units import (
 )
 from telemetry.text import counted, duration
 
-SAMPLED = ENERGY_FROM[EnergyFrom.SAMPLES]
-"""Remark on energy at the wall, and on cost."""
 _DOUBTS = ("partial:", "no use was read")
 """Beginnings of hints that say what is not known: they are no fault of a job."""
 HOLDS_UP = frozenset({"gpu_lost", "gpu_hung", "job_slow_gpu"})
@@ -183,8 +182,8 @@ def _sum_figure(label: str, words: str, missing: int) -> DeviceFigure:
     """Return a sum over jobs; `missing`: those of which it is not known."""
     if not words:
         return DeviceFigure(FactRow(label, UNKNOWN, Tone.STALE, note="not known of any of them"))
-    without = f"without {counted(missing, 'job')} of which it is not known; " if missing else ""
-    return DeviceFigure(FactRow(label, at_least(words, partial=missing > 0), note=f"{without}{SAMPLED}"))  # fmt: skip
+    without = f"without {counted(missing, 'job')} of which it is not known" if missing else ""
+    return DeviceFigure(FactRow(label, at_least(words, partial=missing > 0), note=without))
 
 
 def job_figures(reply: JobReply, held: Sequence[float | None]) -> list[DeviceFigure]:
@@ -222,8 +221,8 @@ def _energy_figure(job: JobRow) -> DeviceFigure:
     words, basis = energy(summary.energy_joules), ENERGY_FROM.get(summary.energy_from, "")
     if summary.wall_joules is None:
         return DeviceFigure(FactRow("energy at its GPUs", roughly(words, partial=is_partial(summary.energy_coverage)), note=f"{basis}; not at the wall"))  # fmt: skip
-    at_gpus = f"; {words} at its GPUs, {basis}" if summary.energy_joules is not None else ""
-    return DeviceFigure(FactRow("energy at the wall", roughly(energy(summary.wall_joules), partial=is_partial(summary.wall_coverage)), note=f"{SAMPLED}{at_gpus}"))  # fmt: skip
+    at_gpus = f"; {words} at its GPUs" if summary.energy_joules is not None else ""
+    return DeviceFigure(FactRow("energy at the wall", roughly(energy(summary.wall_joules), partial=is_partial(summary.wall_coverage)), note=f"{WALL_FROM[summary.energy_from]}{at_gpus}"))  # fmt: skip
 
 
 def _cost_figure(job: JobRow) -> DeviceFigure:
@@ -231,4 +230,4 @@ def _cost_figure(job: JobRow) -> DeviceFigure:
     if summary is None or summary.cost is None:
         return DeviceFigure(FactRow("cost", UNKNOWN, Tone.STALE, note=NO_COST))
     idle = "" if not summary.idle_cost else f"{money(summary.idle_cost, summary.currency)} of it below 5% use; "  # fmt: skip
-    return DeviceFigure(FactRow("cost", roughly(money(summary.cost, summary.currency), partial=is_partial(summary.wall_coverage)), note=f"{idle}{SAMPLED}"))  # fmt: skip
+    return DeviceFigure(FactRow("cost", roughly(money(summary.cost, summary.currency), partial=is_partial(summary.wall_coverage)), note=f"{idle}{WALL_FROM[summary.energy_from]}"))  # fmt: skip

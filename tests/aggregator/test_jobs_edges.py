@@ -71,8 +71,8 @@ class Recorded(Site):
     def summary(self, number: int) -> JobSummary:
         return self.jobs.stored(KEYS[number], self.wall).summary
 
-    def unheld(self) -> float:
-        return sum(use.joules for use in self.jobs.meter.unheld.values())
+    def unheld(self, name: str = "joules") -> float:
+        return sum(getattr(use, name) for use in self.jobs.meter.unheld.values())
 
 
 def job_of(site: Recorded, number: int, seconds: float, watts: float, row: int = 0) -> float:
@@ -88,7 +88,7 @@ def job_of(site: Recorded, number: int, seconds: float, watts: float, row: int =
 
 @pytest.mark.parametrize("seconds", [2.0, 10.0, 21.3])
 def test_a_job_of_seconds_has_its_own_energy_and_nobody_the_rest(seconds: float) -> None:
-    site = Recorded()
+    site = Recorded(beside=200.0, price=0.36)
     site.run(61, 0.1)
     truth = job_of(site, 1, seconds, 700.0)
     site.run(40, 0.1)
@@ -96,10 +96,15 @@ def test_a_job_of_seconds_has_its_own_energy_and_nobody_the_rest(seconds: float)
     assert sampled.energy_from is EnergyFrom.PROVISIONAL
     if seconds < 5:  # less than the time between two samples
         assert sampled.energy_joules != pytest.approx(truth, rel=0.2)
-    before = site.unheld()
+    before, wall, cost = site.unheld(), site.unheld("wall"), site.unheld("cost")
     assert site.answered() == 1
     found = site.summary(1)
     assert found.energy_joules == pytest.approx(truth, rel=0.02)
+    assert found.wall_joules == pytest.approx(truth + 100.0 * seconds, rel=0.02)
+    assert found.cost == pytest.approx((truth + 100.0 * seconds) * 1e-7, rel=0.02)
+    given = (sampled.wall_joules or 0.0) - found.wall_joules
+    assert site.unheld("wall") == pytest.approx(wall + given, abs=0.01)
+    assert site.unheld("cost") == pytest.approx(cost + given * 1e-7, abs=1e-6)
     assert found.energy_coverage == 1.0
     assert found.energy_from is EnergyFrom.COUNTERS
     assert KEYS[1] in site.jobs.ledger.changed, "it is written again"
@@ -138,6 +143,28 @@ def test_readings_that_come_later_count() -> None:
     found = site.summary(1)
     assert found.energy_from is EnergyFrom.COUNTERS
     assert found.energy_joules == pytest.approx(truth, rel=0.01)
+
+
+def test_what_the_node_drew_at_the_wall_while_nobody_read_it_follows_its_gpus() -> None:
+    """Ten minutes without an aggregator at another power than before; of the meter nothing is stored."""
+    site = Recorded(beside=200.0, price=0.36)
+    site.run(61)
+    begin, site.watts[0] = site.wall, 700.0
+    site.send("n0", site.held(KEYS[1], 0, begin))
+    site.run(60)
+    site.watts[0] = 300.0
+    site.record(600)
+    site.run(20)
+    site.watts[0] = 100.0
+    site.send("n0", site.held(KEYS[1], 0, begin, site.wall))
+    site.run(40)
+    site.answered()
+    found = site.summary(1)
+    assert found.energy_from is EnergyFrom.COUNTERS
+    wall = 60 * 800.0 + 620 * 400.0
+    assert found.wall_joules == pytest.approx(wall, rel=0.02)
+    assert found.cost == pytest.approx(wall * 1e-7, rel=0.02)
+    assert found.wall_coverage == pytest.approx(80 / 680, rel=0.1), "the rest was not read"
 
 
 def test_what_was_never_stored_stays_a_sum_of_samples_and_is_not_asked_for_for_ever() -> None:

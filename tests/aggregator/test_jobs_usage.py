@@ -16,7 +16,7 @@ from aggregator.jobs.service import LOOK_SECONDS, JobService
 from aggregator.jobs.stored import JobQuery
 from aggregator.jobs.summary import quantile
 from aggregator.jobs.unheld import row_of
-from aggregator.jobs.usage import NO_MONTH, CountedMonth
+from aggregator.jobs.usage import NO_MONTH, CountedMonth, wall_parts
 from aggregator.store.embedded import EmbeddedStore
 from api.jobs import JobPhase
 from telemetry.devices import Event
@@ -50,6 +50,8 @@ class Site:
     now: float = 1000.0
     version: int = 0
     price: float | None = None
+    beside: float | None = None
+    """What a node draws beside its GPUs, W; None where it draws 1,000 W whatever they do."""
     counters: bool = True
     traffic: dict[str, float] = field(default_factory=dict)
     """Bytes that each GPU moves in a second, by the counter that a slow reading of every 15 s has."""
@@ -112,7 +114,10 @@ class Site:
             for node in self.fleet.nodes.values():
                 node.seen, node.sampled_at = self.now, self.wall
             if round(self.now * 10) % 50 == 0:
-                watts = dict.fromkeys(self.fleet.nodes, 1000.0)
+                watts = {
+                    name: 1000.0 if self.beside is None else self.beside + float(self.watts[number * self.gpus :][: self.gpus].sum())
+                    for number, name in enumerate(self.fleet.nodes)
+                }  # fmt: skip
                 for _ in self.jobs.steps(
                     self.fleet, self.now, self.wall, watts, self.price, self.month
                 ):
@@ -383,6 +388,17 @@ def integrate(
             true[job] += float((power * held / np.maximum(count, 1)).sum())
         idle += float(power[count == 0].sum())
     return true, idle
+
+
+def test_a_gpu_draws_its_own_power_at_the_wall_and_an_equal_part_of_what_else_its_node_does() -> (
+    None
+):
+    """Of nodes of two GPUs: a whole one, one of whose GPUs is not read, one whose meter reads too little or nothing."""
+    watts = np.array([100.0, 500.0, 100.0, np.nan, 100.0, 500.0, 100.0, 500.0])
+    drawn, owner = np.array([800.0, 800.0, 300.0, np.nan]), np.repeat(np.arange(4), 2)
+    found = wall_parts(drawn, watts, np.full(4, 2.0), owner)
+    assert found[:6].tolist() == [200.0, 600.0, 400.0, 400.0, 50.0, 250.0]
+    assert np.isnan(found[6:]).all()
 
 
 def test_quantiles_are_interpolated_within_a_bin() -> None:

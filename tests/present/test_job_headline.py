@@ -15,7 +15,6 @@ from present.device.figures import UNKNOWN
 from present.fleet.headline import Urgency
 from present.fleet.job_headline import (
     HOLDS_UP,
-    SAMPLED,
     JobGpu,
     job_figures,
     job_headline,
@@ -23,6 +22,7 @@ from present.fleet.job_headline import (
     jobs_headline,
 )
 from present.row import Tone
+from present.units import WALL_FROM
 from telemetry.wire.jobs import JobSourceState
 from tests.alerts.notices import MINUTE, NOON
 
@@ -103,7 +103,7 @@ def test_energy_by_counters_is_not_called_provisional(
     (found,) = (
         one.row for one in job_figures(reply(summary=whole), []) if "energy" in one.row.label
     )
-    assert found.note == f"{SAMPLED}; 6.94 kWh at its GPUs, {note}"
+    assert found.note == f"{WALL_FROM[basis]}; 6.94 kWh at its GPUs"
 
 
 def test_energy_and_cost_are_rough_and_never_a_number_where_they_are_not_known() -> None:
@@ -114,7 +114,7 @@ def test_energy_and_cost_are_rough_and_never_a_number_where_they_are_not_known()
     assert shown["energy at the wall"].value == "8.00 kWh"
     assert shown["cost"].value == "$1.25"
     for label in ("energy at the wall", "cost"):
-        assert SAMPLED in shown[label].note
+        assert WALL_FROM[EnergyFrom.SAMPLES] in shown[label].note
     bare = {one.row.label: one.row for one in job_figures(reply(summary=None), [None])}
     assert {row.value for row in bare.values()} == {UNKNOWN}
     assert {row.tone for row in bare.values()} == {Tone.STALE}
@@ -154,7 +154,7 @@ def test_sums_over_jobs_leave_out_what_is_not_known_and_say_so() -> None:
     assert (shown["running"].value, shown["running"].note) == ("2 jobs", "6 GPUs held")
     assert shown["use of held GPUs"].value == "92%"
     assert shown["energy at the wall"].value == "≥8.00 kWh"
-    assert shown["cost"].note == f"without 1 job of which it is not known; {SAMPLED}"
+    assert shown["cost"].note == "without 1 job of which it is not known"
     free = msgspec.structs.replace(WHOLE, cost=None, currency="")
     later = {
         one.row.label: one.row for one in jobs_figures(listed(reply(summary=free).job, reply().job))
