@@ -19,6 +19,7 @@ from bench import (
     exposition,
     ingest,
     job_turnover,
+    job_year,
     jobs,
     overload,
     paging,
@@ -178,6 +179,12 @@ def test_jobs_that_come_and_go_are_all_written() -> None:
     assert min(found[f"{part}_percent"] for part in parts) > 0
     assert 0 <= found["jobs_begun"] - found["jobs_written"] <= 12
     assert found["jobs_begun"] == 40 + 330
+
+
+def test_a_year_of_jobs_is_in_the_store_and_in_a_file_of_each_month() -> None:
+    found = job_year.measure(480, 4)
+    assert 0 < found["parquet_megabytes"] < found["megabytes"]
+    assert found["jobs_of_the_month"] == pytest.approx(480 / 4 / 12, abs=2)
 
 
 def test_both_ways_write_the_same_series() -> None:
