@@ -183,6 +183,8 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     gpus: int = 0
     """GPUs that it holds or held."""
     gpus_asked: int | None = None
+    purpose: str = ""
+    """Declaration of its owner in its comment: `gpus=6 checkpoint=15m idle=ok`."""
     account_of_run: JobAccount | None = None
     """The scheduler's accounting of it; null while it runs, and where there is none."""
     differences: list[str] = []

@@ -21,6 +21,7 @@ from present.units import (
     rate_text,
     roughly,
 )
+from telemetry.notations.purpose import purpose_of
 from telemetry.text import counted, duration
 
 UNKNOWN = "not known"
@@ -34,6 +35,16 @@ def figure(label: str, words: str, coverage: float | None, note: str = "") -> Fa
 def unknown(label: str, note: str = "") -> FactRow:
     """Return a figure that nobody knows."""
     return FactRow(label, UNKNOWN, Tone.DIM, note=note)
+
+
+def purpose_words(text: str) -> str:
+    """Return what the owner of a job declares of it in words; "" where nothing is declared."""
+    found, _ = purpose_of(text)
+    return ", ".join(filter(None, (
+        f"works with {counted(found.gpus, 'GPU')}" if found.gpus else "",
+        f"pauses for up to {duration(found.checkpoint)}" if found.checkpoint else "",
+        "may wait" if found.idle else "",
+    )))  # fmt: skip
 
 
 def read_row(summary: JobSummary) -> FactRow:

@@ -245,7 +245,7 @@ def merged(job: Job, reported: Job) -> Job:
     whose it is, and since when."""
     changed = {
         name: getattr(reported, name)
-        for name in ("name", "queue", "owner", "submitted", "nodes", "gpus")
+        for name in ("name", "queue", "owner", "submitted", "nodes", "gpus", "purpose")
         if getattr(reported, name)
     }
     changed |= {

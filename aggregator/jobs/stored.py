@@ -128,6 +128,7 @@ def row_of_job(tracked: TrackedJob, summary: JobSummary, phase: JobPhase) -> Job
         nodes=tracked.nodes,
         gpus=len(tracked.gpus),
         gpus_asked=job.gpus or None,
+        purpose=job.purpose,
         account_of_run=tracked.account,
         differences=differences(tracked.known, tracked.allocations, tracked.account),
         summary=msgspec.structs.replace(summary, gpus=[]),

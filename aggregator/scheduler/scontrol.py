@@ -20,6 +20,7 @@ from aggregator.scheduler.listed import (
     owner_text,
     whole_nodes,
 )
+from telemetry.notations.purpose import declared
 from telemetry.notations.slurm import SCHEDULER, expanded
 from telemetry.wire.jobs import Job, JobKey
 
@@ -33,6 +34,7 @@ _ONCE = ("UserId", "Account", "JobState", "Restarts", "ExitCode", "SubmitTime", 
          "Partition", "NodeList", "NumNodes", "OverSubscribe")  # fmt: skip
 _PAIR = re.compile(r"(?<!\S)([A-Z][A-Za-z]+)=(\S*)")
 _GRES = re.compile(r"^ +Nodes=(\S+) CPU_IDs=\S* Mem=\d+ GRES=(\S*)$", re.MULTILINE)
+_COMMENT = re.compile(r"^   Comment=(.*)$", re.MULTILINE)
 _USER = re.compile(r"^([^()]*)\(\d+\)$")
 
 
@@ -79,6 +81,7 @@ def _listed(block: str, cluster: str) -> ListedJob:
         for node in expanded(names)
     }
     asked = asked_of(texts, count, int(named.get("NumTasks", "0")))
+    comment = _COMMENT.search(rest)
     exclusive = its.get("OverSubscribe") in {"NO", "EXCLUSIVE"}
     names = [] if gpus or not exclusive else expanded(_known(its.get("NodeList", "")))
     return ListedJob(
@@ -90,7 +93,7 @@ def _listed(block: str, cluster: str) -> ListedJob:
             submitted=_time(its["SubmitTime"]),
             begin=_time(its["StartTime"]) if past else 0, end=_time(its["EndTime"]) if over else 0,
             state=state, exit_code=exit_code_of(int(code or 0), int(signal or 0)) if over else None,
-            nodes=count if past else 0, gpus=asked,
+            nodes=count if past else 0, gpus=asked, purpose=declared(comment[1] if comment else ""),
         ),
         holds=state in HOLDING, gpus=gpus if state in HOLDING else {},
         exclusive=exclusive, whole=whole_nodes(state, asked, names, exclusive=exclusive),

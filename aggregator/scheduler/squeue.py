@@ -23,6 +23,7 @@ from aggregator.scheduler.listed import (
     owner_text,
     whole_nodes,
 )
+from telemetry.notations.purpose import declared
 from telemetry.notations.slurm import SCHEDULER, expanded
 from telemetry.wire.jobs import Job, JobKey
 
@@ -79,6 +80,7 @@ def _listed(its: Mapping[str, Any]) -> ListedJob:
         exit_code=_exit_code(its.get("exit_code")) if over else None,
         nodes=node_count if past else 0,
         gpus=asked_of(texts, node_count, tasks),
+        purpose=declared(_text(its, "comment", most=1 << 16)),
     )  # fmt: skip
     gpus: dict[str, tuple[int, ...]] = {}
     details = its.get("gres_detail") or ()

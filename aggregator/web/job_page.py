@@ -22,7 +22,7 @@ from api.jobs import AllocationRow, GpuUse, JobReply, JobRow, JobSummary
 from present.device.gpu import event_row
 from present.fleet.headline import Headline
 from present.fleet.job_headline import job_figures
-from present.job import energy_row, figure_rows, gpu_use_row
+from present.job import energy_row, figure_rows, gpu_use_row, purpose_words
 from present.units import gibibytes, watts
 from telemetry.devices import Event
 from telemetry.text import counted, duration
@@ -94,6 +94,8 @@ def _facts(job: JobRow, at: int) -> Iterator[tuple[str, str]]:
     wanted = job.gpus_asked
     asked = "" if wanted in {None, job.gpus} else f", asked for {wanted:,}"
     yield "GPUs", f"{job.gpus:,}{asked}"
+    if declares := purpose_words(job.purpose):
+        yield "declares", text(declares)
     yield "nodes", nodes_text(job.nodes)
 
 

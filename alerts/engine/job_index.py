@@ -15,6 +15,7 @@ from alerts.rules.gpu_jobs import OF_JOBS, GpuHolding, GpuJobs, labels_of_job
 from telemetry.devices import Event
 from telemetry.fleet import Fleet, Node
 from telemetry.metric import Table
+from telemetry.notations.purpose import purpose_of
 from telemetry.wire.jobs import Allocation, AllocationKind, GpuProcess, Job, JobKey, NodeJobs
 
 _SCHEDULERS = ("slurm", "pod", "kube", "ray")
@@ -155,6 +156,7 @@ class JobIndex:
             if self._uses[number] <= 0 and number in self._keys:
                 del self._uses[number], self._numbers[self._keys.pop(number)]
                 self.rows.jobs.pop(number, None)
+                self._declare(number, "")
                 self._free.append(number)
 
     def _number(self, key: JobKey) -> int:
@@ -203,6 +205,7 @@ class JobIndex:
                 rows.job[row], rows.begin[row] = number, holder.begin
                 job = jobs.get(holder.key) or Job(key=holder.key)
                 rows.jobs[number] = job
+                self._declare(number, job.purpose)
                 rows.asked[row] = job.gpus
                 rows.allocated[row], rows.batch[row] = holder.allocated, _is_batch(job)
                 labels[gpu.uuid] = labels_of_job(job)
@@ -214,6 +217,13 @@ class JobIndex:
         if labels:
             self._labels[name] = labels
         self._hold(name, numbers)
+
+    def _declare(self, number: int, text: str) -> None:
+        """Note what the owner of a job declares of it."""
+        if text:
+            self.rows.purposes[number], _ = purpose_of(text)
+        else:
+            self.rows.purposes.pop(number, None)
 
     def _outside(
         self, node: str, row: int, mine: Sequence[Allocation], processes: Sequence[GpuProcess],
@@ -257,8 +267,8 @@ def _holder(mine: Sequence[Allocation], *, readable: bool) -> _Holder:
 
 def _is_batch(job: Job) -> bool:
     """Return whether a job works by itself, now: a person or a service may wait, and so does a job that its
-    scheduler has suspended, or that only its epilog is left of."""
-    if job.state in _AT_REST:
+    scheduler has suspended, that only its epilog is left of, or whose owner says so."""
+    if job.state in _AT_REST or purpose_of(job.purpose)[0].idle:
         return False
     words = f"{job.name} {job.queue} {job.owner}"
     return not (_SERVICES.match(job.owner) or _PEOPLE.search(words))

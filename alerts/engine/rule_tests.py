@@ -107,7 +107,7 @@ class ExampleStep(NamedTuple):
 
 
 def node_jobs(
-    inventory: Inventory, words: Sequence[str], wall: int, began: int, asked: int
+    inventory: Inventory, words: Sequence[str], wall: int, began: int, asked: int, purpose: str = ""
 ) -> NodeJobs | None:
     """Return the list of a node whose GPUs these words of an example give away; None where it says nothing."""
     if all(word.rstrip("!?") == "_" for word in words):
@@ -121,7 +121,9 @@ def node_jobs(
             key = JobKey("slurm", "example", job)
             owner = "Deployment/serve" if job == "serve" else ""
             queue = "interactive" if job == "shell" else ""
-            jobs[job] = Job(key=key, user=f"user-{job}", owner=owner, queue=queue, gpus=asked)
+            jobs[job] = Job(
+                key=key, user=f"user-{job}", owner=owner, queue=queue, gpus=asked, purpose=purpose
+            )
             used = AllocationKind.USED if word.startswith("~") else AllocationKind.ALLOCATED
             part = int(instance) if instance else None
             allocations.append(
@@ -290,7 +292,8 @@ class _Play:
                 continue
             self._listed[name] = now
             began = wall if before else wall - _LONG_AGO
-            jobs = node_jobs(node.inventory, now, wall, began, self._example.asked)
+            its = self._example
+            jobs = node_jobs(node.inventory, now, wall, began, its.asked, its.purpose)
             kept = self._engine.jobs.newest.get(name)
             if jobs is None:
                 self._engine.jobs.remove(name)

@@ -165,7 +165,7 @@ def _with_values(evaluations: Sequence[Evaluation], verdicts: Verdicts) -> Evalu
 class Outlasts(ConditionKind, frozen=True, tag="outlasts"):
     """Bad on a GPU on which another condition has been bad for longer than it ever was before in the job: for `factor`
     times its longest pause that ended by itself, as saving a checkpoint does, once so many were seen; for `first`
-    seconds at least before. A pause of seconds teaches nothing. Its value is for how long it has lasted."""
+    seconds at least before; never for less than its owner declares. A pause of seconds teaches nothing. Its value is for how long it has lasted."""
 
     IS_AGE = True
 
@@ -229,6 +229,9 @@ class Outlasts(ConditionKind, frozen=True, tag="outlasts"):
             np.clip(own, self.least, self.most),
             np.clip(own, self.first, self.most),
         )
+        for number, purpose in inputs.snapshot.gpu_jobs.purposes.items():
+            its = numbers == number
+            need[its] = np.maximum(need[its], purpose.checkpoint)
         lasts = now - began
         return Evaluation(three(bad & (lasts >= need), found.verdicts == UNKNOWN), lasts, need)
 

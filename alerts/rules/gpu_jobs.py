@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from alerts.rules.row_memory import Flags, Floats, Index
 from telemetry.devices import Event
+from telemetry.notations.purpose import Purpose
 from telemetry.wire.jobs import Job
 
 OF_JOBS = ("job", "user", "account")
@@ -52,6 +53,8 @@ class GpuJobs:
     """By row: what is known of such a process, as the cause of an alert."""
     jobs: dict[int, Job] = field(default_factory=dict)
     """Job by number."""
+    purposes: dict[int, Purpose] = field(default_factory=dict)
+    """By number of a job: what its owner declares of it; only of those that do."""
     count: int = 1
     """How many numbers of jobs there may be, 0 included."""
 

@@ -550,6 +550,8 @@ class JobShare(ConditionKind, frozen=True):
     """Whether each GPU of a bad job is bad; else one, so that a job has one alert."""
     anybody: bool = False
     """Whether services, notebooks and shells count too, and GPUs that no scheduler gave away."""
+    spare: bool = False
+    """Whether a job is good while the condition is bad on as many GPUs as it declares to work with."""
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Report a share that is none."""
@@ -581,6 +583,9 @@ class JobShare(ConditionKind, frozen=True):
         need = np.maximum(np.ceil(self.share * all_of - 1e-9), least)
         is_bad = (bad >= need) & (size >= self.least)
         is_unknown = ~is_bad & ((bad + unknown >= need) | (all_of < self.least))
+        for number, purpose in held.purposes.items() if self.spare else ():
+            if purpose.gpus and bad[number] >= purpose.gpus:
+                is_bad[number] = is_unknown[number] = False
         if self.after:
             age = inputs.snapshot.wall / 1e9 - held.begin
             young = ~(age >= self.after) & (numbers > 0)

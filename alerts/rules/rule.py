@@ -110,6 +110,8 @@ class Example(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"
     words as in `given`; empty where there is no circuit."""
     asked: int = 0
     """Number of GPUs that each job asked for; 0 is not known."""
+    purpose: str = ""
+    """Declaration of the owner of each job: `gpus=2 idle=ok`."""
     nodes: int = 1
     """How many nodes there are of which this is given; the states are the first one's."""
     driver: str = "up"

@@ -264,7 +264,7 @@ def _job(namespace: str, name: str, pods: Mapping[tuple[str, str], Pod]) -> Job:
         return Job(key=_key(namespace, name), name=name, account=namespace, queue=namespace)
     return Job(
         key=_key(namespace, name), name=name, account=namespace, queue=pod.queue or namespace,
-        owner=pod.owner, begin=pod.begin, end=pod.end, state=pod.phase.upper(), exit_code=pod.exit_code,
+        owner=pod.owner, purpose=pod.purpose, begin=pod.begin, end=pod.end, state=pod.phase.upper(), exit_code=pod.exit_code,
     )  # fmt: skip
 
 

@@ -19,6 +19,7 @@ from urllib.parse import quote
 from collector.http.request import HttpRequestError, get
 from collector.jobs.cgroups import SHORT_ID
 from collector.jobs.device_names import PublishedDevice
+from telemetry.notations.purpose import declared
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 SECONDS = 5.0
@@ -35,6 +36,8 @@ OWNER_LABELS = {
 }
 """Labels that name what a pod belongs to, above its direct owner, and its kind; "" is the kind of the owner."""
 _QUEUE = "kueue.x-k8s.io/queue-name"
+_PURPOSE = "kilowatch/purpose"
+"""Annotation in which the owner of a pod declares what it is for."""
 _TEMPLATE = "pod-template-hash"
 """Label with the end of a replica set's name that its deployment has added."""
 _PCI = ("resource.kubernetes.io/pciBusID", "pciBusID", "pciAddr", "pciAddress")
@@ -66,6 +69,7 @@ class Pod:
     uid: str
     namespace: str
     name: str
+    purpose: str = ""
     owner: str = ""
     """`PyTorchJob/llm`; empty where it was made by itself."""
     queue: str = ""
@@ -165,7 +169,7 @@ def _slice(item: Mapping[str, Any]) -> _Slice:
 
 def _pod(item: Mapping[str, Any]) -> Pod:
     facts, status = item["metadata"], item.get("status", {})
-    labels = facts.get("labels") or {}
+    labels, notes = facts.get("labels") or {}, facts.get("annotations") or {}
     owners: list[Mapping[str, str]] = facts.get("ownerReferences") or []
     made_by = next((each for each in owners if each.get("controller")), None)
     states = [each.get("state", {}) for each in status.get("containerStatuses") or ()]
@@ -178,6 +182,7 @@ def _pod(item: Mapping[str, Any]) -> Pod:
         name=str(facts["name"]),
         owner=_owner(labels, made_by),
         queue=str(labels.get(_QUEUE, "")),
+        purpose=declared(f"kilowatch: {notes[_PURPOSE]}") if _PURPOSE in notes else "",
         begin=_time(status.get("startTime")),
         end=max((_time(each.get("finishedAt")) for each in ended), default=0) if over else 0,
         containers={

@@ -23,6 +23,7 @@ from collector.jobs.cgroups import owner_of
 from collector.jobs.ends import Conclusion, MachineStart, conclusions
 from collector.jobs.memory import boot_id
 from collector.jobs.source import JobsAnswer, JobsInput, Ownership, ProcessId
+from telemetry.notations.purpose import declared
 from telemetry.notations.slurm import SCHEDULER, gres_order, shares_gpus
 from telemetry.wire.jobs import Allocation, Job, JobKey, JobSourceState, Precision
 
@@ -66,6 +67,7 @@ class HookFile:
     end: int
     exit_code: int | None
     """Negative: the signal that ended it. None while it runs, and for 0: the epilog of a cancelled job is told 0, too."""
+    purpose: str = ""
     boot_id: str = ""
     """Start of the machine in which it began; empty where an older prolog did not write it."""
 
@@ -203,6 +205,7 @@ def parse(name: str, content: bytes) -> HookFile:
         account=its.get("account", ""), partition=its.get("partition", ""),
         nodes=int(its.get("nodes") or 0), gpus=gpus, begin=begin, end=end,
         exit_code=(int(code or 0) or -int(signal or 0)) or None, boot_id=its.get("boot", ""),
+        purpose=declared(its.get("comment", "")),
     )  # fmt: skip
 
 
@@ -233,6 +236,7 @@ def _job(file: HookFile, over: Conclusion | None) -> Job:
         key=file.key, user=file.user, account=file.account, queue=file.partition,
         owner=f"Array/{file.array}" if file.array else f"Component/{file.component}" if file.component else "",
         begin=file.begin, end=end, state=state, exit_code=file.exit_code, nodes=file.nodes,
+        purpose=file.purpose,
     )  # fmt: skip
 
 

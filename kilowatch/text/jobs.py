@@ -17,6 +17,7 @@ from present.job import (
     hours_row,
     idle_rows,
     memory_row,
+    purpose_words,
     read_row,
     use_row,
 )
@@ -67,6 +68,8 @@ def summary_lines(reply: JobReply) -> list[str]:
         asked = UNKNOWN if row.gpus_asked is None else counted(row.gpus_asked, "GPU")
         submitted = UNKNOWN if row.submitted is None else timestamp(row.submitted)
         lines.append(f"part of {row.owner or UNKNOWN}, submitted {submitted}, asked for {asked}")
+    if declares := purpose_words(row.purpose):
+        lines.append(f"declares that it {declares}")
     if row.account_of_run is not None:
         lines.append(_account(row.account_of_run))
     if summary is not None:

@@ -91,6 +91,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     """Number of its nodes as the scheduler says."""
     gpus: int = 0
     """Number of GPUs that it asked for."""
+    purpose: str = ""
+    """Declaration of its owner (`telemetry.notations.purpose`): `gpus=6 checkpoint=15m idle=ok`."""
     aliases: tuple[str, ...] = ()
     """Other ids by which it was known before its scheduler named it: the uid of a pod, as its cgroup has it."""
 

@@ -371,6 +371,22 @@ def test_hints_say_what_was_read(figures: dict[str, object], wanted: list[str]) 
     assert hints(row) == wanted
 
 
+@pytest.mark.parametrize(
+    ("purpose", "wanted"),
+    [
+        ("gpus=6", ["use 20% in the mean: the GPUs mostly wait"]),
+        ("gpus=7", ["2 of 8 GPUs never worked", "use 20% in the mean: the GPUs mostly wait"]),
+        ("idle=ok", []),
+        ("gpu=6", ["its comment declares 'gpu=6', which says nothing: gpus=6, checkpoint=15m and idle=ok do",
+                   "2 of 8 GPUs never worked", "use 20% in the mean: the GPUs mostly wait"]),
+    ],
+)  # fmt: skip
+def test_hints_leave_out_what_the_owner_declares(purpose: str, wanted: list[str]) -> None:
+    summary = JobSummary(gpu_hours=8.0, partial=False, coverage=1.0, gpus_idle=2, utilization_ratio=0.2)  # fmt: skip
+    row = JobRow(scheduler="slurm", cluster="c", id="1", begin=0, gpus=8, summary=summary, purpose=purpose)  # fmt: skip
+    assert hints(row) == wanted
+
+
 def test_hints_of_a_job_without_figures() -> None:
     """What its nodes and its scheduler say is known without them."""
     row = JobRow(

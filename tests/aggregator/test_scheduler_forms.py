@@ -175,6 +175,20 @@ def test_a_name_of_a_job_writes_no_record_of_another() -> None:
     assert (job.job.user, job.job.begin) == ("eve", 2 * SECOND)
 
 
+def test_what_a_comment_declares_is_read_and_nothing_else_of_it() -> None:
+    text = "for Ann; kilowatch: gpus=6  checkpoint=15m; till Friday"
+    (job,) = listed(record(comment=text)).jobs
+    assert job.job.purpose == "gpus=6 checkpoint=15m"
+    assert [each.job.purpose for each in listed(record(comment="for Ann"), record(comment=None), record()).jobs] == [""] * 3  # fmt: skip
+    block = (
+        "JobId=7 JobName=x\n   UserId=eve(1001) GroupId=eve(1001) MCS_label=N/A\n   Account=a Restarts=0 ExitCode=0:0\n"
+        "   JobState=RUNNING Reason=None\n   SubmitTime=1 StartTime=2 EndTime=3\n   Partition=gpu NodeList=n1\n"
+        f"   NumNodes=1 OverSubscribe=OK\n   Comment={text}\n   Command=/x\n"
+    )
+    (job,) = scontrol.listing_of(block, "lab", AT).jobs
+    assert job.job.purpose == "gpus=6 checkpoint=15m"
+
+
 def line(*values: str) -> str:
     return "\x1f".join(values) + "\n"
 

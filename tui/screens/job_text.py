@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from api.jobs import GpuHolder, GpuUse, JobReply, JobRow, JobSummary
 from present.device.use import program_words
-from present.job import UNKNOWN, energy_row, figure_rows, gpu_use_row
+from present.job import UNKNOWN, energy_row, figure_rows, gpu_use_row, purpose_words
 from present.row import FactRow
 from present.units import gibibytes, in_gibibytes, percent, watts
 from telemetry.text import counted, duration, short_duration, timestamp
@@ -69,6 +69,8 @@ def job_lines(reply: JobReply, width: int, place: Place = by_uuid) -> list[Line]
         ],
         width,
     )
+    if declares := purpose_words(row.purpose):
+        lines.append([("declares that it ", "dim"), (declares, "")])
     if row.account_of_run is not None:
         account = row.account_of_run
         begin = DASH if account.begin is None else timestamp(account.begin)

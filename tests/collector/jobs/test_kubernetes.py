@@ -127,6 +127,8 @@ def api(tmp_path: Path) -> Iterator[ApiServer]:
 def item(name: str, uid: str = POD, **more: Any) -> dict[str, Any]:
     """Return a pod as the API server lists it."""
     facts = {"name": name, "namespace": "team", "uid": uid, "labels": more.get("labels", {})}
+    if purpose := more.get("purpose"):
+        facts["annotations"] = {"kilowatch/purpose": purpose}
     if owner := more.get("owner"):
         facts["ownerReferences"] = [{"kind": "Node", "name": "n1"}, {"kind": owner[0], "name": owner[1], "controller": True}]  # fmt: skip
     state = {"terminated": {"exitCode": more["code"], "finishedAt": "2026-09-21T14:20:10Z"}} if "code" in more else {"running": {}}  # fmt: skip
@@ -149,7 +151,7 @@ def test_the_api_server_says_whose_a_pod_is_and_when_it_began(
     ]
     api.items = [
         item("llm-worker-0", labels={"training.kubeflow.org/job-name": "llm", "kueue.x-k8s.io/queue-name": "big"}, owner=("PyTorchJob", "llm")),
-        item("other", "1" * 8 + "-1111-1111-1111-" + "1" * 12, owner=("ReplicaSet", "other-6d4f")),
+        item("other", "1" * 8 + "-1111-1111-1111-" + "1" * 12, owner=("ReplicaSet", "other-6d4f"), purpose="idle=ok"),
         item("done", "2" * 8 + "-2222-2222-2222-" + "2" * 12, phase="Failed", code=137),
     ]  # fmt: skip
     mine = process(10, gpu=UUIDS[0], cgroup=CGROUP)
@@ -161,6 +163,7 @@ def test_the_api_server_says_whose_a_pod_is_and_when_it_began(
     jobs = {job.name: job for job in answer.jobs}
     assert (jobs["llm-worker-0"].owner, jobs["llm-worker-0"].queue) == ("PyTorchJob/llm", "big")
     assert (jobs["other"].owner, jobs["other"].queue) == ("ReplicaSet/other-6d4f", "team")
+    assert {job.name: job.purpose for job in answer.jobs} == {"llm-worker-0": "", "other": "idle=ok", "done": ""}  # fmt: skip
     assert (jobs["done"].state, jobs["done"].exit_code, jobs["done"].end - jobs["done"].begin) == ("FAILED", 137, 405 * 10**9)  # fmt: skip
     assert {each[0]: its.job.id for each, its in answer.owners.items()} == {10: "team/llm-worker-0"}
     assert {a.begin_from for a in answer.allocations} == {Precision.SCHEDULER}

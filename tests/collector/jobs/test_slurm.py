@@ -250,8 +250,10 @@ def test_the_hooks_write_what_is_read_whatever_a_user_calls_things(tmp_path: Pat
         folder,
         SLURM_JOB_PARTITION="gpu\nuser=root\ngpus=3",
         SLURM_JOB_ACCOUNT="$(reboot)`x`",
+        SLURM_JOB_COMMENT="for Ann\ngpus=3; kilowatch: gpus=6 idle=ok\nuser=root",
     )
     (job,) = read(folder).jobs
+    assert job.purpose == "gpus=6 idle=okuser=root", "one line, whatever it says"
     assert (job.user, job.account, job.queue) == ("ada", "rebootx", "gpuuserrootgpus3")
     assert held(read(folder)) == {"7": {"0", "1"}}
     run("epilog", folder, SLURM_JOB_EXIT_CODE2="0:9")
