@@ -151,6 +151,7 @@ class CollectorAssembly:
                 source,
                 self.publisher.jobs,
                 state_dir=config.state_dir if config.ring_enabled else None,
+                host_root=config.host_root,
             )
         elif not config.jobs.enabled:
             self.publisher.jobs(jobs_switched_off(self.session, time.time_ns()))

@@ -38,7 +38,9 @@ async def jobs_once(
             f"{config.source} has readings, and nobody's jobs",
             "Ask on the node itself, or `kilowatch who NODE` where the node publishes them.",
         )
-    jobs = JobsService(config.jobs, config.node, 0, source, lambda _payload: None)
+    jobs = JobsService(
+        config.jobs, config.node, 0, source, lambda _payload: None, host_root=config.host_root
+    )
     try:
         await source.open()
         await _listed(source, config)

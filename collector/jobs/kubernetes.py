@@ -14,7 +14,6 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from collector.jobs.cgroups import owner_of
 from collector.jobs.device_names import (
     PlacedDevice,
     PublishedDevice,
@@ -186,7 +185,7 @@ class KubernetesJobs:
         names = {pod.uid: key for key, pod in pods.items()}
         used: dict[tuple[str, str], set[PlacedDevice]] = defaultdict(set)
         for each in given.processes:
-            owner = owner_of(each.cgroup)
+            owner = each.owner
             if owner is not None and owner.id in names:
                 used[names[owner.id]].add(PlacedDevice(each.process.gpu, each.process.instance))
         holders: dict[str, set[tuple[str, str]]] = defaultdict(set)
@@ -296,7 +295,7 @@ def _owners(
         holders[where.gpu, where.instance].add((device.namespace, device.pod))
     found = {}
     for each in given.processes:
-        owner = owner_of(each.cgroup)
+        owner = each.owner
         if owner is None or owner.scheduler != SCHEDULER:
             continue
         key = by_uid.get(owner.id)
@@ -320,7 +319,7 @@ def _uids(
     """Return the uids of pods, by which their processes are known until the kubelet has named them."""
     found = {_key(*key): {pod.uid} for key, pod in pods.items()}
     for each in given.processes:
-        owner = owner_of(each.cgroup) if each.id in owners else None
+        owner = each.owner if each.id in owners else None
         if owner is not None:
             found.setdefault(owners[each.id].job, set()).add(owner.id)
     return {key: tuple(sorted(uids)) for key, uids in found.items()}

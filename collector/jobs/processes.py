@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from collector.jobs.cgroups import CgroupOwner, claim_of, owner_of
+from collector.jobs.cgroups import CgroupReading, reading_of
 from collector.jobs.source import RAY_TITLE, FoundProcess, Ownership
 from collector.jobs.users import PersonFilter, UserNames
 from collector.source import ListedProcess, ListedProcesses
@@ -28,6 +28,10 @@ INITIAL_NAMESPACE = 0xEFFF_FFFC
 NO_PERMISSION, GONE, OTHER_NAMESPACE = "no permission", "gone", "other namespace"
 MPS_SERVER = "nvidia-cuda-mps"
 """Name of MPS's server, cut as the kernel cuts it: it works for its clients, which are listed themselves."""
+CGROUPS = "sys/fs/cgroup"
+"""Folders of cgroups, below the root of the host."""
+ALL_UIDS = 0xFFFF_FFFF
+"""Size of the map of the initial user namespace, in which everybody is."""
 _TITLE_BYTES = 64
 _CHUNK = 65_536
 _CLOCK_STEP = 60_000_000_000
@@ -80,8 +84,7 @@ class ProcessFacts(NamedTuple):
     """Start, in clock ticks since boot; 0 of a process that is hidden."""
     name: str = ""
     uid: int | None = None
-    cgroup: str = ""
-    owner: CgroupOwner | None = None
+    cgroup: CgroupReading = CgroupReading()
     hidden: str = ""
 
 
@@ -93,7 +96,7 @@ class FoundProcesses(NamedTuple):
     refused: int
     """Processes that may not be looked up."""
     claim: str = ""
-    """Line about a process that claims to be of a job by a cgroup that its user made; empty without one."""
+    """Line about a process that claims to be of another job, or another user's; empty without one."""
 
 
 class ProcReader:
@@ -106,14 +109,17 @@ class ProcReader:
         persons: PersonFilter,
         *,
         root: Path = Path("/proc"),
+        cgroups: Path = Path("/", CGROUPS),
         same_pids: bool = False,
         boot: int = 0,
     ) -> None:
-        """`same_pids`: the driver's PIDs are those of this /proc, whatever our namespace is. `boot`: when the
-        machine was booted as a collector before this one computed it, ns since 1970."""
+        """`cgroups`: where the folders of the paths in /proc are. `same_pids`: the driver's PIDs are those of this
+        /proc, whatever our namespace is. `boot`: when the machine was booted as a collector before this one
+        computed it, ns since 1970."""
         self._names = names
         self._persons = persons
         self._root = root
+        self._cgroups = cgroups
         self._same_pids = same_pids
         self._known: dict[int, ProcessFacts] = {}
         self._handles = ProcessHandles()
@@ -176,13 +182,15 @@ class ProcReader:
             sm_ratio=listed.sm_ratio,
             hidden=facts.hidden,
         )
-        return FoundProcess(process=process, uid=facts.uid, cgroup=facts.cgroup, read_at=read_at)
+        return FoundProcess(
+            process=process, uid=facts.uid, owner=facts.cgroup.owner, read_at=read_at
+        )
 
     def _owner(self, facts: ProcessFacts) -> Ownership | None:
         """Return the job of a process by its cgroup, else that of its user."""
         if facts.hidden or facts.uid is None or facts.name == MPS_SERVER:
             return None
-        owner = facts.owner
+        owner = facts.cgroup.owner
         if owner is None or owner.scheduler == BY_USER:
             uid = facts.uid if owner is None or owner.uid is None else owner.uid
             return Ownership(self._persons.key(JobKey(BY_USER, "", self._names.name(uid))))
@@ -190,11 +198,15 @@ class ProcReader:
         return Ownership(JobKey(owner.scheduler, "", owner.id), owner.step, source)
 
     def _claim(self) -> str:
-        """Return what the first of the processes whose user made a cgroup of another name claims to be."""
+        """Return what the first of the processes that are not believed claims to be; never a person's name."""
         for pid, facts in sorted(self._known.items()):
-            claimed = claim_of(facts.cgroup)
-            if claimed is not None:
-                return f"PID {pid} claims to be {claimed.scheduler} {claimed.id} by a cgroup that its user made; it is shown as its user's."  # fmt: skip
+            claim = facts.cgroup.claim
+            if claim is not None and claim.scheduler == BY_USER:
+                return (
+                    f"PID {pid} runs in the login of another user; it is shown as its own user's."
+                )
+            if claim is not None:
+                return f"PID {pid} claims to be {claim.scheduler} {claim.id} by a cgroup that was not made for it; it is not shown as that."  # fmt: skip
         return ""
 
     def _held(self, pid: int, living: set[int]) -> ProcessFacts:
@@ -226,12 +238,53 @@ class ProcReader:
             if known is not None and known.ticks == ticks and known.name == name:
                 return known
             status = self._read(pid, "status")
-            cgroup = self._read(pid, "cgroup").decode(errors="replace")
-            return ProcessFacts(ticks, clean(name), _uid(status), cgroup, owner_of(cgroup))
+            uid = _uid(status)
+            return ProcessFacts(ticks, clean(name), uid, self._cgroup(pid, uid))
         except (FileNotFoundError, ProcessLookupError):
             return ProcessFacts(hidden=self._why(pid))
         except (OSError, ValueError, IndexError):
             return ProcessFacts(hidden=NO_PERMISSION)
+
+    def _cgroup(self, pid: int, uid: int) -> CgroupReading:
+        """Return whose a process is by its cgroup: root may be in that of any user, and others in their own."""
+        text = self._read(pid, "cgroup").decode(errors="replace")
+        found = reading_of(text, self._named_by_root)
+        owner = found.owner
+        if (
+            owner is None
+            or owner.uid in {None, 0, uid}
+            or uid == 0
+            or self._is_inside(pid, owner.uid)
+        ):
+            return found
+        return CgroupReading(claim=owner)
+
+    def _is_inside(self, pid: int, uid: int) -> bool:
+        """Return whether a process is in a container that a user made: it has numbers of its own there, and the user
+        is in the map of its user namespace."""
+        try:
+            rows = self._read(pid, "uid_map").split(b"\n")
+            spans = [(int(row.split()[1]), int(row.split()[2])) for row in rows if row]
+        except (OSError, ValueError, IndexError):
+            return False
+        return any(begin <= uid < begin + count < ALL_UIDS for begin, count in spans)
+
+    def _named_by_root(self, controllers: str, path: str) -> str:
+        """Return the part of a cgroup's path that root named, to the first folder of somebody else: who owns that
+        names those below. All of it where these folders are not to be seen, as from a cgroup namespace of our own."""
+        folder = self._cgroups / controllers.removeprefix("name=")
+        if not controllers and (folder / "unified").is_dir():
+            folder /= "unified"
+        names = path[1:].split("/")
+        try:
+            roots = {0, folder.stat().st_uid}
+            for depth, name in enumerate(names, 1):
+                folder /= name
+                if folder.stat().st_uid not in roots:
+                    return "/" + "/".join(names[:depth])
+        except OSError:
+            pass
+        return path
 
     def _why(self, pid: int) -> str:
         """Return why /proc has no such process: with `hidepid` it hides those of other users."""

@@ -20,7 +20,6 @@ from urllib.parse import urlsplit
 import msgspec
 
 from collector.http.request import HttpRequestError, get
-from collector.jobs.cgroups import owner_of
 from collector.jobs.source import (
     RAY_TITLE,
     FoundProcess,
@@ -260,7 +259,7 @@ def _is_worker(found: FoundProcess) -> bool:
     PIDs that Ray knows are then those of this machine."""
     if found.process.hidden or not found.process.name.startswith(RAY_TITLE):
         return False
-    owner = owner_of(found.cgroup)
+    owner = found.owner
     return owner is None or owner.scheduler in {"user", "systemd"}
 
 

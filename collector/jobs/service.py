@@ -20,7 +20,13 @@ from collector.jobs.config import JobsConfig
 from collector.jobs.memory import JobsFile, JobsMemory, boot_id
 from collector.jobs.merge import PROCESSES, JobMerge, OpenAllocation
 from collector.jobs.message import JobsMessage
-from collector.jobs.processes import NO_PERMISSION, OTHER_NAMESPACE, FoundProcesses, ProcReader
+from collector.jobs.processes import (
+    CGROUPS,
+    NO_PERMISSION,
+    OTHER_NAMESPACE,
+    FoundProcesses,
+    ProcReader,
+)
 from collector.jobs.source import JobsAnswer, JobsInput, JobSource, KnowsJobs
 from collector.jobs.sources import job_sources
 from collector.jobs.users import PersonFilter, UserNames
@@ -99,15 +105,18 @@ class JobsService:
         *,
         state_dir: Path | None = None,
         sources: Sequence[JobSource] | None = None,
+        host_root: Path = Path("/"),
         wall_ns: Callable[[], int] = time.time_ns,
     ) -> None:
         """`publish` is called with each message; `state_dir`: None keeps nothing over a restart; `sources`:
-        of jobs, in place of those that the settings want. Raises `ConfigError`."""
+        of jobs, in place of those that the settings want; `host_root`: above the host's own /sys. Raises
+        `ConfigError`."""
         self._config = config
         self._node = node
         self._source = source
         self._publish = publish
         self._wall_ns = wall_ns
+        self._cgroups = host_root / CGROUPS
         persons = PersonFilter(config)
         self._persons = persons
         if sources is None:
@@ -194,6 +203,7 @@ class JobsService:
         self._reader = ProcReader(
             UserNames(),
             self._persons,
+            cgroups=self._cgroups,
             same_pids=self._config.same_pids,
             boot=memory.boot if same else 0,
         )

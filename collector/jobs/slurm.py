@@ -19,7 +19,6 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from collector.jobs.cgroups import owner_of
 from collector.jobs.ends import Conclusion, MachineStart, conclusions
 from collector.jobs.memory import boot_id
 from collector.jobs.source import JobsAnswer, JobsInput, Ownership, ProcessId
@@ -268,7 +267,7 @@ def _owners(files: Sequence[HookFile], given: JobsInput) -> dict[ProcessId, Owne
     }
     found = {}
     for each in given.processes:
-        owner = owner_of(each.cgroup)
+        owner = each.owner
         if owner is not None and owner.scheduler == SCHEDULER and owner.id in newest:
             found[each.id] = Ownership(newest[owner.id], owner.step, NAME)
     return found

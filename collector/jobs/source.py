@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
+from collector.jobs.cgroups import CgroupOwner
 from telemetry.devices import Gpu, MigInstance
 from telemetry.wire.jobs import Allocation, GpuProcess, Job, JobKey, JobSourceState
 
@@ -29,8 +30,8 @@ class FoundProcess:
     """As the driver lists it, with user and name; `job` is None. `hidden` names why the rest is unknown."""
     uid: int | None = None
     """Real user; None where it can't be read."""
-    cgroup: str = ""
-    """Text of `/proc/PID/cgroup`, all lines; empty where it can't be read."""
+    owner: CgroupOwner | None = None
+    """Job, container, unit or login that its cgroup shows; None where it shows none that is believed."""
     read_at: int = 0
     """When the driver listed it, ns since 1970."""
 

@@ -57,7 +57,7 @@ class JobKey(msgspec.Struct, frozen=True, order=True):
     """Identity of a job: never used again for another one."""
 
     scheduler: str
-    """`slurm`, `kubernetes`, `ray`, `container`, `systemd` or `user` (processes outside any of them)."""
+    """`slurm`, `pbs`, `lsf`, `kubernetes`, `ray`, `container`, `systemd` or `user` (processes outside any of them)."""
     cluster: str
     """The scheduler's own name of its cluster; empty where it has none."""
     id: str

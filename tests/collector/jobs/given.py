@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collector.jobs.cgroups import reading_of
 from collector.jobs.source import FoundProcess, JobsAnswer, JobsInput, Ownership
 from telemetry.wire.jobs import (
     Allocation,
@@ -33,7 +34,7 @@ def process(
     shown = GpuProcess(
         gpu=gpu, pid=pid, started=at(started), user=user, name=name, instance=instance
     )
-    return FoundProcess(process=shown, uid=1000, cgroup=cgroup, read_at=at(read))
+    return FoundProcess(process=shown, uid=1000, owner=reading_of(cgroup).owner, read_at=at(read))
 
 
 def given(

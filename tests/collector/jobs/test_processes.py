@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from collector.jobs.cgroups import reading_of
 from collector.jobs.config import JobsConfig
 from collector.jobs.processes import GONE, NO_PERMISSION, OTHER_NAMESPACE, ProcReader
 from collector.jobs.source import FoundProcess
 from collector.jobs.users import PersonFilter, UserNames
 from collector.source import ListedProcess, ListedProcesses
 from telemetry.wire.jobs import JobKey, UserPrivacy
+from tests.collector.jobs.cgroup_texts import FORGED, Forged
 from tests.second_user import as_nobody, needs_root
 
 C = "4c1f" * 16
@@ -56,6 +60,21 @@ def machine(folder: Path, **processes: tuple[str, int, int, str]) -> Path:
     return folder
 
 
+def reader_of(
+    folder: Path, uid: int | None = None, cgroup: str = "", *, cgroups: Path = Path("/none")
+) -> ProcReader:
+    """Return the reader of a machine whose process 7 has a user and a cgroup; without a user, of the same as before."""
+    passwd = folder / "passwd"
+    passwd.write_text("ada:x:1000:1000::/home/ada:/bin/sh\ngrace:x:1001:5:::\n# none\nbad:x:no:1\n")
+    root = folder / "proc"
+    if uid is not None:
+        shutil.rmtree(root, ignore_errors=True)
+        machine(root, p7=("a (b) c", uid, 500, cgroup))
+    return ProcReader(
+        UserNames(passwd), PersonFilter(JobsConfig()), root=root, cgroups=cgroups, same_pids=True
+    )
+
+
 def one(found: tuple[FoundProcess, ...]) -> FoundProcess:
     """Return the only process."""
     (process,) = found
@@ -71,7 +90,7 @@ def test_a_process_of_this_machine_has_its_user_program_and_start(
     assert process.process.name == "sleep"
     assert process.process.user == user_name(os.getuid())
     assert process.uid == os.getuid()
-    assert process.cgroup == Path(f"/proc/{sleeper.pid}/cgroup").read_text()
+    assert process.owner == reading_of(Path(f"/proc/{sleeper.pid}/cgroup").read_text()).owner
     assert mine.boot < process.process.started
     assert process.process.hidden == ""
     assert found.owners.keys() == {process.id}
@@ -103,46 +122,134 @@ def user_name(uid: int) -> str:
 
 
 @pytest.mark.parametrize(
-    ("cgroup", "key", "step", "source"),
+    ("uid", "cgroup", "key", "step", "source"),
     [
-        ("6:freezer:/slurm_n1/uid_1000/job_42/step_0\n", ("slurm", "42"), "0", "slurm-cgroup"),
         (
+            1000,
+            "6:freezer:/slurm_n1/uid_1000/job_42/step_0\n",
+            ("slurm", "42"),
+            "0",
+            "slurm-cgroup",
+        ),
+        (0, "6:freezer:/slurm_n1/uid_1000/job_42/step_0\n", ("slurm", "42"), "0", "slurm-cgroup"),
+        (1000, "6:freezer:/slurm_n1/uid_0/job_42/step_0\n", ("slurm", "42"), "0", "slurm-cgroup"),
+        (
+            1000,
             f"0::/kubepods/burstable/pod{'ab' * 16}/{C}\n",
             ("kubernetes", "ab" * 16),
             C[:12],
             "process",
         ),
-        (f"0::/docker/{C}\n", ("container", C[:12]), "", "process"),
-        ("0::/system.slice/vllm.service\n", ("systemd", "vllm.service"), "", "process"),
-        ("0::/user.slice/user-1001.slice/session-1.scope\n", ("user", "grace"), "", "process"),
-        ("0::/\n", ("user", "ada"), "", "process"),
-        ("0::/user.slice/user-70000.slice/session-1.scope\n", ("user", "70000"), "", "process"),
+        (1000, f"0::/docker/{C}\n", ("container", C[:12]), "", "process"),
+        (1000, "0::/system.slice/vllm.service\n", ("systemd", "vllm.service"), "", "process"),
+        (1000, "9:memory:/pbs_jobs.service/jobid/4711.server\n", ("pbs", "4711"), "", "process"),
+        (
+            1001,
+            "0::/user.slice/user-1001.slice/session-1.scope\n",
+            ("user", "grace"),
+            "",
+            "process",
+        ),
+        (0, "0::/user.slice/user-1001.slice/session-1.scope\n", ("user", "grace"), "", "process"),
+        (1000, "0::/\n", ("user", "ada"), "", "process"),
+        (0, "0::/user.slice/user-70000.slice/session-1.scope\n", ("user", "70000"), "", "process"),
     ],
 )
 def test_the_job_is_that_of_the_cgroup_else_of_the_user(
-    tmp_path: Path, cgroup: str, key: tuple[str, str], step: str, source: str
+    tmp_path: Path, uid: int, cgroup: str, key: tuple[str, str], step: str, source: str
 ) -> None:
-    passwd = tmp_path / "passwd"
-    passwd.write_text("ada:x:1000:1000::/home/ada:/bin/sh\ngrace:x:1001:5:::\n# none\nbad:x:no:1\n")
-    root = machine(tmp_path / "proc", p7=("a (b) c", 1000, 500, cgroup))
-    found = reader(root=root, passwd=passwd).find(listed(7))
+    found = reader_of(tmp_path, uid, cgroup).find(listed(7))
     (owner,) = found.owners.values()
     assert (owner.job, owner.step, owner.source) == (JobKey(key[0], "", key[1]), step, source)
-    assert (one(found.processes).process.name, one(found.processes).process.user) == (
-        "a (b) c",
-        "ada",
+    assert one(found.processes).process.name == "a (b) c"
+    assert found.claim == ""
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "claim"),
+    [
+        (
+            "4:cpuset:/\n6:freezer:/slurm_n1/uid_1001/job_40/step_0\n",
+            "PID 7 claims to be slurm 40 by a cgroup",
+        ),
+        (
+            "0::/user.slice/user-1001.slice/session-1.scope\n",
+            "PID 7 runs in the login of another user",
+        ),
+    ],
+)
+def test_a_process_in_the_cgroup_of_another_user_is_its_own_users(
+    tmp_path: Path, cgroup: str, claim: str
+) -> None:
+    mine = reader_of(tmp_path, 1000, cgroup)
+    found = mine.find(listed(7))
+    (owner,) = found.owners.values()
+    assert owner.job == JobKey("user", "", "ada")
+    assert found.claim.startswith(claim)
+    assert not {"1001", "1000", "grace", "ada"} & set(re.findall(r"\w+", found.claim)), (
+        "no person leaves by it"
     )
 
 
-def test_a_process_in_a_cgroup_that_its_user_made_is_its_users_and_what_it_claims_is_told(tmp_path: Path) -> None:  # fmt: skip
-    forged = "0::/user.slice/user-1000.slice/user@1000.service/slurm/uid_1001/job_40/step_0\n"
-    passwd = tmp_path / "passwd"
-    passwd.write_text("ada:x:1000:1000::/home/ada:/bin/sh\n")
-    root = machine(tmp_path / "proc", p7=("train", 1000, 500, forged))
-    found = reader(root=root, passwd=passwd).find(listed(7))
+def test_a_container_that_the_user_of_a_job_made_has_numbers_of_its_own(tmp_path: Path) -> None:
+    """`podman run --user 5` in a job: the user is root in there, and the process somebody else."""
+    mine = reader_of(tmp_path, 100_004, "6:freezer:/slurm_n1/uid_1001/job_42/step_0\n")
+    uid_map = tmp_path / "proc/7/uid_map"
+    for rows, job in (
+        ("0 1001 1\n1 100000 65536\n", JobKey("slurm", "", "42")),
+        ("0 1000 1\n1 100000 65536\n", JobKey("user", "", "100004")),  # another user's container
+        ("0 0 4294967295\n", JobKey("user", "", "100004")),  # none at all
+        ("bad", JobKey("user", "", "100004")),
+    ):
+        uid_map.write_text(rows)
+        (owner,) = reader_of(tmp_path).find(listed(7)).owners.values()
+        assert owner.job == job, rows
+    (owner,) = mine.find(listed(7)).owners.values()
+    assert owner.job == JobKey("user", "", "100004")
+
+
+@pytest.mark.parametrize(
+    "forged", [each for each in FORGED if not each.named], ids=lambda each: each.text[:90]
+)
+def test_what_a_forged_cgroup_claims_is_told(tmp_path: Path, forged: Forged) -> None:
+    found = reader_of(tmp_path, 1000, f"{forged.text}\n").find(listed(7))
     (owner,) = found.owners.values()
-    assert owner.job == JobKey("user", "", "ada")
-    assert found.claim.startswith("PID 7 claims to be slurm 40")
+    assert owner.job.id != forged.claim.id
+    assert found.claim.startswith(
+        f"PID 7 claims to be {forged.claim.scheduler} {forged.claim.id} by a cgroup"
+    )
+
+
+@needs_root
+@pytest.mark.parametrize(
+    ("controllers", "where"),
+    [
+        ("", ""),
+        ("", "unified"),
+        ("freezer", "freezer"),
+        ("name=systemd", "systemd"),
+        ("cpu,cpuacct", "cpu,cpuacct"),
+    ],
+)
+def test_names_that_a_user_gave_to_folders_of_cgroups_are_not_believed(
+    tmp_path: Path, controllers: str, where: str
+) -> None:
+    """Of a slice that root delegated, and of a container whose root is nobody here."""
+    path = "slurm/uid_1000/job_40/step_0"
+    folders = tmp_path / "cgroups" / where / path
+    folders.mkdir(parents=True)
+    jobs = []
+    for folder in (folders, *list(folders.parents)[:3]):
+        mine = reader_of(tmp_path, 1000, f"4:{controllers}:/{path}\n", cgroups=tmp_path / "cgroups")
+        (owner,) = mine.find(listed(7)).owners.values()
+        jobs.append(f"{owner.job.scheduler} {owner.job.id}")
+        os.chown(folder, 1000, 1000)
+    assert jobs == ["slurm 40", "slurm 40", "slurm 40", "user ada"]
+    mine = reader_of(tmp_path, cgroups=tmp_path / "elsewhere")
+    (owner,) = mine.find(listed(7)).owners.values()
+    assert owner.job == JobKey("slurm", "", "40"), (
+        "where the folders are not to be seen the path decides"
+    )
 
 
 def test_the_server_of_mps_works_for_its_clients(tmp_path: Path) -> None:
