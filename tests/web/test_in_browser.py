@@ -184,6 +184,24 @@ async def test_a_page_asks_for_the_token_where_reading_needs_one(
         assert only_from(page, client)
 
 
+async def test_signing_in_says_when_a_proxy_answers_in_place_of_the_aggregator(
+    tmp_path: Path,
+) -> None:
+    config = HttpConfig(listen="127.0.0.1:0", tokens_file=tmp_path / "t", anonymous_read=False)
+    async with door(await lab(), config) as client, browsing(tmp_path / "profile") as page:
+        await page.open(f"{client.url}/circuits")
+        await page.do(
+            "(fetch = async () => new Response('<title>502</title><h1>Bad Gateway</h1>', { status: 502 }))"
+        )
+        await page.value(
+            f"document.querySelector('#sign-in [name=token]').value = {client.secret!r}"
+        )
+        await page.click("#sign-in button")
+        words = "document.querySelector('#sign-in .status').textContent"
+        await page.until(f"{words} === 'The aggregator does not answer.'")
+        assert await page.value("document.title") == "Sign in - kilowatch"
+
+
 async def test_a_live_page_follows_and_a_countdown_runs(tmp_path: Path) -> None:
     view = await lab()
     async with door(view) as client, browsing(tmp_path / "profile") as page:

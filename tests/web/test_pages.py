@@ -26,7 +26,7 @@ from aggregator.web.circuit_page import circuit_body
 from aggregator.web.content import PageContent
 from aggregator.web.device_pages import _of_each
 from aggregator.web.fleet_map import NodeCells, fleet_map
-from aggregator.web.frame import CSP, MENU, PAGES, SCRIPTS, THEME, static_files
+from aggregator.web.frame import CSP, MENU, PAGES
 from aggregator.web.incident_page import incident_body
 from aggregator.web.live_pages import LivePages
 from aggregator.web.load_chart import LoadSeries, load_chart
@@ -658,11 +658,6 @@ async def test_a_hundred_viewers_cost_as_much_as_one(monkeypatch: pytest.MonkeyP
         assert "Content-Encoding" not in plain[2], (
             "the compressed page is not sent to who can't read it"
         )
-
-
-def test_the_scripts_of_a_page_are_small() -> None:
-    found = [len(static_files()[name][0]) for name in (*SCRIPTS, THEME)]
-    assert sum(found) <= 20_000, "readable as they are"
 
 
 def test_every_page_of_the_menu_is_served() -> None:

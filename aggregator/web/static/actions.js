@@ -4,25 +4,38 @@
 const KEY = "kilowatch.token";
 const root = new URL(document.querySelector("base")?.href ?? "./", location.href);
 
-function element(tag, fields = {}, ...children) {
-  const made = Object.assign(document.createElement(tag), fields);
+/**
+ * @template {keyof HTMLElementTagNameMap} Tag
+ * @param {Tag} tag
+ * @param {Partial<HTMLElementTagNameMap[Tag]>} fields
+ * @param {(Node | string)[]} children
+ */
+function element(tag, fields, ...children) {
+  const made = document.createElement(tag);
+  Object.assign(made, fields);
   made.append(...children);
   return made;
 }
 
-// Opens a dialog; resolves with the values of its fields that are not empty, or null when it is left.
+/**
+ * Opens a dialog; resolves with the values of its fields that are not empty, or null when it is left.
+ * @param {Act} act
+ * @param {string} note
+ * @param {Field[]} fields
+ * @returns {Promise<Record<string, string> | null>}
+ */
 function ask({ title, button }, note, fields) {
   return new Promise((done) => {
     const dialog = element("dialog", { className: "act" });
     dialog.setAttribute("aria-labelledby", "act-title");
-    const inputs = fields.map(([name, , options]) => element("input", { name, autocomplete: "off", required: true, ...options }));
+    const labels = fields.map(([name, label, more]) =>
+      element("label", {}, `${label} `, element("input", { name, autocomplete: "off", required: true, ...more })));
     const leave = element("button", { type: "button", textContent: "Cancel" });
     const form = element("form", { method: "dialog" }, element("h2", { textContent: title, id: "act-title" }),
-      element("p", { textContent: note }),
-      ...inputs.map((input, place) => element("label", {}, `${fields[place][1]} `, input)),
-      element("p", {}, element("button", { textContent: button }), " ", leave));
+      element("p", { textContent: note }), ...labels, element("p", {}, element("button", { textContent: button }), " ", leave));
     dialog.append(form);
     document.body.append(dialog);
+    /** @type {Record<string, string> | null} */
     let result = null;
     leave.addEventListener("click", () => dialog.close());
     dialog.addEventListener("close", () => {
@@ -30,15 +43,18 @@ function ask({ title, button }, note, fields) {
       done(result);
     });
     form.addEventListener("submit", () => {
-      result = Object.fromEntries(inputs.map(({ name, value }) => [name, value.trim()]).filter(([, value]) => value));
+      const given = [...form.querySelectorAll("input")].map(({ name, value }) => [name, value.trim()]);
+      result = Object.fromEntries(given.filter(([, value]) => value));
     });
     dialog.showModal();
   });
 }
 
+/** @type {Field} */
 const TOKEN = ["token", "Token", { type: "password", spellcheck: false }];
 const NOTE = "A token with the scope that is needed: kilowatch token add NAME. It stays in this tab.";
 
+/** @param {Act} act @param {ActData} data @param {object} body */
 async function send({ method, path, scope }, data, body) {
   const answer = await fetch(new URL(path(data), root), {
     method,
@@ -48,14 +64,18 @@ async function send({ method, path, scope }, data, body) {
     cache: "no-store",
   });
   if (answer.ok) return;
-  const fault = (await answer.json().catch(() => ({}))).error ?? {};
+  /** @type {Fault} */
+  const { error } = await answer.json().catch(() => ({}));
   if (answer.status === 401) sessionStorage.removeItem(KEY);
   const needed = answer.status === 403 ? ` (the scope needed is ${scope})` : "";
-  throw new Error(`${fault.what ?? answer.statusText}${needed}. ${fault.cure ?? ""}`);
+  throw new Error(`${error?.what ?? answer.statusText}${needed}. ${error?.cure ?? ""}`);
 }
 
+/** @param {string} value @returns {Field} */
 const why = (value) => ["why", "Why", { value, maxLength: 500 }];
+/** @param {ActData} data */
 const ackOf = ({ incident }) => `api/v1/incidents/${encodeURIComponent(incident)}/ack`;
+/** @type {Record<ActName, Act>} */
 const ACTS = {
   acknowledge: {
     title: "Acknowledge this incident", button: "Acknowledge", scope: "ack", method: "POST", path: ackOf,
@@ -74,15 +94,17 @@ const ACTS = {
   },
 };
 
+/** @param {HTMLElement} button @param {string} words @param {string} role */
 function say(button, words, role) {
   const line = button.closest(".actions");
-  line.querySelector(".status")?.remove();
+  line?.querySelector(".status")?.remove();
   const shown = element("span", { className: "status" });
   shown.setAttribute("role", role);
-  line.append(shown);
+  line?.append(shown);
   shown.textContent = words; // read aloud, because it comes later
 }
 
+/** @param {Found["button[data-act]"]} button */
 async function act(button) {
   const what = ACTS[button.dataset.act];
   const data = { ...button.closest("[data-incident]")?.dataset, ...button.dataset };
@@ -97,7 +119,7 @@ async function act(button) {
     say(button, "done", "status");
     location.reload();
   } catch (error) {
-    say(button, error.message, "alert");
+    say(button, /** @type {Error} */ (error).message, "alert");
   } finally {
     button.disabled = false;
   }
@@ -108,7 +130,7 @@ function show() {
 }
 
 document.addEventListener("click", (event) => {
-  const button = event.target.closest?.("button[data-act]");
+  const button = event.target?.closest?.("button[data-act]");
   if (button) act(button);
 });
 show();

@@ -3,42 +3,56 @@
 
 const CHARTS = "figure.chart svg[data-points]";
 const POINTS_APART = 2.5;
+const HALVES = new Map([["+", 0.25], ["=", 0.25], ["-", 1]]); // of what a zoom shows: in parts of what is shown now
+const WAYS = new Map([["ArrowLeft", -1], ["ArrowRight", 1]]);
 let at = NaN; // the time that is shown, ms since 1970
+/** @type {Drag | null} */
 let drag = null;
 
-/** @param {Element} target @returns {SVGElement | null} */
-const chartOf = (target) => target.closest?.(CHARTS);
+/** @param {Event} event */
+const chartOf = ({ target }) => target?.closest?.(CHARTS);
 
-/** @param {SVGElement} svg @returns {number[]} The first and the last time of a chart. */
-const endsOf = ({ dataset: { start, seconds } }) => [+start, +start + 1000 * seconds];
+/** @param {Chart} svg @returns {[number, number]} Its first and its last time. */
+const endsOf = ({ dataset: { start, seconds } }) => [+start, +start + 1000 * +seconds];
 
-/** @param {DOMRect} box @param {SVGElement} svg @param {number} place Of the screen. @returns {number} */
+/** @param {DOMRect} box @param {Chart} svg @param {number} place Of the screen. */
 function timeAt(box, svg, place) {
   const [start, end] = endsOf(svg);
   return start + Math.min(1, Math.max(0, (place - box.left) / box.width)) * (end - start);
 }
 
-/** Marks a time, or a span between two; without one it takes the mark away. */
-function mark(svg, name, from, to = from) {
+/**
+ * Marks a time, or a span between two; without one it takes the mark away.
+ * @param {Chart} svg
+ * @param {string} name
+ */
+function mark(svg, name, from = NaN, to = from) {
   const [start, end] = endsOf(svg);
   let shape = svg.querySelector(`.${name}`);
   if (!(from >= start && from <= end)) return shape?.remove();
   if (!shape) svg.append((shape = document.createElementNS(svg.namespaceURI, "rect")));
-  const part = (time) => `${(100 * time) / (end - start)}%`;
-  const all = { class: name, height: "100%", x: part(Math.min(from, to) - start), width: from === to ? 1 : part(Math.abs(to - from)) };
+  const part = (/** @type {number} */ time) => `${(100 * time) / (end - start)}%`;
+  const all = { class: name, height: "100%", x: part(Math.min(from, to) - start), width: from === to ? "1" : part(Math.abs(to - from)) };
   for (const [key, value] of Object.entries(all)) shape.setAttribute(key, value);
 }
 
-/** Shows what a chart reads at the time of the page: the reading next to it; in a gap it is not known. */
+/**
+ * Shows what a chart reads at the time of the page: the reading next to it; in a gap it is not known.
+ * @param {Chart} svg
+ */
 function read(svg) {
-  const output = svg.parentElement.querySelector("output");
+  const output = svg.parentElement?.querySelector("output");
+  if (!output) return;
   output.dataset.words ??= output.textContent;
   mark(svg, "cursor", at);
   if (!svg.querySelector(".cursor")) return void (output.textContent = output.dataset.words);
-  const apart = ([seconds]) => Math.abs(+svg.dataset.start + 1000 * seconds - at);
-  const pairs = svg.dataset.points.split(" ").map((pair) => pair.split(":").map(Number));
-  const near = pairs.reduce((best, one) => (apart(one) < apart(best) ? one : best), [Infinity]);
-  const words = apart(near) > 1000 * POINTS_APART * svg.dataset.step ? "not known" : `${near[1].toFixed(1)} ${svg.dataset.unit}`;
+  const { start, step, points, unit } = svg.dataset;
+  let [least, words] = [1000 * POINTS_APART * +step, "not known"];
+  for (const point of points.split(" ")) {
+    const [seconds = NaN, reading = NaN] = point.split(":").map(Number);
+    const apart = Math.abs(+start + 1000 * seconds - at);
+    if (apart <= least) [least, words] = [apart, `${reading.toFixed(1)} ${unit}`];
+  }
   const time = iso(at).slice(svg.closest(".small") ? 11 : 0, 19);
   output.textContent = `${time.replace("T", " ")} UTC: ${words}`;
 }
@@ -49,13 +63,15 @@ function show(time) {
   document.querySelectorAll(CHARTS).forEach(read);
 }
 
+/** @param {number} time */
 const iso = (time) => new Date(time).toISOString();
 
 /** Puts the time into the URL: a link and the back button lead to it. */
 const keep = () => history.pushState(null, "", `${location.href.split("#")[0]}#at=${iso(at)}`);
 
-const kept = () => show(Date.parse(location.hash.split("#at=")[1]));
+const kept = () => show(Date.parse(location.hash.split("#at=")[1] ?? ""));
 
+/** @param {number} from @param {number} to */
 function zoom(from, to) {
   const url = new URL(location.href);
   url.searchParams.set("from", iso(from));
@@ -64,14 +80,14 @@ function zoom(from, to) {
 }
 
 document.addEventListener("pointermove", (event) => {
-  const svg = drag?.svg ?? chartOf(event.target);
+  const svg = drag?.svg ?? chartOf(event);
   if (!svg) return;
   show(timeAt(drag?.box ?? svg.getBoundingClientRect(), svg, event.clientX));
   if (drag) mark(svg, "chosen", drag.from, at);
 });
 
 document.addEventListener("pointerdown", (event) => {
-  const svg = chartOf(event.target);
+  const svg = chartOf(event);
   if (!svg || event.button !== 0 || event.pointerType === "touch") return;
   const box = svg.getBoundingClientRect();
   drag = { svg, box, x: event.clientX, from: timeAt(box, svg, event.clientX) };
@@ -89,12 +105,12 @@ document.addEventListener("pointerup", (event) => {
 });
 
 document.addEventListener("keydown", (event) => {
-  const svg = chartOf(event.target);
+  const svg = chartOf(event);
   if (!svg || event.ctrlKey || event.metaKey || event.altKey) return;
   const [start, end] = endsOf(svg);
   const now = at >= start && at <= end ? at : end;
-  const half = { "+": 1, "=": 1, "-": 4 }[event.key] * (end - start) / 4;
-  const way = { ArrowLeft: -1, ArrowRight: 1 }[event.key] * Math.max(1000 * svg.dataset.step, (end - start) / 100);
+  const half = (HALVES.get(event.key) ?? 0) * (end - start);
+  const way = (WAYS.get(event.key) ?? 0) * Math.max(1000 * +svg.dataset.step, (end - start) / 100);
   if (half) zoom(now - half, now + half);
   else if (way) show(Math.min(end, Math.max(start, now + way)));
   else if (event.key === "Escape") show(NaN);

@@ -1,7 +1,9 @@
 // Countdowns run on between two looks at the aggregator, and stop at zero. Of an old page they show none: it may long be another.
 
+/** @type {WeakMap<Element, { left: string, now: number }>} */
 const began = new WeakMap();
 
+/** @param {number} seconds */
 function words(seconds) {
   const whole = Math.min(86399, Math.max(0, Math.floor(seconds)));
   return new Date(1000 * whole).toISOString().slice(11, 19).replace(/^00:|^0/, "");
@@ -9,11 +11,12 @@ function words(seconds) {
 
 function tick() {
   const now = performance.now();
+  const old = document.body.classList.contains("stale");
   for (const each of document.querySelectorAll("[data-countdown]")) {
     const left = each.dataset.countdown;
-    if (began.get(each)?.left !== left) began.set(each, { left, now });
-    const old = document.body.classList.contains("stale");
-    each.textContent = old ? "?" : words(left - (now - began.get(each).now) / 1000);
+    let its = began.get(each);
+    if (its?.left !== left) began.set(each, (its = { left, now }));
+    each.textContent = old ? "?" : words(+left - (now - its.now) / 1000);
   }
 }
 

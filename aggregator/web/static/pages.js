@@ -3,26 +3,41 @@
 const KEY = "kilowatch.token";
 const OLD = 10000; // milliseconds without a word after which a page is old
 
+/**
+ * @param {string} url
+ * @param {{ signal?: AbortSignal, headers?: Record<string, string> }} [more]
+ */
 function ask(url, more) {
   const token = sessionStorage.getItem(KEY);
-  const headers = token ? { Authorization: `Bearer ${token}` } : {};
-  return fetch(url, { credentials: "omit", ...more, headers: { ...headers, ...more?.headers } });
+  const headers = { ...more?.headers };
+  if (token) headers.Authorization = `Bearer ${token}`;
+  return fetch(url, { credentials: "omit", ...more, headers });
 }
 
+/** @param {string} text */
 const parse = (text) => new DOMParser().parseFromString(text, "text/html");
 
+/** @returns {Promise<Loaded>} */
 async function load(url = location.href) {
   const answer = await ask(url);
-  return { status: answer.status, page: parse(await answer.text()) };
+  const page = parse(await answer.text());
+  const main = page.querySelector("main");
+  if (!main) throw new Error("not a page of ours");
+  return { status: answer.status, page, live: main.dataset.live };
 }
 
-// Makes one element what another is, piece by piece: what has not changed stays, with the focus, and what moves goes on.
-// `apart`: what is replaced whole.
+/**
+ * Makes one node what another is, piece by piece: what has not changed stays, with the focus, and what moves goes on.
+ * @param {ChildNode} now
+ * @param {ChildNode} next
+ * @param {string} apart What is replaced whole.
+ */
 function renew(now, next, apart = "svg[aria-hidden]") {
   if (now.isEqualNode(next)) return;
-  if (steady && now.matches?.(POINTED) && keysOf(now) !== keysOf(next)) return hold(now, next);
-  if (now.nodeName !== next.nodeName || now.matches?.(apart)) return now.replaceWith(next);
-  if (now.nodeType !== 1) return void (now.data = next.data);
+  if (now instanceof Text && next instanceof Text) return void (now.data = next.data);
+  if (!(now instanceof Element && next instanceof Element)) return now.replaceWith(next);
+  if (steady && now.matches(POINTED) && keysOf(now) !== keysOf(next)) return hold(now, next);
+  if (now.nodeName !== next.nodeName || now.matches(apart)) return now.replaceWith(next);
   for (const { name } of [...now.attributes]) if (!next.hasAttribute(name)) now.removeAttribute(name);
   for (const { name, value } of next.attributes) if (now.getAttribute(name) !== value) now.setAttribute(name, value);
   const [old, fresh] = [[...now.childNodes], [...next.childNodes]];
@@ -33,9 +48,12 @@ function renew(now, next, apart = "svg[aria-hidden]") {
 // Rows stay where they are while a person points at one of them or has the focus there: each by its first link.
 const POINTED = ":is(tbody, ul.incidents):is(:hover, :focus-within)";
 let steady = false; // whether nobody asked for another order
+/** @param {Element} row */
 const keyOf = (row) => row.querySelector("a[href]")?.getAttribute("href") ?? "";
+/** @param {Element} rows */
 const keysOf = (rows) => [...rows.children].map(keyOf).join("\n");
 
+/** @param {Element} now @param {Element} next */
 function hold(now, next) {
   const fresh = new Map([...next.children].map((row) => [keyOf(row), row]));
   for (const row of [...now.children]) {
@@ -45,36 +63,50 @@ function hold(now, next) {
   document.body.classList.add("held");
 }
 
+/** @param {Document} page @param {string} [apart] */
 function place(page, apart) {
   document.title = page.title;
-  for (const part of [".skip", "header", "main"]) renew(document.querySelector(part), page.querySelector(part), apart);
+  for (const part of [".skip", "header", "main"]) {
+    const [now, next] = [document.querySelector(part), page.querySelector(part)];
+    if (now && next) renew(now, next, apart);
+  }
   document.dispatchEvent(new Event("kilowatch:placed"));
 }
 
-// Puts in the parts that have changed; that without a key is the page itself.
+/**
+ * Puts in the parts that have changed; that without a key is the page itself.
+ * @param {Record<string, string>} parts
+ */
 function change(parts) {
   steady = true;
   if (parts[""]) place(parse(parts[""]));
   else {
     const made = document.createElement("template");
     made.innerHTML = Object.values(parts).map((html) => `<template>${html}</template>`).join("");
+    const fresh = made.content.querySelectorAll("template");
     Object.keys(parts).forEach((key, place) => {
       const now = document.querySelector(`[data-k="${CSS.escape(key)}"]`);
-      if (now) renew(now, made.content.childNodes[place].content.firstChild);
+      const next = fresh[place]?.content.firstChild;
+      if (now && next) renew(now, next);
     });
   }
   steady = false;
   document.dispatchEvent(new Event("kilowatch:placed"));
 }
 
-// Shows another page in place of this one.
-function arrive(page, apart) {
+/**
+ * Shows another page in place of this one.
+ * @param {Loaded} found
+ * @param {string} [apart]
+ */
+function arrive({ page, live }, apart) {
   place(page, apart);
-  hangUp(page.querySelector("main").dataset.live);
+  hangUp(live);
 }
 
-let line = null; // what ends the following of this page
-let base = document.querySelector("main").dataset.live ?? ""; // which page this is; "" is an old one
+/** @type {AbortController | null} What ends the following of this page. */
+let line = null;
+let base = document.querySelector("main")?.dataset.live ?? ""; // which page this is; "" is an old one
 let [heard, tried] = [0, 0]; // when the aggregator last said something, 0 while nobody listens; and when it was last asked
 
 function hangUp(next = "") {
@@ -88,11 +120,11 @@ async function follow() {
   const headers = { Accept: "text/event-stream", "Last-Event-ID": base };
   tried = performance.now();
   const answer = await ask(location.href, { signal: own.signal, headers }).catch(() => null);
-  if (answer?.status >= 400 && answer.status < 500) location.reload(); // it says why
-  const reader = answer?.ok && answer.body.pipeThrough(new TextDecoderStream()).getReader();
+  if (answer && answer.status >= 400 && answer.status < 500) location.reload(); // it says why
+  const reader = answer?.ok && answer.body?.pipeThrough(new TextDecoderStream()).getReader();
   for (let rest = "", got; reader && (got = await reader.read().catch(() => null)) && !got.done && line === own; ) {
     const events = (rest + got.value).split("\n\n");
-    rest = events.pop();
+    rest = events.pop() ?? "";
     if (events.length) heard = tried = performance.now();
     watch();
     for (const each of line === own ? events : []) change(JSON.parse(each.slice("data: ".length)));
@@ -102,12 +134,12 @@ async function follow() {
 
 // A tab that nobody sees is silent, and who selects or answers a dialog is not disturbed.
 function busy() {
-  return document.hidden || document.querySelector("dialog[open]") !== null || !getSelection().isCollapsed;
+  return document.hidden || document.querySelector("dialog[open]") !== null || getSelection()?.isCollapsed === false;
 }
 
 function watch() {
   const now = performance.now();
-  const wanted = document.querySelector("main[data-live]") && !busy();
+  const wanted = document.querySelector("main[data-live]") !== null && !busy();
   heard = wanted ? heard || now : 0;
   document.body.classList.toggle("stale", wanted && now - heard > OLD);
   const left = document.body.matches(".held") && !document.querySelector(POINTED);
@@ -116,23 +148,31 @@ function watch() {
   if (wanted && !line) follow();
 }
 
+/** @param {KeyboardEvent | MouseEvent} event */
 const modified = (event) => event.ctrlKey || event.metaKey || event.altKey;
 const here = () => location.pathname + location.search;
 let shown = here();
 
 const AHEAD = 2000; // milliseconds that a page is good for which was asked for before it was wanted
-let ahead = {};
+/** @type {Ahead | null} */
+let ahead = null;
 
-// The link of the head of a column under an event: it leads to this page in another order.
+/**
+ * The link of the head of a column under an event: it leads to this page in another order.
+ * @param {Event} event
+ */
 function headOf(event) {
-  const link = event.target.closest?.("main thead a[href]");
+  const link = event.target?.closest?.("main thead a[href]");
   return link && new URL(link.href).pathname === location.pathname ? link : null;
 }
 
-// Asks for what a person is about to click: the answer is half of the time until the picture.
+/**
+ * Asks for what a person is about to click: the answer is half of the time until the picture.
+ * @param {Event} event
+ */
 function prepare(event) {
   const url = headOf(event)?.href;
-  if (!url || (ahead.url === url && performance.now() - ahead.at < AHEAD)) return;
+  if (!url || (ahead?.url === url && performance.now() - ahead.at < AHEAD)) return;
   ahead = { url, at: performance.now(), found: load(url).catch(() => null) };
 }
 
@@ -143,9 +183,9 @@ document.addEventListener("pointerover", (event) => {
 
 // Returns the page of the URL, once: what was asked for ahead, or asked for now.
 async function wanted() {
-  const { url, at, found } = ahead;
-  ahead = {};
-  const ready = url === location.href && performance.now() - at < AHEAD && (await found);
+  const asked = ahead;
+  ahead = null;
+  const ready = asked?.url === location.href && performance.now() - asked.at < AHEAD && (await asked.found);
   return ready || load().catch(() => null);
 }
 
@@ -157,7 +197,7 @@ async function show() {
   if (here() !== asked) return;
   if (found?.status !== 200) return location.reload();
   shown = asked;
-  arrive(found.page, "svg, tbody"); // in another order hardly a row is where it was
+  arrive(found, "svg, tbody"); // in another order hardly a row is where it was
 }
 
 // The head of a column leads to this page in another order: only its rows are loaded, but with a modifier or another button.
@@ -177,18 +217,19 @@ document.addEventListener("keydown", (event) => {
   if (event.key !== "/" || modified(event)) return;
   if (document.activeElement?.matches("input, select, textarea") || document.querySelector("dialog[open]")) return;
   event.preventDefault();
-  document.querySelector(".find input").focus();
+  document.querySelector(".find input")?.focus();
 });
 
+/** @param {SignIn} form */
 async function signIn(form) {
   const status = form.querySelector(".status");
   const found = await load().catch(() => null);
-  if (found === null) status.textContent = "The aggregator does not answer.";
+  if (found === null) status?.replaceChildren("The aggregator does not answer.");
   else if (found.status === 401) {
-    if (sessionStorage.getItem(KEY)) status.textContent = "This token is wrong or has expired.";
+    if (sessionStorage.getItem(KEY)) status?.replaceChildren("This token is wrong or has expired.");
     sessionStorage.removeItem(KEY);
     form.elements.token.focus();
-  } else arrive(found.page);
+  } else arrive(found);
 }
 
 const form = document.querySelector("#sign-in");
