@@ -87,6 +87,8 @@ WEB: dict[str, tuple[str, str, str, str]] = {
     "circuits": ("fleet", "phone", "/circuits", "Circuits on a phone"),
 }
 """Web pages: scenario, size, path (empty: the worst incident), and what each is."""
+DARK = ("overview", "circuit", "incident")
+"""Those that are drawn in dark colours too."""
 SHOWN = {"top": ("tui", "present", "api"), "web": ("aggregator/web", "present", "api")}
 """Folders of the sources that make what a picture shows, by the first word of its name."""
 _STAMP = b"kilowatch sources\0"
@@ -150,7 +152,7 @@ async def draw(
 
 
 async def draw_web(url: str, seconds: float, names: Sequence[str]) -> dict[str, bytes]:
-    """Show web pages in Chromium; return the PNG of each."""
+    """Show web pages in Chromium; return the PNG of each picture."""
     await wait_for(url)
     await asyncio.sleep(seconds)
     drawn: dict[str, bytes] = {}
@@ -165,8 +167,11 @@ async def draw_web(url: str, seconds: float, names: Sequence[str]) -> dict[str, 
                     await tab.open(f"{url}/alerts")
                     path = "/" + await tab.value(_WORST)
                 await tab.open(url + path)
-                shot = await tab.call("Page.captureScreenshot", format="png")
-                drawn[name] = base64.b64decode(shot["data"])
+                for scheme in ("dark", "light") if name in DARK else ("light",):
+                    feature = {"name": "prefers-color-scheme", "value": scheme}
+                    await tab.call("Emulation.setEmulatedMedia", features=[feature])
+                    shot = await tab.call("Page.captureScreenshot", format="png")
+                    drawn[web_picture(name, scheme)] = base64.b64decode(shot["data"])
     return drawn
 
 
@@ -199,7 +204,20 @@ def stamp_of(picture: bytes) -> str:
 
 def page(scenarios: Sequence[str]) -> str:
     """Write the page that shows them all."""
-    lines = ["# Screens", "", "Made by `make screens` from seeded demos; do not edit.", ""]
+    lines = [
+        "# Gallery",
+        "",
+        "Web pages, then the dashboard in a terminal. Made by `make screens` from seeded demos; do not edit.",
+        "",
+    ]
+    for name, (_, _, _, what) in WEB.items():
+        lines += [f"## {what}", ""]
+        lines += [
+            f"![{what}, {scheme}](pictures/{path.name})"
+            for scheme in ("light", "dark")
+            if (path := PICTURES / web_picture(name, scheme)).exists()
+        ]
+        lines.append("")
     for name, (what, _) in SCREENS.items():
         lines += [f"## {what}", ""]
         for scenario in scenarios:
@@ -211,6 +229,11 @@ def page(scenarios: Sequence[str]) -> str:
                     )
         lines.append("")
     return "\n".join(lines)
+
+
+def web_picture(name: str, scheme: str) -> str:
+    """Name of a picture of a web page in light or dark colours."""
+    return f"web-{name}{'-dark' if scheme == 'dark' else ''}.png"
 
 
 def picture(scenario: str, screen: str, size: tuple[int, int]) -> str:
@@ -235,7 +258,7 @@ def main(arguments: list[str]) -> int:
             here = [name for name in web if WEB[name][0] == scenario]
             drawn = asyncio.run(draw_web(url, options.seconds, here)) if here else {}
             for name, shot in drawn.items():
-                path = PICTURES / f"web-{name}.png"
+                path = PICTURES / name
                 path.write_bytes(stamped(small(shot), stamp(path.name)))
                 print(f"wrote {path.relative_to(PICTURES.parents[1])}")  # noqa: T201
             for number, size in enumerate(SIZES if screens else ()):
