@@ -56,14 +56,15 @@ def job_of(number: int, jobs: int, users: int, write: int) -> StoredJob:
         state="COMPLETED" if over else "RUNNING", exit_code=0 if over else None, nodes=1, gpus=len(gpus),
     )  # fmt: skip
     rows = [AllocationRow(node=node, gpu=gpu, begin=begin, end=end if over else None, source="slurm") for gpu in gpus]  # fmt: skip
-    months = {"2025-06": {name: round(dice.uniform(1, 1e5), 3) for name in SUMS}} if number % 20 == 0 else {}  # fmt: skip
+    joules = [round(dice.uniform(1e6, 1e9), 3) for _ in range(2)]
+    months = {"2025-06": _sums(dice)} if number % 20 == 0 else {}  # fmt: skip
     accounts = [
         GpuAccount(
-            node=node, gpu=gpu, memory_peak=dice.uniform(1e9, 8e10), at=end, counter=dice.uniform(1e6, 1e9),
-            first="2025-05", month="2025-06", edges=months, counters={begin: dice.uniform(1e6, 1e9), end: dice.uniform(1e6, 1e9)},
+            node=node, gpu=gpu, memory_peak=float(dice.randrange(1 << 30, 80 << 30, 1 << 20)), at=end, counter=joules[1],
+            first="2025-05", month="2025-06", edges=months, counters=dict(zip((begin, end), joules, strict=True)),
             limits={word: round(dice.uniform(0, seconds), 3) for word in LIMITS},
             use={place: round(dice.uniform(0, seconds), 3) for place in dice.sample(range(BINS), 12)},
-            energy_from=EnergyFrom.COUNTERS, **{name: round(dice.uniform(1, 1e6), 3) for name in SUMS},
+            energy_from=EnergyFrom.COUNTERS, **_sums(dice),
         )
         for gpu in gpus
     ]  # fmt: skip
@@ -74,6 +75,10 @@ def job_of(number: int, jobs: int, users: int, write: int) -> StoredJob:
         phase=JobPhase.ENDED if over else JobPhase.RUNNING, nodes=[node], gpus=len(gpus), gpus_asked=len(gpus), summary=summary,
     )  # fmt: skip
     return StoredJob(row=row, record=JobRecord(job=job, allocations=rows), summary=summary, accounts=accounts)  # fmt: skip
+
+
+def _sums(dice: random.Random) -> dict[str, Any]:
+    return {name: round(dice.uniform(1, 1e6), 3) for name in SUMS}
 
 
 def size_of(folder: Path) -> int:

@@ -116,6 +116,10 @@ def static_files() -> dict[str, tuple[bytes, str, str]]:
     }
 
 
+_packed = functools.cache(gzipped)
+"""Each of these files compressed once."""
+
+
 def add_pages(app: web.Application, expect: Callable[[web.Request], Awaitable[None]]) -> None:
     """Add the routes of the pages to an application. `expect` answers `Expect: 100-continue`."""
     app[LIVE] = LivePages(_html)
@@ -140,7 +144,12 @@ async def _static(request: web.Request) -> web.Response:
     kept = "max-age=86400"
     if request.query_string == version:  # another body has another URL
         kept += ", immutable"
-    headers = {hdrs.CONTENT_TYPE: kind, hdrs.CACHE_CONTROL: kept}
+    headers = {hdrs.CONTENT_TYPE: kind, hdrs.CACHE_CONTROL: kept, hdrs.VARY: hdrs.ACCEPT_ENCODING}
+    packed = False
+    if accepts_gzip(request.headers.get(hdrs.ACCEPT_ENCODING, "")):
+        body, packed = _packed(body)
+    if packed:
+        headers[hdrs.CONTENT_ENCODING] = "gzip"
     return web.Response(body=body, headers=headers)
 
 

@@ -411,6 +411,9 @@ async def test_pages_are_compressed_where_that_pays_and_files_are_kept() -> None
         status, _, headers = await client.text("/static/pages.js")
         assert (status, headers["Content-Type"].partition(";")[0]) == (200, "text/javascript")
         assert headers["Cache-Control"] == "max-age=86400", "its URL names no version"
+        assert headers["Content-Encoding"] == "gzip", "the client accepts it"
+        plain = await client.text("/static/pages.js", headers={"Accept-Encoding": "identity"})
+        assert "Content-Encoding" not in plain[2]
         page = await read(client, "/")
         (script,) = [link for link in page.links if link.startswith("static/pages.js")]
         _, _, headers = await client.text(f"/{script}")
