@@ -57,8 +57,20 @@ def total_rows(bill: MonthBill) -> Iterator[FactRow]:
     if bill.finished:
         return
     too_little = bill.kwh_forecast is None
-    note = "too little is measured for a forecast" if too_little else "if no higher demand comes"
+    note = (
+        "too little is measured for a forecast"
+        if too_little
+        else f"{range_words(bill)}if no higher demand comes"
+    )
     yield FactRow("by the month's end", _money(None if too_little else bill.total_forecast, bill.currency), note=note)  # fmt: skip
+
+
+def range_words(bill: MonthBill) -> str:
+    """Return between what a month will end, ready to go on; "" where it is not known, or all days were alike."""
+    ends = [_money(each, bill.currency) for each in (bill.total_least, bill.total_most)]
+    if bill.total_least is None or ends[0] == ends[1]:
+        return ""
+    return f"{ends[0]} to {ends[1]} by the quietest and the busiest of the last days; "
 
 
 def charge_table(bill: MonthBill) -> tuple[Cells, Sequence[Cells]]:

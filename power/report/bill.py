@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from api.bill import BillLine, IdleNode, MonthBill, PriceBand
-from power.report.billed_demand import DailyPeaks, words_of
+from power.report.billed_demand import DailyPeaks, days_of, words_of
 from power.report.energy import JOULES_PER_KWH
 from power.report.load_profile import ROWS_AT_ONCE, LoadProfile, demands, fillings, known_part
 from power.report.month_ledger import UNMAPPED, NodeIdle
@@ -20,6 +20,10 @@ from power.site.layout import SiteLayout
 from power.wiring import Floats
 from present.units import percent, watts
 
+_RANGE_DAYS, _LEAST_DAYS = 7, 3
+"""Past days whose energy says how far a month may come out from its forecast, and how many are too few."""
+_DAY_KNOWN = 0.9
+"""Part of a day that must be measured."""
 _MOST_IDLE = 100
 """Nodes that are listed."""
 _MOST_LIVES = 10
@@ -99,6 +103,10 @@ def month_bill(
     total = _sum([line.amount for line in lines])
     coming = _energy_line("forecast", forecast, prices, pue).amount
     ended = now >= month.end
+    end = total if ended or total is None or coming is None else round(total + coming, 4)
+    least = most = None
+    if not ended and end is not None and coming is not None:
+        least, most = _range(profile, sums, now, end, coming)
     at = [number for number, value in enumerate(watts) if value == np.nanmax(watts)] if peak is not None else []  # fmt: skip
     past = np.floor((min(now, month.end) - month.start) / (60 * terms.demand_minutes))
     return MonthBill(
@@ -121,7 +129,9 @@ def month_bill(
         power_factor=None if factor is None else round(factor, 4),
         lines=lines,
         total=total,
-        total_forecast=total if ended or total is None or coming is None else round(total + coming, 4),
+        total_forecast=end,
+        total_least=least,
+        total_most=most,
         bands=_bands(measured + recovered + np.nan_to_num(filled), prices, pue),
         idle=_idle(idle, place),
         unknown=unknown,
@@ -136,6 +146,8 @@ class _Sums(NamedTuple):
     """Rows of which anything is known."""
     joules: Floats
     """Measured, recovered, filled and forecast, of each interval."""
+    known: Floats
+    """Seconds of each interval in which all of them were known, of those in which any lived."""
     known_hours: float
     """Hours in which all of them were known, of those in which any lived."""
     stood_in: bool
@@ -162,8 +174,24 @@ def _sums(profile: LoadProfile, now: float, rows: Sequence[str]) -> _Sums:
         stood_in = stood_in or bool(profile.series("stand_in", part).any())
         energies = profile.energy(part), profile.series("recovered", part), *fillings(profile, now, part)  # fmt: skip
         joules += [each.sum(axis=0) for each in energies]
-    hours = float(np.clip(least + longest - STEP, 0.0, longest).sum()) / 3600
-    return _Sums(heard, joules, hours, stood_in)
+    whole = np.clip(least + longest - STEP, 0.0, longest)
+    return _Sums(heard, joules, whole, float(whole.sum()) / 3600, stood_in)
+
+
+def _range(
+    profile: LoadProfile, sums: _Sums, now: float, end: float, coming: float
+) -> tuple[float | None, float | None]:
+    """Return the least and the most that a month will cost, where `coming` of it is forecast: if each day to come is as
+    the quietest or the busiest of the last seven that were measured; None where they are too few."""
+    days = days_of(profile.month)
+    today = int(days[min(int((now - profile.month.start) // STEP), len(days) - 1)])
+    past = range(max(0, today - _RANGE_DAYS), today)
+    joules = np.nan_to_num(sums.joules[:3]).sum(axis=0)
+    found = np.array([joules[days == day].sum() for day in past if sums.known[days == day].mean() >= _DAY_KNOWN * STEP])  # fmt: skip
+    if len(found) < _LEAST_DAYS or not found.mean() > 0:
+        return None, None
+    ends = sorted(end + coming * (day / found.mean() - 1.0) for day in (found.min(), found.max()))
+    return round(float(ends[0]), 4), round(float(ends[1]), 4)
 
 
 def _life_rules(profile: LoadProfile, rows: Sequence[str]) -> list[str]:

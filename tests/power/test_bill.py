@@ -110,6 +110,32 @@ def test_a_projection_in_the_middle_of_the_month_is_of_the_whole_truth() -> None
     assert not bill.finished
 
 
+@pytest.mark.parametrize(
+    ("price", "gone", "range_"),
+    [(0.25, {}, (0.5, 1.5)), (-0.25, {}, (1.5, 0.5)), (0.25, {20}, (12 / 13, 18 / 13)), (0.25, {*range(18, 23)}, None)],
+    ids=["of seven days", "paid for drawing", "the quietest was not measured", "two days are too few"],
+)  # fmt: skip
+def test_a_month_ends_between_its_quietest_and_its_busiest_days(
+    price: float, gone: set[int], range_: tuple[float, float] | None
+) -> None:
+    """1 kW, but for a day of 0.5 and one of 1.5 in the week before noon of the 25th."""
+    now = datetime(2026, 10, 25, 12, tzinfo=BERLIN).timestamp()
+    drawn = {20: 500.0, 22: 1500.0}
+    profile = profile_of(
+        lambda at: None if at.day in gone else drawn.get(at.day, 1000.0), until=now
+    )
+    bill = bill_of(profile, SiteConfig(tariff=price), BillConfig(), now)
+    assert bill.total is not None
+    assert bill.total_forecast is not None
+    if range_ is None:
+        assert (bill.total_least, bill.total_most) == (None, None)
+        return
+    coming = bill.total_forecast - bill.total
+    ends = [bill.total + part * coming for part in range_]
+    assert [bill.total_least, bill.total_most] == pytest.approx(ends, rel=0.02)
+    assert bill_of(profile, SiteConfig(tariff=price), BillConfig()).total_least is None, "it is over"  # fmt: skip
+
+
 def test_a_gap_is_filled_by_the_hour_of_the_day_and_priced_by_its_own_hours() -> None:
     """2 kW by day and 0.5 kW at night, at 0.40 and 0.10; two days and a night are missing."""
     night = TariffRate(start="22:00", end="06:00", price=0.10)

@@ -40,6 +40,9 @@ FREE = replace(WHOLE, lines=[BillLine(name="energy, measured", quantity=8614.0, 
     ("bill", "urgency", "text", "why"),
     [
         (WHOLE, Urgency.WELL, "2026-10 will cost ~$1,161.40", "$861.40 so far; if no higher demand comes"),
+        (replace(WHOLE, total_least=1061.4, total_most=1261.4), Urgency.WELL, "2026-10 will cost ~$1,161.40",
+         "$861.40 so far; $1,061.40 to $1,261.40 by the quietest and the busiest of the last days; if no higher demand comes"),
+        (replace(WHOLE, total_least=1161.4, total_most=1161.4), Urgency.WELL, "2026-10 will cost ~$1,161.40", "$861.40 so far; if no higher demand comes"),
         (replace(WHOLE, finished=True), Urgency.WELL, "2026-10 cost $861.40", ""),
         (FILLED, Urgency.UNKNOWN, "2026-10 will cost ~$1,161.40", "$861.40 so far; if no higher demand comes; 80% of its hours are measured"),
         (DARK, Urgency.UNKNOWN, "2026-10 has cost ≥$861.40 so far", "Too little is measured for a forecast; without energy, filled; 1% of its hours are measured"),
@@ -47,7 +50,7 @@ FREE = replace(WHOLE, lines=[BillLine(name="energy, measured", quantity=8614.0, 
         (replace(WHOLE, unknown=["R14"]), Urgency.UNKNOWN, "2026-10 will cost ~$1,161.40", "$861.40 so far; if no higher demand comes; nothing is known of 1 circuit"),
         (FREE, Urgency.UNKNOWN, "2026-10: 8,614 kWh measured", "No price is set, so that its cost is not known"),
     ],
-    ids=["known", "finished", "filled", "too little", "too little of the time", "a circuit", "no price"],
+    ids=["known", "with a range", "all days alike", "finished", "filled", "too little", "too little of the time", "a circuit", "no price"],
 )  # fmt: skip
 def test_a_month_has_its_sentence(bill: MonthBill, urgency: Urgency, text: str, why: str) -> None:
     found = bill_headline(bill)
