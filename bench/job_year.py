@@ -37,6 +37,7 @@ YEAR = 365 * 86_400
 WRITES = 3
 """How often each job is written: while it runs a job is once a minute, and the rows of its key are replaced."""
 TOGETHER = 16
+_TIMES = {"known", "held", "its_part", "idle_known"}
 LIMITS = ("sw_power_cap", "sw_thermal_slowdown")
 
 
@@ -57,14 +58,14 @@ def job_of(number: int, jobs: int, users: int, write: int) -> StoredJob:
     )  # fmt: skip
     rows = [AllocationRow(node=node, gpu=gpu, begin=begin, end=end if over else None, source="slurm") for gpu in gpus]  # fmt: skip
     joules = [round(dice.uniform(1e6, 1e9), 3) for _ in range(2)]
-    months = {"2025-06": _sums(dice)} if number % 20 == 0 else {}  # fmt: skip
+    months = {"2025-06": _sums(dice, seconds / 2)} if number % 20 == 0 else {}  # fmt: skip
     accounts = [
         GpuAccount(
             node=node, gpu=gpu, memory_peak=float(dice.randrange(1 << 30, 80 << 30, 1 << 20)), at=end, counter=joules[1],
             first="2025-05", month="2025-06", edges=months, counters=dict(zip((begin, end), joules, strict=True)),
             limits={word: round(dice.uniform(0, seconds), 3) for word in LIMITS},
             use={place: round(dice.uniform(0, seconds), 3) for place in dice.sample(range(BINS), 12)},
-            energy_from=EnergyFrom.COUNTERS, **_sums(dice),
+            energy_from=EnergyFrom.COUNTERS, **_sums(dice, float(seconds)),
         )
         for gpu in gpus
     ]  # fmt: skip
@@ -77,8 +78,14 @@ def job_of(number: int, jobs: int, users: int, write: int) -> StoredJob:
     return StoredJob(row=row, record=JobRecord(job=job, allocations=rows), summary=summary, accounts=accounts)  # fmt: skip
 
 
-def _sums(dice: random.Random) -> dict[str, Any]:
-    return {name: round(dice.uniform(1, 1e6), 3) for name in SUMS}
+def _sums(dice: random.Random, seconds: float) -> dict[str, Any]:
+    """Return sums as of a job whose GPU was read all the time: the times are those for which it had it."""
+    return {
+        name: seconds
+        if name.endswith("_seconds") or name in _TIMES
+        else round(dice.uniform(1, 1e6), 3)
+        for name in SUMS
+    }
 
 
 def size_of(folder: Path) -> int:
