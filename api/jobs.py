@@ -65,6 +65,12 @@ class JobAccount(msgspec.Struct, frozen=True, kw_only=True):
     end: int | None = None
     exit_code: int | None = None
     """Negative: the signal that ended it."""
+    submitted: int | None = None
+    """ns since 1970; of a run after a requeue, when it was requeued."""
+    eligible: int | None = None
+    time_limit_seconds: int | None = None
+    unlimited: bool = False
+    """Whether it had no time limit; false also where nobody says."""
 
 
 class EnergyFrom(OpenEnum):
@@ -174,7 +180,13 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     """The scheduler's word."""
     exit_code: int | None = None
     submitted: int | None = None
-    """ns since 1970."""
+    """ns since 1970; of a run after a requeue, when it was requeued."""
+    eligible: int | None = None
+    """When it could have begun for the first time, ns since 1970: after the jobs that it depends on, the begin that it
+    asked for, a hold, and the pause after a requeue."""
+    wait_seconds: float | None = None
+    """How long it waited for resources: from `eligible`, where that is not known from `submitted`, up to the begin that its
+    scheduler says; null where one of them is not known."""
     begin: int
     """ns since 1970."""
     end: int | None = None
@@ -185,6 +197,10 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     gpus_asked: int | None = None
     purpose: str = ""
     """Declaration of its owner in its comment: `gpus=6 checkpoint=15m idle=ok`."""
+    time_limit_seconds: int | None = None
+    """Time for which its scheduler lets it run at most; null where nobody says, and where it is `unlimited`."""
+    unlimited: bool = False
+    """Whether its scheduler says that it has no time limit; false also where nobody says."""
     account_of_run: JobAccount | None = None
     """The scheduler's accounting of it; null while it runs, and where there is none."""
     differences: list[str] = []

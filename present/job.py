@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from api.jobs import GpuUse, JobSummary
+from api.jobs import GpuUse, JobRow, JobSummary
 from present.device.gpu import limit_word
 from present.row import FactRow, Tone
 from present.units import (
@@ -45,6 +45,36 @@ def purpose_words(text: str) -> str:
         f"pauses for up to {duration(found.checkpoint)}" if found.checkpoint else "",
         "may wait" if found.idle else "",
     )))  # fmt: skip
+
+
+def asked_row(job: JobRow, at: int) -> FactRow:
+    """Return what a job asked for, how long it waited, and for how long it runs or ran, ns since 1970. Nothing is said of
+    what nobody asked for, as of a process outside any scheduler; no limit is not an unknown one."""
+    limit = job.time_limit_seconds
+    known = job.unlimited or limit is not None
+    words = (
+        "without a time limit"
+        if job.unlimited
+        else ""
+        if limit is None
+        else f"at most {duration(limit)}"
+    )
+    if job.gpus_asked is not None:
+        length = f" {'' if job.unlimited else 'for '}{words}" if known else ", time limit not known"
+        words = f"{counted(job.gpus_asked, 'GPU')}{length}"
+    elif job.unlimited:
+        words = "no time limit"
+    waited = "" if job.wait_seconds is None else duration(job.wait_seconds)
+    if not waited and job.submitted is not None:
+        waited = "an unknown time"
+    ran = duration(max(0.0, ((at if job.end is None else job.end) - job.begin) / 1e9))
+    found = (
+        ("asked for", words),
+        ("waited", waited),
+        ("runs for" if job.end is None else "ran for", ran),
+    )
+    (label, first), *rest = ((verb, its) for verb, its in found if its)
+    return FactRow(label, "; ".join([first, *(f"{verb} {its}" for verb, its in rest)]))
 
 
 def read_row(summary: JobSummary) -> FactRow:

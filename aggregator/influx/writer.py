@@ -185,7 +185,8 @@ def _job_fields(row: JobRow, end: int) -> str:
         "restart": row.restart, "nodes": len(row.nodes), "gpus": row.gpus, "exit_code": row.exit_code,
         "begin_ms": row.begin // MILLISECOND, "end_ms": end // MILLISECOND,
     }  # fmt: skip
-    numbers: dict[str, float | None] = {"seconds": (end - row.begin) / SECOND}
+    numbers: dict[str, float | None] = {"seconds": (end - row.begin) / SECOND, "wait_seconds": row.wait_seconds,
+                                          "time_limit_seconds": row.time_limit_seconds}  # fmt: skip
     if (summary := row.summary) is not None:
         whole_ones["gpus_idle"] = summary.gpus_idle
         numbers |= {name: getattr(summary, name) for name in JOB_FIGURES}

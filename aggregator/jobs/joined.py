@@ -63,6 +63,21 @@ def joined_sums(rows: Sequence[JobRow]) -> JobRow:
         name: next((value for row in (newest, *rows) if (value := getattr(row, name))), "")
         for name in ("job_name", "user", "account", "queue", "owner")
     }
+    asked = (
+        "submitted",
+        "eligible",
+        "wait_seconds",
+        "gpus_asked",
+        "time_limit_seconds",
+        "unlimited",
+    )
+    known |= {
+        name: next(
+            (value for row in (newest, *rows) if (value := getattr(row, name))),
+            getattr(newest, name),
+        )
+        for name in asked
+    }
     return replace(
         newest,
         **known,

@@ -17,7 +17,7 @@ from aggregator.jobs.aliases import Names, Rename, renames
 from aggregator.jobs.scheduled import SAYS_NOTHING, SOURCE, merged
 from api.jobs import AllocationRow, JobAccount, JobPhase
 from telemetry.errors import WireError
-from telemetry.wire.jobs import Allocation, Job, JobKey, NodeJobs, Precision
+from telemetry.wire.jobs import UNLIMITED, Allocation, Job, JobKey, NodeJobs, Precision
 
 MOST_ALLOCATIONS = 2048
 """Allocations of one node in memory, ended ones included: a message holds at most some 400."""
@@ -25,6 +25,7 @@ RANKS = {precision: rank for rank, precision in enumerate(Precision)}
 """The lower, the more exact."""
 _ENDED_STATES = frozenset({"", "RUNNING", "PENDING", "COMPLETING"})
 """Words of a scheduler that say nothing of how a job ended."""
+_EXACT = frozenset({Precision.HOOK, Precision.SCHEDULER})
 LOST = "lost"
 ACCOUNTING = "sacct"
 """Evidence for an end that the accounting alone has."""
@@ -64,9 +65,18 @@ class TrackedJob:
 
     @property
     def facts(self) -> Job:
-        """Known facts: the accounting says how it ended where nobody else does."""
+        """Known facts: the accounting says how it ended, what it was allowed and since when it waited where nobody
+        else does."""
         known, account = self.known, self.account
-        if account is None or known.state not in SAYS_NOTHING | _ENDED_STATES:
+        if account is None:
+            return known
+        known = replace(
+            known,
+            submitted=known.submitted or account.submitted or 0,
+            eligible=known.eligible or account.eligible or 0,
+            time_limit=known.time_limit or (UNLIMITED if account.unlimited else account.time_limit_seconds),
+        )  # fmt: skip
+        if known.state not in SAYS_NOTHING | _ENDED_STATES:
             return known
         return replace(known, state=account.state, exit_code=account.exit_code)
 
@@ -85,6 +95,20 @@ class TrackedJob:
         """When it began: as its scheduler says, else its first allocation; ns since 1970."""
         reported = 0 if self.reported is None else self.reported.begin
         return reported or self.job.begin or min(row.begin for row in self.allocations)
+
+    @property
+    def wait_seconds(self) -> float | None:
+        """How long it waited for resources: up to its begin as its scheduler or a prolog says it, from when it could
+        have begun (`eligible`), else from its submission. None where one of them is not known, and where they contradict
+        each other."""
+        facts = self.facts
+        since = max(facts.submitted, facts.eligible)
+        exact = facts.begin or any(row.begin_from in _EXACT for row in self.allocations)
+        return (
+            (self.begin - since) / 1e9
+            if exact and facts.submitted and self.begin >= since
+            else None
+        )
 
     @property
     def end(self) -> int | None:

@@ -245,7 +245,17 @@ def merged(job: Job, reported: Job) -> Job:
     whose it is, and since when."""
     changed = {
         name: getattr(reported, name)
-        for name in ("name", "queue", "owner", "submitted", "nodes", "gpus", "purpose")
+        for name in (
+            "name",
+            "queue",
+            "owner",
+            "submitted",
+            "eligible",
+            "nodes",
+            "gpus",
+            "time_limit",
+            "purpose",
+        )
         if getattr(reported, name)
     }
     changed |= {

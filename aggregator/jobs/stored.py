@@ -12,7 +12,7 @@ from aggregator.jobs.ledger import JobRecord, TrackedJob
 from aggregator.jobs.usage import GpuAccount, UnheldUse
 from aggregator.scheduler.listed import owner_text
 from api.jobs import JobPhase, JobRow, JobSummary
-from telemetry.wire.jobs import JobKey
+from telemetry.wire.jobs import UNLIMITED, JobKey
 
 
 class StoredJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -123,12 +123,16 @@ def row_of_job(tracked: TrackedJob, summary: JobSummary, phase: JobPhase) -> Job
         state=job.state,
         exit_code=job.exit_code,
         submitted=job.submitted or None,
+        eligible=job.eligible or None,
+        wait_seconds=tracked.wait_seconds,
         begin=tracked.begin,
         end=tracked.end,
         nodes=tracked.nodes,
         gpus=len(tracked.gpus),
         gpus_asked=job.gpus or None,
         purpose=job.purpose,
+        time_limit_seconds=job.time_limit if isinstance(job.time_limit, int) else None,
+        unlimited=job.time_limit == UNLIMITED,
         account_of_run=tracked.account,
         differences=differences(tracked.known, tracked.allocations, tracked.account),
         summary=msgspec.structs.replace(summary, gpus=[]),

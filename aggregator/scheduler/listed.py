@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 from telemetry.wire.jobs import Job, JobKey
 
@@ -14,6 +15,8 @@ _WORKING = frozenset({"RUNNING", "SUSPENDED"})
 WAITING = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD"})  # fmt: skip
 """States of a job that has not begun, or that begins again."""
 SECOND = 1_000_000_000
+TimeLimit = int | Literal["unlimited"] | None
+"""Seconds for which a job may run; None where nobody says."""
 _INDEX = re.compile(r"^gpu(?::[^:()]+)?:\d+\(IDX:([0-9,-]+)\)$")
 _COUNT = re.compile(r"(?:^|,)(?:gres[:/])?gpu(?::[A-Za-z_][^:=,]*)?(?:[:=](\d+))?(?=,|$)")
 _UNTYPED = re.compile(r"(?:^|,)gres/gpu=(\d+)(?=,|$)")

@@ -13,7 +13,7 @@ from api.jobs import JobAccount
 from telemetry.notations.slurm import SCHEDULER
 from telemetry.wire.jobs import JobKey
 
-FIELDS = ("JobIDRaw", "Cluster", "State", "Submit", "Start", "End", "ExitCode", "Account", "User", "JobName")  # fmt: skip
+FIELDS = ("JobIDRaw", "Cluster", "State", "Submit", "Start", "End", "ExitCode", "Account", "User", "JobName", "Eligible", "TimelimitRaw")  # fmt: skip
 _SEPARATOR = "\x1f"
 MOST_JOBS = 200
 """Jobs of one question."""
@@ -56,7 +56,14 @@ def _accounts(lines: Sequence[Mapping[str, str]]) -> Iterable[JobAccount | None]
         yield JobAccount(
             state=state, begin=_time(its["Start"]) or None, end=_time(its["End"]) or None,
             exit_code=exit_code_of(int(code or 0), int(signal or 0)),
+            submitted=_time(its["Submit"]) or None, eligible=_time(its["Eligible"]) or None,
+            time_limit_seconds=_seconds(its["TimelimitRaw"]), unlimited=its["TimelimitRaw"] == "UNLIMITED",
         ) if over else None  # fmt: skip
+
+
+def _seconds(minutes: str) -> int | None:
+    """Return a time limit in seconds; None for `UNLIMITED`, and for `Partition_Limit` of a job that never began."""
+    return int(minutes) * 60 or None if minutes.isdecimal() else None
 
 
 def _time(word: str) -> int:

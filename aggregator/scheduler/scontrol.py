@@ -14,6 +14,7 @@ from aggregator.scheduler.listed import (
     WAITING,
     JobListing,
     ListedJob,
+    TimeLimit,
     asked_of,
     exit_code_of,
     numbers_of,
@@ -22,7 +23,7 @@ from aggregator.scheduler.listed import (
 )
 from telemetry.notations.purpose import declared
 from telemetry.notations.slurm import SCHEDULER, expanded
-from telemetry.wire.jobs import Job, JobKey
+from telemetry.wire.jobs import UNLIMITED, Job, JobKey
 
 COMMAND = ("scontrol", "show", "job", "-d")
 """With `SLURM_TIME_FORMAT=%s`, so that times are seconds since 1970."""
@@ -30,11 +31,12 @@ _HEAD = re.compile(
     r"^JobId=(\d+)(?: ArrayJobId=(\d+) ArrayTaskId=(\d+)(?: ArrayTaskThrottle=\d+)?)?"
     r"(?: HetJobId=(\d+) HetJobOffset=(\d+))? JobName=(.*)$"
 )
-_ONCE = ("UserId", "Account", "JobState", "Restarts", "ExitCode", "SubmitTime", "StartTime", "EndTime",
-         "Partition", "NodeList", "NumNodes", "OverSubscribe")  # fmt: skip
+_ONCE = ("UserId", "Account", "JobState", "Restarts", "ExitCode", "SubmitTime", "EligibleTime", "StartTime",
+         "EndTime", "TimeLimit", "Partition", "NodeList", "NumNodes", "OverSubscribe")  # fmt: skip
 _PAIR = re.compile(r"(?<!\S)([A-Z][A-Za-z]+)=(\S*)")
 _GRES = re.compile(r"^ +Nodes=(\S+) CPU_IDs=\S* Mem=\d+ GRES=(\S*)$", re.MULTILINE)
 _COMMENT = re.compile(r"^   Comment=(.*)$", re.MULTILINE)
+_LIMIT = re.compile(r"^(?:(\d+)-)?(\d+):(\d\d):(\d\d)$")
 _USER = re.compile(r"^([^()]*)\(\d+\)$")
 
 
@@ -90,10 +92,11 @@ def _listed(block: str, cluster: str) -> ListedJob:
             name="".join(each for each in head[6] if each.isprintable())[:256],
             user=user[1] if user else "", account=_known(its["Account"]), queue=its["Partition"],
             owner=owner_text(head[2] or "", head[3] or "", head[4] or "", head[5] or ""),
-            submitted=_time(its["SubmitTime"]),
+            submitted=_time(its["SubmitTime"]), eligible=_time(its.get("EligibleTime", "")),
             begin=_time(its["StartTime"]) if past else 0, end=_time(its["EndTime"]) if over else 0,
             state=state, exit_code=exit_code_of(int(code or 0), int(signal or 0)) if over else None,
             nodes=count if past else 0, gpus=asked, purpose=declared(comment[1] if comment else ""),
+            time_limit=_limit(its.get("TimeLimit", "")) if past else None,
         ),
         holds=state in HOLDING, gpus=gpus if state in HOLDING else {},
         exclusive=exclusive, whole=whole_nodes(state, asked, names, exclusive=exclusive),
@@ -106,6 +109,17 @@ def _known(word: str) -> str:
 
 def _time(word: str) -> int:
     return int(word) * SECOND if word.isdecimal() else 0
+
+
+def _limit(word: str) -> TimeLimit:
+    """Return a time limit of `1-02:30:00`; None for `Partition_Limit`, which is not set yet."""
+    if word == "UNLIMITED":
+        return UNLIMITED
+    match = _LIMIT.match(word)
+    if match is None:
+        return None
+    days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
+    return ((24 * days + hours) * 60 + minutes) * 60 + seconds or None
 
 
 def cluster_of(config: bytes) -> str:

@@ -17,6 +17,7 @@ from aggregator.scheduler.listed import (
     WAITING,
     JobListing,
     ListedJob,
+    TimeLimit,
     asked_of,
     exit_code_of,
     numbers_of,
@@ -25,12 +26,14 @@ from aggregator.scheduler.listed import (
 )
 from telemetry.notations.purpose import declared
 from telemetry.notations.slurm import SCHEDULER, expanded
-from telemetry.wire.jobs import Job, JobKey
+from telemetry.wire.jobs import UNLIMITED, Job, JobKey
 
 COMMAND = ("squeue", "--json")
 _MOST_TEXT = 256
 _LAST = 4_102_444_800
 """2100, seconds since 1970."""
+_INFINITE = 0xFFFF_FFFF
+"""Slurm's number for no limit, where it is written as a plain one."""
 
 
 def listing_of(output: bytes, at: int) -> JobListing:
@@ -74,6 +77,7 @@ def _listed(its: Mapping[str, Any]) -> ListedJob:
         owner=owner_text(*(_part(its.get(name)) for name in (
             "array_job_id", "array_task_id", "het_job_id", "het_job_offset"))),
         submitted=_time(its.get("submit_time")),
+        eligible=_time(its.get("eligible_time")),
         begin=_time(its.get("start_time")) if past else 0,
         end=_time(its.get("end_time")) if over else 0,
         state=state,
@@ -81,6 +85,7 @@ def _listed(its: Mapping[str, Any]) -> ListedJob:
         nodes=node_count if past else 0,
         gpus=asked_of(texts, node_count, tasks),
         purpose=declared(_text(its, "comment", most=1 << 16)),
+        time_limit=_limit(its) if past else None,
     )  # fmt: skip
     gpus: dict[str, tuple[int, ...]] = {}
     details = its.get("gres_detail") or ()
@@ -139,6 +144,15 @@ def _time(value: object) -> int:
     if isinstance(value, dict):
         value = value.get("number") if value.get("set", True) and not value.get("infinite") else 0
     return value * SECOND if isinstance(value, int) and 0 < value < _LAST else 0
+
+
+def _limit(its: Mapping[str, Any]) -> TimeLimit:
+    """Return the time limit of a job that has begun: Slurm 22.05 writes null where it has none, and has set the
+    partition's by then where nobody asked for one."""
+    value = its.get("time_limit", 0)
+    if value is None or (isinstance(value, dict) and value.get("infinite")) or value == _INFINITE:
+        return UNLIMITED
+    return _number(value) * 60 or None
 
 
 def _exit_code(value: object) -> int | None:

@@ -33,7 +33,7 @@ _NOT_FIGURES = {"gpus", "co2_kg"}
 """Fields of a summary that are no stored figures: `co2_kg` is computed when somebody asks."""
 _NOW = {"power_watts", "severity", "hints", "summary"}
 """Fields of a row that are of an instant, or columns of their own."""
-_TIMES = {"submitted", "begin", "end"}
+_TIMES = {"submitted", "eligible", "begin", "end"}
 
 
 class JobMonths:

@@ -11,7 +11,6 @@ from aggregator.web.job_words import (
     UNKNOWN,
     known,
     lacking,
-    lasted,
     nodes_text,
     phase_badge,
     times_text,
@@ -22,7 +21,7 @@ from api.jobs import AllocationRow, GpuUse, JobReply, JobRow, JobSummary
 from present.device.gpu import event_row
 from present.fleet.headline import Headline
 from present.fleet.job_headline import job_figures
-from present.job import energy_row, figure_rows, gpu_use_row, purpose_words
+from present.job import asked_row, energy_row, figure_rows, gpu_use_row, purpose_words
 from present.units import gibibytes, watts
 from telemetry.devices import Event
 from telemetry.text import counted, duration
@@ -81,19 +80,19 @@ def _facts(job: JobRow, at: int) -> Iterator[tuple[str, str]]:
     if job.restart:
         runs = f'<a href="{path("jobs", job=job.id, **{"from": "-30d"})}">all its runs</a>'
         yield "run", f"{job.restart + 1}, {runs}"
+    asked = asked_row(job, at)
+    yield asked.label, fact(asked)
     if job.submitted is not None:
-        waited = duration(max(0, job.begin - job.submitted) / 1e9)
-        yield "submitted", f"{moment(job.submitted)}, waited {waited}"
+        yield "submitted", moment(job.submitted)
+    if job.eligible not in {None, job.submitted}:
+        yield "eligible", moment(job.eligible or 0)
     yield "began", moment(job.begin, at)
     yield "ended", "" if job.end is None else moment(job.end, at)
     if (account := job.account_of_run) is not None:
         begin = UNKNOWN if account.begin is None else moment(account.begin)
         end = UNKNOWN if account.end is None else moment(account.end)
         yield "in the accounting", f"{text(account.state)}, from {begin} to {end}"
-    yield "runs for" if job.end is None else "ran for", lasted(job, at)
-    wanted = job.gpus_asked
-    asked = "" if wanted in {None, job.gpus} else f", asked for {wanted:,}"
-    yield "GPUs", f"{job.gpus:,}{asked}"
+    yield "GPUs", f"{job.gpus:,}"
     if declares := purpose_words(job.purpose):
         yield "declares", text(declares)
     yield "nodes", nodes_text(job.nodes)

@@ -190,15 +190,17 @@ class SimulatedJobs:
         user, account = _USERS[draw(self._scenario.seed, part.number, turn, "user") % len(_USERS)]
         name, over = _NAMES[part.kind], second >= end
         number = f"{1_000_000 + part.number * 1000 + turn % 1000}"
+        limit = None
         if part.kind == "inference":
             key = JobKey("kubernetes", "simulated", f"serve/{name}-{number}")
             queue, owner = "serve", f"Deployment/{name}"
         else:
             task = "" if part.task is None else f"_{part.task}"
             key, queue, owner = JobKey("slurm", "simulated", number + task), "batch", ""
+            limit = (1 + (end - begin) // 3600) * 3600
         return Job(
             key=key, name=name, user=user, account=account, queue=queue, owner=owner,
-            submitted=self._scenario.at_ns(begin - 60), nodes=part.nodes, gpus=part.all_gpus,
+            submitted=self._scenario.at_ns(begin - 60), nodes=part.nodes, gpus=part.all_gpus, time_limit=limit,
             begin=self._scenario.at_ns(begin), end=self._scenario.at_ns(end) if over else 0, state="COMPLETED" if over else "RUNNING",
         )  # fmt: skip
 

@@ -9,6 +9,7 @@ from kilowatch.text.table import columns
 from present import job
 from present.job import (
     activity_rows,
+    asked_row,
     clocks_row,
     cost_rows,
     energy_row,
@@ -61,13 +62,14 @@ def summary_lines(reply: JobReply) -> list[str]:
         + (f", {counted(row.restart, 'restart')}" if row.restart else ""),
         f"name {row.job_name or UNKNOWN}, user {row.user or UNKNOWN}, account {row.account or UNKNOWN}, "
         f"queue {row.queue or UNKNOWN}",
-        f"from {timestamp(row.begin)} to {ended}: {_time(row, reply.at)} on {counted(row.gpus, 'GPU')} of "
+        f"from {timestamp(row.begin)} to {ended}: {counted(row.gpus, 'GPU')} of "
         f"{', '.join(row.nodes)}",
     ]
-    if row.owner or row.submitted is not None or row.gpus_asked is not None:
-        asked = UNKNOWN if row.gpus_asked is None else counted(row.gpus_asked, "GPU")
+    if row.owner or row.submitted is not None:
         submitted = UNKNOWN if row.submitted is None else timestamp(row.submitted)
-        lines.append(f"part of {row.owner or UNKNOWN}, submitted {submitted}, asked for {asked}")
+        lines.append(f"part of {row.owner or UNKNOWN}, submitted {submitted}{_eligible(row)}")
+    asked = asked_row(row, reply.at)
+    lines.append(f"{asked.label} {asked.value}")
     if declares := purpose_words(row.purpose):
         lines.append(f"declares that it {declares}")
     if row.account_of_run is not None:
@@ -105,6 +107,15 @@ def lacking_lines(missing: Sequence[str]) -> list[str]:
         ]
         if missing
         else []
+    )
+
+
+def _eligible(row: JobRow) -> str:
+    """Return since when it waited for resources, where that is not its submission."""
+    return (
+        ""
+        if row.eligible in {None, row.submitted}
+        else f", eligible {timestamp(row.eligible or 0)}"
     )
 
 

@@ -27,7 +27,15 @@ from telemetry.wire import frame as frames
 from telemetry.wire import inventory as messages
 from telemetry.wire.frame import MAX_FRAME_BYTES, Frame
 from telemetry.wire.inventory import CollectorStatus, Command, CommandReply, Inventory
-from telemetry.wire.jobs import MAX_MESSAGE_BYTES, Allocation, GpuProcess, Job, JobKey, NodeJobs
+from telemetry.wire.jobs import (
+    MAX_MESSAGE_BYTES,
+    UNLIMITED,
+    Allocation,
+    GpuProcess,
+    Job,
+    JobKey,
+    NodeJobs,
+)
 from telemetry.wire.schema import SCHEMA, Schema
 from telemetry.wire.topics import Address, parse, shard_of
 
@@ -412,6 +420,9 @@ def _check_job(job: Job) -> None:
     _check_key(where, job.key)
     _check_span_of_time(where, job.begin, job.end)
     _within(f"{where}: submitted", job.submitted, 0, WHOLE_END - 1)
+    _within(f"{where}: eligible", job.eligible, 0, WHOLE_END - 1)
+    if job.time_limit != UNLIMITED:
+        _within(f"{where}: time_limit", job.time_limit, 0, MOST_COUNT)
     _within(f"{where}: exit_code", job.exit_code, -(1 << 31), (1 << 32) - 1)
     _within(f"{where}: nodes", job.nodes, 0, MOST_COUNT)
     _within(f"{where}: gpus", job.gpus, 0, MOST_COUNT)

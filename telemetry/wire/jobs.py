@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container
 from enum import StrEnum
+from typing import Literal
 
 import msgspec
 from msgspec.structs import replace
@@ -20,6 +21,10 @@ MAX_MESSAGE_BYTES = 64 * 1024
 ENDED_SECONDS = 600.0
 """Time for which an ended allocation stays in the message, so that an aggregator that was away gets
 its exact end."""
+
+
+UNLIMITED: Literal["unlimited"] = "unlimited"
+"""Time limit of a job that may run for ever."""
 
 
 class UserPrivacy(StrEnum):
@@ -79,7 +84,9 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     owner: str = ""
     """Object that made it: `Job/train`, `PyTorchJob/llm`, `RayCluster/lab`."""
     submitted: int = 0
-    """ns since 1970."""
+    """ns since 1970; of a run after a requeue, when it was requeued."""
+    eligible: int = 0
+    """When it could have begun for the first time, ns since 1970: nothing held it but the want of resources."""
     begin: int = 0
     end: int = 0
     """0 while it runs."""
@@ -93,6 +100,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     """Number of GPUs that it asked for."""
     purpose: str = ""
     """Declaration of its owner (`telemetry.notations.purpose`): `gpus=6 checkpoint=15m idle=ok`."""
+    time_limit: int | Literal["unlimited"] | None = None
+    """Seconds for which it may run; None where nobody says."""
     aliases: tuple[str, ...] = ()
     """Other ids by which it was known before its scheduler named it: the uid of a pod, as its cgroup has it."""
 

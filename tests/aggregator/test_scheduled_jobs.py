@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -17,14 +18,17 @@ from aggregator.jobs.scheduled import (
     SchedulerWord,
 )
 from aggregator.jobs.service import JobService
+from aggregator.scheduler import squeue
 from aggregator.scheduler.listed import JobListing, ListedJob, whole_nodes
 from aggregator.web.job_list import jobs_body
 from aggregator.web.job_page import JobParts, job_body
 from api.jobs import JobAccount, JobPhase, JobReply, JobRow, JobsReply
 from kilowatch.text.jobs import job_lines, summary_lines
 from present.fleet.job_headline import job_headline
+from present.job import asked_row
 from telemetry.devices import Gpu
 from telemetry.wire.jobs import (
+    UNLIMITED,
     Allocation,
     AllocationKind,
     GpuProcess,
@@ -37,6 +41,7 @@ from telemetry.wire.jobs import (
 )
 from tui.screens.job_text import job_lines as tui_lines
 
+RECORDED = Path(__file__).parents[2] / "../shared/data/slurm/recorded"
 SECOND = 10**9
 START = 1_790_000_000 * SECOND
 GPUS = tuple(Gpu(uuid=f"GPU-{n}", index=n, minor=n, name="H100") for n in range(4))
@@ -229,6 +234,61 @@ def test_a_run_that_was_requeued_is_another_one() -> None:
     assert (first.end is not None, second.end) == (True, None)
     assert set(scene.held(again)) == {"GPU-2"}
     assert {row.gpu for row in scene.jobs.ledger.jobs[KEY].allocations} == {"GPU-3"}
+
+
+def test_a_job_waits_from_when_it_could_begin_and_a_requeued_run_from_its_own_time() -> None:
+    """As squeue of Slurm 22.05 wrote of a job that was requeued: submitted anew, and eligible two minutes later."""
+    scene = Scene()
+    scene.node(2)
+    scene.squeue(5, listed(0, begin=8, eligible=at(3), time_limit=300))
+    row = scene.row()
+    assert (row.submitted, row.eligible, row.wait_seconds, row.time_limit_seconds) == (at(0), at(3), 5, 300)  # fmt: skip
+    again = JobKey("slurm", "lab", "7", 1)
+    between = listed(0, key=again, state="COMPLETING", begin=9, submitted=at(10))
+    scene.squeue(10, between)
+    assert scene.row(again).wait_seconds is None, "it did not begin before it was submitted"
+    scene.squeue(140, listed(0, key=again, begin=134, submitted=at(10), eligible=at(131), time_limit=300))  # fmt: skip
+    second = scene.row(again)
+    assert (second.submitted, second.eligible, second.wait_seconds) == (at(10), at(131), 3)
+    assert scene.row().wait_seconds == 5, "the first run keeps its own"
+
+
+def test_no_limit_is_known_and_shown_as_no_number() -> None:
+    scene = Scene()
+    scene.node(2)
+    scene.squeue(5, listed(0, time_limit=UNLIMITED))
+    row = scene.row()
+    assert (row.time_limit_seconds, row.unlimited) == (None, True)
+    scene.squeue(6, listed(0, time_limit=7200))  # which an operator may set while it runs
+    assert (scene.row().time_limit_seconds, scene.row().unlimited) == (7200, False)
+
+
+def test_the_accounting_says_what_squeue_was_not_asked_in_time() -> None:
+    """A job that came and went between two listings."""
+    scene = Scene()
+    scene.node(2, hooked("GPU-3"), jobs=(Job(key=KEY, begin=at(1.4)),))
+    scene.node(9, hooked("GPU-3", end=8))
+    assert (scene.row().wait_seconds, scene.row().time_limit_seconds) == (None, None)
+    account = JobAccount(state="COMPLETED", begin=at(1), end=at(8), submitted=at(-60), eligible=at(-30), time_limit_seconds=3600)  # fmt: skip
+    scene.jobs.settle({KEY: account})
+    row = scene.row()
+    assert (row.submitted, row.eligible, row.time_limit_seconds) == (at(-60), at(-30), 3600)
+    assert row.wait_seconds == pytest.approx(31.4), "to the prolog, which is its begin here"
+
+
+@pytest.mark.skipif(not RECORDED.is_dir(), reason="no ../shared/data/slurm")
+def test_a_recorded_job_waited_a_second_and_may_run_for_an_hour() -> None:
+    listing = squeue.listing_of((RECORDED / "squeue-with-dbd.json").read_bytes(), 1795336043 * SECOND)  # fmt: skip
+    word = SchedulerWord(lambda *_: ([0, 1, 2, 3], ""), lambda _: GPUS, listing.at)
+    jobs = JobService(word=word)
+    uuids = {gpu.uuid for gpu in GPUS}
+    jobs.receive("vm", msgspec.json.encode(NodeJobs(session=1, version=1, at=listing.at)), uuids, listing.at)  # fmt: skip
+    for _ in jobs.hear(listing, 0.0, listing.at):
+        pass
+    row = jobs.row(listing.jobs[0].key, listing.at)
+    assert (row.job_name, row.gpus_asked, row.wait_seconds) == ("train", 2, 1)
+    assert (row.time_limit_seconds, row.unlimited) == (3600, False)
+    assert asked_row(row, row.begin + 31 * 60 * SECOND).whole == "2 GPUs for at most 60 min; waited 1 s; runs for 31 min"  # fmt: skip
 
 
 def test_the_end_that_the_epilog_wrote_is_not_undone_by_an_older_listing() -> None:

@@ -43,6 +43,7 @@ def test_jobs_over_two_nodes_have_the_gpus_of_each_node() -> None:
     assert two.gpus == {"n1": (0, 1), "n2": (0, 1)}
     assert (two.job.name, two.job.user, two.job.queue, two.job.state) == ("two", "root", "gpu", "RUNNING")  # fmt: skip
     assert (two.job.nodes, two.job.gpus) == (2, 4), "two on each of two nodes"
+    assert (two.job.time_limit, two.job.eligible) == (3600, two.job.submitted)
     assert (two.job.submitted, two.job.begin, two.job.end) == (1795336512 * SECOND, 1795336513 * SECOND, 0)  # fmt: skip
     assert (one.gpus, one.job.gpus) == ({"n2": (2,)}, 1)
     assert [each.job.owner for each in (first, second)] == ["Component/3+0", "Component/3+1"]
@@ -56,6 +57,7 @@ def test_recorded_listings_of_one_node_are_read(name: str) -> None:
     assert listing.problems == ()
     assert {each.job.account for each in listing.jobs} == ({"physics"} if name == "squeue-with-dbd.json" else {""})  # fmt: skip
     assert listing.jobs[0].gpus == {"vm": (0, 1)}
+    assert {each.job.time_limit for each in listing.jobs} == {3600}
 
 
 @needs_recorded
@@ -66,7 +68,7 @@ def test_scontrol_says_of_the_same_cluster_what_squeue_would() -> None:
     assert listing.problems == ()
     first = listing.jobs[0]
     assert (first.job.name, first.job.user, first.job.account, first.gpus) == ("train", "root", "", {"vm": (0, 1)})  # fmt: skip
-    assert (first.job.gpus, first.job.begin) == (2, 0)
+    assert (first.job.gpus, first.job.begin, first.job.time_limit) == (2, 0, 3600)
     assert listing.jobs[1].job.owner == "Array/2_0"
 
 
@@ -91,6 +93,42 @@ def test_the_form_of_later_releases_is_read_too() -> None:
                exit_code={"return_code": number(3), "signal": {"id": number(0, set=False)}})
     ).jobs  # fmt: skip
     assert (over.holds, over.job.end, over.job.exit_code) == (False, 1_795_336_020 * SECOND, 3)
+
+
+@pytest.mark.parametrize(
+    ("its", "limit"),
+    [
+        ({"time_limit": 90}, 5400),
+        ({"time_limit": {"set": True, "infinite": False, "number": 90}}, 5400),
+        ({"time_limit": None}, "unlimited"),
+        ({"time_limit": {"set": False, "infinite": True, "number": 0}}, "unlimited"),
+        ({"time_limit": 0xFFFF_FFFF}, "unlimited"),
+        ({"time_limit": 0xFFFF_FFFE}, None),
+        ({"time_limit": {"set": False, "infinite": False, "number": 0}}, None),
+        ({}, None),
+        ({"time_limit": None, "job_state": "PENDING", "nodes": "", "gres_detail": []}, None),
+    ],
+)
+def test_a_limit_that_is_not_known_is_not_no_limit(
+    its: dict[str, Any], limit: int | str | None
+) -> None:
+    """Slurm 22.05 writes null for both; a job that has begun has the limit of its partition where it asked for none."""
+    (job,) = listed(record(**its)).jobs
+    assert job.job.time_limit == limit
+
+
+@pytest.mark.parametrize(
+    ("word", "limit"),
+    [("01:30:00", 5400), ("7-00:00:30", 604_830), ("UNLIMITED", "unlimited"), ("Partition_Limit", None)],
+)  # fmt: skip
+def test_scontrol_writes_a_limit_as_days_and_time(word: str, limit: int | str | None) -> None:
+    block = (
+        "JobId=7 JobName=x\n   UserId=eve(1001) GroupId=eve(1001) MCS_label=N/A\n   Account=a Restarts=0 ExitCode=0:0\n"
+        f"   JobState=RUNNING Reason=None\n   RunTime=00:00:07 TimeLimit={word} TimeMin=N/A\n   SubmitTime=1 EligibleTime=2 "
+        "StartTime=3 EndTime=Unknown\n   Partition=gpu NodeList=n1\n   NumNodes=1 OverSubscribe=OK\n   Command=/x\n"
+    )
+    (job,) = scontrol.listing_of(block, "lab", AT).jobs
+    assert (job.job.time_limit, job.job.submitted, job.job.eligible) == (limit, SECOND, 2 * SECOND)
 
 
 @pytest.mark.parametrize(
@@ -195,20 +233,28 @@ def line(*values: str) -> str:
 
 def test_the_accounts_of_a_requeued_job_are_those_of_its_runs() -> None:
     output = (
-        line("3", "loop", "REQUEUED", "100", "None", "102", "0:0", "physics", "root", "we|ird")
-        + line("3", "loop", "FAILED", "102", "130", "150", "3:0", "physics", "root", "we|ird")
-        + line("4", "loop", "CANCELLED by 0", "100", "101", "120", "0:15", "", "root", "b")
-        + line("5", "loop", "RUNNING", "100", "101", "Unknown", "0:0", "", "root", "c")
-        + line("6", "loop", "REQUEUED", "100", "101", "103", "0:0", "", "root", "d")
-        + line("6", "loop", "PENDING", "103", "Unknown", "Unknown", "0:0", "", "root", "d")
-    )
+        line("3", "loop", "REQUEUED", "100", "None", "102", "0:0", "physics", "root", "we|ird", "100", "5")
+        + line("3", "loop", "FAILED", "102", "230", "250", "3:0", "physics", "root", "we|ird", "223", "5")
+        + line("4", "loop", "CANCELLED by 0", "100", "101", "120", "0:15", "", "root", "b", "100", "UNLIMITED")
+        + line("5", "loop", "RUNNING", "100", "101", "Unknown", "0:0", "", "root", "c", "100", "60")
+        + line("6", "loop", "REQUEUED", "100", "101", "103", "0:0", "", "root", "d", "100", "60")
+        + line("6", "loop", "PENDING", "103", "Unknown", "Unknown", "0:0", "", "root", "d", "Unknown", "60")
+        + line("7", "loop", "CANCELLED by 0", "100", "None", "120", "0:0", "", "root", "e", "Unknown", "Partition_Limit")
+    )  # fmt: skip
+
+    def account(state: str, submitted: int, eligible: int | None, **more: Any) -> JobAccount:
+        times = {name: more.pop(name) * SECOND for name in ("begin", "end") if name in more}
+        since = None if eligible is None else eligible * SECOND
+        return JobAccount(state=state, submitted=submitted * SECOND, eligible=since, **times, **more)  # fmt: skip
+
     assert sacct.accounts_of(output) == {
-        JobKey("slurm", "loop", "3", 0): JobAccount(state="REQUEUED", end=102 * SECOND),
-        JobKey("slurm", "loop", "3", 1): JobAccount(state="FAILED", begin=130 * SECOND, end=150 * SECOND, exit_code=3),
-        JobKey("slurm", "loop", "4", 0): JobAccount(state="CANCELLED", begin=101 * SECOND, end=120 * SECOND, exit_code=-15),
-        JobKey("slurm", "loop", "6", 0): JobAccount(state="REQUEUED", begin=101 * SECOND, end=103 * SECOND),
+        JobKey("slurm", "loop", "3", 0): account("REQUEUED", 100, 100, end=102, time_limit_seconds=300),
+        JobKey("slurm", "loop", "3", 1): account("FAILED", 102, 223, begin=230, end=250, exit_code=3, time_limit_seconds=300),
+        JobKey("slurm", "loop", "4", 0): account("CANCELLED", 100, 100, begin=101, end=120, exit_code=-15, unlimited=True),
+        JobKey("slurm", "loop", "6", 0): account("REQUEUED", 100, 100, begin=101, end=103, time_limit_seconds=3600),
+        JobKey("slurm", "loop", "7", 0): account("CANCELLED", 100, None, end=120),
     }  # fmt: skip
-    with pytest.raises(ValueError, match="2 fields in place of 10"):
+    with pytest.raises(ValueError, match="2 fields in place of 12"):
         sacct.accounts_of(line("3", "loop"))
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -41,7 +42,7 @@ def job(
     row = JobRow(
         scheduler="slurm", cluster="lab", id=str(number), user=user, account="physics", begin=begin, end=end,
         phase=JobPhase.RUNNING if end is None else JobPhase.ENDED, state="COMPLETED",
-        nodes=["n1", "n2"], gpus=2, job_name='pre "train", a=b', exit_code=0,
+        wait_seconds=60.0, time_limit_seconds=7200, nodes=["n1", "n2"], gpus=2, job_name='pre "train", a=b', exit_code=0,
         summary=replace(summary, gpus=[]),
     )  # fmt: skip
     rows = [
@@ -104,6 +105,7 @@ def test_a_month_that_is_over_is_a_file_that_any_engine_reads(
     )  # fmt: skip
     assert (user, name, nodes, exit_code, phase) == ("ada", 'pre "train", a=b', ["n1", "n2"], 0, "ended")  # fmt: skip
     assert (faults, held, use) == (1.0, "GPU-n2", 3600.0)
+    assert read(file, "sum(wait_seconds), sum(time_limit_seconds), count(eligible)") == [(1200.0, 144_000, 0)]  # fmt: skip
     assert read(file, "count(wall_joules)") == [(0,)], "what is not known is absent, and no zero"
     subprocess.run(["sha256sum", "--check", "--quiet", f"{file.name}.sha256"], cwd=folder, check=True)  # fmt: skip
     assert {row.id for row in store.find_jobs(JobQuery(until=ns("2026-11-01")))} == {
@@ -157,6 +159,21 @@ def test_a_folder_that_can_not_be_written_is_an_error_of_upkeep(
     assert (tmp_path / "jobs" / "2026-10.parquet").exists()
 
 
+def test_a_job_of_an_older_release_has_neither_a_wait_nor_a_limit(tmp_path: Path) -> None:
+    """Neither is made up, and no limit is not what an unknown one is taken for."""
+    opened = EmbeddedStore(StoreConfig(), tmp_path)
+    opened.write_jobs([job(1, NOW)])
+    later = ("eligible", "wait_seconds", "time_limit_seconds", "unlimited")
+    row = {name: its for name, its in msgspec.to_builtins(job(1, NOW).row).items() if name not in later}  # fmt: skip
+    opened.close()
+    with duckdb.connect(str(tmp_path / "hot.duckdb")) as database:
+        database.execute("update jobs set row = ?", [msgspec.json.encode(row).decode()])
+    again = EmbeddedStore(StoreConfig(), tmp_path)
+    (found,) = again.find_jobs(JobQuery())
+    again.close()
+    assert (found.wait_seconds, found.time_limit_seconds, found.unlimited) == (None, None, False)
+
+
 # ---- InfluxDB ----
 
 
@@ -193,6 +210,7 @@ def test_a_job_is_a_point_when_nothing_of_it_changes_any_more(
     assert (found["id"], found["name"], found["phase"]) == ("1", 'pre "train", a=b', "ended")
     assert (found["gpu_hours"], found["energy_joules"], found["seconds"]) == (2.0, 7.2e6, 3600.0)
     assert (found["gpus"], found["nodes"], found["exit_code"]) == (2, 2, 0)
+    assert (found["wait_seconds"], found["time_limit_seconds"]) == (60.0, 7200.0)
     assert (found["begin_ms"], found["end_ms"]) == (end // 10**6 - 3_600_000, end // 10**6)
     assert "wall_joules" not in found, "what is not known is no field"
 

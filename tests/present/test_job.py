@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -12,7 +13,7 @@ from aggregator.web.job_page import JobParts, job_body
 from api.jobs import GpuUse, JobReply, JobRow, JobSummary
 from kilowatch.text.jobs import summary_lines
 from present.fleet.job_headline import job_headline
-from present.job import faults_row, figure_rows, gpu_use_row
+from present.job import asked_row, faults_row, figure_rows, gpu_use_row
 from tests.present import golden
 from tests.tui.test_lines import line_text
 from tui.screens.job_text import job_lines
@@ -43,6 +44,31 @@ def test_every_figure_of_a_job_reads_as_kept() -> None:
             for name, each in SUMMARIES.items()
         },
     )
+
+
+ASKED = {
+    "limited": ({"gpus_asked": 8, "time_limit_seconds": 7200, "submitted": 1, "wait_seconds": 840.0},
+                "asked for 8 GPUs for at most 2 h; waited 14 min; ran for 31 min"),
+    "unlimited": ({"gpus_asked": 1, "unlimited": True, "submitted": 1, "wait_seconds": 0.0},
+                  "asked for 1 GPU without a time limit; waited 0 s; ran for 31 min"),
+    "limit not known": ({"gpus_asked": 8, "submitted": 1}, "asked for 8 GPUs, time limit not known; waited an unknown time; ran for 31 min"),
+    "without a number of GPUs": ({"time_limit_seconds": 7200}, "asked for at most 2 h; ran for 31 min"),
+    "a whole node, unlimited": ({"unlimited": True}, "asked for no time limit; ran for 31 min"),
+    "not of a scheduler": ({}, "ran for 31 min"),
+    "it runs": ({"end": None, "submitted": 1, "wait_seconds": 90.0}, "waited 90 s; runs for 60 min"),
+}  # fmt: skip
+MINUTE = 60 * 10**9
+
+
+@pytest.mark.parametrize(("its", "words"), ASKED.values(), ids=ASKED)
+def test_what_a_job_asked_for_is_a_line_of_words(its: dict[str, Any], words: str) -> None:
+    row = JobRow(**{"scheduler": "slurm", "cluster": "", "id": "1", "begin": 0, "end": 31 * MINUTE, **its})  # fmt: skip
+    found = asked_row(row, 60 * MINUTE)
+    assert f"{found.label} {found.value}" == words
+    reply = JobReply(60 * MINUTE, row, [])
+    body = job_body(reply, job_headline(reply, []), JobParts("", "", {}, {}), str, {})
+    assert f"<dt>{found.label}</dt><dd>{found.value}</dd>" in body
+    assert words in summary_lines(reply)
 
 
 @pytest.mark.parametrize("name", SUMMARIES)

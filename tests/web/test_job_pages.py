@@ -101,7 +101,7 @@ async def test_a_job_has_what_it_did_its_gpus_its_past_and_its_faults() -> None:
     async with door(view) as client:
         page = await read(client, "/jobs/4711")
         for words in (
-            "Job 4711 pretrain", "user ada", "account physics", "waited 90 s", "3, asked for 4",
+            "Job 4711 pretrain", "user ada", "account physics", "asked for 4 GPUs, time limit not known; waited 90 s; runs for",
             "xid 79 once while it ran", "fell off the bus", "allocated, step 0",
             "a tenth of the time below", "1 of 3 GPUs without a process now", "added up from samples",
             "n1 GPU 0 is slowed down: power brake", "its 2 other GPUs wait for it",
