@@ -46,6 +46,23 @@ class UseRow(msgspec.Struct, frozen=True, kw_only=True):
     idle_coverage: float | None = None
     idle_cost: float | None = None
     """The part of `cost` in that time."""
+    asked_gpu_hours: float | None = None
+    """GPU hours that its jobs asked for by their time limits: GPUs held times limit, of jobs that have ended and whose limit
+    is known. Of a job over an edge of the month the part by the time that it held GPUs in it. Without runs that were
+    requeued, preempted or ended by a failure of a node, which would have used more."""
+    asked_used_ratio: float | None = None
+    """Share of `asked_gpu_hours` for which these jobs ran."""
+    asked_coverage: float | None = None
+    """Share of the GPU hours that are of these jobs."""
+    gpus_held: int | None = None
+    """GPUs of all jobs of which it is known how many worked; one that two jobs had counts twice."""
+    gpus_idle: int | None = None
+    """GPUs of `gpus_held` that never worked: below 1 % use in the mean over their time in the month."""
+    gpus_coverage: float | None = None
+    memory_peak_ratio: float | None = None
+    """Highest memory in use on a GPU of a job, of what the GPU has; between two readings it may have been more. Of the jobs
+    within the month on nodes that are known, whose GPUs all have the same memory."""
+    memory_coverage: float | None = None
     split_by_time: int = 0
     """Jobs over an edge of the month whose sums at it are not known: their figures are divided by the time that
     they held GPUs."""

@@ -779,7 +779,7 @@ OPERATIONS: tuple[Operation, ...] = (
         use.use,
         "use",
         "Use of the GPUs in a month of the site's time zone by user, account or job: GPU hours, utilisation, "
-        "energy, cost, CO2. A job over the month's edge is counted on each side of it.",
+        "energy, cost, CO2, and what was asked for against what was used of it. A job over the month's edge is counted on each side of it.",
         UseReply,
         (
             Parameter("by", "What a row is; user if absent.", "user", BY),

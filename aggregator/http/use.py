@@ -79,7 +79,10 @@ async def use_reply(view: AggregatorView, asked: Mapping[str, str]) -> UseReply:
         timezone=zone_text(site.zone, configured=site.config.site.timezone is not None),
         currency=currency,
         g_per_kwh=place.g_per_kwh,
-        rows=[with_co2(row, place) for row in await asyncio.to_thread(use_rows, parts, by)],
+        rows=[
+            with_co2(row, place)
+            for row in await asyncio.to_thread(use_rows, parts, by, _memory(view))
+        ],
         unheld=_unheld(free.reported, place),
         unreported=_unheld(free.unreported, place),
         missing=sorted({*missing, *whole.missing, *free.missing}),
@@ -97,10 +100,20 @@ def _part(
     held = held_between(found.record.allocations, start, min(end, now))
     if not sum(held.values()):
         return JobPart(row, 0.0, split=True)
+    share = share_of_time(found.record.allocations, start, end, now)
     if is_split(found.accounts):
         summary = month_summary(found.accounts, held, month, after, found.summary.currency)
-        return JobPart(msgspec.structs.replace(row, summary=summary), 1.0, split=False)
-    return JobPart(row, share_of_time(found.record.allocations, start, end, now), split=True)
+        return JobPart(msgspec.structs.replace(row, summary=summary), 1.0, split=False, time_share=share)  # fmt: skip
+    return JobPart(row, share, split=True, time_share=share)
+
+
+def _memory(view: AggregatorView) -> dict[str, int]:
+    """Return the bytes of memory of a GPU by node, of nodes whose GPUs have the same."""
+    sizes = {
+        name: {gpu.memory_bytes for gpu in node.inventory.gpus}
+        for name, node in view.fleet.nodes.items()
+    }
+    return {name: size for name, its in sizes.items() if len(its) == 1 and (size := next(iter(its)))}  # fmt: skip
 
 
 def _unheld(found: UnheldUse | None, place: SiteConfig) -> UseRow | None:

@@ -112,8 +112,13 @@ def _added(summaries: Sequence[JobSummary]) -> JobSummary | None:
     ]
     read = sum(weight for _, weight in use)
     ratio = sum(ratio * weight for ratio, weight in use) / read if read else None
+    idle = [each.gpus_idle for each in summaries if each.gpus_idle is not None]
+    peaks = [each.memory_peak_bytes for each in summaries if each.memory_peak_bytes is not None]
     currency = next((each.currency for each in summaries if each.currency), "")
-    return JobSummary(**found, utilization_ratio=ratio, currency=currency)
+    return JobSummary(
+        **found, utilization_ratio=ratio, currency=currency, gpus_idle=sum(idle) if idle else None,
+        memory_peak_bytes=max(peaks, default=None),
+    )  # fmt: skip
 
 
 def _newness(part: StoredJob) -> tuple[int, int]:

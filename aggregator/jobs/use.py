@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
 
 from aggregator.jobs.summary import held_seconds
-from api.jobs import AllocationRow, JobRow, JobSummary
+from api.jobs import AllocationRow, JobPhase, JobRow, JobSummary
 from api.use import UseRow
 from power.report.energy import carbon_kg
 from power.site.config import SiteConfig
+
+_TAKEN_BACK = frozenset({"REQUEUED", "PREEMPTED", "NODE_FAIL", "BOOT_FAIL"})
+"""States of runs that somebody else ended: their owners asked for no more than they needed."""
 
 
 class JobPart(NamedTuple):
@@ -23,6 +26,8 @@ class JobPart(NamedTuple):
     """None where it is not known."""
     split: bool
     """Whether the job reaches over an edge of the month."""
+    time_share: float | None = 1.0
+    """Share of its GPU time that lies in the month; None where that is not known."""
 
 
 def crosses(row: JobRow, start: int, end: int, now: int) -> bool:
@@ -51,8 +56,11 @@ def share_of_time(rows: Sequence[AllocationRow], start: int, end: int, now: int)
     return within / whole if whole > 0 else None
 
 
-def use_rows(parts: Sequence[JobPart], by: str) -> list[UseRow]:
-    """Return a row a user, account or job, the most GPU hours first."""
+def use_rows(
+    parts: Sequence[JobPart], by: str, memory: Mapping[str, int] | None = None
+) -> list[UseRow]:
+    """Return a row a user, account or job, the most GPU hours first. `memory`: bytes of a GPU by node, of nodes whose GPUs
+    have the same."""
     groups: defaultdict[tuple[str, str, str], list[JobPart]] = defaultdict(list)
     for part in parts:
         if part.share != 0:
@@ -61,7 +69,10 @@ def use_rows(parts: Sequence[JobPart], by: str) -> list[UseRow]:
                 (row.id, row.scheduler, row.cluster) if by == "job" else (getattr(row, by), "", "")
             )
             groups[key].append(part)
-    rows = [_row(by, key, group) for key, group in groups.items()]
+    rows = [
+        msgspec.structs.replace(_row(key, group), **{by: key[0]}, **_asked(group, memory or {}))
+        for key, group in groups.items()
+    ]
     return sorted(rows, key=lambda row: (-(row.gpu_hours or 0.0), row.user, row.account, row.job))
 
 
@@ -87,7 +98,7 @@ def _until(rows: Sequence[AllocationRow], at: int) -> list[AllocationRow]:
     ]  # fmt: skip
 
 
-def _row(by: str, key: tuple[str, str, str], group: Sequence[JobPart]) -> UseRow:
+def _row(key: tuple[str, str, str], group: Sequence[JobPart]) -> UseRow:
     known = [
         (part.row.summary, part.share)
         for part in group
@@ -101,7 +112,6 @@ def _row(by: str, key: tuple[str, str, str], group: Sequence[JobPart]) -> UseRow
     ]
     read = sum(weight for _, weight in busy)
     return UseRow(
-        **{by: key[0]},
         scheduler=key[1],
         cluster=key[2],
         jobs=len(group),
@@ -126,6 +136,50 @@ def _row(by: str, key: tuple[str, str, str], group: Sequence[JobPart]) -> UseRow
         idle_cost=_sum([(each.idle_cost, share) for each, share in known]),
         split_by_time=sum(part.split for part in group),
     )
+
+
+def _asked(group: Sequence[JobPart], memory: Mapping[str, int]) -> dict[str, float | None]:
+    """Return what jobs asked for against what they used of it."""
+    known = [(each.row.summary, each.share, each) for each in group if each.row.summary is not None and each.share]  # fmt: skip
+    times = [_asked_hours(part) for _, _, part in known]
+    peaks = [_memory_ratio(part.row, memory) for _, _, part in known]
+    idle = [(part.row.gpus, summary.gpus_idle) for summary, _, part in known if summary.gpus_idle is not None]  # fmt: skip
+    asked = sum(each[0] for each in times if each is not None)
+    used = sum(each[1] for each in times if each is not None)
+
+    def covered(covers: Iterable[float | None]) -> float | None:
+        return _covered([(summary, share, cover) for (summary, share, _), cover in zip(known, covers, strict=True)])  # fmt: skip
+
+    return {
+        "asked_gpu_hours": asked or None,
+        "asked_used_ratio": used / asked if asked else None,
+        "asked_coverage": covered(None if each is None else 1.0 for each in times),
+        "gpus_held": sum(gpus for gpus, _ in idle) if idle else None,
+        "gpus_idle": sum(its for _, its in idle) if idle else None,
+        "gpus_coverage": covered(None if each.gpus_idle is None else each.coverage for each, _, _ in known),
+        "memory_peak_ratio": max((each for each in peaks if each is not None), default=None),
+        "memory_coverage": covered(None if each is None else 1.0 for each in peaks),
+    }  # fmt: skip
+
+
+def _asked_hours(part: JobPart) -> tuple[float, float] | None:
+    """Return the GPU hours of a job that its limit allowed and those for which it ran, of its part in the month; None
+    where they are not known, and of a run that does not tell."""
+    row, limit = part.row, part.row.time_limit_seconds
+    if row.phase is not JobPhase.ENDED or row.end is None or row.state in _TAKEN_BACK:
+        return None
+    if limit is None or part.time_share is None:
+        return None
+    gpus = row.gpus * part.time_share / 3600
+    return gpus * limit, gpus * (row.end - row.begin) / 1e9
+
+
+def _memory_ratio(row: JobRow, memory: Mapping[str, int]) -> float | None:
+    """Return the highest memory in use of what a GPU of a job has; None where the GPUs of its nodes differ."""
+    peak = None if row.summary is None else row.summary.memory_peak_bytes
+    sizes = {memory.get(node, 0) for node in row.nodes}
+    size = sizes.pop() if len(sizes) == 1 else 0
+    return None if peak is None or not size else peak / size
 
 
 def _sum(values: Sequence[tuple[float | None, float]]) -> float | None:

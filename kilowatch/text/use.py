@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from alerts.message.text import clean
 from api.use import UseReply, UseRow
@@ -26,6 +26,8 @@ CSV_COLUMNS = (
     "month", "row", "name", "scheduler", "cluster", "jobs", "gpu_hours", "hours_coverage", "utilization_ratio",
     "utilization_coverage", "energy_joules", "energy_coverage", "wall_joules", "wall_coverage", "cost", "cost_coverage",
     "currency", "co2_kg", "split_by_time", "idle_gpu_hours", "idle_coverage", "idle_cost",
+    "asked_gpu_hours", "asked_used_ratio", "asked_coverage", "gpus_held", "gpus_idle", "gpus_coverage", "memory_peak_ratio",
+    "memory_coverage",
 )  # fmt: skip
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """Begins of a cell that a spreadsheet computes."""
@@ -33,25 +35,25 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 def use_lines(reply: UseReply) -> list[str]:
     """Return a line a user, account or job, and what the figures leave out."""
-    body = _body(reply)
-    if not body:
+    tables = _tables(reply)
+    if not tables:
         return [
             _title(reply),
             "no job is known that had a GPU in that month",
             *lacking_lines(reply.missing),
         ]
-    return [_title(reply), *columns([_head(reply), *body], width=_WIDTH), *_notes(reply, body)]
+    lines = [line for table in tables for line in ("", *columns(table, width=_WIDTH))]
+    return [_title(reply), *lines[1:], *_notes(reply, tables)]
 
 
 def use_html(reply: UseReply) -> str:
     """Return the use of a month as one self-contained page."""
-    body = _body(reply)
+    tables = _tables(reply)
     parts = [f"<p>By {text(reply.by)}. Time zone: {text(reply.timezone)}.</p>"]
-    if body:
-        parts.append(html_table([[name.lower() for name in _head(reply)], *body]))
-    else:
+    parts += [html_table([[name.lower() for name in head], *rows]) for head, *rows in tables]  # fmt: skip
+    if not tables:
         parts.append("<p>No job is known that had a GPU in that month.</p>")
-    return html_page(f"Use of the GPUs {reply.month}", [*parts, *map(note, _notes(reply, body))])
+    return html_page(f"Use of the GPUs {reply.month}", [*parts, *map(note, _notes(reply, tables))])
 
 
 def use_csv(reply: UseReply) -> str:
@@ -89,27 +91,51 @@ def _title(reply: UseReply) -> str:
     return f"{reply.month}, time zone {reply.timezone}"
 
 
-def _head(reply: UseReply) -> tuple[str, ...]:
-    return (reply.by.upper(), "JOBS", "GPU HOURS", "IDLE", "USE", "KWH", "KWH AT THE WALL",
-            f"COST {reply.currency}".strip(), "OF IT IDLE", "KG CO2")  # fmt: skip
+def _used_head(reply: UseReply) -> tuple[str, ...]:
+    return (reply.by.upper(), "JOBS", "GPU HOURS", "USE", "KWH", "KWH AT THE WALL", f"COST {reply.currency}".strip(), "KG CO2")  # fmt: skip
 
 
-def _body(reply: UseReply) -> list[tuple[str, ...]]:
-    body = [_cells(row, getattr(row, reply.by) or UNKNOWN) for row in reply.rows]
-    return body + [_cells(row, name) for name, row in _others(reply)]
+def _body(
+    reply: UseReply, cells: Callable[[UseRow, str], tuple[str, ...]]
+) -> list[tuple[str, ...]]:
+    body = [cells(row, getattr(row, reply.by) or UNKNOWN) for row in reply.rows]
+    return body + [cells(row, name) for name, row in _others(reply)]
 
 
-def _notes(reply: UseReply, body: list[tuple[str, ...]]) -> list[str]:
-    """Return what the figures leave out."""
+def _tables(reply: UseReply) -> list[list[tuple[str, ...]]]:
+    """Return what was used and what it cost, and what was asked for or held and not used: head and rows, each as wide as a
+    terminal. None without rows, and the first alone where an older aggregator knows nothing of the second."""
+    used, unused = _body(reply, _used_cells), _body(reply, _unused_cells)
+    if not used:
+        return []
+    known = any(cell != UNKNOWN for cells in unused for cell in cells[1:])
+    return [[_used_head(reply), *used], *([[_unused_head(reply), *unused]] if known else ())]
+
+
+def _unused_head(reply: UseReply) -> tuple[str, ...]:
+    return (reply.by.upper(), "GPU HOURS ASKED", "OF IT USED", "IDLE HOURS", f"IDLE COST {reply.currency}".strip(), "GPUS",
+            "NEVER WORKED", "MEMORY")  # fmt: skip
+
+
+def _notes(reply: UseReply, tables: Sequence[Sequence[tuple[str, ...]]]) -> list[str]:
+    """Return what the figures of some tables leave out."""
     lines = lacking_lines(reply.missing)
-    if not body:
+    if not tables:
         return lines
-    if any(cell.startswith(PARTIAL) for cells in body for cell in cells[1:]):
+    if any(cell.startswith(PARTIAL) for rows in tables for cells in rows for cell in cells[1:]):
         lines.append(f"{PARTIAL} partial: known for less than 90 % of the GPU hours")
     if any(row.idle_gpu_hours is not None for row in reply.rows):
         lines.append(
             "idle: GPU hours below 5 % use, of those that were read, and their part of the cost"
         )
+    if any(row.asked_gpu_hours is not None for row in reply.rows):
+        lines.append(
+            "asked: GPUs times the time limit, of jobs that ended by themselves and had one"
+        )
+    if any(row.gpus_idle is not None for row in reply.rows):
+        lines.append("never worked: of the GPUs that jobs held, those below 1 % use in the mean")
+    if any(row.memory_peak_ratio is not None for row in reply.rows):
+        lines.append("memory: the highest reading of a GPU of a job, of what the GPU has")
     if reply.g_per_kwh is not None:
         lines.append(f"CO2: of the energy at the wall, at {reply.g_per_kwh:g} g a kWh")
     if split := sum(row.split_by_time for row in reply.rows):
@@ -133,21 +159,32 @@ def _kilowatt_hours(joules: float) -> str:
     return number(joules / JOULES_PER_KWH, 3)
 
 
-def _cells(row: UseRow, name: str) -> tuple[str, ...]:
-    def cell(value: float | None, coverage: float | None, form: Callable[[float], str]) -> str:
-        if value is None:
-            return UNKNOWN
-        return roughly(form(value), partial=is_partial(coverage))
+def _figure(value: float | None, coverage: float | None, form: Callable[[float], str]) -> str:
+    """Return a figure in a form, with `~` where it is partial."""
+    return UNKNOWN if value is None else roughly(form(value), partial=is_partial(coverage))
 
+
+def _unused_cells(row: UseRow, name: str) -> tuple[str, ...]:
+    return (
+        name,
+        _figure(row.asked_gpu_hours, row.asked_coverage, _hundredths),
+        _figure(row.asked_used_ratio, row.asked_coverage, percent),
+        _figure(row.idle_gpu_hours, row.idle_coverage, _hundredths),
+        _figure(row.idle_cost, row.idle_coverage, _hundredths),
+        _figure(row.gpus_held, row.gpus_coverage, number),
+        _figure(row.gpus_idle, row.gpus_coverage, number),
+        _figure(row.memory_peak_ratio, row.memory_coverage, percent),
+    )
+
+
+def _used_cells(row: UseRow, name: str) -> tuple[str, ...]:
     return (
         name,
         str(row.jobs),
-        cell(row.gpu_hours, row.hours_coverage, _hundredths),
-        cell(row.idle_gpu_hours, row.idle_coverage, _hundredths),
-        cell(row.utilization_ratio, row.utilization_coverage, percent),
-        cell(row.energy_joules, row.energy_coverage, _kilowatt_hours),
-        cell(row.wall_joules, row.wall_coverage, _kilowatt_hours),
-        cell(row.cost, row.cost_coverage, _hundredths),
-        cell(row.idle_cost, row.idle_coverage, _hundredths),
-        cell(row.co2_kg, row.wall_coverage, _thousandths),
+        _figure(row.gpu_hours, row.hours_coverage, _hundredths),
+        _figure(row.utilization_ratio, row.utilization_coverage, percent),
+        _figure(row.energy_joules, row.energy_coverage, _kilowatt_hours),
+        _figure(row.wall_joules, row.wall_coverage, _kilowatt_hours),
+        _figure(row.cost, row.cost_coverage, _hundredths),
+        _figure(row.co2_kg, row.wall_coverage, _thousandths),
     )

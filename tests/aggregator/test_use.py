@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
+from aggregator.electrical.service import ElectricalService
 from aggregator.jobs import unheld
-from aggregator.jobs.usage import UnheldKey, UnheldUse
+from aggregator.jobs.ledger import JobRecord
+from aggregator.jobs.stored import StoredJob
+from aggregator.jobs.usage import SUMS, GpuAccount, UnheldKey, UnheldUse
 from aggregator.jobs.use import JobPart, crosses, share_of_time, use_rows, with_co2
 from api.decoding import decode
-from api.jobs import AllocationRow, JobRow, JobSummary
+from api.jobs import AllocationRow, JobPhase, JobRow, JobSummary
 from api.use import UseReply
 from kilowatch.text.use import use_lines
 from power.report.months import month_at
 from power.site.config import SiteConfig
+from telemetry.wire.jobs import Job, JobKey
+from tests.aggregator.fake_view import FakeView
 from tests.aggregator.http_client import door
 from tests.aggregator.test_http_jobs import filled
 from tests.aggregator.test_service import config, running
@@ -51,7 +58,7 @@ def test_idle_hours_and_their_cost_are_of_whoever_held_the_gpus() -> None:
     found = {row.user: (row.idle_gpu_hours, row.idle_coverage, row.idle_cost) for row in rows}
     assert found == {"ada": (1.5, 1.0, 0.3), "bob": (None, 0.0, None), "eve": (3.0, 0.5, 0.6)}
     reply = UseReply(at=0, by="user", month="2026-10", timezone="UTC", rows=rows)
-    lines = {line.split()[0]: line for line in use_lines(reply)}
+    lines = {line.split()[0]: line for line in use_lines(reply) if line}
     assert "~3.00" in lines["eve"]
     assert "~0.60" in lines["eve"]
     assert "not known" in lines["bob"]
@@ -87,6 +94,65 @@ def test_a_job_over_the_edge_is_split_by_the_time_that_it_held_gpus() -> None:
     assert [row.split_by_time for row in rows] == [1, 1]
 
 
+def asked(
+    name: str, limit: int | None, hours: float, *, gpus: int = 4, share: float = 1.0, **more: Any
+) -> JobPart:
+    """Return a job of some hours on GPUs, of which `share` lies in the month."""
+    summary = msgspec.structs.replace(used(gpus * hours * share, 1), gpus_idle=1, memory_peak_bytes=60e9)  # fmt: skip
+    row = JobRow(
+        scheduler="slurm", cluster="", id=name, user="ada", begin=0, end=int(hours * HOUR), gpus=gpus,
+        phase=JobPhase.ENDED, state="COMPLETED", time_limit_seconds=limit, summary=summary, nodes=["n1"],
+    )  # fmt: skip
+    return JobPart(msgspec.structs.replace(row, **more), 1.0, split=False, time_share=share)
+
+
+DAY = 86_400
+
+
+def test_time_that_was_asked_for_is_gpus_times_limit() -> None:
+    """4 GPUs for 24 h, used for 6; 2 GPUs for 2 h, used for 1.5."""
+    (row,) = use_rows([asked("1", DAY, 6), asked("2", 7200, 1.5, gpus=2)], "user", {"n1": 80 * 10**9})  # fmt: skip
+    assert (row.asked_gpu_hours, row.asked_used_ratio, row.asked_coverage) == (100.0, 0.27, 1.0)
+    assert (row.gpus_held, row.gpus_idle, row.gpus_coverage) == (6, 2, 1.0)
+    assert (row.memory_peak_ratio, row.memory_coverage) == (0.75, 1.0)
+
+
+def test_a_job_over_the_edge_asked_for_its_part_of_the_time_in_each_month() -> None:
+    """4 GPUs for 24 h, used for 6, of which 1.5 before midnight."""
+    parts = {share: use_rows([asked("1", DAY, 6, share=share)], "job")[0] for share in (0.25, 0.75)}
+    assert {share: row.asked_gpu_hours for share, row in parts.items()} == {0.25: 24.0, 0.75: 72.0}
+    assert {row.asked_used_ratio for row in parts.values()} == {0.25}
+    assert [row.gpu_hours for row in parts.values()] == [6, 18]
+
+
+@pytest.mark.parametrize(
+    "its",
+    [
+        {"limit": None, "unlimited": True},
+        {"limit": None},
+        {"limit": DAY, "end": None, "phase": JobPhase.RUNNING},
+        {"limit": DAY, "phase": JobPhase.LOST},
+        {"limit": DAY, "state": "REQUEUED"},
+        {"limit": DAY, "state": "NODE_FAIL"},
+    ],
+    ids=["unlimited", "not known", "it runs", "nobody saw its end", "requeued", "its node failed"],
+)
+def test_a_job_that_does_not_tell_how_long_it_needed_lowers_the_coverage(its: dict[str, Any]) -> None:  # fmt: skip
+    """4 GPUs for 6 h beside 4 for 2 h of which it is known."""
+    odd = asked("1", **{"hours": 6, **its})
+    (row,) = use_rows([odd, asked("2", 14_400, 2)], "user")
+    assert (row.asked_gpu_hours, row.asked_used_ratio, row.asked_coverage) == (16.0, 0.5, 0.25)
+    (alone,) = use_rows([odd], "user")
+    assert (alone.asked_gpu_hours, alone.asked_used_ratio, alone.asked_coverage) == (None, None, 0.0)  # fmt: skip
+
+
+def test_memory_is_compared_where_all_gpus_of_a_job_have_the_same() -> None:
+    sizes = {"n1": 80 * 10**9, "n2": 141 * 10**9}
+    for nodes, ratio in ((["n1"], 0.75), (["n1", "n2"], None), (["gone"], None), ([], None)):
+        (row,) = use_rows([asked("1", DAY, 6, nodes=nodes)], "user", sizes)
+        assert (row.memory_peak_ratio, row.memory_coverage) == (ratio, 1.0 if ratio else 0.0)
+
+
 async def test_the_month_of_memory_and_store_is_one_answer() -> None:
     view, site = filled()
     month = month_at(site.wall / 1e9, view.electrical.site.zone).name
@@ -102,6 +168,48 @@ async def test_the_month_of_memory_and_store_is_one_answer() -> None:
         assert earlier.rows == []
         assert (await client.text("/api/v1/use?month=2026-13"))[0] == 400
         assert (await client.text("/api/v1/use?by=node"))[0] == 400
+
+
+async def test_the_memory_of_gpus_is_that_of_the_inventory() -> None:
+    view, site = filled()
+    view.fleet = site.fleet
+    node = view.fleet.nodes["n0"]
+    assert node.inventory is not None
+    gpus = tuple(msgspec.structs.replace(gpu, memory_bytes=80 * 10**9) for gpu in node.inventory.gpus)  # fmt: skip
+    node.inventory = msgspec.structs.replace(node.inventory, gpus=gpus)
+    begin = int(datetime(2026, 8, 10, tzinfo=UTC).timestamp()) * 10**9
+    one = asked("9", DAY, 6, begin=begin, end=begin + 6 * HOUR, nodes=["n0"]).row
+    assert one.summary is not None
+    record = JobRecord(job=Job(key=JobKey("slurm", "", "9")), allocations=[])
+    view.memory.write_jobs([StoredJob(row=one, record=record, summary=one.summary)])
+    async with door(view) as client:
+        reply = decode((await client.text("/api/v1/use?by=job&month=2026-08"))[1].encode(), UseReply)  # fmt: skip
+    assert [row.memory_peak_ratio for row in reply.rows] == [0.75]
+
+
+async def test_a_stored_job_over_the_edge_is_asked_for_in_both_months(tmp_path: Path) -> None:
+    """4 GPUs for at most 24 h, from 22:30 to 04:30: 6 of 24 GPU hours are before midnight."""
+    edge = int(datetime(2026, 9, 1, tzinfo=UTC).timestamp()) * 10**9
+    begin, end = edge - 3 * HOUR // 2, edge + 9 * HOUR // 2
+    held = [AllocationRow(node="n1", gpu=f"g{n}", begin=begin, end=end) for n in range(4)]
+    one = asked("1", DAY, 6, begin=begin, end=end).row
+    assert one.summary is not None
+    accounts = [
+        GpuAccount(node="n1", gpu=f"g{n}", known=21_600, busy=busy, held=21_600, its_part=21_600, first="2026-08", month="2026-09",
+                   memory_peak=6e10, edges={"2026-09": dict.fromkeys(SUMS, 0.0) | {"known": 5400, "held": 5400, "its_part": 5400}})
+        for n, busy in enumerate((0.0, 9000.0, 9000.0, 9000.0))
+    ]  # fmt: skip
+    record = JobRecord(job=Job(key=JobKey("slurm", "", "1")), allocations=held)
+    view = FakeView()
+    view.electrical = ElectricalService({"site": {"timezone": "UTC"}}, tmp_path)
+    view.memory.write_jobs([StoredJob(row=one, record=record, summary=one.summary, accounts=accounts)])  # fmt: skip
+    async with door(view) as client:
+        replies = [decode((await client.text(f"/api/v1/use?month=2026-{month}"))[1].encode(), UseReply) for month in ("08", "09")]  # fmt: skip
+    august, september = (reply.rows[0] for reply in replies)
+    assert (august.gpu_hours, august.asked_gpu_hours, august.asked_used_ratio) == (6, 24, 0.25)
+    assert (september.gpu_hours, september.asked_gpu_hours, september.asked_used_ratio) == (18, 72, 0.25)  # fmt: skip
+    assert (august.gpus_idle, september.gpus_idle) == (4, 1), "none worked before midnight"
+    assert august.memory_peak_ratio is None, "in which month its peak was is not known"
 
 
 async def test_gpus_that_no_job_held_have_a_row_of_their_own() -> None:
@@ -127,8 +235,9 @@ async def test_gpus_that_no_job_held_have_a_row_of_their_own() -> None:
         assert (reply.unheld.utilization_ratio, reply.unheld.utilization_coverage) == (0.1, 0.5)
         assert (reply.unheld.wall_joules, reply.unheld.cost, reply.unheld.co2_kg) == (None,) * 3, "not read is not 0"  # fmt: skip
         lines = use_lines(reply)
-        (nobody,) = [line for line in lines if line.startswith("nobody")]
-        assert nobody.split()[1:] == ["0", "2.00", "~0.50", "~10%", "0.200", *["not", "known"] * 4]
+        nobody, idle = [line.split()[1:] for line in lines if line.startswith("nobody")]
+        assert nobody == ["0", "2.00", "~10%", "0.200", *["not", "known"] * 3]
+        assert idle == [*["not", "known"] * 2, "~0.50", *["not", "known"] * 4]
         before = decode((await client.text("/api/v1/use?month=2019-01"))[1].encode(), UseReply)
         assert before.unheld is None
     other = UseReply(at=0, by="user", month="2019-01", timezone="UTC", rows=reply.rows, unreported=reply.unheld)  # fmt: skip

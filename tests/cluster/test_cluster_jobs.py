@@ -325,7 +325,7 @@ async def test_sums_of_a_job_need_no_parts_where_its_rows_have_them(busy: Member
         assert row.summary is not None
         assert other.summary is not None
         for name in ("gpu_hours", "coverage", "utilization_ratio", "energy_joules", "energy_coverage", "wall_joules",
-                     "wall_coverage", "cost", "idle_gpu_hours", "idle_coverage", "idle_cost"):  # fmt: skip
+                     "wall_coverage", "cost", "idle_gpu_hours", "idle_coverage", "idle_cost", "gpus_idle", "memory_peak_bytes"):  # fmt: skip
             assert getattr(row.summary, name) == pytest.approx(getattr(other.summary, name)), name
         assert row.summary.utilization_p10_ratio is None
 

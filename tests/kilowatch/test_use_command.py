@@ -19,6 +19,8 @@ from tests.kilowatch.test_power_commands import kilowatch, served
 KNOWN = UseRow(
     user="ada", jobs=2, gpu_hours=4.0, hours_coverage=1.0, utilization_ratio=0.5, utilization_coverage=1.0,
     energy_joules=3.6e6, energy_coverage=1.0, wall_joules=7.2e6, wall_coverage=1.0, cost=0.5, cost_coverage=1.0, co2_kg=0.95,
+    asked_gpu_hours=16.0, asked_used_ratio=0.25, asked_coverage=1.0, gpus_held=8, gpus_idle=3, gpus_coverage=1.0,
+    memory_peak_ratio=0.71, memory_coverage=0.5,
 )  # fmt: skip
 UNKNOWN = UseRow(user="=cmd|x", jobs=1, hours_coverage=0.0)
 REPLY = UseReply(
@@ -33,7 +35,8 @@ def test_csv_leaves_empty_what_is_not_known_and_has_no_formulas() -> None:
     assert (ada["row"], ada["name"], ada["month"], ada["currency"]) == ("user", "ada", "2026-10", "EUR")  # fmt: skip
     assert (float(ada["wall_joules"]), float(ada["co2_kg"])) == (7.2e6, 0.95)
     assert other["name"] == "'=cmd|x"
-    unknown = ("gpu_hours", "utilization_ratio", "energy_joules", "wall_joules", "cost", "currency", "co2_kg")  # fmt: skip
+    assert (ada["asked_gpu_hours"], ada["asked_used_ratio"], ada["gpus_idle"]) == ("16.0", "0.25", "3")  # fmt: skip
+    unknown = ("asked_gpu_hours", "asked_used_ratio", "gpus_held", "gpus_idle", "memory_peak_ratio", "gpu_hours", "utilization_ratio", "energy_joules", "wall_joules", "cost", "currency", "co2_kg")  # fmt: skip
     assert [other[name] for name in unknown] == [""] * len(unknown)
     assert (nobody["row"], nobody["name"], nobody["gpu_hours"]) == ("nobody", "", "1.0")
 
@@ -47,16 +50,29 @@ def test_the_page_has_no_scripts_and_names_are_escaped() -> None:
     assert page.depth == 0
     assert "&lt;script" in text
     assert "\x1b" not in text
-    for shown in ("<td>0.950</td>", "<td>not known</td>", "at 475 g a kWh", "GPUs that no job held were not"):  # fmt: skip
+    for shown in ("<td>16.00</td><td>25%</td><td>not known</td><td>not known</td><td>8</td><td>3</td><td>~71%</td>", "<td>0.950</td>", "<td>not known</td>", "at 475 g a kWh", "GPUs that no job held were not"):  # fmt: skip
         assert shown in text
 
 
 def test_the_table_names_co2_and_where_there_is_none() -> None:
     lines = use_lines(REPLY)
+    blank = lines.index("")
     assert lines[1].split()[-2:] == ["KG", "CO2"]
     assert lines[2].split()[-1] == "0.950"
     assert lines[3].split()[-2:] == ["not", "known"]
+    assert lines[blank + 2].split() == [
+        "ada",
+        "16.00",
+        "25%",
+        *["not", "known"] * 2,
+        "8",
+        "3",
+        "~71%",
+    ]
+    assert lines[blank + 3].split() == ["=cmd|x", *["not", "known"] * 7]
+    assert max(map(len, lines)) <= 100
     older = UseReply(at=0, by="user", month="2026-10", timezone="UTC", rows=[UNKNOWN])
+    assert "ASKED" not in "\n".join(use_lines(older)), "an older aggregator counts none of it"
     assert not any(line.startswith("CO2") for line in use_lines(older))
 
 
