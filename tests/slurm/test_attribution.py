@@ -93,7 +93,9 @@ def check_begin(site: SlurmSite, number: str, since: float, run: int = 0) -> dic
             "Slurm's own second"
         )
     assert (row["account"], row["queue"], row["cluster"]) == ("physics", "all", "loop")
-    assert row["submitted"] <= row["begin"]
+    assert row["submitted"] <= row["eligible"] <= row["begin"]
+    assert row["wait_seconds"] == (row["begin"] - row["eligible"]) / SECOND
+    assert (row["time_limit_seconds"], row["unlimited"]) == (3600, False), "that of the partition"
     return dict(row)
 
 
@@ -124,6 +126,8 @@ def check_end(
         late = prolog.after / SECOND - since, epilog.after / SECOND - until
         assert abs(each["begin"] / SECOND - began) <= max(AGREED, late[0]) + 1, late
         assert abs(each["end"] / SECOND - over) <= max(AGREED, late[1]) + 1, late
+    assert account["time_limit_seconds"] == row["time_limit_seconds"] == 3600
+    assert (account["submitted"], account["eligible"]) == (row["submitted"], row["eligible"])
     assert abs(row["end"] - account["end"]) / SECOND <= AGREED
     assert abs(row["begin"] - account["begin"]) / SECOND <= AGREED
     return dict(row)
