@@ -158,11 +158,14 @@ async def test_the_accounting_is_asked_about_runs_that_have_ended_and_no_others(
     folder: Path,
 ) -> None:
     lists(folder)
-    command(folder, "sacct", f'echo "$@" >> {folder}/asked; printf "7\\037lab\\037FAILED\\0371790000000\\0371790000001\\0371790000009\\0373:0\\037a\\037ada\\037x\\n"')  # fmt: skip
+    command(folder, "sacct", f'echo "$@" >> {folder}/asked; printf "7\\037lab\\037FAILED\\0371790000000\\0371790000001\\0371790000009\\0373:0\\037a\\037ada\\037x\\0371790000000\\03760\\n"')  # fmt: skip
     heard = Heard()
     heard.ended = [KEY]
     assert (await heard.ask())["sacct"] == ("reading", "")
-    assert heard.accounts[KEY] == JobAccount(state="FAILED", begin=1790000001 * 10**9, end=1790000009 * 10**9, exit_code=3)  # fmt: skip
+    assert heard.accounts[KEY] == JobAccount(
+        state="FAILED", begin=1790000001 * 10**9, end=1790000009 * 10**9, exit_code=3, submitted=1790000000 * 10**9,
+        eligible=1790000000 * 10**9, time_limit_seconds=3600,
+    )  # fmt: skip
     assert "--jobs=7" in (folder / "asked").read_text()
     heard.ended = []
     await heard.ask()
