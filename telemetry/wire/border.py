@@ -22,7 +22,6 @@ import msgspec
 
 from telemetry.devices import INSTANCE_PREFIX, PORT_PREFIX, Event, Gpu, MigInstance
 from telemetry.errors import WireError
-from telemetry.notations.purpose import MOST_PURPOSE
 from telemetry.wire import frame as frames
 from telemetry.wire import inventory as messages
 from telemetry.wire.frame import MAX_FRAME_BYTES, Frame
@@ -426,7 +425,6 @@ def _check_job(job: Job) -> None:
     _within(f"{where}: exit_code", job.exit_code, -(1 << 31), (1 << 32) - 1)
     _within(f"{where}: nodes", job.nodes, 0, MOST_COUNT)
     _within(f"{where}: gpus", job.gpus, 0, MOST_COUNT)
-    _within(f"{where}: length of purpose", len(job.purpose), 0, MOST_PURPOSE)
 
 
 def _check_allocation(allocation: Allocation) -> None:

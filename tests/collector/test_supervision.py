@@ -148,7 +148,8 @@ async def test_a_fault_of_the_kernel_logs_reader_is_a_state_and_costs_no_line(
 
     await until(seen)
     assert log.state == "reading"
-    assert [event.data["state"] for event in found if event.kind == "driver_log"] == ["failed"]
+    # Again for each pause that was over before it could read.
+    assert {event.data["state"] for event in found if event.kind == "driver_log"} == {"failed"}
     await end({task}, 5)
     log.close()
 

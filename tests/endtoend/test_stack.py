@@ -58,6 +58,12 @@ volts = 208
 poles = 3
 wiring = "3ph-wye"
 redundancy = {{ group = "rack", role = "A" }}
+[power.circuits.c]
+parent = "a"
+breaker = 4.5
+volts = 208
+poles = 3
+wiring = "3ph-wye"
 [power.circuits.b]
 breaker = 20
 volts = 208
@@ -72,13 +78,13 @@ kwh_month = 15000
 demand_charge = 11.5
 [power.nodes.dgx-01]
 profile = "dgx-h100"
-cords = [{{ psu = "1-3", circuit = "a" }}, {{ psu = "4-6", circuit = "b" }}]
+cords = [{{ psu = "1-3", circuit = "c" }}, {{ psu = "4-6", circuit = "b" }}]
 [power.nodes.dgx-02]
 profile = "dgx-h100"
 cords = [{{ psu = "1-3", circuit = "a" }}, {{ psu = "4-6", circuit = "b" }}]
 """
-"""Two feeds that are too small, so that there are trips to foresee and partners to lose; and a node that differs from what
-is declared."""
+"""Two feeds that are too small, so that there are partners to lose, one of a node that is heard to the end, so that there is
+a trip to foresee for as long as anybody asks; and a node that differs from what is declared."""
 
 
 LATER = ("kilowatch_budget_energy_ratio", "kilowatch_budget_peak_watts")
