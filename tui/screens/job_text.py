@@ -7,10 +7,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from api.jobs import GpuHolder, GpuUse, JobReply, JobRow, JobSummary
 from present.device.use import program_words
-from present.job import UNKNOWN, energy_row, figure_rows, gpu_use_row, purpose_words
+from present.job import UNKNOWN, asked_row, energy_row, figure_rows, gpu_use_row, purpose_words
 from present.row import FactRow
 from present.units import gibibytes, in_gibibytes, percent, watts
-from telemetry.text import counted, duration, short_duration, timestamp
+from telemetry.text import counted, short_duration, timestamp
 from telemetry.wire.jobs import AllocationKind, GpuProcess
 from tui.kit.flow import flow
 from tui.kit.text import DASH, STEP, clean, fit
@@ -46,7 +46,6 @@ def job_lines(reply: JobReply, width: int, place: Place = by_uuid) -> list[Line]
     row, summary = reply.job, reply.job.summary
     mark, tone = job_mark(row)
     ended = "" if row.end is None else f" to {timestamp(row.end)}"
-    length = duration(max(0.0, ((row.end or reply.at) - row.begin) / 1e9))
     lines = flow(
         [
             [(job_name(row), "strong"), ("  ", ""), (mark, tone)],
@@ -65,10 +64,12 @@ def job_lines(reply: JobReply, width: int, place: Place = by_uuid) -> list[Line]
         [
             [(f"{counted(row.gpus, 'GPU')} of {', '.join(map(clean, row.nodes[:8]))}", "")],
             [(f" and {len(row.nodes) - 8} more nodes", "dim")] if len(row.nodes) > 8 else [],
-            [(f"  from {timestamp(row.begin)}{ended}", "dim"), (f"  {length}", "")],
+            [(f"  from {timestamp(row.begin)}{ended}", "dim")],
         ],
         width,
     )
+    asked = asked_row(row, reply.at)
+    lines.append([(f"{asked.label} ", "dim"), (asked.value, "")])
     if declares := purpose_words(row.purpose):
         lines.append([("declares that it ", "dim"), (declares, "")])
     if row.account_of_run is not None:
