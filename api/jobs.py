@@ -170,6 +170,8 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     """The scheduler's name of its cluster."""
     id: str
     restart: int = 0
+    renamed_from: list[str] = []
+    """Ids by which it was known before its scheduler named it: the uid of a pod."""
     job_name: str = ""
     user: str = ""
     account: str = ""

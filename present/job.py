@@ -47,6 +47,12 @@ def purpose_words(text: str) -> str:
     )))  # fmt: skip
 
 
+def renamed_rows(job: JobRow) -> Iterator[FactRow]:
+    """Yield how a job was known before its scheduler named it."""
+    if job.renamed_from:
+        yield FactRow("renamed from", ", ".join(job.renamed_from))
+
+
 def asked_row(job: JobRow, at: int) -> FactRow:
     """Return what a job asked for, how long it waited, and for how long it runs or ran, ns since 1970. Nothing is said of
     what nobody asked for, as of a process outside any scheduler; no limit is not an unknown one."""

@@ -586,7 +586,7 @@ class JobService:
         keys = [
             key
             for key, tracked in self.ledger.jobs.items()
-            if query.named(key.id, tracked.facts.owner)
+            if query.named(key.id, tracked.facts.owner, tracked.facts.aliases)
             and (not query.user or tracked.facts.user == query.user)
             and (not query.account or tracked.facts.account == query.account)
             and (not query.node or query.node in tracked.rows)

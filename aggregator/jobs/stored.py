@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -13,6 +14,8 @@ from aggregator.jobs.usage import GpuAccount, UnheldUse
 from aggregator.scheduler.listed import owner_text
 from api.jobs import JobPhase, JobRow, JobSummary
 from telemetry.wire.jobs import UNLIMITED, JobKey
+
+_UID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 class StoredJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,7 +34,8 @@ class JobQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Jobs that are wanted; an empty text stands for any."""
 
     id: str = ""
-    """Id of a job, or `4_0` and `12+1` as users of Slurm know a task of an array and a part of a heterogeneous job."""
+    """Id of a job, the uid of a pod, or `4_0` and `12+1` as users of Slurm know a task of an array and a part of a
+    heterogeneous job."""
     user: str = ""
     account: str = ""
     node: str = ""
@@ -50,14 +54,19 @@ class JobQuery(msgspec.Struct, frozen=True, kw_only=True):
         """The owner of the job that users call so, empty where they know it by its id alone."""
         return part_of(self.id)
 
-    def named(self, name: str, owner: str) -> bool:
-        """Return whether a job of an id, `name`, and an owner has the name that is wanted."""
-        return self.id in {"", name} or (owner != "" and self.owner == owner)
+    @property
+    def uid(self) -> str:
+        """The id where it has the form of a pod's uid, empty for others."""
+        return self.id if _UID.fullmatch(self.id) else ""
+
+    def named(self, name: str, owner: str, aliases: Collection[str]) -> bool:
+        """Return whether a job of an id, `name`, an owner and aliases has the name that is wanted."""
+        return self.id in {"", name, *aliases} or (owner != "" and self.owner == owner)
 
     def matches(self, row: JobRow) -> bool:
         """Return whether a job is wanted."""
         return (
-            self.named(row.id, row.owner)
+            self.named(row.id, row.owner, row.renamed_from)
             and self.user in {"", row.user}
             and self.account in {"", row.account}
             and (not self.node or self.node in row.nodes)
@@ -114,6 +123,7 @@ def row_of_job(tracked: TrackedJob, summary: JobSummary, phase: JobPhase) -> Job
         cluster=job.key.cluster,
         id=job.key.id,
         restart=job.key.restart,
+        renamed_from=list(job.aliases),
         job_name=job.name,
         user=job.user,
         account=job.account,

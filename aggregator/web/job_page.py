@@ -21,7 +21,14 @@ from api.jobs import AllocationRow, GpuUse, JobReply, JobRow, JobSummary
 from present.device.gpu import event_row
 from present.fleet.headline import Headline
 from present.fleet.job_headline import job_figures
-from present.job import asked_row, energy_row, figure_rows, gpu_use_row, purpose_words
+from present.job import (
+    asked_row,
+    energy_row,
+    figure_rows,
+    gpu_use_row,
+    purpose_words,
+    renamed_rows,
+)
 from present.units import gibibytes, watts
 from telemetry.devices import Event
 from telemetry.text import counted, duration
@@ -77,6 +84,7 @@ def _facts(job: JobRow, at: int) -> Iterator[tuple[str, str]]:
     yield "scheduler", f"{text(job.scheduler)}{cluster}"
     yield "queue", text(job.queue)
     yield "owner", text(job.owner)
+    yield from ((row.label, fact(row)) for row in renamed_rows(job))
     if job.restart:
         runs = f'<a href="{path("jobs", job=job.id, **{"from": "-30d"})}">all its runs</a>'
         yield "run", f"{job.restart + 1}, {runs}"

@@ -20,6 +20,7 @@ from present.job import (
     memory_row,
     purpose_words,
     read_row,
+    renamed_rows,
     use_row,
 )
 from present.row import FactRow
@@ -68,8 +69,7 @@ def summary_lines(reply: JobReply) -> list[str]:
     if row.owner or row.submitted is not None:
         submitted = UNKNOWN if row.submitted is None else timestamp(row.submitted)
         lines.append(f"part of {row.owner or UNKNOWN}, submitted {submitted}{_eligible(row)}")
-    asked = asked_row(row, reply.at)
-    lines.append(f"{asked.label} {asked.value}")
+    lines += [f"{one.label} {one.value}" for one in (*renamed_rows(row), asked_row(row, reply.at))]
     if declares := purpose_words(row.purpose):
         lines.append(f"declares that it {declares}")
     if row.account_of_run is not None:

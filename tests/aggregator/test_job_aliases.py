@@ -138,6 +138,22 @@ def test_a_pod_is_one_job_with_its_uid() -> None:
     assert lists.rows(POD) == [("used", 1.5, None, False), ("allocated", 3, None, False)]
 
 
+def test_a_pod_is_found_by_its_uid_and_says_so(tmp_path: Path) -> None:
+    site, uid = Site(), "0fba5f6e-1c2d-4e5f-8a9b-0c1d2e3f4a5b"
+    message = NodeJobs(
+        session=7, version=1, at=site.wall, jobs=(Job(key=POD, aliases=(uid,)),), allocations=(site.held(POD, 0, site.wall),),
+    )  # fmt: skip
+    site.jobs.receive("n0", msgspec.json.encode(message), {site.uuid(0)}, site.wall)
+    store = EmbeddedStore(StoreConfig(), tmp_path)
+    store.write_jobs([site.jobs.stored(POD, site.wall)])
+    for name, wanted in {uid: [POD.id], POD.id: [POD.id], uid[:8]: [], uid[:-1] + "c": []}.items():
+        query = JobQuery(id=name)
+        found = [*store.find_jobs(query), *site.jobs.matching(query, site.wall)]
+        assert [row.id for row in found] == wanted * 2, name
+        assert all(row.renamed_from == [uid] and query.matches(row) for row in found)
+    store.close()
+
+
 def test_what_was_counted_and_stored_of_an_alias_is_its_job_s(tmp_path: Path) -> None:
     site = Site()
     begin = site.wall

@@ -7,7 +7,15 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from api.jobs import GpuHolder, GpuUse, JobReply, JobRow, JobSummary
 from present.device.use import program_words
-from present.job import UNKNOWN, asked_row, energy_row, figure_rows, gpu_use_row, purpose_words
+from present.job import (
+    UNKNOWN,
+    asked_row,
+    energy_row,
+    figure_rows,
+    gpu_use_row,
+    purpose_words,
+    renamed_rows,
+)
 from present.row import FactRow
 from present.units import gibibytes, in_gibibytes, percent, watts
 from telemetry.text import counted, short_duration, timestamp
@@ -68,8 +76,8 @@ def job_lines(reply: JobReply, width: int, place: Place = by_uuid) -> list[Line]
         ],
         width,
     )
-    asked = asked_row(row, reply.at)
-    lines.append([(f"{asked.label} ", "dim"), (asked.value, "")])
+    for one in (*renamed_rows(row), asked_row(row, reply.at)):
+        lines.append([(f"{one.label} ", "dim"), (clean(one.value), "")])
     if declares := purpose_words(row.purpose):
         lines.append([("declares that it ", "dim"), (declares, "")])
     if row.account_of_run is not None:
