@@ -68,6 +68,8 @@ def joined_sums(rows: Sequence[JobRow]) -> JobRow:
         "eligible",
         "wait_seconds",
         "gpus_asked",
+        "purpose",
+        "renamed_from",
         "time_limit_seconds",
         "unlimited",
     )

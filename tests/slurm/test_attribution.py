@@ -104,6 +104,13 @@ def check_end(
 ) -> dict[str, Any]:
     """Check when a job ended, here and in the accounting: the test had Slurm begin it at `since` and end it at
     `until`, and saw when its prologs and epilogs ran; from `blind` on nobody looked. Return it."""
+
+    def allowed() -> bool:
+        reply = site.job(number, run)
+        account = None if reply is None else reply["job"]["account_of_run"]
+        return account is not None and account["time_limit_seconds"] is not None
+
+    site.until("its limit, which the accounting may have a moment later than its end", allowed)
     reply = site.job(number, run)
     assert reply is not None
     row = reply["job"]
