@@ -25,6 +25,7 @@ PRIVATE = {
     "owner": "whose alert it is, perhaps with a telephone number",
     "process": "the process that caused an error",
     "processes": "processes of a GPU",
+    "purpose": "what the owner of a job wrote about it",
     "uid": "owner of a process",
     "user": "owner of a job or process",
     "username": "owner of a job or process",
