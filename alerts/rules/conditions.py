@@ -165,7 +165,8 @@ def _with_values(evaluations: Sequence[Evaluation], verdicts: Verdicts) -> Evalu
 class Outlasts(ConditionKind, frozen=True, tag="outlasts"):
     """Bad on a GPU on which another condition has been bad for longer than it ever was before in the job: for `factor`
     times its longest pause that ended by itself, as saving a checkpoint does, once so many were seen; for `first`
-    seconds at least before; never for less than its owner declares. A pause of seconds teaches nothing. Its value is for how long it has lasted."""
+    seconds at least before; never for less than the owner of the job declares. A pause of seconds teaches nothing.
+    Its value is for how long it has lasted."""
 
     IS_AGE = True
 
@@ -207,7 +208,8 @@ class Outlasts(ConditionKind, frozen=True, tag="outlasts"):
 
     def evaluate(self, inputs: RuleInput, memory: RowMemory) -> Evaluation:
         """Count the seconds of the pause that lasts, and remember those that have ended."""
-        now, numbers = inputs.snapshot.now, inputs.snapshot.gpu_jobs.alone
+        held = inputs.snapshot.gpu_jobs
+        now, numbers = inputs.snapshot.now, held.alone
         found = self.of.evaluate(inputs, memory.part(0))
         began = memory.array("began", np.float64, np.nan)
         last = memory.array("last", np.float64, np.nan)
@@ -229,9 +231,11 @@ class Outlasts(ConditionKind, frozen=True, tag="outlasts"):
             np.clip(own, self.least, self.most),
             np.clip(own, self.first, self.most),
         )
-        for number, purpose in inputs.snapshot.gpu_jobs.purposes.items():
-            its = numbers == number
-            need[its] = np.maximum(need[its], purpose.checkpoint)
+        if held.purposes:
+            declared = np.zeros(held.count)
+            for number, purpose in held.purposes.items():
+                declared[number] = purpose.checkpoint
+            need = np.maximum(need, declared[numbers])
         lasts = now - began
         return Evaluation(three(bad & (lasts >= need), found.verdicts == UNKNOWN), lasts, need)
 
