@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from alerts.message.text import clean
 from api.use import UseReply, UseRow
@@ -91,30 +92,24 @@ def _title(reply: UseReply) -> str:
     return f"{reply.month}, time zone {reply.timezone}"
 
 
-def _used_head(reply: UseReply) -> tuple[str, ...]:
-    return (reply.by.upper(), "JOBS", "GPU HOURS", "USE", "KWH", "KWH AT THE WALL", f"COST {reply.currency}".strip(), "KG CO2")  # fmt: skip
-
-
-def _body(
-    reply: UseReply, cells: Callable[[UseRow, str], tuple[str, ...]]
-) -> list[tuple[str, ...]]:
-    body = [cells(row, getattr(row, reply.by) or UNKNOWN) for row in reply.rows]
-    return body + [cells(row, name) for name, row in _others(reply)]
-
-
 def _tables(reply: UseReply) -> list[list[tuple[str, ...]]]:
     """Return what was used and what it cost, and what was asked for or held and not used: head and rows, each as wide as a
     terminal. None without rows, and the first alone where an older aggregator knows nothing of the second."""
-    used, unused = _body(reply, _used_cells), _body(reply, _unused_cells)
-    if not used:
+    named = [(getattr(row, reply.by) or UNKNOWN, row) for row in reply.rows] + _others(reply)
+    if not named:
         return []
-    known = any(cell != UNKNOWN for cells in unused for cell in cells[1:])
-    return [[_used_head(reply), *used], *([[_unused_head(reply), *unused]] if known else ())]
-
-
-def _unused_head(reply: UseReply) -> tuple[str, ...]:
-    return (reply.by.upper(), "GPU HOURS ASKED", "OF IT USED", "IDLE HOURS", f"IDLE COST {reply.currency}".strip(), "GPUS",
-            "NEVER WORKED", "MEMORY")  # fmt: skip
+    used, unused = (
+        [
+            (
+                reply.by.upper(),
+                *(each.head.format(currency=reply.currency).strip() for each in table),
+            ),
+            *((name, *(each.cell(row) for each in table)) for name, row in named),
+        ]
+        for table in (USED, UNUSED)
+    )
+    known = any(cell != UNKNOWN for _, *cells in unused[1:] for cell in cells)
+    return [used, unused] if known else [used]
 
 
 def _notes(reply: UseReply, tables: Sequence[Sequence[tuple[str, ...]]]) -> list[str]:
@@ -159,32 +154,40 @@ def _kilowatt_hours(joules: float) -> str:
     return number(joules / JOULES_PER_KWH, 3)
 
 
-def _figure(value: float | None, coverage: float | None, form: Callable[[float], str]) -> str:
-    """Return a figure in a form, with `~` where it is partial."""
-    return UNKNOWN if value is None else roughly(form(value), partial=is_partial(coverage))
+class UseColumn(NamedTuple):
+    """Column of a table of who used the GPUs."""
+
+    head: str
+    """`{currency}` stands for that of the reply."""
+    value: str
+    """Field of a row."""
+    coverage: str
+    """Field of its coverage; empty of what is always whole."""
+    form: Callable[[float], str]
+
+    def cell(self, row: UseRow) -> str:
+        """Return the figure of a row, with `~` where it is partial."""
+        value = getattr(row, self.value)
+        whole = 1.0 if not self.coverage else getattr(row, self.coverage)
+        return UNKNOWN if value is None else roughly(self.form(value), partial=is_partial(whole))
 
 
-def _unused_cells(row: UseRow, name: str) -> tuple[str, ...]:
-    return (
-        name,
-        _figure(row.asked_gpu_hours, row.asked_coverage, _hundredths),
-        _figure(row.asked_used_ratio, row.asked_coverage, percent),
-        _figure(row.idle_gpu_hours, row.idle_coverage, _hundredths),
-        _figure(row.idle_cost, row.idle_coverage, _hundredths),
-        _figure(row.gpus_held, row.gpus_coverage, number),
-        _figure(row.gpus_idle, row.gpus_coverage, number),
-        _figure(row.memory_peak_ratio, row.memory_coverage, percent),
-    )
-
-
-def _used_cells(row: UseRow, name: str) -> tuple[str, ...]:
-    return (
-        name,
-        str(row.jobs),
-        _figure(row.gpu_hours, row.hours_coverage, _hundredths),
-        _figure(row.utilization_ratio, row.utilization_coverage, percent),
-        _figure(row.energy_joules, row.energy_coverage, _kilowatt_hours),
-        _figure(row.wall_joules, row.wall_coverage, _kilowatt_hours),
-        _figure(row.cost, row.cost_coverage, _hundredths),
-        _figure(row.co2_kg, row.wall_coverage, _thousandths),
-    )
+USED = (
+    UseColumn("JOBS", "jobs", "", str),
+    UseColumn("GPU HOURS", "gpu_hours", "hours_coverage", _hundredths),
+    UseColumn("USE", "utilization_ratio", "utilization_coverage", percent),
+    UseColumn("KWH", "energy_joules", "energy_coverage", _kilowatt_hours),
+    UseColumn("KWH AT THE WALL", "wall_joules", "wall_coverage", _kilowatt_hours),
+    UseColumn("COST {currency}", "cost", "cost_coverage", _hundredths),
+    UseColumn("KG CO2", "co2_kg", "wall_coverage", _thousandths),
+)
+UNUSED = (
+    UseColumn("GPU HOURS ASKED", "asked_gpu_hours", "asked_coverage", _hundredths),
+    UseColumn("OF IT USED", "asked_used_ratio", "asked_coverage", percent),
+    UseColumn("IDLE HOURS", "idle_gpu_hours", "idle_coverage", _hundredths),
+    UseColumn("IDLE COST {currency}", "idle_cost", "idle_coverage", _hundredths),
+    UseColumn("GPUS", "gpus_held", "gpus_coverage", number),
+    UseColumn("NEVER WORKED", "gpus_idle", "gpus_coverage", number),
+    UseColumn("MEMORY", "memory_peak_ratio", "memory_coverage", percent),
+)
+"""Columns of both tables, beside the name."""
