@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from api.jobs import JobPhase, JobRow, JobSummary
 from present.device.gpu import limit_word
 from present.units import percent, rate_text
-from telemetry.notations.purpose import Purpose, purpose_of
+from telemetry.notations.purpose import purpose_of
 from telemetry.text import counted
 
 LEAST_SECONDS = 600.0
@@ -42,26 +42,25 @@ def _hints(row: JobRow, unused: int) -> Iterator[str]:
     if row.state == "SUSPENDED" and row.phase is JobPhase.RUNNING:
         yield "suspended by its scheduler: its GPUs wait"
     yield from row.differences
-    found = row.summary
+    found, (purpose, wrong) = row.summary, purpose_of(row.purpose)
+    spare = row.gpus if purpose.idle else max(0, row.gpus - (purpose.gpus or row.gpus))
     for kind, count in sorted(() if found is None else found.faults.items()):
         yield f"{kind} {'once' if count == 1 else f'{count:,} times'} while it ran"
-    if unused:
+    if unused > spare:
         yield f"{unused:,} of {counted(row.gpus, 'GPU')} without a process now"
     if row.gpus_asked is not None and row.gpus_asked != row.gpus:
         yield f"asked for {counted(row.gpus_asked, 'GPU')}, {row.gpus:,} seen"
-    purpose, wrong = purpose_of(row.purpose)
     if wrong:
-        yield f"its comment declares {wrong!r}, which says nothing: gpus=6, checkpoint=15m and idle=ok do"
+        yield f"its owner declares {wrong!r}, which says nothing: gpus=6, checkpoint=15m and idle=ok do"
     if found is not None and row.gpus and found.gpu_hours * 3600 / row.gpus >= LEAST_SECONDS:
-        yield from _use(found, row.gpus, purpose)
+        yield from _use(found, row.gpus, spare)
 
 
-def _use(found: JobSummary, gpus: int, purpose: Purpose) -> Iterator[str]:
-    spare = gpus if purpose.idle else gpus - (purpose.gpus or gpus)
+def _use(found: JobSummary, gpus: int, spare: int) -> Iterator[str]:
     if (found.gpus_idle or 0) > spare:
         yield f"{found.gpus_idle:,} of {counted(gpus, 'GPU')} never worked"
     use = found.utilization_ratio
-    if use is not None and use < LOW_USE and found.gpus_idle != gpus and not purpose.idle:
+    if use is not None and use < LOW_USE and found.gpus_idle != gpus and spare < gpus:
         moved = found.pcie_bytes_per_second or 0.0
         data = f", and PCIe moves {rate_text('pcie', moved)} a GPU" if moved >= MUCH_PCIE else ""
         yield f"use {percent(use)} in the mean: the GPUs mostly wait{data}"

@@ -377,7 +377,8 @@ def test_hints_say_what_was_read(figures: dict[str, object], wanted: list[str]) 
         ("gpus=6", ["use 20% in the mean: the GPUs mostly wait"]),
         ("gpus=7", ["2 of 8 GPUs never worked", "use 20% in the mean: the GPUs mostly wait"]),
         ("idle=ok", []),
-        ("gpu=6", ["its comment declares 'gpu=6', which says nothing: gpus=6, checkpoint=15m and idle=ok do",
+        ("gpus=10", ["2 of 8 GPUs never worked", "use 20% in the mean: the GPUs mostly wait"]),
+        ("gpu=6", ["its owner declares 'gpu=6', which says nothing: gpus=6, checkpoint=15m and idle=ok do",
                    "2 of 8 GPUs never worked", "use 20% in the mean: the GPUs mostly wait"]),
     ],
 )  # fmt: skip
@@ -385,6 +386,14 @@ def test_hints_leave_out_what_the_owner_declares(purpose: str, wanted: list[str]
     summary = JobSummary(gpu_hours=8.0, partial=False, coverage=1.0, gpus_idle=2, utilization_ratio=0.2)  # fmt: skip
     row = JobRow(scheduler="slurm", cluster="c", id="1", begin=0, gpus=8, summary=summary, purpose=purpose)  # fmt: skip
     assert hints(row) == wanted
+
+
+@pytest.mark.parametrize(("purpose", "unused", "told"), [("gpus=6", 2, False), ("gpus=6", 3, True), ("idle=ok", 8, False), ("gpus=10", 0, False)])  # fmt: skip
+def test_gpus_without_a_process_that_are_declared_spare_are_no_hint(
+    purpose: str, unused: int, told: bool
+) -> None:
+    row = JobRow(scheduler="slurm", cluster="c", id="1", begin=0, gpus=8, purpose=purpose)
+    assert hints(row, unused) == [f"{unused} of 8 GPUs without a process now"] * told
 
 
 def test_hints_of_a_job_without_figures() -> None:
