@@ -60,26 +60,12 @@ def joined_sums(rows: Sequence[JobRow]) -> JobRow:
     ends = [row.end for row in rows]
     newest = max(rows, key=lambda row: FOREVER if row.end is None else row.end)
     known: dict[str, Any] = {
-        name: next((value for row in (newest, *rows) if (value := getattr(row, name))), "")
-        for name in ("job_name", "user", "account", "queue", "owner")
-    }
-    asked = (
-        "submitted",
-        "eligible",
-        "wait_seconds",
-        "gpus_asked",
-        "purpose",
-        "renamed_from",
-        "time_limit_seconds",
-        "unlimited",
-    )
-    known |= {
-        name: next(
-            (value for row in (newest, *rows) if (value := getattr(row, name))),
-            getattr(newest, name),
+        name: next((value for row in (newest, *rows) if (value := getattr(row, name))), getattr(newest, name))
+        for name in (
+            "job_name", "user", "account", "queue", "owner", "submitted", "eligible", "wait_seconds", "gpus_asked", "purpose",
+            "renamed_from", "time_limit_seconds", "unlimited",
         )
-        for name in asked
-    }
+    }  # fmt: skip
     return replace(
         newest,
         **known,

@@ -446,16 +446,12 @@ class UsageMeter:
         read_at[0] = 0.0  # of rows that are free
         drawn = np.array([watts.get(name, math.nan) for name in fleet.nodes] + [math.nan])
         wall = np.full(size, np.nan)
-        wall[rows] = wall_parts(
-            drawn,
-            np.asarray(fleet.column("gpu_power_watts", now), np.float64),
-            self._sizes,
-            self._owner,
-        )
+        own = column("gpu_power_watts")
+        wall[rows] = wall_parts(drawn, own[rows], self._sizes, self._owner)
         return _Sample(
             at,
             column("gpu_utilization_ratio"),
-            column("gpu_power_watts"),
+            own,
             column("gpu_energy_joules_total"),
             column("gpu_memory_used_bytes"),
             np.stack([column(name) > 0.5 for name in LIMITS], axis=1),
