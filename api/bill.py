@@ -81,9 +81,9 @@ class MonthBill(msgspec.Struct, frozen=True, kw_only=True):
     total_forecast: float | None = None
     """At the month's end, if no higher demand comes."""
     total_least: float | None = None
-    """The same if each day to come is as the quietest of the last seven; null where fewer than three were measured."""
+    """At the month's end if each day to come is as the quietest of the last seven; null where fewer than three were measured."""
     total_most: float | None = None
-    """The same, as the busiest."""
+    """At the month's end if each is as the busiest."""
     bands: list[PriceBand] = []
     """Energy by price, dearest first; prices below 0 are earned."""
     idle: list[IdleNode] = []

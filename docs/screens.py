@@ -88,7 +88,7 @@ WEB: dict[str, tuple[str, str, str, str]] = {
 }
 """Web pages: scenario, size, path (empty: the worst incident), and what each is."""
 DARK = ("overview", "circuit", "incident")
-"""Those that are drawn in dark colours too."""
+"""Pages that are drawn in dark colours too."""
 SHOWN = {"top": ("tui", "present", "api"), "web": ("aggregator/web", "present", "api")}
 """Folders of the sources that make what a picture shows, by the first word of its name."""
 _STAMP = b"kilowatch sources\0"

@@ -70,7 +70,7 @@ class CgroupForm(NamedTuple):
     pattern: re.Pattern[str]
     """With groups `id`, `step` and `uid`. Where a scheduler runs as root it begins at a root, others stand anywhere."""
     claim: re.Pattern[str] | None = None
-    """The same anywhere in a path, of a scheduler that runs as root: none of its paths lies below what a user owns."""
+    """Form anywhere in a path, of a scheduler that runs as root: none of its paths lies below what a user owns."""
 
 
 NamedByRoot = Callable[[str, str], str]

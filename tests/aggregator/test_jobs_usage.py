@@ -51,7 +51,7 @@ class Site:
     version: int = 0
     price: float | None = None
     beside: float | None = None
-    """What a node draws beside its GPUs, W; None where it draws 1,000 W whatever they do."""
+    """Power of a node beside its GPUs, W; None where it draws 1,000 W whatever they do."""
     counters: bool = True
     traffic: dict[str, float] = field(default_factory=dict)
     """Bytes that each GPU moves in a second, by the counter that a slow reading of every 15 s has."""

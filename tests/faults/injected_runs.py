@@ -20,7 +20,7 @@ from tests.kit.night import seed
 PARTS = 24
 """The functions are shared among so many tests of a package."""
 RUN_PARTS = range(PARTS) if os.environ.get("KILOWATCH_INJECT") == "all" else (seed(0) % PARTS,)
-"""Those that run: all by `make inject`; one among the other slow tests, always the same, and another each night, for all
+"""Parts that run: all by `make inject`; one among the other slow tests, always the same, and another each night, for all
 take half an hour of two cores."""
 ONCE = 8
 """Of so many functions one raises a single time, too; all raise for as long as they are called."""

@@ -1,4 +1,4 @@
-"""What the owner of a job declares of it."""
+"""Declarations of the owners of jobs."""
 
 from __future__ import annotations
 

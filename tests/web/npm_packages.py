@@ -1,4 +1,4 @@
-"""What the tests of the pages take from npm, by a lock file: rules of accessibility, a checker of types."""
+"""Packages from npm for the tests of the pages, by a lock file: rules of accessibility, a checker of types."""
 
 from __future__ import annotations
 
