@@ -124,7 +124,7 @@ class SlurmPoll:
         jobs = sorted({key.id for key in self._ended()}, key=int)[-sacct.MOST_JOBS :]
         if jobs:
             output = await self._output(sacct.command_of(jobs))
-            self._settle(sacct.accounts_of(output.decode("utf-8", "replace")))
+            self._settle(sacct.accounts_of(output.decode("utf-8", "replace"), self._wall_ns()))
         elif self._states[SACCT].state != "reading":
             await self._output(sacct.command_of(["1"]))  # whether it answers
         return ""

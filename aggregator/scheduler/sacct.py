@@ -17,6 +17,9 @@ FIELDS = ("JobIDRaw", "Cluster", "State", "Submit", "Start", "End", "ExitCode", 
 _SEPARATOR = "\x1f"
 MOST_JOBS = 200
 """Jobs of one question."""
+COMPLETE_SECONDS = 60.0
+"""Seconds after its end from which on the account of a run is taken without a time limit. Slurm may note the end of a
+short run before its begin: for some seconds it has ended without a limit, which nobody else may know."""
 
 
 def command_of(jobs: Iterable[str]) -> tuple[str, ...]:
@@ -27,8 +30,9 @@ def command_of(jobs: Iterable[str]) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def accounts_of(output: str) -> dict[JobKey, JobAccount]:
-    """Return the account of each run that has ended. Raises `ValueError` for what is no such answer."""
+def accounts_of(output: str, now: int) -> dict[JobKey, JobAccount]:
+    """Return the account of each run that has ended, and is complete at `now`, ns since 1970. Raises `ValueError` for what
+    is no such answer."""
     runs: dict[tuple[str, str], list[Mapping[str, str]]] = {}
     for line in output.splitlines():
         values = line.split(_SEPARATOR)
@@ -40,18 +44,19 @@ def accounts_of(output: str) -> dict[JobKey, JobAccount]:
     return {
         JobKey(SCHEDULER, cluster, number, restart): account
         for (cluster, number), lines in runs.items()
-        for restart, account in enumerate(_accounts(lines))
+        for restart, account in enumerate(_accounts(lines, now))
         if account is not None
     }
 
 
-def _accounts(lines: Sequence[Mapping[str, str]]) -> Iterable[JobAccount | None]:
-    """Yield the account of each run of a job, None for one that has not ended. The same run may be listed
-    twice."""
+def _accounts(lines: Sequence[Mapping[str, str]], now: int) -> Iterable[JobAccount | None]:
+    """Yield the account of each run of a job, None for one that has not ended or is not complete. The same run may be
+    listed twice."""
     ordered = sorted(lines, key=lambda its: _time(its["Submit"]))
     for its in ordered:
         state = its["State"].partition(" ")[0]  # `CANCELLED by 1000`
         over = (state == "REQUEUED" or state not in WAITING) and state not in HOLDING
+        over = over and bool(its["TimelimitRaw"] or _time(its["End"]) + COMPLETE_SECONDS * SECOND < now)
         code, _, signal = its["ExitCode"].partition(":")
         yield JobAccount(
             state=state, begin=_time(its["Start"]) or None, end=_time(its["End"]) or None,

@@ -247,7 +247,7 @@ def test_the_accounts_of_a_requeued_job_are_those_of_its_runs() -> None:
         since = None if eligible is None else eligible * SECOND
         return JobAccount(state=state, submitted=submitted * SECOND, eligible=since, **times, **more)  # fmt: skip
 
-    assert sacct.accounts_of(output) == {
+    assert sacct.accounts_of(output, 251 * SECOND) == {
         JobKey("slurm", "loop", "3", 0): account("REQUEUED", 100, 100, end=102, time_limit_seconds=300),
         JobKey("slurm", "loop", "3", 1): account("FAILED", 102, 223, begin=230, end=250, exit_code=3, time_limit_seconds=300),
         JobKey("slurm", "loop", "4", 0): account("CANCELLED", 100, 100, begin=101, end=120, exit_code=-15, unlimited=True),
@@ -255,7 +255,18 @@ def test_the_accounts_of_a_requeued_job_are_those_of_its_runs() -> None:
         JobKey("slurm", "loop", "7", 0): account("CANCELLED", 100, None, end=120),
     }  # fmt: skip
     with pytest.raises(ValueError, match="2 fields in place of 12"):
-        sacct.accounts_of(line("3", "loop"))
+        sacct.accounts_of(line("3", "loop"), AT)
+
+
+def test_a_run_whose_end_was_noted_before_its_begin_is_waited_for() -> None:
+    """Slurm 22.05 had the limit 0.4 to 3.5 s later."""
+    output = line("8", "loop", "FAILED", "100", "101", "102", "3:0", "", "root", "f", "100", "")
+    end = 102 * SECOND
+    assert sacct.accounts_of(output, end + 60 * SECOND) == {}
+    (late,) = sacct.accounts_of(output, end + 61 * SECOND).values()
+    assert (late.end, late.exit_code, late.time_limit_seconds, late.unlimited) == (end, 3, None, False)
+    (whole,) = sacct.accounts_of(output.replace("100\x1f\n", "100\x1f60\n"), end).values()
+    assert whole.time_limit_seconds == 3600
 
 
 def test_the_name_of_the_cluster_is_that_of_the_controllers_settings() -> None:
