@@ -347,11 +347,12 @@ def _accounting_commands(folder: Path, accounting: bool) -> list[tuple[str, ...]
     if not accounting:
         return []
     data, user = folder / "database", getpass.getuser()
-    subprocess.run(
+    made = subprocess.run(
         ["mariadb-install-db", "--no-defaults", f"--datadir={data}", f"--user={user}",
          "--auth-root-authentication-method=socket", f"--auth-root-socket-user={user}", "--skip-test-db"],
-        check=True, capture_output=True, timeout=240,
+        check=False, capture_output=True, text=True, timeout=240,
     )  # fmt: skip
+    assert made.returncode == 0, made.stdout + made.stderr
     start = folder / "database.sql"
     lines = ["create database if not exists slurm_acct_db;"]
     if user != "root":
