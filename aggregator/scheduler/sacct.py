@@ -56,7 +56,9 @@ def _accounts(lines: Sequence[Mapping[str, str]], now: int) -> Iterable[JobAccou
     for its in ordered:
         state = its["State"].partition(" ")[0]  # `CANCELLED by 1000`
         over = (state == "REQUEUED" or state not in WAITING) and state not in HOLDING
-        over = over and bool(its["TimelimitRaw"] or _time(its["End"]) + COMPLETE_SECONDS * SECOND < now)
+        over = over and bool(
+            its["TimelimitRaw"] or _time(its["End"]) + COMPLETE_SECONDS * SECOND < now
+        )
         code, _, signal = its["ExitCode"].partition(":")
         yield JobAccount(
             state=state, begin=_time(its["Start"]) or None, end=_time(its["End"]) or None,

@@ -311,9 +311,6 @@ def _hint(fault: Fault) -> str:
             'Write inhibits = [{ rule = "gpu_hung", within = "gpu", why = "..." }], where `within` is '
             '"gpu", "node", "circuit" or "domain", and `why` one line.'
         )
-    kind = re.search(r"invalid value '(\w+)'", fault.problem)
-    if kind and fault.place.endswith(".type"):
-        return f"{did_you_mean(kind[1], KINDS)} Kinds: {', '.join(KINDS)}.".lstrip()
     if fault.missing == "remediation":
         return f"Write what its remedy takes: {', '.join(Remediation)}."
     return fault.hint

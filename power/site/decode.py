@@ -9,9 +9,6 @@ from typing import Any
 
 import msgspec
 
-from power.devices.breaker import Curve
-from power.devices.conversion import Conversion
-from power.devices.supply import Tier
 from power.meters.config import MeterBroker, decode_meter
 from power.site.attach import attach
 from power.site.config import (
@@ -28,26 +25,12 @@ from power.site.config import (
 )
 from power.site.plausible import check_ranges
 from power.site.tariff import check_rates
-from power.wiring import Wiring
 from telemetry.errors import ConfigError
 from telemetry.text.settings import Fault, convert
-
-_CHOICES = {
-    "wiring": [wiring.value for wiring in Wiring],
-    "curve": [curve.value for curve in Curve],
-    "scheme": ["2N", "N+1", "N", "2(N+1)"],
-    "conversion": [kind.value for kind in Conversion if kind is not Conversion.TRANSFORMER],
-    "kind": ["ATS", "STS"],
-    "on": ["preferred", "alternate"],
-    "tier": [tier.value for tier in Tier],
-}
 
 
 def _hint(fault: Fault) -> str:
     """Return what to write in place of a value that does not decode."""
-    choices = _CHOICES.get(fault.place.rpartition(".")[2])
-    if choices and "enum value" in fault.problem:
-        return f"Write {', '.join(choices[:-1])} or {choices[-1]}."
     if fault.problem.startswith("expected `array`"):
         return 'Write a list in brackets, as in ["rig1"].'
     number = fault.problem.startswith(("expected `float", "expected `int"))

@@ -10,9 +10,10 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
+from enum import Enum
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar, get_args, get_type_hints
+from typing import Any, Literal, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -22,6 +23,7 @@ T = TypeVar("T")
 
 _FAULT = re.compile(r"(?P<problem>.*?)(?: - at `(?:\w+` in `)?\$\.?(?P<place>.*)`)?", re.DOTALL)
 _KEY = re.compile(r"Object (contains unknown|missing required) field `(.*)`")
+_WORD = re.compile(r"invalid (?:enum )?value (['\"])(.*)\1", re.DOTALL)
 _STEP = re.compile(r"(\w+)|\[[^]]*\]")
 """A step into a value: into a field of an object, or into an item of a table or list."""
 
@@ -38,10 +40,17 @@ class Fault(NamedTuple):
     """The key that it lacks, if that is the problem."""
     known: tuple[str, ...]
     """Keys that it may have."""
+    words: tuple[str, ...] = ()
+    """Words that the value may be, if the problem is that it is another one."""
 
     @property
     def hint(self) -> str:
-        """The closest known key, as a question."""
+        """The closest known key, as a question; the closest of the words that are allowed, and all of them."""
+        if wrong := _WORD.fullmatch(self.problem):
+            *more, last = self.words or ("",)
+            words = f"{', '.join(more)} or {last}" if more else last
+            close = did_you_mean(wrong[2], self.words)
+            return f"{close} Write {words}.".lstrip() if words else ""
         return did_you_mean(self.unknown, self.known) if self.unknown is not None else ""
 
 
@@ -53,9 +62,10 @@ def fault_of(error: msgspec.ValidationError, kind: Any) -> Fault:
     word = key[2] if key else None
     known = tuple(dict.fromkeys(key for each in _at(kind, place or "") for key in fields_of(each)))
     missing = key is not None and key[1].startswith("missing")
+    problem = problem[0].lower() + problem[1:]
     return Fault(
-        place or "", problem[0].lower() + problem[1:],
-        unknown=None if missing else word, missing=word if missing else None, known=known,
+        place or "", problem, unknown=None if missing else word, missing=word if missing else None, known=known,
+        words=tuple(dict.fromkeys(_words_at(kind, place or ""))) if _WORD.fullmatch(problem) else (),
     )  # fmt: skip
 
 
@@ -106,6 +116,29 @@ def _at(kind: Any, place: str) -> list[type[msgspec.Struct]]:
             hints = [fields_of(each).get(step[1]) for each in found]
             found = [struct for hint in hints for struct in structs_in(hint)]
     return found
+
+
+def _words_at(kind: Any, place: str) -> Iterator[str]:
+    """Yield the words that are allowed at a place within a `kind`."""
+    fields = [step for step in _STEP.finditer(place) if step[1]]
+    if not fields:
+        yield from _words_of(kind)
+        return
+    for each in _at(kind, place[: fields[-1].start()]):
+        if each.__struct_config__.tag_field == fields[-1][1]:
+            yield str(each.__struct_config__.tag)
+        yield from _words_of(fields_of(each).get(fields[-1][1]))
+
+
+def _words_of(hint: Any) -> Iterator[str]:
+    """Yield the words that a type is, or is a union or collection of."""
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        yield from (str(each.value) for each in hint)
+    elif get_origin(hint) is Literal:
+        yield from (str(each) for each in get_args(hint))
+    else:
+        for each in get_args(hint):
+            yield from _words_of(each)
 
 
 def _join(where: str, place: str) -> str:

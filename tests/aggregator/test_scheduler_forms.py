@@ -264,7 +264,12 @@ def test_a_run_whose_end_was_noted_before_its_begin_is_waited_for() -> None:
     end = 102 * SECOND
     assert sacct.accounts_of(output, end + 60 * SECOND) == {}
     (late,) = sacct.accounts_of(output, end + 61 * SECOND).values()
-    assert (late.end, late.exit_code, late.time_limit_seconds, late.unlimited) == (end, 3, None, False)
+    assert (late.end, late.exit_code, late.time_limit_seconds, late.unlimited) == (
+        end,
+        3,
+        None,
+        False,
+    )
     (whole,) = sacct.accounts_of(output.replace("100\x1f\n", "100\x1f60\n"), end).values()
     assert whole.time_limit_seconds == 3600
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 import pytest
@@ -28,6 +29,13 @@ class Ups(msgspec.Struct, forbid_unknown_fields=True, tag="ups", tag_field="type
     outlets: tuple[int, ...] = ()
 
 
+class Season(StrEnum):
+    """Words of a setting."""
+
+    WINTER = "winter"
+    SUMMER = "summer"
+
+
 class House(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, rename={"kind": "type"}):
     """All shapes that settings have."""
 
@@ -39,6 +47,8 @@ class House(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, rename={"k
     rooms: dict[str, Ups] = {}
     counts: dict[int, int] = {}
     spare: Plug | None = None
+    season: Season | None = None
+    heated: dict[str, list[Literal["oil", "gas"]]] = {}
 
 
 @pytest.mark.parametrize(
@@ -61,6 +71,9 @@ class House(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, rename={"k
         ({"spare": {"type": "plug", "topi": ""}}, "house.toml: spare.topi: there is no such key. Did you mean 'topic'?"),
         ({"counts": {"x": 1}}, "house.toml: counts: expected `int`, got `str`."),
         ([], "house.toml: expected `object`, got `array`."),
+        ({"season": "wintr"}, "house.toml: season: invalid enum value 'wintr'. Did you mean 'winter'? Write winter or summer."),
+        ({"heated": {"a": ["oil", "x'y"]}}, "house.toml: heated[...][1]: invalid enum value \"x'y\". Write oil or gas."),
+        ({"meters": [{"type": "shelly"}]}, "house.toml: meters[0].type: invalid value 'shelly'. Write plug or ups."),
     ],
 )  # fmt: skip
 def test_a_fault_has_a_place_a_problem_and_a_hint(raw: object, message: str) -> None:
