@@ -37,6 +37,7 @@ from power import thresholds
 from telemetry.errors import ConfigError, did_you_mean
 from telemetry.metric import Kind as Moves
 from telemetry.metric import Unit
+from telemetry.text.former_names import NameKind, former_names
 from telemetry.text.settings import Fault, convert, read_toml
 
 log = logging.getLogger(__name__)
@@ -269,13 +270,15 @@ def _rule(path: Path, number: int, raw: Any) -> Rule:
 
 
 def _renamed(raw: Any, where: str) -> Any:
-    """Replace the former name of a key: an owner is a person or team now."""
-    if not isinstance(raw, dict) or "owner" not in raw or "remediation" in raw:
+    """Replace the former names of keys."""
+    if not isinstance(raw, dict):
         return raw
-    log.warning(
-        "%s: `owner` is `remediation` now, and the next release will refuse the old name", where
-    )
-    return {"remediation" if key == "owner" else key: value for key, value in raw.items()}
+    names = {}
+    for each in former_names(NameKind.RULE_KEY):
+        if each.former in raw and each.name not in raw:
+            log.warning("%s: %s", where, each.warning)
+            names[each.former] = each.name
+    return {names.get(key, key): value for key, value in raw.items()}
 
 
 def _with_numbers(raw: Any) -> Any:

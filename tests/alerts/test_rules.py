@@ -174,17 +174,6 @@ def test_a_rule_of_the_operator_joins_the_shipped_ones(tmp_path: Path) -> None:
     assert failures(rules[-1]) == []
 
 
-def test_a_file_with_the_former_name_of_remediation_is_read_with_a_warning(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    path = tmp_path / "mine.toml"
-    path.write_text(GOOD_RULE.replace('remediation = "reset"', 'owner = "reset"'))
-    (rule,) = read(path)
-    assert rule.remediation == "reset"
-    assert "`owner` is `remediation` now" in caplog.text
-    assert str(path) in caplog.text
-
-
 def test_a_rule_of_the_operator_replaces_a_shipped_one_or_switches_it_off(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text(GOOD_RULE.replace('"hot"\nwhen', '"thermal_limit"\nwhen'))

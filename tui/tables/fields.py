@@ -17,7 +17,7 @@ from tui.state.gpus import Floats, Gpus
 from tui.tables.filter import Fields
 
 GPU_KEYS = ("node", "gpu", "uuid", "model", "rack", "circuit", "job", "sev", "power", "limit", "temp",
-            "util", "mem", "clock", "limited", "held")  # fmt: skip
+            "util", "mem", "clock", "limited")  # fmt: skip
 NODE_KEYS = (
     "node",
     "rack",
@@ -39,7 +39,6 @@ CIRCUIT_KEYS = (
     "watts",
     "load",
     "continuous",
-    "allday",
     "heat",
     "trip",
     "sev",
@@ -73,7 +72,6 @@ def gpu_fields(state: DashboardState, gpus: Gpus) -> Fields:
         "sev": lambda: state.gpu_status.astype(np.float64),
         "util": lambda: gpus.column(readings.UTILIZATION),
         "limited": lambda: _clock_limit(gpus),
-        "held": lambda: _clock_limit(gpus),
         **{key: _scaled(gpus, metric, scale) for key, (metric, scale) in _PLAIN.items()},
     }  # fmt: skip
 
@@ -142,7 +140,6 @@ def circuit_fields(state: DashboardState, circuits: Sequence[CircuitState]) -> F
         "watts": numbers(load),
         "load": numbers(share),
         "continuous": numbers(lambda c: c.continuous_ratio),
-        "allday": numbers(lambda c: c.continuous_ratio),
         "heat": numbers(lambda c: c.heat_ratio),
         "trip": numbers(lambda c: c.trip_seconds.earliest),
         "sev": lambda: np.array([state.circuit_status.get(c.id, 0) for c in circuits], np.float64),

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from telemetry.errors import did_you_mean
+from telemetry.text.former_names import NameKind, former_names
 
 Mask = npt.NDArray[np.bool_]
 Texts = Sequence[str]
@@ -38,6 +39,7 @@ SEVERITIES = {
 }
 """Names of the numbers of `sev`."""
 _UNITS = {"k": 1e3, "m": 1e6, "g": 1e9, "%": 0.01}
+_FORMER = {each.former: each.name for each in former_names(NameKind.FILTER_KEY)}
 _TOKEN = re.compile(
     r'\s*(?:(~=|!=|>=|<=|[=><&|!()])|"([^"]*)"|([^\s=><&|!()"~]+(?:~(?!=)[^\s=><&|!()"~]*)*))'
 )
@@ -181,7 +183,8 @@ class _Parser:
         sign = self._accept("~=", *_ORDER)
         if sign is None:
             return _part(word.text)
-        if word.text not in self._keys:
+        key = _FORMER.get(word.text, word.text)
+        if key not in self._keys:
             cure = did_you_mean(word.text, self._keys) or f"Known: {', '.join(self._keys)}"
             raise FilterError(word.column, f"there is no {word.text!r} here. {cure}")
         value = self.next
@@ -190,7 +193,7 @@ class _Parser:
                 sign.column + len(sign.text), f"a value is missing after {sign.text!r}"
             )
         self._place += 1
-        return _comparison(word.text, sign.text, value)
+        return _comparison(key, sign.text, value)
 
 
 def _part(word: str) -> Test:
