@@ -1,7 +1,7 @@
 """Names that people write into files and queries, and that were changed.
 
 The rule (docs/upgrading.md): the release that changes a name reads the former one beside it, and warns where that stands in a
-file; the next release refuses it. `tests/telemetry/test_former_names.py` fails when a row outlives its release, and when a row
+file; the next release refuses it. `tests/test_former_names.py` fails when a row outlives its release, and when a row
 has no proof that its former name is still read.
 """
 
