@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -13,6 +14,8 @@ from aggregator.http.columns import metric_of
 from aggregator.http.errors import bad, unknown
 from aggregator.http.parameters import between, duration, query, whole_number
 from aggregator.http.reply import STORE_SECONDS, VIEW, send_json
+from aggregator.register.node_register import NodeRegister
+from aggregator.store.executor import StoreExecutor
 from aggregator.store.protocol import HistorySeries
 from aggregator.view import AggregatorView
 from api.columns import HistoryReply
@@ -36,14 +39,32 @@ async def history(request: web.Request) -> web.Response:
         raise bad("metric", "it is missing", "/api/v1/catalogue lists all.")
     metric = metric_of("metric", asked["metric"], table)
     start, end = between(asked.get("from"), asked.get("to"), view.wall(), "-1h")
-    found = await series_of(view, table, name, metric, start, end, asked.get("step"))
+    found = await series_of(stored_past(view), table, name, metric, start, end, asked.get("step"))
     if not found.at and not _known(view.fleet, table, name):
         raise unknown(table.value, name, _devices(view.fleet, table))
     return await send_json(request, _reply(found, metric, start, end), values=3 * len(found.at))
 
 
+class StoredPast(NamedTuple):
+    """Source of the past of devices and nodes."""
+
+    store: StoreExecutor
+    fleet: Fleet
+    register: NodeRegister
+    """Knows former names of nodes, under which a part of their past is stored."""
+
+    def names(self, node: str, start: int, end: int) -> list[tuple[str, int, int]]:
+        """Return the names that a node had between two times, each with its own part of them."""
+        return spans_between(self.register.names_of(node, self.fleet), start, end)
+
+
+def stored_past(view: AggregatorView) -> StoredPast:
+    """Return what an aggregator's past is read from now."""
+    return StoredPast(view.store, view.fleet, view.register)
+
+
 async def series_of(
-    view: AggregatorView,
+    stored: StoredPast,
     table: Table,
     name: str,
     metric: Metric,
@@ -53,27 +74,23 @@ async def series_of(
 ) -> HistorySeries:
     """Return a metric of a device over time; without a step in a readable number of points. Raises a 400
     for a step that is none."""
-    shortest = _interval(view.fleet, table, name, metric)
+    shortest = _interval(stored.fleet, table, name, metric)
     seconds = step_of(step, (end - start) / 1e9, shortest)
     async with asyncio.timeout(STORE_SECONDS):
-        return await _series(view, table, name, metric.name, start, end, seconds)
+        return await _series(stored, table, name, metric.name, start, end, seconds)
 
 
 async def _series(
-    view: AggregatorView, table: Table, name: str, metric: str, start: int, end: int, step: float
+    stored: StoredPast, table: Table, name: str, metric: str, start: int, end: int, step: float
 ) -> HistorySeries:
     """Return the history of a device; that of a node with what it measured under its former names."""
     parts = [
-        await view.store.history(each, metric, begins, ends, step)
+        await stored.store.history(each, metric, begins, ends, step)
         for each, begins, ends in (
-            _names(view, name, start, end) if table is Table.NODE else [(name, start, end)]
+            stored.names(name, start, end) if table is Table.NODE else [(name, start, end)]
         )
     ]
     return joined(name, parts)
-
-
-def _names(view: AggregatorView, node: str, start: int, end: int) -> list[tuple[str, int, int]]:
-    return spans_between(view.register.names_of(node, view.fleet), start, end)
 
 
 def spans_between(
@@ -197,14 +214,14 @@ def _short(values: list[float | None], narrow: bool) -> list[float | None]:
 
 
 async def events_of(
-    view: AggregatorView, start: int, end: int, node: str | None, kind: str | None, limit: int
+    stored: StoredPast, start: int, end: int, node: str | None, kind: str | None, limit: int
 ) -> list[StoredEvent]:
     """Return events, newest first; those of a node with what happened under its former names."""
     names: Sequence[tuple[str | None, int, int]]
-    names = [(None, start, end)] if node is None else _names(view, node, start, end)
+    names = [(None, start, end)] if node is None else stored.names(node, start, end)
     found: list[StoredEvent] = []
     for each, begins, ends in names:
-        found += await view.store.events(begins, ends, each, kind, limit)
+        found += await stored.store.events(begins, ends, each, kind, limit)
     found.sort(key=lambda one: one.event.at, reverse=True)
     return found[:limit]
 
@@ -216,6 +233,8 @@ async def events(request: web.Request) -> web.Response:
     start, end = between(asked.get("from"), asked.get("to"), view.wall(), "-24h")
     limit = whole_number(asked, "limit", USUAL_EVENTS, MOST_EVENTS)
     async with asyncio.timeout(STORE_SECONDS):
-        found = await events_of(view, start, end, asked.get("node"), asked.get("kind"), limit)
+        found = await events_of(
+            stored_past(view), start, end, asked.get("node"), asked.get("kind"), limit
+        )
     body = EventsReply(start, end, limit, len(found) == limit, found, list(view.missing))
     return await send_json(request, body, values=10 * len(found))

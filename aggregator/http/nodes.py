@@ -18,7 +18,7 @@ from aiohttp import web
 from aggregator.http import columns as by_columns
 from aggregator.http import past
 from aggregator.http.errors import unknown
-from aggregator.http.history import events_of
+from aggregator.http.history import events_of, stored_past
 from aggregator.http.parameters import query
 from aggregator.http.past import PAST_SECONDS, SECOND
 from aggregator.http.present_jobs import gpu_holders
@@ -317,6 +317,6 @@ def _line_then(request: web.Request, node: Node, rows: _RowsThen) -> NodeReply:
 async def _events_then(request: web.Request, node: str, uuid: str, at: int) -> list[Event]:
     start = at - EVENTS_SECONDS * SECOND
     async with asyncio.timeout(PAST_SECONDS):
-        found = await events_of(request.app[VIEW], start, at + 1, node, None, 1000)
+        found = await events_of(stored_past(request.app[VIEW]), start, at + 1, node, None, 1000)
     events = [stored.event for stored in found]
     return [event for event in events if event.gpu == uuid][:RECENT]

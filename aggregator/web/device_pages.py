@@ -14,6 +14,7 @@ from aiohttp import web
 from aggregator.http.alerts import row_of
 from aggregator.http.auth import CALLER
 from aggregator.http.circuits import circuits_now
+from aggregator.http.history import StoredPast, stored_past
 from aggregator.http.marks import status_of
 from aggregator.http.nodes import describe, device, gpu_reply, node_reply
 from aggregator.http.parameters import one_of, query, whole_number
@@ -134,7 +135,7 @@ async def node(request: web.Request) -> PageContent:
     start, end = chart_span(asked, view.wall())
     past = await request.app[SHARED_PAST].read(
         ("node", name, start, end),
-        lambda: _node_charts(view, name, [each.uuid for each in gpus], start, end),
+        lambda: _node_charts(stored_past(view), name, [each.uuid for each in gpus], start, end),
     )
     status = status_of(view)
     circuits = await _circuits_of(request, name, status)
@@ -181,12 +182,12 @@ def open_alerts(view: AggregatorView, alerts: Sequence[Alert]) -> list[OpenAlert
 
 
 async def _node_charts(
-    view: AggregatorView, name: str, gpus: Sequence[str], start: int, end: int
+    stored: StoredPast, name: str, gpus: Sequence[str], start: int, end: int
 ) -> str:
     """Return the charts of what the node has reported; a quantity that it lacks has none."""
-    drawn = [("GPU power", Unit.WATTS, await power_of_gpus(view, gpus, start, end))]
+    drawn = [("GPU power", Unit.WATTS, await power_of_gpus(stored, gpus, start, end))]
     for each in _NODE_CHARTS:
-        found = await readings_of(view, Table.NODE, name, each, start, end)
+        found = await readings_of(stored, Table.NODE, name, each, start, end)
         drawn.append((metric_text(each), BY_NAME[each].unit, found))
     charts = "".join(
         load_chart(series, start, end, (), label, from_zero=unit not in FROM_DATA, caption="")
@@ -208,7 +209,7 @@ async def gpu(request: web.Request) -> PageContent:
     rest = {name: its for name, its in past.items() if name != HEAT}
     small = multiples(rest, own, peers, start, end)
     held = await request.app[SHARED_PAST].read(
-        ("held", one.uuid, start, end), lambda: held_clocks(view, one.uuid, start, end)
+        ("held", one.uuid, start, end), lambda: held_clocks(stored_past(view), one.uuid, start, end)
     )
     parts = GpuParts(
         alerts=alert_table(view, reply.alerts, reply.at),
@@ -234,7 +235,7 @@ async def _past(
     start, end = chart_span(asked, view.wall())
     key = (gpu, *metrics, start, end)
     found: Mapping[str, Beside] = await request.app[SHARED_PAST].read(
-        key, lambda: past_beside(view, gpu, peers, metrics, start, end)
+        key, lambda: past_beside(stored_past(view), gpu, peers, metrics, start, end)
     )
     return found
 

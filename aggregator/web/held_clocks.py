@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aggregator.view import AggregatorView
+from aggregator.http.history import StoredPast
 from aggregator.web.load_chart import LoadSeries, runs
 from aggregator.web.markup import fact, text
 from aggregator.web.past_readings import readings_of
@@ -16,11 +16,11 @@ _LEAST_HELD = 0.005
 """Part of the time below which a reason is not listed."""
 
 
-async def held_clocks(view: AggregatorView, gpu: str, start: int, end: int) -> str:
+async def held_clocks(stored: StoredPast, gpu: str, start: int, end: int) -> str:
     """Return the reasons that limited the clocks of a GPU, the worst first; nothing where none is stored."""
     drawn, parts, slight = [], [], False
     for metric in CLOCK_LIMITS:
-        series = await readings_of(view, Table.GPU, gpu, metric, start, end)
+        series = await readings_of(stored, Table.GPU, gpu, metric, start, end)
         values = [min(1.0, value) for value in series.values if value is not None]
         if not values:
             continue

@@ -11,7 +11,7 @@ from aiohttp import web
 
 from aggregator.http.auth import CALLER
 from aggregator.http.errors import RequestError
-from aggregator.http.history import MOST_EVENTS, events_of
+from aggregator.http.history import MOST_EVENTS, StoredPast, events_of, stored_past
 from aggregator.http.jobs import FILTERS, MOST, RUN, USUAL_FROM, job_reply, jobs_reply
 from aggregator.http.parameters import between, one_of, query, whole_number
 from aggregator.http.reply import STORE_SECONDS, VIEW
@@ -153,7 +153,9 @@ async def _past(
         start,
         end,
     )
-    past = await request.app[SHARED_PAST].read(key, lambda: power_and_use(view, held, start, end))
+    past = await request.app[SHARED_PAST].read(
+        key, lambda: power_and_use(stored_past(view), held, start, end)
+    )
     run = {name: asked.get(name) for name in RUN}
     whole = ' aria-current="page"' if not asked.keys() & {"from", "to"} else ""
     tabs = (
@@ -185,7 +187,7 @@ async def _faults(view: AggregatorView, reply: JobReply, name: GpuName) -> str:
     row = reply.job
     end = reply.at if row.end is None else row.end + round(AFTER_SECONDS * 1e9)
     async with asyncio.timeout(STORE_SECONDS):
-        events = await _events(view, reply.allocations, row, end)
+        events = await _events(stored_past(view), reply.allocations, row, end)
         ever = await view.delivery.history(row.begin, MOST_INCIDENTS)
     gpus = {each.gpu for each in reply.allocations}
     incidents = [one for one in ever if one.began < end and _concerns(one, row, gpus)]
@@ -201,20 +203,20 @@ COLLECTORS_OWN = frozenset({
 
 
 async def _events(
-    view: AggregatorView, allocations: Sequence[AllocationRow], row: JobRow, end: int
+    stored: StoredPast, allocations: Sequence[AllocationRow], row: JobRow, end: int
 ) -> list[Event]:
     """Return the events of a job's GPUs while it ran, and those of its nodes as a whole, but for what their
     collectors say of themselves."""
     wanted = row.nodes if len(row.nodes) <= MOST_ASKED else [None]
     nodes, gpus = set(row.nodes), {each.gpu for each in allocations}
     found = [
-        stored.event
+        one.event
         for node in wanted
-        for stored in await events_of(view, row.begin, end, node, None, MOST_EVENTS)
-        if stored.event.node in nodes
+        for one in await events_of(stored, row.begin, end, node, None, MOST_EVENTS)
+        if one.event.node in nodes
         and (
-            stored.event.gpu in gpus
-            or (stored.event.gpu is None and stored.event.kind not in COLLECTORS_OWN)
+            one.event.gpu in gpus
+            or (one.event.gpu is None and one.event.kind not in COLLECTORS_OWN)
         )
     ]
     return sorted(found, key=lambda one: one.at)[-MOST_SHOWN:]

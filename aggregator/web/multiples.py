@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from aggregator.view import AggregatorView
+from aggregator.http.history import StoredPast
 from aggregator.web.load_chart import LoadSeries, load_chart
 from aggregator.web.past_readings import FROM_DATA, factor, median_of, readings_of
 from api.device import GpuReply
@@ -30,14 +30,14 @@ class Beside(NamedTuple):
 
 
 async def past_beside(
-    view: AggregatorView, gpu: str, peers: Sequence[GpuReply], metrics: Sequence[str], start: int, end: int
+    stored: StoredPast, gpu: str, peers: Sequence[GpuReply], metrics: Sequence[str], start: int, end: int
 ) -> dict[str, Beside]:  # fmt: skip
     """Return some readings of a GPU over time, each beside the others of its node."""
     found = {}
     for name in metrics:
-        own = await readings_of(view, Table.GPU, gpu, name, start, end)
+        own = await readings_of(stored, Table.GPU, gpu, name, start, end)
         others = [
-            await readings_of(view, Table.GPU, one.gpu.uuid, name, start, end)
+            await readings_of(stored, Table.GPU, one.gpu.uuid, name, start, end)
             for one in peers[:MOST_PEERS]
         ]
         found[name] = Beside(own, median_of(others))

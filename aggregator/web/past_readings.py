@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 
 from aiohttp import web
 
-from aggregator.http.history import USUAL_POINTS, series_of
-from aggregator.view import AggregatorView
+from aggregator.http.history import USUAL_POINTS, StoredPast, series_of
 from aggregator.web.load_chart import LoadSeries
 from aggregator.web.made_once import MadeOnce
 from telemetry.catalogue import BY_NAME
@@ -41,7 +40,7 @@ def factor(name: str) -> float:
 
 
 async def readings_of(
-    view: AggregatorView,
+    stored: StoredPast,
     kind: Table,
     device: str,
     name: str,
@@ -52,18 +51,16 @@ async def readings_of(
     """Return the past of a metric of a device, in the unit of its chart; `bucket`: seconds of each mean."""
     metric = BY_NAME[name]
     step = None if bucket is None else f"{bucket}s"
-    found = await series_of(view, kind, device, metric, start, end, step)
+    found = await series_of(stored, kind, device, metric, start, end, step)
     scale, unit = _UNITS[metric.unit]
     mean, high = ([None if value is None or value != value else value * scale for value in column]  # noqa: PLR0124 - NaN
                   for column in (found.mean, found.high))  # fmt: skip
     return LoadSeries(found.at, mean, high, unit, round(max(found.step, 15.0) * 1e9))
 
 
-async def traffic_of(
-    view: AggregatorView, port: str, name: str, start: int, end: int
-) -> LoadSeries:
+async def traffic_of(stored: StoredPast, port: str, name: str, start: int, end: int) -> LoadSeries:
     """Return the rate of a counter of bytes of a port, in Gb/s; not known across a reset."""
-    found = await series_of(view, Table.PORT, port, BY_NAME[name], start, end)
+    found = await series_of(stored, Table.PORT, port, BY_NAME[name], start, end)
     rates: list[float | None] = []
     before: tuple[int, float] | None = None
     for at, count in zip(found.at, found.high, strict=True):
@@ -78,11 +75,11 @@ async def traffic_of(
 
 
 async def power_of_gpus(
-    view: AggregatorView, gpus: Sequence[str], start: int, end: int
+    stored: StoredPast, gpus: Sequence[str], start: int, end: int
 ) -> LoadSeries:
     """Return the sum over GPUs of a node; not known where one of them is not."""
     parts = [
-        await readings_of(view, Table.GPU, uuid, "gpu_power_watts", start, end) for uuid in gpus
+        await readings_of(stored, Table.GPU, uuid, "gpu_power_watts", start, end) for uuid in gpus
     ]
     return _over_gpus([(part, lambda _: True) for part in parts], sum)
 
@@ -113,7 +110,7 @@ class JobPast(NamedTuple):
 
 
 async def power_and_use(
-    view: AggregatorView, held: Mapping[str, Sequence[tuple[int, int]]], start: int, end: int
+    stored: StoredPast, held: Mapping[str, Sequence[tuple[int, int]]], start: int, end: int
 ) -> JobPast:
     """Return the sum of the power of some GPUs and their use, each counted only while it was held; not known where one
     of those that were is not. `held`: begins and ends by UUID, ns since 1970.
@@ -124,7 +121,7 @@ async def power_and_use(
     bucket = max(_LEAST_BUCKET, math.ceil(length / USUAL_POINTS))
 
     async def each(name: str) -> dict[str, LoadSeries]:
-        return {uuid: await readings_of(view, Table.GPU, uuid, name, start, end, bucket) for uuid in held}  # fmt: skip
+        return {uuid: await readings_of(stored, Table.GPU, uuid, name, start, end, bucket) for uuid in held}  # fmt: skip
 
     def over(found: Mapping[str, LoadSeries], of: Callable[[list[float]], float]) -> LoadSeries:
         return _over_gpus([(found[uuid], _within(spans, bucket)) for uuid, spans in held.items()], of)  # fmt: skip

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from aiohttp import web
 
 from aggregator.http.errors import unknown
+from aggregator.http.history import stored_past
 from aggregator.http.nodes import device
 from aggregator.http.parameters import query, whole_number
 from aggregator.http.ports import find_port, ports_reply
@@ -171,7 +172,7 @@ async def port(request: web.Request) -> PageContent:
     start, end = chart_span(asked, view.wall())
     charts = ""
     for name in _TRAFFIC:
-        read = functools.partial(traffic_of, view, identity, name, start, end)
+        read = functools.partial(traffic_of, stored_past(view), identity, name, start, end)
         series = await request.app[SHARED_PAST].read((identity, name, start, end), read)
         if any(value is not None for value in series.values):
             speed = reply.readings.get(SPEED)
