@@ -185,6 +185,50 @@ def test_no_package_loses_a_cancellation() -> None:
     assert not found, "\n".join(found)
 
 
+# ---- Handlers name what they need ---------------------------------------------------------------
+
+LOCATOR = "AggregatorView"
+"""Everything of an aggregator that HTTP reads: for what needs many parts of it."""
+
+
+def locating(tree: ast.AST) -> Iterator[tuple[str, list[str]]]:
+    """Yield the functions that take everything, need two parts of it at most, and pass it on to nobody; and the parts."""
+    for function in ast.walk(tree):
+        if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        for argument in (*function.args.args, *function.args.kwonlyargs):
+            if not isinstance(argument.annotation, ast.Name) or argument.annotation.id != LOCATOR:
+                continue
+            parents = {
+                id(child): node
+                for node in ast.walk(function)
+                for child in ast.iter_child_nodes(node)
+            }
+            uses = [
+                parents[id(node)]
+                for node in ast.walk(function)
+                if isinstance(node, ast.Name) and node.id == argument.arg
+            ]
+            parts = {use.attr for use in uses if isinstance(use, ast.Attribute)}
+            if all(isinstance(use, ast.Attribute) for use in uses) and len(parts) <= 2:
+                yield function.name, sorted(parts)
+
+
+def test_a_function_of_http_takes_the_two_parts_that_it_needs() -> None:
+    """With everything in hand nobody sees what it is made of, and its test has to build an aggregator."""
+    source = "async def f(view: AggregatorView, n: int):\n    await view.store.size(view.now())\n"
+    assert list(locating(ast.parse(source))) == [("f", ["now", "store"])]
+    assert not list(locating(ast.parse(source + "    view.fleet\n")))
+    assert not list(locating(ast.parse(source + "    g(view)\n")))
+    found = [
+        f"{path.relative_to(ROOT)}: {name} takes an {LOCATOR} for {', '.join(parts)}"
+        for folder in ("http", "web", "assembly")
+        for path in sorted((ROOT / "aggregator" / folder).rglob("*.py"))
+        for name, parts in locating(ast.parse(path.read_text(encoding="utf-8")))
+    ]
+    assert not found, "\n".join(found)
+
+
 # ---- Numbers have their units in present -------------------------------------------------------
 
 UNIT = re.compile(r"\s?(W|kW|MW|Wh|kWh|MWh|A|V|GiB|MiB|GB|MB|TB|Gb/s|GB/s|°C|MHz|GHz|%|kg)(?!\w)")

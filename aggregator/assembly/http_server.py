@@ -42,7 +42,7 @@ from aggregator.http.reply import VIEW
 from aggregator.http.rule_input_metrics import RULE_INPUTS, RuleInputMetrics
 from aggregator.http.stream_hub import HUB, Hub
 from aggregator.http.summary import Summarizer
-from aggregator.impairments import report_task
+from aggregator.impairments import Impairments, report_task
 from aggregator.view import AggregatorView
 from aggregator.web.frame import add_pages, missing_pages, page_rules
 from aggregator.web.recent import RECENT, RecentCluster
@@ -155,7 +155,7 @@ def _keep(
     """Return the context in which a task of the server runs for as long as the application does."""
 
     async def kept(app: web.Application) -> AsyncIterator[None]:
-        task = _supervised(app[VIEW], name, work(app))
+        task = _supervised(app[VIEW].impairments, name, work(app))
         yield
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
@@ -165,13 +165,13 @@ def _keep(
 
 
 def _supervised(
-    view: AggregatorView,
+    impairments: Impairments,
     name: str,
     work: Callable[[], Awaitable[None]],
     over: Callable[[], bool] = lambda: False,
 ) -> asyncio.Task[None]:
     """Start a task of the server, which is started again whatever ends it."""
-    supervisor = Supervisor(functools.partial(report_task, view.impairments))
+    supervisor = Supervisor(functools.partial(report_task, impairments))
     supervisor.started()
     return asyncio.create_task(supervisor.run(name, work, over=over), name=name)
 
@@ -219,10 +219,10 @@ async def listening(
             raise _unbound(config, error) from error
         host, port = runner.addresses[0][:2]
         addresses = [each[:2] for each in runner.addresses]
-        tasks = [_supervised(view, "http connections", site.upkeep)]
+        tasks = [_supervised(view.impairments, "http connections", site.upkeep)]
         if (thread := site.health) is not None:
             serve = functools.partial(in_thread, "http-health", thread.serve)
-            tasks.append(_supervised(view, "http health", serve, thread.ended))
+            tasks.append(_supervised(view.impairments, "http health", serve, thread.ended))
         try:
             with _local_token(config, app[GUARD].tokens, addresses):
                 log.info("http listens address=%s port=%d tls=%s", host, port, bool(certificate))

@@ -6,11 +6,12 @@ An action is in force at once. The answer waits until it is in the journal too, 
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from aiohttp import web
 
 from aggregator.access.tokens import AccessScope
+from aggregator.alerting.delivery_view import DeliveryView
 from aggregator.http.alerts import refusals
 from aggregator.http.auth import CALLER, signed
 from aggregator.http.config import CONFIG
@@ -94,7 +95,7 @@ async def silence(request: web.Request) -> web.Response:
             matchers, who=signed(request, asked.who), why=asked.why, starts=starts, ends=ends,
             maintenance=asked.maintenance, now=now, wall=wall,
         )  # fmt: skip
-    return await _silence(request, view, found)
+    return await _silence(request, view.delivery, found, view.wall)
 
 
 async def unsilence(request: web.Request) -> web.Response:
@@ -106,7 +107,7 @@ async def unsilence(request: web.Request) -> web.Response:
         found = await view.pipeline.actions.unsilence(
             key, who=signed(request, asked.who), why=asked.why, now=view.now(), wall=view.wall()
         )
-    return await _silence(request, view, found)
+    return await _silence(request, view.delivery, found, view.wall)
 
 
 async def test(request: web.Request) -> web.Response:
@@ -137,9 +138,11 @@ async def _incident(request: web.Request, view: AggregatorView, found: Incident)
     return await send_json(request, IncidentReply(view.wall(), found, saved))
 
 
-async def _silence(request: web.Request, view: AggregatorView, found: Silence) -> web.Response:
-    saved = await view.delivery.saved(SAVE_SECONDS)
-    return await send_json(request, SilenceReply(view.wall(), found, saved))
+async def _silence(
+    request: web.Request, delivery: DeliveryView, found: Silence, wall: Callable[[], int]
+) -> web.Response:
+    saved = await delivery.saved(SAVE_SECONDS)
+    return await send_json(request, SilenceReply(wall(), found, saved))
 
 
 def _check_length(request: web.Request, seconds: float) -> None:

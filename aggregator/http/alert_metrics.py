@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
-from aggregator.impairments import MOST_PARTS
+from aggregator.alerting.delivery_view import AlertStats
+from aggregator.alerting.pipeline import AlertPipeline
+from aggregator.impairments import MOST_PARTS, Impairments
 from aggregator.view import AggregatorView
+from alerts.incidents.manager import IncidentManager
 from alerts.incidents.quality_ledger import OUTCOMES
-from api.alerts import AlertState, ChannelRow, NotificationState, Severity
+from api.alerts import Alert, AlertState, ChannelRow, NotificationState, Severity
+from telemetry.runtime.isolation import Isolation
 from telemetry.wire.exposition import COUNTER, GAUGE, PREFIX, SUMMARY, Family, Sample, labels
 
 _SHOWN = (AlertState.PENDING, AlertState.FIRING)
@@ -21,28 +25,29 @@ def _family(name: str, text: str, kind: str, samples: Iterable[Sample]) -> Famil
 
 def alert_families(view: AggregatorView) -> list[Family]:
     """Return the metrics of alerts, incidents, channels and the journal."""
+    its, pipeline, now = {"cluster": view.cluster}, view.pipeline, view.wall()
     return [
-        *_alerts(view),
-        *_impairments(view),
-        *_incidents(view),
-        *_quality(view),
-        *_channels(view),
-        *_machinery(view),
+        *_alerts(view.alerts(), pipeline.manager, its),
+        *_impairments(view.impairments, view.pages_aside, its),
+        *_incidents(pipeline.manager, its, now),
+        *_quality(pipeline, its),
+        *_channels(view.delivery.channels(), now),
+        *_machinery(view.delivery.alert_stats(), pipeline),
     ]
 
 
-def _alerts(view: AggregatorView) -> list[Family]:
-    its = {"cluster": view.cluster}
+def _alerts(
+    alerts: Sequence[Alert], manager: IncidentManager, its: Mapping[str, str]
+) -> list[Family]:
     counts = Counter(
         (alert.rule, alert.severity.value, alert.state.value)
-        for alert in view.alerts()
+        for alert in alerts
         if alert.state in _SHOWN
     )
     held = Counter(
         found.state.value
-        for alert in view.alerts()
-        if alert.state is AlertState.FIRING
-        and (found := view.pipeline.manager.status(alert.key)) is not None
+        for alert in alerts
+        if alert.state is AlertState.FIRING and (found := manager.status(alert.key)) is not None
     )
     return [
         _family("alerts", "Alerts by rule, severity and state; only those that exist.", GAUGE,
@@ -54,29 +59,27 @@ def _alerts(view: AggregatorView) -> list[Family]:
     ]  # fmt: skip
 
 
-def _impairments(view: AggregatorView) -> list[Family]:
-    found = view.impairments.current()
-    its = {"cluster": view.cluster}
+def _impairments(
+    impairments: Impairments, aside: Isolation, its: Mapping[str, str]
+) -> list[Family]:
+    found = impairments.current()
     return [
         _family("impaired", "1 for each part of the aggregator that does not work now.", GAUGE,
                 [(labels({**its, "rule": one.rule, "part": one.part}), 1.0) for one in found]),
         _family("impairments_unlisted_total", "Reports of nodes that kilowatch_impaired has no room "
                 f"for: it has {MOST_PARTS} at most.", COUNTER,
-                [(labels(its), float(view.impairments.unlisted))]),
+                [(labels(its), float(impairments.unlisted))]),
         _family("aggregator_page_faults_total", "Times that a page, or a part of a page, push or report, "
-                "could not be made.", COUNTER, [("", float(view.pages_aside.failures))]),
+                "could not be made.", COUNTER, [("", float(aside.failures))]),
     ]  # fmt: skip
 
 
-def _incidents(view: AggregatorView) -> list[Family]:
-    its = {"cluster": view.cluster}
+def _incidents(manager: IncidentManager, its: Mapping[str, str], now: int) -> list[Family]:
     found = Counter(
-        (one.severity.value, one.acknowledged is not None)
-        for one in view.pipeline.manager.incidents()
+        (one.severity.value, one.acknowledged is not None) for one in manager.incidents()
     )
-    now = view.wall()
     silences = Counter(
-        one.maintenance for one in view.pipeline.manager.silences() if one.starts <= now < one.ends
+        one.maintenance for one in manager.silences() if one.starts <= now < one.ends
     )
     return [
         _family("incidents_open", "Open incidents.", GAUGE,
@@ -90,9 +93,7 @@ def _incidents(view: AggregatorView) -> list[Family]:
     ]  # fmt: skip
 
 
-def _quality(view: AggregatorView) -> list[Family]:
-    its = {"cluster": view.cluster}
-    pipeline = view.pipeline
+def _quality(pipeline: AlertPipeline, its: Mapping[str, str]) -> list[Family]:
     known = pipeline.quality.totals
     rules = {
         one.name
@@ -115,9 +116,8 @@ def _quality(view: AggregatorView) -> list[Family]:
     ]  # fmt: skip
 
 
-def _channels(view: AggregatorView) -> list[Family]:
-    channels = view.delivery.channels()
-    wall = view.wall() / 1e9
+def _channels(channels: Sequence[ChannelRow], now: int) -> list[Family]:
+    wall = now / 1e9
 
     def each(value: str) -> list[Sample]:
         return [(_named(one), float(getattr(one, value))) for one in channels]
@@ -145,8 +145,7 @@ def _named(channel: ChannelRow) -> str:
     return labels({"channel": channel.name, "kind": channel.kind})
 
 
-def _machinery(view: AggregatorView) -> list[Family]:
-    stats = view.delivery.alert_stats()
+def _machinery(stats: AlertStats, pipeline: AlertPipeline) -> list[Family]:
     last = stats.heartbeat_at
     return [
         _family("aggregator_journal_commit_seconds", "Time to write the journal of alerts.", SUMMARY,
@@ -157,9 +156,9 @@ def _machinery(view: AggregatorView) -> list[Family]:
         _family("aggregator_journal_ok", "1 while all changes are on disk.", GAUGE,
                 [("", float(stats.journal_ok))]),
         _family("aggregator_alerts_fired_total", "Alerts that began to fire.", COUNTER,
-                [("", float(view.pipeline.fired))]),
+                [("", float(pipeline.fired))]),
         _family("aggregator_events_unplaced_total", "Events of unknown nodes.", COUNTER,
-                [("", float(view.pipeline.engine.events_unplaced))]),
+                [("", float(pipeline.engine.events_unplaced))]),
         _family("heartbeat_last_timestamp_seconds",
                 "When the last ping of the heartbeat was answered.", GAUGE,
                 [] if last is None else [("", last / 1e9)]),

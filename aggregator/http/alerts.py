@@ -10,10 +10,11 @@ from enum import StrEnum
 import msgspec
 from aiohttp import web
 
+from aggregator.alerting.delivery_view import DeliveryView
 from aggregator.http.errors import RequestError, unknown
 from aggregator.http.parameters import between, one_of, query, whole_number
 from aggregator.http.reply import STORE_SECONDS, VIEW, send_json
-from aggregator.view import AggregatorView
+from alerts.incidents.manager import IncidentManager
 from alerts.notice import Delivery
 from api.alerts import (
     Alert,
@@ -78,14 +79,15 @@ async def alerts(request: web.Request) -> web.Response:
         row
         for alert in view.alerts()
         if all(getattr(alert, name) == value for name, value in asked.items())
-        and (row := row_of(view, alert)).notification == (standing or row.notification)
+        and (row := row_of(view.pipeline.manager, alert)).notification
+        == (standing or row.notification)
     ]
     return await send_json(request, AlertsReply(view.wall(), found), values=20 * len(found))
 
 
-def row_of(view: AggregatorView, alert: Alert) -> AlertRow:
+def row_of(manager: IncidentManager, alert: Alert) -> AlertRow:
     """Return an alert with its notification state and its incident."""
-    status = view.pipeline.manager.status(alert.key)
+    status = manager.status(alert.key)
     state = NotificationState.NOTIFIED if status is None else status.state
     incident = None if status is None else status.incident or None
     return AlertRow(**msgspec.structs.asdict(alert), notification=state, incident=incident)
@@ -139,18 +141,18 @@ async def timeline(request: web.Request) -> web.Response:
     with refusals("incident"):
         manager, key = view.pipeline.manager, request.match_info["key"]
         found, events = manager.incident(key), manager.timeline(key)
-    body = await timeline_reply(view, found, events)
+    body = await timeline_reply(view.delivery, found, events, view.wall())
     return await send_json(request, body, values=20 * len(body.deliveries))
 
 
 async def timeline_reply(
-    view: AggregatorView, found: Incident, events: tuple[IncidentEvent, ...]
+    delivery: DeliveryView, found: Incident, events: tuple[IncidentEvent, ...], at: int
 ) -> TimelineReply:
     """Return the timeline of an incident with its deliveries, from the journal."""
     async with asyncio.timeout(STORE_SECONDS):
-        sent = await view.delivery.deliveries(found.began, USUAL, found.key)
+        sent = await delivery.deliveries(found.began, USUAL, found.key)
     return TimelineReply(
-        at=view.wall(), incident=found.key, began=found.began, ended=found.ended,
+        at=at, incident=found.key, began=found.began, ended=found.ended,
         events=events, deliveries=[delivery_row(one) for one in sent],
     )  # fmt: skip
 

@@ -15,6 +15,7 @@ from aggregator.http.reply import VIEW, send_json
 from aggregator.view import AggregatorView
 from api.chain import ChainKind, ChainLoad, ChainPiece, ChainReply
 from api.power import LoadState, RowState
+from power.site.layout import SiteLayout
 from power.snapshot.documents import plain
 from power.snapshot.power_chain import Branch, branch, circuit_pieces, node_state
 from present.circuit.figures import by_urgency
@@ -33,11 +34,13 @@ async def chain_reply(view: AggregatorView, around: str = "") -> ChainReply:
     layout = view.electrical.site.layout
     if around and (layout is None or around not in layout.circuits):
         raise unknown("circuit", around, () if layout is None else layout.circuits)
-    circuits = await circuits_now(view, beside(view, around) if around else None)
+    circuits = await circuits_now(
+        view, beside(view.electrical.site.layout, around) if around else None
+    )
     at = view.electrical.latest_at
     if layout is None or not circuits:
         return ChainReply(cluster=view.cluster, at=at, around=around)
-    status = status_of(view)
+    status = status_of(view.alerts())
     urgent = by_urgency(circuits, lambda name: status.get(name, 0))
     found = branch(urgent, around)
     severity = {name: ("", "ticket", "page")[worst] for name, worst in status.items()}
@@ -49,9 +52,8 @@ async def chain_reply(view: AggregatorView, around: str = "") -> ChainReply:
     )  # fmt: skip
 
 
-def beside(view: AggregatorView, name: str) -> set[str]:
+def beside(layout: SiteLayout | None, name: str) -> set[str]:
     """Return the circuits of a circuit's branch: those below it, the others of their nodes, and all that feed them."""
-    layout = view.electrical.site.layout
     if layout is None:
         return set()
     below = {name, *layout.below(name)}

@@ -13,6 +13,7 @@ from aiohttp import web
 from msgspec.structs import replace
 
 from aggregator.electrical.service import SAVE_SECONDS
+from aggregator.electrical.snapshot_log import SnapshotLog
 from aggregator.http.errors import RequestError, bad, unknown
 from aggregator.http.history import step_of
 from aggregator.http.parameters import between, past_moment, query
@@ -248,12 +249,12 @@ async def history(request: web.Request) -> web.Response:
     if quantity is None:
         raise unknown("quantity", word, QUANTITIES_OF_CIRCUITS, status=400)
     start, end = between(asked.get("from"), asked.get("to"), view.wall(), "-1h")
-    make = circuit_history(view, name, word, start, end, asked.get("step"))
+    make = circuit_history(view.electrical.snapshot_log, name, word, start, end, asked.get("step"))
     return await send(request, lambda: json_bytes(make()), JSON, work=MUCH + 1)
 
 
 def circuit_history(
-    view: AggregatorView, name: str, word: str, start: int, end: int, asked_step: str | None = None
+    log: SnapshotLog, name: str, word: str, start: int, end: int, asked_step: str | None = None
 ) -> Callable[[], CircuitHistoryReply]:
     """Return what reads a quantity of a circuit from the snapshot log; it takes long, and may run in a
     thread. Raises a 400 for a step that is none."""
@@ -261,10 +262,9 @@ def circuit_history(
     step = step_of(asked_step, (end - start) / 1e9, SAVE_SECONDS)
     if step < SAVE_SECONDS:  # most of such buckets would be empty, and look like gaps
         step = 0.0
-    series = view.electrical.snapshot_log.series
 
     def make() -> CircuitHistoryReply:
-        found = series(SnapshotKind.CIRCUIT, name, quantity.name, start, end)
+        found = log.series(SnapshotKind.CIRCUIT, name, quantity.name, start, end)
         at, numbers = _bucketed(*found, round(step * 1e9), quantity)
         return CircuitHistoryReply(
             circuit=name,

@@ -6,7 +6,7 @@ targets of `/sd/dcgm`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from aiohttp import web
 
@@ -20,6 +20,7 @@ from aggregator.view import AggregatorView
 from alerts.xid.catalogue import meaning_of
 from api.fleet import NodeStatus
 from telemetry.catalogue import BY_NAME
+from telemetry.devices import Event
 from telemetry.fleet import Node, StaleRows
 from telemetry.text.decimals import plain
 from telemetry.wire import dcgm
@@ -57,16 +58,16 @@ def families(
         node.inventory,
         column,
         jobs=jobs,
-        xids=_last_xids(view),
+        xids=_last_xids(view.recent_events()),
         wanted=wanted,
         host_label=host_label,
     )
 
 
-def _last_xids(view: AggregatorView) -> dict[str, LastXid]:
-    """Return the newest XID of each GPU of which the events still tell."""
+def _last_xids(events: Iterable[Event]) -> dict[str, LastXid]:
+    """Return the newest XID of each GPU of which events, the newest first, still tell."""
     last: dict[str, LastXid] = {}
-    for event in view.recent_events():  # newest first
+    for event in events:
         xid = event.data.get("xid")
         if event.kind == "xid" and event.gpu not in {None, *last} and isinstance(xid, int):
             last[str(event.gpu)] = LastXid(xid, meaning_of(xid).name or "Unknown Error")

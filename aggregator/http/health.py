@@ -17,10 +17,11 @@ import asyncio
 from aiohttp import web
 
 from aggregator.http.reply import JSON, VIEW, json_bytes
-from aggregator.impairments import MOST_PARTS
+from aggregator.impairments import MOST_PARTS, Impairments
 from aggregator.register.node_status import NodeCounts, age_of, count_nodes
 from aggregator.view import AggregatorView
 from api.fleet import HealthReply, HealthStatus, ImpairmentRow
+from api.stats import Stats
 from telemetry.fleet import Fleet
 from telemetry.runtime.release import release
 
@@ -96,16 +97,16 @@ class Liveness:
 LIVENESS = web.AppKey("liveness", Liveness)
 
 
-def unready(view: AggregatorView, nodes: NodeCounts) -> list[str]:
+def unready(stats: Stats, impairments: Impairments, nodes: NodeCounts) -> list[str]:
     """Return the reasons why the aggregator is not ready."""
     found: list[str] = []
-    if not view.stats.bus_connected:
+    if not stats.bus_connected:
         found.append("The bus is not connected.")
-    if not view.stats.store_ok:
+    if not stats.store_ok:
         found.append("The store fails.")
     found += [
         f"{one.rule}: {one.reason}"
-        for one in view.impairments.current()
+        for one in impairments.current()
         if one.whole and one.rule not in _FOUND_ANYWAY
     ]
     if nodes.expected and nodes.expected == len(nodes.stale):
@@ -126,7 +127,7 @@ def health_of(view: AggregatorView, liveness: Liveness, path: str) -> tuple[int,
     liveness.check()
     reasons, nodes, now = liveness.faults(), liveness.nodes(), view.now()
     if path == "/readyz":
-        reasons += unready(view, nodes)
+        reasons += unready(view.stats, view.impairments, nodes)
     impairments = [
         ImpairmentRow(one.rule, one.part, one.reason, one.since_ns, one.whole)
         for one in view.impairments.current()

@@ -6,7 +6,7 @@ job, user or account: whether there is an answer would tell what the answer hide
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 import msgspec
 from aiohttp import web
@@ -17,8 +17,8 @@ from aggregator.http.errors import RequestError, bad, unknown
 from aggregator.http.parameters import between, query, whole_number
 from aggregator.http.present_jobs import PresentJobs
 from aggregator.http.reply import VIEW, send_json
-from aggregator.jobs.stored import JobQuery, key_of
-from aggregator.view import AggregatorView, parts_of
+from aggregator.jobs.stored import FoundJobs, JobQuery, key_of
+from aggregator.view import parts_of
 from api.jobs import JobReply, JobsReply, NodeJobsReply
 from telemetry.wire.jobs import JobKey
 
@@ -31,6 +31,9 @@ _PERSONAL = ("job", "user", "account")
 """Parameters that ask about somebody."""
 RUN = ("scheduler", "node", "restart")
 """Parameters that choose among jobs of one id."""
+
+JobFinder = Callable[[JobQuery], Awaitable[FoundJobs]]
+"""Returns the jobs of memory and store that a query wants."""
 
 
 async def jobs(request: web.Request) -> web.Response:
@@ -120,9 +123,9 @@ async def job_reply(request: web.Request, asked: Mapping[str, str]) -> JobReply:
     )
 
 
-async def job_key(view: AggregatorView, name: str, at: int) -> JobKey | None:
+async def job_key(find: JobFinder, name: str, at: int) -> JobKey | None:
     """Return the job of an id that ran at a time, ns since 1970, else the newest; None where none is known."""
-    rows = (await view.find_jobs(JobQuery(id=name, limit=MOST))).rows
+    rows = (await find(JobQuery(id=name, limit=MOST))).rows
     then = [row for row in rows if row.begin <= at <= (row.end or at)]
     return next((key_of(row) for row in then or rows), None)
 

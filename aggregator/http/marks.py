@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from aggregator.view import AggregatorView
 from api.alerts import Alert, AlertState, Severity, Subject
 
 
-def status_of(view: AggregatorView) -> dict[str, int]:
+def status_of(alerts: Iterable[Alert]) -> dict[str, int]:
     """Return how bad the worst alert of each circuit is: 2 a page, 1 a ticket."""
     found: dict[str, int] = {}
     bad_of = {Severity.PAGE: 2, Severity.TICKET: 1}
-    for alert in view.alerts():
+    for alert in alerts:
         if alert.subject is Subject.CIRCUIT and alert.state is AlertState.FIRING:
             found[alert.name] = max(found.get(alert.name, 0), bad_of.get(alert.severity, 0))
     return found

@@ -25,7 +25,9 @@ from aggregator.http.reply import VIEW, send
 from aggregator.http.rule_input_metrics import RULE_INPUTS
 from aggregator.http.stream_hub import HUB, Hub
 from aggregator.http.summary import Summarizer
+from aggregator.store.executor import StoreExecutor
 from aggregator.view import AggregatorView, parts_of
+from api.alerts import Alert
 from api.fleet import FleetSummary
 from api.stats import LAG_BOUNDS, LagHistogram, Stats, Timing
 from telemetry.errors import StoreError
@@ -121,10 +123,10 @@ def _family(name: str, text: str, kind: str, samples: Iterable[Sample]) -> Famil
     return Family(PREFIX + name, text, kind, list(samples))
 
 
-def cluster_families(summary: FleetSummary, view: AggregatorView) -> list[Family]:
+def cluster_families(summary: FleetSummary, cluster: str, alerts: Iterable[Alert]) -> list[Family]:
     """Return the roll-ups of the fleet. There is no sum of energy: it would fall whenever a GPU
     leaves, and Prometheus would take that for a reset; `sum(rate(...))` over the GPUs is right."""
-    its = {"cluster": view.cluster}
+    its = {"cluster": cluster}
     here = labels(its)
 
     def one(name: str, text: str, value: float | None) -> Family:
@@ -163,17 +165,17 @@ def cluster_families(summary: FleetSummary, view: AggregatorView) -> list[Family
             summary.utilization_mean_ratio),
         one("gpu_memory_used_bytes", "GPU memory in use.", summary.memory_used_bytes),
         one("gpu_memory_total_bytes", "Total GPU memory.", summary.memory_total_bytes),
-        _family("cluster_alerts", "Alerts by state and severity.", GAUGE, _alerts(view, its)),
+        _family("cluster_alerts", "Alerts by state and severity.", GAUGE, _alerts(alerts, its)),
     ]  # fmt: skip
 
 
-def _alerts(view: AggregatorView, its: Mapping[str, str]) -> list[Sample]:
+def _alerts(alerts: Iterable[Alert], its: Mapping[str, str]) -> list[Sample]:
     counts = {
         (state, severity): 0
         for state in ("pending", "firing")
         for severity in ("page", "ticket", "info")
     }
-    for alert in view.alerts():
+    for alert in alerts:
         key = (alert.state.value, alert.severity.value)
         if key in counts:
             counts[key] += 1
@@ -261,11 +263,11 @@ def _by(label: str, counts: Mapping[str, int]) -> list[Sample]:
     return [(labels({label: word}), float(count)) for word, count in sorted(counts.items())]
 
 
-async def store_sizes(view: AggregatorView) -> dict[str, int]:
+async def store_sizes(store: StoreExecutor) -> dict[str, int]:
     """Return the store's bytes by part; nothing when it is too busy, or fails."""
     try:
         async with asyncio.timeout(SIZE_SECONDS):
-            return await view.store.size()
+            return await store.size()
     except (TimeoutError, StoreError):
         return {}
 
@@ -279,7 +281,7 @@ def own_makers(
 ) -> Makers:
     """Return the parts about the cluster and the aggregator, of page and push."""
     return {
-        "cluster": lambda: cluster_families(summarizer.summary(view.fleet, view.now()), view),
+        "cluster": lambda: cluster_families(summarizer.summary(view.fleet, view.now()), view.cluster, view.alerts()),
         "aggregator": lambda: self_families(view.stats, sizes, (view.wall() - view.started_at) / 1e9),
         "load": lambda: load_families(view.shedding),
         "alerts": lambda: alert_families(view),
@@ -297,7 +299,7 @@ async def metrics(request: web.Request) -> web.Response:
     """Answer with the metrics of the cluster and of the aggregator itself."""
     query(request)
     app, view = request.app, request.app[VIEW]
-    sizes, store, parts = await store_sizes(view), view.store.status(), parts_of(view, "page")
+    sizes, store, parts = await store_sizes(view.store), view.store.status(), parts_of(view, "page")
     families = families_of({
         **own_makers(view, app[SUMMARIZER], sizes, parts),
         "stream": lambda: stream_families(app[HUB]),

@@ -24,10 +24,9 @@ from aggregator.http.parameters import between, duration, one_of, past_moment, q
 from aggregator.http.reply import JSON, VIEW, json_bytes, send
 from aggregator.http.stream_hub import HUB
 from aggregator.store.protocol import FleetPast, PastInstants, StoredDevice
-from aggregator.view import AggregatorView
 from api.columns import ColumnRows, FrameReply, FramesReply, Gaps, PackedFrame, PackedFramesReply
 from telemetry.catalogue import BY_NAME
-from telemetry.fleet import STALE_INTERVALS, Floats, gaps_of
+from telemetry.fleet import STALE_INTERVALS, Fleet, Floats, gaps_of
 from telemetry.gap import GAP, Gap
 from telemetry.metric import Lane, Table
 
@@ -134,7 +133,7 @@ async def read(request: web.Request, choice: ColumnChoice, when: PastInstants) -
     if cells > MOST_CELLS:
         raise bad("columns", f"{cells:,} readings are more than {MOST_CELLS:,}",
                   "Request fewer columns, nodes or frames.")  # fmt: skip
-    today = _today(view, layout, choice)
+    today = _today(view.fleet, layout, choice, view.now())
     reach = {lane: _reach(today, lane) for lane in Lane}
     then = view.register.names_then(when.first, view.fleet)
     names = None if choice.nodes is None else [then.get(name, name) for name in choice.nodes]
@@ -163,15 +162,15 @@ def _rename(found: FleetPast, present: Mapping[str, str]) -> None:
     found.later = {named(*each) for each in found.later}
 
 
-def _today(view: AggregatorView, layout: ColumnLayout, choice: ColumnChoice) -> _Today:
-    fleet, table = view.fleet, choice.table
+def _today(fleet: Fleet, layout: ColumnLayout, choice: ColumnChoice, now: float) -> _Today:
+    table = choice.table
     ages = {
         matrix.block.lane: matrix.max_age[layout.index].copy()
         for matrix in fleet.matrices
         if matrix.block.table is table
     }
     permanent = {}
-    for name, values in by_columns.read(fleet, layout, choice.columns, view.now()).columns.items():
+    for name, values in by_columns.read(fleet, layout, choice.columns, now).columns.items():
         reasons = gaps_of(values)
         permanent[name] = np.where(np.isin(reasons, _PERMANENT), reasons, 255).astype(np.uint8)
     return _Today(choice, layout, keys_of(layout.rows, table), ages, permanent)

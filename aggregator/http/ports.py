@@ -25,7 +25,7 @@ from api.ports import (
 )
 from present.port import state_text
 from telemetry.devices import Port
-from telemetry.fleet import Node
+from telemetry.fleet import Fleet, Node
 from telemetry.gap import reason_of
 from telemetry.metric import Table
 
@@ -126,9 +126,9 @@ def _groups(lines: list[PortLine]) -> list[PortGroup]:
     )
 
 
-def find_port(view: AggregatorView, identity: str) -> tuple[Node, int] | None:
+def find_port(fleet: Fleet, identity: str) -> tuple[Node, int] | None:
     """Return the node of a port and its place in the inventory; None where there is none."""
-    for node in view.fleet.nodes.values():
+    for node in fleet.nodes.values():
         for place, port in enumerate(node.inventory.ports):
             if port.id == identity:
                 return node, place

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -41,9 +42,8 @@ class RuleInputMetrics:
         self._last: dict[str, OrderedDict[_Key, float]] = {}
         self._newest: Event | None = None
 
-    def update(self, view: AggregatorView) -> None:
-        """Add the events since the last update."""
-        recent = view.recent_events()
+    def update(self, recent: Sequence[Event]) -> None:
+        """Add the events since the last update. `recent`: the newest events, the newest first."""
         newest, before = self._newest, len(recent)
         if not recent or recent[0] is newest:
             return
@@ -103,7 +103,7 @@ def rule_input_families(
     view: AggregatorView, inputs: RuleInputMetrics, nodes: list[Node], scope: bool
 ) -> list[Family]:
     """Return the inputs of rules of some nodes beside their readings."""
-    inputs.update(view)
+    inputs.update(view.recent_events())
     now, wall = view.now(), view.wall()
     gaps = gaps_of(view.fleet.column(ALWAYS_READ, now))
     heard = [node for node in nodes if node.sampled_at and not math.isinf(node.seen)]

@@ -30,6 +30,7 @@ from api.use import BY, UseReply, UseRow
 from power.report.months import month_at, month_named
 from power.site.config import SiteConfig
 from telemetry.errors import ConfigError
+from telemetry.fleet import Fleet
 
 MOST_JOBS = 100_000
 """Jobs of a month above which the answer is an error: a sum over a part of them would look whole."""
@@ -81,7 +82,7 @@ async def use_reply(view: AggregatorView, asked: Mapping[str, str]) -> UseReply:
         g_per_kwh=place.g_per_kwh,
         rows=[
             with_co2(row, place)
-            for row in await asyncio.to_thread(use_rows, parts, by, _memory(view))
+            for row in await asyncio.to_thread(use_rows, parts, by, _memory(view.fleet))
         ],
         unheld=_unheld(free.reported, place),
         unreported=_unheld(free.unreported, place),
@@ -107,11 +108,11 @@ def _part(
     return JobPart(row, share, split=True, time_share=share)
 
 
-def _memory(view: AggregatorView) -> dict[str, int]:
+def _memory(fleet: Fleet) -> dict[str, int]:
     """Return the bytes of memory of a GPU by node, of nodes whose GPUs have the same."""
     sizes = {
         name: {gpu.memory_bytes for gpu in node.inventory.gpus}
-        for name, node in view.fleet.nodes.items()
+        for name, node in fleet.nodes.items()
     }
     return {name: size for name, its in sizes.items() if len(its) == 1 and (size := next(iter(its)))}  # fmt: skip
 

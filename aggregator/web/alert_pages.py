@@ -6,12 +6,12 @@ import asyncio
 
 from aiohttp import web
 
+from aggregator.alerting.delivery_view import DeliveryView
 from aggregator.http.alerts import MOST, USUAL, check_choices, fits, row_of, timeline_reply
 from aggregator.http.errors import RequestError, unknown
-from aggregator.http.jobs import job_key
+from aggregator.http.jobs import JobFinder, job_key
 from aggregator.http.parameters import query
 from aggregator.http.reply import STORE_SECONDS, VIEW
-from aggregator.view import AggregatorView
 from aggregator.web.alert_list import (
     VIEWS,
     alert_rows_body,
@@ -56,22 +56,22 @@ async def alerts(request: web.Request) -> PageContent:
         reply = shown_to(request, SilencesReply(at=now, silences=list(manager.silences())))
         body = silences_body(reply.silences, now)
     elif which == "alerts":
-        rows = [row_of(view, one) for one in view.alerts() if one.state is not AlertState.RESOLVED
+        rows = [row_of(manager, one) for one in view.alerts() if one.state is not AlertState.RESOLVED
                 and all(str(getattr(one, name)) == value for name, value in wanted.items())]  # fmt: skip
         body = alert_rows_body(shown_to(request, AlertsReply(now, rows[:USUAL])).alerts, now)
     else:
         past = which == "past"
-        ever = await _past(view) if past else list(manager.incidents())
+        ever = await _past(view.delivery, view.wall()) if past else list(manager.incidents())
         found = view.pipeline.quality.marked([one for one in ever if fits(one, wanted)][:USUAL])
         shown = shown_to(request, IncidentsReply(now, list(found)))
         body = incidents_body(shown.incidents, now, past=past, filtered=bool(wanted))
     return PageContent("Alerts", alerts_page(asked, counts, body), live=which != "past")
 
 
-async def _past(view: AggregatorView) -> list[Incident]:
+async def _past(delivery: DeliveryView, now: int) -> list[Incident]:
     """Return the incidents of the last 30 days, newest first."""
     async with asyncio.timeout(STORE_SECONDS):
-        return await view.delivery.history(view.wall() - PAST_NS, MOST)
+        return await delivery.history(now - PAST_NS, MOST)
 
 
 async def incident(request: web.Request) -> PageContent:
@@ -83,13 +83,15 @@ async def incident(request: web.Request) -> PageContent:
         found = manager.incident(key)
         events = manager.timeline(key)
     except IncidentError as error:
-        past = next((one for one in await _past(view) if one.key == key), None)
+        past = next(
+            (one for one in await _past(view.delivery, view.wall()) if one.key == key), None
+        )
         if past is None:
             raise RequestError(
                 404, "incident", str(error).rstrip("."), "Those of 30 days are under Alerts."
             ) from error
         found, events = past, ()
-    timeline = await timeline_reply(view, found, events)
+    timeline = await timeline_reply(view.delivery, found, events, view.wall())
     async with asyncio.timeout(STORE_SECONDS):
         open_now = found.ended is None
         evidence = await view.delivery.evidence(found.key, found if open_now else None)
@@ -97,7 +99,7 @@ async def incident(request: web.Request) -> PageContent:
     shown = shown_to(request, IncidentReply(view.wall(), found)).incident
     if evidence is not None:
         evidence = shown_to(request, evidence)
-    jobs = await _job_links(view, shown, evidence)
+    jobs = await _job_links(view.find_jobs, shown, evidence)
     circuit = await _circuit_of(request, shown) if open_now else None
     body = incident_body(shown, shown_to(request, timeline), evidence, view.wall(), jobs, circuit)
     return PageContent(shown.title or shown.key, body, live=open_now, titled=False)
@@ -112,11 +114,11 @@ async def _circuit_of(request: web.Request, incident: Incident) -> CircuitState 
 
 
 async def _job_links(
-    view: AggregatorView, incident: Incident, evidence: EvidenceReply | None
+    find: JobFinder, incident: Incident, evidence: EvidenceReply | None
 ) -> dict[str, str]:
     """Return links to the pages of the jobs that an incident names, as far as there are any."""
     names = sorted(jobs_named(incident, evidence))[:MOST_JOBS]
-    keys = await asyncio.gather(*(job_key(view, name, incident.began) for name in names))
+    keys = await asyncio.gather(*(job_key(find, name, incident.began) for name in names))
     return {
         name: job_link(name, key, run=True)
         for name, key in zip(names, keys, strict=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +20,7 @@ from aggregator.http.nodes import describe, device, gpu_reply, node_reply
 from aggregator.http.parameters import one_of, query, whole_number
 from aggregator.http.reply import VIEW
 from aggregator.register.node_register import drift
-from aggregator.view import AggregatorView, parts_of
+from aggregator.view import parts_of
 from aggregator.web.chart_time import chart_span, time_tabs
 from aggregator.web.circuit_list import ALERT_TONES, nearest_table
 from aggregator.web.content import PageContent, shown_to
@@ -48,6 +48,7 @@ from aggregator.web.node_list import (
 from aggregator.web.node_page import NodeParts, node_body, odd_one
 from aggregator.web.past_readings import FROM_DATA, SHARED_PAST, power_of_gpus, readings_of
 from aggregator.web.port_pages import ports_of_node
+from alerts.incidents.manager import IncidentManager
 from alerts.message.commands import recover_of
 from api.alerts import Alert, AlertState, Severity
 from api.device import GpuReply
@@ -60,6 +61,7 @@ from present.device.reading import metric_text
 from present.fleet.device_headline import OpenAlert, gpu_headline, node_headline
 from telemetry.catalogue import BY_NAME
 from telemetry.devices import Gpu
+from telemetry.fleet import Fleet
 from telemetry.metric import Table, Unit
 from telemetry.runtime.release import release
 
@@ -83,18 +85,20 @@ async def nodes(request: web.Request) -> PageContent:
     now, parts, every = view.now(), parts_of(view, "web"), list(view.fleet.nodes.values())
     lines = parts.each("node", view.fleet.nodes, lambda place: describe(every[place], now))
     shown = shown_to(request, NodesReply(view.wall(), lines)).nodes
-    found = list(_lines(view, shown, now))
+    found = list(_lines(view.fleet, view.alerts(), shown, now))
     body = await asyncio.to_thread(nodes_body, found, asked, page, parts)
     return PageContent("Nodes", body, live=True)
 
 
-def _lines(view: AggregatorView, shown: Sequence[NodeReply], now: float) -> Iterator[NodeLine]:
-    power = view.fleet.column("gpu_power_watts", now)
-    heat = view.fleet.column("gpu_temperature_celsius", now)
-    nodes = [view.fleet.nodes[line.node] for line in shown]
+def _lines(
+    fleet: Fleet, alerts: Iterable[Alert], shown: Sequence[NodeReply], now: float
+) -> Iterator[NodeLine]:
+    power = fleet.column("gpu_power_watts", now)
+    heat = fleet.column("gpu_temperature_celsius", now)
+    nodes = [fleet.nodes[line.node] for line in shown]
     rows = [node.rows[Table.GPU] for node in nodes]
     sums, most = _of_each(np.add, power, rows), _of_each(np.fmax, heat, rows)
-    firing = [alert for alert in view.alerts() if alert.state is AlertState.FIRING]
+    firing = [alert for alert in alerts if alert.state is AlertState.FIRING]
     pages, tickets = (
         Counter(alert.node for alert in firing if alert.severity is severity)
         for severity in (Severity.PAGE, Severity.TICKET)
@@ -137,10 +141,10 @@ async def node(request: web.Request) -> PageContent:
         ("node", name, start, end),
         lambda: _node_charts(stored_past(view), name, [each.uuid for each in gpus], start, end),
     )
-    status = status_of(view)
+    status = status_of(view.alerts())
     circuits = await _circuits_of(request, name, status)
     tones = {each.id: ALERT_TONES[status.get(each.id, 0)] for each in circuits}
-    title = node_headline(reply, open_alerts(view, reply.alerts), circuits, tones)
+    title = node_headline(reply, open_alerts(view.pipeline.manager, reply.alerts), circuits, tones)
     odd, beside = odd_one(reply.gpus, reply.alerts), ""
     if odd is not None and len(gpus) > 1:
         peers = [each for each in reply.gpus if each is not odd]
@@ -150,7 +154,7 @@ async def node(request: web.Request) -> PageContent:
         beside = section(words, f"{PEERS_IN_GREY if charts else ''}{charts}", "odd")
     listed = view.jobs.lists.get(name)
     parts = NodeParts(
-        alerts=alert_table(view, reply.alerts, reply.at),
+        alerts=alert_table(view.pipeline.manager, reply.alerts, reply.at),
         holders=holders_section(view, name, gpus, private=private),
         feeds=nearest_table(circuits, status),
         ports=ports_of_node(reply.ports, gpus, reply.alerts),
@@ -176,9 +180,9 @@ async def _circuits_of(
     return [await circuit_with_facts(request, one.id) or one for one in urgent[:1]] + urgent[1:]
 
 
-def open_alerts(view: AggregatorView, alerts: Sequence[Alert]) -> list[OpenAlert]:
+def open_alerts(manager: IncidentManager, alerts: Sequence[Alert]) -> list[OpenAlert]:
     """Return alerts with the incidents that they belong to, and the command that helps."""
-    return [OpenAlert(one, row_of(view, one).incident or "", recover_of(one)) for one in alerts]
+    return [OpenAlert(one, row_of(manager, one).incident or "", recover_of(one)) for one in alerts]
 
 
 async def _node_charts(
@@ -202,7 +206,7 @@ async def gpu(request: web.Request) -> PageContent:
     reply = shown_to(request, await gpu_reply(request, {}))
     one, home = reply.gpu, reply.node.node
     start, end = chart_span(asked, view.wall())
-    peers, own = _peers(view, one), GpuReply(one, reply.readings, reply.gaps)
+    peers, own = _peers(view.fleet, view.now(), one), GpuReply(one, reply.readings, reply.gaps)
     past = await _past(request, one.uuid, peers, _CHARTS, asked)
     heat = beside_chart(HEAT, past[HEAT], own, peers, start, end, small=False)
     grey = PEERS_IN_GREY if peers else ""
@@ -212,13 +216,13 @@ async def gpu(request: web.Request) -> PageContent:
         ("held", one.uuid, start, end), lambda: held_clocks(stored_past(view), one.uuid, start, end)
     )
     parts = GpuParts(
-        alerts=alert_table(view, reply.alerts, reply.at),
+        alerts=alert_table(view.pipeline.manager, reply.alerts, reply.at),
         holders=holders_section(view, home, [one], private=request[CALLER].sees_private),
         past=time_tabs(("gpus", one.uuid), "past", asked, start, end) + heat,
         multiples=small and grey + small,
         held=held,
     )
-    title = gpu_headline(reply, open_alerts(view, reply.alerts), peers)
+    title = gpu_headline(reply, open_alerts(view.pipeline.manager, reply.alerts), peers)
     body = gpu_body(reply, title, peers, parts)
     return PageContent(gpu_name(home, one.index), body, live="to" not in asked)
 
@@ -240,9 +244,8 @@ async def _past(
     return found
 
 
-def _peers(view: AggregatorView, gpu: Gpu) -> list[GpuReply]:
+def _peers(fleet: Fleet, now: float, gpu: Gpu) -> list[GpuReply]:
     """Return the other GPUs of a GPU's node, with what they read now."""
-    fleet, now = view.fleet, view.now()
     entry = fleet.gpus[fleet.by_uuid[gpu.uuid]] if gpu.uuid in fleet.by_uuid else None
     if entry is None:
         return []

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from aggregator.http.alerts import row_of
-from aggregator.view import AggregatorView
 from aggregator.web.markup import link, moment, table, text
+from alerts.incidents.manager import IncidentManager
 from api.alerts import Alert, AlertState
 from present.device.reading import metric_text, plain, reading_text
 from telemetry.catalogue import BY_NAME
@@ -31,11 +31,11 @@ def readings_table(readings: Mapping[str, float], gaps: Mapping[str, str]) -> st
     return table(counted(len(rows), "reading"), ("metric", "now"), rows, (1,))
 
 
-def alert_table(view: AggregatorView, alerts: Sequence[Alert], now: int) -> str:
+def alert_table(manager: IncidentManager, alerts: Sequence[Alert], now: int) -> str:
     """Return the alerts of a device that fire or are pending, with links to their incidents."""
 
     def summary(one: Alert) -> str:
-        key = row_of(view, one).incident
+        key = row_of(manager, one).incident
         return text(one.summary) if key is None else link(one.summary or one.rule, "incidents", key)
 
     rows = [

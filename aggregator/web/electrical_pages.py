@@ -51,7 +51,7 @@ async def circuits(request: web.Request) -> PageContent:
     page = whole_number(asked, "page", 1, 100_000)
     found = shown_to(request, CircuitsReply(at=view.wall(), circuits=await circuits_now(view)))
     power = shown_to(request, power_reply(view))
-    status, wanted = status_of(view), asked.get("q", "")
+    status, wanted = status_of(view.alerts()), asked.get("q", "")
     parts = parts_of(view, "web")
     body = await asyncio.to_thread(
         circuits_body, found.circuits, status, power, wanted, parts, page
@@ -73,8 +73,8 @@ async def circuit(request: web.Request) -> PageContent:
     fed = [row.id for row in reply.supplies]
     caps = await _caps(view, name, fed, asked)
     jobs = circuit_jobs(view, fed, private=request[CALLER].sees_private)
-    status = status_of(view)
-    around = await circuits_now(view, beside(view, name))
+    status = status_of(view.alerts())
+    around = await circuits_now(view, beside(view.electrical.site.layout, name))
     shown = shown_to(request, CircuitsReply(at=view.wall(), circuits=around)).circuits
     chain = await chain_part(view, shown, status, around=name)
     return PageContent(
@@ -96,7 +96,7 @@ async def _chart(request: web.Request, circuit: CircuitState, asked: dict[str, s
     view, rated = request.app[VIEW], circuit.rated_amps
     start, end = chart_span(asked, view.wall())
     word = "watts" if rated is None else "sustained_ratio"
-    history = circuit_history(view, circuit.id, word, start, end)
+    history = circuit_history(view.electrical.snapshot_log, circuit.id, word, start, end)
     found: CircuitHistoryReply = await request.app[SHARED_PAST].read(
         ("circuit", circuit.id, word, start, end), lambda: asyncio.to_thread(history)
     )
@@ -176,7 +176,7 @@ def _days(ledger: Mapping[str, Day], bill: MonthBill, today: str) -> list[DayEne
 async def _users(request: web.Request, month: str) -> str:
     """Return who used the GPUs of a month; nothing where no node says who holds them."""
     view = request.app[VIEW]
-    if not jobs_on(view):
+    if not jobs_on(view.jobs):
         return ""
     if not request[CALLER].sees_private:
         return WITHHELD

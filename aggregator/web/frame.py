@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from http import HTTPStatus
 from pathlib import Path
 
@@ -18,7 +18,6 @@ from aiohttp import hdrs, web
 from aggregator.http.auth import CALLER, GUARD, READING, AccessRule
 from aggregator.http.errors import Handler, RequestError, printable
 from aggregator.http.reply import VIEW, accepts_gzip, gzipped
-from aggregator.view import AggregatorView
 from aggregator.web import (
     alert_pages,
     design_page,
@@ -39,7 +38,7 @@ from aggregator.web.live_pages import EVENTS, ID, LivePages, Page
 from aggregator.web.made_once import MadeOnce
 from aggregator.web.markup import clock_time, path, text
 from aggregator.web.past_readings import MOST_PASTS, PAST_SECONDS, SHARED_PAST
-from api.alerts import Severity
+from api.alerts import Incident, Severity
 
 PAGES: dict[str, Page] = {
     "/": overview_page.overview,
@@ -219,14 +218,13 @@ def _reply(
 
 def _menu(request: web.Request, status: int) -> Mapping[str, str]:
     """Return the links of the menu; who may see nothing does not learn whether there are jobs."""
-    if status != HTTPStatus.UNAUTHORIZED and jobs_on(request.app[VIEW]):
+    if status != HTTPStatus.UNAUTHORIZED and jobs_on(request.app[VIEW].jobs):
         return MENU
     return {way: words for way, words in MENU.items() if way != "jobs"}
 
 
-def _open(view: AggregatorView) -> str:
-    """Return how many incidents are open, for the menu."""
-    found = view.pipeline.manager.incidents()
+def _open(found: Sequence[Incident]) -> str:
+    """Return how many incidents are open, for the menu. `found`: those, the worst first."""
     if not found:
         return ""
     worst = " page" if found[0].severity is Severity.PAGE else ""
@@ -245,7 +243,11 @@ def _html(request: web.Request, content: PageContent, status: int = 200) -> tupl
     scripts = "".join(f'<script type="module" src="static/{name}?{files[name][2]}"></script>' for name in SCRIPTS)  # fmt: skip
     scripts = f'<script src="static/{THEME}?{files[THEME][2]}"></script>{scripts}'
     icon = f'<link rel="icon" href="static/{ICON}?{files[ICON][2]}">'
-    numbers = {} if status == HTTPStatus.UNAUTHORIZED else {"alerts": _open(request.app[VIEW])}
+    numbers = (
+        {}
+        if status == HTTPStatus.UNAUTHORIZED
+        else {"alerts": _open(request.app[VIEW].pipeline.manager.incidents())}
+    )
     menu = "".join(
         f'<li><a href="{path(way) or "./"}"{" aria-current=page" if way == first else ""}>{words}{numbers.get(way, "")}</a></li>'
         for way, words in _menu(request, status).items()

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 
 from aggregator.register.node_status import status_of
-from aggregator.view import AggregatorView
+from aggregator.view import AggregatorView, HoldersView
 from aggregator.web.bars import part_bar
 from aggregator.web.job_words import UNKNOWN, job_link
 from aggregator.web.markup import link, moment, path, section, table, text, unseen
@@ -16,6 +16,7 @@ from present.device.gpu import gpu_name
 from present.device.use import HEADS, UseLine, job_words, lacking_lines, lists_processes, use_lines
 from present.units import watts
 from telemetry.devices import Gpu
+from telemetry.fleet import Fleet
 from telemetry.text import counted
 from telemetry.wire.jobs import Allocation, AllocationKind, Job, JobKey, NodeJobs, holders_of
 
@@ -27,9 +28,9 @@ MOST_USERS = 8
 """Users of the cluster that are listed."""
 
 
-def jobs_on(view: AggregatorView) -> bool:
+def jobs_on(jobs: HoldersView) -> bool:
     """Return whether any node says who holds its GPUs, or one did lately."""
-    return any(True for _ in view.jobs.ids()) or any(map(_speaks, view.jobs.lists.values()))
+    return any(True for _ in jobs.ids()) or any(map(_speaks, jobs.lists.values()))
 
 
 def _speaks(message: NodeJobs) -> bool:
@@ -37,12 +38,12 @@ def _speaks(message: NodeJobs) -> bool:
     return bool(message.sources or message.allocations or message.processes)
 
 
-def power_now(view: AggregatorView, gpus: Iterable[str]) -> dict[str, float | None]:
+def power_now(fleet: Fleet, now: float, gpus: Iterable[str]) -> dict[str, float | None]:
     """Return the power of GPUs in W by UUID; None where it is not known."""
-    column = view.fleet.column("gpu_power_watts", view.now())
+    column = fleet.column("gpu_power_watts", now)
     found: dict[str, float | None] = {}
     for uuid in gpus:
-        row = view.fleet.by_uuid.get(uuid)
+        row = fleet.by_uuid.get(uuid)
         value = math.nan if row is None else float(column[row])
         found[uuid] = None if math.isnan(value) else value
     return found
@@ -119,7 +120,7 @@ def circuit_jobs(view: AggregatorView, nodes: Sequence[str], *, private: bool) -
         for one in _holding(message):
             gpus.setdefault(one.job, {})[one.gpu] = name
             holders.setdefault(one.gpu, set()).add(one.job)
-    power = power_now(view, holders)
+    power = power_now(view.fleet, view.now(), holders)
     totals = {key: sum(power[uuid] or 0.0 for uuid in its) for key, its in gpus.items()}
     shown = [
         (
@@ -155,7 +156,7 @@ def users_section(view: AggregatorView, *, private: bool) -> str:
         for one in _holding(message):
             held.setdefault(users.get(one.job) or "", set()).add(one.gpu)
     taken = set().union(*held.values())
-    power = power_now(view, taken)
+    power = power_now(view.fleet, view.now(), taken)
     total = sum(
         len(node.inventory.gpus) for name, node in view.fleet.nodes.items() if name in listed
     )

@@ -34,6 +34,7 @@ from present.device.gpu import CLOCK_LIMITS, gpu_name
 from present.device.reading import plain
 from present.fleet.job_headline import JobGpu, job_headline
 from telemetry.devices import Event
+from telemetry.fleet import Fleet
 from telemetry.text import rfc3339
 
 MOST_CHARTED = 32
@@ -68,34 +69,33 @@ async def job(request: web.Request) -> PageContent:
     reply = await job_reply(request, asked)
     row = reply.job
     held = {each.gpu for each in reply.allocations if each.end is None}
-    names = _names(view, {each.gpu for each in reply.allocations})
+    names = _names(view.fleet, {each.gpu for each in reply.allocations})
 
     def name(uuid: str) -> str:
         return names.get(uuid) or f"<code>{text(uuid)}</code>"
 
-    gpus = _held_now(view, held)
+    gpus = _held_now(view.fleet, view.now(), held)
     charts, strips = await _past(request, reply, asked)
     parts = JobParts(charts, await _faults(view, reply, name), strips, _wrong(reply, gpus))
     title = job_headline(reply, list(gpus.values()))
-    body = job_body(reply, title, parts, name, power_now(view, held))
+    body = job_body(reply, title, parts, name, power_now(view.fleet, view.now(), held))
     live = row.end is None and "to" not in asked
     return PageContent(f"Job {row.id} {row.job_name}".rstrip(), body, live=live)
 
 
-def _names(view: AggregatorView, gpus: set[str]) -> Mapping[str, str]:
+def _names(fleet: Fleet, gpus: set[str]) -> Mapping[str, str]:
     """Return links to the pages of those GPUs that the fleet still has."""
     found = {}
-    for uuid in gpus & view.fleet.by_uuid.keys():
-        entry = view.fleet.gpus[view.fleet.by_uuid[uuid]]
+    for uuid in gpus & fleet.by_uuid.keys():
+        entry = fleet.gpus[fleet.by_uuid[uuid]]
         if entry is not None:
             found[uuid] = link(gpu_name("", entry[1].index), "gpus", uuid)
     return found
 
 
-def _held_now(view: AggregatorView, gpus: set[str]) -> Mapping[str, JobGpu]:
+def _held_now(fleet: Fleet, now: float, gpus: set[str]) -> Mapping[str, JobGpu]:
     """Return those of some GPUs that the fleet has, with their use and what slows them now, by UUID. A job may hold all
     of a fleet: its columns are read at once."""
-    fleet, now = view.fleet, view.now()
     entries = {
         uuid: fleet.gpus[fleet.by_uuid[uuid]] for uuid in sorted(gpus & fleet.by_uuid.keys())
     }

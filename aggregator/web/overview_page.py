@@ -52,7 +52,7 @@ async def overview(request: web.Request) -> PageContent:
     found = view.pipeline.quality.marked(every[:MOST_INCIDENTS])
     incidents = shown_to(request, IncidentsReply(now, list(found))).incidents
     circuits = shown_to(request, CircuitsReply(at=now, circuits=await circuits_now(view))).circuits
-    status, parts = status_of(view), parts_of(view, "overview")
+    status, parts = status_of(view.alerts()), parts_of(view, "overview")
     urgent = by_urgency(circuits, lambda name: status.get(name, 0))
     urgent = await _with_facts(request, urgent, every)
     gpus = sum(len(node.inventory.gpus) for node in view.fleet.nodes.values())

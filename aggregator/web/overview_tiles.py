@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 
+from aggregator.electrical.service import ElectricalService
 from aggregator.register.node_register import drift
 from aggregator.view import AggregatorView
 from aggregator.web.bars import load_bar
@@ -22,6 +23,7 @@ from present.fleet.headline import Heard
 from present.fleet.wall import WallSum, wall_row
 from present.row import Tone
 from present.units import at_least, money, percent, price, watts, watts_change
+from telemetry.fleet import Fleet
 from telemetry.runtime.release import release
 from telemetry.text import ABSENT, counted, duration
 
@@ -59,7 +61,7 @@ def overview_tiles(
             drawn=recent.spark(lambda one: one.gpu_watts),
         )
     away = f"; {heard.silent:,} silent" if heard.silent else ""
-    on = f"on {counted(heard.nodes, 'node')}{away}{_releases(view)}"
+    on = f"on {counted(heard.nodes, 'node')}{away}{_releases(view.fleet)}"
     yield tile(
         "Use of the GPUs",
         percent(summary.utilization_mean_ratio),
@@ -67,7 +69,7 @@ def overview_tiles(
         aside=counted(heard.gpus, "GPU"),
         drawn=recent.spark(lambda one: one.use),
     )
-    yield _cost(view, heard, wall)
+    yield _cost(view.electrical, heard, wall, view.wall())
     good = fitness_row(None if view.fitness.newest is None else view.fitness.newest.fleet)
     if good.value:
         yield tile("Fitness", good.value, sub=f"{text(good.note)} {link('why', 'fitness')}")
@@ -95,10 +97,10 @@ def _nearest(circuit: CircuitState, status: int) -> str:
     )
 
 
-def _cost(view: AggregatorView, heard: Heard, wall: WallSum) -> str:
+def _cost(electrical: ElectricalService, heard: Heard, wall: WallSum, at: int) -> str:
     """Return what the power of now costs in an hour; nothing where no price is set."""
-    electrical, place = view.electrical, view.electrical.site.config.site
-    each, drawn = electrical.price(view.wall()), wall.watts
+    place = electrical.site.config.site
+    each, drawn = electrical.price(at), wall.watts
     if each is None or drawn is None:
         return ""
     unread = heard.nodes - (wall.nodes or 0)
@@ -109,11 +111,9 @@ def _cost(view: AggregatorView, heard: Heard, wall: WallSum) -> str:
     return tile("Cost now", at_least(an_hour, partial=unread > 0 or wall.partial > 0), sub=sub)
 
 
-def _releases(view: AggregatorView) -> str:
+def _releases(fleet: Fleet) -> str:
     """Return how many nodes run another release than the aggregator's, with a link to them."""
-    found = Counter(
-        drift(node.inventory.kilowatch, release()) for node in view.fleet.nodes.values()
-    )
+    found = Counter(drift(node.inventory.kilowatch, release()) for node in fleet.nodes.values())
     other = [each for each in DRIFTS if found[each]]
     words = [
         f'<a href="{path("nodes", q=each)}">{found[each]:,} {text(each)}</a>' for each in other

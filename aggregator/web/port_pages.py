@@ -160,7 +160,7 @@ async def port(request: web.Request) -> PageContent:
     """Return the page of a port; `from` and `to` choose the time of its charts."""
     asked, view = query(request, "from", "to"), request.app[VIEW]
     identity = request.match_info["id"]
-    found = find_port(view, identity)
+    found = find_port(view.fleet, identity)
     if found is None:
         known = [each.id for node in view.fleet.nodes.values() for each in node.inventory.ports]
         raise unknown("port", identity, known)
@@ -180,7 +180,7 @@ async def port(request: web.Request) -> PageContent:
             charts += load_chart(series, start, end, limits, metric_text(name))
     body = (
         facts(_facts(home, reply.port, reply, node.inventory.gpus))
-        + section("Alerts", alert_table(view, alerts, view.wall()), "alerts")
+        + section("Alerts", alert_table(view.pipeline.manager, alerts, view.wall()), "alerts")
         + section(
             "Past",
             time_tabs(("ports", identity), "past", asked, start, end) + (charts or NOTHING_STORED),

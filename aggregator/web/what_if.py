@@ -17,6 +17,7 @@ from present.circuit.losses import passed_limit, planned_trip
 from present.row import Tone
 from present.units import amperes, exact_watts
 from telemetry.errors import ConfigError
+from telemetry.fleet import Fleet
 from telemetry.metric import Table
 
 _SHARES = (0.85, 0.7, 0.55, 0.4)
@@ -30,11 +31,11 @@ MOST_CIRCUITS = 16
 which a page of a large site can't compute at each look."""
 
 
-def caps_of(view: AggregatorView, nodes: Iterable[str]) -> list[float]:
+def caps_of(fleet: Fleet, now: float, nodes: Iterable[str]) -> list[float]:
     """Return the caps that are computed for the GPUs of some nodes, W, the highest first; none where no limit is
     read."""
-    limits = view.fleet.column("gpu_power_limit_watts", view.now())
-    rows = [view.fleet.nodes[name].rows[Table.GPU] for name in nodes if name in view.fleet.nodes]
+    limits = fleet.column("gpu_power_limit_watts", now)
+    rows = [fleet.nodes[name].rows[Table.GPU] for name in nodes if name in fleet.nodes]
     highest = float(np.fmax.reduce([np.fmax.reduce(limits[row], initial=np.nan) for row in rows], initial=np.nan))  # fmt: skip
     if np.isnan(highest):
         return []
@@ -43,7 +44,7 @@ def caps_of(view: AggregatorView, nodes: Iterable[str]) -> list[float]:
 
 async def what_if(view: AggregatorView, name: str, nodes: Sequence[str], more: int | None) -> str:
     """Return the table of a circuit. `more`: a cap of the reader's own, W."""
-    caps = {*caps_of(view, nodes), *([] if more is None else [float(more)])}
+    caps = {*caps_of(view.fleet, view.now(), nodes), *([] if more is None else [float(more)])}
     if not caps:
         return "<p>No power limit of its GPUs is read.</p>"
     try:

@@ -39,7 +39,7 @@ def ids(page: Page) -> list[str]:
 async def test_what_the_gpus_of_a_job_read_now_is_as_their_own_pages_have_it() -> None:
     """A job may hold all of a fleet: only what its page needs is read, in columns."""
     view = await busy_lab()
-    found = _held_now(view, {*view.fleet.by_uuid, "GPU-gone"})
+    found = _held_now(view.fleet, view.now(), {*view.fleet.by_uuid, "GPU-gone"})
     assert found.keys() == view.fleet.by_uuid.keys()
     names = {USE, *CLOCK_LIMITS}
     for uuid, one in found.items():
@@ -231,9 +231,9 @@ async def test_an_incident_links_the_job_that_it_hit() -> None:
     evidence = reply(msgspec.structs.replace(card(), job="4711", user="ada"))
     assert jobs_named(about, evidence) == {"4711", "old"}
     view = await busy_lab()
-    key = await job_key(view, "4711", view.wall())
+    key = await job_key(view.find_jobs, "4711", view.wall())
     assert key == TRAIN
-    assert await job_key(view, "old", view.wall()) is None
+    assert await job_key(view.find_jobs, "old", view.wall()) is None
     page = Page(incident_body(about, None, evidence, NOON + MINUTE, {"4711": '<a href="jobs/4711">4711</a>'}))  # fmt: skip
     assert page.faults == []
     assert page.links.count("jobs/4711") == 2

@@ -60,10 +60,10 @@ def test_a_silent_node_hides_no_cap_of_the_others() -> None:
         name: SimpleNamespace(rows={Table.GPU: row})
         for name, row in (("a", slice(0, 2)), ("b", slice(2, 4)))
     }
-    fleet = SimpleNamespace(nodes=nodes, column=lambda *_: limits)
-    view: Any = SimpleNamespace(fleet=fleet, now=lambda: 0.0)
-    assert caps_of(view, ["a", "b"]) == caps_of(view, ["b", "a"]) == [600.0, 490.0, 390.0, 280.0]
-    assert caps_of(view, ["a"]) == []
+    fleet: Any = SimpleNamespace(nodes=nodes, column=lambda *_: limits)
+    highest_first = [600.0, 490.0, 390.0, 280.0]
+    assert caps_of(fleet, 0.0, ["a", "b"]) == caps_of(fleet, 0.0, ["b", "a"]) == highest_first
+    assert caps_of(fleet, 0.0, ["a"]) == []
 
 
 async def test_a_circuit_whose_gpus_are_not_read_says_so() -> None:
