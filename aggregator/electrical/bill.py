@@ -33,17 +33,17 @@ def bill_of(
     month = month_at(now, zone) if name is None else month_named(name, zone)
     terms, place = site.config.bill, site.config.site
     held: tuple[LoadProfile, NodeIdle] | None = None
-    for profile, idle in electrical.months.held():
+    for profile, idle in electrical.months.ledger.held():
         if profile.month.name == month.name:
             held = profile.copied(billed_rows(terms, site.layout, profile)), idle.copied()
-    stored = electrical.month_files.names()
+    stored = electrical.months.files.names()
     if held is None and month.name not in stored and name is not None:
         known = f"Stored: {', '.join(stored[-12:])}." if stored else "The first is written within 15 minutes."  # fmt: skip
         raise ConfigError(f"month {name}", "nothing is stored of it", known)
-    past_peaks = electrical.past_peaks(month.name)
+    past_peaks = electrical.months.past_peaks(month.name)
 
     def compute() -> MonthBill:
-        profile, idle = held or electrical.month_files.load(month.name, zone)
+        profile, idle = held or electrical.months.files.load(month.name, zone)
         return month_bill(
             profile,
             idle,

@@ -24,8 +24,8 @@ from aggregator.electrical import checkpoint as checkpoints
 from aggregator.electrical.checkpoint import ElectricalCheckpoint
 from aggregator.electrical.energy_sampler import EnergySampler, local, reported_watts
 from aggregator.electrical.fleet_power import FleetPowerReader, PowerReader
-from aggregator.electrical.month_files import MonthCopy, MonthFiles, copy_of
 from aggregator.electrical.site_loader import WHERE, load_site, log_notices
+from aggregator.electrical.site_months import SiteMonths
 from aggregator.electrical.snapshot_log import SnapshotLog
 from aggregator.electrical.throughput import ThroughputSampler
 from aggregator.electrical.wall_sum import FleetWall
@@ -37,19 +37,9 @@ from power.live.metering import problem_of
 from power.meters.meter_record import MeterState
 from power.meters.reading import MeterReading
 from power.plan.throughput import ThroughputLedger
-from power.report.bill import highest_demand, months_before
 from power.report.energy import GAP_PERIODS, JOULES_PER_KWH
 from power.report.energy_ledger import EnergyLedger, EnergySample
-from power.report.load_profile import LoadProfile
-from power.report.month_ledger import (
-    TAIL_SECONDS,
-    UNMAPPED,
-    MonthLedger,
-    NodeIdle,
-    merge_idle,
-    merge_tree,
-)
-from power.report.months import STEP, month_at
+from power.report.month_ledger import UNMAPPED, NodeIdle
 from power.site.tariff import price_at
 from power.wiring import Floats
 from present.fleet.wall import WallSum
@@ -80,8 +70,6 @@ MeterSource = Callable[[], RemoteMeters | None]
 """Returns the meters as another aggregator reads them; None where this one does."""
 SAVE_SECONDS = 10.0
 """Seconds between two checkpoints: a crash loses at most so much heat, and a breaker warms in minutes."""
-_OLDER_SECONDS = 60.0
-"""Least seconds between two writings of a month of which more changed than a checkpoint holds."""
 BLAME_SECONDS = 60.0
 """Seconds after which the cause of a tick that fails as a whole is looked for again."""
 FRESH_SECONDS = 0.9
@@ -116,13 +104,7 @@ class ElectricalService:
         self._samples = ThroughputSampler()
         self.throughput = ThroughputLedger()
         """Clocks of busy GPUs by power, of each model."""
-        self.month_files = MonthFiles(folder)
-        self.months = MonthLedger(self.site.zone, self._stored_month)
-        """Energy of the present month, by circuit and quarter of an hour."""
-        self._peaks_of = self.site
-        """Configuration by which the months' `past_peaks` were computed."""
-        self._month_saved = 0.0
-        """Seconds since 1970 at which the month's file was written last."""
+        self.months = SiteMonths(folder, self.site)
         self._sampled_at = -np.inf
         self.reporting_nodes = 0
         """Nodes whose power at the wall was known at the last tick."""
@@ -356,7 +338,7 @@ class ElectricalService:
     ) -> None:
         """Add the nodes on no circuit and the idle GPUs to the month; the circuits add themselves."""
         seconds, self._sampled_at = now - self._sampled_at, now
-        profile = self.months.at(wall)
+        profile = self.months.ledger.at(wall)
         if self._live is None:
             profile.end([name for name in profile.names if name != UNMAPPED], wall)
         if seconds > GAP_PERIODS:  # the first sample, or one after a gap
@@ -365,17 +347,17 @@ class ElectricalService:
         if len(sample.node_idle):
             known, idle, joules = (seconds * sample.node_idle).T
             money = joules / JOULES_PER_KWH * (price or 0.0)
-            rows = self.months.idle.rows(sample.node_names)
-            self.months.idle.add(rows, np.stack([known, idle, joules, money], axis=1))
+            rows = self.months.ledger.idle.rows(sample.node_names)
+            self.months.ledger.idle.add(rows, np.stack([known, idle, joules, money], axis=1))
 
     def _count_unmapped(self, sample: EnergySample, seconds: float, wall: float) -> None:
         """Add the nodes on no circuit. Their row ends when there are none; what silent ones drew last stands
         in for them beside those that report."""
         watts, silent = sample.unmapped_watts, sample.silent_watts
         if self._live is not None and not self.unmapped and not silent:
-            self.months.at(wall).end([UNMAPPED], wall - seconds)
+            self.months.ledger.at(wall).end([UNMAPPED], wall - seconds)
             return
-        for profile in self.months.between(wall - seconds, wall):
+        for profile in self.months.ledger.between(wall - seconds, wall):
             rows = profile.rows([UNMAPPED], wall - seconds)
             known = np.array([math.isfinite(watts)])
             profile.add(rows, wall, seconds, np.array([watts * seconds]), known, np.array([np.nan]))
@@ -444,12 +426,12 @@ class ElectricalService:
         layout, before = self.site.layout, self._live
         if before is not None and self._restored is None:
             self._restored = ElectricalCheckpoint(live=before.checkpoint())
-        self.months.zone = self.site.zone
+        self.months.follow(self.site)
         last, self._sampler = self._sampler.unmapped(), EnergySampler(self.site.config.nodes)
         self._wall = FleetWall(self.site.config.nodes)
         self._sampler.last_unmapped = last
         version = self.configuration.version
-        self._live = None if layout is None else LivePower(layout, version, self.months)
+        self._live = None if layout is None else LivePower(layout, version, self.months.ledger)
         self._reader = self._reader_of(() if self._live is None else self._live.machines)
         self.latest, self._ticked_at, self._fleet_version = None, -np.inf, -1
         log_notices(self.site)
@@ -464,113 +446,10 @@ class ElectricalService:
         restored = self._restored.throughput
         self.throughput = self._step("throughput", 0.0, lambda: ThroughputLedger.restored(restored)) or self.throughput  # fmt: skip
         wall = self._clock() / 1e9
-        self._step("month", 0.0, lambda: self._load_months(wall, self._restored_month()))
+        self._step("month", 0.0, lambda: self.months.load(wall, self._restored_month()))
 
     def _restored_month(self) -> dict[str, Any]:
         return {} if self._restored is None else self._restored.month
-
-    def _load_months(self, wall: float, tail: Mapping[str, Any]) -> None:
-        """Go on with the present month, and read the highest demands of the months before."""
-        zone = self.site.zone
-        month = month_at(wall, zone)
-        profile, idle = self.month_files.load(month.name, zone)
-        if tail.get("month") == month.name:
-            merge_tree(profile, tail["profile"])
-            merge_idle(idle, tail["idle"])
-        elif "month" in tail:  # it ended while kilowatch was down
-            ended, unused = self.month_files.load(str(tail["month"]), zone)
-            merge_tree(ended, tail["profile"])
-            merge_idle(unused, tail["idle"])
-            self.months.finished.append((ended, unused))
-        if profile.names:
-            self.months.begin(profile, idle)
-        else:
-            self.months.continued = self._rows_before(month.name)
-        self.months.past_peaks = self.past_peaks(month.name)()
-
-    def _rows_before(self, name: str) -> tuple[str, ...]:
-        """Return the rows that went on at the end of the newest month before another."""
-        ended = [one for one, _ in self.months.finished if one.month.name < name]
-        if ended:
-            return tuple(ended[-1].going_on())
-        stored = [one for one in self.month_files.names() if one < name]
-        return (
-            tuple(self.month_files.load(stored[-1], self.site.zone)[0].going_on()) if stored else ()
-        )
-
-    def _stored_month(self, name: str) -> tuple[LoadProfile, NodeIdle] | None:
-        """Return a month that is on disk, else None."""
-        if name not in self.month_files.names():
-            return None
-        return self.month_files.load(name, self.site.zone)
-
-    def past_peaks(self, before: str) -> Callable[[], dict[str, float]]:
-        """Return the function that reads the highest demands of the bill, watts, in the months that count
-        for the one named; another thread may call it."""
-        bill, layout, zone = self.site.config.bill, self.site.layout, self.site.zone
-        if bill is None:
-            return dict
-        earlier = months_before(before, bill.ratchet_months)
-        names = [name for name in self.month_files.names() if name in earlier]
-        ended = {one.month.name: one.copied() for one, _ in self.months.finished if one.month.name in earlier}  # fmt: skip
-
-        def read() -> dict[str, float]:
-            found = {}
-            for name in sorted({*names, *ended}):
-                profile = ended.get(name) or self.month_files.load(name, zone)[0]
-                peak = highest_demand(bill, layout, profile)
-                if peak is not None:
-                    found[name] = peak
-            return found
-
-        return read
-
-    def _note_peak(self, profile: LoadProfile) -> None:
-        """Remember the highest demand of a month that ended."""
-        bill = self.site.config.bill
-        peak = None if bill is None else highest_demand(bill, self.site.layout, profile)
-        if peak is not None:
-            self.months.past_peaks[profile.month.name] = peak
-
-    async def _renew_peaks(self) -> None:
-        """Read the demands of past months again after a change of the bill's terms or circuits."""
-        if self._peaks_of is self.site:
-            return
-        site, month = self.site, month_at(self._clock() / 1e9, self.site.zone)
-        found = await asyncio.to_thread(self.past_peaks(month.name))
-        if site is self.site:  # else the next round reads them by the newest terms
-            self.months.past_peaks, self._peaks_of = found, site
-
-    def _due_months(self, wall: float, *, always: bool = False) -> list[MonthCopy]:
-        """Return the files that are to be written: of months that ended, and of the present one once in
-        each interval, or in each minute while counters tell of energy that no checkpoint holds."""
-        found = [copy_of(profile, idle) for profile, idle in self.months.finished]
-        present = self.months.profile
-        older = self.months.changed_from < wall - TAIL_SECONDS and wall - self._month_saved >= _OLDER_SECONDS  # fmt: skip
-        due = always or older or int(wall // STEP) != int(self._month_saved // STEP)
-        if present is not None and present.names and due:
-            self.months.changed_from = math.inf
-            found.append(copy_of(present, self.months.idle))
-        return found
-
-    def _write_months(self, files: Sequence[MonthCopy]) -> bool:
-        """Write months; return whether all are on disk."""
-        try:
-            for month in files:
-                self.month_files.save(month)
-        except OSError as error:
-            log.warning("%s: %s. The month's energy would not survive a restart now.", self._folder, error.strerror)  # fmt: skip
-            return False
-        return True
-
-    def _months_written(self, wall: float, files: Sequence[MonthCopy]) -> None:
-        names = {one.profile.month.name for one in files}
-        for profile, _ in self.months.finished:
-            if profile.month.name in names:
-                self._note_peak(profile)
-        self.months.finished = [one for one in self.months.finished if one[0].month.name not in names]  # fmt: skip
-        if files:
-            self._month_saved = wall
 
     def checkpoint(self) -> bytes:
         """Return the encoded checkpoint."""
@@ -585,11 +464,11 @@ class ElectricalService:
             at=self._clock(),
             live=known,
             ledger=self.ledger,
-            month=self.months.tail(self.latest_at / 1e9, idle=False),
+            month=self.months.ledger.tail(self.latest_at / 1e9, idle=False),
             unmapped=self._sampler.unmapped(),
             throughput=self.throughput.checkpoint(),
         )
-        return found, self.months.idle.copied()
+        return found, self.months.ledger.idle.copied()
 
     async def run(
         self, supervisor: Supervisor | None = None, marks: ProgressMarks | None = None
@@ -618,12 +497,12 @@ class ElectricalService:
     async def _save(self) -> None:
         now = time.monotonic()
         with self._aside.attempt("circuits/past peaks", now):
-            await self._renew_peaks()
+            await self.months.renew_peaks(self._clock() / 1e9)
         wall = self._clock() / 1e9
-        months = self._step("month", now, lambda: self._due_months(wall)) or []
-        save_months = functools.partial(self._write_months, months)
+        months = self._step("month", now, lambda: self.months.due(wall)) or []
+        save_months = functools.partial(self.months.write, months)
         if await asyncio.to_thread(self._step, "month on disk", now, save_months):
-            self._months_written(wall, months)
+            self.months.written(wall, months)
         state = self._step("checkpoint", now, self._state)
         counted = {} if self._live is None else self._live.counted_joules()
         if state is not None:
@@ -641,11 +520,11 @@ class ElectricalService:
         """Write the month and the checkpoint now."""
         wall = self._clock() / 1e9
         months = (
-            self._step("month", 0.0, lambda: self._due_months(wall, always=True), pressing=True)
+            self._step("month", 0.0, lambda: self.months.due(wall, always=True), pressing=True)
             or []
         )
-        if self._write_months(months):
-            self._months_written(wall, months)
+        if self.months.write(months):
+            self.months.written(wall, months)
         if self._write(*self._state()) and self._live is not None:
             self._persist(self._live.counted_joules())
 

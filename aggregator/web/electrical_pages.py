@@ -145,7 +145,7 @@ async def energy(request: web.Request) -> PageContent:
         bill = await asyncio.to_thread(bill_of(view.electrical, name, view.wall()))
     except ConfigError as error:
         raise bad(error.where, error.problem, error.hint) from error
-    months = await asyncio.to_thread(view.electrical.month_files.names)
+    months = await asyncio.to_thread(view.electrical.months.files.names)
     names = sorted({*months, bill.month})
     ledger, place = view.electrical.ledger.days, view.electrical.site.config.site
     date, _ = local(view.wall(), view.electrical.site.zone)

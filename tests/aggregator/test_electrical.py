@@ -676,7 +676,7 @@ def test_the_month_survives_crashes_and_counts_nodes_on_no_circuit(tmp_path: Pat
             room.say("stray", gpu_power_watts=100.0, gpu_utilization_ratio=0.0)
             run(electrical, room, 1)
         electrical.save()
-        profile = electrical.months.profile
+        profile = electrical.months.ledger.profile
         assert profile is not None
         assert profile.names == ("office", UNMAPPED)
         kwh = profile.series("joules").sum(axis=1)
@@ -685,7 +685,7 @@ def test_the_month_survives_crashes_and_counts_nodes_on_no_circuit(tmp_path: Pat
         assert kwh[1] == pytest.approx(seconds * (4 * 100 + 250) / 0.91, rel=0.02)
         run(electrical, room, 5)  # lost with the process
         room.now += 30
-    idle = electrical.months.idle.totals()
+    idle = electrical.months.ledger.idle.totals()
     assert idle["rig"][1] == 0
     assert idle["stray"][:2] == pytest.approx((3 * 119 * 4, 3 * 119 * 4), rel=0.02)
     assert idle["stray"][3] > 0
@@ -698,10 +698,10 @@ def test_a_month_that_ends_is_written_and_its_peak_remembered(tmp_path: Path) ->
     electrical = started(tmp_path, BILLED, clock=lambda: room.wall)
     run(electrical, room, 1500, every=5)
     electrical.save()
-    assert electrical.month_files.names() == ["2026-09", "2026-10"]
-    assert electrical.months.past_peaks == {"2026-09": pytest.approx(2833, rel=0.01)}
+    assert electrical.months.files.names() == ["2026-09", "2026-10"]
+    assert electrical.months.ledger.past_peaks == {"2026-09": pytest.approx(2833, rel=0.01)}
     again = started(tmp_path, BILLED, clock=lambda: room.wall)
-    assert again.months.past_peaks == electrical.months.past_peaks
+    assert again.months.ledger.past_peaks == electrical.months.ledger.past_peaks
     found = bill(again, "2026-09", room.wall)
     assert found.finished
     assert found.peak_kw == pytest.approx(2.833, rel=0.01)
@@ -725,7 +725,7 @@ STRAY = (4 * 100 + 250) / 0.91
 
 def month_of(electrical: ElectricalService) -> LoadProfile:
     """The present month's profile."""
-    profile = electrical.months.profile
+    profile = electrical.months.ledger.profile
     assert profile is not None
     return profile
 
@@ -801,7 +801,7 @@ def test_energy_that_no_checkpoint_holds_is_written_within_a_minute(
     electrical.save()
     run(electrical, room, 61)
     wall = room.wall / 1e9
-    electrical.months.recover("office", 7.2e6, wall - 4 * 3600, wall - 3 * 3600)
+    electrical.months.ledger.recover("office", 7.2e6, wall - 4 * 3600, wall - 3 * 3600)
     assert int(wall // 900) == int((wall - 61) // 900)
 
     def on_disk() -> bool:
@@ -838,18 +838,18 @@ def test_a_changed_contract_reads_the_peaks_of_past_months_again(
     room = Room("rig")
     electrical = started(tmp_path, plain, clock=lambda: room.wall, reread=lambda: tree[0])
     run(electrical, room, 10)
-    assert electrical.months.past_peaks == {}
+    assert electrical.months.ledger.past_peaks == {}
     tree[0] = {**BILLED, "bill": {"demand_charge": 10.0, "ratchet": 0.8, "ratchet_months": 3}}
     electrical.reload()
 
     async def read() -> None:
         running = asyncio.create_task(electrical.run())
-        await until(lambda: electrical.months.past_peaks, seconds=120)
+        await until(lambda: electrical.months.ledger.past_peaks, seconds=120)
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
 
     asyncio.run(read())
-    assert electrical.months.past_peaks == {"2026-08": pytest.approx(5000)}
+    assert electrical.months.ledger.past_peaks == {"2026-08": pytest.approx(5000)}
     run(electrical, room, 10)
     assert electrical.latest is not None
     # 80 % of August's 5 kW; in September's last week nothing else is compared with.
@@ -900,7 +900,7 @@ def test_a_clock_that_is_set_for_a_while_costs_nothing_of_the_month(tmp_path: Pa
             drawing(20)
             if saved:
                 electrical.save()
-        profile = electrical.months.profile
+        profile = electrical.months.ledger.profile
         assert profile is not None
         assert profile.month.name == "2026-09"
         assert profile.series("joules").sum() == pytest.approx(119 * 2833, rel=0.02)
@@ -916,8 +916,8 @@ def test_a_damaged_month_is_set_aside(tmp_path: Path, caplog: pytest.LogCaptureF
     path.write_text('{"profile": {"start": 1, "rows": {"office": {"joules": ["x"]}}}}')
     again = started(tmp_path, BILLED, clock=lambda: room.wall)
     assert "can't be used" in caplog.text
-    assert again.months.profile is not None
-    assert again.months.profile.series("joules").sum() == pytest.approx(59 * 2833, rel=0.01)
+    assert again.months.ledger.profile is not None
+    assert again.months.ledger.profile.series("joules").sum() == pytest.approx(59 * 2833, rel=0.01)
 
 
 def test_a_node_without_gpus_costs_what_is_configured_for_it(tmp_path: Path) -> None:

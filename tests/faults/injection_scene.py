@@ -80,7 +80,7 @@ NOW_AND_THEN = (
     "aggregator.alerting.rule_memory.PERIOD",
     "aggregator.alerting.service.FEED_SECONDS",
     "aggregator.electrical.service.SAVE_SECONDS",
-    "aggregator.electrical.service.STEP",
+    "aggregator.electrical.site_months.STEP",
     "aggregator.ingest.router.SWEEP_EVERY",
     "aggregator.jobs.service.KEPT_SECONDS",
     "aggregator.jobs.service.WRITE_SECONDS",
