@@ -576,7 +576,7 @@ class Aggregator(SingleView):
             held=lambda: member.planner.held,
             owners=member.planner.epochs,
             listening=lambda: self.stats.bus_connected,
-            beacon=self.electrical.own_meters,
+            beacon=self.electrical.meters.own,
         )
 
     @property

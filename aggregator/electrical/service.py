@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -30,12 +30,11 @@ from aggregator.electrical.snapshot_log import SnapshotLog
 from aggregator.electrical.throughput import ThroughputSampler
 from aggregator.electrical.wall_sum import FleetWall
 from aggregator.meters import MeterHub
+from aggregator.meters.feed import MeterFeed, MeterSource
 from api.power import SiteConfiguration
 from power.devices.thermal import Heat
 from power.live import LivePower, PowerSnapshots
 from power.live.metering import problem_of
-from power.meters.meter_record import MeterState
-from power.meters.reading import MeterReading
 from power.plan.throughput import ThroughputLedger
 from power.report.energy import GAP_PERIODS, JOULES_PER_KWH
 from power.report.energy_ledger import EnergyLedger, EnergySample
@@ -54,20 +53,6 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-class RemoteMeters(Protocol):
-    """Meters that another aggregator reads, as it tells of them."""
-
-    @property
-    def readings(self) -> Sequence[MeterReading]:
-        """Newest readings, with times of our clock."""
-
-    @property
-    def states(self) -> Sequence[MeterState]:
-        """State of each meter, with times of our clock."""
-
-
-MeterSource = Callable[[], RemoteMeters | None]
-"""Returns the meters as another aggregator reads them; None where this one does."""
 SAVE_SECONDS = 10.0
 """Seconds between two checkpoints: a crash loses at most so much heat, and a breaker warms in minutes."""
 BLAME_SECONDS = 60.0
@@ -93,7 +78,6 @@ class ElectricalService:
         their own. `reader_of`: returns the reader of some machines; of a site it reads what members
         say. `meters_of`: who reads the meters now, where that may be another aggregator. Raises
         `ConfigError`."""
-        self._meters_of = meters_of
         self.site = load_site(WHERE, tree)
         self.configuration = SiteConfiguration(version=1, loaded_at=clock())
         self.latest: PowerSnapshots | None = None
@@ -135,7 +119,8 @@ class ElectricalService:
         self._listening_since, self._listened = -np.inf, True
         self._fleet_version = -1
         self._reported_unmapped: set[str] = set()
-        self._hub = MeterHub(self.site.config, broker or BrokerConfig(), where=WHERE)
+        hub = MeterHub(self.site.config, broker or BrokerConfig(), where=WHERE)
+        self.meters = MeterFeed(hub, meters_of)
         self._build()
 
     # -- Ticks -----------------------------------------------------------------------------------
@@ -190,7 +175,7 @@ class ElectricalService:
         """Return the power snapshots; None when they can't be computed: circuits are then unknown, and
         everything else goes on. The nodes and meters that are the cause are set aside."""
         try:
-            readings = self._step("meters", now, self._readings) or ()
+            readings = self._step("meters", now, self.meters.readings) or ()
             tick = replace(
                 self._reader.read(fleet, now, self._listening_since),
                 listening=listening,
@@ -271,41 +256,12 @@ class ElectricalService:
         self._sampler.forget(node)
         self._reported_unmapped.discard(node)
 
-    def meters(self) -> Sequence[MeterState]:
-        """Return the state of each meter."""
-        other = None if self._meters_of is None else self._meters_of()
-        return self._hub.states() if other is None else other.states
-
     def meter_problems(self, now: float) -> dict[str, str]:
         """Return what is wrong with each meter, by name; empty for one that is well."""
         refused = (
             {} if self._live is None else self._live.meter_faults.by_meter(self._live.metering)
         )
-        return {one.name: problem_of(one, now, refused) for one in self.meters()}
-
-    def own_meters(self) -> tuple[Sequence[MeterReading], Sequence[MeterState]]:
-        """Return the readings and states of the meters as they are read here."""
-        return self._hub.readings(), self._hub.states()
-
-    def _readings(self) -> Sequence[MeterReading]:
-        other = None if self._meters_of is None else self._meters_of()
-        return self._hub.readings() if other is None else other.readings
-
-    async def _read_meters(self, supervisor: Supervisor) -> None:
-        """Read the meters until cancelled, while no other aggregator does: some devices answer one alone."""
-        if self._meters_of is None:
-            await self._hub.run(supervisor)
-            return
-        while True:
-            while self._meters_of() is not None:  # noqa: ASYNC110 - a lease ends by time alone
-                await asyncio.sleep(0.2)
-            reading = asyncio.create_task(self._hub.run(supervisor), name="meters of the site")
-            try:
-                while self._meters_of() is None and not reading.done():  # noqa: ASYNC110
-                    await asyncio.sleep(0.2)
-            finally:
-                reading.cancel()
-                await asyncio.gather(reading, return_exceptions=True)
+        return {one.name: problem_of(one, now, refused) for one in self.meters.states()}
 
     def counting(self, fleet: Fleet, now: float, wall_ns: int) -> Iterator[None]:
         """Count energy, idle GPUs and throughput at `now`, in steps between which others may have their
@@ -400,7 +356,7 @@ class ElectricalService:
             return self.configuration
         try:
             site = load_site(WHERE, self._reread())
-            self._hub.configure(site.config)
+            self.meters.configure(site.config)
         except ConfigError as error:
             if str(error) != self.configuration.error:
                 log.warning("power: the new configuration is invalid, the previous one stays in force. %s", error)  # fmt: skip
@@ -480,7 +436,7 @@ class ElectricalService:
         one = supervisor or Supervisor()
         try:
             async with TaskGroup() as group:
-                group.create_task(one.run("meters", lambda: self._read_meters(one)), name="meters")
+                group.create_task(one.run("meters", lambda: self.meters.run(one)), name="meters")
                 group.create_task(
                     one.run("checkpoint", lambda: self._save_regularly(marks)), name="checkpoint"
                 )

@@ -102,7 +102,7 @@ def power_families(electrical: ElectricalService, cluster: str, now: float) -> l
     problems = electrical.meter_problems(now)
     meters = [
         (labels({"cluster": cluster, "meter": m.name, "type": m.type}), m)
-        for m in electrical.meters()
+        for m in electrical.meters.states()
     ]
 
     def one(name: str, text: str, value: float | None) -> Family:

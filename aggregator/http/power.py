@@ -52,7 +52,8 @@ def power_reply(view: AggregatorView) -> PowerReply:
         nodes_unmapped=list(electrical.unmapped[:100]),
         notices=[] if layout is None else list(layout.notices),
         meters=[
-            _meter(meter, view.now(), problems.get(meter.name, "")) for meter in electrical.meters()
+            _meter(meter, view.now(), problems.get(meter.name, ""))
+            for meter in electrical.meters.states()
         ],
         tick_seconds=round(electrical.seconds, 6),
         site_leader="" if view.site_role is None else view.site_role.leader,

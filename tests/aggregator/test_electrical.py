@@ -195,7 +195,7 @@ def run(
 
 def meters_of(electrical: ElectricalService, room: Room) -> MeterBus:
     """Return the configured MQTT meters; what `dispatch` is given is as if it came from a broker."""
-    records = list(electrical._hub._records.values())
+    records = list(electrical.meters._hub._records.values())
     return MeterBus(BrokerConfig(), records, lambda: room.now)
 
 

@@ -122,7 +122,9 @@ async def test_a_meter_that_sends_nothing_is_not_called_well() -> None:
     async with door(view) as client:
         for reads, later in ((False, 0), (True, 1), (False, 60)):
             if reads:
-                view.electrical._hub._records["plug"].add([MeterSample(watts=900.0)], view.now())
+                view.electrical.meters._hub._records["plug"].add(
+                    [MeterSample(watts=900.0)], view.now()
+                )
             view.monotonic += later
             _, body = await client.json("/api/v1/power")
             _, page, _ = await client.text("/metrics")
@@ -146,7 +148,9 @@ async def test_a_meter_whose_readings_are_not_used_is_not_called_well() -> None:
         for watts in (0.7, 900.0):
             for seq in range(20):
                 await view.tick(10 + seq)
-                view.electrical._hub._records["plug"].add([MeterSample(watts=watts)], view.now())
+                view.electrical.meters._hub._records["plug"].add(
+                    [MeterSample(watts=watts)], view.now()
+                )
                 view.electrical.snapshots(view.fleet, view.now(), view.wall())
             _, body = await client.json("/api/v1/power")
             found.append((body["meters"][0]["ok"], body["meters"][0]["error"]))

@@ -268,7 +268,7 @@ class Scene:
         for name in self.names:
             self._frame(name)
         for name, watts in ((METER, 1200.0 if self.hot else 900.0), (WRONG, 0.9)):
-            meter = self.aggregator.electrical._hub._records[name]
+            meter = self.aggregator.electrical.meters._hub._records[name]
             with contextlib.suppress(Exception):
                 sample = MeterSample(watts=watts, energy_joules=900.0 * self.seq)
                 meter.add([sample], self.clock.seconds)

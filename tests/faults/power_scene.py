@@ -59,7 +59,7 @@ class PowerScene(Scene):
             if name not in self.silent:
                 told = self.says.get(name, watts)
                 energy = self.joules[name] if name in self.counters else None
-                record = self.aggregator.electrical._hub._records[name]
+                record = self.aggregator.electrical.meters._hub._records[name]
                 record.add([MeterSample(watts=told, energy_joules=energy)], self.clock.seconds)
         for _ in range(parts):
             self.clock.seconds += seconds / parts
