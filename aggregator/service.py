@@ -770,7 +770,7 @@ class Aggregator(SingleView):
     def _site_facts(self, fleet: Fleet, wall: int) -> tuple[LabelsByNode, tuple[float, str] | None]:
         """Return the labels of nodes by their place, and the price of a kWh now."""
         site = self.electrical.site
-        price = self.electrical.price(wall)
+        price = self.electrical.energy.price(wall)
         tariff = None if price is None else (price, site.config.site.currency)
         return self._node_labels.of(fleet, site.layout), tariff
 
@@ -824,7 +824,7 @@ class Aggregator(SingleView):
             await when_idle(self.alerting.idle)
             with self._turns.turn("jobs"):
                 electrical, wall = self.electrical, self.wall()
-                price = electrical.price(wall)
+                price = electrical.energy.price(wall)
                 if price is not None:
                     price *= electrical.site.config.site.pue
                 zone = electrical.site.zone
@@ -833,7 +833,7 @@ class Aggregator(SingleView):
                     month.name, month.start * 10**9, month_at(month.start - 1, zone).name
                 )
                 for _ in self.jobs.steps(
-                    self.fleet, now, wall, electrical.node_watts(), price, counted
+                    self.fleet, now, wall, electrical.energy.node_watts(), price, counted
                 ):
                     await self._round_robin.turn()
                 await count_edges(self.jobs, store, wall, self._round_robin.turn)
@@ -909,10 +909,10 @@ class Aggregator(SingleView):
     async def _score(self, now: float) -> None:
         """Compute whether the fleet is good."""
         wall, site = self.wall(), self.electrical.site.config.site
-        price = self.electrical.price(wall)
+        price = self.electrical.energy.price(wall)
         states = []
         for state in node_states(
-            self.fleet, now, self.alerts(), self.drift.newest, self.electrical.node_watts()
+            self.fleet, now, self.alerts(), self.drift.newest, self.electrical.energy.node_watts()
         ):
             states.append(state)
             if len(states) % STATES_AT_ONCE == 0:

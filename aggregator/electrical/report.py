@@ -24,7 +24,7 @@ def running_report(electrical: ElectricalService, fleet: Fleet, days: int, parts
     """
     site = electrical.site.config
     place = site.site
-    ledger = electrical.ledger
+    ledger = electrical.energy.ledger
     day = total(ledger.days[date] for date in sorted(ledger.days)[-days:])
     nodes = list(fleet.nodes.items())
 
@@ -52,7 +52,7 @@ def running_report(electrical: ElectricalService, fleet: Fleet, days: int, parts
 def _committed(snapshots: PowerSnapshots | None, electrical: ElectricalService) -> float | None:
     """Return the power commitment at the wall; None when some node is on no circuit."""
     layout = electrical.site.layout
-    if snapshots is None or layout is None or electrical.unmapped:
+    if snapshots is None or layout is None or electrical.unmapped.names:
         return None
     roots = [row for row, name in enumerate(snapshots.circuit.names) if layout.circuits[name].parent is None]  # fmt: skip
     watts = float(snapshots.circuit.column("circuit_committed_watts")[roots].sum())

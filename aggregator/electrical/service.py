@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -22,7 +21,8 @@ import numpy as np
 
 from aggregator.electrical import checkpoint as checkpoints
 from aggregator.electrical.checkpoint import ElectricalCheckpoint
-from aggregator.electrical.energy_sampler import EnergySampler, local, reported_watts
+from aggregator.electrical.energy_counter import EnergyCounter, UnmappedNodes
+from aggregator.electrical.energy_sampler import reported_watts
 from aggregator.electrical.fleet_power import FleetPowerReader, PowerReader
 from aggregator.electrical.site_loader import WHERE, load_site, log_notices
 from aggregator.electrical.site_months import SiteMonths
@@ -36,11 +36,8 @@ from power.devices.thermal import Heat
 from power.live import LivePower, PowerSnapshots
 from power.live.metering import problem_of
 from power.plan.throughput import ThroughputLedger
-from power.report.energy import GAP_PERIODS, JOULES_PER_KWH
-from power.report.energy_ledger import EnergyLedger, EnergySample
-from power.report.month_ledger import UNMAPPED, NodeIdle
-from power.site.tariff import price_at
-from power.wiring import Floats
+from power.report.energy_ledger import EnergySample
+from power.report.month_ledger import NodeIdle
 from present.fleet.wall import WallSum
 from telemetry.errors import ConfigError
 from telemetry.fleet import Fleet
@@ -84,16 +81,12 @@ class ElectricalService:
         """The power snapshots of the last tick; None before the first, and without circuits."""
         self.seconds = 0.0
         """Duration of the last tick."""
-        self.ledger = EnergyLedger()
         self._samples = ThroughputSampler()
         self.throughput = ThroughputLedger()
         """Clocks of busy GPUs by power, of each model."""
         self.months = SiteMonths(folder, self.site)
-        self._sampled_at = -np.inf
-        self.reporting_nodes = 0
-        """Nodes whose power at the wall was known at the last tick."""
-        self.unmapped: tuple[str, ...] = ()
-        """Nodes of the fleet on no circuit of the configuration."""
+        self.energy = EnergyCounter(self.months.ledger, self.site)
+        self.unmapped = UnmappedNodes()
         self.failure: str | None = None
         """Why there are no power snapshots though there are circuits: a fault of kilowatch's own."""
         self._aside = Isolation(PartKind.POWER)
@@ -110,15 +103,11 @@ class ElectricalService:
         self._persisted: dict[str, float] = {}
         """Energy of each circuit that is on disk, joules: what is exported, so that a crash takes
         nothing back."""
-        self._sampler = EnergySampler(self.site.config.nodes)
-        self._node_watts: tuple[tuple[str, ...], Floats] = (), np.zeros(0)
         self._live: LivePower | None = None
         self._reader_of = reader_of
         self._reader: PowerReader = reader_of(())
         self._ticked_at = -np.inf
         self._listening_since, self._listened = -np.inf, True
-        self._fleet_version = -1
-        self._reported_unmapped: set[str] = set()
         hub = MeterHub(self.site.config, broker or BrokerConfig(), where=WHERE)
         self.meters = MeterFeed(hub, meters_of)
         self._build()
@@ -140,13 +129,16 @@ class ElectricalService:
         had time to report again, no node is silent. Calls within a second return the same snapshots.
         `count`: count energy too; else the caller does it, in pieces (`counting`).
         """
-        self._follow_bus(now, listening)
+        if listening and not self._listened:
+            self._listening_since = now
+        self._listened = listening
         if now - self._ticked_at < FRESH_SECONDS:
             return self.latest
         began = time.perf_counter()
         self._ticked_at = now
-        if fleet.version != self._fleet_version:
-            self._step("nodes on no circuit", now, lambda: self._update_unmapped(fleet))
+        if fleet.version != self.unmapped.version:
+            find = functools.partial(self.unmapped.update, fleet, self.site.layout)
+            self._step("nodes on no circuit", now, find)
         live = self._live
         if live is not None:
             restored, self._restored = self._restored, None
@@ -230,31 +222,12 @@ class ElectricalService:
         found = self._aside.reasons()
         return found if self._live is None else found | self._live.aside.reasons()
 
-    def _follow_bus(self, now: float, listening: bool) -> None:
-        if listening and not self._listened:
-            self._listening_since = now
-        self._listened = listening
-
-    def _update_unmapped(self, fleet: Fleet) -> None:
-        """Find the nodes on no circuit, and log each once."""
-        self._fleet_version = fleet.version
-        if self.site.layout is None:
-            self.unmapped = ()
-            return
-        self.unmapped = tuple(sorted(fleet.nodes.keys() - self.site.layout.machines.keys()))
-        fresh = [name for name in self.unmapped if name not in self._reported_unmapped]
-        if fresh:
-            self._reported_unmapped.update(fresh)
-            more = f" and {len(fresh) - 5} more" if len(fresh) > 5 else ""
-            log.info("power: %s%s hang on no circuit; name them in a circuit's nodes, and what they "
-                     "draw counts", ", ".join(fresh[:5]), more)  # fmt: skip
-
     def forget(self, node: str) -> None:
         """Forget what a node that was removed drew last; the circuits that it hangs on stay."""
         if self._live is not None:
             self._live.forget(node)
-        self._sampler.forget(node)
-        self._reported_unmapped.discard(node)
+        self.energy.forget(node)
+        self.unmapped.forget(node)
 
     def meter_problems(self, now: float) -> dict[str, str]:
         """Return what is wrong with each meter, by name; empty for one that is well."""
@@ -269,56 +242,19 @@ class ElectricalService:
         sample = self._step("energy", now, lambda: self._sample(fleet, now))
         yield
         if sample is not None:
-            self._step("counters of energy", now, lambda: self._count(sample, now, wall_ns))
+            unmapped = None if self._live is None else self.unmapped.names
+            self._step(
+                "counters of energy",
+                now,
+                lambda: self.energy.count(sample, now, wall_ns, unmapped),
+            )
             yield
         self._step("throughput", now, lambda: self._samples.sample(self.throughput, fleet, now))
 
     def _sample(self, fleet: Fleet, now: float) -> EnergySample:
-        snapshots = self.latest
-        wall_watts = None if snapshots is None else reported_watts(snapshots.supply)
-        names = () if self._live is None else self._live.machines
-        sample = self._sampler.sample(fleet, now, names, wall_watts)
-        self.reporting_nodes = sample.nodes
-        self._node_watts = sample.node_names, sample.node_watts
-        return sample
-
-    def _count(self, sample: EnergySample, now: float, wall_ns: int) -> None:
-        place = self.site.config.site
-        day, minute = local(wall_ns, self.site.zone)
-        price = price_at(place.tariff, place.tariffs, minute)
-        self.ledger.add(sample, wall_ns / 1e9, day, 1.0, price)
-        self._count_month(sample, now, wall_ns / 1e9, price)
-
-    def _count_month(
-        self, sample: EnergySample, now: float, wall: float, price: float | None
-    ) -> None:
-        """Add the nodes on no circuit and the idle GPUs to the month; the circuits add themselves."""
-        seconds, self._sampled_at = now - self._sampled_at, now
-        profile = self.months.ledger.at(wall)
-        if self._live is None:
-            profile.end([name for name in profile.names if name != UNMAPPED], wall)
-        if seconds > GAP_PERIODS:  # the first sample, or one after a gap
-            return
-        self._count_unmapped(sample, seconds, wall)
-        if len(sample.node_idle):
-            known, idle, joules = (seconds * sample.node_idle).T
-            money = joules / JOULES_PER_KWH * (price or 0.0)
-            rows = self.months.ledger.idle.rows(sample.node_names)
-            self.months.ledger.idle.add(rows, np.stack([known, idle, joules, money], axis=1))
-
-    def _count_unmapped(self, sample: EnergySample, seconds: float, wall: float) -> None:
-        """Add the nodes on no circuit. Their row ends when there are none; what silent ones drew last stands
-        in for them beside those that report."""
-        watts, silent = sample.unmapped_watts, sample.silent_watts
-        if self._live is not None and not self.unmapped and not silent:
-            self.months.ledger.at(wall).end([UNMAPPED], wall - seconds)
-            return
-        for profile in self.months.ledger.between(wall - seconds, wall):
-            rows = profile.rows([UNMAPPED], wall - seconds)
-            known = np.array([math.isfinite(watts)])
-            profile.add(rows, wall, seconds, np.array([watts * seconds]), known, np.array([np.nan]))
-            if silent and known[0]:
-                profile.stand_in(UNMAPPED, wall, seconds, silent * seconds)
+        machines = () if self._live is None else self._live.machines
+        drawn = None if self.latest is None else reported_watts(self.latest.supply)
+        return self.energy.sample(fleet, now, machines, drawn)
 
     def heat(self) -> Heat | None:
         """Return the heat of every line of the layout; None before the first tick."""
@@ -329,16 +265,6 @@ class ElectricalService:
         """Return the watts at the wall of the fleet at `now`: for whoever shows them beside its GPUs."""
         found = self._step("sum at the wall", now, lambda: self._wall.sum(fleet, now))
         return found or WallSum(None, 0)
-
-    def node_watts(self) -> Mapping[str, float]:
-        """Return the watts at the wall by node, as sampled last; NaN where not known."""
-        names, watts = self._node_watts
-        return dict(zip(names, watts.tolist(), strict=False))
-
-    def price(self, wall_ns: int) -> float | None:
-        """Return the price of a kWh at a time, in the currency of the site; None without a tariff."""
-        place = self.site.config.site
-        return price_at(place.tariff, place.tariffs, local(wall_ns, self.site.zone)[1])
 
     def moved_transfers(self) -> frozenset[str]:
         """Return the transfer switches that stand on their alternate input."""
@@ -383,13 +309,13 @@ class ElectricalService:
         if before is not None and self._restored is None:
             self._restored = ElectricalCheckpoint(live=before.checkpoint())
         self.months.follow(self.site)
-        last, self._sampler = self._sampler.unmapped(), EnergySampler(self.site.config.nodes)
+        self.energy.follow(self.site)
         self._wall = FleetWall(self.site.config.nodes)
-        self._sampler.last_unmapped = last
         version = self.configuration.version
         self._live = None if layout is None else LivePower(layout, version, self.months.ledger)
         self._reader = self._reader_of(() if self._live is None else self._live.machines)
-        self.latest, self._ticked_at, self._fleet_version = None, -np.inf, -1
+        self.latest, self._ticked_at = None, -np.inf
+        self.unmapped.renew()
         log_notices(self.site)
 
     # -- Checkpoint ----------------------------------------------------------------------------------
@@ -397,15 +323,11 @@ class ElectricalService:
     def load_checkpoint(self) -> None:
         """Load the checkpoint of the run before; call this before the first tick."""
         self._restored = checkpoints.load(self._folder)
-        self.ledger = self._restored.ledger
-        self._sampler.last_unmapped = dict(self._restored.unmapped)
+        self.energy.restore(self._restored.ledger, self._restored.unmapped)
         restored = self._restored.throughput
         self.throughput = self._step("throughput", 0.0, lambda: ThroughputLedger.restored(restored)) or self.throughput  # fmt: skip
-        wall = self._clock() / 1e9
-        self._step("month", 0.0, lambda: self.months.load(wall, self._restored_month()))
-
-    def _restored_month(self) -> dict[str, Any]:
-        return {} if self._restored is None else self._restored.month
+        wall, month = self._clock() / 1e9, self._restored.month
+        self._step("month", 0.0, lambda: self.months.load(wall, month))
 
     def checkpoint(self) -> bytes:
         """Return the encoded checkpoint."""
@@ -419,9 +341,9 @@ class ElectricalService:
         found = ElectricalCheckpoint(
             at=self._clock(),
             live=known,
-            ledger=self.ledger,
+            ledger=self.energy.ledger,
             month=self.months.ledger.tail(self.latest_at / 1e9, idle=False),
-            unmapped=self._sampler.unmapped(),
+            unmapped=self.energy.unmapped(),
             throughput=self.throughput.checkpoint(),
         )
         return found, self.months.ledger.idle.copied()

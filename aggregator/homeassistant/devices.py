@@ -143,7 +143,7 @@ class DeviceReader:
     def _price(self) -> tuple[float, str] | None:
         """Return the price of a kWh now, and the currency; None where no tariff is set."""
         electrical = self._view.electrical
-        price = electrical.price(self._view.wall())
+        price = electrical.energy.price(self._view.wall())
         return None if price is None else (price, electrical.site.config.site.currency)
 
 

@@ -49,7 +49,7 @@ def power_reply(view: AggregatorView) -> PowerReply:
         wall_partial_nodes=wall.partial,
         circuits=0 if layout is None else len(layout.circuits),
         nodes_mapped=0 if layout is None else len(layout.machines),
-        nodes_unmapped=list(electrical.unmapped[:100]),
+        nodes_unmapped=list(electrical.unmapped.names[:100]),
         notices=[] if layout is None else list(layout.notices),
         meters=[
             _meter(meter, view.now(), problems.get(meter.name, ""))

@@ -147,7 +147,7 @@ async def energy(request: web.Request) -> PageContent:
         raise bad(error.where, error.problem, error.hint) from error
     months = await asyncio.to_thread(view.electrical.months.files.names)
     names = sorted({*months, bill.month})
-    ledger, place = view.electrical.ledger.days, view.electrical.site.config.site
+    ledger, place = view.electrical.energy.ledger.days, view.electrical.site.config.site
     date, _ = local(view.wall(), view.electrical.site.zone)
     today = measured(ledger[date], place) if date in ledger and not bill.finished else None
     days = day_bars(_days(ledger, bill, date), monthrange(*map(int, bill.month.split("-")))[1])

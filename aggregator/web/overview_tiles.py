@@ -100,7 +100,7 @@ def _nearest(circuit: CircuitState, status: int) -> str:
 def _cost(electrical: ElectricalService, heard: Heard, wall: WallSum, at: int) -> str:
     """Return what the power of now costs in an hour; nothing where no price is set."""
     place = electrical.site.config.site
-    each, drawn = electrical.price(at), wall.watts
+    each, drawn = electrical.energy.price(at), wall.watts
     if each is None or drawn is None:
         return ""
     unread = heard.nodes - (wall.nodes or 0)

@@ -580,7 +580,7 @@ async def test_the_cost_of_now_says_that_it_is_the_buildings() -> None:
     view.electrical.snapshots(view.fleet, view.now(), view.wall())
     async with door(view) as client:
         page = await read(client, "/")
-    watts = view.electrical.ledger.watts
+    watts = view.electrical.energy.ledger.watts
     assert watts is not None
     cost = 0.2 * 1.25 * watts / 1000
     assert f"Cost now ${cost:.2f} an hour at $0.2 a kWh and PUE 1.25; this month" in page.text

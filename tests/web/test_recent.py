@@ -16,7 +16,7 @@ async def test_a_sample_has_the_figures_of_the_cluster() -> None:
     recent = RecentCluster(view, Summarizer())
     recent.sample()
     (found,) = recent.samples
-    assert found.wall_watts == view.electrical.ledger.watts
+    assert found.wall_watts == view.electrical.energy.ledger.watts
     assert found.gpu_watts is not None
     assert found.gpu_watts > 1000
     snapshots = view.electrical.latest
