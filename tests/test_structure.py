@@ -185,6 +185,84 @@ def test_no_package_loses_a_cancellation() -> None:
     assert not found, "\n".join(found)
 
 
+# ---- Classes have a size -------------------------------------------------------------------------
+
+MOST_MEMBERS = 25
+"""Methods of a class, and attributes that it sets on itself."""
+
+
+def members(node: ast.ClassDef) -> tuple[int, int]:
+    """Return how many methods a class has, and how many attributes it sets on itself."""
+    methods = sum(isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef) for each in node.body)
+    attributes = {
+        each.attr
+        for each in ast.walk(node)
+        if isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Store)
+        and isinstance(each.value, ast.Name) and each.value.id == "self"
+    }  # fmt: skip
+    return methods, len(attributes)
+
+
+LARGE: dict[str, tuple[int, int, str]] = {
+    "aggregator.alerting.pipeline.AlertPipeline": (30, 24, "joins engine, incidents and journal, in the order of a tick"),
+    "aggregator.alerting.service.AlertingService": (30, 30, "delivery, journal and outbox begin, fail and end together"),
+    "aggregator.cluster.cluster_view.ClusterView": (33, 25, "answers all of `AggregatorView`"),
+    "aggregator.cluster.member.ClusterMember": (31, 20, "one state of groups; split with the cluster's messages"),
+    "aggregator.cluster.nats.NatsCoordination": (37, 11, "answers all of `Coordination`"),
+    "aggregator.electrical.service.ElectricalService": (25, 28, "the shell of the circuits"),
+    "aggregator.evidence.collector.EvidenceCollector": (31, 15, "a method for each source of evidence"),
+    "aggregator.influx.store.InfluxStore": (27, 18, "answers all of the store's protocol"),
+    "aggregator.ingest.router.MessageRouter": (43, 28, "a method for each kind of message; hot"),
+    "aggregator.ingest.sequence.FrameSequence": (34, 14, "all on the account of one node; hot"),
+    "aggregator.jobs.service.JobService": (43, 20, "to be split: what it asks the store, what it counts"),
+    "aggregator.jobs.usage.UsageMeter": (26, 32, "columns by slot; hot"),
+    "aggregator.service.Aggregator": (58, 39, "joins all parts; to be split by begin, tick and end"),
+    "aggregator.store.duck.DuckEngine": (30, 8, "a method for each statement"),
+    "aggregator.store.executor.StoreExecutor": (27, 11, "the store's protocol on its thread"),
+    "aggregator.store.ledger.LedgerStore": (34, 19, "answers all of the store's protocol"),
+    "aggregator.store.shared.store.SharedStore": (35, 24, "answers all of the store's protocol"),
+    "alerts.engine.engine.RuleEngine": (45, 35, "to be split: the loop, what isolates it, its texts; hot"),
+    "alerts.engine.rule_evaluator.RuleEvaluator": (27, 17, "a method for each state of a rule; hot"),
+    "alerts.incidents.index.IncidentIndex": (40, 15, "several indexes of one set; hot in a storm"),
+    "alerts.incidents.manager.IncidentManager": (30, 14, "a method for each act on an incident"),
+    "alerts.journal.journal.Journal": (26, 16, "a method for each kind of record"),
+    "collector.host.fabric.Fabric": (23, 26, "a descriptor for each file that it keeps open"),
+    "collector.host.machine.Host": (33, 26, "a method for each group of readings"),
+    "collector.jobs.service.JobsService": (17, 27, "joins the sources of jobs"),
+    "collector.publish.publisher.Publisher": (27, 23, "one connection, its queue and its ring"),
+    "collector.sampling.sampler.Sampler": (17, 36, "the state of a tick; hot"),
+    "power.live.state.LivePower": (29, 45, "the live state of circuits, in the order of a tick"),
+    "power.network.contingency.Contingencies": (34, 71, "to be split: graph, state, cases (issue 38)"),
+    "tui.app.Top": (48, 15, "Textual's application: a method for each of its events and of the frame's keys"),
+}  # fmt: skip
+"""Classes with more: methods, attributes, and why. A number may only become less, and no class may come."""
+
+
+def test_a_class_has_25_methods_and_attributes_at_most() -> None:
+    """More of them are several objects under one name, which nobody can test apart."""
+    tree = ast.parse(
+        "class A:\n def f(self):\n  self.a, b.c = 1, 2\n  self.a += 1\n  self.d: int = self.e\n"
+    )
+    assert members(next(node for node in tree.body if isinstance(node, ast.ClassDef))) == (1, 2)
+    found: dict[str, tuple[int, int]] = {}
+    for package in PACKAGES:
+        for path in sorted((ROOT / package).rglob("*.py")):
+            module = path.relative_to(ROOT).with_suffix("").as_posix().replace("/", ".")
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.ClassDef) and max(members(node)) > MOST_MEMBERS:
+                    found[f"{module}.{node.name}"] = members(node)
+    wrong = [
+        f"{name}: {methods} methods and {attributes} attributes for {LARGE[name][:2] if name in LARGE else MOST_MEMBERS}: "
+        "take an object with its own state out of it; where there are less, lower the numbers in LARGE"
+        for name, (methods, attributes) in found.items()
+        if name not in LARGE or (methods, attributes) != LARGE[name][:2]
+    ]
+    wrong += [
+        f"{name}: is small enough: strike it from LARGE" for name in LARGE.keys() - found.keys()
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
 # ---- Handlers name what they need ---------------------------------------------------------------
 
 LOCATOR = "AggregatorView"
