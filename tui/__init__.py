@@ -27,6 +27,6 @@ To add a column: a row of the table's columns (`tables.gpu_table.GPU_COLUMNS`, `
 to the map: a row of `state.metrics.METRICS`. To add a filter key: a row in `tables.fields`.
 
 To add a key: a row of `keys.KEYS`, and a method `do_<action>` in the views where it works; for a key of
-the frame in `app.Top` or `frame.item_keys`, and its action in the `FRAME_KEYS` of the views where it makes
+the frame in `app.Top`, `frame.item_keys` or `frame.time_keys`, and its action in the `FRAME_KEYS` of the views where it makes
 sense; for one that moves in time a row of `time.timebar.ACTIONS`.
 """

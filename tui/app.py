@@ -1,7 +1,7 @@
 """The dashboard application: a frame around views, on a running aggregator.
 
 `Top` joins objects that each do one thing: `feed` (newest state), `context.time` (which state is shown),
-`navigation` (which views are open), `filter_bar`, `layout` (the lines around the view) and `item_keys`.
+`navigation` (which views are open), `filter_bar`, `layout` (the lines around the view), `item_keys` and `time_keys`.
 A worker runs the feed; each of its changes draws the screen once. Keys are dispatched here.
 """
 
@@ -26,7 +26,6 @@ from textual.screen import Screen
 from textual.theme import Theme as TextualTheme
 from textual.widgets import Input
 
-from telemetry.text import duration
 from tui.feed.feed import DashboardFeed
 from tui.frame.filter_bar import FilterBar
 from tui.frame.item_keys import ItemKeys
@@ -35,14 +34,14 @@ from tui.frame.navigation import Navigation
 from tui.frame.palette_search import find
 from tui.frame.start_line import OwnAggregator
 from tui.frame.terminal_input import TerminalDriver
+from tui.frame.time_keys import TimeKeys
 from tui.keys import KEYS, READ_ONLY, Key, help_lines
 from tui.kit.text import CROSS, DASH, time_of
 from tui.kit.theme import MONO, THEMES, Line, Theme, Tones
 from tui.map.fleetmap import FleetMap
 from tui.past.reader import Past
 from tui.screens import VIEWS
-from tui.screens.compare_times import TimeForm
-from tui.screens.context import SPANS, ViewContext
+from tui.screens.context import ViewContext
 from tui.screens.forms import HelpDialog, Palette
 from tui.screens.page import PageView
 from tui.screens.view import View
@@ -123,6 +122,7 @@ class Top(App[None]):
         self.navigation = Navigation(view)
         self.filter_bar = FilterBar(self.context, lambda: self.view, self._focus_view)
         self.item_keys = ItemKeys(self, self.context, lambda: self.view)
+        self.time_keys = TimeKeys(self, self.context)
         self._settled, self._own = settled, own
         self._change_posted = self._live_drawn = False
         self._drawn_at = 0.0
@@ -162,7 +162,7 @@ class Top(App[None]):
             self.run_worker(self._follow_own(self._own), name="own aggregator")
         self.run_worker(self._past.run(), name="past", group="past", exclusive=True)
         self.set_interval(1.0, self._beat)
-        self.set_interval(PLAY_EVERY, self._play)
+        self.set_interval(PLAY_EVERY, self.time_keys.play)
         if self._settled is not None:
             self.set_timer(SETTLED_AFTER, self._settled)
         self.redraw()
@@ -216,11 +216,6 @@ class Top(App[None]):
             self._redraw_changed()
         elif self._drawable:
             self.frame.draw()
-
-    def _play(self) -> None:
-        """Go on where the past is played."""
-        if self.context.time.turn(self.context.clock(), self.feed.state):
-            self.redraw()
 
     @property
     def _drawable(self) -> bool:
@@ -343,18 +338,13 @@ class Top(App[None]):
     def _method(self, key: Key) -> Callable[[], Any] | None:
         """Return what a key does here: `do_<action>` of the view, else of the frame; None for nothing."""
         if key.action in ACTIONS:
-            return lambda: self._move_in_time(ACTIONS[key.action])
+            return lambda: self.time_keys.act(ACTIONS[key.action])
         name, view = f"do_{key.action}", self.view
         found: Callable[[], Any] | None = getattr(view, name, None)
         if key.action == "back" or (found is None and view.allows(key)):
-            found = getattr(self, name, None) or getattr(self.item_keys, name)
+            owners = (self, self.time_keys, self.item_keys)
+            found = next(getattr(each, name) for each in owners if hasattr(each, name))
         return found
-
-    def _move_in_time(
-        self, action: Callable[[TimeControls, DashboardState, float], object]
-    ) -> None:
-        action(self.context.time, self.feed.state, self.context.clock())
-        self.redraw()
 
     def copy(self, text: str) -> None:
         """Copy a text to the clipboard, and show it."""
@@ -426,46 +416,14 @@ class Top(App[None]):
         self._step(1)
 
     def _step(self, by: int) -> None:
-        view, controls = self.view, self.context.time
-        paged = isinstance(view, PageView) and not controls.open
+        view = self.view
+        paged = isinstance(view, PageView) and not self.context.time.open
         name = view.neighbour(by) if paged else None  # type: ignore[attr-defined]  # a PageView
         if name is None:
-            controls.step(by, self.feed.state)
-            self.redraw()
+            self.time_keys.step(by)
         elif name != view.subject:
             self.navigation.replace(name)
             self.show_view()
-
-    def do_moment(self) -> None:
-        """Ask for a time, and show it."""
-
-        def answered(at: int | None) -> None:
-            if at is not None:
-                self.context.time.to_moment(at, self.feed.state)
-                self.redraw()
-
-        context = self.context
-        form = TimeForm.to_show(context.tones, lambda: context.newest.at, utc=context.utc)
-        self.push_screen(form, answered)
-
-    def do_longer(self) -> None:
-        """Show more history."""
-        self._change_span(1)
-
-    def do_shorter(self) -> None:
-        """Show less history."""
-        self._change_span(-1)
-
-    def _change_span(self, by: int) -> None:
-        """Show more or less history: on the time bar while it is open, else in charts."""
-        context = self.context
-        if context.time.open:
-            self.notify(context.time.widen(by), timeout=2)
-            self.redraw()
-            return
-        context.span_index = max(0, min(context.span_index + by, len(SPANS) - 1))
-        self.notify(f"history of {duration(context.span)}", timeout=2)
-        self.request_data()
 
     def do_reconnect(self) -> None:
         """Connect, without waiting for the next try."""

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
+
+from textual.app import App
 
 from tests.tui.test_listing import state
 from tui.feed.connection import Connection, ConnectionState
 from tui.feed.feed import DashboardFeed
 from tui.feed.wants import Wants
 from tui.frame.navigation import DEEPEST, Navigation
+from tui.frame.time_keys import TimeKeys
 from tui.keys import KEYS
 from tui.kit.theme import DARK, Tones
 from tui.screens import VIEWS
-from tui.screens.context import ViewContext
+from tui.screens.context import SPANS, ViewContext
 from tui.screens.lists import GpusView
 from tui.screens.view import View
 from tui.tables.fields import ALERT_KEYS, GPU_KEYS
@@ -80,17 +84,47 @@ def test_every_key_has_a_handler_in_the_view_or_in_the_frame() -> None:
     from tui.app import Top
     from tui.frame.item_keys import ItemKeys
 
+    frame_objects = (Top, ItemKeys, TimeKeys)
     frame_keys = {key.action for key in KEYS if key.everywhere}
     frame_keys |= {action for view in VIEWS.values() for action in view.FRAME_KEYS}
     for action in frame_keys:
         if not action.startswith("view_"):
-            owners = (hasattr(Top, f"do_{action}"), hasattr(ItemKeys, f"do_{action}"), action in ACTIONS)  # fmt: skip
-            assert sum(owners) == 1, action
+            owners = sum(hasattr(each, f"do_{action}") for each in frame_objects)
+            assert owners + (action in ACTIONS) == 1, action
     in_views = {
         key.action for key in KEYS for view in VIEWS.values() if hasattr(view, f"do_{key.action}")
     }
     assert {key.action for key in KEYS} - in_views <= frame_keys
     assert all(issubclass(view, View) for view in VIEWS.values())
+
+
+class Notified(App[None]):
+    """An application that records what it says."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.said: list[str] = []
+
+    def notify(self, message: str, **_: Any) -> None:
+        self.said.append(message)
+
+
+def test_more_history_is_shown_on_the_time_bar_while_it_is_open_else_in_charts() -> None:
+    frame, app = FakeFrame(), Notified()
+    shared = context(frame)
+    keys = TimeKeys(app, shared)
+    keys.do_longer()
+    assert shared.span == 3600
+    for _ in SPANS:
+        keys.do_shorter()
+    assert shared.span == SPANS[0], "there is no shorter one"
+    assert frame.requests == [("request_data",)] * (1 + len(SPANS))
+    assert app.said[:2] == ["history of 60 min", "history of 15 min"]
+    keys.act(ACTIONS["time"])
+    assert shared.time.open
+    keys.do_longer()
+    assert (shared.span, app.said[-1][:12]) == (SPANS[0], "time bar of ")
+    assert frame.requests[-2:] == [("redraw",)] * 2
 
 
 def test_the_path_holds_the_first_and_the_newest_views() -> None:

@@ -272,7 +272,7 @@ async def test_space_plays_four_times_as_fast_and_stops(view: PastStore) -> None
         await until(pilot, lambda text: f"REPLAY {at(302)}" in text and "4x" in text)
         text = await press(pilot, "space", holds=lambda text: "4x" not in text)
         now[0] += 10.0
-        app._play()  # as its timer does
+        app.time_keys.play()  # as its timer does
         assert app.context.time.at == sampled_at(302)
         assert f"REPLAY {at(302)}" in text_of(app)
         assert f" {watts(302):.0f}/700" in text
