@@ -505,9 +505,7 @@ class JobService:
         """Return whether the counter of a GPU is that of a job alone. What several members of a cluster count of it is
         joined as sums."""
         whole = not account.shared and all(row.instance is None for row in rows)
-        whole = whole and (key, account.gpu) not in self._not_alone
-        its = any(row.kind is AllocationKind.ALLOCATED for row in rows) or account.joule_seconds > 0
-        return whole and its and not self._shares
+        return whole and (key, account.gpu) not in self._not_alone and not self._shares
 
     def edges_due(self, wall_ns: int) -> list[EdgeWindow]:
         """Return the queries to the store for counters at begins and ends that are to be looked for now."""

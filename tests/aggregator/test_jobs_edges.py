@@ -306,7 +306,8 @@ def test_what_a_process_uses_of_an_allocated_gpu_is_the_energy_of_that_allocatio
     assert [one.energy_joules for one in found] == pytest.approx([3000.0, 6000.0], rel=0.01)
 
 
-def test_what_nobody_counted_is_taken_from_nobody() -> None:
+@pytest.mark.parametrize("kind", [AllocationKind.ALLOCATED, AllocationKind.USED])
+def test_what_nobody_counted_is_taken_from_nobody(kind: AllocationKind) -> None:
     """A job that begins and ends while no aggregator runs: the counters have its energy, the use of nobody never had."""
     site = Recorded()
     site.run(61)
@@ -318,7 +319,7 @@ def test_what_nobody_counted_is_taken_from_nobody() -> None:
     site.record(120)
     end, site.watts[0] = site.wall, 100.0
     site.record(30)
-    site.send("n0", site.held(KEYS[1], 0, begin, end))
+    site.send("n0", site.held(KEYS[1], 0, begin, end, kind=kind))
     site.run(40)
     before = site.unheld()
     site.answered()
