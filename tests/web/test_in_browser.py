@@ -480,3 +480,35 @@ async def test_numbers_follow_in_place_and_a_tab_that_nobody_sees_is_silent(
         await page.value(f"{_HIDE}(false)")
         await page.until(f"document.querySelector('main').innerHTML !== {json.dumps(shown)}")
         assert page.errors == []
+
+
+async def test_an_update_walks_the_page_once_and_repaints_only_the_parts_it_is_in(
+    tmp_path: Path,
+) -> None:
+    """Work that grows with the page, not with what has changed of it: 24 of 31 ms at 10,000 GPUs."""
+    fleet = await fleet_of(2)
+    async with door(fleet) as client, browsing(tmp_path / "profile") as page:
+        await page.open(f"{client.url}/")
+        await page.value(_PLACED)  # the first event may have nothing
+        await page.value("""void (() => {
+          let walks = 0;
+          window.walked = [];
+          for (const name of ["querySelector", "querySelectorAll"]) {
+            const real = document[name].bind(document);
+            document[name] = (...given) => { walks += given[0].includes("data-k"); return real(...given); };
+          }
+          document.addEventListener("kilowatch:placed", () => { window.walked.push(walks); walks = 0; });
+          window.parts = new Set();
+          new MutationObserver(all => all.forEach(({target}) => {
+            const its = (target instanceof Element ? target : target.parentElement)?.closest("[data-k]");
+            if (its) window.parts.add(its.dataset.k);
+          })).observe(document.querySelector("main"), {subtree: true, childList: true, characterData: true, attributes: true});
+        })()""")
+        while await page.value("window.parts.size") < 2:
+            await fleet.beat()
+            await page.value(_PLACED)
+        assert await page.value("Math.max(...window.walked)") == 1
+        mixed = """[...document.querySelectorAll("main > *, .stack > *, .tile")]
+          .filter(each => getComputedStyle(each).isolation !== "isolate").length"""
+        assert await page.value(mixed) == 0
+        assert page.errors == []

@@ -16,7 +16,8 @@ function tick() {
     const left = each.dataset.countdown;
     let its = began.get(each);
     if (its?.left !== left) began.set(each, (its = { left, now }));
-    each.textContent = old ? "?" : words(+left - (now - its.now) / 1000);
+    const text = old ? "?" : words(+left - (now - its.now) / 1000);
+    if (each.textContent !== text) each.textContent = text; // a word that stays is no work for the browser
   }
 }
 
