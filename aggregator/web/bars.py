@@ -7,11 +7,9 @@ from collections.abc import Iterator
 
 from aggregator.web.markup import Html, unseen
 from api.power import CircuitState
-from present.circuit.figures import assumed, over_continuous, share
+from present.circuit.figures import BAR_TOP, assumed_share, bar_marks, over_continuous, share
 from present.units import percent
 
-TOP = 1.3
-"""Share of the rating at which the bar of a load ends."""
 LOAD_AXIS = Html(
     '<svg class="axis" aria-hidden="true"><text x="0" y="10">0</text><text x="61%" y="10" text-anchor="end">80</text>'
     '<text x="76.9%" y="10" text-anchor="middle">100%</text></svg>'
@@ -34,10 +32,10 @@ def load_parts(circuit: CircuitState, mark: str = "") -> str:
         parts = f'<rect class="unknown" width="{_place(1.0)}" height="100%"/>'
     else:
         parts = "".join(_filled(circuit, ratio, mark))
-    marks = "".join(f'<line class="{kind}" x1="{_place(at)}" x2="{_place(at)}" y1="-2" y2="100%"/>' for kind, at in _marks(circuit))  # fmt: skip
+    marks = "".join(f'<line class="{kind}" x1="{_place(at)}" x2="{_place(at)}" y1="-2" y2="100%"/>' for kind, at in bar_marks(circuit))  # fmt: skip
     return (
         '<rect class="ground" width="100%" height="100%"/>'
-        f'<rect class="zone" x="{_place(1.0)}" width="{_place(TOP - 1.0)}" height="100%"/>{parts}{marks}'
+        f'<rect class="zone" x="{_place(1.0)}" width="{_place(BAR_TOP - 1.0)}" height="100%"/>{parts}{marks}'
     )
 
 
@@ -53,20 +51,11 @@ def part_bar(part: float | None, mark: str = "") -> str:
 
 def _filled(circuit: CircuitState, ratio: float, mark: str) -> Iterator[str]:
     colour = mark or ("page" if ratio > 1 else "ticket" if over_continuous(circuit) else "")
-    guess = 0.0
-    if assumed(circuit):
-        guess = ratio * min(1.0, (circuit.assumed_watts or 0.0) / circuit.watts) if circuit.watts else ratio  # fmt: skip
+    guess = assumed_share(circuit)
     yield f'<rect class="fill {colour}" width="{_place(ratio - guess)}" height="100%"/>'
     if guess:
-        yield f'<rect class="assumed" x="{_place(ratio - guess)}" width="{_place(min(TOP, ratio) - ratio + guess)}" height="100%"/>'
-
-
-def _marks(circuit: CircuitState) -> Iterator[tuple[str, float]]:
-    if circuit.continuous_amps and circuit.rated_amps:
-        yield "continuous", circuit.continuous_amps / circuit.rated_amps
-    if circuit.rated_amps:
-        yield "rating", 1.0
+        yield f'<rect class="assumed" x="{_place(ratio - guess)}" width="{_place(min(BAR_TOP, ratio) - ratio + guess)}" height="100%"/>'
 
 
 def _place(ratio: float) -> str:
-    return percent(min(TOP, max(0.0, ratio)) / TOP, 1)
+    return percent(min(BAR_TOP, max(0.0, ratio)) / BAR_TOP, 1)

@@ -12,6 +12,7 @@ from aggregator.web.markup import path, text
 from api.chain import ChainState
 from api.power import CircuitState
 from power.snapshot.power_chain import Branch, source_state
+from present.circuit.chain import NO_SHARE
 from present.circuit.figures import share
 from present.circuit.rows import load_row, share_row
 from present.units import watts
@@ -127,14 +128,6 @@ def _tone(status: int) -> str:
     return ("", " ticket", " page")[status]
 
 
-_NO_SHARE = {
-    ChainState.OPEN: "open",
-    ChainState.LOST: "no power",
-    ChainState.UNKNOWN: "load not known",
-}
-"""Words in place of a share of the rating."""
-
-
 def _leaf(circuit: CircuitState, at: float, state: ChainState, status: int) -> Iterator[str]:
     """Yield a circuit: its line to the breaker and on, its name, load, and the bar to its limits."""
     y, ratio = at + _LINE, share(circuit)
@@ -143,7 +136,7 @@ def _leaf(circuit: CircuitState, at: float, state: ChainState, status: int) -> I
     blade = "M0-9V9" if state is not ChainState.OPEN else "M0 9V4L5-5M0-9v3"
     yield f'<g transform="translate({_BREAKER:.0f} {y:.0f})"><rect class="symbol{mark}" x="-9" y="-9" width="18" height="18" rx="2"/><path class="symbol{mark}" d="{blade}"/></g>'
     yield f'<a href="{path("circuits", circuit.id)}"><text class="name{mark}" x="{_BUS + 16:.0f}" y="{y - 9:.0f}">{text(circuit.id)}</text></a>'
-    words = _NO_SHARE.get(state) or share_row(circuit).value
+    words = NO_SHARE.get(state) or share_row(circuit).value
     yield f'<text class="{mark.strip()}" x="{_BREAKER + 14:.0f}" y="{y - 9:.0f}">{text(words)}</text>'
     yield f'<text x="{_BREAKER + 14:.0f}" y="{y + 17:.0f}">{text(load_row(circuit).value)}</text>'
     if circuit.rated_amps is not None:

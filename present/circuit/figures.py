@@ -9,6 +9,8 @@ from api.power import CircuitState, LoadState
 
 FAR = 1e12
 """Seconds in place of never, for sorting."""
+BAR_TOP = 1.3
+"""Share of the rating at which the bar of a load ends, so that all of them line up on every page and screen."""
 
 
 def known(circuit: CircuitState) -> bool:
@@ -40,6 +42,22 @@ def load(circuit: CircuitState) -> float | None:
 def assumed(circuit: CircuitState) -> bool:
     """Return whether a part of its load is assumed: of silent nodes and unread GPUs."""
     return (circuit.assumed_watts or 0.0) > 0
+
+
+def assumed_share(circuit: CircuitState) -> float:
+    """Return the part of its `share` that is assumed; 0 where nothing is, or no share is known."""
+    ratio = share(circuit)
+    if ratio is None or not assumed(circuit):
+        return 0.0
+    return ratio * min(1.0, (circuit.assumed_watts or 0.0) / circuit.watts) if circuit.watts else ratio  # fmt: skip
+
+
+def bar_marks(circuit: CircuitState) -> list[tuple[str, float]]:
+    """Return the limits that are marked on the bar of a load, `continuous` and `rating`, in shares of the rating."""
+    if not circuit.rated_amps:
+        return []
+    its = circuit.continuous_amps
+    return [*([("continuous", its / circuit.rated_amps)] if its else []), ("rating", 1.0)]
 
 
 def measured_watts(circuit: CircuitState) -> float | None:

@@ -71,7 +71,7 @@ def sound(terminal: Terminal, screen: str, size: tuple[int, int]) -> None:
 def test_the_aggregator_is_killed_and_comes_back(tmp_path: Path, stage: Stage) -> None:
     terminal = top(stage, tmp_path, (120, 40))
     try:
-        terminal.wait("● LIVE", "Circuits by time to trip", "PDU-002A")
+        terminal.wait("● LIVE", "Power chain", "PDU-002A")
         for keys in ((), ("3",), ("5", "Enter"), ("4", "Enter")):
             terminal.press(*keys)
             terminal.wait("● LIVE")

@@ -467,7 +467,7 @@ async def test_a_tiny_terminal_says_the_essentials_and_a_resize_brings_the_rest(
     async with staged((40, 10)) as (pilot, _, _stage):
         await until(pilot, lambda text: "LIVE" in text.splitlines()[0] and "too small" in text)
         await pilot.resize_terminal(120, 40)
-        await until(pilot, lambda text: "Circuits by time to trip" in text)
+        await until(pilot, lambda text: "Power chain" in text)
         await pilot.resize_terminal(30, 5)
         await until(pilot, lambda text: "64 GPUs" in text)
 

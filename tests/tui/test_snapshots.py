@@ -19,7 +19,7 @@ from tests.tui.cluster import until
 from tests.tui.picture import FOLDER, differs, svg_of, text_of
 from tui.app import Top
 from tui.feed.connection import ConnectionState
-from tui.state.documents import BUDGETS, CIRCUITS, INCIDENTS, POWER_PAGE, TODAY
+from tui.state.documents import BUDGETS, CHAIN, CIRCUITS, INCIDENTS, POWER_PAGE, TODAY
 
 SCREENS: dict[str, tuple[tuple[str, ...], str]] = {
     "overview": (("1",), "Alerts by cause"),
@@ -45,7 +45,7 @@ SCREENS: dict[str, tuple[tuple[str, ...], str]] = {
 }
 """Keys that lead to each screen, and a word by which it is known."""
 MAPS = {"map_160x50": (160, 50), "map_80x24": (80, 24)}
-SELDOM = (POWER_PAGE, BUDGETS, TODAY)
+SELDOM = (POWER_PAGE, BUDGETS, TODAY, CHAIN)
 """What the dashboard asks for now and then."""
 REMEMBERED = ("gpu_power_watts", "gpu_temperature_celsius", "gpu_utilization_ratio",
               "gpu_memory_used_bytes")  # fmt: skip

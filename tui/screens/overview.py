@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,11 +12,15 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal
 from textual.widget import Widget
 
+from api.chain import ChainKind, ChainReply
 from api.fleet import EventsReply
-from present.circuit.figures import share
+from api.power import CircuitState
+from present.circuit.chain import DARK, NO_SHARE, node_row
+from present.circuit.figures import assumed_share, bar_marks, share
 from present.circuit.rows import headroom_row, share_row
-from tui.feed.wants import Wants
-from tui.kit.bars import Bar, bar_list
+from telemetry.text import ABSENT
+from tui.feed.wants import DocumentRequest, Wants
+from tui.kit.bars import Bar, Limits, bar_list
 from tui.kit.flow import flow
 from tui.kit.surface import WIDE, Surface
 from tui.kit.text import fit
@@ -28,8 +33,10 @@ from tui.screens.history import share_room
 from tui.screens.lists import EVENTS, third_lines
 from tui.screens.load_history import past_lines
 from tui.screens.view import COMPARE_KEYS, COPY_KEYS, FILTER_KEYS, View
+from tui.state.chain import ChainRow, chain_rows
 from tui.state.circuits import Now, bar_tone, countdown, tone_of
 from tui.state.dashboard_state import DashboardState
+from tui.state.documents import CHAIN
 from tui.state.incidents import alert_lines
 from tui.state.metrics import BASE, GROUPS, METRICS, STATE
 from tui.state.readings import COLUMNS
@@ -41,27 +48,63 @@ from tui.tables.listing import gpu_mark
 
 MOST_LOADS, MOST_LINES = 4, 60
 """Circuits whose load is drawn at most, and lines of each."""
+CHAIN_TITLE, LIST_TITLE = "Power chain", "Circuits by time to trip"
 LEAST_PANES = (4, 7)
 """Lines that the panes keep where the headline takes some of theirs, without and with frames. The map keeps all of its own:
 fewer would show several GPUs as one sign."""
+ROOM_FOR_SPARE = 64
+"""Columns from which on circuits of the tree have their headroom."""
+POWER_CHAIN = DocumentRequest(CHAIN, ChainReply, 2.0)
 ROOM_FOR_EVENTS = 14
 """Lines of the pane of alerts from which on events are below them."""
 
 
 def circuit_bars(state: DashboardState, since: Now, most: int) -> list[Bar]:
     """Return bars of the most urgent circuits."""
+    return [_circuit_bar(state, one, since) for one in state.urgent[:most]]
+
+
+def _circuit_bar(
+    state: DashboardState, circuit: CircuitState, since: Now, lead: str = "", dark: str = "", *, spare: bool = True
+) -> Bar:  # fmt: skip
+    """`dark`: why nothing flows through it, in place of what happens next; `spare`: whether the headroom is shown."""
+    status = state.circuit_status.get(circuit.id, RowStatus.OK)
+    text, tone = (dark, "crit") if dark else countdown(circuit, status, since, short=True)
+    load, room = (ABSENT, ABSENT) if dark else (share_row(circuit).short, headroom_row(circuit).value)  # fmt: skip
+    return Bar(
+        circuit.id, 0.0 if dark else share(circuit), bar_tone(status),
+        [(f"{load:>5} ", tone_of(status)), (fit(text, 16), tone),
+         *([(fit(room, 10, right=True), "dim")] if spare else [])],
+        Limits(bar_marks(circuit), assumed_share(circuit)) if circuit.rated_amps else None, lead,
+    )  # fmt: skip
+
+
+def chain_bars(
+    state: DashboardState, rows: Sequence[ChainRow], since: Now, width: int
+) -> list[Bar]:
+    """Return the power chain as a tree: circuits with their bars, nodes with what they draw at the wall. On a narrow
+    screen the headroom makes room for the bars."""
+    circuits = {one.id: one for one in state.circuits}
     found: list[Bar] = []
-    for circuit in state.urgent[:most]:
-        status = state.circuit_status.get(circuit.id, RowStatus.OK)
-        text, tone = countdown(circuit, status, since, short=True)
-        found.append(
-            Bar(
-                circuit.id, share(circuit), bar_tone(status),
-                [(f"{share_row(circuit).short:>5} ", tone_of(status)),
-                 (fit(text, 16), tone), (fit(headroom_row(circuit).value, 10, right=True), "dim")],
+    for row in rows:
+        piece = row.piece
+        dark = NO_SHARE[piece.state] if piece.state in DARK else ""
+        if piece.kind is ChainKind.SOURCE:
+            found.append(Bar(piece.label, None, "bar", [(" " * 6, ""), (dark, "crit")], None, row.lead))  # fmt: skip
+        elif piece.kind is ChainKind.NODE:
+            its, (mark, tone) = node_row(piece), _SEVERITY.get(piece.severity, ("", ""))
+            found.append(
+                Bar(piece.label, None, "bar", [(f"{mark:>5} ", tone), (its.value, its.tone)], None, row.lead)
+            )  # fmt: skip
+        else:
+            its_state = circuits.get(piece.name) or CircuitState(piece.name)
+            found.append(
+                _circuit_bar(state, its_state, since, row.lead, dark, spare=width >= ROOM_FOR_SPARE)
             )
-        )  # fmt: skip
     return found
+
+
+_SEVERITY = {"page": ("▲", "crit"), "ticket": ("!", "warn")}
 
 
 class Overview(View):
@@ -98,10 +141,10 @@ class Overview(View):
         """Return the metric that the map shows, and those by which a GPU counts as reporting."""
         status = self.context.shown.status
         if status is not None and columns_of(status.gpus, *self.size):
-            return Wants((*COLUMNS, *FACTS), documents=(EVENTS,))
+            return Wants((*COLUMNS, *FACTS), documents=(EVENTS, POWER_CHAIN))
         word = self.map.metric or "power"
         columns = METRICS[word].columns if word in METRICS else ()
-        events = (EVENTS,) if self.size.width >= WIDE else ()
+        events = (EVENTS, POWER_CHAIN) if self.size.width >= WIDE else (POWER_CHAIN,)
         return Wants(tuple(dict.fromkeys((*BASE, *columns))), documents=events)
 
     def first(self) -> Widget:
@@ -147,6 +190,9 @@ class Overview(View):
             under = cursor_legend(state, self.map.cursor)
             if under != self.map.border_subtitle:
                 self.map.border_subtitle = Text(self.context.tones.as_text(under))
+            chain = f"{CHAIN_TITLE if chain_rows(state, rest - frame) else LIST_TITLE}  [4]"
+            if chain != self.circuits.border_title:
+                self.circuits.border_title = chain
 
     _shape: object = None
     _title = ""
@@ -173,7 +219,6 @@ class Overview(View):
             self.circuits.display = rest > alerts
         if wide:
             self.alerts.border_title = "Alerts by cause  [5]"
-            self.circuits.border_title = "Circuits by time to trip  [4]"
 
     def _keys(self) -> str:
         return "m metric  z zoom  b group"
@@ -184,15 +229,18 @@ class Overview(View):
         since = context.since
 
         def circuits(width: int, height: int) -> list[Line]:
-            lines: list[Line] = (
-                [[("Circuits by time to trip", "head")]] if titled and height > 1 else []
-            )
+            lines: list[Line] = [[(LIST_TITLE, "head")]] if titled and height > 1 else []
             if not state.circuits:
                 why = state.circuits_unknown or "no circuits configured: see docs/power.md"
                 return [*lines, [(why, "dim")]]
             room = height - len(lines)
-            count = len(state.circuits)
-            bars = circuit_bars(state, since, room)
+            rows = chain_rows(state, room)
+            if rows and lines:
+                lines = [[(CHAIN_TITLE, "head")]]
+            count = len(rows or state.circuits)
+            bars = (
+                chain_bars(state, rows, since, width) if rows else circuit_bars(state, since, room)
+            )
             drawn = bar_list(bars[: room if count <= room else room - 1], width, room)
             if count > room:
                 drawn.append([(f"  and {count - room + 1:,} more", "dim")])

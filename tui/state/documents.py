@@ -18,6 +18,7 @@ from tui.state.circuit_columns import page_of
 T = TypeVar("T")
 
 CIRCUITS = "api/v1/circuits"
+CHAIN = "api/v1/power/chain"
 INCIDENTS = "api/v1/incidents"
 SILENCES = "api/v1/silences"
 POWER_PAGE = "api/v1/power"
