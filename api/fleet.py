@@ -144,6 +144,39 @@ class FleetSummary(msgspec.Struct, frozen=True, kw_only=True):
     memory_total_bytes: float | None = None
 
 
+class TrendGap(OpenEnum):
+    """Reasons why the change of a figure is not known."""
+
+    SHORT = "short"
+    """The figure is kept for less than two minutes."""
+    PARTIAL = "partial"
+    """A part of the figure is not known now, or assumed."""
+    OTHERS = "others"
+    """Of other nodes or circuits than until two minutes ago at the longest."""
+    UNKNOWN = "unknown"
+    """The figure is not known now."""
+
+
+class Trend(msgspec.Struct, frozen=True, kw_only=True):
+    """How a figure has changed within an hour, as means of up to five minutes at both ends, over the same nodes or circuits."""
+
+    now: float | None = None
+    before: float | None = None
+    seconds: float | None = None
+    """Between the two: at most 3600."""
+    gap: TrendGap | None = None
+    """Why the three are null; null where they are not."""
+
+
+class ClusterTrends(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether the cluster draws more than before, and comes nearer to a breaker."""
+
+    wall_watts: Trend = Trend(gap=TrendGap.SHORT)
+    gpu_power_watts: Trend = Trend(gap=TrendGap.SHORT)
+    nearest_ratio: Trend = Trend(gap=TrendGap.SHORT)
+    """Highest load of a circuit over its rating, whichever it is."""
+
+
 class AggregatorRow(msgspec.Struct, frozen=True, kw_only=True):
     """An aggregator of a cluster of several, as the one that answers knows it."""
 
@@ -184,6 +217,8 @@ class StatusReply(msgspec.Struct, frozen=True, kw_only=True):
     """How many of them are known in part: GPUs of theirs are not read, so that `wall_watts` is the least."""
     wall_age_seconds: float = 0.0
     """By how much a part of `wall_watts` is older than the GPUs of the summary: a meter beside the node read it."""
+    trends: ClusterTrends | None = None
+    """Null from aggregators that don't say."""
     fitness: FleetFitness | None = None
     """Whether the fleet is good; null before it is known. `/api/v1/fitness` has the nodes."""
     stats: Stats = msgspec.field(default_factory=Stats)

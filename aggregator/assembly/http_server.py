@@ -38,6 +38,7 @@ from aggregator.http.listener import CONNECTIONS, BoundedSite, ConnectionStats
 from aggregator.http.node_metrics import PAGE_TURN
 from aggregator.http.operations import OPERATIONS
 from aggregator.http.quality import SUGGESTION_TURN
+from aggregator.http.recent import RECENT, RecentCluster
 from aggregator.http.reply import VIEW
 from aggregator.http.rule_input_metrics import RULE_INPUTS, RuleInputMetrics
 from aggregator.http.stream_hub import HUB, Hub
@@ -45,7 +46,6 @@ from aggregator.http.summary import Summarizer
 from aggregator.impairments import Impairments, report_task
 from aggregator.view import AggregatorView
 from aggregator.web.frame import add_pages, missing_pages, page_rules
-from aggregator.web.recent import RECENT, RecentCluster
 from telemetry.errors import ConfigError
 from telemetry.files import local_token
 from telemetry.runtime.supervision import Supervisor, in_thread

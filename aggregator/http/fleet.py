@@ -10,6 +10,7 @@ from aggregator.http.errors import unknown
 from aggregator.http.health import newest_age
 from aggregator.http.metrics import SUMMARIZER
 from aggregator.http.parameters import query
+from aggregator.http.recent import RECENT
 from aggregator.http.reply import JSON, VIEW, json_bytes, send, send_json
 from aggregator.http.stream_hub import HUB
 from api.columns import FleetReply
@@ -99,6 +100,7 @@ async def status(request: web.Request) -> web.Response:
         wall_nodes=wall.nodes,
         wall_partial_nodes=wall.partial,
         wall_age_seconds=wall.age,
+        trends=request.app[RECENT].trends(),
         stats=view.stats,
         missing=list(view.missing),
         members=list(view.members()),

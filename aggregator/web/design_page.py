@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from aggregator.http.errors import RequestError
 from aggregator.http.parameters import query
+from aggregator.http.recent import SECONDS, ClusterSample
 from aggregator.http.reply import VIEW
 from aggregator.web.bars import LOAD_HEAD, load_bar
 from aggregator.web.chain_diagram import chain_diagram
@@ -27,7 +28,7 @@ from aggregator.web.load_chart import LoadSeries
 from aggregator.web.markup import fact, section, table, text
 from aggregator.web.multiples import Beside, beside_chart
 from aggregator.web.node_page import gpu_table
-from aggregator.web.recent import SECONDS, ClusterSample, spark
+from aggregator.web.spark import spark
 from aggregator.web.use_strip import use_strip
 from api.alerts import Alert, AlertState, Severity
 from api.device import GpuReply

@@ -13,6 +13,7 @@ from aggregator.http.marks import marks_of, status_of
 from aggregator.http.metrics import SUMMARIZER
 from aggregator.http.parameters import one_of, query
 from aggregator.http.ports import ports_reply
+from aggregator.http.recent import RECENT
 from aggregator.http.reply import VIEW
 from aggregator.register.node_status import status_of as status_of_node
 from aggregator.view import AggregatorView, parts_of
@@ -28,15 +29,16 @@ from aggregator.web.fleet_map import FEW, QUANTITIES, OtherNode, fleet_map, othe
 from aggregator.web.fleet_pages import fitness_chart, fitness_links
 from aggregator.web.gpu_holders import users_section
 from aggregator.web.headline_part import headline_part, tiles
-from aggregator.web.markup import link, section
+from aggregator.web.markup import link, section, text
 from aggregator.web.overview_tiles import overview_tiles
 from aggregator.web.past_readings import SHARED_PAST
 from aggregator.web.port_pages import places_table
-from aggregator.web.recent import RECENT
 from api.alerts import Incident, IncidentsReply, Subject
+from api.fleet import FleetSummary
 from api.power import CircuitsReply, CircuitState
 from present.circuit.figures import by_urgency
 from present.fleet.headline import Heard, headline
+from present.fleet.trend import power_words, trend_line
 from telemetry.errors import StoreError
 from telemetry.wire.inventory import role_of
 
@@ -83,12 +85,22 @@ async def overview(request: web.Request) -> PageContent:
     return PageContent(
         "Overview",
         headline_part(headline([*incidents, *every[MOST_INCIDENTS:]], urgent, heard))
+        + _trend(request, summary, heard, circuits=bool(circuits))
         + tiles(*overview_tiles(view, request.app[RECENT], summary, heard, (urgent[0], status.get(urgent[0].id, 0)) if urgent else None))
         + f'<div class="stack {wide}">{left}</div><div class="stack {narrow}">{right}</div>'
         + await _more(view),
         live=True,
         titled=False,
     )  # fmt: skip
+
+
+def _trend(request: web.Request, summary: FleetSummary, heard: Heard, *, circuits: bool) -> str:
+    """Return whether it is better or worse than an hour ago. Outside the headline: nobody wants it read aloud every ten
+    seconds."""
+    view = request.app[VIEW]
+    wall, gpus = power_words(view.electrical.wall_sum(view.fleet, view.now()), summary, heard)
+    line = trend_line(request.app[RECENT].trends(), wall, gpus, circuits=circuits)
+    return f'<p data-k="trend" class="about trend">{text(line)}</p>'
 
 
 async def _days(request: web.Request) -> str:

@@ -3,29 +3,31 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from aggregator.electrical.service import ElectricalService
+from aggregator.http.recent import RecentCluster
 from aggregator.register.node_register import drift
 from aggregator.view import AggregatorView
 from aggregator.web.bars import load_bar
 from aggregator.web.circuit_list import ALERT_TONES, STATUS_WORDS
 from aggregator.web.headline_part import tile
 from aggregator.web.markup import fact, link, path, text
-from aggregator.web.recent import Field, RecentCluster
-from api.fleet import FleetSummary
+from aggregator.web.spark import spark
+from api.fleet import FleetSummary, Trend
 from api.power import CircuitState
 from present.circuit.outlook import next_row
 from present.circuit.rows import limits_row, load_row, share_row
 from present.device.node import DRIFTS
 from present.fleet.fitness import fitness_row
 from present.fleet.headline import Heard
+from present.fleet.trend import power_trend
 from present.fleet.wall import WallSum, wall_row
 from present.row import Tone
-from present.units import at_least, money, percent, price, watts, watts_change
+from present.units import at_least, money, percent, price, watts
 from telemetry.fleet import Fleet
 from telemetry.runtime.release import release
-from telemetry.text import ABSENT, counted, duration
+from telemetry.text import ABSENT, counted
 
 
 def overview_tiles(
@@ -33,17 +35,18 @@ def overview_tiles(
     nearest: tuple[CircuitState, int] | None,
 ) -> Iterator[str]:  # fmt: skip
     """Yield the tiles. `nearest`: the most urgent circuit, and how bad its worst alert is."""
+    trends = recent.trends()
     wall = view.electrical.wall_sum(view.fleet, view.now())
     if wall.watts is not None:
         its = wall_row(wall, heard.nodes, summary.gpu_power_watts)
         by = f"reported by {wall.nodes:,} of {counted(heard.nodes, 'node')}"
-        aside = _change(recent, lambda one: one.wall_watts, watts_change)
+        aside = _change(trends.wall_watts)
         yield tile(
             "At the wall",
             its.value,
             sub=", ".join(filter(None, (by, its.note))),
             aside=aside,
-            drawn=recent.spark(lambda one: one.wall_watts),
+            drawn=spark(recent.samples, lambda one: one.wall_watts),
         )
     if nearest is not None:
         yield _nearest(*nearest)
@@ -52,13 +55,13 @@ def overview_tiles(
     else:
         limits = percent(_part(summary.limited_power_watts, summary.limited_power_limit_watts))
         by = f"reported by {heard.gpus - heard.unread:,} of {counted(heard.gpus, 'GPU')}; {limits} of the limits"
-        aside = _change(recent, lambda one: one.gpu_watts, watts_change)
+        aside = _change(trends.gpu_power_watts)
         yield tile(
             "GPU power",
             at_least(watts(summary.gpu_power_watts), partial=heard.unread > 0),
             sub=by,
             aside=aside,
-            drawn=recent.spark(lambda one: one.gpu_watts),
+            drawn=spark(recent.samples, lambda one: one.gpu_watts),
         )
     away = f"; {heard.silent:,} silent" if heard.silent else ""
     on = f"on {counted(heard.nodes, 'node')}{away}{_releases(view.fleet)}"
@@ -67,7 +70,7 @@ def overview_tiles(
         percent(summary.utilization_mean_ratio),
         sub=on,
         aside=counted(heard.gpus, "GPU"),
-        drawn=recent.spark(lambda one: one.use),
+        drawn=spark(recent.samples, lambda one: one.use),
     )
     yield _cost(view.electrical, heard, wall, view.wall())
     good = fitness_row(None if view.fitness.newest is None else view.fitness.newest.fleet)
@@ -75,10 +78,9 @@ def overview_tiles(
         yield tile("Fitness", good.value, sub=f"{text(good.note)} {link('why', 'fitness')}")
 
 
-def _change(recent: RecentCluster, field: Field, words: Callable[[float], str]) -> str:
-    """Return by how much a figure has changed within the last hour; "" where nothing was kept."""
-    found = recent.change(field)
-    return "" if found is None else f"{text(words(found[0]))} in {duration(found[1])}"
+def _change(trend: Trend) -> str:
+    """Return by how much a power has changed within the last hour; "" where that is not known."""
+    return text(power_trend("", trend).short)
 
 
 def _part(part: float | None, whole: float | None) -> float | None:

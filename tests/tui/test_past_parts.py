@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from msgspec import structs
 
 from api.alerts import Alert, Incident, IncidentNote
 from api.columns import ColumnRows, HistoryReply, PackedFrame, PackedFramesReply
 from api.device import GpuPageReply
+from api.fleet import ClusterTrends
 from api.power import CircuitHistoryReply, CircuitsReply
 from telemetry.metric import Table
 from tests.tui.test_recent_frames import frame
@@ -93,6 +97,15 @@ def frames(*found: PackedFrame) -> list[CachedFrame]:
         ],
     )  # fmt: skip
     return frames_of(PackedFramesReply("c", Table.GPU, 1.0, 3, ROWS, list(found)), nodes, Gpus())
+
+
+def test_how_it_changes_now_is_not_said_of_the_past() -> None:
+    newest, (one,) = frame(1000), frames(packed(50, [100.5, 1.0, 2.0], {}))
+    assert newest.status is not None
+    told = replace(newest, status=structs.replace(newest.status, trends=ClusterTrends()))
+    then_ = state_then(told, one, [INCIDENT], {})
+    assert then_.status is not None
+    assert then_.status.trends is None
 
 
 def test_a_state_is_made_of_a_frame() -> None:

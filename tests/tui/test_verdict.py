@@ -11,13 +11,13 @@ from rich.cells import cell_len
 
 from api.alerts import Alert
 from api.errors import ErrorDetail
-from api.fleet import ModelSummary
+from api.fleet import ClusterTrends, ModelSummary, Trend
 from api.power import CircuitsReply
 from present.fleet.headline import IN_THE_KNOWN, WELL
 from tests.tui.test_lines import CALM, FIRING, HOT, incidents, line_text, state
 from tui.state.dashboard_state import DashboardState
 from tui.state.documents import CIRCUITS, INCIDENTS
-from tui.state.verdict import verdict_lines
+from tui.state.verdict import trend_lines, verdict_lines
 
 WHOLE: dict[str, Any] = {
     "nodes": {"online": 1250},
@@ -75,3 +75,17 @@ def test_circuits_that_are_not_monitored_are_said() -> None:
         CIRCUITS, CircuitsReply(at=1, failure="panel P: no volts"), 98.0
     )
     assert lines(shown) == [f"▒ {IN_THE_KNOWN}", "  no circuit is monitored: panel P: no volts"]
+
+
+def test_whether_it_is_better_or_worse_is_said_only_where_the_aggregator_does() -> None:
+    power = Trend(now=6.9e6, before=6.1e6, seconds=3600.0)
+    near = Trend(now=0.5, before=0.62, seconds=3600.0)
+    whole = state([], [CALM], **WHOLE)
+    assert trend_lines(whole, 80) == []
+    assert whole.status is not None
+    trends = ClusterTrends(wall_watts=power, nearest_ratio=near)
+    told = replace(whole, status=msgspec.structs.replace(whole.status, trends=trends))
+    words = "  At the wall 800.0 kW more than an hour ago; fullest circuit 12 points down"
+    assert [line_text(line) for line in trend_lines(told, 80)] == [words]
+    assert [cell_len(line_text(line)) for line in trend_lines(told, 40)] == [40]
+    assert lines(told) == lines(whole)

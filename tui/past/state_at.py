@@ -166,6 +166,7 @@ def _status(
         newest_frame_age_seconds=0.0 if online else None,
         wall_watts=None,  # of now
         wall_nodes=None,
+        trends=None,
         summary=summed(
             FleetSummary(
                 nodes={"online": online, "stale": len(nodes) - online},

@@ -41,7 +41,7 @@ from tui.state.incidents import alert_lines
 from tui.state.metrics import BASE, GROUPS, METRICS, STATE
 from tui.state.readings import COLUMNS
 from tui.state.row_status import RowStatus
-from tui.state.verdict import verdict_lines
+from tui.state.verdict import trend_lines, verdict_lines
 from tui.tables.fields import gpu_fields
 from tui.tables.filter import ALL, Mask
 from tui.tables.listing import gpu_mark
@@ -173,7 +173,13 @@ class Overview(View):
             state, width - frame - (2 if wide else 0), max(1, height - least - 2 * frame)
         )
         rest = height - need - frame
-        verdict = verdict_lines(state, width)[: max(0, rest - LEAST_PANES[wide])]
+        verdict = verdict_lines(state, width)
+        trend = trend_lines(state, width) if verdict else []
+        # On a small screen the alerts and circuits of now come before what was an hour ago.
+        listed = len(state.incidents) + len(state.circuits) + 2
+        if wide or rest - len(verdict) - len(trend) >= listed:
+            verdict += trend
+        verdict = verdict[: max(0, rest - LEAST_PANES[wide])]
         rest -= len(verdict)
         shape = (wide, width, height, need, len(verdict), len(state.incidents), len(state.circuits))
         if shape != self._shape:  # a style that is set again lays all out again, changed or not

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from api.fleet import StatusReply
 from present.fleet.headline import IN_THE_KNOWN, Headline, Heard, Urgency, headline
+from present.fleet.trend import power_words, trend_line
 from tui.kit.text import clean, fit
 from tui.kit.theme import Line
 from tui.state.dashboard_state import DashboardState
@@ -32,6 +34,27 @@ def verdict_lines(state: DashboardState, width: int) -> list[Line]:
     return [first, below] if why or act else [first]
 
 
+def trend_lines(state: DashboardState, width: int) -> list[Line]:
+    """Return whether it is better or worse than before, as a line; nothing where the aggregator does not say."""
+    status = state.status
+    if status is None or status.trends is None:
+        return []
+    wall, gpus = power_words(state.at_the_wall, state.summary, _heard(status))
+    line = trend_line(status.trends, wall, gpus, circuits=bool(state.circuits)).removesuffix(".")
+    return [[("  ", ""), (fit(line, width - 2).rstrip(), "dim")]]
+
+
+def _heard(status: StatusReply) -> Heard:
+    """Return the known part of the cluster."""
+    known = sum(model.power_known for model in status.summary.models)
+    return Heard(
+        nodes=status.nodes,
+        silent=status.nodes - status.summary.nodes.get("online", 0),
+        gpus=status.gpus,
+        unread=max(0, status.gpus - known),
+    )
+
+
 def _headline(state: DashboardState) -> Headline | None:
     status = state.status
     if status is None or LOADING in {state.incidents_unknown, state.circuits_unknown}:
@@ -40,14 +63,7 @@ def _headline(state: DashboardState) -> Headline | None:
         return Headline(
             Urgency.UNKNOWN, "Whether anything is wrong is not known.", state.incidents_unknown
         )
-    models = status.summary.models
-    heard = Heard(
-        nodes=status.nodes,
-        silent=status.nodes - status.summary.nodes.get("online", 0),
-        gpus=status.gpus,
-        unread=max(0, status.gpus - sum(model.power_known for model in models)),
-    )
-    found = headline(state.incidents, state.urgent, heard)
+    found = headline(state.incidents, state.urgent, _heard(status))
     if found.urgency is Urgency.WELL and state.circuits_unknown:
         return replace(
             found, urgency=Urgency.UNKNOWN, text=IN_THE_KNOWN, why=state.circuits_unknown
