@@ -217,7 +217,7 @@ class Overview(View):
             pane.styles.padding = (0, 1) if wide else 0
         self.circuits.display = True
         if not beside:
-            count = max(1, len(state.incidents)) + (1 if rest > 8 else 0)
+            count = max(1, len(state.incidents)) + (1 if rest > 4 else 0)
             alerts = min(count, max(3, rest - len(state.circuits) - 1))
             alerts = min(alerts, rest) if state.circuits and rest > 4 else rest
             self.alerts.styles.height = alerts
