@@ -59,6 +59,7 @@ class GpmReader:
         self._handle = handle
         self._older, self._newer = samples
         self._sampled_at = -math.inf
+        self._answer: tuple[int, dict[int, float]] = (Code.SUCCESS, {})
         self._has_sample = False
         self._instance = instance
         self._request, self._answers, self._sample_call, self._compute = gpm_request(
@@ -70,8 +71,14 @@ class GpmReader:
 
         `now` is in seconds on a monotonic clock.
         """
+        if now == self._sampled_at:
+            return self._answer  # the tick reads again, because a metric had to be skipped
         if now - self._sampled_at < SHORTEST:
             return Code.SUCCESS, dict.fromkeys(self._ids, GAP[Gap.NOT_READ])
+        self._answer = self._read(now)
+        return self._answer
+
+    def _read(self, now: float) -> tuple[int, dict[int, float]]:
         self._older, self._newer = self._newer, self._older
         code = self._sample(self._sample_call)
         had, self._has_sample = self._has_sample, code == Code.SUCCESS
