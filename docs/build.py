@@ -33,7 +33,17 @@ from telemetry.catalogue.amd import (
     Residency,
     Sensor,
 )
-from telemetry.catalogue.nvml import ALL_LINKS, EACH_LINK, Call, Field, Gpm, NvmlReader
+from telemetry.catalogue.nvml import (
+    ALL_LINKS,
+    EACH_LINK,
+    Call,
+    CounterRate,
+    Field,
+    Gpm,
+    LinkGpm,
+    NvmlReader,
+    OfLinks,
+)
 from telemetry.devices import Event
 from telemetry.metric import Lane, Metric, Table
 from telemetry.notations.kernel_log import parse_line
@@ -134,6 +144,11 @@ def _nvml(source: NvmlReader) -> str:
             return f"F {number}{scopes.get(scope, f' scope {scope}')}"
         case Gpm(id=number):
             return f"GPM {number}"
+        case CounterRate(of=counter):
+            return f"growth of {_nvml(counter)}"
+        case OfLinks(bus=bus, fold=fold, parts=parts):
+            read = ("GPM" if isinstance(part, LinkGpm) else f"F {part.id}" for part in parts)
+            return f"{' + '.join(dict.fromkeys(read))} of each {bus}: {fold}"
         case Call(function=function, args=args, mask=mask):
             inside = ", ".join(str(argument) for argument in args)
             bits = f" & {mask:#x}" if mask else ""

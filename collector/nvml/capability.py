@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from collector.nvml.growth import Growth
 from telemetry.catalogue import BY_NAME
-from telemetry.catalogue.nvml import EACH_LINK, Call, Field, Gpm, NvmlReader
+from telemetry.catalogue.nvml import EACH_LINK, Call, CounterRate, Field, Gpm, NvmlReader
 from telemetry.gap import GAP, Gap
 from telemetry.metric import Metric, Table, Unit
 from telemetry.wire.schema import SCHEMA, Block
@@ -35,13 +36,27 @@ Convert = Callable[[float], float]
 class Cell:
     """Position in the values of a reading, and the driver call that fills it."""
 
-    __slots__ = ("alternatives", "denied", "link", "metric", "number", "position")
+    __slots__ = (
+        "alternatives", "denied", "growth", "link", "metric", "number", "owners", "position",
+    )  # fmt: skip
 
-    def __init__(self, metric: Metric, position: int, link: int | None) -> None:
+    def __init__(
+        self,
+        metric: Metric,
+        position: int,
+        link: int | None,
+        alternatives: tuple[NvmlReader, ...] | None = None,
+    ) -> None:
         self.metric = metric
         self.position = position
         self.link = link
-        self.alternatives: tuple[NvmlReader, ...] = metric.readers("nvml")
+        self.alternatives: tuple[NvmlReader, ...] = (
+            metric.readers("nvml") if alternatives is None else alternatives
+        )
+        self.growth: Growth | None = None
+        """Readings of the counter whose rate it is, once there were any."""
+        self.owners: tuple[Cell, ...] = ()
+        """Cells of which it is a part; none for a cell of a row."""
         self.number = 0
         """Alternative in use; past the last when none is supported."""
         self.denied = False
@@ -76,7 +91,7 @@ class Cell:
     @property
     def field(self) -> tuple[int, int]:
         """Field id and scope, where the alternative in use is a field."""
-        origin = self.origin
+        origin = self.origin.of if isinstance(self.origin, CounterRate) else self.origin
         if not isinstance(origin, Field):
             raise TypeError(f"{self.metric.name} is not read from a field")
         if origin.scope == EACH_LINK:
@@ -90,9 +105,22 @@ class Cell:
             isinstance(origin, Call)
             and (origin.mask or origin.shift is not None or origin.first_bit)
         )
+        if isinstance(origin, CounterRate):
+            return origin.of.scale
         if origin is None or not plain or name in UNKNOWN_VALUES or name.endswith("_ber"):
             return None
-        return origin.scale
+        return origin.scale if isinstance(origin, (Field, Call, Gpm)) else None
+
+    def rate(self, number: float, at: float) -> float:
+        """Return the rate of its counter, which has this number at that time."""
+        if self.growth is None:
+            self.growth = Growth()
+        return self.growth.read(number, at)
+
+    @property
+    def wanted(self) -> bool:
+        """Whether it is read: a part is not once all that is made of it has no alternative left."""
+        return not self.owners or any(owner.origin is not None for owner in self.owners)
 
     def convert(self) -> Convert:
         """Return the function from the driver's number to a reading: scale, bits, values for "none"."""
@@ -113,7 +141,9 @@ class Cell:
         if isinstance(origin, Call) and origin.mask:
             bits = origin.mask
             return lambda raw: 1.0 if int(raw) & bits else 0.0
-        scale = origin.scale if origin is not None else 1.0
+        if isinstance(origin, CounterRate):
+            origin = origin.of
+        scale = origin.scale if isinstance(origin, (Field, Call, Gpm)) else 1.0
         if unknown:
             return lambda raw: absent if raw in unknown else raw * scale
         return lambda raw: raw * scale

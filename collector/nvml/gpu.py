@@ -13,10 +13,11 @@ import msgspec
 from collector.nvml.binding import LOST, Code, Handle, device, once, platform
 from collector.nvml.capability import absent_for_good, blocks_of, cells, exclude_remaps
 from collector.nvml.gpm import GpmReader, gpm_ids
+from collector.nvml.link_parts import LinkParts
 from collector.nvml.mig import MigReader
 from collector.nvml.processes import ProcessReader
 from collector.nvml.queries import bind
-from collector.nvml.readings import KeptPlan
+from collector.nvml.readings import FieldBatch, KeptPlan, decode
 from collector.probe.driver import Turn
 from collector.probe.protocol import (
     FAST,
@@ -26,7 +27,7 @@ from collector.probe.protocol import (
     ProbeReading,
     ProbeStatus,
 )
-from telemetry.catalogue.nvml import Call
+from telemetry.catalogue.nvml import Bus, Call
 from telemetry.devices import Gpu, Link
 from telemetry.errors import DriverError
 from telemetry.metric import Lane, Table
@@ -35,6 +36,10 @@ from telemetry.wire.schema import SCHEMA
 # Description of a GPU: name, address, limits, links. Read once, when the GPU is opened.
 
 MAX_LINKS = 36
+MAX_C2C_LINKS = 14
+"""As many as GPM has ids for."""
+_C2C_LINK_COUNT = 170
+"""Field id."""
 _JOINED = 3
 """State of a registration with the fabric that is completed."""
 ARCHITECTURES = {
@@ -142,6 +147,16 @@ def links(handle: Handle, uuid: str) -> tuple[Link, ...]:
             )
         )
     return tuple(found)
+
+
+def c2c_links(handle: Handle) -> int:
+    """Return the number of links to the CPU of the same module; 0 on all but Grace's GPUs."""
+    batch = FieldBatch(handle, [(_C2C_LINK_COUNT, 0)])
+    if batch.ask() != Code.SUCCESS:
+        return 0
+    ((kind, failed, raw),) = batch.values()
+    number = None if failed else decode(kind, raw)
+    return min(int(number or 0), MAX_C2C_LINKS)
 
 
 def can_remap_rows(handle: Handle, name: str) -> bool:
@@ -323,11 +338,15 @@ class GpuReader:
         if not can_remap_rows(handle, gpu.name):
             for parts in self._cells.values():
                 exclude_remaps(parts)
+        counts = {Bus.NVLINK: len(found), Bus.C2C: c2c_links(handle)}
+        self._widths = {bit: len(parts) for bit, parts in self._cells.items()}
+        links_of = {bit: LinkParts(parts, counts).folded for bit, parts in self._cells.items()}
         # Each lane has samples of its own: a metric is the mean since that lane's reading before.
         self.gpm = {bit: GpmReader(handle, gpm_ids(parts)) for bit, parts in self._cells.items()}
         self._processes = ProcessReader(handle)
         self._plans = {
-            bit: KeptPlan(handle, parts, self.gpm[bit]) for bit, parts in self._cells.items()
+            bit: KeptPlan(handle, parts, self.gpm[bit], links_of[bit])
+            for bit, parts in self._cells.items()
         }
         self._settled: set[int] = set()
         self._probe_at = time.monotonic() + PROBE_AGAIN
@@ -344,6 +363,7 @@ class GpuReader:
             self._forget()
         begin = time.perf_counter()
         status, values = self._plans[bit].read(turn, begin)
+        del values[self._widths[bit] :]  # the parts of what is made of links
         if bit == FAST:
             values[_LATENCY] = time.perf_counter() - begin
         if status is ProbeStatus.OK and bit not in self._settled:

@@ -7,10 +7,12 @@ a cell changes.
 
 from __future__ import annotations
 
+import math
 import struct
 import sys
+import time
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from ctypes import byref, c_int
 from functools import partial
 from typing import Any, NamedTuple
@@ -18,10 +20,11 @@ from typing import Any, NamedTuple
 from collector.nvml.binding import GONE, LOST, UNSUPPORTED, Code, Handle, array_of, function
 from collector.nvml.capability import Cell, Convert, is_gpm
 from collector.nvml.gpm import GpmReader
+from collector.nvml.link_parts import Folded
 from collector.nvml.queries import Getter, Query, bind
 from collector.probe.driver import Turn
 from collector.probe.protocol import ProbeStatus
-from telemetry.catalogue.nvml import Call, Field, Gpm
+from telemetry.catalogue.nvml import Call, CounterRate, Field, Gpm, OfLinks
 from telemetry.errors import DriverError
 from telemetry.gap import GAP, Gap
 
@@ -101,6 +104,8 @@ def decode(kind: int, raw: int) -> float | None:
 _ERROR = GAP[Gap.ERROR]
 _NOT_SUPPORTED = GAP[Gap.NOT_SUPPORTED]
 _SMALLEST_BATCH = 1
+_NARROW = frozenset({1, 5, 6})
+"""Types of fields of 32 bits and less."""
 _ALL_ONES = frozenset({0xFFFF_FFFF, 0xFFFF_FFFF_FFFF_FFFF})
 """NVML_VALUE_NOT_AVAILABLE, as uint and as unsigned long long."""
 
@@ -151,6 +156,7 @@ class _Batch:
             if factor is None
         ]
         """Position, index in the batch and conversion of cells that need more than a scale."""
+        self.rates = [cell for cell in cells if isinstance(cell.origin, CounterRate)]
 
 
 class _UnwellError(Exception):
@@ -164,15 +170,24 @@ class _UnwellError(Exception):
 class ReadPlan:
     """Calls by which one GPU is read on a lane."""
 
-    def __init__(self, handle: Handle, cells: list[Cell], batch: int, gpm: GpmReader) -> None:
+    def __init__(
+        self,
+        handle: Handle,
+        cells: list[Cell],
+        batch: int,
+        gpm: GpmReader,
+        folded: Iterable[Folded] = (),
+    ) -> None:
         self._gpm = gpm
+        self._folded = [each for each in folded if isinstance(each.cell.origin, OfLinks)]
         self._cells = cells
         self.batch = batch
         self.stale = False
         """Whether a cell has skipped an alternative: then make another plan."""
         self._template = array("d", [GAP[cell.gap or Gap.NOT_READ] for cell in cells])
         self._calls = self._bind(handle)
-        fields = [cell for cell in cells if isinstance(cell.origin, Field)]
+        cells = [cell for cell in cells if cell.wanted]
+        fields = [cell for cell in cells if isinstance(cell.origin, (Field, CounterRate))]
         self._batches = [
             _Batch(handle, fields[start : start + batch]) for start in range(0, len(fields), batch)
         ]
@@ -223,11 +238,16 @@ class ReadPlan:
                     values[position] = _NOT_SUPPORTED
             if self._gpm_cells and not turn.abandoned:
                 self._read_gpm(values, now)
+            for folded in self._folded:
+                if folded.skip():
+                    self.stale = True
+                values[folded.cell.position] = folded.of(values)
         except _UnwellError as unwell:
             return unwell.status, values
         return ProbeStatus.OK, values
 
     def _read_fields(self, batch: _Batch, values: array[float]) -> None:
+        asked = time.perf_counter() if batch.rates else 0.0
         code = batch.fields.ask()
         if code:
             if code in UNSUPPORTED and len(batch.cells) > _SMALLEST_BATCH and code != 3:
@@ -240,11 +260,15 @@ class ReadPlan:
         numbers = batch.fields.steady()
         if numbers is None or not _ALL_ONES.isdisjoint(numbers):
             self._read_each(batch, values)
+            if batch.rates:
+                self._make_rates(batch, values, asked)
             return
         for position, number, factor in zip(batch.positions, numbers, batch.factors, strict=True):
             values[position] = number * factor
         for position, at, convert in batch.special:
             values[position] = convert(numbers[at])
+        if batch.rates:
+            self._make_rates(batch, values, asked)
 
     def _read_each(self, batch: _Batch, values: array[float]) -> None:
         """Decode each field by itself: one has failed, has no value, or is read for the first
@@ -257,10 +281,23 @@ class ReadPlan:
                 whole = False
                 values[cell.position] = self._failed(cell, failed)
             else:
+                if kind in _NARROW and isinstance(cell.origin, CounterRate):
+                    whole = False
+                    values[cell.position] = self._failed(cell, Code.NOT_SUPPORTED)
+                    continue
                 number = decode(kind, raw)
                 values[cell.position] = _NOT_SUPPORTED if number is None else convert(number)
         if whole:
             batch.fields.learn()
+
+    @staticmethod
+    def _make_rates(batch: _Batch, values: array[float], asked: float) -> None:
+        """Turn the counters of a batch, which was asked for at that time and is here now, into rates."""
+        at = (asked + time.perf_counter()) / 2
+        for cell in batch.rates:
+            number = values[cell.position]
+            if not math.isnan(number):
+                values[cell.position] = cell.rate(number, at)
 
     def _read_gpm(self, values: array[float], now: float) -> None:
         if not self._gpm.supported:
@@ -296,8 +333,11 @@ LARGEST_BATCH = 100_000
 class KeptPlan:
     """Read plan of some cells, made anew while cells skip unsupported alternatives."""
 
-    def __init__(self, handle: Handle, cells: list[Cell], gpm: GpmReader) -> None:
+    def __init__(
+        self, handle: Handle, cells: list[Cell], gpm: GpmReader, folded: Iterable[Folded] = ()
+    ) -> None:
         self._handle, self._cells, self._gpm = handle, cells, gpm
+        self._folded = tuple(folded)
         self._batch = LARGEST_BATCH
         self._plan: ReadPlan | None = None
 
@@ -312,7 +352,9 @@ class KeptPlan:
             if plan is None or plan.stale:
                 if plan is not None:
                     self._batch = min(self._batch, plan.batch)
-                plan = self._plan = ReadPlan(self._handle, self._cells, self._batch, self._gpm)
+                plan = self._plan = ReadPlan(
+                    self._handle, self._cells, self._batch, self._gpm, self._folded
+                )
             status, values = plan.read(turn, now)
             if not plan.stale or status is not ProbeStatus.OK or turn.abandoned:
                 return status, values

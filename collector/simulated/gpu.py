@@ -33,6 +33,17 @@ _MEMORY = {
 }
 """Share of the memory that a job takes in each phase."""
 
+TRAFFIC = (
+    "gpu_pcie_transmit_bytes_per_second",
+    "gpu_pcie_receive_bytes_per_second",
+    "gpu_nvlink_transmit_bytes_per_second",
+    "gpu_nvlink_receive_bytes_per_second",
+)
+PCIE_SENT = 0.4
+"""Bytes that a GPU sends over PCI Express, by those that it receives for its load."""
+PCIE_IDLE = (20_000, 24_000)
+"""Bytes a second sent and received over PCI Express without a load."""
+
 FAST = (
     "gpu_power_watts",
     "gpu_power_average_watts",
@@ -57,6 +68,7 @@ FAST = (
     "gpu_sm_active_ratio",
     "gpu_tensor_active_ratio",
     "gpu_dram_active_ratio",
+    *TRAFFIC,
     "gpu_driver_latency_seconds",
     "gpu_memory_used_bytes",
     "gpu_memory_free_bytes",
@@ -88,6 +100,8 @@ def fast_layout(board: GpuBoard) -> Pick:
         absent |= {"gpu_memory_power_watts", "gpu_memory_temperature_celsius"}
     if not board.gpm:
         absent |= {"gpu_sm_active_ratio", "gpu_tensor_active_ratio", "gpu_dram_active_ratio"}
+    if not board.links:
+        absent |= {name for name in TRAFFIC if "nvlink" in name}
     return layout(GPU_FAST, FAST, zeros=_FAST_ZEROS, absent=frozenset(absent))
 
 
@@ -268,6 +282,10 @@ class SimulatedGpu:
                     level * 0.84,
                     level * 0.47 if phase is LoadPhase.TRAINING else level * 0.21,
                     level * 0.52,
+                    level * board.pcie_rate * PCIE_SENT + PCIE_IDLE[0],
+                    level * board.pcie_rate + PCIE_IDLE[1],
+                    level * board.nvlink_rate,
+                    level * board.nvlink_rate,
                     latency,
                     used,
                     free,

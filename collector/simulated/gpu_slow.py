@@ -8,7 +8,7 @@ from functools import cache
 from collector.simulated.boards import GpuBoard
 from collector.simulated.columns import HEAD, Pick, layout
 from collector.simulated.course import EffectSpan, FaultCourse
-from collector.simulated.gpu import IDLE_LEVEL, SimulatedGpu
+from collector.simulated.gpu import IDLE_LEVEL, PCIE_IDLE, PCIE_SENT, SimulatedGpu
 from collector.simulated.programme import HOUR, LoadPhase
 from collector.simulated.random import draw, unit
 from telemetry.wire.schema import GPU_SLOW, SCHEMA
@@ -35,16 +35,6 @@ _CONSTANT: dict[str, str] = {
 }
 """Columns that are a constant of the board, and its field."""
 
-_TRAFFIC = (
-    "gpu_pcie_transmit_bytes_per_second",
-    "gpu_pcie_receive_bytes_per_second",
-    "gpu_nvlink_transmit_bytes_per_second",
-    "gpu_nvlink_receive_bytes_per_second",
-)
-_PCIE_SENT = 0.4
-"""Bytes that a GPU sends over PCI Express, by those that it receives for its load."""
-_PCIE_IDLE = (20_000, 24_000)
-"""Bytes a second sent and received over PCI Express without a load."""
 _UNITS_ACTIVE = {
     "gpu_graphics_active_ratio": 0.97,
     "gpu_sm_occupancy_ratio": 0.46,
@@ -52,8 +42,13 @@ _UNITS_ACTIVE = {
     "gpu_fp64_active_ratio": 0.0,
     "gpu_fp32_active_ratio": 0.21,
     "gpu_fp16_active_ratio": 0.04,
+    "gpu_tensor_dfma_active_ratio": 0.0,
+    "gpu_tensor_hmma_active_ratio": 0.46,
+    "gpu_tensor_dmma_active_ratio": 0.0,
+    "gpu_tensor_imma_active_ratio": 0.0,
 }
 """Activity at full load, as of a transformer in training."""
+_LEAST_LINK = ("gpu_nvlink_least_bytes_per_second", "gpu_nvlink_least_link")
 _COMPUTED = (
     "gpu_fan_speed_ratio",
     "gpu_bar1_used_bytes",
@@ -66,7 +61,7 @@ _COMPUTED = (
     "gpu_fabric_state",
     "gpu_processes",
     *_UNITS_ACTIVE,
-    *_TRAFFIC,
+    *_LEAST_LINK,
     "gpu_ecc_mode",
     "gpu_pcie_replays_total",
     "gpu_pcie_correctable_errors_total",
@@ -145,7 +140,8 @@ def _absent(board: GpuBoard) -> Iterator[str]:
         yield "gpu_nvlink_crc_data_errors_total"
     if not board.gpm:
         yield from _UNITS_ACTIVE
-        yield from _TRAFFIC
+    if not board.gpm or not board.links:
+        yield from _LEAST_LINK
     if not board.ecc:
         for name in SCHEMA.blocks[GPU_SLOW].names:
             if "_ecc_" in name or "_remap" in name:
@@ -228,15 +224,13 @@ def slow(gpu: SimulatedGpu, second: int, span: EffectSpan) -> list[float]:
                 3,
                 0 if phase is LoadPhase.IDLE else 1,
                 *(round(level * most, 3) for most in _UNITS_ACTIVE.values()),
-                level * board.pcie_rate * _PCIE_SENT + _PCIE_IDLE[0],
-                level * board.pcie_rate + _PCIE_IDLE[1],
-                level * board.nvlink_rate,
-                level * board.nvlink_rate,
+                level * board.nvlink_rate * 2 * 0.998 / max(1, board.links),
+                draw(own, "least link") % max(1, board.links),
                 1,
                 140 + draw(own, "replays") % 12 + since // 700_000,
                 since // 90_000,
-                int(load * board.pcie_rate * _PCIE_SENT) + since * _PCIE_IDLE[0],
-                int(load * board.pcie_rate) + since * _PCIE_IDLE[1],
+                int(load * board.pcie_rate * PCIE_SENT) + since * PCIE_IDLE[0],
+                int(load * board.pcie_rate) + since * PCIE_IDLE[1],
                 int(sent),
                 int(sent * (0.999 + 0.002 * unit(own, "receive"))),
                 0,

@@ -284,6 +284,26 @@ METRICS = (
             ("fp64_active", 11, "Share of the time in which the FP64 units were active"),
             ("fp32_active", 12, "Share of the time in which the FP32 units were active"),
             ("fp16_active", 13, "Share of the time in which the FP16 units were active"),
+            (
+                "tensor_dfma_active",
+                6,
+                "Share of the time in which tensor cores did DFMA operations",
+            ),
+            (
+                "tensor_hmma_active",
+                7,
+                "Share of the time in which tensor cores did HMMA operations",
+            ),
+            (
+                "tensor_dmma_active",
+                8,
+                "Share of the time in which tensor cores did DMMA operations",
+            ),
+            (
+                "tensor_imma_active",
+                9,
+                "Share of the time in which tensor cores did IMMA operations",
+            ),
         )
     ),
     Metric(

@@ -3,7 +3,19 @@
 from __future__ import annotations
 
 from telemetry.catalogue.amd import AmdReader, Binary, File, KfdProcesses, LibraryAnswer, Pick
-from telemetry.catalogue.nvml import ALL_LINKS, Call, Field, Gpm
+from telemetry.catalogue.nvml import (
+    ALL_LINKS,
+    EACH_LINK,
+    NO_LINK,
+    Bus,
+    Call,
+    CounterRate,
+    Field,
+    Fold,
+    Gpm,
+    LinkGpm,
+    OfLinks,
+)
 from telemetry.metric import Kind, Lane, Metric, Unit
 
 _KIBI = 1024.0
@@ -71,6 +83,16 @@ def _pcie_count(word: str, field: int, text: str, *paths: str) -> Metric:
             "amd": _AMD_PCIE.get(word, ()),
         },
     )
+
+
+def _traffic_of_links(fold: Fold) -> OfLinks:
+    """Return what is made of the bytes a second of each NVLink that is active."""
+    ways = LinkGpm(receive=False, scale=_MEBI), LinkGpm(receive=True, scale=_MEBI)
+    return OfLinks(Bus.NVLINK, fold, ways, active=Field(165, scope=EACH_LINK))
+
+
+def _of_c2c(*fields: int, fold: Fold = Fold.SUM) -> OfLinks:
+    return OfLinks(Bus.C2C, fold, tuple(Field(field, scope=EACH_LINK) for field in fields))
 
 
 def _fabric_health(word: str, shift: int, text: str, path: str = "") -> Metric:
@@ -251,19 +273,82 @@ METRICS = (
         Metric(
             name=f"gpu_{bus}_{word}_bytes_per_second",
             unit=Unit.BYTES_PER_SECOND,
+            help=f"Bytes a second that the GPU {text}, headers too: the mean since the reading before, from GPM (Hopper "
+            "and newer), else from the growth of the counter.",
+            sources={"nvml": (Gpm(number, _MEBI), CounterRate(counter))},
+        )
+        for bus, word, number, counter, text in (
+            ("pcie", "transmit", 20, Field(197), "sent over PCIe"),
+            ("pcie", "receive", 21, Field(198), "received over PCIe"),
+            ("nvlink", "transmit", 61, Field(140, _KIBI, ALL_LINKS), "sent over all its NVLinks"),
+            (
+                "nvlink",
+                "receive",
+                60,
+                Field(141, _KIBI, ALL_LINKS),
+                "received over all its NVLinks",
+            ),
+        )
+    ),
+    *(
+        Metric(
+            name=f"gpu_c2c_{word}_bytes_per_second",
+            unit=Unit.BYTES_PER_SECOND,
             lane=Lane.SLOW,
-            help=f"Bytes a second that the GPU {text}, headers too, from GPM (Hopper and newer): the mean since the "
-            "reading before.",
+            help=f"Bytes a second that the GPU {text}, from GPM: the mean since the reading before.",
             sources={"nvml": (Gpm(number, _MEBI),)},
         )
-        for bus, word, number, text in (
-            ("pcie", "transmit", 20, "sent over PCIe"),
-            ("pcie", "receive", 21, "received over PCIe"),
-            ("nvlink", "transmit", 61, "sent over all its NVLinks"),
-            ("nvlink", "receive", 60, "received over all its NVLinks"),
-            ("c2c", "transmit", 100, "sent to its CPU over NVLink-C2C"),
-            ("c2c", "receive", 101, "received from its CPU over NVLink-C2C"),
+        for word, number, text in (
+            ("transmit", 100, "sent to its CPU over NVLink-C2C, headers too"),
+            ("receive", 101, "received from its CPU over NVLink-C2C, headers too"),
+            ("transmit_data", 102, "sent to its CPU over NVLink-C2C, without headers"),
+            ("receive_data", 103, "received from its CPU over NVLink-C2C, without headers"),
         )
+    ),
+    Metric(
+        name="gpu_nvlink_least_bytes_per_second",
+        unit=Unit.BYTES_PER_SECOND,
+        lane=Lane.SLOW,
+        help="Bytes a second that the least used of the active NVLinks carried, both ways together, from GPM (Hopper and "
+        "newer): the mean since the reading before. Links to switches share evenly, so one far below the others is at fault.",
+        sources={"nvml": (_traffic_of_links(Fold.LEAST),)},
+    ),
+    Metric(
+        name="gpu_nvlink_least_link",
+        unit=Unit.COUNT,
+        lane=Lane.SLOW,
+        help="Number of the NVLink that gpu_nvlink_least_bytes_per_second is of; the lowest of equals.",
+        sources={"nvml": (_traffic_of_links(Fold.LEAST_LINK),)},
+    ),
+    Metric(
+        name="gpu_c2c_links_active",
+        unit=Unit.COUNT,
+        lane=Lane.SLOW,
+        help="NVLink-C2C links that are active, of gpu_c2c_links.",
+        sources={"nvml": (_of_c2c(171),)},
+    ),
+    *(
+        Metric(
+            name=f"gpu_c2c_{word}_total",
+            unit=Unit.COUNT,
+            kind=Kind.COUNTER,
+            lane=Lane.SLOW,
+            help=f"{text} of NVLink-C2C, all links of the GPU; gpu_c2c_worst_link says which has most.",
+            sources={"nvml": (_of_c2c(field),)},
+        )
+        for word, field, text in (
+            ("crc_errors", 231, "CRC errors"),
+            ("replays", 232, "Packets sent again"),
+            ("replays_back_to_back", 233, "Packets sent again right after one that was"),
+        )
+    ),
+    Metric(
+        name="gpu_c2c_worst_link",
+        unit=Unit.STATE,
+        lane=Lane.SLOW,
+        help="NVLink-C2C link with the most errors of all kinds together, the lowest number of equals.",
+        sources={"nvml": (_of_c2c(231, 232, 233, fold=Fold.MOST_LINK),)},
+        states=(*((number, f"link {number}") for number in range(14)), (int(NO_LINK), "none")),
     ),
     Metric(
         name="gpu_fabric_state",

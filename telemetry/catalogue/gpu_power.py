@@ -428,6 +428,21 @@ METRICS = (
         Field(274, _PERCENT),
         "Multiplier of the peak current for which the board is designed (EDPp): below 1 the GPU is held to less.",
     ),
+    *(
+        Metric(
+            name=f"gpu_power_balancing_{word}_total",
+            unit=Unit.COUNT,
+            kind=Kind.COUNTER,
+            lane=Lane.SLOW,
+            help=f"{text}, added up by the driver to balance power between GPUs. NVML names no unit: compare its growth with "
+            "that of other GPUs of the job, and with its own.",
+            sources={"nvml": (Field(field),)},
+        )
+        for word, field, text in (
+            ("frequency", 272, "Frequency of the GPU"),
+            ("activity", 273, "Activity factor of the GPU"),
+        )
+    ),
     Metric(
         name="gpu_workload_power_profile",
         unit=Unit.STATE,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +40,55 @@ class Gpm:
     scale: float = 1.0
 
 
+@dataclass(frozen=True, slots=True)
+class CounterRate:
+    """Growth of a counter a second: two of its readings, and the time between these themselves. For GPUs that don't
+    give the rate. Counters of 32 bits wrap too often for one."""
+
+    of: Field
+
+
+@dataclass(frozen=True, slots=True)
+class LinkGpm:
+    """A metric of GPM that each NVLink has under an id of its own: its traffic one way."""
+
+    receive: bool
+    scale: float = 1.0
+
+
+class Bus(StrEnum):
+    """The kind of links of a GPU."""
+
+    NVLINK = "NVLink"
+    C2C = "C2C link"
+
+
+class Fold(StrEnum):
+    """The number that those of all links are made into."""
+
+    SUM = "sum"
+    LEAST = "least"
+    LEAST_LINK = "number of the link with the least"
+    MOST_LINK = "number of the link with the most"
+    """`NO_LINK` where all have 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class OfLinks:
+    """A number of the GPU that is made of those of its links, which have no rows of their own for it."""
+
+    bus: Bus
+    fold: Fold
+    parts: tuple[Field | LinkGpm, ...]
+    """Read for each link, fields with the scope `EACH_LINK`; a link's number is their sum."""
+    active: Field | None = None
+    """Links for which this is not 1 are left out."""
+
+
+NO_LINK = 255.0
 EACH_LINK = -1
 """As a `Field.scope`: the number of the link that the row represents."""
 ALL_LINKS = 0xFFFFFFFF
 """As a `Field.scope`: the sum over all links."""
 
-NvmlReader = Field | Call | Gpm
+NvmlReader = Field | Call | Gpm | CounterRate | OfLinks

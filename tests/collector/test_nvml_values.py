@@ -97,6 +97,9 @@ async def test_performance_monitoring_needs_two_samples(fake: FakeDriver) -> Non
         assert ticks.value("gpu_pcie_receive_bytes_per_second") == 2500.5 * 2**20
         assert ticks.value("gpu_nvlink_transmit_bytes_per_second") == 130_000 * 2**20
         assert ticks.value("gpu_nvlink_receive_bytes_per_second") == 120_000 * 2**20
+        assert ticks.value("gpu_tensor_hmma_active_ratio") == pytest.approx(0.43)
+        assert ticks.value("gpu_tensor_imma_active_ratio") == pytest.approx(0.0025)
+        assert ticks.value("gpu_tensor_dfma_active_ratio") == 0
 
 
 async def test_zeros_after_a_failure_are_not_idleness(fake: FakeDriver) -> None:
@@ -119,10 +122,10 @@ async def test_traffic_goes_on_where_the_counters_of_activity_have_stopped(
     fake: FakeDriver,
 ) -> None:
     """Traffic is shown, and does not vouch for their zeros."""
-    active, sent = "gpu_graphics_active_ratio", "gpu_pcie_transmit_bytes_per_second"
+    active, sent = "gpu_sm_active_ratio", "gpu_pcie_transmit_bytes_per_second"
     async with Ticks(fake) as ticks:
         await ticks.until(lambda: ticks.gap(active) is None)
-        for number in (1, 3, 4, 11, 12, 13):
+        for number in (2, 5, 10):
             fake.gpm(number, 0.0, gpu=0)
         await ticks.until(lambda: ticks.value(active) == 0)
         fake.call("nvmlGpmSampleGet", error=999, gpu=0)
@@ -130,7 +133,7 @@ async def test_traffic_goes_on_where_the_counters_of_activity_have_stopped(
         fake.call("nvmlGpmSampleGet", 1, gpu=0)
         await ticks.until(lambda: ticks.gap(sent) is None)
         assert ticks.gap(active) is Gap.ERROR
-        fake.gpm(1, 50.0, gpu=0)
+        fake.gpm(2, 50.0, gpu=0)
         await ticks.until(lambda: ticks.value(active) == 0.5)
 
 
@@ -178,6 +181,9 @@ async def test_one_batch_of_fields_and_one_call_each_a_tick(fake: FakeDriver) ->
         after = fake.calls()
         for name in ("nvmlDeviceGetFieldValues", "nvmlDeviceGetUtilizationRates"):
             assert after[name] - before[name] == 20, name
+        for name in ("nvmlGpmSampleGet", "nvmlGpmMetricsGet"):
+            # all ids of a lane in one call
+            assert after.get(name, 0) - before.get(name, 0) <= 20, name
         assert "nvmlDeviceGetPcieThroughput" not in after
         assert after["nvmlDeviceGetFanSpeed"] == before["nvmlDeviceGetFanSpeed"]
 
@@ -344,18 +350,20 @@ async def test_what_moves_power_on_blackwell_and_grace_is_read(tmp_path: Path) -
     """Field ids and units of nvml.h; none of it is there on a board that has none."""
     with FakeDriver(tmp_path, gpus=2, links=2, profile=GB300) as fake:
         for number, value in {
-            251: 1, 254: 1300, 255: 450, 264: 2, 258: 97, 309: 12_500_000_000, 274: 85, 170: 10,
+            251: 1, 254: 1300, 255: 450, 264: 2, 258: 97, 309: 12_500_000_000, 274: 85, 170: 10, 272: 123_456, 273: 789,
         }.items():  # fmt: skip
             fake.field(number, value, gpu=0)
         fake.field(250, 3, gpu=0, scope=1)
         fake.call("nvmlDeviceWorkloadPowerProfileGetCurrentProfiles", 1 << 6 | 1 << 13, 0, gpu=0)
         fake.gpm(100, 1500, gpu=0)
         fake.gpm(101, 2500, gpu=0)
+        fake.gpm(102, 1400, gpu=0)
         right = {
             "gpu_power_smoothing_enabled": 1.0, "gpu_power_smoothing_ceiling_watts": 1300.0,
             "gpu_power_smoothing_floor_watts": 450.0, "gpu_power_smoothing_profile": 2.0,
             "gpu_power_smoothing_lifetime_ratio": 0.97, "gpu_power_smoothing_limited_seconds_total": 12.5,
             "gpu_edpp_multiplier_ratio": 0.85, "gpu_c2c_links": 10.0, "gpu_workload_power_profile": 6.0,
+            "gpu_power_balancing_frequency_total": 123_456.0, "gpu_power_balancing_activity_total": 789.0,
         }  # fmt: skip
         async with Ticks(fake) as ticks:
             await ticks.tick()
@@ -366,6 +374,8 @@ async def test_what_moves_power_on_blackwell_and_grace_is_read(tmp_path: Path) -
             await ticks.until(lambda: ticks.gap("gpu_c2c_transmit_bytes_per_second") is None)
             assert ticks.value("gpu_c2c_transmit_bytes_per_second") == 1500 * 2**20
             assert ticks.value("gpu_c2c_receive_bytes_per_second") == 2500 * 2**20
+            assert ticks.value("gpu_c2c_transmit_data_bytes_per_second") == 1400 * 2**20
+            assert ticks.gap("gpu_c2c_receive_data_bytes_per_second") is Gap.NOT_SUPPORTED
             fake.call("nvmlDeviceWorkloadPowerProfileGetCurrentProfiles", 0, 0, gpu=0)
             await ticks.until(lambda: ticks.value("gpu_workload_power_profile") == NO_BIT)
             fake.call("nvmlDeviceWorkloadPowerProfileGetCurrentProfiles", 0, 4, gpu=0)
