@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import groupby
 
 from telemetry.catalogue import BY_NAME
 from telemetry.metric import Table
@@ -109,9 +110,17 @@ def dcgm_page() -> str:
         "",
         "| DCGM | why not | kilowatch |",
         "| --- | --- | --- |",
-        *(
-            f"| `{each.name}` | {each.reason} | {', '.join(f'`{name}`' for name in each.metrics)} |"
-            for each in NOT_GIVEN
-        ),
+        *_not_given(),
     ]
     return "\n".join(lines) + "\n"
+
+
+_FEW = 2
+
+
+def _not_given() -> Iterator[str]:
+    """Yield a row for each run of names that have the same reason."""
+    for (reason, metrics), run in groupby(NOT_GIVEN, lambda each: (each.reason, each.metrics)):
+        names = [f"`{each.name}`" for each in run]
+        for name in names if len(names) <= _FEW else [f"{names[0]} to {names[-1]}"]:
+            yield f"| {name} | {reason} | {', '.join(f'`{metric}`' for metric in metrics)} |"

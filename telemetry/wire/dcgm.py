@@ -79,6 +79,7 @@ def _pipe(field: str, text: str, word: str, note: str = "") -> Counter:
 
 XID = "DCGM_FI_DEV_XID_ERRORS"
 _GPM = "Hopper and newer, from GPM"
+_GROWTH = "from GPM on Hopper and newer, else the growth of NVML's counter"
 _CLOCK_REASONS = (
     "idle", "applications_clocks_setting", "sw_power_cap", "hw_slowdown", "sync_boost", "sw_thermal_slowdown",
     "hw_thermal_slowdown", "hw_power_brake_slowdown", "display_clocks_setting",
@@ -137,16 +138,16 @@ LISTED = (
     _pipe("PIPE_FP64", "the FP64 pipe was active", "fp64", _GPM),
     _pipe("PIPE_FP32", "the FP32 pipe was active", "fp32", _GPM),
     _pipe("PIPE_FP16", "the FP16 pipe was active", "fp16", _GPM),
-    _gauge("DCGM_FI_PROF_PCIE_TX_BYTES", "Bytes a second sent over PCIe.", "gpu_pcie_transmit_bytes_per_second", note=_GPM),
-    _gauge("DCGM_FI_PROF_PCIE_RX_BYTES", "Bytes a second received over PCIe.", "gpu_pcie_receive_bytes_per_second", note=_GPM),
+    _gauge("DCGM_FI_PROF_PCIE_TX_BYTES", "Bytes a second sent over PCIe.", "gpu_pcie_transmit_bytes_per_second", note=_GROWTH),
+    _gauge("DCGM_FI_PROF_PCIE_RX_BYTES", "Bytes a second received over PCIe.", "gpu_pcie_receive_bytes_per_second", note=_GROWTH),
 )  # fmt: skip
 """The names of the exporter's lists of default and of profiling counters."""
 
 BESIDE = (
     _gauge("DCGM_FI_DEV_ENFORCED_POWER_LIMIT", "Power limit in force (in W).", "gpu_power_limit_watts"),
     _gauge("DCGM_FI_DEV_FAN_SPEED", "Fan speed (in %).", "gpu_fan_speed_ratio", 100),
-    _gauge("DCGM_FI_PROF_NVLINK_TX_BYTES", "Bytes a second sent over all NVLinks.", "gpu_nvlink_transmit_bytes_per_second", note=_GPM),
-    _gauge("DCGM_FI_PROF_NVLINK_RX_BYTES", "Bytes a second received over all NVLinks.", "gpu_nvlink_receive_bytes_per_second", note=_GPM),
+    _gauge("DCGM_FI_PROF_NVLINK_TX_BYTES", "Bytes a second sent over all NVLinks.", "gpu_nvlink_transmit_bytes_per_second", note=_GROWTH),
+    _gauge("DCGM_FI_PROF_NVLINK_RX_BYTES", "Bytes a second received over all NVLinks.", "gpu_nvlink_receive_bytes_per_second", note=_GROWTH),
 )  # fmt: skip
 """Names in none of these lists that boards ask for all the same."""
 
@@ -234,6 +235,31 @@ BY_CHOICE = (
         )
     ),
     _gauge("DCGM_FI_PROF_PIPE_INT_ACTIVE", "Part of the time that the integer pipe was active (0 to 1).", "gpu_integer_active_ratio", note=_GPM),
+    *(
+        _gauge(f"DCGM_FI_PROF_PIPE_TENSOR_{word}_ACTIVE", f"Part of the time that the tensor pipe did {word} operations (0 to 1).", f"gpu_tensor_{word.lower()}_active_ratio", note=_GPM)
+        for word in ("IMMA", "HMMA", "DFMA")
+    ),
+    *(
+        _gauge(f"DCGM_FI_PROF_C2C_{short}_{what}_BYTES", f"Bytes a second {text} over C2C, {words}.", f"gpu_c2c_{metric}_bytes_per_second", note=f"Grace, {_GPM}")
+        for short, text, way in (("TX", "sent", "transmit"), ("RX", "received", "receive"))
+        for what, words, metric in (("ALL", "headers too", way), ("DATA", "without headers", f"{way}_data"))
+    ),
+    _gauge("DCGM_FI_DEV_C2C_LINK_COUNT", "C2C links to the CPU.", "gpu_c2c_links"),
+    *(
+        _count(f"DCGM_FI_DEV_C2C_LINK_ERROR_{word}", f"{text} of C2C, all links.", f"gpu_c2c_{metric}_total")
+        for word, text, metric in (
+            ("INTR", "CRC errors", "crc_errors"),
+            ("REPLAY", "Packets sent again", "replays"),
+            ("REPLAY_B2B", "Packets sent again right after one that was", "replays_back_to_back"),
+        )
+    ),
+    _gauge("DCGM_FI_DEV_PWR_SMOOTHING_ENABLED", "Whether power smoothing is on.", "gpu_power_smoothing_enabled"),
+    _gauge("DCGM_FI_DEV_PWR_SMOOTHING_APPLIED_TMP_CEIL", "Ceiling that power smoothing applies (in W).", "gpu_power_smoothing_ceiling_watts"),
+    _gauge("DCGM_FI_DEV_PWR_SMOOTHING_APPLIED_TMP_FLOOR", "Floor that power smoothing applies (in W).", "gpu_power_smoothing_floor_watts"),
+    _gauge("DCGM_FI_DEV_PWR_SMOOTHING_HW_CIRCUITRY_PERCENT_LIFETIME_REMAINING", "Lifetime left of the circuits of power smoothing (in %).", "gpu_power_smoothing_lifetime_ratio", 100),
+    _gauge("DCGM_FI_DEV_PWR_SMOOTHING_ACTIVE_PRESET_PROFILE", "Profile of power smoothing in use.", "gpu_power_smoothing_profile"),
+    _count("DCGM_FI_DEV_PCIE_COUNT_CORRECTABLE_ERRORS", "Correctable errors of PCIe.", "gpu_pcie_correctable_errors_total"),
+    _links("COUNT_FEC_HISTORY_15", "Symbols that error correction of NVLinks just could correct, the last bin", "fec_last_bin"),
 )  # fmt: skip
 """Names that are served where the exporter's file of counters asks for them, and not before: each is a series a GPU."""
 
@@ -281,6 +307,15 @@ NOT_GIVEN = (
     NotGiven("DCGM_FI_DEV_CONNECTX_CORRECTABLE_ERR_STATUS", "a count, not a register", ("port_pcie_correctable_errors_total",)),
     NotGiven("DCGM_FI_DEV_CONNECTX_UNCORRECTABLE_ERR_STATUS", "a count, not a register", ("port_pcie_uncorrectable_errors_total",)),
     NotGiven("DCGM_FI_DEV_CONNECTX_DEVICE_TEMPERATURE", "of each port", ("port_temperature_celsius",)),
+    NotGiven("DCGM_FI_DEV_C2C_LINK_STATUS", "of each link; how many are active", ("gpu_c2c_links_active",)),
+    *(
+        NotGiven(
+            f"DCGM_FI_PROF_NVLINK_L{link}_{way}_BYTES", "of each link; take the growth of its counters, or the least used link",
+            ("link_transmit_bytes_total", "link_receive_bytes_total", "gpu_nvlink_least_bytes_per_second"),
+        )
+        for link in range(18)
+        for way in ("TX", "RX")
+    ),
 )  # fmt: skip
 _NOT_GIVEN = {each.name: each for each in NOT_GIVEN}
 

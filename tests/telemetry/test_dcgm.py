@@ -145,6 +145,46 @@ def test_units_are_converted_once() -> None:
     }
 
 
+def test_what_grace_and_blackwell_have_is_there_by_choice() -> None:
+    """Names and units of DCGM's own header."""
+    given: dict[str, Sequence[float]] = {
+        "gpu_c2c_links": (10, 1), "gpu_c2c_crc_errors_total": (3, 1), "gpu_c2c_replays_total": (4, 1),
+        "gpu_c2c_replays_back_to_back_total": (5, 1), "gpu_c2c_transmit_bytes_per_second": (1500, 1),
+        "gpu_c2c_transmit_data_bytes_per_second": (1400, 1), "gpu_c2c_receive_bytes_per_second": (2500, 1),
+        "gpu_c2c_receive_data_bytes_per_second": (2400, 1), "gpu_tensor_hmma_active_ratio": (0.43, 1),
+        "gpu_tensor_imma_active_ratio": (0.01, 1), "gpu_tensor_dfma_active_ratio": (0.0, 1),
+        "gpu_power_smoothing_enabled": (1, 1), "gpu_power_smoothing_ceiling_watts": (1300, 1),
+        "gpu_power_smoothing_floor_watts": (450, 1), "gpu_power_smoothing_lifetime_ratio": (0.97, 1),
+        "gpu_power_smoothing_profile": (2, 1), "gpu_pcie_correctable_errors_total": (6, 1),
+        "link_fec_last_bin_total": (9, 1, 2), "gpu_c2c_links_active": (9, 1),
+    }  # fmt: skip
+    assert shown(columns(given), ALL) == {
+        "DCGM_FI_DEV_C2C_LINK_COUNT": 10,
+        "DCGM_FI_DEV_C2C_LINK_ERROR_INTR": 3,
+        "DCGM_FI_DEV_C2C_LINK_ERROR_REPLAY": 4,
+        "DCGM_FI_DEV_C2C_LINK_ERROR_REPLAY_B2B": 5,
+        "DCGM_FI_PROF_C2C_TX_ALL_BYTES": 1500,
+        "DCGM_FI_PROF_C2C_TX_DATA_BYTES": 1400,
+        "DCGM_FI_PROF_C2C_RX_ALL_BYTES": 2500,
+        "DCGM_FI_PROF_C2C_RX_DATA_BYTES": 2400,
+        "DCGM_FI_PROF_PIPE_TENSOR_HMMA_ACTIVE": 0.43,
+        "DCGM_FI_PROF_PIPE_TENSOR_IMMA_ACTIVE": 0.01,
+        "DCGM_FI_PROF_PIPE_TENSOR_DFMA_ACTIVE": 0,
+        "DCGM_FI_DEV_PWR_SMOOTHING_ENABLED": 1,
+        "DCGM_FI_DEV_PWR_SMOOTHING_APPLIED_TMP_CEIL": 1300,
+        "DCGM_FI_DEV_PWR_SMOOTHING_APPLIED_TMP_FLOOR": 450,
+        "DCGM_FI_DEV_PWR_SMOOTHING_HW_CIRCUITRY_PERCENT_LIFETIME_REMAINING": 97,
+        "DCGM_FI_DEV_PWR_SMOOTHING_ACTIVE_PRESET_PROFILE": 2,
+        "DCGM_FI_DEV_PCIE_COUNT_CORRECTABLE_ERRORS": 6,
+        "DCGM_FI_DEV_NVLINK_COUNT_FEC_HISTORY_15": 3,
+    }
+    missing = parse_list(
+        "DCGM_FI_PROF_NVLINK_L17_RX_BYTES, gauge, of a link\n", "counters.csv"
+    ).missing
+    assert "link_receive_bytes_total" in missing[0]
+    assert not shown(columns({}), ALL), "a board that lacks them has none of them"
+
+
 def test_links_are_added_up_as_a_counter_may_be() -> None:
     """A link that never has the reading is left out; one that lacks it now leaves no sum."""
     name = "DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL"
