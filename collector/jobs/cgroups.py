@@ -105,6 +105,11 @@ FORMS: tuple[CgroupForm, ...] = (
         r"/(?:[^/]+_)?slurmstepd\.scope/(?P<id>s[0-9A-Z]{10,20})/step_(?P<step>[^/]+)",
     ),
     _rooted("PBS", "pbs", "", r"/pbs_jobs\.service/jobid/(?P<id>\d+(?:\[\d+\])?)\.[^/]+"),
+    _rooted(
+        "PBS, cgroup version 2", "pbs", "",
+        # A number behind the job's counts the tasks of an array, in a way that is not documented: it stays as it is.
+        r"/pbs_jobs\.service/jobs/(?P<id>\d+(?:\[\d+\])?(?:\.\d+(?![^/]))?)(?:\.[^/]+)?(?![^/])",
+    ),
     _rooted("LSF", "lsf", "", r"/lsf/[^/]+/job\.(?P<id>\d+)\.\d+\.\d+(?![^/])"),
     _form("Slurm's own daemons", "", r"slurmstepd\.scope/system|/(?:[^/\n]+_)?slurmd\.service"),
     _form("helpers of containers", "", rf"(?:crio|libpod)-conmon-{_CONTAINER_ID}"),

@@ -106,10 +106,17 @@ ROWS: list[tuple[str, CgroupOwner | None]] = [
     # PBS and LSF
     ("9:memory:/pbs_jobs.service/jobid/4711.server", CgroupOwner("pbs", "4711")),
     (version_1("/pbs_jobs.service/jobid/4711[3].server", empty="pids"), CgroupOwner("pbs", "4711[3]")),
+    ("0::/pbs_jobs.service/jobs/4711.server", CgroupOwner("pbs", "4711")),
+    ("0::/pbs_jobs.service/jobs/4711", CgroupOwner("pbs", "4711")),
+    ("0::/pbs_jobs.service/jobs/4711[3].server.site.org", CgroupOwner("pbs", "4711[3]")),
+    ("0::/pbs_jobs.service/jobs/4711.2/child", CgroupOwner("pbs", "4711.2")),  # task of an array
+    ("0::/pbs_jobs.service/jobs", unit("pbs_jobs.service")),
     ("5:cpuacct:/lsf/cluster1/job.4711.12345.1790000000", CgroupOwner("lsf", "4711")),
     # HTCondor names the slot
     ("0::/system.slice/condor.service/condor_var_lib_condor_execute_slot1_1@n1", unit("condor.service")),
     ("8:memory:/htcondor/condor_var_lib_condor_execute_slot1_1@n1\n0::/", None),
+    ("0::/system.slice/htcondor/condor_var_lib_condor_execute_slot1_23@n1", None),
+    ("0::/system.slice/htcondor/condor_var_lib_condor_execute_slot1_23@n1/control", None),
     # Kubernetes
     (f"0::/kubepods.slice/{BURSTABLE}/cri-containerd-{C}.scope", pod()),
     (f"0::/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod{UNDER}.slice/"
@@ -220,6 +227,7 @@ FORGED: list[Forged] = [
     Forged(f"0::{OWN}/app.slice/slurmstepd.scope/s8G5M22WGXB100/step_0/user", ADA, slurm("s8G5M22WGXB100", "0")),
     Forged("0::/user.slice/user-1000.slice/session-3.scope/n1_slurmstepd.scope/job_40", ADA, slurm("40")),
     Forged(f"0::{OWN}/pbs_jobs.service/jobid/40.server", ADA, CgroupOwner("pbs", "40")),
+    Forged(f"0::{OWN}/pbs_jobs.service/jobs/40.server", ADA, CgroupOwner("pbs", "40")),
     Forged(f"0::{OWN}/lsf/cluster1/job.40.1.2", ADA, CgroupOwner("lsf", "40")),
     Forged(f"0::{OWN}/kubepods.slice/kubepods-pod{UNDER}.slice/crio-{C}.scope", BOX, pod()),
     Forged(f"0::/../../user.slice/user-1000.slice/user@1000.service/kubepods/pod{POD}/x", ADA, pod(container="")),
