@@ -17,6 +17,7 @@ SUPERVISED = "a Supervisor runs each"
 PLACES = {
     "aggregator/alerting/service.py": SUPERVISED,
     "aggregator/electrical/service.py": SUPERVISED,
+    "aggregator/meters/feed.py": "looks five times a second whether it lives, and begins it anew",
     "aggregator/meters/hub.py": SUPERVISED,
     "aggregator/meters/mqtt.py": SUPERVISED,
     "aggregator/service.py": SUPERVISED,
