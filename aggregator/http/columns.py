@@ -26,6 +26,7 @@ from telemetry.text.decimals import plain
 
 ALL = "*"
 MOST_COLUMNS = 200
+"""That a request may name: `*` is all there are."""
 
 DEFAULT_COLUMNS: dict[Table, tuple[str, ...]] = {
     Table.GPU: (
@@ -89,7 +90,7 @@ def choose(
     names = tuple(columns) if columns else DEFAULT_COLUMNS[found]
     if names == (ALL,):
         names = tuple(metric.name for metric in CATALOGUE if metric.table is found)
-    if len(names) > MOST_COLUMNS:
+    elif len(names) > MOST_COLUMNS:
         raise bad(where, f"{len(names)} columns are too many", f"Request {MOST_COLUMNS} at most.")
     if len(set(names)) < len(names):
         raise bad(where, "a column is requested twice", "Name each once.")

@@ -310,7 +310,7 @@ METRICS = (
         unit=Unit.BYTES_PER_SECOND,
         lane=Lane.SLOW,
         help="Bytes a second that the least used of the active NVLinks carried, both ways together, from GPM (Hopper and "
-        "newer): the mean since the reading before. Links to switches share evenly, so one far below the others is at fault.",
+        "newer): the mean since the reading before. Links to switches share evenly, so one far below the others deserves a look.",
         sources={"nvml": (_traffic_of_links(Fold.LEAST),)},
     ),
     Metric(
