@@ -34,12 +34,23 @@ _LAST = 4_102_444_800
 """2100, seconds since 1970."""
 _INFINITE = 0xFFFF_FFFF
 """Slurm's number for no limit, where it is written as a plain one."""
+_FIELDS = (
+    "job_id", "cluster", "restart_cnt", "name", "user_name", "account", "partition", "job_state", "exit_code", "comment",
+    "array_job_id", "array_task_id", "het_job_id", "het_job_offset", "submit_time", "eligible_time", "start_time", "end_time",
+    "time_limit", "nodes", "node_count", "tasks", "tres_per_job", "tres_per_node", "tres_per_task", "tres_req_str",
+    "gres_detail", "exclusive", "shared",
+)  # fmt: skip
+"""Fields of a job that are read, of about a hundred: the others are skipped while decoding."""
+_Record = msgspec.defstruct("_Record", [(name, Any, msgspec.UNSET) for name in _FIELDS])
+_DECODER = msgspec.json.Decoder(
+    msgspec.defstruct("_Answer", [("jobs", list[_Record]), ("errors", Any, None)])  # type: ignore[valid-type]
+)
 
 
 def listing_of(output: bytes, at: int) -> JobListing:
     """Return the jobs that squeue printed at a time. Raises `ValueError` for what is no such answer."""
     try:
-        answer = msgspec.json.decode(output)
+        answer = _answer_of(output)
     except msgspec.DecodeError as error:
         raise ValueError(f"squeue prints no JSON: {error}") from None
     if not isinstance(answer, dict) or not isinstance(answer.get("jobs"), list):
@@ -56,6 +67,19 @@ def listing_of(output: bytes, at: int) -> JobListing:
         else:
             cluster = cluster or jobs[-1].key.cluster
     return JobListing(at=at, cluster=cluster, jobs=tuple(jobs), problems=tuple(problems))
+
+
+def _answer_of(output: bytes) -> Any:
+    """Return an answer with the fields of its jobs that are read; as it is where a job is none. Raises `DecodeError`."""
+    try:
+        answer = _DECODER.decode(output)
+    except msgspec.ValidationError:
+        return msgspec.json.decode(output)
+    records = [
+        {name: value for name in _FIELDS if (value := getattr(record, name)) is not msgspec.UNSET}
+        for record in answer.jobs
+    ]
+    return {"jobs": records, "errors": answer.errors}
 
 
 def _listed(its: Mapping[str, Any]) -> ListedJob:
@@ -171,4 +195,4 @@ def _text(its: Mapping[str, Any], name: str, most: int = _MOST_TEXT) -> str:
         return ""
     if len(value) > most:
         return "" if most > _MOST_TEXT else value[:most]
-    return "".join(each for each in value if each.isprintable())
+    return value if value.isprintable() else "".join(filter(str.isprintable, value))

@@ -277,3 +277,9 @@ def test_a_run_whose_end_was_noted_before_its_begin_is_waited_for() -> None:
 def test_the_name_of_the_cluster_is_that_of_the_controllers_settings() -> None:
     assert scontrol.cluster_of(b"Configuration data\nClusterName             = loop\n") == "loop"
     assert scontrol.cluster_of(b"") == ""
+
+
+def test_what_is_no_job_in_a_listing_costs_no_job() -> None:
+    listing = squeue.listing_of(json.dumps({"jobs": [record(), 7, record(job_id=8)]}).encode(), AT)
+    assert [each.key.id for each in listing.jobs] == ["7", "8"]
+    assert len(listing.problems) == 1
