@@ -24,6 +24,7 @@ SHORT = {
     "check": "bench.check",
     "jobs": "bench.jobs --seconds 40",
     "job_turnover": "bench.job_turnover --minutes 1",
+    "asker": "bench.asker",
     "job_year": "bench.job_year",
     "ingest": "bench.ingest --gpus 10000 --seconds 30 --common",
     "ingest_embedded": "bench.ingest --gpus 10000 --seconds 15 --broker embedded",

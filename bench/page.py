@@ -83,6 +83,8 @@ LINES = (
     Line("jobs", "jobs and processes: driver calls a second more", "added_calls_a_second"),
     *(Line("job_turnover", f"aggregator, 10,000 GPUs all held, 500 jobs a minute, 100,000 stored: {what}", f"{part}_percent", "% of a core")
       for what, part in (("CPU", "cpu"), ("lists of nodes", "lists"), ("counting", "steps"), ("writing", "writes"))),
+    Line("asker", "asking Slurm about 5,000 jobs each 15 s, 500 a minute new: CPU", "cpu_percent", "% of a core"),
+    Line("asker", "asking Slurm: CPU a question, squeue's 15 MB and sacct's 125 jobs", "cpu_seconds_a_question", "s"),
     Line("job_year", "a year of 50,000 jobs in the store", "megabytes", "MB", "of them Parquet", "parquet_megabytes"),
     Line("job_year", "a month of one of 40 users among them", "month_of_a_user_seconds", "s"),
     *(line for bench, words in (("ingest", "10,000 GPUs"), ("ingest_large", "100,000 GPUs"),

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from bench import (
+    asker,
     backfill,
     collector,
     common_way,
@@ -179,6 +180,14 @@ def test_jobs_that_come_and_go_are_all_written() -> None:
     assert min(found[f"{part}_percent"] for part in parts) > 0
     assert 0 <= found["jobs_begun"] - found["jobs_written"] <= 12
     assert found["jobs_begun"] == 40 + 330
+
+
+def test_slurm_is_asked_about_all_jobs_and_those_that_ended() -> None:
+    found = asker.measure(40, 20, 3)
+    assert (found["jobs"], found["gpus"], found["changed"]) == (40, 80, 5)
+    assert found["states"] == {"squeue": "reading", "sacct": "reading"}, "nothing that does not fit"
+    assert found["accounts_a_question"] == 5
+    assert found["cpu_seconds_a_question"] > 0
 
 
 def test_a_year_of_jobs_is_in_the_store_and_in_a_file_of_each_month() -> None:

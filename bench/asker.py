@@ -1,0 +1,228 @@
+"""Cost of asking Slurm: an aggregator of which all GPUs are held, and whose scheduler answers for each of the jobs.
+
+    python -m bench.asker [--jobs 5000] [--jobs-a-minute 500] [--questions 8] [--json]
+
+`SlurmPoll`, the word of the scheduler and the jobs of the nodes as the aggregator has them. `squeue` and `sacct` are commands that
+print files: `squeue --json` with all fields of Slurm 22.05 (2.8 kB a job), `sacct` about the jobs that ended since the last
+question. The figure is the CPU time of the aggregator for a question to both, all threads, median; in percent of a core at the
+usual interval. What Slurm and its commands take is not in it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from aggregator.impairments import Impairments
+from aggregator.jobs.scheduled import SchedulerWord
+from aggregator.jobs.service import JobService
+from aggregator.scheduler.listed import JobListing
+from aggregator.scheduler.poll import SlurmPoll
+from aggregator.scheduler.sacct import FIELDS
+from aggregator.settings.slurm import SlurmAskConfig
+from api.jobs import JobAccount
+from bench.report import show
+from telemetry.wire.jobs import Allocation, Job, JobKey, NodeJobs
+from tests.aggregator.fake_view import inventory
+
+SECOND = 10**9
+START = 1_795_336_000
+GPUS_A_NODE, GPUS_A_JOB = 8, 2
+JOBS_A_NODE = GPUS_A_NODE // GPUS_A_JOB
+_TEXTS = (
+    "admin_comment", "array_task_string", "batch_features", "burst_buffer", "burst_buffer_state", "cluster_features", "comment",
+    "container", "cpus_per_tres", "dependency", "excluded_nodes", "features", "federation_origin", "het_job_id_set",
+    "federation_siblings_active", "federation_siblings_viable", "licenses", "mcs_label", "memory_per_tres", "prefer",
+    "required_nodes", "resv_name", "state_description", "standard_error", "standard_output", "system_comment", "tres_bind",
+    "tres_freq", "tres_per_job", "tres_per_socket", "tres_per_task", "wckey",
+)  # fmt: skip
+_NUMBERS = (
+    "accrue_time", "array_max_tasks", "deadline", "delay_boot", "derived_exit_code", "exit_code", "group_id", "last_sched_evaluation",
+    "max_cpus", "max_nodes", "tasks_per_node", "tasks_per_board", "minimum_cpus_per_node", "minimum_tmp_disk_per_node",
+    "preempt_time", "pre_sus_time", "priority", "resize_time", "restart_cnt", "sockets_per_board", "suspend_time", "time_minimum",
+    "het_job_id", "het_job_offset", "array_job_id", "association_id", "user_id",
+)  # fmt: skip
+_NONE = (
+    "array_task_id", "core_spec", "thread_spec", "cores_per_socket", "cpus_per_task", "cpu_frequency_minimum", "nice", "shared",
+    "cpu_frequency_maximum", "cpu_frequency_governor", "tasks_per_core", "tasks_per_socket", "memory_per_node", "memory_per_cpu",
+    "profile", "sockets_per_node", "threads_per_core",
+)  # fmt: skip
+_SAME = {
+    **dict.fromkeys(_TEXTS, ""), **dict.fromkeys(_NUMBERS, 0), **dict.fromkeys(_NONE), "batch_flag": True, "contiguous": False,
+    "flags": ["JOB_CPUS_SET", "JOB_WAS_RUNNING"], "show_flags": ["SHOW_ALL", "SHOW_DETAIL", "SHOW_LOCAL"], "reboot": False,
+    "requeue": True, "billable_tres": 1.0, "group_name": "users", "qos": "normal", "state_reason": "None", "cluster": "lab",
+    "command": "/home/u/work/train.sh --config large", "current_working_directory": "/home/u/work",
+    "standard_input": "/dev/null", "partition": "gpu", "account": "physics", "job_state": "RUNNING", "time_limit": 1440,
+    "node_count": 1, "tasks": 1, "cpus": 16, "tres_per_node": "gres:gpu:2", "tres_req_str": "cpu=16,mem=64G,node=1,billing=16,gres/gpu=2",
+    "tres_alloc_str": "cpu=16,mem=64G,node=1,billing=16,gres/gpu=2",
+}  # fmt: skip
+
+
+class Asked:
+    """Nodes whose jobs Slurm knows, and the commands that it is asked by."""
+
+    def __init__(self, folder: Path, jobs: int) -> None:
+        self.folder = folder
+        self.at = START
+        self.names = [f"n{number:05}" for number in range(jobs // JOBS_A_NODE)]
+        self.gpus = {name: inventory(name, gpus=GPUS_A_NODE, links=0).gpus for name in self.names}
+        self.held = [(number, START) for number in range(1, len(self.names) * JOBS_A_NODE + 1)]
+        self.newest, self.turn, self.version = len(self.held), 0, 0
+        word = SchedulerWord(lambda _, gpus: (range(len(gpus)), ""), self.gpus.__getitem__, self.wall)  # fmt: skip
+        self.jobs = JobService(word=word)
+        self.accounts = 0
+        self.poll = SlurmPoll(
+            SlurmAskConfig(enabled=True, deadline=120.0), Impairments(), self._hear, self._ended, self._settle, lambda: self.wall,
+        )  # fmt: skip
+        for name in ("squeue", "sacct"):
+            path = folder / name
+            path.write_text(f"#!/bin/sh\nexec cat {folder}/{name}.out\n")
+            path.chmod(0o755)
+        self.answer([])
+
+    @property
+    def wall(self) -> int:
+        """ns since 1970."""
+        return self.at * SECOND
+
+    def turn_over(self, count: int) -> None:
+        """End some jobs and begin others in their places; the nodes and Slurm know of both."""
+        ended, changed = [], set()
+        for _ in range(count):
+            place = self.turn % len(self.held)
+            self.turn += 1
+            ended.append((place, *self.held[place]))
+            self.newest += 1
+            self.held[place] = self.newest, self.at
+            changed.add(place // JOBS_A_NODE)
+        self.tell(changed, ended)
+        self.answer(ended)
+
+    def tell(self, nodes: set[int], ended: Sequence[tuple[int, int, int]]) -> None:
+        """Send the lists of some nodes."""
+        over: dict[int, list[Allocation]] = {}
+        for place, number, begin in ended:
+            over.setdefault(place // JOBS_A_NODE, []).extend(self._rows(place, number, begin, self.wall))  # fmt: skip
+        self.version += 1
+        for node in nodes:
+            name = self.names[node]
+            rows = over.get(node, [])
+            for place in range(node * JOBS_A_NODE, (node + 1) * JOBS_A_NODE):
+                rows = [*rows, *self._rows(place, *self.held[place], 0)]
+            jobs = {row.job: Job(key=row.job) for row in rows}
+            message = NodeJobs(
+                session=7, version=self.version, at=self.wall, jobs=tuple(jobs.values()), allocations=tuple(rows)
+            )  # fmt: skip
+            known = {gpu.uuid for gpu in self.gpus[name]}
+            self.jobs.receive(name, msgspec.json.encode(message), known, self.wall)
+
+    def answer(self, ended: Sequence[tuple[int, int, int]]) -> None:
+        """Write what `squeue` and `sacct` print."""
+        records = [self._record(place, *its) for place, its in enumerate(self.held)]
+        (self.folder / "squeue.out").write_text(json.dumps({"errors": [], "jobs": records}))
+        lines = []
+        for _, number, begin in ended:
+            its = {
+                "JobIDRaw": str(number), "Cluster": "lab", "State": "COMPLETED", "Submit": str(begin - 60), "Start": str(begin),
+                "End": str(self.at), "ExitCode": "0:0", "Account": "physics", "User": f"u{number % 40}", "JobName": f"train-{number}",
+                "Eligible": str(begin - 60), "TimelimitRaw": "1440",
+            }  # fmt: skip
+            lines.append("\x1f".join(its[name] for name in FIELDS))
+        (self.folder / "sacct.out").write_text("".join(f"{line}\n" for line in lines))
+
+    def _rows(self, place: int, number: int, begin: int, end: int) -> list[Allocation]:
+        node, first = self.names[place // JOBS_A_NODE], place % JOBS_A_NODE * GPUS_A_JOB
+        key = JobKey("slurm", "lab", str(number))
+        return [
+            Allocation(job=key, gpu=gpu.uuid, begin=begin * SECOND, end=end, source="slurm")
+            for gpu in self.gpus[node][first : first + GPUS_A_JOB]
+        ]
+
+    def _record(self, place: int, number: int, begin: int) -> dict[str, Any]:
+        node, first = self.names[place // JOBS_A_NODE], place % JOBS_A_NODE * GPUS_A_JOB
+        return _SAME | {
+            "job_id": number, "name": f"train-{number}", "user_name": f"u{number % 40}", "nodes": node, "batch_host": node,
+            "submit_time": begin - 60, "eligible_time": begin - 60, "start_time": begin, "end_time": begin + 86_400,
+            "gres_detail": [f"gpu:h100:2(IDX:{first}-{first + 1})"],
+            "job_resources": {
+                "nodes": node, "allocated_cores": 16, "allocated_hosts": 1, "allocated_nodes": [
+                    {"sockets": {"0": {"cores": dict.fromkeys(map(str, range(16)), "allocated")}}, "nodename": node}
+                ]
+            },
+        }  # fmt: skip
+
+    async def _hear(self, listing: JobListing) -> Sequence[str]:
+        for _ in self.jobs.hear(listing, float(self.at - START), self.wall):
+            await asyncio.sleep(0)
+        return self.jobs.unfit()
+
+    def _ended(self) -> list[JobKey]:
+        return self.jobs.without_account(self.wall)
+
+    def _settle(self, accounts: Mapping[JobKey, JobAccount]) -> None:
+        self.jobs.settle(accounts)
+        self.accounts += len(accounts)
+
+
+async def _ask(asked: Asked, changed: int, questions: int, interval: float) -> dict[str, Any]:
+    """Ask, while jobs come and go."""
+    asked.tell(set(range(len(asked.names))), [])
+    await asked.poll.ask()
+    spent, seconds = [], []
+    for _ in range(questions):
+        asked.at += round(interval)
+        asked.turn_over(changed)
+        cpu, wall = time.process_time(), time.perf_counter()
+        await asked.poll.ask()
+        spent.append(time.process_time() - cpu)
+        seconds.append(time.perf_counter() - wall)
+    middle = statistics.median(spent)
+    return {
+        "states": {each.name: f"{each.state} {each.message}".strip() for each in asked.poll.sources},
+        "squeue_megabytes": (asked.folder / "squeue.out").stat().st_size / 1e6,
+        "accounts_a_question": asked.accounts / questions,
+        "cpu_seconds_a_question": middle, "wall_seconds_a_question": statistics.median(seconds),
+        "cpu_percent": 100 * middle / interval,
+    }  # fmt: skip
+
+
+def measure(jobs: int, jobs_a_minute: float, questions: int) -> dict[str, Any]:
+    """Ask so often about so many jobs that run, some of which end between two questions."""
+    interval = SlurmAskConfig().interval
+    changed = round(jobs_a_minute * interval / 60)
+    before = os.environ["PATH"]
+    with tempfile.TemporaryDirectory() as name:
+        os.environ["PATH"] = f"{name}:{before}"
+        try:
+            asked = Asked(Path(name), jobs)
+            found = asyncio.run(_ask(asked, changed, questions, interval))
+        finally:
+            os.environ["PATH"] = before
+    return {"jobs": len(asked.held), "gpus": len(asked.names) * GPUS_A_NODE, "changed": changed, "questions": questions, **found}  # fmt: skip
+
+
+def main(arguments: list[str]) -> int:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(prog="python -m bench.asker", description=__doc__)
+    parser.add_argument("--jobs", type=int, default=5000)
+    parser.add_argument("--jobs-a-minute", type=float, default=500)
+    parser.add_argument("--questions", type=int, default=8)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args(arguments)
+    show(measure(options.jobs, options.jobs_a_minute, options.questions), as_json=options.json)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
