@@ -3,8 +3,9 @@
     python -m bench.job_year [--jobs 50000] [--users 40] [--json]
 
 Each job is as the aggregator writes it: at its begin, in between and at its end, with all figures of a summary and an
-account for each of its one to eight GPUs; a twentieth runs over the end of a month. Size is that of the data folder once the
-files of the months are made and the store is closed, and of these files. The query is that of `kilowatch jobs --user` and of
+account for each of its one to eight GPUs; a twentieth runs over the end of a month. Between the writes is the store's upkeep,
+as the year goes on. Size is that of the data folder once the files of the months are made and the store is closed, and of
+these files. The query is that of `kilowatch jobs --user` and of
 the page of jobs for a month, median of nine, in wall time.
 """
 
@@ -102,6 +103,8 @@ def measure(jobs: int, users: int) -> dict[str, Any]:
             numbers = range(first, min(jobs, first + TOGETHER))
             for write in range(1, WRITES + 1):
                 store.write_jobs([job_of(number, jobs, users, write) for number in numbers])
+                store.tidy()
+            store.maintain(START + round(numbers[-1] / jobs * YEAR) * SECOND)
         if store.maintain(START + (YEAR + 60 * 86_400) * SECOND):
             store.seal()
         store.close()

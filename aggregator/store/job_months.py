@@ -18,7 +18,7 @@ import msgspec
 from aggregator.folder import kinds
 from aggregator.store import checksum
 from aggregator.store.duck import EngineReader, ReadConnection, quoted
-from aggregator.store.jobs import RUNNING
+from aggregator.store.jobs import EVERY_JOB, RUNNING, ended_before
 from aggregator.store.manifest import sync
 from api.jobs import AllocationRow, JobRow, JobSummary
 
@@ -52,7 +52,7 @@ class JobMonths:
         if 0 <= now - self._looked_at < EVERY_NS:
             return False
         self._looked_at = now
-        return bool(connection.rows('select 1 from jobs where "end" < ? limit 1', _until(now)))
+        return ended_before(connection, _until(now))
 
     def make(self, reader: EngineReader, now: int) -> list[str]:
         """Make the files that are missing or old; return their months. Raises `StoreError` or `OSError`."""
@@ -60,8 +60,8 @@ class JobMonths:
         known = ", ".join(quoted(month) for month in sorted(self._final)) or "''"
         for month, count, content in reader.rows(
             f"select month, count(*), (sum(hash(key, row, body)::hugeint) % {2**64})::varchar from "
-            f"(select strftime(make_timestamp_ns(\"end\"), '%Y-%m') as month, key, row, body from jobs "
-            f'join job_summaries on key = job where "end" < {_until(now)}) '
+            f"(select strftime(make_timestamp_ns(\"end\"), '%Y-%m') as month, key, row, body "
+            f'from {EVERY_JOB} where "end" < {_until(now)}) '
             f"where month not in ({known}) group by month order by month"
         ):
             path = self._folder / f"{month}.parquet"
@@ -124,7 +124,7 @@ def _query(month: str) -> str:
         f"json_transform(row, {quoted(_structure(JobRow))}) as j, "
         f"json_transform(body, {quoted(_structure(JobSummary))}) as s, "
         f"json_transform(record, {quoted(_json({'allocations': [_type(AllocationRow)]}))}) as r, "
-        'jobs."end" as ended, key from jobs join job_summaries on key = job '
+        f'"end" as ended, key from {EVERY_JOB} '
         f'where "end" < {RUNNING} and strftime(make_timestamp_ns("end"), \'%Y-%m\') = {quoted(month)}) '
         "order by ended, key"
     )

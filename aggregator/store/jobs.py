@@ -1,6 +1,8 @@
 """Jobs in the store: one row a job and one a summary, replaced whole by their keys when a job changes.
 
-A write finds rows by their keys' index: one that reads a column would grow with all jobs that ever were.
+A write finds rows by their keys' index: one that reads a column would grow with all jobs that ever were. A fold of
+the log writes all rows anew that lie beside a changed one. So jobs that ended days ago move to a table to which rows are
+only added, compressed by zstd. A job of both tables, which changed once more, is as the first one has it.
 """
 
 from __future__ import annotations
@@ -27,7 +29,15 @@ create table if not exists jobs(
 alter table jobs add column if not exists nodes varchar;
 create table if not exists job_summaries(job varchar primary key, body varchar, accounts varchar);
 create table if not exists jobs_sent(until bigint);
+create table if not exists past_jobs(
+    key varchar primary key, id varchar, "user" varchar, account varchar,
+    begin bigint, "end" bigint, nodes varchar, row varchar using compression zstd, record varchar using compression zstd,
+    body varchar using compression zstd, accounts varchar using compression zstd);
 """
+MOVED_AFTER_NS = 7 * 86400 * 10**9
+"""Time after its end in which a job changes: its energy is counted, and nodes that were away tell of it."""
+MOVED_AT_ONCE = 500
+"""Jobs that move together, between two commits: each move lets the next fold write what was added last anew."""
 
 
 def key_text(key: JobKey) -> str:
@@ -40,6 +50,7 @@ def write_jobs(engine: DuckEngine, jobs: Sequence[StoredJob]) -> None:
     for alias in {key_text(key) for each in jobs for key in each.replaces}:
         engine.run("delete from jobs where key = ?", alias)
         engine.run("delete from job_summaries where job = ?", alias)
+        engine.run("delete from past_jobs where key = ?", alias)
     keys: list[str | None] = [key_text(each.record.job.key) for each in jobs]
     rows = [each.row for each in jobs]
     engine.insert(
@@ -68,6 +79,24 @@ def write_jobs(engine: DuckEngine, jobs: Sequence[StoredJob]) -> None:
     )
 
 
+def move_past(engine: DuckEngine, now: int) -> None:
+    """Move jobs that ended long before a time, ns since 1970, to those that change no more, once there are `MOVED_AT_ONCE`;
+    inside the caller's transaction."""
+    found = engine.rows(
+        'select key from jobs join job_summaries on key = job where "end" < ? order by "end" limit ?',
+        now - MOVED_AFTER_NS, MOVED_AT_ONCE,
+    )  # fmt: skip
+    if len(found) < MOVED_AT_ONCE:
+        return
+    keys = [key for (key,) in found]
+    engine.run(
+        f"insert or replace into past_jobs by name select {_KEPT} from jobs join job_summaries on key = job "
+        "where key in (select unnest(?))", keys,
+    )  # fmt: skip
+    engine.run("delete from jobs where key in (select unnest(?))", keys)
+    engine.run("delete from job_summaries where job in (select unnest(?))", keys)
+
+
 def _nodes(names: Sequence[str]) -> str:
     """Return nodes as one text that contains that of each of them."""
     return "".join(f"\n{name}\n" for name in names)
@@ -88,13 +117,17 @@ def open_jobs(connection: ReadConnection) -> list[StoredJob]:
 def jobs_of(connection: ReadConnection, keys: Sequence[JobKey]) -> list[StoredJob]:
     """Return the jobs of some keys, as far as they are stored."""
     wanted = [key_text(key) for key in keys]
-    return _stored(connection.rows(f"{_WHOLE} where key in (select unnest(?))", wanted))
+    found = connection.rows(f"{_WHOLE} where key in (select unnest(?))", wanted)
+    found += connection.rows(
+        f"select row, record, body, accounts from {_MOVED} and key in (select unnest(?))", wanted
+    )
+    return _stored(found)
 
 
 def find_jobs(connection: ReadConnection, query: JobQuery) -> list[JobRow]:
     """Return the rows of jobs, the newest begin first."""
     found = connection.rows(
-        'select row from jobs where begin < ? and "end" >= ? '
+        f'select row from {_ROWS} where begin < ? and "end" >= ? '
         "and (? = '' or id = ? or (? != '' and contains(row, ?)) or (? != '' and contains(row, ?))) and (? = '' or \"user\" = ?) and (? = '' or account = ?) "
         f'and (? is null or ? = ("end" = {RUNNING})) '
         "and (? = '' or contains(nodes, ?)) order by begin desc, key limit ?",
@@ -107,21 +140,29 @@ def find_jobs(connection: ReadConnection, query: JobQuery) -> list[JobRow]:
 def ended_jobs(connection: ReadConnection, first: int, until: int) -> list[JobRow]:
     """Return the jobs that ended from `first` on and before `until`, ns since 1970, in the order of end and key."""
     found = connection.rows(
-        'select row from jobs where "end" >= ? and "end" < ? order by "end", key', first, until
+        f'select row from {_ROWS} where "end" >= ? and "end" < ? order by "end", key', first, until
     )
     return [msgspec.json.decode(body, type=JobRow) for (body,) in found]
+
+
+def ended_before(connection: ReadConnection, at: int) -> bool:
+    """Return whether a job ended before a time, ns since 1970."""
+    return any(
+        connection.rows(f'select 1 from {table} where "end" < ? limit 1', at)
+        for table in ("jobs", "past_jobs")
+    )
 
 
 def full_until(connection: ReadConnection, first: int, until: int, most: int) -> int:
     """Return an end of whole seconds, `until` at most, before which about `most` jobs ended from `first` on: more
     where more did in one second."""
     found = connection.rows(
-        'select (max("end") // 1000000000 + 1) * 1000000000 from (select "end" from jobs '
+        f'select (max("end") // 1000000000 + 1) * 1000000000 from (select "end" from {_ROWS} '
         'where "end" >= ? and "end" < ? order by "end" limit ?)',
         first, until, most,
     )  # fmt: skip
     counted = connection.rows(
-        'select count(*) from jobs where "end" >= ? and "end" < ?', first, until
+        f'select count(*) from {_ROWS} where "end" >= ? and "end" < ?', first, until
     )
     return until if counted[0][0] <= most else min(until, int(found[0][0]))
 
@@ -143,6 +184,12 @@ RUNNING = 2**62
 UNCOUNTED_NS = 3 * 86400 * 10**9
 """Time before the newest end in which a start looks for jobs whose energy is still to be counted: readings of each second are
 kept for days."""
+_COLUMNS = 'key, id, "user", account, begin, "end", nodes, row'
+_KEPT = f"{_COLUMNS}, record, body, accounts"
+_MOVED = "past_jobs where not exists (select 1 from jobs where jobs.key = past_jobs.key)"
+_ROWS = f"(select {_COLUMNS} from jobs union all select {_COLUMNS} from {_MOVED})"
+EVERY_JOB = f"(select {_KEPT} from jobs join job_summaries on key = job union all select {_KEPT} from {_MOVED})"
+"""All jobs, each once, with all that is kept of them."""
 _WHOLE = "select row, record, body, accounts from jobs join job_summaries on key = job"
 
 

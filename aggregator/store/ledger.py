@@ -28,6 +28,7 @@ from aggregator.store.jobs import (
     find_jobs,
     full_until,
     jobs_of,
+    move_past,
     note_sent,
     open_jobs,
     sent_until,
@@ -307,6 +308,8 @@ class LedgerStore:
             if self._sealer.made:
                 self._finish(self._sealer)
             return True
+        with self._engine.transaction():
+            move_past(self._engine, now)
         self._months_at = now if self._job_months.is_due(self._engine, now) else None
         return self._months_at is not None
 
