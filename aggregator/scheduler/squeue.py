@@ -72,7 +72,7 @@ def listing_of(output: bytes, at: int) -> JobListing:
 def _answer_of(output: bytes) -> Any:
     """Return an answer with the fields of its jobs that are read; as it is where a job is none. Raises `DecodeError`."""
     try:
-        answer = _DECODER.decode(output)
+        answer: Any = _DECODER.decode(output)
     except msgspec.ValidationError:
         return msgspec.json.decode(output)
     records = [
