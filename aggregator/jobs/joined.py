@@ -1,7 +1,7 @@
 """A job whose nodes several aggregators hold, or held one after the other, as one job. Pure.
 
 Each of them has the allocations and the use of its own nodes. What they counted is added, since no two count
-a GPU at a time. Where two know an allocation, the one that has its node now is believed: for another, it ended
+a GPU at a time; energy is counted anew by the counters that any of them knows at the begin and the end. Where two know an allocation, the one that has its node now is believed: for another, it ended
 unseen when the node left.
 """
 
@@ -14,12 +14,14 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from aggregator.jobs.edges import grown
 from aggregator.jobs.ledger import TrackedJob, newer_facts
-from aggregator.jobs.months import joined_account
+from aggregator.jobs.months import COUNTED, counted_account, joined_account
+from aggregator.jobs.service import spans_of
 from aggregator.jobs.stored import StoredJob, row_of_job
 from aggregator.jobs.summary import held_seconds, summarize
 from aggregator.jobs.usage import FOREVER, GpuAccount
-from api.jobs import AllocationRow, JobPhase, JobRow, JobSummary
+from api.jobs import AllocationRow, EnergyFrom, JobPhase, JobRow, JobSummary
 from telemetry.wire.jobs import Job
 
 Place = tuple[str, str]
@@ -32,7 +34,8 @@ def joined_job(parts: Mapping[str, StoredJob], holder: Callable[[str], str], wal
     if len(parts) == 1 and all(holder(row.node) in {name, ""} for name, its in parts.items() for row in its.record.allocations):  # fmt: skip
         return next(iter(parts.values()))
     ordered = sorted(parts.values(), key=_newness)
-    accounts = _accounts(ordered)
+    counts = _accounts(ordered)
+    accounts = {place: joined_account(its) for place, its in counts.items()}
     tracked = TrackedJob(
         reduce(newer_facts, (each.record.job for each in ordered)),
         reported=max((each.record.reported for each in ordered if each.record.reported), key=_is_over, default=None),
@@ -44,7 +47,8 @@ def joined_job(parts: Mapping[str, StoredJob], holder: Callable[[str], str], wal
     for each in ordered:
         faults.update(each.summary.faults)
     held = _held(ordered, tracked, wall)
-    its = [accounts.get(place) or GpuAccount(node=place[0], gpu=place[1]) for place in tracked.gpus]
+    rows = _by_place(tracked.allocations)
+    its = [_counted(counts.get(place, ()), place, rows[place]) for place in tracked.gpus]
     currency = next((each.summary.currency for each in ordered if each.summary.currency), "")
     summary = summarize(its, held, faults, currency)
     phase = tracked.phase
@@ -117,12 +121,42 @@ def _is_over(reported: Job) -> bool:
     return bool(reported.end)
 
 
-def _accounts(parts: Iterable[StoredJob]) -> dict[Place, GpuAccount]:
+def _accounts(parts: Iterable[StoredJob]) -> dict[Place, list[GpuAccount]]:
     found: dict[Place, list[GpuAccount]] = {}
     for part in parts:
         for each in part.accounts:
             found.setdefault((each.node, each.gpu), []).append(each)
-    return {place: its[0] if len(its) == 1 else joined_account(its) for place, its in found.items()}
+    return found
+
+
+def _counted(
+    accounts: Sequence[GpuAccount], place: Place, rows: Sequence[AllocationRow]
+) -> GpuAccount:
+    """Return what several members counted of a job on a GPU, with the energy by the counters that any of them knows."""
+    if len(accounts) < 2:
+        return accounts[0] if accounts else GpuAccount(node=place[0], gpu=place[1])
+    begin, end = min(row.begin for row in rows), max(row.end or FOREVER for row in rows)
+    for its in accounts:
+        if its.energy_from is EnergyFrom.COUNTERS and {begin, end} <= its.counters.keys():
+            # That is the energy of all of its time: of what the others had of it, too.
+            whole = joined_account([each if each is its else _without_energy(each) for each in accounts])  # fmt: skip
+            return replace(whole, counters=its.counters, energy_from=its.energy_from)
+    whole = joined_account(accounts)
+    alone = not whole.shared and all(row.instance is None for row in rows)
+    if end == FOREVER or not alone or any(each.joules and not each.counters for each in accounts):
+        return whole
+    counters = {at: joules for each in accounts for at, joules in each.counters.items()}
+    spans = spans_of(rows)
+    joules = grown(spans, counters)
+    if joules is None or whole.edges:  # nobody here knows when the months between began
+        return whole
+    return counted_account(whole, joules, spans, counters, {whole.first: begin})
+
+
+def _without_energy(account: GpuAccount) -> GpuAccount:
+    none = dict.fromkeys((*COUNTED, "joule_seconds"), 0.0)
+    edges = {month: sums | none for month, sums in account.edges.items()}
+    return replace(account, **none, edges=edges)
 
 
 def _rows(

@@ -356,12 +356,10 @@ class JobService:
                 if (key, gpu) in self._moved:
                     self._move(key, gpu, {})
                     self.ledger.changed.add(key)
-            if not self._shares:  # nothing would take them
-                by_job: dict[JobKey, list[AllocationRow]] = {}
-                for key, row in rows:
-                    by_job.setdefault(key, []).append(row)
-                times = set().union(*map(self._times, by_job.values()))
-                self.edges.want(node, gpu, times)
+            by_job: dict[JobKey, list[AllocationRow]] = {}
+            for key, row in rows:
+                by_job.setdefault(key, []).append(row)
+            self.edges.want(node, gpu, set().union(*map(self._times, by_job.values())))
             counted = self.meter.counted_until(gpu)
             self.meter.hold(gpu, holders(rows, use.get(gpu, {}), counted))
 
@@ -502,10 +500,9 @@ class JobService:
         return msgspec.structs.replace(account, counters=counters, energy_from=basis)
 
     def _countable(self, key: JobKey, rows: Sequence[AllocationRow], account: GpuAccount) -> bool:
-        """Return whether the counter of a GPU is that of a job alone. What several members of a cluster count of it is
-        joined as sums."""
+        """Return whether the counter of a GPU is that of a job alone."""
         whole = not account.shared and all(row.instance is None for row in rows)
-        return whole and (key, account.gpu) not in self._not_alone and not self._shares
+        return whole and (key, account.gpu) not in self._not_alone
 
     def edges_due(self, wall_ns: int) -> list[EdgeWindow]:
         """Return the queries to the store for counters at begins and ends that are to be looked for now."""

@@ -20,6 +20,7 @@ from aggregator.jobs.edges import (
     grown,
     interpolated,
 )
+from aggregator.jobs.joined import joined_job
 from aggregator.jobs.months import month_account
 from aggregator.jobs.service import JobService
 from aggregator.store.embedded import EmbeddedStore
@@ -264,14 +265,57 @@ def test_a_begin_that_was_given_up_is_looked_for_again_once_its_end_is_known() -
     assert site.summary(1).energy_joules == pytest.approx(700.0 * seconds, rel=0.01)
 
 
-def test_what_several_members_count_is_looked_for_by_none() -> None:
+def test_one_of_several_members_counts_what_it_has_seen_whole() -> None:
     site = Recorded(jobs=JobService(shares=True))
     site.run(61)
-    job_of(site, 1, 30.0, 700.0)
+    truth = job_of(site, 1, 30.0, 700.0)
     site.run(60)
-    assert site.answered() == 0
-    assert site.summary(1).energy_from is EnergyFrom.SAMPLES
-    assert site.jobs.edges.due(site.wall) == [], "nothing waits for ever"
+    assert site.answered() == 1
+    assert site.summary(1).energy_from is EnergyFrom.COUNTERS
+    assert site.summary(1).energy_joules == pytest.approx(truth, rel=0.01)
+
+
+@pytest.mark.parametrize("knows", ["its own time", "all of it"])
+@pytest.mark.parametrize("away", [0, 600])
+def test_a_job_whose_node_moved_has_the_energy_between_its_begin_and_end(
+    away: int, knows: str
+) -> None:
+    """One member knows the counter at its begin and another one at its end, or both; for ten minutes none had the node."""
+    old = Recorded(jobs=JobService(shares=True), beside=200.0, price=0.36)
+    old.run(61)
+    begin, old.watts[0] = old.wall, 700.0
+    first = float(old.joules[0])
+    old.send("n0", old.held(KEYS[1], 0, begin))
+    old.run(100)
+    moved = old.wall
+    new = Recorded(jobs=JobService(shares=True), beside=200.0, price=0.36, now=old.now)
+    new.joules = old.joules.copy()
+    if knows == "all of it":
+        new.stored = {gpu: list(its) for gpu, its in old.stored.items()}
+    new.watts[0] = 300.0
+    if away:
+        new.record(away)
+    new.send("n0", new.held(KEYS[1], 0, begin))
+    new.run(100)
+    running = joined_job(
+        {"a": old.jobs.stored(KEYS[1], moved), "b": new.jobs.stored(KEYS[1], new.wall)}, lambda _: "b", new.wall
+    )  # fmt: skip
+    assert running.summary.energy_from is EnergyFrom.PROVISIONAL
+    assert (running.summary.energy_joules or 0) <= float(new.joules[0]) - first
+    new.send("n0", new.held(KEYS[1], 0, begin, new.wall))
+    truth = float(new.joules[0]) - first
+    new.run(40)
+    old.jobs.remove("n0")
+    old.run(40)
+    for site in (old, new):
+        site.answered()
+    parts = {name: site.jobs.stored(KEYS[1], new.wall) for name, site in (("a", old), ("b", new))}
+    found = joined_job(parts, lambda _: "b", new.wall).summary
+    assert found.energy_from is EnergyFrom.COUNTERS
+    assert found.energy_joules == pytest.approx(truth, rel=0.01)
+    assert found.wall_joules == pytest.approx(truth + 100.0 * (200 + away), rel=0.02)
+    assert found.cost == pytest.approx((truth + 100.0 * (200 + away)) * 1e-7, rel=0.02)
+    assert found.energy_coverage == 1.0
 
 
 def test_a_gpu_that_two_hold_is_split_by_samples() -> None:
