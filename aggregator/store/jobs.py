@@ -189,7 +189,7 @@ _KEPT = f"{_COLUMNS}, record, body, accounts"
 _MOVED = "past_jobs where not exists (select 1 from jobs where jobs.key = past_jobs.key)"
 _ROWS = f"(select {_COLUMNS} from jobs union all select {_COLUMNS} from {_MOVED})"
 EVERY_JOB = f"(select {_KEPT} from jobs join job_summaries on key = job union all select {_KEPT} from {_MOVED})"
-"""All jobs, each once, with all that is kept of them."""
+"""Jobs of both tables, each once, with all that is kept of them."""
 _WHOLE = "select row, record, body, accounts from jobs join job_summaries on key = job"
 
 
