@@ -1,8 +1,8 @@
 """A job whose nodes several aggregators hold, or held one after the other, as one job. Pure.
 
 Each of them has the allocations and the use of its own nodes. What they counted is added, since no two count
-a GPU at a time; energy is counted anew by the counters that any of them knows at the begin and the end. Where two know an allocation, the one that has its node now is believed: for another, it ended
-unseen when the node left.
+a GPU at a time; energy is counted anew by the counters that any of them knows at the begin and the end. Where two know
+an allocation, the one that has its node now is believed: for another, it ended unseen when the node left.
 """
 
 from __future__ import annotations
