@@ -139,7 +139,7 @@ def nearest_table(
     names = [circuit.id for circuit in circuits]
     rows = each(parts, "circuit", names, lambda place: _near(circuits[place], status.get(names[place], 0)))  # fmt: skip
     heads = ("circuit", "load", LOAD_HEAD, "next")
-    return table("The most urgent first", heads, rows, (1,), "nearest")
+    return table("The most urgent first" if len(names) > 1 else "", heads, rows, (1,), "nearest")
 
 
 def _near(circuit: CircuitState, status: int) -> Sequence[str]:

@@ -32,7 +32,7 @@ from aggregator.web.headline_part import headline_part, tiles
 from aggregator.web.markup import link, section, text
 from aggregator.web.overview_tiles import overview_tiles
 from aggregator.web.past_readings import SHARED_PAST
-from aggregator.web.port_pages import places_table
+from aggregator.web.port_pages import places_at_fault
 from api.alerts import Incident, IncidentsReply, Subject
 from api.fleet import FleetSummary
 from api.power import CircuitsReply, CircuitState
@@ -79,7 +79,9 @@ async def overview(request: web.Request) -> PageContent:
     )
     chain = await chain_part(view, urgent, status)
     gpu_map, users = section("GPUs", drawn, "map"), users_section(view, private=private)
-    left = chain + gpu_map if gpus <= FEW else gpu_map + chain
+    more = await _more(view)
+    # Of few GPUs the map is low: what follows stands below it, and the page on one screen.
+    left, below = (chain + gpu_map + more, "") if gpus <= FEW else (gpu_map + chain, more)
     right = wrong + near + users
     wide, narrow = ("w15", "w9") if gpus <= FEW else ("w16", "w8")
     return PageContent(
@@ -88,7 +90,7 @@ async def overview(request: web.Request) -> PageContent:
         + _trend(request, summary, heard, circuits=bool(circuits))
         + tiles(*overview_tiles(view, request.app[RECENT], summary, heard, (urgent[0], status.get(urgent[0].id, 0)) if urgent else None))
         + f'<div class="stack {wide}">{left}</div><div class="stack {narrow}">{right}</div>'
-        + await _more(view),
+        + below,
         live=True,
         titled=False,
     )  # fmt: skip
@@ -155,7 +157,7 @@ async def _more(view: AggregatorView) -> str:
     ]
     groups = (await asyncio.to_thread(ports_reply, view, 0)).groups
     kind = "switch" if any(one.kind == "switch" for one in groups) else "rail"
-    ports = places_table([one for one in groups if one.kind == kind][:MOST], kind)
+    ports = places_at_fault(groups, kind, MOST)
     fitness = view.fitness.newest
     return (
         section("Ports", ports, "ports", more=link("all ports", "ports"))

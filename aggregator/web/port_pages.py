@@ -117,6 +117,19 @@ def places_table(groups: Iterable[PortGroup], kind: str) -> str:
     )
 
 
+def places_at_fault(groups: Iterable[PortGroup], kind: str, most: int) -> str:
+    """Return the switches, or the rails, of which a port is not as it should be, in a table; one sentence where all are."""
+    its = [one for one in groups if one.kind == kind]
+    wrong = [one for one in its if one.up < one.ports or one.slow or one.firing]
+    if wrong or not its:
+        return places_table(wrong[:most], kind)
+    ports = counted(sum(one.ports for one in its), "port")
+    places = (
+        f"{len(its):,} switches" if kind == "switch" and len(its) > 1 else counted(len(its), kind)
+    )
+    return f"<p>All of {ports} of {places} are up, and none is slow.</p>"
+
+
 def _cells(line: PortLine) -> tuple[str, ...]:
     far = " ".join(filter(None, (line.switch, line.switch_port)))
     return (

@@ -11,7 +11,7 @@ import pytest
 from aggregator.web.device_tables import readings_table
 from aggregator.web.fleet_pages import drift_body, fitness_body, fitness_chart
 from aggregator.web.incident_page import subject_link
-from aggregator.web.port_pages import ports_body
+from aggregator.web.port_pages import places_at_fault, ports_body
 from api.alerts import Alert, AlertState, Severity, Subject
 from api.drift import Deviation, DriftReply, MixedFact, NodeGroup
 from api.fitness import FitnessReply, FitnessSample, FleetFitness
@@ -87,6 +87,21 @@ async def test_ports_are_listed_worst_first_by_switch_and_rail() -> None:
         assert page.text.index("mlx5_0/1") < page.text.index("mlx5_3/1")
         assert "200 Gb/s" in page.text
         assert "mlx5_3/1" not in (await read(client, "/ports?q=leaf-1")).text
+
+
+def test_the_first_page_lists_places_that_have_a_fault_and_says_it_of_others_in_a_sentence() -> (
+    None
+):
+    well = PortGroup(kind="rail", name="0", nodes=2, ports=2, up=2)
+    rails = [well, PortGroup(kind="rail", name="1", nodes=2, ports=3, up=3)]
+    assert "All of 5 ports of 2 rails are up" in places_at_fault(rails, "rail", 10)
+    assert places_at_fault(rails, "switch", 10) == "", "none is known"
+    for fault in ({"up": 2, "unknown": 1}, {"up": 2, "down": 1}, {"slow": 1}, {"firing": 1}):
+        ill = msgspec.structs.replace(rails[1], **fault)
+        found = places_at_fault([well, ill], "rail", 10)
+        assert "All of" not in found
+        assert "<td>1</td>" in found
+        assert "<td>0</td>" not in found
 
 
 async def test_a_node_lists_its_ports_and_each_has_a_page() -> None:
