@@ -224,7 +224,11 @@ async def test_alerts_and_events_come_if_asked_for_and_only_when_new() -> None:
         ('{"colums": []}', "request", "Did you mean 'columns'?"),
         ('{"every": 0.01}', "every", "Use 0.2 to 3600 seconds."),
         ('{"every": "fast"}', "every", "Send one JSON object."),
-        ('{"table": "gpus"}', "table", "Send one JSON object."),
+        (
+            '{"table": "gpus"}',
+            "table",
+            "Did you mean 'gpu'? Write gpu, link, node, port or instance.",
+        ),
         ('{"rows": {"nodes": [1]}}', "rows.nodes[0]", "Send one JSON object."),
         ("[" * 100_000, None, None),  # longer than a request may be: the socket is closed
         ("hello", "request", "Send one JSON object."),
