@@ -65,7 +65,7 @@ def test_a_kill_loses_nothing_and_doubles_nothing(cluster: Cluster, victim: str)
     assert set(found.stored) == found.published
     assert found.lost == 0
     last_words = len(NODES)  # a planned end is a frame without readings
-    assert found.values == (len(found.stored) - last_words) * 8 * 38
+    assert found.values == (len(found.stored) - last_words) * 8 * 42
     seen = found.began["dgx-02"] < cluster.start_tick + LOST_UNTIL  # or this machine was too slow
     assert found.events.count("gpu_lost") == seen
     assert len(found.published) > 40
