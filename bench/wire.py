@@ -43,6 +43,15 @@ def publish(topic: str, payload: bytes, *, retain: bool = False) -> bytes:
 def connect(host: str, port: int, client: str) -> socket.socket:
     """Open a session. Raises `OSError` when the broker is not there or refuses."""
     connection = socket.create_connection((host, port), 30)
+    try:
+        _log_in(connection, host, port, client)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _log_in(connection: socket.socket, host: str, port: int, client: str) -> None:
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     user, password = BrokerConfig(host=host, port=port).login()  # the embedded broker asks for one
     flags, login = b"\x02", b""
@@ -54,13 +63,10 @@ def connect(host: str, port: int, client: str) -> socket.socket:
     while len(answer) < 4:
         more = connection.recv(4 - len(answer))
         if not more:
-            connection.close()
             raise ConnectionRefusedError(f"{host}:{port} hung up on {client}")
         answer += more
     if answer != b"\x20\x02\x00\x00":
-        connection.close()
         raise ConnectionRefusedError(f"{host}:{port} answered {answer.hex()} to {client}")
-    return connection
 
 
 def subscribe(pattern: str) -> bytes:
