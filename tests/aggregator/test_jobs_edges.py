@@ -280,7 +280,7 @@ def test_one_of_several_members_counts_what_it_has_seen_whole() -> None:
 def test_a_job_whose_node_moved_has_the_energy_between_its_begin_and_end(
     away: int, knows: str
 ) -> None:
-    """One member knows the counter at its begin and another one at its end, or both; for ten minutes none had the node."""
+    """The counter at its begin is known to a member, that at its end to another one, or both to one; for ten minutes none had the node."""
     old = Recorded(jobs=JobService(shares=True), beside=200.0, price=0.36)
     old.run(61)
     begin, old.watts[0] = old.wall, 700.0

@@ -59,14 +59,14 @@ def older(tmp_path: Path) -> Iterator[FakeDriver]:
 
 
 async def pause(ticks: Ticks) -> None:
-    """Let the time pass after which a counter is read anew."""
+    """Tick until a counter is read anew."""
     end = time.monotonic() + 1.5 * SHORTEST
     while time.monotonic() < end:
         await ticks.tick(frozenset())
 
 
 async def rate_of(ticks: Ticks, fake: FakeDriver, start: int, more: int, failed: int = 0) -> None:
-    """Let the counter grow from a number, over ticks whose readings fail, and hold the rate against the clock."""
+    """Check the rate of a counter that grows from a number, over ticks whose readings fail, against the clock."""
     await pause(ticks)
     fake.field(197, start, gpu=0)
     begin = time.monotonic()
@@ -112,7 +112,7 @@ async def test_a_counter_that_was_reset_has_no_rate_once(older: FakeDriver) -> N
 
 
 async def test_counters_of_32_bits_make_no_rates(older: FakeDriver) -> None:
-    """One wraps many times a second at the speed of a slot of today."""
+    """Such a counter wraps many times a second at the speed of a slot of today."""
     for number in (197, 198):
         older.field(number, 10**9, kind="u", gpu=1)
     async with Ticks(older) as ticks:

@@ -4,14 +4,9 @@ aggregator: each once, on its own GPUs, and with the energy that the counters of
 from __future__ import annotations
 
 import json
-import os
-import signal
 import subprocess
-import sys
 import threading
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -22,8 +17,9 @@ import pynvml
 import pytest
 
 from tests import podman
-from tests.brokers import Mosquitto, free_port
+from tests.brokers import Mosquitto
 from tests.fake_nvml import FakeDriver
+from tests.kit.services import Services
 from tests.kit.waiting import wait_until
 from tests.kubernetes import kubelet
 from tests.kubernetes.kubelet import pod
@@ -77,54 +73,21 @@ class Registers:
                 )
 
 
-class Node:
-    """A collector and an aggregator in processes of their own."""
+class Node(Services):
+    """A node's collector and an aggregator."""
 
     def __init__(self, folder: Path, broker: Mosquitto, driver: FakeDriver, jobs: str) -> None:
-        self.http = f"127.0.0.1:{free_port()}"
+        super().__init__(folder, broker)
         self.gpus = {driver.uuid(number): number for number in range(GPUS)}
-        self._folder = folder
-        self._environment = {**os.environ, **driver.environment}
-        self._running: dict[str, subprocess.Popen[bytes]] = {}
-        bus = f'[broker]\nhost = "{broker.host}"\nport = {broker.port}\n'
         (folder / "state").mkdir(mode=0o700)
-        (folder / "collect.toml").write_text(
-            f'{bus}[collector]\nnode = "n1"\nsource = "nvml"\ninterval = 0.5\nstate_dir = "{folder / "state"}"\n'
+        self.configure("n1", (
+            f'[collector]\nnode = "n1"\nsource = "nvml"\ninterval = 0.5\nstate_dir = "{folder / "state"}"\n'
             f"node_readings = false\n[jobs]\ninterval = 1\nsame_pids = true\n{jobs}"
-        )
-        (folder / "aggregate.toml").write_text(
-            f'{bus}[aggregator]\nlisten = "{self.http}"\ndata_dir = "{folder / "data"}"\n'
+        ), driver.environment)  # fmt: skip
+        self.configure("aggregator", (
+            f'[aggregator]\nlisten = "{self.http}"\ndata_dir = "{folder / "data"}"\n'
             f"[aggregator.store]\nwrite_seconds = 0.2\n"
-        )
-
-    def start(self, name: str) -> None:
-        """Start `collect` or `aggregate`."""
-        with (self._folder / f"{name}.log").open("ab") as log:
-            self._running[name] = subprocess.Popen(
-                [sys.executable, "-m", "kilowatch", name, "--config", str(self._folder / f"{name}.toml")],
-                env=self._environment, stdout=log, stderr=log,
-            )  # fmt: skip
-
-    def kill(self, name: str) -> None:
-        """SIGKILL."""
-        process = self._running.pop(name)
-        process.kill()
-        process.wait()
-
-    def close(self) -> None:
-        """End both in order."""
-        for process in self._running.values():
-            process.send_signal(signal.SIGTERM)
-        for process in self._running.values():
-            process.wait(60)
-
-    def get(self, path: str) -> Any:
-        """Ask the aggregator; None while it does not serve."""
-        try:
-            with urllib.request.urlopen(f"http://{self.http}{path}", timeout=30) as answer:
-                return json.loads(answer.read())
-        except (urllib.error.HTTPError, OSError):
-            return None
+        ))  # fmt: skip
 
     def jobs(self) -> dict[str, dict[str, Any]]:
         """Return all jobs by their scheduler, with the allocations of each. Raises where one has two."""
@@ -146,9 +109,8 @@ class Node:
         return held
 
     def log(self) -> str:
-        """Return the ends of both logs, and what it shows."""
-        logs = [path.read_text(errors="replace")[-1500:] for path in self._folder.glob("*.log")]
-        return "\n".join([*logs, json.dumps(self.get("/api/v1/jobs"))])
+        """Return the end of what both have written, and what is shown."""
+        return f"{super().log()}\n{json.dumps(self.get('/api/v1/jobs'))}"
 
 
 @contextmanager
@@ -196,8 +158,8 @@ def test_each_job_is_listed_once_and_pays_for_what_its_gpus_drew(
             f'[jobs.ray]\nurl = "{application.url}"\ntoken_file = "{application.token_file}"\ninterval = 5\n'
         ))  # fmt: skip
         stack.callback(node.close)
-        node.start("aggregate")
-        node.start("collect")
+        node.start("aggregator")
+        node.start("n1")
 
         held = {gpu: {"ray"} for gpu in at_work if gpu < min(POD)}
         assert len(held) == 3, "actors on one each, tasks together on a third"
@@ -209,10 +171,10 @@ def test_each_job_is_listed_once_and_pays_for_what_its_gpus_drew(
         wait_until(lambda: node.holders() == held, node.log)
         begun = time.time()
         wait_until(lambda: time.time() > begun + 12)
-        node.kill("aggregate")
+        node.kill("aggregator")
         killed = time.time()
         wait_until(lambda: time.time() > killed + 6)
-        node.start("aggregate")
+        node.start("aggregator")
         wait_until(lambda: node.holders() == held and time.time() > killed + 12, node.log)
 
         ended = time.time()

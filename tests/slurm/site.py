@@ -7,19 +7,14 @@ driver of its node, on the GPUs that Slurm gave the job.
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.brokers import Broker, free_port
+from tests.brokers import Broker
 from tests.fake_nvml import FakeDriver
+from tests.kit.services import Services
 from tests.kit.waiting import FACTOR
 from tests.slurm.cluster import SlurmCluster
 
@@ -29,18 +24,15 @@ PATIENCE = 240.0
 WORK = 'd={folder}/.$SLURM_JOB_ID; echo "$SLURM_JOB_GPUS $$" > $d; mv $d {folder}/$SLURM_JOB_ID.$SLURMD_NODENAME; exec sleep 600'  # fmt: skip
 
 
-class SlurmSite:
+class SlurmSite(Services):
     """Collectors and an aggregator in processes of their own; a test may kill and start each."""
 
     def __init__(self, folder: Path, broker: Broker, slurm: SlurmCluster) -> None:
-        self.folder = folder
+        super().__init__(folder, broker)
         self.slurm = slurm
-        self.http = f"127.0.0.1:{free_port()}"
         self.work = folder / "work"
         self.work.mkdir()
         self.drivers = {node: FakeDriver(folder / node, gpus=4) for node in slurm.nodes}
-        self._processes: dict[str, subprocess.Popen[bytes]] = {}
-        self._log = (folder / "processes.log").open("ab")
         self._driven: dict[str, dict[str, tuple[int, list[int]]]] = {node: {} for node in slurm.nodes}  # fmt: skip
         self._told: dict[tuple[str, str], int] = {}
         self._gone: dict[tuple[str, str], int] = {}
@@ -49,57 +41,24 @@ class SlurmSite:
             for gpu in range(4):
                 driver.processes(gpu)
             (folder / node / "kernel.log").touch()
-            self._write(node, broker, (
+            self.configure(node, (
                 f'[collector]\nnode = "{node}"\nsource = "nvml"\ninterval = 0.5\nstate_dir = "{folder / node}"\n'
                 f'kernel_log = "{folder / node}/kernel.log"\nnode_readings = false\n'
                 f'[jobs]\ninterval = 1\nsame_pids = true\n'
                 f'[jobs.slurm]\nfolder = "{slurm.folder}/jobs-{node}"\ngres_file = "{slurm.folder}/gres.conf"\n'
-            ))  # fmt: skip
-        self._write("aggregator", broker, (
+            ), driver.environment)  # fmt: skip
+        self.configure("aggregator", (
             f'[aggregator]\nlisten = "{self.http}"\ndata_dir = "{folder / "data"}"\n'
             f'[aggregator.store]\nwrite_seconds = 0.2\n'
             f'[aggregator.slurm]\nenabled = true\ninterval = 1\ndeadline = 60\n'
             f'conf_file = "{slurm.folder}/slurm.conf"\ngres_file = "{slurm.folder}/gres.conf"\n'
         ))  # fmt: skip
 
-    def _write(self, name: str, broker: Broker, text: str) -> None:
-        (self.folder / f"{name}.toml").write_text(
-            f'[broker]\nhost = "{broker.host}"\nport = {broker.port}\n{text}'
-        )
-
-    def start(self, name: str) -> None:
-        """Start the collector of a node, or the `aggregator`."""
-        driver = self.drivers.get(name)
-        self._processes[name] = subprocess.Popen(
-            [sys.executable, "-m", "kilowatch", "collect" if driver else "aggregate",
-             "--config", str(self.folder / f"{name}.toml")],
-            env={**os.environ, **(driver.environment if driver else {})},
-            stdout=self._log, stderr=self._log,
-        )  # fmt: skip
-
-    def kill(self, name: str) -> None:
-        """SIGKILL."""
-        process = self._processes.pop(name)
-        process.kill()
-        process.wait()
-
     def close(self) -> None:
         """End all in order."""
-        for process in self._processes.values():
-            process.send_signal(signal.SIGTERM)
-        for process in self._processes.values():
-            process.wait(60)
+        super().close()
         for driver in self.drivers.values():
             driver.close()
-        self._log.close()
-
-    def get(self, path: str) -> Any:
-        """Ask the aggregator; None while it does not serve, and for what it does not know."""
-        try:
-            with urllib.request.urlopen(f"http://{self.http}{path}", timeout=30) as answer:
-                return json.loads(answer.read())
-        except (urllib.error.HTTPError, OSError):
-            return None
 
     def jobs(self) -> dict[str, dict[str, Any]]:
         """Return the newest run of each job of Slurm by its id."""
@@ -124,8 +83,7 @@ class SlurmSite:
             if so():
                 return
             if time.monotonic() > end:
-                log = (self.folder / "processes.log").read_text(errors="replace")[-2000:]
-                raise AssertionError(f"{log}\n{json.dumps(self.jobs())}\n{self.slurm.words()}\n{what} did not come")  # fmt: skip
+                raise AssertionError(f"{self.log()}\n{json.dumps(self.jobs())}\n{self.slurm.words()}\n{what} did not come")  # fmt: skip
             asleep = time.monotonic()
             time.sleep(0.25)
             self._slowest = max(self._slowest, time.monotonic() - asleep - 0.25)
