@@ -79,11 +79,11 @@ async def overview(request: web.Request) -> PageContent:
     )
     chain = await chain_part(view, urgent, status)
     gpu_map, users = section("GPUs", drawn, "map"), users_section(view, private=private)
-    more = await _more(view)
-    # Of few GPUs the map is low: what follows stands below it, and the page on one screen.
-    left, below = (chain + gpu_map + more, "") if gpus <= FEW else (gpu_map + chain, more)
-    right = wrong + near + users
+    ports, more = await _ports(view), _more(view)
     wide, narrow = ("w15", "w9") if gpus <= FEW else ("w16", "w8")
+    left, right, below = gpu_map + chain, wrong + near + users, ports + more
+    if gpus <= FEW:  # the map is low: what follows stands beside it, and the page on one screen
+        left, right, below = chain + gpu_map + more, right + ports, ""
     return PageContent(
         "Overview",
         headline_part(headline([*incidents, *every[MOST_INCIDENTS:]], urgent, heard))
@@ -148,19 +148,21 @@ async def _with_facts(
     ]
 
 
-async def _more(view: AggregatorView) -> str:
-    """Return what not every cluster has: switches or rails, fitness, nodes without GPUs."""
+async def _ports(view: AggregatorView) -> str:
+    """Return the switches, or else the rails, of which a port is at fault."""
+    groups = (await asyncio.to_thread(ports_reply, view, 0)).groups
+    kind = "switch" if any(one.kind == "switch" for one in groups) else "rail"
+    return section("Ports", places_at_fault(groups, kind, MOST), "ports", more=link("all ports", "ports"))  # fmt: skip
+
+
+def _more(view: AggregatorView) -> str:
+    """Return what not every cluster has: fitness, nodes without GPUs."""
     others = [
         OtherNode(str(role_of(node.inventory) or ""), name, status_of_node(node, view.now()))
         for name, node in view.fleet.nodes.items()
         if not node.inventory.gpus
     ]
-    groups = (await asyncio.to_thread(ports_reply, view, 0)).groups
-    kind = "switch" if any(one.kind == "switch" for one in groups) else "rail"
-    ports = places_at_fault(groups, kind, MOST)
     fitness = view.fitness.newest
     return (
-        section("Ports", ports, "ports", more=link("all ports", "ports"))
-        + (section("Fitness", fitness_chart(fitness.history) + fitness_links(), "fitness") if fitness else "")
-        + (section("Nodes without GPUs", other_nodes(others), "others") if others else "")
-    )  # fmt: skip
+        section("Fitness", fitness_chart(fitness.history) + fitness_links(), "fitness") if fitness else ""
+    ) + (section("Nodes without GPUs", other_nodes(others), "others") if others else "")  # fmt: skip
