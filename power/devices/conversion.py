@@ -18,7 +18,7 @@ from power.devices.supply import Points
 
 
 class Conversion(StrEnum):
-    """Kinds of conversion."""
+    """How a UPS converts."""
 
     DOUBLE_CONVERSION = "double-conversion"
     """A UPS that feeds its load from the inverter always (VFI)."""
@@ -26,15 +26,18 @@ class Conversion(StrEnum):
     """A UPS that regulates the line's voltage (VI)."""
     ECO = "eco"
     """A UPS that passes the line through while it is good (VFD), or an offline one."""
-    TRANSFORMER = "transformer"
-    """A three-phase dry-type transformer, or a distribution unit with one."""
+
+
+TRANSFORMER = None
+"""Kind of a row of no UPS."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConversionRow:
     """The efficiency of one kind from a rating on."""
 
-    kind: Conversion
+    kind: Conversion | None
+    """`TRANSFORMER`: a three-phase dry-type transformer, or a distribution unit with one."""
     from_watts: float
     """Lowest rating that the row is for, watts (volt-amperes of a transformer)."""
     efficiency: Callable[[float], float]
@@ -63,7 +66,7 @@ ROWS = (
     ConversionRow(Conversion.ECO, 0, _at(96.7), 0.5, _ENERGY_STAR),
     ConversionRow(Conversion.ECO, 1_500, _at(97.0), 0.5, _ENERGY_STAR),
     *(
-        ConversionRow(Conversion.TRANSFORMER, 1000 * kva, _at(percent), 0.35, _DOE)
+        ConversionRow(TRANSFORMER, 1000 * kva, _at(percent), 0.35, _DOE)
         for kva, percent in (
             (0, 97.89), (30, 98.23), (45, 98.40), (75, 98.60), (112.5, 98.74), (150, 98.83),
             (225, 98.94), (300, 99.02), (500, 99.14), (750, 99.23), (1000, 99.28),
@@ -75,12 +78,12 @@ ROWS = (
 _LOADS = (0.05, 0.1, 0.2, 0.25, 0.35, 0.5, 0.75, 1.0)
 
 
-def row(kind: Conversion, rated_watts: float) -> ConversionRow:
+def row(kind: Conversion | None, rated_watts: float) -> ConversionRow:
     """Return the row of a device of this rating."""
     return [r for r in ROWS if r.kind is kind and r.from_watts <= rated_watts][-1]
 
 
-def conversion_points(kind: Conversion, rated_watts: float) -> Points:
+def conversion_points(kind: Conversion | None, rated_watts: float) -> Points:
     """Return (load ratio, efficiency) of a device of this rating, for `supply.wall_watts` and its inverse.
 
     Half of the losses at the row's load are constant; the other half rises with the load in a UPS and with
@@ -91,7 +94,7 @@ def conversion_points(kind: Conversion, rated_watts: float) -> Points:
     found = row(kind, rated_watts)
     share = found.efficiency(rated_watts)
     lost = found.at_load * (1 / share - 1)
-    power = 2 if kind is Conversion.TRANSFORMER else 1
+    power = 2 if kind is TRANSFORMER else 1
     return tuple(
         (load, load / (load + 0.5 * lost * (1 + (load / found.at_load) ** power)))
         for load in _LOADS

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
-from power.devices.conversion import Conversion, conversion_points
+from power.devices.conversion import TRANSFORMER, Conversion, conversion_points
 from power.devices.supply import Points, check_points
 from power.site.circuit import (
     Circuit,
@@ -140,7 +140,7 @@ def transformer(
             inputs=(rows[0].id,) if rows else root, group=in_group(spec.redundancy),
         ),
         link=InputCurrent.DELTA_WYE if spec.delta_wye and three else InputCurrent.WIRE,
-        points=efficiency_points(f"{place}.efficiency", spec.efficiency, Conversion.TRANSFORMER, watts),
+        points=efficiency_points(f"{place}.efficiency", spec.efficiency, TRANSFORMER, watts),
         limit_volt_amps=watts,
     ))  # fmt: skip
     for side, row in zip(("primary", "secondary")[-len(rows) :], rows, strict=True):
@@ -256,7 +256,7 @@ def _generated(source: str | None, above: Circuit | None, site: PowerConfig) -> 
 
 
 def efficiency_points(
-    place: str, given: EfficiencyPoints | None, conversion: Conversion, watts: float
+    place: str, given: EfficiencyPoints | None, conversion: Conversion | None, watts: float
 ) -> Points:
     """Return the efficiency by load, typical where none is given. Raises `ConfigError`."""
     if given is None:

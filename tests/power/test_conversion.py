@@ -6,31 +6,35 @@ from itertools import pairwise
 
 import pytest
 
-from power.devices.conversion import ROWS, Conversion, conversion_points
+from power.devices.conversion import ROWS, TRANSFORMER, Conversion, conversion_points
 from power.devices.supply import dc_watts, efficiency, wall_watts
+from power.site.decode import decode
+from telemetry.errors import ConfigError
 
 
 @pytest.mark.parametrize(
     ("kind", "rated", "load", "least"),
     [
-        (Conversion.TRANSFORMER, 15_000, 0.35, 0.9789),
-        (Conversion.TRANSFORMER, 75_000, 0.35, 0.9860),
-        (Conversion.TRANSFORMER, 150_000, 0.35, 0.9883),
-        (Conversion.TRANSFORMER, 1_000_000, 0.35, 0.9928),
+        (TRANSFORMER, 15_000, 0.35, 0.9789),
+        (TRANSFORMER, 75_000, 0.35, 0.9860),
+        (TRANSFORMER, 150_000, 0.35, 0.9883),
+        (TRANSFORMER, 1_000_000, 0.35, 0.9928),
         (Conversion.DOUBLE_CONVERSION, 3_000, 0.5, 0.8943),
         (Conversion.DOUBLE_CONVERSION, 100_000, 0.5, 0.9190),
         (Conversion.LINE_INTERACTIVE, 1_000, 0.5, 0.967),
         (Conversion.ECO, 300, 0.5, 0.967),
     ],
 )
-def test_the_published_figure(kind: Conversion, rated: float, load: float, least: float) -> None:
+def test_the_published_figure(
+    kind: Conversion | None, rated: float, load: float, least: float
+) -> None:
     """At the load for which it is published."""
     assert efficiency(conversion_points(kind, rated), load) == pytest.approx(least, abs=0.0002)
 
 
-@pytest.mark.parametrize("kind", Conversion)
+@pytest.mark.parametrize("kind", [*Conversion, TRANSFORMER])
 @pytest.mark.parametrize("rated", [500.0, 20_000.0, 500_000.0])
-def test_losses_rise_with_the_load_and_never_vanish(kind: Conversion, rated: float) -> None:
+def test_losses_rise_with_the_load_and_never_vanish(kind: Conversion | None, rated: float) -> None:
     """From nothing to full load, and the inverse gives the load back."""
     points = conversion_points(kind, rated)
     loads = [0.0, 0.03, 0.1, 0.3, 0.6, 1.0]
@@ -44,10 +48,18 @@ def test_losses_rise_with_the_load_and_never_vanish(kind: Conversion, rated: flo
 
 def test_each_row_names_its_source_and_a_rating_is_needed() -> None:
     """And the rows of a kind stand in rising order."""
-    for kind in Conversion:
+    for kind in (*Conversion, TRANSFORMER):
         ratings = [row.from_watts for row in ROWS if row.kind is kind]
         assert ratings == sorted(ratings)
         assert ratings[0] == 0
     assert all(row.source for row in ROWS)
     with pytest.raises(ValueError, match="above 0 W"):
         conversion_points(Conversion.ECO, 0)
+
+
+def test_a_ups_is_no_transformer() -> None:
+    """Its losses would be those of a winding; the words that it may have are in the answer."""
+    site = {"ups": {"u": {"watts": 3000, "conversion": "transformer"}}}
+    with pytest.raises(ConfigError, match="double-conversion") as found:
+        decode("site.toml", site)
+    assert "ups.u.conversion" in str(found.value)
