@@ -9,7 +9,7 @@ intervals reads as the gap `stale`. Not thread-safe: one loop owns it.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -21,6 +21,7 @@ from telemetry.gap import REASON_MASK, Gap, bits32, gap
 from telemetry.metric import Lane, Table
 from telemetry.wire.inventory import Inventory
 from telemetry.wire.schema import SCHEMA, Block
+from telemetry.wire.tables import KINDS
 
 STALE_INTERVALS = 3.0
 """Intervals after which a value is stale."""
@@ -157,13 +158,8 @@ class Fleet:
     matrices: list[Matrix] = field(
         default_factory=lambda: [Matrix.of(block) for block in SCHEMA.blocks]
     )
-    gpus: list[tuple[str, Gpu] | None] = field(default_factory=list)
-    """Node name and GPU of each row of the `gpu` table; None for a row that is free."""
-    links: list[tuple[str, Link] | None] = field(default_factory=list)
-    ports: list[tuple[str, Port] | None] = field(default_factory=list)
-    instances: list[tuple[str, MigInstance] | None] = field(default_factory=list)
-    hosts: list[str | None] = field(default_factory=list)
-    """Node name of each row of the `node` table."""
+    devices: dict[Table, list[Any]] = field(default_factory=lambda: {table: [] for table in Table})
+    """By table, node name and device of each row; None for a row that is free. The device of a node is its inventory."""
     by_uuid: dict[str, int] = field(default_factory=dict)
     """Row of each GPU."""
     free: dict[Table, list[slice]] = field(default_factory=lambda: {table: [] for table in Table})
@@ -182,11 +178,7 @@ class Fleet:
         if node is not None:
             self.remove(inventory.node)
         rows = {
-            Table.GPU: self._allocate(Table.GPU, len(inventory.gpus)),
-            Table.LINK: self._allocate(Table.LINK, len(inventory.links)),
-            Table.NODE: self._allocate(Table.NODE, 1),
-            Table.PORT: self._allocate(Table.PORT, len(inventory.ports)),
-            Table.INSTANCE: self._allocate(Table.INSTANCE, len(inventory.instances)),
+            table: self._allocate(table, kind.count(inventory)) for table, kind in KINDS.items()
         }
         node = Node(inventory, rows, rows[Table.NODE].start)
         if before is not None:
@@ -214,7 +206,7 @@ class Fleet:
             for matrix in self.matrices:
                 if matrix.block.table is table:
                     matrix.clear(rows)
-            names = self._names(table)
+            names = self.devices[table]
             for row in range(rows.start, rows.stop):
                 names[row] = None
             self._release(table, rows)
@@ -239,7 +231,7 @@ class Fleet:
 
     def size(self, table: Table) -> int:
         """Return the number of rows of a table, free ones included."""
-        return len(self._names(table))
+        return len(self.devices[table])
 
     def column(self, name: str, now: float, stale: StaleRows | None = None) -> Floats:
         """Return one metric of every row of its table; gaps are NaN. Raises `KeyError`.
@@ -272,28 +264,35 @@ class Fleet:
 
     def rows(self, table: Table) -> Iterator[tuple[int, str]]:
         """Iterate over the rows in use: number and node name."""
-        for number, entry in enumerate(self._names(table)):
+        for number, entry in enumerate(self.devices[table]):
             if entry is not None:
-                yield number, entry if isinstance(entry, str) else entry[0]
+                yield number, entry[0]
 
-    def _names(self, table: Table) -> list[Any]:
-        match table:
-            case Table.GPU:
-                return self.gpus
-            case Table.LINK:
-                return self.links
-            case Table.NODE:
-                return self.hosts
-            case Table.PORT:
-                return self.ports
-            case Table.INSTANCE:
-                return self.instances
+    @property
+    def gpus(self) -> list[tuple[str, Gpu] | None]:
+        """Node name and GPU of each row of the `gpu` table; None for a row that is free."""
+        return self.devices[Table.GPU]
+
+    @property
+    def links(self) -> list[tuple[str, Link] | None]:
+        """The same of the `link` table."""
+        return self.devices[Table.LINK]
+
+    @property
+    def ports(self) -> list[tuple[str, Port] | None]:
+        """The same of the `port` table."""
+        return self.devices[Table.PORT]
+
+    @property
+    def instances(self) -> list[tuple[str, MigInstance] | None]:
+        """The same of the `instance` table."""
+        return self.devices[Table.INSTANCE]
 
     def _allocate(self, table: Table, count: int) -> slice:
         """Return rows: of the smallest free span that has as many, else new ones at the end, which
         begin in a free span there. A node that changes its size again and again needs no more room
         than its largest."""
-        names, free = self._names(table), self.free[table]
+        names, free = self.devices[table], self.free[table]
         fitting = [rows for rows in free if rows.stop - rows.start >= count] if count else []
         if fitting:
             rows = min(fitting, key=lambda rows: rows.stop - rows.start)
@@ -325,27 +324,15 @@ class Fleet:
         free.insert(at, slice(start, stop))
 
     def _name_rows(self, node: Node) -> None:
-        name, inventory = node.inventory.node, node.inventory
-        gpus: Sequence[Gpu] = inventory.gpus
-        for row, gpu in zip(range(*node.rows[Table.GPU].indices(1 << 60)), gpus, strict=True):
-            self.gpus[row] = (name, gpu)
+        inventory = node.inventory
+        for table, kind in KINDS.items():
+            self.devices[table][node.rows[table]] = [
+                (inventory.node, device) for device in kind.devices(inventory)
+            ]
+        for row, gpu in enumerate(inventory.gpus, node.rows[Table.GPU].start):
             self.by_uuid[gpu.uuid] = row
-        start = node.rows[Table.LINK].start
-        for offset, link in enumerate(inventory.links):
-            self.links[start + offset] = (name, link)
-        for row, port in enumerate(inventory.ports, node.rows[Table.PORT].start):
-            self.ports[row] = (name, port)
-        for row, instance in enumerate(inventory.instances, node.rows[Table.INSTANCE].start):
-            self.instances[row] = (name, instance)
-        self.hosts[node.row] = name
         self.version += 1
 
 
 def _same_devices(old: Inventory, new: Inventory) -> bool:
-    return (
-        [gpu.uuid for gpu in old.gpus] == [gpu.uuid for gpu in new.gpus]
-        and [(link.gpu, link.number) for link in old.links]
-        == [(link.gpu, link.number) for link in new.links]
-        and [port.id for port in old.ports] == [port.id for port in new.ports]
-        and [each.uuid for each in old.instances] == [each.uuid for each in new.instances]
-    )
+    return all(kind.keys(old) == kind.keys(new) for kind in KINDS.values())

@@ -132,7 +132,8 @@ def layout(fleet: Fleet, table: Table, nodes: Sequence[str] | None = None) -> Co
 def _identity(fleet: Fleet, table: Table, index: list[int]) -> ColumnRows:
     match table:
         case Table.NODE:
-            return ColumnRows([str(fleet.hosts[row]) for row in index])
+            hosts = fleet.devices[Table.NODE]
+            return ColumnRows([entry[0] for row in index if (entry := hosts[row]) is not None])
         case Table.GPU:
             found = [entry for row in index if (entry := fleet.gpus[row]) is not None]
             gpus: list[Gpu] = [gpu for _, gpu in found]

@@ -23,6 +23,7 @@ from api.fleet import EventsReply, StoredEvent
 from telemetry.fleet import Fleet
 from telemetry.metric import Kind, Lane, Metric, Table
 from telemetry.text.decimals import plain
+from telemetry.wire.tables import KINDS
 
 MOST_POINTS = 20_000
 """Wider than any screen, and about 1 MB."""
@@ -157,15 +158,14 @@ def step_of(text: str | None, length: float, shortest: float) -> float:
 def _node_of(fleet: Fleet, table: Table, name: str) -> str | None:
     if table is Table.NODE:
         return name if name in fleet.nodes else None
-    if table is Table.PORT:
-        return next((entry[0] for entry in fleet.ports if entry and entry[1].id == name), None)
-    if table is Table.INSTANCE:
-        return next(
-            (entry[0] for entry in fleet.instances if entry and entry[1].uuid == name), None
-        )
-    row = fleet.by_uuid.get(name.partition("/")[0])
-    entry = None if row is None else fleet.gpus[row]
-    return None if entry is None else entry[0]
+    if table in {Table.GPU, Table.LINK}:  # found without a search
+        row = fleet.by_uuid.get(name.partition("/")[0])
+        entry = None if row is None else fleet.gpus[row]
+        return None if entry is None else entry[0]
+    key = KINDS[table].key
+    return next(
+        (entry[0] for entry in fleet.devices[table] if entry and key(entry[1]) == name), None
+    )
 
 
 def _known(fleet: Fleet, table: Table, name: str) -> bool:
@@ -174,17 +174,8 @@ def _known(fleet: Fleet, table: Table, name: str) -> bool:
 
 
 def _devices(fleet: Fleet, table: Table) -> list[str]:
-    match table:
-        case Table.NODE:
-            return list(fleet.nodes)
-        case Table.GPU:
-            return list(fleet.by_uuid)
-        case Table.LINK:
-            return [f"{entry[1].gpu}/{entry[1].number}" for entry in fleet.links if entry]
-        case Table.PORT:
-            return [entry[1].id for entry in fleet.ports if entry]
-        case Table.INSTANCE:
-            return [entry[1].uuid for entry in fleet.instances if entry]
+    key = KINDS[table].key
+    return [key(entry[1]) for entry in fleet.devices[table] if entry]
 
 
 def _interval(fleet: Fleet, table: Table, name: str, metric: Metric) -> float:

@@ -21,6 +21,7 @@ from telemetry.metric import Table
 from telemetry.wire.frame import Frame, check, holds
 from telemetry.wire.inventory import Inventory
 from telemetry.wire.schema import SCHEMA, SCHEMA_ID, Block
+from telemetry.wire.tables import KINDS
 
 _NO_DEVICES = np.zeros(0, np.int32)
 
@@ -79,13 +80,7 @@ class NodeLayout:
 def fits_inventory(frame: Frame, inventory: Inventory) -> bool:
     """Return whether a frame has a row for each device of an inventory, before either has a layout."""
     schema = inventory.schema
-    rows = {
-        Table.GPU: len(inventory.gpus),
-        Table.LINK: len(inventory.links),
-        Table.NODE: 1,
-        Table.PORT: len(inventory.ports),
-        Table.INSTANCE: len(inventory.instances),
-    }
+    rows = {table: kind.count(inventory) for table, kind in KINDS.items()}
     try:
         check(frame, schema)
     except WireError:
@@ -98,23 +93,19 @@ def fits_inventory(frame: Frame, inventory: Inventory) -> bool:
 
 def make_layout(inventory: Inventory, registry: IdRegistry) -> NodeLayout:
     """Return the layout of an inventory; new devices get their numbers."""
-    node, names = inventory.node, {gpu.uuid: gpu.name for gpu in inventory.gpus}
-    numbers = {
-        Table.GPU: [registry.device(node, gpu.uuid, gpu.index, gpu.name) for gpu in inventory.gpus],
-        Table.LINK: [
-            registry.device(node, f"{link.gpu}/{link.number}", link.number, names.get(link.gpu, ""))
-            for link in inventory.links
-        ],
-        Table.NODE: [registry.device(node, node, None, "")],
-        Table.PORT: [
-            registry.device(node, port.id, port.number, port.name) for port in inventory.ports
-        ],
-        Table.INSTANCE: [
-            registry.device(node, each.uuid, each.gpu_instance, f"{each.gpu} {each.name}")
-            for each in inventory.instances
-        ],
+    node = inventory.node
+    devices = {
+        table: np.array(
+            [
+                registry.device(node, key, number, name)
+                for key, (number, name) in zip(
+                    kind.keys(inventory), kind.named(inventory), strict=True
+                )
+            ],
+            np.int32,
+        )
+        for table, kind in KINDS.items()
     }
-    devices = {table: np.array(found, np.int32) for table, found in numbers.items()}
     schema = inventory.schema
     identity = schema.id
     ours = identity == SCHEMA_ID

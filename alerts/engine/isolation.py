@@ -10,7 +10,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from telemetry.fleet import Fleet
-from telemetry.metric import Table
 
 T = TypeVar("T")
 
@@ -57,25 +56,14 @@ class FleetWithout:
             view = self._view = Fleet(
                 {name: node for name, node in fleet.nodes.items() if name not in left_out},
                 fleet.matrices,
-                list(fleet.gpus),
-                list(fleet.links),
-                list(fleet.ports),
-                list(fleet.instances),
-                list(fleet.hosts),
+                {table: list(entries) for table, entries in fleet.devices.items()},
                 fleet.by_uuid,
                 fleet.free,
                 -1 - self._made,
             )
             for name in left_out:
-                rows = fleet.nodes[name].rows
-                for names_of, at in (
-                    (view.gpus, rows[Table.GPU]),
-                    (view.links, rows[Table.LINK]),
-                    (view.hosts, rows[Table.NODE]),
-                    (view.ports, rows[Table.PORT]),
-                    (view.instances, rows[Table.INSTANCE]),
-                ):
-                    names_of[at] = [None] * (at.stop - at.start)
+                for table, at in fleet.nodes[name].rows.items():
+                    view.devices[table][at] = [None] * (at.stop - at.start)
         return self._view
 
 

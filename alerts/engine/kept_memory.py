@@ -26,6 +26,7 @@ from alerts.rules.row_memory import Index, RowMemory
 from telemetry.fleet import Fleet
 from telemetry.metric import Table
 from telemetry.wire.inventory import Inventory
+from telemetry.wire.tables import KINDS
 
 VERSION = 1
 _ARRAYS: dict[str, tuple[str, float, int | None]] = {
@@ -166,26 +167,13 @@ def _memories(condition: ConditionKind, memory: RowMemory) -> Iterator[RowMemory
         yield from _memories(part, memory.part(number))
 
 
-def _keys(inventory: Inventory, table: Table) -> list[str]:
-    """Return the keys of a node's devices, in the order of their rows."""
-    if table is Table.NODE:
-        return [inventory.node]
-    if table is Table.GPU:
-        return [gpu.uuid for gpu in inventory.gpus]
-    if table is Table.PORT:
-        return [port.id for port in inventory.ports]
-    if table is Table.INSTANCE:
-        return [each.uuid for each in inventory.instances]
-    return [f"{link.gpu}/{link.number}" for link in inventory.links]
-
-
 def _rows(
     known: Iterable[tuple[str, Inventory, dict[Table, slice]]], table: Table
 ) -> tuple[KeptRows, Index]:
     """Return the devices of a table, and the row of each."""
     nodes, devices, where = [], [], []
     for name, inventory, rows in known:
-        keys, its = _keys(inventory, table), rows[table]
+        keys, its = KINDS[table].keys(inventory), rows[table]
         if len(keys) == its.stop - its.start:
             nodes.append(name)
             devices.append(keys)
@@ -202,7 +190,7 @@ def _pairs(kept: KeptRows, fleet: Fleet) -> tuple[Index, Index]:
     for name, keys in zip(kept.nodes, kept.devices, strict=False):
         node = fleet.nodes.get(name)
         if node is not None:
-            first, present = node.rows[kept.table].start, _keys(node.inventory, kept.table)
+            first, present = node.rows[kept.table].start, KINDS[kept.table].keys(node.inventory)
             if present == keys:
                 places = rows = np.arange(len(keys), dtype=np.intp)
             else:

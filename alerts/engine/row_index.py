@@ -21,6 +21,7 @@ from power.snapshot.snapshot import PowerSnapshot
 from telemetry.fleet import Fleet, Node
 from telemetry.metric import Table
 from telemetry.wire.inventory import Inventory
+from telemetry.wire.tables import KINDS
 
 
 @dataclass(slots=True)
@@ -192,37 +193,16 @@ def snapshot_subject(snapshot: PowerSnapshot, row: int) -> SnapshotSubject:
 
 def device_subject(fleet: Fleet, table: Table, row: int) -> DeviceSubject | None:
     """Return the device of a row of the fleet; None for a free row."""
-    match table:
-        case Table.NODE:
-            name = fleet.hosts[row]
-        case Table.GPU:
-            name = (fleet.gpus[row] or (None,))[0]
-        case Table.LINK:
-            name = (fleet.links[row] or (None,))[0]
-        case Table.PORT:
-            name = (fleet.ports[row] or (None,))[0]
-        case Table.INSTANCE:
-            name = (fleet.instances[row] or (None,))[0]
-    if name is None:
+    entry = fleet.devices[table][row]
+    if entry is None:
         return None
-    node = fleet.nodes[name]
+    node = fleet.nodes[entry[0]]
     return DeviceSubject(node.inventory, table, row - node.rows[table].start)
 
 
 def devices(inventory: Inventory, rows: slice, table: Table) -> dict[Hashable, int]:
     """Return the row of each device of a node, in the order of the rows."""
-    keys: list[Hashable]
-    match table:
-        case Table.GPU:
-            keys = [gpu.uuid for gpu in inventory.gpus]
-        case Table.LINK:
-            keys = [f"{link.gpu}/{link.number}" for link in inventory.links]
-        case Table.NODE:
-            keys = ["node"]
-        case Table.PORT:
-            keys = [port.id for port in inventory.ports]
-        case Table.INSTANCE:
-            keys = [each.uuid for each in inventory.instances]
+    keys: Sequence[Hashable] = ["node"] if table is Table.NODE else KINDS[table].keys(inventory)
     return dict(zip(keys, range(rows.start, rows.stop), strict=False))
 
 

@@ -139,8 +139,8 @@ class RowTexts:
             return SubjectInfo(shown, holder, device, "", name, f"{subject} {name}", None, {}, {})
         fleet = self.fleet
         if subject is Subject.NODE:
-            node, device = fleet.hosts[row] or "", "node"
-            return SubjectInfo(subject, node, device, node, "", node, None, {}, {})
+            node = (fleet.devices[Table.NODE][row] or ("",))[0]
+            return SubjectInfo(subject, node, "node", node, "", node, None, {}, {})
         if subject is Subject.GPU and (gpu := fleet.gpus[row]) is not None:
             node, where = gpu[0], gpu_name(gpu[0], gpu[1].index)
             return SubjectInfo(subject, node, gpu[1].uuid, node, "", where, gpu[1], {}, {})

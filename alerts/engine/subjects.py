@@ -11,6 +11,7 @@ from present.device.gpu import gpu_name
 from telemetry.devices import Gpu
 from telemetry.metric import Table
 from telemetry.wire.inventory import Inventory
+from telemetry.wire.tables import KINDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,18 +126,10 @@ def _snapshot_info(subject: SnapshotSubject) -> SubjectInfo:
 
 
 def _device(subject: DeviceSubject) -> str:
-    match subject.table:
-        case Table.NODE:
-            return "node"
-        case Table.GPU:
-            return subject.inventory.gpus[subject.position].uuid
-        case Table.LINK:
-            link = subject.inventory.links[subject.position]
-            return f"{link.gpu}/{link.number}"
-        case Table.PORT:
-            return subject.inventory.ports[subject.position].id
-        case Table.INSTANCE:
-            return subject.inventory.instances[subject.position].uuid
+    if subject.table is Table.NODE:
+        return "node"
+    kind = KINDS[subject.table]
+    return kind.key(kind.devices(subject.inventory)[subject.position])
 
 
 def gpu_and_place(subject: DeviceSubject) -> tuple[Gpu | None, str]:

@@ -12,6 +12,7 @@ from telemetry.gap import ERROR, Gap, reason_of
 from telemetry.metric import Lane, Table
 from telemetry.wire.inventory import Inventory
 from telemetry.wire.schema import GPU_FAST, GPU_SLOW, NODE_FAST, SCHEMA
+from telemetry.wire.tables import KINDS
 
 WIDTHS = tuple(len(block.names) for block in SCHEMA.blocks)
 """Columns of each block."""
@@ -34,17 +35,7 @@ _BLOCKS = {
 
 def count(inventory: Inventory, block: int) -> int:
     """Return how many rows a block has on this node."""
-    match SCHEMA.blocks[block].table:
-        case Table.GPU:
-            return len(inventory.gpus)
-        case Table.LINK:
-            return len(inventory.links)
-        case Table.NODE:
-            return 1
-        case Table.PORT:
-            return len(inventory.ports)
-        case Table.INSTANCE:
-            return len(inventory.instances)
+    return KINDS[SCHEMA.blocks[block].table].count(inventory)
 
 
 def blocks(lanes: frozenset[Lane], *tables: Table) -> list[int]:

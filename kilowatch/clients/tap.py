@@ -22,6 +22,7 @@ from telemetry.wire import inventory as messages
 from telemetry.wire.inventory import Inventory
 from telemetry.wire.mqtt import BrokerConfig, client_id, connect
 from telemetry.wire.schema import SCHEMA, Schema
+from telemetry.wire.tables import KINDS
 from telemetry.wire.topics import ROOT, Address, Topic, parse, parse_state, pattern
 
 Key = TypeVar("Key")
@@ -169,14 +170,10 @@ def _keep(known: dict[Key, Value], key: Key, value: Value) -> None:
 def _device(inventory: Inventory | None, table: Table, row: int) -> str | None:
     if inventory is None or table is Table.NODE:
         return None
-    if table is Table.GPU:
-        return inventory.gpus[row].uuid if row < len(inventory.gpus) else None
     if table is Table.PORT:
         return inventory.ports[row].name if row < len(inventory.ports) else None
-    if table is Table.INSTANCE:
-        return inventory.instances[row].uuid if row < len(inventory.instances) else None
-    link = inventory.links[row] if row < len(inventory.links) else None
-    return f"{link.gpu}/{link.number}" if link else None
+    keys = KINDS[table].keys(inventory)
+    return keys[row] if row < len(keys) else None
 
 
 def _tidy(name: str, value: float) -> float:

@@ -15,8 +15,9 @@ Prometheus. Samples carry no timestamps for the same reason. No NumPy here.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from telemetry.catalogue import BY_NAME
 from telemetry.devices import Gpu, Link, MigInstance, Port
@@ -25,6 +26,7 @@ from telemetry.wire.frame import Readings, Row
 from telemetry.wire.inventory import Inventory, role_of
 from telemetry.wire.jobs import NodeJobs
 from telemetry.wire.schema import SCHEMA
+from telemetry.wire.tables import KINDS
 
 PREFIX = "kilowatch_"
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -167,19 +169,20 @@ def instance_pairs(
     }  # fmt: skip
 
 
+_PAIRS: Mapping[Table, Callable[[Inventory, Any, bool], dict[str, str | None]]] = {
+    Table.GPU: gpu_pairs,
+    Table.LINK: link_pairs,
+    Table.NODE: lambda inventory, _, scope: node_pairs(inventory, scope),
+    Table.PORT: port_pairs,
+    Table.INSTANCE: instance_pairs,
+}
+"""Labels of a device's series, by table."""
+
+
 def fragments(inventory: Inventory, table: Table, scope: bool = True) -> list[str]:
     """Return the label fragment of each row of a table, in inventory order."""
-    match table:
-        case Table.GPU:
-            return [labels(gpu_pairs(inventory, gpu, scope)) for gpu in inventory.gpus]
-        case Table.LINK:
-            return [labels(link_pairs(inventory, link, scope)) for link in inventory.links]
-        case Table.NODE:
-            return [labels(node_pairs(inventory, scope))]
-        case Table.PORT:
-            return [labels(port_pairs(inventory, port, scope)) for port in inventory.ports]
-        case Table.INSTANCE:
-            return [labels(instance_pairs(inventory, each, scope)) for each in inventory.instances]
+    pairs = _PAIRS[table]
+    return [labels(pairs(inventory, device, scope)) for device in KINDS[table].devices(inventory)]
 
 
 def up_families(

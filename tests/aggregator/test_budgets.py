@@ -17,6 +17,7 @@ from aggregator.settings.budgets import IngestBudgets
 from aggregator.store.protocol import Batch, CollectorRun, Hole
 from telemetry.devices import Event, Gpu, Link
 from telemetry.errors import ConfigError
+from telemetry.metric import Table
 from telemetry.text.settings import convert
 from telemetry.wire import frame as frames
 from telemetry.wire import inventory as messages
@@ -56,7 +57,7 @@ def entries(feed: Feed) -> dict[str, int]:
         "spans": sum(account.have.spans for account in ingest.ledger),
         "runs": len(ingest._registry._runs),
         "devices": len(ingest._registry._devices),
-        "rows": len(feed.fleet.gpus) + len(feed.fleet.links) + len(feed.fleet.hosts),
+        "rows": len(feed.fleet.gpus) + len(feed.fleet.links) + len(feed.fleet.devices[Table.NODE]),
         "store's runs": len(feed.store._runs),
     }
 
