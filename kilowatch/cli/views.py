@@ -45,11 +45,35 @@ def _aggregator(command: Callable[..., None]) -> Callable[..., None]:
     return either
 
 
+def _possible(command: Callable[..., None]) -> Callable[..., None]:
+    """Refuse options of `top` that exclude each other, before an aggregator is looked for."""
+
+    @functools.wraps(command)
+    def checked(**given: object) -> None:
+        replay, user = given["replay"], given["user"]
+        if replay is None and (given["config"] or given["serve"]):
+            raise ConfigError(
+                "--config", "it belongs to --replay", "A cluster has settings of its own."
+            )
+        if user is not None and not user:
+            raise ConfigError("--user", "it is empty", "Write a name, or `me`.")
+        if user is not None and (given["write"] or replay is not None):
+            raise ConfigError(
+                "--user",
+                "it shows the jobs of now and changes nothing",
+                "Leave --write and --replay out.",
+            )
+        command(**given)
+
+    return checked
+
+
 def _secret(token_file: Path | None) -> str | None:
     return read_token("--token-file", token_file) if token_file else None
 
 
 @click.command()
+@_possible
 @_aggregator
 @_token
 @ca_option
@@ -85,21 +109,19 @@ def top(
 
     With --replay it shows a recording: space plays it, + and - change the speed.
     """
-    if replay is None and (config or serve):
-        raise ConfigError(
-            "--config", "it belongs to --replay", "A cluster has settings of its own."
-        )
     if replay is not None and serve is not None:
         from kilowatch.replay.server import serve_recording  # noqa: PLC0415 - loads DuckDB
 
         serve_recording(replay, config, serve, until_eof=until_eof)
         return
     if user is not None:
-        _show_jobs_of(
-            user, url, token_file, theme, ascii_only, every, other=write or replay is not None
+        from tui.top import run_own_jobs  # noqa: PLC0415 - Textual takes a while to load
+
+        run_own_jobs(
+            url, _secret(token_file), user, theme=theme, ascii_only=ascii_only, every=every
         )
         return
-    from tui.top import run_top  # noqa: PLC0415 - Textual takes a while to load
+    from tui.top import run_top  # noqa: PLC0415 - as above
 
     def show(where: str, own: OwnAggregator | None = None) -> None:
         run_top(
@@ -114,31 +136,6 @@ def top(
     from kilowatch.replay.server import watch_recording  # noqa: PLC0415
 
     watch_recording(replay, config, show)
-
-
-def _show_jobs_of(
-    user: str,
-    url: str,
-    token_file: Path | None,
-    theme: str | None,
-    ascii_only: bool,
-    every: float | None,
-    *,
-    other: bool,
-) -> None:
-    if not user:
-        raise ConfigError("--user", "it is empty", "Write a name, or `me`.")
-    if other:
-        raise ConfigError(
-            "--user",
-            "it shows the jobs of now and changes nothing",
-            "Leave --write and --replay out.",
-        )
-    from tui.top import run_own_jobs  # noqa: PLC0415 - Textual takes a while to load
-
-    run_own_jobs(
-        url, _secret(token_file), user, theme=theme, ascii_only=ascii_only, every=every
-    )  # fmt: skip
 
 
 _REMEDIES = {

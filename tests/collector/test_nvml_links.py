@@ -140,7 +140,7 @@ async def test_the_least_used_of_the_active_links_is_named(tmp_path: Path) -> No
         async with Ticks(fake) as ticks:
             await ticks.tick()
             assert ticks.gap(link_name) is Gap.NOT_READ
-            await ticks.until(lambda: ticks.gap(link_name) is None)
+            await ticks.sampled()
             assert (ticks.value(bytes_name), ticks.value(link_name)) == ((100 + 7222) * 2**20, 2)
             assert (ticks.value(bytes_name, 1), ticks.value(link_name, 1)) == ((6666 + 7222) * 2**20, 0)  # fmt: skip
             assert len(ticks.rows[GPU_SLOW][0]) == len(ticks.rows[GPU_SLOW][1])

@@ -340,7 +340,7 @@ async def test_a_dead_aggregator_is_named_and_old_jobs_are_marked_as_old(tmp_pat
 
 def test_the_person_s_dashboard_changes_nothing() -> None:
     for more in (["--write"], ["--replay", "x"]):
-        found = CliRunner().invoke(main, ["top", "--user", "me", *more])
+        found = CliRunner().invoke(main, ["top", "--user", "me", *more])  # also where several run
         assert found.exit_code == 64
         assert "changes nothing" in found.output
     assert CliRunner().invoke(main, ["top", "--user", ""]).exit_code == 64
