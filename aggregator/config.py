@@ -15,6 +15,7 @@ from aggregator.register.drift_watch import DriftConfig
 from aggregator.register.expected import ExpectedState, check_expected
 from aggregator.register.owners import OwnerEntry, check_owners
 from aggregator.settings.budgets import IngestBudgets
+from aggregator.settings.condor import CondorAskConfig
 from aggregator.settings.homeassistant import HomeAssistantConfig
 from aggregator.settings.influx import InfluxConfig
 from aggregator.settings.members import MembersConfig
@@ -225,6 +226,8 @@ class AggregatorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """A series for each process on a GPU, on the metrics pages and in what is pushed (docs/prometheus.md)."""
     slurm: SlurmAskConfig = SlurmAskConfig()
     """Slurm's own word on its jobs (docs/slurm.md)."""
+    htcondor: CondorAskConfig = CondorAskConfig()
+    """HTCondor's own word on its slots (docs/jobs.md); not beside that of Slurm."""
     homeassistant: HomeAssistantConfig = HomeAssistantConfig()
     """GPUs and circuits as devices of Home Assistant (docs/home.md)."""
     expected: tuple[ExpectedState, ...] = ()
@@ -285,6 +288,12 @@ class AggregatorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         self.otlp.check("aggregator.otlp")
         self.process_series.check("aggregator.process_series")
         self.slurm.check("aggregator.slurm")
+        self.htcondor.check("aggregator.htcondor")
+        if self.slurm.enabled and self.htcondor.enabled:
+            raise ConfigError(
+                "aggregator.htcondor.enabled", "an aggregator asks one scheduler, and here it asks Slurm",
+                "Give the nodes of each a shard of their own (docs/deploy.md).",
+            )  # fmt: skip
         self.homeassistant.check("homeassistant")
         check_expected(self.expected)
         self.drift.check("drift")

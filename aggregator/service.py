@@ -46,8 +46,9 @@ from aggregator.ingest.held_messages import HeldMessages, when_idle
 from aggregator.ingest.ids import IdRegistry
 from aggregator.ingest.router import MessageRouter
 from aggregator.jobs import unheld
-from aggregator.jobs.scheduled import SchedulerWord
+from aggregator.jobs.scheduled import SchedulerWord, Word
 from aggregator.jobs.service import MOST_AT_ONCE, STEP_SECONDS, JobService
+from aggregator.jobs.slots import SlotWord
 from aggregator.jobs.usage import CountedMonth
 from aggregator.load.heap import HeapFreezer, keep_heap, release_heap
 from aggregator.load.meter import ArrivalClock
@@ -65,7 +66,7 @@ from aggregator.register.node_status import status_of
 from aggregator.register.owners import Owners
 from aggregator.remote.push import Pusher
 from aggregator.scheduler.listed import JobListing
-from aggregator.scheduler.poll import SlurmPoll
+from aggregator.scheduler.poll import CondorPoll, SchedulerPoll, SlurmPoll
 from aggregator.stats import add_lags
 from aggregator.store.executor import StoreExecutor
 from aggregator.store.protocol import Batch
@@ -624,12 +625,16 @@ class Aggregator(SingleView):
             from aggregator.remote.otlp.exporter import Exporter  # noqa: PLC0415 - only where the settings want it
 
             works["otlp"] = Exporter(self, config.otlp).run
+        poll: SchedulerPoll | None = None
         if config.slurm.enabled:
             poll = SlurmPoll(
                 config.slurm, self.impairments, self._hear_scheduler,
                 lambda: self.jobs.without_account(self.wall()), self.jobs.settle,
             )  # fmt: skip
-            self.jobs.sources = lambda: poll.sources
+        elif config.htcondor.enabled:
+            poll = CondorPoll(config.htcondor, self.impairments, self._hear_scheduler)
+        if poll is not None:
+            self.jobs.sources = poll.states
             works["scheduler"] = poll.run
         home_assistant = HomeAssistantPublisher(self, config)
         if home_assistant.wanted:
@@ -799,8 +804,10 @@ class Aggregator(SingleView):
         else:
             index.put(node, jobs)
 
-    def _word(self) -> SchedulerWord | None:
+    def _word(self) -> Word | None:
         """Return the place of the scheduler's word, where the settings want it."""
+        if self.config.htcondor.enabled:
+            return SlotWord(self._gpus_of, self.wall())
         config = self.config.slurm
         if not config.enabled:
             return None

@@ -189,7 +189,7 @@ async def _ask(asked: Asked, changed: int, questions: int, interval: float) -> d
         seconds.append(time.perf_counter() - wall)
     middle = statistics.median(spent)
     return {
-        "states": {each.name: f"{each.state} {each.message}".strip() for each in asked.poll.sources},
+        "states": {each.name: f"{each.state} {each.message}".strip() for each in asked.poll.states()},
         "squeue_megabytes": (asked.folder / "squeue.out").stat().st_size / 1e6,
         "accounts_a_question": asked.accounts / questions,
         "cpu_seconds_a_question": middle, "wall_seconds_a_question": statistics.median(seconds),

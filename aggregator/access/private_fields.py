@@ -45,7 +45,7 @@ _LABELLED = re.compile(rf'[\w:]+\{{(?:\w+="(?:[^"\\]|\\.)*",)*(?:pid|{"|".join(P
 HIDDEN = "…"
 _BEFORE = (
     r"\bjobs? |\busers? |\baccounts? |\b[Bb]y |\ballocation: |\bpid \d+\)? of "
-    rf"|\bjob (?:\S+|{HIDDEN}) of |\bof (?:slurm|pbs|lsf|kubernetes|ray|container|systemd|user) |\((?=[^()]*\))|[\"'`]"
+    rf"|\bjob (?:\S+|{HIDDEN}) of |\bof (?:slurm|pbs|lsf|htcondor|kubernetes|ray|container|systemd|user) |\((?=[^()]*\))|[\"'`]"
 )
 """Words after which our texts name a person, a job or a program: a name that is a number, or as short as other words,
 is hidden there alone."""

@@ -10,6 +10,7 @@ ended. A scheduler that does not answer ends nothing for `UNSURE_SECONDS`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
 
 from msgspec.structs import replace
 
@@ -43,8 +44,40 @@ Order = Callable[[str, Sequence[Gpu]], tuple[Sequence[int], str]]
 """Returns the minor number of each GPU of a node in the scheduler's order, and why that is assumed, or ""."""
 
 
+class Word(Protocol):
+    """The newest word of a scheduler."""
+
+    source: str
+    """Source of the allocations that it alone knows."""
+    title: str
+    """How it is called."""
+    listing: JobListing | None
+    cluster: str
+    unknown: set[str]
+    """Nodes of the newest listing that nobody asked for: ours have other names, or these are not ours."""
+
+    def hear(self, listing: JobListing) -> set[str]:
+        """Take in a listing; return the short names of the nodes that it, or the one before, names."""
+
+    def of(self, key: JobKey) -> ListedJob | None:
+        """Return a job of the newest listing."""
+
+    def reported(self, key: JobKey, users: UserPrivacy) -> Job | None:
+        """Return the facts of a job in the form in which a node lets persons leave it."""
+
+    def list_of(
+        self, message: NodeJobs, node: str, rows: Sequence[tuple[JobKey, AllocationRow]], now: int,
+    ) -> NodeJobs:  # fmt: skip
+        """Return a node's own list with its word added. `rows`: allocations of the node that are known so far."""
+
+    def problems(self) -> list[str]:
+        """Return what in the newest listing can't be used, in a line each."""
+
+
 class SchedulerWord:
-    """The newest listing of the scheduler."""
+    """The newest listing of Slurm."""
+
+    source, title = SOURCE, "Slurm"
 
     def __init__(self, order: Order, gpus_of: Callable[[str], Sequence[Gpu]], began: int) -> None:
         """`gpus_of` returns the GPUs of a node; `began`: when the scheduler was first to be asked, ns since
@@ -80,6 +113,10 @@ class SchedulerWord:
         }  # fmt: skip
         self.unknown = set(self._on)
         return before | set(self._on)
+
+    def problems(self) -> list[str]:
+        """Return what in the newest listing can't be used: `unknown` says all."""
+        return []
 
     def sure(self, now: int) -> bool:
         """Return whether the newest listing, or the silence since the start, is not too old to hold."""

@@ -18,7 +18,9 @@ from aggregator.jobs.aliases import Names
 from aggregator.jobs.edges import EdgeCounters, EdgeWindow, Readings, grown
 from aggregator.jobs.ledger import JobLedger, TrackedJob
 from aggregator.jobs.months import counted_account, counted_by_month
-from aggregator.jobs.scheduled import SOURCE, SchedulerWord, short
+from aggregator.jobs.scheduled import Word, short
+from aggregator.jobs.slots import SOURCE as SLOTS
+from aggregator.jobs.slots import of_users
 from aggregator.jobs.stored import JobQuery, StoredJob, row_of_job
 from aggregator.jobs.summary import held_seconds, summarize
 from aggregator.jobs.usage import (
@@ -77,7 +79,7 @@ class JobService:
     def __init__(
         self,
         currency: Callable[[], str] = lambda: "",
-        word: SchedulerWord | None = None,
+        word: Word | None = None,
         *,
         shares: bool = False,
         months: Callable[[int, int], dict[str, int]] = lambda *_: {},
@@ -127,6 +129,8 @@ class JobService:
             raise WireError("foreign", f"jobs on {min(foreign)}, which is not of this node")
         if message.at > wall_ns:
             message = msgspec.structs.replace(message, at=wall_ns)
+        if self.word is None or self.word.source != SLOTS:
+            message = of_users(message)
         own = with_node(message, node)
         message = self._with_word(node, own, wall_ns)
         if self.ledger.apply(node, message):
@@ -182,7 +186,8 @@ class JobService:
 
     def _rests(self, node: str) -> bool:
         """Return whether a row of a node that lasts is known by the scheduler alone."""
-        return any(row.source == SOURCE and row.end is None for _, row in self.ledger.of_node(node))
+        source = "" if self.word is None else self.word.source
+        return any(row.source == source and row.end is None for _, row in self.ledger.of_node(node))
 
     def _amend(self, node: str, own: NodeJobs, at: int, wall_ns: int) -> None:
         message = self._with_word(node, own, wall_ns)
@@ -195,11 +200,11 @@ class JobService:
         word = self.word
         if word is None or word.listing is None:
             return []
-        lines = []
+        lines = word.problems()
         missing = sorted(word.unknown - {short(node) for node in self._own})
         if missing:
             lines.append(
-                f"Slurm's {_some(missing)}: no node of ours that sends its jobs is called so"
+                f"{word.title}'s {_some(missing)}: no node of ours that sends its jobs is called so"
             )
         if unlisted := [key.id for key in self._unlisted()]:
             lines.append(f"it does not list {_some(unlisted)}, which run here: may its user see them (PrivateData)?")  # fmt: skip

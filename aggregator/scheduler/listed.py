@@ -23,6 +23,18 @@ _UNTYPED = re.compile(r"(?:^|,)gres/gpu=(\d+)(?=,|$)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimedSlot:
+    """A slot of HTCondor in which a job runs."""
+
+    node: str
+    name: str
+    begin: int
+    """When the job began in it, ns since 1970."""
+    gpus: tuple[str, ...] = ()
+    """HTCondor's names of the GPUs that it was assigned."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ListedJob:
     """A job that the scheduler lists."""
 
@@ -36,6 +48,8 @@ class ListedJob:
     """Whether it wants its nodes for itself."""
     whole: tuple[str, ...] = ()
     """Scheduler's names of the nodes that it has for itself while no GPU of them is named: all are its."""
+    slots: tuple[ClaimedSlot, ...] = ()
+    """Where it runs, of HTCondor."""
 
     @property
     def key(self) -> JobKey:
@@ -52,6 +66,8 @@ class JobListing:
     cluster: str
     jobs: Sequence[ListedJob]
     problems: Sequence[str] = ()
+    nodes: frozenset[str] = frozenset()
+    """Names of the machines that HTCondor's pool has: of one that it does not have, nothing is known."""
 
 
 def whole_nodes(

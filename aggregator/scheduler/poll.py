@@ -1,7 +1,7 @@
-"""Asks Slurm's controller and its accounting again and again: once for the cluster, never twice at once.
+"""Asks a scheduler again and again: once for the cluster, never twice at once.
 
-`squeue` is asked at each interval, whatever runs; `sacct` only about jobs of ours that have ended. A source that
-fails, refuses or is slow is a state, and the other one goes on.
+Of Slurm, `squeue` is asked at each interval, whatever runs; `sacct` only about jobs of ours that have ended. Of HTCondor
+it is `condor_status`. A source that fails, refuses or is slow is a state, and the other one goes on.
 """
 
 from __future__ import annotations
@@ -13,51 +13,44 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from msgspec.structs import replace
 
 from aggregator.impairments import Impairments
-from aggregator.scheduler import sacct, scontrol, squeue
+from aggregator.scheduler import condor, sacct, scontrol, squeue
 from aggregator.scheduler.command import CommandError, output_of
 from aggregator.scheduler.listed import JobListing
+from aggregator.settings.condor import CondorAskConfig
 from aggregator.settings.slurm import SlurmAskConfig
 from api.jobs import JobAccount
 from telemetry.wire.jobs import JobKey, JobSourceState
 
 RULE = "scheduler_failing"
-SQUEUE, SACCT = "squeue", "sacct"
+SQUEUE, SACCT, CONDOR = "squeue", "sacct", "condor_status"
 _NO_JSON = "unrecognized option"
 _NO_ACCOUNTING = "accounting storage is disabled"
 _TIMES = {"SLURM_TIME_FORMAT": "%s"}
 
 
-class SlurmPoll:
-    """The questions to Slurm of one aggregator."""
+class SchedulerPoll:
+    """The questions to the scheduler of one aggregator."""
 
     def __init__(
         self,
-        config: SlurmAskConfig,
+        questions: Mapping[str, Callable[[], Awaitable[str]]],
+        interval: float,
         impairments: Impairments,
-        hear: Callable[[JobListing], Awaitable[Sequence[str]]],
-        ended: Callable[[], Collection[JobKey]],
-        settle: Callable[[Mapping[JobKey, JobAccount]], None],
-        wall_ns: Callable[[], int] = time.time_ns,
+        wall_ns: Callable[[], int],
     ) -> None:
-        """`hear` gets each listing and returns what does not fit in it; `ended` returns runs that have ended and
-        have no account yet; `settle` gets accounts."""
-        self._config = config
+        """`questions`: each source, the first of which has to be there; it returns what is wrong with an answer, and raises
+        `CommandError` or `ValueError` where there is none."""
+        self._questions = questions
+        self._interval = interval
         self._impairments = impairments
-        self._hear, self._ended, self._settle = hear, ended, settle
         self._wall_ns = wall_ns
-        self._environment = dict(_TIMES)
-        if config.conf_file is not None:
-            self._environment["SLURM_CONF"] = str(config.conf_file)
-        self._has_json = True
-        wanted = [SQUEUE, *([SACCT] if config.accounting else [])]
         self._states = {
             name: JobSourceState(name=name, state="absent", message="not asked yet")
-            for name in wanted
+            for name in questions
         }
 
-    @property
-    def sources(self) -> list[JobSourceState]:
-        """State of each source."""
+    def states(self) -> list[JobSourceState]:
+        """Return the state of each source."""
         return list(self._states.values())
 
     async def run(self) -> None:
@@ -66,20 +59,20 @@ class SlurmPoll:
         while True:
             began = loop.time()
             await self.ask()
-            await asyncio.sleep(max(0.0, began + self._config.interval - loop.time()))
+            await asyncio.sleep(max(0.0, began + self._interval - loop.time()))
 
     async def ask(self) -> None:
         """Ask each source once."""
-        await self._note(SQUEUE, self._ask_controller)
-        if self._config.accounting:
-            await self._note(SACCT, self._ask_accounting)
+        for name, question in self._questions.items():
+            await self._note(name, question)
+        first = next(iter(self._questions))
         self._impairments.update(
             RULE,
             {
                 f"scheduler/{each.name}": each.message
                 for each in self._states.values()
                 if each.state in {"failing", "no permission"}
-                or (each.state == "absent" and each.name == SQUEUE)
+                or (each.state == "absent" and each.name == first)
             },
         )
 
@@ -97,6 +90,58 @@ class SlurmPoll:
         same = (before.state, before.message) == (state, message)
         since = before.since if same and before.since else self._wall_ns()
         self._states[name] = replace(before, state=state, message=message, since=since)
+
+
+class CondorPoll(SchedulerPoll):
+    """The questions to the pool of HTCondor."""
+
+    def __init__(
+        self,
+        config: CondorAskConfig,
+        impairments: Impairments,
+        hear: Callable[[JobListing], Awaitable[Sequence[str]]],
+        wall_ns: Callable[[], int] = time.time_ns,
+    ) -> None:
+        """`hear` gets each listing and returns what does not fit in it."""
+        super().__init__({CONDOR: self._ask_pool}, config.interval, impairments, wall_ns)
+        self._config = config
+        self._hear = hear
+        file = config.conf_file
+        self._environment = {} if file is None else {"CONDOR_CONFIG": str(file)}
+
+    async def _ask_pool(self) -> str:
+        at = self._wall_ns()
+        output = await output_of(
+            condor.command_of(self._config.pool), self._environment, self._config.deadline
+        )
+        listing = await asyncio.to_thread(condor.listing_of, output, at)
+        return "; ".join([*listing.problems[:3], *await self._hear(listing)])
+
+
+class SlurmPoll(SchedulerPoll):
+    """The questions to Slurm."""
+
+    def __init__(
+        self,
+        config: SlurmAskConfig,
+        impairments: Impairments,
+        hear: Callable[[JobListing], Awaitable[Sequence[str]]],
+        ended: Callable[[], Collection[JobKey]],
+        settle: Callable[[Mapping[JobKey, JobAccount]], None],
+        wall_ns: Callable[[], int] = time.time_ns,
+    ) -> None:
+        """`hear` gets each listing and returns what does not fit in it; `ended` returns runs that have ended and
+        have no account yet; `settle` gets accounts."""
+        questions: dict[str, Callable[[], Awaitable[str]]] = {SQUEUE: self._ask_controller}
+        if config.accounting:
+            questions[SACCT] = self._ask_accounting
+        super().__init__(questions, config.interval, impairments, wall_ns)
+        self._config = config
+        self._hear, self._ended, self._settle = hear, ended, settle
+        self._environment = dict(_TIMES)
+        if config.conf_file is not None:
+            self._environment["SLURM_CONF"] = str(config.conf_file)
+        self._has_json = True
 
     async def _ask_controller(self) -> str:
         listing = await self._listing()

@@ -30,11 +30,16 @@ class SlurmAskConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     def check(self, where: str) -> None:
         """Raise `ConfigError` for settings that can't work."""
-        if not SHORTEST <= self.interval <= LONGEST:
-            raise ConfigError(
-                f"{where}.interval",
-                f"{self.interval:g} s is out of range",
-                f"Choose {SHORTEST:g} to {LONGEST:g} seconds; 15 is usual.",
-            )
-        if not 0.1 <= self.deadline <= LONGEST:
-            raise ConfigError(f"{where}.deadline", f"it must be 0.1 to {LONGEST:g} seconds")
+        check_asking(where, self.interval, self.deadline)
+
+
+def check_asking(where: str, interval: float, deadline: float) -> None:
+    """Raise `ConfigError` for times that can't work."""
+    if not SHORTEST <= interval <= LONGEST:
+        raise ConfigError(
+            f"{where}.interval",
+            f"{interval:g} s is out of range",
+            f"Choose {SHORTEST:g} to {LONGEST:g} seconds; 15 is usual.",
+        )
+    if not 0.1 <= deadline <= LONGEST:
+        raise ConfigError(f"{where}.deadline", f"it must be 0.1 to {LONGEST:g} seconds")

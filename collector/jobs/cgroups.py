@@ -33,7 +33,7 @@ _CONTAINER = re.compile(
 """A container, from a root to the root that it is."""
 _UPWARDS = re.compile(r"(?:/\.\.)*")
 _OF_USERS = re.compile(r"(/user-\d+\.slice|/user@\d+\.service)/.*", re.ASCII)
-_BATCH = frozenset({"slurm", "pbs", "lsf"})
+_BATCH = frozenset({"slurm", "pbs", "lsf", "htcondor"})
 """Schedulers whose jobs own all that is started in them."""
 SHORT_ID = 12
 """Digits of a container's id that its own tools show."""
@@ -43,9 +43,9 @@ class CgroupOwner(NamedTuple):
     """Job, container or unit of a process, or its user alone."""
 
     scheduler: str
-    """As in `JobKey`: `slurm`, `pbs`, `lsf`, `kubernetes`, `container`, `systemd` or `user`."""
+    """As in `JobKey`: `slurm`, `pbs`, `lsf`, `htcondor`, `kubernetes`, `container`, `systemd` or `user`."""
     id: str = ""
-    """Job number, pod UID, container, unit; empty of a user."""
+    """Job number, slot of HTCondor, pod UID, container, unit; empty of a user."""
     step: str = ""
     """Slurm's step, or the container within a pod."""
     uid: int | None = None
@@ -111,6 +111,11 @@ FORMS: tuple[CgroupForm, ...] = (
         r"/pbs_jobs\.service/jobs/(?P<id>\d+(?:\[\d+\])?(?:\.\d+(?![^/]))?)(?:\.[^/]+)?(?![^/])",
     ),
     _rooted("LSF", "lsf", "", r"/lsf/[^/]+/job\.(?P<id>\d+)\.\d+\.\d+(?![^/])"),
+    _rooted(
+        # The folder is called like that of the jobs' files and the slot, in which one job runs after the other.
+        "slot of HTCondor", "htcondor", _SLICES,
+        r"(?:/condor\.service)?(?:/htcondor|(?<=/condor\.service))/condor_[^/]*?_(?P<id>slot\d+(?:_\d+)?(?:@[^/]+)?)(?![^/])",
+    ),
     _form("Slurm's own daemons", "", r"slurmstepd\.scope/system|/(?:[^/\n]+_)?slurmd\.service"),
     _form("helpers of containers", "", rf"(?:crio|libpod)-conmon-{_CONTAINER_ID}"),
     _rooted("pod", "kubernetes", _ABOVE_PODS, rf"/kubepods(?:/burstable|/besteffort)?/pod{_IN_POD}"),

@@ -62,12 +62,13 @@ class JobKey(msgspec.Struct, frozen=True, order=True):
     """Identity of a job: never used again for another one."""
 
     scheduler: str
-    """`slurm`, `pbs`, `lsf`, `kubernetes`, `ray`, `container`, `systemd` or `user` (processes outside any of them)."""
+    """`slurm`, `pbs`, `lsf`, `htcondor`, `kubernetes`, `ray`, `container`, `systemd` or `user` (processes outside any of
+    them)."""
     cluster: str
     """The scheduler's own name of its cluster; empty where it has none."""
     id: str
-    """`4711`, `4711_3` (array task), `4711+1` (component), `namespace/pod`, the unit, the container or
-    the user."""
+    """`4711`, `4711_3` (array task), `4711+1` (component), `4711.0` (HTCondor), `namespace/pod`, the unit, the container
+    or the user."""
     restart: int = 0
     """How often it was requeued."""
 
@@ -103,7 +104,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     time_limit: int | Literal["unlimited"] | None = None
     """Seconds for which it may run; None where nobody says."""
     aliases: tuple[str, ...] = ()
-    """Other ids by which it was known before its scheduler named it: the uid of a pod, as its cgroup has it."""
+    """Other ids by which it was known before its scheduler named it, as its cgroup has them: the uid of a pod, the slot of
+    HTCondor."""
 
 
 class Allocation(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,7 +126,7 @@ class Allocation(msgspec.Struct, frozen=True, kw_only=True):
     begin_from: Precision = Precision.PROCESS
     end_from: Precision = Precision.PROCESS
     source: str = ""
-    """The source that said so: `slurm-cgroup`, `slurm-hook`, `squeue`, `pod-resources`, `ray`, `process`."""
+    """The source that said so: `slurm-cgroup`, `slurm-hook`, `squeue`, `condor_status`, `pod-resources`, `ray`, `process`."""
     assumed: bool = False
     """Whether the scheduler's number of the GPU was taken for that of `/dev/nvidiaN`, which nothing has shown."""
     end_by: str = ""

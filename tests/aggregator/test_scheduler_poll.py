@@ -62,7 +62,7 @@ class Heard:
     async def ask(self) -> dict[str, tuple[str, str]]:
         """Ask once; return state and message of each source."""
         await self.poll.ask()
-        return {each.name: (each.state, each.message) for each in self.poll.sources}
+        return {each.name: (each.state, each.message) for each in self.poll.states()}
 
     def faults(self) -> dict[str, str]:
         """Return what is impaired."""

@@ -113,10 +113,14 @@ ROWS: list[tuple[str, CgroupOwner | None]] = [
     ("0::/pbs_jobs.service/jobs", unit("pbs_jobs.service")),
     ("5:cpuacct:/lsf/cluster1/job.4711.12345.1790000000", CgroupOwner("lsf", "4711")),
     # HTCondor names the slot
-    ("0::/system.slice/condor.service/condor_var_lib_condor_execute_slot1_1@n1", unit("condor.service")),
-    ("8:memory:/htcondor/condor_var_lib_condor_execute_slot1_1@n1\n0::/", None),
-    ("0::/system.slice/htcondor/condor_var_lib_condor_execute_slot1_23@n1", None),
-    ("0::/system.slice/htcondor/condor_var_lib_condor_execute_slot1_23@n1/control", None),
+    ("0::/system.slice/condor.service/condor_var_lib_condor_execute_slot1_1@n1", CgroupOwner("htcondor", "slot1_1@n1")),
+    ("0::/system.slice/condor.service/htcondor/condor_data_slot2@n1.site.org", CgroupOwner("htcondor", "slot2@n1.site.org")),
+    ("8:memory:/htcondor/condor_var_lib_condor_execute_slot1_1@n1\n0::/", CgroupOwner("htcondor", "slot1_1@n1")),
+    ("8:memory:/htcondor/condor_var_lib_condor_execute_slot1", CgroupOwner("htcondor", "slot1")),
+    ("0::/system.slice/htcondor/condor_var_lib_condor_execute_slot1_23@n1", CgroupOwner("htcondor", "slot1_23@n1")),
+    ("0::/system.slice/htcondor/condor_var_lib_condor_execute_slot1_23@n1/control", CgroupOwner("htcondor", "slot1_23@n1")),
+    ("0::/system.slice/condor.service", unit("condor.service")),
+    ("0::/system.slice/htcondor/condor_var_lib_condor_execute", None),
     # Kubernetes
     (f"0::/kubepods.slice/{BURSTABLE}/cri-containerd-{C}.scope", pod()),
     (f"0::/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod{UNDER}.slice/"
@@ -229,6 +233,8 @@ FORGED: list[Forged] = [
     Forged(f"0::{OWN}/pbs_jobs.service/jobid/40.server", ADA, CgroupOwner("pbs", "40")),
     Forged(f"0::{OWN}/pbs_jobs.service/jobs/40.server", ADA, CgroupOwner("pbs", "40")),
     Forged(f"0::{OWN}/lsf/cluster1/job.40.1.2", ADA, CgroupOwner("lsf", "40")),
+    Forged(f"0::{OWN}/htcondor/condor_x_slot1_1@n1", ADA, CgroupOwner("htcondor", "slot1_1@n1")),
+    Forged(f"0::{OWN}/condor.service/condor_x_slot1_1@n1", ADA, CgroupOwner("htcondor", "slot1_1@n1")),
     Forged(f"0::{OWN}/kubepods.slice/kubepods-pod{UNDER}.slice/crio-{C}.scope", BOX, pod()),
     Forged(f"0::/../../user.slice/user-1000.slice/user@1000.service/kubepods/pod{POD}/x", ADA, pod(container="")),
     Forged(f"0::{OWN}/user.slice/libpod-{C}.scope/container/system.slice/slurmstepd.scope/job_40/step_0", BOX, JOB_40),

@@ -72,6 +72,7 @@ def test_a_damaged_line_names_an_owner_or_none_and_never_fails() -> None:
                 "slurm",
                 "pbs",
                 "lsf",
+                "htcondor",
                 "kubernetes",
                 "container",
                 "systemd",

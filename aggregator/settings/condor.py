@@ -1,0 +1,34 @@
+"""Settings `[aggregator.htcondor]`: whether and how often the pool of HTCondor is asked."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import msgspec
+
+from aggregator.settings.slurm import check_asking
+from telemetry.errors import ConfigError
+
+_HOST = re.compile(r"[A-Za-z0-9\[][A-Za-z0-9.:\[\]_-]*", re.ASCII)
+
+
+class CondorAskConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """HTCondor's own word on its slots, by `condor_status` on the aggregator's machine (docs/jobs.md)."""
+
+    enabled: bool = False
+    """Whether to ask at all. Only the aggregator asks, never a node."""
+    interval: float = 15.0
+    """Seconds between two `condor_status`, 1 to 600."""
+    deadline: float = 10.0
+    """Seconds after which a command is killed, and its source is failing."""
+    pool: str = ""
+    """Host of the central manager (`-pool`); none where HTCondor's own settings name it."""
+    conf_file: Path | None = None
+    """HTCondor's settings for the command (`CONDOR_CONFIG`); none where it finds its own."""
+
+    def check(self, where: str) -> None:
+        """Raise `ConfigError` for settings that can't work."""
+        check_asking(where, self.interval, self.deadline)
+        if self.pool and not _HOST.fullmatch(self.pool):
+            raise ConfigError(f"{where}.pool", f"{self.pool!r} is no host, or host:port")
