@@ -40,6 +40,8 @@ SECOND = 10**9
 START = 1_795_336_000
 GPUS_A_NODE, GPUS_A_JOB = 8, 2
 JOBS_A_NODE = GPUS_A_NODE // GPUS_A_JOB
+STRIDE = 1009
+"""Places from one job that ends to the next, so that each is on another node."""
 _TEXTS = (
     "admin_comment", "array_task_string", "batch_features", "burst_buffer", "burst_buffer_state", "cluster_features", "comment",
     "container", "cpus_per_tres", "dependency", "excluded_nodes", "features", "federation_origin", "het_job_id_set",
@@ -100,7 +102,7 @@ class Asked:
         """End some jobs and begin others in their places; the nodes and Slurm know of both."""
         ended, changed = [], set()
         for _ in range(count):
-            place = self.turn % len(self.held)
+            place = self.turn * STRIDE % len(self.held)
             self.turn += 1
             ended.append((place, *self.held[place]))
             self.newest += 1

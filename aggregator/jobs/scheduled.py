@@ -9,8 +9,8 @@ ended. A scheduler that does not answer ends nothing for `UNSURE_SECONDS`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterable, Sequence, Set
+from typing import NamedTuple, Protocol
 
 from msgspec.structs import replace
 
@@ -44,6 +44,16 @@ Order = Callable[[str, Sequence[Gpu]], tuple[Sequence[int], str]]
 """Returns the minor number of each GPU of a node in the scheduler's order, and why that is assumed, or ""."""
 
 
+class Changed(NamedTuple):
+    """Parts of the lists that another listing, or the time since, may change."""
+
+    nodes: Set[str]
+    """Short names of nodes."""
+    ids: Set[str]
+    """Ids of jobs, whose nodes too."""
+    all: bool = False
+
+
 class Word(Protocol):
     """The newest word of a scheduler."""
 
@@ -56,8 +66,8 @@ class Word(Protocol):
     unknown: set[str]
     """Nodes of the newest listing that nobody asked for: ours have other names, or these are not ours."""
 
-    def hear(self, listing: JobListing) -> set[str]:
-        """Take in a listing; return the short names of the nodes that it, or the one before, names."""
+    def hear(self, listing: JobListing, now: int) -> Changed:
+        """Take in a listing; return what may be other than by the one before."""
 
     def of(self, key: JobKey) -> ListedJob | None:
         """Return a job of the newest listing."""
@@ -93,26 +103,45 @@ class SchedulerWord:
         self._released: dict[JobKey, int] = {}
         """When each run was first listed as one that has nothing any more, ns since 1970: for Slurm, a job that is cancelled
         while it is suspended ended when it was suspended."""
+        self._unsettled: set[JobKey] = set()
+        """Those whose end did not count yet at the newest listing."""
+        self._listed: dict[JobKey, ListedJob] = {}
         self.cluster = ""
         self.unknown: set[str] = set()
         """Nodes of the newest listing that nobody asked for: ours have other names, or these are not ours."""
 
-    def hear(self, listing: JobListing) -> set[str]:
-        """Take in a listing; return the short names of the nodes that it, or the one before, names."""
-        before = set(self._on)
-        self._on, self._newest, self._heard_at = {}, {}, listing.at
-        self.listing, self.cluster = listing, listing.cluster or self.cluster
+    def hear(self, listing: JobListing, now: int) -> Changed:
+        """Take in a listing; return what may be other than by the one before. A job that is the same object is the same."""
+        before, cluster, released = self._listed, self.cluster, self._released
+        self._on, self._newest, self._released, self._listed = {}, {}, {}, {}
+        self._heard_at, self.listing, self.cluster = listing.at, listing, listing.cluster or cluster
+        nodes, ids = set[str](), set[str]()
         for each in listing.jobs:
-            known = self._newest.get(each.key.id)
-            if known is None or known.key.restart <= each.key.restart:
-                self._newest[each.key.id] = each
+            job = each.job
+            key = job.key
+            known = self._newest.get(key.id)
+            if known is None or known.key.restart <= key.restart:
+                self._newest[key.id] = each
             for node in (*each.gpus, *each.whole) if each.holds else ():
                 self._on.setdefault(short(node), []).append(each)
-        self._released = {
-            each.key: self._released.get(each.key, listing.at) for each in listing.jobs if each.job.end and not each.holds
-        }  # fmt: skip
+            if job.end and not each.holds:
+                self._released[key] = released.get(key, listing.at)
+            self._listed[key] = each
+            old = before.pop(key, None)
+            if old is not each and old != each:
+                nodes.update(_nodes_of(each), () if old is None else _nodes_of(old))
+                ids.add(key.id)
+        for key, gone in before.items():
+            nodes |= _nodes_of(gone)
+            ids.add(key.id)
+        ids |= {
+            key.id
+            for key in self._unsettled
+            if self._was_released(key, now) or key not in self._released
+        }
+        self._unsettled = {key for key in self._released if not self._was_released(key, now)}
         self.unknown = set(self._on)
-        return before | set(self._on)
+        return Changed(nodes, ids, all=cluster != self.cluster)
 
     def problems(self) -> list[str]:
         """Return what in the newest listing can't be used: `unknown` says all."""
@@ -188,9 +217,12 @@ class SchedulerWord:
         if newest is None or newest.key.cluster != key.cluster:
             return 0, ""
         if newest.key == key:
-            released = now - self._released.get(key, now) >= EPILOG_SECONDS * 1e9
-            return (newest.job.end if released else 0), SOURCE
+            return (newest.job.end if self._was_released(key, now) else 0), SOURCE
         return (newest.job.begin if newest.key.restart > key.restart else 0), NEWER_RUN
+
+    def _was_released(self, key: JobKey, now: int) -> bool:
+        """Return whether a run has been listed as ended for a while."""
+        return now - self._released.get(key, now) >= EPILOG_SECONDS * 1e9
 
     def _given(self, message: NodeJobs, node: str) -> Iterable[Allocation]:
         """Yield the GPUs that the scheduler gave away and of which the node does not speak."""
@@ -269,6 +301,10 @@ class _Keys:
     def _newest(self, number: str) -> JobKey | None:
         listed = self._word.of(JobKey(SCHEDULER, "", number))
         return None if listed is None else listed.key
+
+
+def _nodes_of(listed: ListedJob) -> set[str]:
+    return {short(node) for node in (*listed.gpus, *listed.whole)}
 
 
 def short(node: str) -> str:

@@ -18,6 +18,7 @@ from aggregator.jobs.aliases import Names
 from aggregator.jobs.edges import EdgeCounters, EdgeWindow, Readings, grown
 from aggregator.jobs.ledger import JobLedger, TrackedJob
 from aggregator.jobs.months import counted_account, counted_by_month
+from aggregator.jobs.own_lists import OwnLists
 from aggregator.jobs.scheduled import Word, short
 from aggregator.jobs.slots import SOURCE as SLOTS
 from aggregator.jobs.slots import of_users
@@ -112,8 +113,7 @@ class JobService:
         """Monotonic seconds of the last search of `forget_ended`."""
         self._reporting: set[str] = set()
         """Nodes that sent a frame lately."""
-        self._own: dict[str, NodeJobs] = {}
-        """Newest list of each node as it said it, without the word of the scheduler."""
+        self._own = OwnLists()
         self.word = word
         """Newest word of the scheduler; None where nobody asks it."""
         self.sources: Callable[[], list[JobSourceState]] = list
@@ -134,7 +134,7 @@ class JobService:
         own = with_node(message, node)
         message = self._with_word(node, own, wall_ns)
         if self.ledger.apply(node, message):
-            self._own[node] = own
+            self._own.put(node, own)
             self._show(node, message)
 
     def _follow_renames(self) -> None:
@@ -175,25 +175,19 @@ class JobService:
         word = self.word
         if word is None:
             return
-        named = word.hear(listing)
-        for node, own in list(self._own.items()):
-            jobs = {each.job for each in own.allocations}
-            if short(node) in named or any(word.of(key) for key in jobs) or self._rests(node):
-                self.aside.run(
-                    node, now, partial(self._amend, node, own, listing.at, wall_ns), None
-                )
+        changed = word.hear(listing, wall_ns)
+        for node, own in self._own.due(changed):
+            self.aside.run(node, now, partial(self._amend, node, own, listing.at, wall_ns), None)
             yield
 
-    def _rests(self, node: str) -> bool:
-        """Return whether a row of a node that lasts is known by the scheduler alone."""
-        source = "" if self.word is None else self.word.source
-        return any(row.source == source and row.end is None for _, row in self.ledger.of_node(node))
-
     def _amend(self, node: str, own: NodeJobs, at: int, wall_ns: int) -> None:
+        self._own.disturb([node])
         message = self._with_word(node, own, wall_ns)
         if message != self.lists.get(node):
             self.ledger.amend(node, message, at)
             self._show(node, message)
+        else:
+            self._own.rest(node, self.ledger.of_node(node))
 
     def unfit(self) -> list[str]:
         """Return what in the newest listing does not fit to what the nodes say, in a line each."""
@@ -201,7 +195,7 @@ class JobService:
         if word is None or word.listing is None:
             return []
         lines = word.problems()
-        missing = sorted(word.unknown - {short(node) for node in self._own})
+        missing = sorted(word.unknown - {short(node) for node in self._own.of})
         if missing:
             lines.append(
                 f"{word.title}'s {_some(missing)}: no node of ours that sends its jobs is called so"
@@ -226,34 +220,34 @@ class JobService:
 
     def _unlisted(self) -> list[JobKey]:
         """Return runs that last and that the newest listing does not have."""
+        jobs = self.ledger.jobs.items()
+        return [key for key, tracked in jobs if self._is_unlisted(key, tracked)]
+
+    def _is_unlisted(self, key: JobKey, tracked: TrackedJob) -> bool:
         word = self.word
-        if word is None or word.listing is None:
-            return []
+        if word is None or word.listing is None or key.scheduler != SCHEDULER or word.of(key) is not None:  # fmt: skip
+            return False
         before = word.listing.at - int(UNLISTED_SECONDS * 1e9)
-        return [
-            key for key, tracked in self.ledger.jobs.items()
-            if key.scheduler == SCHEDULER and key.cluster in {"", word.cluster} and word.of(key) is None
-            and tracked.open and tracked.begin < before
-        ]  # fmt: skip
+        return key.cluster in {"", word.cluster} and tracked.open and tracked.begin < before
 
     def settle(self, accounts: Mapping[JobKey, JobAccount]) -> None:
         """Note what the accounting says of runs that have ended."""
         newest = {key.id: key for key in sorted(accounts)}
-        unlisted = set(self._unlisted())
-        for key, tracked in list(self.ledger.jobs.items()):
-            if key.scheduler != SCHEDULER or tracked.account is not None:
+        named = {key: key for key in accounts} | {JobKey(SCHEDULER, "", key.id): key for key in newest.values()}  # fmt: skip
+        for key, its in named.items():
+            tracked = self.ledger.jobs.get(key)
+            if tracked is None or tracked.account is not None:
                 continue
-            if tracked.open and (key not in unlisted or not key.cluster):
+            if tracked.open and not (key.cluster and self._is_unlisted(key, tracked)):
                 continue
-            account = accounts.get(key if key.cluster else newest.get(key.id, key))
-            if account is not None:
-                self.ledger.settle(key, account)
+            self.ledger.settle(key, accounts[its])
+            self._own.disturb(tracked.rows)
 
     def remove(self, node: str) -> None:
         """Forget a node that is gone: what lasted on it has ended unseen."""
         self.ledger.remove(node)
         self.meter.leave({row.gpu for _, row in self.ledger.of_node(node)})
-        self._own.pop(node, None)
+        self._own.remove(node)
         self.aside.forget(node)
         if self.lists.pop(node, None) is not None:
             self.on_list(node, None)
@@ -286,6 +280,7 @@ class JobService:
             if each.record.job.key in self.ledger.jobs:
                 self._restore_use(each)
                 self.ledger.absorb(each.record)
+                self._own.disturb(row.node for row in each.record.allocations)
 
     def _restore_use(self, stored: StoredJob) -> None:
         key = stored.record.job.key
@@ -440,7 +435,7 @@ class JobService:
         self._looked = now
         before = wall_ns - KEPT_SECONDS * 1e9
         open_there = {
-            each.job for own in self._own.values() for each in own.allocations if not each.end
+            each.job for own in self._own.of.values() for each in own.allocations if not each.end
         }
         for key, tracked in list(self.ledger.jobs.items()):
             end = tracked.end

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from aggregator.jobs.scheduled import UNSURE_SECONDS, merged, short
+from aggregator.jobs.scheduled import UNSURE_SECONDS, Changed, merged, short
 from aggregator.jobs.usage import FOREVER
 from aggregator.scheduler.listed import ClaimedSlot, JobListing, ListedJob
 from api.jobs import AllocationRow
@@ -64,9 +64,9 @@ class SlotWord:
         """When the pool had a machine last, and the time before, ns since 1970, by its short name."""
         self._nameless: set[str] = set()
 
-    def hear(self, listing: JobListing) -> set[str]:
-        """Take in a listing; return the short names of the nodes that it, or the one before, names."""
-        before = set(self._on)
+    def hear(self, listing: JobListing, now: int) -> Changed:
+        """Take in a listing; return what may be other than by the one before."""
+        before = self._on
         self.listing = listing
         self._on, self._by_key, self._nameless = (
             {},
@@ -76,11 +76,15 @@ class SlotWord:
         for each in listing.jobs:
             for slot in each.slots:
                 self._on.setdefault(short(slot.node), []).append((each, slot))
-        for node in {short(name) for name in listing.nodes}:
+        there = {short(name) for name in listing.nodes}
+        for node in there:
             last, _ = self._heard.get(node, (self._began, 0))
             self._heard[node] = listing.at, last
         self.unknown = set(self._on)
-        return before | set(self._on)
+        known = before.keys() | self._on.keys()
+        changed = {node for node in known if before.get(node) != self._on.get(node)}
+        # Of a machine that is not there it depends on the time for how long it has not been.
+        return Changed(changed | (self._heard.keys() - there), set())
 
     def of(self, key: JobKey) -> ListedJob | None:
         """Return a job of the newest listing."""

@@ -142,6 +142,7 @@ class SlurmPoll(SchedulerPoll):
         if config.conf_file is not None:
             self._environment["SLURM_CONF"] = str(config.conf_file)
         self._has_json = True
+        self._reader = squeue.SqueueReader()
 
     async def _ask_controller(self) -> str:
         listing = await self._listing()
@@ -158,7 +159,7 @@ class SlurmPoll(SchedulerPoll):
                     raise
                 self._has_json = False
             else:
-                return await asyncio.to_thread(squeue.listing_of, output, at)
+                return await asyncio.to_thread(self._reader.listing_of, output, at)
         output = await self._output(scontrol.COMMAND)
         config = await self._output(("scontrol", "show", "config"))
         return await asyncio.to_thread(

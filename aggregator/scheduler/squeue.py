@@ -42,44 +42,58 @@ _FIELDS = (
 )  # fmt: skip
 """Fields of a job that are read, of about a hundred: the others are skipped while decoding."""
 _Record = msgspec.defstruct("_Record", [(name, Any, msgspec.UNSET) for name in _FIELDS])
-_DECODER = msgspec.json.Decoder(
-    msgspec.defstruct("_Answer", [("jobs", list[_Record]), ("errors", Any, None)])  # type: ignore[valid-type]
+_DECODER = msgspec.json.Decoder(_Record)
+_ANSWER = msgspec.json.Decoder(
+    msgspec.defstruct(
+        "_Answer", [("jobs", list[msgspec.Raw], msgspec.UNSET), ("errors", Any, None)]
+    )
 )
 
 
-def listing_of(output: bytes, at: int) -> JobListing:
-    """Return the jobs that squeue printed at a time. Raises `ValueError` for what is no such answer."""
-    try:
-        answer = _answer_of(output)
-    except msgspec.DecodeError as error:
-        raise ValueError(f"squeue prints no JSON: {error}") from None
-    if not isinstance(answer, dict) or not isinstance(answer.get("jobs"), list):
-        raise ValueError("squeue's JSON has no list of jobs")  # noqa: TRY004 - an answer, no argument
-    errors = [str(each.get("error", each)) for each in answer.get("errors") or () if isinstance(each, dict)]  # fmt: skip
-    if errors:
-        raise ValueError(f"squeue reports: {errors[0]}")
-    jobs, problems, cluster = [], [], ""
-    for record in answer["jobs"]:
+class SqueueReader:
+    """Reader of what squeue prints, again and again: a job whose text is that of the answer before is the same object."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, ListedJob] = {}
+        """Jobs of the answer before by the hash of their text, of 64 bits and keyed by the process: two that a job may have
+        are the same once in 10^19 times. The texts themselves would be as much memory as an answer."""
+
+    def listing_of(self, output: bytes, at: int) -> JobListing:
+        """Return the jobs that squeue printed at a time. Raises `ValueError` for what is no such answer."""
         try:
-            jobs.append(_listed(record))
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
-            problems.append(f"a job of squeue can't be read: {type(error).__name__} {error}")
-        else:
-            cluster = cluster or jobs[-1].key.cluster
-    return JobListing(at=at, cluster=cluster, jobs=tuple(jobs), problems=tuple(problems))
+            answer: Any = _ANSWER.decode(output)
+        except msgspec.ValidationError:
+            raise ValueError("squeue's JSON has no list of jobs") from None
+        except msgspec.DecodeError as error:
+            raise ValueError(f"squeue prints no JSON: {error}") from None
+        errors = [str(each.get("error", each)) for each in answer.errors or () if isinstance(each, dict)]  # fmt: skip
+        if errors or answer.jobs is msgspec.UNSET:
+            raise ValueError(f"squeue reports: {errors[0]}" if errors else "squeue's JSON has no list of jobs")  # fmt: skip
+        before, known, problems = self._known, dict[int, ListedJob](), []
+        for record in answer.jobs:
+            text = bytes(record)
+            mark = hash(text)
+            try:
+                known[mark] = before.get(mark) or _listed(_fields_of(text))
+            except (ValueError, TypeError, KeyError, AttributeError) as error:
+                problems.append(f"a job of squeue can't be read: {type(error).__name__} {error}")
+        self._known = known
+        jobs = tuple(known.values())
+        cluster = next((each.key.cluster for each in jobs if each.key.cluster), "")
+        return JobListing(at=at, cluster=cluster, jobs=jobs, problems=tuple(problems))
 
 
-def _answer_of(output: bytes) -> Any:
-    """Return an answer with the fields of its jobs that are read; as it is where a job is none. Raises `DecodeError`."""
-    try:
-        answer: Any = _DECODER.decode(output)
-    except msgspec.ValidationError:
-        return msgspec.json.decode(output)
-    records = [
-        {name: value for name in _FIELDS if (value := getattr(record, name)) is not msgspec.UNSET}
-        for record in answer.jobs
-    ]
-    return {"jobs": records, "errors": answer.errors}
+def listing_of(output: bytes, at: int) -> JobListing:
+    """Return the jobs that squeue printed at a time, of a single answer. Raises `ValueError`."""
+    return SqueueReader().listing_of(output, at)
+
+
+def _fields_of(text: bytes) -> dict[str, Any]:
+    """Return the fields of a job that are read. Raises `ValidationError`, which is a `ValueError`, for what is no job."""
+    record = _DECODER.decode(text)
+    return {
+        name: value for name in _FIELDS if (value := getattr(record, name)) is not msgspec.UNSET
+    }
 
 
 def _listed(its: Mapping[str, Any]) -> ListedJob:
