@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 
 import msgspec
 
@@ -28,6 +29,7 @@ from aggregator.jobs.stored import (
 from aggregator.jobs.unheld import joined_use
 from aggregator.view import AggregatorView
 from api.jobs import JobRow
+from power.report.months import months_between
 from telemetry.wire.jobs import JobKey, JobSourceState, NodeJobs
 
 SECONDS = 10.0
@@ -169,7 +171,9 @@ class ClusterJobs:
         return self._copy.lister(node)
 
     def _joined(self, parts: Mapping[str, StoredJob]) -> StoredJob:
-        return joined_job(parts, self._holder, self._own.wall())
+        zone = self._own.electrical.site.zone
+        months = partial(months_between, zone=zone)
+        return joined_job(parts, self._holder, self._own.wall(), months)
 
     async def whole(self, keys: Sequence[JobKey]) -> WholeJobs:
         """Return all that the members know of some jobs."""

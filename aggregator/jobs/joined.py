@@ -28,9 +28,14 @@ Place = tuple[str, str]
 """Node and UUID."""
 
 
-def joined_job(parts: Mapping[str, StoredJob], holder: Callable[[str], str], wall: int) -> StoredJob:  # fmt: skip
+def joined_job(
+    parts: Mapping[str, StoredJob],
+    holder: Callable[[str], str],
+    wall: int,
+    months: Callable[[int, int], Mapping[str, int]] = lambda *_: {},
+) -> StoredJob:
     """Return the parts of a job, by the name of the aggregator, as one. `holder`: of a node, "" where none
-    answers for it; `wall`: ns since 1970."""
+    answers for it; `wall`: ns since 1970; `months`: as `JobService` has them."""
     if len(parts) == 1 and all(holder(row.node) in {name, ""} for name, its in parts.items() for row in its.record.allocations):  # fmt: skip
         return next(iter(parts.values()))
     ordered = sorted(parts.values(), key=_newness)
@@ -48,7 +53,7 @@ def joined_job(parts: Mapping[str, StoredJob], holder: Callable[[str], str], wal
         faults.update(each.summary.faults)
     held = _held(ordered, tracked, wall)
     rows = _by_place(tracked.allocations)
-    its = [_counted(counts.get(place, ()), place, rows[place]) for place in tracked.gpus]
+    its = [_counted(counts.get(place, ()), place, rows[place], months) for place in tracked.gpus]
     currency = next((each.summary.currency for each in ordered if each.summary.currency), "")
     summary = summarize(its, held, faults, currency)
     phase = tracked.phase
@@ -130,27 +135,37 @@ def _accounts(parts: Iterable[StoredJob]) -> dict[Place, list[GpuAccount]]:
 
 
 def _counted(
-    accounts: Sequence[GpuAccount], place: Place, rows: Sequence[AllocationRow]
+    accounts: Sequence[GpuAccount],
+    place: Place,
+    rows: Sequence[AllocationRow],
+    months: Callable[[int, int], Mapping[str, int]],
 ) -> GpuAccount:
     """Return what several members counted of a job on a GPU, with the energy by the counters that any of them knows."""
     if len(accounts) < 2:
         return accounts[0] if accounts else GpuAccount(node=place[0], gpu=place[1])
     begin, end = min(row.begin for row in rows), max(row.end or FOREVER for row in rows)
-    for its in accounts:
-        if its.energy_from is EnergyFrom.COUNTERS and {begin, end} <= its.counters.keys():
-            # That is the energy of all of its time: of what the others had of it, too.
-            whole = joined_account([each if each is its else _without_energy(each) for each in accounts])  # fmt: skip
-            return replace(whole, counters=its.counters, energy_from=its.energy_from)
-    whole = joined_account(accounts)
-    alone = not whole.shared and all(row.instance is None for row in rows)
-    if end == FOREVER or not alone or any(each.joules and not each.counters for each in accounts):
-        return whole
     counters = {at: joules for each in accounts for at, joules in each.counters.items()}
-    spans = spans_of(rows)
+    complete = next(
+        (
+            each for each in accounts
+            if each.energy_from is EnergyFrom.COUNTERS and {begin, end} <= each.counters.keys()
+        ),
+        None,
+    )  # fmt: skip
+    if complete is None:
+        whole = joined_account(accounts)
+        alone = not whole.shared and all(row.instance is None for row in rows)
+        if end == FOREVER or not alone or any(each.joules and not each.counters for each in accounts):  # fmt: skip
+            return whole
+    else:  # that is the energy of all of its time: of what the others had of it, too
+        counters |= complete.counters
+        whole = joined_account([each if each is complete else _without_energy(each) for each in accounts])  # fmt: skip
+        whole = replace(whole, counters=complete.counters, energy_from=complete.energy_from)
+    spans, begins = spans_of(rows), months(begin, end)
     joules = grown(spans, counters)
-    if joules is None or whole.edges:  # nobody here knows when the months between began
-        return whole
-    return counted_account(whole, joules, spans, counters, {whole.first: begin})
+    if joules is None or not (begins or (complete is None and not whole.edges)):
+        return whole  # without a month's begin nobody can tell its part
+    return counted_account(whole, joules, spans, counters, begins or {whole.first: begin})
 
 
 def _without_energy(account: GpuAccount) -> GpuAccount:

@@ -55,21 +55,21 @@ def counted_account(
     """
     seconds, first, last = seconds_of(spans), min(begins), max(begins)
     edges: dict[str, dict[str, float]] = {}
-    reached = 0.0
+    reached, totals = 0.0, _totals(account)
     for name in sorted({*account.edges, *begins} - {first}):
         sums = _sums_at(account, name)
         its = until(spans, begins[name]) if name in begins else spans if name > last else ()
         before = grown(its, counters)
         if before is None:
-            share = (
-                sums["joules"] / account.joules if account.joules > 0 else seconds_of(its) / seconds
-            )
+            # Samples that began in a later month say nothing of that part.
+            sampled = account.joules > 0 and account.first <= first
+            share = sums["joules"] / account.joules if sampled else seconds_of(its) / seconds
             before = joules * share
         reached = min(max(reached, before), joules)
-        edges[name] = sums | _of_counters(sums, reached, seconds_of(its))
+        edges[name] = sums | _of_counters(sums, reached, seconds_of(its), totals)
     return msgspec.structs.replace(
         account,
-        **_of_counters(_totals(account), joules, seconds),
+        **_of_counters(totals, joules, seconds, totals),
         first=first if is_split([account]) else "",
         month=max(account.month, last),
         edges=edges,
@@ -78,14 +78,20 @@ def counted_account(
     )
 
 
-def _of_counters(sums: Mapping[str, float], joules: float, seconds: float) -> dict[str, float]:
+def _of_counters(
+    sums: Mapping[str, float], joules: float, seconds: float, totals: Mapping[str, float]
+) -> dict[str, float]:
     """Return the sums that follow from the energy of a GPU by its counter in some seconds. At the wall, what else its
-    node drew is added, as in the time of which it is known; without such a time it stays what was sampled."""
+    node drew is added, as in the time of which it is known: of these seconds, else of all; without such a time it stays what
+    was sampled."""
     found = {"joules": round(joules, 3), "joule_seconds": seconds}
-    if sums["beside_seconds"] <= 0 or sums["wall"] <= 0:
+    its = next(
+        (its for its in (sums, totals) if its["beside_seconds"] > 0 and its["wall"] > 0), None
+    )
+    if its is None:
         return found
-    wall = max(0.0, joules + sums["beside"] / sums["beside_seconds"] * seconds)
-    return found | {"wall": round(wall, 3), "cost": round(sums["cost"] * wall / sums["wall"], 9)}
+    wall = max(0.0, joules + its["beside"] / its["beside_seconds"] * seconds)
+    return found | {"wall": round(wall, 3), "cost": round(its["cost"] * wall / its["wall"], 9)}
 
 
 def counted_by_month(account: GpuAccount) -> dict[tuple[str, str], float]:
@@ -111,7 +117,9 @@ def joined_account(accounts: Sequence[GpuAccount]) -> GpuAccount:
     for each in accounts:
         limits.update(each.limits)
         use.update(each.use)
-    months = sorted({month for each in accounts for month in each.edges}) if split else ()
+    first = min((each.first for each in counted), default="") if split else ""
+    # Whoever counted from a later month on has noted no edge at its begin, and neither has who counted until then.
+    months = {month for each in accounts for month in each.edges} | {each.first for each in counted}
     peaks = [each.memory_peak for each in accounts if each.memory_peak is not None]
     return msgspec.structs.replace(
         newest,
@@ -120,11 +128,11 @@ def joined_account(accounts: Sequence[GpuAccount]) -> GpuAccount:
         limits=dict(limits),
         use=dict(use),
         shared=any(each.shared for each in accounts),
-        first=min((each.first for each in counted), default="") if split else "",
+        first=first,
         month=max(each.month for each in accounts),
         edges={
             month: {name: sum(its[name] for its in edge) for name in SUMS}
-            for month in months
+            for month in sorted(months - {first} if split else ())
             if (edge := [_sums_at(each, month) for each in accounts])
         },
     )

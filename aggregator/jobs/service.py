@@ -96,7 +96,7 @@ class JobService:
         """Called with each new list of a node; with None when the node is gone."""
         self.aside = Isolation(PartKind.JOBS)
         """Nodes, and jobs by `node/scheduler id`, on which an error of our own was raised; the others go on."""
-        self._currency, self._shares, self._months = currency, shares, months
+        self._currency, self._shares, self.months = currency, shares, months
         self._month = NO_MONTH
         """The present one."""
         self.edges = EdgeCounters()
@@ -370,7 +370,7 @@ class JobService:
         if begin >= self._month.start:
             return present
         end = max(FOREVER if row.end is None else row.end for row in rows)
-        return self._months(begin, min(end, self._month.start + 1)) or present
+        return self.months(begin, min(end, self._month.start + 1)) or present
 
     def _times(self, rows: Sequence[AllocationRow]) -> set[int]:
         """Return when the counter of a GPU counts for a job that has it by some rows, ns since 1970."""

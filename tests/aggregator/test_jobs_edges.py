@@ -408,9 +408,12 @@ def test_an_overlap_that_is_learnt_after_a_job_was_counted_gives_back_what_was_m
     assert KEYS[1] in site.jobs.ledger.changed, "it is written again"
 
 
-def by_months(edge: int) -> JobService:
+MONTHS = (("2026-01", "2026-02"), ("2026-02", "2026-03"))
+
+
+def by_months(edge: int, *, shares: bool = False) -> JobService:
     """A service of a site where February begins at a time."""
-    return JobService(months=lambda begin, end: {
+    return JobService(shares=shares, months=lambda begin, end: {
         name: at for name, at in (("2026-01", 0), ("2026-02", edge)) if at < end and (at or begin < edge)
     })  # fmt: skip
 
@@ -418,8 +421,7 @@ def by_months(edge: int) -> JobService:
 def in_months(site: Recorded, number: int) -> list[float]:
     """The energy of a job on a GPU in January and February."""
     (account,) = site.jobs.stored(KEYS[number], site.wall).accounts
-    months = (("2026-01", "2026-02"), ("2026-02", "2026-03"))
-    return [month_account(account, *month).joules for month in months]
+    return [month_account(account, *month).joules for month in MONTHS]
 
 
 def test_a_job_over_the_edge_of_a_month_is_split_by_its_counter_there() -> None:
@@ -473,6 +475,79 @@ def test_a_month_that_began_while_no_aggregator_ran_has_its_part_of_a_job(stored
     site.jobs = again
     site.run(40)
     assert in_months(site, 1) == pytest.approx(found, rel=0.01)
+
+
+@pytest.mark.parametrize("knows", ["its own time", "all of it"])
+@pytest.mark.parametrize("away", [0, 600])
+@pytest.mark.parametrize("midnight", ["before", "at", "after"])
+def test_a_job_whose_node_moved_over_the_end_of_a_month_has_its_part_in_each(
+    midnight: str, away: int, knows: str
+) -> None:
+    """Month's end lies in the time of the member before, when the node moved, or in that of the next one."""
+    edge = Recorded().wall + round({"before": 103, "at": 164 + away / 2, "after": 203 + away}[midnight] * SECOND)  # fmt: skip
+    old = Recorded(jobs=by_months(edge, shares=True), beside=200.0, price=0.36, edge=edge)
+    old.fleet.nodes["n0"].session = 7
+    old.run(61)
+    begin, old.watts[0] = old.wall, 700.0
+    first = float(old.joules[0])
+    old.send("n0", old.held(KEYS[1], 0, begin))
+    old.run(100)
+    moved = old.wall
+    old.answered()
+    new = Recorded(jobs=by_months(edge, shares=True), beside=200.0, price=0.36, edge=edge, now=old.now)  # fmt: skip
+    new.joules = old.joules.copy()
+    if knows == "all of it":
+        new.stored = {gpu: list(its) for gpu, its in old.stored.items()}
+    new.watts[0] = 300.0
+    if away:
+        new.record(away)
+    new.send("n0", new.held(KEYS[1], 0, begin))
+    new.run(100)
+    new.send("n0", new.held(KEYS[1], 0, begin, new.wall))
+    end, truth = new.wall, float(new.joules[0]) - first
+    new.run(40)
+    old.jobs.remove("n0")
+    for site in (old, new):
+        site.run(40)
+        site.answered()
+    parts = {name: site.jobs.stored(KEYS[1], new.wall) for name, site in (("a", old), ("b", new))}
+    (account,) = joined_job(parts, lambda _: "b", new.wall, new.jobs.months).accounts
+    assert account.energy_from is EnergyFrom.COUNTERS
+    months = [month_account(account, *month) for month in MONTHS]
+    before = 700.0 * (min(edge, moved) - begin) / SECOND + 300.0 * max(0, edge - moved) / SECOND
+    assert [each.joules for each in months] == pytest.approx(
+        [before, truth - before], rel=0.01, abs=300
+    )
+    seconds = [(edge - begin) / SECOND, (end - edge) / SECOND]
+    walls = [
+        its + 100.0 * each for its, each in zip((before, truth - before), seconds, strict=True)
+    ]
+    assert [each.wall for each in months] == pytest.approx(walls, rel=0.02, abs=400)
+    assert [each.cost for each in months] == pytest.approx(
+        [each * 1e-7 for each in walls], rel=0.02, abs=4e-5
+    )
+    if not away:
+        assert [each.held for each in months] == pytest.approx(
+            seconds, abs=25.0
+        )  # the last of each
+
+
+def test_what_members_sampled_one_after_the_other_is_of_the_month_in_which_it_was() -> None:
+    """The next one has the node from the new month on, and nobody has noted what there was at its begin."""
+    edge = Recorded().wall + 161 * SECOND
+    old, new = (Recorded(jobs=by_months(edge, shares=True), edge=edge) for _ in range(2))
+    old.run(61)
+    begin, old.watts[0] = old.wall, 700.0
+    old.send("n0", old.held(KEYS[1], 0, begin))
+    old.run(100)
+    new.now, new.joules, new.watts[0] = old.now, old.joules.copy(), 300.0
+    new.send("n0", new.held(KEYS[1], 0, begin))
+    new.run(100)
+    parts = {name: site.jobs.stored(KEYS[1], new.wall) for name, site in (("a", old), ("b", new))}
+    (account,) = joined_job(parts, lambda _: "b", new.wall, new.jobs.months).accounts
+    months = [month_account(account, *month).joules for month in MONTHS]
+    assert months == [parts[name].summary.energy_joules for name in "ab"]
+    assert months == pytest.approx([70_000.0, 30_000.0], rel=0.25), "but the last seconds of each"
 
 
 def test_the_counter_at_the_begin_of_a_month_is_looked_for_while_a_job_runs() -> None:
