@@ -94,6 +94,13 @@ def neutral_amps(pole_currents: Complex, third_harmonic: Floats | float = 0.0) -
     return amps
 
 
+def highest_of_three(values: Floats) -> Floats:
+    """Return the highest value of the last axis, which has three; NaN where one is. NumPy's own maximum of rows so
+    short takes ten times as long."""
+    highest: Floats = np.maximum(np.maximum(values[..., 0], values[..., 1]), values[..., 2])
+    return highest
+
+
 def imbalance(amps: Floats) -> Floats:
     """Return max abs(I - mean) / mean over the last axis as a ratio; 0 where nothing flows."""
     mean = amps.mean(axis=-1)

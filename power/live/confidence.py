@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from power.live.loads import CircuitLoads
-from power.wiring import Flags, Floats
+from power.wiring import Flags, Floats, highest_of_three
 
 SLIGHT = 0.05
 """Assumed part of a load that is ignored: the model of the rest is less certain than that."""
@@ -49,4 +49,4 @@ def heating_amps(loads: CircuitLoads, begun: Flags) -> Floats:
     reported draw, not with all that it may draw. Heat never starts (`begun`) from a load that is mostly assumed."""
     with np.errstate(invalid="ignore"):
         begins = begun | (loads.reported_part >= 0.5)
-    return np.where(begins, loads.drawn_amps.max(axis=1), np.nan)
+    return np.where(begins, highest_of_three(loads.drawn_amps), np.nan)

@@ -11,7 +11,7 @@ import numpy as np
 
 from power.devices.thermal import Element, Heat, cold, may_reset, seconds_to_trip, step, used
 from power.network.topology import SiteTopology
-from power.wiring import Flags, Floats
+from power.wiring import Flags, Floats, highest_of_three
 
 _WARM = 0.8
 """Assumed load over rating of a breaker that holds now although hours of its load would trip it."""
@@ -83,7 +83,7 @@ class BreakerHeat:
         ratio = amps / self._rating
         result = np.full((len(ratio), 3), np.inf)
         # Most circuits are too far from tripping to search for a root.
-        hot = used(self.heat, self._element).max(axis=1) > 0.5
+        hot = highest_of_three(used(self.heat, self._element)) > 0.5
         with np.errstate(invalid="ignore"):
             rows = np.flatnonzero((ratio > self._element.pickup[:, _EDGE]) | hot)
         if len(rows):
@@ -95,7 +95,7 @@ class BreakerHeat:
 
     def assumed(self, now: float) -> Flags:
         """Return where an assumed start still matters."""
-        slow = self._element.slow_seconds.max(axis=1)
+        slow = highest_of_three(self._element.slow_seconds)
         with np.errstate(invalid="ignore"):
             found: Flags = now - self._started < _FORGET * slow
         return found

@@ -17,7 +17,7 @@ from power.live.wall_power import WallPower
 from power.network.feeds import add_currents, climb, cord_flow, sum_by_circuit
 from power.network.flow import Climb, Flow, Ints
 from power.network.topology import SiteTopology
-from power.wiring import Complex, Flags, Floats
+from power.wiring import Complex, Flags, Floats, highest_of_three
 
 _SIGMAS = np.array([SIGMA_RATIO[source] for source in SOURCES])
 _CLOSE = 1e-9
@@ -95,6 +95,10 @@ class CircuitLoads:
     """`amps` without what is assumed of each pole's load. Shape (circuits, 3)."""
     drawn_amps: Floats
     """`amps` with silent nodes at their last draw, not at what they may draw. Shape (circuits, 3)."""
+    highest: Floats
+    """Amps of the pole with the highest current."""
+    reported_part: Floats
+    """Part of `highest` that the pole with the highest reported current has: what is assumed of a pole says nothing of another."""
     currents: Complex
     """Phasors at the layout's voltage."""
     modelled: Floats
@@ -125,19 +129,6 @@ class CircuitLoads:
     """Assumed part of `modelled`."""
     excess_currents: Complex
     """Phasors of the meter less those of the sum below it."""
-
-    @property
-    def highest(self) -> Floats:
-        """Amps of the pole with the highest current."""
-        highest: Floats = self.amps.max(axis=1)
-        return highest
-
-    @property
-    def reported_part(self) -> Floats:
-        """Part of `highest` that the pole with the highest reported current has: what is assumed of a pole says nothing of another."""
-        with np.errstate(invalid="ignore", divide="ignore"):
-            part: Floats = np.where(self.highest > 0, self.reported_amps.max(axis=1) / self.highest, 1.0)  # fmt: skip
-        return part
 
 
 def read_meters(
@@ -287,9 +278,16 @@ def settle(
     amps, of_reported, drawn = parts.amps(ratio, nothing)
     return CircuitLoads(
         np.where(nothing, np.nan, watts), np.where(nothing, np.nan, linear + np.sqrt(square)),
-        rank, amps, of_reported, drawn, currents, modelled, unknown, blind, reported,
+        rank, amps, of_reported, drawn, highest_of_three(amps), _reported_part(amps, of_reported), currents, modelled, unknown, blind, reported,
         np.where(nothing, np.nan, assumed), surplus, last_known, expired, silent_meters, unmeasured, unread, unheard, assumed_below, excess_currents,
     )  # fmt: skip
+
+
+def _reported_part(amps: Floats, reported: Floats) -> Floats:
+    """Return the highest reported current of any pole over the highest current; 1 where nothing flows."""
+    highest = highest_of_three(amps)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.where(highest > 0, highest_of_three(reported) / highest, 1.0)
 
 
 def _kept(

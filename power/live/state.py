@@ -481,12 +481,12 @@ class LivePower:
         used = self.breaker_heat.used()
         self._known_heat = np.where(unsure & ~np.isnan(self._known_heat), self._known_heat, used)
         minute, ten = self.windows.rms(now, 60.0), self.windows.rms(now, MEAN_SECONDS)
-        sustained = self.windows.sustained(now)
+        sustained = self.windows.sustained(now, ten)
         minute_reported, ten_reported = (
             self.reported.rms(now, 60.0),
             self.reported.rms(now, MEAN_SECONDS),
         )
-        sustained_reported = self.reported.sustained(now)
+        sustained_reported = self.reported.sustained(now, ten_reported)
         sustained = np.where(self.trips.off | dead, 0.0, sustained)
         reported = loads.watts - loads.assumed
         self.energy.update(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from power.network.flow import Ints
-from power.wiring import Flags, Floats
+from power.wiring import Flags, Floats, highest_of_three
 
 _DEPTH = 140
 """Rows of the ring, at most one a second: more than the trend's two minutes."""
@@ -61,7 +61,7 @@ class Windows:
         if now - newest >= _SPACING:
             row = self._next
             self._at[row], self._sums[row], self._knowns[row] = now, self._sum, self._known
-            self._highest[row] = np.where(known, amps.max(axis=1), np.nan)
+            self._highest[row] = np.where(known, highest_of_three(amps), np.nan)
             self._next = (row + 1) % _DEPTH
         if now - self.slow_at[-1] >= SLOW_SECONDS:
             self._slow_step(now)
@@ -71,10 +71,10 @@ class Windows:
         sums, known = self._before(now - seconds)
         length = self._known - known
         with np.errstate(invalid="ignore", divide="ignore"):
-            mean = (self._sum - sums) / length[:, None]
-        rms = np.sqrt(np.maximum(mean, 0.0)).max(axis=1)
+            mean = highest_of_three(self._sum - sums) / length
+        rms = np.sqrt(np.maximum(mean, 0.0))
         # In an empty window the newest reading counts.
-        newest: Floats = self._newest.max(axis=1)
+        newest: Floats = highest_of_three(self._newest)
         return np.where(length > 1e-6, rms, newest)
 
     def peak(self, now: float, seconds: float) -> Floats:
@@ -82,9 +82,8 @@ class Windows:
         highest: Floats = np.fmax.reduce(self._recent(now, seconds), axis=0)
         return highest
 
-    def sustained(self, now: float) -> Floats:
-        """Return the mean of `MEAN_SECONDS`, or the lowest current of the last `HELD_SECONDS` where a load has risen to it."""
-        mean = self.rms(now, MEAN_SECONDS)
+    def sustained(self, now: float, mean: Floats) -> Floats:
+        """Return `mean`, that of `MEAN_SECONDS`, or the lowest current of the last `HELD_SECONDS` where a load has risen to it."""
         lowest: Floats = np.fmin.reduce(self._recent(now, HELD_SECONDS), axis=0)
         with np.errstate(invalid="ignore"):
             rows = np.flatnonzero(lowest > mean)
@@ -128,7 +127,7 @@ class Windows:
     def _recent(self, now: float, seconds: float) -> Floats:
         order = (self._next + np.arange(_DEPTH)) % _DEPTH
         found: Floats = self._highest[order[self._at[order] > now - seconds - 1e-9]]
-        return np.concatenate([found, self._newest.max(axis=1)[None]])
+        return np.concatenate([found, highest_of_three(self._newest)[None]])
 
     def _before(self, at: float) -> tuple[Floats, Floats]:
         """Return the integrals at a time, interpolated between two rows."""
@@ -155,8 +154,8 @@ class Windows:
     def _slow_step(self, now: float) -> None:
         length = self._known - self._slow_known
         with np.errstate(invalid="ignore", divide="ignore"):
-            mean = (self._sum - self._slow_sum) / length[:, None]
-        rms = np.sqrt(np.maximum(mean, 0.0)).max(axis=1)
+            mean = highest_of_three(self._sum - self._slow_sum) / length
+        rms = np.sqrt(np.maximum(mean, 0.0))
         self.slow = np.concatenate([self.slow[1:], np.where(length > 0, rms, np.nan)[None]])
         self.slow_at = np.append(self.slow_at[1:], now)
         self._slow_sum, self._slow_known = self._sum, self._known

@@ -29,7 +29,7 @@ from power.network.flow import (
 from power.network.topology import SiteTopology
 from power.site.circuit import Circuit, ElementKind
 from power.site.layout import SiteLayout
-from power.wiring import Complex, Flags, Floats, amps_per_watt
+from power.wiring import Complex, Flags, Floats, amps_per_watt, highest_of_three
 
 GROWTH = 1.001
 """Load after a loss over the load now from which the loss puts something on an element."""
@@ -788,7 +788,7 @@ class Contingencies:
         amps, now_amps = np.abs(after_currents), np.abs(currents)
         volt_amps = amps.sum(axis=1) * self._volts[self._row]
         now_volt_amps = now_amps.sum(axis=1) * self._volts
-        highest, now_highest = amps.max(axis=1), now_amps.max(axis=1)
+        highest, now_highest = highest_of_three(amps), highest_of_three(now_amps)
         ratio = np.maximum(
             after / self.limit_watts[self._row], volt_amps / self.limit_volt_amps[self._row]
         )

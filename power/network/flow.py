@@ -13,7 +13,7 @@ from power.devices.supply import Points, wall_watts
 from power.devices.thermal import Element
 from power.site.circuit import Circuit, InputCurrent
 from power.site.layout import Plugged, SiteLayout
-from power.wiring import Complex, Flags, Floats, Wiring, amps_per_watt
+from power.wiring import Complex, Flags, Floats, Wiring, amps_per_watt, highest_of_three
 
 Ints = npt.NDArray[np.int64]
 
@@ -148,8 +148,7 @@ class Flow:
     @property
     def highest(self) -> Floats:
         """Amps of the pole with the highest current, shape (circuits,)."""
-        highest: Floats = self.amps.max(axis=1)
-        return highest
+        return highest_of_three(self.amps)
 
 
 def connect(layout: SiteLayout) -> Network:
