@@ -67,7 +67,8 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     checkpoint_bytes: int = 16 * MIB
     """The write-ahead log is folded into the database at this size, between two commits: 0.1 s of
     work each, and the next commit waits for it. At four times the size it is four times as long and
-    as seldom, so that nothing is gained. A restart reads the log again."""
+    as seldom, so that nothing is gained. Up to three times the size, until what a fold makes is not
+    made again by others. A restart reads the log again."""
     pending_bytes: int = 256 * MIB
     """Most readings held in memory while the store is slow or fails; more is shown live,
     not stored, and requested again from the nodes' rings."""

@@ -34,6 +34,8 @@ log = logging.getLogger(__name__)
 LATE = 16
 """At so many times the size at which `tidy` folds the log in, the engine does it by itself, inside a
 commit: for a disk on which `tidy` fails."""
+ROW_GROUP = 122_880
+"""Most rows of a row group, in which DuckDB keeps a table."""
 
 Columns = Mapping[str, npt.NDArray[Any]]
 """Arrays of one length, by column name."""
@@ -439,6 +441,17 @@ class DuckEngine:
         cure = next((cure for word, cure in _CURES if word in text.lower()), "")
         kind = ContentError if isinstance(error, _OF_CONTENT) else StoreError
         return kind(f"{self.path}: {text}. {cure}".rstrip())
+
+
+def settled(rows: int) -> bool:
+    """Whether so many rows that a table gets between two folds make row groups that DuckDB never merges.
+
+    After a fold it begins a new row group, and a fold merges adjacent ones of a table without a key where at most
+    three hold what is in one more: four of three quarters, or a full one between two halves. It has all of them in
+    memory then, unpacked, and writes them again.
+    """
+    full, last = divmod(rows, ROW_GROUP)
+    return not last or last > ROW_GROUP * (0.5 if full else 0.75) or full >= 3
 
 
 def _settings(

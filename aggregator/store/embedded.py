@@ -108,7 +108,9 @@ class EmbeddedStore(LedgerStore):
                 kept = np.concatenate(each)
             columns = _columns(number, parts, batch.frames, kept)
             if len(columns["seq"]):
-                self._engine.insert(tables[SCHEMA.blocks[number].name], columns)
+                name = SCHEMA.blocks[number].name
+                self._engine.insert(tables[name], columns)
+                self._folding.add(name, len(columns["seq"]))
 
     def _rows(self, block: str, rows: BlockRows, frames: Frames, fresh: Fresh) -> Fresh:
         """Return which rows of a block are to be stored."""
