@@ -144,6 +144,8 @@ def _nvml(source: NvmlReader) -> str:
             return f"F {number}{scopes.get(scope, f' scope {scope}')}"
         case Gpm(id=number):
             return f"GPM {number}"
+        case LinkGpm():
+            return "GPM of each link"
         case CounterRate(of=counter):
             return f"growth of {_nvml(counter)}"
         case OfLinks(bus=bus, fold=fold, parts=parts):

@@ -12,7 +12,7 @@ from typing import Any
 
 from collector.nvml.growth import Growth
 from telemetry.catalogue import BY_NAME
-from telemetry.catalogue.nvml import EACH_LINK, Call, CounterRate, Field, Gpm, NvmlReader
+from telemetry.catalogue.nvml import EACH_LINK, Call, CounterRate, Field, Gpm, LinkGpm, NvmlReader
 from telemetry.gap import GAP, Gap
 from telemetry.metric import Metric, Table, Unit
 from telemetry.wire.schema import SCHEMA, Block
@@ -50,8 +50,9 @@ class Cell:
         self.metric = metric
         self.position = position
         self.link = link
-        self.alternatives: tuple[NvmlReader, ...] = (
-            metric.readers("nvml") if alternatives is None else alternatives
+        readers = metric.readers("nvml") if alternatives is None else alternatives
+        self.alternatives: tuple[NvmlReader, ...] = tuple(
+            each.of(link or 0) if isinstance(each, LinkGpm) else each for each in readers
         )
         self.growth: Growth | None = None
         """Readings of the counter whose rate it is, once there were any."""

@@ -1,7 +1,7 @@
 """Numbers of a GPU that are made of those of its links, NVLinks or C2C links.
 
-Their parts are cells behind those of a GPU's rows: they are read as all others are, folded into one number, and not sent.
-A GPU without such links has none.
+Their parts are cells behind those of the rows: they are read as all others are, folded into one number, and not sent. A
+part that a link's row has too is the cell of that row. A GPU without such links has none.
 """
 
 from __future__ import annotations
@@ -12,17 +12,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from collector.nvml.capability import Cell
-from telemetry.catalogue.nvml import NO_LINK, Bus, Field, Fold, Gpm, LinkGpm, NvmlReader, OfLinks
+from telemetry.catalogue.nvml import NO_LINK, Bus, Field, Fold, LinkGpm, OfLinks
 from telemetry.gap import GAP, Gap, reason_of
-
-_GPM_IDS = ((36, 405), (18, 212), (0, 62))
-"""First link of a run of GPM ids, and the id of what it receives; the next id is what it sends."""
-
-
-def gpm_id(link: int, *, receive: bool) -> int:
-    """Return the id of GPM for the traffic of an NVLink one way."""
-    first, number = next((first, number) for first, number in _GPM_IDS if link >= first)
-    return number + 2 * (link - first) + (not receive)
 
 
 class LinkCells(NamedTuple):
@@ -90,6 +81,11 @@ class LinkParts:
         """Add the parts to the cells, for as many links as the GPU has. Where it has none, it lacks the number."""
         self.folded: list[Folded] = []
         self._cells = cells
+        self._rows = {
+            (cell.metric.readers("nvml")[0], cell.link): cell
+            for cell in cells
+            if cell.link is not None and cell.alternatives
+        }
         self._added: dict[tuple[Field | LinkGpm, Bus, int], Cell] = {}
         for cell in tuple(cells):
             (origin,) = cell.alternatives[:1] or (None,)
@@ -112,14 +108,12 @@ class LinkParts:
 
     def _part(self, owner: Cell, reader: Field | LinkGpm, bus: Bus, link: int) -> Cell:
         """Return the cell of a link, the same one for all that is made of it."""
+        if bus is Bus.NVLINK and (row := self._rows.get((reader, link))) is not None:
+            return row
         cell = self._added.get((reader, bus, link))
         if cell is None:
-            if isinstance(reader, LinkGpm):
-                bound: NvmlReader = Gpm(gpm_id(link, receive=reader.receive), reader.scale)
-            else:
-                bound = reader
             cell = self._added[reader, bus, link] = Cell(
-                owner.metric, len(self._cells), link, (bound,)
+                owner.metric, len(self._cells), link, (reader,)
             )
             self._cells.append(cell)
         cell.owners += (owner,)

@@ -9,11 +9,11 @@ from collector.simulated.columns import HEAD, layout
 from collector.simulated.course import EffectSpan
 from collector.simulated.faults import SILENT
 from collector.simulated.gpu import SimulatedGpu
-from collector.simulated.gpu_slow import slow
+from collector.simulated.gpu_slow import LEAST, least_link, slow
 from collector.simulated.host import SimulatedHost
 from collector.simulated.jobs import SimulatedJob, many_jobs, one_job
 from collector.simulated.ports import rows as port_rows
-from collector.simulated.programme import programme
+from collector.simulated.programme import HOUR, programme
 from collector.simulated.random import draw, noise
 from collector.simulated.scenario import Scenario
 from telemetry.errors import ConfigError, did_you_mean
@@ -29,7 +29,7 @@ from telemetry.wire.schema import (
     SCHEMA,
 )
 
-# NVLink rows of simulated GPUs: every link carries an equal share of its GPU's traffic.
+# NVLink rows of simulated GPUs: every link carries about an equal share of its GPU's traffic.
 
 SPEED = 26.562e9
 """Bytes a second of one fourth-generation link in one direction, as the driver reports it."""
@@ -37,7 +37,13 @@ SPEED = 26.562e9
 _PICK_FAST = layout(LINK_FAST, ("link_state",))
 _PICK_SLOW = layout(
     LINK_SLOW,
-    ("link_speed_bytes_per_second", "link_transmit_bytes_total", "link_receive_bytes_total"),
+    (
+        "link_speed_bytes_per_second",
+        "link_transmit_bytes_per_second",
+        "link_receive_bytes_per_second",
+        "link_transmit_bytes_total",
+        "link_receive_bytes_total",
+    ),
     zeros=frozenset(
         {
             "link_replays_total",
@@ -59,11 +65,14 @@ def link_slow(gpu: SimulatedGpu, second: int, span: EffectSpan) -> list[list[flo
     """Return one row for each link of a GPU at a second, which lies in `span`."""
     levels, shift = gpu.job.programme.levels_until, gpu.shift
     load = levels(second + shift) - levels(span.boot - 1 + shift)
-    share = load * gpu.board.nvlink_rate / max(1, gpu.board.links)
-    return [
-        list(_PICK_SLOW((*HEAD, SPEED, int(share * (1.0 + number * 1e-4)), int(share))))
-        for number in range(gpu.board.links)
-    ]
+    level = gpu.job.programme.level[(second + shift) % HOUR]
+    least = least_link(gpu)
+    found = []
+    for number in range(gpu.board.links):
+        sent, received = (LEAST, LEAST) if number == least else (1.0 + number * 1e-4, 1.0)
+        out, back = (gpu.board.nvlink_rate / gpu.board.links * part for part in (sent, received))
+        found.append(list(_PICK_SLOW((*HEAD, SPEED, level * out, level * back, int(load * out), int(load * back)))))  # fmt: skip
+    return found
 
 
 _DAY = 86_400

@@ -48,6 +48,7 @@ _UNITS_ACTIVE = {
     "gpu_tensor_imma_active_ratio": 0.0,
 }
 """Activity at full load, as of a transformer in training."""
+LEAST = 0.998
 _LEAST_LINK = ("gpu_nvlink_least_bytes_per_second", "gpu_nvlink_least_link")
 _COMPUTED = (
     "gpu_fan_speed_ratio",
@@ -188,6 +189,11 @@ def fan_speed(board: GpuBoard, temperature: float) -> float:
     return min(1.0, 0.30 + 0.70 * (temperature - 50.0) / (board.max_operating - 50.0))
 
 
+def least_link(gpu: SimulatedGpu) -> int:
+    """Return the number of the link that carries least, `LEAST` of an equal share; 0 without links."""
+    return draw(gpu.seed, "least link") % max(1, gpu.board.links)
+
+
 def slow(gpu: SimulatedGpu, second: int, span: EffectSpan) -> list[float]:
     """Return the row of the slow block at a second, which lies in `span`."""
     board, programme, own, course = gpu.board, gpu.job.programme, gpu.seed, gpu.course
@@ -224,8 +230,8 @@ def slow(gpu: SimulatedGpu, second: int, span: EffectSpan) -> list[float]:
                 3,
                 0 if phase is LoadPhase.IDLE else 1,
                 *(round(level * most, 3) for most in _UNITS_ACTIVE.values()),
-                level * board.nvlink_rate * 2 * 0.998 / max(1, board.links),
-                draw(own, "least link") % max(1, board.links),
+                level * board.nvlink_rate * 2 * LEAST / max(1, board.links),
+                least_link(gpu),
                 1,
                 140 + draw(own, "replays") % 12 + since // 700_000,
                 since // 90_000,

@@ -309,8 +309,8 @@ METRICS = (
         name="gpu_nvlink_least_bytes_per_second",
         unit=Unit.BYTES_PER_SECOND,
         lane=Lane.SLOW,
-        help="Bytes a second that the least used of the active NVLinks carried, both ways together, from GPM (Hopper and "
-        "newer): the mean since the reading before. Links to switches share evenly, so one far below the others deserves a look.",
+        help="Bytes a second that the least used of the active NVLinks carried, both ways together: the mean since the "
+        "reading before, as link_transmit_bytes_per_second. Links to switches share evenly, so one far below the others deserves a look.",
         sources={"nvml": (_traffic_of_links(Fold.LEAST),)},
     ),
     Metric(

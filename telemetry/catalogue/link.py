@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from telemetry.catalogue.amd import Binary, LibraryAnswer
-from telemetry.catalogue.nvml import EACH_LINK, Field
+from telemetry.catalogue.nvml import EACH_LINK, CounterRate, Field, LinkGpm
 from telemetry.metric import Kind, Lane, Metric, Table, Unit
 
 _KIBI = 1024.0
+_MEBI = 1024.0**2
 _MEGA = 1e6
 _GIGABIT = 1e9 / 8
 
@@ -81,6 +82,21 @@ METRICS = (
             "nvml": (Field(204, scope=EACH_LINK), Field(139, _KIBI, EACH_LINK)),
             "amd": (Binary("xgmi_read_data_acc", _KIBI, "link"),),
         },
+    ),
+    *(
+        Metric(
+            name=f"link_{way}_bytes_per_second",
+            unit=Unit.BYTES_PER_SECOND,
+            table=Table.LINK,
+            lane=Lane.SLOW,
+            help=f"Bytes a second that the GPU {text} the link, headers too: the mean since the reading before, from GPM "
+            "(Hopper and newer), else from the growth of the counter.",
+            sources={"nvml": (traffic, CounterRate(Field(field, _KIBI, EACH_LINK)))},
+        )
+        for way, traffic, field, text in (
+            ("transmit", LinkGpm(receive=False, scale=_MEBI), 140, "sent over"),
+            ("receive", LinkGpm(receive=True, scale=_MEBI), 141, "received over"),
+        )
     ),
     _count("replays", "Packets sent again (up to Hopper).", 161),
     _count("recoveries", "Number of times that the link was trained again.", 215, 162),

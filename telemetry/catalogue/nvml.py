@@ -48,12 +48,21 @@ class CounterRate:
     of: Field
 
 
+_LINK_IDS = ((36, 405), (18, 212), (0, 62))
+"""First link of a run of GPM ids, and the id of what it receives; the next id is what it sends."""
+
+
 @dataclass(frozen=True, slots=True)
 class LinkGpm:
     """A metric of GPM that each NVLink has under an id of its own: its traffic one way."""
 
     receive: bool
     scale: float = 1.0
+
+    def of(self, link: int) -> Gpm:
+        """Return the metric of a link, by its number."""
+        first, number = next((first, number) for first, number in _LINK_IDS if link >= first)
+        return Gpm(number + 2 * (link - first) + (not self.receive), self.scale)
 
 
 class Bus(StrEnum):
@@ -75,7 +84,7 @@ class Fold(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class OfLinks:
-    """A number of the GPU that is made of those of its links, which have no rows of their own for it."""
+    """A number of the GPU that is made of those of its links, read for each."""
 
     bus: Bus
     fold: Fold
@@ -91,4 +100,4 @@ EACH_LINK = -1
 ALL_LINKS = 0xFFFFFFFF
 """As a `Field.scope`: the sum over all links."""
 
-NvmlReader = Field | Call | Gpm | CounterRate | OfLinks
+NvmlReader = Field | Call | Gpm | CounterRate | LinkGpm | OfLinks

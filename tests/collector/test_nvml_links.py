@@ -10,10 +10,9 @@ import pynvml
 import pytest
 
 from collector.nvml.growth import SHORTEST, Growth
-from collector.nvml.link_parts import gpm_id
-from telemetry.catalogue.nvml import NO_LINK
+from telemetry.catalogue.nvml import NO_LINK, LinkGpm
 from telemetry.gap import NOT_READ, Gap, reason_of
-from telemetry.wire.schema import GPU_SLOW
+from telemetry.wire.schema import GPU_SLOW, LINK_SLOW, SCHEMA
 from tests.collector.nvml_ticks import FAST, Ticks
 from tests.fake_nvml import GB300, GEFORCE, FakeDriver
 
@@ -127,15 +126,80 @@ def test_ids_of_links_are_those_of_the_header() -> None:
     for link in range(72):
         for way, receive in (("RX", True), ("TX", False)):
             name = f"NVML_GPM_METRIC_NVLINK_L{link}_{way}_PER_SEC"
-            assert gpm_id(link, receive=receive) == getattr(pynvml, name), name
+            assert LinkGpm(receive).of(link).id == getattr(pynvml, name), name
+
+
+LINK_SENT, LINK_RECEIVED = "link_transmit_bytes_per_second", "link_receive_bytes_per_second"
+
+
+def of_links(ticks: Ticks, name: str) -> list[float]:
+    """Return a reading of all links, those of the first GPU first."""
+    column = SCHEMA.blocks[LINK_SLOW].names.index(name)
+    return [row[column] for row in ticks.rows[LINK_SLOW]]
+
+
+async def test_each_link_has_its_traffic_both_ways(tmp_path: Path) -> None:
+    with FakeDriver(tmp_path, gpus=2, links=18) as fake:
+        for link in range(18):
+            fake.gpm(
+                getattr(pynvml, f"NVML_GPM_METRIC_NVLINK_L{link}_TX_PER_SEC"), 100 + link, gpu=0
+            )
+            fake.gpm(
+                getattr(pynvml, f"NVML_GPM_METRIC_NVLINK_L{link}_RX_PER_SEC"), 200 + link, gpu=0
+            )
+        async with Ticks(fake) as ticks:
+            await ticks.tick()
+            assert {reason_of(value) for value in of_links(ticks, LINK_SENT)} == {Gap.NOT_READ}
+            before = fake.calls()
+            await ticks.until(lambda: {*map(reason_of, of_links(ticks, LINK_SENT))} == {None})
+            assert (
+                of_links(ticks, LINK_SENT)
+                == [(100 + link) * 2**20 for link in range(18)] + [7222 * 2**20] * 18
+            )
+            assert (
+                of_links(ticks, LINK_RECEIVED)
+                == [(200 + link) * 2**20 for link in range(18)] + [6666 * 2**20] * 18
+            )
+            asked = fake.calls()["nvmlGpmMetricsGet"] - before.get("nvmlGpmMetricsGet", 0)
+            assert asked <= fake.calls()["nvmlGpmSampleGet"] - before["nvmlGpmSampleGet"], (
+                "one call for all links"
+            )
+            assert ticks.gap("gpu_nvlink_least_link") is None
+
+
+async def test_links_of_a_board_without_gpm_have_the_growth_of_their_counters(
+    tmp_path: Path,
+) -> None:
+    with FakeDriver(tmp_path, gpus=1, links=3, profile=H100_WITHOUT_GPM) as fake:
+        for link in range(3):
+            fake.field(140, 1000 * link, scope=link)
+            fake.field(141, 1000 * link, scope=link)
+        async with Ticks(fake) as ticks:
+            await ticks.tick()
+            await ticks.until(lambda: of_links(ticks, LINK_SENT) == [0, 0, 0])
+            await pause(ticks)
+            begin = time.monotonic()
+            await ticks.tick()
+            begun = time.monotonic()
+            await pause(ticks)
+            for link in range(3):
+                fake.field(140, 10**6 * (link + 1) + 1000 * link, scope=link)
+            ending = time.monotonic()
+            await ticks.tick()
+            end = time.monotonic()
+            for link, rate in enumerate(of_links(ticks, LINK_SENT)):
+                more = 10**6 * (link + 1) * 1024
+                assert more / (end - begin) <= rate <= more / (ending - begun)
+            assert of_links(ticks, LINK_RECEIVED) == [0, 0, 0]
+            assert ticks.value("gpu_nvlink_least_link") == 0
 
 
 async def test_the_least_used_of_the_active_links_is_named(tmp_path: Path) -> None:
     bytes_name, link_name = "gpu_nvlink_least_bytes_per_second", "gpu_nvlink_least_link"
     with FakeDriver(tmp_path, gpus=2, links=4) as fake:
-        fake.gpm(gpm_id(2, receive=True), 100, gpu=0)
-        fake.gpm(gpm_id(3, receive=False), 0, gpu=0)
-        fake.gpm(gpm_id(3, receive=True), 0, gpu=0)
+        fake.gpm(pynvml.NVML_GPM_METRIC_NVLINK_L2_RX_PER_SEC, 100, gpu=0)
+        fake.gpm(pynvml.NVML_GPM_METRIC_NVLINK_L3_TX_PER_SEC, 0, gpu=0)
+        fake.gpm(pynvml.NVML_GPM_METRIC_NVLINK_L3_RX_PER_SEC, 0, gpu=0)
         fake.link(0, 3, state=0)
         async with Ticks(fake) as ticks:
             await ticks.tick()
@@ -154,12 +218,13 @@ async def test_the_least_used_of_the_active_links_is_named(tmp_path: Path) -> No
             await ticks.until(lambda: ticks.gap(link_name) is Gap.ERROR)
 
 
-async def test_links_without_gpm_have_no_least(tmp_path: Path) -> None:
+async def test_links_without_gpm_and_counters_have_no_traffic(tmp_path: Path) -> None:
     with FakeDriver(tmp_path, gpus=1, links=4, profile=H100_WITHOUT_GPM) as fake:
         async with Ticks(fake) as ticks:
             await ticks.tick()
             for name in ("gpu_nvlink_least_bytes_per_second", "gpu_nvlink_least_link"):
                 assert ticks.gap(name) is Gap.NOT_SUPPORTED
+            assert {reason_of(value) for value in of_links(ticks, LINK_SENT)} == {Gap.NOT_SUPPORTED}
             await ticks.tick()
             assert "gpu_nvlink_least_link" in ticks.source.inventory.gpus[0].capabilities
 

@@ -155,6 +155,30 @@ def test_rates_of_traffic_are_those_of_its_counters(name: str, buses: tuple[str,
             assert all(math.isnan(rate) for rate in rates), "it has no such links"
 
 
+def test_rates_of_a_link_are_those_of_its_counters_and_name_the_least() -> None:
+    scene = calm("two-dgx-h100", seed=5)
+    node, tick = scene.nodes[0], scene.start_tick + 500
+    both = []
+    for link in range(18):
+        carried = 0.0
+        for way in ("transmit", "receive"):
+            rates = [
+                value(scene, node, 1, f"link_{way}_bytes_per_second", tick + more, link)
+                for more in range(60)
+            ]
+            first, last = (
+                value(scene, node, 1, f"link_{way}_bytes_total", tick + more, link)
+                for more in (0, 59)
+            )
+            assert last - first == pytest.approx(sum(rates[1:]), rel=1e-9)
+            carried += rates[-1]
+        both.append(carried)
+    assert both.index(min(both)) == value(scene, node, 1, "gpu_nvlink_least_link", tick)
+    assert min(both) == pytest.approx(
+        value(scene, node, 1, "gpu_nvlink_least_bytes_per_second", tick + 59)
+    )
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_counters_never_fall_and_start_with_the_driver(name: str) -> None:
     scene = calm(name, seed=11)
