@@ -22,10 +22,7 @@ def _metrics(counter: Counter) -> str:
     if counter.name == XID:
         return '`kilowatch_event_timestamp_seconds{kind="xid"}`: every XID with its time, not the last alone'
     sums = [
-        " + ".join(
-            f"`{metric}`{' of all links' if BY_NAME[metric].table is Table.LINK else ''}"
-            for metric, _ in terms
-        )
+        " + ".join(f"`{metric}`{_links(metric, counter)}" for metric, _ in terms)
         for terms in (counter.terms, counter.otherwise)
         if terms
     ]
@@ -35,16 +32,35 @@ def _metrics(counter: Counter) -> str:
     return f"{', else '.join(sums)}{instance}"
 
 
+def _links(metric: str, counter: Counter) -> str:
+    if BY_NAME[metric].table is not Table.LINK:
+        return ""
+    return " of all links" if counter.link is None else " of the link"
+
+
 def _rows(counters: Iterable[Counter]) -> list[str]:
     return [
         "| dcgm-exporter | type | kilowatch | times | |",
         "| --- | --- | --- | ---: | --- |",
         *(
-            f"| `{each.name}` | {each.kind} | {_metrics(each)} "
+            f"| {name} | {each.kind} | {_metrics(each)} "
             f"| {_scale(each.terms[0][1]) if 0 < len(each.terms) < 3 else ''} | {each.note} |"
-            for each in counters
+            for name, each in _named(counters)
         ),
     ]
+
+
+def _named(counters: Iterable[Counter]) -> Iterator[tuple[str, Counter]]:
+    """Yield counters with their names, those of each link as one."""
+    for (link, _), run in groupby(
+        counters,
+        lambda each: (each.link is not None and each.terms, each.link is None and each.name),
+    ):
+        first, *others = run
+        yield (
+            (f"`{first.name}` to `{others[-1].name}`" if link and others else f"`{first.name}`"),
+            first,
+        )
 
 
 def dcgm_page() -> str:

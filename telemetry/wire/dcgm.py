@@ -48,6 +48,8 @@ class Counter:
     """The metric of a MIG instance that it equals. Instances stand in place of their GPU, as at the exporter."""
     otherwise: tuple[tuple[str, float], ...] = ()
     """Terms for a GPU that does not support the first."""
+    link: int | None = None
+    """Of the GPU's links only the one with this number; None: all."""
     note: str = ""
     """Difference to the exporter's number, or where it comes from."""
 
@@ -77,6 +79,8 @@ def _pipe(field: str, text: str, word: str, note: str = "") -> Counter:
                   of_instance=f"instance_{word}_active_ratio", note=note)  # fmt: skip
 
 
+MOST_LINKS = 18
+"""NVLinks that DCGM has names for."""
 XID = "DCGM_FI_DEV_XID_ERRORS"
 _GPM = "Hopper and newer, from GPM"
 _GROWTH = "from GPM on Hopper and newer, else the growth of NVML's counter"
@@ -234,6 +238,14 @@ BY_CHOICE = (
             ("EFFECTIVE_ERRORS", "Errors of NVLinks left after correction", "effective_errors"),
         )
     ),
+    *(
+        Counter(
+            f"DCGM_FI_PROF_NVLINK_L{link}_{short}_BYTES", f"Bytes a second {text} over NVLink {link}.",
+            ((f"link_{way}_bytes_per_second", 1.0),), link=link, note=f"one of each link; {_GROWTH}",
+        )
+        for short, text, way in (("TX", "sent", "transmit"), ("RX", "received", "receive"))
+        for link in range(MOST_LINKS)
+    ),
     _gauge("DCGM_FI_PROF_PIPE_INT_ACTIVE", "Part of the time that the integer pipe was active (0 to 1).", "gpu_integer_active_ratio", note=_GPM),
     *(
         _gauge(f"DCGM_FI_PROF_PIPE_TENSOR_{word}_ACTIVE", f"Part of the time that the tensor pipe did {word} operations (0 to 1).", f"gpu_tensor_{word.lower()}_active_ratio", note=_GPM)
@@ -308,14 +320,6 @@ NOT_GIVEN = (
     NotGiven("DCGM_FI_DEV_CONNECTX_UNCORRECTABLE_ERR_STATUS", "a count, not a register", ("port_pcie_uncorrectable_errors_total",)),
     NotGiven("DCGM_FI_DEV_CONNECTX_DEVICE_TEMPERATURE", "of each port", ("port_temperature_celsius",)),
     NotGiven("DCGM_FI_DEV_C2C_LINK_STATUS", "of each link; how many are active", ("gpu_c2c_links_active",)),
-    *(
-        NotGiven(
-            f"DCGM_FI_PROF_NVLINK_L{link}_{way}_BYTES", "of each link; take the growth of its counters, or the least used link",
-            ("link_transmit_bytes_total", "link_receive_bytes_total", "gpu_nvlink_least_bytes_per_second"),
-        )
-        for link in range(18)
-        for way in ("TX", "RX")
-    ),
 )  # fmt: skip
 _NOT_GIVEN = {each.name: each for each in NOT_GIVEN}
 
@@ -429,10 +433,10 @@ def families(
     fragments = [labels({**pairs[gpu.uuid], **_of_job(jobs, gpu.uuid)}) for _, gpu in gpus]
     parts = list(_instances(inventory, pairs, jobs))
     split = {each.gpu for each in inventory.instances}
-    links: dict[str, list[int]] = {gpu.uuid: [] for _, gpu in gpus}
+    links: dict[str, dict[int, int]] = {gpu.uuid: {} for _, gpu in gpus}
     for row, link in enumerate(inventory.links):
         if link.gpu in links:
-            links[link.gpu].append(row)
+            links[link.gpu][link.number] = row
     for counter in wanted.counters:
         if counter.name == XID:
             if xids is not None:
@@ -460,11 +464,16 @@ def _values(
     counter: Counter,
     columns: Columns,
     gpus: Sequence[tuple[int, Gpu]],
-    links: Mapping[str, Sequence[int]],
+    links: Mapping[str, Mapping[int, int]],
 ) -> list[float]:
-    found = _sums(counter.terms, columns, gpus, links)
+    only = counter.link
+    rows = {
+        gpu: [row for number, row in its.items() if only is None or number == only]
+        for gpu, its in links.items()
+    }
+    found = _sums(counter.terms, columns, gpus, rows)
     if counter.otherwise and any(_unsupported(value) for value in found):
-        other = _sums(counter.otherwise, columns, gpus, links)
+        other = _sums(counter.otherwise, columns, gpus, rows)
         found = [b if _unsupported(a) else a for a, b in zip(found, other, strict=True)]
     return [round(value, 6) for value in found]
 

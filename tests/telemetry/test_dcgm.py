@@ -178,11 +178,26 @@ def test_what_grace_and_blackwell_have_is_there_by_choice() -> None:
         "DCGM_FI_DEV_PCIE_COUNT_CORRECTABLE_ERRORS": 6,
         "DCGM_FI_DEV_NVLINK_COUNT_FEC_HISTORY_15": 3,
     }
-    missing = parse_list(
-        "DCGM_FI_PROF_NVLINK_L17_RX_BYTES, gauge, of a link\n", "counters.csv"
-    ).missing
-    assert "link_receive_bytes_total" in missing[0]
     assert not shown(columns({}), ALL), "a board that lacks them has none of them"
+
+
+def test_each_link_has_names_of_its_own() -> None:
+    """By its number, not its row; a link that the GPU lacks has none."""
+    given: dict[str, Sequence[float]] = {
+        "link_transmit_bytes_per_second": (7, 10, 11), "link_receive_bytes_per_second": (8, 20, ERROR),
+    }  # fmt: skip
+    assert shown(columns(given), ALL) == {
+        "DCGM_FI_PROF_NVLINK_L0_TX_BYTES": 10,
+        "DCGM_FI_PROF_NVLINK_L0_RX_BYTES": 20,
+        "DCGM_FI_PROF_NVLINK_L1_TX_BYTES": 11,
+    }
+    wanted = parse_list("DCGM_FI_PROF_NVLINK_L17_RX_BYTES, gauge, of a link\n", "counters.csv")
+    assert not wanted.missing
+    assert [each.link for each in wanted.counters] == [17]
+    of_each = [each for each in COUNTERS if each.link is not None]
+    assert {each.name for each in of_each} == {
+        f"DCGM_FI_PROF_NVLINK_L{link}_{way}_BYTES" for link in range(18) for way in ("TX", "RX")
+    }
 
 
 def test_links_are_added_up_as_a_counter_may_be() -> None:
