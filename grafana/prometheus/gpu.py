@@ -59,6 +59,8 @@ DASHBOARD = Dashboard(
         PanelRow("Links"),
         states("NVLink", "State of each link.", PanelQuery(f"kilowatch_link_state{{{G}}}", "link {{link}}"), words={0: ("inactive", RED), 1: ("active", GREEN), 2: ("sleep", GREY), 3: ("traffic disabled", YELLOW)}),
         lines("PCI Express", "Generation and width of the link; both fall when the GPU is idle.", PanelQuery(f"kilowatch_gpu_pcie_link_generation{{{G}}}", "generation"), PanelQuery(f"kilowatch_gpu_pcie_link_width{{{G}}}", "lanes"), low=0, decimals=0),
+        lines("NVLink traffic of each link", "Bytes a second both ways together. Links to switches share evenly, so one far below the others deserves a look.",
+              PanelQuery(f"kilowatch_link_transmit_bytes_per_second{{{G}}} + kilowatch_link_receive_bytes_per_second{{{G}}}", "link {{link}}"), unit="Bps", low=0, width=24),
         lines("Link errors", "Replays and recoveries a second, all links.", PanelQuery(f"sum(rate(kilowatch_link_replays_total{{{G}}}[$__rate_interval]))", "NVLink replays"), PanelQuery(f"sum(rate(kilowatch_link_recoveries_total{{{G}}}[$__rate_interval]))", "NVLink recoveries"), PanelQuery(f"sum(rate(kilowatch_gpu_pcie_replays_total{{{G}}}[$__rate_interval]))", "PCIe replays"), low=0, width=24),
     ),
 )  # fmt: skip

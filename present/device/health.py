@@ -8,11 +8,12 @@ from api.device import GpuPageReply, LinkReply
 from present.device.gpu import CLOCK_LIMITS, POWER_CAP, pcie_row, remapped_row
 from present.device.reading import plain
 from present.row import FactRow, Tone
-from present.units import number, percent
+from present.units import number, percent, rate_text
 from telemetry.devices import Event
 from telemetry.text import counted
 
 _UP = 1.0
+_TRAFFIC = ("link_transmit_bytes_per_second", "link_receive_bytes_per_second")
 _ERRORS = {
     "corrected errors": ("gpu_ecc_volatile_corrected_total", Tone.PLAIN),
     "uncorrected errors": ("gpu_ecc_volatile_uncorrected_total", Tone.WARN),
@@ -31,6 +32,7 @@ def health_rows(page: GpuPageReply) -> Iterator[FactRow]:
             yield FactRow(label, number(value), tone if value else Tone.PLAIN)
     yield remapped_row(read)
     yield links_row(page.links)
+    yield link_traffic_row(page.links)
     yield pcie_row(read)
     yield xid_row(page.events)
 
@@ -51,6 +53,30 @@ def links_row(links: Sequence[LinkReply]) -> FactRow:
     note = f"{counted(missing, 'link')} not read" if missing else ""
     tone = Tone.WARN if up < len(states) else Tone.PLAIN
     return FactRow("links", f"{up:,} of {len(links):,} up", tone, note=note)
+
+
+def link_traffic_row(links: Sequence[LinkReply]) -> FactRow:
+    """Return what the least and the most used link carry a second, both ways together, and which is the least; nothing
+    where no link has the reading."""
+    carried = {
+        one.link.number: sum(one.readings[metric] for metric in _TRAFFIC)
+        for one in links
+        if all(metric in one.readings for metric in _TRAFFIC)
+    }
+    if not carried:
+        return FactRow("over NVLink", "")
+    least = min(carried, key=carried.__getitem__)
+    words = dict.fromkeys(
+        rate_text("nvlink", value) for value in (carried[least], max(carried.values()))
+    )
+    notes = [f"least: link {least}"] if len(words) > 1 else []
+    if missing := len(links) - len(carried):
+        notes.append(f"{counted(missing, 'link')} not read")
+    return FactRow(
+        "over NVLink",
+        f"{' to '.join(words).replace(' GB/s to', ' to')} a link, both ways",
+        note=", ".join(notes),
+    )
 
 
 def xid_row(events: Sequence[Event]) -> FactRow:

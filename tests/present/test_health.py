@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from api.device import GpuPageReply, LinkReply
 from api.fleet import NodeReply, NodeStatus
-from present.device.health import health_rows, held_row, links_row
+from present.device.health import health_rows, held_row, link_traffic_row, links_row
 from present.row import Tone
 from telemetry.devices import Event, Gpu, Link
 
@@ -50,6 +50,26 @@ def test_a_link_that_is_not_read_is_neither_up_nor_down() -> None:
     assert links_row(links(1.0, 0.0)).tone is Tone.WARN
     assert links_row(links(None, None)).whole == "not read, of 2 links"
     assert links_row([]).value == ""
+
+
+def carrying(*rates: float | None) -> Sequence[LinkReply]:
+    """Return links by the bytes a second that each carries either way; None is not read."""
+    return [
+        LinkReply(
+            Link(gpu="GPU-1", number=n),
+            {} if rate is None else {f"link_{way}_bytes_per_second": rate for way in ("transmit", "receive")},
+        )
+        for n, rate in enumerate(rates)
+    ]  # fmt: skip
+
+
+def test_the_least_used_link_is_named_where_it_differs() -> None:
+    row = link_traffic_row(carrying(7e9, 0.3e9, 7.25e9))
+    assert (row.label, row.whole) == ("over NVLink", "0.6 to 14.5 GB/s a link, both ways, least: link 1")  # fmt: skip
+    assert link_traffic_row(carrying(7e9, 7e9)).whole == "14 GB/s a link, both ways"
+    assert link_traffic_row(carrying(0.0, 0.0)).whole == "0 GB/s a link, both ways"
+    assert link_traffic_row(carrying(7e9, None)).whole == "14 GB/s a link, both ways, 1 link not read"  # fmt: skip
+    assert link_traffic_row(carrying(None, None)).value == ""
 
 
 def test_a_power_limit_is_how_a_busy_gpu_works_and_heat_is_a_fault() -> None:

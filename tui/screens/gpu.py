@@ -20,6 +20,7 @@ from present.device.gpu import (
     remapped_row,
     state_row,
 )
+from present.device.health import link_traffic_row
 from present.row import Tone
 from present.units import (
     celsius,
@@ -147,6 +148,10 @@ def _links(links: list[LinkReply]) -> list[Line]:
     errors = {word: sum(part.readings.get(metric, 0.0) for part in links) for word, metric in
               (("CRC", "link_crc_errors_total"), ("replays", "link_replays_total"), ("recoveries", "link_recoveries_total"))}  # fmt: skip
     lines.append([("  ".join(f"{word} {number(count)}" for word, count in errors.items()), "dim")])
+    if (traffic := link_traffic_row(links)).value:
+        lines.append([(traffic.value, "")])
+        if traffic.note:
+            lines.append([(traffic.note, "dim")])
     return lines
 
 
