@@ -36,6 +36,8 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     """Whether ECC is on; None where it can't be, or is not told."""
     persistence: bool | None = None
     """Whether persistence mode is on."""
+    numa_node: int | None = None
+    """NUMA node of the host that is nearest to it."""
     slot: str | None = None
     """Place in the rack as the platform reports it: `slot 14, tray 4, host 1, module 2, chassis 1820...`,
     or the slot's number alone."""

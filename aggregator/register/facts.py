@@ -63,6 +63,7 @@ def facts_of(inventory: Inventory) -> dict[str, str]:
         linked = Counter(link.gpu for link in inventory.links)
         found |= {
             "gpus": str(len(there)),
+            "gpus excluded": None if inventory.excluded is None else str(len(inventory.excluded)),
             "gpu model": of_each(gpu.name for gpu in there),
             "gpu vbios": of_each(gpu.vbios for gpu in there),
             "gpu part number": of_each(gpu.part_number for gpu in there),

@@ -102,6 +102,7 @@ class CombinedSource:
             or None,
             cuda_version=next((part.cuda_version for part in parts if part.cuda_version), None),
             nvml_version=next((part.nvml_version for part in parts if part.nvml_version), None),
+            excluded=next((part.excluded for part in parts if part.excluded is not None), None),
             driver_state=worst.driver_state,
             driver_message=" ".join(
                 f"{part.source}: {part.driver_message}" for part in parts if part.driver_message

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collector.nvml import binding
 from collector.nvml.events import EventWatch
-from collector.nvml.gpu import GpuReader
+from collector.nvml.gpu import GpuReader, pci_of
 from collector.probe.driver import Turn
 from collector.probe.protocol import ProbeDescription, ProbeNotice, ProbeReading, ProbeReport
 
@@ -27,6 +27,7 @@ class NvmlDriver:
             devices=len(self._gpus),
             driver_version=binding.once("nvmlSystemGetDriverVersion"),
             nvml_version=binding.once("nvmlSystemGetNVMLVersion"),
+            excluded=_excluded(),
             cuda_version=f"{cuda // 1000}.{cuda % 1000 // 10}" if cuda else None,
         )
 
@@ -58,3 +59,12 @@ class NvmlDriver:
     def _count() -> int:
         count = binding.once("nvmlDeviceGetCount")
         return int(count) if count is not None else 0
+
+
+def _excluded() -> tuple[str, ...] | None:
+    """Return the PCI addresses of the GPUs that the driver leaves out; None where it does not say."""
+    count = binding.once("nvmlGetExcludedDeviceCount")
+    if count is None:
+        return None
+    listed = [binding.once("nvmlGetExcludedDeviceInfoByIndex", each) for each in range(count)]
+    return tuple(pci_of(info.pci) or "" if info is not None else "" for info in listed)

@@ -90,7 +90,7 @@ def describe(handle: Handle, index: int) -> Gpu:
         uuid=_text(once("nvmlDeviceGetUUID", handle)) or f"GPU-without-uuid-{index}",
         index=index,
         name=_text(once("nvmlDeviceGetName", handle)) or "Graphics Device",
-        pci=_pci(once("nvmlDeviceGetPciInfo", handle)),
+        pci=pci_of(once("nvmlDeviceGetPciInfo", handle)),
         serial=_text(once("nvmlDeviceGetSerial", handle)),
         vbios=_text(once("nvmlDeviceGetVbiosVersion", handle)),
         part_number=_text(once("nvmlDeviceGetBoardPartNumber", handle)),
@@ -104,6 +104,7 @@ def describe(handle: Handle, index: int) -> Gpu:
         pcie_width=int(width) if width is not None else None,
         ecc=_switch(handle, Call("nvmlDeviceGetEccMode", pick=0)),
         persistence=_switch(handle, Call("nvmlDeviceGetPersistenceMode")),
+        numa_node=_numa(handle),
         slot=_slot(handle),
         fabric_cluster=cluster,
         fabric_clique=clique,
@@ -114,6 +115,19 @@ def _switch(handle: Handle, call: Call) -> bool | None:
     """Return whether a mode is on; None where it is not told."""
     value = _number(handle, call)
     return None if value is None else value == 1
+
+
+_WORDS = 4
+"""Of 64 NUMA nodes each."""
+_OF_NODE = 0
+"""nvmlAffinityScope_t: the node that is nearest, not all of its socket."""
+
+
+def _numa(handle: Handle) -> int | None:
+    """Return the NUMA node that is nearest to a GPU; None where the driver names none."""
+    words = once("nvmlDeviceGetMemoryAffinity", handle, _WORDS, _OF_NODE) or ()
+    nodes = sum(word << 64 * place for place, word in enumerate(words))
+    return (nodes & -nodes).bit_length() - 1 if nodes else None
 
 
 def domain(handle: Handle) -> tuple[str | None, int | None]:
@@ -143,7 +157,7 @@ def links(handle: Handle, uuid: str) -> tuple[Link, ...]:
                 gpu=uuid,
                 number=number,
                 peer_kind=PEERS.get(kind) if kind is not None else None,
-                peer_pci=_pci(once("nvmlDeviceGetNvLinkRemotePciInfo", handle, number)),
+                peer_pci=pci_of(once("nvmlDeviceGetNvLinkRemotePciInfo", handle, number)),
             )
         )
     return tuple(found)
@@ -181,7 +195,8 @@ def pci_address(text: str) -> str | None:
     return f"{domain:04x}:{bus:02x}:{slot:02x}.{function:x}"
 
 
-def _pci(info: Any) -> str | None:
+def pci_of(info: Any) -> str | None:
+    """Return the address of a struct of NVML, in normal form."""
     if info is None:
         return None
     return pci_address(_text(info.busId) or "")

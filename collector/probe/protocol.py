@@ -114,6 +114,8 @@ class ProbeReport(msgspec.Struct, frozen=True, array_like=True, tag="report"):
     driver_version: str | None = None
     cuda_version: str | None = None
     nvml_version: str | None = None
+    excluded: tuple[str, ...] | None = None
+    """As in the inventory."""
 
 
 class ProbeNotice(msgspec.Struct, frozen=True, array_like=True, tag="notice"):

@@ -499,6 +499,7 @@ class ProbedSource:
             driver_version=report.driver_version if report is not None else None,
             cuda_version=report.cuda_version if report is not None else None,
             nvml_version=report.nvml_version if report is not None else None,
+            excluded=report.excluded if report is not None else None,
             driver_state=self._state.state,
             driver_message=self._state.message,
             gpus=gpus,

@@ -43,7 +43,8 @@ def slot_text(slot: str) -> str:
 def identity_rows(gpu: Gpu) -> Iterator[FactRow]:
     """Yield what identifies a board, and its place."""
     yield FactRow("UUID", gpu.uuid)
-    yield FactRow("PCI", gpu.pci or "")
+    near = "" if gpu.numa_node is None else f"NUMA node {gpu.numa_node}"
+    yield FactRow("PCI", gpu.pci or "", note=near)
     yield FactRow("serial", gpu.serial or "")
     yield FactRow("slot", gpu.slot or "", short=slot_text(gpu.slot or ""))
 

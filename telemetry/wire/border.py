@@ -304,6 +304,7 @@ def check_inventory(inventory: Inventory) -> None:
     _check_session("session", inventory.session)
     _check_session("version", inventory.version)
     _bounded("host", inventory.host, MOST_FACTS)
+    _bounded("excluded", inventory.excluded or (), MOST_GPUS)
     _bounded("gpus", inventory.gpus, MOST_GPUS)
     _bounded("links", inventory.links, MOST_LINKS)
     uuids = _check_unique("gpus", (gpu.uuid for gpu in inventory.gpus))
@@ -355,6 +356,7 @@ def _check_instances(instances: Sequence[MigInstance], gpus: AbstractSet[Hashabl
 def _check_gpu(where: str, gpu: Gpu) -> None:
     _within(f"{where}.index", gpu.index, 0, MOST_INDEX)
     _within(f"{where}.minor", gpu.minor, 0, MOST_INDEX)
+    _within(f"{where}.numa_node", gpu.numa_node, 0, MOST_INDEX)
     _within(f"{where}.pcie_width", gpu.pcie_width, 0, MOST_INDEX)
     _within(f"{where}.memory_bytes", gpu.memory_bytes, 0, MOST_BYTES)
     _within(f"{where}.power_limit_watts", gpu.power_limit_watts, 0, MOST_WATTS)

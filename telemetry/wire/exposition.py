@@ -218,6 +218,14 @@ def info_families(inventory: Inventory, scope: bool = True) -> list[Family]:
     return [
         Family(f"{PREFIX}node_info", "Facts about a node.", GAUGE, [(labels(node), 1.0)]),
         Family(
+            f"{PREFIX}node_gpus_excluded",
+            "GPUs that its settings tell the driver to leave out (NVreg_ExcludedGpus).",
+            GAUGE,
+            [(labels(node_pairs(inventory, scope)), float(len(inventory.excluded)))]
+            if inventory.excluded is not None
+            else [],
+        ),
+        Family(
             f"{PREFIX}gpu_present",
             "1 while the GPU is on the bus; 0 when it was there and is gone.",
             GAUGE,
@@ -270,6 +278,7 @@ def _facts(inventory: Inventory, gpu: Gpu) -> dict[str, str | None]:
         "vbios": gpu.vbios,
         "driver": inventory.driver_version,
         "slot": gpu.slot,
+        "numa_node": None if gpu.numa_node is None else str(gpu.numa_node),
     }
 
 

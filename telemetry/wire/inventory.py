@@ -75,6 +75,8 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True):
     source has no driver."""
     driver_message: str = ""
     """The fault of the driver and its cure, in one sentence."""
+    excluded: tuple[str, ...] | None = None
+    """PCI addresses of the GPUs that its settings tell the driver to leave out; None where it does not say."""
     gpus: tuple[Gpu, ...] = ()
     """In the order of the rows of the frame's `gpu` blocks."""
     links: tuple[Link, ...] = ()

@@ -307,11 +307,25 @@ async def test_the_inventory_describes_each_gpu(fake: FakeDriver) -> None:
         assert inventory.nvml_version == "580.95.05"  # the fake has that of its driver
         assert (gpu.memory_bytes, gpu.power_limit_watts, gpu.minor) == (81_559 * 2**20, 700, 1)
         assert (gpu.mig, gpu.present, gpu.slot) == (False, True, "module 2")
+        assert (gpu.numa_node, inventory.excluded) == (0, ())
         assert (inventory.driver_version, inventory.cuda_version) == ("580.95.05", "13.0")
         both = (fake.uuid(0), fake.uuid(1))
         assert inventory.pools == (
             MemoryPool(gpus=both, bytes=2 * 81_559 * 2**20, over="nvswitch"),
         )
+
+
+async def test_the_numa_node_of_a_gpu_and_gpus_that_are_left_out(tmp_path: Path) -> None:
+    with FakeDriver(tmp_path, gpus=5) as fake:
+        fake.exclude("00000000:3B:00.0", "00000001:AF:00.0")
+        fake.call("nvmlDeviceGetMemoryAffinity/0", 0, 1 << 3, gpu=1)
+        fake.call("nvmlDeviceGetMemoryAffinity/0", 0, gpu=2)
+        fake.call("nvmlDeviceGetMemoryAffinity/0", gpu=3, error=3)
+        async with Ticks(fake) as ticks:
+            await ticks.tick()
+            inventory = ticks.source.inventory
+            assert [gpu.numa_node for gpu in inventory.gpus] == [0, 67, None, None, 1]
+            assert inventory.excluded == ("0000:3b:00.0", "0001:af:00.0")
 
 
 SERIAL = tuple(b"1820000000002")

@@ -64,6 +64,7 @@ class FakeDriver(ScriptedDriver):
             self._put(gpu, "nvmlDeviceGetMinorNumber", ("u", str(gpu)))
             self._put(gpu, "nvmlDeviceGetIndex", ("u", str(gpu)))
             self._put(gpu, "nvmlDeviceGetModuleId", ("u", str(gpu + 1)))
+            self._put(gpu, "nvmlDeviceGetMemoryAffinity/0", ("u", str(1 << gpu // 4)))
         if "field 138 *" in profile:
             for link in range(links):
                 self._link("*", link, 2, f"0000:{0xC1 + link % 4:02x}:00.0")
@@ -118,6 +119,13 @@ class FakeDriver(ScriptedDriver):
                 self._put("*", key, ("u", str(value)))
         if version is not None:
             self._put("*", "driver", ("t", version))
+        self._write()
+
+    def exclude(self, *addresses: str) -> None:
+        """Have the driver leave out the GPUs of these PCI addresses, as NVML writes them, when it is opened."""
+        self._put("*", "excluded", ("u", str(len(addresses))))
+        for number, address in enumerate(addresses):
+            self._put("*", f"excluded/{number}", ("t", address))
         self._write()
 
     def call(

@@ -70,6 +70,13 @@ TEXT(nvmlDeviceGetVbiosVersion)
 TEXT(nvmlDeviceGetBoardPartNumber)
 TEXT(nvmlDeviceGetInforomImageVersion)
 
+nvmlReturn_t nvmlDeviceGetMemoryAffinity(
+    nvmlDevice_t device, unsigned int size, unsigned long *nodes, nvmlAffinityScope_t scope) {
+    ANSWER(nvmlDeviceGetMemoryAffinity, (long)scope);
+    for (unsigned int word = 0; word < size; word++) nodes[word] = word < MAX_VALUES ? fact.whole[word] : 0;
+    return NVML_SUCCESS;
+}
+
 /* ---- MIG devices: those of which the control file has a UUID ---- */
 
 nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(

@@ -63,6 +63,25 @@ nvmlReturn_t nvmlDeviceGetCount_v2(unsigned int *number) {
     return (nvmlReturn_t)fake_number(-1, "all", 0);
 }
 
+nvmlReturn_t nvmlGetExcludedDeviceCount(unsigned int *number) {
+    fake_count(F_nvmlGetExcludedDeviceCount);
+    if (!fake_users) return NVML_ERROR_UNINITIALIZED;
+    *number = (unsigned int)fake_number(-1, "excluded", 0);
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlGetExcludedDeviceInfoByIndex(unsigned int index, nvmlExcludedDeviceInfo_t *info) {
+    fake_count(F_nvmlGetExcludedDeviceInfoByIndex);
+    if (!fake_users) return NVML_ERROR_UNINITIALIZED;
+    fact_t fact;
+    char key[32];
+    snprintf(key, sizeof key, "excluded/%u", index);
+    if (!fake_lookup(-1, key, &fact)) return NVML_ERROR_INVALID_ARGUMENT;
+    memset(info, 0, sizeof *info);
+    snprintf(info->pciInfo.busId, sizeof info->pciInfo.busId, "%s", fact.text);
+    return NVML_SUCCESS;
+}
+
 nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice_t *out) {
     fake_count(F_nvmlDeviceGetHandleByIndex_v2);
     if (!fake_users) return NVML_ERROR_UNINITIALIZED;
