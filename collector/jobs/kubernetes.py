@@ -27,7 +27,14 @@ from collector.jobs.kubelet import SOCKET, ContainerDevice, container_devices
 from collector.jobs.pods import ACCOUNT, Pod, PodsClient, PodsError, in_cluster
 from collector.jobs.source import JobsAnswer, JobsInput, Ownership, ProcessId
 from telemetry.errors import ConfigError
-from telemetry.wire.jobs import Allocation, Job, JobKey, JobSourceState, Precision
+from telemetry.wire.jobs import (
+    MOST_JOB_LABELS,
+    Allocation,
+    Job,
+    JobKey,
+    JobSourceState,
+    Precision,
+)
 
 NAME = "pod-resources"
 SCHEDULER = "kubernetes"
@@ -53,6 +60,9 @@ class KubernetesConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """Socket of the kubelet. In a container, mount its folder: the socket is made anew when a kubelet starts."""
     api: bool = False
     """Whether to ask the API server who made each pod, and when it began. Needs the right to list pods."""
+    pod_labels: tuple[str, ...] = ()
+    """Labels of pods that leave the node with them, at most 32: `["team", "app.kubernetes.io/name"]`. Readings under
+    the names of dcgm-exporter then have them as `team` and `app_kubernetes_io_name`. Needs `api`."""
     server: str = ""
     """API server, `https://HOST:PORT`; empty: the one of the cluster that the collector runs in."""
     node: str = ""
@@ -63,7 +73,20 @@ class KubernetesConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """Certificate of the API server's CA."""
 
     def __post_init__(self) -> None:
-        """Raise `ConfigError` for an API server without TLS: the token would be read on the way."""
+        """Raise `ConfigError` for an API server without TLS, for the token would be read on the way, and for labels
+        that can't be had."""
+        if self.pod_labels and not self.api:
+            raise ConfigError(
+                "jobs.kubernetes.pod_labels",
+                "the kubelet does not know the labels of pods",
+                "Set jobs.kubernetes.api = true, or leave them out.",
+            )
+        if len(self.pod_labels) > MOST_JOB_LABELS:
+            raise ConfigError(
+                "jobs.kubernetes.pod_labels",
+                f"{len(self.pod_labels)} labels are too many",
+                f"Name {MOST_JOB_LABELS} at most: each value begins series of its own.",
+            )
         if self.server and not self.server.startswith("https://"):
             raise ConfigError(
                 "jobs.kubernetes.server",
@@ -122,7 +145,9 @@ class KubernetesJobs:
                 placed.missed, problem or problem_of_claims, unasked=bool(problem_of_claims)
             ),
             jobs=tuple(
-                replace(_job(*each, pods), aliases=uids.get(_key(*each), ()))
+                replace(
+                    _job(*each, pods, self._config.pod_labels), aliases=uids.get(_key(*each), ())
+                )
                 for each in sorted({(d.namespace, d.pod) for d in devices})
                 if _key(*each) in holding
             ),
@@ -257,13 +282,16 @@ def _key(namespace: str, pod: str) -> JobKey:
     return JobKey(SCHEDULER, "", f"{namespace}/{pod}")
 
 
-def _job(namespace: str, name: str, pods: Mapping[tuple[str, str], Pod]) -> Job:
+def _job(
+    namespace: str, name: str, pods: Mapping[tuple[str, str], Pod], labels: Sequence[str]
+) -> Job:
     pod = pods.get((namespace, name))
     if pod is None:
         return Job(key=_key(namespace, name), name=name, account=namespace, queue=namespace)
     return Job(
         key=_key(namespace, name), name=name, account=namespace, queue=pod.queue or namespace,
         owner=pod.owner, purpose=pod.purpose, begin=pod.begin, end=pod.end, state=pod.phase.upper(), exit_code=pod.exit_code,
+        labels={each: pod.labels[each] for each in labels if each in pod.labels},
     )  # fmt: skip
 
 

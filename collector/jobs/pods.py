@@ -77,6 +77,7 @@ class Pod:
     """When the node began it, ns since 1970."""
     end: int = 0
     """When its last container ended; 0 while one runs."""
+    labels: Mapping[str, str] = field(default_factory=dict)
     containers: Mapping[str, str] = field(default_factory=dict)
     """Names of its containers by the first digits of their ids, as cgroups have them."""
     phase: str = ""
@@ -182,6 +183,7 @@ def _pod(item: Mapping[str, Any]) -> Pod:
         name=str(facts["name"]),
         owner=_owner(labels, made_by),
         queue=str(labels.get(_QUEUE, "")),
+        labels={str(name): str(value) for name, value in labels.items()},
         purpose=declared(f"kilowatch: {notes[_PURPOSE]}") if _PURPOSE in notes else "",
         begin=_time(status.get("startTime")),
         end=max((_time(each.get("finishedAt")) for each in ended), default=0) if over else 0,

@@ -28,6 +28,7 @@ from telemetry.wire.frame import MAX_FRAME_BYTES, Frame
 from telemetry.wire.inventory import CollectorStatus, Command, CommandReply, Inventory
 from telemetry.wire.jobs import (
     MAX_MESSAGE_BYTES,
+    MOST_JOB_LABELS,
     UNLIMITED,
     Allocation,
     GpuProcess,
@@ -427,6 +428,7 @@ def _check_job(job: Job) -> None:
     _within(f"{where}: exit_code", job.exit_code, -(1 << 31), (1 << 32) - 1)
     _within(f"{where}: nodes", job.nodes, 0, MOST_COUNT)
     _within(f"{where}: gpus", job.gpus, 0, MOST_COUNT)
+    _bounded(f"{where}: labels", job.labels, MOST_JOB_LABELS)
 
 
 def _check_allocation(allocation: Allocation) -> None:

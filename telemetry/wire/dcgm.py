@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,6 +29,8 @@ HOST_LABELS = ("Hostname", "hostname")
 """The label of dcgm-exporter with the node's name: the first up to release 4.8.2, the second since."""
 LABEL = "label"
 """Type of a row of the exporter's file whose field is a label of all series."""
+_OF_XID = ("err_code", "err_msg")
+_NO_LABEL = re.compile(r"^[^a-zA-Z_]|[^a-zA-Z0-9_]")
 _MIB = 1 / (1 << 20)
 _KIB = 1 / 1024
 _KB = 1e-3
@@ -430,7 +433,7 @@ def families(
     """
     gpus = [(row, gpu) for row, gpu in enumerate(inventory.gpus) if gpu.present]
     pairs = {gpu.uuid: _pairs(inventory, gpu, host_label, wanted.labels) for _, gpu in gpus}
-    fragments = [labels({**pairs[gpu.uuid], **_of_job(jobs, gpu.uuid)}) for _, gpu in gpus]
+    fragments = [labels(_with(pairs[gpu.uuid], _of_job(jobs, gpu.uuid))) for _, gpu in gpus]
     parts = list(_instances(inventory, pairs, jobs))
     split = {each.gpu for each in inventory.instances}
     links: dict[str, dict[int, int]] = {gpu.uuid: {} for _, gpu in gpus}
@@ -535,12 +538,22 @@ def _instances(
             yield ""
             continue
         own = {"GPU_I_PROFILE": each.profile or None, "GPU_I_ID": str(each.gpu_instance)}
-        yield labels({**pairs[each.gpu], **own, **_of_job(jobs, each.gpu, each.gpu_instance)})
+        yield labels(_with({**pairs[each.gpu], **own}, _of_job(jobs, each.gpu, each.gpu_instance)))
+
+
+def _with(device: Mapping[str, str | None], job: Mapping[str, str]) -> dict[str, str | None]:
+    """Return the labels of a device with those of its job: what a pod's owner has named like one of the device's, or of
+    an XID, is left out."""
+    return {
+        **device,
+        **{name: value for name, value in job.items() if name not in {*device, *_OF_XID}},
+    }
 
 
 def _of_job(message: NodeJobs | None, gpu: str, instance: int | None = None) -> dict[str, str]:
     """Return the exporter's labels of the only job that has a GPU or an instance of it: `hpc_job` of a batch system,
-    `pod`, `namespace` and `container` of Kubernetes. None where several have it."""
+    `pod`, `namespace` and `container` of Kubernetes, and those of the pod itself that its node's settings name. None
+    where several have it."""
     if message is None:
         return {}
     found = holders_of(message, gpu, (instance,))
@@ -549,7 +562,9 @@ def _of_job(message: NodeJobs | None, gpu: str, instance: int | None = None) -> 
     ((key, step),) = [(each.job, each.step) for each in found]
     if key.scheduler == "kubernetes":
         namespace, _, pod = key.id.partition("/")
-        return {"namespace": namespace, "pod": pod, "container": step}
+        own = next((job.labels for job in message.jobs if job.key == key), {})
+        named = {_NO_LABEL.sub("_", name): value for name, value in own.items()}
+        return {**named, "namespace": namespace, "pod": pod, "container": step}
     return {"hpc_job": key.id} if key.scheduler == "slurm" else {}
 
 

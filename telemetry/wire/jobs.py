@@ -23,6 +23,9 @@ ENDED_SECONDS = 600.0
 its exact end."""
 
 
+MOST_JOB_LABELS = 32
+
+
 UNLIMITED: Literal["unlimited"] = "unlimited"
 """Time limit of a job that may run for ever."""
 
@@ -103,6 +106,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     """Declaration of its owner (`telemetry.notations.purpose`): `gpus=6 checkpoint=15m idle=ok`."""
     time_limit: int | Literal["unlimited"] | None = None
     """Seconds for which it may run; None where nobody says."""
+    labels: dict[str, str] = {}
+    """Labels of the pod that the settings of its node name: `{"team": "vision"}`."""
     aliases: tuple[str, ...] = ()
     """Other ids by which it was known before its scheduler named it, as its cgroup has them: the uid of a pod, the slot of
     HTCondor."""

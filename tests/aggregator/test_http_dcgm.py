@@ -149,6 +149,15 @@ SCENE = scenario("two-dgx-h100", seed=3, faults="")
 NODE = "dgx-01"
 PODS = ("train-0", "train-1", "serve-a", "notebook")
 """Pods of one node: of two GPUs, of two, of one, and of a MIG instance."""
+LABELS = {
+    "team": "vision",
+    "app.kubernetes.io/name": 'l"lm',
+    "9": "nine",
+    "gpu": "no",
+    "err_code": "no",
+    "pod": "no",
+}
+"""Labels of the first pod."""
 UNSUPPORTED = {
     "DCGM_FI_DEV_RETIRED_SBE", "DCGM_FI_DEV_RETIRED_DBE", "DCGM_FI_DEV_RETIRED_PENDING", "DCGM_FI_DEV_FAN_SPEED",
 }  # fmt: skip
@@ -186,7 +195,10 @@ class Dgx:
         }
         message = NodeJobs(
             session=7, version=1, at=self.view.wall(),
-            jobs=tuple(Job(key=key, user="ada") for key in (*keys.values(), slurm)),
+            jobs=tuple(
+                Job(key=key, user="ada", labels=LABELS if key == keys[PODS[0]] else {})
+                for key in (*keys.values(), slurm)
+            ),
             allocations=(
                 *(Allocation(job=keys[name], gpu=gpu, instance=part, step="main", begin=1) for name, gpu, part in held),
                 Allocation(job=slurm, gpu=uuids[5], begin=1),
@@ -243,10 +255,30 @@ async def test_a_node_of_eight_gpus_has_every_name_of_the_lists() -> None:
     }  # fmt: skip
 
 
+async def test_a_pods_own_labels_are_those_of_its_readings() -> None:
+    """But for names that the device, the job or an XID has."""
+    dgx = Dgx()
+    await dgx.beat()
+    async with door(dgx.view) as client:
+        _, text, _ = await client.text(f"/metrics/dcgm/{NODE}")
+        _, plain, _ = await client.text(f"/metrics/dcgm/{NODE}?job_labels=no")
+    assert "vision" not in plain
+    samples = [each for family in text_string_to_metric_families(text) for each in family.samples]
+    labelled = [each.labels for each in samples if "team" in each.labels]
+    assert {each["gpu"] for each in labelled} == {"0", "1"}
+    assert {
+        (each["pod"], each["team"], each["app_kubernetes_io_name"], each["_"]) for each in labelled
+    } == {
+        ("train-0", "vision", 'l"lm', "nine"),
+    }
+    assert "no" not in {value for each in labelled for value in each.values()}
+    assert len([each for each in samples if each.labels.get("err_code") == "0"]) == 8
+
+
 POD_QUERIES = {
+    'avg by (team, app_kubernetes_io_name) (DCGM_FI_DEV_GPU_UTIL{team="vision"})': 1,
     'sum by (namespace, pod) (DCGM_FI_DEV_POWER_USAGE{pod!=""})': 3,
     'avg by (namespace, pod, container) (DCGM_FI_DEV_GPU_UTIL{pod!=""})': 3,
-    'max by (pod) (DCGM_FI_DEV_GPU_TEMP{namespace="team", pod=~"train-.*"})': 2,
     'sum by (pod) (DCGM_FI_DEV_FB_USED{pod!=""})': 4,
     'DCGM_FI_DEV_FB_USED{pod="notebook", GPU_I_PROFILE="1g.10gb"}': 1,
     'avg by (pod) (DCGM_FI_PROF_GR_ENGINE_ACTIVE{pod!=""})': 4,

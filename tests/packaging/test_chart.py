@@ -28,7 +28,7 @@ CHART = Path(__file__).parents[2] / "deploy/helm/kilowatch"
 HELM = Path(sys.executable).with_name("helm")
 OLDEST, NEWEST = "1.25", "1.37.0"
 ALL = ("serviceMonitor.enabled=true", "podMonitor.enabled=true", "collector.privileged=true",
-       "aggregator.secretFiles=pagers", "image.pullSecrets[0].name=registry", "serviceMonitor.labels.release=prom")  # fmt: skip
+       "aggregator.secretFiles=pagers", "collector.podLabels={team,app.kubernetes.io/name}", "image.pullSecrets[0].name=registry", "serviceMonitor.labels.release=prom")  # fmt: skip
 LESS = ("broker.enabled=false", "broker.host=mqtt.example", "broker.tls=true", "collector.jobs=false",
         "collector.runtimeClassName=", "aggregator.storage.className=fast")  # fmt: skip
 TOKEN, PASSWORD = "t" * 40, "broker-password"
@@ -207,6 +207,8 @@ def test_the_settings_of_the_chart_are_those_of_the_program(
     ports = [port["containerPort"] for port in container(collector)["ports"]]
     if name == "collector":
         assert loaded.jobs.enabled is (values is not LESS)
+        named = ("team", "app.kubernetes.io/name") if values is ALL else ()
+        assert loaded.jobs.kubernetes.pod_labels == named
         assert (loaded.collector.kernel_log is None) is (values is not ALL)
         assert loaded.collector.metrics_listen == f"0.0.0.0:{ports[0]}"
         known = {

@@ -171,6 +171,38 @@ def test_the_api_server_says_whose_a_pod_is_and_when_it_began(
     assert {bool(a.end) for a in answer.allocations if a.job.id == "team/done"} == {True}
 
 
+def test_labels_of_a_pod_leave_the_node_where_a_setting_names_them(
+    kubelet: Kubelet, api: ApiServer, tmp_path: Path
+) -> None:
+    kubelet.pods = [
+        pod("train-0", {"main": [(WHOLE, UUIDS[:1])]}),
+        pod("bare", {"main": [(WHOLE, UUIDS[1:2])]}),
+    ]
+    api.items = [
+        item("train-0", labels={"team": "vision", "app.kubernetes.io/name": "llm", "secret": "x"})
+    ]
+    named = ("team", "app.kubernetes.io/name", "tier")
+    answer = read(tmp_path, pod_labels=named, **api.settings())
+    assert {job.name: job.labels for job in answer.jobs} == {
+        "train-0": {"team": "vision", "app.kubernetes.io/name": "llm"},
+        "bare": {},
+    }
+    assert {tuple(job.labels) for job in read(tmp_path, **api.settings()).jobs} == {()}
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"pod_labels": ("a",)}, "the kubelet does not know"),
+        ({"pod_labels": ("a",) * 33, "api": True}, "33 labels"),
+    ],
+)
+def test_labels_that_can_not_be_had_are_refused(settings: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem) as caught:
+        KubernetesConfig(**settings)
+    assert caught.value.where == "jobs.kubernetes.pod_labels"
+
+
 def questions(api: ApiServer) -> int:
     """Return how often resource slices were asked for."""
     return sum("resourceslices" in path for path in api.asked)
