@@ -145,7 +145,7 @@ def test_a_hang_costs_only_its_device_and_its_thread(driver: ScriptedDriver) -> 
 def test_a_description_that_came_late_is_not_lost(driver: ScriptedDriver) -> None:
     driver.hang(0)
     watchdog = Watchdog(driver, 1)
-    assert sorted(watchdog.serve(ProbeRequest(1, FAST, 0.1)).described) == [0]
+    wait_until(lambda: sorted(watchdog.serve(ProbeRequest(1, FAST, 0.1)).described) == [0])
     driver.events = False
     assert watchdog.serve(ProbeRequest(2, FAST, 0.1)).described == {}
 

@@ -215,7 +215,10 @@ def keep(folder: Path, terminal: Terminal) -> None:
     terminal.wait("PNG of the screen")
     terminal.write("svg")
     terminal.press("Enter")
-    wait_until(lambda: list(folder.glob("*.svg")), "the picture")
+    wait_until(
+        lambda: any(one.read_text().rstrip().endswith("</svg>") for one in folder.glob("*.svg")),
+        "the picture",
+    )
     (picture,) = folder.glob("*.svg")
     text = " ".join(ElementTree.parse(picture).getroot().itertext())
     assert "LOST" in text
