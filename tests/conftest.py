@@ -7,6 +7,7 @@ import atexit
 import gc
 import os
 import shutil
+import sys
 import tomllib
 from collections import Counter
 from collections.abc import Generator, Iterator
@@ -141,6 +142,13 @@ def parsing_without_finalizers() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ast, "parse", alone)
         yield
+
+
+@pytest.fixture(autouse=True)
+def recent_clock() -> None:
+    """Nodes on a real bus whose clock is right, however long ago their module was read."""
+    if (nodes := sys.modules.get("tests.aggregator.node")) is not None:
+        nodes.begin_clock()
 
 
 @pytest.fixture(autouse=True)

@@ -37,9 +37,21 @@ from tests.brokers import plain_client
 
 START = 1_763_700_000 * 10**9
 """The clock at frame 0 where a test drives the clocks, ns since 1970."""
-NOW = (time.time_ns() // (60 * 10**9) - 10) * 60 * 10**9
-"""The clock of every node on a real bus at frame 0, about ten minutes ago: the aggregator's is the
-real one there."""
+_CLOCK = [0]
+
+
+def begin_clock() -> None:
+    """Set the clock of nodes on a real bus for the next test: one of an hour ago would count as wrong."""
+    _CLOCK[0] = (time.time_ns() // (60 * 10**9) - 10) * 60 * 10**9
+
+
+def now() -> int:
+    """Return the clock of every node on a real bus at frame 0, about ten minutes before the test began: the aggregator's
+    is the real one there. ns since 1970."""
+    return _CLOCK[0]
+
+
+begin_clock()
 GAP_COLUMN = 2
 """A column of the gpu block that is always a gap."""
 
@@ -111,8 +123,6 @@ class ScriptedNode:
 
     step = 10**9
     """ns between two frames by its clock, however fast it makes them."""
-    begin = NOW
-    """Time of its first frame by its clock, ns since 1970."""
 
     def __init__(
         self,
@@ -128,6 +138,8 @@ class ScriptedNode:
         self.name = name
         self.gpus = gpus
         self.session = session
+        self.begin = now()
+        """Time of its first frame by its clock, ns since 1970."""
         self.ring: dict[int, dict[int, bytes]] = {}
         self.made: dict[int, int] = {}
         """Frames made, by session."""
@@ -183,7 +195,10 @@ class ScriptedNode:
     async def event(self, number: int) -> None:
         """Publish an event."""
         event = Event(
-            id=f"{self.session}-{number}", node=self.name, at=sampled_at(number, NOW), kind="xid"
+            id=f"{self.session}-{number}",
+            node=self.name,
+            at=sampled_at(number, self.begin),
+            kind="xid",
         )
         await self.publish(Topic.EVENT, messages.encode(event))
 

@@ -22,7 +22,7 @@ from aggregator.settings.influx import InfluxConfig
 from telemetry.wire.mqtt import BrokerConfig
 from telemetry.wire.schema import GPU_FAST, SCHEMA
 from tests.aggregator.influx_feed import LONG, influx_config, prepared
-from tests.aggregator.node import NOW, ScriptedNode, expected, sampled_at
+from tests.aggregator.node import ScriptedNode, expected, now, sampled_at
 from tests.aggregator.test_service import config, running
 from tests.brokers import Mosquitto, free_port
 from tests.influxes import Influxd, Reply, Request, Scripted
@@ -118,7 +118,7 @@ async def test_kill_9_of_both_with_a_spool_that_waits_loses_and_doubles_nothing(
 
             await until(lambda: len(stored()) >= made)
         found = stored()
-    assert [row[0] * 10**6 for row in found] == [sampled_at(seq, NOW) for seq in range(made)]
+    assert [row[0] * 10**6 for row in found] == [sampled_at(seq, now()) for seq in range(made)]
     assert [row[1] for row in found] == expected("a", 1, range(made))[:, POWER].tolist()
 
 
@@ -141,7 +141,7 @@ async def test_without_a_server_everything_but_history_goes_on(
         assert aggregator.http_address is not None
         host, port = aggregator.http_address
         asked = {"gpu": "GPU-a-0", "metric": "gpu_power_watts", "step": "10s",
-                 "from": str(NOW // 10**9), "to": str(NOW // 10**9 + 60)}  # fmt: skip
+                 "from": str(now() // 10**9), "to": str(now() // 10**9 + 60)}  # fmt: skip
         url = f"http://{host}:{port}"
         async with session.get(f"{url}/api/v1/history", params=asked) as answer:
             assert answer.status == 503
@@ -175,13 +175,13 @@ async def test_history_and_past_over_http_come_from_the_server(
         assert aggregator.http_address is not None
         host, port = aggregator.http_address
         asked = {"gpu": "GPU-a-0", "metric": "gpu_power_watts", "step": "10s",
-                 "from": str(NOW // 10**9), "to": str(NOW // 10**9 + 60)}  # fmt: skip
+                 "from": str(now() // 10**9), "to": str(now() // 10**9 + 60)}  # fmt: skip
         api = f"http://{host}:{port}/api/v1"
         async with session.get(f"{api}/history", params=asked) as answer:
             body = await answer.json()
         pages = []
         for second in (12.4, 21.9, 22.1):  # the last frame is of second 19, and holds for three
-            at = {"at": str(NOW / 10**9 + second)}
+            at = {"at": str(now() / 10**9 + second)}
             async with session.get(f"{api}/nodes/a", params=at) as answer:
                 pages.append(await answer.json())
     assert [page["node"]["state"] for page in pages] == ["online", "online", "stale"]

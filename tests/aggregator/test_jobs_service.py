@@ -14,7 +14,7 @@ from api.jobs import EnergyFrom, JobSummary
 from telemetry.wire.jobs import Allocation, Job, JobKey, NodeJobs, Precision
 from telemetry.wire.schema import GPU_FAST, SCHEMA
 from telemetry.wire.topics import Topic
-from tests.aggregator.node import NOW, START, ScriptedNode
+from tests.aggregator.node import START, ScriptedNode, now
 from tests.aggregator.test_service import config, running
 from tests.brokers import Mosquitto
 from tests.kit.waiting import until
@@ -85,7 +85,7 @@ async def test_a_job_of_four_seconds_has_the_energy_of_its_counter_through_a_hol
         return 10_000.0 + 300.0 * seq if column == counter else 50.0
 
     monkeypatch.setattr("tests.aggregator.node.value", reading)
-    begin, end = NOW + 5 * SECOND + SECOND // 2, NOW + 9 * SECOND + SECOND // 2
+    begin, end = now() + 5 * SECOND + SECOND // 2, now() + 9 * SECOND + SECOND // 2
     async with (
         running(config(mosquitto.config, tmp_path / "data")) as aggregator,
         ScriptedNode(mosquitto.config, "a") as node,

@@ -24,7 +24,7 @@ from telemetry.runtime.release import release
 from telemetry.wire import inventory as messages
 from telemetry.wire.topics import Topic, topic
 from tests.aggregator.fake_view import inventory
-from tests.aggregator.node import NOW, ScriptedNode
+from tests.aggregator.node import ScriptedNode, now
 from tests.aggregator.node import inventory as scripted
 from tests.aggregator.test_forget import end, retained
 from tests.aggregator.test_service import config, running
@@ -335,7 +335,7 @@ async def _renamed(aggregator: Aggregator, broker: Broker) -> None:
         assert await retained(broker, "old") == set()
         assert aggregator.register.row("new", aggregator.fleet, aggregator.now()).expected
         series = await _history(aggregator, "node=new&metric=node_load_1m")
-        assert [(at - NOW) // SECOND for at in series["at"][:3]] == [0, 1, 2]
+        assert [(at - now()) // SECOND for at in series["at"][:3]] == [0, 1, 2]
         assert [(at - moved.begin) // SECOND for at in series["at"][3:]] == [0, 7, 14]
         series = await _history(aggregator, "gpu=GPU-old-0&metric=gpu_power_watts")
         assert len(series["at"]) >= 5
@@ -348,7 +348,7 @@ async def _renamed(aggregator: Aggregator, broker: Broker) -> None:
 
 
 async def _history(aggregator: Aggregator, query: str) -> dict[str, list[int]]:
-    start, end_ = NOW / SECOND - 1, time.time() + 60
+    start, end_ = now() / SECOND - 1, time.time() + 60
     found: dict[str, list[int]] = await _get(
         aggregator, f"/api/v1/history?{query}&from={start}&to={end_}&step=0s"
     )

@@ -8,7 +8,7 @@ from typing import Any
 import aiohttp
 
 from telemetry.wire.schema import GPU_FAST, SCHEMA
-from tests.aggregator.node import NOW, ScriptedNode, expected, sampled_at
+from tests.aggregator.node import ScriptedNode, expected, now, sampled_at
 from tests.aggregator.test_service import config, running
 from tests.brokers import Broker
 from tests.kit.waiting import until
@@ -42,7 +42,7 @@ async def test_what_was_is_answered_while_it_runs_and_after_a_restart(
                 await node.tick()
             await until(lambda: aggregator.stats.frames_stored == FRAMES)
             for seq in (0, 7, FRAMES - 1):
-                at = f"at={sampled_at(seq, NOW) // 10**9}"
+                at = f"at={sampled_at(seq, now()) // 10**9}"
                 body = await fetch(aggregator.http_address, f"fleet?{at}{columns}")
                 wanted = [expected("a", row, [seq])[0, POWER] for row in range(2)]
                 assert body["columns"]["gpu_power_watts"] == wanted
@@ -52,7 +52,9 @@ async def test_what_was_is_answered_while_it_runs_and_after_a_restart(
         async with running(settings) as aggregator:
             await until(lambda: bool(aggregator.http_address))
             assert await _frames(aggregator.http_address) == before
-            page = await fetch(aggregator.http_address, f"nodes/a?at={sampled_at(5, NOW) // 10**9}")
+            page = await fetch(
+                aggregator.http_address, f"nodes/a?at={sampled_at(5, now()) // 10**9}"
+            )
             assert page["node"]["state"] == "online"
             assert (
                 page["gpus"][1]["readings"]["gpu_power_watts"] == (expected("a", 1, [5])[0, POWER])
@@ -61,9 +63,9 @@ async def test_what_was_is_answered_while_it_runs_and_after_a_restart(
 
 async def _frames(address: tuple[str, int] | None) -> list[Any]:
     """Ten seconds of it."""
-    times = f"from={sampled_at(3, NOW) // 10**9}&to={sampled_at(13, NOW) // 10**9}&step=1s"
+    times = f"from={sampled_at(3, now()) // 10**9}&to={sampled_at(13, now()) // 10**9}&step=1s"
     body = await fetch(address, f"fleet/frames?{times}&columns=gpu_power_watts")
-    assert body["begins"] == sampled_at(0, NOW)
+    assert body["begins"] == sampled_at(0, now())
     found = [frame["columns"]["gpu_power_watts"] for frame in body["frames"]]
     assert found == [
         [expected("a", row, [seq])[0, POWER] for row in range(2)] for seq in range(3, 13)
