@@ -17,7 +17,7 @@ import msgspec
 from alerts.delivery.channel_stats import ChannelStats
 from alerts.delivery.clock import DeliveryClock
 from alerts.delivery.gate import ClaimAnswer, DeliveryGate
-from alerts.delivery.rate_limiter import RateLimiter
+from alerts.delivery.rate_limiter import LONGEST_PAUSE, RateLimiter
 from alerts.journal.journal import Journal
 from alerts.message.text import clean
 from alerts.notice import Delivery, Notice
@@ -113,8 +113,9 @@ def _carrying(carrier: Delivery, triggers: list[Delivery], newest: Notice) -> De
 
 log = logging.getLogger(__name__)
 
-FIRST_RETRY, LONGEST_RETRY = 2.0, 120.0
-"""Seconds between two tries of a delivery: a page must not wait long for a receiver that is back."""
+FIRST_RETRY, LONGEST_RETRY = 2.0, LONGEST_PAUSE
+"""Seconds between two tries of a delivery: a page must not wait for a receiver that is back longer than its channel
+does, and there may be no later one that finds it."""
 GRACE_SECONDS = 5.0
 """How long requests in flight have at the end."""
 IDLE_SECONDS = 3.0
