@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import mmap
 import struct
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
@@ -27,6 +28,8 @@ class ScriptedDriver:
         self._names = functions
         self._writes = 0
         self._facts: dict[str, Fact] = {}
+        self._writing = threading.Lock()
+        """A thread may change what a device reads while the test changes another one."""
         (self.folder / "calls").write_bytes(bytes(8 * (len(self._names) + 2)))
         (self.folder / "events").touch()
 
@@ -73,13 +76,14 @@ class ScriptedDriver:
 
     def _write(self) -> None:
         new = self.folder / "control.new"
-        with new.open("w") as file:
-            for key, (kind, text) in self._facts.items():
-                file.write(f"{key}\t{kind}\t{text}\n")
-        new.rename(self.folder / "control")
-        self._writes += 1
-        with (
-            (self.folder / "calls").open("r+b") as counters,
-            mmap.mmap(counters.fileno(), 0) as page,
-        ):
-            page[-8:] = struct.pack("Q", self._writes)
+        with self._writing:
+            with new.open("w") as file:
+                for key, (kind, text) in list(self._facts.items()):
+                    file.write(f"{key}\t{kind}\t{text}\n")
+            new.rename(self.folder / "control")
+            self._writes += 1
+            with (
+                (self.folder / "calls").open("r+b") as counters,
+                mmap.mmap(counters.fileno(), 0) as page,
+            ):
+                page[-8:] = struct.pack("Q", self._writes)
