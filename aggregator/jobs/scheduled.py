@@ -104,7 +104,7 @@ class SchedulerWord:
         """When each run was first listed as one that has nothing any more, ns since 1970: for Slurm, a job that is cancelled
         while it is suspended ended when it was suspended."""
         self._unsettled: set[JobKey] = set()
-        """Those whose end did not count yet at the newest listing."""
+        """Runs whose end did not count yet at the newest listing."""
         self._listed: dict[JobKey, ListedJob] = {}
         self.cluster = ""
         self.unknown: set[str] = set()

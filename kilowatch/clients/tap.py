@@ -172,8 +172,9 @@ def _device(inventory: Inventory | None, table: Table, row: int) -> str | None:
         return None
     if table is Table.PORT:
         return inventory.ports[row].name if row < len(inventory.ports) else None
-    keys = KINDS[table].keys(inventory)
-    return keys[row] if row < len(keys) else None
+    kind = KINDS[table]
+    devices = kind.devices(inventory)
+    return kind.key(devices[row]) if row < len(devices) else None
 
 
 def _tidy(name: str, value: float) -> float:

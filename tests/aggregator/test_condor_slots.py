@@ -82,7 +82,7 @@ def used(gpu: int = 0, begin: float = 2, end: float = 0, key: JobKey = SLOT) -> 
 
 
 class Scene:
-    """One node, and the pool where it is asked."""
+    """A node, and the pool where it is asked."""
 
     def __init__(self, *, asked: bool = True) -> None:
         self.jobs = JobService(word=SlotWord(lambda _: GPUS, at(0)) if asked else None)

@@ -275,6 +275,23 @@ def test_one_of_several_members_counts_what_it_has_seen_whole() -> None:
     assert site.summary(1).energy_joules == pytest.approx(truth, rel=0.01)
 
 
+def taken_over(
+    old: Recorded, jobs: JobService, begin: int, away: int, knows: str, edge: int = 0
+) -> Recorded:
+    """Return the member that has a node 100 s after it took it over, with a job that began at another member; for `away`
+    seconds before none had it."""
+    new = Recorded(jobs=jobs, beside=200.0, price=0.36, edge=edge, now=old.now)
+    new.joules = old.joules.copy()
+    if knows == "all of it":
+        new.stored = {gpu: list(its) for gpu, its in old.stored.items()}
+    new.watts[0] = 300.0
+    if away:
+        new.record(away)
+    new.send("n0", new.held(KEYS[1], 0, begin))
+    new.run(100)
+    return new
+
+
 @pytest.mark.parametrize("knows", ["its own time", "all of it"])
 @pytest.mark.parametrize("away", [0, 600])
 def test_a_job_whose_node_moved_has_the_energy_between_its_begin_and_end(
@@ -288,15 +305,7 @@ def test_a_job_whose_node_moved_has_the_energy_between_its_begin_and_end(
     old.send("n0", old.held(KEYS[1], 0, begin))
     old.run(100)
     moved = old.wall
-    new = Recorded(jobs=JobService(shares=True), beside=200.0, price=0.36, now=old.now)
-    new.joules = old.joules.copy()
-    if knows == "all of it":
-        new.stored = {gpu: list(its) for gpu, its in old.stored.items()}
-    new.watts[0] = 300.0
-    if away:
-        new.record(away)
-    new.send("n0", new.held(KEYS[1], 0, begin))
-    new.run(100)
+    new = taken_over(old, JobService(shares=True), begin, away, knows)
     running = joined_job(
         {"a": old.jobs.stored(KEYS[1], moved), "b": new.jobs.stored(KEYS[1], new.wall)}, lambda _: "b", new.wall
     )  # fmt: skip
@@ -494,15 +503,7 @@ def test_a_job_whose_node_moved_over_the_end_of_a_month_has_its_part_in_each(
     old.run(100)
     moved = old.wall
     old.answered()
-    new = Recorded(jobs=by_months(edge, shares=True), beside=200.0, price=0.36, edge=edge, now=old.now)  # fmt: skip
-    new.joules = old.joules.copy()
-    if knows == "all of it":
-        new.stored = {gpu: list(its) for gpu, its in old.stored.items()}
-    new.watts[0] = 300.0
-    if away:
-        new.record(away)
-    new.send("n0", new.held(KEYS[1], 0, begin))
-    new.run(100)
+    new = taken_over(old, by_months(edge, shares=True), begin, away, knows, edge=edge)
     new.send("n0", new.held(KEYS[1], 0, begin, new.wall))
     end, truth = new.wall, float(new.joules[0]) - first
     new.run(40)

@@ -105,7 +105,7 @@ class Chance:
 
 
 def play(jobs: JobService, happened: tuple[Any, ...], now: float, *, all_nodes: bool) -> None:
-    """Let a service hear of something."""
+    """Tell a service of something."""
     match happened:
         case "list", str(node), bytes(payload):
             jobs.receive(node, payload, {gpu.uuid for gpu in GPUS}, at(now))
