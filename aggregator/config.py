@@ -293,7 +293,7 @@ class AggregatorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         if self.slurm.enabled and self.htcondor.enabled:
             raise ConfigError(
                 "aggregator.htcondor.enabled", "an aggregator asks one scheduler, and here it asks Slurm",
-                "Give the nodes of each a shard of their own (docs/deploy.md).",
+                "Give the nodes of the other one a `cluster` of their own, and an aggregator for it.",
             )  # fmt: skip
         self.homeassistant.check("homeassistant")
         check_expected(self.expected)
