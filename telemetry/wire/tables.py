@@ -1,7 +1,7 @@
 """The kinds of tables: which devices of an inventory are the rows of each, and how a row is named everywhere.
 
 Frames, the fleet, the store, rules, history and the page of metrics ask this list which rows a node has, in the order of
-its inventory. InfluxDB, OTLP and the columns of the API still name each table.
+its inventory. Stores in other databases, OTLP and the columns of the API still name each table.
 """
 
 from __future__ import annotations
