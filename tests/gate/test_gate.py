@@ -12,9 +12,9 @@ import pytest
 
 from tests.conftest import ROOT
 from tests.gate import quarantine
-from tests.gate.__main__ import CLUSTER, Flaky, main
-from tests.gate.judge import MOST_FAILED, MOST_FLAKY, file_of
-from tests.gate.unchanged import GROUPS, MEMBERS, Group
+from tests.gate.__main__ import Flaky, main
+from tests.gate.judge import MOST_FAILED, MOST_FLAKY
+from tests.gate.unchanged import Group
 from tests.kit.waiting import FACTOR
 
 GOOD = "def test_good():\n    assert True\n"
@@ -266,22 +266,6 @@ def test_tiers_that_run_at_the_same_time_are_judged_each(
     assert "gate: 2 passed, 0 failed" in capsys.readouterr().out
 
 
-def test_what_needs_the_machine_to_itself_is_where_its_tier_looks() -> None:
-    mark = ".".join(("mark", "alone"))
-    files = [file for file in (ROOT / "tests").rglob("*.py") if mark in file.read_text("utf-8")]
-    assert files
-    assert all(file.is_relative_to(ROOT / CLUSTER) for file in files), files
-    named = {file.relative_to(ROOT).as_posix() for file in files}
-    assert named <= {*MEMBERS.files}, "left out together, no tier is left without a test"
-
-
-def test_what_may_be_left_out_and_what_it_holds_are_there() -> None:
-    """A folder that moves must not take a campaign out of every gate."""
-    for group in GROUPS:
-        for name in (*group.files, *group.sources):
-            assert (ROOT / name).is_dir() if name.endswith("/") else (ROOT / name).is_file(), name
-
-
 def test_what_holds_a_few_files_is_left_out_where_these_did_not_change(
     repository: Repository, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -350,8 +334,3 @@ def test_a_quarantine_is_short_and_has_causes(tmp_path: Path, text: str, said: s
     file.write_text(text)
     with pytest.raises(ValueError, match=said):
         quarantine.load(file)
-
-
-def test_what_is_in_quarantine_here_may_be() -> None:
-    for test in quarantine.load(ROOT / quarantine.FILE):
-        assert (ROOT / file_of(test)).exists(), test

@@ -1,7 +1,7 @@
 """Tests that take minutes and hold a few files alone: the gate leaves them out where none of these changed.
 
 A night's run takes all (`make test-systems` too). What is left out has another guard in each gate: of packages the
-test of the wheel, of campaigns the tests of each part that they break.
+test of the wheel, of campaigns the tests of each part that they break, of the gate its other files of tests.
 """
 
 from __future__ import annotations
@@ -27,9 +27,17 @@ PACKAGES = Group(
         "tests/packaging/test_role.py",
         "tests/packaging/test_rpm.py",
     ),
-    ("deploy/", "tests/packaging/", "constraints.txt"),
+    (
+        "constraints.txt", "deploy/ansible/", "deploy/container/", "deploy/debian/", "deploy/rpm/", "deploy/systemd/",
+        "tests/bare_debian.py", "tests/packaging/built.py",
+    ),
+)  # fmt: skip
+"""Tests of packages and images, and what makes them. The other folders of `deploy` lie in them as they are."""
+GATE = Group(
+    ("tests/gate/test_gate.py",),
+    (".ci/", "Makefile", "tests/conftest.py", "tests/gate/", "tests/kit/"),
 )
-"""Tests of packages and images."""
+"""Tests of the gate, each of which runs pytest."""
 PATH_OF_DATA = (
     "aggregator/assembly/", "aggregator/evidence/", "aggregator/ingest/", "aggregator/load/", "aggregator/mqtt/",
     "aggregator/scheduler/", "aggregator/service.py", "aggregator/store/", "alerts/delivery/", "alerts/incidents/",
@@ -57,7 +65,7 @@ FAULTS = Group(
     ("aggregator/electrical/", "aggregator/meters/", "power/live/", "power/meters/", "tests/faults/", *PATH_OF_DATA),
 )  # fmt: skip
 """The campaign of `make faults`, each fault once."""
-GROUPS = (PACKAGES, MEMBERS, FAULTS)
+GROUPS = (PACKAGES, GATE, MEMBERS, FAULTS)
 PROJECT = "pyproject.toml"
 """File of which `packaged` alone decides what runs: linters and contracts have their settings in it too."""
 
