@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from aggregator.jobs.usage import FOREVER
 from api.jobs import AllocationRow, JobRow
-from telemetry.notations.slurm import SCHEDULER
+from telemetry.notations.batch import NUMBERED
 from telemetry.wire.jobs import Allocation, GpuProcess, Job, JobKey, NodeJobs, aliases_of
 
 
@@ -90,17 +90,19 @@ def renames(node: str, names: Names, rows: Iterable[tuple[JobKey, AllocationRow]
 def without_aliases(rows: Sequence[JobRow]) -> list[JobRow]:
     """Return jobs without those that an older release stored a second time, under the number alone that a cgroup has:
     a run of that number is there, on a node of it at that time."""
-    named: dict[str, list[JobRow]] = {}
+    named: dict[tuple[str, str], list[JobRow]] = {}
     for row in rows:
-        if row.scheduler == SCHEDULER and row.cluster:
-            named.setdefault(row.id, []).append(row)
+        if row.scheduler in NUMBERED and row.cluster:
+            named.setdefault((row.scheduler, row.id), []).append(row)
     return list(_without(rows, named))
 
 
-def _without(rows: Iterable[JobRow], named: Mapping[str, list[JobRow]]) -> Iterator[JobRow]:
+def _without(
+    rows: Iterable[JobRow], named: Mapping[tuple[str, str], list[JobRow]]
+) -> Iterator[JobRow]:
     for row in rows:
-        is_alias = row.scheduler == SCHEDULER and not row.cluster
-        if not is_alias or not any(_same(row, other) for other in named.get(row.id, ())):
+        its = named.get((row.scheduler, row.id), ())
+        if row.cluster or not any(_same(row, other) for other in its):
             yield row
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from aggregator.jobs.scheduled import SAYS_NOTHING, SOURCE
+from aggregator.jobs.scheduled import SAYS_NOTHING
+from aggregator.scheduler.names import SCHEDULERS, SOURCES
 from api.jobs import AllocationRow, JobAccount
 from telemetry.text import duration, timestamp
 from telemetry.wire.jobs import AllocationKind, Job, Precision
@@ -27,10 +28,10 @@ def differences(job: Job, rows: Sequence[AllocationRow], account: JobAccount | N
 
 def _of_gpus(rows: Sequence[AllocationRow]) -> Iterator[str]:
     """Yield the nodes on which the prolog and the scheduler name different GPUs."""
-    for node in sorted({row.node for row in rows if row.source == SOURCE}):
+    for node, source in sorted({(row.node, row.source) for row in rows if row.source in SOURCES}):
         given = [row for row in rows if row.node == node and row.kind is AllocationKind.ALLOCATED]
-        if any(row.source != SOURCE and row.begin_from is Precision.HOOK for row in given):
-            yield f"{node}: squeue names other GPUs than the prolog"
+        if any(row.source != source and row.begin_from is Precision.HOOK for row in given):
+            yield f"{node}: {source} names other GPUs than the prolog"
 
 
 def _of_ends(rows: Sequence[AllocationRow]) -> Iterator[str]:
@@ -44,22 +45,23 @@ def _of_ends(rows: Sequence[AllocationRow]) -> Iterator[str]:
 
 
 def _of_account(job: Job, rows: Sequence[AllocationRow], account: JobAccount) -> Iterator[str]:
+    its = SCHEDULERS[job.key.scheduler].accounting
     first = min(rows, key=lambda row: (row.begin_from is Precision.PROCESS, row.begin))
     last = max(rows, key=lambda row: (row.end_from is not Precision.PROCESS, row.end or 0))
     if account.begin is None:
-        yield "sacct knows no begin of this run"
+        yield f"{its} knows no begin of this run"
     elif late := _lateness(first.begin, account.begin, first.begin_from):
-        yield f"it had its first GPU {late} than its begin in sacct"
+        yield f"it had its first GPU {late} than its begin in {its}"
     if (
         account.end is not None
         and last.end is not None
         and (late := _lateness(last.end, account.end, last.end_from))
     ):
-        yield f"it gave its last GPU back {late} than its end in sacct"
+        yield f"it gave its last GPU back {late} than its end in {its}"
     if job.state not in {*SAYS_NOTHING, account.state} and job.end:
-        yield f"{job.state} here, {account.state} in sacct"
+        yield f"{job.state} here, {account.state} in {its}"
     elif (job.exit_code or 0) != (account.exit_code or 0) and job.state not in SAYS_NOTHING:
-        yield f"exit code {job.exit_code or 0} here, {account.exit_code or 0} in sacct"
+        yield f"exit code {job.exit_code or 0} here, {account.exit_code or 0} in {its}"
 
 
 def _lateness(ours: int, its: int, how: Precision) -> str:

@@ -14,7 +14,8 @@ import msgspec
 from msgspec.structs import replace
 
 from aggregator.jobs.aliases import Names, Rename, renames
-from aggregator.jobs.scheduled import SAYS_NOTHING, SOURCE, merged
+from aggregator.jobs.scheduled import SAYS_NOTHING, merged
+from aggregator.scheduler.names import SCHEDULERS, SOURCES
 from api.jobs import AllocationRow, JobAccount, JobPhase
 from telemetry.errors import WireError
 from telemetry.wire.jobs import UNLIMITED, Allocation, Job, JobKey, NodeJobs, Precision
@@ -27,8 +28,6 @@ _ENDED_STATES = frozenset({"", "RUNNING", "PENDING", "COMPLETING"})
 """Words of a scheduler that say nothing of how a job ended."""
 _EXACT = frozenset({Precision.HOOK, Precision.SCHEDULER})
 LOST = "lost"
-ACCOUNTING = "sacct"
-"""Evidence for an end that the accounting alone has."""
 MOST_SESSIONS = 8
 """Sessions of a node that are remembered."""
 
@@ -297,7 +296,7 @@ class JobLedger:
                 if unseen and account.end is not None and account.end >= row.begin:
                     rows[number] = replace(
                         row, end=account.end, end_from=Precision.ACCOUNTING, lost=False,
-                        end_by="" if row.lost else ACCOUNTING,
+                        end_by="" if row.lost else SCHEDULERS[key.scheduler].accounting,
                     )  # fmt: skip
                     self.changed_gpus.add((node, row.gpu))
 
@@ -471,7 +470,7 @@ def _updated(row: AllocationRow, each: Allocation, at: int) -> AllocationRow:
         row = replace(row, end=None, lost=False)
     if row.end is not None and row.end < row.begin:
         row = replace(row, end=row.begin)
-    if each.source and each.source != row.source and row.source in {"", SOURCE}:
+    if each.source and each.source != row.source and row.source in {"", *SOURCES}:
         row = replace(row, source=each.source)
     if row.assumed and not each.assumed:
         row = replace(row, assumed=False)
@@ -482,7 +481,7 @@ def _is_more_exact(row: AllocationRow, each: Allocation) -> bool:
     """Return whether the end of a listed allocation is more exact than the one that its row has. One that was concluded
     gives way to what its node saw, as far as that is possible: an epilog may be that of a newer run."""
     if row.end_by and not each.end_by:
-        return row.end_by == SOURCE or each.end <= (row.end or 0)
+        return row.end_by in SOURCES or each.end <= (row.end or 0)
     return RANKS[each.end_from] < RANKS[row.end_from]
 
 

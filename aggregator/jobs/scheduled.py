@@ -9,15 +9,16 @@ ended. A scheduler that does not answer ends nothing for `UNSURE_SECONDS`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import NamedTuple, Protocol
 
 from msgspec.structs import replace
 
 from aggregator.scheduler.listed import JobListing, ListedJob
+from aggregator.scheduler.names import SLURM, SchedulerNames
 from api.jobs import AllocationRow
 from telemetry.devices import Gpu
-from telemetry.notations.slurm import SCHEDULER
+from telemetry.notations.batch import array_task
 from telemetry.wire.jobs import (
     Allocation,
     AllocationKind,
@@ -29,15 +30,13 @@ from telemetry.wire.jobs import (
     with_keys,
 )
 
-SOURCE = "squeue"
-"""Source of the allocations that the scheduler alone knows."""
 SAYS_NOTHING = frozenset({"", "ended", "lost"})
 """States of a job that do not tell how it ended."""
 UNSURE_SECONDS = 300.0
 """Time for which the last listing holds while the scheduler does not answer: a controller that is started anew takes
 a minute."""
-NEWER_RUN = "a newer run in squeue"
-"""Evidence for the end of a run that its node never noticed."""
+NEWER_RUN = "a newer run in "
+"""Evidence for the end of a run that its node never noticed, before the source that has the newer one."""
 EPILOG_SECONDS = 60.0
 """Time after the end of a job for the scheduler, which waits for epilogs, in which its node says the end itself."""
 Order = Callable[[str, Sequence[Gpu]], tuple[Sequence[int], str]]
@@ -66,6 +65,10 @@ class Word(Protocol):
     unknown: set[str]
     """Nodes of the newest listing that nobody asked for: ours have other names, or these are not ours."""
 
+    @property
+    def names(self) -> SchedulerNames | None:
+        """How it and its commands are called; None of one whose jobs have no number."""
+
     def hear(self, listing: JobListing, now: int) -> Changed:
         """Take in a listing; return what may be other than by the one before."""
 
@@ -85,13 +88,19 @@ class Word(Protocol):
 
 
 class SchedulerWord:
-    """The newest listing of Slurm."""
+    """The newest listing of a scheduler whose jobs have numbers."""
 
-    source, title = SOURCE, "Slurm"
-
-    def __init__(self, order: Order, gpus_of: Callable[[str], Sequence[Gpu]], began: int) -> None:
+    def __init__(
+        self,
+        order: Order,
+        gpus_of: Callable[[str], Sequence[Gpu]],
+        began: int,
+        names: SchedulerNames = SLURM,
+    ) -> None:
         """`gpus_of` returns the GPUs of a node; `began`: when the scheduler was first to be asked, ns since
         1970."""
+        self.names: SchedulerNames = names
+        self.source, self.title, self._scheduler = names.source, names.title, names.scheduler
         self._order = order
         self._gpus_of = gpus_of
         self._heard_at = began
@@ -122,8 +131,8 @@ class SchedulerWord:
             known = self._newest.get(key.id)
             if known is None or known.key.restart <= key.restart:
                 self._newest[key.id] = each
-            for node in (*each.gpus, *each.whole) if each.holds else ():
-                self._on.setdefault(short(node), []).append(each)
+            for node in _nodes_of(each) if each.holds else ():
+                self._on.setdefault(node, []).append(each)
             if job.end and not each.holds:
                 self._released[key] = released.get(key, listing.at)
             self._listed[key] = each
@@ -153,7 +162,7 @@ class SchedulerWord:
 
     def of(self, key: JobKey) -> ListedJob | None:
         """Return a job of the newest listing: where a cgroup alone named it, its newest run."""
-        if key.scheduler != SCHEDULER:
+        if key.scheduler != self._scheduler:
             return None
         found = self._newest.get(key.id)
         return found if found is not None and (not key.cluster or found.key == key) else None
@@ -179,7 +188,7 @@ class SchedulerWord:
             reported = self.reported(key, message.users)
             if reported is not None:
                 jobs[key] = merged(jobs.get(key, Job(key=key)), reported)
-        return replace(message, allocations=allocations, jobs=tuple(jobs.values()))
+        return replace(message, allocations=allocations, jobs=_with_arrays(jobs))
 
     def reported(self, key: JobKey, users: UserPrivacy) -> Job | None:
         """Return the facts of a job in the form in which a node lets persons leave it."""
@@ -195,11 +204,11 @@ class SchedulerWord:
         """Return a list in which what lasts for the node alone has ended, and what has once ended so still has."""
         before = {
             (key, row.gpu, row.instance, row.step, row.kind, row.begin): row
-            for key, row in rows if row.end is not None and row.end_by in {SOURCE, NEWER_RUN}
+            for key, row in rows if row.end is not None and row.end_by in {self.source, NEWER_RUN + self.source}
         }  # fmt: skip
 
         def concluded(each: Allocation) -> Allocation:
-            if each.end or each.job.scheduler != SCHEDULER:
+            if each.end or each.job.scheduler != self._scheduler:
                 return each
             row = before.get((each.job, each.gpu, each.instance, each.step, each.kind, each.begin))
             end, by = self._end_of(each.job, now) if row is None else (row.end or 0, row.end_by)
@@ -217,8 +226,10 @@ class SchedulerWord:
         if newest is None or newest.key.cluster != key.cluster:
             return 0, ""
         if newest.key == key:
-            return (newest.job.end if self._was_released(key, now) else 0), SOURCE
-        return (newest.job.begin if newest.key.restart > key.restart else 0), NEWER_RUN
+            return (newest.job.end if self._was_released(key, now) else 0), self.source
+        return (
+            newest.job.begin if newest.key.restart > key.restart else 0
+        ), NEWER_RUN + self.source
 
     def _was_released(self, key: JobKey, now: int) -> bool:
         """Return whether a run has been listed as ended for a while."""
@@ -236,6 +247,9 @@ class SchedulerWord:
         for listed in jobs:
             key = listed.key
             named = [its for name, its in listed.gpus.items() if short(name) == short(node)]
+            counts = [its for name, its in listed.counts.items() if short(name) == short(node)]
+            if counts and sum(counts) != len(gpus):
+                continue  # which of them it has nobody says
             numbers = named[0] if named else range(len(order))
             for number in numbers:
                 uuid = by_minor.get(order[number]) if number < len(order) else None
@@ -243,7 +257,7 @@ class SchedulerWord:
                     continue
                 yield Allocation(
                     job=key, gpu=uuid, begin=listed.job.begin, begin_from=Precision.SCHEDULER,
-                    end_from=Precision.SCHEDULER, source=SOURCE,
+                    end_from=Precision.SCHEDULER, source=self.source,
                     assumed=bool(assumed or not named) and (key, uuid) not in used,
                 )  # fmt: skip
 
@@ -253,14 +267,14 @@ class SchedulerWord:
         """Yield allocations that only the scheduler knew, which end now as it says, or go on: the numbers of GPUs
         of a job are gone from its listing as soon as it ends, while it still has them."""
         for key, row in rows:
-            if row.source != SOURCE or (row.end is not None and not row.lost):
+            if row.source != self.source or (row.end is not None and not row.lost):
                 continue
             listed, name = self.of(key), keys.of(key)
             if _speaks(message, name, row.gpu, row.begin):
                 continue
             same = Allocation(
                 job=name, gpu=row.gpu, begin=row.begin, begin_from=row.begin_from,
-                end_from=Precision.SCHEDULER, source=SOURCE, assumed=row.assumed,
+                end_from=Precision.SCHEDULER, source=self.source, assumed=row.assumed,
             )  # fmt: skip
             if listed is not None and listed.job.end:
                 yield replace(same, end=max(listed.job.end, row.begin))
@@ -273,25 +287,26 @@ class _Keys:
 
     def __init__(self, word: SchedulerWord, rows: Sequence[tuple[JobKey, AllocationRow]]) -> None:
         self._word = word
+        self._scheduler = word.names.scheduler
         self._rows = rows
         self._last: dict[str, JobKey] = {}
         for key, _ in rows:
             known = self._last.get(key.id, key)
-            if key.scheduler == SCHEDULER and key.cluster and known.restart <= key.restart:
+            if key.scheduler == self._scheduler and key.cluster and known.restart <= key.restart:
                 self._last[key.id] = key
 
     def of(self, key: JobKey) -> JobKey:
         """Return the key of the run that a job is of which only the number is known: the newest one."""
-        if not _is_bare(key):
+        if key.scheduler != self._scheduler or key.cluster:
             return key
         newest, last = self._newest(key.id), self._last.get(key.id)
         if newest is None or (last is not None and last.restart > newest.restart):
             newest = last
-        return newest or JobKey(SCHEDULER, self._word.cluster, key.id)
+        return newest or JobKey(self._scheduler, self._word.cluster, key.id)
 
     def of_ended(self, each: Allocation) -> Allocation:
         """Return an allocation that has ended with the run that it was of."""
-        if not each.end or each.job.scheduler != SCHEDULER:
+        if not each.end or each.job.scheduler != self._scheduler:
             return each
         for key, row in self._rows:
             if key.id == each.job.id and row.gpu == each.gpu and row.begin == each.begin:
@@ -299,12 +314,12 @@ class _Keys:
         return each
 
     def _newest(self, number: str) -> JobKey | None:
-        listed = self._word.of(JobKey(SCHEDULER, "", number))
+        listed = self._word.of(JobKey(self._scheduler, "", number))
         return None if listed is None else listed.key
 
 
 def _nodes_of(listed: ListedJob) -> set[str]:
-    return {short(node) for node in (*listed.gpus, *listed.whole)}
+    return {short(node) for node in (*listed.gpus, *listed.counts, *listed.whole)}
 
 
 def short(node: str) -> str:
@@ -343,8 +358,14 @@ def merged(job: Job, reported: Job) -> Job:
     return replace(job, **changed)
 
 
-def _is_bare(key: JobKey) -> bool:
-    return key.scheduler == SCHEDULER and not key.cluster
+def _with_arrays(jobs: Mapping[JobKey, Job]) -> tuple[Job, ...]:
+    """Return jobs in which the tasks of an array have its number as an alias, where that is a job of the list: a cgroup
+    may name no more."""
+    return tuple(
+        job if array not in jobs else replace(job, aliases=(*job.aliases, array.id))
+        for job in jobs.values()
+        for array in [replace(job.key, id=array_task(job.key.id)[0], restart=0)]
+    )
 
 
 def _speaks(message: NodeJobs, key: JobKey, gpu: str, begin: int) -> bool:

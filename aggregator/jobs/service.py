@@ -38,7 +38,6 @@ from api.jobs import AllocationRow, EnergyFrom, JobAccount, JobPhase, JobRow, Jo
 from telemetry.devices import Event
 from telemetry.errors import WireError
 from telemetry.fleet import Fleet
-from telemetry.notations.slurm import SCHEDULER
 from telemetry.runtime.isolation import Isolation, PartKind
 from telemetry.wire import border
 from telemetry.wire.jobs import (
@@ -200,17 +199,23 @@ class JobService:
             lines.append(
                 f"{word.title}'s {_some(missing)}: no node of ours that sends its jobs is called so"
             )
-        if unlisted := [key.id for key in self._unlisted()]:
-            lines.append(f"it does not list {_some(unlisted)}, which run here: may its user see them (PrivateData)?")  # fmt: skip
+        unlisted = [key.id for key in self._unlisted()]
+        if unlisted and word.names is not None:
+            lines.append(f"it does not list {_some(unlisted)}, which run here: may its user see them ({word.names.sees_all})?")  # fmt: skip
         return lines
 
     def without_account(self, wall_ns: int) -> list[JobKey]:
-        """Return runs of Slurm that ended lately and of which the accounting has said nothing yet; now and then also those
+        """Return runs of the scheduler that ended lately and of which the accounting has said nothing yet; now and then also those
         that last and are not listed: no epilog may have run."""
-        since = wall_ns - int(KEPT_SECONDS * 1e9)
+        since, names = (
+            wall_ns - int(KEPT_SECONDS * 1e9),
+            None if self.word is None else self.word.names,
+        )
+        if names is None:
+            return []
         found = [
             key for key, tracked in self.ledger.jobs.items()
-            if key.scheduler == SCHEDULER and tracked.account is None
+            if key.scheduler == names.scheduler and tracked.account is None
             and tracked.end is not None and tracked.end >= since
         ]  # fmt: skip
         if wall_ns - self._asked_unlisted >= UNLISTED_ASKED_SECONDS * 1e9:
@@ -225,15 +230,17 @@ class JobService:
 
     def _is_unlisted(self, key: JobKey, tracked: TrackedJob) -> bool:
         word = self.word
-        if word is None or word.listing is None or key.scheduler != SCHEDULER or word.of(key) is not None:  # fmt: skip
+        if word is None or word.names is None or word.listing is None or word.of(key) is not None:
+            return False
+        if key.scheduler != word.names.scheduler:
             return False
         before = word.listing.at - int(UNLISTED_SECONDS * 1e9)
         return key.cluster in {"", word.cluster} and tracked.open and tracked.begin < before
 
     def settle(self, accounts: Mapping[JobKey, JobAccount]) -> None:
         """Note what the accounting says of runs that have ended."""
-        newest = {key.id: key for key in sorted(accounts)}
-        named = {key: key for key in accounts} | {JobKey(SCHEDULER, "", key.id): key for key in newest.values()}  # fmt: skip
+        newest = {(key.scheduler, key.id): key for key in sorted(accounts)}
+        named = {key: key for key in accounts} | {JobKey(key.scheduler, "", key.id): key for key in newest.values()}  # fmt: skip
         for key, its in named.items():
             tracked = self.ledger.jobs.get(key)
             if tracked is None or tracked.account is not None:

@@ -48,6 +48,7 @@ class SlotWord:
     """The newest listing of the pool."""
 
     source, title = SOURCE, "HTCondor"
+    names = None
 
     def __init__(self, gpus_of: Callable[[str], Sequence[Gpu]], began: int) -> None:
         """`gpus_of` returns the GPUs of a node; `began`: when the pool was first to be asked, ns since 1970."""

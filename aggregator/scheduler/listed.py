@@ -44,6 +44,8 @@ class ListedJob:
     """Whether it has its nodes and GPUs now."""
     gpus: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """The scheduler's numbers of its GPUs, by the scheduler's name of the node."""
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """How many GPUs it has, by the scheduler's name of the node, where nobody says which ones."""
     exclusive: bool = False
     """Whether it wants its nodes for itself."""
     whole: tuple[str, ...] = ()

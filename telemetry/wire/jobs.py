@@ -14,7 +14,7 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 
-from telemetry.notations.slurm import SCHEDULER
+from telemetry.notations.batch import NUMBERED
 
 MAX_MESSAGE_BYTES = 64 * 1024
 """Bytes of a message at most; a node with more processes leaves out the smallest ones, and says how many."""
@@ -70,7 +70,7 @@ class JobKey(msgspec.Struct, frozen=True, order=True):
     cluster: str
     """The scheduler's own name of its cluster; empty where it has none."""
     id: str
-    """`4711`, `4711_3` (array task), `4711+1` (component), `4711.0` (HTCondor), `namespace/pod`, the unit, the container
+    """`4711`, `4711_3` (array task), `4711[3]` (that of PBS and LSF), `4711+1` (component), `4711.0` (HTCondor), `namespace/pod`, the unit, the container
     or the user."""
     restart: int = 0
     """How often it was requeued."""
@@ -131,7 +131,7 @@ class Allocation(msgspec.Struct, frozen=True, kw_only=True):
     begin_from: Precision = Precision.PROCESS
     end_from: Precision = Precision.PROCESS
     source: str = ""
-    """The source that said so: `slurm-cgroup`, `slurm-hook`, `squeue`, `condor_status`, `pod-resources`, `ray`, `process`."""
+    """The source that said so: `slurm-cgroup`, `slurm-hook`, `squeue`, `qstat`, `bjobs`, `condor_status`, `pod-resources`, `ray`, `process`."""
     assumed: bool = False
     """Whether the scheduler's number of the GPU was taken for that of `/dev/nvidiaN`, which nothing has shown."""
     end_by: str = ""
@@ -218,7 +218,7 @@ node is another job."""
 def aliases_of(job: Job) -> list[JobKey]:
     """Return the keys by which a job is known where nothing but a cgroup names it."""
     key = job.key
-    number = [key.id] if key.scheduler == SCHEDULER and key.cluster else []
+    number = [key.id] if key.scheduler in NUMBERED and key.cluster else []
     return [JobKey(key.scheduler, "", each) for each in (*number, *job.aliases)]
 
 

@@ -13,13 +13,13 @@ from aggregator.jobs.hints import hints
 from aggregator.jobs.scheduled import (
     EPILOG_SECONDS,
     NEWER_RUN,
-    SOURCE,
     UNSURE_SECONDS,
     SchedulerWord,
 )
 from aggregator.jobs.service import JobService
 from aggregator.scheduler import squeue
 from aggregator.scheduler.listed import JobListing, ListedJob, whole_nodes
+from aggregator.scheduler.names import SLURM
 from aggregator.web.job_list import jobs_body
 from aggregator.web.job_page import JobParts, job_body
 from api.jobs import JobAccount, JobPhase, JobReply, JobRow, JobsReply
@@ -143,7 +143,7 @@ def test_gpus_are_known_without_a_prolog_and_given_back_when_the_scheduler_says(
     scene = Scene()
     scene.node(2)
     scene.squeue(5, listed(0, 1))
-    assert scene.held() == {f"GPU-{n}": (SOURCE, Precision.SCHEDULER) for n in (3, 2)}
+    assert scene.held() == {f"GPU-{n}": (SLURM.source, Precision.SCHEDULER) for n in (3, 2)}
     scene.node(10)
     scene.squeue(20, listed(state="COMPLETING"))
     scene.node(22)
@@ -177,7 +177,7 @@ def test_a_job_that_has_a_node_for_itself_has_its_gpus_though_none_is_named() ->
     scene = Scene()
     scene.node(2)
     scene.squeue(3, alone)
-    assert scene.held() == {f"GPU-{n}": (SOURCE, Precision.SCHEDULER) for n in range(4)}
+    assert scene.held() == {f"GPU-{n}": (SLURM.source, Precision.SCHEDULER) for n in range(4)}
     assert all(row.assumed for row in scene.jobs.ledger.jobs[KEY].allocations)
     scene.squeue(9, listed(gpus=0, state="CANCELLED", end=8))
     assert scene.held() == {}
@@ -397,23 +397,25 @@ def test_a_job_whose_epilog_did_not_run_ends_when_the_scheduler_says() -> None:
     scene.squeue(70 + EPILOG_SECONDS - 1, failed)
     assert ended_by(scene) == {(None, "")}
     scene.squeue(70 + EPILOG_SECONDS, failed)
-    assert ended_by(scene) == {(60, SOURCE)}
+    assert ended_by(scene) == {(60, SLURM.source)}
     row = scene.row(seconds=140)
     assert (row.phase, row.state, row.end) == (JobPhase.ENDED, "NODE_FAIL", at(60))
     assert row.differences == ["n1.lab.example: no epilog said its end: it was at 2026-09-21 14:14:20 UTC, by squeue"]  # fmt: skip
     scene.squeue(500)
     scene.node(501, *lasting)
-    assert ended_by(scene) == {(60, SOURCE)}
+    assert ended_by(scene) == {(60, SLURM.source)}
     jobs = scene.jobs
     jobs.absorb([], [KEY])
     jobs.written(jobs.due(600, at(600)), 600)
     jobs.forget_ended(6000, at(6000))
-    assert ended_by(scene) == {(60, SOURCE)}, "it would begin anew with the next list of its node"
+    assert ended_by(scene) == {(60, SLURM.source)}, (
+        "it would begin anew with the next list of its node"
+    )
     after = Scene()
     after.node(6001, *lasting)
     after.jobs.absorb([jobs.stored(KEY, at(6000))], [KEY])
     after.squeue(6002)
-    assert ended_by(after) == {(60, SOURCE)}
+    assert ended_by(after) == {(60, SLURM.source)}
     scene.node(6100, hooked("GPU-3", end=59), used("GPU-3", KEY, end=58))
     assert ended_by(scene) == {(59, ""), (58, "")}, "what its node saw is more exact"
 
@@ -436,11 +438,11 @@ def test_a_run_ends_when_the_scheduler_lists_a_newer_one_that_has_begun() -> Non
     scene.squeue(200, listed(key=again, state="PENDING", begin=-START / SECOND))
     assert ended_by(scene) == {(None, "")}
     scene.squeue(211, listed(1, key=again, begin=210))
-    assert ended_by(scene) == {(210, NEWER_RUN)}
+    assert ended_by(scene) == {(210, f"{NEWER_RUN}squeue")}
     assert set(scene.held(again)) == {"GPU-2"}
     scene.squeue(600)
     scene.node(601, hooked("GPU-3", end=599))
-    assert ended_by(scene) == {(210, NEWER_RUN)}, "the epilog was that of the newer run"
+    assert ended_by(scene) == {(210, f"{NEWER_RUN}squeue")}, "the epilog was that of the newer run"
     scene.node(602, hooked("GPU-3", end=205))
     assert ended_by(scene) == {(205, "")}
 

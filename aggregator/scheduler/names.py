@@ -1,0 +1,38 @@
+"""The schedulers whose jobs have a number, and how each of them is asked. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from telemetry.notations.batch import LSF as LSF_NAME
+from telemetry.notations.batch import PBS as PBS_NAME
+from telemetry.notations.slurm import SCHEDULER as SLURM_NAME
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerNames:
+    """A scheduler and its commands, as they are called."""
+
+    scheduler: str
+    """As in `JobKey`."""
+    title: str
+    source: str
+    """Command that lists its jobs, and source of what it alone says."""
+    accounting: str = ""
+    """Command about runs that have ended; empty where the listing has them."""
+    sees_all: str
+    """Its setting by which the user who asks may not see all jobs."""
+
+
+SLURM = SchedulerNames(
+    scheduler=SLURM_NAME, title="Slurm", source="squeue", accounting="sacct", sees_all="PrivateData",
+)  # fmt: skip
+PBS = SchedulerNames(
+    scheduler=PBS_NAME, title="PBS", source="qstat", accounting="qstat -x", sees_all="query_other_jobs",
+)  # fmt: skip
+LSF = SchedulerNames(
+    scheduler=LSF_NAME, title="LSF", source="bjobs", sees_all="SECURE_JOB_INFO_LEVEL",
+)  # fmt: skip
+SCHEDULERS = {each.scheduler: each for each in (SLURM, PBS, LSF)}
+"""By the name in `JobKey`."""
+SOURCES = frozenset(each.source for each in SCHEDULERS.values())
