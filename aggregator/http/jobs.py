@@ -20,6 +20,7 @@ from aggregator.http.reply import VIEW, send_json
 from aggregator.jobs.stored import FoundJobs, JobQuery, key_of
 from aggregator.view import parts_of
 from api.jobs import JobReply, JobsReply, NodeJobsReply
+from telemetry.notations.batch import without_server
 from telemetry.wire.jobs import JobKey
 
 USUAL, MOST = 100, 5000
@@ -75,7 +76,7 @@ async def jobs_reply(request: web.Request, asked: Mapping[str, str], limit: int)
         _check_personal(request)
     since, until = between(asked.get("from"), asked.get("to"), view.wall(), USUAL_FROM)
     wanted = JobQuery(
-        id=asked.get("job", ""), user=own or asked.get("user", ""), account=asked.get("account", ""),
+        id=without_server(asked.get("job", "")), user=own or asked.get("user", ""), account=asked.get("account", ""),
         node=asked.get("node", ""), since=since, until=until, limit=MOST + 1,
         running=state == "running" if state else None,
     )  # fmt: skip
@@ -99,7 +100,9 @@ async def job_reply(request: web.Request, asked: Mapping[str, str]) -> JobReply:
         raise bad("restart", f"{restart!r} is not a number", "Leave it out for the newest run.")
     rows = [
         row
-        for row in (await view.find_jobs(JobQuery(id=name, user=own, limit=MOST))).rows
+        for row in (
+            await view.find_jobs(JobQuery(id=without_server(name), user=own, limit=MOST))
+        ).rows
         if asked.get("scheduler", row.scheduler) == row.scheduler
         and (not asked.get("node") or asked["node"] in row.nodes)
         and (not restart or int(restart) == row.restart)
@@ -125,7 +128,7 @@ async def job_reply(request: web.Request, asked: Mapping[str, str]) -> JobReply:
 
 async def job_key(find: JobFinder, name: str, at: int) -> JobKey | None:
     """Return the job of an id that ran at a time, ns since 1970, else the newest; None where none is known."""
-    rows = (await find(JobQuery(id=name, limit=MOST))).rows
+    rows = (await find(JobQuery(id=without_server(name), limit=MOST))).rows
     then = [row for row in rows if row.begin <= at <= (row.end or at)]
     return next((key_of(row) for row in then or rows), None)
 

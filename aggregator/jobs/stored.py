@@ -15,6 +15,7 @@ from aggregator.scheduler.listed import owner_text
 from api.jobs import JobPhase, JobRow, JobSummary
 from telemetry.wire.jobs import UNLIMITED, JobKey
 
+_ARRAY = re.compile(r"(\d+)\[\]", re.ASCII)
 _UID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
@@ -34,8 +35,8 @@ class JobQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Jobs that are wanted; an empty text stands for any."""
 
     id: str = ""
-    """Id of a job, the uid of a pod, or `4_0` and `12+1` as users of Slurm know a task of an array and a part of a
-    heterogeneous job."""
+    """Id of a job, the uid of a pod, `4_0` and `12+1` as users of Slurm know a task of an array and a part of a
+    heterogeneous job, or `4[]` of all tasks of an array."""
     user: str = ""
     account: str = ""
     node: str = ""
@@ -51,8 +52,14 @@ class JobQuery(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def owner(self) -> str:
-        """The owner of the job that users call so, empty where they know it by its id alone."""
+        """The owner of the job that users call so, of an array what those of its tasks begin with; empty where they know it
+        by its id alone."""
         return part_of(self.id)
+
+    @property
+    def owner_text(self) -> str:
+        """The text of a stored row that has that owner."""
+        return f'"owner":"{self.owner}' + ("" if self.owner.endswith("_") else '"')
 
     @property
     def uid(self) -> str:
@@ -61,7 +68,7 @@ class JobQuery(msgspec.Struct, frozen=True, kw_only=True):
 
     def named(self, name: str, owner: str, aliases: Collection[str]) -> bool:
         """Return whether a job of an id, `name`, an owner and aliases has the name that is wanted."""
-        return self.id in {"", name, *aliases} or (owner != "" and self.owner == owner)
+        return self.id in {"", name, *aliases} or (owner != "" and _is_part(owner, self.owner))
 
     def matches(self, row: JobRow) -> bool:
         """Return whether a job is wanted."""
@@ -76,8 +83,15 @@ class JobQuery(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+def _is_part(owner: str, wanted: str) -> bool:
+    return owner == wanted or (wanted.endswith("_") and owner.startswith(wanted))
+
+
 def part_of(name: str) -> str:
-    """Return the owner of a task of an array or of a part of a heterogeneous job by its name; empty for other names."""
+    """Return the owner of a task of an array or of a part of a heterogeneous job by its name, and what those of all tasks
+    begin with by that of an array; empty for other names."""
+    if found := _ARRAY.fullmatch(name):
+        return f"Array/{found[1]}_"
     array, _, task = name.partition("_")
     if array.isdecimal() and task.isdecimal():
         return owner_text(array, task, "", "")

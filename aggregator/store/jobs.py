@@ -131,7 +131,7 @@ def find_jobs(connection: ReadConnection, query: JobQuery) -> list[JobRow]:
         "and (? = '' or id = ? or (? != '' and contains(row, ?)) or (? != '' and contains(row, ?))) and (? = '' or \"user\" = ?) and (? = '' or account = ?) "
         f'and (? is null or ? = ("end" = {RUNNING})) '
         "and (? = '' or contains(nodes, ?)) order by begin desc, key limit ?",
-        query.until, query.since, query.id, query.id, query.owner, f'"owner":"{query.owner}"', query.uid, f'"{query.uid}"', query.user, query.user,
+        query.until, query.since, query.id, query.id, query.owner, query.owner_text, query.uid, f'"{query.uid}"', query.user, query.user,
         query.account, query.account, query.running, query.running, query.node, _nodes([query.node]), query.limit,
     )  # fmt: skip
     return [msgspec.json.decode(body, type=JobRow) for (body,) in found]

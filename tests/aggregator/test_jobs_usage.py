@@ -462,7 +462,7 @@ def test_a_task_of_an_array_and_a_part_of_a_heterogeneous_job_are_found_as_users
     site.jobs.ledger.report(Job(key=KEYS[13], owner="Component/12+1"))
     store = EmbeddedStore(StoreConfig(), tmp_path)
     store.write_jobs([site.jobs.stored(key, site.wall) for key in (KEYS[5], KEYS[13])])
-    for name, wanted in {"4_0": ["5"], "12+1": ["13"], "5": ["5"], "4_1": [], "4_": [], "4": [], "+1": []}.items():  # fmt: skip
+    for name, wanted in {"4_0": ["5"], "12+1": ["13"], "5": ["5"], "4_1": [], "4_": [], "4": [], "+1": [], "4[]": ["5"], "12[]": [], "[]": []}.items():  # fmt: skip
         query = JobQuery(id=name)
         assert [row.id for row in store.find_jobs(query)] == wanted, name
         live = site.jobs.matching(query, site.wall)
