@@ -14,6 +14,7 @@ import msgspec
 from aggregator.register.drift_watch import DriftConfig
 from aggregator.register.expected import ExpectedState, check_expected
 from aggregator.register.owners import OwnerEntry, check_owners
+from aggregator.settings.batch import LsfAskConfig, PbsAskConfig
 from aggregator.settings.budgets import IngestBudgets
 from aggregator.settings.condor import CondorAskConfig
 from aggregator.settings.homeassistant import HomeAssistantConfig
@@ -228,7 +229,11 @@ class AggregatorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     slurm: SlurmAskConfig = SlurmAskConfig()
     """Slurm's own word on its jobs (docs/slurm.md)."""
     htcondor: CondorAskConfig = CondorAskConfig()
-    """HTCondor's own word on its slots (docs/jobs.md); not beside that of Slurm."""
+    """HTCondor's own word on its slots (docs/jobs.md); not beside that of another scheduler."""
+    pbs: PbsAskConfig = PbsAskConfig()
+    """PBS's own word on its jobs (docs/jobs.md); not beside that of another scheduler."""
+    lsf: LsfAskConfig = LsfAskConfig()
+    """LSF's own word on its jobs (docs/jobs.md); not beside that of another scheduler."""
     homeassistant: HomeAssistantConfig = HomeAssistantConfig()
     """GPUs and circuits as devices of Home Assistant (docs/home.md)."""
     expected: tuple[ExpectedState, ...] = ()
@@ -288,11 +293,15 @@ class AggregatorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         self.remote_write.check("aggregator.remote_write")
         self.otlp.check("aggregator.otlp")
         self.process_series.check("aggregator.process_series")
-        self.slurm.check("aggregator.slurm")
-        self.htcondor.check("aggregator.htcondor")
-        if self.slurm.enabled and self.htcondor.enabled:
+        asked: dict[str, SlurmAskConfig | CondorAskConfig | PbsAskConfig | LsfAskConfig]
+        asked = {"slurm": self.slurm, "htcondor": self.htcondor, "pbs": self.pbs, "lsf": self.lsf}
+        for name, each in asked.items():
+            each.check(f"aggregator.{name}")
+        enabled = [name for name, each in asked.items() if each.enabled]
+        if len(enabled) > 1:
+            title = {"slurm": "Slurm", "htcondor": "HTCondor", "pbs": "PBS"}[enabled[0]]
             raise ConfigError(
-                "aggregator.htcondor.enabled", "an aggregator asks one scheduler, and here it asks Slurm",
+                f"aggregator.{enabled[1]}.enabled", f"an aggregator asks one scheduler, and here it asks {title}",
                 "Give the nodes of the other one a `cluster` of their own, and an aggregator for it.",
             )  # fmt: skip
         self.homeassistant.check("homeassistant")

@@ -24,6 +24,7 @@ from aggregator.alerting.pipeline import AlertPipeline
 from aggregator.alerting.service import AlertingService
 from aggregator.assembly.http_server import listening
 from aggregator.assembly.job_edges import count_edges
+from aggregator.assembly.scheduler_choice import poll_of, word_of
 from aggregator.assembly.store_choice import Lock, open_store
 from aggregator.config import AggregatorConfig, shard_names
 from aggregator.electrical.service import ElectricalService
@@ -46,9 +47,7 @@ from aggregator.ingest.held_messages import HeldMessages, when_idle
 from aggregator.ingest.ids import IdRegistry
 from aggregator.ingest.router import MessageRouter
 from aggregator.jobs import unheld
-from aggregator.jobs.scheduled import SchedulerWord, Word
 from aggregator.jobs.service import MOST_AT_ONCE, STEP_SECONDS, JobService
-from aggregator.jobs.slots import SlotWord
 from aggregator.jobs.usage import CountedMonth
 from aggregator.load.heap import HeapFreezer, keep_heap, release_heap
 from aggregator.load.meter import ArrivalClock
@@ -66,7 +65,6 @@ from aggregator.register.node_status import status_of
 from aggregator.register.owners import Owners
 from aggregator.remote.push import Pusher
 from aggregator.scheduler.listed import JobListing
-from aggregator.scheduler.poll import CondorPoll, SchedulerPoll, SlurmPoll
 from aggregator.stats import add_lags
 from aggregator.store.executor import StoreExecutor
 from aggregator.store.protocol import Batch
@@ -82,7 +80,6 @@ from telemetry.devices import Event, Gpu
 from telemetry.errors import BusError, ConfigError, KilowattError, NodeError, StoreError, WireError
 from telemetry.files.local_token import state_folders
 from telemetry.fleet import Fleet
-from telemetry.notations.slurm import gres_order
 from telemetry.runtime.isolation import Isolation, PartFault, PartKind
 from telemetry.runtime.supervision import ProgressMarks, Supervisor
 from telemetry.runtime.tasks import TaskGroup, end, first_error
@@ -158,7 +155,7 @@ class Aggregator(SingleView):
             **({} if self.site_role is None else self.site_role.electrical()),
         )
         self.jobs = JobService(
-            lambda: self.electrical.site.config.site.currency, self._word(),
+            lambda: self.electrical.site.config.site.currency, word_of(config, self._gpus_of, self.wall()),
             shares=bool(config.members.nats),
             months=lambda begin, end: months_between(begin, end, self.electrical.site.zone),
         )  # fmt: skip
@@ -625,14 +622,7 @@ class Aggregator(SingleView):
             from aggregator.remote.otlp.exporter import Exporter  # noqa: PLC0415 - only where the settings want it
 
             works["otlp"] = Exporter(self, config.otlp).run
-        poll: SchedulerPoll | None = None
-        if config.slurm.enabled:
-            poll = SlurmPoll(
-                config.slurm, self.impairments, self._hear_scheduler,
-                lambda: self.jobs.without_account(self.wall()), self.jobs.settle,
-            )  # fmt: skip
-        elif config.htcondor.enabled:
-            poll = CondorPoll(config.htcondor, self.impairments, self._hear_scheduler)
+        poll = poll_of(config, self.impairments, self.jobs, self._hear_scheduler, self.wall)
         if poll is not None:
             self.jobs.sources = poll.states
             works["scheduler"] = poll.run
@@ -803,16 +793,6 @@ class Aggregator(SingleView):
             index.remove(node)
         else:
             index.put(node, jobs)
-
-    def _word(self) -> Word | None:
-        """Return the place of the scheduler's word, where the settings want it."""
-        if self.config.htcondor.enabled:
-            return SlotWord(self._gpus_of, self.wall())
-        config = self.config.slurm
-        if not config.enabled:
-            return None
-        order = functools.partial(gres_order, config.gres_file)
-        return SchedulerWord(order, self._gpus_of, self.wall())
 
     def _gpus_of(self, node: str) -> Sequence[Gpu]:
         known = self.fleet.nodes.get(node)

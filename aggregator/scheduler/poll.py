@@ -1,30 +1,42 @@
 """Asks a scheduler again and again: once for the cluster, never twice at once.
 
 Of Slurm, `squeue` is asked at each interval, whatever runs; `sacct` only about jobs of ours that have ended. Of HTCondor
-it is `condor_status`. A source that fails, refuses or is slow is a state, and the other one goes on.
+it is `condor_status`, of LSF `bjobs`, of PBS `qstat`, and `qstat -x` about those that have ended. A source that fails, refuses or is slow is a state, and the other one goes on.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 import time
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
 from aggregator.impairments import Impairments
-from aggregator.scheduler import condor, sacct, scontrol, squeue
+from aggregator.scheduler import condor, lsf, pbs, sacct, scontrol, squeue
 from aggregator.scheduler.command import CommandError, output_of
 from aggregator.scheduler.listed import JobListing
+from aggregator.scheduler.names import LSF, PBS, SchedulerNames
+from aggregator.scheduler.tables import JobForm, TableReader, accounts_of
+from aggregator.settings.batch import LsfAskConfig, PbsAskConfig
 from aggregator.settings.condor import CondorAskConfig
-from aggregator.settings.slurm import SlurmAskConfig
+from aggregator.settings.slurm import LONGEST, SlurmAskConfig
 from api.jobs import JobAccount
 from telemetry.wire.jobs import JobKey, JobSourceState
 
 RULE = "scheduler_failing"
 SQUEUE, SACCT, CONDOR = "squeue", "sacct", "condor_status"
 _NO_JSON = "unrecognized option"
-_NO_ACCOUNTING = "accounting storage is disabled"
+_NO_ACCOUNTING = {
+    SACCT: re.compile("accounting storage is disabled"),
+    PBS.accounting: pbs.NO_HISTORY,
+}
+"""Words of a source that the site does not have: it is absent."""
+PATIENT, DOUBLINGS = 3, 2
+"""Questions in a row without an answer after which the next ones come later, each in twice the time of the one before, and how
+often that is doubled."""
 _TIMES = {"SLURM_TIME_FORMAT": "%s"}
 
 
@@ -44,6 +56,8 @@ class SchedulerPoll:
         self._interval = interval
         self._impairments = impairments
         self._wall_ns = wall_ns
+        self._failed = 0
+        """Questions in a row to the first source without an answer."""
         self._states = {
             name: JobSourceState(name=name, state="absent", message="not asked yet")
             for name in questions
@@ -59,13 +73,20 @@ class SchedulerPoll:
         while True:
             began = loop.time()
             await self.ask()
-            await asyncio.sleep(max(0.0, began + self._interval - loop.time()))
+            await asyncio.sleep(max(0.0, began + self.pause - loop.time()))
+
+    @property
+    def pause(self) -> float:
+        """Seconds between the last question and the next one."""
+        longer = self._interval * (1 << min(max(0, self._failed - PATIENT), DOUBLINGS))
+        return max(self._interval, min(longer, LONGEST))
 
     async def ask(self) -> None:
         """Ask each source once."""
         for name, question in self._questions.items():
             await self._note(name, question)
         first = next(iter(self._questions))
+        self._failed = 0 if self._states[first].state == "reading" else self._failed + 1
         self._impairments.update(
             RULE,
             {
@@ -84,7 +105,7 @@ class SchedulerPoll:
             state, message = error.state, str(error)
         except ValueError as error:
             state, message = "failing", str(error)
-        if name == SACCT and _NO_ACCOUNTING in message:
+        if name in _NO_ACCOUNTING and _NO_ACCOUNTING[name].search(message):
             state = "absent"
         before = self._states[name]
         same = (before.state, before.message) == (state, message)
@@ -116,6 +137,85 @@ class CondorPoll(SchedulerPoll):
         )
         listing = await asyncio.to_thread(condor.listing_of, output, at)
         return "; ".join([*listing.problems[:3], *await self._hear(listing)])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableQuestions:
+    """How a scheduler is asked whose jobs are read by a table."""
+
+    names: SchedulerNames
+    table: JobForm
+    commands: Sequence[Sequence[str]]
+    """The question about all jobs, and others for releases that don't know it."""
+    unknown: re.Pattern[str] | None = None
+    """Words of a release that does not know the first one."""
+    no_jobs: re.Pattern[str] | None = None
+    """Words for that there is no job, with which the command fails."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    ended: Callable[[Iterable[str]], Sequence[str]] | None = None
+    """Returns the question about jobs that have ended by their ids; None where the first answer has them."""
+
+
+PBS_QUESTIONS = TableQuestions(
+    names=PBS, table=pbs.TABLE, commands=(pbs.COMMAND,), no_jobs=pbs.UNKNOWN, environment=pbs.ENVIRONMENT, ended=pbs.ended_command,
+)  # fmt: skip
+LSF_QUESTIONS = TableQuestions(
+    names=LSF, table=lsf.TABLE, commands=(lsf.COMMAND, lsf.OLD_COMMAND), unknown=lsf.NO_FIELD, no_jobs=lsf.NO_JOBS,
+    environment=lsf.ENVIRONMENT,
+)  # fmt: skip
+MOST_ENDED = 200
+"""Jobs of one question about those that have ended."""
+
+
+class TablePoll(SchedulerPoll):
+    """The questions to a scheduler whose jobs are read by a table."""
+
+    def __init__(
+        self,
+        questions: TableQuestions,
+        config: PbsAskConfig | LsfAskConfig,
+        impairments: Impairments,
+        hear: Callable[[JobListing], Awaitable[Sequence[str]]],
+        ended: Callable[[], Collection[JobKey]],
+        settle: Callable[[Mapping[JobKey, JobAccount]], None],
+        wall_ns: Callable[[], int] = time.time_ns,
+    ) -> None:
+        """`hear`, `ended`, `settle`: as of `SlurmPoll`."""
+        asked: dict[str, Callable[[], Awaitable[str]]] = {questions.names.source: self._ask_all}
+        if questions.ended is not None and config.accounting:
+            asked[questions.names.accounting] = self._ask_ended
+        super().__init__(asked, config.interval, impairments, wall_ns)
+        self._asked, self._config = questions, config
+        self._hear, self._ended, self._settle = hear, ended, settle
+        self._environment = {**questions.environment, **config.environment}
+        self._commands = list(questions.commands)
+        self._reader = TableReader(questions.table)
+
+    async def _ask_all(self) -> str:
+        at = self._wall_ns()
+        try:
+            output = await self._output(self._commands[0])
+        except CommandError as error:
+            unknown = self._asked.unknown
+            if unknown is None or len(self._commands) == 1 or not unknown.search(str(error)):
+                raise
+            del self._commands[0]
+            output = await self._output(self._commands[0])
+        listing = await asyncio.to_thread(self._reader.listing_of, output, at)
+        return "; ".join([*listing.problems[:3], *await self._hear(listing)])
+
+    async def _ask_ended(self) -> str:
+        keys = sorted(self._ended())[-MOST_ENDED:]
+        ids = dict.fromkeys(f"{key.id}.{key.cluster}" if key.cluster else key.id for key in keys)
+        reading = self._states[self._asked.names.accounting].state == "reading"
+        if self._asked.ended is not None and (ids or not reading):
+            output = await self._output(self._asked.ended(ids or ["1"]))  # whether it answers
+            self._settle(accounts_of(self._asked.table, output, self._wall_ns()))
+        return ""
+
+    async def _output(self, command: Sequence[str]) -> bytes:
+        config = self._config
+        return await output_of(command, self._environment, config.deadline, despite=self._asked.no_jobs)  # fmt: skip
 
 
 class SlurmPoll(SchedulerPoll):

@@ -13,6 +13,11 @@ from telemetry.errors import ConfigError
 _HOST = re.compile(r"[A-Za-z0-9\[][A-Za-z0-9.:\[\]_-]*", re.ASCII)
 
 
+def is_host(word: str) -> bool:
+    """Return whether a word may be a host, or host:port, and no option of a command."""
+    return _HOST.fullmatch(word) is not None
+
+
 class CondorAskConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """HTCondor's own word on its slots, by `condor_status` on the aggregator's machine (docs/jobs.md)."""
 
@@ -30,5 +35,5 @@ class CondorAskConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     def check(self, where: str) -> None:
         """Raise `ConfigError` for settings that can't work."""
         check_asking(where, self.interval, self.deadline)
-        if self.pool and not _HOST.fullmatch(self.pool):
+        if self.pool and not is_host(self.pool):
             raise ConfigError(f"{where}.pool", f"{self.pool!r} is no host, or host:port")

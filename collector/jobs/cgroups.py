@@ -110,7 +110,7 @@ FORMS: tuple[CgroupForm, ...] = (
         # A number behind the job's counts the tasks of an array, in a way that is not documented: it stays as it is.
         r"/pbs_jobs\.service/jobs/(?P<id>\d+(?:\[\d+\])?(?:\.\d+(?![^/]))?)(?:\.[^/]+)?(?![^/])",
     ),
-    _rooted("LSF", "lsf", "", r"/lsf/[^/]+/job\.(?P<id>\d+)\.\d+\.\d+(?![^/])"),
+    _rooted("LSF", "lsf", "", r"/lsf/[^/]+/job\.(?P<id>\d+(?:\[\d+\])?)\.\d+\.\d+(?![^/])"),
     _rooted(
         # The folder is called like that of the jobs' files and the slot, in which one job runs after the other.
         "slot of HTCondor", "htcondor", _SLICES,

@@ -29,13 +29,7 @@ _RANGE = re.compile(r"\[([0-9,-]+)\]")
 def gres_order(file: Path, node: str, gpus: Sequence[Gpu]) -> tuple[list[int], str]:
     """Return the minor number of each of Slurm's GPUs of a node, and why that is assumed; "" where gres.conf
     says it."""
-    minors = [gpu.minor for gpu in gpus if gpu.minor is not None]
-    render = [minor for minor in minors if minor >= RENDER]
-    nvidia = [minor for minor in minors if minor < RENDER]
-    usual = [
-        *range(max(nvidia, default=-1) + 1),
-        *range(RENDER, max(render, default=RENDER - 1) + 1),
-    ]
+    usual = usual_order(gpus)
     try:
         text = file.read_text(errors="replace")
     except OSError as error:
@@ -45,6 +39,17 @@ def gres_order(file: Path, node: str, gpus: Sequence[Gpu]) -> tuple[list[int], s
     except ValueError as error:
         return usual, f"{file}: {error}"
     return (found, "") if found else (usual, f"{file} names no File= of this node")
+
+
+def usual_order(gpus: Sequence[Gpu]) -> list[int]:
+    """Return the minor numbers of the GPUs of a node in their own order, without a hole."""
+    minors = [gpu.minor for gpu in gpus if gpu.minor is not None]
+    render = [minor for minor in minors if minor >= RENDER]
+    nvidia = [minor for minor in minors if minor < RENDER]
+    return [
+        *range(max(nvidia, default=-1) + 1),
+        *range(RENDER, max(render, default=RENDER - 1) + 1),
+    ]
 
 
 def shares_gpus(gres_file: Path) -> bool | None:

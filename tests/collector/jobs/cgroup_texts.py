@@ -112,6 +112,7 @@ ROWS: list[tuple[str, CgroupOwner | None]] = [
     ("0::/pbs_jobs.service/jobs/4711.2/child", CgroupOwner("pbs", "4711.2")),  # task of an array
     ("0::/pbs_jobs.service/jobs", unit("pbs_jobs.service")),
     ("5:cpuacct:/lsf/cluster1/job.4711.12345.1790000000", CgroupOwner("lsf", "4711")),
+    ("0::/lsf/cluster1/job.4711[3].12345.1790000000", CgroupOwner("lsf", "4711[3]")),
     # HTCondor names the slot
     ("0::/system.slice/condor.service/condor_var_lib_condor_execute_slot1_1@n1", CgroupOwner("htcondor", "slot1_1@n1")),
     ("0::/system.slice/condor.service/htcondor/condor_data_slot2@n1.site.org", CgroupOwner("htcondor", "slot2@n1.site.org")),
