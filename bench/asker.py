@@ -1,11 +1,11 @@
-"""Cost of asking Slurm: an aggregator of which all GPUs are held, and whose scheduler answers for each of the jobs.
+"""Cost of asking a scheduler: an aggregator of which all GPUs are held, and whose scheduler answers for each of the jobs.
 
-    python -m bench.asker [--jobs 5000] [--jobs-a-minute 500] [--questions 8] [--json]
+    python -m bench.asker [--scheduler slurm] [--jobs 5000] [--jobs-a-minute 500] [--questions 8] [--json]
 
-`SlurmPoll`, the word of the scheduler and the jobs of the nodes as the aggregator has them. `squeue` and `sacct` are commands that
-print files: `squeue --json` with all fields of Slurm 22.05 (2.8 kB a job), `sacct` about the jobs that ended since the last
-question. The figure is the CPU time of the aggregator for a question to both, all threads, median; in percent of a core at the
-usual interval. What Slurm and its commands take is not in it.
+What asks, the word of the scheduler and the jobs of the nodes as the aggregator has them. Its commands print files:
+`squeue --json` with all fields of Slurm 22.05 (2.8 kB a job), `sacct` about the jobs that ended since the last question; of PBS
+`qstat` with an environment of forty variables a job and other resources used each time, and `qstat -x`; of LSF `bjobs`. The figure is the CPU time of the aggregator for a question to both, all threads, median; in percent of a core at the
+usual interval. What the scheduler and its commands take is not in it.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from aggregator.assembly.scheduler_choice import poll_of, word_of
+from aggregator.config import AggregatorConfig
 from aggregator.impairments import Impairments
-from aggregator.jobs.scheduled import SchedulerWord
 from aggregator.jobs.service import JobService
 from aggregator.scheduler.listed import JobListing
-from aggregator.scheduler.poll import SlurmPoll
 from aggregator.scheduler.sacct import FIELDS
+from aggregator.settings.batch import LsfAskConfig, PbsAskConfig
 from aggregator.settings.slurm import SlurmAskConfig
-from api.jobs import JobAccount
 from bench.report import show
 from telemetry.wire.jobs import Allocation, Job, JobKey, NodeJobs
 from tests.aggregator.fake_view import inventory
@@ -71,25 +71,36 @@ _SAME = {
 }  # fmt: skip
 
 
-class Asked:
-    """Nodes whose jobs Slurm knows, and the commands that it is asked by."""
+_COMMANDS = {"slurm": ("squeue", "sacct"), "pbs": ("qstat",), "lsf": ("bjobs",)}
+_SETTINGS = {
+    "slurm": AggregatorConfig(slurm=SlurmAskConfig(enabled=True, deadline=120.0)),
+    "pbs": AggregatorConfig(pbs=PbsAskConfig(enabled=True, deadline=120.0)),
+    "lsf": AggregatorConfig(lsf=LsfAskConfig(enabled=True, deadline=120.0)),
+}
+_VARIABLES = {f"PBS_V{number}": "x" * 50 for number in range(40)}
+"""Environment of a job of PBS: most of what qstat prints."""
 
-    def __init__(self, folder: Path, jobs: int) -> None:
-        self.folder = folder
+
+class Asked:
+    """Nodes whose jobs a scheduler knows, and the commands that it is asked by."""
+
+    def __init__(self, folder: Path, jobs: int, scheduler: str) -> None:
+        self.folder, self.scheduler = folder, scheduler
         self.at = START
         self.names = [f"n{number:05}" for number in range(jobs // JOBS_A_NODE)]
         self.gpus = {name: inventory(name, gpus=GPUS_A_NODE, links=0).gpus for name in self.names}
         self.held = [(number, START) for number in range(1, len(self.names) * JOBS_A_NODE + 1)]
         self.newest, self.turn, self.version = len(self.held), 0, 0
-        word = SchedulerWord(lambda _, gpus: (range(len(gpus)), ""), self.gpus.__getitem__, self.wall)  # fmt: skip
-        self.jobs = JobService(word=word)
-        self.accounts = 0
-        self.poll = SlurmPoll(
-            SlurmAskConfig(enabled=True, deadline=120.0), Impairments(), self._hear, self._ended, self._settle, lambda: self.wall,
-        )  # fmt: skip
-        for name in ("squeue", "sacct"):
+        settings = _SETTINGS[scheduler]
+        self.jobs = JobService(word=word_of(settings, self.gpus.__getitem__, self.wall))
+        poll = poll_of(settings, Impairments(), self.jobs, self._hear, lambda: self.wall)
+        assert poll is not None
+        self.poll = poll
+        for name in _COMMANDS[scheduler]:
             path = folder / name
-            path.write_text(f"#!/bin/sh\nexec cat {folder}/{name}.out\n")
+            path.write_text(
+                f'#!/bin/sh\n[ "$1" = -x ] && exec cat {folder}/{name}-x.out\nexec cat {folder}/{name}.out\n'
+            )
             path.chmod(0o755)
         self.answer([])
 
@@ -130,7 +141,16 @@ class Asked:
             self.jobs.receive(name, msgspec.json.encode(message), known, self.wall)
 
     def answer(self, ended: Sequence[tuple[int, int, int]]) -> None:
-        """Write what `squeue` and `sacct` print."""
+        """Write what the commands print."""
+        if self.scheduler == "pbs":
+            self._write("qstat", [self._qstat(place, *its) for place, its in enumerate(self.held)])
+            self._write("qstat-x", [self._qstat(*its, over=True) for its in ended])
+            return
+        if self.scheduler == "lsf":
+            found = [self._bjobs(place, *its) for place, its in enumerate(self.held)]
+            found += [self._bjobs(*its, over=True) for its in ended]
+            (self.folder / "bjobs.out").write_text(json.dumps({"COMMAND": "bjobs", "JOBS": len(found), "RECORDS": found}, indent=2))  # fmt: skip
+            return
         records = [self._record(place, *its) for place, its in enumerate(self.held)]
         (self.folder / "squeue.out").write_text(json.dumps({"errors": [], "jobs": records}))
         lines = []
@@ -143,9 +163,38 @@ class Asked:
             lines.append("\x1f".join(its[name] for name in FIELDS))
         (self.folder / "sacct.out").write_text("".join(f"{line}\n" for line in lines))
 
+    def _write(self, name: str, jobs: Sequence[tuple[str, dict[str, Any]]]) -> None:
+        answer = {"timestamp": self.at, "pbs_version": "23.06.06", "pbs_server": "lab", "Jobs": dict(jobs)}  # fmt: skip
+        (self.folder / f"{name}.out").write_text(json.dumps(answer, indent=4))
+
+    def _qstat(
+        self, place: int, number: int, begin: int, *, over: bool = False
+    ) -> tuple[str, dict[str, Any]]:
+        node = self.names[place // JOBS_A_NODE]
+        end = {"Exit_status": 0, "obittime": time.asctime(time.gmtime(self.at))} if over else {}
+        return f"{number}.lab", {
+            "Job_Name": f"train-{number}", "Job_Owner": f"u{number % 40}@login", "job_state": "F" if over else "R", "queue": "gpu",
+            "resources_used": {"cpupercent": self.at % 100, "walltime": str(self.at - begin)}, "server": "lab", "run_count": 1,
+            "ctime": time.asctime(time.gmtime(begin - 60)), "stime": time.asctime(time.gmtime(begin)), "project": "physics",
+            "exec_host": f"{node}/0*16", "exec_vnode": f"({node}:ncpus=16:ngpus={GPUS_A_JOB})", "Variable_List": _VARIABLES,
+            "Resource_List": {"ncpus": 16, "ngpus": GPUS_A_JOB, "nodect": 1, "walltime": "24:00:00"}, **end,
+        }  # fmt: skip
+
+    def _bjobs(self, place: int, number: int, begin: int, *, over: bool = False) -> dict[str, str]:
+        node, first = self.names[place // JOBS_A_NODE], place % JOBS_A_NODE * GPUS_A_JOB
+        submitted, started, finished = (
+            time.strftime("%b %e %H:%M:%S %Y", time.gmtime(each)) for each in (begin - 60, begin, self.at)
+        )  # fmt: skip
+        return {
+            "JOBID": str(number), "JOBINDEX": "0", "STAT": "DONE" if over else "RUN", "USER": f"u{number % 40}", "QUEUE": "gpu",
+            "PROJ_NAME": "physics", "JOB_NAME": f"train-{number}", "EXEC_HOST": f"16*{node}", "SUBMIT_TIME": submitted,
+            "START_TIME": started, "FINISH_TIME": f"{finished} L", "RUNTIMELIMIT": "1440.0", "EXIT_CODE": "", "EXIT_REASON": "",
+            "GPU_NUM": str(GPUS_A_JOB), "GPU_ALLOC": f"{node}:{first},{first + 1}",
+        }  # fmt: skip
+
     def _rows(self, place: int, number: int, begin: int, end: int) -> list[Allocation]:
         node, first = self.names[place // JOBS_A_NODE], place % JOBS_A_NODE * GPUS_A_JOB
-        key = JobKey("slurm", "lab", str(number))
+        key = JobKey(self.scheduler, "lab" if self.scheduler != "lsf" else "", str(number))
         return [
             Allocation(job=key, gpu=gpu.uuid, begin=begin * SECOND, end=end, source="slurm")
             for gpu in self.gpus[node][first : first + GPUS_A_JOB]
@@ -169,12 +218,10 @@ class Asked:
             await asyncio.sleep(0)
         return self.jobs.unfit()
 
-    def _ended(self) -> list[JobKey]:
-        return self.jobs.without_account(self.wall)
-
-    def _settle(self, accounts: Mapping[JobKey, JobAccount]) -> None:
-        self.jobs.settle(accounts)
-        self.accounts += len(accounts)
+    @property
+    def accounts(self) -> int:
+        """Jobs in memory of which the accounting has told."""
+        return sum(each.account is not None for each in self.jobs.ledger.jobs.values())
 
 
 async def _ask(asked: Asked, changed: int, questions: int, interval: float) -> dict[str, Any]:
@@ -192,22 +239,24 @@ async def _ask(asked: Asked, changed: int, questions: int, interval: float) -> d
     middle = statistics.median(spent)
     return {
         "states": {each.name: f"{each.state} {each.message}".strip() for each in asked.poll.states()},
-        "squeue_megabytes": (asked.folder / "squeue.out").stat().st_size / 1e6,
+        "answer_megabytes": (asked.folder / f"{_COMMANDS[asked.scheduler][0]}.out").stat().st_size / 1e6,
         "accounts_a_question": asked.accounts / questions,
         "cpu_seconds_a_question": middle, "wall_seconds_a_question": statistics.median(seconds),
         "cpu_percent": 100 * middle / interval,
     }  # fmt: skip
 
 
-def measure(jobs: int, jobs_a_minute: float, questions: int) -> dict[str, Any]:
+def measure(
+    jobs: int, jobs_a_minute: float, questions: int, scheduler: str = "slurm"
+) -> dict[str, Any]:
     """Ask so often about so many jobs that run, some of which end between two questions."""
-    interval = SlurmAskConfig().interval
+    interval = getattr(_SETTINGS[scheduler], scheduler).interval
     changed = round(jobs_a_minute * interval / 60)
     before = os.environ["PATH"]
     with tempfile.TemporaryDirectory() as name:
         os.environ["PATH"] = f"{name}:{before}"
         try:
-            asked = Asked(Path(name), jobs)
+            asked = Asked(Path(name), jobs, scheduler)
             found = asyncio.run(_ask(asked, changed, questions, interval))
         finally:
             os.environ["PATH"] = before
@@ -217,12 +266,16 @@ def measure(jobs: int, jobs_a_minute: float, questions: int) -> dict[str, Any]:
 def main(arguments: list[str]) -> int:
     """Measure and print."""
     parser = argparse.ArgumentParser(prog="python -m bench.asker", description=__doc__)
+    parser.add_argument("--scheduler", choices=_SETTINGS, default="slurm")
     parser.add_argument("--jobs", type=int, default=5000)
     parser.add_argument("--jobs-a-minute", type=float, default=500)
     parser.add_argument("--questions", type=int, default=8)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
-    show(measure(options.jobs, options.jobs_a_minute, options.questions), as_json=options.json)
+    show(
+        measure(options.jobs, options.jobs_a_minute, options.questions, options.scheduler),
+        as_json=options.json,
+    )
     return 0
 
 

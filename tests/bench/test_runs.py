@@ -182,11 +182,21 @@ def test_jobs_that_come_and_go_are_all_written() -> None:
     assert found["jobs_begun"] == 40 + 330
 
 
-def test_slurm_is_asked_about_all_jobs_and_those_that_ended() -> None:
-    found = asker.measure(40, 20, 3)
-    assert (found["jobs"], found["gpus"], found["changed"]) == (40, 80, 5)
-    assert found["states"] == {"squeue": "reading", "sacct": "reading"}, "nothing that does not fit"
-    assert found["accounts_a_question"] == 5
+@pytest.mark.parametrize(
+    ("scheduler", "sources", "changed", "accounts"),
+    [
+        ("slurm", ["squeue", "sacct"], 5, 5),
+        ("pbs", ["qstat", "qstat -x"], 10, 10),
+        ("lsf", ["bjobs"], 10, 0),
+    ],
+)
+def test_a_scheduler_is_asked_about_all_jobs_and_those_that_ended(
+    scheduler: str, sources: list[str], changed: int, accounts: int
+) -> None:
+    found = asker.measure(40, 20, 3, scheduler)
+    assert (found["jobs"], found["gpus"], found["changed"]) == (40, 80, changed)
+    assert found["states"] == dict.fromkeys(sources, "reading"), "nothing that does not fit"
+    assert found["accounts_a_question"] == accounts
     assert found["cpu_seconds_a_question"] > 0
 
 
