@@ -36,28 +36,23 @@ WORKERS = 5 * (os.cpu_count() or 1) // 2
 """Most tests wait for more than half of their time for servers and for the clock of other processes: with two for each
 processor, a quarter of both was idle."""
 BESIDE = (
-    "tests/power", "tests/alerts/test_engine.py", "tests/alerts/test_fault_pairs.py",
-    "tests/alerts/test_incidents_faults.py", "tests/alerts/test_planted.py", "tests/alerts/test_rules.py",
-    "tests/alerts/test_scenes.py",
-)  # fmt: skip
-"""What computes and starts nothing: it runs beside the tier that waits, on what that leaves of both processors.
-As much as that tier takes: what is more runs with the shared one."""
+    "tests/power",
+    "tests/alerts/test_planted.py",
+    "tests/alerts/test_fault_pairs.py",
+)
+"""What computes in one process: it runs beside the tier that waits, which one busy processor of two does not hurt.
+As much as that tier takes: what is more runs with the shared one, on both processors."""
 ALONE = ("-m", "alone and not long")
 CLUSTER = "tests/cluster"
 """Where all of these are: to collect the other sixteen thousand takes six seconds, in which nothing else can run."""
 SHARED = ("-n", str(WORKERS), "--dist", "loadfile", "--no-loadscope-reorder", "-m", "not alone")
 TIERS: tuple[dict[str, tuple[str, ...]], ...] = (
     {"shared": (*SHARED, *(f"--ignore={path}" for path in BESIDE))},
-    {
-        "alone": (*ALONE, CLUSTER),
-        "beside": ("-n", "2", "--dist", "loadfile", "-m", "not alone", *BESIDE),
-    },
+    {"alone": (*ALONE, CLUSTER), "beside": ("-m", "not alone", *BESIDE)},
 )
 """One after another, those of a row at the same time: names with arguments of pytest."""
 TOGETHER: tuple[dict[str, tuple[str, ...]], ...] = ({"shared": SHARED},)
 """The same where nothing needs the machine to itself."""
-YIELDS = {"beside": ("nice", "-n", "10")}
-"""What a tier is started by that is to have what others leave."""
 CALM_LOAD = 1.5
 SERIES = {"tests/cluster/test_rows.py": ALONE}
 """Files whose tests build on each other, with how their tier chooses them: all of a file are tried again."""
@@ -115,11 +110,9 @@ def _changed(base: str) -> set[str]:
     return beyond_imports(touched(base), lambda name: _printed("show", f"{begin}:{name}"), now)
 
 
-def run_pytest(
-    file: Path, arguments: tuple[str, ...], by: tuple[str, ...] = (), **environment: str
-) -> int:
-    """Run pytest, started by another command if one is given, which appends outcomes to a file; return its exit status."""
-    command = [*by, sys.executable, "-m", "pytest", "-q", "-p", "tests.gate.outcomes", *arguments]
+def run_pytest(file: Path, arguments: tuple[str, ...], **environment: str) -> int:
+    """Run pytest, which appends outcomes to a file; return its exit status."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.gate.outcomes", *arguments]
     return subprocess.call(command, env={**os.environ, FILE: str(file.resolve()), **environment})
 
 
@@ -136,7 +129,7 @@ def run_tier(name: str, arguments: tuple[str, ...]) -> tuple[list[Outcome], floa
     file = FOLDER / f"{name}.jsonl"
     file.unlink(missing_ok=True)
     began = time.monotonic()
-    code = run_pytest(file, arguments, YIELDS.get(name, ()))
+    code = run_pytest(file, arguments)
     load, found = os.getloadavg()[0], read(file)
     print(f"gate: {name} tier took {(time.monotonic() - began) / 60:.1f} min", flush=True)
     failed = any(one.outcome == "failed" for one in found)
