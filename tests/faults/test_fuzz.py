@@ -12,8 +12,8 @@ from tests.fuzz.inputs import BUS
 from tests.fuzz.run import plan, run_in_parts, shares_of
 from tests.kit.night import seed, size
 
-SEED, INPUTS = 20_261_122, size(4_000, 100_000)
-PART = size(2_000, 10_000)
+SEED, INPUTS = 20_261_122, size(2_000, 100_000)
+PART = size(1_000, 10_000)
 """Messages of a process."""
 
 

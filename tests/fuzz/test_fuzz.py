@@ -25,7 +25,7 @@ from tests.kit.night import seed, size
 from tests.telemetry.typed import typed
 
 SEED = 20_261_122
-INPUTS = size(4_000, 400_000)
+INPUTS = size(2_000, 400_000)
 
 
 @pytest.mark.nightly

@@ -147,18 +147,18 @@ def test_a_dictionary_of_xz_takes_no_memory(tmp_path: Path) -> None:
 
 
 HOSTILE_SMI = {
-    "comments": "--><nvidia_smi_log>" + "<!--" * 4_000_000,
-    "depth": "<nvidia_smi_log><gpu id='a'>" + "<a>" * 300_000 + "</b>" * 300_000,
-    "closed": "<nvidia_smi_log><gpu id='a'>" + "<a>" * 300_000 + "</a>" * 300_000,
-    "gpus": "<nvidia_smi_log>" + "<gpu id='a'></gpu>" * 300_000,
-    "documents": "<nvidia_smi_log>" * 300_000,
-    "values": "<nvidia_smi_log><gpu id='a'>" + "".join(f"<a{n}>1</a{n}>" for n in range(200_000)),
-    "uuids": "GPU 1: a (UUID: x\n" * 300_000 + "=NVSMI LOG=",
+    "comments": "--><nvidia_smi_log>" + "<!--" * 1_500_000,
+    "depth": "<nvidia_smi_log><gpu id='a'>" + "<a>" * 100_000 + "</b>" * 100_000,
+    "closed": "<nvidia_smi_log><gpu id='a'>" + "<a>" * 100_000 + "</a>" * 100_000,
+    "gpus": "<nvidia_smi_log>" + "<gpu id='a'></gpu>" * 100_000,
+    "documents": "<nvidia_smi_log>" * 100_000,
+    "values": "<nvidia_smi_log><gpu id='a'>" + "".join(f"<a{n}>1</a{n}>" for n in range(70_000)),
+    "uuids": "GPU 1: a (UUID: x\n" * 100_000 + "=NVSMI LOG=",
     "labels": "=NVSMI LOG=\nGPU 00000000:3B:00.0\n"
-    + "".join(f"{' ' * n}{'l' * 4000}: 1\n" for n in range(1, 3000)),
+    + "".join(f"{' ' * n}{'l' * 4000}: 1\n" for n in range(1, 2000)),
     "kernel": "".join(f"NVRM: Xid ({n:x}): {n % 900000}\n" for n in range(70_000)),
     "journal": '{"MESSAGE": "NVRM", "a": ' + "[" * 3900 + "\n",
-    "no line": "NVRM" * 8_000_000,
+    "no line": "NVRM" * 3_000_000,
 }
 
 
