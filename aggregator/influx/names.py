@@ -7,6 +7,7 @@ errors, jobs and texts are fields.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from aggregator.settings.influx import InfluxConfig
 from aggregator.store.protocol import StoredDevice
@@ -121,19 +122,47 @@ def tags(values: Mapping[str, str | int | None]) -> str:
     return "".join(parts)
 
 
+@dataclass(frozen=True, slots=True)
+class TableTags:
+    """Tags of the devices of a table, beside `cluster` and `node`."""
+
+    key: tuple[str, ...]
+    """The tags that are its key, where there are several joined by `/`."""
+    number: str = ""
+    """The tag that is its number."""
+    name: str = ""
+    gpu: str = ""
+    """The tag that is the index of the GPU that it belongs to."""
+
+    def all(self) -> tuple[str, ...]:
+        """Return the tags of a series of a device, without its cluster."""
+        return tuple(dict.fromkeys(("node", *self.key, *filter(None, (self.number, self.name)))))
+
+    def of_key(self, key: str) -> dict[str, str]:
+        """Return the tags of a device of this key; of a part that it lacks an empty one."""
+        parts = key.rsplit("/", len(self.key) - 1)
+        lacking = [""] * (len(self.key) - len(parts))
+        return dict(zip(self.key, lacking + parts, strict=True))
+
+    def key_of(self, found: Mapping[str, str]) -> tuple[str, str]:
+        """Return node and key of a device with these tags."""
+        return found.get("node", ""), "/".join(found[tag] for tag in self.key)
+
+
+TAGS = {
+    Table.GPU: TableTags(("uuid",), "gpu", "model"),
+    Table.LINK: TableTags(("uuid", "link"), "link", gpu="gpu"),
+    Table.NODE: TableTags(("node",)),
+    Table.PORT: TableTags(("id",), name="port"),
+    Table.INSTANCE: TableTags(("id",), "gpu_instance", "instance"),
+}
+
+
 def device_tags(cluster: str, table: Table, device: StoredDevice, gpu: StoredDevice | None) -> str:
     """Return the tags of a device; `gpu` is the GPU that a link belongs to, where it is known."""
-    named: dict[str, str | int | None] = {"cluster": cluster, "node": device.node}
-    match table:
-        case Table.GPU:
-            named |= {"gpu": device.index, "uuid": device.key, "model": device.name}
-        case Table.LINK:
-            uuid, _, number = device.key.rpartition("/")
-            named |= {"uuid": uuid, "link": number, "gpu": None if gpu is None else gpu.index}
-        case Table.PORT:
-            named |= {"id": device.key, "port": device.name}
-        case Table.INSTANCE:
-            named |= {"id": device.key, "instance": device.name, "gpu_instance": device.index}
-        case Table.NODE:
-            pass
-    return tags(named)
+    its = TAGS[table]
+    named: dict[str, str | int | None] = {
+        its.number: device.index, its.name: device.name, its.gpu: None if gpu is None else gpu.index,
+        **its.of_key(device.key), "cluster": cluster, "node": device.node,
+    }  # fmt: skip
+    return tags({tag: value for tag, value in named.items() if tag})

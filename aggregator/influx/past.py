@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from aggregator.influx.names import METRICS, frames_field, keeps_last
+from aggregator.influx.names import METRICS, TAGS, frames_field, keeps_last
 from aggregator.influx.reader import InfluxReader, quoted, source_of
 from aggregator.store.past import Found, Longs, PastQuery, enter
 from aggregator.store.protocol import FleetPast, PastInstants, StoredDevice
@@ -101,14 +101,6 @@ SPARSE = 3
 three points cost (influxd 1.6.7 on a busy machine: 0.25 ms a device, 0.08 ms a point)."""
 LONGEST = 10
 """Most points of a device in one statement: a server must answer it within 15 s."""
-_TAGS = {
-    Table.GPU: ("node", "uuid", "gpu", "model"),
-    Table.LINK: ("node", "uuid", "link"),
-    Table.NODE: ("node",),
-    Table.PORT: ("node", "id", "port"),
-    Table.INSTANCE: ("node", "id", "instance", "gpu_instance"),
-}
-"""The tags of a series, by table."""
 Series = dict[str, Any]
 
 
@@ -131,7 +123,7 @@ def read_past(reader: InfluxReader, query: PastQuery, later: set[tuple[str, str]
     numbers = np.arange(len(devices))
     for lane, names in lanes.items():
         points = [
-            (places[_key(query.table, series.get("tags", {}))], point)
+            (places[TAGS[query.table].key_of(series.get("tags", {}))], point)
             for series in found[lane]
             for point in series["values"]
         ]
@@ -169,7 +161,7 @@ class _LaneQuery:
     def points(self, step: int, width: int) -> list[Series]:
         """Return all points that may be the newest of an instant, by series."""
         query, found = self.query, list[Series]()
-        tags = ", ".join(f'"{tag}"' for tag in _TAGS[query.table])
+        tags = ", ".join(f'"{tag}"' for tag in TAGS[query.table].all())
         frames, source = frames_field(self.lane), source_of(query.table, step)
         counts = [readings(name) for name in self._names] if step else []
         fields = ", ".join(f'"{name}"' for name in (*self._names, *counts))
@@ -234,33 +226,17 @@ def _finest(lane: _LaneQuery) -> tuple[list[Series], int]:
 def _devices(table: Table, found: Sequence[Series]) -> list[StoredDevice]:
     """Return each device once, by its newest point: a GPU that was moved to another slot is two series
     and one device."""
+    its = TAGS[table]
     newest: dict[tuple[str, str], tuple[int, dict[str, str]]] = {}
     for series in found:
         tags, at = series.get("tags", {}), series["values"][-1][0]
-        key = _key(table, tags)
+        key = its.key_of(tags)
         if key not in newest or newest[key][0] <= at:
             newest[key] = (at, tags)
     return [
-        StoredDevice(number, node, key, _number(tags.get(_INDEX.get(table, ""), "")),
-               tags.get("model", tags.get("port", tags.get("instance", ""))))
+        StoredDevice(number, node, key, _number(tags.get(its.number, "")), tags.get(its.name, ""))
         for number, ((node, key), (_, tags)) in enumerate(newest.items())
     ]  # fmt: skip
-
-
-_INDEX = {Table.GPU: "gpu", Table.LINK: "link", Table.INSTANCE: "gpu_instance"}
-
-
-def _key(table: Table, tags: dict[str, str]) -> tuple[str, str]:
-    node = tags.get("node", "")
-    match table:
-        case Table.GPU:
-            return node, tags["uuid"]
-        case Table.LINK:
-            return node, f"{tags['uuid']}/{tags['link']}"
-        case Table.NODE:
-            return node, node
-        case Table.PORT | Table.INSTANCE:
-            return node, tags["id"]
 
 
 def _number(text: str) -> int | None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from aggregator.influx.client import InfluxClient, UnreachableError
-from aggregator.influx.names import METRICS, frames_field, keeps_last, measurement, policy
+from aggregator.influx.names import METRICS, TAGS, frames_field, keeps_last, measurement, policy
 from aggregator.influx.setup import refused
 from aggregator.settings.influx import InfluxConfig
 from aggregator.store.history import HistoryRow, bucket_width, filled, series_of
@@ -156,16 +156,7 @@ class InfluxReader:
         return [(row[0], row[1], row[2], row[3], row[4] or 0.0) for row in self._rows(text)]
 
     def _of(self, metric: Metric, device: str, start: int, end: int) -> str:
-        its = {"cluster": self.cluster}
-        match metric.table:
-            case Table.GPU:
-                its["uuid"] = device
-            case Table.LINK:
-                its["uuid"], _, its["link"] = device.rpartition("/")
-            case Table.NODE:
-                its["node"] = device
-            case Table.PORT | Table.INSTANCE:
-                its["id"] = device
+        its = {"cluster": self.cluster, **TAGS[metric.table].of_key(device)}
         named = " AND ".join(f'"{key}" = {quoted(value)}' for key, value in its.items())
         return f"{named} AND {_span(start, end)}"
 
