@@ -113,7 +113,8 @@ class AlertPipeline:
         self._cluster = cluster
         self._store = store
         self._turns = -1
-        self._recovering: frozenset[str] = frozenset()
+        self.recovering: frozenset[str] = frozenset()
+        """Keys of alerts that fire only because their `keep` has not passed."""
         self._listed: list[Alert] | None = None
         self._listed_turns = -1, -1
         self._ranks = _ranks(rules)
@@ -306,13 +307,13 @@ class AlertPipeline:
             with self._step(
                 "incidents: the alerts of this tick were not said to the others", faults
             ):
-                shared.relay(changes, self.alerts, self._recovering)
+                shared.relay(changes, self.alerts, self.recovering)
             if records is not None:
                 self._keep(IncidentChanges(wall_ns=wall), records)
             return
         done = False
         with self._step("incidents: the alerts of this tick were not grouped", faults):
-            step = self.manager.receive(changes, now, wall, self._recovering)
+            step = self.manager.receive(changes, now, wall, self.recovering)
             done = True
             self._keep(step, records)
         if not done:
@@ -490,7 +491,7 @@ class AlertPipeline:
         own = yield from self.monitor.records(wall)
         records = [*(yield from self.engine.records(wall)), *own]
         self._turns = turns
-        self._recovering = frozenset(
+        self.recovering = frozenset(
             record.alert.key for record in records if record.good_since is not None
         )
         return records

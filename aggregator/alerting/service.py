@@ -35,6 +35,7 @@ from aggregator.mqtt.incident_topics import IncidentTopics
 from aggregator.register.owners import Owners
 from aggregator.stats import add_lags
 from alerts.delivery.heartbeat import Heartbeat
+from alerts.delivery.new_channels import NewChannels
 from alerts.delivery.outbox import Outbox, deliver_test
 from alerts.delivery.routing import Router
 from alerts.engine.restore import AlertRecord
@@ -312,6 +313,11 @@ class AlertingService:
         )  # fmt: skip
         router = Router(config.alerts)
         writer = JournalWriter(journal, router.route, outbox.wake)
+        new_channels = NewChannels(
+            config.alerts.notifiers(), router, journal.memory.channels, journal.memory.incidents,
+            time.monotonic(), time.time_ns(),
+        )  # fmt: skip
+        writer.add(new_channels.changes())
 
         shared = self.shared
 
@@ -321,6 +327,8 @@ class AlertingService:
             ):  # first: the page that the writer wakes waits for what is noted
                 with self._turns.turn("evidence"):
                     evidence.note(step)
+            with self._turns.turn("what new channels were told"):
+                new_channels.note(step)
             writer.add(step, records)
 
         try:
@@ -343,7 +351,9 @@ class AlertingService:
                 self._shared_works = shared.open(
                     journal, policies_of(self._rules), self._timings, pipeline.follow, outbox.wake
                 )
-            self._parts = _Parts(pipeline, journal, writer, outbox, router, evidence, signer)
+            self._parts = _Parts(
+                pipeline, journal, writer, outbox, router, new_channels, evidence, signer
+            )
             self.impairments.watch(
                 outbox.faults, router.aside.faults, writer.aside.faults, self._faults
             )
@@ -512,6 +522,11 @@ class AlertingService:
                 self.progress("rules")
                 if self._marks is not None:
                     self._marks.mark("rules")
+        late, pipeline = IncidentChanges(), parts.pipeline
+        with turn("new channels"):
+            late = parts.new_channels.notify(pipeline.manager, pipeline.recovering, began, wall)
+        with turn("notices to new channels"):
+            pipeline.commit((None, late))
         with turn("Alertmanagers"):
             self._feed(parts, began)
         with turn("counters of the rules"):
@@ -621,6 +636,7 @@ class _Parts:
     writer: JournalWriter
     outbox: Outbox
     router: Router
+    new_channels: NewChannels
     evidence: EvidenceSource | None
     pictures: PictureSigner | None
 

@@ -56,7 +56,7 @@ class Router:
         goes where the trigger went, at any time and for any severity.
         """
         due = dict.fromkeys(
-            notified or self._known, wall_ns
+            notice.channels or notified or self._known, wall_ns
         )  # one page too many is better than none
         with self.aside.attempt("routes"):
             due = self._due(notice, wall_ns, notified)
@@ -67,6 +67,8 @@ class Router:
         }
 
     def _due(self, notice: Notice, wall_ns: int, notified: Collection[str]) -> dict[str, int]:
+        if notice.channels:
+            return self._among(notice, wall_ns)
         if notice.escalation:
             steps = self._escalation[notice.escalation - 1 : notice.escalation]
             return {name: wall_ns for names in steps for name in names}
@@ -79,6 +81,13 @@ class Router:
         if notice.action is Action.UPDATE:
             due = {name: at for name, at in due.items() if name in self._shows_updates}
         return due
+
+    def _among(self, notice: Notice, wall_ns: int) -> dict[str, int]:
+        """Return those of a notice's channels that have it by a route, or by a step of escalation that is past."""
+        escalated = self._escalation[: notice.escalation]
+        due = {name: wall_ns for names in escalated for name in names}
+        due = self._reached(notice, wall_ns) | due
+        return {name: at for name, at in due.items() if name in notice.channels}
 
     def managers_of(self, alert: Alert) -> list[str]:
         """Return the Alertmanagers that an alert is sent to; they have hours of their own."""

@@ -71,7 +71,7 @@ def _never_sent(first: Delivery, started: int) -> bool:
     """Whether the receiver certainly has no notice of an incident whose first one this is."""
     return (
         first.notice.action is Action.TRIGGER
-        and first.notice.reason == "new"
+        and first.notice.reason in {"new", "new_channel"}
         and first.tries == 0
         and (first.created >= started or first.due > started)
     )

@@ -111,7 +111,7 @@ class IncidentManager:
 
     def copied(self, now: float, wall_ns: int) -> IncidentManager:
         """Return a manager of copies of all records, which goes on by itself."""
-        memory = self._index.memory()
+        memory = self.index.memory()
         memory.clock = msgspec.json.decode(msgspec.json.encode(self._clock.state), type=ManagerClock)  # fmt: skip
         return IncidentManager(
             self._policies, memory, timings=self._timings, now=now, wall_ns=wall_ns
@@ -130,7 +130,7 @@ class IncidentManager:
         return _RecordParts(index, suppressor, lifecycle, grouping, scheduler, storms)
 
     def _set(self, parts: _RecordParts) -> None:
-        self._index, self._suppressor, self._lifecycle = (
+        self.index, self._suppressor, self._lifecycle = (
             parts.index,
             parts.suppressor,
             parts.lifecycle,
@@ -145,8 +145,8 @@ class IncidentManager:
         """Make the parts again from their own records, as after a restart: an exception in the middle
         of a change may have left an incident without its alerts, to which the next alert of the same
         place would be added, and notify nobody."""
-        parts = self._parts(self._index.memory())
-        parts.index.add_changes(self._index)
+        parts = self._parts(self.index.memory())
+        parts.index.add_changes(self.index)
         parts.scheduler.continue_from(self._scheduler)
         self._set(parts)
 
@@ -178,7 +178,7 @@ class IncidentManager:
             msgspec.structs.replace(
                 tracked.alert, state=AlertState.RESOLVED, changed=self._clock.wall
             )
-            for key, tracked in self._index.alerts.items()
+            for key, tracked in self.index.alerts.items()
             if tracked.firing and key not in firing and key_of_all(tracked.alert) not in firing
         ]
 
@@ -214,7 +214,7 @@ class IncidentManager:
             self._again.pop(key, None)
             return
         self._again[key] = alert
-        if key in self._index.alerts:
+        if key in self.index.alerts:
             self._suppressor.pending[key] = None
         elif not before:
             self._scheduler.add_plain(alert)
@@ -225,12 +225,12 @@ class IncidentManager:
         for part in self.aside.reasons():
             kind, _, key = part.partition("/")
             if kind == "incident":
-                record = self._index.incidents.get(key)
+                record = self.index.incidents.get(key)
                 over = record is None or record.closed is not None
                 if not over and self.aside.due(part, time):
-                    self._index.touch(key)
+                    self.index.touch(key)
             else:
-                tracked = self._index.alerts.get(key)
+                tracked = self.index.alerts.get(key)
                 over = kind in {"suppression", "group"} and (tracked is None or not tracked.firing)
                 if kind == "group" and tracked is not None:
                     over = over or not self._lacks_incident(tracked)
@@ -266,7 +266,7 @@ class IncidentManager:
             return
         alone = {tracked.alert.key: tracked for tracked in released if tracked.incident}
         if not before:
-            alone |= {tracked.alert.key: tracked for tracked in self._index.unnotified()}
+            alone |= {tracked.alert.key: tracked for tracked in self.index.unnotified()}
         for tracked in alone.values():
             self._scheduler.add_plain(tracked.alert)
 
@@ -297,7 +297,7 @@ class IncidentManager:
         if record.notified is not None:
             self._scheduler.acknowledge(record)
         step = self._advance()
-        return incident_of(record, self._index), step
+        return incident_of(record, self.index), step
 
     def unacknowledge(
         self, key: str, *, who: str, why: str, now: float, wall_ns: int
@@ -315,17 +315,17 @@ class IncidentManager:
         self._scheduler.resume_escalation(record)
         record.add_event(wall_ns, "taken_back", who, " ".join(why.split())[:500])
         step = self._advance()
-        return incident_of(record, self._index), step
+        return incident_of(record, self.index), step
 
     def annotate(
         self, key: str, what: str, *, who: str, why: str, now: float, wall_ns: int
     ) -> tuple[Incident, IncidentChanges]:
         """Add an event to the timeline of an incident that is open or ended within the hour."""
         self._clock.advance(now, wall_ns)
-        record = record_of(key, self._index)
+        record = record_of(key, self.index)
         record.add_event(wall_ns, what, who, why)
         step = self._advance()
-        return incident_of(record, self._index), step
+        return incident_of(record, self.index), step
 
     def silence(
         self,
@@ -343,7 +343,7 @@ class IncidentManager:
         self._clock.advance(now, wall_ns)
         clock = self._clock
         silence = silence_of(matchers, who, why, starts, ends, maintenance, clock)
-        self._index.add_window(
+        self.index.add_window(
             SilenceWindow(
                 silence=silence,
                 order=clock.order(),
@@ -358,7 +358,7 @@ class IncidentManager:
     ) -> tuple[Silence, IncidentChanges]:
         """End a silence or maintenance window now; `key` is its id or a unique prefix of it."""
         time = self._clock.advance(now, wall_ns)
-        window = window_of(key, self._index)
+        window = window_of(key, self.index)
         required("unsilence: who", who)
         if window.over or window.ends <= time:
             raise IncidentError(
@@ -371,33 +371,33 @@ class IncidentManager:
 
     def incidents(self) -> list[Incident]:
         """Return all open incidents, worst first, those that a storm suppresses included."""
-        found = [one for one in self._index.incidents.values() if one.closed is None]
+        found = [one for one in self.index.incidents.values() if one.closed is None]
         found.sort(key=lambda one: (SEVERITIES.index(one.severity), one.order))
-        return [incident_of(record, self._index) for record in found]
+        return [incident_of(record, self.index) for record in found]
 
     def recent(self) -> list[Incident]:
         """Return the incidents that ended within the last hour, newest first."""
-        found = [one for one in self._index.incidents.values() if one.closed is not None]
+        found = [one for one in self.index.incidents.values() if one.closed is not None]
         found.sort(key=lambda one: (one.closed or 0.0, one.order), reverse=True)
-        return [incident_of(record, self._index) for record in found]
+        return [incident_of(record, self.index) for record in found]
 
     def incident(self, key: str) -> Incident:
         """Return an incident, open or ended within the last hour; `key` as in `acknowledge`."""
-        return incident_of(record_of(key, self._index), self._index)
+        return incident_of(record_of(key, self.index), self.index)
 
     def timeline(self, key: str) -> tuple[IncidentEvent, ...]:
         """Return the events of an incident, oldest first; `key` as in `acknowledge`."""
-        return record_of(key, self._index).timeline
+        return record_of(key, self.index).timeline
 
     def status(self, alert_key: str) -> SuppressionStatus | None:
         """Return whether a firing alert is notified; None for one that is not tracked: pending,
         resolved, or of severity info."""
-        tracked = self._index.alerts.get(alert_key)
+        tracked = self.index.alerts.get(alert_key)
         if tracked is None or not tracked.firing:
             return None
         if tracked.state is not NotificationState.NOTIFIED:
             return SuppressionStatus(tracked.state, tracked.by, tracked.incident)
-        record = self._index.incidents.get(tracked.incident)
+        record = self.index.incidents.get(tracked.incident)
         if record is not None and record.storm:  # first: that it flaps was not notified
             return SuppressionStatus(NotificationState.STORM, record.storm, tracked.incident)
         state = NotificationState.FLAPPING if tracked.flaps else NotificationState.NOTIFIED
@@ -408,13 +408,13 @@ class IncidentManager:
         the texts of its own."""
         found = []
         for one in alerts_of(alert):
-            tracked = self._index.alerts.get(one.key) if one.faults else None
+            tracked = self.index.alerts.get(one.key) if one.faults else None
             found.append(one if tracked is None or not tracked.firing else tracked.alert)
         return found
 
     def silences(self) -> list[Silence]:
         """Return silences and windows: active, to come, and those that ended within the day."""
-        windows = self._index.windows.values()
+        windows = self.index.windows.values()
         return sorted((window.silence for window in windows), key=lambda one: one.starts)
 
     # One step.
@@ -443,7 +443,7 @@ class IncidentManager:
         return step
 
     def _changes(self, silences: tuple[Silence, ...]) -> IncidentChanges:
-        index, clock = self._index, self._clock
+        index, clock = self.index, self._clock
         records: dict[RecordKey, bytes | None] = self._run("records", index.changed_records, {})
         if clock.is_due(bool(records)):
             records[RecordKey("pulse", "")] = msgspec.json.encode(clock.state)
@@ -465,7 +465,7 @@ class IncidentManager:
         )
 
     def _open(self, key: str) -> IncidentRecord:
-        record = record_of(key, self._index)
+        record = record_of(key, self.index)
         if record.closed is not None:
             raise IncidentError(
                 f"incident {record.key} is over. It can't be acknowledged any more."

@@ -35,7 +35,7 @@ STORM = "storm"
 DAY_NS = 86_400_000_000_000
 OUTCOMES = ("acknowledged", "self_resolved", "silenced", "flapping", "marked_false")
 """Outcomes that are counted of a rule beside its pages and tickets."""
-_AGAIN = frozenset({"repeat", "escalated"})
+_AGAIN = frozenset({"repeat", "escalated", "new_channel"})
 """Reasons of a trigger that tells nothing new."""
 SILENT = frozenset({NotificationState.SILENCED, NotificationState.MAINTENANCE})
 """States of an alert that a silence or maintenance window holds back."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import msgspec
 
 from alerts.incidents.quality_record import QualityMemory
-from alerts.notice import Notice
+from alerts.notice import ChannelMemory, Notice
 from api.alerts import (
     Alert,
     Incident,
@@ -179,7 +179,7 @@ class RecordKey(NamedTuple):
     kind: str
     """`case` (an alert), `dossier` (an incident), `window` (a silence) or `pulse` (the clock): the
     words of the journal's format; `quality`, `quality_silenced` and `quality_start`: alert quality;
-    `evidence`: the cards of an incident."""
+    `evidence`: the cards of an incident; `channels`: the channels of the settings."""
     key: str
 
 
@@ -192,6 +192,7 @@ class IncidentMemory(msgspec.Struct, kw_only=True):
     incidents: list[IncidentRecord] = []
     windows: list[SilenceWindow] = []
     quality: QualityMemory = msgspec.field(default_factory=QualityMemory)
+    channels: ChannelMemory = ChannelMemory()
 
 
 @dataclass(frozen=True, slots=True)

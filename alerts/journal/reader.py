@@ -23,7 +23,7 @@ from alerts.incidents.state import (
     TrackedAlert,
 )
 from alerts.journal.file import JournalFile
-from alerts.notice import Delivery, Notice
+from alerts.notice import ChannelMemory, Delivery, KnownChannels, Notice, SentBefore
 from api.alerts import Incident
 
 log = logging.getLogger(__name__)
@@ -54,6 +54,9 @@ class JournalReader:
                 start=next(self._records("quality_start", QualityStart), None),
                 sent=list(self._records("quality", QualityRecord)),
                 silenced=list(self._records("quality_silenced", SilencedCount)),
+            ),
+            channels=ChannelMemory(
+                known=next(self._records("channels", KnownChannels), None), sent=self._sent()
             ),
         )
 
@@ -91,6 +94,18 @@ class JournalReader:
         ):
             found.setdefault(incident, []).append(channel)
         return found
+
+    def _sent(self) -> dict[tuple[str, str], SentBefore]:
+        """Return by open incident and channel what became of its notices."""
+        return {
+            (incident, channel): SentBefore(arrived, bool(waits))
+            for incident, channel, arrived, waits in self._file.rows(
+                "select delivery.incident, channel, "
+                "max(case when outcome = 'delivered' then created end), max(outcome = 'waiting') "
+                "from delivery join incident on incident.key = delivery.incident "
+                "where ended is null group by delivery.incident, channel"
+            )
+        }
 
     def waiting(self) -> list[Delivery]:
         """Return the deliveries that wait, oldest first."""

@@ -274,7 +274,7 @@ def _facts(notice: Notice, links: Links, now: int) -> Iterator[tuple[str, str]]:
 
 _SUBJECTS = {Subject.NODE: "Part", Subject.UPS: "UPS"}
 """Names of what belongs to no node, where they are other words than the subject: of a node's, a part of kilowatch."""
-_EXPLAINED = {"worse", "repeat", "escalated", "storm", "flapping", "forgotten"}
+_EXPLAINED = {"worse", "repeat", "escalated", "storm", "flapping", "forgotten", "new_channel"}
 """Reasons that a page says; others are plain from what it is."""
 
 

@@ -52,6 +52,7 @@ class Apprise(Channel, frozen=True, kw_only=True, tag="apprise"):
     """Whether a page has a picture of the readings with it, where the service takes attachments."""
 
     kind: ClassVar[str] = "apprise"
+    receiver_settings: ClassVar[tuple[str, ...]] = ("urls_file", "urls_env")
     shows_updates: ClassVar[bool] = False
 
     def problems(self) -> Iterator[tuple[str, str, str]]:

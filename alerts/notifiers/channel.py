@@ -6,6 +6,7 @@ write a class in a file of its own and add it to the union of `alerts.notifiers`
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -89,11 +90,19 @@ class Channel(
     """Whether it receives updates, when an incident grows or shrinks without being worse."""
     shows_notices: ClassVar[bool] = True
     """Whether it receives notices of incidents, and not single alerts."""
+    receiver_settings: ClassVar[tuple[str, ...]] = ()
+    """Names of the settings that say who receives its messages."""
 
     @property
     def fetches_pictures(self) -> bool:
         """Whether its receiver fetches pictures from the aggregator by signed links."""
         return False
+
+    @property
+    def receiver(self) -> str:
+        """A digest of the settings that say who receives its messages: with another one, it is another channel."""
+        its = [str(getattr(self, name)) for name in self.receiver_settings]
+        return hashlib.sha256(msgspec.json.encode([self.kind, *its])).hexdigest()[:16]
 
     def problems(self) -> Iterator[tuple[str, str, str]]:
         """Yield invalid settings: the key, the problem, the remedy."""
@@ -157,6 +166,7 @@ class UrlChannel(TokenChannel, frozen=True):
     url_env: str = ""
     """The name of an environment variable with the URL."""
 
+    receiver_settings: ClassVar[tuple[str, ...]] = ("url", "url_file", "url_env")
     secret_url: ClassVar[bool] = False
     """Whether anyone with the URL can post, so that it must not be in the settings."""
 

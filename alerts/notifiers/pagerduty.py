@@ -50,6 +50,7 @@ class PagerDuty(Channel, frozen=True, kw_only=True, tag="pagerduty"):
     burst: int = 10
 
     kind: ClassVar[str] = "pagerduty"
+    receiver_settings: ClassVar[tuple[str, ...]] = ("key_file", "key_env", "region", "url")
 
     def problems(self) -> Iterator[tuple[str, str, str]]:
         """Yield invalid settings."""

@@ -24,6 +24,7 @@ _REASONS = {
     "cause": ("its cause was found", ""),
     "repeat": ("nobody has acknowledged it", ""),
     "escalated": ("nobody has acknowledged it in time", ", so that it goes to the next channel"),
+    "new_channel": ("the channel is new", ", and it began before"),
     "flapping": ("it fires and resolves again and again", ""),
     "storm": ("too many incidents began at once", "; this one represents them"),
     "merged": ("it is part of another", ""),
@@ -69,7 +70,9 @@ def timeline_entries(timeline: TimelineReply) -> Iterator[tuple[int, str]]:
         its = [one for one in rest if one.created == event.at]
         rest = [one for one in rest if one.created != event.at]
         found.append((event.at, event_words(event, its)))
-    found += [(one.created, f"notified: {delivery_words(one)}") for one in rest]
+    for one in rest:  # a channel that is new, or an event that is not kept any more
+        why = reason_words(one.reason)
+        found.append((one.created, f"notified{f' ({why})' if why else ''}: {delivery_words(one)}"))
     yield from sorted(found)
 
 

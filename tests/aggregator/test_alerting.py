@@ -127,6 +127,35 @@ async def test_a_restart_pages_nobody_again_and_the_end_is_told(
         assert [call.action for call in pager.calls] == ["trigger", "resolve"]
 
 
+async def test_a_channel_that_is_set_up_while_something_pages_is_told_of_it_once(
+    tmp_path: Path, pager: Pager
+) -> None:
+    """As at a first start: it pages on the screen, then somebody configures a phone."""
+    stage = Scene(tmp_path)
+    phone = Scene(tmp_path, pager.settings(tmp_path)).config
+    async with pager.listening():
+        async with stage.running() as alerting:
+            stage.set(93.0, 60.0)
+            await until(alerting.pipeline.manager.incidents)
+            assert await alerting.saved(10)
+        stage.config = phone
+        async with stage.running() as alerting:
+            stage.set(93.0, 60.0)
+            await until(lambda: pager.calls)
+            (call,) = pager.calls
+            assert call.action == "trigger"
+            details = call.body["payload"]["custom_details"]
+            assert "the channel is new, and it began before" in str(details)
+            await until(lambda: alerting.channels()[0].delivered == 1)
+            (told,) = await alerting.deliveries(0, 10)
+            assert told.notice.reason == "new_channel"
+            assert alerting.pipeline.quality.totals == {}
+        async with stage.running() as alerting:
+            stage.set(60.0, 60.0)
+            await until(lambda: pager.state[call.key] == "resolved")
+        assert pager.opened[call.key] == 1
+
+
 async def test_the_memory_of_rates_outlives_a_restart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

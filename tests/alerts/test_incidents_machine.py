@@ -175,7 +175,7 @@ class RestartComparison(RuleBasedStateMachine):
     def what_is_stored_is_what_the_index_contains(self) -> None:
         """No change of a record is missing in the `IncidentChanges` of its step."""
         for harness in self.harnesses:
-            assert stored(harness.records) == contained(harness.manager._index)
+            assert stored(harness.records) == contained(harness.manager.index)
 
     @invariant()
     def an_incident_begins_with_a_trigger_and_ends_once(self) -> None:
@@ -227,14 +227,14 @@ class RestartComparison(RuleBasedStateMachine):
                     assert status.incident in open_ones
                     wait = TIMINGS.page_wait
                     wait = TIMINGS.ticket_wait if one.severity is Severity.TICKET else wait
-                    if self.steady.manager._index.incidents[status.incident].held:
+                    if self.steady.manager.index.incidents[status.incident].held:
                         wait = TIMINGS.more_every
                     waited = self.steady.now - max(self.since[key], self.began(status.incident))
                     assert status.incident in told or waited <= wait
                 case NotificationState.STORM:
                     self.suppressed.add(key)
                     assert status.incident in open_ones
-                    storm = self.steady.manager._index.incidents[status.by]
+                    storm = self.steady.manager.index.incidents[status.by]
                     assert status.by in told or self.steady.now - self.began(status.by) <= GATHER
                     assert storm.storming is not None
                     assert status.by in open_ones
@@ -248,7 +248,7 @@ class RestartComparison(RuleBasedStateMachine):
 
     def began(self, incident: str) -> float:
         """When an incident was opened, on the monotonic clock of the steady harness."""
-        record = self.steady.manager._index.incidents[incident]
+        record = self.steady.manager.index.incidents[incident]
         return self.steady.manager._clock.monotonic(record.opened)
 
     def ended_lately(self, key: str) -> bool:

@@ -94,7 +94,7 @@ def test_records_are_stored_under_the_names_of_the_earlier_format(
     journal: Journal, manager: IncidentManager
 ) -> None:
     """So that an earlier version can read them too."""
-    memory, index = journal.memory, manager._index
+    memory, index = journal.memory, manager.index
     now = {
         **{("case", key): one for key, one in index.alerts.items()},
         **{("dossier", key): one for key, one in index.incidents.items()},

@@ -16,6 +16,7 @@ STARTED = NOON - MINUTE
 WORDS = {
     "T": (Action.TRIGGER, "new"),
     "W": (Action.TRIGGER, "worse"),
+    "N": (Action.TRIGGER, "new_channel"),
     "U": (Action.UPDATE, "more"),
     "A": (Action.ACKNOWLEDGE, "acknowledged"),
     "R": (Action.RESOLVE, "resolved"),
@@ -49,6 +50,7 @@ def chain(words: str, *, tries: int = 0, started: bool = True) -> list[Delivery]
         pytest.param("TUAR", 0, True, None, (1, 2, 3, 4), id="whatever was between"),
         pytest.param("TR", 1, True, 2, (1,), id="it was tried: it may have arrived"),
         pytest.param("TR", 0, False, 2, (1,), id="of an earlier process: it may have arrived"),
+        pytest.param("NR", 0, True, None, (1, 2), id="over before a new channel was told: nothing"),
         pytest.param("WR", 0, True, 2, (1,), id="told before: its end must be told"),
         pytest.param("UR", 0, True, 2, (1,), id="an update was told before too"),
         pytest.param("UUU", 0, True, 1, (2,), id="the last update, in the first one's place"),

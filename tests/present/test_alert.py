@@ -194,7 +194,7 @@ def test_a_title_says_how_many_of_what_and_where(title: str) -> None:
 
 def test_what_happened_reads_as_kept() -> None:
     """Every event, reasons of notifications alone and as a page has them, and evidence."""
-    reasons = ("new", "worse", "more", "fewer", "cause", "repeat", "escalated", "flapping", "storm", "merged", "forgotten")  # fmt: skip
+    reasons = ("new", "worse", "more", "fewer", "cause", "repeat", "escalated", "new_channel", "flapping", "storm", "merged", "forgotten")  # fmt: skip
     story = [f"{time_of_day(at)} {words}" for at, words in timeline_entries(STORY)]
     evidence = [*golden.told([nearby_row(CARD), *(row for row, _ in history_rows(CARD))]),
                 *map(job_text, CARD.jobs), *map(nearby_what, CARD.nearby)]  # fmt: skip

@@ -66,7 +66,7 @@ async def test_what_is_refused_is_counted_with_the_reason() -> None:
         await press_until(pilot, "A", holds=lambda text: "3 marked: " in text)
         gone = [app.view.marked]  # type: ignore[attr-defined]
         for key in sorted(gone[0])[:2]:
-            for record in stage.pipeline.manager._index.incidents.values():
+            for record in stage.pipeline.manager.index.incidents.values():
                 if record.key == key:
                     stage.pipeline.manager._scheduler.finish(record)
         await pilot.press("enter")
