@@ -12,7 +12,7 @@ from alerts.rules.gpu_jobs import GpuJobs
 from alerts.rules.input import FleetSnapshot, RuleInput
 from alerts.rules.row_memory import Flags, RowMemory
 from alerts.rules.rule import Rule, conditions_of
-from api.alerts import Subject
+from api.alerts import Severity, Subject
 from api.power import SnapshotKind
 from power.snapshot.snapshot import PowerSnapshot
 from telemetry.fleet import Fleet
@@ -27,7 +27,7 @@ def firing_ids(
     """Return the ids of the rules that fire on each row, by the row's name.
 
     A rule that needs history, or a quantity that its snapshot does not have, is left out; so is one
-    that another firing rule inhibits on the same row.
+    that `hides` says of another firing rule on the same row.
     """
     return {snapshot.kind: _ids(rules, snapshot) for snapshot in snapshots}
 
@@ -92,11 +92,18 @@ def _ids(rules: Sequence[Rule], snapshot: PowerSnapshot) -> dict[str, list[str]]
     for rule in instant:
         firing = bad[rule.name].copy()
         for other in instant:
-            if any(one.rule == rule.name for one in other.inhibits):
+            if hides(other, rule):
                 firing &= ~bad[other.name]
         for row in np.flatnonzero(firing):
             found.setdefault(snapshot.names[row], set()).add(rule.id or rule.name)
     return {name: sorted(ids) for name, ids in found.items()}
+
+
+def hides(cause: Rule, rule: Rule) -> bool:
+    """Whether a rule need not be named beside another one that fires on the same row: it is inhibited by it, and is its
+    milder level or a ticket. One page is enough for a load, but a plan names each limit that the load exceeds."""
+    inhibited = any(one.rule == rule.name for one in cause.inhibits)
+    return inhibited and (cause.id == rule.id or rule.severity is not Severity.PAGE)
 
 
 def _instant(rule: Rule, columns: Container[str]) -> bool:

@@ -44,6 +44,8 @@ class RulePolicy(msgspec.Struct, frozen=True, kw_only=True):
     consequence must share."""
     edge: bool = False
     """Whether the rule reports an event, not a state that lasts."""
+    grace: float | None = None
+    """Seconds after the end of a cause, before its alerts that still fire are notified; None: those of the timings."""
 
 
 class RuleFacts(Protocol):
@@ -106,7 +108,8 @@ def policies_of(rules: Iterable[RuleFacts]) -> dict[str, RulePolicy]:
         inhibits = {one.rule: RuleScope(one.within) for one in getattr(rule, "inhibits", ())}
         group = RuleScope(getattr(rule, "group", RuleScope.GPU))
         edge = bool(getattr(getattr(rule, "when", None), "edge", False))
-        found[rule.name] = RulePolicy(group=group, inhibits=inhibits, edge=edge)
+        grace: float | None = getattr(rule, "grace", None)
+        found[rule.name] = RulePolicy(group=group, inhibits=inhibits, edge=edge, grace=grace)
     check_inhibitions(found)
     return found
 

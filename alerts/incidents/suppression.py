@@ -119,8 +119,10 @@ class AlertSuppressor:
             self._index.set_state(tracked, NotificationState.NOTIFIED, "")
             return True
         if tracked.release is None:
+            own = self._index.policy(tracked.alert.rule).grace
+            grace = self._timings.grace if own is None else own
             inhibited = tracked.state is NotificationState.INHIBITED
-            tracked.release = time + (self._timings.grace if inhibited else 0.0)
+            tracked.release = time + (grace if inhibited else 0.0)
             self._releasing[tracked.alert.key] = None
         return False
 

@@ -156,6 +156,9 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     settle: float = 0.0
     """Seconds after a reset, a reload of the driver or a start of the aggregator in which the rule is
     unknown: counters restart, links train, clocks rise."""
+    grace: float | None = None
+    """Seconds after the end of a cause that inhibited it, before it is notified if it still fires. [the notifications'
+    `grace`, 15]"""
     worse: tuple[float, ...] = ()
     """Values of its metric from the mildest to the worst. An alert that fires and gets a worse one notifies again, as
     a fault of its own."""
@@ -374,8 +377,11 @@ def _example_problems(example: Example) -> Iterator[tuple[str, str]]:
 
 
 def _time_problems(rule: Rule) -> Iterator[tuple[str, str]]:
-    if not all(0 <= seconds < math.inf for seconds in (rule.hold, rule.keep, rule.settle)):
-        yield "hold, keep and settle are seconds, and not below 0", ""
+    if not all(
+        0 <= seconds < math.inf
+        for seconds in (rule.hold, rule.keep, rule.settle, rule.grace or 0.0)
+    ):
+        yield "hold, keep, settle and grace are seconds, and not below 0", ""
     edge = any(part.edge for part in conditions_of(rule.when))
     if rule.hold and rule.when.edge:
         yield "what lasts an instant can't be held", "Remove `hold`."

@@ -176,7 +176,7 @@ class Play:
     def after_the_first_ends(self) -> tuple[bool, bool]:
         """Return whether the second fault, which still fires, was notified then, and whether
         anything was announced as resolved that has it."""
-        notices = self._now(over(self.first), seconds=60.0)
+        notices = self._now(over(self.first), seconds=120.0)  # longer than any grace
         rung = [one for one in notices if one.action is Action.TRIGGER]
         ends = [one for one in notices if one.action is Action.RESOLVE]
         key = self.second.key

@@ -40,8 +40,9 @@ NOT_APPLICABLE: dict[str, Callable[[Cell], bool]] = {
 INHIBITED: dict[tuple[Where, ...], dict[str, str]] = {
     (Where.SAME,): {
         "circuit_continuous_hours": "circuit_continuous",
-        "circuit_overload": "circuit_forecast_rated",
-        "circuit_thermal_hot": "circuit_thermal_warm",
+        "circuit_overload": "circuit_continuous circuit_forecast_rated",
+        "circuit_thermal_warm": "circuit_continuous circuit_overload circuit_forecast_rated",
+        "circuit_thermal_hot": "circuit_thermal_warm circuit_continuous circuit_overload circuit_forecast_rated",
         "circuit_trip_suspected": "circuit_continuous circuit_overload circuit_thermal_warm "
         "circuit_thermal_hot circuit_forecast_rated circuit_feed_lost circuit_meter_blind nodes_silent "
         "busy_node_silent",

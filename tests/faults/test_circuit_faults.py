@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from api.alerts import Severity
 from tests.faults.power_scene import PowerScene
 
 pytestmark = pytest.mark.systems
@@ -335,3 +336,48 @@ async def test_a_step_of_the_wall_clock_changes_nothing(tmp_path: Path, step: fl
         energy(scene, "a", watts)
         assert scene.counted("b") >= counted
         assert scene.resolved == []
+
+
+def paged(scene: PowerScene, name: str) -> list[str]:
+    """Return the rules of each page about a circuit, in order; also of those that are over."""
+    parts = scene.aggregator.alerting._parts
+    assert parts is not None
+    manager = parts.pipeline.manager
+    called = [
+        one for one in (*manager.incidents(), *manager.recent()) if one.severity is Severity.PAGE
+    ]
+    called.sort(key=lambda one: one.began)
+    return [
+        " ".join(dict.fromkeys(alert.rule for alert in one.alerts))
+        for one in called
+        if any(alert.name == name for alert in one.alerts)
+    ]
+
+
+async def test_a_load_calls_a_person_again_only_as_its_breaker_comes_nearer_to_a_trip(
+    tmp_path: Path,
+) -> None:
+    """The load is above the rating until the breaker is about to trip, then a person lowers it. The continuous limit
+    is exceeded all the while, and for a part of the minute after, of which it is the mean."""
+    async with scene_of(tmp_path, office("u", "twin")).running() as scene:
+        scene.draws["m-u"] = 2600.0
+        await scene.until(lambda: {"circuit_continuous", "circuit_thermal_hot"} <= told(scene, "u"))
+        await scene.pass_seconds(20)
+        called = paged(scene, "u")
+        assert called == ["circuit_overload circuit_thermal_warm", "circuit_thermal_hot"]
+        scene.draws["m-u"] = 900.0
+        await scene.until(lambda: not told(scene, "u") & PAGES)
+        await scene.pass_seconds(60)
+        assert paged(scene, "u") == called
+
+
+async def test_a_load_that_stays_above_the_continuous_limit_calls_once_nothing_worse_is(
+    tmp_path: Path,
+) -> None:
+    async with scene_of(tmp_path, office("u", "twin")).running() as scene:
+        scene.draws["m-u"] = 2600.0
+        await scene.until(lambda: "circuit_overload" in told(scene, "u"))
+        scene.draws["m-u"] = 2100.0
+        await scene.until(lambda: "circuit_overload" not in told(scene, "u"))
+        assert not any("circuit_continuous" in one for one in paged(scene, "u"))
+        await scene.until(lambda: "circuit_continuous" in paged(scene, "u"))

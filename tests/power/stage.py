@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from alerts.engine.engine import RuleEngine
+from alerts.engine.instant import hides
 from alerts.rules.rule import FOLDER, Rule, read
 from api.alerts import Alert, AlertState
 from power.devices.wall_power import WallSource
@@ -99,13 +100,12 @@ class Stage:
         return {(a.rule, a.name) for a in self.engine.alerts() if a.state is AlertState.FIRING}
 
     def ids(self, name: str) -> list[str]:
-        """Return the ids of unsuppressed rules of one circuit, each once: without those that another
-        rule on it inhibits."""
-        fires = {
+        """Return the ids of the rules that fire on one circuit, each once: without those that another one hides."""
+        names = {
             a.rule for a in self.engine.alerts() if a.state is AlertState.FIRING and a.name == name
         }
-        hidden = {one.rule for rule in RULES if rule.name in fires for one in rule.inhibits}
-        return sorted({rule.id for rule in RULES if rule.name in fires - hidden})
+        fire = [rule for rule in RULES if rule.name in names]
+        return sorted({rule.id for rule in fire if not any(hides(cause, rule) for cause in fire)})
 
     def value(self, quantity: str, name: str) -> float:
         """Return one quantity of one row now."""
