@@ -287,3 +287,21 @@ def test_a_crash_before_it_is_told_loses_nothing(site: Site) -> None:
     assert site.told(SETTLE_SECONDS - 2) == []
     site.start(phone=PHONE)
     assert site.told() == ["phone trigger new_channel"]
+
+
+def test_members_that_are_restarted_one_after_the_other_make_the_same_notice(
+    tmp_path: Path,
+) -> None:
+    """So that its claim lets one of them send it."""
+    ids = []
+    for name, down in (("first", 60.0), ("second", 600.0)):
+        (tmp_path / name).mkdir()
+        member = Site(tmp_path / name)
+        member.start(oncall=ONCALL)
+        member.tick(LOST)
+        member.told()
+        member.start(oncall=ONCALL, phone=PHONE, down=down)
+        assert member.told() == ["phone trigger new_channel"]
+        ids.append(member.harness.sent[-1].id)
+        member.end()
+    assert len(set(ids)) == 1
