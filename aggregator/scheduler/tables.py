@@ -80,6 +80,14 @@ class JobForm:
     """Returns the numbers of the GPUs that it has, by node."""
     counts: Callable[[Fields], Mapping[str, int]] = lambda _: {}
     """Returns how many GPUs it has by node, where their numbers are not known."""
+    task: Callable[[str, Fields], tuple[str, str]] = lambda name, _: array_task(name)
+    """Returns the array and the task of it that a job is by its id; both empty where it is none."""
+    word: Callable[[Fields], str] = lambda _: ""
+    """Returns a word that tells more of a job than that of its state, which is not over."""
+    opens: re.Pattern[bytes] = re.compile(rb"^\{", re.MULTILINE)
+    """Begin of the JSON in an answer, with its brace at the end."""
+    empty: re.Pattern[bytes] = re.compile(rb"\s*")
+    """Whole answer without a job, where that is no JSON object."""
 
 
 @dataclass(slots=True)
@@ -129,16 +137,19 @@ class TableReader:
         return JobListing(at=at, cluster=cluster, jobs=tuple(jobs.values()), problems=tuple(problems))  # fmt: skip
 
 
-def accounts_of(table: JobForm, output: bytes, at: int) -> dict[JobKey, JobAccount]:
-    """Return the account of each run that is over, of those that a command printed at a time. Raises `ValueError`."""
+def accounts_of(
+    table: JobForm, output: bytes, at: int, *, dated: bool = True
+) -> dict[JobKey, JobAccount]:
+    """Return the account of each run that is over, of those that a command printed at a time. `dated`: whether one without an
+    end is none, as it may not be over. Raises `ValueError`."""
     return {
         each.key: JobAccount(
-            state=each.job.state, begin=each.job.begin or None, end=each.job.end, exit_code=each.job.exit_code,
+            state=each.job.state, begin=each.job.begin or None, end=each.job.end or None, exit_code=each.job.exit_code,
             submitted=each.job.submitted or None, eligible=each.job.eligible or None,
             time_limit_seconds=each.job.time_limit if isinstance(each.job.time_limit, int) else None,
         )
         for each in TableReader(table).listing_of(output, at).jobs
-        if each.job.end and not each.holds
+        if (each.job.end or not dated) and not each.holds
     }  # fmt: skip
 
 
@@ -150,14 +161,14 @@ def _listed(table: JobForm, name: str, its: Fields, at: int) -> ListedJob | None
         return None
     key = table.key(name, its)
     past, over = state.phase != "waits", state.phase == "over"
-    word, exit_code = table.ended(its) if over else (state.word, None)
+    word, exit_code = table.ended(its) if over else (table.word(its) or state.word, None)
     times = {ours: _time(read(its), at) for ours, read in table.times.items()}
     numbers = {ours: read(its) for ours, read in table.numbers.items()}
     holds = state.phase == "holds"
     facts: dict[str, Any] = {ours: read(its) for ours, read in table.texts.items()}
     return ListedJob(
         job=Job(
-            key=key, owner=owner_text(*array_task(key.id), "", ""), state=word, exit_code=exit_code,
+            key=key, owner=owner_text(*table.task(key.id, its), "", ""), state=word, exit_code=exit_code,
             submitted=times["submitted"], eligible=times.get("eligible", 0), begin=times["begin"] if past else 0,
             end=times["end"] if over else 0, nodes=(numbers["nodes"] or 0) if past else 0, gpus=numbers["gpus"] or 0,
             time_limit=(numbers["time_limit"] or None) if past else None,
@@ -169,13 +180,13 @@ def _listed(table: JobForm, name: str, its: Fields, at: int) -> ListedJob | None
 
 def _texts(table: JobForm, output: bytes) -> Iterable[tuple[str, bytes]]:
     """Return names and texts of the jobs of an answer, whatever stands before and behind it."""
-    first = 0 if output.startswith(b"{") else output.find(b"\n{") + 1
-    if not output.strip():
+    if table.empty.fullmatch(output):
         return ()
-    if not output.startswith(b"{", first):
+    first = table.opens.search(output)
+    if first is None:
         words = output.strip().partition(b"\n")[0][:80].decode("utf-8", "replace")
         raise ValueError(f"{table.command} prints no JSON: {words}")
-    answer = output[first : output.rfind(b"}") + 1]
+    answer = output[first.end() - 1 : output.rfind(b"}") + 1]
     try:
         return list(table.decode(answer))
     except msgspec.DecodeError as error:
