@@ -51,12 +51,12 @@ def poll_of(
     wall: Callable[[], int],
 ) -> SchedulerPoll | None:
     """Return what asks the scheduler; None where none is to be asked. `hear` gets each listing; `wall`: ns since 1970."""
-    if config.htcondor.enabled:
-        return CondorPoll(config.htcondor, impairments, hear, wall)
 
     def ended() -> list[JobKey]:
         return jobs.without_account(wall())
 
+    if config.htcondor.enabled:
+        return CondorPoll(config.htcondor, impairments, hear, ended, jobs.settle, wall)
     if config.slurm.enabled:
         return SlurmPoll(config.slurm, impairments, hear, ended, jobs.settle, wall)
     if config.pbs.enabled:

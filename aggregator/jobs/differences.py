@@ -45,12 +45,14 @@ def _of_ends(rows: Sequence[AllocationRow]) -> Iterator[str]:
 
 
 def _of_account(job: Job, rows: Sequence[AllocationRow], account: JobAccount) -> Iterator[str]:
-    its = SCHEDULERS[job.key.scheduler].accounting
+    names = SCHEDULERS[job.key.scheduler]
+    its = names.accounting
     first = min(rows, key=lambda row: (row.begin_from is Precision.PROCESS, row.begin))
     last = max(rows, key=lambda row: (row.end_from is not Precision.PROCESS, row.end or 0))
     if account.begin is None:
-        yield f"{its} knows no begin of this run"
-    elif late := _lateness(first.begin, account.begin, first.begin_from):
+        if names.has_runs:
+            yield f"{its} knows no begin of this run"
+    elif names.has_runs and (late := _lateness(first.begin, account.begin, first.begin_from)):
         yield f"it had its first GPU {late} than its begin in {its}"
     if (
         account.end is not None

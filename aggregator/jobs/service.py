@@ -154,11 +154,7 @@ class JobService:
     def _show(self, node: str, message: NodeJobs) -> None:
         self.lists[node] = message
         self._follow_renames()
-        if self.word is not None:
-            for key in {each.job for each in message.allocations}:
-                reported = self.word.reported(key, message.users)
-                if reported is not None:
-                    self.ledger.report(reported)
+        _report(self.ledger, self.word, message)
         self.on_list(node, message)
 
     def _with_word(self, node: str, own: NodeJobs, wall_ns: int) -> NodeJobs:
@@ -186,6 +182,7 @@ class JobService:
             self.ledger.amend(node, message, at)
             self._show(node, message)
         else:
+            _report(self.ledger, self.word, message)
             self._own.rest(node, self.ledger.of_node(node))
 
     def unfit(self) -> list[str]:
@@ -232,7 +229,7 @@ class JobService:
         word = self.word
         if word is None or word.names is None or word.listing is None or word.of(key) is not None:
             return False
-        if key.scheduler != word.names.scheduler:
+        if key.scheduler != word.names.scheduler or not word.names.sees_all:
             return False
         before = word.listing.at - int(UNLISTED_SECONDS * 1e9)
         return key.cluster in {"", word.cluster} and tracked.open and tracked.begin < before
@@ -598,6 +595,14 @@ class JobService:
         ]
         keys.sort(key=lambda key: -self.ledger.jobs[key].begin)
         return [self.row(key, wall_ns) for key in keys[: query.limit]]
+
+
+def _report(ledger: JobLedger, word: Word | None, message: NodeJobs) -> None:
+    """Note what the scheduler says of the jobs of a node's list."""
+    for key in {each.job for each in message.allocations}:
+        reported = None if word is None else word.reported(key, message.users)
+        if reported is not None:
+            ledger.report(reported)
 
 
 def _some(names: Sequence[str]) -> str:

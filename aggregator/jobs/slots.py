@@ -2,7 +2,8 @@
 
 A node sees a slot by the cgroup of a process, and in it one job runs after the other. Whose a slot is, and which GPUs that
 job was assigned, the pool alone knows. A job that the pool has no longer has ended since it was asked last: when its last
-process did, where the node saw that.
+process did, where the node saw that. The queues of the schedds add what a job is called and asked for, and how it is while it
+has no slot.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from msgspec.structs import replace
 from aggregator.jobs.scheduled import UNSURE_SECONDS, Changed, merged, short
 from aggregator.jobs.usage import FOREVER
 from aggregator.scheduler.listed import ClaimedSlot, JobListing, ListedJob
+from aggregator.scheduler.names import CONDOR, SchedulerNames
 from api.jobs import AllocationRow
 from telemetry.devices import Gpu
 from telemetry.notations.htcondor import SCHEDULER, gpu_of, slot_of
@@ -30,8 +32,10 @@ from telemetry.wire.jobs import (
 )
 from telemetry.wire.persons import BY_USER
 
-SOURCE = "condor_status"
+SOURCE = CONDOR.source
 """Source of the allocations that the pool alone knows."""
+GONE_SECONDS = 1200.0
+"""Time for which the facts of a job are known that neither the pool nor a queue has any more."""
 Rows = Sequence[tuple[JobKey, AllocationRow]]
 
 
@@ -45,10 +49,10 @@ class _SlotRun(NamedTuple):
 
 
 class SlotWord:
-    """The newest listing of the pool."""
+    """The newest listing of the pool, and that of the queues."""
 
-    source, title = SOURCE, "HTCondor"
-    names = None
+    source, title = SOURCE, CONDOR.title
+    names: SchedulerNames | None = CONDOR
 
     def __init__(self, gpus_of: Callable[[str], Sequence[Gpu]], began: int) -> None:
         """`gpus_of` returns the GPUs of a node; `began`: when the pool was first to be asked, ns since 1970."""
@@ -61,19 +65,23 @@ class SlotWord:
         self._on: dict[str, list[tuple[ListedJob, ClaimedSlot]]] = {}
         """Jobs in the slots of a node, by its short name."""
         self._by_key: dict[JobKey, ListedJob] = {}
+        self._queued: dict[JobKey, ListedJob] = {}
+        """Jobs of the queues."""
+        self._gone: dict[JobKey, tuple[int, Job]] = {}
+        """When a job was listed last, ns since 1970, and its facts then."""
         self._heard: dict[str, tuple[int, int]] = {}
         """When the pool had a machine last, and the time before, ns since 1970, by its short name."""
         self._nameless: set[str] = set()
 
     def hear(self, listing: JobListing, now: int) -> Changed:
         """Take in a listing; return what may be other than by the one before."""
+        jobs = {each.key: each for each in listing.jobs}
+        if listing.queue:
+            return self._hear_queue(jobs, listing.at)
+        self._leave(self._by_key.keys() - jobs.keys() - self._queued.keys(), listing.at)
         before = self._on
         self.listing = listing
-        self._on, self._by_key, self._nameless = (
-            {},
-            {each.key: each for each in listing.jobs},
-            set(),
-        )
+        self._on, self._by_key, self._nameless = {}, jobs, set()
         for each in listing.jobs:
             for slot in each.slots:
                 self._on.setdefault(short(slot.node), []).append((each, slot))
@@ -87,16 +95,46 @@ class SlotWord:
         # Of a machine that is not there it depends on the time for how long it has not been.
         return Changed(changed | (self._heard.keys() - there), set())
 
+    def _hear_queue(self, jobs: dict[JobKey, ListedJob], at: int) -> Changed:
+        before = self._queued
+        self._leave(before.keys() - jobs.keys() - self._by_key.keys(), at)
+        self._queued = jobs
+        changed = {key.id for key in before.keys() | jobs.keys() if before.get(key) != jobs.get(key)}  # fmt: skip
+        return Changed(set(), changed)
+
+    def _leave(self, keys: Iterable[JobKey], at: int) -> None:
+        """Keep the facts of jobs that are listed nowhere any more, and none of those that left long ago."""
+        before = at - GONE_SECONDS * 1e9
+        self._gone = {key: its for key, its in self._gone.items() if its[0] >= before}
+        for key in keys:
+            job = self._facts(key)
+            if job is not None:
+                self._gone[key] = at, job if job.end else replace(job, state="")
+
     def of(self, key: JobKey) -> ListedJob | None:
         """Return a job of the newest listing."""
         return self._by_key.get(key)
 
     def reported(self, key: JobKey, users: UserPrivacy) -> Job | None:
         """Return the facts of a job in the form in which a node lets persons leave it."""
-        found = self.of(key)
-        if found is None or users is UserPrivacy.NAMES:
-            return None if found is None else found.job
-        return replace(found.job, user="", account="")
+        job = self._facts(key)
+        if job is None or users is UserPrivacy.NAMES:
+            return job
+        return replace(job, user="", account="")
+
+    def _facts(self, key: JobKey) -> Job | None:
+        """Return what pool and queue say of a job: the pool knows since when it runs, and is asked more often."""
+        listed, queued = self._by_key.get(key), self._queued.get(key)
+        if queued is None:
+            return self._gone.get(key, (0, None))[1] if listed is None else listed.job
+        its = queued.job
+        if listed is None:  # a begin without a slot is that of a run before, or yet to be listed
+            return replace(its, begin=0, state="" if queued.holds else its.state)
+        job = listed.job
+        return replace(
+            job, name=its.name, owner=its.owner, gpus=its.gpus, time_limit=its.time_limit, user=job.user or its.user,
+            account=job.account or its.account, submitted=job.submitted or its.submitted,
+        )  # fmt: skip
 
     def problems(self) -> list[str]:
         """Return what in the newest listing can't be used, in a line each."""
@@ -171,7 +209,8 @@ class SlotWord:
                 now[piece.job] = replace(known, user=user, aliases=aliases)
         for key in {each.job for each in (*given, *allocations)}:
             reported = self.reported(key, message.users)
-            if reported is not None:
+            if reported is not None:  # a state that does not last is no fact of the node's list
+                reported = reported if reported.end else replace(reported, state="")
                 now[key] = merged(now.get(key, Job(key=key)), reported)
         left = {each.job for each in allocations}
         return replace(

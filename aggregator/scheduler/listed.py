@@ -70,6 +70,8 @@ class JobListing:
     problems: Sequence[str] = ()
     nodes: frozenset[str] = frozenset()
     """Names of the machines that HTCondor's pool has: of one that it does not have, nothing is known."""
+    queue: bool = False
+    """Whether these are the queues of HTCondor's schedds, which don't say where a job runs."""
 
 
 def whole_nodes(

@@ -1,4 +1,4 @@
-"""The schedulers whose jobs have a number, and how each of them is asked. Pure."""
+"""The schedulers that are asked, and how they and their commands are called. Pure."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from telemetry.notations.batch import LSF as LSF_NAME
 from telemetry.notations.batch import PBS as PBS_NAME
+from telemetry.notations.htcondor import SCHEDULER as CONDOR_NAME
 from telemetry.notations.slurm import SCHEDULER as SLURM_NAME
 
 
@@ -20,8 +21,10 @@ class SchedulerNames:
     """Command that lists its jobs, and source of what it alone says."""
     accounting: str = ""
     """Command about runs that have ended; empty where the listing has them."""
-    sees_all: str
-    """Its setting by which the user who asks may not see all jobs."""
+    sees_all: str = ""
+    """Its setting by which the user who asks may not see all jobs; empty where a job that runs may be missing in the listing."""
+    has_runs: bool = True
+    """Whether each run of a job has an account of its own; else that of a job has one of its begins."""
 
 
 SLURM = SchedulerNames(
@@ -33,6 +36,9 @@ PBS = SchedulerNames(
 LSF = SchedulerNames(
     scheduler=LSF_NAME, title="LSF", source="bjobs", sees_all="SECURE_JOB_INFO_LEVEL",
 )  # fmt: skip
-SCHEDULERS = {each.scheduler: each for each in (SLURM, PBS, LSF)}
+CONDOR = SchedulerNames(
+    scheduler=CONDOR_NAME, title="HTCondor", source="condor_status", accounting="condor_history", has_runs=False,
+)  # fmt: skip
+SCHEDULERS = {each.scheduler: each for each in (SLURM, PBS, LSF, CONDOR)}
 """By the name in `JobKey`."""
 SOURCES = frozenset(each.source for each in SCHEDULERS.values())

@@ -10,6 +10,7 @@ import msgspec
 from aggregator.settings.slurm import check_asking
 from telemetry.errors import ConfigError
 
+LONGEST_SCHEDD = 3600
 _HOST = re.compile(r"[A-Za-z0-9\[][A-Za-z0-9.:\[\]_-]*", re.ASCII)
 
 
@@ -19,7 +20,7 @@ def is_host(word: str) -> bool:
 
 
 class CondorAskConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """HTCondor's own word on its slots, by `condor_status` on the aggregator's machine (docs/jobs.md)."""
+    """HTCondor's own word on its slots and jobs, by its commands on the aggregator's machine (docs/jobs.md)."""
 
     enabled: bool = False
     """Whether to ask at all. Only the aggregator asks, never a node."""
@@ -27,6 +28,12 @@ class CondorAskConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """Seconds between two `condor_status`, 1 to 600."""
     deadline: float = 10.0
     """Seconds after which a command is killed, and its source is failing."""
+    queue: bool = True
+    """Whether to ask the schedds of jobs on the nodes for names, limits and states (`condor_q`)."""
+    accounting: bool = True
+    """Whether to ask them for end and exit code of jobs that have ended (`condor_history`)."""
+    schedd_interval: float = 60.0
+    """Seconds between two questions to a schedd, 1 to 3600."""
     pool: str = ""
     """Host of the central manager (`-pool`); none where HTCondor's own settings name it."""
     conf_file: Path | None = None
@@ -35,5 +42,7 @@ class CondorAskConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     def check(self, where: str) -> None:
         """Raise `ConfigError` for settings that can't work."""
         check_asking(where, self.interval, self.deadline)
+        if not 1 <= self.schedd_interval <= LONGEST_SCHEDD:
+            raise ConfigError(f"{where}.schedd_interval", f"it must be 1 to {LONGEST_SCHEDD} seconds")  # fmt: skip
         if self.pool and not is_host(self.pool):
             raise ConfigError(f"{where}.pool", f"{self.pool!r} is no host, or host:port")

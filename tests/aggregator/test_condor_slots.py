@@ -290,7 +290,7 @@ async def test_the_command_is_asked_with_its_pool_and_settings(
         heard.append(listing)
         return ["heard"]
 
-    asked = CondorAskConfig(enabled=True, pool="cm.lab:9618", conf_file=Path("/etc/pool"))
+    asked = CondorAskConfig(enabled=True, queue=False, accounting=False, pool="cm.lab:9618", conf_file=Path("/etc/pool"))  # fmt: skip
     impairments = Impairments()
     poll = CondorPoll(asked, impairments, hear)
     await poll.ask()
@@ -315,7 +315,8 @@ async def test_an_aggregator_names_the_job_of_a_nodes_slot(
     (tmp_path / "ads").write_text(json.dumps([WHOLE, ad(begin=int(now) - START - 60)]))
     command(tmp_path, "condor_status", f"cat {tmp_path}/ads")
     settings = msgspec.structs.replace(
-        config(broker.config, tmp_path / "data"), htcondor=CondorAskConfig(enabled=True, interval=1)
+        config(broker.config, tmp_path / "data"),
+        htcondor=CondorAskConfig(enabled=True, interval=1, queue=False, accounting=False),
     )
     node = msgspec.structs.replace(inventory("n1", 4), gpus=GPUS)
     slot = msgspec.structs.replace(used(), begin=int(now - 30) * SECOND)
@@ -339,6 +340,8 @@ async def test_an_aggregator_names_the_job_of_a_nodes_slot(
     [
         {"htcondor": CondorAskConfig(interval=0)},
         {"htcondor": CondorAskConfig(deadline=0)},
+        {"htcondor": CondorAskConfig(schedd_interval=0.5)},
+        {"htcondor": CondorAskConfig(schedd_interval=3601)},
         {"htcondor": CondorAskConfig(pool="-long")},
         {"htcondor": CondorAskConfig(enabled=True), "slurm": SlurmAskConfig(enabled=True)},
     ],
