@@ -4,7 +4,8 @@
 
 What asks, the word of the scheduler and the jobs of the nodes as the aggregator has them. Its commands print files:
 `squeue --json` with all fields of Slurm 22.05 (2.8 kB a job), `sacct` about the jobs that ended since the last question; of PBS
-`qstat` with an environment of forty variables a job and other resources used each time, and `qstat -x`; of LSF `bjobs`. The figure is the CPU time of the aggregator for a question to both, all threads, median; in percent of a core at the
+`qstat` with an environment of forty variables a job and other resources used each time, and `qstat -x`; of LSF `bjobs`; of HTCondor `condor_status` and, at each question and not once a
+minute, `condor_q` and `condor_history`. The figure is the CPU time of the aggregator for a question to both, all threads, median; in percent of a core at the
 usual interval. What the scheduler and its commands take is not in it.
 """
 
@@ -31,9 +32,10 @@ from aggregator.jobs.service import JobService
 from aggregator.scheduler.listed import JobListing
 from aggregator.scheduler.sacct import FIELDS
 from aggregator.settings.batch import LsfAskConfig, PbsAskConfig
+from aggregator.settings.condor import CondorAskConfig
 from aggregator.settings.slurm import SlurmAskConfig
 from bench.report import show
-from telemetry.wire.jobs import Allocation, Job, JobKey, NodeJobs
+from telemetry.wire.jobs import Allocation, AllocationKind, Job, JobKey, NodeJobs
 from tests.aggregator.fake_view import inventory
 
 SECOND = 10**9
@@ -71,12 +73,13 @@ _SAME = {
 }  # fmt: skip
 
 
-_COMMANDS = {"slurm": ("squeue", "sacct"), "pbs": ("qstat",), "lsf": ("bjobs",)}
+_COMMANDS = {"slurm": ("squeue", "sacct"), "pbs": ("qstat",), "lsf": ("bjobs",), "htcondor": ("condor_status", "condor_q", "condor_history")}  # fmt: skip
 _SETTINGS = {
     "slurm": AggregatorConfig(slurm=SlurmAskConfig(enabled=True, deadline=120.0)),
     "pbs": AggregatorConfig(pbs=PbsAskConfig(enabled=True, deadline=120.0)),
     "lsf": AggregatorConfig(lsf=LsfAskConfig(enabled=True, deadline=120.0)),
-}
+    "htcondor": AggregatorConfig(htcondor=CondorAskConfig(enabled=True, deadline=120.0, schedd_interval=15.0)),
+}  # fmt: skip
 _VARIABLES = {f"PBS_V{number}": "x" * 50 for number in range(40)}
 """Environment of a job of PBS: most of what qstat prints."""
 
@@ -146,6 +149,15 @@ class Asked:
             self._write("qstat", [self._qstat(place, *its) for place, its in enumerate(self.held)])
             self._write("qstat-x", [self._qstat(*its, over=True) for its in ended])
             return
+        if self.scheduler == "htcondor":
+            for name, ads in (
+                ("condor_status", [self._slot(place, *its) for place, its in enumerate(self.held)]),
+                ("condor_q", [self._queued(*its) for its in self.held]),
+                ("condor_history", [self._queued(*its, over=True) for _, *its in ended]),
+            ):
+                text = "\n,\n".join(json.dumps(each, indent=2) for each in ads)
+                (self.folder / f"{name}.out").write_text(f"[\n{text}\n]\n")
+            return
         if self.scheduler == "lsf":
             found = [self._bjobs(place, *its) for place, its in enumerate(self.held)]
             found += [self._bjobs(*its, over=True) for its in ended]
@@ -192,8 +204,31 @@ class Asked:
             "GPU_NUM": str(GPUS_A_JOB), "GPU_ALLOC": f"{node}:{first},{first + 1}",
         }  # fmt: skip
 
+    def _slot(self, place: int, number: int, begin: int) -> dict[str, Any]:
+        node, first = self.names[place // JOBS_A_NODE], place % JOBS_A_NODE * GPUS_A_JOB
+        gpus = self.gpus[node][first : first + GPUS_A_JOB]
+        return {
+            "Name": f"slot1_{place % JOBS_A_NODE}@{node}", "Machine": node, "SlotType": "Dynamic", "Activity": "Busy",
+            "JobId": f"{number}.0", "GlobalJobId": f"lab#{number}.0#{begin - 60}", "JobStart": begin, "RemoteUser": f"u{number % 40}@lab",
+            "AssignedGPUs": ",".join(gpu.uuid for gpu in gpus),
+        }  # fmt: skip
+
+    def _queued(self, number: int, begin: int, *, over: bool = False) -> dict[str, Any]:
+        end = {"CompletionDate": self.at, "ExitBySignal": False, "ExitCode": 0} if over else {}
+        return {
+            "GlobalJobId": f"lab#{number}.0#{begin - 60}", "Owner": f"u{number % 40}", "AcctGroup": "physics",
+            "JobBatchName": f"train-{number}", "Cmd": "/home/u/work/train.sh", "QDate": begin - 60, "JobStatus": 4 if over else 2,
+            "JobCurrentStartDate": begin, "EnteredCurrentStatus": begin, "RequestGPUs": GPUS_A_JOB, "AllowedJobDuration": 86_400, **end,
+        }  # fmt: skip
+
     def _rows(self, place: int, number: int, begin: int, end: int) -> list[Allocation]:
         node, first = self.names[place // JOBS_A_NODE], place % JOBS_A_NODE * GPUS_A_JOB
+        if self.scheduler == "htcondor":
+            slot = JobKey("htcondor", "", f"slot1_{place % JOBS_A_NODE}@{node}")
+            return [
+                Allocation(job=slot, gpu=gpu.uuid, kind=AllocationKind.USED, begin=begin * SECOND, end=end, source="process")
+                for gpu in self.gpus[node][first : first + GPUS_A_JOB]
+            ]  # fmt: skip
         key = JobKey(self.scheduler, "lab" if self.scheduler != "lsf" else "", str(number))
         return [
             Allocation(job=key, gpu=gpu.uuid, begin=begin * SECOND, end=end, source="slurm")

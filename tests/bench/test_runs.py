@@ -188,6 +188,7 @@ def test_jobs_that_come_and_go_are_all_written() -> None:
         ("slurm", ["squeue", "sacct"], 5, 5),
         ("pbs", ["qstat", "qstat -x"], 10, 10),
         ("lsf", ["bjobs"], 10, 0),
+        ("htcondor", ["condor_status", "condor_q", "condor_history"], 5, 5),
     ],
 )
 def test_a_scheduler_is_asked_about_all_jobs_and_those_that_ended(
