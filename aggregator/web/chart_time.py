@@ -18,10 +18,10 @@ def chart_span(asked: Mapping[str, str], now: int) -> tuple[int, int]:
     return between(asked.get("from"), asked.get("to"), chart_now(now), USUAL_SPAN)
 
 
-def chart_now(now: int) -> int:
+def chart_now(now: int, after: int = 0) -> int:
     """Return where charts end now: they have a new point each ten seconds, and are the same until then, however often
-    their page is made."""
-    return now - now % STEP_NS
+    their page is made. `after`: ns by which this one is later than others."""
+    return now - (now - after) % STEP_NS
 
 
 def time_tabs(

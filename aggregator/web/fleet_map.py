@@ -26,6 +26,9 @@ CELL, GAP, ACROSS = 5, 1, 8
 """Units of a cell of a rack's picture, between cells, and cells of a row."""
 FEW = 64
 """GPUs up to which each has its figure."""
+_STEP, _ROOM = 50.0, 1.03
+"""Watts to which the end of the scale of power is rounded up, and its least room: GPUs at a limit of 700 W read some watts more
+or less, and the end stays."""
 
 
 class NodeCells(NamedTuple):
@@ -73,33 +76,81 @@ def _other(one: OtherNode) -> str:
 
 def fleet_map(nodes: Sequence[NodeCells], quantity: str) -> str:
     """Return the map with its legend and a choice of the quantity."""
-    low, high = _scale(quantity, nodes)
+    scale = scale_of(quantity, max((_highest(one.values) for one in nodes), default=0.0))
+    if sum(len(one.values) for one in nodes) > FEW:
+        return map_of(quantity, scale, [rack_pictures(nodes, quantity, scale)])
+    boxes = {
+        rack: _boxes(rack, inside, quantity, scale) for rack, inside in _by_rack(nodes).items()
+    }
+    return map_of(quantity, scale, [_drawn(nodes, boxes)])
+
+
+class DrawnRacks(NamedTuple):
+    """Racks as they were drawn at one time."""
+
+    html: Mapping[str, str]
+    """By rack."""
+    gpus: int
+    unknown: int
+    """GPUs of them whose value is not known."""
+
+
+def rack_pictures(
+    nodes: Sequence[NodeCells], quantity: str, scale: tuple[float, float]
+) -> DrawnRacks:
+    """Draw each rack as one picture."""
+    pictures = {
+        rack: _picture(rack, inside, quantity, scale) for rack, inside in _by_rack(nodes).items()
+    }
+    return _drawn(nodes, pictures)
+
+
+def map_of(quantity: str, scale: tuple[float, float], drawn: Sequence[DrawnRacks]) -> str:
+    """Return the map of racks that are drawn, each rack in its place."""
     tabs = "".join(
         f'<li><a href="{path("", map=name)}#map"{" aria-current=page" if name == quantity else ""}>{name}</a></li>'
         for name in QUANTITIES
     )
-    unknown = sum(math.isnan(value) for one in nodes for value in one.values)
-    found = sum(len(one.values) for one in nodes)
+    unknown = sum(one.unknown for one in drawn)
     missing = f", {unknown:,} not known (hatched)" if unknown else ""
-    racks = groupby(
-        sorted(nodes, key=lambda one: (not one.rack, one.rack, one.node)), key=lambda one: one.rack
-    )
-    draw = _boxes if found <= FEW else _picture
-    groups = "".join(draw(rack, list(inside), quantity, (low, high)) for rack, inside in racks)
+    found = counted(sum(one.gpus for one in drawn), "GPU") + missing
+    racks = [each for one in drawn for each in one.html.items()]
+    groups = "".join(html for _, html in sorted(racks, key=lambda each: _place(each[0])))
     return (
         f'<nav aria-label="Quantity of the map"><ul class="tabs">{tabs}</ul></nav>'
-        f"{_legend(quantity, low, high, counted(found, 'GPU') + missing)}"
+        f"{_legend(quantity, *scale, found)}"
         f'<div class="map">{groups}</div>'
     )
 
 
-def _scale(quantity: str, nodes: Sequence[NodeCells]) -> tuple[float, float]:
-    """Return the ends of the scale: of temperatures and use those of all charts, else 0 and what is drawn."""
+def scale_of(quantity: str, highest: float) -> tuple[float, float]:
+    """Return the ends of the scale: of temperatures and use those of all charts; of power 0 and the highest reading, rounded
+    up, so that no cell changes its colour because another GPU draws a watt more."""
     span = _METRICS[QUANTITIES[quantity]].span or (0.0, 1.0)
-    if quantity != "power":
-        return span
-    known = [value for one in nodes for value in one.values if not math.isnan(value)]
-    return 0.0, max(known, default=span[1])
+    return (
+        (0.0, math.ceil(highest * _ROOM / _STEP) * _STEP or span[1])
+        if quantity == "power"
+        else span
+    )
+
+
+def _highest(values: Sequence[float]) -> float:
+    return max((value for value in values if not math.isnan(value)), default=0.0)
+
+
+def _drawn(nodes: Sequence[NodeCells], html: Mapping[str, str]) -> DrawnRacks:
+    unknown = sum(math.isnan(value) for one in nodes for value in one.values)
+    return DrawnRacks(html, sum(len(one.values) for one in nodes), unknown)
+
+
+def _place(rack: str) -> tuple[bool, str]:
+    """Return by what racks are sorted: that of nodes without one is the last."""
+    return not rack, rack
+
+
+def _by_rack(nodes: Sequence[NodeCells]) -> dict[str, list[NodeCells]]:
+    listed = sorted(nodes, key=lambda one: (_place(one.rack), one.node))
+    return {rack: list(inside) for rack, inside in groupby(listed, key=lambda one: one.rack)}
 
 
 def _boxes(rack: str, nodes: Sequence[NodeCells], quantity: str, scale: tuple[float, float]) -> str:
@@ -124,7 +175,8 @@ def _picture(
     rack: str, nodes: Sequence[NodeCells], quantity: str, scale: tuple[float, float]
 ) -> str:
     """Return a rack as one picture, a row for each node: cells of one colour side by side are one dashed line, because
-    thousands of elements more are seconds of a browser."""
+    thousands of elements more are seconds of a browser. Its colours have an order, so that a browser changes the lines
+    that it has."""
     shapes: dict[str, str] = {}
     row = 0
     for one in nodes:
@@ -142,7 +194,7 @@ def _picture(
             row += 1
     width, height = ACROSS * (CELL + GAP) - GAP, max(1, row) * (CELL + GAP) - GAP
     mark = next((each for each in ("page", "ticket") if any(one.mark == each for one in nodes)), "")
-    cells = "".join(f'<path class="{name}" d="{way}"/>' for name, way in shapes.items())
+    cells = "".join(f'<path class="{name}" d="{way}"/>' for name, way in sorted(shapes.items()))
     title = f"{rack or 'in no rack'}, {counted(len(nodes), 'node')}{f', {mark}' if mark else ''}"
     return (
         f'<a data-k="{text(rack)}." class="rack {mark}" href="{path("nodes", q=rack)}" title="{text(title)}">{_marked(mark)}{text(rack) or "in no rack"}'

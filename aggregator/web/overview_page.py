@@ -9,7 +9,7 @@ from aiohttp import web
 
 from aggregator.http.auth import CALLER
 from aggregator.http.circuits import circuits_now
-from aggregator.http.marks import marks_of, status_of
+from aggregator.http.marks import status_of
 from aggregator.http.metrics import SUMMARIZER
 from aggregator.http.parameters import one_of, query
 from aggregator.http.ports import ports_reply
@@ -19,16 +19,15 @@ from aggregator.register.node_status import status_of as status_of_node
 from aggregator.view import AggregatorView, parts_of
 from aggregator.web.alert_list import incidents_part
 from aggregator.web.chain_part import chain_part
-from aggregator.web.chart_time import chart_now
 from aggregator.web.circuit_list import nearest_table
 from aggregator.web.content import PageContent, shown_to
 from aggregator.web.days_strip import days_of, days_strip
 from aggregator.web.electrical_pages import circuit_with_facts
-from aggregator.web.fleet_cells import fleet_cells
-from aggregator.web.fleet_map import FEW, QUANTITIES, OtherNode, fleet_map, other_nodes
+from aggregator.web.fleet_map import FEW, QUANTITIES, OtherNode, other_nodes
 from aggregator.web.fleet_pages import fitness_chart, fitness_links
 from aggregator.web.gpu_holders import users_section
 from aggregator.web.headline_part import headline_part, tiles
+from aggregator.web.map_part import map_part
 from aggregator.web.markup import link, section, text
 from aggregator.web.overview_tiles import overview_tiles
 from aggregator.web.past_readings import SHARED_PAST
@@ -58,7 +57,7 @@ async def overview(request: web.Request) -> PageContent:
     urgent = by_urgency(circuits, lambda name: status.get(name, 0))
     urgent = await _with_facts(request, urgent, every)
     gpus = sum(len(node.inventory.gpus) for node in view.fleet.nodes.values())
-    drawn = await _map(request, quantity, gpus)
+    drawn = await map_part(request, quantity, gpus)
     heard = Heard(
         nodes=len(view.fleet.nodes),
         silent=sum(not node.online for node in view.fleet.nodes.values()),
@@ -116,20 +115,6 @@ async def _days(request: web.Request) -> str:
         drawn: str = await request.app[SHARED_PAST].read(("days",), draw)
     except (StoreError, TimeoutError):
         return "<p>The incidents of the last 30 days can't be read.</p>"
-    return drawn
-
-
-async def _map(request: web.Request, quantity: str, gpus: int) -> str:
-    """Return the map; of many GPUs it is as a chart, drawn anew every ten seconds, and when an alert begins or ends."""
-    view = request.app[VIEW]
-    if gpus <= FEW:
-        return fleet_map(fleet_cells(view, quantity), quantity) if gpus else ""
-    key = ("map", quantity, gpus, chart_now(view.wall()), str(marks_of(view.alerts())))
-
-    async def draw() -> str:
-        return await asyncio.to_thread(fleet_map, fleet_cells(view, quantity), quantity)
-
-    drawn: str = await request.app[SHARED_PAST].read(key, draw)
     return drawn
 
 

@@ -29,7 +29,7 @@ FROM_DATA = frozenset({Unit.CELSIUS, Unit.HERTZ})
 SHARED_PAST = web.AppKey("shared_past", MadeOnce[Any])
 """Readings of the past as pages have asked for them: a page beside others asks the store some dozens of questions, of 5 ms
 each."""
-PAST_SECONDS, MOST_PASTS = 10.0, 64
+PAST_SECONDS, MOST_PASTS = 10.0, 80
 _LEAST_BUCKET = 10
 """Seconds: a node that reads once a second has several readings in it, whatever its phase."""
 

@@ -482,6 +482,26 @@ async def test_numbers_follow_in_place_and_a_tab_that_nobody_sees_is_silent(
         assert page.errors == []
 
 
+async def test_the_picture_of_a_rack_is_changed_and_not_replaced(tmp_path: Path) -> None:
+    """What is replaced is laid out anew, and the map around it."""
+    fleet = await fleet_of(20)
+    drawn = (
+        "[...document.querySelectorAll('a.rack path')].map(each => each.getAttribute('d')).join()"
+    )
+    async with door(fleet) as client, browsing(tmp_path / "profile") as page:
+        await page.open(f"{client.url}/")
+        await page.value(
+            "document.querySelectorAll('a.rack svg').forEach(each => each.kept = true)"
+        )
+        before = await page.value(drawn)
+        while await page.value(drawn) == before:
+            await fleet.beat()
+            await page.value(_PLACED)
+        kept = "[...document.querySelectorAll('a.rack > svg')].every(each => each.kept)"
+        assert await page.value(kept)
+        assert page.errors == []
+
+
 async def test_an_update_walks_the_page_once_and_repaints_only_the_parts_it_is_in(
     tmp_path: Path,
 ) -> None:

@@ -30,9 +30,9 @@ async function load(url = location.href) {
  * Makes one node what another is, piece by piece: what has not changed stays, with the focus, and what moves goes on.
  * @param {ChildNode} now
  * @param {ChildNode} next
- * @param {string} apart What is replaced whole.
+ * @param {string} apart What is replaced whole: few paths of a picture are more work than a new one, but those of a rack stay as they are.
  */
-function renew(now, next, apart = "svg[aria-hidden]") {
+function renew(now, next, apart = "svg[aria-hidden]:not(.rack > *)") {
   if (now.isEqualNode(next)) return;
   if (now instanceof Text && next instanceof Text) return void (now.data = next.data);
   if (!(now instanceof Element && next instanceof Element)) return now.replaceWith(next);
