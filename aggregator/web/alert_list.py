@@ -91,8 +91,8 @@ def _incident(one: Incident, now: int) -> tuple[str, ...]:
     )
 
 
-def incidents_part(incidents: Sequence[Incident], total: int, now: int) -> str:
-    """Return the worst of the open incidents as a short list. `total`: how many are open."""
+def incidents_part(incidents: Sequence[Incident], now: int) -> str:
+    """Return the worst of the open incidents as a short list."""
     if not incidents:
         return "<p>No incident is open.</p>"
     rows = "".join(
@@ -101,8 +101,7 @@ def incidents_part(incidents: Sequence[Incident], total: int, now: int) -> str:
         f'<span class="m">{text(_taken(one))}</span></li>'
         for one in incidents
     )
-    more = f"<p>{link(f'and {total - len(incidents):,} more', 'alerts')}</p>" if total > len(incidents) else ""  # fmt: skip
-    return f'<ul class="incidents">{rows}</ul>{more}'
+    return f'<ul class="incidents">{rows}</ul>'
 
 
 def _taken(one: Incident) -> str:

@@ -23,7 +23,7 @@ _SOURCE, _BUS, _BREAKER, _LANES, _NODE = 30.0, 150.0, 300.0, 400.0, 500.0
 """Where sources, bus bars, breakers, the lanes of cords and nodes begin, from the left."""
 _ACROSS, _CELL, _GAP = 8, 36.0, 4.0
 """GPUs of a row of a node, width of a cell, and what lies between two."""
-_ROW, _LEAF, _HEAD, _LINE = 26.0, 66.0, 30.0, 26.0
+_ROW, _LEAF, _HEAD, _LINE = 26.0, 66.0, 8.0, 26.0
 """Heights of a row of cells, of a circuit, above all, and from the top of a circuit to its line."""
 
 

@@ -137,12 +137,13 @@ def nearest_table(
 ) -> str:
     """Return the circuits that are nearest to a limit in a narrow table."""
     names = [circuit.id for circuit in circuits]
-    rows = each(parts, "circuit", names, lambda place: _near(circuits[place], status.get(names[place], 0)))  # fmt: skip
+    rows = each(parts, "circuit", names, lambda place: near_row(circuits[place], status.get(names[place], 0)))  # fmt: skip
     heads = ("circuit", "load", LOAD_HEAD, "next")
     return table("The most urgent first" if len(names) > 1 else "", heads, rows, (1,), "nearest")
 
 
-def _near(circuit: CircuitState, status: int) -> Sequence[str]:
+def near_row(circuit: CircuitState, status: int) -> Sequence[str]:
+    """Return the cells of a circuit in such a table: its name, load, bar, and what happens to it next."""
     return (
         link(circuit.id, "circuits", circuit.id),
         text(share_row(circuit).value),

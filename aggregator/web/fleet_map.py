@@ -24,8 +24,9 @@ QUANTITIES = {
 STEPS = 6
 CELL, GAP, ACROSS = 5, 1, 8
 """Units of a cell of a rack's picture, between cells, and cells of a row."""
-FEW = 64
-"""GPUs up to which each has its figure."""
+FEW, LABELLED = 64, 96
+"""GPUs up to which each has its figure, and racks up to which each has its name beside its picture: of more the names are shown
+when they are pointed at or have the focus, so that 10,000 GPUs are on one screen."""
 _STEP, _ROOM = 50.0, 1.03
 """Watts to which the end of the scale of power is rounded up, and its least room: GPUs at a limit of 700 W read some watts more
 or less, and the end stays."""
@@ -119,7 +120,7 @@ def map_of(quantity: str, scale: tuple[float, float], drawn: Sequence[DrawnRacks
     return (
         f'<nav aria-label="Quantity of the map"><ul class="tabs">{tabs}</ul></nav>'
         f"{_legend(quantity, *scale, found)}"
-        f'<div class="map">{groups}</div>'
+        f'<div class="map{" dense" if len(racks) > LABELLED else ""}">{groups}</div>'
     )
 
 
@@ -197,8 +198,8 @@ def _picture(
     cells = "".join(f'<path class="{name}" d="{way}"/>' for name, way in sorted(shapes.items()))
     title = f"{rack or 'in no rack'}, {counted(len(nodes), 'node')}{f', {mark}' if mark else ''}"
     return (
-        f'<a data-k="{text(rack)}." class="rack {mark}" href="{path("nodes", q=rack)}" title="{text(title)}">{_marked(mark)}{text(rack) or "in no rack"}'
-        f'<svg viewBox="0 -{CELL / 2} {width} {height}" width="{width}" height="{height}" aria-hidden="true">{cells}</svg></a>'
+        f'<a data-k="{text(rack)}." class="rack {mark}" href="{path("nodes", q=rack)}" title="{text(title)}">{_marked(mark)}<span class="name">{text(rack) or "in no rack"}</span>'
+        f'<svg viewBox="0 -{CELL / 2} {width} {height}" width="{width}" height="{height}" preserveAspectRatio="none" aria-hidden="true">{cells}</svg></a>'
     )
 
 
@@ -229,6 +230,6 @@ def _legend(quantity: str, low: float, high: float, found: str) -> str:
         for step in range(STEPS)
     )
     return (
-        f'<p data-k="legend" class="legend">{found}; {text(quantity)} {text(_value(quantity, low))} <svg viewBox="0 0 {STEPS * 12} 12" width="{STEPS * 12}" height="12" '
-        f'aria-hidden="true">{swatches}</svg> {text(_value(quantity, high))}; {link("all nodes", "nodes")}</p>'
+        f'<p data-k="legend" class="legend">{text(quantity)} {text(_value(quantity, low))} <svg viewBox="0 0 {STEPS * 12} 12" width="{STEPS * 12}" height="12" '
+        f'aria-hidden="true">{swatches}</svg> {text(_value(quantity, high))}; {link("all nodes", "nodes")}; {found}</p>'
     )

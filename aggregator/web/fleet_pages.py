@@ -11,7 +11,7 @@ from aggregator.http.parameters import query
 from aggregator.http.reply import VIEW
 from aggregator.web.content import PageContent, shown_to
 from aggregator.web.load_chart import LoadSeries, load_chart
-from aggregator.web.markup import facts, link, path, section, table, text, toned
+from aggregator.web.markup import facts, link, section, table, text, toned
 from api.drift import DriftReply, NodeGroup
 from api.fitness import FitnessReply, FitnessSample, NodeFitness
 from present.fleet.drift import (
@@ -118,8 +118,3 @@ def _group(group: NodeGroup, number: int) -> str:
         + (toned(f"{unknown.label}: {text(unknown.value)}", unknown.tone) if unknown.value else "")
     )  # fmt: skip
     return section(its.label, body, f"kind-{number}")
-
-
-def fitness_links() -> str:
-    """Return links to both pages."""
-    return f'<p><a href="{path("fitness")}">all nodes and reasons</a>, <a href="{path("drift")}">who differs from its kind</a></p>'

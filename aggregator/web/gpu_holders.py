@@ -24,7 +24,7 @@ WITHHELD = "<p>Jobs and processes are shown to callers with a token.</p>"
 """Text in place of a part that names persons, HTML."""
 MOST_JOBS = 200
 """Jobs of a circuit that are listed."""
-MOST_USERS = 8
+MOST_USERS, MOST_LOW = 8, 4
 """Users of the cluster that are listed."""
 
 
@@ -142,9 +142,9 @@ def circuit_jobs(view: AggregatorView, nodes: Sequence[str], *, private: bool) -
     return section("Jobs", table(caption, heads, shown, (2, 3)) + more, "jobs")
 
 
-def users_section(view: AggregatorView, *, private: bool) -> str:
+def users_section(view: AggregatorView, *, private: bool, low: bool = False) -> str:
     """Return who holds how many GPUs of the cluster now, and their power, the most first; nothing where no node
-    says. A GPU that several users hold counts for each."""
+    says. A GPU that several users hold counts for each. `low`: in lines of text, where there is no room for a table."""
     listed = {name: message for name, message in view.jobs.lists.items() if _speaks(message)}
     if not listed:
         return ""
@@ -161,15 +161,22 @@ def users_section(view: AggregatorView, *, private: bool) -> str:
         len(node.inventory.gpus) for name, node in view.fleet.nodes.items() if name in listed
     )
     ranked = sorted(held.items(), key=lambda pair: (-len(pair[1]), pair[0]))
-    rows = [_user_row(name, gpus, power, total) for name, gpus in ranked[:MOST_USERS]]
-    rest = [gpus for _, gpus in ranked[MOST_USERS:]]
+    most = MOST_LOW if low else MOST_USERS
+    rows = [_user_row(name, gpus, power, total) for name, gpus in ranked[:most]]
+    rest = [gpus for _, gpus in ranked[most:]]
     if rest:
         rows.append(
             _user_row("", set().union(*rest), power, total, f"{counted(len(rest), 'other')}")
         )
     more = f"{link('all jobs', 'jobs')}"
+    caption = f"{len(taken):,} of {counted(total, 'GPU')} are held"
+    if low:
+        its = "; ".join(f"{user} {gpus} ({power})" for user, gpus, _, power in rows)
+        return section(
+            "Who uses what", f'<p class="beside">{caption}: {its}.</p>', "users", more=more
+        )
     shown = table(
-        f"{len(taken):,} of {counted(total, 'GPU')} are held",
+        caption,
         ("user", "GPUs", unseen("share of all GPUs"), "at the GPUs"),
         rows,
         (1, 3),

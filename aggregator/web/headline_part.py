@@ -21,9 +21,10 @@ def headline_part(found: Headline) -> str:
     title = text(found.text)
     if found.incident:
         title = f'<a href="{path("incidents", found.incident)}">{title}</a>'
-    act = f" <strong>What helps: {text(found.act.rstrip('.'))}.</strong>" if found.act else ""
+    # A line of its own: behind a reason that changes it would be elsewhere every time.
+    act = f'<p class="why"><strong>What helps: {text(found.act.rstrip("."))}.</strong></p>' if found.act else ""  # fmt: skip
     end = "." if found.why and act and not found.why.endswith(".") else ""
-    why = f'<p class="why">{text(found.why)}{end}{act}</p>' if found.why or act else ""
+    why = f'<p class="why">{text(found.why)}{end}</p>' if found.why else ""
     left = ""
     if found.trips is not None and found.trips.trip_seconds.earliest is not None:
         circuit = link(found.trips.id, "circuits", found.trips.id)
@@ -31,7 +32,7 @@ def headline_part(found: Headline) -> str:
             f'<div class="left"><b>{countdown(found.trips.trip_seconds.earliest)}</b>'
             f"<small>to the earliest trip of {circuit}, an estimate</small></div>"
         )
-    return f'<div data-k="verdict" class="verdict {found.urgency}" aria-live="polite">{icon(found.urgency)}<div><p class="say">{title}</p>{why}</div>{left}</div>'
+    return f'<div data-k="verdict" class="verdict {found.urgency}" aria-live="polite">{icon(found.urgency)}<div><p class="say">{title}</p>{why}{act}</div>{left}</div>'
 
 
 def tile(

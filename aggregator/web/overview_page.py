@@ -23,8 +23,9 @@ from aggregator.web.circuit_list import nearest_table
 from aggregator.web.content import PageContent, shown_to
 from aggregator.web.days_strip import days_of, days_strip
 from aggregator.web.electrical_pages import circuit_with_facts
-from aggregator.web.fleet_map import FEW, QUANTITIES, OtherNode, other_nodes
-from aggregator.web.fleet_pages import fitness_chart, fitness_links
+from aggregator.web.fleet_cells import rack_of
+from aggregator.web.fleet_map import FEW, LABELLED, QUANTITIES, OtherNode, other_nodes
+from aggregator.web.folded_chain import folded_chain
 from aggregator.web.gpu_holders import users_section
 from aggregator.web.headline_part import headline_part, tiles
 from aggregator.web.map_part import map_part
@@ -35,13 +36,16 @@ from aggregator.web.port_pages import places_at_fault
 from api.alerts import Incident, IncidentsReply, Subject
 from api.fleet import FleetSummary
 from api.power import CircuitsReply, CircuitState
+from power.site.layout import SiteLayout
 from present.circuit.figures import by_urgency
 from present.fleet.headline import Heard, headline
 from present.fleet.trend import power_words, trend_line
 from telemetry.errors import StoreError
+from telemetry.fleet import Fleet
 from telemetry.wire.inventory import role_of
 
-MOST, MOST_INCIDENTS = 10, 5
+MOST, MOST_PORTS, MOST_INCIDENTS = 4, 10, 3
+"""Circuits, switches or rails, and incidents: the page is on one screen, and each list leads to the whole."""
 
 
 async def overview(request: web.Request) -> PageContent:
@@ -66,9 +70,9 @@ async def overview(request: web.Request) -> PageContent:
     )
     wrong = section(
         "What is wrong",
-        incidents_part(incidents, len(every), now) + await _days(request),
+        incidents_part(incidents, now) + await _days(request),
         "incidents",
-        more=link("all", "alerts"),
+        more=link(f"all {len(every):,}", "alerts"),
     )
     near = section(
         "Nearest breakers",
@@ -76,13 +80,32 @@ async def overview(request: web.Request) -> PageContent:
         "circuits",
         more=link(f"all {len(circuits):,}", "circuits"),
     )
-    chain = await chain_part(view, urgent, status)
-    gpu_map, users = section("GPUs", drawn, "map"), users_section(view, private=private)
-    ports, more = await _ports(view), _more(view)
-    wide, narrow = ("w15", "w9") if gpus <= FEW else ("w16", "w8")
-    left, right, below = gpu_map + chain, wrong + near + users, ports + more
-    if gpus <= FEW:  # the map is low: what follows stands beside it, and the page on one screen
-        left, right, below = chain + gpu_map + more, right + ports, ""
+    racks = {rack_of(node) for node in view.fleet.nodes.values() if node.inventory.gpus}
+    crowded = len(racks) > LABELLED
+    gpu_map, users = (
+        section("GPUs", drawn, "map"),
+        users_section(view, private=private, low=crowded),
+    )
+    ports, more = await _ports(view), _more(view.fleet, view.now())
+    wide, narrow = ("w15", "w9") if gpus <= FEW or crowded else ("w16", "w8")
+    if crowded:
+        left, right, below = (
+            gpu_map + users,
+            wrong + folded_chain(urgent, status, _sources(view.electrical.site.layout), parts),
+            ports + more,
+        )
+    elif gpus <= FEW:  # the map is low: what follows stands beside it, and the page on one screen
+        left, right, below = (
+            await chain_part(view, urgent, status) + gpu_map + ports + more,
+            wrong + near + users,
+            "",
+        )
+    else:
+        left, right, below = (
+            gpu_map + await chain_part(view, urgent, status),
+            wrong + near + users,
+            ports + more,
+        )
     return PageContent(
         "Overview",
         headline_part(headline([*incidents, *every[MOST_INCIDENTS:]], urgent, heard))
@@ -102,6 +125,12 @@ def _trend(request: web.Request, summary: FleetSummary, heard: Heard, *, circuit
     wall, gpus = power_words(view.electrical.wall_sum(view.fleet, view.now()), summary, heard)
     line = trend_line(request.app[RECENT].trends(), wall, gpus, circuits=circuits)
     return f'<p data-k="trend" class="about trend">{text(line)}</p>'
+
+
+def _sources(layout: SiteLayout | None) -> dict[str, str]:
+    """Return what feeds each circuit."""
+    circuits = {} if layout is None else layout.circuits
+    return {name: one.parent or one.source or "" for name, one in circuits.items()}
 
 
 async def _days(request: web.Request) -> str:
@@ -137,17 +166,14 @@ async def _ports(view: AggregatorView) -> str:
     """Return the switches, or else the rails, of which a port is at fault."""
     groups = (await asyncio.to_thread(ports_reply, view, 0)).groups
     kind = "switch" if any(one.kind == "switch" for one in groups) else "rail"
-    return section("Ports", places_at_fault(groups, kind, MOST), "ports", more=link("all ports", "ports"))  # fmt: skip
+    return section("Ports", places_at_fault(groups, kind, MOST_PORTS), "ports", more=link("all ports", "ports"))  # fmt: skip
 
 
-def _more(view: AggregatorView) -> str:
-    """Return what not every cluster has: fitness, nodes without GPUs."""
+def _more(fleet: Fleet, now: float) -> str:
+    """Return the nodes without GPUs, where a cluster has any."""
     others = [
-        OtherNode(str(role_of(node.inventory) or ""), name, status_of_node(node, view.now()))
-        for name, node in view.fleet.nodes.items()
+        OtherNode(str(role_of(node.inventory) or ""), name, status_of_node(node, now))
+        for name, node in fleet.nodes.items()
         if not node.inventory.gpus
     ]
-    fitness = view.fitness.newest
-    return (
-        section("Fitness", fitness_chart(fitness.history) + fitness_links(), "fitness") if fitness else ""
-    ) + (section("Nodes without GPUs", other_nodes(others), "others") if others else "")  # fmt: skip
+    return section("Nodes without GPUs", other_nodes(others), "others") if others else ""

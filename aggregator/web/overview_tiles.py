@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 
 from aggregator.electrical.service import ElectricalService
 from aggregator.http.recent import RecentCluster
@@ -29,15 +30,21 @@ from telemetry.fleet import Fleet
 from telemetry.runtime.release import release
 from telemetry.text import ABSENT, counted
 
+_BESIDE = 12
+"""Letters of what happens next that have room beside a label: with a second line the page below would move."""
+
 
 def overview_tiles(
     view: AggregatorView, recent: RecentCluster, summary: FleetSummary, heard: Heard,
     nearest: tuple[CircuitState, int] | None,
 ) -> Iterator[str]:  # fmt: skip
-    """Yield the tiles. `nearest`: the most urgent circuit, and how bad its worst alert is."""
+    """Yield the tiles; what is not known yet has its place too, so that none moves when it is. `nearest`: the most
+    urgent circuit, and how bad its worst alert is."""
     trends = recent.trends()
     wall = view.electrical.wall_sum(view.fleet, view.now())
-    if wall.watts is not None:
+    if wall.watts is None:
+        yield tile("At the wall", "?", sub="known of no node", tone=Tone.STALE)
+    else:
         its = wall_row(wall, heard.nodes, summary.gpu_power_watts)
         by = f"reported by {wall.nodes:,} of {counted(heard.nodes, 'node')}"
         aside = _change(trends.wall_watts)
@@ -50,6 +57,8 @@ def overview_tiles(
         )
     if nearest is not None:
         yield _nearest(*nearest)
+    elif view.electrical.site.layout is not None:
+        yield tile("Nearest breaker", "?", sub="not computed yet", tone=Tone.STALE)
     if summary.gpu_power_watts is None:
         yield tile("GPU power", "?", sub="no GPU reports its power", tone=Tone.STALE)
     else:
@@ -76,6 +85,8 @@ def overview_tiles(
     good = fitness_row(None if view.fitness.newest is None else view.fitness.newest.fleet)
     if good.value:
         yield tile("Fitness", good.value, sub=f"{text(good.note)} {link('why', 'fitness')}")
+    else:
+        yield tile("Fitness", "?", sub=f"not known yet {link('why', 'fitness')}", tone=Tone.STALE)
 
 
 def _change(trend: Trend) -> str:
@@ -89,6 +100,8 @@ def _part(part: float | None, whole: float | None) -> float | None:
 
 def _nearest(circuit: CircuitState, status: int) -> str:
     its, coming = share_row(circuit), next_row(circuit, ALERT_TONES[status])
+    if len(coming.value) > _BESIDE:
+        coming = replace(coming, value=coming.short, since=None)
     return tile(
         "Nearest breaker",
         "?" if its.short == ABSENT else its.short,
@@ -103,8 +116,10 @@ def _cost(electrical: ElectricalService, heard: Heard, wall: WallSum, at: int) -
     """Return what the power of now costs in an hour; nothing where no price is set."""
     place = electrical.site.config.site
     each, drawn = electrical.energy.price(at), wall.watts
-    if each is None or drawn is None:
+    if each is None:
         return ""
+    if drawn is None:
+        return tile("Cost now", "?", sub="the power at the wall is not known", tone=Tone.STALE)
     unread = heard.nodes - (wall.nodes or 0)
     an_hour = money(drawn / 1000 * place.pue * each, place.currency)
     without = f", without {counted(unread, 'node')} whose power is not known" if unread > 0 else ""

@@ -38,9 +38,7 @@ def branch(circuits: Sequence[CircuitState], around: str = "") -> Branch:
     """Return what is drawn of circuits. `circuits`: the most urgent first; `around`: the circuit whose branch is
     wanted, or "" for the most urgent one's where not all fit."""
     by_name = {one.id: one for one in circuits}
-    feeding = {one.parent for one in circuits}
-    # A panel lists the nodes of all that it feeds: only the lowest circuit of a node is its leaf.
-    leaves = [one for one in circuits if one.nodes and one.id not in feeding]
+    leaves = leaves_of(circuits)
     if around:
         its = [one for one in leaves if around in _above(one, by_name)]
         chosen = _with_other_sides(its, leaves)
@@ -51,6 +49,12 @@ def branch(circuits: Sequence[CircuitState], around: str = "") -> Branch:
     nodes = sorted({name for one in chosen for name in one.nodes})
     folded, left_out = len(leaves) - len(chosen), max(0, len(nodes) - MOST_NODES)
     return Branch(feeders, chosen, nodes[:MOST_NODES], folded, left_out, around, _states(by_name))
+
+
+def leaves_of(circuits: Sequence[CircuitState]) -> list[CircuitState]:
+    """Return the circuits that feed nodes themselves, in the same order: a panel lists the nodes of all below it."""
+    feeding = {one.parent for one in circuits}
+    return [one for one in circuits if one.nodes and one.id not in feeding]
 
 
 def circuit_pieces(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 
 from api.chain import ChainLoad, ChainPiece, ChainState
 from present.row import FactRow, Tone
@@ -17,6 +18,21 @@ NO_SHARE: Mapping[ChainState, str] = {
 """Words in place of a share of the rating."""
 DARK = frozenset({ChainState.OPEN, ChainState.LOST})
 """States of what carries nothing because of a breaker."""
+_FOLDED: Mapping[ChainState, str] = {
+    ChainState.OVER: "over the rating",
+    **NO_SHARE,
+    ChainState.ASSUMED: "assumed in part",
+}
+"""Words of what is counted of circuits that are not drawn, the worst first."""
+
+
+def folded_words(states: Iterable[ChainState]) -> str:
+    """Return how many of some circuits are in which state that needs a look."""
+    found = Counter(states)
+    return (
+        ", ".join(f"{found[state]:,} {words}" for state, words in _FOLDED.items() if found[state])
+        or "none of them over the rating, open or not known"
+    )
 
 
 def node_row(piece: ChainPiece) -> FactRow:

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from aggregator.web.chain_diagram import chain_diagram
 from aggregator.web.fleet_map import NodeCells
+from aggregator.web.folded_chain import folded_chain
 from api.power import CircuitState, LoadState
 from power.snapshot.power_chain import MOST_CIRCUITS, MOST_NODES, branch
 from tests.present.circuits import COOL
@@ -104,6 +105,40 @@ def test_a_panel_that_feeds_panels_has_its_branch() -> None:
 def test_nodes_that_do_not_fit_are_counted() -> None:
     body = drawn([replace(A, nodes=[f"n{place:02}" for place in range(20)])])
     assert "12 further nodes of it not drawn." in Page(body).text
+
+
+def test_of_a_crowded_cluster_the_worst_branch_is_open_and_the_rest_counted() -> None:
+    """In five rows, on the scale of all bars: both sides of the most urgent below what feeds them, and the next one."""
+    large = [
+        replace(A, id=f"{side}{rack:04}", parent=f"panel-{side}", nodes=[f"n{rack:04}-{k}" for k in range(8)])
+        for rack in range(1000)
+        for side in "AB"
+    ]  # fmt: skip
+    large[0] = replace(large[0], load_ratio=1.2, sustained_ratio=1.2)
+    large[7] = replace(large[7], load_state=LoadState.UNKNOWN, watts=None, load_ratio=None, sustained_ratio=None)  # fmt: skip
+    large[9] = replace(large[9], more={"trip_suspected": 1.0})
+    panels = [replace(PANEL, id=f"panel-{side}", nodes=[]) for side in "AB"]
+    body = folded_chain([*large, *panels], {"A0000": 2}, {"panel-A": "utility", "panel-B": ""})
+    page = Page(body)
+    assert page.faults == []
+    names = ["panel-A", "A0000", "panel-B", "B0000", "A0001"]
+    nodes = [f"nodes/n0000-{place}" for place in range(4)]
+    assert page.links == ["circuits", *(f"circuits/{name}" for name in names), *nodes]
+    assert "panel-A from utility" in page.text
+    assert "120% of 20 A" in page.text
+    assert "and 4 more." in page.text
+    assert "1,998 further circuits with nodes: 1 open, 1 load not known." in page.text
+    assert 'class="fill page"' in body
+
+
+def test_a_folded_chain_of_a_few_circuits_has_nothing_to_count() -> None:
+    calm = [A, *(replace(A, id=f"C{place}", nodes=[f"c{place}"]) for place in range(8)), PANEL]
+    words = "8 further circuits with nodes: none of them over the rating, open or not known."
+    assert words in Page(folded_chain(calm, {}, {})).text
+    assert "further" not in Page(folded_chain([A, PANEL], {}, {})).text
+    assert folded_chain([replace(A, nodes=[])], {}, {}) == ""
+    evil = Page(folded_chain([replace(A, id=EVIL, parent=EVIL, nodes=[EVIL])], {}, {EVIL: EVIL}))
+    assert evil.faults == []
 
 
 def test_nothing_is_drawn_without_a_circuit_that_feeds_nodes() -> None:

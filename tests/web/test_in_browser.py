@@ -30,7 +30,7 @@ PATHS = ("/", "/?map=power", "/nodes", "/nodes?sort=power&q=n", "/nodes/n1", "/g
          "/design", "/find", "/find?q=n1", "/circuits/none")  # fmt: skip
 LOOK = """(() => {
   const faults = [];
-  const wide = document.documentElement.scrollWidth - innerWidth;
+  const wide = document.documentElement.scrollWidth - document.documentElement.clientWidth;
   if (wide > 1) faults.push(`it is ${wide} px too wide`);
   if (document.querySelectorAll("h1").length !== 1) faults.push("it has not one h1");
   const levels = [...document.querySelectorAll("h1, h2, h3, h4, h5, h6")].map(each => Number(each.tagName[1]));
