@@ -199,7 +199,7 @@ def _picture(
     title = f"{rack or 'in no rack'}, {counted(len(nodes), 'node')}{f', {mark}' if mark else ''}"
     return (
         f'<a data-k="{text(rack)}." class="rack {mark}" href="{path("nodes", q=rack)}" title="{text(title)}">{_marked(mark)}<span class="name">{text(rack) or "in no rack"}</span>'
-        f'<svg viewBox="0 -{CELL / 2} {width} {height}" width="{width}" height="{height}" preserveAspectRatio="none" aria-hidden="true">{cells}</svg></a>'
+        f'<svg data-k="cells" viewBox="0 -{CELL / 2} {width} {height}" width="{width}" height="{height}" preserveAspectRatio="none" aria-hidden="true">{cells}</svg></a>'
     )
 
 

@@ -6,8 +6,10 @@ import re
 
 import pytest
 
+from aggregator.web.chart_time import STEP_NS
 from aggregator.web.fleet_cells import rack_of
 from aggregator.web.fleet_map import scale_of
+from aggregator.web.keyed_parts import PagePart, changes, parts_of
 from aggregator.web.live_pages import EVERY_SECONDS, LivePages
 from aggregator.web.map_part import TURNS, turn_of
 from bench.live_fleet import LiveFleet
@@ -20,6 +22,12 @@ async def pictures(client: Door) -> dict[str, str]:
     """Return each rack's picture as the first page has it now."""
     body = (await client.text("/?map=power"))[1]
     return {found[1]: found[0] for found in RACK.finditer(body)}
+
+
+async def parts(client: Door) -> PagePart:
+    """Return the parts of the first page as it is now, without its identity."""
+    body = (await client.text("/?map=power"))[1]
+    return parts_of(re.sub(r'data-live="\w*"', "", body))
 
 
 def changed(now: dict[str, str], before: dict[str, str]) -> set[str]:
@@ -54,6 +62,22 @@ async def test_each_rack_is_drawn_anew_every_ten_seconds_and_no_update_has_them_
             seen |= anew
             before = now
         assert len(seen) > 10, "of racks at work each has a cell of another colour now"
+
+
+async def test_of_a_rack_with_nothing_new_but_its_readings_the_picture_alone_is_sent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its name, its link and its hover text would be parsed and compared for nothing."""
+    fleet = await fleet_without_alerts(monkeypatch)
+    async with door(fleet) as client:
+        before = await parts(client)
+        for _ in range(round(STEP_NS / 1e9)):
+            await fleet.beat()
+        sent = changes(await parts(client), before)
+        racks = {key: html for key, html in sent.items() if re.search(r"/R\d+\.", key)}
+        assert racks
+        assert all(key.endswith("/cells") for key in racks), list(racks)[:3]
+        assert all(html.startswith("<svg ") for html in racks.values())
 
 
 async def test_an_alert_is_on_the_map_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

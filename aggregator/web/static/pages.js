@@ -38,8 +38,12 @@ function renew(now, next, apart = "svg[aria-hidden]:not(.rack > *)") {
   if (!(now instanceof Element && next instanceof Element)) return now.replaceWith(next);
   if (steady && now.matches(POINTED) && keysOf(now) !== keysOf(next)) return hold(now, next);
   if (now.nodeName !== next.nodeName || now.matches(apart)) return now.replaceWith(next);
-  for (const { name } of [...now.attributes]) if (!next.hasAttribute(name)) now.removeAttribute(name);
-  for (const { name, value } of next.attributes) if (now.getAttribute(name) !== value) now.setAttribute(name, value);
+  // By names: each `Attr` of a map of 10,000 GPUs would be an object more to collect.
+  for (const name of now.getAttributeNames()) if (!next.hasAttribute(name)) now.removeAttribute(name);
+  for (const name of next.getAttributeNames()) {
+    const value = next.getAttribute(name) ?? "";
+    if (now.getAttribute(name) !== value) now.setAttribute(name, value);
+  }
   const [old, fresh] = [[...now.childNodes], [...next.childNodes]];
   fresh.forEach((each, place) => (old[place] ? renew(old[place], each, apart) : now.append(each)));
   for (const each of old.slice(fresh.length)) each.remove();
