@@ -25,7 +25,7 @@ needed = pytest.mark.skipif(
     CHROMIUM is None and not os.environ.get("CI"), reason="apt-get install chromium"
 )
 PATIENCE = 120.0
-SIZES = {"desktop": (1440, 900), "phone": (390, 844)}
+SIZES = {"desktop": (1440, 900), "wide": (1920, 1080), "phone": (390, 844)}
 
 
 class BrowserPage:
