@@ -80,14 +80,14 @@ def only_from(page: BrowserPage, client: Door) -> bool:
     return all(urlsplit(url).netloc == own for url in page.requests)
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("size", list(SIZES))
-async def test_every_page_is_sound_at_every_size(tmp_path: Path, size: str, dark: bool) -> None:
+@pytest.mark.nightly
+@pytest.mark.parametrize(("size", "scheme"), night.size([("desktop", "light"), ("phone", "dark")], list(product(SIZES, ("light", "dark")))))  # fmt: skip
+async def test_every_page_is_sound_at_every_size(tmp_path: Path, size: str, scheme: str) -> None:
     """No console error, no request to another host, no sideways scrolling, labels, contrast."""
     async with door(await busy_lab()) as client, browsing(tmp_path / "profile") as page:
         await page.size(size)
-        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        await page.call("Emulation.setEmulatedMedia", features=[scheme])
+        feature = {"name": "prefers-color-scheme", "value": scheme}
+        await page.call("Emulation.setEmulatedMedia", features=[feature])
         for path in PATHS:
             await page.open(client.url + path)
             assert await page.value(LOOK) == [], path
@@ -327,8 +327,8 @@ async def fleet_of(nodes: int) -> LiveFleet:
     return fleet
 
 
-@pytest.mark.parametrize("size", list(SIZES))
-@pytest.mark.parametrize("nodes", [2, 1250], ids=["16 GPUs", "10,000 GPUs"])
+@pytest.mark.nightly
+@pytest.mark.parametrize(("nodes", "size"), night.size([(2, "wide"), (1250, "phone")], list(product((2, 1250), SIZES))))  # fmt: skip
 async def test_the_pages_of_a_small_and_a_large_fleet_are_sound(
     tmp_path: Path, nodes: int, size: str
 ) -> None:
