@@ -149,7 +149,7 @@ class CondorPoll(SchedulerPoll):
         file = config.conf_file
         self._environment = {} if file is None else {"CONDOR_CONFIG": str(file)}
         self._schedds: list[str] = []
-        """Those whose jobs the pool had last."""
+        """Names of the schedds whose jobs the pool had last."""
         self._queues: dict[str, tuple[TableReader, Sequence[ListedJob]]] = {}
         """Newest answer of each schedd."""
         self._next = dict.fromkeys(questions, 0)

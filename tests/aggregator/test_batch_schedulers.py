@@ -17,7 +17,6 @@ import pytest
 
 from aggregator.assembly.scheduler_choice import word_of
 from aggregator.config import AggregatorConfig
-from aggregator.impairments import Impairments
 from aggregator.jobs.service import JobService
 from aggregator.jobs.stored import JobQuery
 from aggregator.scheduler import lsf, pbs
@@ -25,14 +24,13 @@ from aggregator.scheduler.listed import JobListing, ListedJob
 from aggregator.scheduler.poll import (
     LSF_QUESTIONS,
     PBS_QUESTIONS,
-    SchedulerPoll,
     TablePoll,
 )
 from aggregator.scheduler.tables import JobForm, TableReader, accounts_of
 from aggregator.settings.batch import LsfAskConfig, PbsAskConfig
 from aggregator.settings.condor import CondorAskConfig
 from aggregator.settings.slurm import SlurmAskConfig
-from api.jobs import JobAccount, JobPhase, JobRow
+from api.jobs import JobPhase, JobRow
 from collector.jobs.cgroups import reading_of
 from telemetry.devices import Gpu
 from telemetry.errors import ConfigError
@@ -47,6 +45,7 @@ from telemetry.wire.jobs import (
     UserPrivacy,
 )
 from telemetry.wire.topics import Topic
+from tests.aggregator.heard_poll import HeardPoll
 from tests.aggregator.node import ScriptedNode, inventory
 from tests.aggregator.test_evidence import fetched
 from tests.aggregator.test_scheduler_poll import command
@@ -587,28 +586,16 @@ def test_what_does_not_fit_names_the_scheduler_and_its_setting() -> None:
 # -- Commands ----------------------------------------------------------------------------------------
 
 
-class Heard:
-    """What a poll hands on."""
+class Heard(HeardPoll):
+    """A poll with the listings and accounts that it hands on."""
 
     def __init__(self, settings: PbsAskConfig | LsfAskConfig) -> None:
-        self.listings: list[JobListing] = []
-        self.accounts: dict[JobKey, JobAccount] = {}
-        self.ended: list[JobKey] = []
-        self.impairments = Impairments()
+        super().__init__()
         questions = PBS_QUESTIONS if isinstance(settings, PbsAskConfig) else LSF_QUESTIONS
-        self.poll: SchedulerPoll = TablePoll(
-            questions, settings, self.impairments, self._hear, lambda: self.ended, self.accounts.update,
+        self.poll = TablePoll(
+            questions, settings, self.impairments, self.hear, lambda: self.ended, self.accounts.update,
             lambda: at(100),
         )  # fmt: skip
-
-    async def _hear(self, listing: JobListing) -> Sequence[str]:
-        self.listings.append(listing)
-        return ()
-
-    async def ask(self) -> dict[str, tuple[str, str]]:
-        """Ask once; return state and message of each source."""
-        await self.poll.ask()
-        return {each.name: (each.state, each.message) for each in self.poll.states()}
 
 
 @pytest.fixture

@@ -6,14 +6,12 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from aggregator.impairments import Impairments
 from aggregator.jobs.stored import JobQuery
 from aggregator.scheduler import condor_jobs
 from aggregator.scheduler.listed import JobListing, ListedJob
@@ -23,6 +21,7 @@ from aggregator.settings.condor import CondorAskConfig
 from api.jobs import JobAccount, JobPhase
 from telemetry.wire.jobs import Job, JobKey, NodeJobs, UserPrivacy
 from telemetry.wire.topics import Topic
+from tests.aggregator.heard_poll import HeardPoll
 from tests.aggregator.node import ScriptedNode, inventory
 from tests.aggregator.test_condor_slots import (
     FIRST,
@@ -73,7 +72,7 @@ def only(*ads: dict[str, Any]) -> ListedJob:
 
 
 def heard(scene: Scene, seconds: float, *ads: dict[str, Any]) -> None:
-    """Let a scene hear the queues."""
+    """Have a scene hear the queues."""
     listing = read(*ads, seconds=seconds)
     queue = JobListing(at=listing.at, cluster="", jobs=listing.jobs, queue=True)
     for _ in scene.jobs.hear(queue, seconds, at(seconds)):
@@ -104,7 +103,7 @@ def test_what_is_not_there_is_not_known() -> None:
 
 @pytest.mark.parametrize("written", ["/Expr(ifThenElse(x,1,2))/", -1, 0, 1.5, True, {"a": 1}])
 def test_a_value_that_is_no_number_is_not_shown_as_one(written: object) -> None:
-    """What the schedd has not evaluated is printed as an expression."""
+    """An expression stands where the schedd has not evaluated a field."""
     job = only(queued(RequestGPUs=written, AllowedJobDuration=written)).job
     assert (job.gpus, job.time_limit) == (0, None)
 
@@ -153,7 +152,7 @@ def test_states(status: int, more: dict[str, Any], word: str, holds: bool) -> No
     ],
 )
 def test_how_a_job_ended(status: int, more: dict[str, Any], account: tuple[str, int | None, int | None]) -> None:  # fmt: skip
-    """One that was removed from a hold gave its GPUs back before: when, its history does not say."""
+    """A job that was removed from a hold gave its GPUs back before: when, its history does not say."""
     its = {"CompletionDate": START + 90, "EnteredCurrentStatus": START + 95, **more}
     found = past(queued(status=status, **its))[FIRST]
     end = None if account[2] is None else at(account[2])
@@ -303,28 +302,16 @@ def test_persons_that_a_node_keeps_to_itself_are_not_learned_from_a_queue(users:
 # -- Commands ----------------------------------------------------------------------------------------
 
 
-class Asked:
-    """What a poll hands on, at a time that the test has."""
+class Asked(HeardPoll):
+    """A poll with the listings and accounts that it hands on, at a time that the test has."""
 
     def __init__(self, **settings: Any) -> None:
         self.now = 100.0
-        self.listings: list[JobListing] = []
-        self.accounts: dict[JobKey, JobAccount] = {}
-        self.ended: list[JobKey] = []
-        self.impairments = Impairments()
+        super().__init__()
         self.poll = CondorPoll(
-            CondorAskConfig(enabled=True, **settings), self.impairments, self._hear, lambda: self.ended, self.accounts.update,
+            CondorAskConfig(enabled=True, **settings), self.impairments, self.hear, lambda: self.ended, self.accounts.update,
             lambda: at(self.now),
         )  # fmt: skip
-
-    async def _hear(self, listing: JobListing) -> Sequence[str]:
-        self.listings.append(listing)
-        return ()
-
-    async def ask(self) -> dict[str, tuple[str, str]]:
-        """Ask once; return state and message of each source."""
-        await self.poll.ask()
-        return {each.name: (each.state, each.message) for each in self.poll.states()}
 
     @property
     def queue(self) -> set[str]:

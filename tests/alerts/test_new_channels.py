@@ -87,7 +87,7 @@ class Site:
         return sent + self.keep(late, outcome)
 
     def told(self, seconds: float = SETTLE_SECONDS + 2 * LOOK_SECONDS, **more: Any) -> list[str]:
-        """What is sent in some seconds without a change."""
+        """Return the notices of some seconds without a change."""
         return [one for _ in range(round(seconds)) for one in self.tick(**more)]
 
 
@@ -199,7 +199,7 @@ def test_only_channels_that_a_route_leads_to_are_told(site: Site) -> None:
 
 
 def test_other_hours_make_no_channel_new(site: Site) -> None:
-    """What a night route has sent to one phone is not sent to the other one by a restart in the morning."""
+    """A restart in the morning sends the other phone nothing of what a night route has sent to the first."""
     both = {"day": ONCALL, "night": PHONE}
     noon = AlertsConfig(channels=both, routes=(RouteConfig(channels=("day",)),))
     midnight = AlertsConfig(channels=both, routes=(RouteConfig(channels=("night",)),))

@@ -1,4 +1,4 @@
-"""What the gate is told of this checkout is there, also where the gate's own tests are left out."""
+"""Tables of the gate name what is in this checkout; they are tested also where its other tests are left out."""
 
 from __future__ import annotations
 

@@ -483,7 +483,7 @@ async def test_numbers_follow_in_place_and_a_tab_that_nobody_sees_is_silent(
 
 
 async def test_the_picture_of_a_rack_is_changed_and_not_replaced(tmp_path: Path) -> None:
-    """What is replaced is laid out anew, and the map around it."""
+    """A rack that were replaced would have the map around it laid out anew."""
     fleet = await fleet_of(20)
     drawn = (
         "[...document.querySelectorAll('a.rack path')].map(each => each.getAttribute('d')).join()"
