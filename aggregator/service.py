@@ -527,6 +527,7 @@ class Aggregator(SingleView):
             moved=lambda node: self._forget_faults_and_alerts(node, "moved"),
             committed=self._next_commit,
             now=self.now,
+            left=self.register.left,
             shared=self._shared,
         )
         self.cluster_member = ClusterMember(
@@ -586,11 +587,15 @@ class Aggregator(SingleView):
         self, member: ClusterMember, store: StoreExecutor
     ) -> dict[str, Callable[[], Awaitable[None]]]:
         """Have HTTP show all members as one; return the tasks for what they share."""
-        from aggregator.cluster.cluster_view import ClusterView  # noqa: PLC0415 - not for a single aggregator
+        from aggregator.cluster.cluster_register import ClusterRegister  # noqa: PLC0415 - not for a single aggregator
+        from aggregator.cluster.cluster_view import ClusterView  # noqa: PLC0415
 
+        self.register.shared = ClusterRegister(member.coordination)
         view = self._view = ClusterView(self, member)
         store.others = view
-        works: dict[str, Callable[[], Awaitable[None]]] = {"answers to members": view.run}
+        works: dict[str, Callable[[], Awaitable[None]]] = {
+            "answers to members": view.run,
+        }
         if self._shared is not None:
             works["shared storage"] = self._shared.upkeep.run
             works["threads shared storage"] = self._shared.upkeep.threads.watch
@@ -919,16 +924,21 @@ class Aggregator(SingleView):
     async def _compare_register(self) -> None:
         """Compare the nodes that are declared with those that are heard; remove what has a new name now."""
         await self._note_renamed()
+        with contextlib.suppress(BusError):  # until NATS is back, which the member reports
+            await self.register.follow()
         if not len(self.register):
             return
         now = self.now()
         began = now - (self.wall() - self.started_at) / 1e9
         for rule, parts in self.register.problems(self.fleet, now, began).items():
             self.impairments.update(rule, self._of_our_nodes(parts))
-        for old in await self.register.note(self.fleet, self.wall()):
-            with contextlib.suppress(BusError):  # until the broker is back
+        left: list[str] = []
+        with contextlib.suppress(BusError):  # as above
+            left = await self.register.note(self.fleet, self.wall())
+        for old in left:
+            with contextlib.suppress(BusError, NodeError):  # until the broker is back; it moves now
                 await self.forget(old)
-                log.info("node=%s left the fleet: it has another name now", old)
+                log.info("node=%s left the fleet: it has another name now, or retired", old)
 
     async def _report_damage(self) -> None:
         """Report the files of the data folder that could not be used, until a person has looked."""
@@ -951,8 +961,9 @@ class Aggregator(SingleView):
             why = "the same machine sends under that name"
             try:
                 await self.register.rename(old, new, self.fleet, "kilowatch", why, self.wall(), heard=True)  # fmt: skip
-            except (NodeError, ConfigError) as error:
-                if isinstance(error.__cause__, OSError):  # a full disk: again at the next look
+            except (NodeError, ConfigError, BusError) as error:
+                if isinstance(error, BusError) or isinstance(error.__cause__, OSError):
+                    # NATS is away, or a disk is full: again at the next look
                     self._ingest.renamed.append((old, new))
                     continue
                 log.warning("node=%s sends as %s now, and its history stays under the old name: %s", old, new, error)  # fmt: skip

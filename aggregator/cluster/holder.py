@@ -67,10 +67,12 @@ class GroupHolder:
         moved: Callable[[str], None],
         committed: Callable[[], Awaitable[object]],
         now: Callable[[], float],
+        left: Callable[[str], bool] = lambda _: False,
         shared: SharedGroups | None = None,
     ) -> None:
         """`idle`: set while no rule is evaluated. `moved`: called with each node that left. `committed`:
-        waits for the end of the store's next commit."""
+        waits for the end of the store's next commit. `left`: whether a node has left the cluster, which the store may
+        still know from an earlier time with its group."""
         self._ingest = ingest
         self._bus = bus
         self._store = store
@@ -78,6 +80,7 @@ class GroupHolder:
         self._moved = moved
         self._committed = committed
         self._now = now
+        self._left = left
         self._shared = shared
         self._inherited: dict[str, Marks] = {}
         """By group, what members before us had stored."""
@@ -115,7 +118,7 @@ class GroupHolder:
         await when_idle(self._idle)  # last: no rule may begin before the fleet has its new rows
         for group, theirs in marks.items():
             self._inherited[group] = theirs
-            found = [each for each in known if shard_of(each.node) == group]
+            found = [each for each in known if shard_of(each.node) == group and not self._left(each.node)]  # fmt: skip
             self._ingest.acquire(group, found, join_marks(theirs, stored[group]), self._now())
         return await self._bus.add_shards(groups)
 

@@ -38,6 +38,9 @@ class Bucket(StrEnum):
     of each role. No end."""
     CLAIMS = "claims"
     """Whatever is claimed once and then done, as the sending of a page. Thirty days."""
+    NODES = "nodes"
+    """Records of what people declared of nodes (`aggregator.cluster.cluster_register`), by the hex digits of the name:
+    members have copies. No end."""
 
 
 class BucketEntry(NamedTuple):

@@ -12,8 +12,9 @@ import logging
 import math
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 
@@ -38,6 +39,10 @@ MOST_RECORDS = 100_000
 """Names that the register holds at most."""
 MOST_TEXT = 200
 """Characters of a reason."""
+MOST_GIVEN = 10
+"""New names of one name that are remembered."""
+MOST_TRIES = 5
+"""Times that a change is decided again because another aggregator made one meanwhile."""
 STOPPED_SECONDS = 3600.0
 """Seconds after which an expected node whose collector was stopped on purpose counts as gone."""
 _NUMBERS = re.compile(r"\d+(?:\.\d+)*")
@@ -75,6 +80,8 @@ class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
     renamed_to: str = ""
     formerly: tuple[FormerName, ...] = ()
     """Oldest first."""
+    given: tuple[tuple[str, int], ...] = ()
+    """Newest names that machines of this one were given, and when, ns since 1970; oldest first."""
 
 
 class _RegisterFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,11 +91,27 @@ class _RegisterFile(msgspec.Struct, frozen=True, kw_only=True):
     nodes: list[NodeRecord] = []
 
 
+class SharedRecords(Protocol):
+    """Records that several aggregators have in common. Both methods raise `BusError` where nobody answers."""
+
+    async def newest(self) -> Mapping[str, NodeRecord]:
+        """Return all records, by name."""
+
+    async def put(self, records: Sequence[NodeRecord]) -> bool:
+        """Write records, one after the other; return False at the first that has changed since `newest`."""
+
+
 class NodeRegister:
-    """Declarations of people about nodes; every change is on disk before it is in force."""
+    """Declarations of people about nodes; every change is on disk before it is in force.
+
+    Several aggregators have one register: a change is theirs first, and the file is a copy of it, from which what
+    they lost is written again.
+    """
 
     def __init__(self, path: Path | None = None) -> None:
         """`path`: its file; None keeps nothing."""
+        self.shared: SharedRecords | None = None
+        """The register of several aggregators; None for a single one."""
         self._path = path
         self._records: dict[str, NodeRecord] = {}
         self._lock = asyncio.Lock()
@@ -106,27 +129,23 @@ class NodeRegister:
 
     async def expect(self, name: str, who: str, why: str, wall: int) -> None:
         """Declare that a node belongs to the cluster; a retired one is taken back. Raises `ConfigError`,
-        `NodeError`."""
-        check_name("node", name)
-        async with self._lock:
-            before = self._records.get(name, NodeRecord(name=name))
-            await self._put([
-                msgspec.structs.replace(
-                    before, expected=True, retired=False, renamed_to="", since=wall, by=who,
-                    why=why[:MOST_TEXT],
-                )
-            ])  # fmt: skip
+        `NodeError`, `BusError`."""
+        await self._declare(
+            name, wall, expected=True, retired=False, renamed_to="", by=who, why=why[:MOST_TEXT]
+        )
 
     async def retire(self, name: str, who: str, why: str, wall: int) -> None:
-        """Declare that a node has left the cluster. Raises `ConfigError`, `NodeError`."""
+        """Declare that a node has left the cluster. Raises `ConfigError`, `NodeError`, `BusError`."""
+        await self._declare(name, wall, expected=False, retired=True, by=who, why=why[:MOST_TEXT])
+
+    async def _declare(self, name: str, wall: int, **facts: object) -> None:
         check_name("node", name)
-        async with self._lock:
+
+        def decide() -> list[NodeRecord]:
             before = self._records.get(name, NodeRecord(name=name))
-            await self._put([
-                msgspec.structs.replace(
-                    before, expected=False, retired=True, since=wall, by=who, why=why[:MOST_TEXT]
-                )
-            ])  # fmt: skip
+            return [msgspec.structs.replace(before, since=self._after(wall, before), **facts)]
+
+        await self._change(decide)
 
     async def rename(
         self,
@@ -143,7 +162,8 @@ class NodeRegister:
         `ConfigError` for a name that no node can have, `NodeError` for one that is not known or is taken."""
         check_name("node", old)
         check_name("to", new)
-        async with self._lock:
+
+        def decide() -> list[NodeRecord]:
             before, taken = self._records.get(old), self._records.get(new)
             if old == new:
                 raise NodeError(f"{old} has that name already. Choose another.")
@@ -155,7 +175,7 @@ class NodeRegister:
                 taken is not None and (taken.expected or taken.formerly)
             ):
                 raise NodeError(f"{new} is the name of another node. Choose another, or retire that one first.")  # fmt: skip
-            if taken is not None and taken.renamed_to and not self._left(taken):
+            if taken is not None and taken.renamed_to and not self.left(new):
                 raise NodeError(f"{new} is being renamed to {taken.renamed_to}, which was not heard yet. Wait for that, or choose another.")  # fmt: skip
             before = before or NodeRecord(name=old)
             known = fleet.nodes.get(old)
@@ -163,28 +183,34 @@ class NodeRegister:
                 before.machine if known is None else (machine_of(known.inventory) or before.machine)
             )
             past = tuple(each for each in before.formerly if each.name != new)
-            await self._put([
-                msgspec.structs.replace(
-                    before, expected=False, retired=False, renamed_to=new, since=wall, by=who,
-                    why=why[:MOST_TEXT], machine=machine,
-                ),
+            since = self._after(wall, before, taken)
+            return [  # the new name first: it counts once the old one says so
                 NodeRecord(
-                    name=new, expected=before.expected, since=wall, by=who, why=why[:MOST_TEXT],
-                    machine=machine, formerly=(*past, FormerName(name=old, renamed=wall)),
+                    name=new, expected=before.expected, since=since, by=who, why=why[:MOST_TEXT],
+                    machine=machine, formerly=(*past, FormerName(name=old, renamed=since)),
+                    given=() if taken is None else taken.given,
                 ),
-            ])  # fmt: skip
+                msgspec.structs.replace(
+                    before, expected=False, retired=False, renamed_to=new, since=since, by=who,
+                    why=why[:MOST_TEXT], machine=machine, given=(*before.given, (new, since))[-MOST_GIVEN:],
+                ),
+            ]  # fmt: skip
+
+        await self._change(decide)
 
     async def note(self, fleet: Fleet, wall: int) -> list[str]:
-        """Note which new names have been heard; return the old names that can leave the fleet."""
+        """Note which new names have been heard; return the old names that can leave the fleet, and of several
+        aggregators also nodes that retired elsewhere. Raises `NodeError`, `BusError`."""
         async with self._lock:
             changed: list[NodeRecord] = []
             left: list[str] = []
             for record in self._records.values():
                 node = fleet.nodes.get(record.name)
-                if not record.formerly or node is None or not math.isfinite(node.seen):
+                if self.shared is not None and record.retired and node is not None:
+                    # Of another aggregator's time: this one has only read what it stored once.
+                    left += [] if node.online or math.isfinite(node.seen) else [record.name]
+                if not record.formerly or not self._came(record, node):
                     continue
-                if self._conflict(record, node):
-                    continue  # the machine that was renamed has not been heard
                 if record.formerly[-1].until is None:
                     last = msgspec.structs.replace(record.formerly[-1], until=wall)
                     changed.append(
@@ -197,24 +223,78 @@ class NodeRegister:
                     and not fleet.nodes[each.name].online
                     and self._records.get(each.name, record).renamed_to
                 ]
-            if changed:
-                await self._put(changed)
+            if changed and (self.shared is None or await self.shared.put(changed)):
+                await self._put(changed)  # else at the next look
             return left
 
-    async def _put(self, records: Sequence[NodeRecord]) -> None:
-        """Put records on disk, then in force; the caller holds the lock."""
+    def _came(self, record: NodeRecord, node: Node | None) -> bool:
+        """Return whether the machine that was renamed has been heard under its new name, here or elsewhere."""
+        if node is None or not math.isfinite(node.seen):
+            return self.shared is not None and record.formerly[-1].until is not None
+        return not self._conflict(record, node)
+
+    async def follow(self) -> None:
+        """Bring in what was declared at other aggregators, and write again what they lost. Raises `BusError`."""
+        async with self._lock:
+            await self._follow()
+
+    async def _follow(self) -> None:
+        if self.shared is None:
+            return
+        theirs = await self.shared.newest()
+        found = dict(theirs) | {
+            name: _joined(ours, theirs[name]) if name in theirs else ours
+            for name, ours in self._records.items()
+        }
+        lost = [each for name, each in found.items() if theirs.get(name) is not each]
+        for each in lost:
+            await self.shared.put([each])
+        if found != self._records:
+            await self._put([*found.values()])
+
+    async def _change(self, decide: Callable[[], Sequence[NodeRecord]]) -> None:
+        """Carry out what `decide` finds by the newest records."""
+        async with self._lock:
+            if self.shared is None:
+                await self._put(decide())
+                return
+            for _ in range(MOST_TRIES):
+                await self._follow()
+                records = decide()
+                self._with(records)
+                if await self.shared.put(records):
+                    await self._put(records)
+                    return
+            raise NodeError("others change the register at the same time. Try again.")
+
+    def _after(self, wall: int, *before: NodeRecord | None) -> int:
+        """Return when a declaration is made: of several aggregators, whose clocks differ, after those before."""
+        if self.shared is None:
+            return wall
+        return max(wall, *(each.since + 1 for each in before if each is not None))
+
+    def _with(self, records: Sequence[NodeRecord]) -> dict[str, NodeRecord]:
+        """Return all records with some newer ones. Raises `NodeError`."""
         fresh = {**self._records, **{each.name: each for each in records}}
         if len(fresh) > MOST_RECORDS:
             raise NodeError(f"the register is full: {MOST_RECORDS} names. Expect fewer nodes.")
+        return fresh
+
+    async def _put(self, records: Sequence[NodeRecord]) -> None:
+        """Put records on disk, then in force; the caller holds the lock."""
+        fresh = self._with(records)
         if self._path is not None:
             body = msgspec.json.encode(_RegisterFile(nodes=list(fresh.values())))
             text = msgspec.json.format(body).decode()
             try:
                 await asyncio.to_thread(_write, self._path, f"{text}\n")
             except OSError as error:
-                raise NodeError(
+                problem = (
                     f"{self._path} can't be written: {error.strerror}. Make room, and try again."
-                ) from error
+                )
+                if self.shared is None:
+                    raise NodeError(problem) from error
+                log.warning("the register of nodes: %s", problem)  # the others have it
         self._records = fresh
 
     # -- Questions -------------------------------------------------------------------------------
@@ -273,7 +353,7 @@ class NodeRegister:
             if conflict:
                 missing[f"node/{record.name}"] = f"{conflict}. Stop the one that took its name, or retire {record.name} and rename anew"  # fmt: skip
             elif record.retired or record.renamed_to:
-                if node is not None and node.online and self._left(record):
+                if node is not None and node.online and self.left(record.name):
                     returned[f"node/{record.name}"] = _returned(record)
             elif record.expected and node is None:
                 missing[f"node/{record.name}"] = f"expected since {_day(record.since)}, and nothing of it is known"  # fmt: skip
@@ -296,7 +376,7 @@ class NodeRegister:
         its = "" if node is None else node.inventory.kilowatch
         return RegisterRow(
             node=name,
-            state=_state(record, node, now, left=self._left(record)),
+            state=_state(record, node, now, left=self.left(name)),
             expected=record.expected,
             since=record.since or None,
             by=record.by,
@@ -314,11 +394,12 @@ class NodeRegister:
             conflict=conflict,
         )
 
-    def _left(self, record: NodeRecord) -> bool:
+    def left(self, name: str) -> bool:
         """Return whether a node is not to be heard under a name any more: it was retired, or its new name has
         been heard."""
-        new = self._records.get(record.renamed_to)
-        return record.retired or (
+        record = self._records.get(name)
+        new = None if record is None else self._records.get(record.renamed_to)
+        return (record is not None and record.retired) or (
             new is not None and bool(new.formerly) and new.formerly[-1].until is not None
         )
 
@@ -362,6 +443,14 @@ def _returned(record: NodeRecord) -> str:
     did = f"renamed to {record.renamed_to}" if record.renamed_to else "retired"
     by = f" by {record.by}" if record.by else ""
     return f"{did} on {_day(record.since)}{by}, and sends again"
+
+
+def _joined(ours: NodeRecord, theirs: NodeRecord) -> NodeRecord:
+    """Return the newer of two records of a name, with the new names that either knows of."""
+    ages = [(each.since, sum(one.until is not None for one in each.formerly)) for each in (ours, theirs)]  # fmt: skip
+    newer = ours if ages[0] > ages[1] else theirs
+    given = tuple(sorted({*ours.given, *theirs.given}, key=lambda each: (each[1], each[0])))[-MOST_GIVEN:]  # fmt: skip
+    return newer if newer.given == given else msgspec.structs.replace(newer, given=given)
 
 
 def _day(at: int) -> str:
