@@ -587,7 +587,8 @@ class Aggregator(SingleView):
         self, member: ClusterMember, store: StoreExecutor
     ) -> dict[str, Callable[[], Awaitable[None]]]:
         """Have HTTP show all members as one; return the tasks for what they share."""
-        from aggregator.cluster.cluster_register import ClusterRegister  # noqa: PLC0415 - not for a single aggregator
+        from aggregator.cluster.cluster_drift import DriftExchange  # noqa: PLC0415 - not for a single aggregator
+        from aggregator.cluster.cluster_register import ClusterRegister  # noqa: PLC0415
         from aggregator.cluster.cluster_view import ClusterView  # noqa: PLC0415
 
         self.register.shared = ClusterRegister(member.coordination)
@@ -595,6 +596,7 @@ class Aggregator(SingleView):
         store.others = view
         works: dict[str, Callable[[], Awaitable[None]]] = {
             "answers to members": view.run,
+            "nodes of other members": DriftExchange(self.drift, self.fleet, member, self.now).run,
         }
         if self._shared is not None:
             works["shared storage"] = self._shared.upkeep.run

@@ -8,7 +8,7 @@ its own has a domain of its own, if any: it shares it with nobody, and deviates 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 from aggregator.register.facts import of_each
 from api.drift import Deviation
@@ -18,14 +18,15 @@ DOMAIN = "nvlink domain"
 """The fact."""
 
 
-def outside_their_domain(nodes: Sequence[Inventory], least: int, share: float) -> list[Deviation]:
-    """Return the nodes that are in another domain than most of their rack: at least `least` nodes and `share` of
+def outside_their_domain(
+    nodes: Iterable[tuple[str, str, str | None]], least: int, share: float
+) -> list[Deviation]:
+    """Return the nodes (name, rack, domain) that are in another domain than most of their rack: at least `least` nodes and `share` of
     those that say it."""
     by_rack: defaultdict[str, dict[str, str]] = defaultdict(dict)
-    for node in nodes:
-        rack, domain = node.host.get("rack", ""), _domain(node)
+    for name, rack, domain in nodes:
         if rack and domain is not None:
-            by_rack[rack][node.node] = domain
+            by_rack[rack][name] = domain
     found = []
     for its in by_rack.values():
         usual, count = Counter(its.values()).most_common(1)[0]
@@ -39,7 +40,7 @@ def outside_their_domain(nodes: Sequence[Inventory], least: int, share: float) -
     return found
 
 
-def _domain(node: Inventory) -> str | None:
+def domain_of(node: Inventory) -> str | None:
     """Return cluster and clique of a node's GPUs; None where one that is there does not say it."""
     there = [gpu for gpu in node.gpus if gpu.present]
     return of_each(

@@ -12,10 +12,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from aggregator.register.domains import outside_their_domain
-from aggregator.register.expected import ExpectedState, shortfalls
+from aggregator.register.domains import domain_of, outside_their_domain
+from aggregator.register.expected import ExpectedState, Shortfall, shortfalls
 from aggregator.register.facts import Facts, facts_of, kind_of
-from aggregator.register.measured import slow_nodes
+from aggregator.register.measured import measured_of, slow_nodes
 from api.drift import (
     Deviation,
     DriftReply,
@@ -35,40 +35,46 @@ MOST = 0.8
 
 
 class ComparedNode(NamedTuple):
-    """A node with what it says and what is declared for it."""
+    """A node with what it says and what is declared for it, as members tell each other."""
 
-    inventory: Inventory
+    node: str
     kind: str
     facts: Facts
     wanted: ExpectedState | None = None
+    shortfalls: tuple[Shortfall, ...] = ()
+    """In what it is not as declared."""
+    measured: Mapping[str, float] = {}
+    rack: str = ""
+    domain: str | None = None
+    """NVLink domain of its GPUs; None where one of them does not say it."""
 
 
 def compared(inventory: Inventory, wanted: ExpectedState | None = None) -> ComparedNode:
-    """Return a node as it is compared."""
-    return ComparedNode(inventory, kind_of(inventory), facts_of(inventory), wanted)
+    """Return a node as it is compared; of a port no speed is known."""
+    return ComparedNode(
+        inventory.node, kind_of(inventory), facts_of(inventory), wanted,
+        () if wanted is None else tuple(shortfalls(inventory, wanted, {})),
+        measured_of(inventory), inventory.host.get("rack", ""), domain_of(inventory),
+    )  # fmt: skip
 
 
-def drift_of(
-    nodes: Iterable[ComparedNode], at: int, speeds: Mapping[str, float] | None = None
-) -> DriftReply:
-    """Return how the nodes of each kind differ. `at`: ns since 1970; `speeds`: bytes a second of the ports that
-    are up, by port."""
+def drift_of(nodes: Iterable[ComparedNode], at: int) -> DriftReply:
+    """Return how the nodes of each kind differ. `at`: ns since 1970."""
     by_kind: defaultdict[str, list[ComparedNode]] = defaultdict(list)
     for node in nodes:
         by_kind[node.kind].append(node)
-    groups = [_evaluated(name, its, speeds or {}) for name, its in sorted(by_kind.items())]
+    groups = [_evaluated(name, its) for name, its in sorted(by_kind.items())]
     groups.sort(key=lambda group: (-len(group.deviations), -len(group.mixed)))
     return DriftReply(at=at, nodes=sum(group.nodes for group in groups), groups=groups)
 
 
-def _evaluated(name: str, nodes: Sequence[ComparedNode], speeds: Mapping[str, float]) -> NodeGroup:
+def _evaluated(name: str, nodes: Sequence[ComparedNode]) -> NodeGroup:
     deviations = [
         Deviation(
-            node=node.inventory.node, fact=each.fact, has=each.has, most_have=each.wanted, nodes=0, of=0, declared=True
+            node=node.node, fact=each.fact, has=each.has, most_have=each.wanted, nodes=0, of=0, declared=True
         )
         for node in nodes
-        if node.wanted is not None
-        for each in shortfalls(node.inventory, node.wanted, speeds)
+        for each in node.shortfalls
     ]  # fmt: skip
     declared = sum(node.wanted is not None for node in nodes)
     enough = bool(name) and len(nodes) >= LEAST_NODES
@@ -76,7 +82,7 @@ def _evaluated(name: str, nodes: Sequence[ComparedNode], speeds: Mapping[str, fl
     unknown: dict[str, int] = {}
     for fact in sorted({fact for node in nodes for fact in node.facts}) if enough else ():
         open_ = [node for node in nodes if node.wanted is None or not node.wanted.covers(fact)]
-        its = {node.inventory.node: node.facts[fact] for node in open_ if fact in node.facts}
+        its = {node.node: node.facts[fact] for node in open_ if fact in node.facts}
         if len(its) < len(open_):
             unknown[fact] = len(open_) - len(its)
         if not its:
@@ -93,9 +99,9 @@ def _evaluated(name: str, nodes: Sequence[ComparedNode], speeds: Mapping[str, fl
             if value != usual
         ]
     if enough:
-        inventories = [node.inventory for node in nodes]
-        deviations += slow_nodes(inventories)
-        deviations += outside_their_domain(inventories, LEAST_ALIKE, MOST)
+        deviations += slow_nodes({node.node: node.measured for node in nodes if node.measured})
+        places = [(node.node, node.rack, node.domain) for node in nodes]
+        deviations += outside_their_domain(places, LEAST_ALIKE, MOST)
     deviations.sort(key=lambda one: (one.node, one.fact))
     return NodeGroup(
         name=name or "of no known kind",

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -16,7 +17,7 @@ from aggregator.folder import kinds
 from aggregator.impairments import MonitorPart
 from aggregator.register.drift import ComparedNode, compared, drift_of
 from aggregator.register.drift_watch import KIND, DriftConfig, DriftWatch, Since
-from aggregator.register.expected import ExpectedState, expected_of
+from aggregator.register.expected import ExpectedState, expected_of, shortfalls
 from aggregator.register.facts import own_labels
 from api.drift import DriftReply
 from telemetry.files import private_file
@@ -31,6 +32,8 @@ FILE = "drift.json"
 """Its name in the aggregator's folder."""
 RULE = "node_differs"
 """Rule of `monitor.toml` about what is reported."""
+SHARED_SECONDS = 30.0
+"""Seconds between two comparisons with the nodes of other aggregators."""
 Labels = Mapping[str, Mapping[str, str]]
 
 
@@ -42,6 +45,7 @@ class _Basis:
     version: int
     labels: Labels
     speeds: Mapping[str, float]
+    others: Mapping[str, ComparedNode]
 
     def same(self, other: _Basis) -> bool:
         """Return whether a comparison would find the same."""
@@ -50,7 +54,17 @@ class _Basis:
             and self.version == other.version
             and (self.labels is other.labels or self.labels == other.labels)
             and self.speeds == other.speeds
+            and self.others is other.others
         )
+
+
+@dataclass(frozen=True, slots=True)
+class NodesElsewhere:
+    """The nodes of other aggregators."""
+
+    nodes: Mapping[str, ComparedNode] = field(default_factory=dict)
+    silent: Collection[str] = ()
+    """Names of nodes of which nothing changes now: they send nothing, or their aggregator does not answer."""
 
 
 class DriftTracker:
@@ -69,8 +83,11 @@ class DriftTracker:
         self._last: tuple[_Basis, DriftReply] | None = None
         """The last comparison, and what it was made from."""
         self._newest: DriftReply | None = None
+        self._updated = -math.inf
         self._origin: DriftTracker | None = None
         """Whose declarations count here."""
+        self.elsewhere = NodesElsewhere()
+        """Nodes of other aggregators, which are compared with ours."""
         self._watch = DriftWatch()
         self._kept: Since = {}
         self._reported: dict[str, str] = {}
@@ -106,11 +123,11 @@ class DriftTracker:
             self.configure(self._origin.declared, self._config)
         entries = self._entries
         speeds = _speeds(fleet, now) if entries else {}  # only what is declared has one
-        basis = _Basis(fleet, fleet.version, labels, speeds)
+        basis = _Basis(fleet, fleet.version, labels, speeds, self.elsewhere.nodes)
         if self._last is not None and self._last[0].same(basis):
             return msgspec.structs.replace(self._last[1], at=wall)
         found = [(each.inventory, _labels(each.inventory, labels)) for each in fleet.nodes.values()]
-        reply = await asyncio.to_thread(self._compared, found, speeds, wall)
+        reply = await asyncio.to_thread(self._compared, found, speeds, basis.others, wall)
         if entries is self._entries:
             self._last = basis, reply
         return reply
@@ -119,6 +136,7 @@ class DriftTracker:
         self,
         found: Sequence[tuple[Inventory, Mapping[str, str]]],
         speeds: Mapping[str, float],
+        others: Mapping[str, ComparedNode],
         wall: int,
     ) -> DriftReply:
         nodes: dict[str, tuple[Inventory, Mapping[str, str], ComparedNode]] = {}
@@ -128,10 +146,15 @@ class DriftTracker:
             if known is None or known[0] is not inventory or known[1] != labels:
                 wanted = expected_of(inventory, labels, entries)
                 known = (inventory, labels, compared(inventory, wanted))
+            _, _, node = known
+            if node.wanted is not None:
+                short = tuple(shortfalls(inventory, node.wanted, speeds))
+                known = (inventory, labels, node._replace(shortfalls=short))
             nodes[inventory.node] = known
         if entries is self._entries:
             self._nodes = nodes
-        return drift_of((each for _, _, each in nodes.values()), wall, speeds)
+        elsewhere = (each for name, each in others.items() if name not in nodes)
+        return drift_of([*(each for _, _, each in nodes.values()), *elsewhere], wall)
 
     @property
     def newest(self) -> DriftReply | None:
@@ -139,16 +162,35 @@ class DriftTracker:
         return self._newest
 
     async def update(self, fleet: Fleet, labels: Labels, now: float, wall: int) -> None:
-        """Compare, and note what is to be reported."""
+        """Compare, and note what is to be reported; with the nodes of other aggregators, which may be many, every half
+        minute."""
+        if self.elsewhere.nodes and now - self._updated < SHARED_SECONDS:
+            return
+        self._updated = now
         reply = self._newest = await self.compare(fleet, labels, now, wall)
+        others = self.elsewhere
         silent = {name for name, node in fleet.nodes.items() if not node.online}
+        silent |= {name for name in others.silent if name not in fleet.nodes}
         self._reported = self._watch.update(reply, silent, self._config, wall)
-        for name in [name for name in self._parts if not name.startswith(KIND) and name not in fleet.nodes]:  # fmt: skip
+        for name in [name for name in self._parts if not name.startswith(KIND) and name not in fleet.nodes and name not in others.nodes]:  # fmt: skip
             del self._parts[name]
         for name in self._parts.keys() | self._reported.keys():
             self._parts[name] = _part(name, self._reported.get(name, ""))
         if self._watch.since != self._kept:
             await self._keep()
+
+    def described(self) -> Iterator[ComparedNode]:
+        """Yield our own nodes as they were compared last."""
+        return (each for _, _, each in self._nodes.values())
+
+    @property
+    def since(self) -> Since:
+        """Since when nodes and kinds differ."""
+        return self._watch.since
+
+    def learn(self, since: Since) -> None:
+        """Take over since when another aggregator knows that nodes differ, where that is longer."""
+        self._watch.learn(since)
 
     async def _keep(self) -> None:
         since = self._kept = self._watch.since

@@ -93,6 +93,13 @@ class DriftWatch:
         self._reported = reported
         return reported
 
+    def learn(self, since: Since) -> None:
+        """Take over since when others know that facts differ, of those that differ here."""
+        self.since = {
+            name: {fact: min(at, since.get(name, {}).get(fact, at)) for fact, at in its.items()}
+            for name, its in self.since.items()
+        }
+
 
 def _listed(due: list[str], texts: Mapping[str, str]) -> str:
     shown = "; ".join(texts[fact] for fact in due[:MOST_FACTS])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from statistics import median
 
 from api.drift import Deviation
@@ -16,20 +16,23 @@ SLOW = 0.85
 """Share of the median below which a node is slow."""
 
 
-def slow_nodes(inventories: Sequence[Inventory]) -> Iterator[Deviation]:
-    """Yield each node of a kind that measured clearly less than the median of those that measured it."""
-    names = sorted(
-        {name for its in inventories for name in its.host if name.startswith(MEASURED_FACT)}
-    )
-    for name in names:
-        values = {
-            its.node: value
-            for its in inventories
-            if (value := _number(its.host.get(name, ""))) is not None
-        }
+def measured_of(inventory: Inventory) -> dict[str, float]:
+    """Return what a node measured, by the word for it."""
+    return {
+        name.removeprefix(MEASURED_FACT): value
+        for name, text in inventory.host.items()
+        if name.startswith(MEASURED_FACT) and (value := _number(text)) is not None
+    }
+
+
+def slow_nodes(measured: Mapping[str, Mapping[str, float]]) -> Iterator[Deviation]:
+    """Yield each node of a kind that measured clearly less than the median of those that measured it. `measured`: by
+    node, as `measured_of` returns it."""
+    for word in sorted({word for its in measured.values() for word in its}):
+        values = {node: its[word] for node, its in measured.items() if word in its}
         if len(values) < LEAST_NODES:
             continue
-        middle, word = median(values.values()), name.removeprefix(MEASURED_FACT)
+        middle = median(values.values())
         usual = sum(value >= SLOW * middle for value in values.values())
         for node, value in values.items():
             if value < SLOW * middle:

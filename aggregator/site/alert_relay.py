@@ -21,8 +21,9 @@ from telemetry.wire.topics import shard_of
 log = logging.getLogger(__name__)
 
 SITE = "site"
-SITE_PARTS = ("member/", "cluster/groups", "cluster/site")
-"""Beginnings of the parts of kilowatch that all members see alike: who leads speaks of them."""
+SITE_PARTS = ("member/", "cluster/groups", "cluster/site", "drift/")
+"""Beginnings of the parts that all members see alike, of kilowatch and of nodes that differ: who leads speaks of
+them."""
 SITE_SUBJECTS = (Subject.CIRCUIT, Subject.BUDGET, Subject.UPS, Subject.SUPPLY)
 RESTATE_SECONDS = 30.0
 COMPLETE_SECONDS = 60.0
