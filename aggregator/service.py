@@ -588,14 +588,18 @@ class Aggregator(SingleView):
     ) -> dict[str, Callable[[], Awaitable[None]]]:
         """Have HTTP show all members as one; return the tasks for what they share."""
         from aggregator.cluster.cluster_drift import DriftExchange  # noqa: PLC0415 - not for a single aggregator
+        from aggregator.cluster.cluster_energy import ClusterEnergy  # noqa: PLC0415
         from aggregator.cluster.cluster_register import ClusterRegister  # noqa: PLC0415
         from aggregator.cluster.cluster_view import ClusterView  # noqa: PLC0415
 
+        energy = ClusterEnergy(self.electrical, member, self.now, self.wall)
+        self.electrical.energy.elsewhere = energy
         self.register.shared = ClusterRegister(member.coordination)
         view = self._view = ClusterView(self, member)
         store.others = view
         works: dict[str, Callable[[], Awaitable[None]]] = {
             "answers to members": view.run,
+            "energy at other members": energy.run,
             "nodes of other members": DriftExchange(self.drift, self.fleet, member, self.now).run,
         }
         if self._shared is not None:

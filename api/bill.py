@@ -92,3 +92,5 @@ class MonthBill(msgspec.Struct, frozen=True, kw_only=True):
     """Circuits that are billed and of which nothing is known this month: they are in no number."""
     rules: list[str] = []
     """How gaps were filled, and what else holds for these numbers."""
+    missing: list[str] = []
+    """Aggregators of the cluster that did not answer."""

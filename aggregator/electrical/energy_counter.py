@@ -8,10 +8,12 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 import numpy as np
 
 from aggregator.electrical.energy_sampler import EnergySampler, local
+from aggregator.electrical.month_parts import EnergyElsewhere
 from aggregator.electrical.site_loader import LoadedSite
 from power.report.energy import GAP_PERIODS, JOULES_PER_KWH
 from power.report.energy_ledger import EnergyLedger, EnergySample
@@ -53,10 +55,23 @@ class UnmappedNodes:
         self._logged.discard(node)
 
 
+class SharedEnergy(Protocol):
+    """The sums of all aggregators of a cluster."""
+
+    def joined(self, sample: EnergySample, now: float) -> EnergySample:
+        """Return the sample of all nodes for that of our own, which has its sums by node."""
+
+
 class EnergyCounter:
     """Samples of the watts at the wall, and what they add up to."""
 
-    def __init__(self, months: MonthLedger, site: LoadedSite) -> None:
+    def __init__(
+        self, months: MonthLedger, site: LoadedSite, shared: SharedEnergy | None = None
+    ) -> None:
+        """`shared`: of several aggregators, each of which counts all nodes."""
+        self._shared = shared
+        self.elsewhere: EnergyElsewhere | None = None
+        """What other aggregators know; None for a single one."""
         self._months = months
         self._site = site
         self._sampler = EnergySampler(site.config.nodes)
@@ -90,9 +105,12 @@ class EnergyCounter:
         self, fleet: Fleet, now: float, machines: tuple[str, ...], wall_watts: Floats | None
     ) -> EnergySample:
         """Return what the nodes draw. `machines`: those on circuits; `wall_watts`: what the circuits know of them, W."""
-        sample = self._sampler.sample(fleet, now, machines, wall_watts)
-        self.reporting_nodes = sample.nodes
+        shared = self._shared
+        sample = self._sampler.sample(fleet, now, machines, wall_watts, by_node=shared is not None)
         self._node_watts = sample.node_names, sample.node_watts
+        if shared is not None:
+            sample = shared.joined(sample, now)
+        self.reporting_nodes = sample.nodes
         return sample
 
     def count(
@@ -128,7 +146,10 @@ class EnergyCounter:
         """Add the nodes on no circuit. Their row ends when there are none; what silent ones drew last stands
         in for them beside those that report."""
         watts, silent = sample.unmapped_watts, sample.silent_watts
-        if unmapped is not None and not unmapped and not silent:
+        if not sample.whole:  # there may be some
+            return
+        others = self._shared is not None and math.isfinite(watts)
+        if unmapped is not None and not unmapped and not others and not silent:
             self._months.at(wall).end([UNMAPPED], wall - seconds)
             return
         for profile in self._months.between(wall - seconds, wall):

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from power.devices.supply import Tier, efficiency, points_of
-from power.report.energy import counted
+from power.report.energy import gained
 from power.report.energy_ledger import IDLE_BELOW, EnergySample
 from power.site.config import NodeConfig
 from power.site.machine import HOST_WATTS
@@ -28,6 +28,12 @@ from telemetry.wire.schema import NODE_FAST
 
 Index = npt.NDArray[np.intp]
 
+NODE_SUMS = (
+    "watts", "nodes", "gpu_joules", "gpus", "busy_gpus", "idle_gpus", "idle_watts", "unmapped_watts", "unmapped_nodes",
+    "silent_watts",
+)  # fmt: skip
+"""Columns of `EnergySample.node_sums`: its fields, and how many nodes on no circuit are known."""
+GPU_JOULES = NODE_SUMS.index("gpu_joules")
 EFFICIENCY = efficiency(points_of(Tier.GOLD, 230.0), 0.5)
 
 
@@ -87,9 +93,12 @@ class EnergySampler:
         now: float,
         machines: tuple[str, ...] = (),
         wall_watts: Floats | None = None,
+        *,
+        by_node: bool = False,
     ) -> EnergySample:
         """Return a sample of the fleet at `now`, monotonic seconds. `wall_watts`: watts at the wall of
-        `machines` as the live electrical state has them, in place of the nodes' own."""
+        `machines` as the live electrical state has them, in place of the nodes' own. `by_node`: with all sums by
+        node."""
         rows = self._rows
         moved = rows is None or rows.version != fleet.version
         if rows is None or moved or rows.machines != machines:
@@ -102,10 +111,12 @@ class EnergySampler:
         stray = rows.machine == len(machines)
         silent = rows.last[stray & ~np.isfinite(wall)]
         rows.last = np.where(stray & np.isfinite(wall), wall, rows.last)
+        grown = np.zeros(len(power)) if moved else self._gained(fleet, now)
+        sums = _sums_by_node(rows, wall, stray, power, busy.astype(np.float64), idle, grown) if by_node else np.zeros((0, 0))  # fmt: skip
         return EnergySample(
             watts=float(np.nansum(wall)) if np.isfinite(wall).any() else math.nan,
             nodes=int(np.isfinite(wall).sum()),
-            gpu_joules=0.0 if moved else self._joules(fleet, now),
+            gpu_joules=float(np.nansum(grown)),
             gpus=int(np.isfinite(busy).sum()),
             busy_gpus=float(np.nansum(busy)),
             idle_gpus=int(idle.sum()),
@@ -115,6 +126,7 @@ class EnergySampler:
             node_names=rows.names,
             node_watts=wall,
             node_idle=_idle_by_node(rows, power, np.isfinite(busy), idle),
+            node_sums=sums,
         )
 
     def _moved(self, fleet: Fleet, machines: tuple[str, ...]) -> NodeRows:
@@ -125,14 +137,36 @@ class EnergySampler:
         self.last_unmapped = last
         return rows
 
-    def _joules(self, fleet: Fleet, now: float) -> float:
+    def _gained(self, fleet: Fleet, now: float) -> Floats:
+        """Return the joules that each GPU's counter has counted since the last sample."""
         counters = fleet.column("gpu_energy_joules_total", now).astype(np.float64)
         before, self._counters = self._counters, counters
-        return counted(before, counters) if len(before) == len(counters) else 0.0
+        return gained(before, counters) if len(before) == len(counters) else np.zeros(len(counters))
 
 
 def _known_sum(watts: Floats) -> float:
     return float(np.nansum(watts)) if np.isfinite(watts).any() else math.nan
+
+
+def _sums_by_node(
+    rows: NodeRows, wall: Floats, stray: Flags, power: Floats, busy: Floats, idle: Flags, grown: Floats
+) -> Floats:  # fmt: skip
+    """Return what each node adds to a sample, of shape (nodes, `NODE_SUMS`)."""
+    count, known = len(rows.hosts), np.isfinite(wall)
+    if not count:
+        return np.zeros((0, len(NODE_SUMS)))
+
+    def of_gpus(values: Floats | Flags) -> Floats:
+        found = np.bincount(rows.owner, np.nan_to_num(values.astype(np.float64)), count + 1)
+        return found[:count].astype(np.float64, copy=False)
+
+    drawn = np.where(known, wall, 0.0)
+    columns = (
+        drawn, known, of_gpus(grown), of_gpus(np.isfinite(busy)), of_gpus(busy), of_gpus(idle),
+        of_gpus(np.where(idle, power, 0.0)), np.where(stray, drawn, 0.0), stray & known,
+        np.where(stray & ~known, np.nan_to_num(rows.last), 0.0),
+    )  # fmt: skip
+    return np.stack([np.asarray(each, np.float64) for each in columns], axis=1)
 
 
 def _idle_by_node(rows: NodeRows, power: Floats, known: Flags, idle: Flags) -> Floats:

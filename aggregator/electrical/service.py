@@ -21,7 +21,7 @@ import numpy as np
 
 from aggregator.electrical import checkpoint as checkpoints
 from aggregator.electrical.checkpoint import ElectricalCheckpoint
-from aggregator.electrical.energy_counter import EnergyCounter, UnmappedNodes
+from aggregator.electrical.energy_counter import EnergyCounter, SharedEnergy, UnmappedNodes
 from aggregator.electrical.energy_sampler import reported_watts
 from aggregator.electrical.fleet_power import FleetPowerReader, PowerReader
 from aggregator.electrical.site_loader import WHERE, load_site, log_notices
@@ -70,11 +70,12 @@ class ElectricalService:
         clock: Callable[[], int] = time.time_ns,
         reader_of: Callable[[Sequence[str]], PowerReader] = FleetPowerReader,
         meters_of: MeterSource | None = None,
+        shared: SharedEnergy | None = None,
     ) -> None:
         """`tree`: the [power] section. `reread` reads it again. `broker`: for meters without a broker of
         their own. `reader_of`: returns the reader of some machines; of a site it reads what members
-        say. `meters_of`: who reads the meters now, where that may be another aggregator. Raises
-        `ConfigError`."""
+        say. `meters_of`: who reads the meters now, where that may be another aggregator. `shared`: the energy of all
+        aggregators' nodes. Raises `ConfigError`."""
         self.site = load_site(WHERE, tree)
         self.configuration = SiteConfiguration(version=1, loaded_at=clock())
         self.latest: PowerSnapshots | None = None
@@ -85,7 +86,7 @@ class ElectricalService:
         self.throughput = ThroughputLedger()
         """Clocks of busy GPUs by power, of each model."""
         self.months = SiteMonths(folder, self.site)
-        self.energy = EnergyCounter(self.months.ledger, self.site)
+        self.energy = EnergyCounter(self.months.ledger, self.site, shared)
         self.unmapped = UnmappedNodes()
         self.failure: str | None = None
         """Why there are no power snapshots though there are circuits: a fault of kilowatch's own."""

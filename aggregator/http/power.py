@@ -11,6 +11,7 @@ from msgspec.structs import asdict
 from aggregator.electrical.bill import bill_of
 from aggregator.electrical.plan import live_cap, live_fit, live_plan
 from aggregator.electrical.report import running_report
+from aggregator.electrical.service import ElectricalService
 from aggregator.http.errors import bad
 from aggregator.http.parameters import query, read_body, whole_number
 from aggregator.http.present_jobs import held_gpus
@@ -18,6 +19,7 @@ from aggregator.http.reply import VIEW, send_json
 from aggregator.view import AggregatorView, parts_of
 from alerts.incidents.quality_ledger import DAY_NS
 from alerts.incidents.quality_summary import overall
+from api.bill import MonthBill
 from api.power import CapRequest, FitRequest, MeterReply, PlanRequest, PowerReply, ReloadRequest
 from power.meters.meter_record import MeterState
 from power.plan.plan import Suppose
@@ -129,11 +131,18 @@ async def bill(request: web.Request) -> web.Response:
     """Answer with the bill of a month."""
     name = query(request, "month").get("month")
     view = request.app[VIEW]
+    return await send_json(request, await bill_reply(view.electrical, name, view.wall()))
+
+
+async def bill_reply(electrical: ElectricalService, name: str | None, wall: int) -> MonthBill:
+    """Return the bill of a month, of the present one for None; of several aggregators with what the others know. Raises
+    a 400 for what is no month, and for one of which nothing is stored."""
+    elsewhere = electrical.energy.elsewhere
     try:
-        answer = await asyncio.to_thread(bill_of(view.electrical, name, view.wall()))
+        found = None if elsewhere is None else await elsewhere.month(name)
+        return await asyncio.to_thread(bill_of(electrical, name, wall, found))
     except ConfigError as error:
         raise bad(error.where, error.problem, error.hint) from error
-    return await send_json(request, answer)
 
 
 def _meter(meter: MeterState, now: float, problem: str) -> MeterReply:

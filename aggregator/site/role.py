@@ -21,6 +21,7 @@ import msgspec
 from aggregator.cluster.port import LEASE_SECONDS, CoordinationError, Handler
 from aggregator.site.leadership import Leadership
 from aggregator.site.node_power import NodePowerSender
+from aggregator.site.site_energy import SiteEnergy
 from aggregator.site.site_power import SitePower
 from aggregator.site.unfenced import UNFENCED_SECONDS
 from power.meters.meter_record import MeterState
@@ -35,8 +36,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 ROLE = "site"
-POWER, BEACON = "power", "site"
-"""Subjects of what nodes draw, and of what the leader says each second."""
+POWER, ENERGY, BEACON = "power", "energy", "site"
+"""Subjects of what nodes draw, of what groups add to the site's energy, and of what the leader says each second."""
 STEP_SECONDS = LEASE_SECONDS / 4
 """Seconds from one write of the lease, or look at it, to the next: one that is not answered for 2 s leaves time
 for another."""
@@ -101,6 +102,7 @@ class SiteRole:
             coordination, ROLE, config.name, secrets.randbits(48), lease_seconds=LEASE_SECONDS, clock=clock
         )  # fmt: skip
         self.power = SitePower((), clock(), config.dead_after_seconds)
+        self.energy = SiteEnergy(secrets.randbits(48), config.dead_after_seconds)
         self.meters = SiteMeters(clock)
         self.when_lead_changes: list[Callable[[], None]] = []
         """Called when this member takes or loses the lead."""
@@ -161,6 +163,7 @@ class SiteRole:
         return {
             "reader_of": self.reader_of,
             "meters_of": lambda: None if self.leads else self.meters,
+            "shared": self.energy,
         }
 
     # -- Tasks ------------------------------------------------------------------------------------
@@ -176,6 +179,7 @@ class SiteRole:
             "watts to the site": lambda: self._send(fleet, held, listening),
             "lead of the site": self._lead,
             "watts of the site": lambda: self._receive(owners),
+            "energy of the site": self._hear_energy,
             "beacon of the site": lambda: self._beacon(beacon),
         }
 
@@ -200,6 +204,7 @@ class SiteRole:
                 payloads = self._sender.messages(fleet, now, held(), self._connected_since)
                 for payload in payloads:
                     await self.coordination.publish(POWER, payload)
+                await self.coordination.publish(ENERGY, self.energy.message(held()))
 
     async def _receive(self, owners: Callable[[], Mapping[str, int]]) -> None:
         async def take(payload: bytes) -> None:
@@ -215,6 +220,13 @@ class SiteRole:
                 fenced, reader = epochs, self.power
                 for group, epoch in epochs.items():
                     self.power.fence(group, epoch)
+
+    async def _hear_energy(self) -> None:
+        async def take(payload: bytes) -> None:
+            self.energy.receive(payload, self._clock())
+
+        async with self._serving(ENERGY, take):
+            await asyncio.Event().wait()
 
     async def _beacon(
         self, beacon: Callable[[], tuple[Sequence[MeterReading], Sequence[MeterState]]]

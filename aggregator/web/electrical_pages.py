@@ -8,17 +8,16 @@ from collections.abc import Mapping, Sequence
 
 from aiohttp import web
 
-from aggregator.electrical.bill import bill_of
 from aggregator.electrical.energy_sampler import local
 from aggregator.electrical.plan import live_plan
 from aggregator.electrical.service import SAVE_SECONDS
 from aggregator.http.auth import CALLER
 from aggregator.http.chain import beside
 from aggregator.http.circuits import circuit_history, circuit_reply, circuits_now
-from aggregator.http.errors import RequestError, bad, printable
+from aggregator.http.errors import RequestError, printable
 from aggregator.http.marks import status_of
 from aggregator.http.parameters import query, whole_number
-from aggregator.http.power import power_reply
+from aggregator.http.power import bill_reply, power_reply
 from aggregator.http.reply import VIEW
 from aggregator.http.use import use_reply
 from aggregator.view import AggregatorView, parts_of
@@ -141,10 +140,7 @@ async def _losses(view: AggregatorView, name: str) -> str:
 async def energy(request: web.Request) -> PageContent:
     """Return the page of energy and cost."""
     name, view = query(request, "month").get("month"), request.app[VIEW]
-    try:
-        bill = await asyncio.to_thread(bill_of(view.electrical, name, view.wall()))
-    except ConfigError as error:
-        raise bad(error.where, error.problem, error.hint) from error
+    bill = await bill_reply(view.electrical, name, view.wall())
     months = await asyncio.to_thread(view.electrical.months.files.names)
     names = sorted({*months, bill.month})
     ledger, place = view.electrical.energy.ledger.days, view.electrical.site.config.site

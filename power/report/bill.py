@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from api.bill import BillLine, IdleNode, MonthBill, PriceBand
@@ -137,6 +138,14 @@ def month_bill(
         unknown=unknown,
         rules=[*_FINISHED_RULES, *(() if ended else (_RUNNING_RULE,)), *_life_rules(profile, heard), *((_STAND_IN_RULE,) if sums.stood_in else ())],
     )  # fmt: skip
+
+
+def without(bill: MonthBill, missing: Sequence[str]) -> MonthBill:
+    """Return a bill that says which aggregators did not answer."""
+    if not missing:
+        return bill
+    rule = f"Not in these numbers are the idle GPUs that {', '.join(missing)} counted, and hours that nobody else did."
+    return msgspec.structs.replace(bill, missing=list(missing), rules=[*bill.rules, rule])
 
 
 class _Sums(NamedTuple):

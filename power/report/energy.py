@@ -46,12 +46,19 @@ def between(start_watts: float, end_watts: float, seconds: float, period: float)
     return Energy(joules, seconds, seconds if seconds > GAP_PERIODS * period else 0.0)
 
 
-def counted(before: npt.NDArray[np.float64], after: npt.NDArray[np.float64]) -> float:
-    """Return the joules that many counters counted between two readings; NaN is not known, and a lower
-    value is a reset."""
+def gained(
+    before: npt.NDArray[np.float64], after: npt.NDArray[np.float64]
+) -> npt.NDArray[np.float64]:
+    """Return the joules that each counter counted between two readings; NaN is not known, and a lower value is a
+    reset."""
     with np.errstate(invalid="ignore"):
         grown = np.where(after >= before, after - before, after)
-    return float(np.nansum(np.where(np.isnan(before), np.nan, grown)))
+    return np.where(np.isnan(before), np.nan, grown)
+
+
+def counted(before: npt.NDArray[np.float64], after: npt.NDArray[np.float64]) -> float:
+    """Return the joules that many counters counted between two readings, as far as they are known."""
+    return float(np.nansum(gained(before, after)))
 
 
 def cost(energy_kwh: float, tariff: float, pue: float = 1.0) -> float:

@@ -44,6 +44,10 @@ class EnergySample:
     """Watts at the wall by node; NaN where not known."""
     node_idle: npt.NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 3)))
     """GPUs of known utilisation, idle GPUs, and watts of those at the wall, by node."""
+    node_sums: npt.NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 0)))
+    """Part of each node in the sums above, where somebody needs it by node."""
+    whole: bool = True
+    """Whether all nodes were heard that are to be in the sums."""
 
 
 class Day(msgspec.Struct, kw_only=True):
