@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from typing import cast
@@ -31,6 +32,7 @@ from telemetry.wire.topics import shard_of
 from tests.aggregator.test_drift import dgx, fleet, gpu, host
 from tests.cluster.loop import Loop
 from tests.cluster.test_loop import UPTIME
+from tests.kit.night import NIGHT
 
 SECOND = 10**9
 ODD = "dgx-002"
@@ -222,7 +224,8 @@ def loop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loop]:
 
 
 @pytest.mark.systems
-@pytest.mark.long
+@pytest.mark.nightly
+@pytest.mark.skipif(NIGHT not in os.environ, reason="by night: three members for four minutes")
 @pytest.mark.timeout(600)
 def test_a_node_that_differs_is_one_incident_whoever_leads(loop: Loop) -> None:
     """Its kind has six nodes, of which no member has five."""
