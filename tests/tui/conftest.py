@@ -1,8 +1,9 @@
-"""How long a test waits for the dashboard to have handled a key."""
+"""How long a test waits for the dashboard to have handled a key, and how long what it says in passing stands."""
 
 from __future__ import annotations
 
 import pytest
+from textual.notifications import Notification
 
 
 @pytest.fixture(autouse=True)
@@ -12,3 +13,9 @@ def brisk(monkeypatch: pytest.MonkeyPatch) -> None:
     as often, the suite takes half as long."""
     monkeypatch.setattr("textual._wait.SLEEP_GRANULARITY", 0.005)
     monkeypatch.setattr("textual._wait.SLEEP_IDLE", 0.005 / 20)
+
+
+@pytest.fixture(autouse=True)
+def toasts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No toast expires: some stand for 3 seconds, and on a busy machine were over before they were looked at."""
+    monkeypatch.setattr(Notification, "time_left", 3600.0)

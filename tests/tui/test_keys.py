@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 from rich.cells import cell_len
-from textual.notifications import Notification
 from textual.pilot import Pilot
 from textual.widgets import Input
 
@@ -214,12 +213,6 @@ def turns(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("textual.app.wait_for_idle", turn)
     monkeypatch.setattr("textual.pilot.wait_for_idle", turn)
-
-
-@pytest.fixture(autouse=True)
-def toasts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No toast expires: some stand for 3 seconds, and on a busy machine were over before they were looked at."""
-    monkeypatch.setattr(Notification, "time_left", 3600.0)
 
 
 async def press(pilot: Pilot[None], name: str) -> None:
